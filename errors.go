@@ -1,0 +1,108 @@
+package endpick
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The kinds of error, for errors.Is.
+var (
+	// ErrNoEndpoints: no endpoint can take the request.
+	ErrNoEndpoints = errors.New("endpick: no endpoints")
+	// ErrRejected: an Admitter refused the request.
+	ErrRejected = errors.New("endpick: request rejected")
+	// ErrUnknownEndpoint: no endpoint has this ID.
+	ErrUnknownEndpoint = errors.New("endpick: unknown endpoint")
+	// ErrDuplicateEndpoint: an endpoint with this ID is there already.
+	ErrDuplicateEndpoint = errors.New("endpick: duplicate endpoint")
+	// ErrBadEndpoint: the description of an endpoint contradicts itself.
+	ErrBadEndpoint = errors.New("endpick: bad endpoint")
+	// ErrBadLoad: a report holds a value that can't be.
+	ErrBadLoad = errors.New("endpick: bad load")
+	// ErrBadRequest: a request holds a value that can't be.
+	ErrBadRequest = errors.New("endpick: bad request")
+	// ErrConfig: a Config or Policy is not valid.
+	ErrConfig = errors.New("endpick: bad config")
+)
+
+// NoEndpointsError says for which model there was no endpoint. It matches
+// ErrNoEndpoints.
+type NoEndpointsError struct {
+	Model    string // the model or adapter asked for
+	Serving  int    // endpoints that serve it
+	Excluded int    // those of them that the request excludes
+	Draining int    // those of them that are being drained
+}
+
+func (e *NoEndpointsError) Error() string {
+	return fmt.Sprintf("endpick: no endpoint for model %q: %d serve it, %d excluded, %d draining",
+		e.Model, e.Serving, e.Excluded, e.Draining)
+}
+
+// Unwrap returns ErrNoEndpoints.
+func (e *NoEndpointsError) Unwrap() error { return ErrNoEndpoints }
+
+// RejectedError carries the reason of the Admitter. It matches ErrRejected and
+// the reason.
+type RejectedError struct{ Reason error }
+
+func (e *RejectedError) Error() string { return "endpick: request rejected: " + e.Reason.Error() }
+
+// Unwrap returns ErrRejected and the reason.
+func (e *RejectedError) Unwrap() []error { return []error{ErrRejected, e.Reason} }
+
+// EndpointError says which endpoint could not be added, changed or found, and
+// why. It matches ErrUnknownEndpoint, ErrDuplicateEndpoint or ErrBadEndpoint.
+type EndpointError struct {
+	ID     string
+	Reason string
+	err    error
+}
+
+func (e *EndpointError) Error() string { return fmt.Sprintf("endpick: endpoint %q %s", e.ID, e.Reason) }
+
+// Unwrap returns the kind of error.
+func (e *EndpointError) Unwrap() error { return e.err }
+
+// LoadError says which signal of a report was refused. The other signals of
+// the report are used. It matches ErrBadLoad.
+type LoadError struct {
+	ID     string
+	Signal string
+	Value  float64
+}
+
+func (e *LoadError) Error() string {
+	return fmt.Sprintf("endpick: load of endpoint %q: %s is %v", e.ID, e.Signal, e.Value)
+}
+
+// Unwrap returns ErrBadLoad.
+func (e *LoadError) Unwrap() error { return ErrBadLoad }
+
+// RequestError says which field of a request was refused. It matches
+// ErrBadRequest.
+type RequestError struct {
+	Field  string
+	Reason string
+}
+
+func (e *RequestError) Error() string {
+	return fmt.Sprintf("endpick: request: %s %s", e.Field, e.Reason)
+}
+
+// Unwrap returns ErrBadRequest.
+func (e *RequestError) Unwrap() error { return ErrBadRequest }
+
+// ConfigError says which field of a Config or Policy was refused. It matches
+// ErrConfig.
+type ConfigError struct {
+	Field  string
+	Reason string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("endpick: config: %s %s", e.Field, e.Reason)
+}
+
+// Unwrap returns ErrConfig.
+func (e *ConfigError) Unwrap() error { return ErrConfig }

@@ -1,0 +1,189 @@
+package endpick
+
+import "time"
+
+// The stages of a decision, in the order in which the router calls them. Every
+// stage is called concurrently and must not keep the request, the candidates or
+// a slice it was given.
+
+// Matcher finds how much of the prompt each endpoint already holds. It sets
+// PrefixTokens (and OffloadedTokens) of every candidate that holds a head.
+type Matcher interface {
+	Match(req *Request, candidates []Candidate)
+}
+
+// Predictor expects latencies. It sets the Prediction of each candidate on its
+// own: one that it can't predict keeps an empty one.
+type Predictor interface {
+	Predict(req *Request, candidates []Candidate)
+}
+
+// Admitter lets the request in by returning nil, or says why not. The router
+// wraps the reason in a [RejectedError].
+type Admitter interface {
+	Admit(req *Request, candidates []Candidate) error
+}
+
+// Filter narrows the choice. It moves the candidates to keep to the front, in
+// place and in their order, and returns that part; [Keep] does the moving. An
+// empty result means that the filter has no opinion: all stay.
+type Filter interface {
+	Filter(req *Request, candidates []Candidate) []Candidate
+}
+
+// Scorer grades candidates: higher is better. It writes every slot of dst,
+// which is as long as candidates. Scores are finite; a scorer that is combined
+// with others keeps them within [0, 1].
+type Scorer interface {
+	Score(req *Request, candidates []Candidate, dst []float64)
+}
+
+// Picker chooses an index into candidates, which are never empty. What it
+// leaves to chance it draws from [Request.ChanceOf].
+type Picker interface {
+	Pick(req *Request, candidates []Candidate, scores []float64) int
+}
+
+// Observer is what a stage also implements if it wants to hear how requests
+// went. For one lease the calls come one after another, Routed first and Done
+// last, each at most once; for different leases they come concurrently. Routed
+// is called before Route returns. An Observer must not call methods of the
+// lease.
+type Observer interface {
+	Routed(e *Event)
+	FirstToken(e *Event)
+	Done(e *Event, o *Outcome)
+}
+
+// EndpointObserver is what a stage also implements if it keeps state for each
+// endpoint. EndpointRemoved is called once when an endpoint goes; leases on it
+// may still end later.
+type EndpointObserver interface {
+	EndpointRemoved(ref Ref)
+}
+
+// Event tells an [Observer] about one lease. It is valid during the call.
+type Event struct {
+	// Key is the dense handle of the lease: slots are used again, with
+	// another generation, after Done has returned.
+	Key Key
+	// Request is the routed request; its Blocks are there in Routed only.
+	Request *Request
+	// Candidate is the chosen candidate as it was when it was chosen.
+	Candidate *Candidate
+	// Now is the moment of the call.
+	Now time.Time
+	// RoutedAt is when Route was called.
+	RoutedAt time.Time
+	// FirstTokenAt is zero before the first token, and for a response that
+	// does not stream.
+	FirstTokenAt time.Time
+	// LastTokenAt is the moment of the newest call of Tokens or FirstToken.
+	LastTokenAt time.Time
+	// OutputTokens are those counted so far; in Done the engine's own figure
+	// where it gave one.
+	OutputTokens int
+}
+
+// TTFT is the measured time to first token; false if there was none.
+func (e *Event) TTFT() (time.Duration, bool) {
+	if e.FirstTokenAt.IsZero() {
+		return 0, false
+	}
+	return e.FirstTokenAt.Sub(e.RoutedAt), true
+}
+
+// TPOT is the measured mean time per output token after the first; false if
+// there were fewer than two tokens, or no first one to measure from.
+func (e *Event) TPOT() (time.Duration, bool) {
+	if e.FirstTokenAt.IsZero() || e.OutputTokens < 2 {
+		return 0, false
+	}
+	return e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1), true
+}
+
+// Key is the dense handle of a lease, as Ref is that of an endpoint.
+type Key struct {
+	Slot       uint32
+	Generation uint32
+}
+
+// Outcome is how a request ended. The zero value is a success of which the
+// engine said nothing.
+type Outcome struct {
+	Status Status
+	// InputTokens and OutputTokens are the engine's usage figures. Zero: not
+	// given; what the lease counted stands.
+	InputTokens  int
+	OutputTokens int
+	// CachedTokens is usage.prompt_tokens_details.cached_tokens. It is read
+	// only if HasCachedTokens: null is absent, not zero.
+	CachedTokens    int
+	HasCachedTokens bool
+}
+
+// Status says how a request ended.
+type Status uint8
+
+// How requests end.
+const (
+	Completed Status = iota // the whole response was passed on
+	Failed                  // the endpoint did not answer, or broke off
+	Canceled                // the client went away
+	Lost                    // nobody said: the lease was reaped
+)
+
+// String returns the status in lower case.
+func (s Status) String() string {
+	switch s {
+	case Completed:
+		return "completed"
+	case Failed:
+		return "failed"
+	case Canceled:
+		return "canceled"
+	case Lost:
+		return "lost"
+	}
+	return "unknown"
+}
+
+// Policy is how a router decides. Every field may be left out: the zero policy
+// picks at random among the endpoints that serve the model.
+type Policy struct {
+	// Name is shown in receipts.
+	Name      string
+	Matcher   Matcher
+	Predictor Predictor
+	Admitters []Admitter
+	Filters   []Filter
+	Scorers   []Weighted
+	// Picker is MaxScore if nil.
+	Picker Picker
+}
+
+// Weighted is a scorer and its share in the combined score. Weights are
+// divided by their sum, so that only their ratio counts.
+type Weighted struct {
+	Scorer Scorer
+	// Weight is above zero and finite. Zero is an error, not a way to switch
+	// a scorer off.
+	Weight float64
+}
+
+// Keep is the stable partition that filters are made of: it moves the
+// candidates for which keep returns true to the front, in their order, and
+// returns them. The others stay behind the cut. It allocates nothing.
+func Keep(candidates []Candidate, keep func(*Candidate) bool) []Candidate {
+	n := 0
+	for i := range candidates {
+		if !keep(&candidates[i]) {
+			continue
+		}
+		if i != n {
+			candidates[i], candidates[n] = candidates[n], candidates[i]
+		}
+		n++
+	}
+	return candidates[:n]
+}

@@ -1,0 +1,127 @@
+package endpick
+
+import (
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// DefaultBlockTokens is the number of tokens in a prefix block where nothing
+// else is said: the block size of vLLM.
+const DefaultBlockTokens = 16
+
+// Request describes one LLM request to the router. It is passed by value to
+// [Router.Route]; stages see a pointer to the router's copy, which they must
+// not keep after they return.
+//
+// The zero value is a request of unknown length for any model.
+type Request struct {
+	// Model is the model asked for. Candidates are the endpoints that serve
+	// it, as a model or as an adapter. Empty: every endpoint that says it
+	// serves any model.
+	Model string
+	// Adapter, where it is not empty, is the name of an adapter (LoRA) that
+	// an endpoint must serve instead of Model.
+	Adapter string
+
+	// InputTokens is the length of the prompt, L. Zero: unknown.
+	InputTokens int
+	// Blocks are the chained hashes of the prompt's full blocks, head first,
+	// as package prefix makes them. The caller owns the slice and may reuse
+	// it as soon as Route has returned; no stage keeps it.
+	Blocks []uint64
+	// BlockTokens is the number of tokens that one block stands for; a
+	// fraction where blocks are cut from text. Zero: DefaultBlockTokens.
+	BlockTokens float64
+	// ExpectedOutputTokens is the caller's guess of the response's length
+	// (max_tokens, or a mean it has learned). Zero: unknown.
+	ExpectedOutputTokens int
+	// Stream says that the response is streamed, so that there will be a
+	// first token to measure.
+	Stream bool
+
+	// Priority orders requests where there are not enough servers: higher is
+	// more important. A request below zero is sheddable.
+	Priority int
+	// SLO holds the latency targets of the request. The zero SLO asks for
+	// nothing.
+	SLO SLO
+	// Tenant is who pays. Empty: nobody in particular.
+	Tenant string
+	// Session ties the turns of one conversation together. Empty: none.
+	Session string
+
+	// Exclude lists the IDs of endpoints that must not be chosen, such as the
+	// one that has just failed this request. Owned by the caller.
+	Exclude []string
+
+	// Receipt, where it is not nil, is filled with the account of the
+	// decision. A nil Receipt costs nothing.
+	Receipt *Receipt
+
+	now    time.Time
+	number uint64
+	seed   uint64
+}
+
+// SLO holds latency targets. A target of zero or less is not asked for: there
+// is no target of zero.
+type SLO struct {
+	TTFT time.Duration // time to first token
+	TPOT time.Duration // time per output token after the first
+}
+
+// Asked reports whether any target is set.
+func (s SLO) Asked() bool { return s.TTFT > 0 || s.TPOT > 0 }
+
+// Now is the moment at which the request is being routed, by the router's
+// clock. Stages take the time from here and call no clock of their own.
+func (r *Request) Now() time.Time { return r.now }
+
+// Number is the place of the request in the router's sequence, from 1.
+func (r *Request) Number() uint64 { return r.number }
+
+// Block is BlockTokens, or its default.
+func (r *Request) Block() float64 {
+	if r.BlockTokens > 0 {
+		return r.BlockTokens
+	}
+	return DefaultBlockTokens
+}
+
+// Chance returns a number in (0, 1) that is a pure function of the router's
+// seed, the request's number and salt. A stage that leaves something to chance
+// draws it here, with a salt of its own from [Salt].
+func (r *Request) Chance(salt uint64) float64 {
+	return unit(mix(mix(r.seed^salt) ^ r.number))
+}
+
+// ChanceOf is Chance for one candidate: it also depends on the endpoint's ID,
+// and never on its place among the candidates, so that the order in which
+// endpoints were added changes no choice.
+func (r *Request) ChanceOf(salt uint64, c *Candidate) float64 {
+	return unit(mix(mix(mix(r.seed^salt)^r.number) ^ c.Key))
+}
+
+// At returns the request as a router with this seed would number and time it.
+// The router does so itself; At is for tests that call a stage directly.
+func (r Request) At(now time.Time, seed, number uint64) Request {
+	r.now, r.seed, r.number = now, seed, number
+	return r
+}
+
+// Salt turns a name into a salt for [Request.Chance]. It is a constant of the
+// name: compute it once.
+func Salt(name string) uint64 { return xxhash.Sum64String(name) }
+
+// mix is the finaliser of splitmix64 after one step of its sequence: every bit
+// of x changes every bit of the result with a chance of about one half.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// unit maps the upper 53 bits of x to the open interval (0, 1).
+func unit(x uint64) float64 { return (float64(x>>11) + 0.5) / (1 << 53) }
