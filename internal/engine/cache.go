@@ -1,0 +1,255 @@
+package engine
+
+// cache is the paged KV cache. Cached blocks live in runs: stretches of
+// consecutive blocks of one prefix that are referenced, freed and evicted
+// together, linked to the run before them as in a compressed radix tree. Work is
+// per run, never per block.
+//
+//	blocks = free + idle + (blocks of referenced runs) + (private blocks of sequences)
+type cache struct {
+	blocks  int64           // size
+	free    int64           // hold nothing
+	idle    int64           // cached, referenced by no sequence: evictable
+	heads   map[uint64]*run // by the hash of a run's first block
+	oldest  run             // sentinel of the ring of idle runs: next is the least recently used
+	spare   *run            // recycled runs, linked by next
+	evicted [kinds]int64    // blocks by kind
+}
+
+// The kinds of blocks, as requests describe them.
+const (
+	kindSystem = iota
+	kindUser
+	kindOther
+	kinds
+)
+
+// run holds the blocks start, start+1, … of a prefix. Hashes are chained, so two
+// runs that agree on one block agree on all before it.
+type run struct {
+	hashes       []uint64 // part of some request's Blocks
+	parent       *run     // the run that ends at start; nil at the head of a prompt
+	start        int
+	refs         int // sequences whose path goes through this run
+	children     int // runs whose parent this is
+	system, user int // blocks before these bounds are of these kinds
+	prev, next   *run
+}
+
+func newCache(blocks int64) cache {
+	return cache{blocks: blocks, free: blocks, heads: map[uint64]*run{}}
+}
+
+// clear forgets everything.
+func (c *cache) clear() {
+	clear(c.heads)
+	c.free, c.idle = c.blocks, 0
+	c.oldest.prev, c.oldest.next = nil, nil
+}
+
+// available is the number of blocks that can be had without preemption.
+func (c *cache) available() int64 { return c.free + c.idle }
+
+// take makes n blocks private, evicting where none is free. n is at most
+// available.
+func (c *cache) take(n int64) {
+	c.free -= n
+	for c.free < 0 {
+		r := c.oldest.next
+		n := min(int64(len(r.hashes)), -c.free)
+		keep := len(r.hashes) - int(n)
+		c.countEvicted(r, r.start+keep, r.start+len(r.hashes))
+		c.free += n
+		c.idle -= n
+		if keep > 0 {
+			r.hashes = r.hashes[:keep]
+			continue
+		}
+		// Least recently used leaves go before their heads, so nothing hangs below r.
+		c.forget(r)
+	}
+}
+
+func (c *cache) countEvicted(r *run, from, to int) {
+	system := max(0, min(r.system, to)-from)
+	user := max(0, min(max(r.user, r.system), to)-from) - system
+	c.evicted[kindSystem] += int64(system)
+	c.evicted[kindUser] += int64(user)
+	c.evicted[kindOther] += int64(to - from - system - user)
+}
+
+func (c *cache) forget(r *run) {
+	c.unlink(r)
+	if c.heads[r.hashes[0]] == r {
+		delete(c.heads, r.hashes[0])
+	}
+	if r.parent != nil {
+		r.parent.children--
+	}
+	*r = run{next: c.spare}
+	c.spare = r
+}
+
+func (c *cache) newRun() *run {
+	if r := c.spare; r != nil {
+		c.spare = r.next
+		r.next = nil
+		return r
+	}
+	return new(run)
+}
+
+// child finds the run that continues a prefix, whose last run is parent, with
+// hashes[at].
+func (c *cache) child(parent *run, hashes []uint64, at int) *run {
+	r := c.heads[hashes[at]]
+	if r == nil || r.parent != parent || r.start != at {
+		return nil // not cached, or hashes that are not chained
+	}
+	return r
+}
+
+// peek counts the blocks of hashes that are cached from the head on, and how many
+// of them are idle.
+func (c *cache) peek(hashes []uint64) (cached, idle int64) {
+	var parent *run
+	for at := 0; at < len(hashes); {
+		r := c.child(parent, hashes, at)
+		if r == nil {
+			break
+		}
+		n := commonHead(r.hashes, hashes[at:])
+		at += n
+		cached = int64(at)
+		if r.refs == 0 {
+			idle += int64(n)
+		}
+		if n < len(r.hashes) {
+			break
+		}
+		parent = r
+	}
+	return cached, idle
+}
+
+// walk lets the sequence's path go on through cached runs, up to the block limit,
+// and returns the number of blocks gained.
+func (c *cache) walk(s *sequence, limit int) int64 {
+	before := s.cached
+	for s.cached < limit {
+		r := c.child(s.leaf, s.hashes, s.cached)
+		if r == nil {
+			break
+		}
+		n := commonHead(r.hashes, s.hashes[s.cached:limit])
+		partial := n < len(r.hashes)
+		if partial {
+			r = c.split(r, n)
+		}
+		if r.refs == 0 {
+			c.unlink(r)
+			c.idle -= int64(n)
+		}
+		r.refs++
+		s.leaf = r
+		s.cached += n
+		if partial {
+			break
+		}
+	}
+	return int64(s.cached - before)
+}
+
+// register turns private blocks of the sequence into cached ones, up to the block
+// limit. A block that is cached already is shared and the copy freed.
+func (c *cache) register(s *sequence, limit int) {
+	limit = min(limit, len(s.hashes))
+	if limit <= s.cached {
+		return
+	}
+	gained := c.walk(s, limit)
+	c.free += gained
+	s.private -= gained
+	if s.cached == limit || c.heads[s.hashes[s.cached]] != nil {
+		return
+	}
+	s.private -= int64(limit - s.cached)
+	leaf := s.leaf
+	if leaf == nil || leaf.refs > 1 || leaf.children > 0 {
+		if leaf != nil {
+			leaf.children++
+		}
+		leaf = c.newRun()
+		leaf.parent, leaf.start, leaf.refs = s.leaf, s.cached, 1
+		c.heads[s.hashes[s.cached]] = leaf
+		s.leaf = leaf
+	}
+	leaf.hashes = s.hashes[leaf.start:limit]
+	leaf.system, leaf.user = s.system, s.user
+	s.cached = limit
+}
+
+// release ends the sequence's claim on all its blocks. The end of the path becomes
+// idle before its head, as vLLM frees blocks in reverse.
+func (c *cache) release(s *sequence) {
+	c.free += s.private
+	for r := s.leaf; r != nil; r = r.parent {
+		r.refs--
+		if r.refs == 0 {
+			c.idle += int64(len(r.hashes))
+			c.linkBefore(r, c.sentinel())
+		}
+	}
+	s.leaf, s.cached, s.private = nil, 0, 0
+}
+
+// split cuts r after n blocks and returns the new run that is its head. r stays
+// what it was to those who hold it: the end.
+func (c *cache) split(r *run, n int) *run {
+	head := c.newRun()
+	head.hashes, head.parent, head.start = r.hashes[:n], r.parent, r.start
+	head.refs, head.children = r.refs, 1
+	head.system, head.user = r.system, r.user
+	r.hashes, r.parent, r.start = r.hashes[n:], head, r.start+n
+	c.heads[head.hashes[0]] = head
+	c.heads[r.hashes[0]] = r
+	if r.refs == 0 {
+		c.linkBefore(head, r.next)
+	}
+	return head
+}
+
+func (c *cache) sentinel() *run {
+	if c.oldest.next == nil {
+		c.oldest.next, c.oldest.prev = &c.oldest, &c.oldest
+	}
+	return &c.oldest
+}
+
+func (c *cache) linkBefore(r, next *run) {
+	r.prev, r.next = next.prev, next
+	r.prev.next, next.prev = r, r
+}
+
+func (c *cache) unlink(r *run) {
+	r.prev.next, r.next.prev = r.next, r.prev
+	r.prev, r.next = nil, nil
+}
+
+// commonHead is the length of the common head of two stretches of a hash chain,
+// where equal hashes at one position mean equal hashes at all before it.
+func commonHead(a, b []uint64) int {
+	low, high := 0, min(len(a), len(b))
+	if high > 0 && a[high-1] == b[high-1] {
+		return high
+	}
+	for low < high {
+		middle := int(uint(low+high) >> 1)
+		if a[middle] == b[middle] {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// MaxTime is the end of an engine's time, about 106 days after the driver's epoch.
+const MaxTime = time.Duration(math.MaxInt64 / 1000)
+
+// The defaults of a Config.
+const (
+	DefaultProfile          = "llama-3.1-8b-h100"
+	DefaultBlockTokens      = 16
+	DefaultBlocks           = 32_000 // of the first paper's appendix: 512,000 tokens
+	DefaultMaxSequences     = 256
+	DefaultMaxBatchedTokens = 2_048
+)
+
+// Config describes a model server. The zero value is a Llama-3.1-8B on one H100
+// with the documented defaults.
+type Config struct {
+	// Profile is the step time. The zero Profile is the one named [DefaultProfile].
+	Profile Profile
+	// BlockTokens is the number of tokens in a KV block. 0 is 16; at most 4,096.
+	BlockTokens int
+	// Blocks is the size of the KV cache in blocks. 0 is 32,000.
+	Blocks int
+	// MaxSequences bounds the sequences that run together. 0 is 256.
+	MaxSequences int
+	// MaxBatchedTokens is the token budget of a step, decodes and prompt chunks
+	// together. 0 is 2,048, or MaxSequences if that is more. Not below MaxSequences,
+	// so that every running sequence decodes in every step.
+	MaxBatchedTokens int
+	// DisablePrefixCaching computes every prompt in full.
+	DisablePrefixCaching bool
+}
+
+func (c *Config) validate() error {
+	if c.Profile == (Profile{}) {
+		c.Profile, _ = ProfileByName(DefaultProfile)
+	}
+	setDefault := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	setDefault(&c.BlockTokens, DefaultBlockTokens)
+	setDefault(&c.Blocks, DefaultBlocks)
+	setDefault(&c.MaxSequences, DefaultMaxSequences)
+	setDefault(&c.MaxBatchedTokens, max(DefaultMaxBatchedTokens, c.MaxSequences))
+
+	const limit = 1 << 28 // token counts below 2^40 in 64 bits, and indexes that fit 32
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{
+		{"BlockTokens", c.BlockTokens, 4096}, {"Blocks", c.Blocks, limit},
+		{"MaxSequences", c.MaxSequences, limit}, {"MaxBatchedTokens", c.MaxBatchedTokens, limit},
+	} {
+		if f.value < 1 || f.value > f.max {
+			return fmt.Errorf("engine: config: %s %d is not within [1, %d]", f.name, f.value, f.max)
+		}
+	}
+	if c.MaxBatchedTokens < c.MaxSequences {
+		return fmt.Errorf("engine: config: MaxBatchedTokens %d is below MaxSequences %d", c.MaxBatchedTokens, c.MaxSequences)
+	}
+	return c.Profile.validate()
+}
+
+// Request is one prompt and the number of tokens that will be generated for it.
+type Request struct {
+	// ID is the caller's name of the request, unique among those not yet ended.
+	ID uint64
+	// PromptTokens is the length of the prompt, at least 1.
+	PromptTokens int
+	// OutputTokens is the number of tokens to generate, at least 1.
+	OutputTokens int
+	// Blocks are the chained hashes of the full blocks of the prompt followed by
+	// the output: equal hashes mean equal tokens from the head on. It may be shorter
+	// than the sequence: the blocks after it are never cached. Hashes past the
+	// prompt are those of generated blocks, for the next turn of a conversation to
+	// hit. The engine keeps the slice and never writes to it; the caller must not
+	// either. Turns of a conversation can share one backing array.
+	Blocks []uint64
+	// SystemTokens is the length of the system prompt at the head, and UserTokens
+	// that of the conversation after it. They only sort evictions by kind; blocks
+	// after both, and all blocks if both are 0, are of the kind "other".
+	SystemTokens, UserTokens int
+}
+
+// ErrUnknown is returned for a request that is not with the engine.
+var ErrUnknown = errors.New("engine: unknown request")
+
+// RequestError says why a request was not accepted.
+type RequestError struct {
+	ID     uint64
+	Field  string // the field of Request at fault
+	Reason string
+}
+
+func (e *RequestError) Error() string {
+	return fmt.Sprintf("engine: request %d: %s %s", e.ID, e.Field, e.Reason)
+}
+
+// TooLongError says that a request can never fit the KV cache.
+type TooLongError struct {
+	ID            uint64
+	Tokens, Limit int64 // tokens the request ends up with in the cache, tokens the cache holds
+}
+
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("engine: request %d: %d tokens never fit a KV cache of %d", e.ID, e.Tokens, e.Limit)
+}
+
+func (c *Config) check(r *Request) error {
+	switch {
+	case r.PromptTokens < 1:
+		return &RequestError{r.ID, "PromptTokens", fmt.Sprintf("%d is below 1", r.PromptTokens)}
+	case r.OutputTokens < 1:
+		return &RequestError{r.ID, "OutputTokens", fmt.Sprintf("%d is below 1", r.OutputTokens)}
+	case r.SystemTokens < 0:
+		return &RequestError{r.ID, "SystemTokens", fmt.Sprintf("%d is negative", r.SystemTokens)}
+	case r.UserTokens < 0:
+		return &RequestError{r.ID, "UserTokens", fmt.Sprintf("%d is negative", r.UserTokens)}
+	}
+	// The last token generated is never fed back, so it takes no place.
+	tokens, limit := int64(r.PromptTokens)+int64(r.OutputTokens)-1, int64(c.Blocks)*int64(c.BlockTokens)
+	if tokens > limit {
+		return &TooLongError{r.ID, tokens, limit}
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+)
+
+// Engine is one model server. Make it with [New]; see the package comment for
+// the driver's duties. Not safe for concurrent use.
+//
+// A time before the latest one that the engine was given counts as the latest,
+// one after [MaxTime] as MaxTime.
+type Engine struct {
+	cfg   Config
+	costs costs
+	cache cache
+
+	sequences map[uint64]*sequence
+	waiting   sequenceList
+	running   sequenceList // in order of admission; at most the last one is between two chunks
+	heap      finishHeap
+	spare     []*sequence
+	events    []Event // not yet handed out
+
+	phase  phase
+	latest picos // the latest time given
+	at     picos // start of the step in flight, or of the next one
+
+	// The batch in flight: steps steps, the first of which takes first and every
+	// further one slope more than the one before.
+	steps    int64
+	first    picos
+	slope    picos
+	prefills []*sequence // sequences with a prompt chunk in it
+	partial  *sequence   // the one running sequence between two chunks of its prompt
+
+	// All decoding sequences together.
+	step      int64   // decode steps since the beginning
+	allocated int64   // blocks are allocated for the decode steps before this one
+	context   int64   // Σ tokens in the cache
+	residues  []int64 // sequences that need a new block in steps ≡ i (mod block size)
+
+	admitted int64 // order of the next admission
+	queued   int64 // prompt tokens not yet computed of waiting and prefilling sequences
+	totals   Totals
+}
+
+type phase uint8
+
+const (
+	idle  phase = iota // nothing to do
+	ready              // a step is to be made up at e.at
+	busy               // a batch is in flight
+)
+
+// EventKind is what happened to a request.
+type EventKind uint8
+
+const (
+	FirstToken EventKind = iota // the prefill is complete and the first token is out
+	Completed                   // the last token is out; for a request of one token right after FirstToken
+	Preempted                   // lost its blocks, waits at the head of the queue
+	Lost                        // the engine was reset
+)
+
+func (k EventKind) String() string {
+	switch k {
+	case FirstToken:
+		return "first token"
+	case Completed:
+		return "completed"
+	case Preempted:
+		return "preempted"
+	case Lost:
+		return "lost"
+	}
+	return fmt.Sprintf("event %d", uint8(k))
+}
+
+// Event is something that happened to a request.
+type Event struct {
+	Kind         EventKind
+	ID           uint64
+	At           time.Duration
+	Scheduled    time.Duration // when the request was first part of a batch; 0 for a Lost one that never was
+	CachedTokens int           // prompt tokens found in the cache at that moment
+	OutputTokens int           // tokens generated so far
+}
+
+// New returns an idle engine with an empty cache.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Engine{
+		cfg:       cfg,
+		costs:     newCosts(cfg.Profile),
+		cache:     newCache(int64(cfg.Blocks)),
+		sequences: map[uint64]*sequence{},
+		residues:  make([]int64, cfg.BlockTokens),
+	}, nil
+}
+
+// Config returns the configuration with its defaults filled in.
+func (e *Engine) Config() Config { return e.cfg }
+
+// Submit queues a request at the time now. It takes part in the first step that
+// starts at now or later and has room for it; a step that [Engine.Advance] has
+// already started at now goes on without it. Errors are a [*RequestError] or a
+// [*TooLongError], and nothing has changed then.
+func (e *Engine) Submit(now time.Duration, r Request) error {
+	if err := e.cfg.check(&r); err != nil {
+		return err
+	}
+	if e.sequences[r.ID] != nil {
+		return &RequestError{r.ID, "ID", "is already with the engine"}
+	}
+	until := e.catchUp(now, false)
+
+	s := e.newSequence()
+	*s = sequence{
+		id: r.ID, prompt: int64(r.PromptTokens), output: int64(r.OutputTokens), target: int64(r.PromptTokens),
+		hashes: r.Blocks, system: r.SystemTokens / e.cfg.BlockTokens,
+	}
+	s.user = s.system + r.UserTokens/e.cfg.BlockTokens
+	if e.cfg.DisablePrefixCaching {
+		s.hashes = nil
+	}
+	e.sequences[r.ID] = s
+	e.waiting.pushBack(s)
+	e.queued += s.target
+	if e.phase == idle {
+		e.phase, e.at = ready, until
+	}
+	if e.waiting.length == 1 && e.running.length < e.cfg.MaxSequences {
+		e.steps = min(e.steps, 1) // it may join after the step in flight
+	}
+	return nil
+}
+
+// Advance runs all steps that end by now, starts the one that is due, and appends
+// what happened to dst, in order of time and, within a step, of admission.
+func (e *Engine) Advance(now time.Duration, dst []Event) []Event {
+	e.catchUp(now, true)
+	dst = append(dst, e.events...)
+	e.events = e.events[:0]
+	return dst
+}
+
+// NextEvent is the next moment at which [Engine.Advance] has something to do: a
+// step to start, a prompt chunk, a completion or a preemption; false if the
+// engine is idle. Calls between then and now find nothing new but generated
+// tokens.
+func (e *Engine) NextEvent() (time.Duration, bool) {
+	switch {
+	case len(e.events) > 0:
+		return e.events[0].At, true
+	case e.phase == idle:
+		return 0, false
+	case e.phase == ready:
+		return e.at.up(), true
+	}
+	return (e.at + e.span(e.steps)).up(), true
+}
+
+// StepEnd is the end of the step in flight as of the latest call with a time, or
+// the moment at which the next one can start; false if the engine is idle. Every
+// decoding sequence has one more token then.
+func (e *Engine) StepEnd() (time.Duration, bool) {
+	switch e.phase {
+	case idle:
+		return 0, false
+	case ready:
+		return e.at.up(), true
+	}
+	return (e.at + e.first).up(), true
+}
+
+// Running calls visit with every running request, in order of admission, and the
+// number of tokens generated for it by the time of the latest call of
+// [Engine.Advance]. visit must not call the engine.
+func (e *Engine) Running(visit func(id uint64, tokens int)) {
+	for s := e.running.first; s != nil; s = s.next {
+		visit(s.id, int(e.produced(s)))
+	}
+}
+
+// Abort drops a request whose client is gone: its blocks are free (or cached) at
+// once, and the step in flight ends as planned. [ErrUnknown] if the request is
+// not, or no longer, with the engine.
+func (e *Engine) Abort(now time.Duration, id uint64) error {
+	e.catchUp(now, false)
+	s := e.sequences[id]
+	if s == nil {
+		return ErrUnknown
+	}
+	if s.state == waiting {
+		e.waiting.remove(s)
+		e.queued -= s.target
+	} else {
+		e.leave(s)
+		e.running.remove(s)
+		for i, p := range e.prefills {
+			if p == s {
+				e.prefills = append(e.prefills[:i], e.prefills[i+1:]...)
+				break
+			}
+		}
+	}
+	e.drop(s)
+	e.steps = min(e.steps, 1) // somebody who waits may now fit
+	return nil
+}
+
+// Reset is a crash: every request is lost, running ones first, each in its order,
+// and the cache is empty. Totals stay. Events are appended to dst after those not
+// yet handed out.
+func (e *Engine) Reset(now time.Duration, dst []Event) []Event {
+	until := e.catchUp(now, false)
+	for _, list := range []*sequenceList{&e.running, &e.waiting} {
+		for s := list.first; s != nil; s = list.first {
+			s.produced = e.produced(s)
+			e.emit(Lost, s, until.up())
+			list.remove(s)
+			delete(e.sequences, s.id)
+			e.recycle(s)
+		}
+	}
+	e.cache.clear()
+	clear(e.residues)
+	clear(e.heap)
+	clear(e.prefills)
+	e.heap, e.prefills, e.partial = e.heap[:0], e.prefills[:0], nil
+	e.phase, e.context, e.queued, e.allocated = idle, 0, 0, e.step
+	dst = append(dst, e.events...)
+	e.events = e.events[:0]
+	return dst
+}
+
+// catchUp runs the engine to now and returns that in picoseconds. Work that is due
+// exactly at now is done only if inclusive.
+func (e *Engine) catchUp(now time.Duration, inclusive bool) picos {
+	e.latest = max(e.latest, picos(min(now, MaxTime))*1000)
+	e.run(e.latest, inclusive)
+	return e.latest
+}
+
+// up rounds to nanoseconds, up, so that by that time it has happened.
+func (p picos) up() time.Duration { return time.Duration((p + 999) / 1000) }
+
+func (e *Engine) emit(kind EventKind, s *sequence, at time.Duration) {
+	e.events = append(e.events, Event{
+		Kind: kind, ID: s.id, At: at, Scheduled: s.scheduled,
+		CachedTokens: int(s.hit), OutputTokens: int(s.produced),
+	})
+}
+
+func (e *Engine) newSequence() *sequence {
+	if n := len(e.spare); n > 0 {
+		s := e.spare[n-1]
+		e.spare = e.spare[:n-1]
+		return s
+	}
+	return new(sequence)
+}
+
+func (e *Engine) recycle(s *sequence) {
+	*s = sequence{}
+	e.spare = append(e.spare, s)
+}

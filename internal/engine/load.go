@@ -1,0 +1,55 @@
+package engine
+
+import "time"
+
+// Load is the state of an engine at a moment.
+type Load struct {
+	Waiting int // requests in the queue
+	Running int // requests in the batch
+	// KVUsage is the share of blocks that sequences hold, in [0, 1]; cached blocks
+	// that nobody uses do not count, as in vLLM's kv_cache_usage_perc.
+	KVUsage      float64
+	CachedBlocks int   // blocks that hold a prefix nobody uses at the moment
+	QueuedTokens int64 // prompt tokens not yet in a batch; those of waiting requests without regard to the cache
+}
+
+// Totals are counts since the engine was made. Resets do not clear them.
+type Totals struct {
+	Completed         int64
+	PrefixQueryTokens int64 // prompt tokens of requests that got into a batch
+	PrefixHitTokens   int64 // those of them that were in the cache
+	PrefillTokens     int64 // prompt tokens computed, those after preemptions too
+	OutputTokens      int64 // tokens generated
+	Preemptions       int64
+	Steps             int64
+	Busy              time.Duration // time with a batch in flight
+	PrefillBusy       time.Duration // the part of it that batches took longer for their prompt chunks
+
+	// Evicted blocks by kind, as [Request] describes them.
+	EvictedSystem, EvictedUser, EvictedOther int64
+
+	busy, prefillBusy picos
+}
+
+// Load returns the state just before now.
+func (e *Engine) Load(now time.Duration) Load {
+	e.catchUp(now, false)
+	return Load{
+		Waiting:      e.waiting.length,
+		Running:      e.running.length,
+		KVUsage:      1 - float64(e.cache.available())/float64(e.cache.blocks),
+		CachedBlocks: int(e.cache.idle),
+		QueuedTokens: e.queued,
+	}
+}
+
+// Totals returns the counts as of the latest call with a time.
+func (e *Engine) Totals() Totals {
+	t := e.totals
+	t.Busy, t.PrefillBusy = t.busy.up(), t.prefillBusy.up()
+	t.busy, t.prefillBusy = 0, 0
+	t.EvictedSystem = e.cache.evicted[kindSystem]
+	t.EvictedUser = e.cache.evicted[kindUser]
+	t.EvictedOther = e.cache.evicted[kindOther]
+	return t
+}

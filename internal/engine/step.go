@@ -1,0 +1,320 @@
+package engine
+
+import "math"
+
+// run does everything that is due by until (exactly at until only if inclusive).
+func (e *Engine) run(until picos, inclusive bool) {
+	due := func(at picos) bool { return at < until || inclusive && at == until }
+	for {
+		switch {
+		case e.phase == ready && due(e.at):
+			e.begin()
+		case e.phase == busy && due(e.at+e.span(e.steps)):
+			e.finish()
+		default:
+			if e.phase == busy {
+				e.pass(e.stepsBy(until-e.at, inclusive))
+			}
+			return
+		}
+	}
+}
+
+// begin makes up the batch of the next step.
+func (e *Engine) begin() {
+	preempted := e.growDecodes()
+	decodes := int64(len(e.heap))
+	budget := int64(e.cfg.MaxBatchedTokens) - decodes
+	e.prefills = e.prefills[:0]
+	if s := e.partial; s != nil {
+		e.partial = nil
+		if chunk := min(s.target-s.computed, budget); e.grow(s, chunk) {
+			budget -= chunk
+		} else {
+			e.preempt(s)
+			preempted = true
+		}
+	}
+	for !preempted && budget > 0 && e.waiting.length > 0 && e.running.length < e.cfg.MaxSequences {
+		chunk := e.admit(e.waiting.first, budget)
+		if chunk == 0 {
+			break
+		}
+		budget -= chunk
+	}
+
+	tokens, pairs := decodes, int64(0)
+	for _, s := range e.prefills {
+		tokens += s.chunk
+		pairs += chunkPairs(s.computed, s.chunk)
+	}
+	e.phase, e.steps, e.slope = busy, 1, 0
+	e.first = e.costs.step(tokens, decodes+int64(len(e.prefills)), e.context, pairs)
+	switch {
+	case len(e.prefills) > 0:
+		own := e.first
+		if decodes > 0 {
+			own -= e.costs.step(decodes, decodes, e.context, 0)
+		}
+		e.totals.prefillBusy += own
+	case !preempted && decodes > 0:
+		// Nothing changes before the first completion or the last free block. Whoever
+		// waits does not fit now, and decoding frees no block.
+		e.slope = e.costs.context * picos(decodes)
+		e.steps = min(e.heap[0].finish-e.step, 1+e.stepsWithin(e.cache.available()))
+	}
+}
+
+// growDecodes allocates the blocks that decoding sequences need for one more
+// token each, and reports whether a sequence had to go for that.
+func (e *Engine) growDecodes() (preempted bool) {
+	defer func() { e.allocated = e.step + 1 }()
+	if need := e.blocksBetween(e.step, e.step+1); need <= e.cache.available() {
+		e.cache.take(need)
+		return false
+	}
+	size := int64(e.cfg.BlockTokens)
+	for s := e.running.first; s != nil && s.state == decoding; s = s.next {
+		if (s.computed+e.step-s.joined)%size != 0 {
+			continue
+		}
+		for e.cache.available() == 0 {
+			last := e.running.last
+			e.preempt(last)
+			if last == s {
+				return true
+			}
+			preempted = true
+		}
+		e.cache.take(1)
+	}
+	return preempted
+}
+
+// grow gives a running sequence the blocks for chunk more tokens of its prompt
+// and puts the chunk into the batch; false if there are not enough blocks.
+func (e *Engine) grow(s *sequence, chunk int64) bool {
+	tokens := s.computed + chunk
+	need := e.blocksOf(tokens) - int64(s.cached) - s.private
+	if need > e.cache.available() {
+		return false
+	}
+	e.cache.take(need)
+	s.private += need
+	e.cache.register(s, int(tokens/int64(e.cfg.BlockTokens)))
+	s.chunk = chunk
+	e.queued -= chunk
+	e.prefills = append(e.prefills, s)
+	return true
+}
+
+// admit lets the sequence at the head of the queue run if its next chunk fits,
+// and returns the length of that chunk.
+func (e *Engine) admit(s *sequence, budget int64) int64 {
+	size := int64(e.cfg.BlockTokens)
+	// The last token is always computed: its logits are the next token.
+	limit := int(min(int64(len(s.hashes)), (s.target-1)/size))
+	cached, idle := e.cache.peek(s.hashes[:limit])
+	chunk := min(s.target-cached*size, budget)
+	if e.blocksOf(cached*size+chunk)-cached > e.cache.available()-idle {
+		return 0
+	}
+	e.waiting.remove(s)
+	e.running.pushBack(s)
+	s.state, s.order = prefilling, e.admitted
+	e.admitted++
+	e.cache.walk(s, limit)
+	s.computed = cached * size
+	e.queued -= s.computed
+	if !s.seen {
+		s.seen, s.hit, s.scheduled = true, s.computed, e.at.up()
+		e.totals.PrefixQueryTokens += s.prompt
+		e.totals.PrefixHitTokens += s.computed
+	}
+	e.grow(s, chunk)
+	return chunk
+}
+
+// preempt takes a sequence's place away. It starts over, with what it has
+// generated as part of its prompt, from whatever is still cached then.
+func (e *Engine) preempt(s *sequence) {
+	e.leave(s)
+	e.running.remove(s)
+	e.queued += s.target // leave has taken what was left of the old target
+	e.waiting.pushFront(s)
+	e.totals.Preemptions++
+	e.emit(Preempted, s, e.at.up())
+}
+
+// leave ends a sequence's share of the batch and its claim on blocks.
+func (e *Engine) leave(s *sequence) {
+	if s.state == decoding {
+		e.heap.remove(s)
+		e.residues[e.residue(s)]--
+		s.produced += e.step - s.joined
+		s.computed += e.step - s.joined
+		e.context -= s.computed
+		s.private = e.blocksOf(s.computed+e.allocated-e.step) - int64(s.cached)
+		e.cache.register(s, int(s.computed/int64(e.cfg.BlockTokens)))
+	} else {
+		e.queued -= s.target - s.computed - s.chunk
+		if e.partial == s {
+			e.partial = nil
+		}
+	}
+	e.cache.release(s)
+	s.state, s.computed, s.chunk = waiting, 0, 0
+	s.target = s.prompt + s.produced
+}
+
+// finish ends the batch in flight.
+func (e *Engine) finish() {
+	e.pass(e.steps)
+	at := e.at.up()
+	for len(e.heap) > 0 && e.heap[0].finish == e.step {
+		e.complete(e.heap[0])
+	}
+	for _, s := range e.prefills {
+		s.computed += s.chunk
+		e.totals.PrefillTokens += s.chunk
+		s.chunk = 0
+		if s.computed < s.target {
+			e.partial = s
+			continue
+		}
+		e.join(s)
+		if s.produced == 1 {
+			e.emit(FirstToken, s, at)
+		}
+		if s.finish == e.step {
+			e.complete(s)
+		}
+	}
+	e.prefills = e.prefills[:0]
+	e.phase = ready
+	if len(e.sequences) == 0 {
+		e.phase = idle
+	}
+}
+
+// join makes a sequence whose prompt is complete a decoding one, its next token
+// out.
+func (e *Engine) join(s *sequence) {
+	s.produced++
+	e.totals.OutputTokens++
+	s.state, s.joined = decoding, e.step
+	s.finish = e.step + s.output - s.produced
+	e.context += s.computed
+	e.residues[e.residue(s)]++
+	e.heap.push(s)
+}
+
+func (e *Engine) complete(s *sequence) {
+	e.leave(s)
+	e.running.remove(s)
+	e.emit(Completed, s, e.at.up())
+	e.totals.Completed++
+	e.drop(s)
+}
+
+func (e *Engine) drop(s *sequence) {
+	e.cache.release(s)
+	delete(e.sequences, s.id)
+	e.recycle(s)
+}
+
+// pass lets n steps of the batch in flight end.
+func (e *Engine) pass(n int64) {
+	if n == 0 {
+		return
+	}
+	decodes := int64(len(e.heap))
+	span := e.span(n)
+	e.at += span
+	e.first += e.slope * picos(n)
+	e.steps -= n
+	e.step += n
+	e.context += n * decodes
+	e.totals.busy += span
+	e.totals.Steps += n
+	e.totals.OutputTokens += n * decodes
+	allocated := e.step
+	if e.steps > 0 {
+		allocated++ // the next one is in flight
+	}
+	e.cache.take(e.blocksBetween(e.allocated, allocated))
+	e.allocated = allocated
+}
+
+// span is the time that the next n steps of the batch in flight take.
+func (e *Engine) span(n int64) picos {
+	return e.first*picos(n) + e.slope*picos(n*(n-1)/2)
+}
+
+// stepsBy is the number of steps of the batch in flight, all but the last, that
+// end within a time (exactly at its end only if inclusive).
+func (e *Engine) stepsBy(within picos, inclusive bool) int64 {
+	if !inclusive {
+		within--
+	}
+	last := e.steps - 1
+	if last <= 0 || within < e.first {
+		return 0
+	}
+	// n·first + slope·n(n−1)/2 = within, solved without cancellation, then made exact.
+	b := float64(e.first) - float64(e.slope)/2
+	n := 2 * float64(within) / (b + math.Sqrt(b*b+2*float64(e.slope)*float64(within)))
+	steps := min(int64(n), last)
+	for steps < last && e.span(steps+1) <= within {
+		steps++
+	}
+	for e.span(steps) > within {
+		steps--
+	}
+	return steps
+}
+
+// blocksBetween is the number of blocks that the decoding sequences need in the
+// decode steps from ≤ step < to.
+func (e *Engine) blocksBetween(from, to int64) int64 {
+	size := int64(e.cfg.BlockTokens)
+	n := (to - from) / size * int64(len(e.heap))
+	for step := to - (to-from)%size; step < to; step++ {
+		n += e.residues[step%size]
+	}
+	return n
+}
+
+// stepsWithin is the number of decode steps after those allocated for which
+// blocks are enough.
+func (e *Engine) stepsWithin(blocks int64) int64 {
+	size, decodes := int64(e.cfg.BlockTokens), int64(len(e.heap))
+	n := blocks / decodes * size
+	blocks %= decodes
+	for {
+		blocks -= e.residues[(e.allocated+n)%size]
+		if blocks < 0 {
+			return n
+		}
+		n++
+	}
+}
+
+// residue is the remainder by the block size of the decode steps in which a
+// sequence's token goes to a new block. Steps start at zero, so it is not below.
+func (e *Engine) residue(s *sequence) int64 {
+	size := int64(e.cfg.BlockTokens)
+	return ((s.joined-s.computed)%size + size) % size
+}
+
+func (e *Engine) blocksOf(tokens int64) int64 {
+	size := int64(e.cfg.BlockTokens)
+	return (tokens + size - 1) / size
+}
+
+func (e *Engine) produced(s *sequence) int64 {
+	if s.state == decoding {
+		return s.produced + e.step - s.joined
+	}
+	return s.produced
+}
