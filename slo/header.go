@@ -1,0 +1,89 @@
+// Package slo routes by latency targets.
+package slo
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// The headers by which a client asks for latencies, in milliseconds.
+const (
+	TTFTHeader = "X-Slo-Ttft-Ms" // time to first token
+	TPOTHeader = "X-Slo-Tpot-Ms" // time per output token after the first
+)
+
+// MaxTarget is the longest latency that a header may ask for. Anything above
+// is taken for a mistake, such as another unit.
+const MaxTarget = time.Hour
+
+// ErrHeader is matched by every [HeaderError].
+var ErrHeader = errors.New("slo: malformed header")
+
+// HeaderError says which header could not be read, and why. The target that it
+// should have set is not asked for.
+type HeaderError struct {
+	Header string
+	Value  string
+	Reason string
+}
+
+func (e *HeaderError) Error() string {
+	return fmt.Sprintf("slo: header %s: %.40q %s", e.Header, e.Value, e.Reason)
+}
+
+// Unwrap returns ErrHeader.
+func (e *HeaderError) Unwrap() error { return ErrHeader }
+
+// FromHeader reads the latency targets of a request from [TTFTHeader] and
+// [TPOTHeader]: a decimal number of milliseconds, above 0 and at most one
+// hour. An absent header asks for nothing. So does a malformed one; it is
+// named by the error, which is a [HeaderError] or several joined, and the other
+// header still counts: the SLO is to be used together with a non-nil error. A
+// header that is given twice is malformed.
+func FromHeader(h http.Header) (endpick.SLO, error) {
+	ttft, err1 := target(h, TTFTHeader)
+	tpot, err2 := target(h, TPOTHeader)
+	slo := endpick.SLO{TTFT: ttft, TPOT: tpot}
+	switch {
+	case err1 == nil:
+		return slo, err2
+	case err2 == nil:
+		return slo, err1
+	}
+	return slo, errors.Join(err1, err2)
+}
+
+func target(h http.Header, name string) (time.Duration, error) {
+	values := h[name]
+	if len(values) == 0 {
+		return 0, nil
+	}
+	fail := func(reason string) (time.Duration, error) {
+		return 0, &HeaderError{Header: name, Value: strings.Join(values, ", "), Reason: reason}
+	}
+	if len(values) > 1 {
+		return fail("is given more than once")
+	}
+	v := strings.TrimSpace(values[0])
+	// ParseFloat also takes hexadecimal, underscores, Inf and NaN.
+	if v == "" || strings.Trim(v, "0123456789.eE+-") != "" {
+		return fail("is not a decimal number")
+	}
+	ms, err := strconv.ParseFloat(v, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && ms > float64(MaxTarget/time.Millisecond):
+		return fail("is more than an hour")
+	case err != nil:
+		return fail("is not a decimal number")
+	case ms <= 0:
+		return fail("is not above 0")
+	}
+	// Less than a nanosecond is still a target, and no target is zero.
+	return max(time.Duration(ms*float64(time.Millisecond)), 1), nil
+}
