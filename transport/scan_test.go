@@ -1,0 +1,109 @@
+package transport
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCount(t *testing.T) {
+	for in, want := range map[string]int{"0": 0, "17": 17, "2147483647": 1<<31 - 1, "17.0": 17, "3.00": 3} {
+		n, ok := count([]byte(in))
+		assert.True(t, ok, in)
+		assert.Equal(t, want, n, in)
+	}
+	for _, in := range []string{"", "-1", "1.5", "1e3", "2147483648", "99999999999999999999999", "null", `"5"`, ".0", "1."} {
+		_, ok := count([]byte(in))
+		assert.False(t, ok, in)
+	}
+}
+
+func TestFieldTakesTheLastOfTwins(t *testing.T) {
+	assert.Equal(t, "2", string(field([]byte(`{"a":1,"b":{"a":9},"a":2}`), "a")))
+	assert.Equal(t, "1", string(field([]byte(`{"\u0061":1}`), "a")), "an escaped key is the same key")
+	assert.Nil(t, field([]byte(`{"a":1}`), "b"))
+	assert.Nil(t, field([]byte(`[1]`), "a"))
+}
+
+func TestMembersSayWhetherTheObjectEnds(t *testing.T) {
+	for in, broken := range map[string]bool{
+		`{}`: false, `{"a":1}`: false, ` {"a":{"b":[1,{}]} , "c":"}"} `: false,
+		`{`: true, `{"a`: true, `{"a"`: true, `{"a":`: true, `{"a":1`: true, `{"a":{"b":1}`: true, `{"a" 1}`: true, `{a:1}`: true,
+	} {
+		m, ok := membersOf([]byte(in))
+		require.True(t, ok, in)
+		for ok {
+			_, ok = m.next()
+		}
+		assert.Equal(t, broken, m.broken, in)
+	}
+}
+
+// For every valid text the scanner finds what encoding/json finds; for all
+// others it only has to come back.
+func FuzzScan(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `[]`, `{"a":1,"b":[1,2,{"c":null}],"d":"x\"y\\"}`, `{"\ud83d\ude00":"\ud83d","a":"\u00e9\n\/"}`,
+		` { "a" : [ ] , "a" : "b" } `, `{"a":{"b":"}"}}`, `{"a`, `{"a":"\`, `["\\\\\"",1e5,true]`, `"\ud83dx"`, `[[1],[2,3]]`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, isObject := membersOf(b)
+		got := map[string]string{}
+		for ok := isObject; ok; {
+			var x member
+			if x, ok = m.next(); ok {
+				got[string(x.key)] = string(x.value)
+				if !bytes.HasSuffix(b[x.at:x.end], x.value) || b[x.at] != '"' {
+					t.Fatalf("%q: bounds of %q", b, x.key)
+				}
+				if n := len(stringBytes(x.value)); isString(x.value) && n != stringLen(x.value) {
+					t.Fatalf("stringLen(%q) = %d, not %d", x.value, stringLen(x.value), n)
+				}
+			}
+		}
+		var list []string
+		e, isArray := elementsOf(b)
+		for ok := isArray; ok; {
+			var x []byte
+			if x, ok = e.next(); ok {
+				list = append(list, string(x))
+			}
+		}
+		if !json.Valid(b) || !utf8.Valid(b) {
+			return
+		}
+		var object map[string]json.RawMessage
+		if json.Unmarshal(b, &object) == nil && object != nil {
+			require.True(t, isObject)
+			require.False(t, m.broken)
+			require.Len(t, got, len(object))
+			for k, v := range object {
+				require.Equal(t, string(v), got[k])
+				var s string
+				if json.Unmarshal(v, &s) == nil && isString(v) {
+					require.Equal(t, s, string(stringBytes(v)))
+				}
+			}
+		}
+		var array []json.RawMessage
+		if json.Unmarshal(b, &array) == nil && array != nil {
+			require.True(t, isArray)
+			require.Len(t, list, len(array))
+			for i, v := range array {
+				require.Equal(t, string(v), list[i])
+				n, ok := count(v)
+				if want, err := strconv.ParseInt(string(v), 10, 32); err == nil && want >= 0 && !strings.HasPrefix(string(v), "-") {
+					require.True(t, ok && n == int(want), "%s", v)
+				}
+			}
+		}
+	})
+}
