@@ -1,8 +1,12 @@
 package endpick
 
 import (
+	"cmp"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -62,6 +66,16 @@ func (r Role) String() string {
 	return "role(" + strconv.Itoa(int(r)) + ")"
 }
 
+// clone returns a deep copy with its ID set.
+func (e *Endpoint) clone() Endpoint {
+	c := *e
+	c.ID = e.id()
+	c.Models = slices.Clone(e.Models)
+	c.Adapters = slices.Clone(e.Adapters)
+	c.Labels = maps.Clone(e.Labels)
+	return c
+}
+
 func (e *Endpoint) id() string {
 	if e.ID != "" {
 		return e.ID
@@ -93,17 +107,7 @@ func (e *Endpoint) serves(name string) bool {
 	if len(e.Models) == 0 && len(e.Adapters) == 0 {
 		return true
 	}
-	for _, m := range e.Models {
-		if m == name {
-			return true
-		}
-	}
-	for _, a := range e.Adapters {
-		if a == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(e.Models, name) || slices.Contains(e.Adapters, name)
 }
 
 // Ref is the dense handle of an endpoint in its router: stateful policies keep
@@ -146,6 +150,7 @@ type Load struct {
 // clean returns the load without its broken signals, and an error that names
 // the first of them.
 func (l Load) clean(id string) (Load, error) {
+	l.Adapters = slices.Clone(l.Adapters)
 	var err error
 	check := func(s Signals, name string, v, most float64) {
 		if l.Absent&s != 0 || (v >= 0 && v <= most) {
@@ -162,14 +167,29 @@ func (l Load) clean(id string) (Load, error) {
 	return l, err
 }
 
+// prepare makes a clean load ready for use.
+func (l Load) prepare(at time.Duration, mark Mark) *report {
+	rep := &report{at: at, reported: allSignals &^ l.Absent, requests: mark.requests, prefilling: mark.prefilling, load: &l}
+	if rep.reported&WaitingSignal != 0 {
+		rep.waiting = l.Waiting
+	}
+	if rep.reported&RunningSignal != 0 {
+		rep.running = l.Running
+	}
+	if rep.reported&KVUsageSignal != 0 {
+		rep.kvUsage = l.KVUsage
+	}
+	return rep
+}
+
 // Mark remembers what the router had in flight on an endpoint at one moment,
 // so that a report which was asked for at that moment can be corrected by what
 // has been routed since. The zero Mark stands for no moment.
 type Mark struct {
 	ref        Ref
 	at         time.Time
-	requests   int64
-	prefilling int64
+	requests   int32
+	prefilling int32
 }
 
 // InFlight is what the router itself has on an endpoint: requests that were
@@ -187,4 +207,185 @@ type InFlight struct {
 	ContextTokens int
 	// OutputTokens are the tokens generated so far for the open leases.
 	OutputTokens int
+}
+
+// endpointState is one generation of one endpoint in a router. Its counters
+// are changed without a lock; a request is counted before anybody can see that
+// it was routed. It is one cache line: a decision reads every candidate's.
+type endpointState struct {
+	ref Ref
+	key uint64
+
+	description atomic.Pointer[Endpoint]
+	report      atomic.Pointer[report]
+
+	requests      atomic.Int32
+	prefilling    atomic.Int32
+	prefillTokens atomic.Int64
+	contextTokens atomic.Int64
+	outputTokens  atomic.Int32
+	flags         atomic.Uint32 // changed under Router.mu
+}
+
+const (
+	draining uint32 = 1 << iota
+	removed         // set before the last check of requests
+)
+
+func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }
+
+// report is a Load ready for use: one cache line. It never changes.
+type report struct {
+	at         time.Duration // when the engine was asked, since the router's epoch
+	reported   Signals
+	waiting    float64
+	running    float64
+	kvUsage    float64
+	requests   int32 // in flight at that moment
+	prefilling int32
+	load       *Load // as it came in
+}
+
+func (s *endpointState) mark(now time.Time) Mark {
+	return Mark{ref: s.ref, at: now, requests: s.requests.Load(), prefilling: s.prefilling.Load()}
+}
+
+func bySlot(a, b *endpointState) int { return cmp.Compare(a.ref.Slot, b.ref.Slot) }
+
+// fill makes the candidate from the endpoint's own report and the router's
+// account. A signal without a report keeps the account alone, and KVUsage 0:
+// see fillAbsent. Reports from before oldest do not count.
+//
+// It writes field by field: a literal would be built elsewhere and copied.
+func (s *endpointState) fill(c *Candidate, oldest time.Duration) {
+	requests, prefilling := s.requests.Load(), s.prefilling.Load()
+	c.Endpoint = s.description.Load()
+	c.Ref = s.ref
+	c.Key = s.key
+	c.InFlight.Requests = int(requests)
+	c.InFlight.Prefilling = int(prefilling)
+	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())
+	c.InFlight.ContextTokens = int(s.contextTokens.Load())
+	c.InFlight.OutputTokens = int(s.outputTokens.Load())
+	c.PrefixTokens = 0
+	c.OffloadedTokens = 0
+	if c.Prediction.Has != 0 {
+		c.Prediction = Prediction{}
+	}
+
+	rep := s.report.Load()
+	if rep == nil || rep.at < oldest {
+		c.Report, c.Reported = nil, 0
+		c.Waiting, c.Running, c.KVUsage = float64(prefilling), float64(requests-prefilling), 0
+		return
+	}
+	c.Report, c.Reported = rep.load, rep.reported
+	c.KVUsage = rep.kvUsage
+	opened := float64(requests - rep.requests)
+	queued := float64(prefilling - rep.prefilling)
+	switch rep.reported & (WaitingSignal | RunningSignal) {
+	case WaitingSignal | RunningSignal:
+		// Which of the two a request has moved between is a guess; their sum
+		// is not.
+		batch := max(rep.waiting+rep.running+opened, 0)
+		c.Waiting = min(max(rep.waiting+queued, 0), batch)
+		c.Running = batch - c.Waiting
+	case WaitingSignal:
+		c.Waiting, c.Running = max(rep.waiting+queued, 0), float64(requests-prefilling)
+	case RunningSignal:
+		c.Waiting, c.Running = float64(prefilling), max(rep.running+opened-queued, 0)
+	default:
+		c.Waiting, c.Running = float64(prefilling), float64(requests-prefilling)
+	}
+}
+
+// fillAbsent gives the candidates that do not report a signal the mean of
+// those that do, so that silence never looks idle: for requests no less than
+// the router's own count, for KV usage 0.5 if nobody reports.
+func fillAbsent(candidates []Candidate) {
+	var waiting, running, kv mean
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Reported&WaitingSignal != 0 {
+			waiting.add(c.Waiting)
+		}
+		if c.Reported&RunningSignal != 0 {
+			running.add(c.Running)
+		}
+		if c.Reported&KVUsageSignal != 0 {
+			kv.add(c.KVUsage)
+		}
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Reported&WaitingSignal == 0 {
+			c.Waiting = max(c.Waiting, waiting.or(0))
+		}
+		if c.Reported&RunningSignal == 0 {
+			c.Running = max(c.Running, running.or(0))
+		}
+		if c.Reported&KVUsageSignal == 0 {
+			c.KVUsage = kv.or(0.5)
+		}
+	}
+}
+
+type mean struct {
+	sum   float64
+	count int
+}
+
+func (m *mean) add(v float64) { m.sum += v; m.count++ }
+
+func (m *mean) or(none float64) float64 {
+	if m.count == 0 {
+		return none
+	}
+	return m.sum / float64(m.count)
+}
+
+// table is the set of endpoints at one moment. It never changes; a change
+// makes a new one.
+type table struct {
+	byID map[string]*endpointState
+	// pools holds the endpoints to choose from for each model and adapter
+	// that any of them names; every is the pool of all other names.
+	pools map[string][]*endpointState
+	every []*endpointState
+}
+
+func newTable(byID map[string]*endpointState) *table {
+	t := &table{byID: byID, pools: map[string][]*endpointState{}}
+	var active []*endpointState
+	for _, s := range byID {
+		if !s.is(draining) {
+			active = append(active, s)
+		}
+	}
+	slices.SortFunc(active, bySlot)
+	for _, s := range active {
+		e := s.description.Load()
+		if len(e.Models) == 0 && len(e.Adapters) == 0 {
+			t.every = append(t.every, s)
+		}
+		for _, name := range slices.Concat(e.Models, e.Adapters) {
+			t.pools[name] = nil
+		}
+	}
+	for name := range t.pools {
+		for _, s := range active {
+			if s.description.Load().serves(name) {
+				t.pools[name] = append(t.pools[name], s)
+			}
+		}
+	}
+	return t
+}
+
+// pool returns the endpoints that serve what the request asks for.
+func (t *table) pool(name string) []*endpointState {
+	if p, ok := t.pools[name]; ok {
+		return p
+	}
+	return t.every
 }

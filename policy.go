@@ -1,6 +1,12 @@
 package endpick
 
-import "time"
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"time"
+)
 
 // The stages of a decision, in the order in which the router calls them. Every
 // stage is called concurrently and must not keep the request, the candidates or
@@ -56,8 +62,9 @@ type Observer interface {
 }
 
 // EndpointObserver is what a stage also implements if it keeps state for each
-// endpoint. EndpointRemoved is called once when an endpoint goes; leases on it
-// may still end later.
+// endpoint. EndpointRemoved is called once when an endpoint goes; a request
+// that was being routed there may still open a lease on it, and leases on it
+// end later: their Ref has the removed generation. It must not call the router.
 type EndpointObserver interface {
 	EndpointRemoved(ref Ref)
 }
@@ -186,4 +193,210 @@ func Keep(candidates []Candidate, keep func(*Candidate) bool) []Candidate {
 		n++
 	}
 	return candidates[:n]
+}
+
+// pipeline is a Policy made ready: checked, weights normalised, names and
+// observers collected. It never changes.
+type pipeline struct {
+	Policy
+	weights           []float64
+	filterNames       []string
+	scorerNames       []string
+	observers         []Observer
+	endpointObservers []EndpointObserver
+}
+
+func newPipeline(p Policy) (*pipeline, error) {
+	p.Admitters = slices.Clone(p.Admitters)
+	p.Filters = slices.Clone(p.Filters)
+	p.Scorers = slices.Clone(p.Scorers)
+	if p.Picker == nil {
+		p.Picker = MaxScore{}
+	}
+	c := &pipeline{Policy: p}
+	stages := []any{p.Matcher, p.Predictor}
+	for i, a := range p.Admitters {
+		if a == nil {
+			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Admitters[%d]", i), Reason: "is nil"}
+		}
+		stages = append(stages, a)
+	}
+	for i, f := range p.Filters {
+		if f == nil {
+			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Filters[%d]", i), Reason: "is nil"}
+		}
+		stages = append(stages, f)
+		c.filterNames = append(c.filterNames, stageName(f))
+	}
+	var sum float64
+	for i, w := range p.Scorers {
+		if w.Scorer == nil {
+			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Scorers[%d].Scorer", i), Reason: "is nil"}
+		}
+		if !(w.Weight > 0) || math.IsInf(w.Weight, 1) {
+			return nil, &ConfigError{
+				Field:  fmt.Sprintf("Policy.Scorers[%d].Weight", i),
+				Reason: fmt.Sprintf("is %v; leave a scorer out to switch it off", w.Weight),
+			}
+		}
+		stages = append(stages, w.Scorer)
+		sum += w.Weight
+		c.scorerNames = append(c.scorerNames, stageName(w.Scorer))
+	}
+	for _, w := range p.Scorers {
+		c.weights = append(c.weights, w.Weight/sum)
+	}
+	stages = append(stages, p.Picker)
+	c.observe(stages)
+	return c, nil
+}
+
+// observe collects the stages that listen, each once however many places of
+// the policy it fills.
+func (p *pipeline) observe(stages []any) {
+	var seen []any
+	for _, s := range stages {
+		if s == nil {
+			continue
+		}
+		if reflect.TypeOf(s).Comparable() {
+			if slices.Contains(seen, s) {
+				continue
+			}
+			seen = append(seen, s)
+		}
+		if o, ok := s.(Observer); ok {
+			p.observers = append(p.observers, o)
+		}
+		if o, ok := s.(EndpointObserver); ok {
+			p.endpointObservers = append(p.endpointObservers, o)
+		}
+	}
+}
+
+// stageName is what receipts call a stage: its Name method, or its type.
+func stageName(stage any) string {
+	if n, ok := stage.(interface{ Name() string }); ok {
+		return n.Name()
+	}
+	return fmt.Sprintf("%T", stage)
+}
+
+// decision is the working memory of one Route. Its slices are used again.
+type decision struct {
+	req        Request
+	pool       []*endpointState // ordered by slot
+	candidates []Candidate
+	scores     []float64 // of the candidates that are left
+	one        []float64 // of one scorer
+	cuts       []int     // how many candidates each filter left
+	each       []float64 // scores by scorer, then candidate; for a receipt only
+}
+
+// forget drops what the caller owns.
+func (d *decision) forget() {
+	d.req = Request{}
+	d.pool = nil
+}
+
+func (d *decision) stateOf(chosen int) *endpointState {
+	slot := d.candidates[chosen].Ref.Slot
+	i, _ := slices.BinarySearchFunc(d.pool, slot, func(s *endpointState, slot uint32) int {
+		return int(s.ref.Slot) - int(slot)
+	})
+	return d.pool[i]
+}
+
+// run takes the decision through its stages and returns the index of the
+// chosen candidate, or the reason of an Admitter.
+func (p *pipeline) run(d *decision, counts *counters) (int, error) {
+	req, all := &d.req, d.candidates
+	if p.Matcher != nil {
+		p.Matcher.Match(req, all)
+	}
+	if p.Predictor != nil {
+		p.Predictor.Predict(req, all)
+	}
+	for _, a := range p.Admitters {
+		if err := a.Admit(req, all); err != nil {
+			return -1, &RejectedError{Reason: err}
+		}
+	}
+	left := all
+	d.cuts = d.cuts[:0]
+	for _, f := range p.Filters {
+		kept := f.Filter(req, left)
+		switch {
+		case len(kept) == 0: // no opinion
+		case len(kept) > len(left) || &kept[0] != &left[0]:
+			counts.badStage.Add(1)
+		default:
+			left = kept
+		}
+		d.cuts = append(d.cuts, len(left))
+	}
+	scores := d.scores[:len(left)]
+	p.score(d, left, scores, counts)
+	chosen := p.Picker.Pick(req, left, scores)
+	if chosen < 0 || chosen >= len(left) {
+		counts.badStage.Add(1)
+		chosen = MaxScore{}.Pick(req, left, scores)
+	}
+	return chosen, nil
+}
+
+// score writes the combined score of each candidate: that of the only scorer
+// as it is, or the weighted mean of several, each held within [0, 1].
+func (p *pipeline) score(d *decision, left []Candidate, scores []float64, counts *counters) {
+	clear(scores)
+	d.each = d.each[:0]
+	one := scores
+	if len(p.Scorers) > 1 {
+		one = d.one[:len(left)]
+	}
+	for i, w := range p.Scorers {
+		clear(one)
+		w.Scorer.Score(&d.req, left, one)
+		repair(one, counts)
+		if d.req.Receipt != nil {
+			d.each = append(d.each, one...)
+		}
+		if len(p.Scorers) == 1 {
+			return
+		}
+		weight := p.weights[i]
+		for j, v := range one {
+			scores[j] += weight * min(max(v, 0), 1)
+		}
+	}
+}
+
+// repair gives a score that is not finite the lowest of the finite ones, so
+// that a scorer which fails for one endpoint never prefers it.
+func repair(scores []float64, counts *counters) {
+	var broken bool
+	for _, v := range scores {
+		if v-v != 0 { // NaN or infinite
+			broken = true
+			break
+		}
+	}
+	if !broken {
+		return
+	}
+	counts.badStage.Add(1)
+	lowest := math.Inf(1)
+	for _, v := range scores {
+		if v-v == 0 {
+			lowest = min(lowest, v)
+		}
+	}
+	if math.IsInf(lowest, 1) {
+		lowest = 0
+	}
+	for i, v := range scores {
+		if v-v != 0 {
+			scores[i] = lowest
+		}
+	}
 }

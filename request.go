@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"math"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -73,6 +74,26 @@ type SLO struct {
 
 // Asked reports whether any target is set.
 func (s SLO) Asked() bool { return s.TTFT > 0 || s.TPOT > 0 }
+
+func (r *Request) validate() error {
+	switch {
+	case r.InputTokens < 0:
+		return &RequestError{Field: "InputTokens", Reason: "is negative"}
+	case r.ExpectedOutputTokens < 0:
+		return &RequestError{Field: "ExpectedOutputTokens", Reason: "is negative"}
+	case !(r.BlockTokens >= 0) || math.IsInf(r.BlockTokens, 1):
+		return &RequestError{Field: "BlockTokens", Reason: "is negative or not finite"}
+	}
+	return nil
+}
+
+// serving is the name that an endpoint has to serve.
+func (r *Request) serving() string {
+	if r.Adapter != "" {
+		return r.Adapter
+	}
+	return r.Model
+}
 
 // Now is the moment at which the request is being routed, by the router's
 // clock. Stages take the time from here and call no clock of their own.

@@ -1,0 +1,155 @@
+package endpick
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Receipt is the account of one decision. Put a pointer to one into
+// [Request.Receipt]; Route overwrites it, reusing its slices. It belongs to the
+// caller and must not be shared between requests in flight.
+type Receipt struct {
+	Number      uint64    // of the request, in the router's sequence
+	At          time.Time // when it was routed
+	Policy      string
+	Model       string // the model or adapter asked for
+	InputTokens int
+	// Scorers are the names of the policy's scorers, in the order of
+	// Verdict.Scores.
+	Scorers []string
+	// Verdicts holds every candidate: those that were scored, best first, and
+	// then those that filters removed, the last removed first.
+	Verdicts []Verdict
+	// Chosen and RunnerUp are indices into Verdicts; −1 for nobody. The
+	// runner-up is the best of those that were scored and not chosen.
+	Chosen   int
+	RunnerUp int
+	// Regret is the best score less the chosen one's: above zero if the
+	// picker did not take the best.
+	Regret float64
+	// Err is why there is no lease, or nil.
+	Err error
+}
+
+// Verdict is what a decision made of one candidate.
+type Verdict struct {
+	Candidate Candidate
+	// RemovedBy names the filter that removed the candidate. Empty: it was
+	// scored.
+	RemovedBy string
+	// Scores are those of each scorer, finite, before weights; none for a
+	// removed candidate.
+	Scores []float64
+	// Score is the combined score.
+	Score float64
+}
+
+// writeReceipt fills the request's receipt, if it has one.
+func (d *decision) writeReceipt(p *pipeline, chosen int, err error) {
+	receipt := d.req.Receipt
+	if receipt == nil {
+		return
+	}
+	verdicts := receipt.Verdicts[:0]
+	*receipt = Receipt{
+		Number:      d.req.number,
+		At:          d.req.now,
+		Policy:      p.Name,
+		Model:       d.req.serving(),
+		InputTokens: d.req.InputTokens,
+		Scorers:     p.scorerNames,
+		Chosen:      -1,
+		RunnerUp:    -1,
+		Err:         err,
+	}
+	for _, c := range d.candidates {
+		verdicts = append(verdicts, Verdict{Candidate: c})
+	}
+	if err == nil {
+		d.judge(p, verdicts, chosen, receipt)
+	}
+	receipt.Verdicts = verdicts
+}
+
+// judge completes the verdicts of a decision that was made, and orders them.
+func (d *decision) judge(p *pipeline, verdicts []Verdict, chosen int, receipt *Receipt) {
+	end := len(verdicts)
+	removed := make([]int, len(verdicts)) // the filter's number from 1; 0: scored
+	for i, cut := range d.cuts {
+		for j := cut; j < end; j++ {
+			verdicts[j].RemovedBy = p.filterNames[i]
+			removed[j] = i + 1
+		}
+		end = cut
+	}
+	each := make([]float64, 0, len(d.each))
+	for j := range end {
+		for i := range p.Scorers {
+			each = append(each, d.each[i*end+j])
+		}
+		verdicts[j].Scores = each[len(each)-len(p.Scorers):]
+		verdicts[j].Score = d.scores[j]
+	}
+	ref := verdicts[chosen].Candidate.Ref
+	receipt.Regret = slices.Max(d.scores[:end]) - d.scores[chosen]
+
+	scored := verdicts[:end]
+	slices.SortFunc(scored, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID))
+	})
+	// Behind the cut the parts lie in the order of removal, last first.
+	for start := end; start < len(verdicts); {
+		stop := start
+		for stop < len(verdicts) && removed[stop] == removed[start] {
+			stop++
+		}
+		slices.SortFunc(verdicts[start:stop], func(a, b Verdict) int {
+			return cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID)
+		})
+		start = stop
+	}
+	receipt.Chosen = slices.IndexFunc(scored, func(v Verdict) bool { return v.Candidate.Ref == ref })
+	switch {
+	case end < 2:
+	case receipt.Chosen == 0:
+		receipt.RunnerUp = 1
+	default:
+		receipt.RunnerUp = 0
+	}
+}
+
+// String returns the receipt as a small table for people; its form may change.
+func (r *Receipt) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "request %d, policy %s, model %q, %d tokens", r.Number, cmp.Or(r.Policy, "(unnamed)"), r.Model, r.InputTokens)
+	if r.Err != nil {
+		fmt.Fprintf(&b, ": %v", r.Err)
+	}
+	b.WriteByte('\n')
+	for i, v := range r.Verdicts {
+		mark := ' '
+		if i == r.Chosen {
+			mark = '*'
+		}
+		c := &v.Candidate
+		fmt.Fprintf(&b, "%c %-16s W %-4.4g R %-4.4g K %-5.3g Q %-7d H %-7d", mark, c.Endpoint.ID,
+			c.Waiting, c.Running, c.KVUsage, c.InFlight.PrefillTokens, c.PrefixTokens)
+		switch {
+		case v.RemovedBy != "":
+			fmt.Fprintf(&b, " removed by %s", v.RemovedBy)
+		case r.Chosen >= 0:
+			fmt.Fprintf(&b, " score %.6g", v.Score)
+			for j, s := range v.Scores {
+				fmt.Fprintf(&b, ", %s %.6g", r.Scorers[j], s)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	if r.Chosen >= 0 {
+		fmt.Fprintf(&b, "regret %.6g\n", r.Regret)
+	}
+	return b.String()
+}

@@ -1,0 +1,401 @@
+package endpick
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Lease is the right to send one request to one endpoint, and the account of
+// it. It is a small value: copy it freely. Its methods may be called from any
+// goroutine, in any order, any number of times; after the first Done all of
+// them do nothing, also when the router has long used the lease's place for
+// another request. The zero Lease is closed.
+type Lease struct {
+	slot       *leaseSlot
+	endpoint   *Endpoint
+	generation uint32
+}
+
+// Endpoint is where to send the request. It stays readable after Done; nil for
+// the zero Lease.
+func (l Lease) Endpoint() *Endpoint { return l.endpoint }
+
+// Key is the dense handle by which observers know the lease.
+func (l Lease) Key() Key {
+	if l.slot == nil {
+		return Key{}
+	}
+	return Key{Slot: l.slot.index, Generation: l.generation}
+}
+
+// Candidate returns the endpoint as it was when it was chosen, with its match
+// and prediction; false once the lease is closed.
+func (l Lease) Candidate() (Candidate, bool) {
+	s := l.lock()
+	if s == nil {
+		return Candidate{}, false
+	}
+	defer s.mu.Unlock()
+	return s.candidate, true
+}
+
+// FirstToken says that the first token of the response has arrived.
+func (l Lease) FirstToken() {
+	if s := l.lock(); s != nil {
+		s.firstToken(s.router.config.Clock())
+		s.mu.Unlock()
+	}
+}
+
+// Tokens says that n more output tokens have arrived. For a request that
+// streams, the first of them is the first token. Tokens(0) only shows that the
+// lease is not lost.
+func (l Lease) Tokens(n int) {
+	s := l.lock()
+	if s == nil {
+		return
+	}
+	defer s.mu.Unlock()
+	now := s.router.config.Clock()
+	s.heardAt = now
+	if n <= 0 {
+		return
+	}
+	if s.request.Stream {
+		s.firstToken(now)
+	}
+	s.outputTokens += n
+	s.lastTokenAt = now
+	s.state.outputTokens.Add(int32(n))
+}
+
+// Done closes the lease and returns true, or does nothing and returns false if
+// it was closed before.
+func (l Lease) Done(o Outcome) bool {
+	s := l.lock()
+	if s == nil {
+		return false
+	}
+	s.close(s.router.config.Clock(), o) // unlocks
+	return true
+}
+
+// lock returns the lease's slot, locked, or nil if the lease is closed.
+func (l Lease) lock() *leaseSlot {
+	s := l.slot
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	if !s.open || s.generation != l.generation {
+		s.mu.Unlock()
+		return nil
+	}
+	return s
+}
+
+// leaseSlot is the place of one open lease in the router's table. Slots are
+// used again and never freed. What it adds to the endpoint's account it takes
+// out again itself, so that the account ends at zero.
+type leaseSlot struct {
+	router *Router
+	index  uint32
+
+	mu         sync.Mutex // guards what follows
+	generation uint32
+	open       bool
+	state      *endpointState
+	pipeline   *pipeline
+	request    Request // without what the caller owns
+	candidate  Candidate
+
+	routedAt     time.Time
+	firstTokenAt time.Time
+	lastTokenAt  time.Time
+	heardAt      time.Time
+
+	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
+	prefillTokens int
+	outputTokens  int
+
+	// What observers are passed lives here, so that it needs no allocation.
+	event   Event
+	outcome Outcome
+}
+
+// firstToken notes the first token once; s.mu is held.
+func (s *leaseSlot) firstToken(now time.Time) {
+	s.heardAt = now
+	if !s.firstTokenAt.IsZero() {
+		return
+	}
+	s.firstTokenAt, s.lastTokenAt = now, now
+	s.endPrefill()
+	e := s.fillEvent(now)
+	for _, o := range s.pipeline.observers {
+		o.FirstToken(e)
+	}
+}
+
+// endPrefill takes the request's prefill out of the account once.
+func (s *leaseSlot) endPrefill() {
+	if s.prefilling {
+		s.prefilling = false
+		s.state.prefilling.Add(-1)
+		s.state.prefillTokens.Add(-int64(s.prefillTokens))
+	}
+}
+
+// close ends an open lease whose lock is held, and unlocks it.
+func (s *leaseSlot) close(now time.Time, o Outcome) {
+	r, state := s.router, s.state
+	s.outcome = o
+	outcome := &s.outcome
+	outcome.InputTokens = max(outcome.InputTokens, 0)
+	outcome.OutputTokens = max(outcome.OutputTokens, 0)
+	if outcome.CachedTokens < 0 {
+		outcome.CachedTokens, outcome.HasCachedTokens = 0, false
+	}
+	s.open = false
+	s.endPrefill()
+	state.contextTokens.Add(-int64(s.request.InputTokens))
+	state.outputTokens.Add(-int32(s.outputTokens))
+
+	if outcome.OutputTokens > 0 {
+		if s.outputTokens == 0 && !s.firstTokenAt.IsZero() {
+			s.lastTokenAt = now // nobody said when the last token came
+		}
+		s.outputTokens = outcome.OutputTokens
+	}
+	e := s.fillEvent(now)
+	for _, ob := range s.pipeline.observers {
+		ob.Done(e, outcome)
+	}
+	s.request, s.candidate, s.event = Request{}, Candidate{}, Event{}
+	s.state, s.pipeline = nil, nil
+	s.mu.Unlock()
+
+	r.counts.closed.Add(1)
+	r.leave(state)
+	r.leases.put(s)
+}
+
+func (s *leaseSlot) fillEvent(now time.Time) *Event {
+	s.event = Event{
+		Key:          Key{Slot: s.index, Generation: s.generation},
+		Request:      &s.request,
+		Candidate:    &s.candidate,
+		Now:          now,
+		RoutedAt:     s.routedAt,
+		FirstTokenAt: s.firstTokenAt,
+		LastTokenAt:  s.lastTokenAt,
+		OutputTokens: s.outputTokens,
+	}
+	return &s.event
+}
+
+const leaseChunk = 256 // slots allocated together
+
+// leaseTable holds all lease slots of a router.
+type leaseTable struct {
+	router *Router
+
+	mu     sync.Mutex // guards free and growth
+	free   []*leaseSlot
+	chunks atomic.Pointer[[]*[leaseChunk]leaseSlot]
+	opened atomic.Int64  // leases that are open
+	cursor atomic.Uint64 // where reap goes on
+
+	expiry expiryHeap
+}
+
+func newLeaseTable(r *Router) *leaseTable {
+	t := &leaseTable{router: r}
+	t.chunks.Store(new([]*[leaseChunk]leaseSlot))
+	t.expiry.earliest.Store(math.MaxInt64)
+	return t
+}
+
+func (t *leaseTable) get() *leaseSlot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.free) == 0 {
+		t.grow()
+	}
+	s := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	return s
+}
+
+func (t *leaseTable) grow() {
+	held := *t.chunks.Load()
+	chunk := new([leaseChunk]leaseSlot)
+	for i := leaseChunk - 1; i >= 0; i-- {
+		chunk[i].router = t.router
+		chunk[i].index = uint32(len(held)*leaseChunk + i)
+		t.free = append(t.free, &chunk[i])
+	}
+	grown := append(held[:len(held):len(held)], chunk)
+	t.chunks.Store(&grown)
+}
+
+func (t *leaseTable) put(s *leaseSlot) {
+	t.opened.Add(-1)
+	t.mu.Lock()
+	t.free = append(t.free, s)
+	t.mu.Unlock()
+}
+
+func (t *leaseTable) size() (open, room int) {
+	return int(t.opened.Load()), len(*t.chunks.Load()) * leaseChunk
+}
+
+// open makes a lease of a decision on an endpoint that has counted the request
+// in already.
+func (t *leaseTable) open(d *decision, p *pipeline, state *endpointState, c *Candidate) Lease {
+	s := t.get()
+	t.opened.Add(1)
+	now := d.req.now
+
+	s.mu.Lock()
+	s.generation++
+	s.open = true
+	s.state, s.pipeline = state, p
+	s.request, s.candidate = d.req, *c
+	s.request.Receipt, s.request.Exclude = nil, nil
+	s.routedAt, s.heardAt = now, now
+	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
+	s.outputTokens = 0
+	s.prefilling = true
+	s.prefillTokens = c.NewTokens(&s.request)
+
+	state.prefilling.Add(1)
+	state.prefillTokens.Add(int64(s.prefillTokens))
+	state.contextTokens.Add(int64(s.request.InputTokens))
+
+	if len(p.observers) > 0 {
+		e := s.fillEvent(now)
+		for _, o := range p.observers {
+			o.Routed(e)
+		}
+	}
+	s.request.Blocks = nil
+	if !s.request.Stream && c.Prediction.Has&TTFT != 0 {
+		t.expiry.push(expiring{at: now.Add(c.Prediction.TTFT), slot: s, generation: s.generation})
+	}
+	lease := Lease{slot: s, endpoint: c.Endpoint, generation: s.generation}
+	s.mu.Unlock()
+	return lease
+}
+
+// reap looks at most slots and closes the leases that have not been heard of
+// for LeaseTimeout.
+func (t *leaseTable) reap(now time.Time, most int) int {
+	chunks := *t.chunks.Load()
+	room := uint64(len(chunks) * leaseChunk)
+	most = int(min(uint64(most), room))
+	from := t.cursor.Add(uint64(most)) - uint64(most)
+	reaped := 0
+	for i := range uint64(most) {
+		n := (from + i) % room
+		s := &chunks[n/leaseChunk][n%leaseChunk]
+		if !s.mu.TryLock() {
+			continue // somebody is just calling it
+		}
+		if !s.open || now.Sub(s.heardAt) <= t.router.config.LeaseTimeout {
+			s.mu.Unlock()
+			continue
+		}
+		s.close(now, Outcome{Status: Lost})
+		t.router.counts.reaped.Add(1)
+		reaped++
+	}
+	return reaped
+}
+
+// expire ends the prefill, in the accounts, of responses that do not stream
+// and whose predicted TTFT has passed.
+func (t *leaseTable) expire(now time.Time) {
+	h := &t.expiry
+	if now.UnixNano() < h.earliest.Load() {
+		return
+	}
+	for {
+		x, ok := h.pop(now)
+		if !ok {
+			return
+		}
+		s := x.slot
+		s.mu.Lock()
+		if s.open && s.generation == x.generation {
+			s.endPrefill()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// expiring is a prefill that is to end at a known time.
+type expiring struct {
+	at         time.Time
+	slot       *leaseSlot
+	generation uint32
+}
+
+// expiryHeap is a binary heap of prefills, the earliest first.
+type expiryHeap struct {
+	// earliest is the time of the first item in Unix nanoseconds, math.MaxInt64
+	// if there is none. It is read without the lock.
+	earliest atomic.Int64
+	mu       sync.Mutex
+	items    []expiring
+}
+
+func (h *expiryHeap) push(x expiring) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.items = append(h.items, x)
+	i := len(h.items) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !h.items[i].at.Before(h.items[parent].at) {
+			break
+		}
+		h.items[i], h.items[parent] = h.items[parent], h.items[i]
+		i = parent
+	}
+	h.earliest.Store(h.items[0].at.UnixNano())
+}
+
+// pop takes out the earliest item if its time has come.
+func (h *expiryHeap) pop(now time.Time) (expiring, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.items) == 0 || h.items[0].at.After(now) {
+		return expiring{}, false
+	}
+	x := h.items[0]
+	last := len(h.items) - 1
+	h.items[0] = h.items[last]
+	h.items[last] = expiring{}
+	h.items = h.items[:last]
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if h.items[child].at.Before(h.items[least].at) {
+				least = child
+			}
+		}
+		if least == i {
+			break
+		}
+		h.items[i], h.items[least] = h.items[least], h.items[i]
+		i = least
+	}
+	h.earliest.Store(math.MaxInt64)
+	if last > 0 {
+		h.earliest.Store(h.items[0].at.UnixNano())
+	}
+	return x, true
+}

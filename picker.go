@@ -1,0 +1,95 @@
+package endpick
+
+import "math"
+
+// The salts of the pickers' own draws.
+const (
+	saltTie   = 0x7c6a91d05f3be284
+	saltWheel = 0x1b873593e6546b64
+	saltPair  = 0x5851f42d4c957f2d
+)
+
+// MaxScore picks the candidate with the highest score. Ties are broken by
+// chance, keyed by endpoint. The zero value is ready; it has no state.
+type MaxScore struct{}
+
+// Pick implements [Picker].
+func (MaxScore) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	best := 0
+	drawn := -1.0 // the chance of best, drawn at the first tie
+	for i := 1; i < len(candidates); i++ {
+		if scores[i] < scores[best] {
+			continue
+		}
+		if scores[i] > scores[best] {
+			best, drawn = i, -1
+			continue
+		}
+		if drawn < 0 {
+			drawn = req.ChanceOf(saltTie, &candidates[best])
+		}
+		if u := req.ChanceOf(saltTie, &candidates[i]); u > drawn {
+			best, drawn = i, u
+		}
+	}
+	return best
+}
+
+// WeightedRandom picks a candidate with a probability that is proportional to
+// its score; scores of zero and below are never picked unless there are no
+// others, and then all alike. The zero value is ready; it has no state.
+//
+// It takes the largest ln(u)/w, with u drawn for each endpoint (Efraimidis and
+// Spirakis, Weighted random sampling, 2006), so that the order of candidates
+// does not matter.
+type WeightedRandom struct{}
+
+// Pick implements [Picker].
+func (WeightedRandom) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	best, most := -1, math.Inf(-1)
+	for i := range candidates {
+		if scores[i] <= 0 {
+			continue
+		}
+		key := math.Log(req.ChanceOf(saltWheel, &candidates[i])) / scores[i]
+		if key > most || best < 0 {
+			best, most = i, key
+		}
+	}
+	if best >= 0 {
+		return best
+	}
+	best, most = 0, -1
+	for i := range candidates {
+		if u := req.ChanceOf(saltWheel, &candidates[i]); u > most {
+			best, most = i, u
+		}
+	}
+	return best
+}
+
+// PowerOfTwo draws two candidates at random and picks the one with the higher
+// score (Mitzenmacher, The power of two choices, 2001). The zero value is
+// ready; it has no state.
+type PowerOfTwo struct{}
+
+// Pick implements [Picker].
+func (PowerOfTwo) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	first, second := -1, -1
+	var u1, u2 float64
+	for i := range candidates {
+		u := req.ChanceOf(saltPair, &candidates[i])
+		switch {
+		case first < 0 || u > u1:
+			first, second = i, first
+			u1, u2 = u, u1
+		case second < 0 || u > u2:
+			second, u2 = i, u
+		}
+	}
+	// On a tie the first draw stands.
+	if second >= 0 && scores[second] > scores[first] {
+		return second
+	}
+	return first
+}
