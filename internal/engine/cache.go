@@ -11,7 +11,7 @@ type cache struct {
 	free    int64           // hold nothing
 	idle    int64           // cached, referenced by no sequence: evictable
 	heads   map[uint64]*run // by the hash of a run's first block
-	oldest  run             // sentinel of the ring of idle runs: next is the least recently used
+	ring    *run            // sentinel of the ring of idle runs: next is the least recently used
 	spare   *run            // recycled runs, linked by next
 	evicted [kinds]int64    // blocks by kind
 }
@@ -28,6 +28,7 @@ const (
 // runs that agree on one block agree on all before it.
 type run struct {
 	hashes       []uint64 // part of some request's Blocks
+	key          uint64   // in heads: hashes[0], unless the caller's hashes are not chained
 	parent       *run     // the run that ends at start; nil at the head of a prompt
 	start        int
 	refs         int // sequences whose path goes through this run
@@ -37,14 +38,16 @@ type run struct {
 }
 
 func newCache(blocks int64) cache {
-	return cache{blocks: blocks, free: blocks, heads: map[uint64]*run{}}
+	c := cache{blocks: blocks, heads: map[uint64]*run{}, ring: new(run)}
+	c.clear()
+	return c
 }
 
 // clear forgets everything.
 func (c *cache) clear() {
 	clear(c.heads)
 	c.free, c.idle = c.blocks, 0
-	c.oldest.prev, c.oldest.next = nil, nil
+	c.ring.prev, c.ring.next = c.ring, c.ring
 }
 
 // available is the number of blocks that can be had without preemption.
@@ -55,7 +58,7 @@ func (c *cache) available() int64 { return c.free + c.idle }
 func (c *cache) take(n int64) {
 	c.free -= n
 	for c.free < 0 {
-		r := c.oldest.next
+		r := c.ring.next
 		n := min(int64(len(r.hashes)), -c.free)
 		keep := len(r.hashes) - int(n)
 		c.countEvicted(r, r.start+keep, r.start+len(r.hashes))
@@ -80,8 +83,8 @@ func (c *cache) countEvicted(r *run, from, to int) {
 
 func (c *cache) forget(r *run) {
 	c.unlink(r)
-	if c.heads[r.hashes[0]] == r {
-		delete(c.heads, r.hashes[0])
+	if c.heads[r.key] == r {
+		delete(c.heads, r.key)
 	}
 	if r.parent != nil {
 		r.parent.children--
@@ -147,8 +150,10 @@ func (c *cache) walk(s *sequence, limit int) int64 {
 			r = c.split(r, n)
 		}
 		if r.refs == 0 {
-			c.unlink(r)
 			c.idle -= int64(n)
+			if !partial {
+				c.unlink(r)
+			}
 		}
 		r.refs++
 		s.leaf = r
@@ -180,8 +185,8 @@ func (c *cache) register(s *sequence, limit int) {
 			leaf.children++
 		}
 		leaf = c.newRun()
-		leaf.parent, leaf.start, leaf.refs = s.leaf, s.cached, 1
-		c.heads[s.hashes[s.cached]] = leaf
+		leaf.key, leaf.parent, leaf.start, leaf.refs = s.hashes[s.cached], s.leaf, s.cached, 1
+		c.heads[leaf.key] = leaf
 		s.leaf = leaf
 	}
 	leaf.hashes = s.hashes[leaf.start:limit]
@@ -197,38 +202,30 @@ func (c *cache) release(s *sequence) {
 		r.refs--
 		if r.refs == 0 {
 			c.idle += int64(len(r.hashes))
-			c.linkBefore(r, c.sentinel())
+			c.link(r)
 		}
 	}
 	s.leaf, s.cached, s.private = nil, 0, 0
 }
 
-// split cuts r after n blocks and returns the new run that is its head. r stays
-// what it was to those who hold it: the end.
+// split cuts r after n blocks and returns the new run that is its head, for the
+// caller to reference: it is in no ring. r stays what it was to those who hold it,
+// and where it was in the ring: the end.
 func (c *cache) split(r *run, n int) *run {
 	head := c.newRun()
-	head.hashes, head.parent, head.start = r.hashes[:n], r.parent, r.start
+	head.hashes, head.key, head.parent, head.start = r.hashes[:n], r.key, r.parent, r.start
 	head.refs, head.children = r.refs, 1
 	head.system, head.user = r.system, r.user
-	r.hashes, r.parent, r.start = r.hashes[n:], head, r.start+n
-	c.heads[head.hashes[0]] = head
-	c.heads[r.hashes[0]] = r
-	if r.refs == 0 {
-		c.linkBefore(head, r.next)
-	}
+	r.hashes, r.key, r.parent, r.start = r.hashes[n:], r.hashes[n], head, r.start+n
+	c.heads[head.key] = head
+	c.heads[r.key] = r
 	return head
 }
 
-func (c *cache) sentinel() *run {
-	if c.oldest.next == nil {
-		c.oldest.next, c.oldest.prev = &c.oldest, &c.oldest
-	}
-	return &c.oldest
-}
-
-func (c *cache) linkBefore(r, next *run) {
-	r.prev, r.next = next.prev, next
-	r.prev.next, next.prev = r, r
+// link makes r the most recently used idle run.
+func (c *cache) link(r *run) {
+	r.prev, r.next = c.ring.prev, c.ring
+	r.prev.next, r.next.prev = r, r
 }
 
 func (c *cache) unlink(r *run) {

@@ -52,7 +52,7 @@ func (c *Config) validate() error {
 	setDefault(&c.MaxSequences, DefaultMaxSequences)
 	setDefault(&c.MaxBatchedTokens, max(DefaultMaxBatchedTokens, c.MaxSequences))
 
-	const limit = 1 << 28 // token counts below 2^40 in 64 bits, and indexes that fit 32
+	const limit = 1 << 24 // keeps every product of counts and picoseconds within 64 bits
 	for _, f := range []struct {
 		name       string
 		value, max int

@@ -209,6 +209,9 @@ func (e *Engine) Abort(now time.Duration, id uint64) error {
 	}
 	e.drop(s)
 	e.steps = min(e.steps, 1) // somebody who waits may now fit
+	if e.phase == ready && len(e.sequences) == 0 {
+		e.phase = idle
+	}
 	return nil
 }
 

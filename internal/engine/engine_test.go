@@ -54,3 +54,201 @@ func TestOneRequestByHand(t *testing.T) {
 	}, events)
 	require.Equal(t, Load{}, e.Load(time.Hour))
 }
+
+func TestTenantsShareOneStep(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain, MaxSequences: 2, MaxBatchedTokens: 100})
+	for id := range uint64(3) {
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 60, OutputTokens: 2}))
+	}
+	require.Equal(t, Load{Waiting: 3, QueuedTokens: 180}, e.Load(0))
+	e.Advance(0, nil)
+	// The first prompt whole, 40 tokens of the second; the third waits for a sequence.
+	require.Equal(t, Load{Waiting: 1, Running: 2, QueuedTokens: 80, KVUsage: e.Load(1).KVUsage}, e.Load(1))
+	require.InDelta(t, 7.0/32000, e.Load(1).KVUsage, 1e-12) // ⌈60/16⌉ + ⌈40/16⌉ blocks
+
+	var order []uint64
+	for _, event := range drain(e) {
+		if event.Kind == FirstToken {
+			order = append(order, event.ID)
+		}
+	}
+	require.Equal(t, []uint64{0, 1, 2}, order)
+}
+
+func TestPrefixIsReused(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain})
+	hashes := chain(1, 12)
+	first := Request{ID: 1, PromptTokens: 100, OutputTokens: 61, Blocks: hashes[:10]}
+	require.NoError(t, e.Submit(0, first))
+	drain(e)
+	// 160 tokens are in the cache, the last one generated is not.
+	require.Equal(t, 10, e.Load(time.Minute).CachedBlocks)
+
+	// The same prompt again: its 96 full tokens. A prompt of 160 tokens, all of them
+	// cached: all but the last block. The next turn: everything.
+	for i, c := range []struct{ prompt, hit int }{{100, 96}, {160, 144}, {161, 160}, {192, 160}, {16, 0}, {17, 16}} {
+		id := uint64(i + 10)
+		require.NoError(t, e.Submit(time.Minute, Request{ID: id, PromptTokens: c.prompt, OutputTokens: 1, Blocks: hashes[:c.prompt/16]}))
+		events := drain(e)
+		require.Equal(t, c.hit, events[0].CachedTokens, "prompt of %d", c.prompt)
+	}
+	require.Equal(t, int64(96+144+160+160+16), e.Totals().PrefixHitTokens)
+
+	other := mustNew(t, Config{Profile: plain, DisablePrefixCaching: true})
+	for id := range uint64(2) {
+		first.ID = id
+		require.NoError(t, other.Submit(0, first))
+		require.Zero(t, drain(other)[0].CachedTokens)
+	}
+	require.Zero(t, other.Load(time.Minute).CachedBlocks)
+}
+
+func TestEvictionTakesTheEndFirst(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain, Blocks: 10, BlockTokens: 16})
+	one, two := chain(1, 6), chain(2, 6)
+	submit := func(id uint64, blocks []uint64, tokens int) Event {
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: tokens, OutputTokens: 1, Blocks: blocks, SystemTokens: 32, UserTokens: 32}))
+		return drain(e)[0]
+	}
+	submit(1, one, 96)
+	submit(2, two, 96) // needs 6 of 10 blocks: the last two of the first are evicted
+	require.Equal(t, Totals{EvictedOther: 2}, evictions(e))
+	require.Equal(t, 64, submit(3, one, 65).CachedTokens) // one block more: the last of the second
+	require.Equal(t, Totals{EvictedOther: 3}, evictions(e))
+	submit(4, chain(3, 10), 160) // everything: 4 of each by now, and one block that was free
+	require.Equal(t, Totals{EvictedSystem: 4, EvictedUser: 4, EvictedOther: 4}, evictions(e))
+}
+
+func evictions(e *Engine) Totals {
+	t := e.Totals()
+	return Totals{EvictedSystem: t.EvictedSystem, EvictedUser: t.EvictedUser, EvictedOther: t.EvictedOther}
+}
+
+func TestPreemptionByRecompute(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain, Blocks: 4, BlockTokens: 16})
+	for id := range uint64(2) {
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 31, OutputTokens: 30, Blocks: chain(id, 3)}))
+	}
+	events := drain(e)
+	var kinds []string
+	for _, event := range events {
+		kinds = append(kinds, event.Kind.String()+" "+string(rune('0'+event.ID)))
+	}
+	// Two blocks each. The second token of each fills its second block (32 tokens), the third needs a
+	// third block: the later one goes, and starts again when the first is done.
+	require.Equal(t, []string{"first token 0", "first token 1", "preempted 1", "completed 0", "completed 1"}, kinds)
+	require.Equal(t, 2, events[2].OutputTokens)
+	require.Equal(t, int64(1), e.Totals().Preemptions)
+	require.Equal(t, int64(60), e.Totals().OutputTokens)
+}
+
+func TestResetLosesEverything(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain, MaxSequences: 1})
+	for id := range uint64(2) {
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 31, OutputTokens: 30, Blocks: chain(id, 3)}))
+	}
+	events := e.Reset(5*time.Millisecond, nil)
+	require.Equal(t, []Event{
+		{Kind: FirstToken, ID: 0, At: 2010001, OutputTokens: 1},
+		{Kind: Lost, ID: 0, At: 5 * time.Millisecond, OutputTokens: 2},
+		{Kind: Lost, ID: 1, At: 5 * time.Millisecond},
+	}, events)
+	_, ok := e.NextEvent()
+	require.False(t, ok)
+	require.Equal(t, Load{}, e.Load(5*time.Millisecond))
+	require.ErrorIs(t, e.Abort(5*time.Millisecond, 0), ErrUnknown)
+	require.NoError(t, e.Submit(6*time.Millisecond, Request{ID: 0, PromptTokens: 31, OutputTokens: 1, Blocks: chain(0, 3)}))
+	require.Zero(t, drain(e)[0].CachedTokens)
+}
+
+func TestRefusedRequests(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain, Blocks: 10})
+	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 100, OutputTokens: 61}))
+	for _, c := range []struct {
+		request Request
+		err     string
+	}{
+		{Request{ID: 1, PromptTokens: 1, OutputTokens: 1}, "engine: request 1: ID is already with the engine"},
+		{Request{ID: 2, OutputTokens: 1}, "engine: request 2: PromptTokens 0 is below 1"},
+		{Request{ID: 2, PromptTokens: 1}, "engine: request 2: OutputTokens 0 is below 1"},
+		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, SystemTokens: -1}, "engine: request 2: SystemTokens -1 is negative"},
+		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, UserTokens: -1}, "engine: request 2: UserTokens -1 is negative"},
+		{Request{ID: 2, PromptTokens: 100, OutputTokens: 62}, "engine: request 2: 161 tokens never fit a KV cache of 160"},
+	} {
+		require.EqualError(t, e.Submit(0, c.request), c.err)
+	}
+	require.Equal(t, 1, e.Load(0).Waiting)
+}
+
+func TestRefusedConfigs(t *testing.T) {
+	for _, c := range []struct {
+		cfg Config
+		err string
+	}{
+		{Config{Blocks: -1}, "engine: config: Blocks -1 is not within [1, 16777216]"},
+		{Config{BlockTokens: 5000}, "engine: config: BlockTokens 5000 is not within [1, 4096]"},
+		{Config{MaxSequences: 10, MaxBatchedTokens: 9}, "engine: config: MaxBatchedTokens 9 is below MaxSequences 10"},
+		{Config{Profile: Profile{Name: "x"}}, `engine: profile "x": a step takes no time`},
+		{Config{Profile: Profile{Name: "x", StepMicros: -1}}, `engine: profile "x": StepMicros -1 is not within [0, 6e+07]`},
+		{Config{Profile: Profile{Name: "x", StepMicros: 1, PeakTFLOPS: 100, GFLOPsPerToken: 14}}, `engine: profile "x": TokenMicros 0 is faster than the peak allows (140)`},
+		{Config{Profile: Profile{Name: "x", StepMicros: 1, PeakTFLOPS: 100, MFLOPsPerPair: 1}}, `engine: profile "x": PairNanos 0 is faster than the peak allows (10)`},
+	} {
+		_, err := New(c.cfg)
+		require.EqualError(t, err, c.err)
+	}
+	e := mustNew(t, Config{MaxSequences: 4000})
+	require.Equal(t, 4000, e.Config().MaxBatchedTokens)
+}
+
+// Hashes that are not chained, and repeat, are the caller's mistake: hits are
+// missed, nothing else breaks.
+func TestUnchainedHashes(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain, Blocks: 40})
+	random := uint64(7)
+	for id := range uint64(500) {
+		blocks := make([]uint64, 12)
+		for i := range blocks {
+			random = random*6364136223846793005 + 1442695040888963407
+			blocks[i] = random >> 62
+		}
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 150, OutputTokens: 50, Blocks: blocks}))
+	}
+	completed := 0
+	for _, event := range drain(e) {
+		if event.Kind == Completed {
+			completed++
+		}
+	}
+	require.Equal(t, 500, completed)
+	require.Equal(t, int64(40), e.cache.free+e.cache.idle)
+}
+
+func TestAdvanceDoesNotAllocate(t *testing.T) {
+	e := mustNew(t, Config{})
+	for id := range uint64(100) {
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 500, OutputTokens: 3000, Blocks: chain(id, 200)}))
+	}
+	events := make([]Event, 0, 1000)
+	now := time.Second
+	events = e.Advance(now, events)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		now += 100 * time.Millisecond
+		events = e.Advance(now, events[:0])
+		e.Load(now)
+	}))
+	require.Equal(t, 100, e.Load(now).Running)
+}
+
+func TestSameCallsSameEvents(t *testing.T) {
+	run := func() []Event {
+		e := mustNew(t, Config{Blocks: 500})
+		var events []Event
+		for id := range uint64(200) {
+			at := time.Duration(id*id%97) * 10 * time.Millisecond * time.Duration(id)
+			require.NoError(t, e.Submit(at, Request{ID: id, PromptTokens: 100 + int(id*37%900), OutputTokens: 1 + int(id*53%300), Blocks: chain(id%5, 60)}))
+			events = e.Advance(at, events)
+		}
+		return append(events, drain(e)...)
+	}
+	require.Equal(t, run(), run())
+}
