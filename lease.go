@@ -277,9 +277,11 @@ func (t *leaseTable) open(d *decision, p *pipeline, state *endpointState, c *Can
 
 	if len(p.observers) > 0 {
 		e := s.fillEvent(now)
+		e.Candidates = d.candidates
 		for _, o := range p.observers {
 			o.Routed(e)
 		}
+		e.Candidates = nil
 	}
 	s.request.Blocks = nil
 	if !s.request.Stream && c.Prediction.Has&TTFT != 0 {

@@ -78,6 +78,10 @@ type Event struct {
 	Request *Request
 	// Candidate is the chosen candidate as it was when it was chosen.
 	Candidate *Candidate
+	// Candidates are all that the request could have gone to, the chosen one
+	// and those that filters removed among them, in no particular order. In
+	// Routed only.
+	Candidates []Candidate
 	// Now is the moment of the call.
 	Now time.Time
 	// RoutedAt is when Route was called.
