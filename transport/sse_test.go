@@ -1,0 +1,168 @@
+package transport
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// twinEvent is one event of a stream, cut by a reader that sees it whole.
+type twinEvent struct {
+	raw  string
+	data []string
+}
+
+func twinSplit(stream string) []twinEvent {
+	var events []twinEvent
+	var cur twinEvent
+	for stream != "" {
+		line, end := stream, ""
+		if i := strings.IndexAny(stream, "\r\n"); i >= 0 {
+			line, end = stream[:i], stream[i:i+1]
+			if strings.HasPrefix(stream[i:], "\r\n") {
+				end = "\r\n"
+			}
+		}
+		stream = stream[len(line)+len(end):]
+		cur.raw += line + end
+		if line == "" {
+			events = append(events, cur)
+			cur = twinEvent{}
+			continue
+		}
+		if field, value, _ := strings.Cut(line, ":"); field == "data" {
+			cur.data = append(cur.data, strings.TrimPrefix(value, " "))
+		}
+	}
+	if cur.raw != "" {
+		events = append(events, cur)
+	}
+	return events
+}
+
+// chunked reads s in pieces of the given sizes, over and over.
+func chunked(s string, sizes []int) io.Reader {
+	var pieces []io.Reader
+	for i := 0; s != ""; i++ {
+		n := min(sizes[i%len(sizes)], len(s))
+		pieces = append(pieces, strings.NewReader(s[:n]))
+		s = s[n:]
+	}
+	return io.MultiReader(pieces...)
+}
+
+func drops(data string) bool { return strings.Contains(data, "drop") }
+
+// checkAgainstTwin reads a stream in pieces and compares what is judged and
+// what is passed on.
+func checkAgainstTwin(t require.TestingT, stream string, sizes []int) {
+	var want, wantData []string
+	for _, e := range twinSplit(stream) {
+		data := strings.Join(e.data, "\n")
+		if len(e.data) > 0 {
+			wantData = append(wantData, data)
+		}
+		switch i := strings.Index(data, "cut"); {
+		case len(e.data) > 0 && drops(data):
+		case len(e.data) == 1 && i >= 0:
+			at := strings.Index(e.raw, data) + i
+			want = append(want, e.raw[:at]+e.raw[at+3:])
+		default:
+			want = append(want, e.raw)
+		}
+	}
+	var data []string
+	r := &eventReader{
+		src: chunked(stream, sizes),
+		judge: func(b []byte) verdict {
+			data = append(data, string(b))
+			v := verdict{drop: drops(string(b))}
+			if i := bytes.Index(b, []byte("cut")); i >= 0 {
+				v.cut, v.cutEnd = i, i+3
+			}
+			return v
+		},
+		end: func() error { return nil },
+	}
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, wantData, data)
+	require.Equal(t, strings.Join(want, ""), string(got))
+}
+
+func TestEventReaderAgainstTwin(t *testing.T) {
+	line := rapid.SampledFrom([]string{
+		"", "", "", "data: {\"a\":1}", "data:x", "data", "data:  two spaces", "data: drop", "data: a cut b", "database: no",
+		": a comment", "event: error", "id: 7", "retry: 5", "data: [DONE]", "dat", "d",
+	})
+	terminator := rapid.SampledFrom([]string{"\n", "\n", "\r\n", "\r"})
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		for range rapid.IntRange(0, 20).Draw(t, "lines") {
+			b.WriteString(line.Draw(t, "line") + terminator.Draw(t, "end"))
+		}
+		stream := b.String()
+		stream = stream[:rapid.IntRange(0, len(stream)).Draw(t, "cut")]
+		checkAgainstTwin(t, stream, rapid.SliceOfN(rapid.IntRange(1, 40), 1, 5).Draw(t, "sizes"))
+	})
+}
+
+func FuzzEventReader(f *testing.F) {
+	f.Add("data: {}\n\ndata: drop\n\n: x\r\n\r\ndata: [DONE]\n\n", byte(3))
+	f.Add("data: a cut\r\rdata: drop\r\r\ndata\n\n", byte(1))
+	f.Fuzz(func(t *testing.T, stream string, size byte) {
+		checkAgainstTwin(t, stream, []int{int(size) + 1, 1, 7})
+	})
+}
+
+func TestEventIsPassedOnAsSoonAsItEnds(t *testing.T) {
+	server, client := io.Pipe()
+	r := &eventReader{src: server, judge: func([]byte) verdict { return verdict{} }, end: func() error { return nil }}
+	got := make([]byte, 100)
+	for _, event := range []string{"data: 1\n\n", ": ping\n\n", "data: 2\r\n\r\n", "data: 3\r\r"} {
+		go client.Write([]byte(event))
+		n, err := r.Read(got)
+		require.NoError(t, err)
+		assert.Equal(t, event, string(got[:n]))
+	}
+}
+
+func TestEventCutInTheMiddle(t *testing.T) {
+	judged := 0
+	r := &eventReader{
+		src:   io.MultiReader(strings.NewReader("data: 1\n\ndata: {\"cho"), iotest.ErrReader(io.ErrUnexpectedEOF)),
+		judge: func([]byte) verdict { judged++; return verdict{} },
+		end:   func() error { return nil },
+	}
+	got, err := io.ReadAll(r)
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	assert.Equal(t, "data: 1\n\ndata: {\"cho", string(got), "what came is passed on")
+	assert.Equal(t, 1, judged, "half an event is not judged")
+}
+
+func TestEventTooLong(t *testing.T) {
+	long := "data: " + strings.Repeat("x", maxEvent+maxEvent/2)
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		stream := "data: first" + end + end + long + end + "data: more" + end + end + "data: drop" + end + end + "data: last" + end + end
+		var judged []string
+		r := &eventReader{
+			src: chunked(stream, []int{5000, 1}),
+			judge: func(b []byte) verdict {
+				judged = append(judged, string(b))
+				return verdict{drop: drops(string(b))}
+			},
+			end: func() error { return nil },
+		}
+		got, err := io.ReadAll(r)
+		require.NoError(t, err)
+		assert.Equal(t, strings.Replace(stream, "data: drop"+end+end, "", 1), string(got))
+		assert.Equal(t, []string{"first", "drop", "last"}, judged)
+		assert.LessOrEqual(t, len(r.buf), 2*maxEvent)
+	}
+}
