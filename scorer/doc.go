@@ -1,0 +1,18 @@
+// Package scorer holds the load- and cache-aware policies of the field as
+// parts for an [endpick.Policy].
+//
+// Scorers for a weighted sum, each within [0, 1]: [QueueDepth], [KVUsage],
+// [LoadBalance], [PrefixAffinity], [NoHitLRU], [SessionAffinity],
+// [AdapterAffinity].
+//
+// Scorers that decide alone: [LMetric], [LeastLoaded], [VLLM], [Linear],
+// [Dynamo], [RoundRobin], [AlwaysBusiest], and whatever [Cost] makes of a few
+// lines of arithmetic over a candidate's indicators.
+//
+// The filter [MatchGate] prefers the best match unless load is out of balance;
+// with a scorer behind it, it is the policy of AIBrix, Preble and SGLang.
+//
+// Package preset puts them together. The zero value of every type is ready to
+// use; those with state ([NoHitLRU], [RoundRobin]) must not be copied after
+// first use and belong to one router.
+package scorer

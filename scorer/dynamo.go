@@ -1,0 +1,29 @@
+package scorer
+
+import "github.com/endpick/endpick"
+
+// Dynamo is the cost of NVIDIA Dynamo's router, in blocks: the least
+// w·(F + Q)/block + context/block, where context are the tokens resident for
+// open requests (papers/LMetric, section 6).
+type Dynamo struct {
+	// PrefillWeight is w. Zero or less: 1.
+	PrefillWeight float64
+}
+
+// Name is what receipts show.
+func (Dynamo) Name() string { return "dynamo" }
+
+// Score implements [endpick.Scorer].
+func (s Dynamo) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	weight := s.PrefillWeight
+	if !(weight > 0) {
+		weight = 1
+	}
+	block := req.Block()
+	for i := range candidates {
+		c := &candidates[i]
+		prefill := float64(c.NewTokens(req) + c.InFlight.PrefillTokens)
+		context := float64(c.InFlight.ContextTokens + c.InFlight.OutputTokens)
+		dst[i] = fromCost((weight*prefill + context) / block)
+	}
+}

@@ -1,0 +1,26 @@
+package scorer
+
+import "github.com/endpick/endpick"
+
+// LMetric is the product of the prefill that the request would wait for and
+// the batch it would join, (F + Q) × (BS + 1), the smallest first
+// (papers/LMetric, section 5; the authors' code adds the 1, which keeps idle
+// endpoints apart by prefill). It has nothing to tune.
+type LMetric struct{}
+
+// Name is what receipts show.
+func (LMetric) Name() string { return "lmetric" }
+
+// Score implements [endpick.Scorer].
+func (LMetric) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = fromCost(lmetric(req, &candidates[i]))
+	}
+}
+
+// lmetric is the product itself. F is at least 1, also for a prompt of unknown
+// length: load always counts.
+func lmetric(req *endpick.Request, c *endpick.Candidate) float64 {
+	prefill := float64(max(c.NewTokens(req), 1) + c.InFlight.PrefillTokens)
+	return prefill * (c.BatchSize() + 1)
+}

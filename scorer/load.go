@@ -1,0 +1,111 @@
+package scorer
+
+import "github.com/endpick/endpick"
+
+// QueueDepth scores by load against the other candidates: the smallest batch
+// size scores 1, the largest 0, in between in proportion; if all are equal,
+// all score 1 (papers/BLIS, "Scorer Composition"). The load is BS = W + R,
+// each request counted once.
+type QueueDepth struct{}
+
+// Name is what receipts show.
+func (QueueDepth) Name() string { return "queue-depth" }
+
+// Score implements [endpick.Scorer].
+func (QueueDepth) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	least, most := batchRange(candidates)
+	if most <= least {
+		for i := range candidates {
+			dst[i] = 1
+		}
+		return
+	}
+	for i := range candidates {
+		dst[i] = (most - candidates[i].BatchSize()) / (most - least)
+	}
+}
+
+// batchRange returns the smallest and the largest batch size.
+func batchRange(candidates []endpick.Candidate) (least, most float64) {
+	for i := range candidates {
+		bs := candidates[i].BatchSize()
+		if i == 0 {
+			least, most = bs, bs
+			continue
+		}
+		least, most = min(least, bs), max(most, bs)
+	}
+	return least, most
+}
+
+// KVUsage scores 1 − K.
+type KVUsage struct{}
+
+// Name is what receipts show.
+func (KVUsage) Name() string { return "kv-utilization" }
+
+// Score implements [endpick.Scorer].
+func (KVUsage) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = 1 - candidates[i].KVUsage
+	}
+}
+
+// LoadBalance scores 1/(1 + BS).
+type LoadBalance struct{}
+
+// Name is what receipts show.
+func (LoadBalance) Name() string { return "load-balance" }
+
+// Score implements [endpick.Scorer].
+func (LoadBalance) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = 1 / (1 + candidates[i].BatchSize())
+	}
+}
+
+// LeastLoaded prefers the smallest batch size BS, and among equal ones the
+// fewest prompt tokens that wait for prefill.
+type LeastLoaded struct{}
+
+// Name is what receipts show.
+func (LeastLoaded) Name() string { return "least-loaded" }
+
+// Score implements [endpick.Scorer].
+func (LeastLoaded) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		c := &candidates[i]
+		// A share below 1 for the tokens, so that they never outweigh a request.
+		tokens := float64(c.InFlight.PrefillTokens)
+		dst[i] = fromCost(c.BatchSize() + tokens/(1+tokens)/2)
+	}
+}
+
+// AlwaysBusiest prefers the largest batch size: the worst there is, to see
+// what a policy is worth.
+type AlwaysBusiest struct{}
+
+// Name is what receipts show.
+func (AlwaysBusiest) Name() string { return "always-busiest" }
+
+// Score implements [endpick.Scorer].
+func (AlwaysBusiest) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		bs := candidates[i].BatchSize()
+		dst[i] = bs / (1 + bs)
+	}
+}
+
+// VLLM is the policy of vLLM's own router: the least 4·W + R (papers/LMetric,
+// figure 6a).
+type VLLM struct{}
+
+// Name is what receipts show.
+func (VLLM) Name() string { return "vllm" }
+
+// Score implements [endpick.Scorer].
+func (VLLM) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = fromCost(4*candidates[i].Waiting + candidates[i].Running)
+	}
+}

@@ -1,0 +1,45 @@
+package scorer
+
+import "github.com/endpick/endpick"
+
+// MatchGate is a filter that keeps the candidates with the longest match,
+// unless load is out of balance; then it keeps all. The scorer behind it
+// decides among those that are left.
+//
+// AIBrix (papers/LMetric, figure 13) is MatchGate{Range: 8} before
+// [LeastLoaded]; SGLang's cache-aware policy MatchGate{Share: 0.5, Range: 32,
+// Ratio: 1.1} before LeastLoaded; Preble MatchGate{Share: 0.5} before a cost.
+// The zero value always prefers the longest match.
+type MatchGate struct {
+	// Share is the least share of the prompt, exclusive, that the longest
+	// match must have. Zero: any match counts.
+	Share float64
+	// Range and Ratio say when load is out of balance: the largest batch size
+	// is more than Range above the smallest, and more than Ratio times it.
+	// Range zero or less: balance is not looked at.
+	Range float64
+	Ratio float64
+}
+
+// Name is what receipts show.
+func (MatchGate) Name() string { return "match-gate" }
+
+// Filter implements [endpick.Filter].
+func (g MatchGate) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	if g.Range > 0 {
+		least, most := batchRange(candidates)
+		if most-least > g.Range && most > g.Ratio*least {
+			return candidates
+		}
+	}
+	longest, share := 0, 0.0
+	for i := range candidates {
+		if h := candidates[i].PrefixTokens; h > longest {
+			longest, share = h, candidates[i].MatchShare(req)
+		}
+	}
+	if longest == 0 || share <= g.Share {
+		return candidates
+	}
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.PrefixTokens == longest })
+}

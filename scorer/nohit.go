@@ -1,0 +1,78 @@
+package scorer
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/endpick/endpick"
+)
+
+// NoHitLRU spreads cold requests, those of which no candidate holds a head:
+// the candidate that has gone longest without one scores 1, the newest 0, the
+// others 1 − rank/(n − 1); those that never had one come first, and alike. Warm
+// requests score 0.5 everywhere and change nothing (papers/BLIS, "Scorer
+// Composition"). The zero value is ready and safe for concurrent use.
+type NoHitLRU struct {
+	turns turns
+	work  sync.Pool // *[]uint64
+}
+
+// Name is what receipts show.
+func (*NoHitLRU) Name() string { return "no-hit-lru" }
+
+// Score implements [endpick.Scorer].
+func (s *NoHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	if !cold(candidates) {
+		for i := range candidates {
+			dst[i] = 0.5
+		}
+		return
+	}
+	if len(candidates) == 1 {
+		dst[0] = 1
+		return
+	}
+	order, _ := s.work.Get().(*[]uint64)
+	if order == nil {
+		order = new([]uint64)
+	}
+	sorted := (*order)[:0]
+	s.turns.mu.RLock()
+	for i := range candidates {
+		sorted = append(sorted, s.turns.last(candidates[i].Ref))
+	}
+	s.turns.mu.RUnlock()
+	for i, last := range sorted {
+		dst[i] = float64(last) // exact: below 2^53
+	}
+	slices.Sort(sorted)
+	for i := range candidates {
+		rank, _ := slices.BinarySearch(sorted, uint64(dst[i]))
+		dst[i] = 1 - float64(rank)/float64(len(candidates)-1)
+	}
+	*order = sorted
+	s.work.Put(order)
+}
+
+// cold reports whether no candidate holds a head of the prompt.
+func cold(candidates []endpick.Candidate) bool {
+	for i := range candidates {
+		if candidates[i].PrefixTokens > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Routed implements [endpick.Observer].
+func (s *NoHitLRU) Routed(e *endpick.Event) {
+	if cold(e.Candidates) {
+		s.turns.take(e.Candidate.Ref)
+	}
+}
+
+// FirstToken implements [endpick.Observer].
+func (*NoHitLRU) FirstToken(*endpick.Event) {}
+
+// Done implements [endpick.Observer].
+func (*NoHitLRU) Done(*endpick.Event, *endpick.Outcome) {}

@@ -1,0 +1,69 @@
+package scorer
+
+import (
+	"sync"
+
+	"github.com/endpick/endpick"
+)
+
+// RoundRobin prefers the endpoint that has gone longest without a request;
+// those that never had one come first. Over a fixed set of candidates that is
+// a rotation. The zero value is ready. It is safe for concurrent use; requests
+// that are routed at the same moment may take the same turn.
+type RoundRobin struct{ turns turns }
+
+// Name is what receipts show.
+func (*RoundRobin) Name() string { return "round-robin" }
+
+// Score implements [endpick.Scorer].
+func (s *RoundRobin) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	s.turns.mu.RLock()
+	defer s.turns.mu.RUnlock()
+	for i := range candidates {
+		dst[i] = fromCost(float64(s.turns.last(candidates[i].Ref)))
+	}
+}
+
+// Routed implements [endpick.Observer].
+func (s *RoundRobin) Routed(e *endpick.Event) { s.turns.take(e.Candidate.Ref) }
+
+// FirstToken implements [endpick.Observer].
+func (*RoundRobin) FirstToken(*endpick.Event) {}
+
+// Done implements [endpick.Observer].
+func (*RoundRobin) Done(*endpick.Event, *endpick.Outcome) {}
+
+// turns remembers when each endpoint last had its turn, counted in turns.
+type turns struct {
+	mu    sync.RWMutex // held by the callers of last
+	count uint64
+	slots []turn
+}
+
+type turn struct {
+	generation uint32
+	last       uint64
+}
+
+// last is the number of the endpoint's newest turn; 0 if it had none.
+func (t *turns) last(ref endpick.Ref) uint64 {
+	if int(ref.Slot) >= len(t.slots) || t.slots[ref.Slot].generation != ref.Generation {
+		return 0
+	}
+	return t.slots[ref.Slot].last
+}
+
+// take gives the endpoint a turn.
+func (t *turns) take(ref endpick.Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for int(ref.Slot) >= len(t.slots) {
+		t.slots = append(t.slots, turn{})
+	}
+	s := &t.slots[ref.Slot]
+	if s.generation > ref.Generation {
+		return // a request that was routed while its endpoint went
+	}
+	t.count++
+	*s = turn{generation: ref.Generation, last: t.count}
+}

@@ -1,0 +1,385 @@
+package scorer_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/scorer"
+)
+
+// indicators is a candidate in short.
+type indicators struct {
+	w, r, k    float64 // waiting, running, KV usage
+	h, q       int     // matched tokens, prefill tokens in flight
+	ctx, out   int     // resident prompt and output tokens
+	adapters   []string
+	slot       uint32
+	generation uint32
+}
+
+func candidates(of ...indicators) []endpick.Candidate {
+	var cs []endpick.Candidate
+	for i, x := range of {
+		if x.generation == 0 {
+			x.slot, x.generation = uint32(i), 1
+		}
+		id := fmt.Sprintf("server-%d", x.slot)
+		c := endpick.Candidate{
+			Endpoint: &endpick.Endpoint{ID: id}, Key: endpick.Salt(id),
+			Ref:     endpick.Ref{Slot: x.slot, Generation: x.generation},
+			Waiting: x.w, Running: x.r, KVUsage: x.k, PrefixTokens: x.h,
+			InFlight: endpick.InFlight{PrefillTokens: x.q, ContextTokens: x.ctx, OutputTokens: x.out},
+		}
+		if x.adapters != nil {
+			c.Report = &endpick.Load{Adapters: x.adapters}
+		}
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+func score(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) []float64 {
+	req = req.At(time.Unix(0, 0), 1, 1)
+	dst := make([]float64, len(cs))
+	for i := range dst {
+		dst[i] = math.NaN() // every slot has to be written
+	}
+	s.Score(&req, cs, dst)
+	return dst
+}
+
+func TestScores(t *testing.T) {
+	prompt := endpick.Request{InputTokens: 1000}
+	for _, tc := range []struct {
+		name   string
+		scorer endpick.Scorer
+		req    endpick.Request
+		cs     []endpick.Candidate
+		want   []float64
+	}{
+		{"queue depth is min-max of W + R", scorer.QueueDepth{}, prompt,
+			candidates(indicators{w: 1, r: 1}, indicators{w: 4, r: 6}, indicators{r: 4}), []float64{1, 0, 0.75}},
+		{"queue depth of equals", scorer.QueueDepth{}, prompt,
+			candidates(indicators{w: 3}, indicators{r: 3}), []float64{1, 1}},
+		{"KV usage", scorer.KVUsage{}, prompt,
+			candidates(indicators{k: 0}, indicators{k: 0.25}, indicators{k: 1}), []float64{1, 0.75, 0}},
+		{"load balance", scorer.LoadBalance{}, prompt,
+			candidates(indicators{}, indicators{w: 1}, indicators{w: 1, r: 2}), []float64{1, 0.5, 0.25}},
+		{"prefix affinity", scorer.PrefixAffinity{}, prompt,
+			candidates(indicators{}, indicators{h: 500}, indicators{h: 999}), []float64{0, 0.5, 1}},
+		{"prefix affinity of an empty prompt", scorer.PrefixAffinity{}, endpick.Request{},
+			candidates(indicators{}, indicators{h: 500}), []float64{0, 0}},
+		// (1000 − 900 + 100) × (3 + 1) = 800; (1000 + 0) × (0 + 1) = 1000;
+		// (1000 − 999 + 0) × (9 + 1) = 10.
+		{"lmetric", scorer.LMetric{}, prompt,
+			candidates(indicators{h: 900, q: 100, w: 1, r: 2}, indicators{}, indicators{h: 999, r: 9}),
+			[]float64{0.5 / 801, 0.5 / 1001, 0.5 / 11}},
+		{"lmetric of an unknown length still sees load", scorer.LMetric{}, endpick.Request{},
+			candidates(indicators{}, indicators{r: 3}), []float64{0.25, 0.1}},
+		// 4·2 + 1 = 9; 4·0 + 9 = 9; 4·1 + 0 = 4.
+		{"vllm", scorer.VLLM{}, prompt,
+			candidates(indicators{w: 2, r: 1}, indicators{r: 9}, indicators{w: 1}), []float64{0.05, 0.05, 0.1}},
+		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
+		{"linear", scorer.Linear{}, prompt,
+			candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
+		{"linear of idle endpoints", scorer.Linear{Lambda: 0.4}, prompt,
+			candidates(indicators{}, indicators{h: 500}), []float64{0.6, 0.8}},
+		// ((1000 − 200 + 160) + 480 + 160)/16 = 100; 1000/16 = 62.5.
+		{"dynamo", scorer.Dynamo{}, prompt,
+			candidates(indicators{h: 200, q: 160, ctx: 480, out: 160}, indicators{}), []float64{0.5 / 101, 0.5 / 63.5}},
+		{"dynamo with a weight", scorer.Dynamo{PrefillWeight: 2}, endpick.Request{InputTokens: 160, BlockTokens: 32},
+			candidates(indicators{ctx: 64}), []float64{0.5 / 13}},
+		{"always busiest", scorer.AlwaysBusiest{}, prompt,
+			candidates(indicators{}, indicators{w: 1}, indicators{r: 3}), []float64{0, 0.5, 0.75}},
+		{"adapter", scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"},
+			candidates(indicators{}, indicators{adapters: []string{}}, indicators{adapters: []string{"law", "sql"}}), []float64{0.5, 0, 1}},
+		{"no adapter asked for", scorer.AdapterAffinity{}, prompt,
+			candidates(indicators{}, indicators{adapters: []string{"law"}}), []float64{0.5, 0.5}},
+		{"no session", scorer.SessionAffinity{}, prompt,
+			candidates(indicators{}, indicators{}), []float64{0, 0}},
+		{"no candidates", scorer.QueueDepth{}, prompt, nil, []float64{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			assert.InDeltaSlice(t, tc.want, score(tc.scorer, tc.req, tc.cs), 1e-12)
+		})
+	}
+}
+
+func TestLeastLoadedPrefersFewerTokensAmongEquals(t *testing.T) {
+	got := score(scorer.LeastLoaded{}, endpick.Request{}, candidates(
+		indicators{r: 2, q: 10_000}, indicators{w: 2}, indicators{r: 3}, indicators{r: 1, q: 1 << 30}))
+	assert.Greater(t, got[1], got[0])
+	assert.Greater(t, got[0], got[2], "tokens never outweigh a request")
+	assert.Greater(t, got[3], got[1])
+}
+
+func TestCostKeepsOrder(t *testing.T) {
+	costs := []float64{-1e6, -1, -1e-9, 0, 1e-9, 1, 2, 1e12, 1e12 + 1, 1e300, math.Inf(1)}
+	s := scorer.Cost("index", func(_ *endpick.Request, c *endpick.Candidate) float64 { return costs[c.Ref.Slot] })
+	got := score(s, endpick.Request{}, candidates(make([]indicators, len(costs))...))
+	for i := 1; i < len(got); i++ {
+		assert.Less(t, got[i], got[i-1], "cost %v", costs[i])
+	}
+	costs[0], costs[1] = math.NaN(), math.Inf(-1)
+	got = score(s, endpick.Request{}, candidates(make([]indicators, 2)...))
+	assert.Equal(t, []float64{0, 0}, got, "what is not a cost is worst")
+}
+
+func TestMatchGate(t *testing.T) {
+	held := candidates(indicators{h: 400, r: 9}, indicators{h: 900, r: 1}, indicators{h: 900}, indicators{r: 4})
+	for _, tc := range []struct {
+		name string
+		gate scorer.MatchGate
+		cs   []endpick.Candidate
+		want []uint32 // slots kept
+	}{
+		{"longest match", scorer.MatchGate{}, held, []uint32{1, 2}},
+		{"in balance", scorer.MatchGate{Range: 9}, held, []uint32{1, 2}},
+		{"out of balance", scorer.MatchGate{Range: 8}, held, []uint32{0, 1, 2, 3}},
+		{"ratio not reached", scorer.MatchGate{Range: 4, Ratio: 2},
+			candidates(indicators{r: 6}, indicators{h: 1, r: 11}), []uint32{1}},
+		{"share too small", scorer.MatchGate{Share: 0.9}, held, []uint32{0, 1, 2, 3}},
+		{"nobody holds it", scorer.MatchGate{}, candidates(indicators{}, indicators{}), []uint32{0, 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := endpick.Request{InputTokens: 1000}
+			cs := append([]endpick.Candidate(nil), tc.cs...)
+			var got []uint32
+			for _, c := range tc.gate.Filter(&req, cs) {
+				got = append(got, c.Ref.Slot)
+			}
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func router(t testing.TB, p endpick.Policy, endpoints int) *endpick.Router {
+	config := endpick.Config{Policy: p, Clock: func() time.Time { return time.Unix(0, 0) }, Seed: 7}
+	for i := range endpoints {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
+	}
+	r, err := endpick.New(config)
+	require.NoError(t, err)
+	return r
+}
+
+func only(s endpick.Scorer) endpick.Policy {
+	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
+}
+
+func TestRoundRobinRotates(t *testing.T) {
+	r := router(t, only(&scorer.RoundRobin{}), 4)
+	var first []string
+	for range 4 {
+		l, err := r.Route(endpick.Request{})
+		require.NoError(t, err)
+		first = append(first, l.Endpoint().ID)
+	}
+	assert.ElementsMatch(t, []string{"server-0", "server-1", "server-2", "server-3"}, first)
+	for range 3 {
+		for _, want := range first {
+			l, err := r.Route(endpick.Request{})
+			require.NoError(t, err)
+			assert.Equal(t, want, l.Endpoint().ID)
+		}
+	}
+	// One that comes anew has its turn next, also in the place of an old one.
+	require.NoError(t, r.Remove(first[0]))
+	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
+	l, err := r.Route(endpick.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, "new", l.Endpoint().ID)
+}
+
+// held matches a fixed number of tokens on the endpoints of a set.
+type held map[string]int
+
+func (h held) Match(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].PrefixTokens = h[candidates[i].Endpoint.ID]
+	}
+}
+
+func TestNoHitLRU(t *testing.T) {
+	matcher := held{}
+	s := &scorer.NoHitLRU{}
+	p := only(s)
+	p.Matcher = matcher
+	r := router(t, p, 3)
+	route := func() (string, []float64) {
+		var receipt endpick.Receipt
+		l, err := r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt})
+		require.NoError(t, err)
+		var scores []float64
+		for _, v := range receipt.Verdicts {
+			scores = append(scores, v.Score)
+		}
+		return l.Endpoint().ID, scores
+	}
+	first, scores := route()
+	assert.Equal(t, []float64{1, 1, 1}, scores, "nobody was used")
+	second, scores := route()
+	assert.Equal(t, []float64{1, 1, 0}, scores, "one was used: rank 2 of 0 to 2")
+	third, scores := route()
+	assert.Equal(t, []float64{1, 0.5, 0}, scores)
+	assert.Len(t, map[string]bool{first: true, second: true, third: true}, 3)
+
+	matcher[second] = 50 // a warm request has no say and leaves no trace
+	_, scores = route()
+	assert.Equal(t, []float64{0.5, 0.5, 0.5}, scores)
+	delete(matcher, second)
+	next, _ := route()
+	assert.Equal(t, first, next, "the oldest comes first again")
+
+	assert.Equal(t, []float64{1}, score(s, endpick.Request{}, candidates(indicators{})), "n = 1")
+}
+
+func TestSessionAffinityMovesOnlyTheSessionsOfTheEndpointThatWent(t *testing.T) {
+	all := candidates(make([]indicators, 8)...)
+	chosen := func(session string, cs []endpick.Candidate) uint32 {
+		got := score(scorer.SessionAffinity{}, endpick.Request{Session: session}, cs)
+		at, sum := 0, 0.0
+		for i, v := range got {
+			if sum += v; v == 1 {
+				at = i
+			}
+		}
+		require.Equal(t, 1.0, sum)
+		return cs[at].Ref.Slot
+	}
+	counts := make([]int, 8)
+	for i := range 8000 {
+		session := fmt.Sprint("session-", i)
+		before := chosen(session, all)
+		counts[before]++
+		after := chosen(session, all[1:])
+		if before != 0 {
+			assert.Equal(t, before, after)
+		}
+	}
+	for _, n := range counts {
+		assert.InDelta(t, 1000, n, 150)
+	}
+}
+
+func anyCandidates(t *rapid.T) []endpick.Candidate {
+	n := rapid.IntRange(1, 12).Draw(t, "candidates")
+	var of []indicators
+	for i := range n {
+		of = append(of, indicators{
+			w: float64(rapid.IntRange(0, 50).Draw(t, "w")), r: float64(rapid.IntRange(0, 300).Draw(t, "r")),
+			k: rapid.Float64Range(0, 1).Draw(t, "k"), h: rapid.IntRange(0, 999).Draw(t, "h"),
+			q: rapid.IntRange(0, 1<<20).Draw(t, "q"), ctx: rapid.IntRange(0, 1<<20).Draw(t, "ctx"),
+			slot: uint32(i), generation: 1,
+		})
+	}
+	return candidates(of...)
+}
+
+func all() map[string]endpick.Scorer {
+	m := map[string]endpick.Scorer{}
+	for _, s := range []endpick.Scorer{
+		scorer.QueueDepth{}, scorer.KVUsage{}, scorer.LoadBalance{}, scorer.LeastLoaded{}, scorer.AlwaysBusiest{}, scorer.VLLM{},
+		scorer.PrefixAffinity{}, scorer.LMetric{}, scorer.Linear{}, scorer.Dynamo{}, &scorer.RoundRobin{}, &scorer.NoHitLRU{},
+		scorer.SessionAffinity{}, scorer.AdapterAffinity{},
+		scorer.Cost("prefill", func(req *endpick.Request, c *endpick.Candidate) float64 { return float64(c.NewTokens(req)) }),
+	} {
+		m[s.(interface{ Name() string }).Name()] = s
+	}
+	return m
+}
+
+func TestScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
+	for name, s := range all() {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			cs := anyCandidates(t)
+			req := endpick.Request{InputTokens: 1000, Session: "s", Adapter: "a"}
+			byID := map[string]float64{}
+			for i, v := range score(s, req, cs) {
+				if !(v >= 0 && v <= 1) {
+					t.Fatalf("score %v of %+v", v, cs[i])
+				}
+				byID[cs[i].Endpoint.ID] = v
+			}
+			shuffled := rapid.Permutation(cs).Draw(t, "order")
+			for i, v := range score(s, req, shuffled) {
+				if byID[shuffled[i].Endpoint.ID] != v {
+					t.Fatalf("score of %s depends on its place", shuffled[i].Endpoint.ID)
+				}
+			}
+		}))
+	}
+}
+
+// worse changes one candidate for the worse, the others stay.
+func TestMonotone(t *testing.T) {
+	more := func(c *endpick.Candidate) {
+		c.Waiting++
+		c.InFlight.PrefillTokens += 100
+		c.InFlight.ContextTokens += 100
+		c.KVUsage = min(c.KVUsage+0.1, 1)
+	}
+	shorter := func(c *endpick.Candidate) { c.PrefixTokens /= 2 }
+	for _, tc := range []struct {
+		name  string
+		s     endpick.Scorer
+		worse func(*endpick.Candidate)
+	}{
+		{"queue", scorer.QueueDepth{}, more}, {"kv", scorer.KVUsage{}, more}, {"load", scorer.LoadBalance{}, more},
+		{"least", scorer.LeastLoaded{}, more}, {"vllm", scorer.VLLM{}, more}, {"lmetric load", scorer.LMetric{}, more},
+		{"linear load", scorer.Linear{}, more}, {"dynamo load", scorer.Dynamo{}, more},
+		{"prefix", scorer.PrefixAffinity{}, shorter}, {"lmetric match", scorer.LMetric{}, shorter},
+		{"linear match", scorer.Linear{}, shorter}, {"dynamo match", scorer.Dynamo{}, shorter},
+	} {
+		t.Run(tc.name, rapid.MakeCheck(func(t *rapid.T) {
+			cs := anyCandidates(t)
+			req := endpick.Request{InputTokens: 1000}
+			i := rapid.IntRange(0, len(cs)-1).Draw(t, "which")
+			before := score(tc.s, req, cs)
+			tc.worse(&cs[i])
+			after := score(tc.s, req, cs)
+			for j := range cs {
+				if before[j] >= before[i] && after[j] < after[i] {
+					t.Fatalf("%d was no better than %d and is now: %v, %v", i, j, before, after)
+				}
+			}
+		}))
+	}
+}
+
+func TestScorersAllocateNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	cs := candidates(make([]indicators, 100)...)
+	dst := make([]float64, len(cs))
+	req := endpick.Request{InputTokens: 1000, Session: "s"}.At(time.Unix(0, 0), 1, 1)
+	for name, s := range all() {
+		assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }), name)
+	}
+}
+
+func BenchmarkScore(b *testing.B) {
+	for _, name := range []string{"lmetric", "queue-depth", "prefix-affinity", "no-hit-lru", "round-robin"} {
+		s := all()[name]
+		for _, n := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("scorer=%s/endpoints=%d", name, n), func(b *testing.B) {
+				cs := candidates(make([]indicators, n)...)
+				dst := make([]float64, n)
+				req := endpick.Request{InputTokens: 1000}
+				b.ReportAllocs()
+				for b.Loop() {
+					s.Score(&req, cs, dst)
+				}
+			})
+		}
+	}
+}

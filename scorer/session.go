@@ -1,0 +1,38 @@
+package scorer
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/endpick/endpick"
+)
+
+// SessionAffinity keeps the turns of one session together: the session's
+// endpoint scores 1, all others 0. The endpoint is found by rendezvous hashing
+// (Thaler and Ravishankar, 1998) of the session and the endpoints' IDs: there
+// is no table, replicas of a router agree, and when an endpoint goes only its
+// own sessions move. A request without a session scores 0 everywhere.
+type SessionAffinity struct{}
+
+// Name is what receipts show.
+func (SessionAffinity) Name() string { return "session-affinity" }
+
+// Score implements [endpick.Scorer].
+func (SessionAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	clear(dst)
+	if req.Session == "" || len(candidates) == 0 {
+		return
+	}
+	session := xxhash.Sum64String(req.Session)
+	best, most := 0, uint64(0)
+	for i := range candidates {
+		// An odd multiplier spreads the product's upper half over both hashes.
+		weight := (session ^ candidates[i].Key) * 0x9e3779b97f4a7c15
+		weight ^= weight >> 32
+		weight *= 0xd6e8feb86659fd93
+		weight ^= weight >> 32
+		if weight > most || i == 0 {
+			best, most = i, weight
+		}
+	}
+	dst[best] = 1
+}
