@@ -1,0 +1,301 @@
+package predict
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+const (
+	defaultTrees        = 80
+	defaultLearningRate = 0.25
+	defaultShrinkage    = 2
+	maxTrees            = 1024
+	maxTarget           = 1e15
+	// clipFactor bounds the pull of a straggler: residuals beyond this many mean absolute residuals count as that much.
+	clipFactor = 5
+)
+
+// BoostConfig says what a model looks like. The zero value of every field but Features is a usable default.
+type BoostConfig struct {
+	// Features is the number of values in a row, 1 to 32.
+	Features int
+	// Trees is how many trees are fitted; 0 means 80, at most 1024.
+	Trees int
+	// LearningRate is the share of a leaf's mean residual that a tree takes on, in (0, 1]; 0 means 0.25.
+	LearningRate float64
+	// Shrinkage is how many rows of residual zero a leaf is mixed with; 0 means 2.
+	Shrinkage float64
+	// RealTarget fits the target itself. By default the target is positive and its logarithm is fitted, which makes
+	// errors relative.
+	RealTarget bool
+	// Prior lists the features of a linear prior with non-negative coefficients, which the trees then correct; none
+	// means no prior. It needs a positive target.
+	Prior []int
+}
+
+func (c *BoostConfig) validate() error {
+	switch {
+	case c.Features < 1 || c.Features > maxFeatures:
+		return fmt.Errorf("predict: BoostConfig.Features is %d, want 1 to %d", c.Features, maxFeatures)
+	case c.Trees < 0 || c.Trees > maxTrees:
+		return fmt.Errorf("predict: BoostConfig.Trees is %d, want 0 to %d", c.Trees, maxTrees)
+	case !(c.LearningRate >= 0 && c.LearningRate <= 1):
+		return fmt.Errorf("predict: BoostConfig.LearningRate is %v, want 0 to 1", c.LearningRate)
+	case !(c.Shrinkage >= 0) || math.IsInf(c.Shrinkage, 0):
+		return fmt.Errorf("predict: BoostConfig.Shrinkage is %v, want a finite number of rows", c.Shrinkage)
+	case c.RealTarget && len(c.Prior) > 0:
+		return errors.New("predict: BoostConfig.Prior needs a positive target, but RealTarget is set")
+	case len(c.Prior) > maxFeatures:
+		return fmt.Errorf("predict: BoostConfig.Prior has %d columns, want at most %d", len(c.Prior), maxFeatures)
+	}
+	for _, f := range c.Prior {
+		if f < 0 || f >= c.Features {
+			return fmt.Errorf("predict: BoostConfig.Prior names column %d of %d", f, c.Features)
+		}
+	}
+	if c.Trees == 0 {
+		c.Trees = defaultTrees
+	}
+	if c.LearningRate == 0 {
+		c.LearningRate = defaultLearningRate
+	}
+	if c.Shrinkage == 0 {
+		c.Shrinkage = defaultShrinkage
+	}
+	return nil
+}
+
+// Data is a training set.
+type Data struct {
+	// X holds the features row by row. NaN means absent, which trees tell from every value.
+	X []float64
+	// Y is the target of each row.
+	Y []float64
+	// W is the weight of each row; nil means that all weigh 1.
+	W []float64
+}
+
+// Errors of Fit, Update and Predict.
+var (
+	ErrShape  = errors.New("predict: lengths do not match")
+	ErrNoData = errors.New("predict: no usable row")
+)
+
+// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it.
+type Model struct {
+	config     BoostConfig
+	quantisers []quantiser
+	prior      prior
+	base       float64
+	trees      []tree
+	importance []float64
+	rows       int
+	skipped    int
+}
+
+// Fit trains a model. Rows whose target or weight is unusable (NaN, infinite, not positive where it has to be) are
+// skipped and counted. The same configuration and data, in the same order, give the same model on every machine. Fit
+// keeps nothing of data.
+func Fit(config BoostConfig, data Data) (*Model, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	m := &Model{config: config}
+	data, err := m.usable(data)
+	if err != nil {
+		return nil, err
+	}
+	k := config.Features
+	if len(config.Prior) > 0 {
+		m.prior = fitPrior(config.Prior, data.X, k, data.Y, data.W)
+	}
+	m.quantisers = makeQuantisers(data.X, k)
+	g := newGrower(m.quantisers, data.X, config.Shrinkage)
+	r := m.residuals(data)
+	m.fitTrees(g, r, data.W)
+	m.importance = g.gained
+	return m, nil
+}
+
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}
+
+// usable returns the rows that can be trained on, all weights filled in.
+func (m *Model) usable(data Data) (Data, error) {
+	k, n := m.config.Features, len(data.Y)
+	if len(data.X) != n*k || data.W != nil && len(data.W) != n {
+		return Data{}, fmt.Errorf("%w: %d values of %d features, %d targets, %d weights", ErrShape, len(data.X), k, n, len(data.W))
+	}
+	ok := func(i int) bool {
+		y := data.Y[i]
+		w := 1.0
+		if data.W != nil {
+			w = data.W[i]
+		}
+		lowest := 1 / maxTarget
+		if m.config.RealTarget {
+			lowest = -maxTarget
+		}
+		return y >= lowest && y <= maxTarget && w > 0 && w <= maxTarget
+	}
+	var out Data
+	for i := range n {
+		if !ok(i) {
+			m.skipped++
+		}
+	}
+	m.rows = n - m.skipped
+	if m.rows == 0 {
+		return Data{}, fmt.Errorf("%w: all %d were skipped", ErrNoData, n)
+	}
+	if m.skipped == 0 && data.W != nil {
+		return data, nil
+	}
+	out.X = make([]float64, 0, m.rows*k)
+	out.Y = make([]float64, 0, m.rows)
+	out.W = make([]float64, 0, m.rows)
+	for i := range n {
+		if !ok(i) {
+			continue
+		}
+		out.X = append(out.X, data.X[i*k:(i+1)*k]...)
+		out.Y = append(out.Y, data.Y[i])
+		if data.W != nil {
+			out.W = append(out.W, data.W[i])
+		} else {
+			out.W = append(out.W, 1)
+		}
+	}
+	return out, nil
+}
+
+// residuals sets the base and returns what is left for the trees.
+func (m *Model) residuals(data Data) []float64 {
+	k := m.config.Features
+	r := make([]float64, len(data.Y))
+	total, weight := 0.0, 0.0
+	for i, y := range data.Y {
+		if m.config.RealTarget {
+			r[i] = y
+		} else {
+			r[i] = ln(y / m.prior.at(data.X[i*k:(i+1)*k]))
+		}
+		total += float64(r[i] * data.W[i])
+		weight += data.W[i]
+	}
+	m.base = total / weight
+	for i := range r {
+		r[i] -= m.base
+	}
+	return r
+}
+
+func (m *Model) fitTrees(g *grower, r, w []float64) {
+	m.trees = make([]tree, m.config.Trees)
+	cumulated := make([]float64, len(w))
+	total := 0.0
+	for i, v := range w {
+		total += v
+		cumulated[i] = total
+	}
+	meanAbs := 0.0
+	for i, v := range r {
+		meanAbs += float64(math.Abs(v) * w[i])
+	}
+	meanAbs /= total
+	leaf := make([]uint64, g.words)
+	for i := range m.trees {
+		clip := max(clipFactor*meanAbs, 1e-12)
+		g.sample(r, cumulated, clip, i)
+		t := &m.trees[i]
+		g.grow(t)
+		g.leafNumbers(t, leaf)
+		m.estimate(t, leaf, r, w, clip)
+		meanAbs = subtract(t, leaf, r, w) / total
+	}
+}
+
+// golden steps the offset of the row sample from tree to tree so that all rows get their turn.
+const golden = 0.6180339887498949
+
+// sample takes every so manieth row, by weight, into g.rows with its clipped residual.
+func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
+	n := len(r)
+	total := cumulated[n-1]
+	rate := float64(min(structureRows, max(n/2, 1024))) / total
+	offset := float64(turn) * golden
+	offset -= math.Floor(offset)
+	scale := (1 << residualBits) / clip
+	g.rows = g.rows[:0]
+	last := math.Floor(offset)
+	for i, v := range r {
+		at := math.Floor(float64(cumulated[i]*rate) + offset)
+		if at == last {
+			continue
+		}
+		last = at
+		if len(g.rows) == len(g.inverse)-2 {
+			break
+		}
+		g.rows = append(g.rows, sampledRow{int32(i), int32(max(-clip, min(v, clip)) * scale)})
+	}
+}
+
+// estimate sets the leaves to their shrunken mean residual times the learning rate.
+func (m *Model) estimate(t *tree, leaf []uint64, r, w []float64, clip float64) {
+	var sums, weights [treeLeafs]float64
+	for i, l := range leaf {
+		rows := min(blockRows, len(r)-i*blockRows)
+		rb, wb := r[i*blockRows:][:rows], w[i*blockRows:][:rows]
+		for j, v := range rb {
+			a := l >> (8 * j) & (treeLeafs - 1)
+			weights[a] += wb[j]
+			sums[a] += float64(max(-clip, min(v, clip)) * wb[j])
+		}
+	}
+	for a := range sums {
+		t.leaf[a] = float32(m.config.LearningRate * sums[a] / (weights[a] + m.config.Shrinkage))
+	}
+}
+
+// subtract takes the tree off the residuals and returns the weighted sum of what is left, in absolute value.
+func subtract(t *tree, leaf []uint64, r, w []float64) (total float64) {
+	for i, l := range leaf {
+		rows := min(blockRows, len(r)-i*blockRows)
+		rb, wb := r[i*blockRows:][:rows], w[i*blockRows:][:rows]
+		for j := range rb {
+			rb[j] -= float64(t.leaf[l>>(8*j)&(treeLeafs-1)])
+			total += float64(math.Abs(rb[j]) * wb[j])
+		}
+	}
+	return total
+}
+
+// Predict writes one prediction for each row of x into dst. It allocates nothing. The error is ErrShape if x does not
+// hold len(dst) rows.
+func (m *Model) Predict(dst, x []float64) error {
+	k := m.config.Features
+	if len(x) != len(dst)*k {
+		return ErrShape
+	}
+	var b block
+	for len(dst) > 0 {
+		rows := min(blockRows, len(dst))
+		b.load(m.quantisers, x[:rows*k])
+		sums := sumTrees(m.trees, &b)
+		for r := range rows {
+			v := m.base + float64(sums[r])
+			if !m.config.RealTarget {
+				v = exp(v) * m.prior.at(x[r*k:(r+1)*k])
+			}
+			dst[r] = v
+		}
+		dst, x = dst[rows:], x[rows*k:]
+	}
+	return nil
+}

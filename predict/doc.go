@@ -1,0 +1,2 @@
+// Package predict predicts latencies.
+package predict

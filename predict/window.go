@@ -1,0 +1,244 @@
+package predict
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	defaultWindowSamples = 20000
+	defaultHalfLife      = 400
+	defaultFloor         = 0.05
+	maxBuckets           = 1 << 16
+)
+
+// A Stratum divides the values of one feature for a [Window]: values below Edges[0], from there to below Edges[1], and
+// so on. An absent value (NaN) falls in the first part.
+type Stratum struct {
+	Feature int
+	// Edges ascend.
+	Edges []float64
+}
+
+func (s *Stratum) part(v float64) int {
+	n := 0
+	for _, e := range s.Edges {
+		if v >= e {
+			n++
+		}
+	}
+	return n
+}
+
+// WindowConfig says what a Window keeps. The zero value of every field but Features is a usable default.
+type WindowConfig struct {
+	// Features is the number of values in a row, 1 to 32.
+	Features int
+	// Samples bounds the window; 0 means 20,000.
+	Samples int
+	// Strata are the features whose parts, multiplied out, are the buckets; none means one bucket.
+	Strata []Stratum
+	// MaxAge drops samples that are older than the newest by more than this; 0 means no limit.
+	MaxAge time.Duration
+	// HalfLife is the age at which a sample weighs half, counted in samples added since, so that a quiet night ages
+	// nothing; 0 means 4,000.
+	HalfLife int
+	// Floor is the weight that age leaves to a sample at least, in (0, 1]; 0 means 0.05.
+	Floor float64
+}
+
+func (c *WindowConfig) validate() (buckets int, err error) {
+	switch {
+	case c.Features < 1 || c.Features > maxFeatures:
+		return 0, fmt.Errorf("predict: WindowConfig.Features is %d, want 1 to %d", c.Features, maxFeatures)
+	case c.Samples < 0 || c.Samples > countMask:
+		return 0, fmt.Errorf("predict: WindowConfig.Samples is %d, want 0 to %d", c.Samples, countMask)
+	case c.MaxAge < 0:
+		return 0, fmt.Errorf("predict: WindowConfig.MaxAge is %v, want 0 or more", c.MaxAge)
+	case c.HalfLife < 0:
+		return 0, fmt.Errorf("predict: WindowConfig.HalfLife is %d, want 0 or more", c.HalfLife)
+	case !(c.Floor >= 0 && c.Floor <= 1):
+		return 0, fmt.Errorf("predict: WindowConfig.Floor is %v, want 0 to 1", c.Floor)
+	}
+	buckets = 1
+	for i, s := range c.Strata {
+		if s.Feature < 0 || s.Feature >= c.Features {
+			return 0, fmt.Errorf("predict: WindowConfig.Strata[%d] names feature %d of %d", i, s.Feature, c.Features)
+		}
+		for j, e := range s.Edges {
+			if math.IsNaN(e) || j > 0 && e <= s.Edges[j-1] {
+				return 0, fmt.Errorf("predict: WindowConfig.Strata[%d].Edges do not ascend", i)
+			}
+		}
+		if buckets *= len(s.Edges) + 1; buckets > maxBuckets {
+			return 0, fmt.Errorf("predict: WindowConfig.Strata make more than %d buckets", maxBuckets)
+		}
+	}
+	if c.Samples == 0 {
+		c.Samples = defaultWindowSamples
+	}
+	if c.HalfLife == 0 {
+		c.HalfLife = defaultHalfLife
+	}
+	if c.Floor == 0 {
+		c.Floor = defaultFloor
+	}
+	return buckets, nil
+}
+
+// A Window keeps the newest samples of every bucket of a stratification. When it is full, the oldest sample of the
+// fullest bucket makes room: what has been out of sight for long is kept while it is rare, and what is common is fresh.
+// It is not safe for concurrent use.
+type Window struct {
+	config  WindowConfig
+	x       []float64
+	y       []float64
+	at      []int64 // nanoseconds since the epoch
+	number  []uint64
+	next    []int32 // towards newer, in the same bucket; -1 ends
+	buckets []bucket
+	free    int32 // a list through next
+	rows    int
+	added   uint64
+	newest  int64
+}
+
+type bucket struct {
+	oldest, newest int32
+	rows           int
+}
+
+const none = -1
+
+// NewWindow returns an empty window.
+func NewWindow(config WindowConfig) (*Window, error) {
+	n, err := config.validate()
+	if err != nil {
+		return nil, err
+	}
+	w := &Window{config: config, buckets: make([]bucket, n), free: none, newest: math.MinInt64}
+	for i := range w.buckets {
+		w.buckets[i] = bucket{none, none, 0}
+	}
+	return w, nil
+}
+
+// Len returns the number of samples in the window.
+func (w *Window) Len() int { return w.rows }
+
+// Added returns the number of samples ever added.
+func (w *Window) Added() uint64 { return w.added }
+
+// Bucket returns the bucket of a row, from 0.
+func (w *Window) Bucket(row []float64) int {
+	b := 0
+	for i := range w.config.Strata {
+		s := &w.config.Strata[i]
+		b = b*(len(s.Edges)+1) + s.part(row[s.Feature])
+	}
+	return b
+}
+
+// Buckets returns the number of buckets.
+func (w *Window) Buckets() int { return len(w.buckets) }
+
+// Add copies a sample into the window. A row of another length than Features is ErrShape.
+func (w *Window) Add(row []float64, label float64, at time.Time) error {
+	if len(row) != w.config.Features {
+		return ErrShape
+	}
+	w.added++
+	if w.rows == w.config.Samples {
+		fullest := 0
+		for i := range w.buckets {
+			if w.buckets[i].rows > w.buckets[fullest].rows {
+				fullest = i
+			}
+		}
+		w.drop(&w.buckets[fullest])
+	}
+	i := w.free
+	if i == none {
+		i = int32(len(w.y))
+		w.x = append(w.x, row...)
+		w.y = append(w.y, label)
+		w.at = append(w.at, at.UnixNano())
+		w.number = append(w.number, w.added)
+		w.next = append(w.next, none)
+	} else {
+		w.free = w.next[i]
+		copy(w.x[int(i)*len(row):], row)
+		w.y[i], w.at[i], w.number[i], w.next[i] = label, at.UnixNano(), w.added, none
+	}
+	b := &w.buckets[w.Bucket(row)]
+	if b.rows == 0 {
+		b.oldest = i
+	} else {
+		w.next[b.newest] = i
+	}
+	b.newest = i
+	b.rows++
+	w.rows++
+	w.newest = max(w.newest, w.at[i])
+	return nil
+}
+
+// drop removes a bucket's oldest sample.
+func (w *Window) drop(b *bucket) {
+	i := b.oldest
+	b.oldest = w.next[i]
+	w.next[i] = w.free
+	w.free = i
+	b.rows--
+	w.rows--
+	if b.rows == 0 {
+		b.newest = none
+	}
+}
+
+// Expire drops what is older than MaxAge at a moment.
+func (w *Window) Expire(now time.Time) {
+	if w.config.MaxAge == 0 {
+		return
+	}
+	limit := now.Add(-w.config.MaxAge).UnixNano()
+	for i := range w.buckets {
+		for b := &w.buckets[i]; b.rows > 0 && w.at[b.oldest] < limit; {
+			w.drop(b)
+		}
+	}
+}
+
+// Weight returns the weight of a sample that is so many samples old.
+func (w *Window) weight(age uint64) float64 {
+	return max(w.config.Floor, exp(-ln2*float64(age)/float64(w.config.HalfLife)))
+}
+
+// AppendTo appends the samples to data, in the order in which they were added, with their weights.
+func (w *Window) AppendTo(data *Data) {
+	k := w.config.Features
+	for _, e := range w.order() {
+		data.X = append(data.X, w.x[int(e.sample)*k:int(e.sample+1)*k]...)
+		data.Y = append(data.Y, w.y[e.sample])
+		data.W = append(data.W, w.weight(uint64(e.age)))
+	}
+}
+
+type aged struct{ sample, age int32 }
+
+// order lists the samples as they were added.
+func (w *Window) order() []aged {
+	order := make([]aged, 0, w.rows)
+	for i := range w.buckets {
+		age := int32(w.buckets[i].rows)
+		for s := w.buckets[i].oldest; age > 0; s = w.next[s] {
+			age--
+			order = append(order, aged{s, age})
+		}
+	}
+	slices.SortFunc(order, func(a, b aged) int { return cmp.Compare(w.number[a.sample], w.number[b.sample]) })
+	return order
+}
