@@ -1,0 +1,188 @@
+package prefix
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Conversation is the prompt of a chat request, as far as it decides which
+// blocks the prompt has. The zero value is an empty prompt.
+type Conversation struct {
+	// Tools are the JSON definitions of the tools, in the order given. Key
+	// order and white space in them don't matter; the order of tools does.
+	Tools    []string
+	Messages []Message
+}
+
+// Message is one message of a [Conversation].
+type Message struct {
+	Role string
+	// Name tells speakers of one role apart. Empty: none.
+	Name string
+	// Parts are the content. A content that is a plain string is one part of
+	// text.
+	Parts []Part
+	// ToolCalls are the calls that an assistant's message asks for.
+	ToolCalls []ToolCall
+	// ToolCallID is the call which a tool's message answers. Empty: none.
+	ToolCallID string
+}
+
+// Part is a piece of a message's content.
+type Part struct {
+	// Type is "text" or the API's name for what it is: "image_url",
+	// "input_audio", "file". Empty: text.
+	Type string
+	// Content is the text; of other parts the URL, the data or whatever else
+	// says which content it is. Text is hashed as it is, the rest enters by a
+	// hash of Content, so that a picture of megabytes does not look like a
+	// million tokens.
+	Content string
+}
+
+// ToolCall is a call of a tool in an assistant's message.
+type ToolCall struct {
+	ID   string
+	Name string
+	// Arguments is the JSON text of the arguments; key order and white space
+	// don't matter. Text that is no JSON counts as it is.
+	Arguments string
+}
+
+// AppendChat appends to dst the block hashes of the conversation's canonical
+// form, and returns the extended slice and the length of that form in bytes,
+// from which a gateway without a tokenizer guesses the number of tokens.
+//
+// The canonical form is the sequence of all fields, tools first, as chat
+// templates put them. A conversation that continues another one shares all
+// its full blocks, even if what continues is the text of the last part.
+// Conversations that differ in any field differ from there on: no text can
+// pass for the border between two fields.
+func AppendChat(dst []uint64, seed uint64, c *Conversation) (blocks []uint64, bytes int) {
+	var h Hasher
+	h.Reset(seed, dst)
+	c.fields(func(f field) bool {
+		h.writeField(f)
+		return true
+	})
+	return h.Blocks(), h.Len()
+}
+
+// A field of the canonical form: a border, the kind, the text. Borders are a
+// byte that UTF-8 never uses; see writeField for text that is not UTF-8.
+type field struct {
+	kind    fieldKind
+	message int // -1: a tool's definition
+	index   int // of the tool, part or call
+	text    string
+}
+
+type fieldKind byte
+
+const (
+	toolField fieldKind = iota + 1
+	roleField
+	nameField
+	answersField
+	textField
+	mediaTypeField
+	mediaField
+	callField
+	callNameField
+	argumentsField
+)
+
+const border = 0xff
+
+func (h *Hasher) writeField(f field) {
+	// A kind is above zero, so that border, kind differs from a border in
+	// the text, which is written as border, zero.
+	h.WriteString(borders[f.kind])
+	s := f.text
+	for {
+		i := strings.IndexByte(s, border)
+		if i < 0 {
+			break
+		}
+		h.WriteString(s[:i])
+		h.WriteString(borders[0])
+		s = s[i+1:]
+	}
+	h.WriteString(s)
+}
+
+var borders = func() (b [argumentsField + 1]string) {
+	for k := range b {
+		b[k] = string([]byte{border, byte(k)})
+	}
+	return b
+}()
+
+// fields calls yield with every field of the canonical form, in order, until
+// it returns false.
+func (c *Conversation) fields(yield func(field) bool) {
+	for i, tool := range c.Tools {
+		if !yield(field{toolField, -1, i, canonicalJSON(tool)}) {
+			return
+		}
+	}
+	for i := range c.Messages {
+		if !c.Messages[i].fields(i, yield) {
+			return
+		}
+	}
+}
+
+func (m *Message) fields(i int, yield func(field) bool) bool {
+	if !yield(field{roleField, i, 0, m.Role}) {
+		return false
+	}
+	if m.Name != "" && !yield(field{nameField, i, 0, m.Name}) {
+		return false
+	}
+	if m.ToolCallID != "" && !yield(field{answersField, i, 0, m.ToolCallID}) {
+		return false
+	}
+	for j, p := range m.Parts {
+		if p.isText() {
+			if !yield(field{textField, i, j, p.Content}) {
+				return false
+			}
+			continue
+		}
+		sum := strconv.FormatUint(xxhash.Sum64String(p.Content), 16)
+		if !yield(field{mediaTypeField, i, j, p.Type}) || !yield(field{mediaField, i, j, sum}) {
+			return false
+		}
+	}
+	for j, t := range m.ToolCalls {
+		if !yield(field{callField, i, j, t.ID}) ||
+			!yield(field{callNameField, i, j, t.Name}) ||
+			!yield(field{argumentsField, i, j, canonicalJSON(t.Arguments)}) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Part) isText() bool { return p.Type == "" || p.Type == "text" }
+
+// canonicalJSON returns the value with sorted keys and without white space,
+// numbers as they were written. Text that is not one JSON value is returned
+// as it is.
+func canonicalJSON(s string) string {
+	d := json.NewDecoder(strings.NewReader(s))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil || strings.TrimSpace(s[d.InputOffset():]) != "" {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return s
+	}
+	return string(b)
+}

@@ -1,0 +1,267 @@
+package prefix
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Cause is what broke a prefix, as far as the texts tell.
+type Cause uint8
+
+// The causes of a [Break].
+const (
+	// Reworded: other words. A template has changed, or it is another prompt.
+	Reworded Cause = iota
+	// Timestamp: a date, a time of day or seconds since the epoch.
+	Timestamp
+	// Identifier: a UUID, a hash or another made-up name.
+	Identifier
+	// Number: a number, such as a counter.
+	Number
+	// Whitespace: the same words, wrapped or indented in another way.
+	Whitespace
+	// Reordered: the same tools in another order.
+	Reordered
+	// Dropped: messages that were there are missing, as if a window slid over
+	// the history.
+	Dropped
+	// Inserted: new messages before old ones.
+	Inserted
+)
+
+// String returns the cause in lower case.
+func (c Cause) String() string {
+	names := [...]string{"reworded", "timestamp", "identifier", "number", "whitespace", "reordered", "dropped", "inserted"}
+	if int(c) < len(names) {
+		return names[c]
+	}
+	return "unknown"
+}
+
+// Break is the place where two conversations part that should share a head:
+// nothing after it can be taken from a cache.
+type Break struct {
+	// Message is the index of the message in both conversations; -1 if the
+	// tools differ.
+	Message int
+	// Index is that of the part, the tool or the tool call.
+	Index int
+	// Field names what differs: "tool", "role", "name", "text", "media",
+	// "tool call" or "arguments".
+	Field string
+	// Offset is the byte in the field's canonical text, and SharedBytes that
+	// in the whole canonical form: what is before it is still shared.
+	Offset      int
+	SharedBytes int
+	Cause       Cause
+	// Old and New are the words that differ, cut to 64 bytes; empty where a
+	// conversation has nothing there.
+	Old, New string
+}
+
+// FirstBreak finds where next, the later of two conversations, stops sharing
+// the head of prev, and guesses why. It returns false if one continues the
+// other, so that nothing is lost. It is a tool for finding out why a cache is
+// not hit, not for the hot path.
+func FirstBreak(prev, next *Conversation) (Break, bool) {
+	a, b := collect(prev), collect(next)
+	var h Hasher
+	for i := range min(len(a), len(b)) {
+		x, y := a[i], b[i]
+		if x.kind == y.kind && x.text == y.text {
+			h.writeField(x)
+			continue
+		}
+		shared := h.Len()
+		offset := 0
+		if x.kind == y.kind {
+			offset = commonBytes(x.text, y.text)
+			if offset == len(x.text) && i == len(a)-1 || offset == len(y.text) && i == len(b)-1 {
+				return Break{}, false
+			}
+			x.text = x.text[:offset]
+			h.writeField(x)
+			shared = h.Len()
+		}
+		return explain(prev, next, a[i], b[i], offset, shared), true
+	}
+	return Break{}, false
+}
+
+func collect(c *Conversation) []field {
+	var all []field
+	c.fields(func(f field) bool {
+		all = append(all, f)
+		return true
+	})
+	return all
+}
+
+func explain(prev, next *Conversation, x, y field, offset, shared int) Break {
+	br := Break{
+		Message: y.message, Index: y.index, Field: y.kind.name(),
+		Offset: offset, SharedBytes: shared,
+		Old: wordAt(x.text, offset), New: wordAt(y.text, offset),
+	}
+	switch {
+	case x.message < 0 || y.message < 0:
+		// One has tools where the other has messages, or the tools differ.
+		br.Message, br.Field, br.Index = -1, toolField.name(), x.index
+		if y.message < 0 {
+			br.Index = y.index
+		}
+		if sameTools(prev.Tools, next.Tools) {
+			br.Cause = Reordered
+			return br
+		}
+	case x.message == y.message && holds(next.Messages, x.message+1, &prev.Messages[x.message]):
+		br.Cause = Inserted
+		return br
+	case x.message == y.message && holds(prev.Messages, y.message+1, &next.Messages[y.message]):
+		br.Cause = Dropped
+		return br
+	}
+	if x.kind == y.kind {
+		br.Cause = compare(x.text, y.text, br.Old, br.New)
+	}
+	if len(br.Old) > 64 {
+		br.Old = br.Old[:64]
+	}
+	if len(br.New) > 64 {
+		br.New = br.New[:64]
+	}
+	return br
+}
+
+func (k fieldKind) name() string {
+	switch k {
+	case toolField:
+		return "tool"
+	case roleField:
+		return "role"
+	case nameField:
+		return "name"
+	case mediaTypeField, mediaField:
+		return "media"
+	case callField, callNameField, answersField:
+		return "tool call"
+	case argumentsField:
+		return "arguments"
+	}
+	return "text"
+}
+
+func sameTools(a, b []string) bool {
+	canonical := func(tools []string) []string {
+		c := make([]string, len(tools))
+		for i, t := range tools {
+			c[i] = canonicalJSON(t)
+		}
+		slices.Sort(c)
+		return c
+	}
+	return slices.Equal(canonical(a), canonical(b))
+}
+
+// holds reports whether one of messages[from:] is m. Very short messages
+// repeat by themselves ("yes") and prove nothing.
+func holds(messages []Message, from int, m *Message) bool {
+	length := 0
+	for _, p := range m.Parts {
+		length += len(p.Content)
+	}
+	if length < 12 && len(m.ToolCalls) == 0 {
+		return false
+	}
+	for i := from; i < len(messages); i++ {
+		o := &messages[i]
+		if o.Role == m.Role && o.Name == m.Name && o.ToolCallID == m.ToolCallID &&
+			slices.Equal(o.Parts, m.Parts) && slices.Equal(o.ToolCalls, m.ToolCalls) {
+			return true
+		}
+	}
+	return false
+}
+
+func compare(a, b, wordA, wordB string) Cause {
+	switch {
+	case strings.Join(strings.Fields(a), "") == strings.Join(strings.Fields(b), ""):
+		return Whitespace
+	case isTimestamp(wordA) && isTimestamp(wordB):
+		return Timestamp
+	case isNumber(wordA) && isNumber(wordB):
+		return Number
+	case isIdentifier(wordA) && isIdentifier(wordB):
+		return Identifier
+	}
+	return Reworded
+}
+
+func commonBytes(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// wordAt returns the word around byte i: letters, digits and what joins them
+// in dates and identifiers.
+func wordAt(s string, i int) string {
+	inWord := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_:.+", r)
+	}
+	i = min(i, len(s))
+	from := i
+	for from > 0 {
+		r, n := utf8.DecodeLastRuneInString(s[:from])
+		if !inWord(r) {
+			break
+		}
+		from -= n
+	}
+	to := strings.IndexFunc(s[i:], func(r rune) bool { return !inWord(r) })
+	if to < 0 {
+		to = len(s) - i
+	}
+	return strings.Trim(s[from:i+to], ":.")
+}
+
+// isTimestamp recognises 2025-01-15, 10:30, 2025-01-15T10:30:00Z and seconds
+// or milliseconds since the epoch between 2001 and 2286.
+func isTimestamp(w string) bool {
+	shape := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '0'
+		}
+		return r
+	}, w)
+	if strings.HasPrefix(shape, "0000-00-00") || strings.HasPrefix(shape, "00:00") {
+		return true
+	}
+	whole, _, _ := strings.Cut(shape, ".")
+	return w[:min(1, len(w))] != "0" && (whole == "0000000000" || whole == "0000000000000")
+}
+
+func isNumber(w string) bool {
+	digits := 0
+	for _, r := range w {
+		switch {
+		case r >= '0' && r <= '9':
+			digits++
+		case !strings.ContainsRune("+-.:", r):
+			return false
+		}
+	}
+	return digits > 0
+}
+
+// isIdentifier recognises UUIDs, hashes and names such as req_8f3a2b: at least
+// six characters in one word with a digit among them.
+func isIdentifier(w string) bool {
+	return len(w) >= 6 && strings.ContainsAny(w, "0123456789")
+}
