@@ -1,0 +1,14 @@
+// Package scorertest checks that a scorer, or a whole policy, keeps what the
+// router promises. A host application calls it from the tests of its own
+// scorers:
+//
+//	func TestMyScorer(t *testing.T) {
+//		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return MyScorer{} })
+//	}
+//
+// [Run] holds for every scorer, [RunWeighted] also for those that are combined
+// by weight, and [RunPolicy] drives real routers with the whole policy. The
+// checks are properties over random input by pgregory.net/rapid, whose flags
+// apply (-rapid.checks, -rapid.seed). [Candidates] and [Requests] generate the
+// input of one's own properties.
+package scorertest

@@ -1,0 +1,106 @@
+package scorertest
+
+import (
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+// Requests generates requests as a router hands them to its stages: timed,
+// numbered and seeded, with and without targets, sessions and adapters.
+func Requests() *rapid.Generator[endpick.Request] {
+	return rapid.Custom(func(t *rapid.T) endpick.Request {
+		req := endpick.Request{
+			Model:                "model",
+			Adapter:              rapid.SampledFrom([]string{"", "adapter-1", "adapter-2"}).Draw(t, "adapter"),
+			InputTokens:          rapid.OneOf(rapid.Just(0), rapid.IntRange(1, 64), rapid.IntRange(1, 1<<20)).Draw(t, "input tokens"),
+			ExpectedOutputTokens: rapid.IntRange(0, 4096).Draw(t, "output tokens"),
+			Stream:               rapid.Bool().Draw(t, "stream"),
+			Priority:             rapid.IntRange(-2, 2).Draw(t, "priority"),
+			Tenant:               rapid.SampledFrom([]string{"", "tenant-1", "tenant-2"}).Draw(t, "tenant"),
+			Session:              rapid.SampledFrom([]string{"", "session-1", "session-2"}).Draw(t, "session"),
+		}
+		if rapid.Bool().Draw(t, "TTFT asked") {
+			req.SLO.TTFT = milliseconds(t, "TTFT target")
+		}
+		if rapid.Bool().Draw(t, "TPOT asked") {
+			req.SLO.TPOT = milliseconds(t, "TPOT target")
+		}
+		now := time.Unix(0, 0).Add(time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "now")))
+		return req.At(now, rapid.Uint64().Draw(t, "seed"), rapid.Uint64Range(1, 1<<40).Draw(t, "number"))
+	})
+}
+
+// Candidates generates between one and most candidates for the request, each
+// with an endpoint of its own: idle and overloaded ones, with and without
+// report, match and prediction.
+func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candidate] {
+	return rapid.Custom(func(t *rapid.T) []endpick.Candidate {
+		n := rapid.IntRange(1, most).Draw(t, "candidates")
+		cs := make([]endpick.Candidate, n)
+		for i := range cs {
+			cs[i] = candidate(t, &req, i)
+		}
+		return cs
+	})
+}
+
+func candidate(t *rapid.T, req *endpick.Request, i int) endpick.Candidate {
+	id := fmt.Sprintf("server-%d", i)
+	c := endpick.Candidate{
+		Endpoint: &endpick.Endpoint{
+			ID:       id,
+			Models:   []string{"model"},
+			Adapters: []string{"adapter-1", "adapter-2"},
+			Variant:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "variant"),
+		},
+		Ref:     endpick.Ref{Slot: uint32(i), Generation: 1},
+		Key:     endpick.Salt(id),
+		Waiting: float64(count(t, "waiting")),
+		Running: float64(count(t, "running")),
+		KVUsage: rapid.OneOf(rapid.SampledFrom([]float64{0, 1}), rapid.Float64Range(0, 1)).Draw(t, "KV usage"),
+	}
+	if rapid.Bool().Draw(t, "reports") {
+		c.Report = &endpick.Load{Waiting: c.Waiting, Running: c.Running, KVUsage: c.KVUsage}
+		c.Reported = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
+		c.Report.Adapters = rapid.SampledFrom([][]string{nil, {}, {"adapter-1"}, {"adapter-1", "adapter-2"}}).Draw(t, "adapters")
+	}
+	c.InFlight.Requests = count(t, "in flight")
+	c.InFlight.Prefilling = rapid.IntRange(0, c.InFlight.Requests).Draw(t, "prefilling")
+	if c.InFlight.Requests > 0 {
+		c.InFlight.ContextTokens = rapid.IntRange(0, 1<<24).Draw(t, "context tokens")
+		c.InFlight.PrefillTokens = rapid.IntRange(0, c.InFlight.ContextTokens).Draw(t, "prefill tokens")
+		c.InFlight.OutputTokens = rapid.IntRange(0, 1<<20).Draw(t, "output tokens")
+	}
+	if req.InputTokens > 1 && rapid.Bool().Draw(t, "holds a prefix") {
+		c.PrefixTokens = rapid.IntRange(1, req.InputTokens-1).Draw(t, "prefix tokens")
+		c.OffloadedTokens = rapid.IntRange(0, c.PrefixTokens).Draw(t, "offloaded tokens")
+	}
+	c.Prediction = prediction(t)
+	return c
+}
+
+func count(t *rapid.T, label string) int {
+	return rapid.OneOf(rapid.Just(0), rapid.IntRange(0, 8), rapid.IntRange(0, 5000)).Draw(t, label)
+}
+
+func prediction(t *rapid.T) endpick.Prediction {
+	p := endpick.Prediction{Has: endpick.Targets(rapid.Uint8Range(0, 7).Draw(t, "predicted"))}
+	draw := func(target endpick.Targets, expected, upper *time.Duration, label string) {
+		if p.Has&target != 0 {
+			*expected = milliseconds(t, label)
+			*upper = *expected + milliseconds(t, label+" spread")
+		}
+	}
+	draw(endpick.TTFT, &p.TTFT, &p.TTFTUpper, "TTFT")
+	draw(endpick.TPOT, &p.TPOT, &p.TPOTUpper, "TPOT")
+	draw(endpick.E2E, &p.E2E, &p.E2EUpper, "E2E")
+	return p
+}
+
+func milliseconds(t *rapid.T, label string) time.Duration {
+	return time.Duration(rapid.IntRange(1, 600_000).Draw(t, label)) * time.Millisecond
+}
