@@ -1,0 +1,105 @@
+package modelserver
+
+import "hash/fnv"
+
+// token is four bytes of text (or fewer, at the end of a piece of text), a
+// special token, or the caller's own token id.
+type token uint64
+
+const (
+	textToken    token = 1 << 32 // plus the number of bytes, times this
+	callersToken token = 1 << 40
+	specialToken token = 1 << 41
+)
+
+// The special tokens.
+const (
+	startOfHeader = specialToken + iota
+	endOfHeader
+	endOfMessage
+	startOfTools
+	startOfImage
+)
+
+const (
+	bytesPerToken = 4
+	// imageTokens is what an image takes of the prompt, whatever its size.
+	imageTokens = 256
+)
+
+// tokens is a sequence of tokens of which only the length and the chained hash
+// of every full block are kept. A copy can be continued while the original is
+// not.
+type tokens struct {
+	blockTokens int
+	length      int
+	hash        uint64
+	blocks      []uint64
+}
+
+// newTokens returns an empty sequence. Sequences of different salts share no
+// block.
+func newTokens(blockTokens int, salt string) tokens {
+	return tokens{blockTokens: blockTokens, hash: hashOf(salt)}
+}
+
+func (t *tokens) add(one token) {
+	t.hash = mix(t.hash ^ uint64(one))
+	t.length++
+	if t.length%t.blockTokens == 0 {
+		t.blocks = append(t.blocks, t.hash)
+	}
+}
+
+func (t *tokens) addText(s string) {
+	for len(s) > 0 {
+		piece := s[:min(len(s), bytesPerToken)]
+		s = s[len(piece):]
+		one := textToken * token(len(piece))
+		for i := range len(piece) {
+			one |= token(piece[i]) << (8 * i)
+		}
+		t.add(one)
+	}
+}
+
+// addImage adds an image, known by its URL (or the data in it).
+func (t *tokens) addImage(url string) {
+	t.add(startOfImage)
+	t.add(callersToken | token(hashOf(url)>>32))
+	for range imageTokens - 2 {
+		t.add(callersToken)
+	}
+}
+
+// output is the text that is generated for a prompt: words of three letters,
+// each a token.
+type output uint64
+
+// outputFor is a function of the prompt and the number of the choice.
+func outputFor(prompt *tokens, choice int) output {
+	return output(mix(prompt.hash + uint64(choice)))
+}
+
+// appendText appends tokens from ≤ i < to of the generated text.
+func (o output) appendText(dst []byte, from, to int) []byte {
+	for i := from; i < to; i++ {
+		r := mix(uint64(o) ^ uint64(i))
+		dst = append(dst, ' ', 'a'+byte(r%26), 'a'+byte(r>>8%26), 'a'+byte(r>>16%26))
+	}
+	return dst
+}
+
+func hashOf(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s)) //nolint:errcheck // never fails
+	return h.Sum64()
+}
+
+// mix is the finaliser of splitmix64, a bijection.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,141 @@
+package modelserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func promptOf(t *testing.T, body string) tokens {
+	t.Helper()
+	_, prompts, err := parseChat([]byte(body), 4)
+	require.Nil(t, err)
+	require.Len(t, prompts, 1)
+	return prompts[0]
+}
+
+func common(a, b tokens) (n int) {
+	for n < min(len(a.blocks), len(b.blocks)) && a.blocks[n] == b.blocks[n] {
+		n++
+	}
+	return n
+}
+
+func TestChatTokens(t *testing.T) {
+	const user, assistant = 3, 5 // tokens of a header
+	for name, c := range map[string]struct {
+		body string
+		want int
+	}{
+		"text":       {`{"messages":[{"role":"user","content":"abcdefghi"}]}`, user + 3 + 1 + assistant},
+		"parts":      {`{"messages":[{"role":"user","content":[{"type":"text","text":"abcd"},{"type":"text","text":"e"}]}]}`, user + 2 + 1 + assistant},
+		"image":      {`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`, user + imageTokens + 1 + assistant},
+		"tool call":  {`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{}]}]}`, user + 2 + assistant + 1 + 1 + assistant},
+		"tools":      {`{"tools":[1],"messages":[{"role":"user","content":"a"}]}`, 3 + user + 2 + assistant},
+		"tools null": {`{"tools":null,"messages":[{"role":"user","content":"a"}]}`, user + 2 + assistant},
+		"not ASCII":  {`{"messages":[{"role":"user","content":"ééé"}]}`, user + 2 + 1 + assistant},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := promptOf(t, c.body)
+			require.Equal(t, c.want, got.length)
+			require.Len(t, got.blocks, c.want/4)
+		})
+	}
+}
+
+func TestSaltsAndImagesShareNothing(t *testing.T) {
+	body := func(salt, url string) string {
+		return fmt.Sprintf(`{"cache_salt":%q,"messages":[{"role":"user","content":[{"type":"text","text":"0123456789abcdef"},{"type":"image_url","image_url":{"url":%q}}]}]}`, salt, url)
+	}
+	one := promptOf(t, body("", "u"))
+	require.Equal(t, len(one.blocks), common(one, promptOf(t, body("", "u"))))
+	require.Equal(t, 0, common(one, promptOf(t, body("tenant", "u"))))
+	require.Equal(t, 2, common(one, promptOf(t, body("", "v")))) // header 3 + text 4 + start of image
+}
+
+// A conversation that goes on shares all full blocks of the turn before, its
+// output among them; one that differs in a message shares none after it.
+func TestTurnsShareTheirHead(t *testing.T) {
+	type said struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.RuneFrom([]rune("ab é漢")), 0, 60, -1)
+		var messages []said
+		for range rapid.IntRange(1, 5).Draw(t, "messages") {
+			messages = append(messages, said{rapid.SampledFrom([]string{"system", "user", "assistant"}).Draw(t, "role"), text.Draw(t, "text")})
+		}
+		parse := func(m []said) tokens {
+			body, err := json.Marshal(map[string]any{"messages": m})
+			require.NoError(t, err)
+			_, prompts, e := parseChat(body, 4)
+			require.Nil(t, e)
+			return prompts[0]
+		}
+		prompt := parse(messages)
+		expected := rapid.IntRange(1, 30).Draw(t, "tokens")
+		s := newSequence(&prompt, 0, expected)
+		require.Len(t, s.blocks, (prompt.length+expected)/4)
+		answer := string(s.output.appendText(nil, 0, expected))
+		require.Len(t, answer, expected*bytesPerToken)
+
+		next := parse(append(messages, said{"assistant", answer}, said{"user", text.Draw(t, "question")}))
+		require.Equal(t, s.blocks, next.blocks[:len(s.blocks)])
+
+		other := append([]said{}, messages...)
+		i := rapid.IntRange(0, len(other)-1).Draw(t, "changed")
+		other[i].Content += "x"
+		before := 0
+		if i > 0 {
+			before = parse(other[:i]).length - 5 // without the header of the answer
+		}
+		require.LessOrEqual(t, common(prompt, parse(other))*4, before+3+5+len(messages[i].Content)/bytesPerToken)
+		require.GreaterOrEqual(t, common(prompt, parse(other)), before/4)
+	})
+}
+
+func TestOutputInPieces(t *testing.T) {
+	o := output(7)
+	whole := string(o.appendText(nil, 0, 100))
+	var pieces strings.Builder
+	for i := 0; i < 100; i += 7 {
+		pieces.Write(o.appendText(nil, i, min(i+7, 100)))
+	}
+	require.Equal(t, whole, pieces.String())
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"messages":[{"content":[{"type":"image_url"}]}]}`,
+		`{"prompt":[[1,2],[3]]}`, `{"prompt":["a",""]}`, `{"prompt":3}`, `{"messages":null,"n":-1}`, `[]`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+	s, err := New(Config{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, a := range []api{chatAPI, completionAPI} {
+			p, prompts, e := a.parse(body, 16)
+			if e != nil {
+				continue
+			}
+			for _, prompt := range prompts {
+				if prompt.length < 1 || len(prompt.blocks) != prompt.length/16 {
+					t.Fatalf("%d blocks of %d tokens", len(prompt.blocks), prompt.length)
+				}
+			}
+			p.Model = s.config.Model
+			if g, e := s.newGeneration(p, prompts); e == nil && len(g.sequences) == 0 {
+				t.Fatal("nothing to generate")
+			}
+		}
+	})
+}
