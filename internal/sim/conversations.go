@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Conversations is a generated workload of users in groups. All users of a group
+// share a system prompt. Each turn of a user asks a question after everything
+// that was said before, answers included.
+type Conversations struct {
+	Groups        int
+	UsersPerGroup int
+	SystemTokens  int
+	Question      Length
+	Output        Length
+	// Turns is the length of a conversation; the user's next turn begins a new one. 0
+	// is 5, as in the appendix of the predicted-latency paper.
+	Turns int
+
+	// Arrivals is when turns come, open loop; each goes to a user drawn at random
+	// among those who are not waiting for an answer, and waits for one if all are.
+	// Without stages the loop is closed: every user begins within the first Think,
+	// and asks again when a Think has passed since the answer.
+	Arrivals Arrivals
+	// Think is the mean of the time between an answer and the next question in a
+	// closed loop, exponentially distributed.
+	Think time.Duration
+
+	// Requests ends the work after so many; 0: the Arrivals end it.
+	Requests int
+	// Duration ends the work at that time. 0: it does not.
+	Duration time.Duration
+
+	SLO      endpick.SLO
+	Class    string
+	Priority int
+}
+
+func (c Conversations) validate() (Conversations, error) {
+	setDefault(&c.Turns, 5)
+	for _, f := range []struct {
+		name        string
+		value, most int
+	}{
+		{"Groups", c.Groups, 1 << 24}, {"UsersPerGroup", c.UsersPerGroup, 1 << 24},
+		{"Groups·UsersPerGroup", c.Groups * c.UsersPerGroup, 1 << 26}, {"Turns", c.Turns, 1 << 20},
+	} {
+		if f.value < 1 || f.value > f.most {
+			return c, &ConfigError{"Conversations." + f.name, fmt.Sprintf("%d is not within [1, %d]", f.value, f.most)}
+		}
+	}
+	switch {
+	case c.SystemTokens < 0:
+		return c, &ConfigError{"Conversations.SystemTokens", fmt.Sprintf("%d is negative", c.SystemTokens)}
+	case c.Question.Mean == 0 && c.SystemTokens == 0:
+		return c, &ConfigError{"Conversations.Question", "is empty, and there is no system prompt"}
+	case c.Output.Mean == 0:
+		return c, &ConfigError{"Conversations.Output", "is empty"}
+	case c.Requests < 0:
+		return c, &ConfigError{"Conversations.Requests", fmt.Sprintf("%d is negative", c.Requests)}
+	case c.Duration < 0:
+		return c, &ConfigError{"Conversations.Duration", fmt.Sprintf("%v is negative", c.Duration)}
+	case c.Think < 0:
+		return c, &ConfigError{"Conversations.Think", fmt.Sprintf("%v is negative", c.Think)}
+	}
+	if err := c.Question.validate("Conversations.Question"); err != nil {
+		return c, err
+	}
+	if err := c.Output.validate("Conversations.Output"); err != nil {
+		return c, err
+	}
+	if len(c.Arrivals.Stages) > 0 {
+		if err := c.Arrivals.validate("Conversations.Arrivals"); err != nil {
+			return c, err
+		}
+	}
+	endless := len(c.Arrivals.Stages) == 0 || c.Arrivals.Stages[0].Duration == 0
+	if endless && c.Requests == 0 && c.Duration == 0 {
+		return c, &ConfigError{"Conversations", "does not end: Requests, Duration or stages with a Duration are needed"}
+	}
+	return c, nil
+}
+
+// Start implements [Workload].
+func (c Conversations) Start(seed uint64) (Source, error) {
+	c, err := c.validate()
+	if err != nil {
+		return nil, err
+	}
+	s := &conversationSource{
+		Conversations: c,
+		seed:          mix(seed),
+		lengths:       rand.New(rand.NewPCG(seed, 1)),
+		choice:        rand.New(rand.NewPCG(seed, 2)),
+		users:         make([]user, c.Groups*c.UsersPerGroup),
+		idle:          make([]int32, c.Groups*c.UsersPerGroup),
+		systems:       make([][]uint64, c.Groups),
+		tenants:       make([]string, c.Groups),
+	}
+	for i := range s.idle {
+		s.idle[i] = int32(i)
+	}
+	for g := range s.systems {
+		s.tenants[g] = "group-" + strconv.Itoa(g)
+		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, mix(s.seed^uint64(g)))
+	}
+	if len(c.Arrivals.Stages) > 0 {
+		s.clock = newClock(c.Arrivals, rand.New(rand.NewPCG(seed, 3)))
+		s.next, s.more = s.clock.next()
+		return s, nil
+	}
+	// A closed loop: everybody has an appointment.
+	s.appointments = newTimers(len(s.users))
+	for i := range s.users {
+		s.appointments.set(i, time.Duration(s.choice.Float64()*float64(c.Think)), true)
+	}
+	return s, nil
+}
+
+// extend appends hashes to a chain until it has n blocks; content names what is
+// said in them.
+func extend(blocks []uint64, n int, content uint64) []uint64 {
+	hash := uint64(0)
+	if len(blocks) > 0 {
+		hash = blocks[len(blocks)-1]
+	}
+	for i := len(blocks); i < n; i++ {
+		hash = chain(hash, content+uint64(i))
+		blocks = append(blocks, hash)
+	}
+	return blocks
+}
+
+type conversationSource struct {
+	Conversations
+	seed    uint64
+	lengths *rand.Rand
+	choice  *rand.Rand
+	users   []user
+	systems [][]uint64 // blocks of each group's system prompt
+	tenants []string
+	taken   int
+
+	clock        *clock
+	next         time.Duration
+	more         bool
+	idle         []int32 // users of an open loop who wait for no answer
+	appointments *timers // of a closed loop
+}
+
+// user is one user in the conversation of the moment.
+type user struct {
+	turns  int // asked in this conversation
+	past   int // conversations before it
+	tokens int // said in it, system prompt and answers included
+	blocks []uint64
+}
+
+// Next implements [Source].
+func (s *conversationSource) Next() (at time.Duration, ok bool) {
+	if s.Requests > 0 && s.taken >= s.Requests {
+		return 0, false
+	}
+	if s.clock == nil {
+		_, at, ok = s.appointments.first()
+	} else {
+		at, ok = s.next, s.more && len(s.idle) > 0
+	}
+	if s.Duration > 0 && at > s.Duration {
+		return 0, false
+	}
+	return at, ok
+}
+
+// Take implements [Source].
+func (s *conversationSource) Take() Request {
+	s.taken++
+	if s.clock == nil {
+		who, _, _ := s.appointments.first()
+		s.appointments.set(who, 0, false)
+		return s.ask(who)
+	}
+	i := s.choice.IntN(len(s.idle))
+	who := int(s.idle[i])
+	s.idle[i] = s.idle[len(s.idle)-1]
+	s.idle = s.idle[:len(s.idle)-1]
+	s.next, s.more = s.clock.next()
+	return s.ask(who)
+}
+
+// ask makes the user's next turn.
+func (s *conversationSource) ask(who int) Request {
+	u := &s.users[who]
+	group := who / s.UsersPerGroup
+	if u.turns == s.Turns {
+		u.past++
+		u.turns, u.blocks = 0, nil
+	}
+	if u.turns == 0 {
+		u.tokens = s.SystemTokens
+	}
+	input := max(1, u.tokens+s.Question.draw(s.lengths))
+	output := max(1, s.Output.draw(s.lengths))
+	u.tokens = input + output
+	u.turns++
+	if len(u.blocks) == 0 {
+		// Room for the whole conversation, so that its turns share one array.
+		u.blocks = make([]uint64, 0, max(u.tokens, s.SystemTokens+s.Turns*int(s.Question.Mean+s.Output.Mean))/BlockTokens)
+		u.blocks = append(u.blocks, s.systems[group]...)
+	}
+	content := mix(s.seed ^ mix(uint64(who)<<20+uint64(u.past)+1))
+	u.blocks = extend(u.blocks, u.tokens/BlockTokens, content)
+	return Request{
+		InputTokens: input, OutputTokens: output, Blocks: u.blocks,
+		SystemTokens: s.SystemTokens, UserTokens: u.tokens,
+		ExpectedOutputTokens: int(s.Output.Mean),
+		Tenant:               s.tenants[group],
+		Session:              s.tenants[group] + "/" + strconv.Itoa(who),
+		Class:                s.Class, SLO: s.SLO, Priority: s.Priority,
+		Handle: who,
+	}
+}
+
+// Done implements [Source].
+func (s *conversationSource) Done(r *Request, now time.Duration) {
+	if s.clock != nil {
+		s.idle = append(s.idle, int32(r.Handle))
+		return
+	}
+	think := time.Duration(s.choice.ExpFloat64() * float64(s.Think))
+	s.appointments.set(r.Handle, now+think, true)
+}

@@ -1,0 +1,18 @@
+// Package sim judges routing policies: a discrete-event simulation of a fleet of
+// model servers behind the real [endpick.Router].
+//
+// Every server is an [engine.Engine]; the router, its prefix index, predictor and
+// leases are those of production, on a virtual clock. A run is a pure function of
+// its [Config] and seed: events that fall on one instant are handled in a fixed
+// order (changes of the fleet, reports delivered, arrivals, reports taken,
+// engines by index), and nothing reads the wall clock.
+//
+// An index of names:
+//
+//   - [Config], [Run], [Report]: one policy on one workload
+//   - [Workload], [Source], [Request]: work as data or as code
+//   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] has the papers' ones
+//   - [Trace], [Record], [ReadTrace]: recorded workloads
+//   - [Fit], [Compare]: a hardware profile from a recording, and how good it is
+//   - [Capacity], [CachePressure]: the appendix of the predicted-latency paper
+package sim

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// Length is a distribution of a number of tokens. The zero Length is always 0; one
+// with a Mean alone is always that.
+type Length struct {
+	Mean, Std float64
+	// Shape is Normal by default.
+	Shape Shape
+	// Min is the least length drawn; 0 is 1 if Mean is not 0. Max is the greatest;
+	// 0: none. What lies outside is drawn as the bound.
+	Min, Max int
+}
+
+// Shape is the shape of a distribution of lengths.
+type Shape uint8
+
+// The shapes.
+const (
+	Normal    Shape = iota
+	LogNormal       // of that mean and standard deviation before it is bounded
+)
+
+func (l Length) validate(field string) error {
+	switch {
+	case !(l.Mean >= 0 && l.Mean <= 1<<30):
+		return &ConfigError{field + ".Mean", fmt.Sprintf("%v is not within [0, 2^30]", l.Mean)}
+	case !(l.Std >= 0 && l.Std <= 1<<30):
+		return &ConfigError{field + ".Std", fmt.Sprintf("%v is not within [0, 2^30]", l.Std)}
+	case l.Shape > LogNormal:
+		return &ConfigError{field + ".Shape", fmt.Sprintf("%d is unknown", l.Shape)}
+	case l.Min < 0 || l.Max < 0 || l.Max > 0 && l.Max < l.Min:
+		return &ConfigError{field, fmt.Sprintf("has bounds %d and %d", l.Min, l.Max)}
+	}
+	return nil
+}
+
+// draw draws one length.
+func (l Length) draw(random *rand.Rand) int {
+	if l.Mean == 0 {
+		return 0
+	}
+	x := l.Mean
+	switch {
+	case l.Std == 0:
+	case l.Shape == LogNormal:
+		// Moments of exp(N(m, s²)): mean exp(m + s²/2), variance (exp(s²) − 1)·mean².
+		variance := math.Log1p(l.Std * l.Std / (l.Mean * l.Mean))
+		x = math.Exp(math.Log(l.Mean) - variance/2 + math.Sqrt(variance)*random.NormFloat64())
+	default:
+		x += l.Std * random.NormFloat64()
+	}
+	most := 1 << 30
+	if l.Max > 0 {
+		most = l.Max
+	}
+	return int(min(max(math.Round(x), float64(max(l.Min, 1))), float64(most)))
+}

@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what came of a run. Every figure is a function of the Config and the
+// seed.
+type Report struct {
+	Policy string `json:"policy"` // the policy's name
+	Seed   uint64 `json:"seed"`
+
+	// Requests arrived = Completed + Rejected + Lost + Running.
+	Requests  int `json:"requests"`
+	Completed int `json:"completed"`
+	Rejected  int `json:"rejected"` // by an admitter, for want of an endpoint, or because no server can hold it
+	Lost      int `json:"lost"`     // to a server that crashed, after the first token or too often
+	Running   int `json:"running"`  // at the horizon
+	TooLong   int `json:"too_long"` // those rejected because no server can hold them
+	Retried   int `json:"retried"`  // attempts that were made again elsewhere
+
+	TTFT Summary `json:"ttft_ms"` // arrival to first token
+	TPOT Summary `json:"tpot_ms"` // time per output token after the first, of requests with more than one
+	E2E  Summary `json:"e2e_ms"`  // arrival to last token
+
+	Seconds        float64 `json:"seconds"`          // first arrival to last completion
+	OfferedRPS     float64 `json:"offered_rps"`      // arrivals, first to last
+	ThroughputRPS  float64 `json:"throughput_rps"`   // requests completed over Seconds
+	OutputTPS      float64 `json:"output_tps"`       // output tokens of completed requests over Seconds
+	PrefixHitRatio float64 `json:"prefix_hit_ratio"` // share of prompt tokens found in a cache
+	Preemptions    int64   `json:"preemptions"`
+	Jain           float64 `json:"jain"` // fairness over tenants, by output tokens of completed requests (BLIS)
+	// Imbalance is the mean, over the windows up to the last arrival, of the standard
+	// deviation between servers of the seconds spent on prefill, as a share of the
+	// mean of all. 0: all servers prefill alike in every window.
+	Imbalance float64 `json:"imbalance"`
+
+	// SLOAttainment is the share of requests with an SLO that met it; nil if none had
+	// one. A rejected or lost request has not met it.
+	SLOAttainment *float64 `json:"slo_attainment"`
+	GoodputRPS    float64  `json:"goodput_rps"` // requests that met their SLO, or had none, over Seconds
+	Classes       []Class  `json:"classes,omitempty"`
+	Fitness       *float64 `json:"fitness,omitempty"`
+
+	Evictions Evictions      `json:"evictions"`
+	Realised  Realised       `json:"realised"`
+	Endpoints []ServerReport `json:"endpoints"`
+	Windows   []Window       `json:"-"` // over the whole run
+}
+
+// Class is the account of one SLO class.
+type Class struct {
+	Name       string  `json:"name"`
+	Requests   int     `json:"requests"`
+	Met        int     `json:"met"`
+	Attainment float64 `json:"attainment"`
+	GoodputRPS float64 `json:"goodput_rps"`
+}
+
+// Evictions are cached blocks that had to go, by kind.
+type Evictions struct {
+	System int64 `json:"system"`
+	User   int64 `json:"user"`
+	Other  int64 `json:"other"`
+}
+
+// Realised are the means of what the workload really gave out.
+type Realised struct {
+	InputMean  float64 `json:"input_mean"`
+	InputStd   float64 `json:"input_std"`
+	OutputMean float64 `json:"output_mean"`
+	OutputStd  float64 `json:"output_std"`
+}
+
+// Window is the prefill work of each server, in the order of the fleet, in one
+// window of time.
+type Window struct {
+	Start          time.Duration
+	PrefillSeconds []float64
+}
+
+// outcome is how a request ended.
+type outcome uint8
+
+const (
+	noEndpoint outcome = iota // the zero value: nobody was there to try
+	completed
+	rejected
+	tooLong
+	lost
+)
+
+// finish makes the report.
+func (r *run) finish() *Report {
+	t := &r.tally
+	rep := &Report{
+		Policy: t.policy, Seed: r.cfg.Seed,
+		Requests: t.requests, Completed: t.outcomes[completed],
+		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
+		Lost:     t.outcomes[lost], Running: r.open, TooLong: t.outcomes[tooLong], Retried: t.retried,
+		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
+		Jain: t.jain(), Imbalance: t.imbalance(), Windows: t.windows,
+		Realised: t.realised(),
+	}
+	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
+		rep.OfferedRPS = float64(t.requests-1) / span
+	}
+	rep.Seconds = (t.lastCompletion - t.firstArrival).Seconds()
+	if rep.Seconds > 0 {
+		rep.ThroughputRPS = float64(rep.Completed) / rep.Seconds
+		rep.OutputTPS = float64(t.outputTokens) / rep.Seconds
+	}
+	t.classReports(rep)
+	sum := r.totals()
+	rep.Preemptions = sum.Preemptions
+	rep.Evictions = Evictions{sum.EvictedSystem, sum.EvictedUser, sum.EvictedOther}
+	rep.PrefixHitRatio = ratio(sum.PrefixHitTokens, sum.PrefixQueryTokens)
+	for i := range r.servers {
+		s := &r.servers[i]
+		own := s.engine.Totals()
+		rep.Endpoints = append(rep.Endpoints, ServerReport{
+			ID: s.Endpoint.ID, Completed: s.requests, Preemptions: own.Preemptions,
+			PrefixHitRatio: ratio(own.PrefixHitTokens, own.PrefixQueryTokens),
+			BusySeconds:    own.Busy.Seconds(), PrefillSeconds: own.PrefillBusy.Seconds(),
+		})
+	}
+	if r.cfg.Fitness != nil {
+		f := rep.fitness(r.cfg.Fitness)
+		rep.Fitness = &f
+	}
+	return rep
+}
+
+// ServerReport is the account of one server.
+type ServerReport struct {
+	ID             string  `json:"id"`
+	Completed      int     `json:"completed"`
+	Preemptions    int64   `json:"preemptions"`
+	PrefixHitRatio float64 `json:"prefix_hit_ratio"`
+	BusySeconds    float64 `json:"busy_seconds"`
+	PrefillSeconds float64 `json:"prefill_seconds"`
+}
+
+func ratio(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// fitnessReferences are the metrics of BLIS's fitness: x/(x + reference) for what
+// should be large, and 1/(1 + x/1 ms) for latencies, whose reference is 0.
+var fitnessReferences = map[string]struct {
+	reference float64
+	value     func(*Report) float64
+}{
+	"throughput":     {100, func(r *Report) float64 { return r.ThroughputRPS }},
+	"tokens_per_sec": {10_000, func(r *Report) float64 { return r.OutputTPS }},
+	"ttft_mean":      {0, func(r *Report) float64 { return r.TTFT.Mean }},
+	"ttft_p50":       {0, func(r *Report) float64 { return r.TTFT.P50 }},
+	"ttft_p90":       {0, func(r *Report) float64 { return r.TTFT.P90 }},
+	"ttft_p95":       {0, func(r *Report) float64 { return r.TTFT.P95 }},
+	"ttft_p99":       {0, func(r *Report) float64 { return r.TTFT.P99 }},
+	"tpot_mean":      {0, func(r *Report) float64 { return r.TPOT.Mean }},
+	"tpot_p99":       {0, func(r *Report) float64 { return r.TPOT.P99 }},
+	"e2e_mean":       {0, func(r *Report) float64 { return r.E2E.Mean }},
+	"e2e_p90":        {0, func(r *Report) float64 { return r.E2E.P90 }},
+	"e2e_p95":        {0, func(r *Report) float64 { return r.E2E.P95 }},
+	"e2e_p99":        {0, func(r *Report) float64 { return r.E2E.P99 }},
+}
+
+func fitnessNames() string {
+	return strings.Join(slices.Sorted(maps.Keys(fitnessReferences)), ", ")
+}
+
+// fitness is Σ weight·part, each part in [0, 1] (BLIS, fitness evaluation).
+func (r *Report) fitness(weights map[string]float64) (sum float64) {
+	for _, name := range slices.Sorted(maps.Keys(weights)) {
+		m := fitnessReferences[name]
+		x := m.value(r)
+		if m.reference > 0 {
+			sum += weights[name] * x / (x + m.reference)
+		} else {
+			sum += weights[name] / (1 + x)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,328 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/engine"
+)
+
+// epoch is the wall time at which every run begins.
+var epoch = time.Unix(1_700_000_000, 0).UTC()
+
+// The owners of alarms, in the order in which those of one instant go off. The
+// engines come after them, by index.
+const (
+	onChange = iota
+	onDelivery
+	onArrival
+	onWindow
+	onReport
+	onMeter
+	onEngine
+)
+
+// run is the state of one simulation.
+type run struct {
+	cfg     Config
+	now     time.Duration
+	timers  *timers
+	source  Source
+	routers []*endpick.Router
+	servers []server
+	byID    map[string]int
+	changes []Change // sorted, those still to come
+	reports []batch  // taken and not yet delivered
+
+	flights []flight // by slot
+	free    []int    // slots
+	open    int
+	turn    int // the router whose turn it is
+	events  []engine.Event
+	tally   tally
+}
+
+// server is a model server of the fleet and where it stands.
+type server struct {
+	Server
+	engine   *engine.Engine
+	up       bool
+	prefill  time.Duration // PrefillBusy at the start of the window
+	requests int           // completed
+}
+
+// flight is a request between its arrival and its end.
+type flight struct {
+	request  Request
+	router   int
+	lease    endpick.Lease
+	server   int // −1: none yet
+	excluded []string
+	attempts int
+	first    time.Duration // of its first token
+	started  bool          // has a first token
+	cached   int
+	metered  int // tokens that the router knows of
+	refused  outcome
+}
+
+// batch is the reports of all engines, for all routers, taken at one time.
+type batch struct {
+	due   time.Duration
+	loads []report
+}
+
+type report struct {
+	router int
+	id     string
+	load   endpick.Load
+}
+
+// Run simulates one policy on one workload. The error is a [*ConfigError], one of
+// the router's or the engine's constructors, or what the workload failed with.
+func Run(cfg Config) (*Report, error) {
+	r, err := newRun(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.loop(); err != nil {
+		return nil, err
+	}
+	return r.finish(), nil
+}
+
+func newRun(cfg Config) (*run, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, timers: newTimers(onEngine + len(cfg.Fleet)), byID: map[string]int{}}
+	r.tally.init(cfg.Window)
+	for i := range cfg.Fleet {
+		s := server{Server: cfg.Fleet[i]}
+		e, err := engine.New(s.Engine)
+		if err != nil {
+			return nil, fmt.Errorf("sim: Fleet[%d]: %w", i, err)
+		}
+		s.engine, s.up = e, !s.Absent
+		s.describe()
+		r.byID[s.Endpoint.ID] = i
+		r.servers = append(r.servers, s)
+	}
+	for i := range cfg.Routers {
+		rc, err := cfg.Router()
+		if err != nil {
+			return nil, err
+		}
+		rc.Clock = func() time.Time { return epoch.Add(r.now) }
+		rc.Seed = mix(cfg.Seed) ^ uint64(i)
+		rc.Endpoints = nil
+		for i := range r.servers {
+			if r.servers[i].up {
+				rc.Endpoints = append(rc.Endpoints, r.servers[i].Endpoint)
+			}
+		}
+		router, err := endpick.New(rc)
+		if err != nil {
+			return nil, err
+		}
+		r.tally.policy = rc.Policy.Name
+		r.routers = append(r.routers, router)
+	}
+	var err error
+	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {
+		return nil, err
+	}
+	r.changes = slices.Clone(cfg.Changes)
+	slices.SortStableFunc(r.changes, func(a, b Change) int { return int(a.At - b.At) })
+	r.armChange()
+	r.armArrival()
+	r.timers.set(onWindow, cfg.Window, true)
+	r.timers.set(onMeter, cfg.MeterInterval, true)
+	r.timers.set(onReport, 0, cfg.ReportInterval > 0)
+	return r, nil
+}
+
+// describe fills in what routers may know of the server from what it is.
+func (s *server) describe() {
+	cfg := s.engine.Config()
+	setDefault(&s.Endpoint.MaxSequences, cfg.MaxSequences)
+	setDefault(&s.Endpoint.KVTokens, cfg.Blocks*cfg.BlockTokens)
+	if s.Endpoint.Variant == "" {
+		s.Endpoint.Variant = cfg.Profile.Name
+	}
+}
+
+// loop handles events until no request is left or the horizon is reached.
+func (r *run) loop() error {
+	for {
+		_, more := r.source.Next()
+		if !more && r.open == 0 {
+			return nil
+		}
+		owner, at, ok := r.timers.first()
+		if !ok || r.cfg.Horizon > 0 && at > r.cfg.Horizon {
+			r.now = max(r.now, r.cfg.Horizon)
+			return nil
+		}
+		if at > engine.MaxTime/2 {
+			return fmt.Errorf("sim: the run does not end: %d requests in flight after %v", r.open, at)
+		}
+		r.now = max(r.now, at)
+		switch owner {
+		case onChange:
+			r.change()
+		case onDelivery:
+			r.deliver()
+		case onArrival:
+			r.arrive()
+		case onWindow:
+			r.window()
+		case onReport:
+			r.report()
+		case onMeter:
+			r.meter()
+		default:
+			r.advance(owner - onEngine)
+		}
+	}
+}
+
+func (r *run) armArrival() {
+	at, ok := r.source.Next()
+	r.timers.set(onArrival, at, ok)
+}
+
+func (r *run) armEngine(i int) {
+	at, ok := r.servers[i].engine.NextEvent()
+	r.timers.set(onEngine+i, at, ok)
+}
+
+// arrive takes a request from the workload and sends it to a server.
+func (r *run) arrive() {
+	request := r.source.Take()
+	request.Arrival = r.now
+	slot := r.take()
+	f := &r.flights[slot]
+	f.request, f.server, f.router = request, -1, r.turn
+	r.turn = (r.turn + 1) % len(r.routers)
+	r.tally.arrived(&f.request)
+	r.dispatch(slot)
+	r.armArrival()
+}
+
+// dispatch routes a request until a server takes it or none is left.
+func (r *run) dispatch(slot int) {
+	f := &r.flights[slot]
+	for f.attempts < r.cfg.Attempts {
+		if r.cfg.ReportInterval == 0 {
+			r.refresh(f.router)
+		}
+		lease, err := r.routers[f.router].Route(endpick.Request{
+			Model: f.request.Model, Adapter: f.request.Adapter,
+			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens,
+			ExpectedOutputTokens: f.request.ExpectedOutputTokens, Stream: true,
+			Priority: f.request.Priority, SLO: f.request.SLO,
+			Tenant: f.request.Tenant, Session: f.request.Session,
+			Exclude: f.excluded,
+		})
+		if err != nil {
+			var none *endpick.NoEndpointsError
+			if errors.As(err, &none) {
+				break // f.refused says why the endpoints that were tried did not do
+			}
+			f.refused = rejected
+			break
+		}
+		f.lease, f.server = lease, r.byID[lease.Endpoint().ID]
+		s := &r.servers[f.server]
+		if s.up {
+			err = s.engine.Submit(r.now, engine.Request{
+				ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
+				Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
+			})
+			if err == nil {
+				r.armEngine(f.server)
+				return
+			}
+			f.refused = tooLong // or malformed: no server takes it
+		} else {
+			f.refused = lost
+			f.attempts++
+		}
+		r.retry(f)
+	}
+	r.end(slot, f.refused)
+}
+
+// retry closes the attempt in hand, for the next one to go elsewhere.
+func (r *run) retry(f *flight) {
+	f.excluded = append(f.excluded, r.servers[f.server].Endpoint.ID)
+	f.lease.Done(endpick.Outcome{Status: endpick.Failed})
+	f.lease, f.server, f.metered = endpick.Lease{}, -1, 0
+	r.tally.retried++
+}
+
+// advance lets a server work and passes on what happened.
+func (r *run) advance(i int) {
+	r.events = r.servers[i].engine.Advance(r.now, r.events[:0])
+	r.handle(i)
+}
+
+func (r *run) handle(i int) {
+	for _, e := range r.events {
+		slot := int(e.ID)
+		f := &r.flights[slot]
+		switch e.Kind {
+		case engine.FirstToken:
+			f.started, f.first, f.cached = true, e.At, e.CachedTokens
+			f.metered = 1
+			f.lease.Tokens(1)
+		case engine.Completed:
+			f.lease.Tokens(f.request.OutputTokens - f.metered)
+			f.lease.Done(endpick.Outcome{
+				InputTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
+				CachedTokens: f.cached, HasCachedTokens: true,
+			})
+			r.tally.completed(f, r.now)
+			r.servers[i].requests++
+			r.end(slot, completed)
+		case engine.Lost:
+			if f.started {
+				f.lease.Done(endpick.Outcome{Status: endpick.Failed})
+				r.end(slot, lost)
+				continue
+			}
+			f.refused = lost
+			f.attempts++
+			r.retry(f)
+			r.dispatch(slot)
+		}
+	}
+	r.armEngine(i)
+}
+
+// end takes a request out of the simulation.
+func (r *run) end(slot int, how outcome) {
+	f := &r.flights[slot]
+	r.tally.outcomes[how]++
+	request := f.request
+	*f = flight{excluded: f.excluded[:0]}
+	r.free = append(r.free, slot)
+	r.open--
+	r.source.Done(&request, r.now)
+	r.armArrival()
+}
+
+func (r *run) take() int {
+	r.open++
+	if n := len(r.free); n > 0 {
+		slot := r.free[n-1]
+		r.free = r.free[:n-1]
+		return slot
+	}
+	r.flights = append(r.flights, flight{})
+	return len(r.flights) - 1
+}

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick/internal/engine"
+)
+
+// Named is a workload of the papers with the fleet that it was run on.
+type Named struct {
+	Name          string
+	Conversations Conversations // without Arrivals, except for production; without an end
+	Servers       int
+	Profile       string // of every server
+}
+
+// Fleet returns the scenario's fleet.
+func (n Named) Fleet() ([]Server, error) {
+	profile, err := engine.ProfileByName(n.Profile)
+	if err != nil {
+		return nil, err
+	}
+	return Fleet(n.Servers, engine.Config{Profile: profile}), nil
+}
+
+// At returns the scenario's workload as a Poisson process of this rate, ended
+// after so many requests.
+func (n Named) At(perSecond float64, requests int) Conversations {
+	c := n.Conversations
+	c.Arrivals, c.Requests = ConstantRate(perSecond), requests
+	return c
+}
+
+// Scenario returns a workload of the predicted-latency paper by name. The error
+// lists the names there are.
+func Scenario(name string) (Named, error) {
+	for _, n := range scenarios() {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return Named{}, &ConfigError{"Scenario", fmt.Sprintf("%q is unknown (known: %s)", name, strings.Join(ScenarioNames(), ", "))}
+}
+
+// ScenarioNames returns the names that [Scenario] knows, sorted.
+func ScenarioNames() []string {
+	var names []string
+	for _, n := range scenarios() {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func scenarios() []Named {
+	shared := func(groups, users, system int, question float64) Conversations {
+		return Conversations{
+			Groups: groups, UsersPerGroup: users, SystemTokens: system,
+			Question: Length{Mean: question, Std: 0.3 * question},
+			Output:   Length{Mean: 1000, Std: 300},
+		}
+	}
+	const tp2 = "qwen3-32b-h100-tp2"
+	// The paper gives a normal distribution that lies below 0 for almost half of its
+	// weight; a lognormal of the same moments keeps the mean.
+	production := Conversations{
+		Groups: 1, UsersPerGroup: 1000, SystemTokens: 1000,
+		Question: Length{Mean: 729, Std: 13_550, Shape: LogNormal, Max: 131_072},
+		Output:   Length{Mean: 300, Std: 2_213, Shape: LogNormal, Max: 8_192},
+		Arrivals: Ladder(1, 5, 8, time.Minute),
+	}
+	clipped := production
+	clipped.Question.Shape, clipped.Output.Shape = Normal, Normal
+	return []Named{
+		{"A", shared(6, 1000, 1000, 30), 10, tp2},
+		{"B", shared(6, 1000, 1000, 3000), 10, tp2},
+		{"C", shared(150, 5, 6000, 1200), 10, tp2},
+		{"D", shared(150, 5, 1000, 6200), 10, tp2},
+		// Lengths of the ShareGPT sessions in LLMServingSim's vLLM runs: input mean 857,
+		// median 733, 95 % below 1,785; output 653, 633, 773. Nothing is shared.
+		{"sharegpt", Conversations{
+			Groups: 1, UsersPerGroup: 1 << 16, Turns: 1,
+			Question: Length{Mean: 857, Std: 520, Shape: LogNormal, Max: 4096},
+			Output:   Length{Mean: 653, Std: 75, Max: 1024},
+		}, 8, "llama-3.1-8b-h100"},
+		{"production", production, 13, "moe-480b-h200-tp8"},
+		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8"},
+	}
+}

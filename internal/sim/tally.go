@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// tally counts what happens in a run.
+type tally struct {
+	policy       string
+	requests     int
+	outcomes     [lost + 1]int
+	retried      int
+	good         int // completed and met their SLO, or had none
+	outputTokens int64
+
+	ttft, tpot, e2e []float64 // milliseconds, by completion
+	windows         []Window
+	windowLength    time.Duration
+
+	firstArrival, lastArrival, lastCompletion time.Duration
+
+	tenants map[string]float64 // output tokens of completed requests
+	classes map[string]*Class
+
+	input, output moments
+}
+
+// moments are running sums for a mean and a standard deviation.
+type moments struct{ n, sum, squares float64 }
+
+func (m *moments) add(x float64) { m.n++; m.sum += x; m.squares += x * x }
+
+func (m *moments) meanStd() (mean, std float64) {
+	if m.n == 0 {
+		return 0, 0
+	}
+	mean = m.sum / m.n
+	return mean, math.Sqrt(max(0, m.squares/m.n-mean*mean))
+}
+
+func (t *tally) init(window time.Duration) {
+	t.tenants, t.classes = map[string]float64{}, map[string]*Class{}
+	t.windowLength = window
+}
+
+func (t *tally) arrived(r *Request) {
+	if t.requests == 0 {
+		t.firstArrival = r.Arrival
+	}
+	t.requests++
+	t.lastArrival = r.Arrival
+	t.input.add(float64(r.InputTokens))
+	t.output.add(float64(r.OutputTokens))
+	t.tenants[r.Tenant] += 0
+	if name := r.class(); name != "" {
+		c := t.classes[name]
+		if c == nil {
+			c = &Class{Name: name}
+			t.classes[name] = c
+		}
+		c.Requests++
+	}
+}
+
+func (t *tally) completed(f *flight, now time.Duration) {
+	r := &f.request
+	ttft := f.first - r.Arrival
+	t.ttft = append(t.ttft, millis(ttft))
+	t.e2e = append(t.e2e, millis(now-r.Arrival))
+	var tpot time.Duration
+	if r.OutputTokens > 1 {
+		tpot = (now - f.first) / time.Duration(r.OutputTokens-1)
+		t.tpot = append(t.tpot, millis(tpot))
+	}
+	t.outputTokens += int64(r.OutputTokens)
+	t.lastCompletion = now
+	t.tenants[r.Tenant] += float64(r.OutputTokens)
+	if (r.SLO.TTFT > 0 && ttft > r.SLO.TTFT) || (r.SLO.TPOT > 0 && tpot > r.SLO.TPOT) {
+		return
+	}
+	t.good++
+	if c := t.classes[r.class()]; c != nil {
+		c.Met++
+	}
+}
+
+func (t *tally) jain() float64 {
+	var got []float64
+	for _, name := range slices.Sorted(maps.Keys(t.tenants)) { // sums of floats depend on the order
+		got = append(got, t.tenants[name])
+	}
+	return jain(got)
+}
+
+func (t *tally) imbalance() float64 {
+	var deviations, means float64
+	for _, w := range t.windows {
+		if w.Start+t.windowLength > t.lastArrival {
+			break
+		}
+		mean, deviation := meanAndDeviation(w.PrefillSeconds)
+		means += mean
+		deviations += deviation
+	}
+	if means == 0 {
+		return 0
+	}
+	return deviations / means
+}
+
+func (t *tally) realised() (r Realised) {
+	r.InputMean, r.InputStd = t.input.meanStd()
+	r.OutputMean, r.OutputStd = t.output.meanStd()
+	return r
+}
+
+// classReports fills in attainment and goodput.
+func (t *tally) classReports(rep *Report) {
+	asked, met := 0, 0
+	for _, c := range t.classes {
+		c.Attainment = float64(c.Met) / float64(c.Requests)
+		if rep.Seconds > 0 {
+			c.GoodputRPS = float64(c.Met) / rep.Seconds
+		}
+		asked += c.Requests
+		met += c.Met
+		rep.Classes = append(rep.Classes, *c)
+	}
+	slices.SortFunc(rep.Classes, func(a, b Class) int { return cmp.Compare(a.Name, b.Name) })
+	if asked > 0 {
+		share := float64(met) / float64(asked)
+		rep.SLOAttainment = &share
+	}
+	if rep.Seconds > 0 {
+		rep.GoodputRPS = float64(t.good) / rep.Seconds
+	}
+}
