@@ -2,6 +2,20 @@ module github.com/endpick/endpick/examples
 
 go 1.25.0
 
-require github.com/endpick/endpick v0.0.0
+require (
+	github.com/endpick/endpick v0.0.0
+	github.com/schollz/progressbar/v3 v3.19.1
+	github.com/stretchr/testify v1.12.1
+	golang.org/x/net v0.56.0
+	golang.org/x/term v0.44.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.46.0 // indirect
+)
 
 replace github.com/endpick/endpick => ../
