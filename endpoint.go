@@ -1,7 +1,6 @@
 package endpick
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -102,12 +101,12 @@ func (e *Endpoint) validate() error {
 	return nil
 }
 
+// servesAll reports whether the endpoint takes requests for any model.
+func (e *Endpoint) servesAll() bool { return len(e.Models) == 0 && len(e.Adapters) == 0 }
+
 // serves reports whether the endpoint takes requests for the model or adapter.
 func (e *Endpoint) serves(name string) bool {
-	if len(e.Models) == 0 && len(e.Adapters) == 0 {
-		return true
-	}
-	return slices.Contains(e.Models, name) || slices.Contains(e.Adapters, name)
+	return e.servesAll() || slices.Contains(e.Models, name) || slices.Contains(e.Adapters, name)
 }
 
 // Ref is the dense handle of an endpoint in its router: stateful policies keep
@@ -197,7 +196,9 @@ type Mark struct {
 type InFlight struct {
 	// Requests are the open leases.
 	Requests int
-	// Prefilling are those of them that still wait for their first token.
+	// Prefilling are those of them that still wait for their first token. A
+	// response that does not stream has none: it counts until its predicted
+	// TTFT has passed, and without a prediction until it is done.
 	Prefilling int
 	// PrefillTokens, Q, are the prompt tokens of those, less what the prefix
 	// index expected to be cached.
@@ -216,14 +217,13 @@ type endpointState struct {
 	ref Ref
 	key uint64
 
-	description atomic.Pointer[Endpoint]
-	report      atomic.Pointer[report]
+	report atomic.Pointer[report]
 
 	requests      atomic.Int32
 	prefilling    atomic.Int32
 	prefillTokens atomic.Int64
 	contextTokens atomic.Int64
-	outputTokens  atomic.Int32
+	outputTokens  atomic.Int64
 	flags         atomic.Uint32 // changed under Router.mu
 }
 
@@ -246,20 +246,26 @@ type report struct {
 	load       *Load // as it came in
 }
 
-func (s *endpointState) mark(now time.Time) Mark {
-	return Mark{ref: s.ref, at: now, requests: s.requests.Load(), prefilling: s.prefilling.Load()}
+// open returns how many leases are open and how many of them wait for their
+// first token: never more, though the two are read one after the other.
+func (s *endpointState) open() (requests, prefilling int32) {
+	requests = s.requests.Load()
+	return requests, min(s.prefilling.Load(), requests)
 }
 
-func bySlot(a, b *endpointState) int { return cmp.Compare(a.ref.Slot, b.ref.Slot) }
+func (s *endpointState) mark(now time.Time) Mark {
+	requests, prefilling := s.open()
+	return Mark{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
+}
 
 // fill makes the candidate from the endpoint's own report and the router's
 // account. A signal without a report keeps the account alone, and KVUsage 0:
 // see fillAbsent. Reports from before oldest do not count.
 //
 // It writes field by field: a literal would be built elsewhere and copied.
-func (s *endpointState) fill(c *Candidate, oldest time.Duration) {
-	requests, prefilling := s.requests.Load(), s.prefilling.Load()
-	c.Endpoint = s.description.Load()
+func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
+	requests, prefilling := s.open()
+	c.Endpoint = e
 	c.Ref = s.ref
 	c.Key = s.key
 	c.InFlight.Requests = int(requests)
@@ -330,62 +336,24 @@ func fillAbsent(candidates []Candidate) {
 	}
 }
 
+// mean is a mean of values that are not negative. It carries what each addition
+// rounds away (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
+// endlicher Summen, 1974), so that it does not depend on the order of values.
 type mean struct {
-	sum   float64
-	count int
+	sum, lost float64
+	count     int
 }
 
-func (m *mean) add(v float64) { m.sum += v; m.count++ }
+func (m *mean) add(v float64) {
+	sum := m.sum + v
+	m.lost += min(m.sum, v) - (sum - max(m.sum, v))
+	m.sum = sum
+	m.count++
+}
 
 func (m *mean) or(none float64) float64 {
 	if m.count == 0 {
 		return none
 	}
-	return m.sum / float64(m.count)
-}
-
-// table is the set of endpoints at one moment. It never changes; a change
-// makes a new one.
-type table struct {
-	byID map[string]*endpointState
-	// pools holds the endpoints to choose from for each model and adapter
-	// that any of them names; every is the pool of all other names.
-	pools map[string][]*endpointState
-	every []*endpointState
-}
-
-func newTable(byID map[string]*endpointState) *table {
-	t := &table{byID: byID, pools: map[string][]*endpointState{}}
-	var active []*endpointState
-	for _, s := range byID {
-		if !s.is(draining) {
-			active = append(active, s)
-		}
-	}
-	slices.SortFunc(active, bySlot)
-	for _, s := range active {
-		e := s.description.Load()
-		if len(e.Models) == 0 && len(e.Adapters) == 0 {
-			t.every = append(t.every, s)
-		}
-		for _, name := range slices.Concat(e.Models, e.Adapters) {
-			t.pools[name] = nil
-		}
-	}
-	for name := range t.pools {
-		for _, s := range active {
-			if s.description.Load().serves(name) {
-				t.pools[name] = append(t.pools[name], s)
-			}
-		}
-	}
-	return t
-}
-
-// pool returns the endpoints that serve what the request asks for.
-func (t *table) pool(name string) []*endpointState {
-	if p, ok := t.pools[name]; ok {
-		return p
-	}
-	return t.every
+	return (m.sum + m.lost) / float64(m.count)
 }

@@ -90,7 +90,7 @@ func (d *decision) judge(p *pipeline, verdicts []Verdict, chosen int, receipt *R
 		for i := range p.Scorers {
 			each = append(each, d.each[i*end+j])
 		}
-		verdicts[j].Scores = each[len(each)-len(p.Scorers):]
+		verdicts[j].Scores = slices.Clip(each[len(each)-len(p.Scorers):])
 		verdicts[j].Score = d.scores[j]
 	}
 	ref := verdicts[chosen].Candidate.Ref

@@ -44,8 +44,8 @@ func (l Lease) Candidate() (Candidate, bool) {
 // FirstToken says that the first token of the response has arrived.
 func (l Lease) FirstToken() {
 	if s := l.lock(); s != nil {
+		defer s.mu.Unlock()
 		s.firstToken(s.router.config.Clock())
-		s.mu.Unlock()
 	}
 }
 
@@ -65,10 +65,12 @@ func (l Lease) Tokens(n int) {
 	}
 	if s.request.Stream {
 		s.firstToken(now)
+	} else {
+		s.endPrefill()
 	}
 	s.outputTokens += n
 	s.lastTokenAt = now
-	s.state.outputTokens.Add(int32(n))
+	s.state.outputTokens.Add(int64(n))
 }
 
 // Done closes the lease and returns true, or does nothing and returns false if
@@ -148,9 +150,11 @@ func (s *leaseSlot) endPrefill() {
 	}
 }
 
-// close ends an open lease whose lock is held, and unlocks it.
+// close ends an open lease whose lock is held, and unlocks it, also if an
+// observer panics.
 func (s *leaseSlot) close(now time.Time, o Outcome) {
-	r, state := s.router, s.state
+	defer s.vacate()
+	state := s.state
 	s.outcome = o
 	outcome := &s.outcome
 	outcome.InputTokens = max(outcome.InputTokens, 0)
@@ -161,10 +165,10 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	s.open = false
 	s.endPrefill()
 	state.contextTokens.Add(-int64(s.request.InputTokens))
-	state.outputTokens.Add(-int32(s.outputTokens))
+	state.outputTokens.Add(-int64(s.outputTokens))
 
 	if outcome.OutputTokens > 0 {
-		if s.outputTokens == 0 && !s.firstTokenAt.IsZero() {
+		if !s.firstTokenAt.IsZero() && !s.lastTokenAt.After(s.firstTokenAt) {
 			s.lastTokenAt = now // nobody said when the last token came
 		}
 		s.outputTokens = outcome.OutputTokens
@@ -173,6 +177,11 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	for _, ob := range s.pipeline.observers {
 		ob.Done(e, outcome)
 	}
+}
+
+// vacate gives the slot of a closed lease back and unlocks it.
+func (s *leaseSlot) vacate() {
+	r, state := s.router, s.state
 	s.request, s.candidate, s.event = Request{}, Candidate{}, Event{}
 	s.state, s.pipeline = nil, nil
 	s.mu.Unlock()
@@ -254,12 +263,13 @@ func (t *leaseTable) size() (open, room int) {
 
 // open makes a lease of a decision on an endpoint that has counted the request
 // in already.
-func (t *leaseTable) open(d *decision, p *pipeline, state *endpointState, c *Candidate) Lease {
-	s := t.get()
+func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Lease {
+	s, state := t.get(), m.state
 	t.opened.Add(1)
 	now := d.req.now
 
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.generation++
 	s.open = true
 	s.state, s.pipeline = state, p
@@ -285,11 +295,11 @@ func (t *leaseTable) open(d *decision, p *pipeline, state *endpointState, c *Can
 	}
 	s.request.Blocks = nil
 	if !s.request.Stream && c.Prediction.Has&TTFT != 0 {
-		t.expiry.push(expiring{at: now.Add(c.Prediction.TTFT), slot: s, generation: s.generation})
+		// A lease that is silent for longer is reaped.
+		wait := min(c.Prediction.TTFT, t.router.config.LeaseTimeout)
+		t.expiry.push(expiring{at: int64(now.Sub(t.router.epoch) + wait), slot: s, generation: s.generation})
 	}
-	lease := Lease{slot: s, endpoint: c.Endpoint, generation: s.generation}
-	s.mu.Unlock()
-	return lease
+	return Lease{slot: s, endpoint: m.endpoint, generation: s.generation}
 }
 
 // reap looks at most slots and closes the leases that have not been heard of
@@ -320,12 +330,9 @@ func (t *leaseTable) reap(now time.Time, most int) int {
 // expire ends the prefill, in the accounts, of responses that do not stream
 // and whose predicted TTFT has passed.
 func (t *leaseTable) expire(now time.Time) {
-	h := &t.expiry
-	if now.UnixNano() < h.earliest.Load() {
-		return
-	}
-	for {
-		x, ok := h.pop(now)
+	since := int64(now.Sub(t.router.epoch))
+	for since >= t.expiry.earliest.Load() {
+		x, ok := t.expiry.pop(since)
 		if !ok {
 			return
 		}
@@ -336,68 +343,4 @@ func (t *leaseTable) expire(now time.Time) {
 		}
 		s.mu.Unlock()
 	}
-}
-
-// expiring is a prefill that is to end at a known time.
-type expiring struct {
-	at         time.Time
-	slot       *leaseSlot
-	generation uint32
-}
-
-// expiryHeap is a binary heap of prefills, the earliest first.
-type expiryHeap struct {
-	// earliest is the time of the first item in Unix nanoseconds, math.MaxInt64
-	// if there is none. It is read without the lock.
-	earliest atomic.Int64
-	mu       sync.Mutex
-	items    []expiring
-}
-
-func (h *expiryHeap) push(x expiring) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.items = append(h.items, x)
-	i := len(h.items) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !h.items[i].at.Before(h.items[parent].at) {
-			break
-		}
-		h.items[i], h.items[parent] = h.items[parent], h.items[i]
-		i = parent
-	}
-	h.earliest.Store(h.items[0].at.UnixNano())
-}
-
-// pop takes out the earliest item if its time has come.
-func (h *expiryHeap) pop(now time.Time) (expiring, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.items) == 0 || h.items[0].at.After(now) {
-		return expiring{}, false
-	}
-	x := h.items[0]
-	last := len(h.items) - 1
-	h.items[0] = h.items[last]
-	h.items[last] = expiring{}
-	h.items = h.items[:last]
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
-			if h.items[child].at.Before(h.items[least].at) {
-				least = child
-			}
-		}
-		if least == i {
-			break
-		}
-		h.items[i], h.items[least] = h.items[least], h.items[i]
-		i = least
-	}
-	h.earliest.Store(math.MaxInt64)
-	if last > 0 {
-		h.earliest.Store(h.items[0].at.UnixNano())
-	}
-	return x, true
 }

@@ -46,23 +46,15 @@ type WeightedRandom struct{}
 
 // Pick implements [Picker].
 func (WeightedRandom) Pick(req *Request, candidates []Candidate, scores []float64) int {
-	best, most := -1, math.Inf(-1)
+	best, drawn := -1, 0.0
+	most := math.Inf(-1) // also the key of a score that is as good as zero
 	for i := range candidates {
-		if scores[i] <= 0 {
-			continue
+		u, key := req.ChanceOf(saltWheel, &candidates[i]), math.Inf(-1)
+		if scores[i] > 0 {
+			key = math.Log(u) / scores[i]
 		}
-		key := math.Log(req.ChanceOf(saltWheel, &candidates[i])) / scores[i]
-		if key > most || best < 0 {
-			best, most = i, key
-		}
-	}
-	if best >= 0 {
-		return best
-	}
-	best, most = 0, -1
-	for i := range candidates {
-		if u := req.ChanceOf(saltWheel, &candidates[i]); u > most {
-			best, most = i, u
+		if key > most || (key == most && u > drawn) {
+			best, most, drawn = i, key, u
 		}
 	}
 	return best

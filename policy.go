@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -31,8 +32,9 @@ type Admitter interface {
 }
 
 // Filter narrows the choice. It moves the candidates to keep to the front, in
-// place and in their order, and returns that part; [Keep] does the moving. An
-// empty result means that the filter has no opinion: all stay.
+// place and in their order, and returns that part; [Keep] does the moving (not
+// slices.DeleteFunc, which clears what it removes). An empty result means that
+// the filter has no opinion: all stay.
 type Filter interface {
 	Filter(req *Request, candidates []Candidate) []Candidate
 }
@@ -53,8 +55,8 @@ type Picker interface {
 // Observer is what a stage also implements if it wants to hear how requests
 // went. For one lease the calls come one after another, Routed first and Done
 // last, each at most once; for different leases they come concurrently. Routed
-// is called before Route returns. An Observer must not call methods of the
-// lease.
+// is called before Route returns. An Observer must not call the router or
+// methods of the lease.
 type Observer interface {
 	Routed(e *Event)
 	FirstToken(e *Event)
@@ -87,7 +89,7 @@ type Event struct {
 	// RoutedAt is when Route was called.
 	RoutedAt time.Time
 	// FirstTokenAt is zero before the first token, and for a response that
-	// does not stream.
+	// does not stream unless Lease.FirstToken was called.
 	FirstTokenAt time.Time
 	// LastTokenAt is the moment of the newest call of Tokens or FirstToken.
 	LastTokenAt time.Time
@@ -96,21 +98,25 @@ type Event struct {
 	OutputTokens int
 }
 
-// TTFT is the measured time to first token; false if there was none.
+// TTFT is the measured time to first token; false if there was none, or if the
+// clock has been set back since.
 func (e *Event) TTFT() (time.Duration, bool) {
 	if e.FirstTokenAt.IsZero() {
 		return 0, false
 	}
-	return e.FirstTokenAt.Sub(e.RoutedAt), true
+	ttft := e.FirstTokenAt.Sub(e.RoutedAt)
+	return ttft, ttft >= 0
 }
 
 // TPOT is the measured mean time per output token after the first; false if
-// there were fewer than two tokens, or no first one to measure from.
+// there were fewer than two tokens, no first one to measure from, or if the
+// clock has been set back since.
 func (e *Event) TPOT() (time.Duration, bool) {
 	if e.FirstTokenAt.IsZero() || e.OutputTokens < 2 {
 		return 0, false
 	}
-	return e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1), true
+	tpot := e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1)
+	return tpot, tpot >= 0
 }
 
 // Key is the dense handle of a lease, as Ref is that of an endpoint.
@@ -232,7 +238,7 @@ func newPipeline(p Policy) (*pipeline, error) {
 		stages = append(stages, f)
 		c.filterNames = append(c.filterNames, stageName(f))
 	}
-	var sum float64
+	var largest, sum float64
 	for i, w := range p.Scorers {
 		if w.Scorer == nil {
 			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Scorers[%d].Scorer", i), Reason: "is nil"}
@@ -244,11 +250,15 @@ func newPipeline(p Policy) (*pipeline, error) {
 			}
 		}
 		stages = append(stages, w.Scorer)
-		sum += w.Weight
+		largest = max(largest, w.Weight)
 		c.scorerNames = append(c.scorerNames, stageName(w.Scorer))
 	}
 	for _, w := range p.Scorers {
-		c.weights = append(c.weights, w.Weight/sum)
+		c.weights = append(c.weights, w.Weight/largest) // a sum of weights may overflow
+		sum += w.Weight / largest
+	}
+	for i := range c.weights {
+		c.weights[i] /= sum
 	}
 	stages = append(stages, p.Picker)
 	c.observe(stages)
@@ -263,7 +273,7 @@ func (p *pipeline) observe(stages []any) {
 		if s == nil {
 			continue
 		}
-		if reflect.TypeOf(s).Comparable() {
+		if reflect.ValueOf(s).Comparable() {
 			if slices.Contains(seen, s) {
 				continue
 			}
@@ -289,7 +299,7 @@ func stageName(stage any) string {
 // decision is the working memory of one Route. Its slices are used again.
 type decision struct {
 	req        Request
-	pool       []*endpointState // ordered by slot
+	pool       []member // ordered by slot
 	candidates []Candidate
 	scores     []float64 // of the candidates that are left
 	one        []float64 // of one scorer
@@ -303,10 +313,10 @@ func (d *decision) forget() {
 	d.pool = nil
 }
 
-func (d *decision) stateOf(chosen int) *endpointState {
+func (d *decision) memberOf(chosen int) member {
 	slot := d.candidates[chosen].Ref.Slot
-	i, _ := slices.BinarySearchFunc(d.pool, slot, func(s *endpointState, slot uint32) int {
-		return int(s.ref.Slot) - int(slot)
+	i, _ := slices.BinarySearchFunc(d.pool, slot, func(m member, slot uint32) int {
+		return cmp.Compare(m.state.ref.Slot, slot)
 	})
 	return d.pool[i]
 }
@@ -370,7 +380,7 @@ func (p *pipeline) score(d *decision, left []Candidate, scores []float64, counts
 		}
 		weight := p.weights[i]
 		for j, v := range one {
-			scores[j] += weight * min(max(v, 0), 1)
+			scores[j] = min(scores[j]+weight*min(max(v, 0), 1), 1)
 		}
 	}
 }

@@ -79,6 +79,8 @@ func (r *Request) validate() error {
 	switch {
 	case r.InputTokens < 0:
 		return &RequestError{Field: "InputTokens", Reason: "is negative"}
+	case r.InputTokens > math.MaxInt32:
+		return &RequestError{Field: "InputTokens", Reason: "is above 2^31 - 1"}
 	case r.ExpectedOutputTokens < 0:
 		return &RequestError{Field: "ExpectedOutputTokens", Reason: "is negative"}
 	case !(r.BlockTokens >= 0) || math.IsInf(r.BlockTokens, 1):
@@ -144,5 +146,6 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// unit maps the upper 53 bits of x to the open interval (0, 1).
-func unit(x uint64) float64 { return (float64(x>>11) + 0.5) / (1 << 53) }
+// unit maps the upper 52 bits of x to the open interval (0, 1); with one bit
+// more the half would be rounded away, and 1 be possible.
+func unit(x uint64) float64 { return (float64(x>>12) + 0.5) / (1 << 52) }

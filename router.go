@@ -17,7 +17,7 @@ type Config struct {
 	// Endpoints are there from the start.
 	Endpoints []Endpoint
 	// Clock tells the time. Nil: time.Now. It is called once in Route and in
-	// each call of a lease, concurrently.
+	// each call of a lease, concurrently, and never returns the zero Time.
 	Clock func() time.Time
 	// Seed is what chance depends on. Replicas before the same fleet should
 	// differ in it, or they break ties alike.
@@ -63,28 +63,9 @@ type Router struct {
 	mu        sync.Mutex // guards what follows, and changes of table
 	slots     []uint32   // the newest generation of each endpoint slot
 	freeSlots []uint32
-	departing map[*endpointState]struct{} // removed, with open leases
+	departing map[*endpointState]*Endpoint // removed, with open leases
 
 	counts counters
-}
-
-type counters struct {
-	routed, rejected, noEndpoint, badRequest, closed, reaped, badStage atomic.Uint64
-}
-
-// Stats counts what a router has done since New.
-type Stats struct {
-	Routed     uint64 // leases opened
-	Closed     uint64 // leases closed, the reaped among them
-	Reaped     uint64 // leases that nobody closed
-	Rejected   uint64 // requests refused by an Admitter
-	NoEndpoint uint64 // requests without a candidate
-	BadRequest uint64 // requests that were not valid
-	BadStage   uint64 // results of stages that broke their contract and were not used
-	OpenLeases int
-	Endpoints  int // that are not removed
-	Departing  int // removed, with leases still open
-	LeaseRoom  int // leases that can be open before the router allocates more
 }
 
 // New returns a router, or an error that matches ErrConfig, ErrBadEndpoint or
@@ -93,18 +74,19 @@ func New(config Config) (*Router, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{config: config, epoch: config.Clock(), departing: map[*endpointState]struct{}{}}
+	r := &Router{config: config, epoch: config.Clock(), departing: map[*endpointState]*Endpoint{}}
 	r.work.New = func() any { return new(decision) }
 	r.leases = newLeaseTable(r)
-	r.table.Store(newTable(map[string]*endpointState{}))
 	if err := r.SetPolicy(config.Policy); err != nil {
 		return nil, err
 	}
+	byID := map[string]member{}
 	for _, e := range config.Endpoints {
-		if err := r.Add(e); err != nil {
+		if err := r.join(byID, e); err != nil {
 			return nil, err
 		}
 	}
+	r.table.Store(newTable(byID))
 	return r, nil
 }
 
@@ -141,11 +123,13 @@ func (r *Router) Route(req Request) (Lease, error) {
 }
 
 func (r *Router) decide(d *decision) (Lease, error) {
+	p := r.policy.Load()
 	if err := d.req.validate(); err != nil {
 		r.counts.badRequest.Add(1)
+		d.candidates = d.candidates[:0]
+		d.writeReceipt(p, -1, err)
 		return Lease{}, err
 	}
-	p := r.policy.Load()
 	for {
 		if err := r.gather(d); err != nil {
 			r.counts.noEndpoint.Add(1)
@@ -158,13 +142,13 @@ func (r *Router) decide(d *decision) (Lease, error) {
 			d.writeReceipt(p, -1, err)
 			return Lease{}, err
 		}
-		state := d.stateOf(chosen)
-		if !r.enter(state) {
+		m := d.memberOf(chosen)
+		if !r.enter(m.state) {
 			continue // removed since gather: choose among the others
 		}
 		d.writeReceipt(p, chosen, nil)
 		r.counts.routed.Add(1)
-		return r.leases.open(d, p, state, &d.candidates[chosen]), nil
+		return r.leases.open(d, p, m, &d.candidates[chosen]), nil
 	}
 }
 
@@ -181,9 +165,9 @@ func (r *Router) gather(d *decision) error {
 	n := 0
 	oldest := r.oldestReport(d.req.now)
 	reported := allSignals
-	for _, s := range d.pool {
+	for _, m := range d.pool {
 		c := &d.candidates[n]
-		s.fill(c, oldest)
+		m.state.fill(c, m.endpoint, oldest)
 		if len(d.req.Exclude) > 0 && slices.Contains(d.req.Exclude, c.Endpoint.ID) {
 			continue
 		}
@@ -192,7 +176,7 @@ func (r *Router) gather(d *decision) error {
 	}
 	d.candidates = d.candidates[:n]
 	if n == 0 {
-		return r.explainEmpty(t, d)
+		return t.explainEmpty(d.req.serving(), len(d.pool))
 	}
 	if reported != allSignals {
 		fillAbsent(d.candidates)
@@ -203,22 +187,6 @@ func (r *Router) gather(d *decision) error {
 // oldestReport is how old a report may be that still counts, since the epoch.
 func (r *Router) oldestReport(now time.Time) time.Duration {
 	return now.Sub(r.epoch) - r.config.ReportMaxAge
-}
-
-func (r *Router) explainEmpty(t *table, d *decision) error {
-	err := &NoEndpointsError{Model: d.req.serving(), Excluded: len(d.pool)}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range t.byID {
-		if !s.description.Load().serves(err.Model) {
-			continue
-		}
-		err.Serving++
-		if s.is(draining) {
-			err.Draining++
-		}
-	}
-	return err
 }
 
 // enter counts a request in, unless the endpoint has been removed.
@@ -253,21 +221,26 @@ func (r *Router) release(s *endpointState) {
 // ErrDuplicateEndpoint. An endpoint that is added again after its removal
 // starts anew: nothing that was known of it counts.
 func (r *Router) Add(e Endpoint) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	byID := maps.Clone(r.table.Load().byID)
+	if err := r.join(byID, e); err != nil {
+		return err
+	}
+	r.table.Store(newTable(byID))
+	return nil
+}
+
+// join puts a new endpoint into byID; r.mu is held.
+func (r *Router) join(byID map[string]member, e Endpoint) error {
 	if err := e.validate(); err != nil {
 		return err
 	}
 	e = e.clone()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.table.Load().byID
-	if _, ok := old[e.ID]; ok {
+	if _, ok := byID[e.ID]; ok {
 		return &EndpointError{ID: e.ID, Reason: "is there already", err: ErrDuplicateEndpoint}
 	}
-	s := &endpointState{ref: r.takeSlot(), key: Salt(e.ID)}
-	s.description.Store(&e)
-	byID := maps.Clone(old)
-	byID[e.ID] = s
-	r.table.Store(newTable(byID))
+	byID[e.ID] = member{&endpointState{ref: r.takeSlot(), key: Salt(e.ID)}, &e}
 	return nil
 }
 
@@ -291,30 +264,31 @@ func (r *Router) Update(e Endpoint) error {
 		return err
 	}
 	e = e.clone()
-	return r.change(e.ID, func(s *endpointState) { s.description.Store(&e) })
+	return r.change(e.ID, func(m *member) { m.endpoint = &e })
 }
 
 // Drain keeps new requests away from an endpoint; its leases go on. The error
 // matches ErrUnknownEndpoint.
 func (r *Router) Drain(id string) error {
-	return r.change(id, func(s *endpointState) { s.flags.Store(draining) })
+	return r.change(id, func(m *member) { m.state.flags.Store(draining) })
 }
 
 // Resume takes Drain back.
 func (r *Router) Resume(id string) error {
-	return r.change(id, func(s *endpointState) { s.flags.Store(0) })
+	return r.change(id, func(m *member) { m.state.flags.Store(0) })
 }
 
-func (r *Router) change(id string, apply func(*endpointState)) error {
+func (r *Router) change(id string, apply func(*member)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.table.Load()
-	s, ok := t.byID[id]
+	byID := maps.Clone(r.table.Load().byID)
+	m, ok := byID[id]
 	if !ok {
 		return unknownEndpoint(id)
 	}
-	apply(s)
-	r.table.Store(newTable(t.byID))
+	apply(&m)
+	byID[id] = m
+	r.table.Store(newTable(byID))
 	return nil
 }
 
@@ -323,15 +297,15 @@ func (r *Router) change(id string, apply func(*endpointState)) error {
 func (r *Router) Remove(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.table.Load()
-	s, ok := t.byID[id]
+	byID := maps.Clone(r.table.Load().byID)
+	m, ok := byID[id]
 	if !ok {
 		return unknownEndpoint(id)
 	}
-	byID := maps.Clone(t.byID)
 	delete(byID, id)
 	r.table.Store(newTable(byID))
-	r.departing[s] = struct{}{}
+	s := m.state
+	r.departing[s] = m.endpoint
 	s.flags.Store(removed)
 	for _, o := range r.policy.Load().endpointObservers {
 		o.EndpointRemoved(s.ref)
@@ -346,13 +320,16 @@ func unknownEndpoint(id string) error {
 
 // Mark remembers what is in flight on an endpoint now. Take it when an engine
 // is asked for its load and put it into the Load that it answers with: what is
-// routed in between is then counted once. The zero Mark for an unknown ID.
+// routed in between is then counted once. The mark of an unknown ID belongs to
+// no endpoint: Report refuses it.
 func (r *Router) Mark(id string) Mark {
-	s, ok := r.table.Load().byID[id]
+	now := r.config.Clock()
+	m, ok := r.table.Load().byID[id]
 	if !ok {
-		return Mark{}
+		return Mark{at: now}
 	}
-	return s.mark(r.config.Clock())
+	r.leases.expire(now)
+	return m.state.mark(now)
 }
 
 // Report takes in what an engine says of itself. A signal that can't be is
@@ -361,13 +338,15 @@ func (r *Router) Mark(id string) Mark {
 // ErrUnknownEndpoint if the endpoint is not there, or was replaced since the
 // mark.
 func (r *Router) Report(id string, load Load) error {
-	s, ok := r.table.Load().byID[id]
+	now := r.config.Clock()
+	m, ok := r.table.Load().byID[id]
 	if !ok {
 		return unknownEndpoint(id)
 	}
-	mark := load.Mark
+	s, mark := m.state, load.Mark
 	if mark == (Mark{}) {
-		mark = s.mark(r.config.Clock())
+		r.leases.expire(now)
+		mark = s.mark(now)
 	} else if mark.ref != s.ref {
 		return &EndpointError{ID: id, Reason: "was replaced since the mark", err: ErrUnknownEndpoint}
 	}
@@ -375,7 +354,8 @@ func (r *Router) Report(id string, load Load) error {
 	next := load.prepare(mark.at.Sub(r.epoch), mark)
 	for {
 		held := s.report.Load()
-		if held != nil && held.at > next.at {
+		// One from the future is from before the clock was set back.
+		if held != nil && held.at > next.at && held.at <= now.Sub(r.epoch) {
 			return err
 		}
 		if s.report.CompareAndSwap(held, next) {
@@ -390,63 +370,4 @@ func (r *Router) Report(id string, load Load) error {
 func (r *Router) Sweep(now time.Time) int {
 	r.leases.expire(now)
 	return r.leases.reap(now, math.MaxInt)
-}
-
-// Stats returns the router's counts.
-func (r *Router) Stats() Stats {
-	r.mu.Lock()
-	endpoints, departing := len(r.table.Load().byID), len(r.departing)
-	r.mu.Unlock()
-	open, room := r.leases.size()
-	return Stats{
-		Routed:     r.counts.routed.Load(),
-		Closed:     r.counts.closed.Load(),
-		Reaped:     r.counts.reaped.Load(),
-		Rejected:   r.counts.rejected.Load(),
-		NoEndpoint: r.counts.noEndpoint.Load(),
-		BadRequest: r.counts.badRequest.Load(),
-		BadStage:   r.counts.badStage.Load(),
-		OpenLeases: open,
-		Endpoints:  endpoints,
-		Departing:  departing,
-		LeaseRoom:  room,
-	}
-}
-
-// EndpointStatus is an endpoint as the router sees it at one moment.
-type EndpointStatus struct {
-	// Candidate is what a request would see now, without match and prediction.
-	Candidate Candidate
-	Draining  bool
-	// Removed says that the endpoint is gone but for its open leases.
-	Removed bool
-}
-
-// Endpoints returns all endpoints ordered by slot, those that are removed and
-// still have open leases among them.
-func (r *Router) Endpoints() []EndpointStatus {
-	now := r.config.Clock()
-	r.leases.expire(now)
-	oldest := r.oldestReport(now)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.table.Load()
-	states := slices.Collect(maps.Values(t.byID))
-	slices.SortFunc(states, bySlot)
-	candidates := make([]Candidate, len(states))
-	for i, s := range states {
-		s.fill(&candidates[i], oldest)
-	}
-	fillAbsent(candidates)
-	all := make([]EndpointStatus, 0, len(states)+len(r.departing))
-	for i, s := range states {
-		all = append(all, EndpointStatus{Candidate: candidates[i], Draining: s.is(draining)})
-	}
-	gone := slices.SortedFunc(maps.Keys(r.departing), bySlot)
-	for _, s := range gone {
-		var c Candidate
-		s.fill(&c, oldest)
-		all = append(all, EndpointStatus{Candidate: c, Removed: true})
-	}
-	return all
 }
