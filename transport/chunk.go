@@ -151,6 +151,7 @@ func functionLen(v []byte) int {
 // usageFinder finds the usage of a JSON response as it passes, in memory of
 // constant size.
 type usageFinder struct {
+	whole              bool // the object or array has ended
 	depth              int
 	inString, escaped  bool
 	wantKey            bool // the next string at depth 1 is a key
@@ -207,7 +208,7 @@ func (s *usageFinder) write(b []byte) {
 		case c == '}' || c == ']':
 			s.depth--
 			if s.depth == 0 {
-				s.capturing = false
+				s.capturing, s.whole = false, true
 			}
 		case c == ':' && s.depth == 1 && s.keyLen == len("usage") && string(s.key[:s.keyLen]) == "usage":
 			s.capturing, s.tooLong, s.keyLen = true, false, 0

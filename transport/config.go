@@ -1,0 +1,157 @@
+package transport
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Config says how a [Transport] is made. All fields but Router may be left out.
+type Config struct {
+	// Router picks the endpoints. It must be set.
+	Router *endpick.Router
+	// Base sends the requests. Nil: an http.Transport made for many long
+	// streams to few hosts, with HTTP/2 where a server offers it over TLS, and
+	// in the clear to endpoints whose address starts with h2c://. A Base of
+	// the caller's own gets such addresses as http:// and should neither limit
+	// the wait for headers nor decompress.
+	Base http.RoundTripper
+
+	// MaxBodyBytes is the longest request that is accepted: a body is read
+	// whole before its endpoint is chosen. Zero: 32 MiB.
+	MaxBodyBytes int64
+	// MaxAttempts is how many endpoints one request is sent to at most.
+	// Zero: 3. One: nothing is tried again.
+	MaxAttempts int
+	// RetryShare bounds the retries of requests that an endpoint may have
+	// worked on: this many for each request. Zero: 0.2.
+	RetryShare float64
+	// RetryBurst is how many such retries may come at once, as after the death
+	// of a server. A tenth of it comes back each second. Zero: 100.
+	RetryBurst int
+	// HeaderTimeout bounds the wait for the response header of a stream, which
+	// engines send when they take a request in. Zero: one minute.
+	HeaderTimeout time.Duration
+	// ResponseTimeout bounds the wait for the header of a response that does
+	// not stream, which comes after the last token. Zero: 10 minutes.
+	ResponseTimeout time.Duration
+
+	// Describe may fill in what the transport can't know, such as the Tenant,
+	// and may change what it found in the headers. It is called before the
+	// prompt is hashed, with the model, the SLO, the priority and the session
+	// filled in. A host with a tokenizer sets InputTokens, Blocks and
+	// BlockTokens itself. It must not change body or keep req. Nil: there are
+	// no tenants.
+	Describe func(in *http.Request, body []byte, req *endpick.Request)
+	// SharedCache says that the engines share their prefix caches between
+	// tenants. By default the blocks of two tenants are never the same. A
+	// cache_salt in a request always keeps its blocks apart.
+	SharedCache bool
+
+	// DisableUsage leaves out asking for usage in streams whose clients did
+	// not. Lengths are then estimated from the content.
+	DisableUsage bool
+	// DisableEndpointHeader leaves out the response header that names the
+	// endpoint.
+	DisableEndpointHeader bool
+
+	// Record is given what was seen of each request, when it has ended; see
+	// [RecordWriter]. It is called from many goroutines. Nil: nothing is
+	// recorded.
+	Record func(Record)
+	// Warn is told what was wrong with a request that was served all the same,
+	// such as a malformed header. It is called from many goroutines. Nil:
+	// nobody is told.
+	Warn func(in *http.Request, err error)
+	// Clock tells the time for records, health and the retry budget. Nil:
+	// time.Now.
+	Clock func() time.Time
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Router == nil:
+		return &ConfigError{Field: "Router", Reason: "is nil"}
+	case c.MaxBodyBytes < 0:
+		return &ConfigError{Field: "MaxBodyBytes", Reason: "is negative"}
+	case c.MaxAttempts < 0:
+		return &ConfigError{Field: "MaxAttempts", Reason: "is negative"}
+	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
+		return &ConfigError{Field: "RetryShare", Reason: "is not within 0 and 1"}
+	case c.RetryBurst < 0:
+		return &ConfigError{Field: "RetryBurst", Reason: "is negative"}
+	case c.HeaderTimeout < 0:
+		return &ConfigError{Field: "HeaderTimeout", Reason: "is negative"}
+	case c.ResponseTimeout < 0:
+		return &ConfigError{Field: "ResponseTimeout", Reason: "is negative"}
+	}
+	if c.Base == nil {
+		c.Base = newBase()
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 32 << 20
+	}
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = 3
+	}
+	if c.RetryShare == 0 {
+		c.RetryShare = 0.2
+	}
+	if c.RetryBurst == 0 {
+		c.RetryBurst = 100
+	}
+	if c.HeaderTimeout == 0 {
+		c.HeaderTimeout = time.Minute
+	}
+	if c.ResponseTimeout == 0 {
+		c.ResponseTimeout = 10 * time.Minute
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return nil
+}
+
+// base sends requests by the scheme of their URL.
+type base struct {
+	http, h2c *http.Transport
+}
+
+func newBase() *base {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	t := &http.Transport{
+		// Engines are near: no proxy in between, and no compression.
+		DialContext:         dialer.DialContext,
+		DisableCompression:  true,
+		TLSHandshakeTimeout: 5 * time.Second,
+		// Each stream of HTTP/1.1 has a connection to itself; the default of
+		// two kept per host would open a new one for nearly every request.
+		MaxIdleConnsPerHost: 512,
+		IdleConnTimeout:     90 * time.Second,
+		WriteBufferSize:     64 << 10,
+		Protocols:           new(http.Protocols),
+		// A server that died without a word is noticed by its silence.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(true)
+	h2c := t.Clone()
+	h2c.Protocols = new(http.Protocols)
+	h2c.Protocols.SetUnencryptedHTTP2(true)
+	return &base{http: t, h2c: h2c}
+}
+
+func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme == "h2c" {
+		req.URL.Scheme = "http" // the request is a copy that the transport has made
+		return b.h2c.RoundTrip(req)
+	}
+	return b.http.RoundTrip(req)
+}
+
+func (b *base) CloseIdleConnections() {
+	b.http.CloseIdleConnections()
+	b.h2c.CloseIdleConnections()
+}

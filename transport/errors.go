@@ -1,0 +1,152 @@
+package transport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/endpick/endpick"
+)
+
+// The kinds of error, for errors.Is.
+var (
+	// ErrBodyTooLarge: the body is longer than Config.MaxBodyBytes.
+	ErrBodyTooLarge = errors.New("transport: request body too large")
+	// ErrBody: the client's body could not be read to its end.
+	ErrBody = errors.New("transport: request body broke off")
+	// ErrHeaderTimeout: the endpoint took longer than Config.HeaderTimeout.
+	ErrHeaderTimeout = errors.New("transport: no response header in time")
+	// ErrAddress: the address of an endpoint is no host and no URL.
+	ErrAddress = errors.New("transport: bad endpoint address")
+	// ErrConfig: a Config is not valid.
+	ErrConfig = errors.New("transport: bad config")
+	// ErrRecord: a line of a recording can't be read.
+	ErrRecord = errors.New("transport: bad record")
+)
+
+// BodyError says by how much a request was too large. It matches
+// ErrBodyTooLarge.
+type BodyError struct {
+	Limit  int64
+	Length int64 // as the client gave it; below 0: unknown
+}
+
+func (e *BodyError) Error() string {
+	if e.Length < 0 {
+		return fmt.Sprintf("transport: request body is longer than %d bytes", e.Limit)
+	}
+	return fmt.Sprintf("transport: request body of %d bytes is longer than %d", e.Length, e.Limit)
+}
+
+// Unwrap returns ErrBodyTooLarge.
+func (e *BodyError) Unwrap() error { return ErrBodyTooLarge }
+
+// ReadError carries what went wrong when the client's body was read. It matches
+// ErrBody and the cause.
+type ReadError struct{ Err error }
+
+func (e *ReadError) Error() string { return "transport: reading the request body: " + e.Err.Error() }
+
+// Unwrap returns ErrBody and the cause.
+func (e *ReadError) Unwrap() []error { return []error{ErrBody, e.Err} }
+
+// UpstreamError says which endpoint failed a request last, after how many
+// attempts. It matches the cause.
+type UpstreamError struct {
+	Endpoint string // its ID
+	Attempts int
+	Err      error
+}
+
+func (e *UpstreamError) Error() string {
+	return fmt.Sprintf("transport: endpoint %q (attempt %d): %v", e.Endpoint, e.Attempts, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UpstreamError) Unwrap() error { return e.Err }
+
+// ConfigError says which field of a Config was refused. It matches ErrConfig.
+type ConfigError struct {
+	Field  string
+	Reason string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("transport: config: %s %s", e.Field, e.Reason)
+}
+
+// Unwrap returns ErrConfig.
+func (e *ConfigError) Unwrap() error { return ErrConfig }
+
+// StatusClientClosedRequest is what [StatusOf] gives for a request whose client
+// went away. Nobody gets to see it but logs; nginx has coined it.
+const StatusClientClosedRequest = 499
+
+// StatusOf returns the HTTP status that tells a client of an error of
+// [Transport.RoundTrip]:
+//
+//	413  the body is longer than Config.MaxBodyBytes
+//	400  the body broke off, or the request is not valid
+//	429  an Admitter refused the request
+//	503  no endpoint serves the model, or all that do are drained
+//	504  the endpoint did not answer in time
+//	499  the client went away
+//	502  everything else: the endpoint could not be reached or broke off
+func StatusOf(err error) int {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, endpick.ErrRejected):
+		return http.StatusTooManyRequests
+	case errors.Is(err, endpick.ErrNoEndpoints):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, ErrHeaderTimeout), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	case errors.Is(err, context.Canceled):
+		return StatusClientClosedRequest
+	case errors.Is(err, ErrBody), errors.Is(err, endpick.ErrBadRequest):
+		return http.StatusBadRequest
+	}
+	return http.StatusBadGateway
+}
+
+// ErrorHandler answers with the status of [StatusOf] and an error object as
+// OpenAI's API has it. It suits httputil.ReverseProxy.ErrorHandler. What went
+// wrong inside the fleet is not told to the client; log err for that.
+func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
+	status := StatusOf(err)
+	kind, message := "api_error", http.StatusText(status)
+	switch status {
+	case http.StatusRequestEntityTooLarge, http.StatusBadRequest:
+		kind, message = "invalid_request_error", err.Error()
+	case http.StatusTooManyRequests:
+		kind, message = "rate_limit_error", err.Error()
+	case http.StatusServiceUnavailable:
+		message = "no server is available for this model"
+	case http.StatusBadGateway:
+		message = "the model server failed before it answered"
+	case http.StatusGatewayTimeout:
+		message = "the model server did not answer in time"
+	case StatusClientClosedRequest:
+		message = "the client closed the request"
+	}
+	type object struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	}
+	body, _ := json.Marshal(map[string]object{"error": {message, kind, nil, strconv.Itoa(status)}})
+	h := w.Header()
+	h.Del("Content-Encoding")
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

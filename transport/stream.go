@@ -1,0 +1,293 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"context"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// exchange is one request at one endpoint: the lease, and what the response has
+// said so far. It ends exactly once.
+type exchange struct {
+	trip   *trip
+	lease  endpick.Lease
+	cancel context.CancelCauseFunc
+	http   int // status; 0: no response
+
+	mu     sync.Mutex  // guards what follows
+	stop   func() bool // stops watching the client
+	ended  bool
+	status endpick.Status
+	endAt  time.Time
+	handed bool // to the client: how it ends is how the request ends
+
+	usage        usage
+	finder       *usageFinder
+	contentBytes int
+	estimate     float64 // tokens of the content that are not counted yet
+	counted      int     // tokens that the lease was told of
+	firstAt      time.Time
+	chunks       bool // choices were seen
+	finished     bool // a finish reason was seen
+	done         bool // [DONE] was seen, or the end of a JSON object
+	failed       bool // the engine reported an error in the stream
+}
+
+// watch ends the exchange when the client goes away.
+func (x *exchange) watch(client context.Context) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stop = context.AfterFunc(client, func() { x.end(endpick.Canceled) })
+}
+
+// meter wraps the body of the response.
+func (x *exchange) meter(response *http.Response) {
+	body := response.Body
+	if upgraded, ok := body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
+		response.Body = &upgradedBody{ReadWriteCloser: upgraded, x: x}
+		return
+	}
+	passed := &responseBody{Reader: body, closer: body, x: x}
+	response.Body = passed
+	if x.trip.call.api == other || response.StatusCode >= http.StatusBadRequest {
+		return
+	}
+	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		open := decoder(coding)
+		if open == nil {
+			return // passed on as it is; its tokens are not known
+		}
+		passed.Reader = &lazyReader{src: body, open: open}
+		response.Header.Del("Content-Encoding")
+		response.Uncompressed = true
+		lengthUnknown(response)
+	}
+	switch kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind {
+	case "text/event-stream":
+		passed.Reader = &eventReader{src: passed.Reader, judge: x.event, end: x.eventsEnd}
+		if x.trip.keepUsage {
+			lengthUnknown(response)
+		}
+	case "application/json":
+		passed.finder = new(usageFinder)
+		x.mu.Lock()
+		x.finder = passed.finder
+		x.mu.Unlock()
+	}
+}
+
+func lengthUnknown(response *http.Response) {
+	response.ContentLength = -1
+	response.Header.Del("Content-Length")
+}
+
+// event takes in one event of the stream.
+func (x *exchange) event(data []byte) verdict {
+	if string(bytes.TrimSpace(data)) == "[DONE]" {
+		x.mu.Lock()
+		x.done = true
+		x.mu.Unlock()
+		return verdict{}
+	}
+	c := readChunk(data)
+	x.mu.Lock()
+	x.chunks = x.chunks || c.choices
+	x.finished = x.finished || c.finished
+	x.failed = x.failed || c.failed
+	if c.usage != nil {
+		x.usage.read(c.usage)
+	}
+	first := c.content > 0 && x.contentBytes == 0
+	x.contentBytes += c.content
+	x.estimate += float64(c.content) * x.trip.rates.content()
+	n := 0
+	switch {
+	case c.content == 0:
+	case c.usage != nil && x.usage.hasCompletion: // the engine counts as it goes
+		n = max(x.usage.completion-x.counted, 0)
+		x.estimate = 0
+	default:
+		n = int(x.estimate)
+	}
+	if first {
+		n = max(n, 1) // however short
+		x.firstAt = x.trip.t.config.Clock()
+	}
+	x.estimate -= min(float64(n), x.estimate)
+	x.counted += n
+	x.mu.Unlock()
+
+	if c.content > 0 {
+		x.lease.Tokens(n)
+	}
+	if !x.trip.keepUsage {
+		return verdict{}
+	}
+	return verdict{
+		drop: c.choices && !c.any && c.usage != nil,
+		cut:  c.nullAt, cutEnd: c.nullEnd,
+	}
+}
+
+// eventsEnd is asked when the stream has ended without an error. One that was
+// never finished was cut all the same: the connection of a server that dies may
+// look as if it had been closed.
+func (x *exchange) eventsEnd() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.done || x.finished || x.failed || !x.chunks {
+		return nil
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// end closes the lease, once.
+func (x *exchange) end(status endpick.Status) {
+	x.mu.Lock()
+	if x.ended {
+		x.mu.Unlock()
+		return
+	}
+	x.ended = true
+	if status == endpick.Completed && x.failed {
+		status = endpick.Failed
+	}
+	if x.finder != nil && status == endpick.Completed {
+		x.usage = x.finder.usage()
+	}
+	x.status, x.endAt = status, x.trip.t.config.Clock()
+	u, handed, contentBytes, stop := x.usage, x.handed, x.contentBytes, x.stop
+	x.mu.Unlock()
+
+	x.lease.Done(endpick.Outcome{
+		Status:          status,
+		InputTokens:     u.prompt,
+		OutputTokens:    u.completion,
+		CachedTokens:    u.cached,
+		HasCachedTokens: u.hasCached,
+	})
+	stop()
+	if status == endpick.Completed {
+		x.trip.t.learned.learn(x.trip.call.model, sample{
+			promptTokens: u.prompt, promptBytes: x.trip.promptBytes,
+			outputTokens: u.completion, outputBytes: contentBytes,
+			responses: x.trip.call.responses(),
+		})
+	}
+	if handed {
+		x.trip.record(x, status, x.http)
+	}
+}
+
+// handOver says that this response is the one that the client gets.
+func (x *exchange) handOver() {
+	x.mu.Lock()
+	x.handed = true
+	ended, status := x.ended, x.status
+	x.mu.Unlock()
+	if ended {
+		x.trip.record(x, status, x.http)
+	}
+}
+
+// responseBody passes a response on, and ends the exchange with it.
+type responseBody struct {
+	io.Reader
+	closer io.Closer
+	x      *exchange
+	finder *usageFinder // of x; nil if the response is not searched
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.finder != nil && n > 0 {
+		b.x.mu.Lock()
+		b.finder.write(p[:n])
+		b.x.done = b.finder.whole
+		b.x.mu.Unlock()
+	}
+	if err == nil {
+		return n, nil
+	}
+	if err == io.EOF {
+		b.x.end(endpick.Completed)
+	} else {
+		b.x.end(b.x.trip.failure())
+	}
+	b.x.cancel(context.Canceled)
+	return n, err
+}
+
+// Close ends the exchange as canceled, unless the response was complete.
+func (b *responseBody) Close() error {
+	b.x.mu.Lock()
+	done := b.x.done
+	b.x.mu.Unlock()
+	if done {
+		b.x.end(endpick.Completed)
+	} else {
+		b.x.end(endpick.Canceled)
+	}
+	b.x.cancel(context.Canceled)
+	return b.closer.Close()
+}
+
+// upgradedBody is a connection that has left HTTP, such as a WebSocket.
+type upgradedBody struct {
+	io.ReadWriteCloser
+	x *exchange
+}
+
+func (b *upgradedBody) Close() error {
+	b.x.end(endpick.Completed)
+	err := b.ReadWriteCloser.Close()
+	b.x.cancel(context.Canceled)
+	return err
+}
+
+// decoder opens a content coding; nil if the standard library has none.
+func decoder(coding string) func(io.Reader) (io.Reader, error) {
+	switch strings.ToLower(coding) {
+	case "gzip", "x-gzip":
+		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+	case "deflate":
+		return func(r io.Reader) (io.Reader, error) {
+			// Meant is zlib (RFC 9110, 8.4.1.2); some send deflate without it.
+			in := bufio.NewReader(r)
+			if head, err := in.Peek(2); err == nil && head[0]&0x0f == 8 && (uint(head[0])<<8|uint(head[1]))%31 == 0 {
+				return zlib.NewReader(in)
+			}
+			return flate.NewReader(in), nil
+		}
+	}
+	return nil
+}
+
+// lazyReader opens a decoder when it is first read: opening reads.
+type lazyReader struct {
+	src  io.Reader
+	open func(io.Reader) (io.Reader, error)
+	r    io.Reader
+	err  error
+}
+
+func (l *lazyReader) Read(p []byte) (int, error) {
+	if l.r == nil && l.err == nil {
+		l.r, l.err = l.open(l.src)
+	}
+	if l.err != nil {
+		return 0, l.err
+	}
+	return l.r.Read(p)
+}

@@ -1,0 +1,328 @@
+// Package transport sends OpenAI-style requests where an [endpick.Router] says.
+// A [Transport] is an http.RoundTripper: put it into an http.Client, or into an
+// httputil.ReverseProxy with [ErrorHandler].
+//
+// It reads each request whole, chooses an endpoint for it, rewrites the target
+// and meters the response as it passes: first token, tokens, usage. The lease
+// is closed when the response ends, breaks, or is given up by the client.
+//
+// # Retries
+//
+// A request goes to another endpoint if one can't be reached, sends no header
+// in time, breaks off before the first byte of the response body, or answers
+// 429, 502, 503 or 504. A response is therefore handed over with its first byte,
+// not before. Requests that name a model are tried again even if an endpoint
+// may have worked on them: inference changes nothing. Others are, unless their
+// method is safe, only if nothing was sent. A request whose client went away is
+// never sent again.
+//
+// # Other requests
+//
+// Anything that is no chat or completion with a prompt is passed on unmetered:
+// embeddings, /v1/responses, /v1/messages, unknown paths. It is routed without
+// blocks, with a length guessed from its size, so that policies that weigh load
+// choose by load. If no model can be read from it, it goes to the model of the
+// endpoint with the fewest requests.
+//
+// # Headers
+//
+//	X-Slo-Ttft-Ms, X-Slo-Tpot-Ms   latency targets, see slo.FromHeader
+//	X-Endpick-Priority             Request.Priority, an integer
+//	X-Endpick-Session              Request.Session
+//	X-Endpick-Endpoint             in responses: the ID of the endpoint
+//
+// A gateway that does not trust its clients removes those headers before.
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+// The headers of requests and responses that are endpick's own.
+const (
+	PriorityHeader = "X-Endpick-Priority"
+	SessionHeader  = "X-Endpick-Session"
+	EndpointHeader = "X-Endpick-Endpoint"
+)
+
+// retryRefill is the share of the retry burst that comes back each second.
+const retryRefill = 0.1
+
+// Transport is an http.RoundTripper over a router. Make one with [New]. It is
+// safe for concurrent use and starts no goroutine of its own.
+type Transport struct {
+	config  Config
+	learned learner
+	health  health
+	budget  *budget
+
+	requests, retries, denied atomic.Uint64
+}
+
+// Stats counts what a transport has done.
+type Stats struct {
+	Requests      uint64
+	Retries       uint64 // attempts after the first of a request
+	RetriesDenied uint64 // for lack of budget
+}
+
+// New returns a transport, or a [ConfigError].
+func New(config Config) (*Transport, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	burst := float64(config.RetryBurst)
+	return &Transport{
+		config: config,
+		budget: newBudget(config.RetryShare, retryRefill*burst, burst),
+	}, nil
+}
+
+// Stats returns the counts so far.
+func (t *Transport) Stats() Stats {
+	return Stats{Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.denied.Load()}
+}
+
+// CloseIdleConnections closes the idle connections of the base transport.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.config.Base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// trip is one request on its way, over all attempts.
+type trip struct {
+	t     *Transport
+	in    *http.Request
+	start time.Time
+	call  call
+	req   endpick.Request
+	rates rates
+	// promptBytes of text have promptTokens by the engine's count, to learn
+	// from; 0: nothing to learn.
+	promptBytes int
+	keepUsage   bool // usage in the stream is not for the client
+	attempts    int
+	tried       []string // endpoints that have failed
+}
+
+// RoundTrip sends the request to an endpoint and returns its response. The
+// error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]), a
+// [BodyError], a [ReadError], an [UpstreamError] or that of a context that is
+// done; [StatusOf] sorts them.
+func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
+	t.requests.Add(1)
+	tr := &trip{t: t, in: in, start: t.config.Clock()}
+	t.budget.request(tr.start)
+	if err := tr.prepare(); err != nil {
+		tr.record(nil, tr.failure(), 0)
+		return nil, err
+	}
+	var last attempt
+	for {
+		lease, err := tr.route()
+		if err != nil {
+			if tr.attempts > 0 {
+				return tr.result(last)
+			}
+			tr.record(nil, tr.failure(), 0)
+			return nil, err
+		}
+		last.discard()
+		last = tr.send(lease)
+		if !tr.again(&last) {
+			return tr.result(last)
+		}
+		tr.tried = append(tr.tried, lease.Endpoint().ID)
+	}
+}
+
+// failure is how a request without a response has ended.
+func (tr *trip) failure() endpick.Status {
+	if tr.in.Context().Err() != nil {
+		return endpick.Canceled
+	}
+	return endpick.Failed
+}
+
+// prepare reads the request.
+func (tr *trip) prepare() error {
+	t, in := tr.t, tr.in
+	body, err := readBody(in, t.config.MaxBodyBytes)
+	if err != nil {
+		if gone := in.Context().Err(); gone != nil {
+			return gone
+		}
+		return err
+	}
+	tr.call = parse(apiOf(in), body)
+	c, req := &tr.call, &tr.req
+	req.Model = c.model
+	req.Stream = c.stream
+	req.Session = in.Header.Get(SessionHeader)
+	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
+		tr.warn(err)
+	}
+	if v := in.Header.Get(PriorityHeader); v != "" {
+		if req.Priority, err = strconv.Atoi(v); err != nil {
+			req.Priority = 0
+			tr.warn(&HeaderError{Header: PriorityHeader, Value: v})
+		}
+	}
+	if t.config.Describe != nil {
+		t.config.Describe(in, body, req)
+	}
+	salt := c.salt
+	if req.Tenant != "" && !t.config.SharedCache {
+		// Quoted, because no two pairs may look alike when joined.
+		salt = strconv.Quote(req.Tenant) + salt
+	}
+	tr.rates = t.learned.rates(c.model)
+	tr.promptBytes = c.prompt(req, salt, tr.rates)
+	if !t.config.DisableUsage {
+		tr.keepUsage = c.askForUsage()
+	}
+	return nil
+}
+
+func (tr *trip) warn(err error) {
+	if tr.t.config.Warn != nil {
+		tr.t.config.Warn(tr.in, err)
+	}
+}
+
+// route chooses an endpoint that has not failed the request yet. Endpoints in
+// bad health are left out unless nothing else is left.
+func (tr *trip) route() (endpick.Lease, error) {
+	router := tr.t.config.Router
+	tried := len(tr.tried)
+	tr.req.Exclude = tr.t.health.out(tr.t.config.Clock(), tr.tried)
+	lease, err := router.Route(tr.req)
+	if err != nil && len(tr.req.Exclude) > tried && errors.Is(err, endpick.ErrNoEndpoints) {
+		tr.req.Exclude = tr.tried
+		lease, err = router.Route(tr.req)
+	}
+	if err != nil && tr.req.Model == "" && errors.Is(err, endpick.ErrNoEndpoints) {
+		if tr.req.Model = tr.anyModel(); tr.req.Model != "" {
+			lease, err = router.Route(tr.req)
+		}
+	}
+	return lease, err
+}
+
+// anyModel is a model of the endpoint with the fewest requests, for a request
+// that does not say which it wants.
+func (tr *trip) anyModel() string {
+	model, fewest := "", 0
+	for _, e := range tr.t.config.Router.Endpoints() {
+		d := e.Candidate.Endpoint
+		names := d.Models
+		if len(names) == 0 {
+			names = d.Adapters
+		}
+		if e.Draining || e.Removed || len(names) == 0 || slices.Contains(tr.req.Exclude, d.ID) {
+			continue
+		}
+		if n := e.Candidate.InFlight.Requests; model == "" || n < fewest {
+			model, fewest = names[0], n
+		}
+	}
+	return model
+}
+
+// again decides whether a failed attempt is followed by another, and pays for
+// it.
+func (tr *trip) again(a *attempt) bool {
+	switch {
+	case a.failure == nil || tr.in.Context().Err() != nil || tr.attempts >= tr.t.config.MaxAttempts:
+		return false
+	case a.unsent:
+		// Nobody has worked on it: that costs nothing.
+	case !tr.repeatable():
+		return false
+	case !tr.t.budget.retry(tr.t.config.Clock()):
+		tr.t.denied.Add(1)
+		return false
+	}
+	tr.t.retries.Add(1)
+	return true
+}
+
+// repeatable reports whether the request may be sent twice.
+func (tr *trip) repeatable() bool {
+	switch tr.in.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "":
+		return true
+	}
+	return tr.call.model != ""
+}
+
+// result hands over what the last attempt has come to: a response, if there is
+// one, even if it says that the endpoint failed.
+func (tr *trip) result(a attempt) (*http.Response, error) {
+	if a.response != nil {
+		a.x.handOver()
+		return a.response, nil
+	}
+	tr.record(a.x, tr.failure(), 0)
+	if gone := tr.in.Context().Err(); gone != nil {
+		return nil, gone
+	}
+	return nil, &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.attempts, Err: a.failure}
+}
+
+// HeaderError says which header could not be read; the request is served as if
+// it were absent.
+type HeaderError struct{ Header, Value string }
+
+func (e *HeaderError) Error() string {
+	return "transport: header " + e.Header + ": " + strconv.Quote(e.Value[:min(len(e.Value), 40)]) + " is not an integer"
+}
+
+// target is the URL of a request at an endpoint.
+func target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
+	address := e.Address
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	to, err := url.Parse(address)
+	if err != nil || to.Host == "" || !slices.Contains(schemes, to.Scheme) {
+		return nil, ErrAddress
+	}
+	out := *to
+	if base := strings.TrimSuffix(to.EscapedPath(), "/"); base == "" {
+		out.Path, out.RawPath = in.Path, in.RawPath
+	} else {
+		out = *out.JoinPath(in.EscapedPath())
+	}
+	out.RawQuery, out.ForceQuery = in.RawQuery, in.ForceQuery
+	return &out, nil
+}
+
+var schemes = []string{"http", "https", "h2c"}
+
+// isDial reports whether a connection could not even be made.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// cause tells a timeout of ours from the rest.
+func cause(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), ErrHeaderTimeout) {
+		return ErrHeaderTimeout
+	}
+	return err
+}
