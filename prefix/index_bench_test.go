@@ -1,0 +1,206 @@
+package prefix_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// fleet is n endpoints as a router would hand them to a stage.
+func fleet(n int) []endpick.Candidate {
+	candidates := make([]endpick.Candidate, n)
+	for i := range candidates {
+		candidates[i].Endpoint = &endpick.Endpoint{ID: fmt.Sprint("e", i)}
+		candidates[i].Ref = endpick.Ref{Slot: uint32(i), Generation: 1}
+	}
+	return candidates
+}
+
+func newIndex(tb testing.TB, config prefix.IndexConfig) *prefix.Index {
+	tb.Helper()
+	x, err := prefix.NewIndex(config)
+	require.NoError(tb, err)
+	return x
+}
+
+// traffic makes prompts of n blocks that share their first quarter.
+type traffic struct {
+	shared, blocks []uint64
+	next           uint64
+}
+
+func newTraffic(n int, seed uint64) *traffic {
+	t := &traffic{blocks: make([]uint64, n), next: seed << 40}
+	for i := range n / 4 {
+		t.shared = append(t.shared, uint64(i+1)*0x9e3779b97f4a7c15)
+	}
+	return t
+}
+
+func (t *traffic) prompt() []uint64 {
+	k := copy(t.blocks, t.shared)
+	for i := range t.blocks[k:] {
+		t.next++
+		t.blocks[k+i] = t.next * 0xbf58476d1ce4e5b9
+	}
+	return t.blocks
+}
+
+// rounds routes requests to the endpoints in turn until every index is at its
+// bound.
+func rounds(x *prefix.Index, t *traffic, holders []endpick.Candidate, n int) {
+	for i := range n {
+		req := endpick.Request{Blocks: t.prompt(), InputTokens: 16 * len(t.blocks)}
+		routed(x, &req, &holders[i%len(holders)], endpick.Key{Slot: 0, Generation: uint32(i) + 1})
+	}
+}
+
+func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key endpick.Key) {
+	e := endpick.Event{Key: key, Request: req, Candidate: c}
+	x.Routed(&e)
+	x.Done(&e, &endpick.Outcome{})
+}
+
+// One request of 16,384 tokens, three quarters of its blocks new, the index at
+// its bound: match, insert, evict, done.
+func BenchmarkIndex(b *testing.B) {
+	for _, endpoints := range []int{10, 100, 1000} {
+		for _, held := range []string{"tenth", "all"} {
+			b.Run(fmt.Sprintf("endpoints=%d/tokens=16384/held=%s", endpoints, held), func(b *testing.B) {
+				x := newIndex(b, prefix.IndexConfig{})
+				candidates := fleet(endpoints)
+				holders := candidates
+				if held == "tenth" {
+					holders = candidates[:endpoints/10]
+				}
+				t := newTraffic(1024, 1)
+				rounds(x, t, holders, 20*len(holders))
+				req := endpick.Request{InputTokens: 16384}
+				e := endpick.Event{Request: &req}
+				n := uint32(1 << 20)
+				b.ReportAllocs()
+				for b.Loop() {
+					n++
+					req.Blocks = t.prompt()
+					x.Match(&req, candidates)
+					e.Key.Generation = n
+					e.Candidate = &holders[int(n)%len(holders)]
+					x.Routed(&e)
+					x.Done(&e, &endpick.Outcome{})
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkPrompt(b *testing.B) {
+	t := newTraffic(1024, 1)
+	for b.Loop() {
+		t.prompt()
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, endpoints := range []int{10, 100, 1000} {
+		for _, held := range []string{"tenth", "all"} {
+			b.Run(fmt.Sprintf("endpoints=%d/tokens=16384/held=%s", endpoints, held), func(b *testing.B) {
+				x := newIndex(b, prefix.IndexConfig{})
+				candidates := fleet(endpoints)
+				holders := candidates
+				if held == "tenth" {
+					holders = candidates[:endpoints/10]
+				}
+				t := newTraffic(1024, 1)
+				rounds(x, t, holders, 20*len(holders))
+				req := endpick.Request{InputTokens: 16384, Blocks: t.prompt()}
+				b.ReportAllocs()
+				for b.Loop() {
+					x.Match(&req, candidates)
+				}
+			})
+		}
+	}
+}
+
+// Routes from all cores at once, each with prompts of its own.
+func BenchmarkIndexParallel(b *testing.B) {
+	x := newIndex(b, prefix.IndexConfig{})
+	candidates := fleet(100)
+	rounds(x, newTraffic(1024, 1), candidates, 2000)
+	var worker atomic.Uint64
+	b.RunParallel(func(pb *testing.PB) {
+		w := worker.Add(1)
+		t := newTraffic(1024, w+1)
+		mine := append([]endpick.Candidate(nil), candidates...)
+		req := endpick.Request{InputTokens: 16384}
+		e := endpick.Event{Request: &req, Key: endpick.Key{Slot: uint32(w)}}
+		for pb.Next() {
+			req.Blocks = t.prompt()
+			x.Match(&req, mine)
+			e.Key.Generation++
+			e.Candidate = &mine[int(e.Key.Generation)%len(mine)]
+			x.Routed(&e)
+			x.Done(&e, &endpick.Outcome{})
+		}
+	})
+}
+
+// Bytes for each pair of an endpoint and a block it holds: 100 endpoints of
+// 10,000 blocks, of which half are shared by all and half their own.
+func BenchmarkIndexMemory(b *testing.B) {
+	for _, length := range []int{16, 64, 512} {
+		b.Run(fmt.Sprintf("blocks=%d", length), func(b *testing.B) {
+			for b.Loop() {
+				before := heap()
+				x := fill(b, 100, 5000, 5000, length)
+				grown := heap() - before
+				stats := x.Stats()
+				b.ReportMetric(float64(grown)/float64(stats.Pairs), "B/block")
+				b.ReportMetric(float64(stats.Bytes)/float64(stats.Pairs), "counted-B/block")
+				runtime.KeepAlive(x)
+			}
+		})
+	}
+}
+
+// fill routes prompts of so many blocks to every endpoint: shared ones, which
+// are the same for all, and own ones.
+func fill(tb testing.TB, endpoints, shared, own, length int) *prefix.Index {
+	x := newIndex(tb, prefix.IndexConfig{})
+	candidates := fleet(endpoints)
+	blocks := make([]uint64, length)
+	key := endpick.Key{}
+	route := func(c *endpick.Candidate, first uint64, n int) {
+		for i := range n {
+			blocks[i] = (first + uint64(i)) * 0x9e3779b97f4a7c15
+		}
+		key.Generation++
+		req := endpick.Request{Blocks: blocks[:n], InputTokens: 16 * n}
+		routed(x, &req, c, key)
+	}
+	for i := range candidates {
+		for at := 0; at < shared; at += length {
+			route(&candidates[i], uint64(at), min(length, shared-at))
+		}
+		for at := 0; at < own; at += length {
+			route(&candidates[i], uint64(i+1)<<32+uint64(at), min(length, own-at))
+		}
+	}
+	return x
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	time.Sleep(time.Millisecond)
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
