@@ -125,11 +125,11 @@ func chooseCuts(counts []int32, total int) []uint16 {
 	}
 }
 
-// cutsEvery cuts wherever an eightieth of the rows, or a few rows and step cells, lie behind the last cut.
+// cutsEvery cuts wherever a hundredth of the rows, or a few rows and step cells, lie behind the last cut.
 func cutsEvery(counts []int32, total, step int) []uint16 {
 	const (
-		quantiles = 80
-		few       = 4000 // one row in so many
+		quantiles = 100
+		few       = 5000 // one row in so many
 	)
 	var cuts []uint16
 	since, last := 0, 0

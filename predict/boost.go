@@ -4,14 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 const (
-	defaultTrees        = 80
-	defaultLearningRate = 0.25
+	defaultTrees        = 64
+	defaultLearningRate = 0.3
 	defaultShrinkage    = 2
 	maxTrees            = 1024
-	maxTarget           = 1e15
+	// minTreeRows is how many rows it takes to grow trees; with fewer the prior, or the mean, is the model.
+	minTreeRows = 100
+	maxTarget   = 1e15
 	// clipFactor bounds the pull of a straggler: residuals beyond this many mean absolute residuals count as that much.
 	clipFactor = 5
 )
@@ -20,9 +23,9 @@ const (
 type BoostConfig struct {
 	// Features is the number of values in a row, 1 to 32.
 	Features int
-	// Trees is how many trees are fitted; 0 means 80, at most 1024.
+	// Trees is how many trees are fitted; 0 means 64, at most 1024.
 	Trees int
-	// LearningRate is the share of a leaf's mean residual that a tree takes on, in (0, 1]; 0 means 0.25.
+	// LearningRate is the share of a leaf's mean residual that a tree takes on, in (0, 1]; 0 means 0.3.
 	LearningRate float64
 	// Shrinkage is how many rows of residual zero a leaf is mixed with; 0 means 2.
 	Shrinkage float64
@@ -78,7 +81,8 @@ type Data struct {
 
 // Errors of Fit, Update and Predict.
 var (
-	ErrShape  = errors.New("predict: lengths do not match")
+	ErrShape = errors.New("predict: lengths do not match")
+	// ErrNoData: there was nothing to fit.
 	ErrNoData = errors.New("predict: no usable row")
 )
 
@@ -89,7 +93,8 @@ type Model struct {
 	prior      prior
 	base       float64
 	trees      []tree
-	importance []float64
+	gained     []float64 // by feature: the squared error that its tests took away
+	used       []uint8   // the features that some tree tests
 	rows       int
 	skipped    int
 }
@@ -111,11 +116,27 @@ func Fit(config BoostConfig, data Data) (*Model, error) {
 		m.prior = fitPrior(config.Prior, data.X, k, data.Y, data.W)
 	}
 	m.quantisers = makeQuantisers(data.X, k)
-	g := newGrower(m.quantisers, data.X, config.Shrinkage)
 	r := m.residuals(data)
-	m.fitTrees(g, r, data.W)
-	m.importance = g.gained
+	m.centre(r, data.W)
+	m.gained = make([]float64, k)
+	if m.rows >= minTreeRows {
+		m.fitTrees(newGrower(m.quantisers, data.X, config.Shrinkage), r, data.W)
+	}
+	m.findUsed()
 	return m, nil
+}
+
+func (m *Model) findUsed() {
+	var seen [maxFeatures]bool
+	for i := range m.trees {
+		for _, f := range m.trees[i].feature {
+			if !seen[f] {
+				seen[f] = true
+				m.used = append(m.used, f)
+			}
+		}
+	}
+	slices.Sort(m.used)
 }
 
 func finite(v float64) float64 {
@@ -174,51 +195,67 @@ func (m *Model) usable(data Data) (Data, error) {
 	return out, nil
 }
 
-// residuals sets the base and returns what is left for the trees.
+// residuals returns what the prior and the base leave of the targets.
 func (m *Model) residuals(data Data) []float64 {
 	k := m.config.Features
 	r := make([]float64, len(data.Y))
-	total, weight := 0.0, 0.0
 	for i, y := range data.Y {
-		if m.config.RealTarget {
-			r[i] = y
-		} else {
-			r[i] = ln(y / m.prior.at(data.X[i*k:(i+1)*k]))
+		if !m.config.RealTarget {
+			y = ln(y / m.prior.at(data.X[i*k:(i+1)*k]))
 		}
-		total += float64(r[i] * data.W[i])
-		weight += data.W[i]
-	}
-	m.base = total / weight
-	for i := range r {
-		r[i] -= m.base
+		r[i] = y - m.base
 	}
 	return r
 }
 
+// centre sets the base to the mean of the residuals and takes it off them.
+func (m *Model) centre(r, w []float64) {
+	sum, total := 0.0, 0.0
+	for i, v := range r {
+		sum += float64(v * w[i])
+		total += w[i]
+	}
+	m.base = sum / total
+	for i := range r {
+		r[i] -= m.base
+	}
+}
+
 func (m *Model) fitTrees(g *grower, r, w []float64) {
 	m.trees = make([]tree, m.config.Trees)
+	g.gained = m.gained
 	cumulated := make([]float64, len(w))
 	total := 0.0
 	for i, v := range w {
 		total += v
 		cumulated[i] = total
 	}
-	meanAbs := 0.0
-	for i, v := range r {
-		meanAbs += float64(math.Abs(v) * w[i])
-	}
-	meanAbs /= total
+	clip := clipOf(r, w)
 	leaf := make([]uint64, g.words)
 	for i := range m.trees {
-		clip := max(clipFactor*meanAbs, 1e-12)
 		g.sample(r, cumulated, clip, i)
 		t := &m.trees[i]
 		g.grow(t)
 		g.leafNumbers(t, leaf)
-		m.estimate(t, leaf, r, w, clip)
-		meanAbs = subtract(t, leaf, r, w) / total
+		sums, weights := leafSums(leaf, r, w, clip)
+		for a := range sums {
+			t.leaf[a] = float32(m.config.LearningRate * sums[a] / (weights[a] + m.config.Shrinkage))
+		}
+		clip = clipAt(subtract(t, leaf, r, w) / total)
 	}
 }
+
+// clipOf returns where to clip residuals.
+func clipOf(r, w []float64) float64 {
+	sum, total := 0.0, 0.0
+	for i, v := range r {
+		sum += float64(math.Abs(v) * w[i])
+		total += w[i]
+	}
+	return clipAt(sum / total)
+}
+
+func clipAt(meanAbs float64) float64 { return max(clipFactor*meanAbs, 1e-12) }
 
 // golden steps the offset of the row sample from tree to tree so that all rows get their turn.
 const golden = 0.6180339887498949
@@ -246,9 +283,8 @@ func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
 	}
 }
 
-// estimate sets the leaves to their shrunken mean residual times the learning rate.
-func (m *Model) estimate(t *tree, leaf []uint64, r, w []float64, clip float64) {
-	var sums, weights [treeLeafs]float64
+// leafSums adds up the clipped residuals and the weights of the rows in each leaf.
+func leafSums(leaf []uint64, r, w []float64, clip float64) (sums, weights [treeLeafs]float64) {
 	for i, l := range leaf {
 		rows := min(blockRows, len(r)-i*blockRows)
 		rb, wb := r[i*blockRows:][:rows], w[i*blockRows:][:rows]
@@ -258,9 +294,7 @@ func (m *Model) estimate(t *tree, leaf []uint64, r, w []float64, clip float64) {
 			sums[a] += float64(max(-clip, min(v, clip)) * wb[j])
 		}
 	}
-	for a := range sums {
-		t.leaf[a] = float32(m.config.LearningRate * sums[a] / (weights[a] + m.config.Shrinkage))
-	}
+	return sums, weights
 }
 
 // subtract takes the tree off the residuals and returns the weighted sum of what is left, in absolute value.
@@ -286,7 +320,7 @@ func (m *Model) Predict(dst, x []float64) error {
 	var b block
 	for len(dst) > 0 {
 		rows := min(blockRows, len(dst))
-		b.load(m.quantisers, x[:rows*k])
+		b.load(m.quantisers, m.used, x[:rows*k])
 		sums := sumTrees(m.trees, &b)
 		for r := range rows {
 			v := m.base + float64(sums[r])

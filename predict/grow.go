@@ -13,7 +13,7 @@ const (
 	// residualBits bounds a fixed-point residual, so that a million of them fit above the count.
 	residualBits = 19
 	// structureRows bounds the rows that choose a tree's tests; its leaves are then estimated from all rows.
-	structureRows = 8192
+	structureRows = 10000
 	// minNodeRows is the smallest node that has a say in the choice of a test.
 	minNodeRows = 8
 )
@@ -57,7 +57,6 @@ func newGrower(qs []quantiser, x []float64, shrinkage float64) *grower {
 	g.byRow = make([]uint8, n*g.stride)
 	g.byColumn = make([]uint64, g.words*k)
 	g.binCount = make([]int, k)
-	g.gained = make([]float64, k)
 	for f := range qs {
 		g.binCount[f] = len(qs[f].cuts) + 2
 		column := g.byColumn[f*g.words : (f+1)*g.words]
@@ -117,9 +116,9 @@ func (g *grower) split(nd node, feature int, threshold uint8, used int) int {
 	for _, v := range rows {
 		// Write to both sides, advance one: which side is as good as random to a branch predictor.
 		rows[l], right[r] = v, v
-		ge := int(g.byRow[int(v.row)*g.stride+feature]-threshold) >> 7 & 1 // 0 if the bin is at or above
-		l += ge
-		r += 1 - ge
+		below := int(g.byRow[int(v.row)*g.stride+feature]-threshold) >> 7 & 1
+		l += below
+		r += 1 - below
 	}
 	copy(rows[l:], right[:r])
 	small := node{nd.start, nd.start + l, nil}
@@ -229,7 +228,7 @@ func sum(h []int64) (s int64) {
 	return s
 }
 
-// eachLeaf calls visit with the leaf numbers of eight rows at a time.
+// leafNumbers writes the leaf number of every row, eight to a word.
 func (g *grower) leafNumbers(t *tree, dst []uint64) {
 	var c [treeDepth][]uint64
 	for l, f := range t.feature {

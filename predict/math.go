@@ -41,15 +41,21 @@ func makeExpTable() (t [expSteps]float64) {
 
 // exp returns e^x with a relative error below 1e-14 for |x| ≤ 700, and clamps beyond that.
 func exp(x float64) float64 {
-	x = max(-expLimit, min(expLimit, x))
-	k := math.Floor(float64(x*(expSteps/ln2)) + 0.5)
+	if x > expLimit {
+		x = expLimit
+	} else if !(x >= -expLimit) {
+		x = -expLimit
+	}
+	// Rounded by way of a positive number, whose conversion to an integer cuts off downwards.
+	const above = 1 << 20
+	n := int64(float64(x*(expSteps/ln2))+(above+0.5)) - above
+	k := float64(n)
 	r := x - float64(k*(ln2High/expSteps))
 	r -= float64(k * (ln2Low / expSteps))
 	p := 1.0/6 + float64(r*(1.0/24))
 	p = 0.5 + float64(r*p)
 	p = 1 + float64(r*p)
 	p = 1 + float64(r*p)
-	n := int64(k)
 	return p * expTable[n&(expSteps-1)] * math.Float64frombits(uint64(n>>6+1023)<<52)
 }
 

@@ -19,26 +19,22 @@ type tree struct {
 	feature   [treeDepth]uint8
 }
 
-// A block holds the bins of eight rows, by feature, with every byte's top bit set.
-type block [maxFeatures]uint64
-
-// leaves returns the leaf numbers of the eight rows, one byte each.
-func (t *tree) leaves(b *block) uint64 {
-	l := (b[t.feature[0]&(maxFeatures-1)] - t.threshold[0]) & highBits >> 7
-	l |= (b[t.feature[1]&(maxFeatures-1)] - t.threshold[1]) & highBits >> 6
-	l |= (b[t.feature[2]&(maxFeatures-1)] - t.threshold[2]) & highBits >> 5
-	l |= (b[t.feature[3]&(maxFeatures-1)] - t.threshold[3]) & highBits >> 4
-	l |= (b[t.feature[4]&(maxFeatures-1)] - t.threshold[4]) & highBits >> 3
-	l |= (b[t.feature[5]&(maxFeatures-1)] - t.threshold[5]) & highBits >> 2
-	return l
-}
+// A block holds the bins of eight rows, by feature, with every byte's top bit set. It is as long as a feature number can
+// say, which spares a bounds check; only maxFeatures of it are used.
+type block [256]uint64
 
 // sumTrees adds up the trees for the eight rows of a block, in the order of the trees.
 func sumTrees(trees []tree, b *block) [blockRows]float32 {
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32
 	for i := range trees {
 		t := &trees[i]
-		l := t.leaves(b)
+		l := (b[t.feature[0]] - t.threshold[0]) & highBits >> 7
+		l |= (b[t.feature[1]] - t.threshold[1]) & highBits >> 6
+		l |= (b[t.feature[2]] - t.threshold[2]) & highBits >> 5
+		l |= (b[t.feature[3]] - t.threshold[3]) & highBits >> 4
+		l |= (b[t.feature[4]] - t.threshold[4]) & highBits >> 3
+		l |= (b[t.feature[5]] - t.threshold[5]) & highBits >> 2
+		// No bit of a byte reaches its neighbour, so a leaf number needs no mask but the one that spares a bounds check.
 		s0 += t.leaf[l&63]
 		s1 += t.leaf[l>>8&63]
 		s2 += t.leaf[l>>16&63]
@@ -51,16 +47,16 @@ func sumTrees(trees []tree, b *block) [blockRows]float32 {
 	return [blockRows]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
-// load bins up to eight rows of x.
-func (b *block) load(qs []quantiser, x []float64) {
+// load bins the used features of up to eight rows of x. Where there are fewer, the last one stands in for the rest.
+func (b *block) load(qs []quantiser, used []uint8, x []float64) {
 	k := len(qs)
-	rows := min(len(x)/k, blockRows)
-	for f := range qs {
+	last := len(x)/k - 1
+	row := func(r int) []float64 { return x[min(r, last)*k:][:k] }
+	x0, x1, x2, x3, x4, x5, x6, x7 := row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)
+	for _, f := range used {
 		q := &qs[f]
-		w := uint64(highBits)
-		for r := range rows {
-			w |= uint64(q.bin(x[r*k+f])) << (8 * r)
-		}
-		b[f&(maxFeatures-1)] = w
+		b[f] = highBits | uint64(q.bin(x0[f])) | uint64(q.bin(x1[f]))<<8 |
+			uint64(q.bin(x2[f]))<<16 | uint64(q.bin(x3[f]))<<24 | uint64(q.bin(x4[f]))<<32 |
+			uint64(q.bin(x5[f]))<<40 | uint64(q.bin(x6[f]))<<48 | uint64(q.bin(x7[f]))<<56
 	}
 }

@@ -24,7 +24,10 @@ func (p *prior) at(row []float64) float64 {
 			v += float64(p.weights[i+1] * x)
 		}
 	}
-	return max(p.floor, min(v, maxTarget))
+	if v < p.floor {
+		return p.floor
+	}
+	return v
 }
 
 const priorSweeps = 200

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	defaultWindowSamples = 20000
+	defaultWindowSamples = 25000
 	defaultHalfLife      = 400
 	defaultFloor         = 0.05
 	maxBuckets           = 1 << 16
