@@ -49,22 +49,30 @@ var profiles = [...]Profile{
 		PeakTFLOPS: 312, GFLOPsPerToken: 14, MFLOPsPerPair: 0.524,
 	},
 	{
-		// vLLM 0.19.0 run of LLMServingSim (bench/examples, MIT): decode steps of 10.9 ms
-		// below 16 sequences, 27.0 at 128.
+		// Fitted to the first half of a vLLM 0.19.0 run of LLMServingSim (bench/examples,
+		// MIT), 300 ShareGPT sessions, at most 128 sequences: decode steps of 10.9 ms below
+		// 16 sequences, 27.0 at 128.
 		Name:       "llama-3.1-8b-rtxpro6000",
-		StepMicros: 1000, WeightMicros: 9800, TokenMicros: 55, SequenceMicros: 40, ContextNanos: 85, PairNanos: 2.2,
+		StepMicros: 1240, WeightMicros: 11380, TokenMicros: 48.6, SequenceMicros: 45.4, ContextNanos: 65, PairNanos: 2.67,
 		PeakTFLOPS: 504, GFLOPsPerToken: 14, MFLOPsPerPair: 0.524,
 	},
 	{
-		// The same source: decode steps of 18.0 ms below 16 sequences, 25.6 at 32.
+		// The same source: decode steps of 18.0 ms below 16 sequences, 25.6 at 32. Its KV
+		// cache had about 2,612 blocks.
 		Name:       "llama-3.1-8b-rtx4090",
-		StepMicros: 1000, WeightMicros: 16500, TokenMicros: 110, SequenceMicros: 60, ContextNanos: 150, PairNanos: 5,
+		StepMicros: 2010, WeightMicros: 15340, TokenMicros: 104.5, SequenceMicros: 32.5, ContextNanos: 143, PairNanos: 6.73,
 		PeakTFLOPS: 165, GFLOPsPerToken: 14, MFLOPsPerPair: 0.524,
+	},
+	{
+		// The same source: one of two data-parallel ranks with experts in parallel.
+		Name:       "qwen3-30b-a3b-rtxpro6000-dp2",
+		StepMicros: 1330, WeightMicros: 17530, TokenMicros: 70.2, SequenceMicros: 124, ContextNanos: 98, PairNanos: 5.07,
+		PeakTFLOPS: 504, GFLOPsPerToken: 5.4, MFLOPsPerPair: 0.786,
 	},
 	{
 		// The same source: decode steps of 24.2 ms below 16 sequences, 37.9 at 32, 58.8 at 128.
 		Name:       "qwen3-32b-rtxpro6000-tp2",
-		StepMicros: 3000, WeightMicros: 20500, TokenMicros: 130, SequenceMicros: 160, ContextNanos: 90, PairNanos: 5,
+		StepMicros: 810, WeightMicros: 20860, TokenMicros: 163, SequenceMicros: 167, ContextNanos: 123, PairNanos: 9.44,
 		PeakTFLOPS: 1008, GFLOPsPerToken: 62.4, MFLOPsPerPair: 2.1,
 	},
 	{

@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/endpick/endpick"
+)
+
+// Mix gives the requests of another workload to SLO classes, each request by
+// chance. A Mix without classes changes nothing.
+type Mix struct {
+	Workload Workload
+	Classes  []MixClass
+}
+
+// MixClass is one class of a [Mix]. Shares are divided by their sum; a class
+// without targets asks for nothing.
+type MixClass struct {
+	Name     string
+	Share    float64
+	SLO      endpick.SLO
+	Priority int
+}
+
+// Start implements [Workload].
+func (m Mix) Start(seed uint64) (Source, error) {
+	names := map[string]bool{}
+	sum := 0.0
+	for i, c := range m.Classes {
+		field := fmt.Sprintf("Mix.Classes[%d]", i)
+		switch {
+		case c.Name == "" || names[c.Name]:
+			return nil, &ConfigError{field + ".Name", fmt.Sprintf("%q is empty or there already", c.Name)}
+		case !(c.Share > 0) || math.IsInf(c.Share, 1):
+			return nil, &ConfigError{field + ".Share", fmt.Sprintf("%v is not above 0", c.Share)}
+		case c.SLO.TTFT < 0 || c.SLO.TPOT < 0:
+			return nil, &ConfigError{field + ".SLO", "is negative"}
+		}
+		names[c.Name] = true
+		sum += c.Share
+	}
+	source, err := m.Workload.Start(seed)
+	if err != nil || len(m.Classes) == 0 {
+		return source, err
+	}
+	return &mixSource{Source: source, classes: m.Classes, sum: sum, seed: mix(seed ^ mixSalt)}, nil
+}
+
+// mixSalt keeps the draw of classes apart from what else depends on the seed.
+const mixSalt = 0x6d69782d736c6f73
+
+type mixSource struct {
+	Source
+	classes []MixClass
+	sum     float64
+	seed    uint64
+	taken   uint64
+}
+
+// Take implements [Source].
+func (s *mixSource) Take() Request {
+	r := s.Source.Take()
+	s.taken++
+	at := float64(mix(s.seed+s.taken)>>11) / (1 << 53) * s.sum
+	class := &s.classes[len(s.classes)-1]
+	for i := range s.classes {
+		if at -= s.classes[i].Share; at < 0 {
+			class = &s.classes[i]
+			break
+		}
+	}
+	r.Class, r.SLO, r.Priority = class.Name, class.SLO, class.Priority
+	return r
+}

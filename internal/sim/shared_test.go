@@ -1,0 +1,31 @@
+package sim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// sharedTrace is the path of a trace beside the repository; the test is skipped
+// where there is none.
+func sharedTrace(t testing.TB, name string) string {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			break
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Skip("not in the repository")
+		}
+		dir = parent
+	}
+	path := filepath.Join(dir, "..", "shared", "traces", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no ../shared/traces/%s beside the repository", name)
+	}
+	return path
+}

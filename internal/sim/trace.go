@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Record is one recorded request: lengths, times and opaque block hashes, never
+// text. As JSON it is one line of a recording.
+type Record struct {
+	ArrivalMillis float64 `json:"arrival_ms"` // since the start of the recording
+	InputTokens   int     `json:"input_tokens"`
+	OutputTokens  int     `json:"output_tokens"`
+	// Blocks are chained ids of the blocks of BlockTokens tokens of the prompt, the
+	// last one of them perhaps not full: equal ids mean equal tokens from the head on.
+	Blocks []uint64 `json:"blocks,omitempty"`
+	// BlockTokens is a multiple of the package's; 0 is that.
+	BlockTokens int `json:"block_tokens,omitempty"`
+
+	Model    string `json:"model,omitempty"`
+	Adapter  string `json:"adapter,omitempty"`
+	Tenant   string `json:"tenant,omitempty"`
+	Session  string `json:"session,omitempty"`
+	Class    string `json:"class,omitempty"`
+	Priority int    `json:"priority,omitempty"`
+	// Targets in milliseconds; 0: none.
+	TTFTTargetMillis float64 `json:"slo_ttft_ms,omitempty"`
+	TPOTTargetMillis float64 `json:"slo_tpot_ms,omitempty"`
+
+	// What was observed, where it was; milliseconds since the start of the recording,
+	// 0: not known.
+	FirstTokenMillis float64 `json:"first_token_ms,omitempty"`
+	LastTokenMillis  float64 `json:"last_token_ms,omitempty"`
+	CachedTokens     *int    `json:"cached_tokens,omitempty"` // nil: not reported
+	Endpoint         string  `json:"endpoint,omitempty"`
+}
+
+// check returns the name of the field that can't be, and why.
+func (r *Record) check() (field, reason string) {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{
+		{"arrival_ms", r.ArrivalMillis}, {"slo_ttft_ms", r.TTFTTargetMillis}, {"slo_tpot_ms", r.TPOTTargetMillis},
+		{"first_token_ms", r.FirstTokenMillis}, {"last_token_ms", r.LastTokenMillis},
+	} {
+		if !(f.value >= 0 && f.value <= maxTraceMillis) {
+			return f.name, fmt.Sprintf("%v is not within [0, %v]", f.value, float64(maxTraceMillis))
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"input_tokens", r.InputTokens}, {"output_tokens", r.OutputTokens}} {
+		if f.value < 1 || f.value > maxTraceTokens {
+			return f.name, fmt.Sprintf("%d is not within [1, %d]", f.value, maxTraceTokens)
+		}
+	}
+	size := r.blockTokens()
+	switch {
+	case size < BlockTokens || size%BlockTokens != 0 || size > maxTraceTokens:
+		return "block_tokens", fmt.Sprintf("%d is no multiple of %d", size, BlockTokens)
+	case len(r.Blocks) > (r.InputTokens+size-1)/size:
+		return "blocks", fmt.Sprintf("has %d blocks of %d tokens for a prompt of %d", len(r.Blocks), size, r.InputTokens)
+	case r.CachedTokens != nil && (*r.CachedTokens < 0 || *r.CachedTokens > r.InputTokens):
+		return "cached_tokens", fmt.Sprintf("%d is not within [0, %d]", *r.CachedTokens, r.InputTokens)
+	case r.LastTokenMillis > 0 && r.LastTokenMillis < r.FirstTokenMillis:
+		return "last_token_ms", "is before first_token_ms"
+	}
+	return "", ""
+}
+
+const (
+	maxTraceMillis = 30 * 24 * 3600 * 1000
+	maxTraceTokens = 1 << 24
+)
+
+func (r *Record) blockTokens() int {
+	if r.BlockTokens == 0 {
+		return BlockTokens
+	}
+	return r.BlockTokens
+}
+
+// request returns what the record asks for, its blocks cut to the package's size.
+// A block that is not full gives those of its pieces that are.
+func (r *Record) request() Request {
+	q := Request{
+		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
+		Model: r.Model, Adapter: r.Adapter, Tenant: r.Tenant, Session: r.Session,
+		Class: r.Class, Priority: r.Priority,
+		SLO: endpick.SLO{TTFT: fromMillis(r.TTFTTargetMillis), TPOT: fromMillis(r.TPOTTargetMillis)},
+	}
+	pieces := r.blockTokens() / BlockTokens
+	n := min(len(r.Blocks)*pieces, r.InputTokens/BlockTokens)
+	q.Blocks = make([]uint64, 0, n)
+	hash := uint64(0)
+	for i := range n {
+		hash = chain(hash, r.Blocks[i/pieces]+uint64(i%pieces)*0x9e3779b97f4a7c15)
+		q.Blocks = append(q.Blocks, hash)
+	}
+	return q
+}
+
+func fromMillis(ms float64) time.Duration {
+	return time.Duration(math.Round(ms * float64(time.Millisecond)))
+}
+
+// Trace is a recorded workload, replayed in an open loop.
+type Trace struct {
+	Name    string // for errors
+	Records []Record
+	// Spread is the length of the ticks of a coarse recording: each request comes at
+	// a moment of its tick drawn from the seed. 0: as recorded.
+	Spread time.Duration
+	// RateScale makes requests come so many times as fast. 0 is 1.
+	RateScale float64
+}
+
+// Start implements [Workload].
+func (t *Trace) Start(seed uint64) (Source, error) {
+	scale := t.RateScale
+	switch {
+	case scale == 0:
+		scale = 1
+	case !(scale > 0 && scale <= 1e6):
+		return nil, &ConfigError{"Trace.RateScale", fmt.Sprintf("%v is not within (0, 1e6]", scale)}
+	}
+	if t.Spread < 0 {
+		return nil, &ConfigError{"Trace.Spread", fmt.Sprintf("%v is negative", t.Spread)}
+	}
+	random := rand.New(rand.NewPCG(seed, 4))
+	s := &traceSource{records: t.Records, order: make([]arrivalOf, len(t.Records))}
+	for i := range t.Records {
+		if field, reason := t.Records[i].check(); field != "" {
+			return nil, &TraceError{File: t.Name, Line: i + 1, Field: field, Reason: reason}
+		}
+		at := t.Records[i].ArrivalMillis
+		if t.Spread > 0 {
+			at += random.Float64() * millis(t.Spread)
+		}
+		s.order[i] = arrivalOf{fromMillis(at / scale), i}
+	}
+	slices.SortFunc(s.order, func(a, b arrivalOf) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.record, b.record))
+	})
+	return s, nil
+}
+
+type arrivalOf struct {
+	at     time.Duration
+	record int
+}
+
+type traceSource struct {
+	records []Record
+	order   []arrivalOf // still to come
+}
+
+// Next implements [Source].
+func (s *traceSource) Next() (time.Duration, bool) {
+	if len(s.order) == 0 {
+		return 0, false
+	}
+	return s.order[0].at, true
+}
+
+// Take implements [Source].
+func (s *traceSource) Take() Request {
+	i := s.order[0].record
+	s.order = s.order[1:]
+	r := s.records[i].request()
+	r.Handle = i
+	return r
+}
+
+// Done implements [Source]: an open loop waits for nobody.
+func (s *traceSource) Done(*Request, time.Duration) {}
