@@ -1,0 +1,164 @@
+package prefix
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// AffinityConfig says how firmly an [Affinity] holds. The zero value is valid;
+// its defaults are those of the predicted-latency scheduling paper.
+type AffinityConfig struct {
+	// Threshold, τ, is the share of the prompt in (0, 1] that an endpoint must
+	// hold to be kept. Zero: 0.80.
+	Threshold float64
+	// Exploration, ε, is the chance in (0, 1) that a request is not held to
+	// the endpoints that have its prefix. Zero: 0.01.
+	Exploration        float64
+	DisableExploration bool
+	// MaxPenalty is how much longer the TTFT of the best endpoint that has the
+	// prefix may be than that of the best of all. Zero: 5 s.
+	MaxPenalty      time.Duration
+	DisableLoadGate bool
+	// PrefillRate, in tokens per second, turns the tokens in flight into a
+	// TTFT for endpoints without a prediction. Zero: 8,600, which is 8,192
+	// tokens in 954 ms, Llama-2-70B on four H100 as measured for Splitwise
+	// (ISCA 2024, perf_model.csv of splitwise-sim).
+	PrefillRate float64
+}
+
+func (c *AffinityConfig) validate() error {
+	bad := func(field, reason string) error {
+		return &ConfigError{Field: "AffinityConfig." + field, Reason: reason}
+	}
+	if !(c.Threshold >= 0 && c.Threshold <= 1) {
+		return bad("Threshold", "is not in [0, 1]")
+	}
+	if !(c.Exploration >= 0 && c.Exploration < 1) {
+		return bad("Exploration", "is not in [0, 1)")
+	}
+	if c.DisableExploration && c.Exploration != 0 {
+		return bad("Exploration", "is set and disabled")
+	}
+	if c.MaxPenalty < 0 {
+		return bad("MaxPenalty", "is negative")
+	}
+	if c.DisableLoadGate && c.MaxPenalty != 0 {
+		return bad("MaxPenalty", "is set and disabled")
+	}
+	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
+		return bad("PrefillRate", "is not a finite rate")
+	}
+	if c.Threshold == 0 {
+		c.Threshold = 0.80
+	}
+	if c.Exploration == 0 && !c.DisableExploration {
+		c.Exploration = 0.01
+	}
+	if c.MaxPenalty == 0 {
+		c.MaxPenalty = 5 * time.Second
+	}
+	if c.PrefillRate == 0 {
+		c.PrefillRate = 8600
+	}
+	return nil
+}
+
+// Affinity is the epsilon-greedy gate of predicted-latency scheduling: a filter
+// that keeps the endpoints which hold most of the prompt, if there are any,
+// unless it explores, or unless they are so much busier than the others that
+// computing the prompt anew is faster.
+//
+// TTFT is the prediction's where the candidate has one. Else it is the time in
+// which PrefillRate works off what is in flight there and what this request
+// would add: (Q + F) / rate.
+//
+// An Affinity is safe for concurrent use.
+type Affinity struct {
+	config AffinityConfig
+	counts [4]atomic.Uint64
+}
+
+// AffinityStats counts what an [Affinity] has decided; the sum is the number
+// of requests.
+type AffinityStats struct {
+	Exploited  uint64 // held to the endpoints with the prefix
+	Explored   uint64 // not held to them, by chance
+	Overloaded uint64 // not held to them: they are too busy
+	Cold       uint64 // no endpoint holds enough of the prompt
+}
+
+const (
+	exploited = iota
+	explored
+	overloaded
+	cold
+)
+
+var affinitySalt = endpick.Salt("prefix.Affinity")
+
+// NewAffinity returns a gate, or a [ConfigError].
+func NewAffinity(config AffinityConfig) (*Affinity, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Affinity{config: config}, nil
+}
+
+// Name is what receipts show.
+func (a *Affinity) Name() string { return "prefix-affinity-gate" }
+
+// Filter implements [endpick.Filter].
+func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	sticky := 0
+	bestSticky, best := math.Inf(1), math.Inf(1)
+	for i := range candidates {
+		c := &candidates[i]
+		ttft := a.ttft(req, c)
+		best = min(best, ttft)
+		if a.sticky(req, c) {
+			sticky++
+			bestSticky = min(bestSticky, ttft)
+		}
+	}
+	switch {
+	case sticky == 0:
+		a.counts[cold].Add(1)
+		return candidates
+	case req.Chance(affinitySalt) < a.config.Exploration:
+		a.counts[explored].Add(1)
+		return candidates
+	case !a.config.DisableLoadGate && bestSticky-best > a.config.MaxPenalty.Seconds():
+		a.counts[overloaded].Add(1)
+		return candidates
+	}
+	a.counts[exploited].Add(1)
+	if sticky == len(candidates) {
+		return candidates
+	}
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return a.sticky(req, c) })
+}
+
+func (a *Affinity) sticky(req *endpick.Request, c *endpick.Candidate) bool {
+	return c.MatchShare(req) >= a.config.Threshold
+}
+
+// ttft is the expected time to first token in seconds.
+func (a *Affinity) ttft(req *endpick.Request, c *endpick.Candidate) float64 {
+	if c.Prediction.Has&endpick.TTFT != 0 {
+		return c.Prediction.TTFT.Seconds()
+	}
+	return float64(c.InFlight.PrefillTokens+c.NewTokens(req)) / a.config.PrefillRate
+}
+
+// Stats returns the counts so far.
+func (a *Affinity) Stats() AffinityStats {
+	return AffinityStats{
+		Exploited:  a.counts[exploited].Load(),
+		Explored:   a.counts[explored].Load(),
+		Overloaded: a.counts[overloaded].Load(),
+		Cold:       a.counts[cold].Load(),
+	}
+}

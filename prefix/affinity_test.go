@@ -1,0 +1,167 @@
+package prefix_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+func newAffinity(tb testing.TB, config prefix.AffinityConfig) *prefix.Affinity {
+	tb.Helper()
+	a, err := prefix.NewAffinity(config)
+	require.NoError(tb, err)
+	return a
+}
+
+// slots returns which endpoints a filter kept.
+func slots(candidates []endpick.Candidate) []uint32 {
+	var s []uint32
+	for _, c := range candidates {
+		s = append(s, c.Ref.Slot)
+	}
+	return s
+}
+
+// A prompt of 1,000 tokens on three endpoints; the rate of 1,000 tokens a
+// second makes a token a millisecond.
+func TestAffinityGate(t *testing.T) {
+	predicted := func(d time.Duration) endpick.Prediction {
+		return endpick.Prediction{Has: endpick.TTFT, TTFT: d}
+	}
+	type one struct {
+		held, inFlight int
+		prediction     endpick.Prediction
+	}
+	exploit, cold, busy := prefix.AffinityStats{Exploited: 1}, prefix.AffinityStats{Cold: 1}, prefix.AffinityStats{Overloaded: 1}
+	for _, tc := range []struct {
+		name   string
+		config prefix.AffinityConfig
+		fleet  []one
+		keep   []uint32
+		stats  prefix.AffinityStats
+	}{
+		{"nobody holds enough", prefix.AffinityConfig{},
+			[]one{{held: 799}, {held: 0}, {held: 500}}, []uint32{0, 1, 2}, cold},
+		{"the threshold itself is enough", prefix.AffinityConfig{},
+			[]one{{held: 0}, {held: 800}, {held: 999}}, []uint32{1, 2}, exploit},
+		{"all of them", prefix.AffinityConfig{},
+			[]one{{held: 900}, {held: 800}, {held: 999}}, []uint32{0, 1, 2}, exploit},
+		{"another threshold", prefix.AffinityConfig{Threshold: 0.5},
+			[]one{{held: 499}, {held: 500}, {held: 0}}, []uint32{1}, exploit},
+		// Sticky: 5,900 + 100 new = 6,000 ms. Others: 0 + 1,000 = 1,000 ms.
+		// 5,000 ms more is not more than 5,000 ms.
+		{"just within the gate", prefix.AffinityConfig{},
+			[]one{{held: 900, inFlight: 5900}, {}, {}}, []uint32{0}, exploit},
+		{"just beyond the gate", prefix.AffinityConfig{},
+			[]one{{held: 900, inFlight: 5901}, {}, {}}, []uint32{0, 1, 2}, busy},
+		{"the best sticky one counts", prefix.AffinityConfig{},
+			[]one{{held: 900, inFlight: 9000}, {held: 900, inFlight: 5000}, {}}, []uint32{0, 1}, exploit},
+		{"no gate", prefix.AffinityConfig{DisableLoadGate: true},
+			[]one{{held: 900, inFlight: 90_000}, {}, {}}, []uint32{0}, exploit},
+		{"a narrower gate", prefix.AffinityConfig{MaxPenalty: time.Second},
+			[]one{{held: 900, inFlight: 1901}, {}, {}}, []uint32{0, 1, 2}, busy},
+		// A prediction replaces the estimate, which would be 90,100 ms.
+		{"predicted to be quick", prefix.AffinityConfig{},
+			[]one{{held: 900, inFlight: 90_000, prediction: predicted(6 * time.Second)}, {}, {}}, []uint32{0}, exploit},
+		{"predicted to be slow", prefix.AffinityConfig{},
+			[]one{{held: 900, prediction: predicted(5201 * time.Millisecond)}, {prediction: predicted(200 * time.Millisecond)}, {}},
+			[]uint32{0, 1, 2}, busy},
+		{"only other latencies are predicted", prefix.AffinityConfig{},
+			[]one{{held: 900, prediction: endpick.Prediction{Has: endpick.TPOT, TTFT: time.Hour}}, {}, {}}, []uint32{0}, exploit},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.config.DisableExploration = true
+			tc.config.PrefillRate = 1000
+			a := newAffinity(t, tc.config)
+			candidates := fleet(len(tc.fleet))
+			for i, o := range tc.fleet {
+				candidates[i].PrefixTokens = o.held
+				candidates[i].InFlight.PrefillTokens = o.inFlight
+				candidates[i].Prediction = o.prediction
+			}
+			req := endpick.Request{InputTokens: 1000}
+			assert.Equal(t, tc.keep, slots(a.Filter(&req, candidates)))
+			assert.Equal(t, tc.stats, a.Stats())
+			assert.Len(t, candidates, len(tc.fleet), "what is removed stays behind the cut")
+		})
+	}
+}
+
+// 8,600 tokens a second: 43,000 more tokens are the five seconds.
+func TestAffinityDefaultRate(t *testing.T) {
+	for _, tc := range []struct {
+		inFlight int
+		keep     int
+	}{{43_899, 1}, {43_901, 2}} {
+		a := newAffinity(t, prefix.AffinityConfig{DisableExploration: true})
+		candidates := fleet(2)
+		candidates[0].PrefixTokens = 900
+		candidates[0].InFlight.PrefillTokens = tc.inFlight // and 100 new ones; the other one 1,000
+		req := endpick.Request{InputTokens: 1000}
+		assert.Len(t, a.Filter(&req, candidates), tc.keep, "%d in flight", tc.inFlight)
+	}
+}
+
+func TestAffinityExplores(t *testing.T) {
+	a := newAffinity(t, prefix.AffinityConfig{Exploration: 0.1})
+	candidates := fleet(2)
+	candidates[0].PrefixTokens = 999
+	all := 0
+	for n := range uint64(20_000) {
+		req := endpick.Request{InputTokens: 1000}.At(time.Time{}, 7, n)
+		if len(a.Filter(&req, candidates)) == 2 {
+			all++
+		}
+		again := len(a.Filter(&req, candidates))
+		require.Equal(t, again, len(a.Filter(&req, candidates)), "chance depends on the request alone")
+	}
+	// Binomial: mean 2,000, standard deviation 42.
+	assert.InDelta(t, 2000, all, 5*42)
+	assert.EqualValues(t, 3*all, a.Stats().Explored)
+	assert.EqualValues(t, 3*(20_000-all), a.Stats().Exploited)
+}
+
+func TestAffinityEmpty(t *testing.T) {
+	a := newAffinity(t, prefix.AffinityConfig{})
+	assert.Empty(t, a.Filter(&endpick.Request{}, nil))
+	one := fleet(1)
+	assert.Len(t, a.Filter(&endpick.Request{}, one), 1, "a prompt of unknown length holds nobody")
+}
+
+func TestAffinityConfig(t *testing.T) {
+	for field, config := range map[string]prefix.AffinityConfig{
+		"Threshold":   {Threshold: 1.01},
+		"Exploration": {Exploration: 1},
+		"MaxPenalty":  {MaxPenalty: -1},
+		"PrefillRate": {PrefillRate: math.Inf(1)},
+	} {
+		_, err := prefix.NewAffinity(config)
+		var ce *prefix.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, "AffinityConfig."+field, ce.Field)
+		assert.True(t, errors.Is(err, endpick.ErrConfig))
+	}
+	for _, config := range []prefix.AffinityConfig{
+		{Threshold: math.NaN()}, {Threshold: -1}, {Exploration: math.NaN()}, {Exploration: -0.1},
+		{PrefillRate: math.NaN()}, {PrefillRate: -1},
+		{Exploration: 0.1, DisableExploration: true}, {MaxPenalty: 1, DisableLoadGate: true},
+	} {
+		_, err := prefix.NewAffinity(config)
+		assert.ErrorIs(t, err, endpick.ErrConfig, "%+v", config)
+	}
+}
+
+func TestAffinityAllocates(t *testing.T) {
+	a := newAffinity(t, prefix.AffinityConfig{})
+	candidates := fleet(10)
+	candidates[7].PrefixTokens = 900
+	req := endpick.Request{InputTokens: 1000}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { a.Filter(&req, candidates) }))
+}
