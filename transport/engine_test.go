@@ -1,0 +1,260 @@
+package transport_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// engine is a model server that speaks OpenAI's API over real HTTP. handle may
+// take over a request; otherwise it is answered with words.
+type engine struct {
+	*httptest.Server
+	handle   func(w http.ResponseWriter, r *http.Request, body []byte) bool
+	requests atomic.Int64
+
+	mu     sync.Mutex
+	bodies [][]byte
+	last   *http.Request
+}
+
+var words = []string{"Once", " upon", " a", " time"}
+
+func startEngine(t testing.TB, handle func(http.ResponseWriter, *http.Request, []byte) bool) *engine {
+	e := &engine{handle: handle}
+	e.Server = httptest.NewServer(e)
+	t.Cleanup(e.Server.Close)
+	return e
+}
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	e.requests.Add(1)
+	e.mu.Lock()
+	e.bodies = append(e.bodies, body)
+	e.last = r
+	e.mu.Unlock()
+	if e.handle != nil && e.handle(w, r, body) {
+		return
+	}
+	answer(w, body, 0)
+}
+
+func (e *engine) lastBody() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.bodies) == 0 {
+		return ""
+	}
+	return string(e.bodies[len(e.bodies)-1])
+}
+
+type ask struct {
+	Stream        bool `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+}
+
+const usageJSON = `{"prompt_tokens":100,"completion_tokens":4,"total_tokens":104,"prompt_tokens_details":{"cached_tokens":64}}`
+
+// answer streams the words, or sends them in one response.
+func answer(w http.ResponseWriter, body []byte, pause time.Duration) {
+	var q ask
+	_ = json.Unmarshal(body, &q)
+	if !q.Stream {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}],"usage":%s}`,
+			strings.Join(words, ""), usageJSON)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	send := func(s string) {
+		fmt.Fprintf(w, "data: %s\n\n", s)
+		w.(http.Flusher).Flush()
+	}
+	send(`{"id":"x","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`)
+	for _, word := range words {
+		time.Sleep(pause)
+		send(fmt.Sprintf(`{"id":"x","choices":[{"index":0,"delta":{"content":%q},"finish_reason":null}]}`, word))
+	}
+	send(`{"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`)
+	if q.StreamOptions.IncludeUsage {
+		send(`{"id":"x","choices":[],"usage":` + usageJSON + `}`)
+	}
+	send("[DONE]")
+}
+
+// observer remembers how requests ended.
+type observer struct {
+	mu       sync.Mutex
+	outcomes []endpick.Outcome
+	events   []endpick.Event
+	requests []endpick.Request
+	blocks   [][]uint64
+}
+
+func (o *observer) Match(*endpick.Request, []endpick.Candidate) {}
+func (o *observer) Routed(e *endpick.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.requests = append(o.requests, *e.Request)
+	o.blocks = append(o.blocks, append([]uint64(nil), e.Request.Blocks...))
+}
+func (o *observer) FirstToken(*endpick.Event) {}
+func (o *observer) Done(e *endpick.Event, out *endpick.Outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.outcomes = append(o.outcomes, *out)
+	o.events = append(o.events, *e)
+}
+
+func (o *observer) all() []endpick.Outcome {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]endpick.Outcome(nil), o.outcomes...)
+}
+
+// world is a transport over a router with engines, and who listens.
+type world struct {
+	router   *endpick.Router
+	t        *transport.Transport
+	client   *http.Client
+	observer *observer
+
+	mu       sync.Mutex
+	records  []transport.Record
+	warnings []error
+}
+
+// inOrder picks the first endpoint by ID, so that tests know who is asked.
+type inOrder struct{}
+
+func (inOrder) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	for i := range cs {
+		dst[i] = 1 / (1 + float64(cs[i].Endpoint.ID[0]))
+	}
+}
+
+func newWorld(t testing.TB, config transport.Config, addresses ...string) *world {
+	w := &world{observer: &observer{}}
+	var endpoints []endpick.Endpoint
+	for i, a := range addresses {
+		endpoints = append(endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
+	}
+	var err error
+	w.router, err = endpick.New(endpick.Config{
+		Endpoints: endpoints,
+		Policy:    endpick.Policy{Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}},
+	})
+	require.NoError(t, err)
+	config.Router = w.router
+	config.Record = func(r transport.Record) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.records = append(w.records, r)
+	}
+	config.Warn = func(_ *http.Request, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.warnings = append(w.warnings, err)
+	}
+	w.t, err = transport.New(config)
+	require.NoError(t, err)
+	t.Cleanup(w.t.CloseIdleConnections)
+	w.client = &http.Client{Transport: w.t}
+	return w
+}
+
+func post(t testing.TB, path, body string, headers ...string) *http.Request {
+	req, err := http.NewRequest(http.MethodPost, "http://gateway"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	return req
+}
+
+// do sends a request and reads the response to its end.
+func (w *world) do(t testing.TB, req *http.Request) (*http.Response, string, error) {
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp, string(body), err
+}
+
+// ok is do for requests that must succeed.
+func (w *world) ok(t testing.TB, req *http.Request) (*http.Response, string) {
+	resp, body, err := w.do(t, req)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode, body)
+	return resp, body
+}
+
+// record returns the only record.
+func (w *world) record(t testing.TB) transport.Record {
+	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.records) > 0 }, 5*time.Second, time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, w.records, 1)
+	return w.records[0]
+}
+
+// outcome waits for the only outcome.
+func (w *world) outcome(t testing.TB) endpick.Outcome {
+	require.Eventually(t, func() bool { return len(w.observer.all()) > 0 }, 5*time.Second, time.Millisecond)
+	all := w.observer.all()
+	require.Len(t, all, 1)
+	return all[0]
+}
+
+// idle checks that nothing is in flight any more.
+func (w *world) idle(t testing.TB) {
+	assert.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 10*time.Second, time.Millisecond, "open leases")
+	for _, e := range w.router.Endpoints() {
+		assert.Equal(t, endpick.InFlight{}, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
+	}
+}
+
+// settled waits until there are no more goroutines than at the start, plus a
+// few of the runtime.
+func settled(t testing.TB, before int) {
+	deadline := time.Now().Add(15 * time.Second)
+	for runtime.NumGoroutine() > before+3 {
+		if time.Now().After(deadline) {
+			var b bytes.Buffer
+			buf := make([]byte, 1<<20)
+			b.Write(buf[:runtime.Stack(buf, true)])
+			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, b.String())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+const (
+	chatPath    = "/v1/chat/completions"
+	chatStream  = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell me a story that begins as all stories do."}]}`
+	chatAtOnce  = `{"model":"m","messages":[{"role":"user","content":"Tell me a story that begins as all stories do."}]}`
+	completions = "/v1/completions"
+)

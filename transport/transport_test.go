@@ -1,0 +1,337 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport"
+)
+
+func TestConfig(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	for field, c := range map[string]transport.Config{
+		"Router":          {},
+		"MaxBodyBytes":    {Router: router, MaxBodyBytes: -1},
+		"MaxAttempts":     {Router: router, MaxAttempts: -1},
+		"RetryShare":      {Router: router, RetryShare: 2},
+		"RetryBurst":      {Router: router, RetryBurst: -1},
+		"HeaderTimeout":   {Router: router, HeaderTimeout: -1},
+		"ResponseTimeout": {Router: router, ResponseTimeout: -1},
+	} {
+		_, err := transport.New(c)
+		var ce *transport.ConfigError
+		require.ErrorAs(t, err, &ce)
+		require.ErrorIs(t, err, transport.ErrConfig)
+		assert.Equal(t, field, ce.Field)
+	}
+	_, err = transport.New(transport.Config{Router: router})
+	assert.NoError(t, err)
+}
+
+func TestStream(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	resp, body := w.ok(t, post(t, chatPath, chatStream))
+	assert.Equal(t, "a", resp.Header.Get(transport.EndpointHeader))
+	assert.Contains(t, e.lastBody(), `"stream_options":{"include_usage":true}`)
+	assert.NotContains(t, body, "usage", "the client did not ask for it")
+	assert.Contains(t, body, "upon")
+	assert.True(t, strings.HasSuffix(body, "data: [DONE]\n\n"))
+	assert.Equal(t, endpick.Outcome{InputTokens: 100, OutputTokens: 4, CachedTokens: 64, HasCachedTokens: true}, w.outcome(t))
+	w.idle(t)
+
+	ev := w.observer.events[0]
+	_, hasTTFT := ev.TTFT()
+	assert.True(t, hasTTFT)
+	r := w.record(t)
+	require.NotNil(t, r.TTFTMillis)
+	require.NotNil(t, r.CachedTokens)
+	assert.Equal(t, 64, *r.CachedTokens)
+	assert.Equal(t, "completed", r.Status)
+	assert.Equal(t, []any{"m", "a", 200, 1, true, 100, 4, false},
+		[]any{r.Model, r.Endpoint, r.HTTP, r.Attempts, r.Stream, r.InputTokens, r.OutputTokens, r.Estimated})
+}
+
+func TestClientThatAsksForUsageGetsIt(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	req := `{"stream_options":{"include_usage":true},` + chatStream[1:]
+	_, body := w.ok(t, post(t, chatPath, req))
+	assert.Equal(t, req, e.lastBody(), "the request is not touched")
+	assert.Contains(t, body, usageJSON)
+	assert.Equal(t, 4, w.outcome(t).OutputTokens)
+}
+
+func TestUsageIsNotAskedForWhenDisabled(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{DisableUsage: true, DisableEndpointHeader: true}, e.URL)
+	resp, _ := w.ok(t, post(t, chatPath, chatStream))
+	assert.Equal(t, chatStream, e.lastBody())
+	assert.Empty(t, resp.Header.Get(transport.EndpointHeader))
+	assert.Equal(t, endpick.Outcome{}, w.outcome(t))
+	// 4 + 5 + 2 + 5 bytes at 1/4 token each.
+	assert.Equal(t, 4, w.observer.events[0].OutputTokens)
+	r := w.record(t)
+	assert.True(t, r.Estimated)
+	assert.Equal(t, 4, r.OutputTokens)
+}
+
+func TestAtOnce(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	resp, body := w.ok(t, post(t, chatPath, chatAtOnce))
+	assert.Equal(t, chatAtOnce, e.lastBody(), "only streams are asked for usage")
+	assert.Contains(t, body, usageJSON)
+	assert.EqualValues(t, len(body), resp.ContentLength)
+	assert.Equal(t, endpick.Outcome{InputTokens: 100, OutputTokens: 4, CachedTokens: 64, HasCachedTokens: true}, w.outcome(t))
+	assert.Nil(t, w.record(t).TTFTMillis, "no stream, no first token")
+	w.idle(t)
+}
+
+func TestReaderThatStopsAtTheEndOfTheObjectHasAll(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	resp, err := w.client.Do(post(t, chatPath, chatAtOnce))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, resp.ContentLength))
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+}
+
+func TestHeadersAndDescription(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{
+		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
+			assert.Equal(t, "m", req.Model)
+			assert.Equal(t, chatAtOnce, string(body))
+			req.Tenant = in.Header.Get("X-Team")
+		},
+	}, e.URL)
+	w.ok(t, post(t, chatPath, chatAtOnce, "x-slo-ttft-ms", "200", "x-slo-tpot-ms", "50",
+		transport.PriorityHeader, "-2", transport.SessionHeader, "s1", "X-Team", "red"))
+	got := w.observer.requests[0]
+	assert.Equal(t, endpick.SLO{TTFT: 200 * time.Millisecond, TPOT: 50 * time.Millisecond}, got.SLO)
+	assert.Equal(t, []any{-2, "s1", "red"}, []any{got.Priority, got.Session, got.Tenant})
+	assert.Empty(t, w.warnings)
+	r := w.record(t)
+	assert.Equal(t, 200.0, r.SLOTTFTMillis)
+	assert.NotZero(t, r.Tenant)
+}
+
+func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	w.ok(t, post(t, chatPath, chatAtOnce, "x-slo-ttft-ms", "soon", "x-slo-tpot-ms", "50", transport.PriorityHeader, "high"))
+	got := w.observer.requests[0]
+	assert.Equal(t, endpick.SLO{TPOT: 50 * time.Millisecond}, got.SLO)
+	assert.Zero(t, got.Priority)
+	require.Len(t, w.warnings, 2)
+	assert.ErrorIs(t, w.warnings[0], slo.ErrHeader)
+	var he *transport.HeaderError
+	assert.ErrorAs(t, w.warnings[1], &he)
+}
+
+func TestTenantsShareNoBlocks(t *testing.T) {
+	body := `{"model":"m","prompt":"` + strings.Repeat("the same words again and again ", 20) + `"}`
+	for _, shared := range []bool{false, true} {
+		e := startEngine(t, nil)
+		w := newWorld(t, transport.Config{SharedCache: shared, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+			req.Tenant = in.Header.Get("X-Team")
+		}}, e.URL)
+		w.ok(t, post(t, completions, body, "X-Team", "red"))
+		w.ok(t, post(t, completions, body, "X-Team", "blue"))
+		w.ok(t, post(t, completions, `{"cache_salt":"pepper",`+body[1:], "X-Team", "red"))
+		b := w.observer.blocks
+		require.NotEmpty(t, b[0])
+		assert.Equal(t, shared, b[0][0] == b[1][0])
+		assert.NotEqual(t, b[0][0], b[2][0])
+	}
+}
+
+// Requests that are not understood reach an endpoint as they are.
+func TestOtherRequestsPassThrough(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
+		return true
+	}
+	for _, tc := range []struct{ name, method, path, body string }{
+		{"embeddings", "POST", "/v1/embeddings", `{"model":"m","input":"text"}`},
+		{"responses", "POST", "/v1/responses", `{"model":"m","input":"text","stream":true}`},
+		{"messages", "POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"x"}]}`},
+		{"models", "GET", "/v1/models?limit=5", ""},
+		{"an unknown path", "PUT", "/a%2Fb/c;d?x=1&y=%20", "anything"},
+		{"not JSON", "POST", chatPath, "model=m&prompt=x"},
+		{"half a body", "POST", chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}]`},
+		{"no prompt", "POST", chatPath, `{"model":"m"}`},
+		{"no messages", "POST", chatPath, `{"model":"m","messages":[]}`},
+		{"a prompt of another kind", "POST", completions, `{"model":"m","prompt":{"a":1}}`},
+		{"token ids that are none", "POST", completions, `{"model":"m","prompt":[1,-2]}`},
+		{"an empty body", "POST", chatPath, ""},
+		{"an array", "POST", chatPath, `[{"model":"m"}]`},
+		{"binary", "POST", chatPath, "\x00\xff{\"model\""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := startEngine(t, echo)
+			w := newWorld(t, transport.Config{}, e.URL)
+			req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
+			require.NoError(t, err)
+			_, body := w.ok(t, req)
+			assert.Equal(t, tc.method+" "+tc.path+" "+tc.body, body)
+			got := w.observer.requests[0]
+			assert.Positive(t, got.InputTokens)
+			assert.Empty(t, w.observer.blocks[0])
+			assert.False(t, got.Stream)
+			assert.Equal(t, endpick.Outcome{}, w.outcome(t))
+			w.idle(t)
+		})
+	}
+}
+
+func TestWithoutAModelTheLeastBusyEndpointsModelServes(t *testing.T) {
+	a, b := startEngine(t, nil), startEngine(t, nil)
+	w := newWorld(t, transport.Config{})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: a.URL, Models: []string{"x"}}))
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: b.URL, Models: []string{"y"}}))
+	busy, err := w.router.Route(endpick.Request{Model: "x"})
+	require.NoError(t, err)
+	defer busy.Done(endpick.Outcome{})
+	req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+	require.NoError(t, err)
+	resp, _ := w.ok(t, req)
+	assert.Equal(t, "b", resp.Header.Get(transport.EndpointHeader))
+
+	_, _, err = w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
+	assert.ErrorIs(t, err, endpick.ErrNoEndpoints, "a model that nobody serves is not replaced")
+	assert.Equal(t, 503, transport.StatusOf(err))
+}
+
+func TestTenMegabytesPass(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	prompt := strings.Repeat("0123456789", 1<<20)
+	start := time.Now()
+	w.ok(t, post(t, completions, `{"model":"m","prompt":"`+prompt+`"}`))
+	t.Logf("10 MB in %v", time.Since(start))
+	got := w.observer.requests[0]
+	assert.Equal(t, 10<<20/4, got.InputTokens)
+	assert.Len(t, w.observer.blocks[0], 10<<20/64)
+	assert.InDelta(t, 16, got.BlockTokens, 1e-9)
+}
+
+func TestBodyOverTheLimitIsRefused(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{MaxBodyBytes: 1000}, e.URL)
+	long := `{"model":"m","prompt":"` + strings.Repeat("x", 1000) + `"}`
+	for name, body := range map[string]io.Reader{
+		"of known length":   strings.NewReader(long),
+		"of unknown length": io.MultiReader(strings.NewReader(long)),
+	} {
+		req, err := http.NewRequest("POST", "http://gateway"+completions, body)
+		require.NoError(t, err)
+		_, _, err = w.do(t, req)
+		var be *transport.BodyError
+		require.ErrorAs(t, err, &be, name)
+		assert.ErrorIs(t, err, transport.ErrBodyTooLarge)
+		assert.EqualValues(t, 1000, be.Limit)
+		assert.Equal(t, 413, transport.StatusOf(err))
+	}
+	assert.Zero(t, e.requests.Load())
+	w.idle(t)
+}
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	req, err := http.NewRequest("POST", "http://gateway"+completions, io.MultiReader(strings.NewReader(`{"mod`), errReader{}))
+	require.NoError(t, err)
+	_, _, err = w.do(t, req)
+	assert.ErrorIs(t, err, transport.ErrBody)
+	assert.ErrorIs(t, err, errBroke)
+	assert.Equal(t, 400, transport.StatusOf(err))
+	assert.Zero(t, e.requests.Load())
+}
+
+var errBroke = errors.New("broke")
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, errBroke }
+
+func TestTargets(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		fmt.Fprint(w, r.Proto, " ", r.Host, " ", r.URL.RequestURI(), " rank=", r.Header.Get("X-Data-Parallel-Rank"))
+		return true
+	})
+	host := strings.TrimPrefix(e.URL, "http://")
+	h2c := httptest.NewUnstartedServer(e)
+	h2c.Config.Protocols = new(http.Protocols)
+	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
+	h2c.Start()
+	t.Cleanup(h2c.Close)
+	h2cHost := strings.TrimPrefix(h2c.URL, "http://")
+	for _, tc := range []struct {
+		endpoint endpick.Endpoint
+		want     string
+	}{
+		{endpick.Endpoint{Address: host}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: e.URL + "/"}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: e.URL + "/base/"}, "HTTP/1.1 " + host + " /base/v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: host, Ranked: true, Rank: 3}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=3"},
+		{endpick.Endpoint{Address: host, Ranked: true}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=0"},
+		{endpick.Endpoint{Address: "h2c://" + h2cHost}, "HTTP/2.0 " + h2cHost + " /v1/embeddings?a=b rank="},
+	} {
+		w := newWorld(t, transport.Config{})
+		require.NoError(t, w.router.Add(tc.endpoint))
+		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`))
+		assert.Equal(t, tc.want, body)
+	}
+	for _, bad := range []string{"", "ftp://x", "http://", "::", "http://[::1"} {
+		w := newWorld(t, transport.Config{})
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "bad", Address: bad}))
+		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+		assert.ErrorIs(t, err, transport.ErrAddress, bad)
+		w.idle(t)
+	}
+}
+
+func TestStatusOf(t *testing.T) {
+	for want, err := range map[int]error{
+		200: nil,
+		413: &http.MaxBytesError{Limit: 1},
+		429: &endpick.RejectedError{Reason: errBroke},
+		503: &endpick.NoEndpointsError{},
+		504: &transport.UpstreamError{Err: transport.ErrHeaderTimeout},
+		499: context.Canceled,
+		400: &endpick.RequestError{},
+		502: &transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}},
+	} {
+		assert.Equal(t, want, transport.StatusOf(err), "%v", err)
+		if err == nil {
+			continue
+		}
+		rec := httptest.NewRecorder()
+		transport.ErrorHandler(rec, nil, err)
+		assert.Equal(t, want, rec.Code)
+		assert.Equal(t, "application/json", rec.Header().Get("Content-Type"))
+		assert.Contains(t, rec.Body.String(), `"error":{"message":`)
+		if want >= 500 {
+			assert.NotContains(t, rec.Body.String(), "broke", "what happens inside is not told")
+		}
+	}
+	assert.Equal(t, 504, transport.StatusOf(context.DeadlineExceeded))
+}
