@@ -1,0 +1,129 @@
+// Package preset has ready-made policies by name, each as an [endpick.Config]
+// to which the caller adds endpoints, and whatever else is to differ, before
+// [endpick.New]:
+//
+//	config := preset.LMetric()
+//	config.Endpoints = endpoints
+//	router, err := endpick.New(config)
+//
+// Every call makes a Config with state of its own: a Config is for one router.
+// [endpick.Router.SetPolicy] takes the Policy of another preset while the
+// router runs; to keep the prefix index over such a change, pass the Matcher
+// on.
+package preset
+
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer"
+)
+
+// Random picks any endpoint.
+func Random() endpick.Config { return config("random", endpick.Policy{}) }
+
+// RoundRobin takes the endpoints in turn.
+func RoundRobin() endpick.Config {
+	return config("round-robin", endpick.Policy{Scorers: one(&scorer.RoundRobin{})})
+}
+
+// LeastLoaded picks the endpoint with the fewest requests.
+func LeastLoaded() endpick.Config {
+	return config("least-loaded", endpick.Policy{Scorers: one(scorer.LeastLoaded{})})
+}
+
+// PowerOfTwo draws two endpoints and picks the less loaded of them.
+func PowerOfTwo() endpick.Config {
+	return config("power-of-two", endpick.Policy{Scorers: one(scorer.LeastLoaded{}), Picker: endpick.PowerOfTwo{}})
+}
+
+// AlwaysBusiest picks the endpoint with the most requests: the worst there is.
+func AlwaysBusiest() endpick.Config {
+	return config("always-busiest", endpick.Policy{Scorers: one(scorer.AlwaysBusiest{})})
+}
+
+// VLLM is the policy of vLLM's router: the least 4·W + R.
+func VLLM() endpick.Config {
+	return config("vllm", endpick.Policy{Scorers: one(scorer.VLLM{})})
+}
+
+// LoadPrefix is the load- and prefix-aware policy of the Gateway API inference
+// extension and llm-d: a weighted sum of prefix affinity, queue depth and KV
+// utilisation. A weight of zero makes [endpick.New] fail; take the scorer out
+// of Policy.Scorers instead.
+func LoadPrefix(prefixWeight, queueWeight, kvWeight float64) endpick.Config {
+	return config(fmt.Sprintf("load-prefix-%v%v%v", prefixWeight, queueWeight, kvWeight), endpick.Policy{
+		Matcher: index(),
+		Scorers: []endpick.Weighted{
+			{Scorer: scorer.PrefixAffinity{}, Weight: prefixWeight},
+			{Scorer: scorer.QueueDepth{}, Weight: queueWeight},
+			{Scorer: scorer.KVUsage{}, Weight: kvWeight},
+		},
+	})
+}
+
+// LMetric picks the least (F + Q) × (BS + 1).
+func LMetric() endpick.Config {
+	return config("lmetric", endpick.Policy{Matcher: index(), Scorers: one(scorer.LMetric{})})
+}
+
+// Linear is Bailian's linear combination with the weight lambda for the
+// prefix; zero: 0.7.
+func Linear(lambda float64) endpick.Config {
+	return config("linear", endpick.Policy{Matcher: index(), Scorers: one(scorer.Linear{Lambda: lambda})})
+}
+
+// AIBrix picks the longest match, the least loaded among equals; if batch
+// sizes are more than 8 apart, the least loaded of all.
+func AIBrix() endpick.Config {
+	return config("aibrix", endpick.Policy{
+		Matcher: index(),
+		Filters: []endpick.Filter{scorer.MatchGate{Range: 8}},
+		Scorers: one(scorer.LeastLoaded{}),
+	})
+}
+
+// Dynamo picks the least sum of prefill and resident context, in blocks.
+func Dynamo() endpick.Config {
+	return config("dynamo", endpick.Policy{Matcher: index(), Scorers: one(scorer.Dynamo{})})
+}
+
+// Preble picks the longest match if it is more than half of the prompt, and
+// otherwise the endpoint with the least work: prompt tokens to prefill and
+// tokens resident. (The original also weighs what would be evicted, which a
+// router can't see.)
+func Preble() endpick.Config {
+	return config("preble", endpick.Policy{
+		Matcher: index(),
+		Filters: []endpick.Filter{scorer.MatchGate{Share: 0.5}},
+		Scorers: one(scorer.Dynamo{}),
+	})
+}
+
+// SGLang is the cache-aware policy of SGLang's gateway: the longest match if
+// it is more than half of the prompt, otherwise the least loaded; and the
+// least loaded whenever batch sizes are more than 32 and a tenth apart.
+func SGLang() endpick.Config {
+	return config("sglang", endpick.Policy{
+		Matcher: index(),
+		Filters: []endpick.Filter{scorer.MatchGate{Share: 0.5, Range: 32, Ratio: 1.1}},
+		Scorers: one(scorer.LeastLoaded{}),
+	})
+}
+
+func config(name string, p endpick.Policy) endpick.Config {
+	p.Name = name
+	return endpick.Config{Policy: p}
+}
+
+// index is a prefix index of default size.
+func index() *prefix.Index {
+	x, err := prefix.NewIndex(prefix.IndexConfig{})
+	if err != nil {
+		panic(err) // the zero IndexConfig is valid
+	}
+	return x
+}
+
+func one(s endpick.Scorer) []endpick.Weighted { return []endpick.Weighted{{Scorer: s, Weight: 1}} }
