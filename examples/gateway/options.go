@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+// options are the flags, checked.
+type options struct {
+	workload
+	policies []string
+	format   string
+
+	listen   string
+	backends []string
+	policy   string
+	grace    time.Duration
+
+	endpoints int
+	kvTokens  int
+}
+
+// Flags that only one of the two uses has.
+var (
+	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "format"}
+	serveFlags   = []string{"backend", "policy", "grace"}
+	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
+)
+
+func parseOptions(args []string, stderr io.Writer) (*options, error) {
+	o := &options{policies: []string{"round-robin", "least-loaded", "lmetric"}}
+	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	f.SetOutput(stderr)
+
+	f.DurationVar(&o.duration, "duration", 20*time.Second, "how long conversations start, for each policy; those under way then end")
+	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric)", func(s string) error {
+		o.policies = strings.Split(s, ",")
+		return nil
+	})
+	f.Float64Var(&o.rate, "rate", 16, "mean requests per `second`")
+	f.IntVar(&o.groups, "groups", 12, "groups of users; each shares a system prompt")
+	f.IntVar(&o.systemTokens, "system-tokens", 3000, "length of a system prompt")
+	f.IntVar(&o.turns, "turns", 3, "questions in a conversation")
+	f.StringVar(&o.format, "format", "table", "table or json")
+
+	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
+	f.Func("backend", "`URL` of a model server to route to; may be given again (default: embedded servers)", func(s string) error {
+		u, err := url.Parse(s)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {
+			return errors.New("want http://HOST[:PORT], https://… or h2c://…")
+		}
+		if slices.Contains(o.backends, s) {
+			return errors.New("given twice")
+		}
+		o.backends = append(o.backends, s)
+		return nil
+	})
+	f.StringVar(&o.policy, "policy", "lmetric", "policy to serve with")
+	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may go on after an interrupt")
+
+	f.IntVar(&o.endpoints, "endpoints", 4, "embedded model servers")
+	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each embedded server")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the conversations and of the router")
+
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		}
+		return nil, errors.New("see gateway -h") // flag has said what is wrong
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	given := map[string]bool{}
+	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
+	return o, o.validate(given)
+}
+
+func (o *options) validate(given map[string]bool) error {
+	without := func(names []string, reason string) error {
+		for _, name := range names {
+			if given[name] {
+				return fmt.Errorf("-%s %s", name, reason)
+			}
+		}
+		return nil
+	}
+	policies := o.policies
+	if given["listen"] {
+		if o.listen == "" {
+			return errors.New("-listen is empty")
+		}
+		policies = []string{o.policy}
+		if err := without(compareFlags, "is for comparing policies, without -listen"); err != nil {
+			return err
+		}
+	} else if err := without(serveFlags, "needs -listen"); err != nil {
+		return err
+	}
+	if len(o.backends) > 0 {
+		if err := without(serverFlags, "is for embedded servers, without -backend"); err != nil {
+			return err
+		}
+	}
+	for i, name := range policies {
+		if _, err := preset.ByName(name); err != nil {
+			return err
+		}
+		if slices.Contains(policies[:i], name) {
+			return fmt.Errorf("policy %q is given twice", name)
+		}
+	}
+	switch {
+	case o.format != "table" && o.format != "json":
+		return fmt.Errorf("-format %q is neither table nor json", o.format)
+	case o.duration <= 0:
+		return fmt.Errorf("-duration %v is not above zero", o.duration)
+	case !(o.rate > 0) || math.IsInf(o.rate, 1):
+		return fmt.Errorf("-rate %v is not above zero and finite", o.rate)
+	case o.groups < 1:
+		return fmt.Errorf("-groups %d is below 1", o.groups)
+	case o.systemTokens < 1:
+		return fmt.Errorf("-system-tokens %d is below 1", o.systemTokens)
+	case o.turns < 1:
+		return fmt.Errorf("-turns %d is below 1", o.turns)
+	case o.endpoints < 1:
+		return fmt.Errorf("-endpoints %d is below 1", o.endpoints)
+	case o.grace < 0:
+		return fmt.Errorf("-grace %v is negative", o.grace)
+	case o.kvTokens < o.longest():
+		return fmt.Errorf("-kv-tokens %d can't hold a conversation of %d tokens", o.kvTokens, o.longest())
+	}
+	return nil
+}

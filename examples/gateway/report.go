@@ -1,0 +1,41 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// writeJSON writes one array with an object for each policy.
+func writeJSON(w io.Writer, results []result) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(results)
+}
+
+// writeTable writes a row for each policy; times are in milliseconds.
+func writeTable(w io.Writer, results []result) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\t\t\tTTFT ms\t\t\tTPOT ms\t\t\tE2E ms\t\t\tprefix\t")
+	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp99\tp50\tp95\tp99\tp50\tp95\tp99\thit ratio\t")
+	for _, r := range results {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s%s%s%s\t\n", r.Policy, r.Requests, r.Failed,
+			cells(r.TTFT), cells(r.TPOT), cells(r.E2E), ratio(r.PrefixHitRatio))
+	}
+	return t.Flush()
+}
+
+func cells(p *percentiles) string {
+	if p == nil {
+		return "-\t-\t-\t"
+	}
+	return fmt.Sprintf("%.1f\t%.1f\t%.1f\t", p.P50, p.P95, p.P99)
+}
+
+func ratio(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", *v)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// keptReceipts is how many decisions the debug page shows.
+const keptReceipts = 20
+
+// serve is a gateway until the context ends. Then it takes no more requests
+// and lets those in flight end, for o.grace at most.
+func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
+	logger := log.New(stderr, "gateway: ", log.LstdFlags)
+	endpoints, stop, err := backends(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	g, err := newGateway(gatewayConfig{
+		policy: o.policy, endpoints: endpoints, seed: o.seed, receipts: keptReceipts, log: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	for _, e := range endpoints {
+		logger.Printf("endpoint %s at %s", e.ID, e.Address)
+	}
+	logger.Printf("%s routing on http://%s, decisions at /debug/endpick", o.policy, l.Addr())
+
+	server := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, ErrorLog: logger}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	return g.shutdown(server, o.grace, logger)
+}
+
+// shutdown takes no more requests and waits for those in flight.
+func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log.Logger) error {
+	g.stopping.Store(true)
+	logger.Printf("stopping; %d requests may take %v to end", g.router.Stats().OpenLeases, grace)
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		cut := g.router.Stats().OpenLeases
+		return errors.Join(fmt.Errorf("%d requests were cut off after %v", cut, grace), server.Close())
+	}
+	return nil
+}
+
+// backends are the endpoints that the flags name, or embedded servers, which
+// stop takes down.
+func backends(o *options) (endpoints []endpick.Endpoint, stop func() error, err error) {
+	if len(o.backends) == 0 {
+		config, err := serverConfig(o.kvTokens)
+		if err != nil {
+			return nil, nil, err
+		}
+		f, err := startFleet(o.endpoints, config)
+		if err != nil {
+			return nil, nil, err
+		}
+		return f.endpoints(), f.close, nil
+	}
+	for _, url := range o.backends {
+		endpoints = append(endpoints, endpick.Endpoint{Address: url}) // serves whatever it is asked for
+	}
+	return endpoints, func() error { return nil }, nil
+}

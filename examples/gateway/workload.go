@@ -1,0 +1,85 @@
+package main
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// workload describes the traffic: conversations that start at random moments,
+// each in one of several groups that share a long system prompt, each turn with
+// the whole history before it.
+type workload struct {
+	duration     time.Duration // during which conversations start
+	rate         float64       // requests a second, in the mean
+	groups       int
+	systemTokens int
+	turns        int
+	seed         uint64
+}
+
+// The lengths that are not set by flags, in tokens of the embedded servers.
+const (
+	questionTokens = 80
+	leastOutput    = 24 // lengths of answers are uniform
+	mostOutput     = 72
+	meanThink      = 400 * time.Millisecond // exponential, at most five times this
+)
+
+// conversation is one user's.
+type conversation struct {
+	start  time.Duration
+	system string
+	turns  []turn
+}
+
+type turn struct {
+	think    time.Duration // after the answer before; zero for the first turn
+	question string
+	output   int // tokens to generate
+}
+
+// longest is the most tokens that a conversation comes to, the few of its
+// message headers included.
+func (w *workload) longest() int {
+	const perTurn = questionTokens + mostOutput + 16
+	return w.systemTokens + w.turns*perTurn + 16
+}
+
+// conversations is the same list for the same workload, ordered by start.
+func (w *workload) conversations() []conversation {
+	random := rand.New(rand.NewPCG(w.seed, 0x656e647069636b))
+	systems := make([]string, w.groups)
+	for i := range systems {
+		systems[i] = words(random, w.systemTokens)
+	}
+	var all []conversation
+	between := float64(time.Second) * float64(w.turns) / w.rate
+	for at := time.Duration(0); ; {
+		at += time.Duration(random.ExpFloat64() * between)
+		if at >= w.duration {
+			return all
+		}
+		c := conversation{start: at, system: systems[random.IntN(w.groups)]}
+		for i := range w.turns {
+			t := turn{question: words(random, questionTokens), output: leastOutput + random.IntN(mostOutput-leastOutput+1)}
+			if i > 0 {
+				t.think = time.Duration(min(random.ExpFloat64(), 5) * float64(meanThink))
+			}
+			c.turns = append(c.turns, t)
+		}
+		all = append(all, c)
+	}
+}
+
+// words is text of so many tokens, of four bytes each as the servers count.
+func words(random *rand.Rand, tokens int) string {
+	var b strings.Builder
+	for range tokens {
+		b.WriteByte(' ')
+		for range 3 {
+			b.WriteByte('a' + byte(random.IntN(26)))
+		}
+	}
+	return b.String()
+}
