@@ -14,9 +14,9 @@ type Mix struct {
 	Classes  []MixClass
 }
 
-// MixClass is one class of a [Mix]. Shares are divided by their sum; a class
-// without targets asks for nothing.
+// MixClass is one class of a [Mix]. Shares are divided by their sum.
 type MixClass struct {
+	// Name is empty for the requests that ask for nothing, and for no others.
 	Name     string
 	Share    float64
 	SLO      endpick.SLO
@@ -30,8 +30,10 @@ func (m Mix) Start(seed uint64) (Source, error) {
 	for i, c := range m.Classes {
 		field := fmt.Sprintf("Mix.Classes[%d]", i)
 		switch {
-		case c.Name == "" || names[c.Name]:
-			return nil, &ConfigError{field + ".Name", fmt.Sprintf("%q is empty or there already", c.Name)}
+		case names[c.Name]:
+			return nil, &ConfigError{field + ".Name", fmt.Sprintf("%q is there already", c.Name)}
+		case (c.Name != "") != c.SLO.Asked():
+			return nil, &ConfigError{field, fmt.Sprintf("%q needs both a name and targets, or neither", c.Name)}
 		case !(c.Share > 0) || math.IsInf(c.Share, 1):
 			return nil, &ConfigError{field + ".Share", fmt.Sprintf("%v is not above 0", c.Share)}
 		case c.SLO.TTFT < 0 || c.SLO.TPOT < 0:

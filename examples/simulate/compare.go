@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/sim"
+)
+
+// compare is the program without a verb: policies side by side.
+func compare(args []string, stdout, stderr io.Writer) error {
+	o, err := readOptions(args, stderr)
+	if err != nil {
+		return err
+	}
+	// The file is opened first: a long run should not end at a name that can't be
+	// written.
+	out := stdout
+	if o.out != "" {
+		f, err := os.OpenFile(o.out, os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = f
+	}
+	results, err := o.run(stderr)
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	switch o.format {
+	case "json":
+		err = writeJSON(&page, results)
+	case "html":
+		err = writePage(&page, o, results)
+	default:
+		err = writeTable(&page, results)
+	}
+	if err != nil {
+		return err
+	}
+	if f, ok := out.(*os.File); ok && o.out != "" {
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+	}
+	_, err = page.WriteTo(out)
+	return err
+}
+
+// cell is one run to be made.
+type cell struct {
+	policy string
+	rate   float64
+	seed   uint64
+}
+
+// cells are the runs in the order of their results.
+func (o *options) cells() []cell {
+	var cells []cell
+	for _, policy := range o.policies {
+		for _, rate := range o.rates {
+			for _, seed := range o.seeds {
+				cells = append(cells, cell{policy, rate, seed})
+			}
+		}
+	}
+	return cells
+}
+
+// config is the simulation of a cell.
+func (o *options) config(c cell) (sim.Config, error) {
+	x := o.experiment
+	if o.scaled {
+		x.RateScale = c.rate
+	} else {
+		x.Rate = c.rate
+	}
+	cfg, err := x.Config()
+	if err != nil {
+		return cfg, err
+	}
+	if o.mixed != nil {
+		cfg.Fleet = servers(o.mixed)
+		for i := range cfg.Fleet {
+			cfg.Fleet[i].Engine.Blocks = x.Engine.Blocks
+		}
+	}
+	cfg.Router = func() (endpick.Config, error) { return newPolicy(c.policy) }
+	cfg.Seed = c.seed
+	cfg.ReportInterval = o.interval
+	return cfg, nil
+}
+
+// run makes all runs, on all cores but for -timing, and returns their results in
+// the order of the cells whatever the order in which they end. The first error in
+// that order is returned.
+func (o *options) run(stderr io.Writer) ([]*result, error) {
+	cells := o.cells()
+	results := make([]*result, len(cells))
+	errs := make([]error, len(cells))
+	workers := min(runtime.GOMAXPROCS(0), len(cells))
+	if o.timing {
+		workers = 1
+	}
+	progress := newProgress(stderr, len(cells))
+	defer progress.end()
+	var next atomic.Int64
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for !failed.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= len(cells) {
+					return
+				}
+				results[i], errs[i] = o.runCell(cells[i])
+				if errs[i] != nil {
+					failed.Store(true)
+				}
+				progress.add()
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+func (o *options) runCell(c cell) (*result, error) {
+	cfg, err := o.config(c)
+	if err != nil {
+		return nil, err
+	}
+	var clock *stopwatch
+	if o.timing {
+		clock = startWatch()
+	}
+	report, err := sim.Run(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := newResult(o, c, report)
+	if clock != nil {
+		r.row.Wall = clock.stop(report.Requests)
+	}
+	return r, nil
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// list is a flag of comma-separated values, none of them twice.
+type list[T comparable] struct {
+	values []T
+	read   func(string) (T, error)
+}
+
+func listOf[T comparable](read func(string) (T, error), values ...T) *list[T] {
+	return &list[T]{values, read}
+}
+
+// Set implements [flag.Value].
+func (l *list[T]) Set(s string) error {
+	l.values = nil
+	seen := map[T]bool{}
+	for field := range strings.SplitSeq(s, ",") {
+		field = strings.TrimSpace(field)
+		value, err := l.read(field)
+		if err != nil {
+			return err
+		}
+		if seen[value] {
+			return fmt.Errorf("%s is there twice", field)
+		}
+		seen[value] = true
+		l.values = append(l.values, value)
+	}
+	return nil
+}
+
+// String implements [flag.Value].
+func (l *list[T]) String() string {
+	if l == nil {
+		return ""
+	}
+	fields := make([]string, len(l.values))
+	for i, v := range l.values {
+		fields[i] = fmt.Sprint(v)
+	}
+	return strings.Join(fields, ",")
+}

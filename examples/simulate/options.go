@@ -1,0 +1,168 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/sim"
+)
+
+// options is the command line of a comparison.
+type options struct {
+	experiment sim.Experiment // without Rate and RateScale
+	mixed      []part         // fleet of several profiles; nil: of one
+	policies   []string
+	rates      []float64 // Experiment.Rate, or RateScale
+	scaled     bool      // rates are those of RateScale
+	seeds      []uint64
+	interval   time.Duration
+	format     string
+	out        string
+	timing     bool
+	command    string // as given, for the page
+}
+
+const compareUsage = `simulate [flags]: policies side by side on a workload, with several rates and seeds
+
+Each (policy, rate, seed) is a run of the same router as in production over modelled
+servers. The same command gives the same JSON bytes.`
+
+// middleRates are rates at which a scenario's fleet is busy and queues stay short: see
+// docs/simulator.md.
+var middleRates = map[string]float64{"A": 20, "B": 8, "C": 8, "D": 4, "sharegpt": 30}
+
+func readOptions(args []string, stderr io.Writer) (*options, error) {
+	o := &options{command: "simulate " + strings.Join(args, " ")}
+	flags := flag.NewFlagSet(compareUsage, flag.ContinueOnError)
+	x := &o.experiment
+	trace := flags.String("trace", "", "replay this `file`: mooncake, azure, vllm or recorder format, .gz or not")
+	flags.StringVar(&x.Scenario, "workload", "", "generate this `scenario`: "+strings.Join(sim.ScenarioNames(), ", "))
+	policies := listOf(readPolicy, "round-robin", "load-prefix-322", "lmetric")
+	flags.Var(policies, "policies", "comma-separated `names`; linear:0.5 sets its weight")
+	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
+	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
+	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
+	rate := listOf(positive)
+	flags.Var(rate, "rate", "Poisson arrivals of so many requests per second, comma-separated `rates` (default: the scenario's middle)")
+	scale := listOf(positive)
+	flags.Var(scale, "rate-scale", "a trace, or the scenario's own arrivals, so many times as fast, comma-separated `factors`")
+	flags.IntVar(&x.Requests, "requests", 0, "end after so many `requests` (default: 5000, or the whole trace)")
+	flags.DurationVar(&x.Duration, "duration", 0, "end at this simulated `time`, instead of -requests")
+	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
+	seeds := listOf(readSeed, uint64(1))
+	flags.Var(seeds, "seed", "comma-separated `seeds`")
+	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
+	flags.StringVar(&o.format, "format", "table", "table, json or html")
+	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
+	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs go one after another")
+
+	given, err := parse(flags, args, stderr)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return nil, usage("what is %q? There are flags, and the verbs capacity and calibrate", flags.Arg(0))
+	case (x.Scenario == "") == (*trace == ""):
+		return nil, usage("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
+	case given["rate"] && given["rate-scale"]:
+		return nil, usage("-rate and -rate-scale can't both be given")
+	case given["rate"] && *trace != "":
+		return nil, usage("-rate is for -workload: a trace has its own times, use -rate-scale")
+	case given["requests"] && given["duration"]:
+		return nil, usage("-requests and -duration can't both be given")
+	case !slices.Contains([]string{"table", "json", "html"}, o.format):
+		return nil, usage("-format %q is unknown (known: table, json, html)", o.format)
+	case o.timing && o.format != "json":
+		return nil, usage("-timing is for -format json")
+	}
+	for _, f := range []struct {
+		name string
+		bad  bool
+	}{
+		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
+		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
+	} {
+		if given[f.name] && f.bad {
+			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)
+		}
+	}
+	o.policies, o.seeds = policies.values, seeds.values
+	if *slo != "" {
+		if x.Classes, err = readClasses(*slo); err != nil {
+			return nil, usage("-slo: %v", err)
+		}
+	}
+	if *profile != "" {
+		parts, err := readFleet(*profile)
+		if err != nil {
+			return nil, usage("-profile: %v", err)
+		}
+		if parts[0].servers == 0 {
+			x.Engine.Profile = parts[0].profile
+		} else if o.mixed = parts; given["endpoints"] {
+			return nil, usage("-endpoints and the numbers of servers in -profile can't both be given")
+		}
+	}
+	if *trace != "" {
+		if x.Trace, err = sim.OpenTrace(*trace); err != nil {
+			return nil, err
+		}
+		o.rates, o.scaled = scale.values, true
+	} else if err := o.scenarioRates(rate.values, scale.values); err != nil {
+		return nil, err
+	}
+	if len(o.rates) == 0 {
+		o.rates = []float64{1}
+	}
+	return o, nil
+}
+
+// scenarioRates takes the rates that were given, or those of the scenario.
+func (o *options) scenarioRates(rates, scales []float64) error {
+	x := &o.experiment
+	n, err := sim.Scenario(x.Scenario)
+	if err != nil {
+		return usage("-workload %q is unknown (known: %s)", x.Scenario, strings.Join(sim.ScenarioNames(), ", "))
+	}
+	own := len(n.Conversations.Arrivals.Stages) > 0
+	switch {
+	case len(scales) > 0 && !own:
+		return usage("-rate-scale: scenario %s has no arrivals of its own to scale, use -rate", n.Name)
+	case len(rates) > 0:
+		o.rates = rates
+	case own:
+		o.rates, o.scaled = scales, true
+	default:
+		o.rates = []float64{middleRates[n.Name]}
+	}
+	if x.Requests == 0 && x.Duration == 0 && !o.scaled {
+		x.Requests = defaultRequests
+	}
+	return nil
+}
+
+const defaultRequests = 5000
+
+func positive(s string) (float64, error) {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x > 0) || math.IsInf(x, 1) {
+		return 0, fmt.Errorf("%q is no number above 0", s)
+	}
+	return x, nil
+}
+
+func readSeed(s string) (uint64, error) {
+	x, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no whole number of 0 or above", s)
+	}
+	return x, nil
+}

@@ -1,0 +1,5 @@
+package main
+
+import "io"
+
+func writePage(w io.Writer, o *options, results []*result) error { return nil }

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+
+	"github.com/endpick/endpick/internal/sim"
+)
+
+// row is a run in the JSON output.
+type row struct {
+	Policy string  `json:"policy"` // as the command names it
+	Rate   float64 `json:"rate"`   // requests per second; of a trace, those of the run
+	// RateScale is there where the command gave factors instead of rates.
+	RateScale float64 `json:"rate_scale,omitempty"`
+	Seed      uint64  `json:"seed"`
+	*sim.Report
+	Wall *wall `json:"wall,omitempty"`
+}
+
+// result is a run, without its samples.
+type result struct {
+	cell
+	row row
+	// ttft and tpot are the quantiles at cdfShares, in milliseconds.
+	ttft, tpot []float64
+	// imbalance is, for each window of windowSeconds up to the last arrival, the
+	// standard deviation of the servers' prefill times over their mean.
+	imbalance     []float64
+	windowSeconds float64
+}
+
+// cdfShares are the shares at which a CDF is drawn: evenly, and closely at the
+// tail.
+var cdfShares = func() []float64 {
+	var shares []float64
+	for i := range 100 {
+		shares = append(shares, float64(i)/100)
+	}
+	return append(shares, 0.99, 0.995, 0.999, 1)
+}()
+
+func newResult(o *options, c cell, report *sim.Report) *result {
+	r := &result{cell: c, row: row{Policy: c.policy, Rate: c.rate, Seed: c.seed, Report: report}}
+	if o.scaled {
+		r.row.Rate, r.row.RateScale = report.OfferedRPS, c.rate
+	}
+	for _, q := range cdfShares {
+		r.ttft = append(r.ttft, report.TTFT.Quantile(q))
+		r.tpot = append(r.tpot, report.TPOT.Quantile(q))
+	}
+	if len(report.Windows) > 1 {
+		r.windowSeconds = (report.Windows[1].Start - report.Windows[0].Start).Seconds()
+	}
+	arrivals := float64(report.Requests) / report.OfferedRPS
+	for _, w := range report.Windows {
+		if len(r.imbalance) > 0 && w.Start.Seconds()+r.windowSeconds > arrivals {
+			break // the fleet runs dry
+		}
+		r.imbalance = append(r.imbalance, deviation(w.PrefillSeconds))
+	}
+	// A sweep of many runs keeps what it shows, not every sample.
+	report.Windows = nil
+	for _, s := range []*sim.Summary{&report.TTFT, &report.TPOT, &report.E2E} {
+		*s = sim.Summary{Count: s.Count, Mean: s.Mean, P50: s.P50, P90: s.P90, P95: s.P95, P99: s.P99}
+	}
+	return r
+}
+
+// deviation is the standard deviation as a share of the mean; 0 for nothing.
+func deviation(xs []float64) float64 {
+	var sum, squares float64
+	for _, x := range xs {
+		sum += x
+		squares += x * x
+	}
+	if sum == 0 {
+		return 0
+	}
+	n := float64(len(xs))
+	mean := sum / n
+	return math.Sqrt(max(0, squares/n-mean*mean)) / mean
+}
+
+func writeJSON(w io.Writer, results []*result) error {
+	rows := make([]row, len(results))
+	for i, r := range results {
+		rows[i] = r.row
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(rows)
+}

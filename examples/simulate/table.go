@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+)
+
+// group is the runs of one policy at one rate, over all seeds.
+type group struct {
+	policy string
+	rate   float64 // of the cell
+	runs   []*result
+}
+
+// groups are in the order of the results.
+func groupsOf(results []*result) []group {
+	var groups []group
+	for _, r := range results {
+		if n := len(groups); n == 0 || groups[n-1].policy != r.policy || groups[n-1].rate != r.rate {
+			groups = append(groups, group{policy: r.policy, rate: r.rate})
+		}
+		g := &groups[len(groups)-1]
+		g.runs = append(g.runs, r)
+	}
+	return groups
+}
+
+// mean is the mean over seeds.
+func (g *group) mean(value func(*row) float64) float64 {
+	sum := 0.0
+	for _, r := range g.runs {
+		sum += value(&r.row)
+	}
+	return sum / float64(len(g.runs))
+}
+
+// spread is the standard deviation over seeds as a share of the mean.
+func (g *group) spread(value func(*row) float64) float64 {
+	xs := make([]float64, len(g.runs))
+	for i, r := range g.runs {
+		xs[i] = value(&r.row)
+	}
+	return deviation(xs)
+}
+
+// column is one figure of the table.
+type column struct {
+	head, unit string
+	value      func(*row) float64
+	digits     int
+}
+
+// number writes a figure.
+func (c *column) number(g *group) string {
+	x := g.mean(c.value)
+	if math.IsNaN(x) {
+		return "–"
+	}
+	return fmt.Sprintf("%.*f", c.digits, x)
+}
+
+// columns are those of the table, on the terminal and on the page.
+func columns(results []*result) []column {
+	all := []column{
+		{"rate", "req/s", func(r *row) float64 { return r.Rate }, 2},
+		{"done", "", func(r *row) float64 { return float64(r.Completed) }, 0},
+		{"TTFT mean", "ms", func(r *row) float64 { return r.TTFT.Mean }, 0},
+		{"p50", "ms", func(r *row) float64 { return r.TTFT.P50 }, 0},
+		{"p95", "ms", func(r *row) float64 { return r.TTFT.P95 }, 0},
+		{"p99", "ms", func(r *row) float64 { return r.TTFT.P99 }, 0},
+		{"TPOT mean", "ms", func(r *row) float64 { return r.TPOT.Mean }, 1},
+		{"p95", "ms", func(r *row) float64 { return r.TPOT.P95 }, 1},
+		{"E2E mean", "s", func(r *row) float64 { return r.E2E.Mean / 1000 }, 2},
+		{"p95", "s", func(r *row) float64 { return r.E2E.P95 / 1000 }, 2},
+		{"output", "tok/s", func(r *row) float64 { return r.OutputTPS }, 0},
+		{"prefix hit", "%", func(r *row) float64 { return 100 * r.PrefixHitRatio }, 1},
+		{"imbalance", "", func(r *row) float64 { return r.Imbalance }, 2},
+		{"preempted", "", func(r *row) float64 { return float64(r.Preemptions) }, 0},
+		{"jain", "", func(r *row) float64 { return r.Jain }, 3},
+	}
+	seen := func(value func(*row) float64) bool {
+		for _, r := range results {
+			if x := value(&r.row); x != 0 && !math.IsNaN(x) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, c := range []column{
+		{"rejected", "", func(r *row) float64 { return float64(r.Rejected) }, 0},
+		{"attained", "%", func(r *row) float64 { return 100 * attainment(r) }, 1},
+		{"goodput", "req/s", func(r *row) float64 {
+			if r.SLOAttainment == nil {
+				return math.NaN()
+			}
+			return r.GoodputRPS
+		}, 2},
+	} {
+		if seen(c.value) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// attainment is the share of requests with an SLO that met it; NaN if there were
+// none.
+func attainment(r *row) float64 {
+	if r.SLOAttainment == nil {
+		return math.NaN()
+	}
+	return *r.SLOAttainment
+}
+
+func e2eMean(r *row) float64 { return r.E2E.Mean }
+
+func writeTable(w io.Writer, results []*result) error {
+	cols := columns(results)
+	seeds := len(groupsOf(results)[0].runs)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	heads, units := "policy\t", "\t"
+	for _, c := range cols {
+		heads += c.head + "\t"
+		units += c.unit + "\t"
+	}
+	if seeds > 1 {
+		heads += "E2E ±\t"
+		units += "%\t"
+	}
+	fmt.Fprintf(t, "%s\n%s\n", heads, units)
+	for _, g := range groupsOf(results) {
+		fmt.Fprintf(t, "%s\t", g.policy)
+		for i := range cols {
+			fmt.Fprintf(t, "%s\t", cols[i].number(&g))
+		}
+		if seeds > 1 {
+			fmt.Fprintf(t, "%.1f\t", 100*g.spread(e2eMean))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\n"+strings.Join(notes(results), "\n"))
+	return err
+}
+
+// notes say what the figures are of.
+func notes(results []*result) []string {
+	r := &results[0].row
+	all := []string{fmt.Sprintf("Requests as generated (seed %d): input mean %.0f, standard deviation %.0f; output mean %.0f, standard deviation %.0f tokens.",
+		r.Seed, r.Realised.InputMean, r.Realised.InputStd, r.Realised.OutputMean, r.Realised.OutputStd)}
+	if n := len(groupsOf(results)[0].runs); n > 1 {
+		all = append(all, fmt.Sprintf("Means over %d seeds; ± is their standard deviation.", n))
+	}
+	for _, r := range results {
+		if r.row.Lost > 0 || r.row.TooLong > 0 {
+			all = append(all, fmt.Sprintf("%s at %.4g, seed %d: %d requests were longer than any KV cache and rejected, %d lost.",
+				r.policy, r.row.Rate, r.seed, r.row.TooLong, r.row.Lost))
+		}
+	}
+	return all
+}
