@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/engine"
+)
+
+// watched is a source that checks what a run does with its requests.
+type watched struct {
+	Source
+	t     require.TestingT
+	last  time.Duration
+	taken int
+	done  int
+}
+
+func (w *watched) Take() Request {
+	at, ok := w.Next()
+	require.True(w.t, ok)
+	w.last = max(w.last, at)
+	w.taken++
+	r := w.Source.Take()
+	r.Arrival = at
+	return r
+}
+
+func (w *watched) Done(r *Request, now time.Duration) {
+	require.GreaterOrEqual(w.t, now, r.Arrival, "ends before it arrives")
+	w.done++
+	w.Source.Done(r, now)
+}
+
+// workloadFunc is a workload from a function.
+type workloadFunc func(seed uint64) (Source, error)
+
+func (f workloadFunc) Start(seed uint64) (Source, error) { return f(seed) }
+
+// Over random workloads, fleets and failures: arrived = completed + rejected + lost
+// + running, every lease is closed, the routers' accounts are empty, and the KV
+// blocks of every engine balance.
+func TestConservation(t *testing.T) {
+	policies := []func() (endpick.Config, error){random, roundRobin, leastLoaded, vllm, lmetric}
+	rapid.Check(t, func(t *rapid.T) {
+		c := Conversations{
+			Groups: rapid.IntRange(1, 4).Draw(t, "groups"), UsersPerGroup: rapid.IntRange(1, 20).Draw(t, "users"),
+			SystemTokens: rapid.IntRange(0, 200).Draw(t, "system"),
+			Question:     Length{Mean: rapid.Float64Range(1, 300).Draw(t, "question"), Std: 100},
+			Output:       Length{Mean: rapid.Float64Range(1, 100).Draw(t, "output"), Std: 50, Shape: LogNormal, Max: 500},
+			Turns:        rapid.IntRange(0, 3).Draw(t, "turns"),
+			Requests:     rapid.IntRange(1, 120).Draw(t, "requests"),
+		}
+		if rapid.Bool().Draw(t, "open") {
+			c.Arrivals = ConstantRate(rapid.Float64Range(1, 200).Draw(t, "rate"))
+			c.Arrivals.CV = rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "cv")
+		} else {
+			c.Think = time.Duration(rapid.IntRange(0, 1000).Draw(t, "think")) * time.Millisecond
+		}
+		n := rapid.IntRange(1, 5).Draw(t, "servers")
+		var fleet []Server
+		for i := range n {
+			profile, err := engine.ProfileByName(rapid.SampledFrom(engine.ProfileNames()).Draw(t, "profile"))
+			require.NoError(t, err)
+			fleet = append(fleet, Server{Absent: i > 0 && rapid.Bool().Draw(t, "absent"), Engine: engine.Config{
+				Profile: profile, Blocks: rapid.IntRange(20, 300).Draw(t, "blocks"),
+				MaxSequences: rapid.IntRange(1, 16).Draw(t, "sequences"), MaxBatchedTokens: 256,
+			}})
+		}
+		var changes []Change
+		for range rapid.IntRange(0, 8).Draw(t, "changes") {
+			changes = append(changes, Change{
+				At:        time.Duration(rapid.IntRange(0, 5000).Draw(t, "at")) * time.Millisecond,
+				Endpoint:  fmt.Sprintf("server-%03d", rapid.IntRange(0, n-1).Draw(t, "which")),
+				Kind:      ChangeKind(rapid.IntRange(0, int(Resume)).Draw(t, "kind")),
+				Unnoticed: time.Duration(rapid.IntRange(0, 1).Draw(t, "unnoticed")) * 500 * time.Millisecond,
+			})
+		}
+		cfg := Config{
+			Router: rapid.SampledFrom(policies).Draw(t, "policy"), Fleet: fleet, Changes: changes,
+			Seed:    rapid.Uint64().Draw(t, "seed"),
+			Routers: rapid.IntRange(1, 3).Draw(t, "routers"),
+		}
+		if rapid.Bool().Draw(t, "stale") {
+			cfg.ReportInterval = time.Duration(rapid.IntRange(1, 5000).Draw(t, "interval")) * time.Millisecond
+			cfg.ReportDelay = time.Duration(rapid.IntRange(0, 2000).Draw(t, "delay")) * time.Millisecond
+		}
+		if rapid.Bool().Draw(t, "cut") {
+			cfg.Horizon = time.Duration(rapid.IntRange(1, 10_000).Draw(t, "horizon")) * time.Millisecond
+		}
+		var source *watched
+		cfg.Workload = workloadFunc(func(seed uint64) (Source, error) {
+			s, err := c.Start(seed)
+			source = &watched{Source: s, t: t}
+			return source, err
+		})
+		r, err := newRun(cfg)
+		require.NoError(t, err)
+		require.NoError(t, r.loop())
+		rep := r.finish()
+
+		require.Equal(t, rep.Requests, rep.Completed+rep.Rejected+rep.Lost+rep.Running)
+		require.Equal(t, source.taken, rep.Requests)
+		require.Equal(t, source.taken-source.done, rep.Running)
+		require.Equal(t, rep.Completed, rep.E2E.Count)
+		if cfg.Horizon == 0 {
+			require.Zero(t, rep.Running)
+			require.Equal(t, c.Requests, rep.Requests)
+		}
+		open := 0
+		for _, router := range r.routers {
+			open += router.Stats().OpenLeases
+			require.Zero(t, router.Stats().BadStage)
+		}
+		require.Equal(t, rep.Running, open)
+		running := 0
+		for i := range r.servers {
+			l := r.servers[i].engine.Load(r.now)
+			running += l.Running + l.Waiting
+			if l.Running == 0 {
+				require.Zero(t, l.KVUsage)
+			}
+		}
+		require.Equal(t, rep.Running, running)
+
+		again, err := Run(cfg)
+		require.NoError(t, err)
+		require.Equal(t, toJSON(t, rep), toJSON(t, again), "the same config gives the same report")
+	})
+}
+
+func toJSON(t require.TestingT, v any) string {
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(b)
+}
