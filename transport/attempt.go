@@ -141,7 +141,7 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 // awaitBody waits for the first byte of the body, so that an endpoint which
 // dies before that can be replaced.
 func (tr *trip) awaitBody(response *http.Response) error {
-	if response.StatusCode == http.StatusSwitchingProtocols || response.Body == nil || response.Body == http.NoBody {
+	if response.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
 	first := make([]byte, 512)

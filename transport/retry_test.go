@@ -1,0 +1,309 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// nobody is an address at which nobody listens.
+func nobody(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func status(code int) func(http.ResponseWriter, *http.Request, []byte) bool {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(code)
+		fmt.Fprintf(w, `{"error":{"code":%d}}`, code)
+		return true
+	}
+}
+
+func TestRetryOnAnotherEndpoint(t *testing.T) {
+	hang := func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true }
+	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
+		"429": status(429), "502": status(502), "503": status(503), "504": status(504),
+		"no header in time":         hang,
+		"breaks before the header":  func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
+		"a header and then nothing": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { sse("")(w, nil, nil); return true },
+		"breaks before the response": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, good := startEngine(t, handle), startEngine(t, nil)
+			w := newWorld(t, transport.Config{HeaderTimeout: 100 * time.Millisecond}, bad.URL, good.URL)
+			resp, body := w.ok(t, post(t, chatPath, chatStream))
+			assert.Equal(t, "b", resp.Header.Get(transport.EndpointHeader))
+			assert.Contains(t, body, "upon")
+			assert.EqualValues(t, 1, bad.requests.Load())
+			assert.Equal(t, bad.lastBody(), good.lastBody())
+			all := w.observer.all()
+			require.Len(t, all, 2, "one lease an attempt")
+			assert.Equal(t, endpick.Failed, all[0].Status)
+			assert.Equal(t, endpick.Completed, all[1].Status)
+			r := w.record(t)
+			assert.Equal(t, 2, r.Attempts)
+			assert.Equal(t, "b", r.Endpoint)
+			assert.EqualValues(t, 1, w.t.Stats().Retries)
+			w.idle(t)
+		})
+	}
+}
+
+func TestNoRetryOnAnAnswer(t *testing.T) {
+	for _, code := range []int{400, 401, 404, 422, 500, 501} {
+		bad, good := startEngine(t, status(code)), startEngine(t, nil)
+		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
+		resp, body, err := w.do(t, post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		assert.Equal(t, code, resp.StatusCode)
+		assert.Equal(t, fmt.Sprintf(`{"error":{"code":%d}}`, code), body)
+		assert.Zero(t, good.requests.Load())
+		assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+		assert.Equal(t, code, w.record(t).HTTP)
+		w.idle(t)
+	}
+}
+
+func TestTheLastFailureIsPassedOn(t *testing.T) {
+	a, b := startEngine(t, status(503)), startEngine(t, status(429))
+	t.Run("when there is no other endpoint", func(t *testing.T) {
+		w := newWorld(t, transport.Config{}, a.URL, b.URL)
+		resp, body, err := w.do(t, post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, `{"error":{"code":429}}`, body)
+		assert.Equal(t, 2, w.record(t).Attempts)
+		w.idle(t)
+	})
+	t.Run("at the cap", func(t *testing.T) {
+		before := a.requests.Load()
+		w := newWorld(t, transport.Config{MaxAttempts: 2}, a.URL, a.URL, a.URL)
+		resp, _, err := w.do(t, post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.EqualValues(t, 2, a.requests.Load()-before)
+		w.idle(t)
+	})
+	t.Run("as an error if nothing was answered", func(t *testing.T) {
+		w := newWorld(t, transport.Config{}, nobody(t), nobody(t))
+		_, _, err := w.do(t, post(t, chatPath, chatStream))
+		var ue *transport.UpstreamError
+		require.ErrorAs(t, err, &ue)
+		assert.Equal(t, 2, ue.Attempts)
+		assert.Equal(t, "b", ue.Endpoint)
+		assert.Equal(t, 502, transport.StatusOf(err))
+		assert.Equal(t, "failed", w.record(t).Status)
+		w.idle(t)
+	})
+	t.Run("as a timeout", func(t *testing.T) {
+		slow := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true })
+		w := newWorld(t, transport.Config{ResponseTimeout: 50 * time.Millisecond}, slow.URL)
+		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+		assert.ErrorIs(t, err, transport.ErrHeaderTimeout)
+		assert.Equal(t, 504, transport.StatusOf(err))
+		w.idle(t)
+	})
+}
+
+func TestRetryBudget(t *testing.T) {
+	bad, good := startEngine(t, status(503)), startEngine(t, nil)
+	now := time.Unix(1000, 0)
+	w := newWorld(t, transport.Config{RetryBurst: 2, RetryShare: 1e-9, Clock: func() time.Time { return now }}, bad.URL, good.URL)
+	var codes []int
+	for range 3 {
+		resp, _, err := w.do(t, post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		codes = append(codes, resp.StatusCode)
+	}
+	assert.Equal(t, []int{200, 200, 503}, codes)
+	assert.Equal(t, transport.Stats{Requests: 3, Retries: 2, RetriesDenied: 1}, w.t.Stats())
+
+	w = newWorld(t, transport.Config{RetryBurst: 1, RetryShare: 1e-9, Clock: func() time.Time { return now }}, nobody(t), good.URL)
+	for range 5 {
+		w.ok(t, post(t, chatPath, chatStream))
+	}
+	assert.Zero(t, w.t.Stats().RetriesDenied, "where nobody was reached, nobody worked")
+}
+
+func TestACanceledRequestIsNotRetried(t *testing.T) {
+	here := make(chan struct{})
+	slow := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		here <- struct{}{}
+		<-r.Context().Done()
+		return true
+	})
+	w := newWorld(t, transport.Config{}, slow.URL, slow.URL)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-here; cancel() }()
+	_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 499, transport.StatusOf(err))
+	assert.EqualValues(t, 1, slow.requests.Load())
+	assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
+	assert.Equal(t, "canceled", w.record(t).Status)
+	w.idle(t)
+}
+
+// What is no inference is sent again only if nobody has seen it.
+func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
+	bad, good := startEngine(t, status(503)), startEngine(t, nil)
+	for _, tc := range []struct {
+		name, method, path, body, first string
+		want                            int
+	}{
+		{"embeddings", "POST", "/v1/embeddings", `{"model":"m"}`, bad.URL, 200},
+		{"a safe method", "GET", "/v1/models", "", bad.URL, 200},
+		{"an unknown order", "POST", "/v1/load_lora_adapter", `{"lora_name":"x"}`, bad.URL, 503},
+		{"an unknown order that nobody saw", "POST", "/v1/load_lora_adapter", `{"lora_name":"x"}`, nobody(t), 200},
+	} {
+		w := newWorld(t, transport.Config{}, tc.first, good.URL)
+		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, nil)
+		require.NoError(t, err)
+		if tc.body != "" {
+			req = post(t, tc.path, tc.body)
+		}
+		resp, _, err := w.do(t, req)
+		require.NoError(t, err, tc.name)
+		assert.Equal(t, tc.want, resp.StatusCode, tc.name)
+		w.idle(t)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAPanicInBaseClosesTheLease(t *testing.T) {
+	w := newWorld(t, transport.Config{Base: roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") })}, "x:1")
+	assert.PanicsWithValue(t, "boom", func() { w.t.RoundTrip(post(t, chatPath, chatStream)) })
+	assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+	w.idle(t)
+}
+
+func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
+	var clock atomic.Int64
+	clock.Store(time.Unix(1000, 0).UnixNano())
+	var dead atomic.Bool
+	dead.Store(true)
+	asked := 0
+	base := http.DefaultTransport
+	w := newWorld(t, transport.Config{
+		Clock: func() time.Time { return time.Unix(0, clock.Load()) },
+		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "dead" {
+				asked++
+				if dead.Load() {
+					return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+				}
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(http.NoBody)}, nil
+			}
+			return base.RoundTrip(r)
+		}),
+	}, "dead", startEngine(t, nil).URL)
+	for range 10 {
+		w.ok(t, post(t, chatPath, chatAtOnce))
+	}
+	assert.Equal(t, 3, asked, "three failures in a row are enough")
+	clock.Add(int64(time.Second))
+	for range 10 {
+		w.ok(t, post(t, chatPath, chatAtOnce))
+	}
+	assert.Equal(t, 4, asked, "one trial")
+	clock.Add(int64(time.Second))
+	w.ok(t, post(t, chatPath, chatAtOnce))
+	assert.Equal(t, 4, asked, "the backoff has doubled")
+	dead.Store(false)
+	clock.Add(int64(time.Second))
+	for range 5 {
+		w.ok(t, post(t, chatPath, chatAtOnce))
+	}
+	assert.Equal(t, 9, asked, "it is back")
+
+	dead.Store(true)
+	require.NoError(t, w.router.Remove("b"))
+	for range 10 {
+		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+		require.Error(t, err)
+	}
+	assert.Equal(t, 19, asked, "the only one is asked, whatever its health")
+	w.idle(t)
+}
+
+// Two servers of four are killed in the middle of traffic and one comes back: no
+// request fails that had not received a byte yet.
+func TestKillAndRestart(t *testing.T) {
+	const clients, each = 16, 25
+	slow := func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+		time.Sleep(2 * time.Millisecond)
+		answer(w, body, time.Millisecond)
+		return true
+	}
+	var engines []*engine
+	var addresses []string
+	for range 4 {
+		e := startEngine(t, slow)
+		engines = append(engines, e)
+		addresses = append(addresses, e.URL)
+	}
+	w := newWorld(t, transport.Config{}, addresses...)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{}))
+	var served, broken, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for range each {
+				resp, err := w.client.Do(post(t, chatPath, chatStream))
+				if err != nil || resp.StatusCode != 200 {
+					failed.Add(1)
+					t.Errorf("a request failed before its first byte: %v %v", resp, err)
+					continue
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					broken.Add(1) // had received bytes
+				}
+				resp.Body.Close()
+				served.Add(1)
+			}
+		})
+	}
+	waitFor := func(n int64) {
+		require.Eventually(t, func() bool { return served.Load()+failed.Load() >= n }, 20*time.Second, time.Millisecond)
+	}
+	kill := func(e *engine) {
+		e.Listener.Close()
+		e.CloseClientConnections()
+	}
+	waitFor(50)
+	kill(engines[0])
+	kill(engines[1])
+	waitFor(200)
+	l, err := net.Listen("tcp", engines[0].Listener.Addr().String())
+	require.NoError(t, err)
+	again := &http.Server{Handler: engines[0]}
+	go again.Serve(l)
+	defer again.Close()
+	wg.Wait()
+	assert.EqualValues(t, clients*each, served.Load())
+	assert.LessOrEqual(t, broken.Load(), int64(clients), "only streams that were open at the kill break")
+	t.Logf("%d served, %d broken off, %+v", served.Load(), broken.Load(), w.t.Stats())
+	w.idle(t)
+}

@@ -1,0 +1,383 @@
+package transport_test
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// sse answers with a stream of exactly these bytes.
+func sse(stream string) func(http.ResponseWriter, *http.Request, []byte) bool {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, stream)
+		return true
+	}
+}
+
+const (
+	role   = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+	finish = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
+	done   = "data: [DONE]\n\n"
+)
+
+func delta(fields string) string {
+	return `data: {"choices":[{"index":0,"delta":{` + fields + `}}]}` + "\n\n"
+}
+
+func finalUsage(prompt, completion int) string {
+	return fmt.Sprintf(`data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\n", prompt, completion)
+}
+
+// running is a chunk with usage, as engines send with continuous_usage_stats.
+func running(completion int, content string) string {
+	return fmt.Sprintf(`data: {"choices":[{"delta":{"content":%q}}],"usage":{"completion_tokens":%d}}`+"\n\n", content, completion)
+}
+
+func TestMeteredStreams(t *testing.T) {
+	eight := strings.Repeat("x", 32) // 8 tokens by estimate
+	for _, tc := range []struct {
+		name, stream string
+		passed       string // "": as it is
+		tokens       int    // at the end
+		first        bool
+		status       endpick.Status
+	}{
+		{name: "only a role", stream: role + finish + done},
+		{name: "content", stream: role + delta(`"content":"`+eight+`"`) + finish + done, tokens: 8, first: true},
+		{name: "tokens are no chunks", stream: role + strings.Repeat(delta(`"content":"x"`), 8) + finish + done, tokens: 2, first: true},
+		{name: "one chunk of many tokens", stream: delta(`"content":"`+strings.Repeat(eight, 10)+`"`) + finish + done, tokens: 80, first: true},
+		{name: "reasoning", stream: role + delta(`"reasoning_content":"`+eight+`"`) + finish + done, tokens: 8, first: true},
+		{name: "a tool call", stream: role + delta(`"tool_calls":[{"index":0,"function":{"name":"weather","arguments":""}}]`) + finish + done, tokens: 1, first: true},
+		{name: "usage is the truth", stream: role + delta(`"content":"`+eight+`"`) + finish + finalUsage(7, 5) + done,
+			passed: role + delta(`"content":"`+eight+`"`) + finish + done, tokens: 5, first: true},
+		{name: "usage as it goes", stream: running(0, "") + running(3, "x") + running(9, "x") + finish + done, tokens: 9, first: true},
+		{name: "null usage is kept from the client", stream: `data: {"choices":[{"delta":{"content":"hi"}}],"usage":null}` + "\n\n" + finish + done,
+			passed: `data: {"choices":[{"delta":{"content":"hi"}}]}` + "\n\n" + finish + done, tokens: 1, first: true},
+		{name: "two choices", stream: delta(`"content":"`+eight+`"}},{"index":1,"delta":{"content":"`+eight+`"`) + finish + done, tokens: 16, first: true},
+		{name: "comments and CR LF", stream: ": ping\r\n\r\nevent: x\r\ndata: {\"choices\":[{\"text\":\"" + eight + "\"}]}\r\n\r\ndata: [DONE]\r\n\r\n", tokens: 8, first: true},
+		{name: "data in several lines", stream: "data: {\"choices\":\ndata: [{\"text\":\"" + eight + "\"}]}\n\n" + done, tokens: 8, first: true},
+		{name: "no empty line at the end", stream: delta(`"content":"`+eight+`"`) + "data: [DONE]", tokens: 8, first: true},
+		{name: "an error in the stream", stream: delta(`"content":"`+eight+`"`) + `data: {"error":{"message":"out of memory"}}` + "\n\n" + done, tokens: 8, first: true, status: endpick.Failed},
+		{name: "no JSON at all", stream: "data: hello\n\n: x\n\ndata:\n\n"},
+		{name: "a finish and no DONE", stream: delta(`"content":"`+eight+`"`) + finish, tokens: 8, first: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := startEngine(t, sse(tc.stream))
+			w := newWorld(t, transport.Config{}, e.URL)
+			_, body := w.ok(t, post(t, chatPath, chatStream))
+			if tc.passed == "" {
+				tc.passed = tc.stream
+			}
+			assert.Equal(t, tc.passed, body)
+			assert.Equal(t, tc.status, w.outcome(t).Status)
+			_, first := w.observer.events[0].TTFT()
+			assert.Equal(t, tc.first, first)
+			assert.Equal(t, tc.tokens, w.observer.events[0].OutputTokens)
+			w.idle(t)
+		})
+	}
+}
+
+// Tokens are counted while they come, and the first one ends the prefill.
+func TestTokensAreCountedAsTheyCome(t *testing.T) {
+	step := make(chan string)
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for s := range step {
+			io.WriteString(w, s)
+			w.(http.Flusher).Flush()
+		}
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	type result struct {
+		resp *http.Response
+		err  error
+	}
+	got := make(chan result)
+	go func() {
+		resp, err := w.client.Do(post(t, chatPath, chatStream))
+		got <- result{resp, err}
+	}()
+	step <- role
+	r := <-got
+	require.NoError(t, r.err)
+	defer r.resp.Body.Close()
+	read := func(want string) {
+		b := make([]byte, len(want))
+		_, err := io.ReadFull(r.resp.Body, b)
+		require.NoError(t, err)
+		require.Equal(t, want, string(b))
+	}
+	inFlight := func() endpick.InFlight { return w.router.Endpoints()[0].Candidate.InFlight }
+	read(role)
+	assert.Equal(t, 1, inFlight().Prefilling)
+	assert.Positive(t, inFlight().PrefillTokens)
+	long := delta(`"content":"` + strings.Repeat("x", 400) + `"`)
+	for i := 1; i <= 3; i++ {
+		step <- long
+		read(long)
+		assert.Equal(t, 100*i, inFlight().OutputTokens)
+		assert.Zero(t, inFlight().Prefilling)
+		assert.Zero(t, inFlight().PrefillTokens)
+	}
+	step <- done
+	close(step)
+	_, err := io.ReadAll(r.resp.Body)
+	require.NoError(t, err)
+	w.idle(t)
+}
+
+func TestStreamCutInTheMiddle(t *testing.T) {
+	half := role + delta(`"content":"Once upon"`) + `data: {"choices":[{"del`
+	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
+		"the connection breaks": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			sse(half)(w, nil, nil)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"the connection closes as if all were said": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			conn, buf, _ := w.(http.Hijacker).Hijack()
+			fmt.Fprintf(buf, "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n%s", half)
+			buf.Flush()
+			conn.Close()
+			return true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := startEngine(t, handle)
+			w := newWorld(t, transport.Config{}, e.URL, e.URL)
+			resp, body, err := w.do(t, post(t, chatPath, chatStream))
+			require.Equal(t, 200, resp.StatusCode)
+			assert.Error(t, err, "the client sees the break")
+			assert.Equal(t, half, body)
+			assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+			assert.EqualValues(t, 1, e.requests.Load(), "what the client has seen is not sent again")
+			assert.Equal(t, "failed", w.record(t).Status)
+			w.idle(t)
+		})
+	}
+}
+
+func TestClientThatGoesAway(t *testing.T) {
+	gone := make(chan struct{})
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		sse(role+delta(`"content":"Once"`))(w, r, nil)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		gone <- struct{}{}
+		return true
+	})
+	for name, leave := range map[string]func(cancel func(), body io.Closer){
+		"cancels":            func(cancel func(), _ io.Closer) { cancel() },
+		"closes":             func(_ func(), body io.Closer) { body.Close() },
+		"closes and cancels": func(cancel func(), body io.Closer) { body.Close(); cancel(); body.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, transport.Config{}, e.URL, e.URL)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			resp, err := w.client.Do(post(t, chatPath, chatStream).WithContext(ctx))
+			require.NoError(t, err)
+			_, err = resp.Body.Read(make([]byte, 10))
+			require.NoError(t, err)
+			leave(cancel, resp.Body)
+			<-gone
+			assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
+			assert.Equal(t, "canceled", w.record(t).Status)
+			w.idle(t)
+			resp.Body.Close()
+		})
+	}
+}
+
+func TestClientThatStopsAtDoneHasAll(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		sse(role+done)(w, r, nil)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done() // keeps the connection open
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	resp, err := w.client.Do(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, len(role+done)))
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+}
+
+func TestCompressedResponses(t *testing.T) {
+	compress := map[string]func(io.Writer) io.WriteCloser{
+		"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		"deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+		"raw deflate": func(w io.Writer) io.WriteCloser {
+			f, _ := flate.NewWriter(w, flate.DefaultCompression)
+			return f
+		},
+	}
+	for name, open := range compress {
+		for _, stream := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s stream=%v", name, stream), func(t *testing.T) {
+				var accepts string
+				e := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+					accepts = r.Header.Get("Accept-Encoding")
+					w.Header().Set("Content-Encoding", strings.TrimPrefix(name, "raw "))
+					var b bytes.Buffer
+					z := open(&b)
+					answer(&compressedWriter{ResponseWriter: w, z: z, b: &b}, body, 0)
+					z.Close()
+					w.Write(b.Bytes())
+					return true
+				})
+				w := newWorld(t, transport.Config{}, e.URL)
+				req := chatAtOnce
+				if stream {
+					req = chatStream
+				}
+				resp, body := w.ok(t, post(t, chatPath, req, "Accept-Encoding", "gzip, br"))
+				assert.Equal(t, "identity", accepts)
+				assert.Empty(t, resp.Header.Get("Content-Encoding"))
+				assert.EqualValues(t, -1, resp.ContentLength)
+				assert.Contains(t, body, "upon")
+				assert.Equal(t, endpick.Outcome{InputTokens: 100, OutputTokens: 4, CachedTokens: 64, HasCachedTokens: true}, w.outcome(t))
+			})
+		}
+	}
+	t.Run("a coding that is not known passes as it is", func(t *testing.T) {
+		e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Encoding", "br")
+			return sse("\x01\x02\n\n\x03")(w, nil, nil)
+		})
+		w := newWorld(t, transport.Config{}, e.URL)
+		resp, body := w.ok(t, post(t, chatPath, chatStream))
+		assert.Equal(t, "br", resp.Header.Get("Content-Encoding"))
+		assert.Equal(t, "\x01\x02\n\n\x03", body)
+		assert.Equal(t, endpick.Outcome{}, w.outcome(t))
+	})
+	t.Run("what is no gzip is an error for the client", func(t *testing.T) {
+		e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Encoding", "gzip")
+			return sse("this is no gzip")(w, nil, nil)
+		})
+		w := newWorld(t, transport.Config{}, e.URL)
+		_, _, err := w.do(t, post(t, chatPath, chatStream))
+		assert.ErrorIs(t, err, gzip.ErrHeader)
+		assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+		w.idle(t)
+	})
+}
+
+// compressedWriter sends each flush compressed, as a server does.
+type compressedWriter struct {
+	http.ResponseWriter
+	z io.WriteCloser
+	b *bytes.Buffer
+}
+
+func (c *compressedWriter) Write(p []byte) (int, error) { return c.z.Write(p) }
+
+func (c *compressedWriter) Flush() {
+	c.z.(interface{ Flush() error }).Flush()
+	c.ResponseWriter.Write(c.b.Bytes())
+	c.b.Reset()
+	c.ResponseWriter.(http.Flusher).Flush()
+}
+
+func TestCompressedEventsAreNotHeldUp(t *testing.T) {
+	more := make(chan struct{})
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Encoding", "gzip")
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		c := &compressedWriter{ResponseWriter: w, z: z, b: &b}
+		io.WriteString(c, role)
+		c.Flush()
+		<-more
+		io.WriteString(c, finish)
+		z.Close()
+		w.Write(b.Bytes())
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	resp, err := w.client.Do(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	got := make([]byte, len(role))
+	_, err = io.ReadFull(resp.Body, got)
+	require.NoError(t, err)
+	assert.Equal(t, role, string(got))
+	close(more)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, finish, string(rest))
+}
+
+// A model's ratio of tokens to bytes is learned from its responses.
+func TestTokensPerByteAreLearned(t *testing.T) {
+	// 4,096 bytes of prompt are 2,048 tokens for this tokenizer.
+	e := startEngine(t, sse(delta(`"content":"`+strings.Repeat("y", 100)+`"`)+finish+finalUsage(2048, 50)+done))
+	w := newWorld(t, transport.Config{}, e.URL)
+	req := `{"model":"m","stream":true,"prompt":"` + strings.Repeat("x", 4096) + `"}`
+	w.ok(t, post(t, completions, req))
+	for range 100 {
+		w.ok(t, post(t, completions, req))
+	}
+	first, last := w.observer.requests[0], w.observer.requests[100]
+	assert.Equal(t, 1024, first.InputTokens)
+	assert.InDelta(t, 2048, last.InputTokens, 30)
+	assert.InDelta(t, 32, last.BlockTokens, 0.5)
+	assert.Equal(t, w.observer.blocks[0], w.observer.blocks[100])
+	assert.Zero(t, first.ExpectedOutputTokens)
+	assert.Equal(t, 50, last.ExpectedOutputTokens)
+}
+
+func TestUpgrade(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		conn, buf, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return true
+		}
+		defer conn.Close()
+		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		buf.Flush()
+		line, _ := buf.ReadString('\n')
+		fmt.Fprint(buf, line)
+		buf.Flush()
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	req, err := http.NewRequest("GET", "http://gateway/v1/realtime", nil)
+	require.NoError(t, err)
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "echo")
+	resp, err := w.t.RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	require.True(t, ok)
+	assert.EqualValues(t, 1, w.router.Stats().OpenLeases)
+	fmt.Fprint(conn, "hello\n")
+	line := make([]byte, 6)
+	_, err = io.ReadFull(conn, line)
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", string(line))
+	conn.Close()
+	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+	w.idle(t)
+}
