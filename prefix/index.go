@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -186,24 +187,34 @@ func (x *Index) look(l *lease, slot uint32) {
 // x.path, and makes them the most recent, the head last.
 func (x *Index) insert(s *server, slot uint32, blocks []uint64, leaseID uint32) {
 	depth := 0
-	for i := range x.path {
+	for i := 0; i < len(x.path); i++ {
 		p := &x.path[i]
 		n := x.trie.nodes.at(p.node)
 		at, ok := n.holder(slot)
-		depth += p.k
-		if p.k < len(n.run) && (depth < len(blocks) || ok && int(n.holders[at].held) > p.k) {
+		held := 0
+		if ok {
+			held = int(n.holders[at].held)
+		}
+		if p.k < len(n.run) && (depth+p.k < len(blocks) || held > p.k) {
 			// What follows is another continuation, or is not used now.
 			p.node = x.split(p.node, p.k)
 			n = x.trie.nodes.at(p.node)
-			at, ok = n.holder(slot)
+			held = min(held, p.k)
 		}
-		switch {
-		case !ok:
+		if ok && held < p.k && !x.mayVouch(n.holders[at].entry, leaseID) {
+			// Two requests vouch for blocks of this run: one entry each.
+			rest := step{p.node, p.k - held}
+			p.node, p.k = x.split(p.node, held), held
+			x.path = slices.Insert(x.path, i+1, rest)
+			p, n = &x.path[i], x.trie.nodes.at(x.path[i].node)
+		}
+		if !ok {
 			x.vouch(x.hold(s, slot, p.node, at, p.k), 0, leaseID)
-		case int(n.holders[at].held) < p.k:
-			x.vouch(n.holders[at].entry, int(n.holders[at].held), leaseID)
+		} else if held < p.k {
+			x.vouch(n.holders[at].entry, held, leaseID)
 			x.lengthen(s, n, at, p.k)
 		}
+		depth += p.k
 	}
 	if depth < len(blocks) {
 		x.append(s, slot, blocks[depth:], leaseID)
@@ -223,9 +234,8 @@ func (x *Index) append(s *server, slot uint32, blocks []uint64, leaseID uint32) 
 		last := &x.path[len(x.path)-1]
 		parent = last.node
 		n := x.trie.nodes.at(parent)
-		if n.children == 0 && len(n.holders) == 1 {
-			last.k += len(blocks)
-			x.vouch(n.holders[0].entry, int(n.holders[0].held), leaseID)
+		if n.children == 0 && len(n.holders) == 1 && x.mayVouch(n.holders[0].entry, leaseID) {
+			x.vouch(n.holders[0].entry, len(n.run), leaseID)
 			x.trie.extend(n, blocks)
 			x.lengthen(s, n, 0, len(n.run))
 			return

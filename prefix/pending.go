@@ -43,20 +43,21 @@ func (x *Index) open(key endpick.Key) *lease {
 	return l
 }
 
+// mayVouch reports whether an entry has room for the blocks of one more lease:
+// not if another one vouches for some of them.
+func (x *Index) mayVouch(id, leaseID uint32) bool {
+	by := x.entries.at(id).lease
+	return by == 0 || by == leaseID
+}
+
 // vouch notes that blocks of an entry beyond the first sure ones are there
-// only because a lease's request was routed here. The newest such request
-// counts: its prompt has all of them.
+// only because a lease's request was routed here.
 func (x *Index) vouch(id uint32, sure int, leaseID uint32) {
 	en := x.entries.at(id)
-	switch en.lease {
-	case leaseID:
-		return
-	case 0:
+	if en.lease == 0 {
 		en.sure = uint32(sure)
-	default:
-		x.unpend(id, en)
+		x.pend(id, en, leaseID, 0)
 	}
-	x.pend(id, en, leaseID, 0)
 }
 
 // pend puts an entry into the list of a lease: after another entry, or first.

@@ -1,0 +1,297 @@
+package prefix
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+// twin is the index as its documentation tells it, block by block: of each
+// endpoint a list of heads, the most recent first.
+type twin struct {
+	endpoints map[uint32]*twinEndpoint
+	leases    map[endpick.Key]twinLease
+}
+
+type twinEndpoint struct {
+	generation uint32
+	gone       bool
+	capacity   int
+	order      []string            // heads, the most recent first
+	vouched    map[string]twinHold // heads that are not sure
+}
+
+type twinHold struct{ key endpick.Key }
+
+type twinLease struct {
+	ref endpick.Ref
+}
+
+func newTwin() *twin {
+	return &twin{endpoints: map[uint32]*twinEndpoint{}, leases: map[endpick.Key]twinLease{}}
+}
+
+// heads names every block by all that is before it.
+func heads(blocks []uint64) []string {
+	all := make([]string, len(blocks))
+	for i := range blocks {
+		all[i] = fmt.Sprint(blocks[:i+1])
+	}
+	return all
+}
+
+func (t *twin) match(ref endpick.Ref, blocks []uint64) int {
+	e := t.endpoints[ref.Slot]
+	if e == nil || e.gone || e.generation != ref.Generation {
+		return 0
+	}
+	n := 0
+	for _, h := range heads(blocks) {
+		if !slices.Contains(e.order, h) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
+	e := t.endpoints[ref.Slot]
+	if e != nil && (e.generation > ref.Generation || e.generation == ref.Generation && e.gone) {
+		return nil
+	}
+	if e == nil || e.generation < ref.Generation {
+		e = &twinEndpoint{generation: ref.Generation, vouched: map[string]twinHold{}}
+		t.endpoints[ref.Slot] = e
+	}
+	return e
+}
+
+func (t *twin) routed(key endpick.Key, ref endpick.Ref, blocks []uint64, capacity int) {
+	e := t.endpoint(ref)
+	if e == nil {
+		return
+	}
+	e.capacity = capacity
+	t.leases[key] = twinLease{ref: ref}
+	all := heads(blocks[:min(len(blocks), capacity)])
+	for _, h := range slices.Backward(all) {
+		i := slices.Index(e.order, h)
+		if i >= 0 {
+			e.order = slices.Delete(e.order, i, i+1)
+		} else {
+			e.vouched[h] = twinHold{key}
+		}
+		e.order = slices.Insert(e.order, 0, h)
+	}
+	e.evict(capacity)
+}
+
+func (e *twinEndpoint) evict(capacity int) {
+	e.capacity = capacity
+	for len(e.order) > capacity {
+		last := e.order[len(e.order)-1]
+		e.order = e.order[:len(e.order)-1]
+		delete(e.vouched, last)
+	}
+}
+
+// hasBelow reports whether any held head continues this one.
+func (e *twinEndpoint) hasBelow(head string) bool {
+	for _, o := range e.order {
+		if len(o) > len(head) && o[:len(head)-1] == head[:len(head)-1] && o[len(head)-1] == ' ' {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *twin) ended(key endpick.Key, computed bool) {
+	l, ok := t.leases[key]
+	if !ok {
+		return
+	}
+	e := t.endpoints[l.ref.Slot]
+	if e.generation != l.ref.Generation {
+		return
+	}
+	var mine []string
+	for h, v := range e.vouched {
+		if v.key == key {
+			mine = append(mine, h)
+		}
+	}
+	// The deepest first.
+	slices.SortFunc(mine, func(a, b string) int { return len(b) - len(a) })
+	for _, h := range mine {
+		delete(e.vouched, h)
+		if !computed && !e.hasBelow(h) {
+			e.order = slices.DeleteFunc(e.order, func(o string) bool { return o == h })
+		}
+	}
+}
+
+func (t *twin) removed(ref endpick.Ref) {
+	if e := t.endpoint(ref); e != nil {
+		*e = twinEndpoint{generation: ref.Generation, gone: true, vouched: map[string]twinHold{}}
+	}
+}
+
+const twinEndpoints = 4
+
+// machine drives an index and its twin with the same events.
+type machine struct {
+	x       *Index
+	twin    *twin
+	bounds  []int
+	refs    []endpick.Ref // the living endpoints, by slot
+	open    []endpick.Event
+	key     endpick.Key
+	prompts [][]uint64
+}
+
+func (m *machine) prompt(t *rapid.T) []uint64 {
+	block := rapid.Uint64Range(1, 3)
+	tail := rapid.SliceOfN(block, 0, 8).Draw(t, "tail")
+	if len(m.prompts) == 0 || rapid.IntRange(0, 3).Draw(t, "fresh") == 0 {
+		return tail
+	}
+	head := rapid.SampledFrom(m.prompts).Draw(t, "head")
+	k := rapid.IntRange(0, len(head)).Draw(t, "k")
+	return append(slices.Clone(head[:k]), tail...)
+}
+
+func (m *machine) route(t *rapid.T) {
+	blocks := m.prompt(t)
+	m.prompts = append(m.prompts, blocks)
+	slot := rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot")
+	ref := m.refs[slot]
+	if rapid.IntRange(0, 9).Draw(t, "late") == 0 && ref.Generation > 1 {
+		ref.Generation-- // removed while the request was on its way
+	}
+	m.key.Generation++
+	m.key.Slot = uint32(len(m.open)) // slots are used again
+	for slices.ContainsFunc(m.open, func(e endpick.Event) bool { return e.Key.Slot == m.key.Slot }) {
+		m.key.Slot++
+	}
+	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
+	e := endpick.Event{Key: m.key, Request: req, Candidate: &endpick.Candidate{
+		Endpoint: &endpick.Endpoint{KVTokens: 16 * m.bounds[slot]}, Ref: ref,
+	}}
+	capacity := m.bounds[slot]
+	if s := &m.x.servers; slot < len(*s) && m.x.generations[slot] == ref.Generation {
+		if learned := (*s)[slot].learned; learned > 0 {
+			capacity = min(capacity, learned)
+		}
+	}
+	m.x.Routed(&e)
+	m.twin.routed(m.key, ref, blocks, capacity)
+	m.open = append(m.open, e)
+}
+
+func (m *machine) firstToken(t *rapid.T) {
+	if len(m.open) == 0 {
+		return
+	}
+	e := &m.open[rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")]
+	m.x.FirstToken(e)
+	m.twin.ended(e.Key, true)
+	e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
+}
+
+func (m *machine) done(t *rapid.T) {
+	if len(m.open) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")
+	e := m.open[i]
+	m.open = slices.Delete(m.open, i, i+1)
+	o := endpick.Outcome{
+		Status:          rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost}).Draw(t, "status"),
+		HasCachedTokens: rapid.Bool().Draw(t, "reported"),
+		CachedTokens:    rapid.IntRange(0, e.Request.InputTokens).Draw(t, "cached"),
+	}
+	slot := e.Candidate.Ref.Slot
+	l := m.x.lease(e.Key)
+	before, doubtful, blocks := 0, false, 0
+	if l != nil {
+		before, doubtful, blocks = m.x.servers[slot].capacity(), l.doubtful, l.blocks
+	}
+	computed := o.Status == endpick.Completed || !e.FirstTokenAt.IsZero()
+	m.x.Done(&e, &o)
+	m.x.Done(&e, &o) // no lease any more
+	m.twin.ended(e.Key, computed)
+	delete(m.twin.leases, e.Key)
+	if l == nil {
+		return
+	}
+	if m.x.generations[slot] != e.Candidate.Ref.Generation || m.x.servers[slot].gone {
+		return
+	}
+	after := m.x.servers[slot].capacity()
+	if doubtful || !computed || !o.HasCachedTokens {
+		require.Equal(t, before, after, "not a report to learn from")
+	}
+	require.GreaterOrEqual(t, after, before-before/4, "one report does not decide")
+	require.GreaterOrEqual(t, after, min(blocks, before), "the request's own blocks")
+	require.LessOrEqual(t, after, m.x.servers[slot].bound)
+	m.twin.endpoints[slot].evict(after)
+}
+
+func (m *machine) removeAndAdd(t *rapid.T) {
+	slot := rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot")
+	m.x.EndpointRemoved(m.refs[slot])
+	m.twin.removed(m.refs[slot])
+	m.refs[slot].Generation++
+}
+
+func (m *machine) check(t *rapid.T) {
+	require.NoError(t, m.x.check())
+	blocks := m.prompt(t)
+	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
+	candidates := make([]endpick.Candidate, 0, 2*twinEndpoints)
+	for _, ref := range m.refs {
+		candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
+		if ref.Generation > 1 {
+			ref.Generation--
+			candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
+		}
+	}
+	candidates = rapid.Permutation(candidates).Draw(t, "order")
+	m.x.Match(req, candidates)
+	for _, c := range candidates {
+		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)
+	}
+	for slot := range m.x.servers {
+		held := 0
+		if e := m.twin.endpoints[uint32(slot)]; e != nil {
+			held = len(e.order)
+		}
+		require.Equal(t, held, m.x.servers[slot].held, "slot %d", slot)
+	}
+}
+
+func TestIndexIsItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, err := NewIndex(IndexConfig{})
+		require.NoError(t, err)
+		m := &machine{x: x, twin: newTwin()}
+		for range twinEndpoints {
+			m.bounds = append(m.bounds, rapid.IntRange(1, 40).Draw(t, "bound"))
+			m.refs = append(m.refs, endpick.Ref{Slot: uint32(len(m.refs)), Generation: 1})
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"route":  m.route,
+			"again":  m.route,
+			"first":  m.firstToken,
+			"done":   m.done,
+			"remove": m.removeAndAdd,
+			"":       m.check,
+		})
+	})
+}
