@@ -1,0 +1,221 @@
+package endpick_test
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// clock is a clock that tests set. It starts at Unix 0, on purpose: that is a
+// time like any other.
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) Now() time.Time          { return time.Unix(0, c.nanos.Load()) }
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// newRouter returns a router on a clock of its own.
+func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
+	t.Helper()
+	c := new(clock)
+	config.Clock = c.Now
+	r, err := endpick.New(config)
+	require.NoError(t, err)
+	return r, c
+}
+
+// named returns endpoints that serve everything.
+func named(ids ...string) []endpick.Endpoint {
+	endpoints := make([]endpick.Endpoint, len(ids))
+	for i, id := range ids {
+		endpoints[i].ID = id
+	}
+	return endpoints
+}
+
+func numbered(n int) []endpick.Endpoint {
+	endpoints := make([]endpick.Endpoint, n)
+	for i := range endpoints {
+		endpoints[i].ID = fmt.Sprintf("e%d", i)
+	}
+	return endpoints
+}
+
+// status returns what the router says of one endpoint that is not removed.
+func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
+	t.Helper()
+	for _, s := range r.Endpoints() {
+		if !s.Removed && s.Candidate.Endpoint.ID == id {
+			return s
+		}
+	}
+	require.Fail(t, "no such endpoint", id)
+	return endpick.EndpointStatus{}
+}
+
+// route routes a request that must find an endpoint.
+func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
+	t.Helper()
+	l, err := r.Route(req)
+	require.NoError(t, err)
+	return l
+}
+
+// requireQuiet checks that nothing is in flight anywhere.
+func requireQuiet(t testing.TB, r *endpick.Router) {
+	t.Helper()
+	stats := r.Stats()
+	require.Zero(t, stats.OpenLeases)
+	require.Zero(t, stats.Departing)
+	require.Equal(t, stats.Routed, stats.Closed)
+	for _, s := range r.Endpoints() {
+		require.Zero(t, s.Candidate.InFlight, s.Candidate.Endpoint.ID)
+	}
+}
+
+// The stages as functions.
+
+type matchFunc func(*endpick.Request, *endpick.Candidate) int
+
+func (f matchFunc) Match(req *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].PrefixTokens = f(req, &candidates[i])
+	}
+}
+
+type predictFunc func(*endpick.Request, *endpick.Candidate) endpick.Prediction
+
+func (f predictFunc) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = f(req, &candidates[i])
+	}
+}
+
+type admitFunc func(*endpick.Request, []endpick.Candidate) error
+
+func (f admitFunc) Admit(req *endpick.Request, c []endpick.Candidate) error { return f(req, c) }
+
+type filterFunc func(*endpick.Request, []endpick.Candidate) []endpick.Candidate
+
+func (filterFunc) Name() string { return "filter" }
+func (f filterFunc) Filter(req *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	return f(req, c)
+}
+
+type scoreFunc func(*endpick.Request, *endpick.Candidate) float64
+
+func (scoreFunc) Name() string { return "score" }
+func (f scoreFunc) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = f(req, &candidates[i])
+	}
+}
+
+type pickFunc func(*endpick.Request, []endpick.Candidate, []float64) int
+
+func (f pickFunc) Pick(req *endpick.Request, c []endpick.Candidate, s []float64) int {
+	return f(req, c, s)
+}
+
+// by makes the policy of one scorer.
+func by(score func(*endpick.Request, *endpick.Candidate) float64) endpick.Policy {
+	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scoreFunc(score), Weight: 1}}}
+}
+
+// leastLoaded prefers the smallest batch.
+func leastLoaded(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 / (1 + c.BatchSize()) }
+
+// spy is a scorer that listens, and complains about events out of order.
+type spy struct {
+	mu     sync.Mutex
+	open   map[endpick.Key]*heard
+	closed []heard
+	gone   []endpick.Ref
+	faults []string
+}
+
+// heard is what a spy heard of one lease.
+type heard struct {
+	key     endpick.Key
+	ref     endpick.Ref
+	first   bool
+	event   endpick.Event // of Done
+	outcome endpick.Outcome
+}
+
+func (*spy) Name() string { return "spy" }
+
+func (*spy) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = 0.5
+	}
+}
+
+func (s *spy) fault(format string, args ...any) {
+	s.faults = append(s.faults, fmt.Sprintf(format, args...))
+}
+
+func (s *spy) Routed(e *endpick.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[endpick.Key]*heard{}
+	}
+	if s.open[e.Key] != nil {
+		s.fault("%v is routed twice", e.Key)
+	}
+	if len(e.Candidates) == 0 {
+		s.fault("%v is routed without candidates", e.Key)
+	}
+	s.open[e.Key] = &heard{key: e.Key, ref: e.Candidate.Ref}
+}
+
+func (s *spy) FirstToken(e *endpick.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.open[e.Key]
+	switch {
+	case h == nil:
+		s.fault("first token of %v, which is not open", e.Key)
+	case h.first:
+		s.fault("second first token of %v", e.Key)
+	default:
+		h.first = true
+	}
+}
+
+func (s *spy) Done(e *endpick.Event, o *endpick.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.open[e.Key]
+	if h == nil {
+		s.fault("%v is done, and was not open", e.Key)
+		return
+	}
+	delete(s.open, e.Key)
+	h.event, h.outcome = *e, *o
+	s.closed = append(s.closed, *h)
+}
+
+func (s *spy) EndpointRemoved(ref endpick.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = append(s.gone, ref)
+}
+
+// take returns what was closed since the last call.
+func (s *spy) take() []heard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	closed := s.closed
+	s.closed = nil
+	return closed
+}
+
+var nan, inf = math.NaN(), math.Inf(1)

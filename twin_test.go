@@ -1,0 +1,201 @@
+package endpick_test
+
+import (
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// twin keeps the accounts of a router in the plainest way: a log of what
+// happened at each endpoint, from which everything is counted again whenever it
+// is asked for.
+type twin struct {
+	now       time.Time
+	maxAge    time.Duration
+	timeout   time.Duration
+	endpoints map[string]*twinEndpoint
+	departed  []*twinEndpoint // removed, perhaps with open leases
+	leases    []*twinLease    // all that ever were
+}
+
+type twinEndpoint struct {
+	endpick.Endpoint
+	draining bool
+	leases   []*twinLease
+	requests []int // +1 for each lease that was opened, −1 for each that was closed
+	prefills []int // the same for prefills
+	report   *twinReport
+}
+
+type twinMark struct {
+	endpoint *twinEndpoint
+	at       time.Time
+	requests int // lengths of the logs
+	prefills int
+}
+
+type twinReport struct {
+	endpick.Load
+	mark twinMark
+}
+
+type twinLease struct {
+	lease      endpick.Lease
+	spy        *spy
+	endpoint   *twinEndpoint
+	input      int
+	matched    int
+	stream     bool
+	output     int
+	closed     bool
+	prefilling bool
+	first      bool
+	heard      time.Time
+	prefillEnd time.Time // zero: nobody predicted it
+}
+
+func sum(log []int) (n int) {
+	for _, v := range log {
+		n += v
+	}
+	return n
+}
+
+func (w *twin) mark(id string) twinMark {
+	e := w.endpoints[id]
+	if e == nil {
+		return twinMark{at: w.now}
+	}
+	return twinMark{endpoint: e, at: w.now, requests: len(e.requests), prefills: len(e.prefills)}
+}
+
+// serves is the rule: an endpoint without names serves everything.
+func (e *twinEndpoint) serves(model string) bool {
+	return len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
+}
+
+// candidates are the endpoints that a request may go to.
+func (w *twin) candidates(model string, exclude []string) map[string]*twinEndpoint {
+	found := map[string]*twinEndpoint{}
+	for id, e := range w.endpoints {
+		if e.serves(model) && !e.draining && !slices.Contains(exclude, id) {
+			found[id] = e
+		}
+	}
+	return found
+}
+
+func (l *twinLease) endPrefill() {
+	if l.prefilling {
+		l.prefilling = false
+		l.endpoint.prefills = append(l.endpoint.prefills, -1)
+	}
+}
+
+func (l *twinLease) close() {
+	l.endPrefill()
+	l.closed = true
+	l.endpoint.requests = append(l.endpoint.requests, -1)
+}
+
+// tick ends the prefills whose predicted time has come.
+func (w *twin) tick() {
+	for _, l := range w.leases {
+		if !l.closed && !l.prefillEnd.IsZero() && !l.prefillEnd.After(w.now) {
+			l.endPrefill()
+		}
+	}
+}
+
+func (w *twin) overdue(l *twinLease) bool { return !l.closed && w.now.Sub(l.heard) > w.timeout }
+
+func (e *twinEndpoint) inFlight() (f endpick.InFlight) {
+	for _, l := range e.leases {
+		if l.closed {
+			continue
+		}
+		f.Requests++
+		f.ContextTokens += l.input
+		f.OutputTokens += l.output
+		if l.prefilling {
+			f.Prefilling++
+			f.PrefillTokens += l.input - l.matched
+		}
+	}
+	return f
+}
+
+// view is what a request should see of each of these endpoints.
+func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]endpick.Candidate {
+	seen := map[string]endpick.Candidate{}
+	for id, e := range endpoints {
+		f := e.inFlight()
+		c := endpick.Candidate{InFlight: f, Waiting: float64(f.Prefilling), Running: float64(f.Requests - f.Prefilling)}
+		if rep := e.report; rep != nil && w.now.Sub(rep.mark.at) <= w.maxAge {
+			c.Reported = (endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal) &^ rep.Absent
+			requests := float64(sum(e.requests[rep.mark.requests:]))
+			prefills := float64(sum(e.prefills[rep.mark.prefills:]))
+			waiting := c.Reported&endpick.WaitingSignal != 0
+			running := c.Reported&endpick.RunningSignal != 0
+			if waiting {
+				c.Waiting = max(rep.Waiting+prefills, 0)
+			}
+			if running {
+				c.Running = max(rep.Running+requests-prefills, 0)
+			}
+			if waiting && running {
+				batch := max(rep.Waiting+rep.Running+requests, 0)
+				c.Waiting = min(c.Waiting, batch)
+				c.Running = batch - c.Waiting
+			}
+			if c.Reported&endpick.KVUsageSignal != 0 {
+				c.KVUsage = rep.KVUsage
+			}
+		}
+		seen[id] = c
+	}
+	if !absent {
+		return seen
+	}
+	mean := func(signal endpick.Signals, none float64, value func(endpick.Candidate) float64) float64 {
+		total, n := 0.0, 0.0
+		for _, c := range seen {
+			if c.Reported&signal != 0 {
+				total, n = total+value(c), n+1
+			}
+		}
+		if n == 0 {
+			return none
+		}
+		return total / n
+	}
+	waiting := mean(endpick.WaitingSignal, 0, func(c endpick.Candidate) float64 { return c.Waiting })
+	running := mean(endpick.RunningSignal, 0, func(c endpick.Candidate) float64 { return c.Running })
+	kv := mean(endpick.KVUsageSignal, 0.5, func(c endpick.Candidate) float64 { return c.KVUsage })
+	for id, c := range seen {
+		if c.Reported&endpick.WaitingSignal == 0 {
+			c.Waiting = max(c.Waiting, waiting)
+		}
+		if c.Reported&endpick.RunningSignal == 0 {
+			c.Running = max(c.Running, running)
+		}
+		if c.Reported&endpick.KVUsageSignal == 0 {
+			c.KVUsage = kv
+		}
+		seen[id] = c
+	}
+	return seen
+}
+
+// held is how much of a request's prompt an endpoint holds, in these tests:
+// anything, but always the same.
+func held(req *endpick.Request, id string) int {
+	if req.InputTokens == 0 {
+		return 0
+	}
+	h := fnv.New32a()
+	h.Write([]byte(id + "/" + req.Session))
+	return int(h.Sum32()>>8) % req.InputTokens
+}
