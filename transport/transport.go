@@ -140,7 +140,10 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 			tr.record(nil, tr.failure(), 0)
 			return nil, err
 		}
-		last.discard()
+		if tr.attempts > 0 {
+			t.retries.Add(1)
+			last.discard()
+		}
 		last = tr.send(lease)
 		if !tr.again(&last) {
 			return tr.result(last)
@@ -256,7 +259,6 @@ func (tr *trip) again(a *attempt) bool {
 		tr.t.denied.Add(1)
 		return false
 	}
-	tr.t.retries.Add(1)
 	return true
 }
 

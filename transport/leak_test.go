@@ -1,0 +1,176 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// moody answers each request in one of many ways, most of them bad.
+func moody(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	mood := r.Header.Get("X-Mood")
+	switch mood {
+	case "500", "503", "429":
+		code := 0
+		fmt.Sscan(mood, &code)
+		return status(code)(w, r, body)
+	case "break before":
+		panic(http.ErrAbortHandler)
+	case "break after":
+		sse(role+delta(`"content":"Once"`))(w, r, body)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	case "slow":
+		answer(w, body, 3*time.Millisecond)
+		return true
+	case "hang":
+		select {
+		case <-r.Context().Done():
+		case <-time.After(time.Second):
+		}
+		return true
+	case "hang after":
+		sse(role+delta(`"content":"Once"`))(w, r, body)
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-time.After(time.Second):
+		}
+		panic(http.ErrAbortHandler)
+	case "garbage":
+		return sse("data: {\"choices\":[{{{\n\n\x00\xff\r\r\n")(w, r, body)
+	}
+	return false
+}
+
+var moods = []string{"", "", "", "500", "503", "429", "break before", "break after", "slow", "slow", "hang", "hang after", "garbage"}
+
+// Through a real gateway: thousands of requests whose clients leave, whose
+// servers fail or dawdle, and whose endpoints are removed in mid-stream. When
+// all is over nothing is in flight and no goroutine is left.
+func TestNothingLeaks(t *testing.T) {
+	requests := 3000
+	if testing.Short() {
+		requests = 600
+	}
+	before := runtime.NumGoroutine()
+	var addresses []string
+	var engines []*engine
+	for range 4 {
+		e := startEngine(t, moody)
+		e.Config.ErrorLog = log.New(io.Discard, "", 0)
+		engines = append(engines, e)
+		addresses = append(addresses, e.URL)
+	}
+	w := newWorld(t, transport.Config{HeaderTimeout: 50 * time.Millisecond, ResponseTimeout: 50 * time.Millisecond}, addresses...)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: w.observer}))
+	gateway := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:      func(*httputil.ProxyRequest) {},
+		Transport:    w.t,
+		ErrorHandler: transport.ErrorHandler,
+		ErrorLog:     log.New(io.Discard, "", 0),
+	})
+	gateway.Config.ErrorLog = log.New(io.Discard, "", 0)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+	stopChurn := make(chan struct{})
+	var churn sync.WaitGroup
+	churn.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stopChurn:
+				return
+			case <-time.After(3 * time.Millisecond):
+			}
+			id := string(rune('a' + i%3)) // the fourth stays
+			if w.router.Remove(id) == nil {
+				continue
+			}
+			assert.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: addresses[i%3]}))
+		}
+	})
+
+	var next, answered, aborted atomic.Int64
+	var clients sync.WaitGroup
+	for n := range 48 {
+		rng := rand.New(rand.NewPCG(1, uint64(n)))
+		clients.Go(func() {
+			for next.Add(1) <= int64(requests) {
+				ctx, cancel := context.WithCancel(context.Background())
+				body := chatStream
+				if rng.IntN(4) == 0 {
+					body = chatAtOnce
+				}
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, gateway.URL+chatPath, strings.NewReader(body))
+				req.Header.Set("X-Mood", moods[rng.IntN(len(moods))])
+				if rng.IntN(4) == 0 { // leaves at any time
+					time.AfterFunc(time.Duration(rng.IntN(8000))*time.Microsecond, cancel)
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					aborted.Add(1)
+					cancel()
+					continue
+				}
+				switch rng.IntN(4) {
+				case 0: // reads a little and leaves
+					io.ReadFull(resp.Body, make([]byte, rng.IntN(200)))
+				case 1: // leaves at once
+				default:
+					io.Copy(io.Discard, resp.Body)
+				}
+				resp.Body.Close()
+				cancel()
+				answered.Add(1)
+			}
+		})
+	}
+	clients.Wait()
+	close(stopChurn)
+	churn.Wait()
+	client.CloseIdleConnections()
+	gateway.Close()
+	w.idle(t)
+	w.t.CloseIdleConnections()
+	for _, e := range engines {
+		e.Close()
+	}
+
+	stats := w.router.Stats()
+	assert.Equal(t, stats.Routed, stats.Closed, "each lease was closed once")
+	assert.Zero(t, stats.Reaped, "none was lost")
+	assert.Zero(t, stats.Departing)
+	assert.Len(t, w.observer.all(), int(stats.Routed))
+	attempts := 0
+	for _, r := range w.records {
+		attempts += r.Attempts
+	}
+	assert.EqualValues(t, attempts, stats.Routed, "one lease for each attempt")
+	kinds := map[endpick.Status]int{}
+	for _, o := range w.observer.all() {
+		kinds[o.Status]++
+	}
+	for _, s := range []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled} {
+		assert.Greater(t, kinds[s], requests/50, "%v: the test did not do what it is for", s)
+	}
+	assert.Len(t, w.records, int(w.t.Stats().Requests), "one record for each request")
+	t.Logf("%d answered, %d aborted, %v, %+v", answered.Load(), aborted.Load(), kinds, w.t.Stats())
+	settled(t, before)
+}
