@@ -1,0 +1,231 @@
+package endpick_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// What happens at one endpoint, in order:
+//
+//	o  a request is routed there
+//	f  the oldest request that waits for its first token gets it
+//	d  the oldest request is done
+//	m  a mark is taken
+//	r  the report comes in, with the mark if there is one
+func play(t *testing.T, r *endpick.Router, story string, load endpick.Load) {
+	var waiting, open []endpick.Lease
+	for _, step := range story {
+		switch step {
+		case 'o':
+			l := route(t, r, endpick.Request{InputTokens: 100, Stream: true})
+			waiting, open = append(waiting, l), append(open, l)
+		case 'f':
+			waiting[0].FirstToken()
+			waiting = waiting[1:]
+		case 'd':
+			open[0].Done(endpick.Outcome{})
+			if len(waiting) > 0 && waiting[0] == open[0] {
+				waiting = waiting[1:]
+			}
+			open = open[1:]
+		case 'm':
+			load.Mark = r.Mark("a")
+		case 'r':
+			require.NoError(t, r.Report("a", load))
+		}
+	}
+}
+
+func TestReportCorrection(t *testing.T) {
+	const noWaiting, noRunning, noKV = endpick.WaitingSignal, endpick.RunningSignal, endpick.KVUsageSignal
+	for _, c := range []struct {
+		name             string
+		story            string
+		load             endpick.Load
+		waiting, running float64
+	}{
+		{"no report: the account alone", "ooof", endpick.Load{}, 2, 1},
+		{"a fresh report counts what is there already", "oofr", endpick.Load{Waiting: 1, Running: 1}, 1, 1},
+		{"others' requests are in the report too", "or", endpick.Load{Waiting: 4, Running: 7}, 4, 7},
+		// BS = 2 + 2 − 0: two were opened since the mark.
+		{"opened since the mark", "omoor", endpick.Load{Waiting: 1, Running: 1}, 3, 1},
+		{"opened since the report", "omroo", endpick.Load{Waiting: 1, Running: 1}, 3, 1},
+		// BS = 3 + 1 − 2.
+		{"opened and closed since the mark", "ooffmoddr", endpick.Load{Waiting: 1, Running: 2}, 2, 0},
+		{"a request that came and went since the mark", "mofdr", endpick.Load{Waiting: 1, Running: 2}, 1, 2},
+		{"moved from the queue to the batch", "oomfr", endpick.Load{Waiting: 2, Running: 0}, 1, 1},
+		{"a report that knew nothing of those that closed", "oomddr", endpick.Load{}, 0, 0},
+		{"more closed than reported", "ooofffmdddr", endpick.Load{Waiting: 1, Running: 1}, 0, 0},
+		// The sum is certain, 1; how it splits is not: W can't be 2 then.
+		{"the queue is never more than the sum", "ooffmoddr", endpick.Load{Waiting: 1, Running: 1}, 1, 0},
+		{"waiting only: running is the account", "oofmor", endpick.Load{Waiting: 5, Absent: noRunning}, 6, 1},
+		{"running only: waiting is the account", "oofmofr", endpick.Load{Running: 5, Absent: noWaiting}, 1, 6},
+		{"KV usage only: both are the account", "oof", endpick.Load{KVUsage: 0.5, Absent: noWaiting | noRunning}, 1, 1},
+		{"nothing at all", "oofr", endpick.Load{Absent: noWaiting | noRunning | noKV}, 1, 1},
+		{"absent fields are not read", "oofr", endpick.Load{Waiting: nan, Running: -4, Absent: noWaiting | noRunning}, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+			play(t, r, c.story, c.load)
+			got := status(t, r, "a").Candidate
+			assert.Equal(t, c.waiting, got.Waiting, "waiting")
+			assert.Equal(t, c.running, got.Running, "running")
+			assert.Equal(t, c.waiting+c.running, got.BatchSize(), "batch size")
+		})
+	}
+}
+
+func TestAbsentIsNotZero(t *testing.T) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b", "silent")})
+	silent := func() *endpick.Candidate {
+		c := status(t, r, "silent").Candidate
+		return &c
+	}
+
+	assert.Equal(t, 0.5, silent().KVUsage, "nobody reports")
+	assert.Zero(t, silent().BatchSize(), "nobody reports, nothing is in flight")
+	assert.Nil(t, silent().Report)
+
+	// (2 + 5)/2, (10 + 20)/2, (0.25 + 0.75)/2.
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 10, KVUsage: 0.25}))
+	require.NoError(t, r.Report("b", endpick.Load{Waiting: 5, Running: 20, KVUsage: 0.75}))
+	got := silent()
+	assert.Equal(t, []float64{3.5, 15, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
+	assert.Zero(t, got.Reported)
+
+	// A reported zero is a zero.
+	require.NoError(t, r.Report("silent", endpick.Load{}))
+	got = silent()
+	assert.Equal(t, []float64{0, 0, 0}, []float64{got.Waiting, got.Running, got.KVUsage})
+	assert.Equal(t, endpick.WaitingSignal|endpick.RunningSignal|endpick.KVUsageSignal, got.Reported)
+
+	// One signal is missing: the mean of the others for this one alone.
+	require.NoError(t, r.Report("silent", endpick.Load{Waiting: 1, Running: 1, Absent: endpick.KVUsageSignal}))
+	got = silent()
+	assert.Equal(t, []float64{1, 1, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
+
+	// A report counts for a minute, that minute included.
+	require.NoError(t, r.Report("silent", endpick.Load{KVUsage: 0.125}))
+	c.advance(time.Minute)
+	assert.Equal(t, 0.125, silent().KVUsage)
+	c.advance(1)
+	assert.Equal(t, 0.5, silent().KVUsage, "out of date, like all others")
+
+	// The mean is no excuse: the router knows of two requests there.
+	require.NoError(t, r.Report("a", endpick.Load{}))
+	require.NoError(t, r.Report("b", endpick.Load{}))
+	for range 2 {
+		route(t, r, endpick.Request{Exclude: []string{"a", "b"}})
+	}
+	assert.Equal(t, 2.0, silent().Waiting)
+
+	// No prediction, no SLO.
+	assert.False(t, endpick.SLO{}.Asked())
+	assert.True(t, endpick.SLO{TPOT: 1}.Asked())
+	assert.False(t, endpick.SLO{TTFT: -1}.Asked())
+	assert.Zero(t, silent().Prediction.Has)
+}
+
+func TestReportOrder(t *testing.T) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a")})
+	early := r.Mark("a")
+	c.advance(time.Second)
+	late := r.Mark("a")
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Mark: late}))
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, Mark: early}), "late, and no fault of anybody")
+	assert.Equal(t, 2.0, status(t, r, "a").Candidate.Waiting)
+
+	c.advance(-time.Hour) // the clock is set right
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 3}))
+	assert.Equal(t, 3.0, status(t, r, "a").Candidate.Waiting)
+
+	// Nothing of a former life counts.
+	mark := r.Mark("a")
+	require.NoError(t, r.Remove("a"))
+	between := r.Mark("a")
+	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
+	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 4, Mark: mark}), endpick.ErrUnknownEndpoint)
+	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 5, Mark: between}), endpick.ErrUnknownEndpoint)
+	assert.Zero(t, status(t, r, "a").Candidate.Reported)
+}
+
+func TestBrokenSignals(t *testing.T) {
+	for _, c := range []struct {
+		signal string
+		load   endpick.Load
+		value  float64
+		left   endpick.Signals
+	}{
+		{"waiting", endpick.Load{Waiting: -1}, -1, endpick.RunningSignal | endpick.KVUsageSignal},
+		{"waiting", endpick.Load{Waiting: 1 << 40}, 1 << 40, endpick.RunningSignal | endpick.KVUsageSignal},
+		{"running", endpick.Load{Running: inf}, inf, endpick.WaitingSignal | endpick.KVUsageSignal},
+		{"KV usage", endpick.Load{KVUsage: 1.5}, 1.5, endpick.WaitingSignal | endpick.RunningSignal},
+		{"waiting", endpick.Load{Waiting: -2, KVUsage: 2}, -2, endpick.RunningSignal},
+	} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+		err := r.Report("a", c.load)
+		var bad *endpick.LoadError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, endpick.LoadError{ID: "a", Signal: c.signal, Value: c.value}, *bad)
+		assert.ErrorIs(t, err, endpick.ErrBadLoad)
+		assert.Equal(t, c.left, status(t, r, "a").Candidate.Reported)
+	}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	var bad *endpick.LoadError
+	require.ErrorAs(t, r.Report("a", endpick.Load{KVUsage: nan}), &bad)
+	assert.Equal(t, "KV usage", bad.Signal)
+	assert.Equal(t, 0.5, status(t, r, "a").Candidate.KVUsage)
+}
+
+func TestEndpointValidation(t *testing.T) {
+	for _, c := range []struct {
+		endpoint endpick.Endpoint
+		text     string
+	}{
+		{endpick.Endpoint{}, `endpick: endpoint "" has neither ID nor address`},
+		{endpick.Endpoint{Address: "h:1", Ranked: true, Rank: -1}, `endpick: endpoint "h:1#-1" rank is negative`},
+		{endpick.Endpoint{ID: "a", MaxSequences: -1}, `endpick: endpoint "a" MaxSequences is negative`},
+		{endpick.Endpoint{ID: "a", KVTokens: -1}, `endpick: endpoint "a" KVTokens is negative`},
+		{endpick.Endpoint{ID: "a", Role: 3}, `endpick: endpoint "a" role is unknown`},
+	} {
+		r, _ := newRouter(t, endpick.Config{})
+		err := r.Add(c.endpoint)
+		assert.EqualError(t, err, c.text)
+		assert.ErrorIs(t, err, endpick.ErrBadEndpoint)
+		assert.EqualError(t, r.Update(c.endpoint), c.text)
+		_, err = endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{c.endpoint}})
+		assert.EqualError(t, err, c.text)
+	}
+}
+
+func TestEndpointIDs(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{
+		{Address: "h:1"}, {Address: "h:1", Ranked: true}, {Address: "h:1", Ranked: true, Rank: 1}, {ID: "x", Address: "h:1"},
+	}})
+	var ids []string
+	for _, s := range r.Endpoints() {
+		ids = append(ids, s.Candidate.Endpoint.ID)
+	}
+	assert.Equal(t, []string{"h:1", "h:1#0", "h:1#1", "x"}, ids)
+	assert.ErrorIs(t, r.Add(endpick.Endpoint{Address: "x"}), endpick.ErrDuplicateEndpoint)
+}
+
+func TestRoleNames(t *testing.T) {
+	assert.Equal(t, "both prefill decode role(9)",
+		endpick.Both.String()+" "+endpick.PrefillOnly.String()+" "+endpick.DecodeOnly.String()+" "+endpick.Role(9).String())
+}
+
+// The router's copy is its own.
+func TestEndpointIsCopied(t *testing.T) {
+	e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Labels: map[string]string{"zone": "1"}}
+	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{e}})
+	e.Models[0], e.Labels["zone"] = "other", "2"
+	got := route(t, r, endpick.Request{Model: "m"}).Endpoint()
+	assert.Equal(t, "1", got.Labels["zone"])
+	assert.Equal(t, []string{"m"}, got.Models)
+}
