@@ -1,0 +1,159 @@
+package slo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// The reasons for which requests are rejected, for errors.Is. To admit every
+// request, leave the policy's Admitters empty.
+var (
+	// ErrRejectAll: nothing is admitted.
+	ErrRejectAll = errors.New("slo: every request is rejected")
+	// ErrRateLimited: the token bucket does not hold enough.
+	ErrRateLimited = errors.New("slo: rate limited")
+	// ErrSaturated: the endpoints are full and the request can be shed.
+	ErrSaturated = errors.New("slo: saturated")
+	// ErrUnattainable: no endpoint can meet the SLO and the request can be
+	// shed.
+	ErrUnattainable = errors.New("slo: SLO out of reach")
+)
+
+// RejectAll is an admitter that rejects every request, for tests of what
+// stands before a router (papers/BLIS, "Admission Pipeline").
+type RejectAll struct{}
+
+// Admit implements [endpick.Admitter].
+func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return ErrRejectAll }
+
+// SaturationAdmitter rejects sheddable requests, those of a priority below 0,
+// while the endpoints are full (papers/BLIS, "Admission Pipeline"; by priority
+// under saturation). The zero value is ready.
+type SaturationAdmitter struct {
+	// By says what full is. Nil: Utilization{}.
+	By Saturation
+}
+
+// SaturatedError carries the saturation that a sheddable request met. It
+// matches ErrSaturated.
+type SaturatedError struct {
+	Saturation float64
+	Priority   int
+}
+
+func (e *SaturatedError) Error() string {
+	return fmt.Sprintf("slo: saturated: %.2f of capacity is taken and priority %d can be shed", e.Saturation, e.Priority)
+}
+
+// Unwrap returns ErrSaturated.
+func (e *SaturatedError) Unwrap() error { return ErrSaturated }
+
+// Admit implements [endpick.Admitter].
+func (a SaturationAdmitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
+	if req.Priority >= 0 {
+		return nil
+	}
+	by := a.By
+	if by == nil {
+		by = Utilization{}
+	}
+	if s := by.Saturation(candidates); s >= 1 {
+		return &SaturatedError{Saturation: s, Priority: req.Priority}
+	}
+	return nil
+}
+
+// coldKVUsage is the KV-cache usage below which an endpoint is cold: what is
+// predicted of it is not held against a request (the constant of the Gateway
+// API Inference Extension's admitter).
+const coldKVUsage = 0.02
+
+// LatencyAdmitter rejects a sheddable request, one of a priority below 0, with
+// an SLO that no endpoint is expected to meet. It admits as long as one
+// endpoint is idle or cold, and it rejects nobody for lack of a prediction
+// (papers/gie-latency-based-scheduling, "SLO enforcement").
+//
+// The expected latencies count here, whatever the [Bound] of the Headroom: the
+// bound is for choosing, not for refusing. A LatencyAdmitter is safe for
+// concurrent use and belongs to one router.
+type LatencyAdmitter struct {
+	*running // observes
+	headroom *Headroom
+}
+
+// NewLatencyAdmitter returns an admitter that measures by h. Nil: a Headroom
+// with the default config.
+func NewLatencyAdmitter(h *Headroom) *LatencyAdmitter {
+	h, _ = h.orDefault() // the default config is valid
+	return &LatencyAdmitter{running: h.running, headroom: h}
+}
+
+// UnattainableError says how far out of reach the SLO of a request was. It
+// matches ErrUnattainable.
+type UnattainableError struct {
+	// SLO is what was asked for.
+	SLO endpick.SLO
+	// TTFT and TPOT are the lowest that any endpoint was expected to have;
+	// of a response that is not streamed TTFT is the whole latency. Zero: not
+	// asked for. They may be those of two endpoints, and within the SLO: then
+	// no endpoint has both, or the request would break the target of one that
+	// runs.
+	TTFT, TPOT time.Duration
+	Endpoints  int
+}
+
+func (e *UnattainableError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "slo: SLO out of reach of %d endpoints:", e.Endpoints)
+	if e.TTFT > 0 {
+		fmt.Fprintf(&b, " TTFT %v, at best %v;", e.SLO.TTFT, e.TTFT)
+	}
+	if e.TPOT > 0 {
+		fmt.Fprintf(&b, " TPOT %v, at best %v;", e.SLO.TPOT, e.TPOT)
+	}
+	return strings.TrimSuffix(b.String(), ";")
+}
+
+// Unwrap returns ErrUnattainable.
+func (e *UnattainableError) Unwrap() error { return ErrUnattainable }
+
+// Admit implements [endpick.Admitter].
+func (a *LatencyAdmitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
+	if req.Priority >= 0 || asked(req) == 0 || len(candidates) == 0 {
+		return nil
+	}
+	m := a.headroom.measure(req, Expected)
+	defer m.end()
+	var best Fit
+	for i := range candidates {
+		c := &candidates[i]
+		if c.BatchSize() == 0 || c.KVUsage < coldKVUsage {
+			return nil
+		}
+		f := m.fit(c)
+		if !f.Known || f.Meets() {
+			return nil
+		}
+		if i == 0 {
+			best = f
+		}
+		best.TTFT, best.TPOT = max(best.TTFT, f.TTFT), max(best.TPOT, f.TPOT)
+	}
+	err := &UnattainableError{SLO: req.SLO, Endpoints: len(candidates)}
+	if m.asked&endpick.TTFT != 0 {
+		err.TTFT = predicted(req.SLO.TTFT, best.TTFT)
+	}
+	if m.asked&endpick.TPOT != 0 {
+		err.TPOT = predicted(req.SLO.TPOT, best.TPOT)
+	}
+	return err
+}
+
+// predicted takes a share of headroom back to the latency, at least 1 ns.
+func predicted(target time.Duration, share float64) time.Duration {
+	return max(time.Duration(float64(target)*(1-share)), 1)
+}

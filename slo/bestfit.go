@@ -1,0 +1,192 @@
+package slo
+
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+)
+
+// Strategy says which of the candidates that keep the targets is best.
+type Strategy uint8
+
+const (
+	// Least is best fit: the least headroom, which keeps other endpoints free
+	// for requests that need more.
+	Least Strategy = iota
+	// Most is the most headroom, which leaves more room for surprises.
+	Most
+)
+
+// Form says how headroom is made comparable.
+type Form uint8
+
+const (
+	// ShareOfSLO takes each headroom as a share of its target: how two
+	// candidates compare depends on these two alone.
+	ShareOfSLO Form = iota
+	// MinMax is the form of the Gateway API Inference Extension: each
+	// dimension is normalised over the candidates, so that a third, worse
+	// one can change the choice. It is there for parity.
+	MinMax
+)
+
+// BestFitConfig says how a [BestFit] scores. The zero value is the paper's.
+type BestFitConfig struct {
+	// Headroom measures. Nil: one with the default config.
+	Headroom *Headroom
+	// Strategy applies to requests with an SLO. Zero: Least.
+	Strategy Strategy
+	// Form applies to requests with an SLO. Zero: ShareOfSLO.
+	Form Form
+	// Exploration is the probability with which, where only some candidates
+	// are predicted, the others are preferred, so that there is something to
+	// learn from. In (0, 1); zero: 0.01.
+	Exploration        float64
+	DisableExploration bool
+}
+
+func (c *BestFitConfig) validate() (err error) {
+	if c.Strategy > Most {
+		return &ConfigError{Field: "BestFitConfig.Strategy", Reason: fmt.Sprintf("is %d", c.Strategy)}
+	}
+	if c.Form > MinMax {
+		return &ConfigError{Field: "BestFitConfig.Form", Reason: fmt.Sprintf("is %d", c.Form)}
+	}
+	if err := share("BestFitConfig.Exploration", &c.Exploration, 0.01); err != nil {
+		return err
+	}
+	c.Headroom, err = c.Headroom.orDefault()
+	return err
+}
+
+// BestFit scores candidates by predicted latency
+// (papers/gie-latency-based-scheduling, "Scoring Strategy"). Scores are within
+// [0, 1].
+//
+// With an SLO: candidates that keep every target come first, by combined
+// headroom, the least or the most as the [Strategy] says; then those that
+// miss one, the idle before the busy, by the smallest deficit. See [Fit].
+//
+// Without an SLO: the lowest predicted latency comes first,
+// TTFT + E[output tokens]·TPOT, whatever the strategy.
+//
+// A candidate without a prediction is scored by its load and match instead;
+// where others have one, it stays below the median of their scores.
+//
+// BestFit is safe for concurrent use, belongs to one router and must not be
+// copied.
+type BestFit struct {
+	*running // observes
+	config   BestFitConfig
+	work     scratch
+}
+
+// NewBestFit returns a BestFit, or a [ConfigError].
+func NewBestFit(config BestFitConfig) (*BestFit, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &BestFit{running: config.Headroom.running, config: config}, nil
+}
+
+// Name is what receipts show.
+func (s *BestFit) Name() string {
+	if s.config.Strategy == Most {
+		return "latency-most"
+	}
+	return "latency-least"
+}
+
+// unscored marks a candidate that has no prediction yet.
+const unscored = -1
+
+// Score implements [endpick.Scorer].
+func (s *BestFit) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	var predicted int
+	switch {
+	case asked(req) == 0:
+		predicted = s.lowestLatency(req, candidates, dst)
+	case s.config.Form == MinMax:
+		predicted = s.minMax(req, candidates, dst)
+	default:
+		predicted = s.bestFit(req, candidates, dst)
+	}
+	if predicted < len(candidates) {
+		explore := !s.config.DisableExploration && req.Chance(saltUnpredicted) < s.config.Exploration
+		s.fallBack(req, candidates, dst, predicted, explore)
+	}
+}
+
+// lowestLatency scores each candidate by the lowest latency over its own: the
+// fastest 1, one that takes twice as long 0.5.
+func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
+	common := commonBasis(req, candidates)
+	outputTokens := s.config.Headroom.outputTokens(req)
+	lowest := 0.0
+	for i := range candidates {
+		l := clean(&candidates[i].Prediction, Expected)
+		took, ok := l.by(common, outputTokens)
+		if !ok {
+			dst[i] = unscored
+			continue
+		}
+		dst[i] = took
+		if predicted == 0 || took < lowest {
+			lowest = took
+		}
+		predicted++
+	}
+	for i, took := range dst {
+		if took != unscored {
+			dst[i] = lowest / took
+		}
+	}
+	return predicted
+}
+
+// bestFit scores by the share of the SLO: [0.6, 1] for candidates that keep
+// their targets, (0.3, 0.5] for the idle of the others, (0, 0.2] for the rest.
+func (s *BestFit) bestFit(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
+	m := s.config.Headroom.measure(req, s.config.Headroom.config.Bound)
+	defer m.end()
+	for i := range candidates {
+		f := m.fit(&candidates[i])
+		if !f.Known {
+			dst[i] = unscored
+			continue
+		}
+		predicted++
+		switch groupOf(&f, &candidates[i]) {
+		case meets:
+			// Combined is in [0, 1]: a latency is never below zero.
+			if s.config.Strategy == Most {
+				dst[i] = 0.6 + 0.4*f.Combined
+			} else {
+				dst[i] = 1 - 0.4*f.Combined
+			}
+		case idle:
+			dst[i] = 0.3 + 0.2/(1+f.Deficit)
+		default:
+			dst[i] = 0.2 / (1 + f.Deficit)
+		}
+	}
+	return predicted
+}
+
+// The groups of candidates, the best first.
+const (
+	meets = iota
+	idle  // misses a target, but nothing waits or runs there
+	busy
+	groups
+)
+
+func groupOf(f *Fit, c *endpick.Candidate) int {
+	switch {
+	case f.Deficit == 0:
+		return meets
+	case c.BatchSize() == 0:
+		return idle
+	}
+	return busy
+}

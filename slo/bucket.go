@@ -1,0 +1,87 @@
+package slo
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// TokenBucketConfig has no default: both fields are needed.
+type TokenBucketConfig struct {
+	// Capacity is what the full bucket holds, in input tokens; above zero.
+	Capacity float64
+	// Refill is what flows in, in tokens per second; above zero.
+	Refill float64
+}
+
+// TokenBucket is an admitter that lets in so many input tokens per second on
+// average and a full bucket of them at once (papers/BLIS, "Admission
+// Pipeline"). It starts full. A request of unknown length costs one token.
+//
+// What it admits is paid for even if a later admitter rejects it: put it last.
+// It is safe for concurrent use.
+type TokenBucket struct {
+	config TokenBucketConfig
+
+	mu     sync.Mutex
+	tokens float64
+	at     time.Time // when tokens was right
+}
+
+// NewTokenBucket returns a TokenBucket, or a [ConfigError].
+func NewTokenBucket(config TokenBucketConfig) (*TokenBucket, error) {
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{{"Capacity", config.Capacity}, {"Refill", config.Refill}} {
+		if !(f.v > 0) || math.IsInf(f.v, 1) {
+			return nil, &ConfigError{Field: "TokenBucketConfig." + f.name, Reason: fmt.Sprintf("is %v, not above zero and finite", f.v)}
+		}
+	}
+	return &TokenBucket{config: config, tokens: config.Capacity}, nil
+}
+
+// RateLimitError says what the bucket lacked. It matches ErrRateLimited.
+type RateLimitError struct {
+	Need, Have float64 // input tokens
+	// RetryAfter is when the bucket will hold enough, if nobody else takes
+	// from it. Zero: never, the request is larger than the bucket.
+	RetryAfter time.Duration
+}
+
+func (e *RateLimitError) Error() string {
+	if e.RetryAfter == 0 {
+		return fmt.Sprintf("slo: rate limited: %.0f tokens are more than the bucket can hold", e.Need)
+	}
+	return fmt.Sprintf("slo: rate limited: %.0f of %.0f tokens, try again in %v", e.Have, e.Need, e.RetryAfter)
+}
+
+// Unwrap returns ErrRateLimited.
+func (e *RateLimitError) Unwrap() error { return ErrRateLimited }
+
+// Admit implements [endpick.Admitter].
+func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	need := float64(max(req.InputTokens, 1))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	// Routers call concurrently: a moment that has passed adds nothing.
+	if now := req.Now(); b.at.IsZero() {
+		b.at = now
+	} else if now.After(b.at) {
+		b.tokens = min(b.tokens+now.Sub(b.at).Seconds()*b.config.Refill, b.config.Capacity)
+		b.at = now
+	}
+	if b.tokens >= need {
+		b.tokens -= need
+		return nil
+	}
+	err := &RateLimitError{Need: need, Have: b.tokens}
+	if need <= b.config.Capacity {
+		seconds := (need - b.tokens) / b.config.Refill
+		err.RetryAfter = max(time.Duration(min(seconds*1e9, math.MaxInt64/2)), 1)
+	}
+	return err
+}

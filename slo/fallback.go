@@ -1,0 +1,100 @@
+package slo
+
+import (
+	"sync"
+
+	"github.com/endpick/endpick"
+)
+
+// fallBack scores the candidates without a prediction by load and match: the
+// mean of 1 − K, 1 − W/max W and the match share
+// (papers/gie-latency-based-scheduling, "Fallback"). If others are predicted,
+// that is scaled to stay below the median of their scores: a candidate never
+// wins because nothing is known of it. If the request explores, it does.
+func (s *BestFit) fallBack(req *endpick.Request, candidates []endpick.Candidate, dst []float64, predicted int, explore bool) {
+	most := 0.0
+	for i := range candidates {
+		most = max(most, candidates[i].Waiting)
+	}
+	low, high := 0.0, 1.0
+	switch {
+	case predicted == 0:
+	case explore:
+		low = 0.75
+		for i := range dst {
+			if dst[i] != unscored {
+				dst[i] /= 2
+			}
+		}
+	default:
+		high = s.work.median(dst) * (1 - 1e-6)
+	}
+	for i := range dst {
+		if dst[i] == unscored {
+			dst[i] = low + (high-low)*composite(req, &candidates[i], most)
+		}
+	}
+}
+
+func composite(req *endpick.Request, c *endpick.Candidate, mostWaiting float64) float64 {
+	queue := 1.0
+	if mostWaiting > 0 {
+		queue = 1 - c.Waiting/mostWaiting
+	}
+	return (1 - c.KVUsage + queue + c.MatchShare(req)) / 3
+}
+
+var saltUnpredicted = endpick.Salt("slo/unpredicted")
+
+// scratch lends memory to find a median in.
+type scratch struct{ pool sync.Pool }
+
+// median returns the lower median of the scores that are set; there is one.
+func (s *scratch) median(scores []float64) float64 {
+	work, _ := s.pool.Get().(*[]float64)
+	if work == nil {
+		work = new([]float64)
+	}
+	set := (*work)[:0]
+	for _, v := range scores {
+		if v != unscored {
+			set = append(set, v)
+		}
+	}
+	m := nth(set, (len(set)-1)/2)
+	*work = set
+	s.pool.Put(work)
+	return m
+}
+
+// nth returns the value that would be at index k if v were sorted. It reorders
+// v (Hoare, Algorithm 65: find, 1961).
+func nth(v []float64, k int) float64 {
+	low, high := 0, len(v)-1
+	for low < high {
+		pivot := v[low+(high-low)/2]
+		i, j := low, high
+		for i <= j {
+			for v[i] < pivot {
+				i++
+			}
+			for v[j] > pivot {
+				j--
+			}
+			if i <= j {
+				v[i], v[j] = v[j], v[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case k <= j:
+			high = j
+		case k >= i:
+			low = i
+		default:
+			return v[k]
+		}
+	}
+	return v[k]
+}

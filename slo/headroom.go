@@ -1,0 +1,212 @@
+package slo
+
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+)
+
+// HeadroomConfig says how a [Headroom] is measured. The zero value is the
+// paper's.
+type HeadroomConfig struct {
+	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1);
+	// TPOT has the rest. Zero: 0.8 (papers/predicted-latency-scheduling,
+	// "Latency-based scoring").
+	TTFTWeight float64
+	// Bound is what is held against the targets. Zero: Expected.
+	Bound Bound
+	// OutputTokens stands in for Request.ExpectedOutputTokens where that is
+	// unknown. Zero: 300, the mean of the paper's production workload.
+	OutputTokens int
+}
+
+// Bound is the part of a prediction's spread that has to keep the target.
+type Bound uint8
+
+const (
+	// Expected holds the expected latency against the target.
+	Expected Bound = iota
+	// Upper holds the upper bound of the prediction against it, so that a
+	// target is not met by luck. What meets it also meets the target in
+	// expectation: the bound is never below the expected value.
+	Upper
+)
+
+func (c *HeadroomConfig) validate() error {
+	if err := share("HeadroomConfig.TTFTWeight", &c.TTFTWeight, 0.8); err != nil {
+		return err
+	}
+	if c.Bound > Upper {
+		return &ConfigError{Field: "HeadroomConfig.Bound", Reason: fmt.Sprintf("is %d", c.Bound)}
+	}
+	if c.OutputTokens < 0 {
+		return &ConfigError{Field: "HeadroomConfig.OutputTokens", Reason: "is negative"}
+	}
+	if c.OutputTokens == 0 {
+		c.OutputTokens = 300
+	}
+	return nil
+}
+
+// Headroom measures how far a prediction stays below what was asked for: by
+// the request itself, and by the requests that run on the endpoint already.
+// For the latter it is an [endpick.Observer]; [BestFit], [Tier] and
+// [LatencyAdmitter] pass their events on, so that one of them in the policy is
+// enough and several may share one Headroom, which counts each lease once. It
+// is safe for concurrent use and belongs to one router.
+type Headroom struct {
+	config HeadroomConfig
+	*running
+}
+
+// NewHeadroom returns a Headroom, or a [ConfigError].
+func NewHeadroom(config HeadroomConfig) (*Headroom, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Headroom{config: config, running: &running{}}, nil
+}
+
+// orDefault returns h, or a Headroom with the default config if there is none.
+func (h *Headroom) orDefault() (*Headroom, error) {
+	if h != nil {
+		return h, nil
+	}
+	return NewHeadroom(HeadroomConfig{})
+}
+
+// Fit is the headroom of one request on one candidate.
+type Fit struct {
+	// Known is false if a latency that was asked for is not predicted; then
+	// the other fields say nothing.
+	Known bool
+	// Asked are the dimensions that take part: TTFT and TPOT, as far as the
+	// request has a target for them.
+	Asked endpick.Targets
+	// TTFT and TPOT are (SLO − predicted)/SLO; only those in Asked.
+	TTFT, TPOT float64
+	// Combined is their weighted sum, the weight of a dimension that is not
+	// asked for going to the other.
+	Combined float64
+	// Deficit is Σ w·max(0, −share): surplus in one dimension never pays for
+	// a deficit in the other. The share of TPOT is here the one against the
+	// strictest of the request's own target and those of the requests that
+	// run on the endpoint.
+	Deficit float64
+}
+
+// Meets reports whether every target is expected to be kept.
+func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
+
+// Of returns the headroom of the request on the candidate
+// (papers/predicted-latency-scheduling, "Latency-based scoring").
+//
+// Of a response that is not streamed neither first token nor time per token
+// can be seen: the whole latency is held against the TTFT target, and a TPOT
+// target takes no part.
+func (h *Headroom) Of(req *endpick.Request, c *endpick.Candidate) Fit {
+	m := h.measure(req, h.config.Bound)
+	defer m.end()
+	return m.fit(c)
+}
+
+// asked returns the dimensions in which the request has a target that can be
+// measured.
+func asked(req *endpick.Request) endpick.Targets {
+	var t endpick.Targets
+	if req.SLO.TTFT > 0 {
+		t |= endpick.TTFT
+	}
+	if req.SLO.TPOT > 0 && req.Stream {
+		t |= endpick.TPOT
+	}
+	return t
+}
+
+// measure is what is common to all candidates of one request. Times are in
+// nanoseconds.
+type measure struct {
+	running                *running // locked for reading; nil if nothing is held
+	bound                  Bound
+	stream                 bool
+	asked                  endpick.Targets
+	ttftTarget, tpotTarget float64
+	ttftWeight, tpotWeight float64
+	outputTokens           float64
+}
+
+// measure begins; end ends it.
+func (h *Headroom) measure(req *endpick.Request, bound Bound) measure {
+	m := measure{
+		bound:        bound,
+		stream:       req.Stream,
+		asked:        asked(req),
+		ttftTarget:   float64(req.SLO.TTFT),
+		tpotTarget:   float64(req.SLO.TPOT),
+		ttftWeight:   h.config.TTFTWeight,
+		tpotWeight:   1 - h.config.TTFTWeight,
+		outputTokens: h.outputTokens(req),
+	}
+	switch m.asked {
+	case endpick.TTFT:
+		m.ttftWeight = 1
+	case endpick.TPOT:
+		m.tpotWeight = 1
+	}
+	if h.held.Load() != 0 {
+		m.running = h.running
+		m.running.mu.RLock()
+	}
+	return m
+}
+
+func (m *measure) end() {
+	if m.running != nil {
+		m.running.mu.RUnlock()
+	}
+}
+
+func (m *measure) fit(c *endpick.Candidate) Fit {
+	f := Fit{Asked: m.asked}
+	p := clean(&c.Prediction, m.bound)
+	if m.asked&endpick.TTFT != 0 {
+		first, ok := p.ttft, p.has&endpick.TTFT != 0
+		if !m.stream {
+			first, ok = p.whole(m.outputTokens)
+		}
+		if !ok {
+			return f
+		}
+		f.TTFT = (m.ttftTarget - first) / m.ttftTarget
+		f.Combined = m.ttftWeight * f.TTFT
+		f.Deficit = m.ttftWeight * max(0, -f.TTFT)
+	}
+	strictest := 0.0
+	if m.running != nil {
+		strictest = m.running.strictest(c.Ref)
+	}
+	if m.asked&endpick.TPOT != 0 {
+		if p.has&endpick.TPOT == 0 {
+			return f
+		}
+		f.TPOT = (m.tpotTarget - p.tpot) / m.tpotTarget
+		f.Combined += m.tpotWeight * f.TPOT
+		if strictest == 0 || m.tpotTarget < strictest {
+			strictest = m.tpotTarget
+		}
+	}
+	// Whoever runs there is slowed down to the same TPOT. Without a
+	// prediction of it there is nothing to hold against their target.
+	if strictest > 0 && p.has&endpick.TPOT != 0 {
+		f.Deficit += m.tpotWeight * max(0, (p.tpot-strictest)/strictest)
+	}
+	f.Known = true
+	return f
+}
+
+func (h *Headroom) outputTokens(req *endpick.Request) float64 {
+	if req.ExpectedOutputTokens > 0 {
+		return float64(req.ExpectedOutputTokens)
+	}
+	return float64(h.config.OutputTokens)
+}

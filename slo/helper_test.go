@@ -1,0 +1,5 @@
+package slo_test
+
+import "math"
+
+var nan = math.NaN()

@@ -1,0 +1,588 @@
+package slo_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+var epoch = time.Unix(1_700_000_000, 0)
+
+func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+
+// held is a queue and the account of what it dropped.
+type held struct {
+	*slo.Queue[string]
+	dropped []string
+}
+
+func newQueue(t require.TestingT, config slo.QueueConfig) *held {
+	h := &held{}
+	q, err := slo.NewQueue(config, func(i slo.Item[string], err error) {
+		var qe *slo.QueueError
+		require.ErrorAs(t, err, &qe)
+		h.dropped = append(h.dropped, fmt.Sprintf("%s: %v after %v", i.Value, qe.Reason, qe.Waited))
+	})
+	require.NoError(t, err)
+	h.Queue = q
+	return h
+}
+
+// drain pops everything and returns the order.
+func (h *held) drain(now time.Time) (order []string) {
+	for {
+		item, ok := h.Pop(now, 0)
+		if !ok {
+			return order
+		}
+		order = append(order, item.Value)
+	}
+}
+
+func (h *held) push(t require.TestingT, items ...slo.Item[string]) {
+	for _, i := range items {
+		_, err := h.Push(epoch, i)
+		require.NoError(t, err)
+	}
+}
+
+func TestQueueOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		items []slo.Item[string]
+		want  []string
+	}{
+		{"the first to come", []slo.Item[string]{{Value: "a"}, {Value: "b"}, {Value: "c"}}, []string{"a", "b", "c"}},
+		{"priority before deadline", []slo.Item[string]{
+			{Value: "shed", Priority: -1, Deadline: at(1)}, {Value: "normal", Deadline: at(5)}, {Value: "high", Priority: 7},
+		}, []string{"high", "normal", "shed"}},
+		{"the earliest deadline, none comes last", []slo.Item[string]{
+			{Value: "none"}, {Value: "late", Deadline: at(9)}, {Value: "early", Deadline: at(3)}, {Value: "early too", Deadline: at(3)},
+		}, []string{"early", "early too", "late", "none"}},
+		// A flooded the queue first and asks for tight deadlines; B and C get
+		// every other turn as long as they have something.
+		{"tenants take turns", []slo.Item[string]{
+			{Value: "a1", Tenant: "a", Deadline: at(1)}, {Value: "a2", Tenant: "a", Deadline: at(1)},
+			{Value: "a3", Tenant: "a", Deadline: at(1)}, {Value: "b1", Tenant: "b"}, {Value: "b2", Tenant: "b"},
+			{Value: "c1", Tenant: "c", Deadline: at(9)},
+		}, []string{"a1", "c1", "b1", "a2", "b2", "a3"}},
+		// A's first prompt costs 100 tokens: B's ten of 10 tokens come before
+		// the second.
+		{"turns are paid in tokens", []slo.Item[string]{
+			{Value: "A", Tenant: "a", Tokens: 100}, {Value: "A", Tenant: "a", Tokens: 100},
+			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
+			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
+		}, []string{"A", "b", "b", "b", "A", "b"}},
+		{"turns are counted within a priority", []slo.Item[string]{
+			{Value: "a", Tenant: "a", Tokens: 1000, Priority: 1}, {Value: "a0", Tenant: "a"}, {Value: "b0", Tenant: "b"},
+		}, []string{"a", "a0", "b0"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := newQueue(t, slo.QueueConfig{})
+			q.push(t, tc.items...)
+			assert.Equal(t, tc.want, q.drain(epoch))
+			assert.Zero(t, q.Len())
+		})
+	}
+}
+
+func TestQueueHoldsWhileTheEndpointsAreFull(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{})
+	q.push(t, slo.Item[string]{Value: "a"})
+	for _, full := range []float64{1, 1.5, nan} {
+		_, ok := q.Pop(epoch, full)
+		assert.False(t, ok, "saturation %v", full)
+	}
+	// Late binding: what came meanwhile and matters more goes first.
+	q.push(t, slo.Item[string]{Value: "b", Priority: 1})
+	item, ok := q.Pop(at(10), 0.99)
+	require.True(t, ok)
+	assert.Equal(t, "b", item.Value)
+}
+
+func TestQueueTimesOut(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{Timeout: 20 * time.Millisecond})
+	q.push(t, slo.Item[string]{Value: "usual"}, slo.Item[string]{Value: "hasty", Timeout: 5 * time.Millisecond})
+	next, ok := q.NextExpiry()
+	require.True(t, ok)
+	assert.Equal(t, at(5), next)
+	assert.Zero(t, q.Expire(at(4)))
+	assert.Equal(t, 1, q.Expire(at(5)))
+	_, ok = q.Pop(at(20), 0)
+	assert.False(t, ok, "a request is not dispatched when its time is up")
+	assert.Equal(t, []string{"hasty: slo: queue timeout after 5ms", "usual: slo: queue timeout after 20ms"}, q.dropped)
+	_, ok = q.NextExpiry()
+	assert.False(t, ok)
+	assert.Equal(t, slo.QueueStats{Pushed: 2, TimedOut: 2}, q.Stats())
+}
+
+func TestQueueShedsWhatMattersLeast(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{MaxRequests: 3})
+	q.push(t,
+		slo.Item[string]{Value: "batch late", Priority: -1, Deadline: at(90)},
+		slo.Item[string]{Value: "batch early", Priority: -1, Deadline: at(10)},
+		slo.Item[string]{Value: "normal"})
+	_, err := q.Push(at(1), slo.Item[string]{Value: "batch later", Priority: -1, Deadline: at(99)})
+	require.ErrorIs(t, err, slo.ErrQueueFull)
+	assert.Empty(t, q.dropped, "nobody makes room for a request that does not get in")
+
+	_, err = q.Push(at(1), slo.Item[string]{Value: "high", Priority: 1})
+	require.NoError(t, err)
+	_, err = q.Push(at(2), slo.Item[string]{Value: "normal too"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"batch late: slo: shed from a full queue after 1ms",
+		"batch early: slo: shed from a full queue after 2ms"}, q.dropped)
+	assert.Equal(t, []string{"high", "normal", "normal too"}, q.drain(at(2)))
+	assert.Equal(t, slo.QueueStats{Pushed: 5, Dispatched: 3, Shed: 2, Refused: 1}, q.Stats())
+}
+
+func TestQueueBoundsTokensAndBytes(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{MaxTokens: 100, MaxBytes: 1000})
+	_, err := q.Push(epoch, slo.Item[string]{Tokens: 101})
+	require.ErrorIs(t, err, slo.ErrQueueTooLarge)
+	_, err = q.Push(epoch, slo.Item[string]{Bytes: 1001})
+	require.ErrorIs(t, err, slo.ErrQueueTooLarge)
+
+	q.push(t, slo.Item[string]{Value: "a", Priority: -2, Tokens: 30, Bytes: 10},
+		slo.Item[string]{Value: "b", Priority: -1, Tokens: 40, Bytes: 10}, slo.Item[string]{Value: "c", Tokens: 30, Bytes: 900})
+	_, err = q.Push(epoch, slo.Item[string]{Value: "d", Priority: -1, Tokens: 80})
+	require.ErrorIs(t, err, slo.ErrQueueFull, "a, b and d together are not enough without c")
+	assert.Empty(t, q.dropped)
+	_, err = q.Push(epoch, slo.Item[string]{Value: "e", Tokens: 70})
+	require.NoError(t, err, "two had to go for it")
+	assert.Len(t, q.dropped, 2)
+	assert.EqualValues(t, 100, q.Tokens())
+	assert.EqualValues(t, 900, q.Bytes())
+	_, err = q.Push(epoch, slo.Item[string]{Value: "f", Priority: 1, Tokens: 0, Bytes: 100})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
+}
+
+// A tenant that fills the queue does not keep the others out.
+func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{MaxRequests: 4})
+	for i := range 4 {
+		q.push(t, slo.Item[string]{Value: fmt.Sprint("flood", i), Tenant: "flood", Deadline: at(i), Tokens: 10})
+	}
+	q.push(t, slo.Item[string]{Value: "other", Tenant: "other", Tokens: 10})
+	assert.Equal(t, []string{"flood3: slo: shed from a full queue after 0s"}, q.dropped)
+	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
+}
+
+func TestQueueTenantGainsNothingByAbsence(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{})
+	for range 10 {
+		q.push(t, slo.Item[string]{Value: "a", Tenant: "a", Tokens: 10})
+	}
+	for range 5 {
+		_, _ = q.Pop(epoch, 0)
+	}
+	// b comes now: it takes turns with a, and does not make up for 50 tokens.
+	for range 4 {
+		q.push(t, slo.Item[string]{Value: "b", Tenant: "b", Tokens: 10})
+	}
+	assert.Equal(t, []string{"b", "a", "b", "a", "b", "a", "b", "a", "a"}, q.drain(epoch))
+}
+
+// A tenant that sends one large prompt at a time is behind after each, although
+// it has nothing in the queue in between.
+func TestQueueRemembersATenantThatIsAhead(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{})
+	large := slo.Item[string]{Value: "large", Tenant: "a", Tokens: 50, Deadline: at(1)}
+	q.push(t, large)
+	for range 7 {
+		q.push(t, slo.Item[string]{Value: "small", Tenant: "b", Tokens: 10})
+	}
+	item, _ := q.Pop(epoch, 0)
+	require.Equal(t, "large", item.Value)
+	q.push(t, large)
+	assert.Equal(t, []string{"small", "small", "small", "small", "small", "large", "small", "small"}, q.drain(epoch))
+}
+
+func TestQueueForgetsTenants(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{MaxRequests: 10})
+	q.push(t, slo.Item[string]{Value: "always there", Priority: 0, Tenant: "always", Tokens: 1 << 40, Deadline: at(1 << 30)})
+	for i := range 5000 {
+		q.push(t, slo.Item[string]{Value: "x", Tenant: fmt.Sprint(i)})
+		item, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+		if item.Value != "x" {
+			require.Zero(t, i)
+		}
+	}
+	assert.Less(t, slo.RememberedTenants(q.Queue), 1100)
+}
+
+func TestQueueCancel(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{})
+	h, err := q.Push(epoch, slo.Item[string]{Value: "a"})
+	require.NoError(t, err)
+	_, ok := q.Cancel(slo.Handle{})
+	assert.False(t, ok, "the zero handle")
+	item, ok := q.Cancel(h)
+	assert.True(t, ok)
+	assert.Equal(t, "a", item.Value)
+	_, ok = q.Cancel(h)
+	assert.False(t, ok, "twice")
+	again, err := q.Push(epoch, slo.Item[string]{Value: "b"})
+	require.NoError(t, err)
+	_, ok = q.Cancel(h)
+	assert.False(t, ok, "the place is another's now")
+	_, ok = q.Cancel(again)
+	assert.True(t, ok)
+	assert.Equal(t, slo.QueueStats{Pushed: 2, Canceled: 2}, q.Stats())
+}
+
+func TestQueueBadInput(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{})
+	for _, item := range []slo.Item[string]{{Tokens: -1}, {Bytes: -1}, {Timeout: -1}} {
+		_, err := q.Push(epoch, item)
+		require.ErrorIs(t, err, slo.ErrItem)
+		assert.ErrorContains(t, err, "is negative")
+	}
+	assert.Zero(t, q.Len())
+	for _, c := range []slo.QueueConfig{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
+		_, err := slo.NewQueue(c, func(slo.Item[int], error) {})
+		require.ErrorIs(t, err, slo.ErrConfig)
+	}
+	_, err := slo.NewQueue[int](slo.QueueConfig{}, nil)
+	require.ErrorIs(t, err, slo.ErrConfig)
+}
+
+func TestNewItem(t *testing.T) {
+	req := endpick.Request{Priority: 2, Tenant: "t", InputTokens: 7, SLO: endpick.SLO{TTFT: time.Second}}
+	assert.Equal(t, slo.Item[int]{Priority: 2, Tenant: "t", Tokens: 7, Deadline: at(1000), Value: 5}, slo.NewItem(epoch, &req, 5))
+	req.SLO = endpick.SLO{TPOT: time.Second}
+	assert.True(t, slo.NewItem(epoch, &req, 5).Deadline.IsZero())
+}
+
+// twin is the queue as a plain slice: every question is answered by looking at
+// all requests.
+type twin struct {
+	config slo.QueueConfig
+	items  []twinItem
+	now    map[int]int64            // virtual time by priority
+	turn   map[int]map[string]int64 // by priority and tenant
+}
+
+type twinItem struct {
+	slo.Item[int]
+	sequence int
+	expires  time.Time
+}
+
+func (i *twinItem) cost() int64 { return int64(max(i.Tokens, 1)) }
+
+func (i *twinItem) before(j *twinItem) bool {
+	far := at(1 << 40)
+	x, y := i.Deadline, j.Deadline
+	if x.IsZero() {
+		x = far
+	}
+	if y.IsZero() {
+		y = far
+	}
+	if c := x.Compare(y); c != 0 {
+		return c < 0
+	}
+	return i.sequence < j.sequence
+}
+
+func (w *twin) in(priority int, tenant string) (found []twinItem) {
+	for _, i := range w.items {
+		if i.Priority == priority && i.Tenant == tenant {
+			found = append(found, i)
+		}
+	}
+	slices.SortFunc(found, func(a, b twinItem) int {
+		if a.before(&b) {
+			return -1
+		}
+		return 1
+	})
+	return found
+}
+
+func (w *twin) remove(sequence int) {
+	w.items = slices.DeleteFunc(w.items, func(i twinItem) bool { return i.sequence == sequence })
+}
+
+// settle forgets the turns of priorities that nobody waits in.
+func (w *twin) settle() {
+	for p := range w.turn {
+		if !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Priority == p }) {
+			delete(w.turn, p)
+			delete(w.now, p)
+		}
+	}
+}
+
+func (w *twin) over() bool {
+	var tokens, bytes int64
+	for _, i := range w.items {
+		tokens += i.cost()
+		bytes += int64(i.Bytes)
+	}
+	return len(w.items) > w.config.MaxRequests || w.config.MaxTokens > 0 && tokens > w.config.MaxTokens ||
+		w.config.MaxBytes > 0 && bytes > w.config.MaxBytes
+}
+
+func (w *twin) worst() twinItem {
+	lowest := w.items[0].Priority
+	for _, i := range w.items {
+		lowest = min(lowest, i.Priority)
+	}
+	var worst twinItem
+	most := int64(-1)
+	for _, i := range w.items {
+		if i.Priority != lowest {
+			continue
+		}
+		all := w.in(lowest, i.Tenant)
+		sum := int64(0)
+		for _, j := range all {
+			sum += j.cost()
+		}
+		last := all[len(all)-1]
+		if sum > most || sum == most && worst.before(&last) {
+			worst, most = last, sum
+		}
+	}
+	return worst
+}
+
+func (w *twin) push(item twinItem) (shed []int, err error) {
+	if c := w.config; c.MaxTokens > 0 && item.cost() > c.MaxTokens || c.MaxBytes > 0 && int64(item.Bytes) > c.MaxBytes {
+		return nil, slo.ErrQueueTooLarge
+	}
+	before := slices.Clone(w.items)
+	w.items = append(w.items, item)
+	for w.over() {
+		v := w.worst()
+		if v.sequence == item.sequence {
+			w.items = before
+			return nil, slo.ErrQueueFull
+		}
+		w.remove(v.sequence)
+		shed = append(shed, v.Value)
+	}
+	p := item.Priority
+	if w.turn[p] == nil {
+		w.turn[p] = map[string]int64{}
+	}
+	if !slices.ContainsFunc(before, func(i twinItem) bool { return i.Priority == p && i.Tenant == item.Tenant }) {
+		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p])
+	}
+	w.settle()
+	return shed, nil
+}
+
+func (w *twin) pop() (int, bool) {
+	if len(w.items) == 0 {
+		return 0, false
+	}
+	p := w.items[0].Priority
+	for _, i := range w.items {
+		p = max(p, i.Priority)
+	}
+	var best *twinItem
+	for _, i := range w.items {
+		if i.Priority != p {
+			continue
+		}
+		first := w.in(p, i.Tenant)[0]
+		if best == nil || w.turn[p][first.Tenant] < w.turn[p][best.Tenant] ||
+			w.turn[p][first.Tenant] == w.turn[p][best.Tenant] && first.before(best) {
+			best = &first
+		}
+	}
+	w.now[p] = w.turn[p][best.Tenant]
+	w.turn[p][best.Tenant] += best.cost()
+	w.remove(best.sequence)
+	w.settle()
+	return best.Value, true
+}
+
+func (w *twin) expire(now time.Time) (gone []int) {
+	left := slices.Clone(w.items)
+	slices.SortFunc(left, func(a, b twinItem) int {
+		if c := a.expires.Compare(b.expires); c != 0 {
+			return c
+		}
+		return a.sequence - b.sequence
+	})
+	for _, i := range left {
+		if !i.expires.After(now) {
+			gone = append(gone, i.Value)
+			w.remove(i.sequence)
+		}
+	}
+	w.settle()
+	return gone
+}
+
+func TestQueueIsLikeItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := slo.QueueConfig{
+			MaxRequests: rapid.IntRange(1, 8).Draw(t, "max requests"),
+			MaxTokens:   int64(rapid.IntRange(0, 60).Draw(t, "max tokens")),
+			MaxBytes:    int64(rapid.IntRange(0, 40).Draw(t, "max bytes")),
+			Timeout:     50 * time.Millisecond,
+		}
+		var timedOut, shed []int
+		q, err := slo.NewQueue(config, func(i slo.Item[int], err error) {
+			switch qe := err.(*slo.QueueError); qe.Reason {
+			case slo.ErrQueueTimeout:
+				timedOut = append(timedOut, i.Value)
+			case slo.ErrQueueShed:
+				shed = append(shed, i.Value)
+			default:
+				t.Fatalf("dropped for %v", err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &twin{config: config, now: map[int]int64{}, turn: map[int]map[string]int64{}}
+		now, sequence := 0, 0
+		handles := map[int]slo.Handle{}
+		left := map[int]int{} // how often each request has left
+		same := func(what string, got, want []int) {
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s: %v, the twin says %v", what, got, want)
+			}
+			for _, v := range got {
+				left[v]++
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				timedOut, shed = nil, nil
+				item := slo.Item[int]{
+					Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
+					Tenant:   rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"),
+					Tokens:   rapid.IntRange(0, 30).Draw(t, "tokens"),
+					Bytes:    rapid.IntRange(0, 20).Draw(t, "bytes"),
+					Timeout:  time.Duration(rapid.IntRange(0, 40).Draw(t, "timeout")) * time.Millisecond,
+					Value:    sequence,
+				}
+				if d := rapid.IntRange(0, 5).Draw(t, "deadline"); d > 0 {
+					item.Deadline = at(now + 10*d)
+				}
+				sequence++
+				handle, err := q.Push(at(now), item)
+				same("timed out", timedOut, w.expire(at(now)))
+				timeout := item.Timeout
+				if timeout == 0 {
+					timeout = config.Timeout
+				}
+				wantShed, want := w.push(twinItem{item, item.Value, at(now).Add(timeout)})
+				same("shed", shed, wantShed)
+				if want == nil {
+					if err != nil {
+						t.Fatal(err)
+					}
+					handles[item.Value] = handle
+				} else if qe, ok := err.(*slo.QueueError); !ok || qe.Reason != want {
+					t.Fatalf("refused with %v, the twin says %v", err, want)
+				}
+			},
+			"pop": func(t *rapid.T) {
+				timedOut = nil
+				item, ok := q.Pop(at(now), 0.5)
+				same("timed out", timedOut, w.expire(at(now)))
+				want, wantOK := w.pop()
+				if ok != wantOK || item.Value != want {
+					t.Fatalf("popped %d %v, the twin says %d %v", item.Value, ok, want, wantOK)
+				}
+				if ok {
+					left[item.Value]++
+				}
+			},
+			"full": func(t *rapid.T) {
+				timedOut = nil
+				if _, ok := q.Pop(at(now), 1); ok {
+					t.Fatal("popped although full")
+				}
+				same("timed out", timedOut, w.expire(at(now)))
+			},
+			"cancel": func(t *rapid.T) {
+				if sequence == 0 {
+					return
+				}
+				v := rapid.IntRange(0, sequence-1).Draw(t, "which")
+				_, want := handles[v]
+				want = want && left[v] == 0
+				item, ok := q.Cancel(handles[v])
+				if ok != want || ok && item.Value != v {
+					t.Fatalf("cancel of %d: %v, want %v", v, ok, want)
+				}
+				if ok {
+					left[v]++
+					w.remove(v)
+					w.settle()
+				}
+			},
+			"wait": func(t *rapid.T) {
+				timedOut = nil
+				now += rapid.IntRange(0, 30).Draw(t, "ms")
+				q.Expire(at(now))
+				same("timed out", timedOut, w.expire(at(now)))
+			},
+			"": func(t *rapid.T) {
+				var tokens, bytes int64
+				for _, i := range w.items {
+					tokens += i.cost()
+					bytes += int64(i.Bytes)
+				}
+				if q.Len() != len(w.items) || q.Tokens() != tokens || q.Bytes() != bytes {
+					t.Fatalf("holds %d, %d tokens, %d bytes; the twin %d, %d, %d", q.Len(), q.Tokens(), q.Bytes(), len(w.items), tokens, bytes)
+				}
+				s := q.Stats()
+				if s.Pushed != s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(q.Len()) {
+					t.Fatalf("lost count: %+v with %d held", s, q.Len())
+				}
+				for v := range handles {
+					gone := !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Value == v })
+					if gone != (left[v] == 1) || left[v] > 1 {
+						t.Fatalf("request %d left %d times", v, left[v])
+					}
+				}
+			},
+		})
+	})
+}
+
+func BenchmarkQueue(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("requests=%d", n), func(b *testing.B) {
+			q, err := slo.NewQueue(slo.QueueConfig{MaxRequests: n + 1}, func(slo.Item[int], error) {})
+			require.NoError(b, err)
+			item := func(i int) slo.Item[int] {
+				return slo.Item[int]{Priority: i % 3, Tenant: tenants[i%len(tenants)], Deadline: at(i * 7919 % 5000), Tokens: 1 + i%997}
+			}
+			for i := range n {
+				_, err := q.Push(epoch, item(i))
+				require.NoError(b, err)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if _, err := q.Push(epoch, item(i)); err != nil {
+					b.Fatal(err)
+				}
+				q.Pop(epoch, 0)
+			}
+		})
+	}
+}
+
+var tenants = []string{"a", "b", "c", "d", "e", "f", "g", "h"}

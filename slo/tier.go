@@ -1,0 +1,72 @@
+package slo
+
+import "github.com/endpick/endpick"
+
+// TierConfig says how a [Tier] filters. The zero value is the paper's.
+type TierConfig struct {
+	// Headroom measures. Nil: one with the default config.
+	Headroom *Headroom
+	// Exploration is the probability with which the candidates that miss the
+	// SLO are kept instead, in (0, 1). Zero: 0.01.
+	Exploration        float64
+	DisableExploration bool
+}
+
+func (c *TierConfig) validate() (err error) {
+	if err := share("TierConfig.Exploration", &c.Exploration, 0.01); err != nil {
+		return err
+	}
+	c.Headroom, err = c.Headroom.orDefault()
+	return err
+}
+
+// Tier is the headroom tier filter (papers/gie-latency-based-scheduling, "SLO
+// enforcement"): it keeps the candidates that are expected to meet the SLO,
+// and with a small probability those that are not, so that an endpoint which
+// recovers gets traffic to show it. If nobody meets the SLO all stay, and so
+// does a candidate without a prediction in either case.
+//
+// A request without an SLO of its own is only kept from endpoints where it
+// would break the TPOT target of a request that runs there.
+//
+// Tier is safe for concurrent use and belongs to one router.
+type Tier struct {
+	*running // observes
+	config   TierConfig
+}
+
+// NewTier returns a Tier, or a [ConfigError].
+func NewTier(config TierConfig) (*Tier, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Tier{running: config.Headroom.running, config: config}, nil
+}
+
+// Name is what receipts show.
+func (*Tier) Name() string { return "slo-tier" }
+
+var saltTier = endpick.Salt("slo/tier")
+
+// Filter implements [endpick.Filter].
+func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	m := t.config.Headroom.measure(req, t.config.Headroom.config.Bound)
+	defer m.end()
+	if m.asked == 0 && m.running == nil {
+		return candidates
+	}
+	met := 0
+	for i := range candidates {
+		if f := m.fit(&candidates[i]); f.Meets() {
+			met++
+		}
+	}
+	if met == 0 || met == len(candidates) {
+		return candidates
+	}
+	explore := !t.config.DisableExploration && req.Chance(saltTier) < t.config.Exploration
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {
+		f := m.fit(c)
+		return !f.Known || f.Meets() != explore
+	})
+}
