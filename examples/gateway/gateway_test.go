@@ -1,0 +1,67 @@
+package main
+
+import (
+	"io"
+	"log"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Two servers die and one comes back, with its cache empty, while conversations
+// go on: no request fails of which no byte had arrived.
+func TestServersDie(t *testing.T) {
+	for _, policy := range []string{"round-robin", "least-loaded", "lmetric"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			config, err := serverConfig(16384)
+			require.NoError(t, err)
+			f, err := startFleet(4, config)
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, f.close()) }()
+			g, err := newGateway(gatewayConfig{
+				policy: policy, endpoints: f.endpoints(), seed: 1, log: log.New(io.Discard, "", 0),
+			})
+			require.NoError(t, err)
+			defer g.close()
+			server := httptest.NewServer(g)
+			defer server.Close()
+			c := newClient(server.URL)
+			defer c.close()
+
+			w := workload{duration: 2500 * time.Millisecond, rate: 40, groups: 6, systemTokens: 1500, turns: 2, seed: 1}
+			var group sync.WaitGroup
+			group.Go(func() {
+				time.Sleep(600 * time.Millisecond)
+				assert.NoError(t, f.members[0].kill())
+				time.Sleep(150 * time.Millisecond)
+				assert.NoError(t, f.members[1].kill())
+				time.Sleep(150 * time.Millisecond)
+				assert.NoError(t, f.members[0].start(config))
+			})
+			samples := play(t.Context(), c, w.conversations(), func() {})
+			group.Wait()
+
+			var cut int
+			for _, s := range samples {
+				if s.err != nil {
+					assert.True(t, s.gotByte, "failed before its first byte: %v", s.err)
+					cut++
+				}
+			}
+			t.Logf("%d requests, %d cut off after their first byte, %+v", len(samples), cut, g.transport.Stats())
+			require.Greater(t, len(samples), 40)
+			require.Less(t, cut, len(samples)/2)
+			require.Positive(t, g.transport.Stats().Retries, "the kills were noticed")
+			require.Positive(t, f.members[0].server.Totals().Completed, "the server that came back is used again")
+			require.Zero(t, g.router.Stats().OpenLeases)
+			for _, e := range g.router.Endpoints() {
+				require.Zero(t, e.Candidate.InFlight)
+			}
+		})
+	}
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// quick are the arguments of a comparison that takes about a second a policy.
+var quick = []string{"-duration", "600ms", "-rate", "40", "-turns", "2", "-groups", "6", "-system-tokens", "1000", "-kv-tokens", "4096"}
+
+func TestCompareJSON(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), append(slices.Clone(quick), "-format", "json", "-policies", "round-robin,lmetric"), &stdout, &stderr), stderr.String())
+
+	d := json.NewDecoder(&stdout)
+	d.DisallowUnknownFields()
+	type numbers struct{ P50, P95, P99 *float64 }
+	var got []struct {
+		Policy         string   `json:"policy"`
+		Requests       int      `json:"requests"`
+		Failed         *int     `json:"failed"`
+		TTFT           numbers  `json:"ttft_ms"`
+		TPOT           numbers  `json:"tpot_ms"`
+		E2E            numbers  `json:"e2e_ms"`
+		PrefixHitRatio *float64 `json:"prefix_hit_ratio"`
+	}
+	require.NoError(t, d.Decode(&got))
+	_, err := d.Token()
+	require.ErrorIs(t, err, io.EOF, "one array and nothing else")
+	require.Len(t, got, 2)
+	for i, policy := range []string{"round-robin", "lmetric"} {
+		r := got[i]
+		require.Equal(t, policy, r.Policy)
+		require.Equal(t, got[0].Requests, r.Requests, "the same workload")
+		require.Greater(t, r.Requests, 5)
+		require.NotNil(t, r.Failed)
+		require.Zero(t, *r.Failed)
+		for _, n := range []numbers{r.TTFT, r.TPOT, r.E2E} {
+			require.Positive(t, *n.P50)
+			require.LessOrEqual(t, *n.P50, *n.P95)
+			require.LessOrEqual(t, *n.P95, *n.P99)
+		}
+		require.Less(t, *r.TTFT.P50, *r.E2E.P50)
+		require.GreaterOrEqual(t, *r.PrefixHitRatio, 0.0)
+		require.Less(t, *r.PrefixHitRatio, 1.0)
+	}
+	require.Greater(t, *got[1].PrefixHitRatio, *got[0].PrefixHitRatio)
+}
+
+func TestCompareTable(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), append(slices.Clone(quick), "-policies", "least-loaded"), &stdout, &stderr), stderr.String())
+	require.Regexp(t, `(?m)^ +policy +requests +failed +p50`, stdout.String())
+	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){10}$`, stdout.String())
+	require.Regexp(t, `^least-loaded: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
+}
+
+func TestCompareInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 1, run(ctx, nil, &stdout, &stderr))
+	require.Empty(t, stdout.String())
+	require.Contains(t, stderr.String(), "gateway: round-robin: context deadline exceeded")
+}
+
+func TestArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"-backend http://a":                              "-backend needs -listen",
+		"-policy lmetric":                                "-policy needs -listen",
+		"-grace 1s":                                      "-grace needs -listen",
+		"-listen :0 -duration 1s":                        "-duration is for comparing policies, without -listen",
+		"-listen :0 -policies lmetric":                   "-policies is for comparing policies",
+		"-listen :0 -format json":                        "-format is for comparing policies",
+		"-listen :0 -backend http://a -endpoints 2":      "-endpoints is for embedded servers, without -backend",
+		"-listen :0 -backend http://a -kv-tokens 9999":   "-kv-tokens is for embedded servers",
+		"-listen :0 -backend a:80":                       "want http://HOST",
+		"-listen :0 -backend http://a -backend http://a": "given twice",
+		"-listen=":                  "-listen is empty",
+		"-listen :0 -policy best":   `unknown policy "best"; there are aibrix, always-busiest,`,
+		"-policies lmetric,,":       `unknown policy ""`,
+		"-policies lmetric,lmetric": `policy "lmetric" is given twice`,
+		"-duration 0s":              "-duration 0s is not above zero",
+		"-duration soon":            "invalid value",
+		"-rate NaN":                 "-rate NaN is not above zero",
+		"-rate -1":                  "-rate -1 is not above zero",
+		"-format xml":               `-format "xml" is neither table nor json`,
+		"-endpoints 0":              "-endpoints 0 is below 1",
+		"-groups 0":                 "-groups 0 is below 1",
+		"-turns 0":                  "-turns 0 is below 1",
+		"-system-tokens 0":          "-system-tokens 0 is below 1",
+		"-system-tokens 20000":      "-kv-tokens 16384 can't hold a conversation of",
+		"-listen :0 -grace -1s":     "-grace -1s is negative",
+		"-frobnicate":               "flag provided but not defined",
+		"something":                 `unexpected argument "something"`,
+	} {
+		t.Run(args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, 2, run(t.Context(), strings.Fields(args), &stdout, &stderr))
+			require.Contains(t, stderr.String(), want)
+			require.Empty(t, stdout.String())
+		})
+	}
+	t.Run("-h", func(t *testing.T) {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 0, run(t.Context(), []string{"-h"}, &stdout, &stderr))
+		require.Contains(t, stderr.String(), "-duration")
+	})
+}
+
+// lockedBuffer is a bytes.Buffer for a command that still runs.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// command is a running gateway -listen.
+type command struct {
+	url       string
+	stderr    *lockedBuffer
+	interrupt context.CancelFunc
+	status    chan int
+}
+
+var routingOn = regexp.MustCompile(`routing on (http://\S+),`)
+
+func start(t *testing.T, args ...string) *command {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &command{stderr: &lockedBuffer{}, interrupt: cancel, status: make(chan int, 1)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.status <- run(ctx, append([]string{"-listen", "127.0.0.1:0"}, args...), io.Discard, c.stderr)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 10*time.Second, time.Millisecond, c.stderr)
+	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
+	return c
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+func TestGracefulStop(t *testing.T) {
+	c := start(t, "-endpoints", "2")
+	status, _ := get(t, c.url+"/readyz")
+	require.Equal(t, http.StatusOK, status)
+
+	streaming := newClient(c.url)
+	defer streaming.close()
+	done := make(chan sample, 1)
+	go func() {
+		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to fifty."}}, 50)
+	}()
+	require.Eventually(t, func() bool {
+		_, page := get(t, c.url+"/debug/endpick")
+		return strings.Contains(page, "open 1,")
+	}, 5*time.Second, time.Millisecond)
+	c.interrupt()
+	s := <-done
+	require.NoError(t, s.err, "a stream that had begun ends")
+	require.Len(t, s.text, 200)
+	require.Equal(t, 0, <-c.status, c.stderr)
+	require.Error(t, streaming.ask(t.Context(), time.Now(), []message{{"user", "Too late."}}, 1).err)
+}
+
+func TestStopAfterGrace(t *testing.T) {
+	c := start(t, "-endpoints", "1", "-grace", "50ms")
+	streaming := newClient(c.url)
+	defer streaming.close()
+	done := make(chan sample, 1)
+	go func() {
+		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to ten thousand."}}, 10_000)
+	}()
+	require.Eventually(t, func() bool {
+		_, page := get(t, c.url+"/debug/endpick")
+		return strings.Contains(page, "open 1,")
+	}, 5*time.Second, time.Millisecond)
+	c.interrupt()
+	require.Equal(t, 1, <-c.status)
+	require.Contains(t, c.stderr.String(), "1 requests were cut off after 50ms")
+	require.Error(t, (<-done).err)
+}
+
+func TestServeBackends(t *testing.T) {
+	config, err := serverConfig(4096)
+	require.NoError(t, err)
+	f, err := startFleet(2, config)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, f.close()) }()
+	c := start(t, "-policy", "round-robin", "-backend", "http://"+f.members[0].address, "-backend", "http://"+f.members[1].address)
+	ask := newClient(c.url)
+	defer ask.close()
+	for range 4 {
+		require.NoError(t, ask.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 2).err)
+	}
+	for _, m := range f.members {
+		require.EqualValues(t, 2, m.server.Totals().Completed)
+	}
+	status, body := get(t, c.url+"/v1/models")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, "demo-8b")
+}
+
+func TestServeCannotListen(t *testing.T) {
+	c := start(t, "-endpoints", "1")
+	var stderr bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"-listen", strings.TrimPrefix(c.url, "http://"), "-endpoints", "1"}, io.Discard, &stderr))
+	require.Contains(t, stderr.String(), "address already in use")
+}

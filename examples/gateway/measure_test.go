@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPercentiles(t *testing.T) {
+	require.Nil(t, percentilesOf(nil))
+	require.Equal(t, &percentiles{P50: 7, P95: 7, P99: 7}, percentilesOf([]float64{7}))
+	var values []float64
+	for i := 200; i > 0; i-- {
+		values = append(values, float64(i))
+	}
+	require.Equal(t, &percentiles{P50: 100, P95: 190, P99: 198}, percentilesOf(values))
+	require.Equal(t, &percentiles{P50: 2, P95: 3, P99: 3}, percentilesOf([]float64{3, 1, 2}))
+}
+
+func TestSummarise(t *testing.T) {
+	ms := time.Millisecond
+	r := summarise("p", []sample{
+		{ttft: 10 * ms, e2e: 50 * ms, sinceFirst: 40 * ms, promptTokens: 100, cachedTokens: 48, outputTokens: 5},
+		{ttft: 20 * ms, e2e: 20 * ms, promptTokens: 100, outputTokens: 1}, // no TPOT
+		{err: errors.New("first"), promptTokens: 1000},
+		{err: errors.New("second")},
+	})
+	require.Equal(t, 4, r.Requests)
+	require.Equal(t, 2, r.Failed)
+	require.EqualError(t, r.firstErr, "first")
+	require.Equal(t, &percentiles{P50: 10, P95: 20, P99: 20}, r.TTFT)
+	require.Equal(t, &percentiles{P50: 10, P95: 10, P99: 10}, r.TPOT)
+	require.Equal(t, &percentiles{P50: 20, P95: 50, P99: 50}, r.E2E)
+	require.Equal(t, 0.24, *r.PrefixHitRatio)
+}
+
+func TestNothingMeasuredIsNotZero(t *testing.T) {
+	results := []result{summarise("p", nil)}
+	var b bytes.Buffer
+	require.NoError(t, writeJSON(&b, results))
+	require.JSONEq(t, `[{"policy":"p","requests":0,"failed":0,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,"prefix_hit_ratio":null}]`, b.String())
+	b.Reset()
+	require.NoError(t, writeTable(&b, results))
+	require.Regexp(t, `(?m)^ *p +0 +0( +-){10}$`, b.String())
+}
