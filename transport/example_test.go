@@ -1,0 +1,66 @@
+package transport_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// A gateway in a dozen lines: a ReverseProxy whose transport is ours.
+func Example() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, `data: {"choices":[{"delta":{"content":"Hello!"},"finish_reason":"stop"}]}`+"\n\n"+
+			`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2}}`+"\n\n"+
+			"data: [DONE]\n\n")
+	}))
+	defer server.Close()
+
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "gpu-0", Address: server.URL, Models: []string{"llama"}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	t, err := transport.New(transport.Config{Router: router})
+	if err != nil {
+		panic(err)
+	}
+	defer t.CloseIdleConnections()
+	gateway := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:      func(*httputil.ProxyRequest) {},
+		Transport:    t,
+		ErrorHandler: transport.ErrorHandler,
+	})
+	defer gateway.Close()
+
+	ask := func(model string) {
+		resp, err := http.Post(gateway.URL+"/v1/chat/completions", "application/json", strings.NewReader(
+			`{"model":"`+model+`","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`))
+		if err != nil {
+			panic(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		fmt.Printf("%d from %q\n", resp.StatusCode, resp.Header.Get(transport.EndpointHeader))
+		fmt.Println(strings.TrimSpace(string(body)))
+	}
+	ask("llama")
+	ask("gpt-2")
+	fmt.Println("in flight:", router.Stats().OpenLeases)
+
+	// Output:
+	// 200 from "gpu-0"
+	// data: {"choices":[{"delta":{"content":"Hello!"},"finish_reason":"stop"}]}
+	//
+	// data: [DONE]
+	// 503 from ""
+	// {"error":{"message":"no server is available for this model","type":"api_error","param":null,"code":"503"}}
+	// in flight: 0
+}
