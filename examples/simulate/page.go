@@ -1,5 +1,260 @@
 package main
 
-import "io"
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"slices"
 
-func writePage(w io.Writer, o *options, results []*result) error { return nil }
+	"gonum.org/v1/plot/plotter"
+)
+
+//go:embed page.html
+var pageSource string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageSource))
+
+// page is what the template shows.
+type page struct {
+	Title, Command string
+	Notes          []string
+	Legend         []legendEntry
+	Sections       []section
+	Heads, Units   []string
+	Rows           []tableRow
+}
+
+type legendEntry struct{ Name, Color, Dash string }
+
+// section is a heading with plots.
+type section struct {
+	ID, Title, Text string
+	Plots           []figure
+}
+
+type figure struct {
+	Title string
+	SVG   template.HTML
+}
+
+type tableRow struct {
+	Policy string
+	Cells  []string
+	First  bool // of its rate
+}
+
+// writePage writes a page that needs nothing but itself: no script, no network.
+func writePage(w io.Writer, o *options, results []*result) error {
+	pg, err := newPage(o, results)
+	if err != nil {
+		return err
+	}
+	return pageTemplate.Execute(w, pg)
+}
+
+func newPage(o *options, results []*result) (*page, error) {
+	b := pageBuilder{o: o, groups: groupsOf(results)}
+	pg := &page{Title: o.title(), Command: o.command, Notes: notes(results)}
+	for i, name := range o.policies {
+		style := lineStyle(i)
+		r, g, bl, _ := style.Color.RGBA()
+		entry := legendEntry{Name: name, Color: fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, bl>>8)}
+		for _, d := range style.Dashes {
+			entry.Dash += fmt.Sprintf("%g ", float64(d))
+		}
+		pg.Legend = append(pg.Legend, entry)
+	}
+	pg.Sections = []section{
+		b.againstRate("latency", "Latency against rate", "Means over seeds. TTFT is the time to the first token, TPOT the time per token after it, E2E the whole request.", []measure{
+			{"TTFT, median", "TTFT p50 (ms)", logarithmic, func(r *row) float64 { return r.TTFT.P50 }},
+			{"TTFT, 95th percentile", "TTFT p95 (ms)", logarithmic, func(r *row) float64 { return r.TTFT.P95 }},
+			{"TPOT, mean", "TPOT mean (ms)", free, func(r *row) float64 { return r.TPOT.Mean }},
+			{"E2E, mean", "E2E mean (s)", free, func(r *row) float64 { return r.E2E.Mean / 1000 }},
+		}),
+		b.distributions(),
+		b.againstRate("hit", "Prefix hits and balance", "The share of prompt tokens that servers found in their caches, and how unequally the servers were busy with prefill: the standard deviation between them as a share of the mean, over windows of time.", []measure{
+			{"Prefix hits", "hit ratio (%)", fromZero, func(r *row) float64 { return 100 * r.PrefixHitRatio }},
+			{"Imbalance", "imbalance", fromZero, func(r *row) float64 { return r.Imbalance }},
+		}),
+		b.overTime(),
+	}
+	if len(o.experiment.Classes) > 0 || results[0].row.SLOAttainment != nil {
+		pg.Sections = append(pg.Sections, b.againstRate("slo", "SLO attainment and goodput", "The share of requests with an SLO that met it, and how many requests a second met theirs, or had none.", []measure{
+			{"Attainment", "attainment (%)", fromZero, func(r *row) float64 { return 100 * attainment(r) }},
+			{"Goodput", "goodput (req/s)", fromZero, func(r *row) float64 { return r.GoodputRPS }},
+		}))
+	}
+	b.table(pg, results)
+	return pg, b.err
+}
+
+func (o *options) title() string {
+	what := "scenario " + o.experiment.Scenario
+	if t := o.experiment.Trace; t != nil {
+		what = t.Name
+	}
+	return "Routing policies on " + what
+}
+
+// pageBuilder makes the sections; the first error stays.
+type pageBuilder struct {
+	o      *options
+	groups []group
+	err    error
+}
+
+type measure struct {
+	title, axis string
+	scale       scale
+	value       func(*row) float64
+}
+
+// of returns the groups of a policy, by rate.
+func (b *pageBuilder) of(policy string) []*group {
+	var own []*group
+	for i := range b.groups {
+		if b.groups[i].policy == policy {
+			own = append(own, &b.groups[i])
+		}
+	}
+	slices.SortFunc(own, func(x, y *group) int {
+		if x.rate < y.rate {
+			return -1
+		}
+		return 1
+	})
+	return own
+}
+
+func (b *pageBuilder) add(s *section, title string, drawer interface{ svg() (template.HTML, error) }) {
+	svg, err := drawer.svg()
+	if err != nil && b.err == nil {
+		b.err = err
+	}
+	s.Plots = append(s.Plots, figure{title, svg})
+}
+
+// againstRate draws figures over the rate, or bars where there is one rate only.
+func (b *pageBuilder) againstRate(id, title, text string, measures []measure) section {
+	s := section{ID: id, Title: title, Text: text}
+	for _, m := range measures {
+		if len(b.o.rates) == 1 {
+			bars := &barChart{x: m.axis, policies: b.o.policies}
+			for _, policy := range b.o.policies {
+				bars.values = append(bars.values, b.of(policy)[0].mean(m.value))
+			}
+			b.add(&s, m.title, bars)
+			continue
+		}
+		c := &chart{x: "rate (req/s)", y: m.axis, scaleY: m.scale, marks: true}
+		for i, policy := range b.o.policies {
+			line := series{policy: i}
+			for _, g := range b.of(policy) {
+				line.points = append(line.points, plotter.XY{X: g.mean(func(r *row) float64 { return r.Rate }), Y: g.mean(m.value)})
+			}
+			c.series = append(c.series, line)
+		}
+		b.add(&s, m.title, c)
+	}
+	return s
+}
+
+// distributions draws the CDFs of TTFT and TPOT for each rate.
+func (b *pageBuilder) distributions() section {
+	s := section{ID: "cdf", Title: "Distributions", Text: "The share of requests that took no longer. Where there are several seeds, each quantile is the mean of theirs."}
+	for _, rate := range b.o.rates {
+		b.add(&s, "TTFT, "+b.rateName(rate), b.cdf(rate, "TTFT (ms)", logarithmic, func(r *result) []float64 { return r.ttft }))
+		b.add(&s, "TPOT, "+b.rateName(rate), b.cdf(rate, "TPOT (ms)", free, func(r *result) []float64 { return r.tpot }))
+	}
+	return s
+}
+
+func (b *pageBuilder) cdf(rate float64, axis string, scaleX scale, quantiles func(*result) []float64) *chart {
+	c := &chart{x: axis, y: "share of requests", scaleX: scaleX, scaleY: share}
+	for i, policy := range b.o.policies {
+		g := b.at(policy, rate)
+		line := series{policy: i}
+		for k, y := range cdfShares {
+			sum := 0.0
+			for _, r := range g.runs {
+				sum += quantiles(r)[k]
+			}
+			line.points = append(line.points, plotter.XY{X: sum / float64(len(g.runs)), Y: y})
+		}
+		c.series = append(c.series, line)
+	}
+	return c
+}
+
+// overTime draws the imbalance of each window, for each rate.
+func (b *pageBuilder) overTime() section {
+	s := section{ID: "imbalance", Title: "Imbalance over time", Text: "Of the seconds that servers spent on prefill in each window: the standard deviation between servers as a share of their mean."}
+	for _, rate := range b.o.rates {
+		c := &chart{x: "time (s)", y: "imbalance", scaleY: fromZero}
+		for i, policy := range b.o.policies {
+			c.series = append(c.series, series{i, imbalanceOf(b.at(policy, rate))})
+		}
+		b.add(&s, b.rateName(rate), c)
+	}
+	return s
+}
+
+// mostWindows bounds the points of a line; longer series are averaged.
+const mostWindows = 60
+
+func imbalanceOf(g *group) plotter.XYs {
+	windows := math.MaxInt
+	for _, r := range g.runs {
+		windows = min(windows, len(r.imbalance))
+	}
+	stride := (windows + mostWindows - 1) / mostWindows
+	var points plotter.XYs
+	for start := 0; start+stride <= windows && stride > 0; start += stride {
+		sum := 0.0
+		for _, r := range g.runs {
+			for _, x := range r.imbalance[start : start+stride] {
+				sum += x
+			}
+		}
+		middle := (float64(start) + float64(stride)/2) * g.runs[0].windowSeconds
+		points = append(points, plotter.XY{X: middle, Y: sum / float64(len(g.runs)*stride)})
+	}
+	return points
+}
+
+func (b *pageBuilder) at(policy string, rate float64) *group {
+	for i := range b.groups {
+		if b.groups[i].policy == policy && b.groups[i].rate == rate {
+			return &b.groups[i]
+		}
+	}
+	panic("every cell has a result")
+}
+
+func (b *pageBuilder) rateName(rate float64) string {
+	if b.o.scaled {
+		return fmt.Sprintf("%g × the recorded rate", rate)
+	}
+	return fmt.Sprintf("%g requests per second", rate)
+}
+
+// table fills in the table, by rate, so that policies stand side by side.
+func (b *pageBuilder) table(pg *page, results []*result) {
+	cols := columns(results)
+	for _, c := range cols {
+		pg.Heads = append(pg.Heads, c.head)
+		pg.Units = append(pg.Units, c.unit)
+	}
+	for _, rate := range b.o.rates {
+		for i, policy := range b.o.policies {
+			g := b.at(policy, rate)
+			r := tableRow{Policy: policy, First: i == 0}
+			for k := range cols {
+				r.Cells = append(r.Cells, cols[k].number(g))
+			}
+			pg.Rows = append(pg.Rows, r)
+		}
+	}
+}

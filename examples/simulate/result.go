@@ -38,7 +38,7 @@ var cdfShares = func() []float64 {
 	for i := range 100 {
 		shares = append(shares, float64(i)/100)
 	}
-	return append(shares, 0.99, 0.995, 0.999, 1)
+	return append(shares, 0.995, 0.999)
 }()
 
 func newResult(o *options, c cell, report *sim.Report) *result {

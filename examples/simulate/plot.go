@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"image/color"
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// chart is a plot to be drawn.
+type chart struct {
+	x, y           string // what the axes show, with units
+	scaleX, scaleY scale
+	marks          bool // a dot at every point
+	series         []series
+}
+
+// scale is what an axis spans.
+type scale uint8
+
+const (
+	free        scale = iota // the data
+	fromZero                 // 0 and the data
+	share                    // 0 to 1
+	logarithmic              // the data, in powers of ten
+)
+
+// series is the line of one policy.
+type series struct {
+	policy int // its index, for the colour
+	points plotter.XYs
+}
+
+// The palette of Okabe and Ito, which colour-blind readers can tell apart, without
+// its yellow; the lines of further policies are dashed.
+var palette = []color.RGBA{
+	{0x00, 0x72, 0xB2, 0xFF}, {0xD5, 0x5E, 0x00, 0xFF}, {0x00, 0x9E, 0x73, 0xFF}, {0xCC, 0x79, 0xA7, 0xFF},
+	{0xE6, 0x9F, 0x00, 0xFF}, {0x56, 0xB4, 0xE9, 0xFF}, {0x22, 0x22, 0x22, 0xFF}, {0x8C, 0x8C, 0x8C, 0xFF},
+}
+
+var dashes = [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 2, 2, 2}}
+
+func lineStyle(policy int) draw.LineStyle {
+	return draw.LineStyle{Color: palette[policy%len(palette)], Width: 1.6, Dashes: dashes[policy/len(palette)%len(dashes)]}
+}
+
+const (
+	plotWidth  = 400
+	plotHeight = 250
+)
+
+var gridColor = color.RGBA{0xE4, 0xE4, 0xE4, 0xFF}
+
+// svg draws the chart; empty if there is nothing to draw.
+func (c *chart) svg() (template.HTML, error) {
+	p := newPlot(c.x, c.y)
+	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: gridColor, Width: 0.6}, Horizontal: draw.LineStyle{Color: gridColor, Width: 0.6}})
+	drawn := false
+	for _, s := range c.series {
+		var points plotter.XYs
+		for _, at := range s.points {
+			if math.IsNaN(at.X+at.Y) || c.scaleX == logarithmic && at.X <= 0 || c.scaleY == logarithmic && at.Y <= 0 {
+				continue
+			}
+			points = append(points, at)
+		}
+		if len(points) == 0 {
+			continue
+		}
+		line, err := plotter.NewLine(points)
+		if err != nil {
+			return "", err
+		}
+		line.LineStyle = lineStyle(s.policy)
+		p.Add(line)
+		if c.marks {
+			dots, err := plotter.NewScatter(points)
+			if err != nil {
+				return "", err
+			}
+			dots.GlyphStyle = draw.GlyphStyle{Color: line.Color, Radius: 2.4, Shape: draw.CircleGlyph{}}
+			p.Add(dots)
+		}
+		drawn = true
+	}
+	if !drawn {
+		return "", nil
+	}
+	c.scaleX.apply(&p.X)
+	c.scaleY.apply(&p.Y)
+	return render(p)
+}
+
+// apply sets the bounds of an axis that has seen the data.
+func (s scale) apply(a *plot.Axis) {
+	switch s {
+	case share:
+		a.Min, a.Max = 0, 1
+	case logarithmic:
+		a.Scale, a.Tick.Marker = plot.LogScale{}, logTicks{}
+		a.Min, a.Max = logBound(a.Min, false), logBound(a.Max, true)
+	default:
+		if s == fromZero {
+			a.Min = 0
+		}
+		room := (a.Max - a.Min) / 25
+		if room == 0 {
+			room = max(math.Abs(a.Max)/10, 1e-3)
+		}
+		if s == free {
+			a.Min -= room
+		}
+		a.Max += room
+	}
+}
+
+// logBound is the nearest of 1, 2 and 5 times the powers of ten that lies beyond x.
+func logBound(x float64, up bool) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)))
+	bound := power
+	for _, digit := range []float64{1, 2, 5, 10} {
+		if up && digit*power > x {
+			return digit * power
+		}
+		if !up && digit*power < x {
+			bound = digit * power
+		}
+	}
+	return bound
+}
+
+// barChart is a figure by policy.
+type barChart struct {
+	x        string
+	policies []string
+	values   []float64
+}
+
+// svg draws the bars, the first on top.
+func (c *barChart) svg() (template.HTML, error) {
+	p := newPlot(c.x, "")
+	n := len(c.policies)
+	names := make([]string, n)
+	labels := plotter.XYLabels{}
+	for i, v := range c.values {
+		label := strconv.FormatFloat(v, 'g', 4, 64)
+		if math.IsNaN(v) {
+			v, label = 0, "none"
+		}
+		labels.XYs = append(labels.XYs, plotter.XY{X: v, Y: float64(n - 1 - i)})
+		labels.Labels = append(labels.Labels, label)
+		bar, err := plotter.NewBarChart(plotter.Values{v}, vg.Length(min(24, 150/float64(n))))
+		if err != nil {
+			return "", err
+		}
+		bar.Horizontal = true
+		bar.XMin = float64(n - 1 - i)
+		bar.Color = palette[i%len(palette)]
+		bar.LineStyle.Width = 0
+		names[n-1-i] = c.policies[i]
+		p.Add(bar)
+	}
+	p.NominalY(names...)
+	values, err := plotter.NewLabels(labels)
+	if err != nil {
+		return "", err
+	}
+	for i := range values.TextStyle {
+		values.TextStyle[i].Font.Variant, values.TextStyle[i].Font.Size = "Sans", 9
+		values.TextStyle[i].YAlign = draw.YCenter
+	}
+	values.Offset.X = 3
+	p.Add(values)
+	fromZero.apply(&p.X)
+	p.X.Max *= 1.1 // for the last figure
+	p.Y.Min, p.Y.Max = -0.6, float64(n)-0.4
+	return render(p)
+}
+
+func newPlot(x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.Transparent
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Label.TextStyle.Font.Variant, a.Tick.Label.Font.Variant = "Sans", "Sans"
+		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = 10, 9
+		a.Label.Padding = 3
+		a.LineStyle.Color, a.Tick.LineStyle.Color = color.Gray{0x99}, color.Gray{0x99}
+		a.Tick.Marker = evenTicks{}
+	}
+	return p
+}
+
+// render returns the plot as an element of a page: without prologue, fixed size
+// and the names of namespaces, which HTML knows by itself.
+func render(p *plot.Plot) (template.HTML, error) {
+	canvas := vgsvg.New(plotWidth, plotHeight)
+	p.Draw(draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return "", err
+	}
+	_, body, ok := strings.Cut(b.String(), "<svg")
+	_, body, ok2 := strings.Cut(body, ">")
+	if !ok || !ok2 {
+		return "", fmt.Errorf("the plot is no SVG")
+	}
+	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 %d %d" role="img">`, plotWidth, plotHeight) + body), nil
+}
+
+// logTicks are at 1, 2 and 5 times the powers of ten, and at all digits where there
+// is room.
+type logTicks struct{}
+
+// Ticks implements [plot.Ticker].
+func (logTicks) Ticks(least, most float64) []plot.Tick {
+	var ticks []plot.Tick
+	wide := most/least > 3000
+	digits := []float64{1, 2, 5}
+	if most/least <= 5 {
+		digits = []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	}
+	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
+		for _, digit := range digits {
+			at := digit * math.Pow(10, power)
+			if at < least*(1-1e-9) || at > most*(1+1e-9) {
+				continue
+			}
+			tick := plot.Tick{Value: at}
+			if digit == 1 || !wide {
+				tick.Label = shortNumber(at)
+			}
+			ticks = append(ticks, tick)
+		}
+	}
+	return ticks
+}
+
+// evenTicks are at round steps, up to seven of them.
+type evenTicks struct{}
+
+// Ticks implements [plot.Ticker].
+func (evenTicks) Ticks(least, most float64) []plot.Tick {
+	step := math.Pow(10, math.Floor(math.Log10((most-least)/6)))
+	for _, factor := range []float64{1, 2, 5, 10} {
+		if (most-least)/(step*factor) <= 6 {
+			step *= factor
+			break
+		}
+	}
+	var ticks []plot.Tick
+	for i := int(math.Ceil(least/step - 1e-9)); float64(i)*step <= most+step*1e-9; i++ {
+		at := float64(i) * step
+		ticks = append(ticks, plot.Tick{Value: at, Label: shortNumber(at)})
+	}
+	return ticks
+}
+
+// shortNumber writes large numbers with k and M.
+func shortNumber(x float64) string {
+	suffix := ""
+	switch {
+	case math.Abs(x) >= 1e6:
+		x, suffix = x/1e6, "M"
+	case math.Abs(x) >= 1e4:
+		x, suffix = x/1e3, "k"
+	}
+	return strconv.FormatFloat(x, 'g', 6, 64) + suffix
+}
