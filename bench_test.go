@@ -1,0 +1,206 @@
+package endpick_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+// BenchmarkSum64 is the yardstick: one hash over as many bytes as the token ids
+// of the longest prompt below.
+func BenchmarkSum64(b *testing.B) {
+	data := make([]byte, 65536)
+	b.Run("bytes=65536", func(b *testing.B) {
+		b.SetBytes(65536)
+		for b.Loop() {
+			xxhash.Sum64(data)
+		}
+	})
+}
+
+const benchBlocks = 10_000 // the bound of the index, in blocks per endpoint
+
+// fleet is a router in the state of a busy one: every endpoint has reported,
+// the index remembers benchBlocks blocks of each endpoint, and the first
+// holders of them hold the first quarter of all prompts.
+type fleet struct {
+	router  *endpick.Router
+	index   *prefix.Index
+	tokens  int
+	holders int
+	prompts atomic.Uint32
+}
+
+func newFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders int) *fleet {
+	config.Endpoints = numbered(endpoints)
+	config.ReportMaxAge = time.Hour
+	policy := config.Policy
+	f := &fleet{tokens: tokens, holders: holders}
+	f.index, _ = policy.Matcher.(*prefix.Index)
+	f.fill(b, config)
+	require.NoError(b, f.router.SetPolicy(policy))
+	for _, e := range config.Endpoints {
+		require.NoError(b, f.router.Report(e.ID, endpick.Load{Waiting: 1, Running: 8, KVUsage: 0.5}))
+	}
+	return f
+}
+
+// fill makes the router, and fills the index through it: under a policy that
+// sends every request where its session says.
+func (f *fleet) fill(b *testing.B, config endpick.Config) {
+	config.Policy = endpick.Policy{
+		Matcher: config.Policy.Matcher,
+		Filters: []endpick.Filter{filterFunc(func(req *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Endpoint.ID == req.Session })
+		})},
+	}
+	var err error
+	f.router, err = endpick.New(config)
+	require.NoError(b, err)
+	if f.index == nil {
+		return
+	}
+	p := f.prompt()
+	fresh := f.tokens / prefix.BlockTokens * 3 / 4
+	for i, e := range config.Endpoints {
+		for n := 0; n < benchBlocks; n += fresh {
+			if i >= f.holders {
+				p.tokens[0] = ^uint32(i) // a head of its own
+			} else {
+				p.tokens[0] = 0
+			}
+			l, err := p.route(endpick.Request{Session: e.ID})
+			require.NoError(b, err)
+			require.Equal(b, e.ID, l.Endpoint().ID)
+			l.Done(endpick.Outcome{})
+		}
+	}
+}
+
+// check makes sure that the measured requests found what the benchmark is
+// called by.
+func (f *fleet) check(b *testing.B) {
+	if f.index == nil {
+		return
+	}
+	var receipt endpick.Receipt
+	p := f.prompt()
+	l, err := p.route(endpick.Request{Receipt: &receipt})
+	require.NoError(b, err)
+	l.Done(endpick.Outcome{})
+	holders := 0
+	for _, v := range receipt.Verdicts {
+		require.Contains(b, []int{0, f.tokens / 4}, v.Candidate.PrefixTokens, "three quarters are new")
+		if v.Candidate.PrefixTokens > 0 {
+			holders++
+		}
+	}
+	require.Equal(b, f.holders, holders)
+	stats := f.index.Stats()
+	require.Len(b, stats.Endpoints, len(receipt.Verdicts))
+	for _, e := range stats.Endpoints {
+		require.Equal(b, benchBlocks, e.Held, "slot %d is not at its bound", e.Ref.Slot)
+	}
+}
+
+// prompt is where one goroutine makes its prompts. Blocks are chained, so that
+// one new token makes its block and all that follow it new.
+type prompt struct {
+	fleet  *fleet
+	tokens []uint32
+	blocks []uint64
+}
+
+func (f *fleet) prompt() *prompt {
+	return &prompt{fleet: f, tokens: make([]uint32, f.tokens), blocks: make([]uint64, 0, f.tokens/prefix.BlockTokens)}
+}
+
+var benchSeed = prefix.Scope{Model: "llama"}.Seed()
+
+func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
+	p.tokens[len(p.tokens)/4] = p.fleet.prompts.Add(1)
+	p.blocks = prefix.AppendTokens(p.blocks[:0], benchSeed, p.tokens)
+	req.Model, req.Stream, req.InputTokens, req.Blocks = "llama", true, len(p.tokens), p.blocks
+	return p.fleet.router.Route(req)
+}
+
+// BenchmarkRoute is the whole of one request: hash the prompt in blocks of 16
+// tokens, match, score, pick, open the lease, close it, update the index.
+// Three quarters of the prompt are new each time, and the index is at its
+// bound: each request evicts as many blocks as it brings.
+func BenchmarkRoute(b *testing.B) {
+	for _, endpoints := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
+			f := newFleet(b, preset.LeastLoaded(), endpoints, 0, 0)
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := f.router.Route(endpick.Request{Model: "llama", InputTokens: 2048, Stream: true})
+				if err != nil {
+					b.Fatal(err)
+				}
+				l.Done(endpick.Outcome{})
+			}
+		})
+	}
+	eachFleet(b, func(b *testing.B, f *fleet) {
+		p := f.prompt()
+		b.ReportAllocs()
+		for b.Loop() {
+			l, err := p.route(endpick.Request{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			l.Done(endpick.Outcome{})
+		}
+	})
+}
+
+// BenchmarkRouteParallel is BenchmarkRoute on all cores.
+func BenchmarkRouteParallel(b *testing.B) {
+	eachFleet(b, func(b *testing.B, f *fleet) {
+		b.ReportAllocs()
+		b.ResetTimer()
+		b.RunParallel(func(pb *testing.PB) {
+			p := f.prompt()
+			for pb.Next() {
+				l, err := p.route(endpick.Request{})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				l.Done(endpick.Outcome{})
+			}
+		})
+		b.StopTimer()
+	})
+}
+
+func eachFleet(b *testing.B, measure func(*testing.B, *fleet)) {
+	for _, endpoints := range []int{10, 100, 1000} {
+		for _, tokens := range []int{2048, 16384} {
+			for _, held := range []string{"tenth", "all"} {
+				name := fmt.Sprintf("policy=lmetric/endpoints=%d/tokens=%d/held=%s", endpoints, tokens, held)
+				holders := endpoints
+				if held == "tenth" {
+					holders = endpoints / 10
+				}
+				var f *fleet // filled once, however often b.N is tried
+				b.Run(name, func(b *testing.B) {
+					if f == nil {
+						f = newFleet(b, preset.LMetric(), endpoints, tokens, holders)
+					}
+					measure(b, f)
+					f.check(b)
+				})
+			}
+		}
+	}
+}
