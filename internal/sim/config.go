@@ -31,7 +31,7 @@ type Config struct {
 	// a ReportInterval.
 	ReportDelay time.Duration
 	// MeterInterval is how often routers hear of tokens streamed between a request's
-	// first and last one. 0 is one second.
+	// first and last one. 0 is two seconds.
 	MeterInterval time.Duration
 
 	// Changes happen to the fleet, in any order.
@@ -163,7 +163,7 @@ func (c *Config) validate() error {
 	c.Fleet = fleet
 	setDefault(&c.Routers, 1)
 	setDefault(&c.Attempts, 3)
-	setDefault(&c.MeterInterval, time.Second)
+	setDefault(&c.MeterInterval, 2*time.Second)
 	setDefault(&c.Window, 10*time.Second)
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/scorer/preset"
 )
 
 // watched is a source that checks what a run does with its requests.
@@ -47,7 +47,6 @@ func (f workloadFunc) Start(seed uint64) (Source, error) { return f(seed) }
 // + running, every lease is closed, the routers' accounts are empty, and the KV
 // blocks of every engine balance.
 func TestConservation(t *testing.T) {
-	policies := []func() (endpick.Config, error){random, roundRobin, leastLoaded, vllm, lmetric}
 	rapid.Check(t, func(t *rapid.T) {
 		c := Conversations{
 			Groups: rapid.IntRange(1, 4).Draw(t, "groups"), UsersPerGroup: rapid.IntRange(1, 20).Draw(t, "users"),
@@ -83,7 +82,7 @@ func TestConservation(t *testing.T) {
 			})
 		}
 		cfg := Config{
-			Router: rapid.SampledFrom(policies).Draw(t, "policy"), Fleet: fleet, Changes: changes,
+			Router: named(rapid.SampledFrom(preset.Names()).Draw(t, "policy")), Fleet: fleet, Changes: changes,
 			Seed:    rapid.Uint64().Draw(t, "seed"),
 			Routers: rapid.IntRange(1, 3).Draw(t, "routers"),
 		}

@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLengths(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	stats := func(l Length) (mean, std float64) {
+		var m moments
+		for range 200_000 {
+			x := l.draw(random)
+			require.True(t, l.Max == 0 || x <= l.Max)
+			m.add(float64(x))
+		}
+		return m.meanStd()
+	}
+	mean, std := stats(Length{Mean: 1000, Std: 300})
+	require.InDelta(t, 1000, mean, 5)
+	require.InDelta(t, 300, std, 5)
+	mean, std = stats(Length{Mean: 500, Std: 800, Shape: LogNormal})
+	require.InEpsilon(t, 500, mean, 0.03)
+	require.InEpsilon(t, 800, std, 0.1)
+	mean, std = stats(Length{Mean: 7})
+	require.Equal(t, 7.0, mean)
+	require.Zero(t, std)
+	require.Zero(t, Length{}.draw(random))
+
+	// The production workload's question: mean 729, std 13,550. As a clipped normal its
+	// mean is near 5,800; as a lognormal it stays near what was asked for.
+	clipped, _ := stats(Length{Mean: 729, Std: 13_550, Max: 131_072})
+	require.InEpsilon(t, 5_800, clipped, 0.02)
+	kept, _ := stats(Length{Mean: 729, Std: 13_550, Max: 131_072, Shape: LogNormal})
+	require.InEpsilon(t, 729, kept, 0.25)
+}
+
+func TestArrivals(t *testing.T) {
+	draw := func(a Arrivals, until time.Duration) (times []time.Duration) {
+		require.NoError(t, a.validate("x"))
+		c := newClock(a, rand.New(rand.NewPCG(3, 4)))
+		for {
+			at, ok := c.next()
+			if !ok || at > until {
+				return times
+			}
+			require.True(t, len(times) == 0 || at >= times[len(times)-1])
+			times = append(times, at)
+		}
+	}
+	between := func(times []time.Duration, from, to float64) (n float64) {
+		for _, at := range times {
+			if at.Seconds() >= from && at.Seconds() < to {
+				n++
+			}
+		}
+		return n
+	}
+	for _, cv := range []float64{0, 0.2, 1, 4} {
+		a := ConstantRate(50)
+		a.CV = cv
+		times := draw(a, 2000*time.Second)
+		require.InEpsilon(t, 100_000, len(times), 0.03, "cv %v", cv)
+		var gaps moments
+		for i := range times[1:] {
+			gaps.add((times[i+1] - times[i]).Seconds())
+		}
+		mean, std := gaps.meanStd()
+		want := cv
+		if cv == 0 {
+			want = 1
+		}
+		require.InEpsilon(t, want, std/mean, 0.05)
+	}
+	// A ramp from 10 to 30 over 100 s: 1,500 by its middle and 2,000 in all; a quarter
+	// of its length holds 312.5 and 687.5 of them at its ends. Then it is over.
+	ramp := Arrivals{Stages: []Stage{{Duration: 100 * time.Second, Rate: 10, EndRate: 30}}}.Scaled(20)
+	times := draw(ramp, time.Hour)
+	require.InEpsilon(t, 40_000, len(times), 0.02)
+	require.InEpsilon(t, 20*312.5, between(times, 0, 25), 0.05)
+	require.InEpsilon(t, 20*687.5, between(times, 75, 100), 0.05)
+
+	ladder := draw(Ladder(100, 500, 4, 10*time.Second), time.Hour)
+	for i, want := range []float64{1000, 5000, 1000, 5000} {
+		require.InEpsilon(t, want, between(ladder, float64(10*i), float64(10*i+10)), 0.1)
+	}
+	require.Less(t, ladder[len(ladder)-1], 40*time.Second)
+}
+
+func TestConversationsGoOn(t *testing.T) {
+	c := Conversations{
+		Groups: 2, UsersPerGroup: 1, SystemTokens: 100, Question: Length{Mean: 30}, Output: Length{Mean: 50},
+		Turns: 2, Arrivals: ConstantRate(1000), Requests: 7,
+	}
+	s, err := c.Start(1)
+	require.NoError(t, err)
+	a, b := s.Take(), s.Take()
+	require.NotEqual(t, a.Tenant, b.Tenant)
+	require.NotEqual(t, a.Blocks[0], b.Blocks[0], "groups share nothing")
+	_, ok := s.Next()
+	require.False(t, ok, "both users wait for an answer")
+
+	require.Equal(t, 130, a.InputTokens)
+	require.Len(t, a.Blocks, 180/16)
+	require.Len(t, a.promptBlocks(), 130/16)
+	s.Done(&a, time.Second)
+	a2 := s.Take()
+	require.Equal(t, a.Handle, a2.Handle)
+	require.Equal(t, 210, a2.InputTokens) // 100 + 30 + 50 + 30
+	require.Equal(t, a.Blocks, a2.Blocks[:len(a.Blocks)])
+	s.Done(&a2, 2*time.Second)
+	a3 := s.Take() // a new conversation after two turns: only the system prompt is the same
+	require.Equal(t, 130, a3.InputTokens)
+	require.Equal(t, a.Blocks[:100/16], a3.Blocks[:100/16])
+	require.NotEqual(t, a.Blocks[100/16], a3.Blocks[100/16])
+}
+
+func TestClosedLoop(t *testing.T) {
+	c := Conversations{
+		Groups: 1, UsersPerGroup: 10, Question: Length{Mean: 30}, Output: Length{Mean: 50},
+		Think: time.Second, Duration: 100 * time.Second,
+	}
+	s, err := c.Start(1)
+	require.NoError(t, err)
+	n, last := 0, time.Duration(0)
+	for at, ok := s.Next(); ok; at, ok = s.Next() {
+		require.GreaterOrEqual(t, at, last)
+		last = at
+		r := s.Take()
+		n++
+		s.Done(&r, at+time.Second) // every answer takes a second
+	}
+	// Ten users, two seconds a turn.
+	require.InEpsilon(t, 500, n, 0.1)
+	require.LessOrEqual(t, last, 100*time.Second)
+}
+
+func TestRefusedWorkloads(t *testing.T) {
+	good := Conversations{
+		Groups: 1, UsersPerGroup: 1, SystemTokens: 10, Question: Length{Mean: 30}, Output: Length{Mean: 50}, Requests: 1,
+	}
+	for _, c := range []struct {
+		change func(*Conversations)
+		err    string
+	}{
+		{func(c *Conversations) { c.Groups = 0 }, "sim: Conversations.Groups 0 is not within [1, 16777216]"},
+		{func(c *Conversations) { c.Turns = -1 }, "sim: Conversations.Turns -1 is not within [1, 1048576]"},
+		{func(c *Conversations) { c.SystemTokens = -1 }, "sim: Conversations.SystemTokens -1 is negative"},
+		{func(c *Conversations) { c.Output.Mean = 0 }, "sim: Conversations.Output is empty"},
+		{func(c *Conversations) { c.Question.Mean, c.SystemTokens = 0, 0 }, "sim: Conversations.Question is empty, and there is no system prompt"},
+		{func(c *Conversations) { c.Question.Std = math.NaN() }, "sim: Conversations.Question.Std NaN is not within [0, 2^30]"},
+		{func(c *Conversations) { c.Output.Min, c.Output.Max = 5, 4 }, "sim: Conversations.Output has bounds 5 and 4"},
+		{func(c *Conversations) { c.Requests = 0 }, "sim: Conversations does not end: Requests, Duration or stages with a Duration are needed"},
+		{func(c *Conversations) { c.Requests = -1 }, "sim: Conversations.Requests -1 is negative"},
+		{func(c *Conversations) { c.Think = -1 }, "sim: Conversations.Think -1ns is negative"},
+		{func(c *Conversations) { c.Arrivals = ConstantRate(0) }, "sim: Conversations.Arrivals.Stages[0].Rate 0 is not within (0, 1e9]"},
+		{func(c *Conversations) { c.Arrivals = Ladder(1, 2, 2, 0) }, "sim: Conversations.Arrivals.Stages[0].Duration 0s is not above 0"},
+		{func(c *Conversations) { c.Arrivals = Arrivals{Stages: []Stage{{Rate: 1, EndRate: 2}}} }, "sim: Conversations.Arrivals.Stages[0].EndRate needs a Duration"},
+		{func(c *Conversations) { c.Arrivals = ConstantRate(1); c.Arrivals.CV = -1 }, "sim: Conversations.Arrivals.CV -1 is not within [0, 100]"},
+	} {
+		bad := good
+		c.change(&bad)
+		_, err := bad.Start(0)
+		require.EqualError(t, err, c.err)
+	}
+	_, err := good.Start(0)
+	require.NoError(t, err)
+	_, err = Scenario("E")
+	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, production, production-clipped-normal, sharegpt)`)
+	for _, name := range ScenarioNames() {
+		n := scenario(t, name)
+		fleet, err := n.Fleet()
+		require.NoError(t, err)
+		require.Len(t, fleet, n.Servers)
+		_, err = n.At(1, 1).Start(0)
+		require.NoError(t, err)
+	}
+	_, err = (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)
+	require.EqualError(t, err, "sim: x:1: output_tokens 0 is not within [1, 16777216]")
+	_, err = (&Trace{RateScale: -1}).Start(0)
+	require.EqualError(t, err, "sim: Trace.RateScale -1 is not within (0, 1e6]")
+	_, err = (&Trace{Spread: -1}).Start(0)
+	require.EqualError(t, err, "sim: Trace.Spread -1ns is negative")
+}
