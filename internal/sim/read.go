@@ -32,6 +32,8 @@ const (
 	AzureFormat Format = "azure"
 	// RecordFormat is JSON lines, each a [Record].
 	RecordFormat Format = "record"
+	// GatewayFormat is JSON lines, each a record of package transport.
+	GatewayFormat Format = "gateway"
 	// VLLMFormat is CSV of input_tokens, output_tokens, queued_s, scheduled_s,
 	// first_token_s, last_token_s, as LLMServingSim records vLLM.
 	VLLMFormat Format = "vllm"
@@ -92,6 +94,8 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 	switch format {
 	case MooncakeFormat, RecordFormat:
 		t.Records, err = readLines(name, buffered, format)
+	case GatewayFormat:
+		t.Records, err = readRecording(name, buffered)
 	default:
 		t.Records, err = readCSV(name, buffered, format)
 	}
@@ -128,10 +132,12 @@ func sniff(name string, r *bufio.Reader) (Format, error) {
 		return VLLMFormat, nil
 	case strings.HasPrefix(line, "{") && strings.Contains(line, `"input_length"`):
 		return MooncakeFormat, nil
+	case strings.HasPrefix(line, "{") && strings.Contains(line, `"e2e_ms"`):
+		return GatewayFormat, nil
 	case strings.HasPrefix(line, "{"):
 		return RecordFormat, nil
 	}
-	return "", &TraceError{File: name, Line: 1, Reason: "is of no known format (mooncake, azure, record, vllm)"}
+	return "", &TraceError{File: name, Line: 1, Reason: "is of no known format (mooncake, azure, record, gateway, vllm)"}
 }
 
 // mooncakeLine is one line of a Mooncake trace.

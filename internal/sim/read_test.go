@@ -79,8 +79,8 @@ func TestBrokenTraces(t *testing.T) {
 	const azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 	const vllm = "input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n"
 	for _, c := range []struct{ text, err string }{
-		{"", "sim: x:1: is of no known format (mooncake, azure, record, vllm)"},
-		{"hello\n", "sim: x:1: is of no known format (mooncake, azure, record, vllm)"},
+		{"", "sim: x:1: is of no known format (mooncake, azure, record, gateway, vllm)"},
+		{"hello\n", "sim: x:1: is of no known format (mooncake, azure, record, gateway, vllm)"},
 		{azure, "sim: x: has no requests"},
 		{mooncake + `{"timestamp":0,"input_length":10`, "sim: x:2: is no JSON object of this format: unexpected EOF"},
 		{mooncake + `{"timestamp":-5,"input_length":10,"output_length":1}`, "sim: x:2: timestamp -5 is not within [0, 2.592e+09]"},
