@@ -15,20 +15,20 @@ type MaxScore struct{}
 
 // Pick implements [Picker].
 func (MaxScore) Pick(req *Request, candidates []Candidate, scores []float64) int {
-	best := 0
-	drawn := -1.0 // the chance of best, drawn at the first tie
+	draws := req.draws(saltTie)
+	best, drawn := 0, uint64(0) // drawn for best, at its first tie
 	for i := 1; i < len(candidates); i++ {
 		if scores[i] < scores[best] {
 			continue
 		}
 		if scores[i] > scores[best] {
-			best, drawn = i, -1
+			best, drawn = i, 0
 			continue
 		}
-		if drawn < 0 {
-			drawn = req.ChanceOf(saltTie, &candidates[best])
+		if drawn == 0 {
+			drawn = draws.of(&candidates[best])
 		}
-		if u := req.ChanceOf(saltTie, &candidates[i]); u > drawn {
+		if u := draws.of(&candidates[i]); u > drawn {
 			best, drawn = i, u
 		}
 	}
@@ -46,14 +46,15 @@ type WeightedRandom struct{}
 
 // Pick implements [Picker].
 func (WeightedRandom) Pick(req *Request, candidates []Candidate, scores []float64) int {
-	best, drawn := -1, 0.0
+	draws := req.draws(saltWheel)
+	best, drawn := -1, uint64(0)
 	most := math.Inf(-1) // also the key of a score that is as good as zero
 	for i := range candidates {
-		u, key := req.ChanceOf(saltWheel, &candidates[i]), math.Inf(-1)
+		u, key := draws.of(&candidates[i]), math.Inf(-1)
 		if scores[i] > 0 {
-			key = math.Log(u) / scores[i]
+			key = math.Log(unit(u)) / scores[i]
 		}
-		if key > most || (key == most && u > drawn) {
+		if key > most || best < 0 || (key == most && u > drawn) {
 			best, most, drawn = i, key, u
 		}
 	}
@@ -67,10 +68,11 @@ type PowerOfTwo struct{}
 
 // Pick implements [Picker].
 func (PowerOfTwo) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	draws := req.draws(saltPair)
 	first, second := -1, -1
-	var u1, u2 float64
+	var u1, u2 uint64
 	for i := range candidates {
-		u := req.ChanceOf(saltPair, &candidates[i])
+		u := draws.of(&candidates[i])
 		switch {
 		case first < 0 || u > u1:
 			first, second = i, first

@@ -116,15 +116,24 @@ func (r *Request) Block() float64 {
 // seed, the request's number and salt. A stage that leaves something to chance
 // draws it here, with a salt of its own from [Salt].
 func (r *Request) Chance(salt uint64) float64 {
-	return unit(mix(mix(r.seed^salt) ^ r.number))
+	return unit(uint64(r.draws(salt)))
 }
 
 // ChanceOf is Chance for one candidate: it also depends on the endpoint's ID,
 // and never on its place among the candidates, so that the order in which
 // endpoints were added changes no choice.
 func (r *Request) ChanceOf(salt uint64, c *Candidate) float64 {
-	return unit(mix(mix(mix(r.seed^salt)^r.number) ^ c.Key))
+	return unit(r.draws(salt).of(c))
 }
+
+// draws is what the draws of one request with one salt have in common. A loop
+// over candidates computes it once.
+type draws uint64
+
+func (r *Request) draws(salt uint64) draws { return draws(mix(mix(r.seed^salt) ^ r.number)) }
+
+// of returns a random number of 64 bits for the candidate.
+func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.Key) }
 
 // At returns the request as a router with this seed would number and time it.
 // The router does so itself; At is for tests that call a stage directly.
