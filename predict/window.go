@@ -24,27 +24,26 @@ type Stratum struct {
 }
 
 func (s *Stratum) part(v float64) int {
-	n := 0
-	for _, e := range s.Edges {
-		if v >= e {
-			n++
+	for i, e := range s.Edges {
+		if !(v >= e) {
+			return i
 		}
 	}
-	return n
+	return len(s.Edges)
 }
 
 // WindowConfig says what a Window keeps. The zero value of every field but Features is a usable default.
 type WindowConfig struct {
 	// Features is the number of values in a row, 1 to 32.
 	Features int
-	// Samples bounds the window; 0 means 20,000.
+	// Samples bounds the window; 0 means 25,000.
 	Samples int
 	// Strata are the features whose parts, multiplied out, are the buckets; none means one bucket.
 	Strata []Stratum
-	// MaxAge drops samples that are older than the newest by more than this; 0 means no limit.
+	// MaxAge is the age beyond which Expire drops samples; 0 means no limit.
 	MaxAge time.Duration
-	// HalfLife is the age at which a sample weighs half, counted in samples added since, so that a quiet night ages
-	// nothing; 0 means 4,000.
+	// HalfLife is the age at which a sample weighs half, counted in newer samples of its bucket: what is new devalues only
+	// what it speaks of, and a quiet night nothing. 0 means 400.
 	HalfLife int
 	// Floor is the weight that age leaves to a sample at least, in (0, 1]; 0 means 0.05.
 	Floor float64
@@ -133,13 +132,23 @@ func (w *Window) Len() int { return w.rows }
 func (w *Window) Added() uint64 { return w.added }
 
 // Bucket returns the bucket of a row, from 0.
-func (w *Window) Bucket(row []float64) int {
+func (w *Window) Bucket(row []float64) int { return bucketOf(w.config.Strata, row) }
+
+func bucketOf(strata []Stratum, row []float64) int {
 	b := 0
-	for i := range w.config.Strata {
-		s := &w.config.Strata[i]
+	for i := range strata {
+		s := &strata[i]
 		b = b*(len(s.Edges)+1) + s.part(row[s.Feature])
 	}
 	return b
+}
+
+// Newest returns the latest time of any sample ever added; the zero time if there was none.
+func (w *Window) Newest() time.Time {
+	if w.added == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, w.newest)
 }
 
 // Buckets returns the number of buckets.
@@ -212,8 +221,8 @@ func (w *Window) Expire(now time.Time) {
 	}
 }
 
-// Weight returns the weight of a sample that is so many samples old.
-func (w *Window) weight(age uint64) float64 {
+// weight returns the weight of a sample that is older than so many others of its bucket.
+func (w *Window) weight(age int32) float64 {
 	return max(w.config.Floor, exp(-ln2*float64(age)/float64(w.config.HalfLife)))
 }
 
@@ -223,7 +232,7 @@ func (w *Window) AppendTo(data *Data) {
 	for _, e := range w.order() {
 		data.X = append(data.X, w.x[int(e.sample)*k:int(e.sample+1)*k]...)
 		data.Y = append(data.Y, w.y[e.sample])
-		data.W = append(data.W, w.weight(uint64(e.age)))
+		data.W = append(data.W, w.weight(e.age))
 	}
 }
 

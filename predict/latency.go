@@ -1,0 +1,312 @@
+package predict
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+const (
+	defaultMaxModels = 64
+	// maxVariants bounds the kinds of endpoint that are told apart; more are not predicted.
+	maxVariants = 8
+	// rateWindow is the time over which the prefill rate of an endpoint fades.
+	rateWindow = 10 * time.Second
+	targets    = 3
+)
+
+var (
+	_ endpick.Predictor        = (*Latency)(nil)
+	_ endpick.Observer         = (*Latency)(nil)
+	_ endpick.EndpointObserver = (*Latency)(nil)
+)
+
+// LatencyConfig says how latencies are learned. The zero value is a usable default.
+type LatencyConfig struct {
+	Trainer TrainerConfig
+	// Trees is the number of trees in a model; 0 means 64.
+	Trees int
+	// Samples bounds the window of each model; 0 means 25,000.
+	Samples int
+	// MaxAge is the age beyond which samples are dropped; 0 means never.
+	MaxAge time.Duration
+	// RefitEvery is LearnerConfig.RefitEvery.
+	RefitEvery int
+	// MaxModels bounds the served models that are learned; requests for more are not predicted. 0 means 64.
+	MaxModels int
+}
+
+// Latency predicts the time to first token, the time per output token and, for responses that do not stream, the time
+// of the whole request, from what it observes of finished requests. It is an endpick.Predictor and Observer, safe for
+// concurrent use; Predict allocates nothing and takes no lock.
+//
+// A candidate is predicted once there are 25 labels of its served model and variant; until then its Prediction stays
+// empty, which scorers take as a reason to fall back to a heuristic. From then on a linear prior predicts, and from 100
+// labels on trees as well. Requests of unknown length are not predicted.
+type Latency struct {
+	config  LatencyConfig
+	trainer *Trainer
+	scratch sync.Pool
+	open    openTable
+	rates   rateTable
+
+	mu       sync.Mutex // guards changes of what follows
+	models   atomic.Pointer[map[string]*servedModel]
+	variants atomic.Pointer[[]string]
+}
+
+// A servedModel has the learners of one model name.
+type servedModel struct {
+	name     string
+	learners [targets]*Learner
+	seen     [targets][maxVariants]variantLabels
+}
+
+// variantLabels counts the labels of one variant, and remembers which refit will be the first to know enough of them.
+type variantLabels struct {
+	count      atomic.Uint64
+	readyAfter atomic.Uint64
+}
+
+// The order of a servedModel's learners.
+const (
+	ttft = iota
+	tpot
+	e2e
+)
+
+var targetSets = [targets]endpick.Targets{endpick.TTFT, endpick.TPOT, endpick.E2E}
+
+// NewLatency returns a predictor that has learned nothing yet. Close it when it is no longer needed.
+func NewLatency(config LatencyConfig) (*Latency, error) {
+	if config.MaxModels < 0 {
+		return nil, fmt.Errorf("predict: LatencyConfig.MaxModels is %d, want 0 or more", config.MaxModels)
+	}
+	if config.MaxModels == 0 {
+		config.MaxModels = defaultMaxModels
+	}
+	for i := range targets {
+		// Learners are made when a model is first seen; what would be wrong with them is wrong now.
+		c := config.learner(i)
+		if err := c.validate(); err != nil {
+			return nil, err
+		}
+		if _, err := c.Window.validate(); err != nil {
+			return nil, err
+		}
+	}
+	t, err := NewTrainer(config.Trainer)
+	if err != nil {
+		return nil, err
+	}
+	l := &Latency{config: config, trainer: t}
+	l.scratch.New = func() any { return new(scratch) }
+	l.models.Store(&map[string]*servedModel{})
+	l.variants.Store(&[]string{})
+	return l, nil
+}
+
+func (c *LatencyConfig) learner(target int) LearnerConfig {
+	lc := LatencyLearner(targetSets[target])
+	lc.Boost.Trees = c.Trees
+	lc.Window.Samples = c.Samples
+	lc.Window.MaxAge = c.MaxAge
+	lc.RefitEvery = c.RefitEvery
+	return lc
+}
+
+// Close stops learning; what has been learned goes on predicting.
+func (l *Latency) Close() error { return l.trainer.Close() }
+
+// scratch is what one call of Predict needs.
+type scratch struct {
+	x       []float64
+	y       []float64
+	index   []int
+	buckets []int
+	variant []int
+}
+
+// Predict sets the Prediction of every candidate that can be predicted.
+func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+	m := (*l.models.Load())[modelName(req)]
+	if m == nil || req.InputTokens <= 0 {
+		return
+	}
+	s := l.scratch.Get().(*scratch)
+	defer l.scratch.Put(s)
+	s.x, s.index, s.buckets, s.variant = s.x[:0], s.index[:0], s.buckets[:0], s.variant[:0]
+	known := *l.variants.Load()
+	name, variant := "", none
+	now := req.Now()
+	for i := range candidates {
+		c := &candidates[i]
+		if v := c.Endpoint.Variant; variant == none || v != name {
+			name, variant = v, slices.Index(known, v)
+		}
+		if variant == none {
+			continue
+		}
+		f := l.features(req, c, variant, now)
+		n := len(s.x)
+		s.x = slices.Grow(s.x, FeatureCount)[:n+FeatureCount]
+		f.Row(s.x[n:])
+		s.index = append(s.index, i)
+		s.variant = append(s.variant, variant)
+		s.buckets = append(s.buckets, m.learners[ttft].Bucket(s.x[n:]))
+	}
+	n := len(s.index)
+	s.y = slices.Grow(s.y[:0], n)[:n]
+	second := tpot
+	if !req.Stream {
+		second = e2e
+	}
+	for _, target := range [2]int{ttft, second} {
+		learner := m.learners[target]
+		if !learner.Predict(s.y, s.x) {
+			continue
+		}
+		for j, i := range s.index {
+			if m.ready(target, s.variant[j]) {
+				set(&candidates[i].Prediction, target, s.y[j], s.y[j]*learner.Upper(s.buckets[j]))
+			}
+		}
+	}
+}
+
+// set puts a latency in milliseconds and its upper bound into a prediction.
+func set(p *endpick.Prediction, target int, ms, upper float64) {
+	if !(ms > 0) || math.IsInf(upper, 1) {
+		return
+	}
+	d, u := milliseconds(ms), milliseconds(upper)
+	p.Has |= targetSets[target]
+	switch target {
+	case ttft:
+		p.TTFT, p.TTFTUpper = d, u
+	case tpot:
+		p.TPOT, p.TPOTUpper = d, u
+	case e2e:
+		p.E2E, p.E2EUpper = d, u
+	}
+}
+
+// milliseconds is at most a year.
+func milliseconds(v float64) time.Duration {
+	return time.Duration(min(v, 366*24*3600*1e3) * float64(time.Millisecond))
+}
+
+// features are those of the request on one candidate: the same function for predictions and for samples.
+func (l *Latency) features(req *endpick.Request, c *endpick.Candidate, variant int, now time.Time) Features {
+	return Features{
+		KVUsage:              c.KVUsage,
+		InputTokens:          float64(req.InputTokens),
+		Waiting:              c.Waiting,
+		Running:              c.Running,
+		PrefixShare:          c.MatchShare(req),
+		PrefillTokens:        float64(c.InFlight.PrefillTokens),
+		ResidentTokens:       float64(c.InFlight.ContextTokens),
+		PrefillRate:          l.rates.of(c.Ref, now),
+		ExpectedOutputTokens: positive(req.ExpectedOutputTokens),
+		Variant:              float64(variant),
+	}
+}
+
+func (m *servedModel) ready(target, variant int) bool {
+	after := m.seen[target][variant].readyAfter.Load()
+	return after > 0 && m.learners[target].refits.Load() >= after
+}
+
+// label passes a measured latency on.
+func (m *servedModel) label(target int, o *openRequest, latency time.Duration, at time.Time) {
+	learner := m.learners[target]
+	seen := &m.seen[target][o.variant]
+	if seen.count.Add(1) == firstFit {
+		seen.readyAfter.Store(learner.refits.Load() + 1)
+		learner.hurry.Store(true)
+	}
+	learner.Label(o.row[:], latency.Seconds()*1e3, o.predicted[target], o.upper[target], at)
+}
+
+// modelName is the name under which a request's latencies are learned: adapters run on their model.
+func modelName(req *endpick.Request) string {
+	if req.Model == "" {
+		return req.Adapter
+	}
+	return req.Model
+}
+
+// model returns the learners of a model name, made on first use; nil if there are too many.
+func (l *Latency) model(name string) *servedModel {
+	if m := (*l.models.Load())[name]; m != nil {
+		return m
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	models := *l.models.Load()
+	if m := models[name]; m != nil || len(models) >= l.config.MaxModels {
+		return m
+	}
+	m := l.newModel(name)
+	for _, learner := range m.learners {
+		l.trainer.add(learner)
+	}
+	models = maps.Clone(models)
+	models[name] = m
+	l.models.Store(&models)
+	return m
+}
+
+func (l *Latency) newModel(name string) *servedModel {
+	m := &servedModel{name: name}
+	for i := range m.learners {
+		learner, err := newLearner(l.trainer, l.config.learner(i))
+		if err != nil {
+			panic(err) // NewLatency has validated the same configuration
+		}
+		learner.unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
+			l.open.overdue(m, i, now, add)
+		}
+		m.learners[i] = learner
+	}
+	return m
+}
+
+// variant returns the number of a variant, given out on first use; none if there are too many.
+func (l *Latency) variant(name string) int {
+	if i := slices.Index(*l.variants.Load(), name); i >= 0 {
+		return i
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := *l.variants.Load()
+	if i := slices.Index(known, name); i >= 0 || len(known) >= maxVariants {
+		return i
+	}
+	known = append(slices.Clone(known), name)
+	l.variants.Store(&known)
+	return len(known) - 1
+}
+
+// ModelHealth is the health of the learners of one served model.
+type ModelHealth struct {
+	Model           string
+	TTFT, TPOT, E2E Health
+}
+
+// Health reports on every served model, in the order of their names.
+func (l *Latency) Health() []ModelHealth {
+	var all []ModelHealth
+	for name, m := range *l.models.Load() {
+		all = append(all, ModelHealth{name, m.learners[ttft].Health(), m.learners[tpot].Health(), m.learners[e2e].Health()})
+	}
+	slices.SortFunc(all, func(a, b ModelHealth) int { return cmp.Compare(a.Model, b.Model) })
+	return all
+}

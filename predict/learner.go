@@ -1,0 +1,363 @@
+package predict
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultRefitEvery = 1000
+	// firstFit is how many samples make the first model.
+	firstFit = 25
+	// recentErrors is how many of the newest errors Health tells of.
+	recentErrors = 1000
+	// driftErrors is how many of the newest errors are compared with the long run, driftRatio what is called a drift.
+	driftErrors = 100
+	driftRatio  = 1.5
+	// A challenger with the other choice of prior is fitted every so many refits, and takes over if its error on at
+	// least so many new samples is lower by so much.
+	challengeEvery   = 4
+	challengeSamples = 50
+	challengeMargin  = 0.98
+)
+
+// LearnerConfig says what a Learner learns. The zero value of every field but the numbers of features is usable.
+type LearnerConfig struct {
+	Boost  BoostConfig
+	Window WindowConfig
+	// RefitEvery is how many new samples call for a refit once there are ten times as many; before that a tenth of the
+	// samples do, and the first 25. 0 means 1,000.
+	RefitEvery int
+}
+
+func (c *LearnerConfig) validate() error {
+	if err := c.Boost.validate(); err != nil {
+		return err
+	}
+	switch {
+	case c.Boost.Features != c.Window.Features:
+		return fmt.Errorf("predict: LearnerConfig: the model has %d features and the window %d", c.Boost.Features, c.Window.Features)
+	case c.Boost.RealTarget:
+		return fmt.Errorf("predict: LearnerConfig: a learner's target is positive, but RealTarget is set")
+	case c.RefitEvery < 0:
+		return fmt.Errorf("predict: LearnerConfig.RefitEvery is %d, want 0 or more", c.RefitEvery)
+	}
+	if c.RefitEvery == 0 {
+		c.RefitEvery = defaultRefitEvery
+	}
+	return nil
+}
+
+// Phase says how far a learner has come.
+type Phase uint8
+
+// The phases of a cold start.
+const (
+	Heuristic Phase = iota // nothing is predicted yet: whoever asks falls back to a heuristic
+	Linear                 // the linear prior predicts
+	Trees                  // trees correct the prior
+)
+
+// String returns the phase in lower case.
+func (p Phase) String() string {
+	switch p {
+	case Heuristic:
+		return "heuristic"
+	case Linear:
+		return "prior"
+	case Trees:
+		return "trees"
+	}
+	return "unknown"
+}
+
+// Health is what a learner says of itself.
+type Health struct {
+	Phase   Phase
+	Samples int    // in the window now
+	Labels  uint64 // taken in so far
+	Skipped uint64 // labels that were no positive number
+	Dropped uint64 // labels that came too fast to be kept
+	// Overdue are the requests that were unfinished at the last refit and older than their prediction.
+	Overdue int
+
+	Refits   uint64
+	LastFit  time.Time     // when the samples of the last refit ended; zero before the first
+	FitTime  time.Duration // how long it took; zero in a synchronous trainer
+	Prior    bool          // whether the model uses its linear prior
+	LastFail error         // the error of the last refit; nil if it went well
+
+	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
+	// in ten stay below; both as shares (0.05 is 5 %), NaN before there are any.
+	MAPE, P90 float64
+	// Coverage is the share of them whose upper bound held.
+	Coverage float64
+	// Drift is the mean error of the last 100 over that of the long run: far above 1, something has changed.
+	Drift float64
+}
+
+// A Learner predicts one positive quantity and keeps learning it. It belongs to a [Trainer]. Predict may be called by
+// any goroutine, also while a refit is going on.
+type Learner struct {
+	trainer *Trainer
+	model   atomic.Pointer[Model]
+	refits  atomic.Uint64
+	hurry   atomic.Bool // refit at the next label
+	spread  *spread
+
+	queue queue
+
+	mu         sync.Mutex // guards training: one refit at a time
+	config     LearnerConfig
+	window     *Window
+	noPrior    bool // the choice in force
+	challenger *Model
+	scores     struct{ model, challenger, count float64 }
+	since      int // samples since the last refit
+	// unfinished tells of requests without a label that are older than their prediction; nil if there are none to know of.
+	unfinished func(now time.Time, add func(row []float64, atLeast float64))
+
+	statusMu sync.Mutex // guards what follows, held for moments
+	health   Health
+	errors   []float64 // the newest, in a ring
+	covered  []bool
+	nextErr  int
+	longRun  float64
+	longN    float64
+}
+
+func newLearner(t *Trainer, config LearnerConfig) (*Learner, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	w, err := NewWindow(config.Window)
+	if err != nil {
+		return nil, err
+	}
+	return &Learner{trainer: t, config: config, window: w, spread: newSpread(w.Buckets())}, nil
+}
+
+// Model returns the model in force, or nil if there is none yet.
+func (l *Learner) Model() *Model { return l.model.Load() }
+
+// Bucket returns the bucket of the window, and so the regime, that a row belongs to.
+func (l *Learner) Bucket(row []float64) int { return bucketOf(l.config.Window.Strata, row) }
+
+// Predict writes a prediction for each row of x into dst and returns true, or false if there is no model yet or a
+// length is wrong. It allocates nothing.
+func (l *Learner) Predict(dst, x []float64) bool {
+	m := l.model.Load()
+	return m != nil && m.Predict(dst, x) == nil
+}
+
+// Upper returns the factor by which nine in ten labels stay below their predictions, in a bucket.
+func (l *Learner) Upper(bucket int) float64 { return l.spread.factor(bucket) }
+
+// Label says what a row came to, when. Predicted is the prediction that was made for it, 0 if there was none, and upper
+// its upper bound. It copies row and does not wait for training. A label that is not a positive number is counted and
+// skipped.
+func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.Time) {
+	if len(row) != l.config.Boost.Features || !(label >= 1/maxTarget && label <= maxTarget) {
+		l.statusMu.Lock()
+		l.health.Skipped++
+		l.statusMu.Unlock()
+		return
+	}
+	if !(predicted > 0 && predicted <= maxTarget) {
+		predicted = 0
+	}
+	s := sample{label: label, predicted: predicted, upper: upper, at: at}
+	if l.trainer.config.Synchronous {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.take(row, s)
+		if l.due() {
+			l.refit()
+		}
+		return
+	}
+	if !l.queue.put(row, s, l.trainer.config.Pending) {
+		l.statusMu.Lock()
+		l.health.Dropped++
+		l.statusMu.Unlock()
+		return
+	}
+	l.trainer.wakeUp()
+}
+
+// A sample is a label and what goes with it.
+type sample struct {
+	label, predicted, upper float64
+	at                      time.Time
+}
+
+// take learns from one sample; l.mu is held.
+func (l *Learner) take(row []float64, s sample) {
+	if s.predicted > 0 {
+		l.spread.add(l.Bucket(row), s.predicted, s.label)
+		l.score(s)
+	}
+	if l.challenger != nil {
+		// Both are asked now, about a row that neither has seen.
+		var a, b [1]float64
+		if l.Predict(a[:], row) && l.challenger.Predict(b[:], row) == nil {
+			l.scores.model += math.Abs(ln(a[0] / s.label))
+			l.scores.challenger += math.Abs(ln(b[0] / s.label))
+			l.scores.count++
+		}
+	}
+	// The lengths match: nothing else is an error.
+	_ = l.window.Add(row, s.label, s.at)
+	l.since++
+	l.statusMu.Lock()
+	l.health.Labels++
+	l.health.Samples = l.window.Len()
+	l.statusMu.Unlock()
+}
+
+// score notes how the prediction of a sample went.
+func (l *Learner) score(s sample) {
+	e := math.Abs(s.predicted-s.label) / s.label
+	l.statusMu.Lock()
+	defer l.statusMu.Unlock()
+	if len(l.errors) < recentErrors {
+		l.errors = append(l.errors, e)
+		l.covered = append(l.covered, s.label <= s.upper)
+	} else {
+		l.errors[l.nextErr], l.covered[l.nextErr] = e, s.label <= s.upper
+	}
+	l.nextErr = (l.nextErr + 1) % recentErrors
+	l.longN++
+	l.longRun += (min(e, 1) - l.longRun) * max(1/l.longN, 1.0/(10*recentErrors))
+}
+
+// drift is the mean of the newest errors over that of the long run; l.statusMu is held.
+func (l *Learner) drift() float64 {
+	if len(l.errors) < 2*driftErrors || l.longRun == 0 {
+		return 1
+	}
+	s := 0.0
+	for i := range driftErrors {
+		s += min(l.errors[(l.nextErr-1-i+2*recentErrors)%recentErrors%len(l.errors)], 1)
+	}
+	return s / driftErrors / l.longRun
+}
+
+// due tells whether enough is new for a refit; l.mu is held.
+func (l *Learner) due() bool {
+	if l.trainer.config.ManualRefit {
+		return false
+	}
+	if l.hurry.Load() {
+		return true
+	}
+	every := max(firstFit, min(l.window.Len()/10, l.config.RefitEvery))
+	if l.since < every && l.since >= driftErrors {
+		l.statusMu.Lock()
+		if l.drift() > driftRatio {
+			every = driftErrors
+		}
+		l.statusMu.Unlock()
+	}
+	return l.since >= every
+}
+
+// Refit fits a new model to what is in the window now and puts it in force. If that fails, the old one stays. Trainers
+// do it by themselves unless they are told not to.
+func (l *Learner) Refit() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refit()
+}
+
+func (l *Learner) refit() error {
+	began := l.trainer.clock()
+	l.hurry.Store(false)
+	if l.scores.count >= challengeSamples && l.scores.challenger < challengeMargin*l.scores.model {
+		l.noPrior = !l.noPrior
+	}
+	l.challenger = nil
+	l.scores = struct{ model, challenger, count float64 }{}
+	l.window.Expire(l.window.Newest())
+	var data Data
+	l.window.AppendTo(&data)
+	overdue := 0
+	if l.unfinished != nil {
+		// Who has waited longer than predicted will have waited at least as long when it is over.
+		l.unfinished(l.window.Newest(), func(row []float64, atLeast float64) {
+			data.X = append(data.X, row...)
+			data.Y = append(data.Y, atLeast)
+			data.W = append(data.W, 1)
+			overdue++
+		})
+	}
+	config := l.config.Boost
+	if l.noPrior {
+		config.Prior = nil
+	}
+	m, err := Fit(config, data)
+	if err == nil {
+		l.model.Store(m)
+		l.since = 0
+		if n := l.refits.Add(1) - 1; len(l.config.Boost.Prior) > 0 && m.Trees() > 0 && n%challengeEvery == 0 {
+			config.Prior = nil
+			if l.noPrior {
+				config.Prior = l.config.Boost.Prior
+			}
+			l.challenger, _ = Fit(config, data)
+		}
+	}
+	l.statusMu.Lock()
+	defer l.statusMu.Unlock()
+	l.health.LastFail = err
+	l.health.Overdue = overdue
+	if err == nil {
+		l.health.Refits = l.refits.Load()
+		l.health.LastFit = l.window.Newest()
+		l.health.FitTime = l.trainer.clock().Sub(began)
+		l.health.Prior = !l.noPrior && len(l.config.Boost.Prior) > 0
+	}
+	return err
+}
+
+// Health reports how the learner is doing. It is for people and metrics, not for the request path.
+func (l *Learner) Health() Health {
+	l.statusMu.Lock()
+	h := l.health
+	errs := slices.Clone(l.errors)
+	held := 0
+	for _, ok := range l.covered {
+		if ok {
+			held++
+		}
+	}
+	h.Drift = l.drift()
+	l.statusMu.Unlock()
+	if m := l.model.Load(); m != nil {
+		h.Phase = Linear
+		if m.Trees() > 0 {
+			h.Phase = Trees
+		}
+	}
+	h.MAPE, h.P90 = MeanAndP90(errs)
+	h.Coverage = float64(held) / float64(len(errs))
+	return h
+}
+
+// MeanAndP90 returns the mean of errors and the smallest of them that nine in ten do not exceed; NaN if there are none.
+// It sorts errors.
+func MeanAndP90(errors []float64) (mean, p90 float64) {
+	n := len(errors)
+	if n == 0 {
+		return math.NaN(), math.NaN()
+	}
+	slices.Sort(errors)
+	for _, e := range errors {
+		mean += e
+	}
+	return mean / float64(n), errors[(n*9+9)/10-1]
+}

@@ -1,0 +1,85 @@
+package predict
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// A spread says how far above its prediction a latency may lie. In every bucket of the window it tracks the quantile
+// of ln(actual/predicted) that nine in ten stay below: a miss lifts it by nine steps, a hit lowers it by one. Whatever
+// the sequence, the share of misses then tends to one in ten in each bucket (quantile tracking: Angelopoulos, Candès,
+// Tibshirani, "Conformal PID Control for Time Series Prediction", 2023, section 2.1). A bucket without a history
+// starts from the quantile over all buckets.
+type spread struct {
+	all     quantile
+	buckets []quantile
+	// factors are what predictions in each bucket are multiplied by, as float bits: read while they change.
+	factors []atomic.Uint64
+}
+
+const (
+	missRate = 0.1
+	// smallestStep is the step of a quantile with a long history, in mean absolute residuals.
+	smallestStep = 0.04
+	maxResidual  = 3 // e³ is a request that took twenty times as long
+	// fewResiduals are too few for a quantile: twice their mean absolute value is taken, which is that of a normal
+	// distribution and a quarter more.
+	fewResiduals = 10
+	// unknownQuantile is assumed until something is known: ln 2.
+	unknownQuantile = ln2
+)
+
+type quantile struct {
+	value float64
+	scale float64 // mean absolute residual
+	count int
+}
+
+func (q *quantile) add(residual float64) {
+	q.count++
+	n := float64(q.count)
+	q.scale += float64((math.Abs(residual) - q.scale) * max(1/n, 0.01))
+	step := float64(q.scale * max(2/(n+1), smallestStep))
+	if q.count <= fewResiduals {
+		q.value = 2 * q.scale
+	} else if residual > q.value {
+		q.value += float64(step * (1 - missRate) / (2 * missRate))
+	} else {
+		q.value -= float64(step / 2)
+	}
+	q.value = max(0, min(q.value, maxResidual))
+}
+
+func newSpread(buckets int) *spread {
+	s := &spread{all: quantile{value: unknownQuantile}, buckets: make([]quantile, buckets), factors: make([]atomic.Uint64, buckets)}
+	s.publish()
+	return s
+}
+
+// add takes in how a prediction went.
+func (s *spread) add(bucket int, predicted, actual float64) {
+	r := max(-maxResidual, min(ln(actual/predicted), maxResidual))
+	s.all.add(r)
+	b := &s.buckets[bucket]
+	if b.count == 0 {
+		b.value, b.scale = s.all.value, s.all.scale
+		// As much of a history as leaves it quick to learn its own.
+		b.count = fewResiduals
+	}
+	b.add(r)
+	s.factors[bucket].Store(math.Float64bits(exp(b.value)))
+}
+
+// publish recomputes all factors; buckets without a history follow the whole.
+func (s *spread) publish() {
+	for i := range s.buckets {
+		v := s.buckets[i].value
+		if s.buckets[i].count == 0 {
+			v = s.all.value
+		}
+		s.factors[i].Store(math.Float64bits(exp(v)))
+	}
+}
+
+// factor is the upper bound over the prediction, at least 1. It is safe beside add.
+func (s *spread) factor(bucket int) float64 { return math.Float64frombits(s.factors[bucket].Load()) }
