@@ -31,12 +31,14 @@ func (x *Index) check() error {
 	marked := 0
 	for id := uint32(1); id < x.entries.used; id++ {
 		en := x.entries.at(id)
-		if en.node == 0 || en.lease == 0 {
-			continue
+		if en.node == 0 {
+			continue // free
 		}
-		marked++
-		if int(en.sure) >= x.heldBy(id) {
-			return fmt.Errorf("entry %d waits for nothing", id)
+		if en.lease != 0 {
+			marked++
+		}
+		if held := x.heldBy(id); int(en.sure) > held || (en.lease == 0) != (int(en.sure) == held) {
+			return fmt.Errorf("entry %d: %d of %d sure, lease %d", id, en.sure, held, en.lease)
 		}
 	}
 	switch {

@@ -16,9 +16,9 @@ import "github.com/endpick/endpick"
 // report may have another cause (a restart, a flush), and at least this
 // request, which the engine holds now.
 //
-// The engine reports what was expected, and the match was as old as half of
-// the capacity: there is at least this much room and maybe more. The capacity
-// rises by a sixteenth. So it does when the engine had more than was expected.
+// The engine reports what was expected, and the match was as old as three
+// quarters of the capacity: there is at least this much room, maybe more. It
+// rises by a sixteenth; so it does when the engine had more than was expected.
 // A match on blocks that were just used proves nothing about room.
 //
 // The report is not used if another request was still in the prefill of the
@@ -47,7 +47,7 @@ func (x *Index) correct(l *lease, req *endpick.Request, o *endpick.Outcome) {
 			s.lowered++
 			x.evict(s, next)
 		}
-	case -missing > slack, l.matched > 0 && l.distance >= capacity/2:
+	case -missing > slack, l.matched > 0 && l.distance >= capacity*3/4:
 		if s.learned == 0 {
 			return
 		}

@@ -173,7 +173,7 @@ func (x *Index) look(l *lease, slot uint32) {
 		matched := min(int(h.held), p.k)
 		l.matched += matched
 		en := x.entries.at(h.entry)
-		if en.lease != 0 && uint32(matched) > en.sure {
+		if uint32(matched) > en.sure {
 			l.doubtful = true
 		}
 		l.distance = s.ages.distance(en.epoch)
@@ -209,9 +209,9 @@ func (x *Index) insert(s *server, slot uint32, blocks []uint64, leaseID uint32) 
 			p, n = &x.path[i], x.trie.nodes.at(x.path[i].node)
 		}
 		if !ok {
-			x.vouch(x.hold(s, slot, p.node, at, p.k), 0, leaseID)
+			x.vouch(x.hold(s, slot, p.node, at, p.k), leaseID)
 		} else if held < p.k {
-			x.vouch(n.holders[at].entry, held, leaseID)
+			x.vouch(n.holders[at].entry, leaseID)
 			x.lengthen(s, n, at, p.k)
 		}
 		depth += p.k
@@ -235,7 +235,7 @@ func (x *Index) append(s *server, slot uint32, blocks []uint64, leaseID uint32) 
 		parent = last.node
 		n := x.trie.nodes.at(parent)
 		if n.children == 0 && len(n.holders) == 1 && x.mayVouch(n.holders[0].entry, leaseID) {
-			x.vouch(n.holders[0].entry, len(n.run), leaseID)
+			x.vouch(n.holders[0].entry, leaseID)
 			x.trie.extend(n, blocks)
 			x.lengthen(s, n, 0, len(n.run))
 			return
@@ -243,7 +243,7 @@ func (x *Index) append(s *server, slot uint32, blocks []uint64, leaseID uint32) 
 	}
 	id := x.trie.add(parent, blocks)
 	x.path = append(x.path, step{id, len(blocks)})
-	x.vouch(x.hold(s, slot, id, 0, len(blocks)), 0, leaseID)
+	x.vouch(x.hold(s, slot, id, 0, len(blocks)), leaseID)
 }
 
 // fit evicts until the index is within MaxBytes. Whoever has just taken memory

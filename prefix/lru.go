@@ -12,9 +12,9 @@ type entry struct {
 	epoch uint32 // of the last use; see ages
 	below uint32 // children of the node that the endpoint holds too
 
-	// Blocks beyond sure were put here by a request that has not had its
-	// first token: nobody knows yet whether the engine has them. lease is 1 +
-	// the slot of that request's lease, 0 if there is none.
+	// Blocks beyond the first sure ones were put here by a request that has
+	// not had its first token: nobody knows yet whether the engine has them.
+	// lease is 1 + the slot of that request's lease; 0 if all are sure.
 	sure        uint32
 	lease       uint32
 	nextPending uint32 // of the same lease, heads after leaves

@@ -50,12 +50,10 @@ func (x *Index) mayVouch(id, leaseID uint32) bool {
 	return by == 0 || by == leaseID
 }
 
-// vouch notes that blocks of an entry beyond the first sure ones are there
-// only because a lease's request was routed here.
-func (x *Index) vouch(id uint32, sure int, leaseID uint32) {
-	en := x.entries.at(id)
-	if en.lease == 0 {
-		en.sure = uint32(sure)
+// vouch notes that what an entry holds from now on beyond its sure blocks is
+// there only because a lease's request was routed here.
+func (x *Index) vouch(id, leaseID uint32) {
+	if en := x.entries.at(id); en.lease == 0 {
 		x.pend(id, en, leaseID, 0)
 	}
 }

@@ -21,7 +21,6 @@ type twin struct {
 type twinEndpoint struct {
 	generation uint32
 	gone       bool
-	capacity   int
 	order      []string               // heads, the most recent first
 	vouched    map[string]endpick.Key // heads that are not sure, and who brought them
 }
@@ -81,7 +80,6 @@ func (t *twin) routed(key endpick.Key, ref endpick.Ref, blocks []uint64, capacit
 	if e == nil {
 		return
 	}
-	e.capacity = capacity
 	blocks = blocks[:min(len(blocks), capacity)]
 	l := twinLease{ref: ref, matched: t.match(ref, blocks)}
 	all := heads(blocks)
@@ -91,20 +89,29 @@ func (t *twin) routed(key endpick.Key, ref endpick.Ref, blocks []uint64, capacit
 		}
 	}
 	t.leases[key] = l
+	for _, h := range all[l.matched:] {
+		e.vouched[h] = key
+	}
+	e.use(all, capacity)
+}
+
+// use makes the blocks of a prompt the most recent, the head last, and returns
+// how many of them were there.
+func (e *twinEndpoint) use(all []string, capacity int) (matched int) {
+	for matched < len(all) && slices.Contains(e.order, all[matched]) {
+		matched++
+	}
 	for _, h := range slices.Backward(all) {
-		i := slices.Index(e.order, h)
-		if i >= 0 {
+		if i := slices.Index(e.order, h); i >= 0 {
 			e.order = slices.Delete(e.order, i, i+1)
-		} else {
-			e.vouched[h] = key
 		}
 		e.order = slices.Insert(e.order, 0, h)
 	}
 	e.evict(capacity)
+	return matched
 }
 
 func (e *twinEndpoint) evict(capacity int) {
-	e.capacity = capacity
 	for len(e.order) > capacity {
 		last := e.order[len(e.order)-1]
 		e.order = e.order[:len(e.order)-1]
