@@ -11,4 +11,7 @@
 // checks are properties over random input by pgregory.net/rapid, whose flags
 // apply (-rapid.checks, -rapid.seed). [Candidates] and [Requests] generate the
 // input of one's own properties.
+//
+// [Compare] judges policies: it runs them side by side on a simulated fleet, on
+// one's own recording or on a scenario of the papers, and returns what came of it.
 package scorertest

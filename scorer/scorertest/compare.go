@@ -1,0 +1,153 @@
+package scorertest
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/sim"
+)
+
+// Workload is the work, and the fleet of modelled servers that does it. One of
+// Recording and Scenario is needed; the zero value of everything else is its
+// default.
+type Workload struct {
+	// Recording is a file of requests to replay: of package transport (Config.Record),
+	// of the Mooncake traces (JSON lines) or of the Azure traces (CSV); gzipped or not.
+	Recording string
+	// Scenario generates a workload of the predicted-latency paper: "A", "B", "C", "D",
+	// "sharegpt" or "production".
+	Scenario string
+
+	// Rate is the arrivals of a scenario per second, Poisson; all but "production"
+	// need one.
+	Rate float64
+	// RateScale makes a recording come so many times as fast. Zero: as recorded.
+	RateScale float64
+	// Requests ends the work after so many. Zero: the whole recording, and for a
+	// scenario 5,000 requests or its own end.
+	Requests int
+
+	// Endpoints is the number of servers. Zero: the scenario's own, 8 for a recording.
+	Endpoints int
+	// Profile is the step time of a server by name, such as "llama-3.1-8b-h100", the
+	// default for a recording; the error for an unknown name lists those there are.
+	Profile string
+	// ReportInterval is the age that load reports reach before the next one. Zero:
+	// every decision sees the load of its moment.
+	ReportInterval time.Duration
+	// Seed is what all chance depends on: the same seed gives the same reports.
+	Seed uint64
+}
+
+// defaultRequests is the length of a scenario that does not end by itself.
+const defaultRequests = 5000
+
+// Report is what came of a workload under one policy. Latencies are in
+// milliseconds. It is a function of the workload, its seed and the policy.
+type Report struct {
+	Policy string // its name
+
+	Requests  int // all that arrived; every one ends
+	Completed int
+	Rejected  int // by an Admitter, or longer than any server's KV cache
+
+	TTFT Latency // arrival to first token
+	TPOT Latency // per output token after the first
+	E2E  Latency // arrival to last token
+
+	Throughput     float64 // requests completed per second
+	OutputTPS      float64 // output tokens per second
+	PrefixHitRatio float64 // share of prompt tokens found in a server's cache
+	Preemptions    int64
+	// Jain is the fairness over tenants, by output tokens: 1 is even, 1/n is one of n
+	// that gets all.
+	Jain float64
+	// Imbalance is the standard deviation between servers of the time spent on
+	// prefill, as a share of the mean, over windows of 10 s (LMetric, figure 10).
+	Imbalance float64
+	// WithSLO are the requests that asked for a latency, MetSLO those of them that got
+	// it; one that was rejected has not.
+	WithSLO, MetSLO int
+}
+
+// Latency describes the latencies of all completed requests, in milliseconds.
+type Latency struct {
+	Mean, P50, P90, P95, P99 float64
+}
+
+// Compare does the workload once with each policy and returns the reports in the
+// order of the configs. A run is the real router, with a virtual clock, before
+// modelled servers; runs are independent and use all cores.
+//
+// A config is used for one run: its stages must not be shared with another one, nor
+// used again. Its Endpoints, Clock and Seed are not read. The error names what is
+// wrong with the workload, the file or a config.
+func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
+	x := sim.Experiment{
+		Scenario: w.Scenario, Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests, Servers: w.Endpoints,
+	}
+	if w.Profile != "" {
+		profile, err := engine.ProfileByName(w.Profile)
+		if err != nil {
+			return nil, err
+		}
+		x.Engine.Profile = profile
+	}
+	if w.Recording != "" {
+		trace, err := sim.OpenTrace(w.Recording)
+		if err != nil {
+			return nil, err
+		}
+		x.Trace = trace
+	} else if w.Requests == 0 && w.Rate > 0 {
+		x.Requests = defaultRequests
+	}
+	reports := make([]Report, len(configs))
+	errs := make([]error, len(configs))
+	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i, config := range configs {
+		run, err := x.Config()
+		if err != nil {
+			return nil, err
+		}
+		run.Router = func() (endpick.Config, error) { return config, nil }
+		run.Seed, run.ReportInterval = w.Seed, w.ReportInterval
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			r, err := sim.Run(run)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			reports[i] = newReport(r)
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("scorertest: configs[%d] (%s): %w", i, configs[i].Policy.Name, err)
+		}
+	}
+	return reports, nil
+}
+
+func newReport(r *sim.Report) Report {
+	latency := func(s sim.Summary) Latency { return Latency{s.Mean, s.P50, s.P90, s.P95, s.P99} }
+	out := Report{
+		Policy: r.Policy, Requests: r.Requests, Completed: r.Completed, Rejected: r.Rejected,
+		TTFT: latency(r.TTFT), TPOT: latency(r.TPOT), E2E: latency(r.E2E),
+		Throughput: r.ThroughputRPS, OutputTPS: r.OutputTPS, PrefixHitRatio: r.PrefixHitRatio,
+		Preemptions: r.Preemptions, Jain: r.Jain, Imbalance: r.Imbalance,
+	}
+	for _, c := range r.Classes {
+		out.WithSLO += c.Requests
+		out.MetSLO += c.Met
+	}
+	return out
+}

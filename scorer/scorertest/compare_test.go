@@ -1,0 +1,122 @@
+package scorertest_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/endpick/endpick/transport"
+)
+
+// writeRecording writes what a gateway would have recorded of conversations that
+// share system prompts, about eight requests a second.
+func writeRecording(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "day.jsonl")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	w := transport.NewRecordWriter(f)
+	random := rand.New(rand.NewPCG(1, 2))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	prompts := make([][]transport.Hash, 40) // one for each user
+	for range 400 {
+		at = at.Add(time.Duration(random.ExpFloat64() * float64(time.Second) / 8))
+		user := random.IntN(len(prompts))
+		if len(prompts[user]) == 0 || len(prompts[user]) > 600 {
+			prompts[user] = nil
+			for i := range 64 {
+				prompts[user] = append(prompts[user], transport.Hash(1+user%4<<20+i))
+			}
+		}
+		for range 20 + random.IntN(160) {
+			prompts[user] = append(prompts[user], transport.Hash(random.Uint64()|1))
+		}
+		ttft := 200.0
+		w.Write(transport.Record{
+			Time: at, TTFTMillis: &ttft, E2EMillis: 3000, Model: "m", Status: "completed", HTTP: 200, Attempts: 1, Stream: true,
+			InputTokens: 16*len(prompts[user]) + 5, OutputTokens: 50 + random.IntN(200),
+			Blocks: prompts[user], BlockTokens: 16, Tenant: transport.Hash(1 + user%4), SLOTTFTMillis: 250,
+		})
+	}
+	require.NoError(t, w.Close())
+	return path
+}
+
+// custom is LMetric with a scorer of one's own in its place.
+func custom(name string, cost func(*endpick.Request, *endpick.Candidate) float64) endpick.Config {
+	config := preset.LMetric()
+	config.Policy.Name = name
+	config.Policy.Scorers = []endpick.Weighted{{Scorer: scorer.Cost(name, cost), Weight: 1}}
+	return config
+}
+
+func TestCompareCustomScorer(t *testing.T) {
+	w := scorertest.Workload{Recording: writeRecording(t), Endpoints: 4, Seed: 1}
+	product := func(req *endpick.Request, c *endpick.Candidate) float64 {
+		return float64(c.NewTokens(req)+c.InFlight.PrefillTokens) * (c.BatchSize() + 1)
+	}
+	hoarder := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -float64(c.PrefixTokens) }
+	reports, err := scorertest.Compare(w, preset.LMetric(), custom("product", product), custom("hoarder", hoarder))
+	require.NoError(t, err)
+	require.Len(t, reports, 3)
+	lmetric, own, worst := reports[0], reports[1], reports[2]
+
+	for _, r := range reports {
+		assert.Equal(t, 400, r.Requests, r.Policy)
+		assert.Equal(t, 400, r.Completed, r.Policy)
+		assert.Equal(t, 400, r.WithSLO, r.Policy)
+		assert.Positive(t, r.TPOT.Mean, r.Policy)
+		assert.InDelta(t, 1, r.Jain, 0.3, r.Policy)
+	}
+	own.Policy = lmetric.Policy
+	assert.Equal(t, lmetric, own, "LMetric in one's own words decides alike")
+	assert.Equal(t, "hoarder", worst.Policy)
+	assert.Greater(t, worst.TTFT.P95, 1.5*lmetric.TTFT.P95, "it sends everything to where the system prompt is")
+	assert.Greater(t, worst.Imbalance, lmetric.Imbalance)
+	assert.Less(t, worst.MetSLO, lmetric.MetSLO)
+}
+
+func TestCompareIsDeterministic(t *testing.T) {
+	w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
+	once := func() scorertest.Report {
+		reports, err := scorertest.Compare(w, preset.LMetric())
+		require.NoError(t, err)
+		return reports[0]
+	}
+	first := once()
+	assert.Equal(t, first, once())
+	w.Seed = 2
+	assert.NotEqual(t, first, once())
+}
+
+func TestCompareErrors(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.jsonl")
+	require.NoError(t, os.WriteFile(broken, []byte(`{"time":"2026-01-02T03:04:05Z","e2e_ms":1,"input_tokens":-1,"output_tokens":1}`), 0o666))
+	for name, c := range map[string]struct {
+		w      scorertest.Workload
+		config endpick.Config
+		want   string
+	}{
+		"nothing":   {scorertest.Workload{}, endpick.Config{}, "sim: Experiment needs a scenario or a trace, and not both"},
+		"both":      {scorertest.Workload{Scenario: "A", Recording: writeRecording(t)}, endpick.Config{}, "sim: Experiment needs a scenario or a trace, and not both"},
+		"scenario":  {scorertest.Workload{Scenario: "E"}, endpick.Config{}, `"E" is unknown (known: A, B, C, D,`},
+		"no rate":   {scorertest.Workload{Scenario: "A"}, endpick.Config{}, "sim: Experiment.Rate is needed"},
+		"profile":   {scorertest.Workload{Scenario: "A", Rate: 1, Profile: "abacus"}, endpick.Config{}, `unknown profile "abacus" (known: `},
+		"recording": {scorertest.Workload{Recording: broken}, endpick.Config{}, "sim: broken.jsonl:1: input_tokens is negative"},
+		"negative":  {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "sim: Experiment.Requests -1"},
+		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, preset.LoadPrefix(0, 1, 1),
+			"scorertest: configs[0] (load-prefix-011): endpick: config: "},
+	} {
+		_, err := scorertest.Compare(c.w, c.config)
+		assert.ErrorContains(t, err, c.want, name)
+	}
+}

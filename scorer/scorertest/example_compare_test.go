@@ -1,0 +1,37 @@
+package scorertest_test
+
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/scorertest"
+)
+
+// A scorer of one's own, judged against LMetric. A recording of one's own gateway
+// takes the place of the scenario with Workload.Recording.
+func ExampleCompare() {
+	coldest := preset.LMetric()
+	coldest.Policy.Name = "coldest"
+	coldest.Policy.Scorers = []endpick.Weighted{{
+		Scorer: scorer.Cost("coldest", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.KVUsage }),
+		Weight: 1,
+	}}
+	reports, err := scorertest.Compare(
+		scorertest.Workload{Scenario: "C", Rate: 8, Requests: 500},
+		preset.LMetric(), coldest,
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lmetric, own := reports[0], reports[1]
+	fmt.Println("all served:", own.Completed == own.Requests)
+	fmt.Println("finds as much in caches:", own.PrefixHitRatio >= lmetric.PrefixHitRatio)
+	fmt.Println("first token as soon:", own.TTFT.P50 <= lmetric.TTFT.P50)
+	// Output:
+	// all served: true
+	// finds as much in caches: false
+	// first token as soon: false
+}
