@@ -47,7 +47,7 @@ func (c *Candidate) BatchSize() float64 { return c.Waiting + c.Running }
 
 // NewTokens is F = L − H, the prompt tokens that would have to be prefilled.
 func (c *Candidate) NewTokens(req *Request) int {
-	return max(req.InputTokens-c.PrefixTokens, 0)
+	return max(req.InputTokens-max(c.PrefixTokens, 0), 0)
 }
 
 // MatchShare is H/L in [0, 1]; 0 for an empty prompt. A prompt that is held

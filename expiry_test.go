@@ -1,0 +1,44 @@
+package endpick
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// The heap gives back what was put in, by time, and never before its time.
+func TestExpiryHeap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var h expiryHeap
+		h.earliest.Store(math.MaxInt64)
+		var waiting []int64
+		now := int64(-100)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				at := rapid.Int64Range(-200, 200).Draw(t, "at")
+				h.push(expiring{at: at})
+				waiting = append(waiting, at)
+				slices.Sort(waiting)
+			},
+			"pop": func(t *rapid.T) {
+				now += rapid.Int64Range(-5, 50).Draw(t, "time")
+				x, ok := h.pop(now)
+				require.Equal(t, len(waiting) > 0 && waiting[0] <= now, ok)
+				if ok {
+					require.Equal(t, waiting[0], x.at)
+					waiting = waiting[1:]
+				}
+			},
+			"": func(t *rapid.T) {
+				earliest := int64(math.MaxInt64)
+				if len(waiting) > 0 {
+					earliest = waiting[0]
+				}
+				require.Equal(t, earliest, h.earliest.Load())
+			},
+		})
+	})
+}

@@ -1,0 +1,358 @@
+package endpick_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+func TestZeroLease(t *testing.T) {
+	var l endpick.Lease
+	assert.Nil(t, l.Endpoint())
+	assert.Zero(t, l.Key())
+	l.FirstToken()
+	l.Tokens(3)
+	_, ok := l.Candidate()
+	assert.False(t, ok)
+	assert.False(t, l.Done(endpick.Outcome{}))
+}
+
+// What a request of 1000 tokens, 400 of them cached, counts for at each point.
+func TestInFlight(t *testing.T) {
+	cached := matchFunc(func(*endpick.Request, *endpick.Candidate) int { return 400 })
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: cached}})
+	inFlight := func() endpick.InFlight { return status(t, r, "a").Candidate.InFlight }
+
+	l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true})
+	assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 600, ContextTokens: 1000}, inFlight())
+	second := route(t, r, endpick.Request{InputTokens: 300, Stream: true}) // all but nothing to prefill
+	assert.Equal(t, endpick.InFlight{Requests: 2, Prefilling: 2, PrefillTokens: 600, ContextTokens: 1300}, inFlight())
+	l.FirstToken()
+	l.FirstToken()
+	assert.Equal(t, endpick.InFlight{Requests: 2, Prefilling: 1, ContextTokens: 1300}, inFlight())
+	l.Tokens(5)
+	l.Tokens(0)
+	l.Tokens(-9)
+	second.Tokens(2)
+	assert.Equal(t, endpick.InFlight{Requests: 2, ContextTokens: 1300, OutputTokens: 7}, inFlight())
+	// Usage figures of the engine are not what was counted.
+	assert.True(t, l.Done(endpick.Outcome{InputTokens: 990, OutputTokens: 6}))
+	assert.Equal(t, endpick.InFlight{Requests: 1, ContextTokens: 300, OutputTokens: 2}, inFlight())
+	assert.True(t, second.Done(endpick.Outcome{Status: endpick.Canceled}))
+	requireQuiet(t, r)
+	assert.Equal(t, "a", l.Endpoint().ID, "readable for ever")
+}
+
+// A response that does not stream has no first token: the predicted one counts.
+func TestPrefillEndsWhenPredicted(t *testing.T) {
+	ttft := 2 * time.Second
+	predict := predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
+		if req.Session == "unpredictable" {
+			return endpick.Prediction{TTFT: ttft} // not in Has
+		}
+		return endpick.Prediction{Has: endpick.TTFT, TTFT: ttft}
+	})
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predict}})
+	prefilling := func() int { return status(t, r, "a").Candidate.InFlight.Prefilling }
+
+	first := route(t, r, endpick.Request{InputTokens: 10})
+	streaming := route(t, r, endpick.Request{InputTokens: 10, Stream: true})
+	unpredictable := route(t, r, endpick.Request{InputTokens: 10, Session: "unpredictable"})
+	c.advance(time.Second)
+	ttft = time.Second / 2
+	overtaking := route(t, r, endpick.Request{InputTokens: 10})
+	assert.Equal(t, 4, prefilling())
+	c.advance(time.Second / 2)
+	assert.Equal(t, 3, prefilling(), "the second to come was the first to be ready")
+	c.advance(time.Second/2 - 1)
+	assert.Equal(t, 3, prefilling())
+	c.advance(1)
+	assert.Equal(t, 2, prefilling())
+	c.advance(time.Minute)
+	assert.Equal(t, 2, prefilling(), "the others are not predicted")
+
+	unpredictable.Tokens(20)
+	assert.Equal(t, 1, prefilling(), "where there are tokens, prefill is over")
+	streaming.FirstToken()
+	assert.Zero(t, prefilling())
+	for _, l := range []endpick.Lease{first, streaming, unpredictable, overtaking} {
+		l.Done(endpick.Outcome{})
+	}
+	requireQuiet(t, r)
+
+	// The first token that comes before its time ends the prefill once.
+	l := route(t, r, endpick.Request{InputTokens: 10})
+	l.FirstToken()
+	next := route(t, r, endpick.Request{InputTokens: 10, Stream: true})
+	c.advance(time.Hour)
+	assert.Equal(t, 1, prefilling())
+	l.Done(endpick.Outcome{})
+	next.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+}
+
+func TestReapingIsByInactivity(t *testing.T) {
+	s := new(spy)
+	r, c := newRouter(t, endpick.Config{
+		Endpoints: named("a"), LeaseTimeout: time.Minute,
+		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
+	})
+	lost := route(t, r, endpick.Request{InputTokens: 7, Stream: true})
+	slow := route(t, r, endpick.Request{InputTokens: 7, Stream: true})
+	for range 10 { // ten minutes, one token each
+		c.advance(time.Minute)
+		slow.Tokens(1)
+		assert.Zero(t, r.Sweep(c.Now().Add(-time.Nanosecond)))
+		if r.Stats().Reaped == 0 {
+			c.advance(1)
+			assert.Equal(t, 1, r.Sweep(c.Now()))
+		}
+	}
+	assert.False(t, lost.Done(endpick.Outcome{}))
+	lost.Tokens(1)
+	closed := s.take()
+	require.Len(t, closed, 1)
+	assert.Equal(t, endpick.Lost, closed[0].outcome.Status)
+	assert.Equal(t, endpick.InFlight{Requests: 1, ContextTokens: 7, OutputTokens: 10}, status(t, r, "a").Candidate.InFlight)
+
+	// Tokens(0) is a sign of life.
+	c.advance(time.Minute)
+	slow.Tokens(0)
+	c.advance(time.Minute)
+	assert.Zero(t, r.Sweep(c.Now()))
+	assert.True(t, slow.Done(endpick.Outcome{}))
+	requireQuiet(t, r)
+
+	// Without Sweep, Route reaps: all of them within as many requests as the
+	// router has room for, halved.
+	for range 600 {
+		route(t, r, endpick.Request{})
+	}
+	c.advance(time.Minute + 1)
+	for range r.Stats().LeaseRoom/2 + 1 {
+		l := route(t, r, endpick.Request{})
+		l.Done(endpick.Outcome{})
+	}
+	requireQuiet(t, r)
+	assert.Equal(t, uint64(601), r.Stats().Reaped)
+	assert.Empty(t, s.faults)
+}
+
+func TestMeasuredLatencies(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name       string
+		stream     bool
+		drive      func(endpick.Lease, *clock)
+		usage      int
+		ttft, tpot time.Duration // negative: none
+		tokens     int
+	}{
+		{"a stream", true, func(l endpick.Lease, c *clock) {
+			c.advance(200 * ms)
+			l.FirstToken()
+			l.Tokens(1)
+			for range 4 {
+				c.advance(10 * ms)
+				l.Tokens(1)
+			}
+			c.advance(time.Second) // what comes after the last token is not decoding
+		}, 0, 200 * ms, 10 * ms, 5},
+		{"the engine counts better", true, func(l endpick.Lease, c *clock) {
+			c.advance(200 * ms)
+			l.Tokens(1)
+			c.advance(40 * ms)
+			l.Tokens(1) // several tokens in one event
+		}, 9, 200 * ms, 5 * ms, 9},
+		{"only the engine counts", true, func(l endpick.Lease, c *clock) {
+			c.advance(200 * ms)
+			l.FirstToken()
+			c.advance(100 * ms)
+		}, 11, 200 * ms, 10 * ms, 11},
+		{"one token", true, func(l endpick.Lease, c *clock) {
+			c.advance(50 * ms)
+			l.Tokens(1)
+			c.advance(10 * ms)
+		}, 1, 50 * ms, -1, 1},
+		{"no token", true, func(_ endpick.Lease, c *clock) { c.advance(50 * ms) }, 0, -1, -1, 0},
+		{"no stream", false, func(l endpick.Lease, c *clock) {
+			c.advance(500 * ms)
+			l.Tokens(20)
+		}, 0, -1, -1, 20},
+		{"no stream, and the host knows better", false, func(l endpick.Lease, c *clock) {
+			c.advance(100 * ms)
+			l.FirstToken()
+			c.advance(400 * ms)
+			l.Tokens(21)
+		}, 0, 100 * ms, 20 * ms, 21},
+		{"the clock was set back", true, func(l endpick.Lease, c *clock) {
+			c.advance(-time.Hour)
+			l.Tokens(2)
+			c.advance(-time.Hour)
+			l.Tokens(2)
+		}, 0, -1, -1, 4},
+		{"a first token at once", true, func(l endpick.Lease, c *clock) {
+			l.Tokens(1)
+			c.advance(8 * ms)
+			l.Tokens(4)
+		}, 0, 0, 2 * ms, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := new(spy)
+			r, clock := newRouter(t, endpick.Config{
+				Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
+			})
+			l := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream})
+			c.drive(l, clock)
+			l.Done(endpick.Outcome{OutputTokens: c.usage})
+			closed := s.take()
+			require.Len(t, closed, 1)
+			e := &closed[0].event
+			ttft, ok := e.TTFT()
+			assert.Equal(t, c.ttft >= 0, ok, "TTFT")
+			if ok {
+				assert.Equal(t, c.ttft, ttft)
+			}
+			tpot, ok := e.TPOT()
+			assert.Equal(t, c.tpot >= 0, ok, "TPOT")
+			if ok {
+				assert.Equal(t, c.tpot, tpot)
+			}
+			assert.Equal(t, c.tokens, e.OutputTokens)
+			assert.Equal(t, time.Unix(0, 0), e.RoutedAt)
+			requireQuiet(t, r)
+		})
+	}
+}
+
+// What an engine can't have meant is not passed on.
+func TestOutcomeIsCleaned(t *testing.T) {
+	s := new(spy)
+	r, _ := newRouter(t, endpick.Config{
+		Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
+	})
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{
+		Status: endpick.Failed, InputTokens: -1, OutputTokens: -2, CachedTokens: -3, HasCachedTokens: true,
+	})
+	assert.Equal(t, endpick.Outcome{Status: endpick.Failed}, s.take()[0].outcome)
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{HasCachedTokens: true})
+	assert.Equal(t, endpick.Outcome{HasCachedTokens: true}, s.take()[0].outcome, "a reported zero is a zero")
+	assert.Equal(t, "completed failed canceled lost unknown", endpick.Completed.String()+" "+endpick.Failed.String()+" "+
+		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Status(9).String())
+}
+
+// A lease that is closed stays closed when its place is used again.
+func TestStaleLease(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	stale := route(t, r, endpick.Request{InputTokens: 5, Stream: true})
+	require.True(t, stale.Done(endpick.Outcome{}))
+	fresh := route(t, r, endpick.Request{InputTokens: 9, Stream: true})
+	require.Equal(t, stale.Key().Slot, fresh.Key().Slot, "the same place")
+	require.NotEqual(t, stale, fresh)
+
+	stale.FirstToken()
+	stale.Tokens(100)
+	assert.False(t, stale.Done(endpick.Outcome{}))
+	_, ok := stale.Candidate()
+	assert.False(t, ok)
+	assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 9, ContextTokens: 9}, status(t, r, "a").Candidate.InFlight)
+	assert.True(t, fresh.Done(endpick.Outcome{}))
+	requireQuiet(t, r)
+}
+
+// Exactly once: whoever calls what at the same time, each request is accounted
+// once, and its observer hears one end of it.
+func TestExactlyOnce(t *testing.T) {
+	s := new(spy)
+	r, c := newRouter(t, endpick.Config{
+		Endpoints: named("a", "b"), LeaseTimeout: time.Minute,
+		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
+	})
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	ended := 0
+	for round := range rounds {
+		l := route(t, r, endpick.Request{InputTokens: 100, Stream: round%2 == 0})
+		var wins atomic.Int32
+		var group sync.WaitGroup
+		start := make(chan struct{})
+		for _, call := range []func(){
+			l.FirstToken,
+			func() { l.Tokens(3) },
+			func() { l.Tokens(2) },
+			func() { _, _ = l.Candidate() },
+			func() {
+				if l.Done(endpick.Outcome{}) {
+					wins.Add(1)
+				}
+			},
+			func() {
+				if l.Done(endpick.Outcome{Status: endpick.Canceled}) {
+					wins.Add(1)
+				}
+			},
+			func() { wins.Add(int32(r.Sweep(c.Now().Add(time.Hour)))) },
+			func() { _ = r.Remove("b") },
+			func() { _ = r.Add(endpick.Endpoint{ID: "b"}) },
+		} {
+			group.Go(func() {
+				<-start
+				call()
+			})
+		}
+		close(start)
+		group.Wait()
+		require.Equal(t, int32(1), wins.Load())
+		require.False(t, l.Done(endpick.Outcome{}))
+		ended += len(s.take())
+		require.Equal(t, round+1, ended)
+		requireQuiet(t, r)
+	}
+	require.Empty(t, s.faults)
+}
+
+// panicker is an observer that does not survive what it hears.
+type panicker struct{ at string }
+
+func (p *panicker) Score(_ *endpick.Request, _ []endpick.Candidate, _ []float64) { p.hear("score") }
+func (p *panicker) Routed(*endpick.Event)                                        { p.hear("routed") }
+func (p *panicker) FirstToken(*endpick.Event)                                    { p.hear("first token") }
+func (p *panicker) Done(*endpick.Event, *endpick.Outcome)                        { p.hear("done") }
+func (p *panicker) hear(what string) {
+	if p.at == what {
+		panic(what)
+	}
+}
+
+// A stage that panics takes its own request down, as the host wants it, and
+// nothing else: no lock stays taken and nothing stays in flight.
+func TestPanicsLeakNothing(t *testing.T) {
+	for _, at := range []string{"score", "routed", "first token", "done"} {
+		t.Run(at, func(t *testing.T) {
+			p := &panicker{at: at}
+			r, c := newRouter(t, endpick.Config{
+				Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: p, Weight: 1}}},
+			})
+			assert.PanicsWithValue(t, at, func() {
+				l, err := r.Route(endpick.Request{InputTokens: 3, Stream: true})
+				require.NoError(t, err)
+				defer l.Done(endpick.Outcome{Status: endpick.Failed})
+				l.FirstToken()
+			})
+			p.at = ""
+			c.advance(time.Hour) // nobody holds the lease that Routed broke
+			r.Sweep(c.Now())
+			requireQuiet(t, r)
+			route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+			requireQuiet(t, r)
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package endpick
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The ends of the interval are not in it, whatever the hash.
+func TestUnit(t *testing.T) {
+	assert.Greater(t, unit(0), 0.0)
+	assert.Less(t, unit(math.MaxUint64), 1.0)
+	assert.InDelta(t, 0.5, unit(1<<63), 1e-15)
+}
+
+func TestRequestValidation(t *testing.T) {
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		req  Request
+		text string
+	}{
+		{Request{InputTokens: -1}, "endpick: request: InputTokens is negative"},
+		{Request{ExpectedOutputTokens: -1}, "endpick: request: ExpectedOutputTokens is negative"},
+		{Request{BlockTokens: -1}, "endpick: request: BlockTokens is negative or not finite"},
+		{Request{BlockTokens: math.NaN()}, "endpick: request: BlockTokens is negative or not finite"},
+		{Request{BlockTokens: math.Inf(1)}, "endpick: request: BlockTokens is negative or not finite"},
+	} {
+		receipt := Receipt{Chosen: 1, Verdicts: make([]Verdict, 3)}
+		c.req.Receipt = &receipt
+		lease, err := r.Route(c.req)
+		assert.EqualError(t, err, c.text)
+		assert.ErrorIs(t, err, ErrBadRequest)
+		assert.Equal(t, Lease{}, lease)
+		assert.Equal(t, err, receipt.Err, "the receipt is of this request")
+		assert.Empty(t, receipt.Verdicts)
+		assert.Equal(t, -1, receipt.Chosen)
+	}
+	assert.Equal(t, uint64(5), r.Stats().BadRequest)
+	assert.Zero(t, r.Stats().OpenLeases)
+	if math.MaxInt > math.MaxInt32 {
+		tooLong := int64(math.MaxInt32) + 1
+		_, err := r.Route(Request{InputTokens: int(tooLong)})
+		assert.EqualError(t, err, "endpick: request: InputTokens is above 2^31 - 1")
+	}
+	lease, err := r.Route(Request{InputTokens: math.MaxInt32})
+	require.NoError(t, err)
+	lease.Done(Outcome{})
+}
+
+func TestRequestDefaults(t *testing.T) {
+	assert.Equal(t, 16.0, (&Request{}).Block())
+	assert.Equal(t, 12.5, (&Request{BlockTokens: 12.5}).Block())
+	at := time.Unix(3, 0)
+	req := Request{InputTokens: 5}.At(at, 1, 9)
+	assert.Equal(t, at, req.Now())
+	assert.Equal(t, uint64(9), req.Number())
+	assert.Equal(t, 5, req.InputTokens)
+}
+
+func TestMatchShare(t *testing.T) {
+	for _, c := range []struct {
+		input, matched, fresh int
+		share                 float64
+	}{
+		{0, 0, 0, 0},
+		{0, 5, 0, 0},
+		{100, 0, 100, 0},
+		{100, -3, 100, 0},
+		{100, 50, 50, 0.5},
+		{100, 98, 2, 0.98},
+		{100, 99, 1, 1}, // all but the token that engines compute again
+		{100, 100, 0, 1},
+		{100, 170, 0, 1},
+		{1, 0, 1, 0},
+	} {
+		candidate := Candidate{PrefixTokens: c.matched}
+		req := Request{InputTokens: c.input}
+		assert.Equal(t, c.share, candidate.MatchShare(&req), "%+v", c)
+		assert.Equal(t, c.fresh, candidate.NewTokens(&req), "%+v", c)
+	}
+}
