@@ -1,5 +1,150 @@
 package slo_test
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+const ms = time.Millisecond
 
 var nan = math.NaN()
+
+// both predicts TTFT and TPOT in milliseconds, with an upper bound one half
+// above.
+func both(ttft, tpot float64) endpick.Prediction {
+	first, each := time.Duration(ttft*1e6), time.Duration(tpot*1e6)
+	return endpick.Prediction{
+		Has: endpick.TTFT | endpick.TPOT, TTFT: first, TPOT: each,
+		TTFTUpper: first + first/2, TPOTUpper: each + each/2,
+	}
+}
+
+func whole(e2e float64) endpick.Prediction {
+	d := time.Duration(e2e * 1e6)
+	return endpick.Prediction{Has: endpick.E2E, E2E: d, E2EUpper: d + d/2}
+}
+
+// fleet has a busy candidate for each prediction.
+func fleet(predictions ...endpick.Prediction) []endpick.Candidate {
+	var cs []endpick.Candidate
+	for i, p := range predictions {
+		id := fmt.Sprintf("server-%d", i)
+		cs = append(cs, endpick.Candidate{
+			Endpoint: &endpick.Endpoint{ID: id}, Key: endpick.Salt(id), Ref: endpick.Ref{Slot: uint32(i), Generation: 1},
+			Running: 2, KVUsage: 0.5, Prediction: p,
+		})
+	}
+	return cs
+}
+
+// ask is a streamed request with targets in milliseconds, 0 for none.
+func ask(ttft, tpot float64) endpick.Request {
+	return endpick.Request{
+		InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true,
+		SLO: endpick.SLO{TTFT: time.Duration(ttft * 1e6), TPOT: time.Duration(tpot * 1e6)},
+	}.At(epoch, 1, 1)
+}
+
+func newHeadroom(t require.TestingT, config slo.HeadroomConfig) *slo.Headroom {
+	h, err := slo.NewHeadroom(config)
+	require.NoError(t, err)
+	return h
+}
+
+func newBestFit(t require.TestingT, config slo.BestFitConfig) *slo.BestFit {
+	s, err := slo.NewBestFit(config)
+	require.NoError(t, err)
+	return s
+}
+
+func newTier(t require.TestingT, config slo.TierConfig) *slo.Tier {
+	f, err := slo.NewTier(config)
+	require.NoError(t, err)
+	return f
+}
+
+func score(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) []float64 {
+	dst := make([]float64, len(cs))
+	for i := range dst {
+		dst[i] = nan // every slot has to be written
+	}
+	s.Score(&req, cs, dst)
+	return dst
+}
+
+// pick is the choice of the scorer with the default picker.
+func pick(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) string {
+	return cs[endpick.MaxScore{}.Pick(&req, cs, score(s, req, cs))].Endpoint.ID
+}
+
+func ids(cs []endpick.Candidate) (all []string) {
+	for i := range cs {
+		all = append(all, cs[i].Endpoint.ID)
+	}
+	return all
+}
+
+// event is what an observer hears of a request on a candidate.
+func event(lease uint32, req *endpick.Request, c *endpick.Candidate) *endpick.Event {
+	return &endpick.Event{Key: endpick.Key{Slot: lease, Generation: 1}, Request: req, Candidate: c}
+}
+
+// drawFleet draws candidates of every kind: predicted whole or in part, badly
+// or not at all, idle and busy.
+func drawFleet(t *rapid.T, most int) []endpick.Candidate {
+	cs := fleet(make([]endpick.Prediction, rapid.IntRange(1, most).Draw(t, "candidates"))...)
+	latency := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(-1, math.MaxInt32))
+	for i := range cs {
+		c := &cs[i]
+		c.Prediction = endpick.Prediction{
+			Has:  endpick.Targets(rapid.SampledFrom([]int{0, 1, 3, 3, 3, 3, 4, 7}).Draw(t, "has")),
+			TTFT: time.Duration(latency.Draw(t, "ttft")) * ms,
+			TPOT: time.Duration(latency.Draw(t, "tpot")) * ms,
+			E2E:  time.Duration(latency.Draw(t, "e2e")) * ms,
+		}
+		c.Prediction.TTFTUpper = c.Prediction.TTFT + time.Duration(latency.Draw(t, "spread"))*ms
+		c.Prediction.TPOTUpper = c.Prediction.TPOT + time.Duration(latency.Draw(t, "spread"))*ms
+		c.Prediction.E2EUpper = c.Prediction.E2E + time.Duration(latency.Draw(t, "spread"))*ms
+		c.Running = float64(rapid.IntRange(0, 2).Draw(t, "running"))
+		c.Waiting = float64(rapid.IntRange(0, 2).Draw(t, "waiting"))
+		c.KVUsage = rapid.Float64Range(0, 1).Draw(t, "kv")
+		c.PrefixTokens = rapid.IntRange(0, 999).Draw(t, "match")
+	}
+	return cs
+}
+
+func drawRequest(t *rapid.T) endpick.Request {
+	target := rapid.OneOf(rapid.IntRange(0, 40), rapid.SampledFrom([]int{-1, math.MaxInt32}))
+	req := ask(float64(target.Draw(t, "ttft slo")), float64(target.Draw(t, "tpot slo")))
+	req.Stream = rapid.Bool().Draw(t, "stream")
+	req.ExpectedOutputTokens = rapid.IntRange(0, 1000).Draw(t, "output")
+	return req.At(epoch, 1, uint64(rapid.IntRange(0, 1<<30).Draw(t, "number")))
+}
+
+func benchmarkFleet(n int) []endpick.Candidate {
+	cs := fleet(make([]endpick.Prediction, n)...)
+	for i := range cs {
+		cs[i].Prediction = both(50+float64(i*7919%200), 10+float64(i*104729%50))
+		cs[i].PrefixTokens = i % 3 * 100
+	}
+	return cs
+}
+
+var sizes = []int{10, 100, 1000}
+
+func forSizes(b *testing.B, f func(b *testing.B, cs []endpick.Candidate)) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			f(b, benchmarkFleet(n))
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package slo_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+func TestRejectAll(t *testing.T) {
+	r, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{slo.RejectAll{}}},
+	})
+	require.NoError(t, err)
+	_, err = r.Route(endpick.Request{})
+	require.ErrorIs(t, err, slo.ErrRejectAll)
+	require.ErrorIs(t, err, endpick.ErrRejected)
+}
+
+func TestSaturationAdmitter(t *testing.T) {
+	cs := fleet(make([]endpick.Prediction, 2)...)
+	cs[0].Waiting, cs[1].Waiting = 6, 4
+	for _, tc := range []struct {
+		name     string
+		admitter slo.SaturationAdmitter
+		priority int
+		want     error
+	}{
+		{"full", slo.SaturationAdmitter{}, -1, slo.ErrSaturated},
+		{"not sheddable", slo.SaturationAdmitter{}, 0, nil},
+		{"room by another measure", slo.SaturationAdmitter{By: slo.Concurrency{}}, -1, nil},
+	} {
+		req := ask(0, 0)
+		req.Priority = tc.priority
+		err := tc.admitter.Admit(&req, cs)
+		if tc.want == nil {
+			assert.NoError(t, err, tc.name)
+			continue
+		}
+		require.ErrorIs(t, err, tc.want, tc.name)
+		assert.EqualError(t, err, "slo: saturated: 1.00 of capacity is taken and priority -1 can be shed")
+	}
+}
+
+func TestLatencyAdmitter(t *testing.T) {
+	full := func() []endpick.Candidate { return fleet(both(300, 60), both(400, 40)) }
+	change := func(f func(*endpick.Candidate)) []endpick.Candidate {
+		cs := full()
+		f(&cs[1])
+		return cs
+	}
+	for _, tc := range []struct {
+		name     string
+		req      endpick.Request
+		priority int
+		cs       []endpick.Candidate
+		want     string
+	}{
+		{"out of reach", ask(200, 0), -1, full(), "slo: SLO out of reach of 2 endpoints: TTFT 200ms, at best 300ms"},
+		{"no endpoint has both", ask(350, 50), -1, full(),
+			"slo: SLO out of reach of 2 endpoints: TTFT 350ms, at best 300ms; TPOT 50ms, at best 40ms"},
+		{"not sheddable", ask(200, 0), 0, full(), ""},
+		{"no SLO", ask(0, 0), -1, full(), ""},
+		{"within reach of one", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.Prediction = both(100, 1) }), ""},
+		{"one is idle", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.Running = 0 }), ""},
+		{"one is cold", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.KVUsage = 0.019 }), ""},
+		{"cold no more", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.KVUsage = 0.02 }),
+			"slo: SLO out of reach of 2 endpoints: TTFT 200ms, at best 300ms"},
+		{"one is not predicted", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.Prediction = endpick.Prediction{} }), ""},
+		{"one is predicted badly", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.Prediction.TTFT = -1 }), ""},
+		{"no candidates", ask(200, 0), -1, nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.req.Priority = tc.priority
+			err := slo.NewLatencyAdmitter(nil).Admit(&tc.req, tc.cs)
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, slo.ErrUnattainable)
+			assert.EqualError(t, err, tc.want)
+		})
+	}
+
+	// The bound is for choosing: what is expected to be met is not refused.
+	req := ask(350, 0)
+	req.Priority = -1
+	require.NoError(t, slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})).Admit(&req, full()))
+}
+
+// It rejects a request only if it is sheddable, has an SLO, and every endpoint
+// is known, busy, warm and too slow.
+func TestLatencyAdmitterRejectsOnPurposeOnly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHeadroom(t, slo.HeadroomConfig{})
+		req, cs := drawRequest(t), drawFleet(t, 4)
+		req.Priority = rapid.IntRange(-1, 1).Draw(t, "priority")
+		for i := range cs {
+			cs[i].Running++
+		}
+		reject := req.Priority < 0 && h.Of(&req, &cs[0]).Asked != 0
+		for i := range cs {
+			f := h.Of(&req, &cs[i])
+			reject = reject && f.Known && !f.Meets() && cs[i].KVUsage >= 0.02
+		}
+		if err := slo.NewLatencyAdmitter(h).Admit(&req, cs); (err != nil) != reject {
+			t.Fatalf("%v, want a rejection: %v", err, reject)
+		}
+	})
+}

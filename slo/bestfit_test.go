@@ -1,0 +1,420 @@
+package slo_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/slo"
+)
+
+func TestBestFitScores(t *testing.T) {
+	idle := fleet(both(300, 40), both(400, 40), both(100, 40), both(250, 40))
+	idle[0].Running, idle[1].Running = 0, 0
+	parts := fleet(whole(10), both(2, 1), endpick.Prediction{Has: endpick.TTFT, TTFT: ms})
+	for i := range parts {
+		parts[i].KVUsage, parts[i].Waiting = 1, 1
+	}
+	for _, tc := range []struct {
+		name   string
+		config slo.BestFitConfig
+		req    endpick.Request
+		cs     []endpick.Candidate
+		want   []float64
+	}{
+		// 100 + 100·10 = 1100, 200 + 100·5 = 700, 50 + 100·13.5 = 1400.
+		{"no SLO: the lowest latency", slo.BestFitConfig{}, ask(0, 0), fleet(both(100, 10), both(200, 5), both(50, 13.5)),
+			[]float64{700.0 / 1100, 1, 0.5}},
+		{"no SLO: whatever the strategy", slo.BestFitConfig{Strategy: slo.Most, Form: slo.MinMax}, ask(0, -1),
+			fleet(both(100, 10), both(200, 5), both(50, 13.5)), []float64{700.0 / 1100, 1, 0.5}},
+		// Shares 0.5, 0.25, 0 of TTFT.
+		{"least", slo.BestFitConfig{}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)), []float64{0.8, 0.9, 1}},
+		{"most", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)),
+			[]float64{0.8, 0.7, 0.6}},
+		// Deficits 0.5, 1, –, 0.25: the idle come before the busy.
+		{"idle first among those in deficit", slo.BestFitConfig{}, ask(200, 0), idle,
+			[]float64{0.3 + 0.2/1.5, 0.4, 0.8, 0.16}},
+		{"deficits do not depend on the strategy", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), idle[:2],
+			[]float64{0.3 + 0.2/1.5, 0.4}},
+		// TTFT over 100 ms to 180 ms is 1, 0.25, 0; TPOT over 20 ms to 40 ms
+		// is 0, 1, 0.5; combined 0.8, 0.4, 0.1.
+		{"min-max", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 40), both(160, 20), both(180, 30)),
+			[]float64{1 - 0.4*0.8, 1 - 0.4*0.4, 1 - 0.4*0.1}},
+		{"min-max: a dimension without a range takes no part", slo.BestFitConfig{Form: slo.MinMax, Strategy: slo.Most}, ask(200, 50),
+			fleet(both(100, 40), both(180, 40)), []float64{1, 0.6}},
+		{"min-max of equals", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 40), both(100, 40)), []float64{0.8, 0.8}},
+		{"min-max of deficits", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 0), fleet(both(400, 40), both(300, 40), both(600, 40)),
+			[]float64{0.2 - 0.2/3, 0.2, 0}},
+		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			assert.InDeltaSlice(t, tc.want, score(newBestFit(t, tc.config), tc.req, tc.cs), 1e-9)
+		})
+	}
+	// Of the three only the second has what a streamed response is compared
+	// by, and the first what a whole one is.
+	streamed := ask(0, 0)
+	streamed.ExpectedOutputTokens = 1
+	got := score(newBestFit(t, slo.BestFitConfig{}), streamed, parts)
+	assert.Equal(t, []float64{0, 1, 0}, got)
+	streamed.Stream = false
+	got = score(newBestFit(t, slo.BestFitConfig{}), streamed, parts)
+	assert.Equal(t, []float64{1, 0, 0}, got)
+}
+
+func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
+	cs := fleet(make([]endpick.Prediction, 3)...)
+	cs[0].KVUsage, cs[0].Waiting, cs[0].PrefixTokens = 0.25, 4, 750
+	cs[1].KVUsage, cs[1].Waiting = 0.5, 1
+	cs[2].KVUsage, cs[2].PrefixTokens = 1, 999
+	s := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+	for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
+		// (0.75 + 0 + 0.75)/3; (0.5 + 0.75 + 0)/3; (0 + 1 + 1)/3.
+		assert.InDeltaSlice(t, []float64{0.5, 1.25 / 3, 2.0 / 3}, score(s, req, cs), 1e-9)
+	}
+
+	// Scores 1, 0.5, 0.25, 0.2 of those predicted: the median is 0.25.
+	cs = fleet(whole(1), whole(4), endpick.Prediction{}, whole(2), whole(5))
+	cs[2].KVUsage, cs[2].Waiting, cs[2].Running, cs[2].PrefixTokens = 0, 0, 0, 999
+	got := score(s, ask(0, 0), cs)
+	assert.InDelta(t, 0.25, got[2], 1e-6)
+	assert.Less(t, got[2], 0.25)
+	assert.Equal(t, []float64{1, 0.25, 0.5, 0.2}, slices.Delete(got, 2, 3), "the others do not change")
+
+	cs = fleet(whole(1), endpick.Prediction{Has: endpick.E2E, E2E: -1})
+	cs[1].KVUsage, cs[1].PrefixTokens = 0, 999
+	got = score(s, ask(0, 0), cs)
+	assert.Equal(t, 1.0, got[0])
+	assert.Less(t, got[1], 1.0, "not even as the only other one")
+}
+
+// Nobody would learn about an endpoint that is never chosen.
+func TestBestFitExploresTheUnpredicted(t *testing.T) {
+	cs := fleet(whole(1), endpick.Prediction{}, whole(2))
+	s := newBestFit(t, slo.BestFitConfig{Exploration: 0.2})
+	n := 0
+	for i := range 2000 {
+		got := score(s, ask(0, 0).At(epoch, 1, uint64(i)), cs)
+		assert.Equal(t, 2.0, got[0]/got[2], "the order of the others stays")
+		if slices.Max(got) == got[1] {
+			n++
+		}
+	}
+	assert.InDelta(t, 400, n, 60)
+}
+
+func TestBestFitConfig(t *testing.T) {
+	for _, c := range []slo.BestFitConfig{{Strategy: 2}, {Form: 2}, {Exploration: -1}, {Exploration: 1}} {
+		_, err := slo.NewBestFit(c)
+		require.ErrorIs(t, err, slo.ErrConfig)
+	}
+	assert.Equal(t, "latency-least", newBestFit(t, slo.BestFitConfig{}).Name())
+	assert.Equal(t, "latency-most", newBestFit(t, slo.BestFitConfig{Strategy: slo.Most}).Name())
+}
+
+func drawConfig(t *rapid.T) slo.BestFitConfig {
+	return slo.BestFitConfig{
+		Headroom: newHeadroom(t, slo.HeadroomConfig{Bound: rapid.SampledFrom([]slo.Bound{slo.Expected, slo.Upper}).Draw(t, "bound")}),
+		Strategy: rapid.SampledFrom([]slo.Strategy{slo.Least, slo.Most}).Draw(t, "strategy"),
+		Form:     rapid.SampledFrom([]slo.Form{slo.ShareOfSLO, slo.MinMax}).Draw(t, "form"),
+	}
+}
+
+func TestBestFitScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newBestFit(t, drawConfig(t))
+		cs, req := drawFleet(t, 10), drawRequest(t)
+		byID := map[string]float64{}
+		for i, v := range score(s, req, cs) {
+			if !(v >= 0 && v <= 1) {
+				t.Fatalf("score %v of %+v", v, cs[i])
+			}
+			byID[cs[i].Endpoint.ID] = v
+		}
+		shuffled := rapid.Permutation(cs).Draw(t, "order")
+		for i, v := range score(s, req, shuffled) {
+			if byID[shuffled[i].Endpoint.ID] != v {
+				t.Fatalf("score of %s depends on its place", shuffled[i].Endpoint.ID)
+			}
+		}
+	})
+}
+
+// Among candidates that keep their targets, more headroom never ranks lower
+// under most, and a tighter fit never under least; who misses one never ranks
+// before who does not; a smaller deficit never ranks lower among equals.
+func TestBestFitOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := drawConfig(t)
+		config.Form, config.DisableExploration = slo.ShareOfSLO, true
+		s := newBestFit(t, config)
+		cs, req := drawFleet(t, 8), drawRequest(t)
+		scores := score(s, req, cs)
+		for i := range cs {
+			for j := range cs {
+				a, b := config.Headroom.Of(&req, &cs[i]), config.Headroom.Of(&req, &cs[j])
+				if a.Asked == 0 || !a.Known || !b.Known || scores[i] >= scores[j] {
+					continue
+				}
+				// i ranks behind j.
+				switch {
+				case a.Meets() && !b.Meets():
+					t.Fatalf("%v meets and ranks behind %v", a, b)
+				case a.Meets() && b.Meets() && config.Strategy == slo.Most && a.Combined > b.Combined,
+					a.Meets() && b.Meets() && config.Strategy == slo.Least && a.Combined < b.Combined:
+					t.Fatalf("%v ranks behind %v", a, b)
+				case a.Meets() || b.Meets():
+				case cs[i].BatchSize() == 0 && cs[j].BatchSize() > 0:
+					t.Fatalf("idle ranks behind busy: %v, %v", a, b)
+				case (cs[i].BatchSize() == 0) == (cs[j].BatchSize() == 0) && a.Deficit < b.Deficit:
+					t.Fatalf("deficit %v ranks behind %v", a, b)
+				}
+			}
+		}
+	})
+}
+
+func TestBestFitWithoutSLOIsTheLowestLatency(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newBestFit(t, drawConfig(t))
+		req := ask(0, 0)
+		cs := fleet(make([]endpick.Prediction, rapid.IntRange(1, 10).Draw(t, "candidates"))...)
+		for i := range cs {
+			cs[i].Prediction = both(float64(rapid.IntRange(1, 1e6).Draw(t, "ttft")), float64(rapid.IntRange(1, 1e4).Draw(t, "tpot")))
+		}
+		latency := func(c *endpick.Candidate) time.Duration { return c.Prediction.TTFT + 100*c.Prediction.TPOT }
+		scores := score(s, req, cs)
+		for i := range cs {
+			for j := range cs {
+				if (latency(&cs[i]) < latency(&cs[j])) != (scores[i] > scores[j]) {
+					t.Fatalf("%v scores %v, %v scores %v", latency(&cs[i]), scores[i], latency(&cs[j]), scores[j])
+				}
+			}
+		}
+	})
+}
+
+// With the default form and picker, taking away a candidate that is worse than
+// the chosen one in everything changes nothing. In the min-max form it does.
+func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := drawConfig(t)
+		config.Form = slo.ShareOfSLO
+		s := newBestFit(t, config)
+		req := drawRequest(t)
+		cs := drawFleet(t, 8)
+		for i := range cs { // all predicted, and well
+			cs[i].Prediction.Has = endpick.TTFT | endpick.TPOT | endpick.E2E
+			p := &cs[i].Prediction
+			p.TTFT, p.TPOT, p.E2E = max(p.TTFT, 0), max(p.TPOT, 0), max(p.E2E, 0)
+			p.TTFTUpper, p.TPOTUpper, p.E2EUpper = max(p.TTFT, p.TTFTUpper), max(p.TPOT, p.TPOTUpper), max(p.E2E, p.E2EUpper)
+		}
+		chosen := pick(s, req, cs)
+		best := cs[slices.Index(ids(cs), chosen)]
+		worse := best
+		worse.Endpoint, worse.Key, worse.Ref = &endpick.Endpoint{ID: "worse"}, endpick.Salt("worse"), endpick.Ref{Slot: 99, Generation: 1}
+		p := &worse.Prediction
+		for _, d := range []*time.Duration{&p.TTFT, &p.TPOT, &p.E2E, &p.TTFTUpper, &p.TPOTUpper, &p.E2EUpper} {
+			*d += time.Duration(1+rapid.IntRange(0, 1000).Draw(t, "worse")) * ms
+		}
+		worse.Running += 1
+		f := config.Headroom.Of(&req, &worse)
+		if config.Strategy == slo.Least && f.Asked != 0 && f.Meets() {
+			t.Skip("best fit wants the tighter one: it is not worse")
+		}
+		with := slices.Insert(slices.Clone(cs), rapid.IntRange(0, len(cs)).Draw(t, "place"), worse)
+		if got := pick(s, req, with); got != chosen {
+			t.Fatalf("chose %s, and %s when a worse one was there", chosen, got)
+		}
+	})
+
+	// TTFT shares 0.5 and 0.45, TPOT shares 0.2 and 0.36: 0.44 and 0.432, so
+	// that the second fits best. The third has the most headroom and the
+	// worst fit.
+	req := ask(200, 50)
+	two := fleet(both(100, 40), both(110, 32))
+	three := append(slices.Clone(two), fleet(both(0, 0), both(0, 0), both(10, 31))[2])
+	s := newBestFit(t, slo.BestFitConfig{})
+	assert.Equal(t, pick(s, req, two), pick(s, req, three))
+	s = newBestFit(t, slo.BestFitConfig{Form: slo.MinMax})
+	assert.Equal(t, "server-1", pick(s, req, two))
+	assert.Equal(t, "server-0", pick(s, req, three), "the form for parity has the peer's weakness")
+}
+
+func TestBestFitUnpredictedNeverWins(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := drawConfig(t)
+		config.DisableExploration = true
+		s := newBestFit(t, config)
+		req := drawRequest(t)
+		cs := drawFleet(t, 8)
+		if rapid.Bool().Draw(t, "lost") {
+			for i := range cs {
+				cs[i].Prediction.Has &= endpick.Targets(rapid.IntRange(0, 1).Draw(t, "keep") * 7)
+			}
+		}
+		scores := score(s, req, cs)
+		var with []float64
+		for i := range cs {
+			if cs[i].Prediction.Has == 7 && min(cs[i].Prediction.TTFT, cs[i].Prediction.TPOT, cs[i].Prediction.E2E) >= 0 {
+				with = append(with, scores[i])
+			}
+		}
+		if len(with) == 0 {
+			return
+		}
+		best := slices.Max(scores)
+		for i := range cs {
+			if cs[i].Prediction.Has == 0 && scores[i] >= best && best > 0 {
+				t.Fatalf("%d is not predicted and scores %v, the best", i, scores[i])
+			}
+		}
+	})
+}
+
+// The median rule, with a sorted slice for a twin.
+func TestBestFitUnpredictedStayBelowTheMedian(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+		cs := fleet(make([]endpick.Prediction, rapid.IntRange(2, 40).Draw(t, "candidates"))...)
+		for i := range cs {
+			cs[i].KVUsage = rapid.Float64Range(0, 1).Draw(t, "kv")
+			if rapid.Bool().Draw(t, "predicted") {
+				cs[i].Prediction = whole(float64(rapid.IntRange(1, 50).Draw(t, "e2e")))
+			}
+		}
+		var with []float64
+		scores := score(s, ask(0, 0), cs)
+		for i, v := range scores {
+			if cs[i].Prediction.Has != 0 {
+				with = append(with, v)
+			}
+		}
+		if len(with) == 0 {
+			return
+		}
+		slices.Sort(with)
+		median := with[(len(with)-1)/2]
+		for i, v := range scores {
+			if cs[i].Prediction.Has == 0 && v >= median {
+				t.Fatalf("%v, the median is %v", v, median)
+			}
+		}
+	})
+}
+
+// queueing predicts a TTFT of 50 ms for each request on the endpoint.
+type queueing struct{}
+
+func (queueing) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = both(50*float64(candidates[i].InFlight.Requests+1), 10)
+	}
+}
+
+// Loose requests come first, and then as many tight ones as there are
+// endpoints. Best fit has packed the loose ones and can place them.
+func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
+	placed := func(strategy slo.Strategy) (met int) {
+		h := newHeadroom(t, slo.HeadroomConfig{})
+		config := endpick.Config{Seed: 3, Clock: func() time.Time { return epoch }, Policy: endpick.Policy{
+			Predictor: queueing{},
+			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true})},
+			Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h, Strategy: strategy}), Weight: 1}},
+		}}
+		for i := range 8 {
+			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i))})
+		}
+		r, err := endpick.New(config)
+		require.NoError(t, err)
+		for range 16 {
+			_, err := r.Route(ask(500, 0))
+			require.NoError(t, err)
+		}
+		for range 6 {
+			tight := ask(60, 0)
+			l, err := r.Route(tight)
+			require.NoError(t, err)
+			c, _ := l.Candidate()
+			if f := h.Of(&tight, &c); f.Meets() {
+				met++
+			}
+		}
+		return met
+	}
+	// 500 ms take ten requests of 50 ms: 16 loose ones fill one endpoint and
+	// use a second, which leaves six. Spread over eight they leave none.
+	assert.Equal(t, 6, placed(slo.Least))
+	assert.Zero(t, placed(slo.Most))
+}
+
+// With the bound a target is met with room for the spread.
+func TestBestFitAgainstTheUpperBound(t *testing.T) {
+	tight := both(190, 10)
+	tight.TTFTUpper = 400 * ms
+	sure := both(150, 10)
+	sure.TTFTUpper = 190 * ms
+	cs := fleet(tight, sure)
+	assert.Equal(t, "server-0", pick(newBestFit(t, slo.BestFitConfig{}), ask(200, 0), cs))
+	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	assert.Equal(t, "server-1", pick(newBestFit(t, slo.BestFitConfig{Headroom: h}), ask(200, 0), cs))
+	assert.Equal(t, []string{"server-1"}, ids(filter(newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true}), ask(200, 0), cs)))
+}
+
+func TestBestFitAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	cs := benchmarkFleet(100)
+	cs[7].Prediction = endpick.Prediction{}
+	dst := make([]float64, len(cs))
+	for _, config := range []slo.BestFitConfig{{}, {Form: slo.MinMax}} {
+		s := newBestFit(t, config)
+		running := ask(0, 20)
+		s.Routed(event(0, &running, &cs[0]))
+		for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
+			assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }))
+		}
+		assert.Zero(t, testing.AllocsPerRun(20, func() {
+			s.Done(event(0, &running, &cs[0]), nil)
+			s.Routed(event(0, &running, &cs[0]))
+		}))
+	}
+}
+
+func BenchmarkBestFit(b *testing.B) {
+	for _, bc := range []struct {
+		name   string
+		config slo.BestFitConfig
+		req    endpick.Request
+		drop   bool
+	}{
+		{name: "slo=none", req: ask(0, 0)},
+		{name: "slo=both", req: ask(200, 50)},
+		{name: "slo=both/form=min-max", req: ask(200, 50), config: slo.BestFitConfig{Form: slo.MinMax}},
+		{name: "slo=both/unpredicted", req: ask(200, 50), drop: true},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			s := newBestFit(b, bc.config)
+			forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
+				if bc.drop {
+					cs[1].Prediction = endpick.Prediction{}
+				}
+				dst := make([]float64, len(cs))
+				for b.Loop() {
+					s.Score(&bc.req, cs, dst)
+				}
+				if math.IsNaN(dst[0]) {
+					b.Fatal()
+				}
+			})
+		})
+	}
+}

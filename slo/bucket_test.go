@@ -1,0 +1,80 @@
+package slo_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+func newBucket(t require.TestingT, capacity, refill float64) func(ms, tokens int) error {
+	b, err := slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: capacity, Refill: refill})
+	require.NoError(t, err)
+	return func(ms, tokens int) error {
+		req := endpick.Request{InputTokens: tokens}.At(at(ms), 1, 1)
+		return b.Admit(&req, nil)
+	}
+}
+
+func TestTokenBucket(t *testing.T) {
+	admit := newBucket(t, 1000, 100)
+	require.NoError(t, admit(0, 900))
+	err := admit(1000, 250) // 100 + 100
+	require.ErrorIs(t, err, slo.ErrRateLimited)
+	var limit *slo.RateLimitError
+	require.ErrorAs(t, err, &limit)
+	assert.Equal(t, slo.RateLimitError{Need: 250, Have: 200, RetryAfter: 500 * time.Millisecond}, *limit)
+	require.NoError(t, admit(1500, 250))
+	require.Error(t, admit(0, 1), "time that goes back refills nothing")
+	require.NoError(t, admit(1510, 0), "an unknown length costs one token")
+	require.Error(t, admit(1510, 0))
+	require.NoError(t, admit(1_000_000, 1000), "full, and not more than full")
+	require.Error(t, admit(1_000_000, 1))
+
+	require.ErrorAs(t, admit(2_000_000, 1001), &limit)
+	assert.Zero(t, limit.RetryAfter)
+	assert.EqualError(t, limit, "slo: rate limited: 1001 tokens are more than the bucket can hold")
+}
+
+// Over any stretch of time no more gets in than the bucket and what flowed in,
+// and a request that was told to wait gets in then.
+func TestTokenBucketBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity, refill := rapid.IntRange(1, 1000).Draw(t, "capacity"), rapid.IntRange(1, 1000).Draw(t, "refill")
+		admit := newBucket(t, float64(capacity), float64(refill))
+		now, admitted := 0, 0
+		for range rapid.IntRange(1, 50).Draw(t, "requests") {
+			now += rapid.IntRange(0, 200).Draw(t, "ms")
+			tokens := rapid.IntRange(1, 500).Draw(t, "tokens")
+			err := admit(now, tokens)
+			if limit, ok := err.(*slo.RateLimitError); ok && limit.RetryAfter > 0 {
+				now += int(limit.RetryAfter/ms) + 1
+				err = admit(now, tokens)
+				if err != nil {
+					t.Fatalf("not even after %v: %v", limit.RetryAfter, err)
+				}
+			}
+			if err == nil {
+				admitted += tokens
+			}
+			if most := float64(capacity) + float64(refill*now)/1000; float64(admitted) > most+1e-6 {
+				t.Fatalf("%d admitted, %v flowed in", admitted, most)
+			}
+		}
+	})
+}
+
+func TestTokenBucketConfig(t *testing.T) {
+	for _, v := range []float64{0, -1, nan, math.Inf(1)} {
+		_, err := slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: v, Refill: 1})
+		require.ErrorIs(t, err, slo.ErrConfig)
+		_, err = slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: 1, Refill: v})
+		require.ErrorIs(t, err, slo.ErrConfig)
+	}
+}

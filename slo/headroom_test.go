@@ -1,0 +1,241 @@
+package slo_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+func TestHeadroom(t *testing.T) {
+	year := float64(365 * 24 * time.Hour / ms)
+	for _, tc := range []struct {
+		name   string
+		config slo.HeadroomConfig
+		req    endpick.Request
+		p      endpick.Prediction
+		want   slo.Fit
+	}{
+		// (200 − 100)/200 = 0.5; (50 − 40)/50 = 0.2; 0.8·0.5 + 0.2·0.2 = 0.44.
+		{"both", slo.HeadroomConfig{}, ask(200, 50), both(100, 40),
+			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: 0.2, Combined: 0.44}},
+		{"other weights", slo.HeadroomConfig{TTFTWeight: 0.5}, ask(200, 50), both(100, 40),
+			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: 0.2, Combined: 0.35}},
+		// TPOT is (50 − 60)/50 = −0.2; TTFT's surplus does not pay for it:
+		// 0.2·0.2 = 0.04.
+		{"surplus pays for nothing", slo.HeadroomConfig{}, ask(200, 50), both(100, 60),
+			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: -0.2, Combined: 0.36, Deficit: 0.04}},
+		// 0.8·0.5 + 0.2·1 = 0.6.
+		{"both are missed", slo.HeadroomConfig{}, ask(200, 50), both(300, 100),
+			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: -0.5, TPOT: -1, Combined: -0.6, Deficit: 0.6}},
+		{"TTFT alone has all the weight", slo.HeadroomConfig{}, ask(200, 0), both(300, 1000),
+			slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: -0.5, Combined: -0.5, Deficit: 0.5}},
+		{"TPOT alone has all the weight", slo.HeadroomConfig{}, ask(0, 50), both(300, 40),
+			slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
+		{"just met", slo.HeadroomConfig{}, ask(200, 50), both(200, 50),
+			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT}},
+		{"nothing is asked for", slo.HeadroomConfig{}, ask(0, 0), both(200, 50), slo.Fit{Known: true}},
+		{"a negative target is none", slo.HeadroomConfig{}, ask(-5, 50), both(200, 40),
+			slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
+		{"a year", slo.HeadroomConfig{}, ask(year, 0), both(0, 50), slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 1, Combined: 1}},
+		// Upper bounds are 150 and 60: 0.25 and −0.2.
+		{"upper bound", slo.HeadroomConfig{Bound: slo.Upper}, ask(200, 50), both(100, 40),
+			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.25, TPOT: -0.2, Combined: 0.16, Deficit: 0.04}},
+		{"an upper bound that is missing is the expected value", slo.HeadroomConfig{Bound: slo.Upper}, ask(200, 0),
+			endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}},
+		{"nothing is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{},
+			slo.Fit{Asked: endpick.TTFT | endpick.TPOT}},
+		{"one of two is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{Has: endpick.TTFT, TTFT: 1},
+			slo.Fit{Asked: endpick.TTFT | endpick.TPOT, TTFT: 1 - 1.0/(200e6), Combined: 0.8 * (1 - 1.0/(200e6))}},
+		{"a negative prediction is none", slo.HeadroomConfig{}, ask(200, 0), both(-1, 40), slo.Fit{Asked: endpick.TTFT}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cs := fleet(tc.p)
+			got := newHeadroom(t, tc.config).Of(&tc.req, &cs[0])
+			assert.Equal(t, tc.want.Known, got.Known)
+			assert.Equal(t, tc.want.Asked, got.Asked)
+			assert.Equal(t, tc.want.Known && tc.want.Deficit == 0, got.Meets())
+			if !tc.want.Known {
+				return
+			}
+			assert.InDelta(t, tc.want.TTFT, got.TTFT, 1e-9)
+			assert.InDelta(t, tc.want.TPOT, got.TPOT, 1e-9)
+			assert.InDelta(t, tc.want.Combined, got.Combined, 1e-9)
+			assert.InDelta(t, tc.want.Deficit, got.Deficit, 1e-9)
+		})
+	}
+}
+
+// A response that is not streamed shows one latency, the whole.
+func TestHeadroomWithoutStreaming(t *testing.T) {
+	h := newHeadroom(t, slo.HeadroomConfig{OutputTokens: 50})
+	of := func(req endpick.Request, p endpick.Prediction) slo.Fit {
+		req.Stream = false
+		cs := fleet(p)
+		return h.Of(&req, &cs[0])
+	}
+	f := of(ask(2000, 50), whole(1000))
+	assert.Equal(t, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}, f, "TPOT takes no part")
+	// 500 + 100·10 = 1500.
+	f = of(ask(2000, 0), both(500, 10))
+	assert.Equal(t, 0.25, f.TTFT)
+	req := ask(2000, 0)
+	req.ExpectedOutputTokens = 0
+	f = of(req, both(500, 10)) // 500 + 50·10
+	assert.Equal(t, 0.5, f.TTFT, "an unknown length is not zero")
+	f = of(ask(2000, 0), endpick.Prediction{Has: endpick.TTFT, TTFT: 5 * ms})
+	assert.False(t, f.Known, "the first token says nothing of the whole")
+	f = of(ask(0, 50), whole(1000))
+	assert.Zero(t, f.Asked)
+}
+
+func TestHeadroomConfig(t *testing.T) {
+	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {Bound: 2}, {OutputTokens: -1}} {
+		_, err := slo.NewHeadroom(c)
+		require.ErrorIs(t, err, slo.ErrConfig)
+	}
+}
+
+// A request must not break the strictest TPOT target on an endpoint.
+func TestHeadroomOfRunningRequests(t *testing.T) {
+	h := newHeadroom(t, slo.HeadroomConfig{})
+	cs := fleet(both(100, 40), both(100, 40))
+	deficit := func(req endpick.Request) float64 {
+		f := h.Of(&req, &cs[0])
+		require.True(t, f.Known)
+		assert.Equal(t, f.Deficit == 0, f.Meets())
+		return f.Deficit
+	}
+	strict, medium, loose := ask(0, 20), ask(0, 32), ask(0, 400)
+	h.Routed(event(0, &loose, &cs[0]))
+	assert.Zero(t, deficit(ask(200, 50)))
+	h.Routed(event(1, &strict, &cs[0]))
+	h.Routed(event(2, &medium, &cs[0]))
+	// (40 − 20)/20 = 1, with the weight of TPOT.
+	assert.InDelta(t, 0.2, deficit(ask(200, 50)), 1e-12)
+	assert.InDelta(t, 0.2, deficit(ask(200, 0)), 1e-12, "also for a request that asks for TTFT alone")
+	assert.InDelta(t, 0.2, deficit(ask(0, 0)), 1e-12, "or for nothing")
+	assert.InDelta(t, 1, deficit(ask(0, 50)), 1e-12)
+	assert.InDelta(t, 3, deficit(ask(0, 10)), 1e-12, "its own target is stricter")
+	req := ask(200, 50)
+	f := h.Of(&req, &cs[1])
+	assert.True(t, f.Meets(), "nobody runs there")
+	f = h.Of(&req, &cs[0])
+	assert.InDelta(t, 0.44, f.Combined, 1e-12, "headroom is the request's own")
+
+	h.Done(event(1, &strict, &cs[0]), &endpick.Outcome{})
+	h.Done(event(1, &strict, &cs[0]), &endpick.Outcome{})
+	assert.InDelta(t, 0.25, deficit(ask(0, 50)), 1e-12, "(40 − 32)/32")
+	h.Done(event(2, &medium, &cs[0]), &endpick.Outcome{})
+	assert.Zero(t, deficit(ask(0, 50)))
+
+	entire := strict
+	entire.Stream = false
+	h.Routed(event(3, &entire, &cs[0]))
+	assert.Zero(t, deficit(ask(0, 50)), "nobody can see the TPOT of a whole response")
+
+	blind := cs[0]
+	blind.Prediction.Has = endpick.TTFT
+	h.Routed(event(4, &strict, &blind))
+	ttft := ask(200, 0)
+	f = h.Of(&ttft, &blind)
+	assert.True(t, f.Meets(), "without a prediction of TPOT there is nothing to hold against it")
+}
+
+// The targets that are held are those of the open leases, however many stages
+// pass each event on.
+func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHeadroom(t, slo.HeadroomConfig{})
+		stages := []endpick.Observer{newTier(t, slo.TierConfig{Headroom: h}), newBestFit(t, slo.BestFitConfig{Headroom: h}), slo.NewLatencyAdmitter(h)}
+		type lease struct {
+			endpoint int
+			req      endpick.Request
+			key      endpick.Key
+		}
+		open := map[int]lease{}
+		generation := map[int]uint32{}
+		cs := fleet(make([]endpick.Prediction, 3)...)
+		for i := range cs {
+			cs[i].Prediction = both(1, 1000)
+		}
+		tell := func(l lease, f func(endpick.Observer, *endpick.Event)) {
+			c := cs[l.endpoint]
+			for _, s := range stages {
+				f(s, &endpick.Event{Key: l.key, Request: &l.req, Candidate: &c})
+			}
+		}
+		done := func(slot int) {
+			tell(open[slot], func(o endpick.Observer, e *endpick.Event) { o.Done(e, &endpick.Outcome{}) })
+			delete(open, slot)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"route": func(t *rapid.T) {
+				slot := rapid.IntRange(0, 9).Draw(t, "lease")
+				if _, ok := open[slot]; ok {
+					return
+				}
+				generation[slot]++
+				l := lease{
+					endpoint: rapid.IntRange(0, 2).Draw(t, "endpoint"),
+					req:      ask(0, float64(rapid.IntRange(0, 4).Draw(t, "target"))),
+					key:      endpick.Key{Slot: uint32(slot), Generation: generation[slot]},
+				}
+				open[slot] = l
+				tell(l, func(o endpick.Observer, e *endpick.Event) { o.Routed(e) })
+			},
+			"done": func(t *rapid.T) {
+				slot := rapid.IntRange(0, 9).Draw(t, "lease")
+				if _, ok := open[slot]; ok {
+					done(slot)
+				}
+			},
+			// The router gives a slot to another endpoint when its leases
+			// have ended.
+			"replace": func(t *rapid.T) {
+				i := rapid.IntRange(0, 2).Draw(t, "endpoint")
+				for slot, l := range open {
+					if l.endpoint == i {
+						done(slot)
+					}
+				}
+				cs[i].Ref.Generation++
+			},
+			"": func(t *rapid.T) {
+				req := ask(1000, 0)
+				for i := range cs {
+					strictest := 0.0
+					for _, l := range open {
+						if target := float64(l.req.SLO.TPOT) / 1e6; l.endpoint == i && target > 0 && (strictest == 0 || target < strictest) {
+							strictest = target
+						}
+					}
+					want := 0.0
+					if strictest > 0 {
+						want = 0.2 * (1000 - strictest) / strictest
+					}
+					if f := h.Of(&req, &cs[i]); f.Deficit < want-1e-9 || f.Deficit > want+1e-9 {
+						t.Fatalf("endpoint %d: deficit %v, want %v", i, f.Deficit, want)
+					}
+				}
+			},
+		})
+	})
+}
+
+func BenchmarkHeadroom(b *testing.B) {
+	h := newHeadroom(b, slo.HeadroomConfig{})
+	forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
+		req := ask(200, 50)
+		for b.Loop() {
+			for i := range cs {
+				h.Of(&req, &cs[i])
+			}
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package slo_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/slo"
+)
+
+func newWarmup(t require.TestingT, config slo.WarmupConfig) *slo.Warmup {
+	f, err := slo.NewWarmup(config)
+	require.NoError(t, err)
+	return f
+}
+
+// considered is the share of requests for which the candidate is kept.
+func considered(f *slo.Warmup, now time.Time, cs []endpick.Candidate, id string) float64 {
+	const n = 4000
+	kept := 0
+	for i := range n {
+		for _, name := range ids(filter(f, ask(0, 0).At(now, 5, uint64(i)), cs)) {
+			if name == id {
+				kept++
+			}
+		}
+	}
+	return float64(kept) / n
+}
+
+func TestWarmupRamps(t *testing.T) {
+	f := newWarmup(t, slo.WarmupConfig{})
+	cs := fleet(make([]endpick.Prediction, 5)...)
+	old := cs[:4]
+	assert.Len(t, filter(f, ask(0, 0).At(epoch, 5, 1), old), 4, "a fleet that starts as a whole is not held back")
+
+	joined := epoch.Add(time.Hour)
+	assert.InDelta(t, 0.2, considered(f, joined, cs, "server-4"), 0.02, "the fair share of five")
+	assert.InDelta(t, 0.6, considered(f, joined.Add(30*time.Second), cs, "server-4"), 0.03, "1/5 + 4/5 · 1/2")
+	assert.Equal(t, 1.0, considered(f, joined.Add(time.Minute), cs, "server-4"))
+	assert.Equal(t, 1.0, considered(f, joined, cs, "server-0"))
+
+	cs[4].PrefixTokens = 16
+	assert.Equal(t, 1.0, considered(f, joined, cs, "server-4"), "a request of which it holds the head")
+	cs[4].PrefixTokens = 0
+
+	cs[1].Ref.Generation++
+	later := joined.Add(time.Hour)
+	assert.InDelta(t, 0.2, considered(f, later, cs, "server-1"), 0.02, "another endpoint in the place of an old one")
+	assert.Len(t, filter(f, ask(0, 0).At(later.Add(-time.Hour), 5, 1), cs[1:2]), 1, "one alone, and time that goes back")
+}
+
+// A new endpoint is the fastest on paper for as long as nothing is measured
+// there: it does not draw every cold request.
+func TestWarmupOverTheRouter(t *testing.T) {
+	now := epoch
+	config := endpick.Config{Clock: func() time.Time { return now }, Policy: endpick.Policy{
+		Predictor: newIsFast{},
+		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{})},
+		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{}), Weight: 1}},
+	}}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
+	}
+	r, err := endpick.New(config)
+	require.NoError(t, err)
+	share := func() float64 {
+		n := 0
+		for range 500 {
+			l, err := r.Route(ask(0, 0))
+			require.NoError(t, err)
+			if l.Endpoint().ID == "new" {
+				n++
+			}
+			l.Done(endpick.Outcome{})
+		}
+		return float64(n) / 500
+	}
+	share()
+	now = now.Add(time.Hour)
+	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
+	assert.InDelta(t, 0.2, share(), 0.06)
+	now = now.Add(45 * time.Second)
+	assert.InDelta(t, 0.8, share(), 0.06)
+	now = now.Add(45 * time.Second)
+	assert.Equal(t, 1.0, share())
+}
+
+type newIsFast struct{}
+
+func (newIsFast) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = both(100, 10)
+		if candidates[i].Endpoint.ID == "new" {
+			candidates[i].Prediction = both(10, 10)
+		}
+	}
+}
+
+func TestWarmupConfig(t *testing.T) {
+	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
+	require.ErrorIs(t, err, slo.ErrConfig)
+}
+
+func TestWarmupAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	f, cs := newWarmup(t, slo.WarmupConfig{}), benchmarkFleet(100)
+	req := ask(0, 0)
+	f.Filter(&req, cs[1:])
+	req = req.At(at(1000), 1, 1)
+	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
+}
+
+func BenchmarkWarmup(b *testing.B) {
+	forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
+		f := newWarmup(b, slo.WarmupConfig{})
+		req := ask(0, 0)
+		f.Filter(&req, cs[1:])
+		req = req.At(at(1000), 1, 1)
+		for b.Loop() {
+			f.Filter(&req, cs)
+		}
+	})
+}
