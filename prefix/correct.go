@@ -17,8 +17,8 @@ import "github.com/endpick/endpick"
 // request, which the engine holds now.
 //
 // The engine reports what was expected, and the match was as old as three
-// quarters of the capacity: there is at least this much room, maybe more. It
-// rises by a sixteenth; so it does when the engine had more than was expected.
+// quarters of the capacity: there is at least this much room, and maybe more. The
+// capacity rises by a sixteenth; so it does when the engine had more than was expected.
 // A match on blocks that were just used proves nothing about room.
 //
 // The report is not used if another request was still in the prefill of the

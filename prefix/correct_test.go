@@ -205,7 +205,7 @@ func TestRetract(t *testing.T) {
 func TestCorrectFindsTheEngine(t *testing.T) {
 	for _, room := range []int{100, 250, 400} {
 		for _, sessions := range []int{30, 50} {
-			for seed := range uint64(3) {
+			for seed := range uint64(1) {
 				t.Run(fmt.Sprintf("room=%d/sessions=%d/seed=%d", room, sessions, seed), func(t *testing.T) {
 					capacity, wrong := serveSessions(t, room, sessions, seed, true)
 					_, wrongBefore := serveSessions(t, room, sessions, seed, false)
