@@ -109,7 +109,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 
 // outgoing makes the request that an endpoint gets.
 func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Request, error) {
-	to, err := target(e, tr.in.URL)
+	to, err := Target(e, tr.in.URL)
 	if err != nil {
 		return nil, err
 	}

@@ -293,8 +293,10 @@ func (e *HeaderError) Error() string {
 	return "transport: header " + e.Header + ": " + strconv.Quote(e.Value[:min(len(e.Value), 40)]) + " is not an integer"
 }
 
-// target is the URL of a request at an endpoint.
-func target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
+// Target is the URL at which an endpoint serves path and query of in. An
+// Address is "host:port" or a URL of scheme http, https or h2c, with a base path
+// or without; anything else is ErrAddress.
+func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
 	address := e.Address
 	if !strings.Contains(address, "://") {
 		address = "http://" + address

@@ -1,0 +1,214 @@
+package scrape
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/endpick/endpick"
+)
+
+// series selects the series of a family, those with this value of a label or
+// all.
+type series struct{ family, label, value string }
+
+// Of each signal the first family counts that the engine has. Names are those
+// of vLLM (the second KV usage is that of version 0.9 and before), SGLang,
+// trtllm-serve and Triton's TensorRT-LLM backend. A colon in a name is written
+// as an underscore here, because exporters in between do so.
+var (
+	waiting = []series{
+		{family: "vllm_num_requests_waiting"},
+		{family: "sglang_num_queue_reqs"},
+		{family: "trtllm_num_requests_waiting"},
+		{"nv_trt_llm_request_metrics", "request_type", "waiting"},
+	}
+	running = []series{
+		{family: "vllm_num_requests_running"},
+		{family: "sglang_num_running_reqs"},
+		{family: "trtllm_num_requests_running"},
+		{"nv_trt_llm_request_metrics", "request_type", "scheduled"},
+	}
+	kvUsage = []series{
+		{family: "vllm_kv_cache_usage_perc"},
+		{family: "vllm_gpu_cache_usage_perc"},
+		{family: "sglang_token_usage"},
+		{family: "trtllm_kv_cache_utilization"},
+		{"nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"},
+	}
+)
+
+// adapters is vLLM's list of adapters that are running, in a label. Its value is
+// the time of the list; old lists stay among the series.
+var adapters = series{family: "vllm_lora_requests_info", label: "running_lora_adapters"}
+
+// rankLabels name the data-parallel rank: vLLM's engine, SGLang's dp_rank.
+var rankLabels = []string{"engine", "dp_rank"}
+
+// copyLabels tell apart processes that report the same requests.
+var copyLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank"}
+
+// The ways in which a metrics page makes no sense, for errors.Is.
+var (
+	// ErrFormat: the page is not in the Prometheus text format.
+	ErrFormat = errors.New("scrape: not in the Prometheus text format")
+	// ErrNoSignal: no metric of an engine that is known is on the page, or
+	// none of the endpoint's data-parallel rank.
+	ErrNoSignal = errors.New("scrape: no known metric")
+	// ErrTooLong: the page is longer than Config.MaxBytes.
+	ErrTooLong = errors.New("scrape: page too long")
+)
+
+// page is a parsed metrics page.
+type page map[string]*dto.MetricFamily
+
+func parse(r io.Reader, most int64) (page, error) {
+	limited := &io.LimitedReader{R: r, N: most + 1}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(limited)
+	if limited.N == 0 {
+		return nil, ErrTooLong
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	p := make(page, len(families))
+	for name, f := range families {
+		p[strings.ReplaceAll(name, ":", "_")] = f
+	}
+	return p, nil
+}
+
+// load reads the load of an endpoint: of its rank, if it has one, else of the
+// whole server. What is not on the page is absent.
+func (p page) load(e *endpick.Endpoint) (endpick.Load, error) {
+	var l endpick.Load
+	read := func(names []series, signal endpick.Signals, to *float64) int {
+		for _, s := range names {
+			if v, n := p.sum(s, e); n > 0 {
+				*to = v
+				return n
+			}
+		}
+		l.Absent |= signal
+		return 1
+	}
+	read(waiting, endpick.WaitingSignal, &l.Waiting)
+	read(running, endpick.RunningSignal, &l.Running)
+	n := read(kvUsage, endpick.KVUsageSignal, &l.KVUsage)
+	l.KVUsage /= float64(n) // the mean of ranks
+	l.Adapters = p.adapters()
+	const all = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
+	if l.Absent == all {
+		return l, ErrNoSignal
+	}
+	return l, nil
+}
+
+// sum adds the series that a selector finds for an endpoint, and says how many
+// there were: one for each rank and model, of copies the largest.
+func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
+	f := p[s.family]
+	if f == nil {
+		return 0, 0
+	}
+	largest := map[string]float64{}
+	for _, m := range f.Metric {
+		labels := labelsOf(m)
+		if s.label != "" && labels[s.label] != s.value {
+			continue
+		}
+		// SGLang repeats its gauges for each priority, and gives the total
+		// under an empty one.
+		if labels["priority"] != "" || (e.Ranked && !ofRank(labels, e.Rank)) {
+			continue
+		}
+		v, ok := valueOf(m)
+		if !ok {
+			continue
+		}
+		key := groupOf(m)
+		if old, seen := largest[key]; !seen || !(v <= old) { // NaN stays visible
+			largest[key] = v
+		}
+	}
+	total := 0.0
+	for _, v := range largest {
+		total += v
+	}
+	return total, len(largest)
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	labels := make(map[string]string, len(m.Label))
+	for _, l := range m.Label {
+		labels[l.GetName()] = l.GetValue()
+	}
+	return labels
+}
+
+// ofRank reports whether series belong to a rank. A server of one rank does not
+// name it.
+func ofRank(labels map[string]string, rank int) bool {
+	for _, name := range rankLabels {
+		if v, ok := labels[name]; ok {
+			return v == strconv.Itoa(rank)
+		}
+	}
+	return rank == 0
+}
+
+// groupOf is what copies of one series share.
+func groupOf(m *dto.Metric) string {
+	var b strings.Builder
+labels:
+	for _, l := range m.Label { // sorted by the parser
+		for _, name := range copyLabels {
+			if l.GetName() == name {
+				continue labels
+			}
+		}
+		b.WriteString(strconv.Quote(l.GetName()))
+		b.WriteString(strconv.Quote(l.GetValue()))
+	}
+	return b.String()
+}
+
+func valueOf(m *dto.Metric) (float64, bool) {
+	switch {
+	case m.Gauge != nil:
+		return m.Gauge.GetValue(), true
+	case m.Untyped != nil:
+		return m.Untyped.GetValue(), true
+	case m.Counter != nil:
+		return m.Counter.GetValue(), true
+	}
+	return 0, false
+}
+
+// adapters is the newest list of loaded adapters; nil if the engine has none.
+func (p page) adapters() []string {
+	f := p[adapters.family]
+	if f == nil {
+		return nil
+	}
+	newest, at := "", -1.0
+	for _, m := range f.Metric {
+		if v, ok := valueOf(m); ok && v > at {
+			newest, at = labelsOf(m)[adapters.label], v
+		}
+	}
+	loaded := []string{}
+	for name := range strings.SplitSeq(newest, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			loaded = append(loaded, name)
+		}
+	}
+	return loaded
+}

@@ -1,0 +1,138 @@
+package scrape
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+const vllm = `# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 7.0
+# TYPE vllm:num_requests_waiting_by_reason gauge
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 7.0
+# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.42
+# TYPE vllm:lora_requests_info gauge
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="old",waiting_lora_adapters=""} 1.788e+09
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="sql, poem",waiting_lora_adapters="x"} 1.789e+09
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} 2
+vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 1.5
+vllm:time_to_first_token_seconds_count{engine="0",model_name="m"} 2
+`
+
+const vllmRanks = `# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3
+vllm:num_requests_running{engine="1",model_name="m"} 5
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 0
+vllm:num_requests_waiting{engine="1",model_name="m"} 4
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.2
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.6
+`
+
+const sglang = `# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",priority="",tp_rank="0"} 2
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",priority="",tp_rank="1"} 2
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",priority="0",tp_rank="0"} 2
+sglang:num_running_reqs{dp_rank="1",engine_type="unified",model_name="m",priority="",tp_rank="2"} 1
+# TYPE sglang:num_queue_reqs gauge
+sglang:num_queue_reqs{dp_rank="0",engine_type="unified",model_name="m",tp_rank="0"} 3
+sglang:num_queue_reqs{dp_rank="1",engine_type="unified",model_name="m",tp_rank="2"} 1
+# TYPE sglang:token_usage gauge
+sglang:token_usage{dp_rank="0",engine_type="unified",model_name="m",tp_rank="0"} 0.3
+sglang:token_usage{dp_rank="0",engine_type="unified",model_name="m",tp_rank="1"} 0.3
+sglang:token_usage{dp_rank="1",engine_type="unified",model_name="m",tp_rank="2"} 0.1
+`
+
+const triton = `# HELP nv_trt_llm_request_metrics TRT LLM request metrics
+# TYPE nv_trt_llm_request_metrics gauge
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="waiting",version="1"} 3
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="context",version="1"} 1
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="scheduled",version="1"} 4
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="max",version="1"} 512
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"} 7
+# TYPE nv_trt_llm_kv_cache_block_metrics gauge
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"} 100
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"} 0.25
+`
+
+func TestLoadOfEachEngine(t *testing.T) {
+	rank := func(n int) endpick.Endpoint { return endpick.Endpoint{Ranked: true, Rank: n} }
+	for _, tc := range []struct {
+		name, page string
+		endpoint   endpick.Endpoint
+		want       endpick.Load
+	}{
+		{"vLLM", vllm, endpick.Endpoint{}, endpick.Load{Waiting: 7, Running: 3, KVUsage: 0.42, Adapters: []string{"sql", "poem"}}},
+		{"vLLM before 0.10", "vllm:num_requests_waiting 1\nvllm:num_requests_running 2\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}},
+		{"vLLM, colons written as underscores", strings.ReplaceAll(vllmRanks, "vllm:", "vllm_"), rank(1), endpick.Load{Waiting: 4, Running: 5, KVUsage: 0.6}},
+		{"a rank of vLLM", vllmRanks, rank(0), endpick.Load{Waiting: 0, Running: 3, KVUsage: 0.2}},
+		{"all ranks of vLLM: sums, and the mean of usage", vllmRanks, endpick.Endpoint{}, endpick.Load{Waiting: 4, Running: 8, KVUsage: 0.4}},
+		{"vLLM without adapters running", "vllm:num_requests_running 2\nvllm:lora_requests_info{running_lora_adapters=\"\"} 1\n", endpick.Endpoint{},
+			endpick.Load{Running: 2, Adapters: []string{}, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
+		{"SGLang: tensor-parallel copies and priorities count once", sglang, endpick.Endpoint{}, endpick.Load{Waiting: 4, Running: 3, KVUsage: 0.2}},
+		{"a rank of SGLang", sglang, rank(1), endpick.Load{Waiting: 1, Running: 1, KVUsage: 0.1}},
+		{"trtllm-serve", "trtllm_num_requests_waiting{model_name=\"m\"} 1\ntrtllm_num_requests_running{model_name=\"m\"} 3\ntrtllm_kv_cache_utilization{model_name=\"m\"} 0.42\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 1, Running: 3, KVUsage: 0.42}},
+		{"Triton", triton, endpick.Endpoint{}, endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}},
+		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := parse(strings.NewReader(tc.page), 1<<20)
+			require.NoError(t, err)
+			l, err := p.load(&tc.endpoint)
+			require.NoError(t, err)
+			assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12)
+			l.KVUsage = tc.want.KVUsage
+			assert.Equal(t, tc.want, l)
+		})
+	}
+}
+
+func TestPagesThatMakeNoSense(t *testing.T) {
+	for in, want := range map[string]error{
+		"<html>404</html>":                     ErrFormat,
+		`[{"numActiveRequests":1}]`:            ErrFormat,
+		"vllm:num_requests_running{engine=":    ErrFormat,
+		"vllm:num_requests_running x\n":        ErrFormat,
+		"":                                     ErrNoSignal,
+		"go_goroutines 148\n":                  ErrNoSignal,
+		strings.Repeat("# a comment\n", 10000): ErrTooLong,
+	} {
+		p, err := parse(strings.NewReader(in), 50000)
+		if err == nil {
+			_, err = p.load(&endpick.Endpoint{})
+		}
+		assert.ErrorIs(t, err, want, "%.40q", in)
+	}
+	p, err := parse(strings.NewReader(vllmRanks), 1<<20)
+	require.NoError(t, err)
+	_, err = p.load(&endpick.Endpoint{Ranked: true, Rank: 7})
+	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
+}
+
+func FuzzPage(f *testing.F) {
+	for _, s := range []string{vllm, vllmRanks, sglang, triton, "vllm:num_requests_running NaN\n", "\xff", "a{b=\"c\"} 1 2\n", "# TYPE a summary\na 1\n"} {
+		f.Add(s, 1)
+	}
+	f.Fuzz(func(t *testing.T, in string, rank int) {
+		p, err := parse(strings.NewReader(in), 1<<16)
+		if err != nil {
+			return
+		}
+		_, _ = p.load(&endpick.Endpoint{})
+		_, _ = p.load(&endpick.Endpoint{Ranked: true, Rank: rank})
+	})
+}
