@@ -47,6 +47,8 @@ func ByName(name string) (endpick.Config, error) {
 		return Preble(), nil
 	case "sglang":
 		return SGLang(), nil
+	case "predicted-latency":
+		return PredictedLatency(PredictedLatencyConfig{})
 	}
 	return endpick.Config{}, &UnknownError{Name: name}
 }
@@ -55,7 +57,7 @@ func ByName(name string) (endpick.Config, error) {
 func Names() []string {
 	names := []string{
 		"random", "round-robin", "least-loaded", "power-of-two", "always-busiest", "vllm",
-		"load-prefix-111", "load-prefix-322", "lmetric", "linear", "aibrix", "dynamo", "preble", "sglang",
+		"load-prefix-111", "load-prefix-322", "lmetric", "linear", "aibrix", "dynamo", "preble", "sglang", "predicted-latency",
 	}
 	slices.Sort(names)
 	return names

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/scorertest"
@@ -35,11 +36,22 @@ func TestWeightOfZeroIsAnError(t *testing.T) {
 	assert.ErrorContains(t, err, "Policy.Scorers[1].Weight")
 }
 
+// byName is preset.ByName, but for a predictor that learns in its caller's
+// goroutine and so always at the same moment.
+func byName(name string) (endpick.Config, error) {
+	if name == "predicted-latency" {
+		return preset.PredictedLatency(preset.PredictedLatencyConfig{
+			Latency: predict.LatencyConfig{Trainer: predict.TrainerConfig{Synchronous: true}},
+		})
+	}
+	return preset.ByName(name)
+}
+
 func TestPoliciesConform(t *testing.T) {
 	for _, name := range preset.Names() {
 		t.Run(name, func(t *testing.T) {
 			scorertest.RunPolicy(t, func(t *testing.T) endpick.Policy {
-				config, err := preset.ByName(name)
+				config, err := byName(name)
 				require.NoError(t, err)
 				return config.Policy
 			})

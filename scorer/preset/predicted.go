@@ -1,0 +1,71 @@
+package preset
+
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo"
+)
+
+// PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
+// the paper's system.
+type PredictedLatencyConfig struct {
+	Index    prefix.IndexConfig
+	Latency  predict.LatencyConfig
+	Affinity prefix.AffinityConfig
+	// Headroom is shared by admission, tiers and scorer; their own Headroom
+	// fields are not read.
+	Headroom slo.HeadroomConfig
+	Warmup   slo.WarmupConfig
+	Tier     slo.TierConfig
+	BestFit  slo.BestFitConfig
+}
+
+// PredictedLatency is predicted-latency scheduling whole
+// (papers/predicted-latency-scheduling): what each endpoint holds of the
+// prompt, TTFT and TPOT predicted for each of them by models that learn from
+// the responses, a gate that keeps to endpoints with the prefix, tiers and best
+// fit where the request has an SLO, and the lowest latency where it has none.
+// There are no weights to tune. It works from the first request on: until there
+// is enough to predict from, load and match decide.
+//
+// Its Predictor is a [predict.Latency], which has its health, and is to be
+// closed when the router is no longer needed.
+func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
+	held, err := prefix.NewIndex(c.Index)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	gate, err := prefix.NewAffinity(c.Affinity)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	headroom, err := slo.NewHeadroom(c.Headroom)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	c.Tier.Headroom, c.BestFit.Headroom = headroom, headroom
+	warmup, err := slo.NewWarmup(c.Warmup)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	tier, err := slo.NewTier(c.Tier)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	fit, err := slo.NewBestFit(c.BestFit)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	latency, err := predict.NewLatency(c.Latency)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	return config("predicted-latency", endpick.Policy{
+		Matcher:   held,
+		Predictor: latency,
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
+		Filters:   []endpick.Filter{warmup, gate, tier},
+		Scorers:   one(fit),
+	}), nil
+}
