@@ -54,7 +54,7 @@ func TestConservation(t *testing.T) {
 			Question:     Length{Mean: rapid.Float64Range(1, 300).Draw(t, "question"), Std: 100},
 			Output:       Length{Mean: rapid.Float64Range(1, 100).Draw(t, "output"), Std: 50, Shape: LogNormal, Max: 500},
 			Turns:        rapid.IntRange(0, 3).Draw(t, "turns"),
-			Requests:     rapid.IntRange(1, 120).Draw(t, "requests"),
+			Requests:     rapid.IntRange(1, 60).Draw(t, "requests"),
 		}
 		if rapid.Bool().Draw(t, "open") {
 			c.Arrivals = ConstantRate(rapid.Float64Range(1, 200).Draw(t, "rate"))
