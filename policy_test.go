@@ -1,0 +1,303 @@
+package endpick_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+func TestPolicyValidation(t *testing.T) {
+	ok := scoreFunc(leastLoaded)
+	weights := func(w ...float64) endpick.Policy {
+		var p endpick.Policy
+		for _, v := range w {
+			p.Scorers = append(p.Scorers, endpick.Weighted{Scorer: ok, Weight: v})
+		}
+		return p
+	}
+	for _, c := range []struct {
+		policy endpick.Policy
+		text   string
+	}{
+		{weights(1, 0), "endpick: config: Policy.Scorers[1].Weight is 0; leave a scorer out to switch it off"},
+		{weights(-2), "endpick: config: Policy.Scorers[0].Weight is -2; leave a scorer out to switch it off"},
+		{weights(nan), "endpick: config: Policy.Scorers[0].Weight is NaN; leave a scorer out to switch it off"},
+		{weights(1, 1, inf), "endpick: config: Policy.Scorers[2].Weight is +Inf; leave a scorer out to switch it off"},
+		{endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1}}}, "endpick: config: Policy.Scorers[0].Scorer is nil"},
+		{endpick.Policy{Filters: []endpick.Filter{nil}}, "endpick: config: Policy.Filters[0] is nil"},
+		{endpick.Policy{Admitters: []endpick.Admitter{nil}}, "endpick: config: Policy.Admitters[0] is nil"},
+	} {
+		_, err := endpick.New(endpick.Config{Policy: c.policy})
+		assert.EqualError(t, err, c.text)
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+		assert.EqualError(t, r.SetPolicy(c.policy), c.text)
+		route(t, r, endpick.Request{}).Done(endpick.Outcome{}) // under the old policy
+	}
+}
+
+func TestCombinedScore(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		weights []float64
+		scores  []float64 // by scorer
+		want    float64
+	}{
+		{"one alone is taken as it is", []float64{7}, []float64{-40}, -40},
+		{"weights are shares", []float64{3, 2, 2}, []float64{1, 0.5, 0}, 4. / 7},
+		{"held within [0, 1]", []float64{1, 1}, []float64{-40, 9}, 0.5},
+		{"never above 1 by rounding", []float64{0.1, 0.2, 0.3, 0.1, 0.3, 0.7}, []float64{1, 1, 1, 1, 1, 1}, 1},
+		{"huge weights", []float64{1.5e308, 1.5e308}, []float64{1, 0}, 0.5},
+		{"tiny weights", []float64{5e-324, 5e-324}, []float64{1, 0}, 0.5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := endpick.Policy{}
+			for i, w := range c.weights {
+				score := c.scores[i]
+				p.Scorers = append(p.Scorers, endpick.Weighted{Weight: w, Scorer: scoreFunc(
+					func(*endpick.Request, *endpick.Candidate) float64 { return score })})
+			}
+			r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: p})
+			var receipt endpick.Receipt
+			route(t, r, endpick.Request{Receipt: &receipt})
+			assert.InDelta(t, c.want, receipt.Verdicts[0].Score, 1e-12)
+			assert.Equal(t, c.scores, receipt.Verdicts[0].Scores)
+		})
+	}
+}
+
+func TestKeep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 20).Draw(t, "n")
+		all := candidates(n)
+		keep := map[string]bool{}
+		var want []string
+		for _, c := range all {
+			if keep[c.Endpoint.ID] = rapid.Bool().Draw(t, "keep"); keep[c.Endpoint.ID] {
+				want = append(want, c.Endpoint.ID)
+			}
+		}
+		kept := endpick.Keep(all, func(c *endpick.Candidate) bool { return keep[c.Endpoint.ID] })
+		var got []string
+		for _, c := range kept {
+			got = append(got, c.Endpoint.ID)
+		}
+		require.Equal(t, want, got, "in their order")
+		seen := map[string]bool{}
+		for _, c := range all {
+			seen[c.Endpoint.ID] = true
+		}
+		require.Len(t, seen, n, "nobody is lost")
+	})
+}
+
+// A stage that breaks its contract is counted, and the request goes on.
+func TestBadStages(t *testing.T) {
+	one := func(p endpick.Policy, f endpick.Filter) endpick.Policy {
+		p.Filters = []endpick.Filter{f}
+		return p
+	}
+	pick := func(i int) endpick.Policy {
+		p := by(leastLoaded)
+		p.Picker = pickFunc(func(*endpick.Request, []endpick.Candidate, []float64) int { return i })
+		return p
+	}
+	// c has one request and is not the least loaded; b is nobody's favourite.
+	for _, c := range []struct {
+		name   string
+		policy endpick.Policy
+		want   string // empty: any
+		bad    uint64
+	}{
+		{"filter: nothing", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return nil })), "", 0},
+		{"filter: an empty part", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[:0] })), "", 0},
+		{"filter: a copy", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return slices.Clone(c[2:])
+		})), "", 1},
+		{"filter: not the front", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[1:] })), "", 1},
+		{"filter: more than there are", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return append(c, c...)
+		})), "", 1},
+		{"filter: what slices.DeleteFunc leaves", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return slices.DeleteFunc(c, func(c endpick.Candidate) bool { return c.Endpoint.ID != "c" })
+		})), "c", 0},
+		{"picker: below", pick(-1), "", 1},
+		{"picker: above", pick(3), "", 1},
+		{"picker: last", pick(2), "c", 0},
+		{"scorer: NaN for the others", by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
+			return map[string]float64{"a": nan, "b": -7, "c": -6}[c.Endpoint.ID]
+		}), "c", 1},
+		{"scorer: infinite is no reason", by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
+			return map[string]float64{"a": inf, "b": -inf, "c": -6}[c.Endpoint.ID]
+		}), "", 1},
+		{"scorer: nothing but NaN", by(func(*endpick.Request, *endpick.Candidate) float64 { return nan }), "", 1},
+		{"scorer: writes nothing", endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &panicker{}, Weight: 1}}}, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: c.policy})
+			l := route(t, r, endpick.Request{})
+			if c.want != "" {
+				assert.Equal(t, c.want, l.Endpoint().ID)
+			}
+			assert.Equal(t, c.bad, r.Stats().BadStage)
+			l.Done(endpick.Outcome{})
+			requireQuiet(t, r)
+		})
+	}
+}
+
+// Scores are finite, one for each candidate, and within [0, 1] where several
+// are combined, whatever scorers return.
+func TestScoresAreFinite(t *testing.T) {
+	garbage := rapid.SampledFrom([]float64{nan, inf, -inf, 0, 0.25, 0.5, 1, 1 + 1e-9, -3, 1e308, -1e308, 5e-324})
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "endpoints")
+		var p endpick.Policy
+		for range rapid.IntRange(1, 4).Draw(t, "scorers") {
+			scores := rapid.SliceOfN(garbage, n, n).Draw(t, "scores")
+			p.Scorers = append(p.Scorers, endpick.Weighted{
+				Weight: rapid.Float64Range(1e-3, 1e3).Draw(t, "weight"),
+				Scorer: scoreFunc(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Ref.Slot] }),
+			})
+		}
+		r, err := endpick.New(endpick.Config{Endpoints: numbered(n), Policy: p})
+		require.NoError(t, err)
+		var receipt endpick.Receipt
+		_, err = r.Route(endpick.Request{Receipt: &receipt})
+		require.NoError(t, err)
+		require.Len(t, receipt.Verdicts, n)
+		for _, v := range receipt.Verdicts {
+			require.Len(t, v.Scores, len(p.Scorers))
+			for _, s := range append(v.Scores, v.Score) {
+				require.Zero(t, s-s, "finite")
+			}
+			if len(p.Scorers) > 1 {
+				require.True(t, 0 <= v.Score && v.Score <= 1, v.Score)
+			}
+		}
+		require.GreaterOrEqual(t, receipt.Regret, 0.0)
+	})
+}
+
+func TestRejected(t *testing.T) {
+	reason := errors.New("too much")
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{
+			admitFunc(func(*endpick.Request, []endpick.Candidate) error { return nil }),
+			admitFunc(func(req *endpick.Request, c []endpick.Candidate) error {
+				if req.Priority < 0 && len(c) == 1 {
+					return reason
+				}
+				return nil
+			}),
+		},
+	}})
+	var receipt endpick.Receipt
+	_, err := r.Route(endpick.Request{Priority: -1, Receipt: &receipt})
+	assert.EqualError(t, err, "endpick: request rejected: too much")
+	assert.ErrorIs(t, err, endpick.ErrRejected)
+	assert.ErrorIs(t, err, reason)
+	var rejected *endpick.RejectedError
+	assert.ErrorAs(t, err, &rejected)
+	assert.Equal(t, err, receipt.Err)
+	assert.Len(t, receipt.Verdicts, 1, "who it could have been")
+	assert.Equal(t, uint64(1), r.Stats().Rejected)
+	requireQuiet(t, r)
+	route(t, r, endpick.Request{})
+}
+
+// listener is every kind of stage at once, of a type that can't be compared.
+type listener struct {
+	spy  *spy
+	tags []string
+}
+
+func (listener) Match(*endpick.Request, []endpick.Candidate)            {}
+func (listener) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+func (l listener) Routed(e *endpick.Event)                              { l.spy.Routed(e) }
+func (l listener) FirstToken(e *endpick.Event)                          { l.spy.FirstToken(e) }
+func (l listener) Done(e *endpick.Event, o *endpick.Outcome)            { l.spy.Done(e, o) }
+
+// A stage hears each event once, however many places of the policy it fills.
+func TestObserversHearOnce(t *testing.T) {
+	s := new(spy)
+	both := []endpick.Weighted{{Scorer: s, Weight: 1}, {Scorer: s, Weight: 2}}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{Scorers: both}})
+	l := route(t, r, endpick.Request{Stream: true})
+	l.Tokens(1)
+	l.Done(endpick.Outcome{})
+	require.Empty(t, s.faults)
+	require.Len(t, s.take(), 1)
+	require.NoError(t, r.Remove("a"))
+	require.Len(t, s.gone, 1)
+
+	// What can't be compared can't be told to be the same, and must not panic.
+	other := listener{spy: new(spy), tags: []string{"x"}}
+	require.NoError(t, r.SetPolicy(endpick.Policy{Matcher: other, Picker: endpick.MaxScore{}}))
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	require.Len(t, other.spy.take(), 1)
+	require.Empty(t, s.take(), "the old policy is over")
+}
+
+// Open leases report to the policy that routed them.
+func TestSetPolicy(t *testing.T) {
+	first, second := new(spy), new(spy)
+	policy := func(s *spy) endpick.Policy {
+		return endpick.Policy{Name: "p", Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
+	}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: policy(first)})
+	old := route(t, r, endpick.Request{Stream: true})
+	require.NoError(t, r.SetPolicy(policy(second)))
+	young := route(t, r, endpick.Request{Stream: true})
+	young.FirstToken()
+	old.FirstToken()
+	young.Done(endpick.Outcome{})
+	old.Done(endpick.Outcome{})
+	require.Equal(t, old.Key(), first.take()[0].key)
+	require.Equal(t, young.Key(), second.take()[0].key)
+	require.Empty(t, append(first.faults, second.faults...))
+	requireQuiet(t, r)
+}
+
+// What stages are told is what the caller asked, and belongs to the caller.
+func TestObserversSeeTheRequest(t *testing.T) {
+	blocks := []uint64{1, 2, 3}
+	w := &watcher{t: t}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+		Scorers: []endpick.Weighted{{Scorer: w, Weight: 1}},
+	}})
+	l := route(t, r, endpick.Request{Model: "m", Blocks: blocks, Exclude: []string{"a"}, Receipt: new(endpick.Receipt)})
+	assert.Equal(t, blocks, w.routed.Blocks)
+	assert.Equal(t, []string{"b"}, w.ids, "all that it could have gone to")
+	l.Done(endpick.Outcome{})
+	assert.Equal(t, "m", w.done.Model)
+	assert.Nil(t, w.done.Blocks)
+	assert.Nil(t, w.done.Exclude)
+	assert.Nil(t, w.done.Receipt)
+	assert.Equal(t, uint64(1), w.done.Number())
+}
+
+type watcher struct {
+	t            *testing.T
+	routed, done endpick.Request
+	ids          []string
+}
+
+func (*watcher) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+func (w *watcher) Routed(e *endpick.Event) {
+	w.routed = *e.Request
+	for _, c := range e.Candidates {
+		w.ids = append(w.ids, c.Endpoint.ID)
+	}
+}
+func (w *watcher) FirstToken(*endpick.Event) {}
+func (w *watcher) Done(e *endpick.Event, _ *endpick.Outcome) {
+	w.done = *e.Request
+	assert.Nil(w.t, e.Candidates)
+}
