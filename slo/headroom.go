@@ -131,6 +131,7 @@ type measure struct {
 	stream                 bool
 	asked                  endpick.Targets
 	ttftTarget, tpotTarget float64
+	perTTFT, perTPOT       float64 // one over the target
 	ttftWeight, tpotWeight float64
 	outputTokens           float64
 }
@@ -147,6 +148,7 @@ func (h *Headroom) measure(req *endpick.Request, bound Bound) measure {
 		tpotWeight:   1 - h.config.TTFTWeight,
 		outputTokens: h.outputTokens(req),
 	}
+	m.perTTFT, m.perTPOT = 1/m.ttftTarget, 1/m.tpotTarget
 	switch m.asked {
 	case endpick.TTFT:
 		m.ttftWeight = 1
@@ -177,31 +179,37 @@ func (m *measure) fit(c *endpick.Candidate) Fit {
 		if !ok {
 			return f
 		}
-		f.TTFT = (m.ttftTarget - first) / m.ttftTarget
+		f.TTFT = (m.ttftTarget - first) * m.perTTFT
 		f.Combined = m.ttftWeight * f.TTFT
-		f.Deficit = m.ttftWeight * max(0, -f.TTFT)
+		f.Deficit = m.ttftWeight * above0(-f.TTFT)
 	}
-	strictest := 0.0
-	if m.running != nil {
-		strictest = m.running.strictest(c.Ref)
-	}
+	missed := 0.0 // of TPOT, as a share of the target
 	if m.asked&endpick.TPOT != 0 {
 		if p.has&endpick.TPOT == 0 {
 			return f
 		}
-		f.TPOT = (m.tpotTarget - p.tpot) / m.tpotTarget
+		f.TPOT = (m.tpotTarget - p.tpot) * m.perTPOT
 		f.Combined += m.tpotWeight * f.TPOT
-		if strictest == 0 || m.tpotTarget < strictest {
-			strictest = m.tpotTarget
-		}
+		missed = above0(-f.TPOT)
 	}
 	// Whoever runs there is slowed down to the same TPOT. Without a
 	// prediction of it there is nothing to hold against their target.
-	if strictest > 0 && p.has&endpick.TPOT != 0 {
-		f.Deficit += m.tpotWeight * max(0, (p.tpot-strictest)/strictest)
+	if m.running != nil && p.has&endpick.TPOT != 0 {
+		if strictest := m.running.strictest(c.Ref); strictest > 0 {
+			missed = max(missed, p.tpot/strictest-1)
+		}
 	}
+	f.Deficit += m.tpotWeight * missed
 	f.Known = true
 	return f
+}
+
+// above0 is max(0, v) for what is never NaN, which is faster.
+func above0(v float64) float64 {
+	if v > 0 {
+		return v
+	}
+	return 0
 }
 
 func (h *Headroom) outputTokens(req *endpick.Request) float64 {

@@ -1,34 +1,38 @@
 package slo
 
-import (
-	"time"
-
-	"github.com/endpick/endpick"
-)
+import "github.com/endpick/endpick"
 
 // latency is a prediction in nanoseconds without what can't be: a negative
-// latency is none.
+// latency is none. Only those in has say anything.
 type latency struct {
 	has             endpick.Targets
 	ttft, tpot, e2e float64
 }
 
 func clean(p *endpick.Prediction, bound Bound) latency {
-	var l latency
-	take := func(t endpick.Targets, expected, upper time.Duration) float64 {
-		if p.Has&t == 0 || expected < 0 {
-			return 0
-		}
-		l.has |= t
-		if bound == Upper {
-			expected = max(expected, upper)
-		}
-		return float64(expected)
+	l := latency{has: p.Has, ttft: float64(p.TTFT), tpot: float64(p.TPOT), e2e: float64(p.E2E)}
+	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
+		l.has &^= negative(p)
 	}
-	l.ttft = take(endpick.TTFT, p.TTFT, p.TTFTUpper)
-	l.tpot = take(endpick.TPOT, p.TPOT, p.TPOTUpper)
-	l.e2e = take(endpick.E2E, p.E2E, p.E2EUpper)
+	if bound == Upper {
+		l.ttft = max(l.ttft, float64(p.TTFTUpper))
+		l.tpot = max(l.tpot, float64(p.TPOTUpper))
+		l.e2e = max(l.e2e, float64(p.E2EUpper))
+	}
 	return l
+}
+
+func negative(p *endpick.Prediction) (t endpick.Targets) {
+	if p.TTFT < 0 {
+		t |= endpick.TTFT
+	}
+	if p.TPOT < 0 {
+		t |= endpick.TPOT
+	}
+	if p.E2E < 0 {
+		t |= endpick.E2E
+	}
+	return t
 }
 
 // whole is the latency of the whole response: predicted as such, or

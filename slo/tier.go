@@ -55,16 +55,17 @@ func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []en
 	if m.asked == 0 && m.running == nil {
 		return candidates
 	}
-	met := 0
-	for i := range candidates {
-		if f := m.fit(&candidates[i]); f.Meets() {
-			met++
-		}
+	met := false
+	for i := 0; i < len(candidates) && !met; i++ {
+		f := m.fit(&candidates[i])
+		met = f.Meets()
 	}
-	if met == 0 || met == len(candidates) {
+	if !met {
 		return candidates
 	}
 	explore := !t.config.DisableExploration && req.Chance(saltTier) < t.config.Exploration
+	// If all meet the SLO there is nothing to explore: the result is empty,
+	// which the router takes for no opinion.
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {
 		f := m.fit(c)
 		return !f.Known || f.Meets() != explore
