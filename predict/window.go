@@ -228,12 +228,16 @@ func (w *Window) weight(age int32) float64 {
 
 // AppendTo appends the samples to data, in the order in which they were added, with their weights.
 func (w *Window) AppendTo(data *Data) {
-	k := w.config.Features
 	for _, e := range w.order() {
-		data.X = append(data.X, w.x[int(e.sample)*k:int(e.sample+1)*k]...)
+		data.X = append(data.X, w.row(int(e.sample))...)
 		data.Y = append(data.Y, w.y[e.sample])
 		data.W = append(data.W, w.weight(e.age))
 	}
+}
+
+func (w *Window) row(i int) []float64 {
+	k := w.config.Features
+	return w.x[i*k : (i+1)*k]
 }
 
 type aged struct{ sample, age int32 }
