@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -18,16 +17,9 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The file is opened first: a long run should not end at a name that can't be
-	// written.
-	out := stdout
-	if o.out != "" {
-		f, err := os.OpenFile(o.out, os.O_CREATE|os.O_WRONLY, 0o666)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		out = f
+	out, err := openOutput(o.out, stdout)
+	if err != nil {
+		return err
 	}
 	results, err := o.run(stderr)
 	if err != nil {
@@ -45,13 +37,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if f, ok := out.(*os.File); ok && o.out != "" {
-		if err := f.Truncate(0); err != nil {
-			return err
-		}
-	}
-	_, err = page.WriteTo(out)
-	return err
+	return out.write(&page)
 }
 
 // cell is one run to be made.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 	"math"
 
@@ -88,7 +87,5 @@ func writeJSON(w io.Writer, results []*result) error {
 	for i, r := range results {
 		rows[i] = r.row
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(rows)
+	return indented(w, rows)
 }
