@@ -380,7 +380,8 @@ func (p *pipeline) score(d *decision, left []Candidate, scores []float64, counts
 		}
 		weight := p.weights[i]
 		for j, v := range one {
-			scores[j] = min(scores[j]+weight*min(max(v, 0), 1), 1)
+			// The conversion forbids a fused operation, which not all machines have.
+			scores[j] = min(scores[j]+float64(weight*min(max(v, 0), 1)), 1)
 		}
 	}
 }

@@ -1,0 +1,72 @@
+//go:build !race
+
+package endpick_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// quiet is an observer that does not allocate, as those of a hot path.
+type quiet struct{ heard int }
+
+func (*quiet) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) { clear(dst) }
+func (q *quiet) Routed(*endpick.Event)                                        { q.heard++ }
+func (q *quiet) FirstToken(*endpick.Event)                                    { q.heard++ }
+func (q *quiet) Done(*endpick.Event, *endpick.Outcome)                        { q.heard++ }
+
+// A decision allocates nothing, and neither does the rest of a lease. (The race
+// detector drops what is pooled: it would not be true under it.)
+func TestAllocs(t *testing.T) {
+	q := new(quiet)
+	all := func(c *endpick.Candidate) bool { return c.InFlight.Requests < 1<<20 }
+	policies := map[string]endpick.Policy{
+		"zero":     {},
+		"observed": {Scorers: []endpick.Weighted{{Scorer: q, Weight: 1}, {Scorer: scoreFunc(leastLoaded), Weight: 2}}},
+		"everything": {
+			Matcher: matchFunc(func(req *endpick.Request, _ *endpick.Candidate) int { return req.InputTokens / 2 }),
+			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+				return endpick.Prediction{Has: endpick.TTFT}
+			}),
+			Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request, []endpick.Candidate) error { return nil })},
+			Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+				return endpick.Keep(c, all)
+			})},
+			Scorers: []endpick.Weighted{{Scorer: q, Weight: 1}},
+			Picker:  endpick.WeightedRandom{},
+		},
+		"power of two": {Scorers: []endpick.Weighted{{Scorer: q, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
+	}
+	exclude := []string{"e3"}
+	for name, p := range policies {
+		t.Run(name, func(t *testing.T) {
+			r, c := newRouter(t, endpick.Config{Endpoints: numbered(20), Policy: p})
+			require.NoError(t, r.Report("e1", endpick.Load{Waiting: 2, Absent: endpick.KVUsageSignal}))
+			blocks := make([]uint64, 64)
+			stream := false
+			allocs := testing.AllocsPerRun(1000, func() {
+				stream = !stream
+				l, err := r.Route(endpick.Request{
+					Model: "llama", InputTokens: 1000, Blocks: blocks, Stream: stream, Exclude: exclude,
+				})
+				if err != nil {
+					panic(err)
+				}
+				l.FirstToken()
+				l.Tokens(5)
+				c.advance(1000)
+				l.Done(endpick.Outcome{OutputTokens: 7})
+			})
+			assert.Zero(t, allocs)
+		})
+	}
+	assert.NotZero(t, q.heard)
+
+	// A mark is free too; a scrape marks every endpoint.
+	r, _ := newRouter(t, endpick.Config{Endpoints: numbered(2)})
+	assert.Zero(t, testing.AllocsPerRun(100, func() { r.Mark("e1") }))
+}

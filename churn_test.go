@@ -1,0 +1,171 @@
+package endpick_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// slots is a stage with state for each endpoint, kept the way the package
+// documentation says. It complains when it meets old state of a slot.
+type slots struct {
+	spy
+	mu    sync.Mutex
+	known map[uint32]slotState
+}
+
+type slotState struct {
+	generation uint32
+	id         string
+}
+
+func (s *slots) Routed(e *endpick.Event) {
+	s.spy.Routed(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ref, id := e.Candidate.Ref, e.Candidate.Endpoint.ID
+	switch known := s.known[ref.Slot]; {
+	case ref.Generation == known.generation && id != known.id:
+		s.fault("slot %d of generation %d is %s and %s", ref.Slot, ref.Generation, known.id, id)
+	case ref.Generation > known.generation:
+		s.known[ref.Slot] = slotState{ref.Generation, id}
+	case ref.Generation < known.generation:
+		s.fault("slot %d: a lease of generation %d after one of %d", ref.Slot, ref.Generation, known.generation)
+	}
+}
+
+// Endpoint churn under load: endpoints come, go and come back, policies are
+// swapped and leases get lost while many goroutines route. No request fails
+// that has an endpoint, none is lost, and no old state lives on.
+func TestEndpointChurnUnderLoad(t *testing.T) {
+	const stable, total = 2, 8 // e0 and e1 never go
+	stage := &slots{known: map[uint32]slotState{}}
+	policies := []endpick.Policy{
+		{Scorers: []endpick.Weighted{{Scorer: scoreFunc(leastLoaded), Weight: 2}, {Scorer: stage, Weight: 1}}},
+		{Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
+		{
+			Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+				return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.InFlight.Requests < 3 })
+			})},
+			Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}},
+			Picker:  endpick.WeightedRandom{},
+			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+				return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Millisecond}
+			}),
+		},
+	}
+	r, c := newRouter(t, endpick.Config{Endpoints: numbered(total), Policy: policies[0], LeaseTimeout: time.Second})
+
+	requests := 1000
+	if testing.Short() {
+		requests = 300
+	}
+	var routing, others sync.WaitGroup
+	var stop atomic.Bool
+	var negative atomic.Int64
+	var lost atomic.Int64
+	for g := range 4 {
+		routing.Go(func() {
+			var open []endpick.Lease
+			for i := range requests {
+				n := g*requests + i
+				l, err := r.Route(endpick.Request{InputTokens: n%700 + 1, Stream: n%3 > 0})
+				if !assert.NoError(t, err) {
+					return
+				}
+				switch n % 7 {
+				case 0:
+					lost.Add(1) // nobody will ever close it
+					continue
+				case 1:
+					l.FirstToken()
+				case 2:
+					l.Tokens(n % 50)
+				}
+				open = append(open, l)
+				if len(open) > n%5 {
+					open[0].Tokens(1)
+					open[0].Done(endpick.Outcome{Status: endpick.Status(n % 3)})
+					open = open[1:]
+				}
+			}
+			for _, l := range open {
+				l.Done(endpick.Outcome{})
+			}
+		})
+	}
+	background := func(do func(i int)) {
+		others.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				do(i)
+				time.Sleep(20 * time.Microsecond)
+			}
+		})
+	}
+	background(func(i int) {
+		id := fmt.Sprintf("e%d", stable+i%(total-stable))
+		_ = r.Remove(id)
+		assert.NoError(t, r.Add(endpick.Endpoint{ID: id, Labels: map[string]string{"life": fmt.Sprint(i)}}))
+	})
+	background(func(i int) {
+		id := fmt.Sprintf("e%d", 1+i%(total-1))
+		_ = r.Drain(id)
+		_ = r.Update(endpick.Endpoint{ID: id})
+		_ = r.Resume(id)
+	})
+	background(func(i int) {
+		id := fmt.Sprintf("e%d", i%total)
+		mark := r.Mark(id)
+		_ = r.Report(id, endpick.Load{Waiting: float64(i % 4), Running: 3, KVUsage: 0.5, Mark: mark})
+	})
+	background(func(i int) {
+		assert.NoError(t, r.SetPolicy(policies[i%len(policies)]))
+		c.advance(time.Millisecond)
+	})
+	background(func(int) {
+		for _, s := range r.Endpoints() {
+			f := s.Candidate.InFlight
+			if min(f.Requests, f.Prefilling, f.PrefillTokens, f.ContextTokens, f.OutputTokens) < 0 ||
+				f.Prefilling > f.Requests || min(s.Candidate.Waiting, s.Candidate.Running) < 0 {
+				negative.Add(1)
+			}
+		}
+		r.Stats()
+	})
+	routing.Wait()
+	stop.Store(true)
+	others.Wait()
+
+	c.advance(time.Hour)
+	r.Sweep(c.Now())
+	requireQuiet(t, r)
+	stats := r.Stats()
+	assert.Equal(t, uint64(4*requests), stats.Routed, "every request found an endpoint")
+	assert.GreaterOrEqual(t, stats.Reaped, uint64(lost.Load()))
+	assert.Equal(t, total, stats.Endpoints)
+	assert.Zero(t, stats.BadStage)
+	assert.Zero(t, negative.Load())
+	assert.Empty(t, stage.faults)
+	assert.Empty(t, stage.open)
+	assert.Len(t, stage.closed, 4*requests)
+	require.Positive(t, lost.Load())
+
+	// No slot was lost on the way: as many as there ever were can be had again.
+	most := uint32(0)
+	for slot := range stage.known {
+		most = max(most, slot)
+	}
+	for i := total; i <= int(most); i++ {
+		require.NoError(t, r.Add(endpick.Endpoint{ID: fmt.Sprintf("e%d", i)}))
+	}
+	for _, s := range r.Endpoints() {
+		assert.LessOrEqual(t, s.Candidate.Ref.Slot, most+total, "slots are used again")
+	}
+}

@@ -1,0 +1,208 @@
+package endpick_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+var update = flag.Bool("update", false, "write the golden files under testdata anew")
+
+// golden compares text with a file under testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update to make it")
+	require.Equal(t, string(want), got)
+}
+
+// idle keeps endpoints without a queue.
+type idle struct{}
+
+func (idle) Name() string { return "idle" }
+func (idle) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Waiting < 1 })
+}
+
+// fresh keeps those that have reported.
+type fresh struct{}
+
+func (fresh) Name() string { return "fresh" }
+func (fresh) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Reported != 0 })
+}
+
+// titled is a scorer with a name of its own.
+type titled struct {
+	scoreFunc
+	name string
+}
+
+func (n titled) Name() string { return n.name }
+
+// storyPolicies are those of the transcripts, as small as they can be.
+func storyPolicies() []endpick.Policy {
+	match := matchFunc(func(req *endpick.Request, c *endpick.Candidate) int { return held(req, c.Endpoint.ID) / 2 })
+	prefix := titled{func(req *endpick.Request, c *endpick.Candidate) float64 { return c.MatchShare(req) }, "prefix"}
+	load := titled{leastLoaded, "load"}
+	kv := titled{func(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 - c.KVUsage }, "kv"}
+	prefill := titled{func(req *endpick.Request, c *endpick.Candidate) float64 {
+		return 1 / (1 + float64(c.NewTokens(req)+c.InFlight.PrefillTokens)*(c.BatchSize()+1))
+	}, "prefill"}
+	return []endpick.Policy{
+		{},
+		{Name: "least-loaded", Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}},
+		{Name: "load-prefix", Matcher: match, Filters: []endpick.Filter{fresh{}, idle{}}, Scorers: []endpick.Weighted{
+			{Scorer: prefix, Weight: 3}, {Scorer: load, Weight: 2}, {Scorer: kv, Weight: 2},
+		}},
+		{Name: "prefill", Matcher: match, Scorers: []endpick.Weighted{{Scorer: prefill, Weight: 1}}},
+		{Name: "weighted", Filters: []endpick.Filter{idle{}}, Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}, Picker: endpick.WeightedRandom{}},
+		{Name: "two", Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
+	}
+}
+
+// tell drives a router through a story and writes down every decision. Random
+// numbers are not needed for a varied story: everything is taken modulo
+// something.
+func tell(t *testing.T, seed uint64, endpoints []endpick.Endpoint) string {
+	r, c := newRouter(t, endpick.Config{Endpoints: endpoints, Seed: seed})
+	var story strings.Builder
+	var open []endpick.Lease
+	var receipt endpick.Receipt
+	for i, p := range storyPolicies() {
+		require.NoError(t, r.SetPolicy(p))
+		for j := range 6 {
+			n := 6*i + j
+			switch n % 9 {
+			case 2:
+				for k, e := range []string{"east-1", "east-2", "west-1"} {
+					_ = r.Report(e, endpick.Load{
+						Waiting: float64(n * k % 3), Running: float64(n % 5), KVUsage: float64(10*k+n) / 100,
+					})
+				}
+			case 5:
+				require.NoError(t, r.Drain("east-2"))
+			case 8:
+				require.NoError(t, r.Resume("east-2"))
+			}
+			l, err := r.Route(endpick.Request{
+				Model: "llama", InputTokens: 100 + 37*n, Session: fmt.Sprint(n % 4), Stream: true, Receipt: &receipt,
+			})
+			story.WriteString(receipt.String())
+			story.WriteByte('\n')
+			require.NoError(t, err)
+			open = append(open, l)
+			c.advance(time.Second)
+			if n%2 == 1 {
+				open[0].FirstToken()
+			}
+			if len(open) > 5 {
+				open[0].Done(endpick.Outcome{})
+				open = open[1:]
+			}
+		}
+	}
+	for _, req := range []endpick.Request{
+		{Model: "qwen"},
+		{Model: "llama", Exclude: []string{"east-1", "east-2", "west-1", "west-2"}},
+		{Model: "llama", InputTokens: -5},
+	} {
+		req.Receipt = &receipt
+		_, err := r.Route(req)
+		require.Error(t, err)
+		story.WriteString(receipt.String())
+	}
+	require.NoError(t, r.SetPolicy(endpick.Policy{Name: "closed", Admitters: []endpick.Admitter{
+		admitFunc(func(*endpick.Request, []endpick.Candidate) error { return errNotToday }),
+	}}))
+	_, err := r.Route(endpick.Request{Model: "llama", Receipt: &receipt})
+	require.Error(t, err)
+	story.WriteString(receipt.String())
+	return story.String()
+}
+
+func storyEndpoints() []endpick.Endpoint {
+	endpoints := named("east-1", "east-2", "west-1", "west-2")
+	for i := range endpoints {
+		endpoints[i].Models = []string{"llama"}
+	}
+	return endpoints
+}
+
+// A changed decision is a visible diff.
+func TestReceiptTranscript(t *testing.T) {
+	golden(t, "receipts.txt", tell(t, 1, storyEndpoints()))
+}
+
+// Determinism: the same config, seed and calls give the same bytes.
+func TestDeterminism(t *testing.T) {
+	first := tell(t, 5, storyEndpoints())
+	require.Equal(t, first, tell(t, 5, storyEndpoints()))
+	require.NotEqual(t, first, tell(t, 6, storyEndpoints()), "replicas differ by seed")
+}
+
+func TestReceipt(t *testing.T) {
+	scores := map[string]float64{"a": 0.1, "b": 0.4, "c": 0.4, "d": 0.9, "e": 0.8, "f": 0.2}
+	keep := func(ids string) endpick.Filter {
+		return filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return endpick.Keep(c, func(c *endpick.Candidate) bool { return strings.Contains(ids, c.Endpoint.ID) })
+		})
+	}
+	policy := by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })
+	policy.Name = "p"
+	policy.Filters = []endpick.Filter{keep("abcf"), idle{}, keep("abc"), keep("")}
+	policy.Picker = pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
+		for i := range c {
+			if c[i].Endpoint.ID == "a" {
+				return i
+			}
+		}
+		return -1
+	})
+	r, c := newRouter(t, endpick.Config{Endpoints: named("f", "e", "d", "c", "b", "a"), Policy: policy})
+	c.advance(time.Second)
+	var receipt endpick.Receipt
+	l := route(t, r, endpick.Request{Model: "m", Adapter: "x", InputTokens: 5, Receipt: &receipt})
+
+	var ids, removed []string
+	for _, v := range receipt.Verdicts {
+		ids = append(ids, v.Candidate.Endpoint.ID)
+		removed = append(removed, v.RemovedBy)
+	}
+	assert.Equal(t, []string{"b", "c", "a", "f", "d", "e"}, ids, "best first, then the last removed first")
+	assert.Equal(t, []string{"", "", "", "filter", "filter", "filter"}, removed)
+	assert.Equal(t, 2, receipt.Chosen)
+	assert.Equal(t, 0, receipt.RunnerUp)
+	assert.InDelta(t, 0.3, receipt.Regret, 1e-12)
+	assert.Equal(t, []float64{0.1}, receipt.Verdicts[2].Scores)
+	assert.Equal(t, []string{"score"}, receipt.Scorers)
+	assert.Equal(t, "x", receipt.Model)
+	assert.Equal(t, uint64(1), receipt.Number)
+	assert.Equal(t, time.Unix(1, 0), receipt.At)
+	assert.NoError(t, receipt.Err)
+
+	// The receipt is used again, and what the router does with it is not seen
+	// in what a caller keeps.
+	kept := receipt.Verdicts[2].Scores
+	l.Done(endpick.Outcome{})
+	require.NoError(t, r.SetPolicy(endpick.Policy{}))
+	route(t, r, endpick.Request{Receipt: &receipt, Exclude: []string{"a", "b", "c", "d", "e"}})
+	assert.Len(t, receipt.Verdicts, 1)
+	assert.Equal(t, -1, receipt.RunnerUp)
+	assert.Empty(t, receipt.Scorers)
+	assert.Equal(t, []float64{0.1}, kept)
+}
