@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// simulate runs the program and returns what it printed.
+func simulate(t testing.TB, args ...string) string {
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(args, &stdout, &stderr), "%v: %s", args, &stderr)
+	assert.Empty(t, stderr.String(), "no bar where there is no terminal")
+	return stdout.String()
+}
+
+// small is a comparison of well under a second.
+var small = []string{"-workload", "C", "-policies", "round-robin,lmetric", "-endpoints", "3", "-requests", "120"}
+
+func with(args []string, more ...string) []string {
+	return append(append([]string{}, args...), more...)
+}
+
+func golden(t *testing.T, name, got string) {
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o666))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got, "run the test with -update and look at the difference")
+}
+
+func TestTable(t *testing.T) {
+	golden(t, "table.txt", simulate(t, with(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
+	golden(t, "capacity.txt", simulate(t, "capacity", "-rate", "0.4,1,8"))
+}
+
+func TestJSON(t *testing.T) {
+	text := simulate(t, with(small, "-format", "json", "-rate", "2,3", "-seed", "7,8")...)
+	var rows []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &rows))
+	require.Len(t, rows, 2*2*2)
+	for i, r := range rows {
+		assert.Equal(t, []string{"round-robin", "lmetric"}[i/4], r["policy"])
+		assert.Equal(t, float64(2+i/2%2), r["rate"])
+		assert.Equal(t, float64(7+i%2), r["seed"])
+		for _, field := range []string{"requests", "completed", "rejected", "throughput_rps", "output_tps", "prefix_hit_ratio", "preemptions", "jain", "imbalance"} {
+			assert.IsType(t, 0.0, r[field], field)
+		}
+		for _, field := range []string{"ttft_ms", "tpot_ms", "e2e_ms"} {
+			for _, statistic := range []string{"mean", "p50", "p90", "p95", "p99"} {
+				assert.Positive(t, r[field].(map[string]any)[statistic], "%s.%s", field, statistic)
+			}
+		}
+		assert.Contains(t, r, "slo_attainment")
+		assert.Nil(t, r["slo_attainment"], "nobody asked for a latency: absent is not zero")
+		assert.NotContains(t, r, "wall")
+		assert.Equal(t, 120.0, r["completed"])
+	}
+}
+
+func TestTiming(t *testing.T) {
+	var rows []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(small, "-format", "json", "-timing")...)), &rows))
+	for _, r := range rows {
+		wall := r["wall"].(map[string]any)
+		for _, field := range []string{"seconds", "simulated_requests_per_second", "peak_bytes"} {
+			assert.Positive(t, wall[field], field)
+		}
+	}
+}
+
+func TestSameCommandSameBytes(t *testing.T) {
+	command := with(small, "-format", "json", "-rate", "2,4", "-seed", "1,2", "-report-interval", "1s", "-slo", "tight:0.3:200:40,loose:0.7:2000:100")
+	first := simulate(t, command...)
+	assert.Equal(t, first, simulate(t, command...))
+	command[len(command)-5] = "3,4" // -seed
+	assert.NotEqual(t, first, simulate(t, command...))
+	page := with(small, "-format", "html", "-rate", "2,4")
+	assert.Equal(t, simulate(t, page...), simulate(t, page...))
+}
+
+func TestPage(t *testing.T) {
+	for name, args := range map[string][]string{
+		"one rate": with(small, "-format", "html"),
+		"sweep":    with(small, "-format", "html", "-rate", "1,2,3", "-seed", "1,2", "-slo", "tight:0.5:400:30"),
+		"nothing":  with(small, "-format", "html", "-kv-blocks", "2"), // every prompt is too long
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := simulate(t, args...)
+			doc, err := html.Parse(strings.NewReader(text))
+			require.NoError(t, err)
+			ids := map[string]int{} // plots by section
+			section := ""
+			for n := range doc.Descendants() {
+				if n.Type != html.ElementNode {
+					continue
+				}
+				assert.NotContains(t, []string{"script", "link", "iframe", "img", "object"}, n.Data)
+				for _, a := range n.Attr {
+					assert.NotContains(t, []string{"src", "href", "srcset", "onload"}, a.Key, "%s refers to something", n.Data)
+					if a.Key == "id" && n.Data == "section" {
+						section = a.Val
+						ids[section] = 0
+					}
+				}
+				if n.Data == "path" || n.Data == "polyline" {
+					ids[section]++
+				}
+			}
+			for _, id := range []string{"latency", "cdf", "hit", "imbalance"} {
+				require.Contains(t, ids, id)
+				if name != "nothing" {
+					assert.Positive(t, ids[id], "nothing is drawn in %s", id)
+				}
+			}
+			assert.Contains(t, ids, "table")
+			if name == "sweep" {
+				assert.Positive(t, ids["slo"])
+			}
+			assert.NotContains(t, text, "://")
+			assert.NotContains(t, text, "url(")
+			assert.NotContains(t, text, "@import")
+			assert.NotContains(t, text, "NaN")
+			assert.Contains(t, text, "<td>lmetric</td>")
+		})
+	}
+}
+
+func TestOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o666))
+	args := with(small, "-format", "json")
+	assert.Empty(t, simulate(t, with(args, "-out", path)...))
+	written, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, simulate(t, args...), string(written))
+}
+
+// A mixed fleet, and a profile from a file.
+func TestFleet(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "mine.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"name":"mine","step_us":2000,"weight_us":6600,"token_us":26.7,"sequence_us":15}`), 0o666))
+	text := simulate(t, "-workload", "B", "-policies", "lmetric", "-profile", path+":1,llama-3.1-8b-a100:2", "-requests", "50", "-format", "json")
+	var rows []struct{ Endpoints []struct{ ID string } }
+	require.NoError(t, json.Unmarshal([]byte(text), &rows))
+	assert.Len(t, rows[0].Endpoints, 3)
+}
+
+func TestTrace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	var lines strings.Builder
+	for i := range 40 {
+		line, err := json.Marshal(map[string]any{"timestamp": i * 500, "input_length": 1500, "output_length": 20, "hash_ids": []int{0, 1 + i%4, 10 + i}})
+		require.NoError(t, err)
+		lines.Write(append(line, '\n'))
+	}
+	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o666))
+	var rows []row
+	text := simulate(t, "-trace", path, "-policies", "lmetric", "-endpoints", "2", "-rate-scale", "1,2", "-format", "json")
+	require.NoError(t, json.Unmarshal([]byte(text), &rows))
+	require.Len(t, rows, 2)
+	assert.InDelta(t, 2, rows[0].Rate, 1e-9)
+	assert.InDelta(t, 4, rows[1].Rate, 1e-9)
+	assert.Equal(t, 2.0, rows[1].RateScale)
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, "-trace", path, "-policies", "lmetric", "-duration", "5s", "-rate-scale", "2", "-format", "json")), &rows))
+	assert.Equal(t, 20, rows[0].Requests, "10 s of the trace take 5 s")
+}
+
+func TestCalibrate(t *testing.T) {
+	// What the simulator itself has made of a profile is what the fit finds again.
+	path := filepath.Join(t.TempDir(), "run.csv")
+	require.NoError(t, os.WriteFile(path, []byte(recorded(t, "llama-3.1-8b-a100")), 0o666))
+	out := filepath.Join(t.TempDir(), "fitted.json")
+	var c calibration
+	text := simulate(t, "calibrate", "-first-half", "-judge-second", "-format", "json", "-out", out, path)
+	require.NoError(t, json.Unmarshal([]byte(text), &c))
+	assert.Equal(t, 40, c.Fitted)
+	assert.Equal(t, 40, c.Judged)
+	assert.Greater(t, c.Before.E2E.MAPE, 0.2, "another GPU to begin with")
+	assert.Less(t, c.After.TTFT.MAPE, 0.1)
+	assert.Less(t, c.After.ITL.MAPE, 0.02)
+	assert.Less(t, c.After.E2E.MAPE, 0.02)
+	assert.Greater(t, c.After.E2E.Pearson, 0.999)
+	fitted, err := readProfile(out)
+	require.NoError(t, err)
+	assert.Equal(t, c.Profile, fitted)
+	assert.Contains(t, simulate(t, "calibrate", path), "Pearson r")
+}
+
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+		return path
+	}
+	good := file("good.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`)
+	broken := file("broken.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`+"\n"+`{"timestamp":-1,"input_length":10,"output_length":1}`)
+	for _, c := range []struct{ args, want string }{
+		{"", "one of -workload and -trace is needed"},
+		{"-workload A -trace " + good, "and not both"},
+		{"-workload E", `-workload "E" is unknown (known: A, B, C, D,`},
+		{"-workload A -policies best", `unknown policy "best"; there are aibrix,`},
+		{"-workload A -policies linear:2", `policy "linear:2": "2" is no weight in (0, 1]`},
+		{"-workload A -policies lmetric,lmetric", "lmetric is there twice"},
+		{"-workload A -profile abacus", `-profile: engine: unknown profile "abacus" (known: `},
+		{"-workload A -profile llama-3.1-8b-h100:2 ", "a single one without a number (see -endpoints)"},
+		{"-workload A -profile llama-3.1-8b-h100:2,llama-3.1-8b-a100:0", `"0" is no number of servers`},
+		{"-workload A -profile llama-3.1-8b-h100:2,llama-3.1-8b-a100:1 -endpoints 3", "can't both be given"},
+		{"-workload A -profile " + file("p.json", `{"name":"x","step":1}`), `unknown field "step"`},
+		{"-workload A -profile " + file("q.json", `{"name":"x"}`), "a step takes no time"},
+		{"-workload A -rate 0", `"0" is no number above 0`},
+		{"-workload A -rate 1 -rate-scale 2", "-rate and -rate-scale can't both be given"},
+		{"-workload A -rate-scale 2", "no arrivals of its own to scale"},
+		{"-trace " + good + " -rate 2", "a trace has its own times, use -rate-scale"},
+		{"-trace " + broken, "sim: broken.jsonl:2: timestamp -1 is not within"},
+		{"-trace " + filepath.Join(dir, "none"), "no such file"},
+		{"-workload A -requests 10 -duration 1s", "-requests and -duration can't both be given"},
+		{"-workload A -requests -1", "-requests -1 is too small"},
+		{"-workload A -endpoints 0", "-endpoints 0 is too small"},
+		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
+		{"-workload A -seed -1", `"-1" is no whole number`},
+		{"-workload A -format xml", `-format "xml" is unknown (known: table, json, html)`},
+		{"-workload A -timing", "-timing is for -format json"},
+		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
+		{"-workload A -slo tight:x:1:1", `class tight: share "x"`},
+		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},
+		{"-workload A -slo tight:0.6:0:0", "class tight has no target"},
+		{"-workload A lmetric", `what is "lmetric"?`},
+		{"-workload A -out " + filepath.Join(dir, "no", "such"), "no such file or directory"},
+		{"-nonsense", "flag provided but not defined: -nonsense"},
+		{"capacity -workload A,E", `"E" is unknown (known: `},
+		{"capacity A", `what is "A"?`},
+		{"capacity -format html", "known: table, json"},
+		{"calibrate", "needs one FILE"},
+		{"calibrate " + good, "last_token_ms is missing"},
+		{"calibrate -judge-second " + good, "-judge-second needs -first-half"},
+		{"calibrate -endpoint x " + good, `-endpoint "x" is not in good.jsonl`},
+		{"calibrate " + broken, "broken.jsonl:2: timestamp"},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, 2, run(strings.Fields(c.args), &stdout, &stderr), c.args)
+		assert.Contains(t, stderr.String(), c.want, c.args)
+		assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line: %q", stderr.String())
+		assert.Empty(t, stdout.String(), c.args)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, verb := range [][]string{{"-h"}, {"capacity", "-h"}, {"calibrate", "-h"}} {
+		var stdout, stderr bytes.Buffer
+		assert.Zero(t, run(verb, &stdout, &stderr))
+		assert.Contains(t, stderr.String(), "Flags:")
+	}
+}
