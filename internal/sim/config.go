@@ -34,6 +34,10 @@ type Config struct {
 	// first and last one. 0 is two seconds.
 	MeterInterval time.Duration
 
+	// Queue is a gateway queue before each router. Nil: every request is routed when it
+	// arrives.
+	Queue *Queue
+
 	// Changes happen to the fleet, in any order.
 	Changes []Change
 	// Attempts bounds the endpoints that a request is sent to when they fail before

@@ -11,6 +11,7 @@ import (
 
 	"github.com/endpick/endpick/internal/engine"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
 )
 
 // watched is a source that checks what a run does with its requests.
@@ -90,6 +91,15 @@ func TestConservation(t *testing.T) {
 			cfg.ReportInterval = time.Duration(rapid.IntRange(1, 5000).Draw(t, "interval")) * time.Millisecond
 			cfg.ReportDelay = time.Duration(rapid.IntRange(0, 2000).Draw(t, "delay")) * time.Millisecond
 		}
+		if rapid.Bool().Draw(t, "queue") {
+			cfg.Queue = &Queue{Bounds: slo.QueueConfig{
+				MaxRequests: rapid.IntRange(1, 20).Draw(t, "room"),
+				Timeout:     time.Duration(rapid.IntRange(1, 3000).Draw(t, "patience")) * time.Millisecond,
+			}}
+			if rapid.Bool().Draw(t, "concurrency") {
+				cfg.Queue.Saturation = slo.Concurrency{}
+			}
+		}
 		if rapid.Bool().Draw(t, "cut") {
 			cfg.Horizon = time.Duration(rapid.IntRange(1, 10_000).Draw(t, "horizon")) * time.Millisecond
 		}
@@ -117,7 +127,7 @@ func TestConservation(t *testing.T) {
 			open += router.Stats().OpenLeases
 			require.Zero(t, router.Stats().BadStage)
 		}
-		require.Equal(t, rep.Running, open)
+		require.Equal(t, rep.Running, open+r.queued())
 		running := 0
 		for i := range r.servers {
 			l := r.servers[i].engine.Load(r.now)
@@ -126,7 +136,10 @@ func TestConservation(t *testing.T) {
 				require.Zero(t, l.KVUsage)
 			}
 		}
-		require.Equal(t, rep.Running, running)
+		require.Equal(t, rep.Running, running+r.queued())
+		if q := rep.Queue; q != nil {
+			require.Equal(t, rep.Requests, q.Dispatched+q.TimedOut+q.Shed+q.Refused+r.queued())
+		}
 
 		again, err := Run(cfg)
 		require.NoError(t, err)

@@ -58,6 +58,9 @@ func (r *run) deliver() {
 	} else {
 		r.timers.set(onDelivery, 0, false)
 	}
+	if r.gates != nil {
+		r.release()
+	}
 }
 
 // meter tells the routers of the tokens streamed since it last did.
@@ -140,6 +143,9 @@ func (r *run) change() {
 		r.eachRouter(func(router *endpick.Router) { router.Resume(ch.Endpoint) })
 	}
 	r.armChange()
+	if r.gates != nil {
+		r.release()
+	}
 }
 
 // later puts a change into the sequence of those to come.

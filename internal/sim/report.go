@@ -16,9 +16,9 @@ type Report struct {
 	// Requests arrived = Completed + Rejected + Lost + Running.
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
-	Rejected  int `json:"rejected"` // by an admitter, for want of an endpoint, or because no server can hold it
+	Rejected  int `json:"rejected"` // by an admitter or a queue, for want of an endpoint, or because no server can hold it
 	Lost      int `json:"lost"`     // to a server that crashed, after the first token or too often
-	Running   int `json:"running"`  // at the horizon
+	Running   int `json:"running"`  // or queued, at the horizon
 	TooLong   int `json:"too_long"` // those rejected because no server can hold them
 	Retried   int `json:"retried"`  // attempts that were made again elsewhere
 
@@ -45,6 +45,7 @@ type Report struct {
 	Classes       []Class  `json:"classes,omitempty"`
 	Fitness       *float64 `json:"fitness,omitempty"`
 
+	Queue     *QueueReport   `json:"queue,omitempty"` // nil: there was none
 	Evictions Evictions      `json:"evictions"`
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
@@ -126,6 +127,10 @@ func (r *run) finish() *Report {
 			PrefixHitRatio: ratio(own.PrefixHitTokens, own.PrefixQueryTokens),
 			BusySeconds:    own.Busy.Seconds(), PrefillSeconds: own.PrefillBusy.Seconds(),
 		})
+	}
+	if r.gates != nil {
+		rep.Queue = &t.queue
+		rep.Queue.Wait = summarize(t.queueWait)
 	}
 	if r.cfg.Fitness != nil {
 		f := rep.fitness(r.cfg.Fitness)

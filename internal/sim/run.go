@@ -19,6 +19,7 @@ const (
 	onChange = iota
 	onDelivery
 	onArrival
+	onExpiry
 	onWindow
 	onReport
 	onMeter
@@ -32,6 +33,7 @@ type run struct {
 	timers  *timers
 	source  Source
 	routers []*endpick.Router
+	gates   []*gate // one for each router; nil: none
 	servers []server
 	byID    map[string]int
 	changes []Change // sorted, those still to come
@@ -116,7 +118,7 @@ func newRun(cfg Config) (*run, error) {
 		if err != nil {
 			return nil, err
 		}
-		rc.Clock = func() time.Time { return epoch.Add(r.now) }
+		rc.Clock = r.clock
 		rc.Seed = mix(cfg.Seed) ^ uint64(i)
 		rc.Endpoints = nil
 		for i := range r.servers {
@@ -130,6 +132,13 @@ func newRun(cfg Config) (*run, error) {
 		}
 		r.tally.policy = rc.Policy.Name
 		r.routers = append(r.routers, router)
+		if cfg.Queue != nil {
+			g, err := r.newGate(cfg.Queue)
+			if err != nil {
+				return nil, err
+			}
+			r.gates = append(r.gates, g)
+		}
 	}
 	var err error
 	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {
@@ -178,6 +187,8 @@ func (r *run) loop() error {
 			r.deliver()
 		case onArrival:
 			r.arrive()
+		case onExpiry:
+			r.expire()
 		case onWindow:
 			r.window()
 		case onReport:
@@ -209,7 +220,7 @@ func (r *run) arrive() {
 	f.request, f.server, f.router = request, -1, r.turn
 	r.turn = (r.turn + 1) % len(r.routers)
 	r.tally.arrived(&f.request)
-	r.dispatch(slot)
+	r.enqueue(slot)
 	r.armArrival()
 }
 
@@ -269,6 +280,9 @@ func (r *run) retry(f *flight) {
 func (r *run) advance(i int) {
 	r.events = r.servers[i].engine.Advance(r.now, r.events[:0])
 	r.handle(i)
+	if len(r.events) > 0 && r.gates != nil {
+		r.release()
+	}
 }
 
 func (r *run) handle(i int) {

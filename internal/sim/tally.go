@@ -27,6 +27,9 @@ type tally struct {
 	classes map[string]*Class
 
 	input, output moments
+
+	queue     QueueReport
+	queueWait []float64
 }
 
 // moments are running sums for a mean and a standard deviation.

@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"errors"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+// Queue is a gateway queue before each router (BLIS, "Gateway Queue"): requests
+// wait there while the fleet is saturated, so that they are routed late, on fresh
+// state, in the order of their importance.
+type Queue struct {
+	// Bounds of the queue, its time limit among them.
+	Bounds slo.QueueConfig
+	// Saturation says when the fleet is full. Nil: the zero slo.Utilization.
+	Saturation slo.Saturation
+}
+
+// QueueReport is what became of requests in gateway queues.
+type QueueReport struct {
+	Dispatched int     `json:"dispatched"`
+	TimedOut   int     `json:"timed_out"`
+	Shed       int     `json:"shed"`    // made room for others
+	Refused    int     `json:"refused"` // did not get in
+	Wait       Summary `json:"wait_ms"` // of those dispatched
+}
+
+// gate is the gateway queue before one router.
+type gate struct {
+	queue      *slo.Queue[int] // of slots
+	saturation slo.Saturation
+	view       []endpick.Candidate
+	busy       bool
+}
+
+func (r *run) newGate(cfg *Queue) (*gate, error) {
+	g := &gate{saturation: cfg.Saturation}
+	if g.saturation == nil {
+		g.saturation = slo.Utilization{}
+	}
+	var err error
+	g.queue, err = slo.NewQueue(cfg.Bounds, func(item slo.Item[int], why error) {
+		if errors.Is(why, slo.ErrQueueShed) {
+			r.tally.queue.Shed++
+		} else {
+			r.tally.queue.TimedOut++
+		}
+		r.end(item.Value, rejected)
+	})
+	return g, err
+}
+
+// enqueue puts a request that has arrived into its router's queue, or routes it at
+// once where there is none.
+func (r *run) enqueue(slot int) {
+	if r.gates == nil {
+		r.dispatch(slot)
+		return
+	}
+	f := &r.flights[slot]
+	g, now := r.gates[f.router], r.clock()
+	item := slo.NewItem(now, &endpick.Request{
+		Priority: f.request.Priority, Tenant: f.request.Tenant, SLO: f.request.SLO, InputTokens: f.request.InputTokens,
+	}, slot)
+	if _, err := g.queue.Push(now, item); err != nil {
+		r.tally.queue.Refused++
+		r.end(slot, rejected)
+		return
+	}
+	r.release()
+}
+
+// release routes requests from the queues while the fleet has room.
+func (r *run) release() {
+	for router, g := range r.gates {
+		if g.busy {
+			continue // a request that it routes has just ended: its loop goes on
+		}
+		g.busy = true
+		for g.queue.Len() > 0 {
+			item, ok := g.queue.Pop(r.clock(), r.saturation(router))
+			if !ok {
+				break
+			}
+			slot := item.Value
+			r.tally.queue.Dispatched++
+			r.tally.queueWait = append(r.tally.queueWait, millis(r.now-r.flights[slot].request.Arrival))
+			r.dispatch(slot)
+		}
+		g.busy = false
+	}
+	r.armExpiry()
+}
+
+// saturation is how full a router sees the fleet.
+func (r *run) saturation(router int) float64 {
+	if r.cfg.ReportInterval == 0 {
+		r.refresh(router)
+	}
+	g := r.gates[router]
+	g.view = g.view[:0]
+	for _, s := range r.routers[router].Endpoints() {
+		if !s.Draining && !s.Removed {
+			g.view = append(g.view, s.Candidate)
+		}
+	}
+	return g.saturation.Saturation(g.view)
+}
+
+// expire drops the requests that have waited too long.
+func (r *run) expire() {
+	for _, g := range r.gates {
+		g.queue.Expire(r.clock())
+	}
+	r.armExpiry()
+}
+
+func (r *run) armExpiry() {
+	var first time.Time
+	for _, g := range r.gates {
+		if at, ok := g.queue.NextExpiry(); ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	r.timers.set(onExpiry, first.Sub(epoch), !first.IsZero())
+}
+
+// queued is the number of requests that wait in queues.
+func (r *run) queued() (n int) {
+	for _, g := range r.gates {
+		n += g.queue.Len()
+	}
+	return n
+}
+
+func (r *run) clock() time.Time { return epoch.Add(r.now) }
