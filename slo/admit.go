@@ -128,13 +128,13 @@ func (a *LatencyAdmitter) Admit(req *endpick.Request, candidates []endpick.Candi
 	}
 	m := a.headroom.measure(req, Expected)
 	defer m.end()
-	var best Fit
+	var f, best Fit
 	for i := range candidates {
 		c := &candidates[i]
 		if c.BatchSize() == 0 || c.KVUsage < coldKVUsage {
 			return nil
 		}
-		f := m.fit(c)
+		m.fit(c, &f)
 		if !f.Known || f.Meets() {
 			return nil
 		}

@@ -149,8 +149,9 @@ func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candi
 func (s *BestFit) bestFit(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	m := s.config.Headroom.measure(req, s.config.Headroom.config.Bound)
 	defer m.end()
+	var f Fit
 	for i := range candidates {
-		f := m.fit(&candidates[i])
+		m.fit(&candidates[i], &f)
 		if !f.Known {
 			dst[i] = unscored
 			continue

@@ -107,7 +107,9 @@ func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
 func (h *Headroom) Of(req *endpick.Request, c *endpick.Candidate) Fit {
 	m := h.measure(req, h.config.Bound)
 	defer m.end()
-	return m.fit(c)
+	var f Fit
+	m.fit(c, &f)
+	return f
 }
 
 // asked returns the dimensions in which the request has a target that can be
@@ -168,8 +170,10 @@ func (m *measure) end() {
 	}
 }
 
-func (m *measure) fit(c *endpick.Candidate) Fit {
-	f := Fit{Asked: m.asked}
+// fit writes the candidate's headroom into f. Returning it by value would copy
+// it through memory, which costs as much as the rest.
+func (m *measure) fit(c *endpick.Candidate, f *Fit) {
+	*f = Fit{Asked: m.asked}
 	p := clean(&c.Prediction, m.bound)
 	if m.asked&endpick.TTFT != 0 {
 		first, ok := p.ttft, p.has&endpick.TTFT != 0
@@ -177,7 +181,7 @@ func (m *measure) fit(c *endpick.Candidate) Fit {
 			first, ok = p.whole(m.outputTokens)
 		}
 		if !ok {
-			return f
+			return
 		}
 		f.TTFT = (m.ttftTarget - first) * m.perTTFT
 		f.Combined = m.ttftWeight * f.TTFT
@@ -186,7 +190,7 @@ func (m *measure) fit(c *endpick.Candidate) Fit {
 	missed := 0.0 // of TPOT, as a share of the target
 	if m.asked&endpick.TPOT != 0 {
 		if p.has&endpick.TPOT == 0 {
-			return f
+			return
 		}
 		f.TPOT = (m.tpotTarget - p.tpot) * m.perTPOT
 		f.Combined += m.tpotWeight * f.TPOT
@@ -201,7 +205,6 @@ func (m *measure) fit(c *endpick.Candidate) Fit {
 	}
 	f.Deficit += m.tpotWeight * missed
 	f.Known = true
-	return f
 }
 
 // above0 is max(0, v) for what is never NaN, which is faster.

@@ -14,9 +14,10 @@ import (
 func (s *BestFit) minMax(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	m := s.config.Headroom.measure(req, s.config.Headroom.config.Bound)
 	defer m.end()
+	var f Fit
 	var spans [groups]struct{ ttft, tpot span }
 	for i := range candidates {
-		f := m.fit(&candidates[i])
+		m.fit(&candidates[i], &f)
 		if !f.Known {
 			continue
 		}
@@ -27,7 +28,7 @@ func (s *BestFit) minMax(req *endpick.Request, candidates []endpick.Candidate, d
 		spans[g].tpot.add(tpot)
 	}
 	for i := range candidates {
-		f := m.fit(&candidates[i])
+		m.fit(&candidates[i], &f)
 		if !f.Known {
 			dst[i] = unscored
 			continue

@@ -55,9 +55,10 @@ func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []en
 	if m.asked == 0 && m.running == nil {
 		return candidates
 	}
+	var f Fit
 	met := false
 	for i := 0; i < len(candidates) && !met; i++ {
-		f := m.fit(&candidates[i])
+		m.fit(&candidates[i], &f)
 		met = f.Meets()
 	}
 	if !met {
@@ -67,7 +68,7 @@ func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []en
 	// If all meet the SLO there is nothing to explore: the result is empty,
 	// which the router takes for no opinion.
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {
-		f := m.fit(c)
+		m.fit(c, &f)
 		return !f.Known || f.Meets() != explore
 	})
 }
