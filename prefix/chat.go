@@ -1,7 +1,6 @@
 package prefix
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 
@@ -169,20 +168,3 @@ func (m *Message) fields(i int, yield func(field) bool) bool {
 }
 
 func (p *Part) isText() bool { return p.Type == "" || p.Type == "text" }
-
-// canonicalJSON returns the value with sorted keys and without white space,
-// numbers as they were written. Text that is not one JSON value is returned
-// as it is.
-func canonicalJSON(s string) string {
-	d := json.NewDecoder(strings.NewReader(s))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil || strings.TrimSpace(s[d.InputOffset():]) != "" {
-		return s
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return s
-	}
-	return string(b)
-}

@@ -43,8 +43,7 @@ func (c Cause) String() string {
 // Break is the place where two conversations part that should share a head:
 // nothing after it can be taken from a cache.
 type Break struct {
-	// Message is the index of the message in both conversations; -1 if the
-	// tools differ.
+	// Message is the index of the message; -1 if the tools differ.
 	Message int
 	// Index is that of the part, the tool or the tool call.
 	Index int
@@ -56,8 +55,8 @@ type Break struct {
 	Offset      int
 	SharedBytes int
 	Cause       Cause
-	// Old and New are the words that differ, cut to 64 bytes; empty where a
-	// conversation has nothing there.
+	// Old and New are the words that differ, of media their hashes, cut to 64
+	// bytes; empty where a conversation has no word there.
 	Old, New string
 }
 
@@ -100,38 +99,35 @@ func collect(c *Conversation) []field {
 }
 
 func explain(prev, next *Conversation, x, y field, offset, shared int) Break {
-	br := Break{
-		Message: y.message, Index: y.index, Field: y.kind.name(),
-		Offset: offset, SharedBytes: shared,
-		Old: wordAt(x.text, offset), New: wordAt(y.text, offset),
+	at := y
+	if x.message < y.message {
+		at = x
+	}
+	br := Break{Message: at.message, Index: at.index, Field: at.kind.name(), Offset: offset, SharedBytes: shared}
+	// Where one conversation is at its next message already, it has nothing
+	// at the place of the break.
+	if x.message == at.message {
+		br.Old = wordAt(x.text, offset)
+	}
+	if y.message == at.message {
+		br.New = wordAt(y.text, offset)
 	}
 	switch {
-	case x.message < 0 || y.message < 0:
-		// One has tools where the other has messages, or the tools differ.
-		br.Message, br.Field, br.Index = -1, toolField.name(), x.index
-		if y.message < 0 {
-			br.Index = y.index
-		}
+	case at.message < 0:
 		if sameTools(prev.Tools, next.Tools) {
 			br.Cause = Reordered
-			return br
 		}
-	case x.message == y.message && holds(next.Messages, x.message+1, &prev.Messages[x.message]):
+	case x.message != y.message:
+	case holds(next.Messages, x.message+1, &prev.Messages[x.message]):
 		br.Cause = Inserted
-		return br
-	case x.message == y.message && holds(prev.Messages, y.message+1, &next.Messages[y.message]):
+	case holds(prev.Messages, y.message+1, &next.Messages[y.message]):
 		br.Cause = Dropped
-		return br
 	}
-	if x.kind == y.kind {
+	if br.Cause == Reworded && x.kind == y.kind && x.kind != mediaField {
 		br.Cause = compare(x.text, y.text, br.Old, br.New)
 	}
-	if len(br.Old) > 64 {
-		br.Old = br.Old[:64]
-	}
-	if len(br.New) > 64 {
-		br.New = br.New[:64]
-	}
+	br.Old = br.Old[:min(len(br.Old), 64)]
+	br.New = br.New[:min(len(br.New), 64)]
 	return br
 }
 
