@@ -45,6 +45,7 @@ type run struct {
 	turn    int // the router whose turn it is
 	events  []engine.Event
 	tally   tally
+	probes  map[int]*probe // by number of arrival
 }
 
 // server is a model server of the fleet and where it stands.
@@ -69,6 +70,7 @@ type flight struct {
 	cached   int
 	metered  int // tokens that the router knows of
 	refused  outcome
+	probe    *probe // nil: an ordinary request
 }
 
 // batch is the reports of all engines, for all routers, taken at one time.
@@ -217,7 +219,7 @@ func (r *run) arrive() {
 	request.Arrival = r.now
 	slot := r.take()
 	f := &r.flights[slot]
-	f.request, f.server, f.router = request, -1, r.turn
+	f.request, f.server, f.router, f.probe = request, -1, r.turn, r.probes[r.tally.requests]
 	r.turn = (r.turn + 1) % len(r.routers)
 	r.tally.arrived(&f.request)
 	r.enqueue(slot)
@@ -231,14 +233,16 @@ func (r *run) dispatch(slot int) {
 		if r.cfg.ReportInterval == 0 {
 			r.refresh(f.router)
 		}
-		lease, err := r.routers[f.router].Route(endpick.Request{
+		request := endpick.Request{
 			Model: f.request.Model, Adapter: f.request.Adapter,
 			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens,
 			ExpectedOutputTokens: f.request.ExpectedOutputTokens, Stream: true,
 			Priority: f.request.Priority, SLO: f.request.SLO,
 			Tenant: f.request.Tenant, Session: f.request.Session,
 			Exclude: f.excluded,
-		})
+		}
+		f.probe.apply(r, f, &request)
+		lease, err := r.routers[f.router].Route(request)
 		if err != nil {
 			var none *endpick.NoEndpointsError
 			if errors.As(err, &none) {
@@ -301,6 +305,7 @@ func (r *run) handle(i int) {
 				CachedTokens: f.cached, HasCachedTokens: true,
 			})
 			r.tally.completed(f, r.now)
+			f.probe.completed(millis(r.now - f.request.Arrival))
 			r.servers[i].requests++
 			r.end(slot, completed)
 		case engine.Lost:
