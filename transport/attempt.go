@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -113,23 +112,24 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 	if err != nil {
 		return nil, err
 	}
-	c := &tr.call
 	out := tr.in.Clone(ctx)
 	out.URL, out.Host, out.RequestURI = to, "", ""
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Header.Del("Expect") // the body is here already
 	out.Header.Del("Content-Length")
-	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, int64(len(c.body))
-	if len(c.body) > 0 {
-		out.GetBody = func() (io.ReadCloser, error) { return newBody(c.body), nil }
-		out.Body = newBody(c.body)
+	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, int64(len(tr.payload.bytes))
+	if out.ContentLength > 0 {
+		out.GetBody = tr.payload.open
+		if out.Body, err = tr.payload.open(); err != nil {
+			return nil, err
+		}
 	}
 	if _, given := out.Header["X-Idempotency-Key"]; !given && tr.repeatable() {
 		// Sends no header; it tells net/http that it may use a new connection
 		// if the idle one that it took turns out to be closed.
 		out.Header["X-Idempotency-Key"] = nil
 	}
-	if c.api != other {
+	if tr.metered {
 		out.Header.Set("Accept-Encoding", "identity") // what is metered is read as text
 	}
 	if e.Ranked {
@@ -183,14 +183,3 @@ func (b *begun) Read(p []byte) (int, error) {
 }
 
 func (b *begun) Close() error { return b.rest.Close() }
-
-// sentBody is a body that is sent without being copied.
-type sentBody struct{ bytes.Reader }
-
-func newBody(b []byte) io.ReadCloser {
-	s := new(sentBody)
-	s.Reset(b)
-	return s
-}
-
-func (*sentBody) Close() error { return nil }

@@ -187,8 +187,8 @@ func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	end := tr.t.config.Clock()
 	r := Record{
-		Time: tr.start, Model: tr.call.model, Status: status.String(), HTTP: code, Attempts: tr.attempts,
-		Stream: tr.req.Stream, InputTokens: tr.req.InputTokens, Estimated: true, MaxTokens: tr.call.maxTokens,
+		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.attempts,
+		Stream: tr.req.Stream, InputTokens: tr.req.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
 		BlockTokens: tr.req.BlockTokens, Tenant: hashOf(tr.req.Tenant), Session: hashOf(tr.req.Session),
 		Priority: tr.req.Priority, SLOTTFTMillis: millis(tr.req.SLO.TTFT), SLOTPOTMillis: millis(tr.req.SLO.TPOT),
 	}

@@ -78,7 +78,7 @@ func parse(kind api, body []byte) call {
 		}
 		switch string(f.key) {
 		case "model":
-			c.model = text(f.value)
+			c.model = strings.Clone(text(f.value)) // outlives the body
 		case "prompt":
 			prompt = f.value
 		case "messages":

@@ -1,11 +1,7 @@
 package transport
 
 import (
-	"bufio"
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"io"
 	"mime"
@@ -60,7 +56,7 @@ func (x *exchange) meter(response *http.Response) {
 	}
 	passed := &responseBody{Reader: body, closer: body, x: x}
 	response.Body = passed
-	if x.trip.call.api == other || response.StatusCode >= http.StatusBadRequest {
+	if !x.trip.metered || response.StatusCode >= http.StatusBadRequest {
 		return
 	}
 	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -76,7 +72,7 @@ func (x *exchange) meter(response *http.Response) {
 	switch kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind {
 	case "text/event-stream":
 		passed.Reader = &eventReader{src: passed.Reader, judge: x.event, end: x.eventsEnd}
-		if x.trip.keepUsage {
+		if x.trip.hideUsage {
 			lengthUnknown(response)
 		}
 	case "application/json":
@@ -131,7 +127,7 @@ func (x *exchange) event(data []byte) verdict {
 	if c.content > 0 {
 		x.lease.Tokens(n)
 	}
-	if !x.trip.keepUsage {
+	if !x.trip.hideUsage {
 		return verdict{}
 	}
 	return verdict{
@@ -179,10 +175,10 @@ func (x *exchange) end(status endpick.Status) {
 	})
 	stop()
 	if status == endpick.Completed {
-		x.trip.t.learned.learn(x.trip.call.model, sample{
+		x.trip.t.learned.learn(x.trip.model, sample{
 			promptTokens: u.prompt, promptBytes: x.trip.promptBytes,
 			outputTokens: u.completion, outputBytes: contentBytes,
-			responses: x.trip.call.responses(),
+			responses: x.trip.responses,
 		})
 	}
 	if handed {
@@ -211,6 +207,7 @@ type responseBody struct {
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
+	b.x.lease.Tokens(0) // not lost, even if nothing is counted
 	if b.finder != nil && n > 0 {
 		b.x.mu.Lock()
 		b.finder.write(p[:n])
@@ -249,45 +246,15 @@ type upgradedBody struct {
 	x *exchange
 }
 
+func (b *upgradedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadWriteCloser.Read(p)
+	b.x.lease.Tokens(0)
+	return n, err
+}
+
 func (b *upgradedBody) Close() error {
 	b.x.end(endpick.Completed)
 	err := b.ReadWriteCloser.Close()
 	b.x.cancel(context.Canceled)
 	return err
-}
-
-// decoder opens a content coding; nil if the standard library has none.
-func decoder(coding string) func(io.Reader) (io.Reader, error) {
-	switch strings.ToLower(coding) {
-	case "gzip", "x-gzip":
-		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
-	case "deflate":
-		return func(r io.Reader) (io.Reader, error) {
-			// Meant is zlib (RFC 9110, 8.4.1.2); some send deflate without it.
-			in := bufio.NewReader(r)
-			if head, err := in.Peek(2); err == nil && head[0]&0x0f == 8 && (uint(head[0])<<8|uint(head[1]))%31 == 0 {
-				return zlib.NewReader(in)
-			}
-			return flate.NewReader(in), nil
-		}
-	}
-	return nil
-}
-
-// lazyReader opens a decoder when it is first read: opening reads.
-type lazyReader struct {
-	src  io.Reader
-	open func(io.Reader) (io.Reader, error)
-	r    io.Reader
-	err  error
-}
-
-func (l *lazyReader) Read(p []byte) (int, error) {
-	if l.r == nil && l.err == nil {
-		l.r, l.err = l.open(l.src)
-	}
-	if l.err != nil {
-		return 0, l.err
-	}
-	return l.r.Read(p)
 }

@@ -30,7 +30,7 @@ func meteredStream(t testing.TB) io.Reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &exchange{trip: &trip{t: tr, keepUsage: true}, lease: lease}
+	x := &exchange{trip: &trip{t: tr, hideUsage: true}, lease: lease}
 	return &eventReader{src: endless{[]byte("data: " + contentChunk + "\n\n")}, judge: x.event, end: x.eventsEnd}
 }
 

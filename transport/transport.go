@@ -107,13 +107,19 @@ type trip struct {
 	t     *Transport
 	in    *http.Request
 	start time.Time
-	call  call
-	req   endpick.Request
-	rates rates
+	// call and payload are let go before the response ends: prompts are long,
+	// and streams last. What is needed until then stands beside them.
+	call                 *call
+	payload              *payload
+	req                  endpick.Request
+	rates                rates
+	model                string
+	metered              bool
+	responses, maxTokens int
 	// promptBytes of text have promptTokens by the engine's count, to learn
 	// from; 0: nothing to learn.
 	promptBytes int
-	keepUsage   bool // usage in the stream is not for the client
+	hideUsage   bool // usage in the stream is not for the client
 	attempts    int
 	tried       []string // endpoints that have failed
 }
@@ -170,8 +176,9 @@ func (tr *trip) prepare() error {
 		}
 		return err
 	}
-	tr.call = parse(apiOf(in), body)
-	c, req := &tr.call, &tr.req
+	c, req := parse(apiOf(in), body), &tr.req
+	tr.call = &c
+	tr.model, tr.metered, tr.responses, tr.maxTokens = c.model, c.api != other, c.responses(), c.maxTokens
 	req.Model = c.model
 	req.Stream = c.stream
 	req.Session = in.Header.Get(SessionHeader)
@@ -195,8 +202,9 @@ func (tr *trip) prepare() error {
 	tr.rates = t.learned.rates(c.model)
 	tr.promptBytes = c.prompt(req, salt, tr.rates)
 	if !t.config.DisableUsage {
-		tr.keepUsage = c.askForUsage()
+		tr.hideUsage = c.askForUsage()
 	}
+	tr.payload = &payload{bytes: c.body}
 	return nil
 }
 
@@ -268,13 +276,19 @@ func (tr *trip) repeatable() bool {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "":
 		return true
 	}
-	return tr.call.model != ""
+	return tr.model != ""
 }
 
 // result hands over what the last attempt has come to: a response, if there is
 // one, even if it says that the endpoint failed.
 func (tr *trip) result(a attempt) (*http.Response, error) {
+	tr.payload.release()
+	tr.call, tr.payload = nil, nil
+	if tr.t.config.Record == nil {
+		tr.req.Blocks = nil
+	}
 	if a.response != nil {
+		a.response.Request = tr.in // not the copy, which holds the body
 		a.x.handOver()
 		return a.response, nil
 	}
