@@ -4,7 +4,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
-	"sync/atomic"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -29,7 +28,7 @@ type gateway struct {
 	index     *prefix.Index // nil: the policy has none
 	receipts  *receipts     // nil: not kept
 	policy    string
-	stopping  atomic.Bool
+	stop      func() // ends the polling
 }
 
 func newGateway(config gatewayConfig) (*gateway, error) {
@@ -67,19 +66,17 @@ func newGateway(config gatewayConfig) (*gateway, error) {
 		mux.HandleFunc("GET /debug/endpick", g.debug)
 	}
 	g.Handler = mux
-	return g, nil
+	g.stop, err = startPolling(g.router, config.log)
+	return g, err
 }
 
-// ready answers 200 until the gateway is told to stop.
+// ready answers for as long as the gateway takes requests.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
-	if g.stopping.Load() {
-		http.Error(w, "stopping", http.StatusServiceUnavailable)
-		return
-	}
 	_, _ = w.Write([]byte("ready\n"))
 }
 
 // close ends what the gateway does on its own.
 func (g *gateway) close() {
+	g.stop()
 	g.transport.CloseIdleConnections()
 }

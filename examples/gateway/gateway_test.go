@@ -15,7 +15,7 @@ import (
 // Two servers die and one comes back, with its cache empty, while conversations
 // go on: no request fails of which no byte had arrived.
 func TestServersDie(t *testing.T) {
-	for _, policy := range []string{"round-robin", "least-loaded", "lmetric"} {
+	for _, policy := range []string{"round-robin", "lmetric"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			config, err := serverConfig(16384)
@@ -33,7 +33,7 @@ func TestServersDie(t *testing.T) {
 			c := newClient(server.URL)
 			defer c.close()
 
-			w := workload{duration: 2500 * time.Millisecond, rate: 40, groups: 6, systemTokens: 1500, turns: 2, seed: 1}
+			w := workload{duration: 1800 * time.Millisecond, rate: 50, groups: 6, systemTokens: 1500, turns: 2, think: 100 * time.Millisecond, seed: 1}
 			var group sync.WaitGroup
 			group.Go(func() {
 				time.Sleep(600 * time.Millisecond)
@@ -58,7 +58,8 @@ func TestServersDie(t *testing.T) {
 			require.Less(t, cut, len(samples)/2)
 			require.Positive(t, g.transport.Stats().Retries, "the kills were noticed")
 			require.Positive(t, f.members[0].server.Totals().Completed, "the server that came back is used again")
-			require.Zero(t, g.router.Stats().OpenLeases)
+			// A client has its last byte a little before the proxy closes the lease.
+			require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 5*time.Second, time.Millisecond)
 			for _, e := range g.router.Endpoints() {
 				require.Zero(t, e.Candidate.InFlight)
 			}

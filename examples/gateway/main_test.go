@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quick are the arguments of a comparison that takes about a second a policy.
-var quick = []string{"-duration", "600ms", "-rate", "40", "-turns", "2", "-groups", "6", "-system-tokens", "1000", "-kv-tokens", "4096"}
+// quick are the arguments of a comparison that takes a few seconds a policy.
+var quick = []string{"-duration", "1500ms", "-rate", "40", "-turns", "2", "-think", "50ms", "-groups", "6", "-system-tokens", "1500", "-kv-tokens", "6144"}
 
 func TestCompareJSON(t *testing.T) {
 	t.Parallel()
@@ -57,13 +57,14 @@ func TestCompareJSON(t *testing.T) {
 		require.GreaterOrEqual(t, *r.PrefixHitRatio, 0.0)
 		require.Less(t, *r.PrefixHitRatio, 1.0)
 	}
-	require.Greater(t, *got[1].PrefixHitRatio, *got[0].PrefixHitRatio)
+	require.Greater(t, *got[1].PrefixHitRatio, *got[0].PrefixHitRatio+0.1)
+	require.LessOrEqual(t, *got[1].TTFT.P50, 0.7**got[0].TTFT.P50)
 }
 
 func TestCompareTable(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), append(slices.Clone(quick), "-policies", "least-loaded"), &stdout, &stderr), stderr.String())
+	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded"}, &stdout, &stderr), stderr.String())
 	require.Regexp(t, `(?m)^ +policy +requests +failed +p50`, stdout.String())
 	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){10}$`, stdout.String())
 	require.Regexp(t, `^least-loaded: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
@@ -102,6 +103,7 @@ func TestArguments(t *testing.T) {
 		"-endpoints 0":              "-endpoints 0 is below 1",
 		"-groups 0":                 "-groups 0 is below 1",
 		"-turns 0":                  "-turns 0 is below 1",
+		"-think -1s":                "-think -1s is negative",
 		"-system-tokens 0":          "-system-tokens 0 is below 1",
 		"-system-tokens 20000":      "-kv-tokens 16384 can't hold a conversation of",
 		"-listen :0 -grace -1s":     "-grace -1s is negative",

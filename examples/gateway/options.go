@@ -31,7 +31,7 @@ type options struct {
 
 // Flags that only one of the two uses has.
 var (
-	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "format"}
+	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "format"}
 	serveFlags   = []string{"backend", "policy", "grace"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
@@ -47,9 +47,10 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil
 	})
 	f.Float64Var(&o.rate, "rate", 16, "mean requests per `second`")
-	f.IntVar(&o.groups, "groups", 12, "groups of users; each shares a system prompt")
+	f.IntVar(&o.groups, "groups", 16, "groups of users; each shares a system prompt")
 	f.IntVar(&o.systemTokens, "system-tokens", 3000, "length of a system prompt")
 	f.IntVar(&o.turns, "turns", 3, "questions in a conversation")
+	f.DurationVar(&o.think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
 	f.StringVar(&o.format, "format", "table", "table or json")
 
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
@@ -132,6 +133,8 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-system-tokens %d is below 1", o.systemTokens)
 	case o.turns < 1:
 		return fmt.Errorf("-turns %d is below 1", o.turns)
+	case o.think < 0:
+		return fmt.Errorf("-think %v is negative", o.think)
 	case o.endpoints < 1:
 		return fmt.Errorf("-endpoints %d is below 1", o.endpoints)
 	case o.grace < 0:

@@ -54,7 +54,6 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 
 // shutdown takes no more requests and waits for those in flight.
 func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log.Logger) error {
-	g.stopping.Store(true)
 	logger.Printf("stopping; %d requests may take %v to end", g.router.Stats().OpenLeases, grace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

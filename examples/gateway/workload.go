@@ -15,6 +15,7 @@ type workload struct {
 	groups       int
 	systemTokens int
 	turns        int
+	think        time.Duration // mean pause before the next turn; exponential, at most five times this
 	seed         uint64
 }
 
@@ -23,7 +24,6 @@ const (
 	questionTokens = 80
 	leastOutput    = 24 // lengths of answers are uniform
 	mostOutput     = 72
-	meanThink      = 400 * time.Millisecond // exponential, at most five times this
 )
 
 // conversation is one user's.
@@ -64,7 +64,7 @@ func (w *workload) conversations() []conversation {
 		for i := range w.turns {
 			t := turn{question: words(random, questionTokens), output: leastOutput + random.IntN(mostOutput-leastOutput+1)}
 			if i > 0 {
-				t.think = time.Duration(min(random.ExpFloat64(), 5) * float64(meanThink))
+				t.think = time.Duration(min(random.ExpFloat64(), 5) * float64(w.think))
 			}
 			c.turns = append(c.turns, t)
 		}

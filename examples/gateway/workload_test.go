@@ -8,7 +8,7 @@ import (
 )
 
 func TestConversations(t *testing.T) {
-	w := workload{duration: 100 * time.Second, rate: 12, groups: 5, systemTokens: 100, turns: 3, seed: 1}
+	w := workload{duration: 100 * time.Second, rate: 12, groups: 5, systemTokens: 100, turns: 3, think: 400 * time.Millisecond, seed: 1}
 	all := w.conversations()
 	require.Equal(t, all, w.conversations(), "the same seed gives the same conversations")
 	// 400 are expected, with a standard deviation of 20.

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/scrape"
+)
+
+// pollInterval is how often each server is asked for its load.
+const pollInterval = 200 * time.Millisecond
+
+// startPolling polls the router's endpoints until stop is called.
+func startPolling(router *endpick.Router, logger *log.Logger) (stop func(), err error) {
+	poller, err := scrape.New(scrape.Config{
+		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		poller.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}, nil
+}
+
+// pollErrors logs what went wrong, for each endpoint once a minute.
+type pollErrors struct {
+	log *log.Logger
+
+	mu   sync.Mutex
+	last map[string]time.Time // by endpoint
+}
+
+func (p *pollErrors) report(err error) {
+	id := ""
+	if e := new(scrape.Error); errors.As(err, &e) {
+		id = e.Endpoint
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.last[id]) >= time.Minute {
+		p.last[id] = now
+		p.log.Print(err)
+	}
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+func TestPollingReports(t *testing.T) {
+	config, err := serverConfig(4096)
+	require.NoError(t, err)
+	f, err := startFleet(2, config)
+	require.NoError(t, err)
+	defer f.close()
+	require.NoError(t, f.members[1].kill())
+	var logged lockedBuffer
+	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.endpoints(), log: log.New(&logged, "", 0)})
+	require.NoError(t, err)
+
+	// Straight to the server: the router knows of it by the report alone.
+	c := newClient("http://" + f.members[0].address)
+	defer c.close()
+	done := make(chan sample, 1)
+	go func() { done <- c.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 60) }()
+	require.Eventually(t, func() bool {
+		e := g.router.Endpoints()[0].Candidate
+		return e.Report != nil && e.Running == 1 && e.KVUsage > 0
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, (<-done).err)
+	time.Sleep(3 * pollInterval)
+	require.Nil(t, g.router.Endpoints()[1].Candidate.Report, "a dead server reports nothing")
+	g.close()
+	require.Equal(t, 1, strings.Count(logged.String(), "\n"), "one line for the dead server, not one a poll: %s", &logged)
+	require.Contains(t, logged.String(), `"server-2"`)
+}
+
+func TestReadyWithoutDebugPage(t *testing.T) {
+	g, err := newGateway(gatewayConfig{policy: "random", endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: log.New(io.Discard, "", 0)})
+	require.NoError(t, err)
+	defer g.close()
+	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 502} { // passed on, to nobody
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))
+		require.Equal(t, want, w.Code, path)
+	}
+}
