@@ -26,7 +26,7 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	}))
 	defer e.Close()
 	w := newWorld(t, transport.Config{}, e.URL)
-	const streams, size = 8, 4 << 20
+	const streams, size = 4, 2 << 20
 	heap := func() int {
 		var m runtime.MemStats
 		runtime.GC()

@@ -316,7 +316,7 @@ func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
 		address = "http://" + address
 	}
 	to, err := url.Parse(address)
-	if err != nil || to.Host == "" || !slices.Contains(schemes, to.Scheme) {
+	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
 		return nil, ErrAddress
 	}
 	out := *to

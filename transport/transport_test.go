@@ -300,7 +300,7 @@ func TestTargets(t *testing.T) {
 		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`))
 		assert.Equal(t, tc.want, body)
 	}
-	for _, bad := range []string{"", "ftp://x", "http://", "::", "http://[::1"} {
+	for _, bad := range []string{"", "ftp://x", "http://", ":80", "http://[::1", "http://a b"} {
 		w := newWorld(t, transport.Config{})
 		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "bad", Address: bad}))
 		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
