@@ -1,2 +1,29 @@
 // Package prefix knows which server holds which head of a prompt.
+//
+// Engines keep the KV cache of a prompt in blocks and reuse it for the next
+// prompt that begins alike. This package names blocks by hashes that are
+// chained, so that a hash stands for a block and for all before it; remembers
+// which blocks were routed to which endpoint; and keeps requests near their
+// blocks as long as that is not too busy a place.
+//
+// Names, by what they are for:
+//
+//   - blocks of a prompt: [Scope], [AppendTokens], [AppendText], [AppendChat],
+//     [Hasher]
+//   - which endpoint holds them: [Index], a matcher that learns from what was
+//     routed and from the cached tokens that engines report
+//   - where to send the request: [Affinity], the epsilon-greedy gate; package
+//     scorer has scorers for the match
+//   - why a cache is not hit: [FirstBreak]
+//
+// The caller hashes the prompt of each request with the seed of its scope, and
+// puts the blocks, the number of tokens that a block stands for, and the
+// prompt's length into the request. All requests of a router must be cut in
+// the same way: tokens for one and text for another are different prompts.
+// An Index belongs to one router, because it knows endpoints by the router's
+// slots.
+//
+// Sources: BLIS for the index of the router's own making, 10,000 blocks of an
+// endpoint, least recently used first; predicted-latency scheduling for the
+// gate; vLLM for chained block hashes.
 package prefix

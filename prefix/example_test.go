@@ -1,0 +1,102 @@
+package prefix_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+func ExampleAppendTokens() {
+	seed := prefix.Scope{Model: "llama", Salt: "tenant-7"}.Seed()
+	prompt := make([]uint32, 100)
+	blocks := prefix.AppendTokens(nil, seed, prompt)
+	longer := prefix.AppendTokens(nil, seed, append(prompt, make([]uint32, 20)...))
+	fmt.Println(len(blocks), len(longer), longer[5] == blocks[5])
+	// Output: 6 7 true
+}
+
+func ExampleHasher() {
+	var h prefix.Hasher
+	h.Reset(prefix.Scope{Model: "llama"}.Seed(), nil)
+	h.WriteString("You are a helpful assistant. ")
+	h.WriteString(strings.Repeat("Be brief. ", 10))
+	fmt.Println(h.Len(), "bytes,", len(h.Blocks()), "blocks")
+	// Output: 129 bytes, 2 blocks
+}
+
+func ExampleAppendChat() {
+	c := prefix.Conversation{Messages: []prefix.Message{
+		{Role: "system", Parts: []prefix.Part{{Content: strings.Repeat("Follow the house rules. ", 10)}}},
+		{Role: "user", Parts: []prefix.Part{{Content: "Is this seat taken?"}}},
+	}}
+	seed := prefix.Scope{Model: "llama"}.Seed()
+	first, _ := prefix.AppendChat(nil, seed, &c)
+
+	c.Messages = append(c.Messages,
+		prefix.Message{Role: "assistant", Parts: []prefix.Part{{Content: "No."}}},
+		prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "And that one, by the window, where the sun comes in?"}}})
+	second, bytes := prefix.AppendChat(nil, seed, &c)
+	fmt.Println(len(first), len(second), bytes, second[len(first)-1] == first[len(first)-1])
+	// Output: 4 5 353 true
+}
+
+func ExampleFirstBreak() {
+	turn := func(at string) *prefix.Conversation {
+		return &prefix.Conversation{Messages: []prefix.Message{
+			{Role: "system", Parts: []prefix.Part{{Content: "You are a helpful agent. Current time: " + at}}},
+			{Role: "user", Parts: []prefix.Part{{Content: "I want to return my order."}}},
+		}}
+	}
+	b, broken := prefix.FirstBreak(turn("2025-01-15T10:30:00Z"), turn("2025-01-15T10:31:12Z"))
+	fmt.Println(broken, b.Message, b.Cause, b.Old, b.New)
+	// Output: true 0 timestamp 2025-01-15T10:30:00Z 2025-01-15T10:31:12Z
+}
+
+func ExampleIndex() {
+	index, err := prefix.NewIndex(prefix.IndexConfig{})
+	if err != nil {
+		panic(err)
+	}
+	router, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Matcher: index},
+		Endpoints: []endpick.Endpoint{{ID: "a"}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	tokens := make([]uint32, 1000)
+	blocks := prefix.AppendTokens(nil, prefix.Scope{Model: "llama"}.Seed(), tokens)
+	for range 2 {
+		lease, err := router.Route(endpick.Request{InputTokens: len(tokens), Blocks: blocks})
+		if err != nil {
+			panic(err)
+		}
+		c, _ := lease.Candidate()
+		fmt.Println(c.PrefixTokens, "of", len(tokens), "tokens expected in the cache")
+		lease.Done(endpick.Outcome{})
+	}
+	fmt.Println(index.Stats().Pairs, "blocks remembered")
+	// Output:
+	// 0 of 1000 tokens expected in the cache
+	// 992 of 1000 tokens expected in the cache
+	// 62 blocks remembered
+}
+
+func ExampleAffinity() {
+	gate, err := prefix.NewAffinity(prefix.AffinityConfig{MaxPenalty: 2 * time.Second, DisableExploration: true})
+	if err != nil {
+		panic(err)
+	}
+	req := endpick.Request{InputTokens: 10_000}
+	candidates := []endpick.Candidate{
+		{Endpoint: &endpick.Endpoint{ID: "cold"}},
+		{Endpoint: &endpick.Endpoint{ID: "warm"}, PrefixTokens: 9000},
+	}
+	for _, c := range gate.Filter(&req, candidates) {
+		fmt.Println(c.Endpoint.ID)
+	}
+	// Output: warm
+}
