@@ -21,11 +21,17 @@ func (p *prior) at(row []float64) float64 {
 	for i, c := range p.columns {
 		// Absent and negative values contribute nothing; the comparison is false for NaN.
 		if x := row[c]; x > 0 {
+			if x > maxTarget {
+				x = maxTarget // no infinity times zero
+			}
 			v += float64(p.weights[i+1] * x)
 		}
 	}
 	if v < p.floor {
 		return p.floor
+	}
+	if v > maxTarget {
+		return maxTarget
 	}
 	return v
 }
@@ -44,7 +50,7 @@ func fitPrior(columns []int, x []float64, features int, y, w []float64) prior {
 		inv := 1 / label
 		row[0] = inv
 		for j, c := range columns {
-			row[j+1] = float64(max(0, finite(x[i*features+c])) * inv)
+			row[j+1] = float64(max(0, min(finite(x[i*features+c]), maxTarget)) * inv)
 		}
 		for a := range n {
 			wa := float64(w[i] * row[a])

@@ -1,0 +1,270 @@
+package predict
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func fit(t require.TestingT, config BoostConfig, data Data) *Model {
+	m, err := Fit(config, data)
+	require.NoError(t, err)
+	return m
+}
+
+func predictOne(t require.TestingT, m *Model, row ...float64) float64 {
+	var y [1]float64
+	require.NoError(t, m.Predict(y[:], row))
+	return y[0]
+}
+
+func modelBytes(t require.TestingT, m *Model) []byte {
+	b, err := m.MarshalBinary()
+	require.NoError(t, err)
+	return b
+}
+
+func TestFitRefusesABadConfig(t *testing.T) {
+	for _, c := range []struct {
+		config BoostConfig
+		want   string
+	}{
+		{BoostConfig{}, "predict: BoostConfig.Features is 0, want 1 to 32"},
+		{BoostConfig{Features: 33}, "predict: BoostConfig.Features is 33, want 1 to 32"},
+		{BoostConfig{Features: 1, Trees: 1025}, "predict: BoostConfig.Trees is 1025, want 0 to 1024"},
+		{BoostConfig{Features: 1, Trees: -1}, "predict: BoostConfig.Trees is -1, want 0 to 1024"},
+		{BoostConfig{Features: 1, LearningRate: math.NaN()}, "predict: BoostConfig.LearningRate is NaN, want 0 to 1"},
+		{BoostConfig{Features: 1, LearningRate: 1.5}, "predict: BoostConfig.LearningRate is 1.5, want 0 to 1"},
+		{BoostConfig{Features: 1, Shrinkage: -1}, "predict: BoostConfig.Shrinkage is -1, want a finite number of rows"},
+		{BoostConfig{Features: 1, Prior: []int{1}}, "predict: BoostConfig.Prior names column 1 of 1"},
+		{BoostConfig{Features: 1, Prior: []int{-1}}, "predict: BoostConfig.Prior names column -1 of 1"},
+		{BoostConfig{Features: 1, Prior: []int{0}, RealTarget: true}, "predict: BoostConfig.Prior needs a positive target, but RealTarget is set"},
+	} {
+		_, err := Fit(c.config, Data{X: []float64{1}, Y: []float64{1}})
+		require.EqualError(t, err, c.want)
+	}
+}
+
+func TestFitRefusesDataOfTheWrongShape(t *testing.T) {
+	for _, d := range []Data{
+		{X: make([]float64, 3), Y: make([]float64, 2)},
+		{X: make([]float64, 4), Y: make([]float64, 2), W: make([]float64, 1)},
+	} {
+		_, err := Fit(BoostConfig{Features: 2}, d)
+		require.ErrorIs(t, err, ErrShape)
+	}
+	for _, d := range []Data{{}, {X: []float64{1, 2}, Y: []float64{math.NaN()}}, {X: []float64{1, 2}, Y: []float64{-1}},
+		{X: []float64{1, 2}, Y: []float64{1}, W: []float64{0}}} {
+		_, err := Fit(BoostConfig{Features: 2}, d)
+		require.ErrorIs(t, err, ErrNoData)
+	}
+	m := fit(t, BoostConfig{Features: 2}, Data{X: []float64{1, 2}, Y: []float64{1}})
+	require.ErrorIs(t, m.Predict(make([]float64, 2), make([]float64, 3)), ErrShape)
+	require.NoError(t, m.Predict(nil, nil))
+}
+
+func TestUnusableRowsAreSkippedAndCounted(t *testing.T) {
+	good := randomData(1, 300, 4)
+	bad := Data{}
+	for i, y := range good.Y {
+		if i%10 == 0 {
+			for j, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -3, 0} {
+				bad.X = append(bad.X, good.X[:4]...)
+				bad.Y = append(bad.Y, v)
+				bad.W = append(bad.W, 1)
+				if j == 0 {
+					bad.X = append(bad.X, good.X[:4]...)
+					bad.Y = append(bad.Y, 5)
+					bad.W = append(bad.W, math.NaN())
+				}
+			}
+		}
+		bad.X = append(bad.X, good.X[i*4:(i+1)*4]...)
+		bad.Y = append(bad.Y, y)
+		bad.W = append(bad.W, good.W[i])
+	}
+	want := fit(t, BoostConfig{Features: 4}, good)
+	got := fit(t, BoostConfig{Features: 4}, bad)
+	require.Equal(t, 300, got.Rows())
+	require.Equal(t, 180, got.Skipped())
+	require.Equal(t, 0, want.Skipped())
+	got.skipped = 0
+	require.Equal(t, modelBytes(t, want), modelBytes(t, got), "what is skipped leaves no trace")
+}
+
+func TestDegenerateDataGivesItsMean(t *testing.T) {
+	nan := math.NaN()
+	rows := 1_000_000
+	if testing.Short() {
+		rows = 50_000
+	}
+	million := Data{X: make([]float64, rows), Y: make([]float64, rows)}
+	for i := range million.X {
+		million.X[i], million.Y[i] = 3, 40
+	}
+	absent := Data{X: make([]float64, 200), Y: make([]float64, 200)}
+	for i := range absent.X {
+		absent.X[i], absent.Y[i] = nan, 40
+	}
+	for name, d := range map[string]Data{
+		"one row":                {X: []float64{3}, Y: []float64{40}},
+		"a million equal rows":   million,
+		"nothing but absent":     absent,
+		"one infinite feature":   {X: []float64{math.Inf(1)}, Y: []float64{40}},
+		"the smallest feature":   {X: []float64{5e-324}, Y: []float64{40}},
+		"the most extreme range": {X: []float64{-math.MaxFloat64, math.MaxFloat64}, Y: []float64{40, 40}},
+	} {
+		for _, config := range []BoostConfig{{Features: 1}, {Features: 1, Prior: []int{0}}, {Features: 1, RealTarget: true}} {
+			m := fit(t, config, d)
+			require.InEpsilon(t, 40, predictOne(t, m, d.X[0]), 1e-9, "%s %+v", name, config)
+			for _, x := range []float64{0, -1, 1e300, nan, math.Inf(1)} {
+				y := predictOne(t, m, x)
+				require.False(t, math.IsNaN(y) || math.IsInf(y, 0), "%s at %v: %v", name, x, y)
+			}
+		}
+	}
+}
+
+func TestTreesLearnAStep(t *testing.T) {
+	// y = 10 below x = 50, 100 from there on: one test is enough, and every tree repeats it. After 64 trees that each
+	// take 0.3 of what is left, 0.7^64 = 1e-10 of the step remains, times what shrinkage (2 rows in 100) holds back.
+	var d Data
+	for i := range 200 {
+		d.X = append(d.X, float64(i%100), 1)
+		d.Y = append(d.Y, 10)
+		if i%100 >= 50 {
+			d.Y[i] = 100
+		}
+	}
+	m := fit(t, BoostConfig{Features: 2}, d)
+	require.InEpsilon(t, 10, predictOne(t, m, 49, 1), 1e-6)
+	require.InEpsilon(t, 100, predictOne(t, m, 50, 1), 1e-6)
+	require.Equal(t, []float64{1, 0}, m.Importance())
+	require.Equal(t, 64, m.Trees())
+
+	one := fit(t, BoostConfig{Features: 2, Trees: 1, LearningRate: 1, Shrinkage: 100, RealTarget: true}, d)
+	// The mean is 55, the residuals ∓45; 100 rows with 100 of shrinkage move by half: 55 ∓ 22.5.
+	require.InDelta(t, 32.5, predictOne(t, one, 0, 1), 1e-5)
+	require.InDelta(t, 77.5, predictOne(t, one, 99, 1), 1e-5)
+}
+
+func TestAbsentIsNotZero(t *testing.T) {
+	var d Data
+	for i := range 300 {
+		switch i % 3 {
+		case 0:
+			d.X, d.Y = append(d.X, 0), append(d.Y, 10)
+		case 1:
+			d.X, d.Y = append(d.X, math.NaN()), append(d.Y, 50)
+		case 2:
+			d.X, d.Y = append(d.X, 1), append(d.Y, 20)
+		}
+	}
+	m := fit(t, BoostConfig{Features: 1}, d)
+	require.InEpsilon(t, 10, predictOne(t, m, 0), 0.001)
+	require.InEpsilon(t, 50, predictOne(t, m, math.NaN()), 0.001)
+	require.InEpsilon(t, 20, predictOne(t, m, 1), 0.001)
+}
+
+func TestPriorIsLeastSquaresOnRelativeError(t *testing.T) {
+	// y = 5 + 2a + 0·b exactly: the relative error is zero there, so no other coefficients can do better.
+	var d Data
+	for i := range 60 {
+		a, b := float64(1+i%7), float64(i%5)
+		d.X = append(d.X, a, b)
+		d.Y = append(d.Y, 5+2*a)
+	}
+	m := fit(t, BoostConfig{Features: 2, Prior: []int{0, 1}}, d)
+	require.Zero(t, m.Trees(), "60 rows are too few for trees")
+	require.InDelta(t, 25, predictOne(t, m, 10, 3), 1e-6)
+	require.InDelta(t, 5+2*1000, predictOne(t, m, 1000, 0), 1e-3, "it extrapolates")
+
+	// y falls with a: the coefficient can't be negative, so it is zero, and the constant c minimises Σ ((y−c)/y)²:
+	// c = Σ 1/y / Σ 1/y² = (1/4 + 1/2) / (1/16 + 1/4) = 2.4. The base then corrects the mean logarithm to √8.
+	d = Data{X: []float64{0, 1}, Y: []float64{4, 2}}
+	m = fit(t, BoostConfig{Features: 1, Prior: []int{0}}, d)
+	require.InDelta(t, 2.4, m.prior.weights[0], 1e-9)
+	require.Zero(t, m.prior.weights[1])
+	require.InDelta(t, math.Sqrt(8), predictOne(t, m, 5), 1e-9)
+}
+
+func TestSameDataSameBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 8).Draw(t, "features")
+		d := randomData(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 500).Draw(t, "rows"), k)
+		c := BoostConfig{Features: k, Trees: 5, Prior: []int{0}}
+		require.Equal(t, modelBytes(t, fit(t, c, d)), modelBytes(t, fit(t, c, d)))
+	})
+}
+
+// The hash was computed on amd64; a machine that rounds otherwise, or fuses products into sums, would miss it. The data
+// is made of integers only, so that it does not depend on the machine either.
+func TestModelBytesAreTheSameOnEveryMachine(t *testing.T) {
+	var d Data
+	state := uint64(1)
+	next := func(n uint64) float64 {
+		state = state*6364136223846793005 + 1442695040888963407
+		return float64(state >> 33 % n)
+	}
+	for range 3000 {
+		a, b, c := next(1000), next(50), next(4)
+		d.X = append(d.X, a, b, c)
+		d.Y = append(d.Y, 10+a+b*b/(1+c)+next(30))
+		d.W = append(d.W, 1+next(3))
+	}
+	m := fit(t, BoostConfig{Features: 3, Prior: []int{0, 1}}, d)
+	require.Equal(t, "ddc5121a25dac924", fmt.Sprintf("%016x", xxhash.Sum64(modelBytes(t, m))))
+}
+
+func TestUpdateFollowsAShift(t *testing.T) {
+	d := randomData(3, 3000, 5)
+	m := fit(t, BoostConfig{Features: 5, Prior: []int{0, 1, 2}}, d)
+	shifted := Data{X: d.X, Y: make([]float64, len(d.Y)), W: d.W}
+	for i, y := range d.Y {
+		shifted.Y[i] = 1.3 * y
+	}
+	before := meanError(t, m, shifted)
+	u, err := m.Update(shifted)
+	require.NoError(t, err)
+	require.Less(t, meanError(t, u, shifted), 0.5*before)
+	require.Equal(t, m.Trees(), u.Trees())
+	require.NotEqual(t, modelBytes(t, m), modelBytes(t, u))
+	require.InDelta(t, before, meanError(t, m, shifted), 0, "the old model has not changed")
+
+	// Nothing new: nothing moves much.
+	same, err := m.Update(d)
+	require.NoError(t, err)
+	require.InDelta(t, meanError(t, m, d), meanError(t, same, d), 0.01)
+
+	_, err = m.Update(Data{X: d.X[:4], Y: d.Y[:1]})
+	require.ErrorIs(t, err, ErrShape)
+	_, err = m.Update(Data{X: d.X[:5], Y: []float64{math.NaN()}})
+	require.ErrorIs(t, err, ErrNoData)
+
+	// Without trees the base moves: from ln 10 towards ln 20 by 10 rows against 10.
+	small := fit(t, BoostConfig{Features: 1}, Data{X: make([]float64, 5), Y: []float64{10, 10, 10, 10, 10}})
+	more, err := small.Update(Data{X: make([]float64, 10), Y: []float64{20, 20, 20, 20, 20, 20, 20, 20, 20, 20}})
+	require.NoError(t, err)
+	require.InEpsilon(t, math.Sqrt(200), predictOne(t, more, 0), 1e-9)
+}
+
+func meanError(t require.TestingT, m *Model, d Data) float64 {
+	y := make([]float64, len(d.Y))
+	require.NoError(t, m.Predict(y, d.X))
+	s := 0.0
+	for i := range y {
+		s += math.Abs(y[i]-d.Y[i]) / d.Y[i]
+	}
+	return s / float64(len(y))
+}
+
+func TestPredictAllocatesNothing(t *testing.T) {
+	d := randomData(5, 2000, 10)
+	m := fit(t, BoostConfig{Features: 10, Prior: []int{0, 1}}, d)
+	y := make([]float64, 100)
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Predict(y, d.X[:1000]) }))
+}

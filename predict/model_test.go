@@ -1,0 +1,116 @@
+package predict
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestModelsSurviveSaving(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 10).Draw(t, "features")
+		d := randomData(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 400).Draw(t, "rows"), k)
+		c := BoostConfig{Features: k, Trees: rapid.IntRange(1, 8).Draw(t, "trees")}
+		switch rapid.IntRange(0, 2).Draw(t, "kind") {
+		case 0:
+			c.Prior = []int{k - 1, 0}
+		case 1:
+			c.RealTarget = true
+		}
+		m := fit(t, c, d)
+		saved := modelBytes(t, m)
+		var got Model
+		require.NoError(t, got.UnmarshalBinary(saved))
+		require.Equal(t, saved, modelBytes(t, &got))
+		a, b := make([]float64, len(d.Y)), make([]float64, len(d.Y))
+		require.NoError(t, m.Predict(a, d.X))
+		require.NoError(t, got.Predict(b, d.X))
+		require.Equal(t, a, b)
+		require.Equal(t, m.Importance(), got.Importance())
+	})
+}
+
+func TestDamagedModelsAreRefused(t *testing.T) {
+	d := randomData(9, 150, 3)
+	old := fit(t, BoostConfig{Features: 3, Trees: 2, Prior: []int{1}}, d)
+	saved := modelBytes(t, old)
+	for i := range saved {
+		require.ErrorIs(t, old.UnmarshalBinary(saved[:i]), ErrFormat, "cut at %d", i)
+		damaged := append([]byte(nil), saved...)
+		damaged[i] ^= 0x10
+		err := old.UnmarshalBinary(damaged)
+		if i >= 4 && i < 8 {
+			require.ErrorIs(t, err, ErrVersion, "byte %d", i)
+		} else {
+			require.ErrorIs(t, err, ErrFormat, "byte %d", i)
+		}
+	}
+	require.ErrorIs(t, old.UnmarshalBinary(append(saved, 0)), ErrFormat)
+	later := append([]byte(nil), saved...)
+	later[4] = FormatVersion + 1
+	require.EqualError(t, old.UnmarshalBinary(later), "predict: unknown format version: 2, want 1")
+	require.EqualError(t, old.UnmarshalBinary([]byte("PNG\x00123456789012345678901234567890")), `predict: malformed data: starts with "PNG\x00", want "EPBM"`)
+	require.Equal(t, saved, modelBytes(t, old), "a model is not changed by what it refuses")
+}
+
+// reseal gives changed content a header that is right, so that only the content can be at fault.
+func reseal(b []byte) []byte {
+	if len(b) < envelopeSize {
+		return b
+	}
+	b = append([]byte(nil), b...)
+	binary.LittleEndian.PutUint64(b[8:], uint64(len(b)-envelopeSize))
+	binary.LittleEndian.PutUint64(b[16:], xxhash.Sum64(b[envelopeSize:]))
+	return b
+}
+
+// FuzzModel decodes garbage behind a valid checksum: it is refused, or makes a model that works.
+func FuzzModel(f *testing.F) {
+	for _, c := range []BoostConfig{{Features: 2, Trees: 2, Prior: []int{0}}, {Features: 1, Trees: 1, RealTarget: true}} {
+		b, err := fit(f, c, randomData(2, 120, c.Features)).MarshalBinary()
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Add([]byte("EPBM\x01\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m Model
+		if err := m.UnmarshalBinary(reseal(b)); err != nil {
+			require.Zero(t, m.Features())
+			return
+		}
+		y := make([]float64, 9)
+		x := make([]float64, 9*m.Features())
+		for i := range x {
+			x[i] = float64(i) - 3
+		}
+		x[0] = math.NaN()
+		require.NoError(t, m.Predict(y, x))
+		for i := range y {
+			require.Equal(t, math.Float64bits(naivePredict(&m, x[i*m.Features():(i+1)*m.Features()])), math.Float64bits(y[i]))
+		}
+		again := modelBytes(t, &m)
+		var n Model
+		require.NoError(t, n.UnmarshalBinary(again))
+		require.Equal(t, again, modelBytes(t, &n))
+	})
+}
+
+func TestDecodingDamageBehindAValidChecksum(t *testing.T) {
+	saved := modelBytes(t, fit(t, BoostConfig{Features: 3, Trees: 2, Prior: []int{1}}, randomData(9, 150, 3)))
+	rapid.Check(t, func(t *rapid.T) {
+		b := append([]byte(nil), saved...)
+		for range rapid.IntRange(1, 8).Draw(t, "changes") {
+			b[rapid.IntRange(envelopeSize, len(b)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+		}
+		b = b[:rapid.IntRange(envelopeSize, len(b)).Draw(t, "length")]
+		var m Model
+		if m.UnmarshalBinary(reseal(b)) != nil {
+			return
+		}
+		predictOne(t, &m, 1, math.NaN(), -5)
+	})
+}
