@@ -189,7 +189,7 @@ func TestGracefulStop(t *testing.T) {
 	defer streaming.close()
 	done := make(chan sample, 1)
 	go func() {
-		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to fifty."}}, 50)
+		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to a hundred."}}, 100)
 	}()
 	require.Eventually(t, func() bool {
 		_, page := get(t, c.url+"/debug/endpick")
@@ -198,7 +198,7 @@ func TestGracefulStop(t *testing.T) {
 	c.interrupt()
 	s := <-done
 	require.NoError(t, s.err, "a stream that had begun ends")
-	require.Len(t, s.text, 200)
+	require.Len(t, s.text, 400)
 	require.Equal(t, 0, <-c.status, c.stderr)
 	require.Error(t, streaming.ask(t.Context(), time.Now(), []message{{"user", "Too late."}}, 1).err)
 }

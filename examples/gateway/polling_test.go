@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -28,13 +29,16 @@ func TestPollingReports(t *testing.T) {
 	// Straight to the server: the router knows of it by the report alone.
 	c := newClient("http://" + f.members[0].address)
 	defer c.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan sample, 1)
-	go func() { done <- c.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 60) }()
+	go func() { done <- c.ask(ctx, time.Now(), []message{{"user", "Hello."}}, 3000) }()
 	require.Eventually(t, func() bool {
 		e := g.router.Endpoints()[0].Candidate
 		return e.Report != nil && e.Running == 1 && e.KVUsage > 0
 	}, 5*time.Second, time.Millisecond)
-	require.NoError(t, (<-done).err)
+	cancel()
+	require.ErrorIs(t, (<-done).err, context.Canceled)
 	time.Sleep(3 * pollInterval)
 	require.Nil(t, g.router.Endpoints()[1].Candidate.Report, "a dead server reports nothing")
 	g.close()

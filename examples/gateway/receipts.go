@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -14,7 +15,7 @@ type receipts struct {
 	most int
 
 	mu   sync.Mutex
-	kept []*endpick.Receipt // the oldest first; they never change
+	kept []*endpick.Receipt // in order of the first bytes; they never change
 }
 
 func newReceipts(most int) *receipts { return &receipts{most: most} }
@@ -52,11 +53,11 @@ func (r *receipts) add(receipt *endpick.Receipt) {
 	r.kept = append(r.kept, receipt)
 }
 
-// newest returns the receipts kept, the newest first.
+// newest returns the receipts kept, the newest decision first.
 func (r *receipts) newest() []*endpick.Receipt {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	all := slices.Clone(r.kept)
-	slices.Reverse(all)
+	r.mu.Unlock()
+	slices.SortFunc(all, func(a, b *endpick.Receipt) int { return cmp.Compare(b.Number, a.Number) })
 	return all
 }
