@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -106,11 +108,28 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	return a
 }
 
+// isDial reports whether a connection could not even be made.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// cause tells a timeout of ours from the rest.
+func cause(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), ErrHeaderTimeout) {
+		return ErrHeaderTimeout
+	}
+	return err
+}
+
 // outgoing makes the request that an endpoint gets.
 func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Request, error) {
 	to, err := Target(e, tr.in.URL)
 	if err != nil {
 		return nil, err
+	}
+	if _, ours := tr.t.config.Base.(*base); !ours && to.Scheme == "h2c" {
+		to.Scheme = "http"
 	}
 	out := tr.in.Clone(ctx)
 	out.URL, out.Host, out.RequestURI = to, "", ""

@@ -24,6 +24,15 @@
 // choose by load. If no model can be read from it, it goes to the model of the
 // endpoint with the fewest requests.
 //
+// # What is changed
+//
+// Requests: target and Host; Accept-Encoding of what is metered becomes
+// identity; a stream whose client did not ask for usage asks for it
+// (stream_options.include_usage). Responses: that usage is taken out again, the
+// rest is passed on byte for byte; a response that is compressed in spite of
+// Accept-Encoding is passed on in plain text, so that it can be metered. Codings
+// other than gzip and deflate are passed on as they are and not metered.
+//
 // # Headers
 //
 //	X-Slo-Ttft-Ms, X-Slo-Tpot-Ms   latency targets, see slo.FromHeader
@@ -35,14 +44,10 @@
 package transport
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -297,50 +302,4 @@ func (tr *trip) result(a attempt) (*http.Response, error) {
 		return nil, gone
 	}
 	return nil, &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.attempts, Err: a.failure}
-}
-
-// HeaderError says which header could not be read; the request is served as if
-// it were absent.
-type HeaderError struct{ Header, Value string }
-
-func (e *HeaderError) Error() string {
-	return "transport: header " + e.Header + ": " + strconv.Quote(e.Value[:min(len(e.Value), 40)]) + " is not an integer"
-}
-
-// Target is the URL at which an endpoint serves path and query of in. An
-// Address is "host:port" or a URL of scheme http, https or h2c, with a base path
-// or without; anything else is ErrAddress.
-func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
-	address := e.Address
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
-	}
-	to, err := url.Parse(address)
-	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
-		return nil, ErrAddress
-	}
-	out := *to
-	if base := strings.TrimSuffix(to.EscapedPath(), "/"); base == "" {
-		out.Path, out.RawPath = in.Path, in.RawPath
-	} else {
-		out = *out.JoinPath(in.EscapedPath())
-	}
-	out.RawQuery, out.ForceQuery = in.RawQuery, in.ForceQuery
-	return &out, nil
-}
-
-var schemes = []string{"http", "https", "h2c"}
-
-// isDial reports whether a connection could not even be made.
-func isDial(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}
-
-// cause tells a timeout of ours from the rest.
-func cause(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrHeaderTimeout) {
-		return ErrHeaderTimeout
-	}
-	return err
 }

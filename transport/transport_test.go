@@ -300,6 +300,9 @@ func TestTargets(t *testing.T) {
 		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`))
 		assert.Equal(t, tc.want, body)
 	}
+	w := newWorld(t, transport.Config{Base: http.DefaultTransport}, "h2c://"+host)
+	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
+	assert.Contains(t, body, "HTTP/1.1", "a Base of the caller's own sees http")
 	for _, bad := range []string{"", "ftp://x", "http://", ":80", "http://[::1", "http://a b"} {
 		w := newWorld(t, transport.Config{})
 		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "bad", Address: bad}))
