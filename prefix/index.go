@@ -77,7 +77,7 @@ type Index struct {
 	config  IndexConfig
 	scratch sync.Pool // *scratch
 
-	mu          sync.RWMutex // guards what follows
+	mu          sync.Mutex // guards what follows
 	trie        trie
 	entries     arena[entry]
 	servers     []server // by slot

@@ -3,6 +3,7 @@ package prefix_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,27 +130,38 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// Routes from all cores at once, each with prompts of its own.
+// What Route does with a prompt of 16,384 tokens, from so many goroutines at
+// once: hash, match, insert, evict. Run it with -cpu 1,2,4,….
 func BenchmarkIndexParallel(b *testing.B) {
-	x := newIndex(b, prefix.IndexConfig{})
-	candidates := fleet(100)
-	rounds(x, newTraffic(1024, 1), candidates, 2000)
-	var worker atomic.Uint64
-	b.RunParallel(func(pb *testing.PB) {
-		w := worker.Add(1)
-		t := newTraffic(1024, w+1)
-		mine := append([]endpick.Candidate(nil), candidates...)
-		req := endpick.Request{InputTokens: 16384}
-		e := endpick.Event{Request: &req, Key: endpick.Key{Slot: uint32(w)}}
-		for pb.Next() {
-			req.Blocks = t.prompt()
-			x.Match(&req, mine)
-			e.Key.Generation++
-			e.Candidate = &mine[int(e.Key.Generation)%len(mine)]
-			x.Routed(&e)
-			x.Done(&e, &endpick.Outcome{})
-		}
-	})
+	for _, endpoints := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
+			x := newIndex(b, prefix.IndexConfig{})
+			candidates := fleet(endpoints)
+			rounds(x, newTraffic(1024, 1), candidates, 15*endpoints)
+			var workers atomic.Uint64
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				worker := workers.Add(1)
+				mine := slices.Clone(candidates)
+				tokens := ids(16384, 1)
+				seed := prefix.Scope{Model: "m"}.Seed()
+				var blocks []uint64
+				req := endpick.Request{InputTokens: 16384}
+				e := endpick.Event{Request: &req, Key: endpick.Key{Slot: uint32(worker)}}
+				for pb.Next() {
+					e.Key.Generation++
+					tokens[4096] = uint32(worker)<<24 + e.Key.Generation // a quarter is shared
+					blocks = prefix.AppendTokens(blocks[:0], seed, tokens)
+					req.Blocks = blocks
+					x.Match(&req, mine)
+					e.Candidate = &mine[int(e.Key.Generation)%len(mine)]
+					x.Routed(&e)
+					x.Done(&e, &endpick.Outcome{})
+				}
+			})
+		})
+	}
 }
 
 // Bytes for each pair of an endpoint and a block it holds: 100 endpoints of

@@ -66,8 +66,8 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 // node also holds all nodes above it, so that a deeper mark replaces the
 // others, and a node with as many holders as the next one needs no marks.
 func (x *Index) collect(s *scratch, blocks []uint64) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	s.begin(len(x.servers))
 	var last *node
 	var id uint32

@@ -29,8 +29,8 @@ type EndpointStats struct {
 // Stats returns a snapshot. It takes time in proportion to the number of
 // endpoints and allocates.
 func (x *Index) Stats() IndexStats {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	all, _ := x.bytes()
 	stats := IndexStats{
 		Blocks:  x.trie.blocks,
