@@ -1,0 +1,436 @@
+package predict
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// A world makes requests and candidates at random, and knows how long requests take.
+type world struct {
+	t       require.TestingT
+	latency *Latency
+	rng     *rand.Rand
+	now     time.Time
+	slot    uint32
+	key     uint32
+	// slow is what the latencies of a variant are multiplied by.
+	slow map[string]float64
+}
+
+func newWorld(t require.TestingT, config LatencyConfig) *world {
+	l, err := NewLatency(config)
+	require.NoError(t, err)
+	return &world{t: t, latency: l, rng: rand.New(rand.NewPCG(4, 2)), now: time.Unix(1000, 0), slow: map[string]float64{}}
+}
+
+func (w *world) request() endpick.Request {
+	return endpick.Request{Model: "m", InputTokens: 50 + w.rng.IntN(4000), ExpectedOutputTokens: 1 + w.rng.IntN(500), Stream: true}
+}
+
+func (w *world) candidate(variant string, slot uint32) endpick.Candidate {
+	return endpick.Candidate{
+		Endpoint: &endpick.Endpoint{ID: "e", Variant: variant},
+		Ref:      endpick.Ref{Slot: slot, Generation: 1},
+		Waiting:  float64(w.rng.IntN(5)),
+		Running:  float64(w.rng.IntN(64)),
+		KVUsage:  w.rng.Float64(),
+		InFlight: endpick.InFlight{PrefillTokens: w.rng.IntN(8000), ContextTokens: w.rng.IntN(100_000)},
+	}
+}
+
+func (w *world) ttft(req *endpick.Request, c *endpick.Candidate) float64 {
+	return w.noise() * w.scale(c) * (20 + 0.05*float64(c.NewTokens(req)+c.InFlight.PrefillTokens) + 10*c.Waiting)
+}
+
+func (w *world) tpot(c *endpick.Candidate) float64 {
+	return w.noise() * w.scale(c) * (8 + 0.2*c.Running + 15*c.KVUsage)
+}
+
+func (w *world) noise() float64 { return math.Exp(0.03 * w.rng.NormFloat64()) }
+
+func (w *world) scale(c *endpick.Candidate) float64 {
+	if s := w.slow[c.Endpoint.Variant]; s > 0 {
+		return s
+	}
+	return 1
+}
+
+// predict asks for one candidate's prediction.
+func (w *world) predict(req endpick.Request, c *endpick.Candidate) endpick.Prediction {
+	one := []endpick.Candidate{*c}
+	req = req.At(w.now, 0, 1)
+	w.latency.Predict(&req, one)
+	c.Prediction = one[0].Prediction
+	return c.Prediction
+}
+
+// finish predicts, routes and finishes a request, and returns what it took in milliseconds: to the first token and per
+// token, or in all if it does not stream.
+func (w *world) finish(req endpick.Request, c endpick.Candidate) (first, second float64) {
+	w.predict(req, &c)
+	first, second = w.ttft(&req, &c), w.tpot(&c)
+	const tokens = 101
+	e := w.route(req, &c)
+	w.after(e, first)
+	if req.Stream {
+		e.FirstTokenAt = e.Now
+		w.latency.FirstToken(e)
+		w.after(e, second*(tokens-1))
+		e.LastTokenAt, e.OutputTokens = e.Now, tokens
+	} else {
+		w.after(e, second*(tokens-1))
+		first, second = 0, first+second*(tokens-1)
+	}
+	w.latency.Done(e, &endpick.Outcome{})
+	w.now = w.now.Add(100 * time.Millisecond)
+	return first, second
+}
+
+// route says that a request was routed, to a lease of its own.
+func (w *world) route(req endpick.Request, c *endpick.Candidate) *endpick.Event {
+	w.key++
+	e := &endpick.Event{Key: endpick.Key{Slot: w.key % 1000, Generation: w.key}, Request: &req, Candidate: c, Now: w.now, RoutedAt: w.now}
+	w.latency.Routed(e)
+	return e
+}
+
+func (w *world) after(e *endpick.Event, ms float64) {
+	e.Now = e.Now.Add(time.Duration(ms * 1e6))
+}
+
+func synchronous() LatencyConfig { return LatencyConfig{Trainer: TrainerConfig{Synchronous: true}} }
+
+func relative(got time.Duration, want float64) float64 {
+	return math.Abs(got.Seconds()*1e3-want) / want
+}
+
+func TestColdStartFromTheTwentyFifthSample(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for range firstFit - 1 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	c := w.candidate("", 0)
+	require.Zero(t, w.predict(w.request(), &c).Has, "24 samples are too few: scorers fall back")
+	require.Equal(t, Heuristic, w.latency.Health()[0].TTFT.Phase)
+	w.finish(w.request(), w.candidate("", 0))
+	require.Equal(t, Linear, w.latency.Health()[0].TTFT.Phase)
+
+	errorOf := func(n int) (ttft, tpot float64) {
+		for range n {
+			req, c := w.request(), w.candidate("", 0)
+			p := w.predict(req, &c)
+			require.Equal(t, endpick.TTFT|endpick.TPOT, p.Has)
+			require.GreaterOrEqual(t, p.TTFTUpper, p.TTFT)
+			require.GreaterOrEqual(t, p.TPOTUpper, p.TPOT)
+			a, b := w.finish(req, c)
+			ttft += relative(p.TTFT, a) / float64(n)
+			tpot += relative(p.TPOT, b) / float64(n)
+		}
+		return ttft, tpot
+	}
+	first, second := errorOf(75)
+	require.Less(t, first, 0.10, "the next 75")
+	require.Less(t, second, 0.10)
+	errorOf(900)
+	require.Equal(t, Trees, w.latency.Health()[0].TTFT.Phase)
+	first, second = errorOf(1000)
+	require.Less(t, first, 0.05, "noise alone is 0.024")
+	require.Less(t, second, 0.05)
+	h := w.latency.Health()[0]
+	require.Equal(t, "m", h.Model)
+	require.InDelta(t, first, h.TTFT.MAPE, 1e-6, "health is about predictions as they were made")
+	require.InDelta(t, second, h.TPOT.MAPE, 1e-6)
+	require.InDelta(t, 0.9, h.TTFT.Coverage, 0.04)
+	require.Equal(t, 2000, h.TTFT.Samples)
+	require.Zero(t, h.E2E.Samples)
+}
+
+func TestWhatIsNotStreamedIsPredictedAsAWhole(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for range 300 {
+		req := w.request()
+		req.Stream = false
+		w.finish(req, w.candidate("", 0))
+	}
+	req, c := w.request(), w.candidate("", 0)
+	req.Stream = false
+	p := w.predict(req, &c)
+	require.Equal(t, endpick.E2E, p.Has, "no first token was ever seen")
+	require.GreaterOrEqual(t, p.E2EUpper, p.E2E)
+	_, took := w.finish(req, c)
+	require.Less(t, relative(p.E2E, took), 0.25)
+
+	// With streams beside it the time to first token is known as well, and the time per token is left out.
+	for range 300 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	require.Equal(t, endpick.TTFT|endpick.E2E, w.predict(req, &c).Has)
+}
+
+func TestVariantsAreToldApart(t *testing.T) {
+	w := newWorld(t, synchronous())
+	w.slow["old"] = 3
+	for range 1000 {
+		w.finish(w.request(), w.candidate("new", 0))
+	}
+	c := w.candidate("old", 1)
+	require.Zero(t, w.predict(w.request(), &c).Has, "a variant that has never been seen is not predicted")
+	both := []endpick.Candidate{w.candidate("new", 0), w.candidate("old", 1), w.candidate("new", 2)}
+	req := w.request().At(w.now, 0, 1)
+	w.latency.Predict(&req, both)
+	require.NotZero(t, both[0].Prediction.Has)
+	require.Zero(t, both[1].Prediction.Has, "and costs the others nothing")
+	require.NotZero(t, both[2].Prediction.Has)
+	for range 24 {
+		w.finish(w.request(), w.candidate("old", 1))
+	}
+	require.Zero(t, w.predict(w.request(), &c).Has)
+	w.finish(w.request(), w.candidate("old", 1))
+	require.NotZero(t, w.predict(w.request(), &c).Has, "known from its 25th sample")
+	for range 500 {
+		w.finish(w.request(), w.candidate("old", 1))
+		w.finish(w.request(), w.candidate("new", 0))
+	}
+	sum := 0.0
+	for range 200 {
+		req, c := w.request(), w.candidate("old", 1)
+		p := w.predict(req, &c)
+		a, _ := w.finish(req, c)
+		sum += relative(p.TTFT, a) / 200
+	}
+	require.Less(t, sum, 0.08, "three times as slow, and known to be")
+}
+
+func TestTooManyVariantsOrModelsAreNotPredicted(t *testing.T) {
+	config := synchronous()
+	config.MaxModels = 1
+	w := newWorld(t, config)
+	for i := range maxVariants + 1 {
+		for range firstFit {
+			w.finish(w.request(), w.candidate(string(rune('a'+i)), 0))
+		}
+	}
+	for i := range maxVariants + 1 {
+		c := w.candidate(string(rune('a'+i)), 0)
+		require.Equal(t, i < maxVariants, w.predict(w.request(), &c).Has != 0, "variant %d", i)
+	}
+	for range firstFit {
+		req := w.request()
+		req.Model = "another"
+		w.finish(req, w.candidate("a", 0))
+	}
+	req, c := w.request(), w.candidate("a", 0)
+	req.Model = "another"
+	require.Zero(t, w.predict(req, &c).Has)
+	require.Len(t, w.latency.Health(), 1)
+}
+
+func TestRequestsOfUnknownLengthAreNeitherPredictedNorLearned(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for range 100 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	req, c := w.request(), w.candidate("", 0)
+	req.InputTokens = 0
+	require.Zero(t, w.predict(req, &c).Has)
+	w.finish(req, c)
+	require.Equal(t, 100, w.latency.Health()[0].TTFT.Samples)
+}
+
+func TestWhatFailedTeachesNothing(t *testing.T) {
+	w := newWorld(t, synchronous())
+	c := w.candidate("", 0)
+	for i, c2 := range []struct {
+		status     endpick.Status
+		ttft, tpot int
+	}{{endpick.Failed, 1, 0}, {endpick.Lost, 2, 0}, {endpick.Canceled, 3, 1}, {endpick.Completed, 4, 2}} {
+		e := w.route(w.request(), &c)
+		w.after(e, 100)
+		e.FirstTokenAt = e.Now
+		w.latency.FirstToken(e)
+		w.after(e, 500)
+		e.LastTokenAt, e.OutputTokens = e.Now, 10
+		w.latency.Done(e, &endpick.Outcome{Status: c2.status})
+		w.latency.Done(e, &endpick.Outcome{Status: c2.status}) // nobody is there any more
+		h := w.latency.Health()[0]
+		require.Equal(t, c2.ttft, h.TTFT.Samples, "case %d", i)
+		require.Equal(t, c2.tpot, h.TPOT.Samples, "case %d", i)
+	}
+}
+
+func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
+	// Requests to a hanging endpoint get no label. What they have waited so far is a lower bound that the next refit
+	// sees; without it the model would go on believing those that finished.
+	w := newWorld(t, synchronous())
+	for range 1000 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	stuck := func() endpick.Candidate {
+		c := w.candidate("", 1)
+		c.Waiting = 40 // nobody has finished with such a queue
+		return c
+	}
+	c := stuck()
+	before := w.predict(w.request(), &c)
+	var open []*endpick.Event
+	for range 200 {
+		req, c := w.request(), stuck()
+		w.predict(req, &c)
+		open = append(open, w.route(req, &c))
+	}
+	w.now = w.now.Add(30 * time.Second)
+	for range 200 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	require.Equal(t, 200, w.latency.Health()[0].TTFT.Overdue)
+	c = stuck()
+	after := w.predict(w.request(), &c)
+	require.Greater(t, after.TTFT, 5*before.TTFT)
+	for _, e := range open {
+		w.latency.Done(e, &endpick.Outcome{Status: endpick.Failed})
+	}
+	for range 200 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	require.Zero(t, w.latency.Health()[0].TTFT.Overdue, "they are gone")
+}
+
+func TestPrefillRateFades(t *testing.T) {
+	var r rateTable
+	at := time.Unix(50, 0)
+	ref := endpick.Ref{Slot: 300, Generation: 2}
+	require.Zero(t, r.of(ref, at))
+	r.add(ref, 1000, at)
+	require.InDelta(t, 100, r.of(ref, at), 1e-9, "1,000 tokens over 10 s")
+	require.InDelta(t, 100/math.E, r.of(ref, at.Add(10*time.Second)), 1e-9)
+	r.add(ref, 500, at.Add(10*time.Second))
+	require.InDelta(t, 50+100/math.E, r.of(ref, at.Add(10*time.Second)), 1e-9)
+	require.InDelta(t, 50+100/math.E, r.of(ref, at), 1e-9, "a clock that goes back changes nothing")
+	next := endpick.Ref{Slot: 300, Generation: 3}
+	require.Zero(t, r.of(next, at), "another endpoint in the same slot")
+	r.forget(next)
+	require.NotZero(t, r.of(ref, at))
+	r.forget(ref)
+	require.Zero(t, r.of(ref, at.Add(10*time.Second)))
+}
+
+func TestNewLatencyRefusesABadConfig(t *testing.T) {
+	for _, c := range []struct {
+		config LatencyConfig
+		want   string
+	}{
+		{LatencyConfig{MaxModels: -1}, "predict: LatencyConfig.MaxModels is -1, want 0 or more"},
+		{LatencyConfig{Trees: 5000}, "predict: BoostConfig.Trees is 5000, want 0 to 1024"},
+		{LatencyConfig{Samples: -1}, "predict: WindowConfig.Samples is -1, want 0 to 1048575"},
+		{LatencyConfig{RefitEvery: -1}, "predict: LearnerConfig.RefitEvery is -1, want 0 or more"},
+		{LatencyConfig{Trainer: TrainerConfig{Share: 2}}, "predict: TrainerConfig.Share is 2, want 0 to 1"},
+		{LatencyConfig{Trainer: TrainerConfig{Pending: -2}}, "predict: TrainerConfig.Pending is -2, want 0 or more"},
+	} {
+		_, err := NewLatency(c.config)
+		require.EqualError(t, err, c.want)
+	}
+}
+
+func TestPredictorAllocatesNothing(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for range 200 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	candidates := make([]endpick.Candidate, 100)
+	for i := range candidates {
+		candidates[i] = w.candidate("", uint32(i))
+	}
+	req := w.request().At(w.now, 0, 1)
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool forget")
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Predict(&req, candidates) }))
+	e := w.route(w.request(), &candidates[0])
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Routed(e) }))
+}
+
+// Whatever comes, in whatever order, with whatever keys: nothing panics, predictions are finite and in order, and equal
+// calls give equal predictions.
+func TestAnyEventsLeavePredictionsSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, synchronous())
+		twin := newWorld(t, synchronous())
+		var events []*endpick.Event
+		event := func(t *rapid.T) *endpick.Event {
+			if len(events) == 0 {
+				t.Skip("nothing open")
+			}
+			return rapid.SampledFrom(events).Draw(t, "event")
+		}
+		both := func(f func(l *Latency)) { f(w.latency); f(twin.latency) }
+		odd := rapid.SampledFrom([]float64{0, 1, -1, 1e9, math.NaN(), math.Inf(1)})
+		t.Repeat(map[string]func(*rapid.T){
+			"finish many": func(t *rapid.T) {
+				for range rapid.IntRange(1, 40).Draw(t, "n") {
+					variant := string(rune('a' + w.rng.IntN(3)))
+					twin.rng.IntN(3)
+					w.finish(w.request(), w.candidate(variant, 0))
+					twin.finish(twin.request(), twin.candidate(variant, 0))
+				}
+			},
+			"route": func(t *rapid.T) {
+				req := endpick.Request{Model: rapid.SampledFrom([]string{"m", "n", ""}).Draw(t, "model"),
+					InputTokens: rapid.IntRange(0, 100_000).Draw(t, "input"), Stream: rapid.Bool().Draw(t, "stream")}
+				c := endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "variant")},
+					Waiting: odd.Draw(t, "waiting"), KVUsage: odd.Draw(t, "kv"), PrefixTokens: rapid.IntRange(-1, 10).Draw(t, "prefix")}
+				e := &endpick.Event{Key: endpick.Key{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(len(events))},
+					Request: &req, Candidate: &c, Now: w.now, RoutedAt: w.now}
+				events = append(events, e)
+				both(func(l *Latency) { l.Routed(e) })
+			},
+			"first token": func(t *rapid.T) {
+				e := event(t)
+				e.Now = e.Now.Add(time.Duration(rapid.IntRange(-5, 1e9).Draw(t, "passed")))
+				e.FirstTokenAt = e.Now
+				both(func(l *Latency) { l.FirstToken(e) })
+			},
+			"done": func(t *rapid.T) {
+				e := event(t)
+				e.LastTokenAt, e.OutputTokens = e.Now, rapid.IntRange(0, 3).Draw(t, "tokens")
+				o := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 4).Draw(t, "status"))}
+				both(func(l *Latency) { l.Done(e, &o) })
+			},
+			"remove": func(t *rapid.T) {
+				ref := endpick.Ref{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(rapid.IntRange(0, 2).Draw(t, "generation"))}
+				both(func(l *Latency) { l.EndpointRemoved(ref) })
+			},
+			"": func(t *rapid.T) {
+				req := w.request().At(w.now, 0, 1)
+				req.Stream = w.key%2 == 0
+				candidates := []endpick.Candidate{w.candidate("a", 0), w.candidate("zzz", 1), w.candidate("b", 2)}
+				candidates[2].KVUsage = odd.Draw(t, "kv")
+				same := append([]endpick.Candidate(nil), candidates...)
+				twin.rng = rand.New(rand.NewPCG(uint64(w.key), 1))
+				w.rng = rand.New(rand.NewPCG(uint64(w.key), 1))
+				w.latency.Predict(&req, candidates)
+				twin.latency.Predict(&req, same)
+				require.Equal(t, predictions(same), predictions(candidates))
+				require.Zero(t, candidates[1].Prediction.Has, "its variant is unknown")
+				for _, c := range candidates {
+					p := c.Prediction
+					require.True(t, p.Has&endpick.TTFT == 0 || p.TTFT > 0 && p.TTFTUpper >= p.TTFT, "%+v", p)
+					require.True(t, p.Has&endpick.TPOT == 0 || p.TPOT > 0 && p.TPOTUpper >= p.TPOT, "%+v", p)
+					require.True(t, p.Has&endpick.E2E == 0 || p.E2E > 0 && p.E2EUpper >= p.E2E, "%+v", p)
+				}
+			},
+		})
+	})
+}
+
+func predictions(candidates []endpick.Candidate) (all []endpick.Prediction) {
+	for _, c := range candidates {
+		all = append(all, c.Prediction)
+	}
+	return all
+}
