@@ -4,15 +4,19 @@
 // Every server is an [engine.Engine]; the router, its prefix index, predictor and
 // leases are those of production, on a virtual clock. A run is a pure function of
 // its [Config] and seed: events that fall on one instant are handled in a fixed
-// order (changes of the fleet, reports delivered, arrivals, reports taken,
-// engines by index), and nothing reads the wall clock.
+// order (changes of the fleet, reports delivered, arrivals, what waits too long in
+// a queue, reports taken, engines by index), and nothing reads the wall clock. Runs
+// share nothing: make as many at once as there are cores.
 //
 // An index of names:
 //
-//   - [Config], [Run], [Report]: one policy on one workload
+//   - [Config], [Run], [Report]: one policy on one workload; [Experiment] makes a Config
+//   - [Queue], [Change]: a gateway queue before the routers, failures and joins
+//   - [MeasureRegret]: what the runner-up of a decision would have brought
 //   - [Workload], [Source], [Request]: work as data or as code
 //   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] has the papers' ones
+//   - [Mix]: SLO classes
 //   - [Trace], [Record], [ReadTrace]: recorded workloads
-//   - [Fit], [Compare]: a hardware profile from a recording, and how good it is
+//   - [Fit], [Replay], [Judge]: a hardware profile from a recording, and how good it is
 //   - [Capacity], [CachePressure]: the appendix of the predicted-latency paper
 package sim
