@@ -52,6 +52,8 @@ func TestBestFitScores(t *testing.T) {
 		{"min-max of equals", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 40), both(100, 40)), []float64{0.8, 0.8}},
 		{"min-max of deficits", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 0), fleet(both(400, 40), both(300, 40), both(600, 40)),
 			[]float64{0.2 - 0.2/3, 0.2, 0}},
+		{"min-max of deficits of TPOT", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 60), both(100, 80), both(100, 100)),
+			[]float64{0.2, 0.1, 0}},
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

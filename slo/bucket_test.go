@@ -37,6 +37,9 @@ func TestTokenBucket(t *testing.T) {
 	require.NoError(t, admit(1_000_000, 1000), "full, and not more than full")
 	require.Error(t, admit(1_000_000, 1))
 
+	require.NoError(t, admit(2_000_000, 1))
+	require.NoError(t, admit(0, 1), "and takes nothing away")
+
 	require.ErrorAs(t, admit(2_000_000, 1001), &limit)
 	assert.Zero(t, limit.RetryAfter)
 	assert.EqualError(t, limit, "slo: rate limited: 1001 tokens are more than the bucket can hold")

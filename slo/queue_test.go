@@ -178,6 +178,15 @@ func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
 	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
 }
 
+func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
+	q := newQueue(t, slo.QueueConfig{MaxRequests: 4})
+	for i, tenant := range []string{"a", "b", "b", "a"} {
+		q.push(t, slo.Item[string]{Value: fmt.Sprint(tenant, i), Tenant: tenant, Deadline: at(i)})
+	}
+	q.push(t, slo.Item[string]{Value: "high", Priority: 1})
+	assert.Equal(t, []string{"a3: slo: shed from a full queue after 0s"}, q.dropped)
+}
+
 func TestQueueTenantGainsNothingByAbsence(t *testing.T) {
 	q := newQueue(t, slo.QueueConfig{})
 	for range 10 {
@@ -470,7 +479,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				item := slo.Item[int]{
 					Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
 					Tenant:   rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"),
-					Tokens:   rapid.IntRange(0, 30).Draw(t, "tokens"),
+					Tokens:   rapid.SampledFrom([]int{0, 1, 10, 10, 20, 31}).Draw(t, "tokens"),
 					Bytes:    rapid.IntRange(0, 20).Draw(t, "bytes"),
 					Timeout:  time.Duration(rapid.IntRange(0, 40).Draw(t, "timeout")) * time.Millisecond,
 					Value:    sequence,

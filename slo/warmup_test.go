@@ -38,6 +38,11 @@ func TestWarmupRamps(t *testing.T) {
 	old := cs[:4]
 	assert.Len(t, filter(f, ask(0, 0).At(epoch, 5, 1), old), 4, "a fleet that starts as a whole is not held back")
 
+	young := newWarmup(t, slo.WarmupConfig{})
+	filter(young, ask(0, 0), old)
+	filter(young, ask(0, 0).At(at(10_000), 5, 1), cs)
+	assert.InDelta(t, 0.6, considered(young, at(20_000), cs, "server-4"), 0.03, "half as old as the oldest")
+
 	joined := epoch.Add(time.Hour)
 	assert.InDelta(t, 0.2, considered(f, joined, cs, "server-4"), 0.02, "the fair share of five")
 	assert.InDelta(t, 0.6, considered(f, joined.Add(30*time.Second), cs, "server-4"), 0.03, "1/5 + 4/5 · 1/2")

@@ -1,0 +1,315 @@
+package scorer
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Hotspot is LMetric's two-phase detector of prefix hotspots
+// (papers/LMetric, section 5.2), to be used with [LMetric]: a filter that keeps
+// the requests of one class away from the endpoints that hold their prefix when
+// these would otherwise be overrun.
+//
+// A class is the requests with the same head. With x its share of all requests
+// in the window, x̄ = 1 − x, M the endpoints that hold the head and M̄ the
+// others, the first phase is x/x̄ > |M|/|M̄|. The second phase, from then on:
+// more than 2·|M| requests of the class, one after the other, score better on
+// M than on M̄. Then M is filtered out for the class, until the first phase no
+// longer holds; the paper has no rule for that. If M or M̄ is empty, or x is 1,
+// there is no hotspot.
+//
+// The head is the chained hash of the first HeadTokens of the prompt in full
+// blocks, or of all its full blocks if there are fewer; requests without blocks
+// are in no class. Only the classes with the most requests of which somebody
+// holds the head are tracked.
+//
+// Hotspot learns as an [endpick.Observer]. The zero value is ready and safe for
+// concurrent use; it belongs to one router, must not be copied after first use,
+// and its fields must not be changed then.
+type Hotspot struct {
+	// Window is the time over which shares are counted. Zero or less: one
+	// minute.
+	Window time.Duration
+	// Classes is how many classes of requests are tracked. Zero or less: 32.
+	Classes int
+	// HeadTokens is the length of the head by which requests are put into
+	// classes. A prefix that is not longer is not worth a hotspot. Zero or
+	// less: 128.
+	HeadTokens int
+
+	// hot is the number of classes that are filtered; zero spares the lock.
+	hot      atomic.Int32
+	filtered atomic.Uint64
+
+	mu      sync.Mutex // guards what follows
+	begin   time.Time  // of part 0
+	part    int64      // number of the newest part of the window
+	all     windowCount
+	classes []class // at most Classes, in no order
+	stats   HotspotStats
+}
+
+// HotspotStats counts what a [Hotspot] has seen.
+type HotspotStats struct {
+	Alarms    uint64 // classes for which the first phase began to hold
+	Hotspots  uint64 // of them, those for which the second did too
+	Recovered uint64 // of those, the ones for which the first no longer holds
+	Forgotten uint64 // of those, the ones that others took the place of
+	Filtered  uint64 // requests that were kept away from M
+	Tracked   int    // classes that are tracked now
+	Hot       int    // classes that are filtered now
+}
+
+// windowParts is into how many parts the window is cut: it slides by a part.
+const windowParts = 12
+
+// windowCount counts what happened in the window.
+type windowCount struct {
+	sum   int
+	parts [windowParts]uint32 // by number of the part modulo windowParts
+}
+
+func (c *windowCount) add(part int64) {
+	c.sum++
+	c.parts[part%windowParts]++
+}
+
+// clear forgets a part that has left the window.
+func (c *windowCount) clear(part int64) {
+	p := &c.parts[part%windowParts]
+	c.sum -= int(*p)
+	*p = 0
+}
+
+// class is one tracked class of requests.
+type class struct {
+	head  uint64
+	count windowCount
+	// inherited is how many requests the class in whose place it came may
+	// have had; the class itself may have had as many before it was tracked.
+	// It keeps frequent classes in (Metwally et al., Efficient computation of
+	// frequent and top-k elements, 2005: Space-Saving), and counts until the
+	// window has passed.
+	inherited     int
+	inheritedPart int64
+
+	alarmed bool // the first phase holds
+	streak  int  // requests in a row that score better on M, since then
+	hot     bool // the second phase holds
+}
+
+func (c *class) rank() int { return c.count.sum + c.inherited }
+
+// Name is what receipts show.
+func (*Hotspot) Name() string { return "hotspot" }
+
+// Stats returns the counts.
+func (h *Hotspot) Stats() HotspotStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.stats
+	s.Filtered, s.Tracked, s.Hot = h.filtered.Load(), len(h.classes), int(h.hot.Load())
+	return s
+}
+
+// head returns the class of a request and the number of tokens that an
+// endpoint in M holds; false if it is in no class.
+func (h *Hotspot) head(req *endpick.Request) (head uint64, tokens int, ok bool) {
+	if len(req.Blocks) == 0 {
+		return 0, 0, false
+	}
+	block := req.Block()
+	length := h.HeadTokens
+	if length <= 0 {
+		length = 128
+	}
+	n := min(max(int(float64(length)/block), 1), len(req.Blocks))
+	// Engines compute the last token again: nobody holds more than L − 1.
+	tokens = min(int(float64(n)*block), req.InputTokens-1)
+	return req.Blocks[n-1], max(tokens, 1), true
+}
+
+// Filter implements [endpick.Filter].
+func (h *Hotspot) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	if h.hot.Load() == 0 {
+		return candidates
+	}
+	head, tokens, ok := h.head(req)
+	if !ok {
+		return candidates
+	}
+	holding := holders(candidates, tokens)
+	h.mu.Lock()
+	h.slide(req.Now())
+	c := h.find(head)
+	hot := c != nil && c.hot && firstPhase(c.count.sum, h.all.sum, holding, len(candidates))
+	h.mu.Unlock()
+	if !hot {
+		return candidates
+	}
+	h.filtered.Add(1)
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.PrefixTokens < tokens })
+}
+
+// firstPhase is x/x̄ > |M|/|M̄|, multiplied out.
+func firstPhase(ofClass, all, holding, candidates int) bool {
+	others := candidates - holding
+	if holding == 0 || others == 0 || ofClass >= all {
+		return false
+	}
+	return int64(ofClass)*int64(others) > int64(all-ofClass)*int64(holding)
+}
+
+// Routed implements [endpick.Observer].
+func (h *Hotspot) Routed(e *endpick.Event) {
+	head, tokens, ok := h.head(e.Request)
+	holding := 0
+	if ok {
+		holding = holders(e.Candidates, tokens)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slide(e.Now)
+	h.all.add(h.part)
+	if !ok {
+		return
+	}
+	c := h.find(head)
+	if c == nil {
+		if holding == 0 {
+			return // not a hit: one of the many that come once
+		}
+		c = h.track(head)
+	}
+	c.count.add(h.part)
+	switch {
+	case !firstPhase(c.count.sum, h.all.sum, holding, len(e.Candidates)):
+		h.calm(c)
+	case !c.alarmed:
+		c.alarmed = true
+		h.stats.Alarms++
+	case c.hot:
+	case !betterOnHolders(e.Request, e.Candidates, tokens):
+		c.streak = 0
+	default:
+		if c.streak++; c.streak > 2*holding {
+			c.hot = true
+			h.hot.Add(1)
+			h.stats.Hotspots++
+		}
+	}
+}
+
+// holders is |M|: how many candidates hold the head.
+func holders(candidates []endpick.Candidate, tokens int) (n int) {
+	for i := range candidates {
+		if candidates[i].PrefixTokens >= tokens {
+			n++
+		}
+	}
+	return n
+}
+
+// betterOnHolders reports whether the best score is on M (equation 4; the text
+// has it without equality).
+func betterOnHolders(req *endpick.Request, candidates []endpick.Candidate, tokens int) bool {
+	on, off := math.Inf(1), math.Inf(1)
+	for i := range candidates {
+		c := &candidates[i]
+		if c.PrefixTokens >= tokens {
+			on = min(on, lmetric(req, c))
+		} else {
+			off = min(off, lmetric(req, c))
+		}
+	}
+	return on < off
+}
+
+// FirstToken implements [endpick.Observer].
+func (*Hotspot) FirstToken(*endpick.Event) {}
+
+// Done implements [endpick.Observer].
+func (*Hotspot) Done(*endpick.Event, *endpick.Outcome) {}
+
+// calm ends an alarm.
+func (h *Hotspot) calm(c *class) {
+	if c.hot {
+		h.hot.Add(-1)
+		h.stats.Recovered++
+	}
+	c.alarmed, c.streak, c.hot = false, 0, false
+}
+
+// slide moves the window on; h.mu is held. A moment that has passed already
+// counts as the newest.
+func (h *Hotspot) slide(now time.Time) {
+	if h.begin.IsZero() {
+		h.begin = now
+	}
+	window := h.Window
+	if window <= 0 {
+		window = time.Minute
+	}
+	part := int64(now.Sub(h.begin) / max(window/windowParts, 1))
+	if part <= h.part {
+		return
+	}
+	h.part = max(h.part, part-windowParts) // all parts before have left
+	for h.part < part {
+		h.part++
+		h.all.clear(h.part)
+		for i := range h.classes {
+			c := &h.classes[i]
+			c.count.clear(h.part)
+			if c.inheritedPart <= h.part-windowParts {
+				c.inherited = 0
+			}
+		}
+	}
+	h.classes = slices.DeleteFunc(h.classes, func(c class) bool {
+		if c.rank() > 0 {
+			return false
+		}
+		h.calm(&c)
+		return true
+	})
+}
+
+func (h *Hotspot) find(head uint64) *class {
+	for i := range h.classes {
+		if h.classes[i].head == head {
+			return &h.classes[i]
+		}
+	}
+	return nil
+}
+
+// track makes room for a class, in the place of the least frequent one if need
+// be.
+func (h *Hotspot) track(head uint64) *class {
+	classes := h.Classes
+	if classes <= 0 {
+		classes = 32
+	}
+	if len(h.classes) < classes {
+		h.classes = append(h.classes, class{head: head})
+		return &h.classes[len(h.classes)-1]
+	}
+	least := &h.classes[0]
+	for i := range h.classes {
+		if h.classes[i].rank() < least.rank() {
+			least = &h.classes[i]
+		}
+	}
+	if least.hot {
+		h.hot.Add(-1)
+		h.stats.Forgotten++
+	}
+	*least = class{head: head, inherited: least.rank(), inheritedPart: h.part}
+	return least
+}

@@ -1,0 +1,413 @@
+package scorer_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/scorer"
+)
+
+// spot drives a detector by hand.
+type spot struct {
+	*scorer.Hotspot
+	now time.Time
+}
+
+// blocks are those of a prompt of a thousand tokens that begins with the head
+// of a class and is unlike any other after it.
+func blocks(class uint64) []uint64 {
+	b := make([]uint64, 62)
+	for i := range b {
+		b[i] = class<<8 + uint64(i)
+	}
+	return b
+}
+
+func (s *spot) prompt(class uint64) endpick.Request {
+	return endpick.Request{InputTokens: 1000, Blocks: blocks(class)}.At(s.now, 1, 1)
+}
+
+// kept lets the filter see a request of the class.
+func (s *spot) kept(class uint64, cs []endpick.Candidate) (slots []uint32) {
+	req := s.prompt(class)
+	for _, c := range s.Filter(&req, slices.Clone(cs)) {
+		slots = append(slots, c.Ref.Slot)
+	}
+	return slots
+}
+
+// routed tells it about requests of the class.
+func (s *spot) routed(n int, class uint64, cs []endpick.Candidate) {
+	req := s.prompt(class)
+	for range n {
+		s.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
+	}
+}
+
+// Four endpoints, the class has half of the requests: x/x̄ = 1. On one endpoint
+// |M|/|M̄| = 1/3, on two it is 1.
+func TestHotspotWorkedExample(t *testing.T) {
+	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	cold := candidates(indicators{}, indicators{}, indicators{}, indicators{})
+	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+	two := candidates(indicators{h: 992}, indicators{h: 992}, indicators{}, indicators{})
+	everybody := []uint32{0, 1, 2, 3}
+
+	s.routed(10, 2, cold)
+	s.routed(3, 1, one)
+	assert.Equal(t, scorer.HotspotStats{Tracked: 1}, s.Stats(), "3/10 is not above 1/3")
+	s.routed(1, 1, one)
+	assert.EqualValues(t, 1, s.Stats().Alarms, "4/10 is")
+	s.routed(2, 1, one)
+	assert.Equal(t, everybody, s.kept(1, one), "two in a row are not more than 2·|M|")
+
+	// (8 + 5000)·(0 + 1) on M against 1000·1 elsewhere: the row is broken.
+	overrun := candidates(indicators{h: 992, q: 5000}, indicators{}, indicators{}, indicators{})
+	s.routed(1, 1, overrun)
+	s.routed(2, 1, one)
+	assert.Equal(t, everybody, s.kept(1, one))
+	s.routed(1, 1, one)
+	assert.Equal(t, []uint32{1, 2, 3}, s.kept(1, one), "three are")
+	assert.Equal(t, everybody, s.kept(2, one), "other classes go where they like")
+	assert.Equal(t, scorer.HotspotStats{Alarms: 1, Hotspots: 1, Filtered: 1, Tracked: 1, Hot: 1}, s.Stats())
+
+	// 10/10 is not above 2/2: recovered, at once for the filter.
+	assert.Equal(t, everybody, s.kept(1, two))
+	assert.Equal(t, []uint32{1, 2, 3}, s.kept(1, one))
+	s.routed(1, 2, cold)
+	s.routed(1, 1, two)
+	assert.Equal(t, everybody, s.kept(1, one))
+	assert.Equal(t, scorer.HotspotStats{Alarms: 1, Hotspots: 1, Recovered: 1, Filtered: 2, Tracked: 1}, s.Stats())
+}
+
+func TestHotspotNoAlarm(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		cs   []endpick.Candidate
+		rest int // requests of other classes
+	}{
+		{"nobody holds the prefix", candidates(indicators{}, indicators{}), 1},
+		{"everybody does", candidates(indicators{h: 992}, indicators{h: 992}), 1},
+		{"there is no other class", candidates(indicators{h: 992}, indicators{}), 0},
+		{"what is held is shorter than the head", candidates(indicators{h: 127}, indicators{}), 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+			s.routed(tc.rest, 2, tc.cs)
+			s.routed(100, 1, tc.cs)
+			assert.Zero(t, s.Stats().Alarms)
+			assert.Len(t, s.kept(1, tc.cs), 2)
+		})
+	}
+}
+
+func TestHotspotForgetsWithTheWindow(t *testing.T) {
+	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+	s.routed(10, 1<<40, cs[1:])
+	s.routed(20, 1, cs)
+	require.Len(t, s.kept(1, cs), 3)
+	s.now = s.now.Add(54 * time.Second)
+	s.routed(10, 1<<40, cs[1:])
+	assert.Len(t, s.kept(1, cs), 3, "20/20")
+	s.now = s.now.Add(6 * time.Second)
+	assert.Len(t, s.kept(1, cs), 4, "the class is a minute old, and gone")
+	s.routed(1, 1<<40, cs[1:])
+	assert.Equal(t, scorer.HotspotStats{Alarms: 1, Hotspots: 1, Recovered: 1, Filtered: 2}, s.Stats())
+
+	s.now = s.now.Add(-time.Hour)
+	s.routed(1, 1, cs)
+	assert.Equal(t, 1, s.Stats().Tracked, "time that goes back counts as now")
+}
+
+// Classes that come and go do not push out a frequent one.
+func TestHotspotTracksTheFrequent(t *testing.T) {
+	s := &spot{&scorer.Hotspot{Classes: 4}, time.Unix(100, 0)}
+	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+	for class := range uint64(4) { // they have the places first
+		s.routed(9, 50+class, candidates(indicators{h: 992}))
+	}
+	for i := range 1000 {
+		s.now = s.now.Add(20 * time.Millisecond)
+		s.routed(1, uint64(100+i), cs)
+		s.routed(1, uint64(1e6+i), cs)
+		s.routed(1, 1, cs)
+		if i > 60 {
+			require.Len(t, s.kept(1, cs), 3, "after %d", i)
+		}
+	}
+	assert.Equal(t, 4, s.Stats().Tracked)
+
+	full := &spot{&scorer.Hotspot{Classes: 1}, time.Unix(100, 0)}
+	full.routed(2, 9, cs[1:])
+	full.routed(5, 1, cs)
+	require.Equal(t, 1, full.Stats().Hot)
+	full.routed(1, 2, cs)
+	assert.Equal(t, 0, full.Stats().Hot, "another class has its place")
+	assert.EqualValues(t, 1, full.Stats().Forgotten)
+}
+
+func TestHotspotClassIsTheHead(t *testing.T) {
+	s := &spot{&scorer.Hotspot{HeadTokens: 64}, time.Unix(100, 0)}
+	cs := candidates(indicators{h: 64}, indicators{}, indicators{}, indicators{})
+	s.routed(10, 1<<40, cs[1:])
+	head := blocks(1)[:4]
+	send := func(req endpick.Request) int {
+		req = req.At(s.now, 1, 1)
+		before := s.Stats().Filtered
+		s.Filter(&req, slices.Clone(cs))
+		s.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
+		return int(s.Stats().Filtered - before)
+	}
+	for i := range 8 { // one head, many tails
+		tail := []uint64{uint64(1000 + i)}
+		send(endpick.Request{InputTokens: 90, Blocks: slices.Concat(head, tail)})
+	}
+	assert.Equal(t, 1, send(endpick.Request{InputTokens: 64, Blocks: head}), "the head alone: 63 tokens of it count")
+	assert.Equal(t, 0, send(endpick.Request{InputTokens: 63, Blocks: head[:3]}), "a shorter one is another class")
+	assert.Equal(t, 0, send(endpick.Request{InputTokens: 90}), "no blocks, no class")
+	assert.Equal(t, 1, send(endpick.Request{InputTokens: 90, Blocks: head[3:], BlockTokens: 64}), "one large block")
+}
+
+// remembers is a prefix index for the test: an endpoint holds each prompt that
+// was routed there.
+type remembers map[string]map[uint64]bool
+
+func (m remembers) Match(req *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		c := &candidates[i]
+		for _, b := range req.Blocks {
+			if !m[c.Endpoint.ID][b] {
+				break
+			}
+			c.PrefixTokens += 16
+		}
+	}
+}
+
+func (m remembers) Routed(e *endpick.Event) {
+	id := e.Candidate.Endpoint.ID
+	if m[id] == nil {
+		m[id] = map[uint64]bool{}
+	}
+	for _, b := range e.Request.Blocks {
+		m[id][b] = true
+	}
+}
+
+func (remembers) FirstToken(*endpick.Event) {}
+
+func (remembers) Done(*endpick.Event, *endpick.Outcome) {}
+
+// One system prompt has two thirds of the traffic and is answered slowly.
+// LMetric alone keeps most of it on one server; the detector spreads the
+// prefix until it is no hotspot any more, and lets go.
+func TestHotspotOverTheRouter(t *testing.T) {
+	run := func(filters ...endpick.Filter) (most int) {
+		now := time.Unix(1000, 0)
+		p := only(scorer.LMetric{})
+		p.Matcher, p.Filters = remembers{}, filters
+		config := endpick.Config{Policy: p, Clock: func() time.Time { return now }}
+		for i := range 6 {
+			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+		}
+		r, err := endpick.New(config)
+		require.NoError(t, err)
+		hot := map[string]int{}
+		var open []endpick.Lease
+		for i := range 300 {
+			now = now.Add(100 * time.Millisecond)
+			req := endpick.Request{InputTokens: 1000, Stream: true, Blocks: blocks(1)}
+			if i%3 == 0 {
+				req.Blocks = blocks(uint64(1000 + i))
+			}
+			l, err := r.Route(req)
+			require.NoError(t, err)
+			if i%3 != 0 {
+				hot[l.Endpoint().ID]++
+			}
+			l.FirstToken()
+			if open = append(open, l); len(open) > 60 {
+				open[0].Done(endpick.Outcome{})
+				open = open[1:]
+			}
+		}
+		for _, n := range hot {
+			most = max(most, n)
+		}
+		return most
+	}
+	detector := &scorer.Hotspot{}
+	alone, detected := run(), run(detector)
+	s := detector.Stats()
+	assert.GreaterOrEqual(t, s.Hotspots, uint64(1))
+	assert.Equal(t, s.Hotspots, s.Recovered, "it lets go")
+	assert.Zero(t, s.Hot)
+	assert.Less(t, detected*4, alone*3, "of 200 the most on one server")
+}
+
+// hotspotTwin keeps every request and counts anew each time.
+type hotspotTwin struct {
+	requests []twinRequest
+	streak   map[uint64]int // −1: no alarm; above 2·|M|: hot
+}
+
+type twinRequest struct {
+	class uint64
+	part  int
+}
+
+func (w *hotspotTwin) phase1(class uint64, part, holding, n int) bool {
+	of, all := 0.0, 0.0
+	for _, r := range w.requests {
+		if r.part <= part-12 {
+			continue
+		}
+		all++
+		if r.class == class {
+			of++
+		}
+	}
+	if holding == 0 || holding == n || of == all {
+		return false
+	}
+	x := of / all
+	return x/(1-x) > float64(holding)/float64(n-holding)+1e-9
+}
+
+func TestHotspotIsLikeItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		begin := time.Unix(100, 0)
+		s := &spot{&scorer.Hotspot{}, begin}
+		w := &hotspotTwin{streak: map[uint64]int{}}
+		hot := map[uint64]bool{}
+		seen := map[uint64]bool{}
+		draw := func(t *rapid.T) (uint64, []endpick.Candidate, int) {
+			cs := candidates(make([]indicators, rapid.IntRange(1, 5).Draw(t, "endpoints"))...)
+			holding := 0
+			for i := range cs {
+				cs[i].Running = float64(rapid.IntRange(0, 200).Draw(t, "running"))
+				if rapid.Bool().Draw(t, "holds") {
+					cs[i].PrefixTokens = 992
+					holding++
+				}
+			}
+			return uint64(rapid.IntRange(1, 3).Draw(t, "class")), cs, holding
+		}
+		part := func() int { return int(s.now.Sub(begin) / (5 * time.Second)) }
+		t.Repeat(map[string]func(*rapid.T){
+			"filter": func(t *rapid.T) {
+				class, cs, holding := draw(t)
+				want := len(cs)
+				if hot[class] && w.phase1(class, part(), holding, len(cs)) {
+					want -= holding
+				}
+				if got := len(s.kept(class, cs)); got != want {
+					t.Fatalf("kept %d of %d, the twin %d", got, len(cs), want)
+				}
+			},
+			"route": func(t *rapid.T) {
+				class, cs, holding := draw(t)
+				for range rapid.IntRange(1, 4).Draw(t, "times") {
+					s.routed(1, class, cs)
+					if !seen[class] && holding == 0 {
+						// Not tracked yet: it counts for the others only.
+						w.requests = append(w.requests, twinRequest{0, part()})
+						continue
+					}
+					seen[class] = true
+					w.requests = append(w.requests, twinRequest{class, part()})
+					on, off := 1e18, 1e18
+					for i := range cs {
+						if cs[i].PrefixTokens > 0 {
+							on = min(on, 8*(cs[i].Running+1))
+						} else {
+							off = min(off, 1000*(cs[i].Running+1))
+						}
+					}
+					was, alarmed := w.streak[class]
+					switch {
+					case !w.phase1(class, part(), holding, len(cs)):
+						delete(w.streak, class)
+						delete(hot, class)
+					case !alarmed:
+						w.streak[class] = 0
+					case hot[class]:
+					case on < off:
+						w.streak[class] = was + 1
+						hot[class] = was+1 > 2*holding
+					default:
+						w.streak[class] = 0
+					}
+				}
+			},
+			"wait": func(t *rapid.T) {
+				s.now = s.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "s")) * time.Second)
+				s.routed(1, 9, candidates(indicators{}))
+				w.requests = append(w.requests, twinRequest{9, part()})
+				for class := range seen {
+					if !slices.ContainsFunc(w.requests, func(r twinRequest) bool { return r.class == class && r.part > part()-12 }) {
+						delete(seen, class)
+						delete(hot, class)
+						delete(w.streak, class)
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				n := 0
+				for _, is := range hot {
+					if is {
+						n++
+					}
+				}
+				st := s.Stats()
+				if st.Hot != n || st.Hotspots != st.Recovered+st.Forgotten+uint64(n) || st.Alarms < st.Hotspots {
+					t.Fatalf("%+v, the twin has %d hot", st, n)
+				}
+			},
+		})
+	})
+}
+
+func TestHotspotAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	cs := candidates(make([]indicators, 100)...)
+	cs[0].PrefixTokens = 992
+	s.routed(1, 2, cs)
+	s.routed(10, 1, cs)
+	require.Equal(t, 1, s.Stats().Hot)
+	req := s.prompt(1)
+	e := endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now}
+	assert.Zero(t, testing.AllocsPerRun(20, func() {
+		s.Filter(&req, cs)
+		s.Routed(&e)
+	}))
+}
+
+func BenchmarkHotspot(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+			cs := candidates(make([]indicators, n)...)
+			cs[0].PrefixTokens = 992
+			req := s.prompt(1)
+			e := endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now}
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Filter(&req, cs)
+				s.Routed(&e)
+			}
+		})
+	}
+}
