@@ -78,7 +78,6 @@ func (o *options) config(c cell) (sim.Config, error) {
 			cfg.Fleet[i].Engine.Blocks = x.Engine.Blocks
 		}
 	}
-	cfg.Router = func() (endpick.Config, error) { return newPolicy(c.policy) }
 	cfg.Seed = c.seed
 	cfg.ReportInterval = o.interval
 	return cfg, nil
@@ -129,6 +128,12 @@ func (o *options) runCell(c cell) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
+	var seen probe
+	cfg.Router = func() (endpick.Config, error) {
+		config, err := newPolicy(c.policy)
+		seen = watch(&config)
+		return config, err
+	}
 	var clock *stopwatch
 	if o.timing {
 		clock = startWatch()
@@ -138,8 +143,12 @@ func (o *options) runCell(c cell) (*result, error) {
 		return nil, err
 	}
 	r := newResult(o, c, report)
+	seen.read(&r.row)
 	if clock != nil {
 		r.row.Wall = clock.stop(report.Requests)
 	}
-	return r, nil
+	if o.regret > 0 {
+		r.row.Regret, err = sim.MeasureRegret(cfg, o.regret)
+	}
+	return r, err
 }

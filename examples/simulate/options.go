@@ -26,6 +26,7 @@ type options struct {
 	format     string
 	out        string
 	timing     bool
+	regret     int
 	command    string // as given, for the page
 }
 
@@ -36,7 +37,7 @@ servers. The same command gives the same JSON bytes.`
 
 // middleRates are rates at which a scenario's fleet is busy and queues stay short: see
 // docs/simulator.md.
-var middleRates = map[string]float64{"A": 20, "B": 8, "C": 8, "D": 4, "sharegpt": 30}
+var middleRates = map[string]float64{"A": 20, "B": 8, "C": 4, "D": 2, "sharegpt": 40}
 
 func readOptions(args []string, stderr io.Writer) (*options, error) {
 	o := &options{command: "simulate " + strings.Join(args, " ")}
@@ -63,6 +64,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
 	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs go one after another")
 
+	flags.IntVar(&o.regret, "regret", 0, "with -format json: make so many sampled `decisions` of each run again with the runner-up in place of the chosen server")
+
 	given, err := parse(flags, args, stderr)
 	if err != nil {
 		return nil, err
@@ -82,6 +85,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-format %q is unknown (known: table, json, html)", o.format)
 	case o.timing && o.format != "json":
 		return nil, usage("-timing is for -format json")
+	case o.regret > 0 && o.format != "json":
+		return nil, usage("-regret is for -format json")
 	}
 	for _, f := range []struct {
 		name string
@@ -89,6 +94,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}{
 		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
 		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
+		{"regret", o.regret < 1},
 	} {
 		if given[f.name] && f.bad {
 			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)

@@ -6,12 +6,19 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/scorer/preset"
 )
 
 // newPolicy makes the policy of this name with state of its own: a preset, or
 // linear:λ, Bailian's linear combination with a weight of one's own.
 func newPolicy(name string) (endpick.Config, error) {
+	if name == "predicted-latency" {
+		// Training in the background would make a run depend on the machine.
+		return preset.PredictedLatency(preset.PredictedLatencyConfig{
+			Latency: predict.LatencyConfig{Trainer: predict.TrainerConfig{Synchronous: true}},
+		})
+	}
 	parameter, ok := strings.CutPrefix(name, "linear:")
 	if !ok {
 		return preset.ByName(name)

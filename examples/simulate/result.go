@@ -15,7 +15,10 @@ type row struct {
 	RateScale float64 `json:"rate_scale,omitempty"`
 	Seed      uint64  `json:"seed"`
 	*sim.Report
-	Wall *wall `json:"wall,omitempty"`
+	Predictions *predictions `json:"predictions,omitempty"` // of a policy that predicts
+	Gate        *gateCounts  `json:"affinity_gate,omitempty"`
+	Regret      *sim.Regret  `json:"regret,omitempty"`
+	Wall        *wall        `json:"wall,omitempty"`
 }
 
 // result is a run, without its samples.

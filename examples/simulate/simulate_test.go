@@ -148,6 +148,39 @@ func TestOut(t *testing.T) {
 	assert.Equal(t, simulate(t, args...), string(written))
 }
 
+func TestRegret(t *testing.T) {
+	var rows []struct {
+		Regret struct {
+			Decisions []struct{ Chosen, RunnerUp string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(small, "-format", "json", "-regret", "4", "-policies", "lmetric")...)), &rows))
+	require.Len(t, rows[0].Regret.Decisions, 4)
+	for _, d := range rows[0].Regret.Decisions {
+		assert.NotEqual(t, d.Chosen, d.RunnerUp)
+	}
+}
+
+func TestPredictions(t *testing.T) {
+	command := []string{"-workload", "B", "-policies", "lmetric,predicted-latency", "-requests", "600", "-format", "json"}
+	text := simulate(t, command...)
+	assert.Equal(t, text, simulate(t, command...), "training does not depend on the machine")
+	var rows []row
+	require.NoError(t, json.Unmarshal([]byte(text), &rows))
+	assert.Nil(t, rows[0].Predictions, "lmetric predicts nothing")
+	assert.Nil(t, rows[0].Gate)
+	p := rows[1].Predictions
+	require.NotNil(t, p)
+	assert.Greater(t, p.Requests, 300)
+	for _, latency := range []*prediction{p.TTFT, p.TPOT} {
+		assert.Positive(t, latency.MAPE)
+		assert.Less(t, latency.MAPE, 0.6)
+		assert.Greater(t, latency.Covered, 0.5)
+	}
+	g := rows[1].Gate
+	assert.EqualValues(t, 600, g.Exploited+g.Explored+g.Broken+g.Cold, "every request passes the gate")
+}
+
 // A mixed fleet, and a profile from a file.
 func TestFleet(t *testing.T) {
 	dir := t.TempDir()
@@ -235,6 +268,7 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -seed -1", `"-1" is no whole number`},
 		{"-workload A -format xml", `-format "xml" is unknown (known: table, json, html)`},
 		{"-workload A -timing", "-timing is for -format json"},
+		{"-workload A -regret 3", "-regret is for -format json"},
 		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
 		{"-workload A -slo tight:x:1:1", `class tight: share "x"`},
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},

@@ -98,6 +98,8 @@ func columns(results []*result) []column {
 			}
 			return r.GoodputRPS
 		}, 2},
+		{"TTFT error", "%", func(r *row) float64 { return predictionError(r, func(p *predictions) *prediction { return p.TTFT }) }, 1},
+		{"TPOT error", "%", func(r *row) float64 { return predictionError(r, func(p *predictions) *prediction { return p.TPOT }) }, 1},
 	} {
 		if seen(c.value) {
 			all = append(all, c)
@@ -113,6 +115,14 @@ func attainment(r *row) float64 {
 		return math.NaN()
 	}
 	return *r.SLOAttainment
+}
+
+// predictionError is the MAPE of a prediction in percent; NaN if there is none.
+func predictionError(r *row, of func(*predictions) *prediction) float64 {
+	if r.Predictions == nil || of(r.Predictions) == nil {
+		return math.NaN()
+	}
+	return 100 * of(r.Predictions).MAPE
 }
 
 func e2eMean(r *row) float64 { return r.E2E.Mean }
@@ -155,6 +165,12 @@ func notes(results []*result) []string {
 		r.Seed, r.Realised.InputMean, r.Realised.InputStd, r.Realised.OutputMean, r.Realised.OutputStd)}
 	if n := len(groupsOf(results)[0].runs); n > 1 {
 		all = append(all, fmt.Sprintf("Means over %d seeds; ± is their standard deviation.", n))
+	}
+	for _, r := range results {
+		if g := r.row.Gate; g != nil {
+			all = append(all, fmt.Sprintf("%s at %.4g, seed %d: the affinity gate held %d requests, explored with %d, was broken by load for %d; %d found no prefix.",
+				r.policy, r.row.Rate, r.seed, g.Exploited, g.Explored, g.Broken, g.Cold))
+		}
 	}
 	for _, r := range results {
 		if r.row.Lost > 0 || r.row.TooLong > 0 {

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// predictions compares what a policy predicted for the chosen endpoints with what
+// came.
+type predictions struct {
+	Requests int         `json:"requests"` // predicted and completed
+	TTFT     *prediction `json:"ttft"`     // nil: never predicted
+	TPOT     *prediction `json:"tpot"`
+}
+
+// prediction is the error of one latency.
+type prediction struct {
+	MAPE float64 `json:"mape"` // mean over requests of |predicted − actual|/actual
+	// Aggregate is |mean predicted − mean actual|/mean actual over the run.
+	Aggregate float64 `json:"aggregate_error"`
+	// Covered is the share of requests that took no longer than the upper bound, which
+	// is meant to hold for nine in ten.
+	Covered float64 `json:"within_upper"`
+}
+
+// predictionMeter is a filter that lets all pass and compares. One run is one
+// goroutine.
+type predictionMeter struct {
+	requests   int
+	ttft, tpot errorSums
+}
+
+type errorSums struct{ n, covered, relative, predicted, actual float64 }
+
+// Filter implements [endpick.Filter].
+func (m *predictionMeter) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return candidates
+}
+
+// Routed implements [endpick.Observer].
+func (m *predictionMeter) Routed(*endpick.Event) {}
+
+// FirstToken implements [endpick.Observer].
+func (m *predictionMeter) FirstToken(*endpick.Event) {}
+
+// Done implements [endpick.Observer].
+func (m *predictionMeter) Done(e *endpick.Event, o *endpick.Outcome) {
+	p := &e.Candidate.Prediction
+	if o.Status != endpick.Completed || p.Has == 0 {
+		return
+	}
+	m.requests++
+	if actual, ok := e.TTFT(); ok && p.Has&endpick.TTFT != 0 {
+		m.ttft.add(p.TTFT.Seconds(), p.TTFTUpper.Seconds(), actual.Seconds())
+	}
+	if actual, ok := e.TPOT(); ok && p.Has&endpick.TPOT != 0 {
+		m.tpot.add(p.TPOT.Seconds(), p.TPOTUpper.Seconds(), actual.Seconds())
+	}
+}
+
+func (s *errorSums) add(predicted, upper, actual float64) {
+	if actual <= 0 {
+		return
+	}
+	s.n++
+	s.relative += math.Abs(predicted-actual) / actual
+	s.predicted += predicted
+	s.actual += actual
+	if actual <= upper {
+		s.covered++
+	}
+}
+
+func (s *errorSums) report() *prediction {
+	if s.n == 0 {
+		return nil
+	}
+	return &prediction{MAPE: s.relative / s.n, Aggregate: math.Abs(s.predicted-s.actual) / s.actual, Covered: s.covered / s.n}
+}
+
+func (m *predictionMeter) report() *predictions {
+	return &predictions{Requests: m.requests, TTFT: m.ttft.report(), TPOT: m.tpot.report()}
+}
+
+// gateCounts are what a policy's affinity gate did.
+type gateCounts struct {
+	Exploited uint64 `json:"exploited"` // held to the endpoints with the prefix
+	Explored  uint64 `json:"explored"`  // not held to them, by chance
+	Broken    uint64 `json:"broken"`    // not held to them: they were too busy
+	Cold      uint64 `json:"cold"`      // no endpoint held enough of the prompt
+}
+
+// probe is what to look at in a policy after a run.
+type probe struct {
+	meter *predictionMeter
+	gate  *prefix.Affinity
+}
+
+// watch puts a meter into a policy that predicts, and finds its affinity gate.
+func watch(config *endpick.Config) (p probe) {
+	for _, f := range config.Policy.Filters {
+		if gate, ok := f.(*prefix.Affinity); ok {
+			p.gate = gate
+		}
+	}
+	if config.Policy.Predictor != nil {
+		p.meter = &predictionMeter{}
+		config.Policy.Filters = append(config.Policy.Filters[:len(config.Policy.Filters):len(config.Policy.Filters)], p.meter)
+	}
+	return p
+}
+
+// read puts what the probe saw into the row.
+func (p probe) read(r *row) {
+	if p.meter != nil {
+		r.Predictions = p.meter.report()
+	}
+	if p.gate != nil {
+		s := p.gate.Stats()
+		r.Gate = &gateCounts{Exploited: s.Exploited, Explored: s.Explored, Broken: s.Overloaded, Cold: s.Cold}
+	}
+}
