@@ -19,8 +19,8 @@ type Config struct {
 	// the wait for headers nor decompress.
 	Base http.RoundTripper
 
-	// MaxBodyBytes is the longest request that is accepted: a body is read
-	// whole before its endpoint is chosen. Zero: 32 MiB.
+	// MaxBodyBytes is the longest body of any request that is accepted: it is
+	// read whole before the endpoint is chosen. Zero: 32 MiB.
 	MaxBodyBytes int64
 	// MaxAttempts is how many endpoints one request is sent to at most.
 	// Zero: 3. One: nothing is tried again.
@@ -31,8 +31,10 @@ type Config struct {
 	// RetryBurst is how many such retries may come at once, as after the death
 	// of a server. A tenth of it comes back each second. Zero: 100.
 	RetryBurst int
-	// HeaderTimeout bounds the wait for the response header of a stream, which
-	// engines send when they take a request in. Zero: one minute.
+	// HeaderTimeout bounds the wait for the response header of a stream. Some
+	// engines send it when they take the request in, others with the first
+	// token, so that it must leave time for queue and prefill. Zero: two
+	// minutes.
 	HeaderTimeout time.Duration
 	// ResponseTimeout bounds the wait for the header of a response that does
 	// not stream, which comes after the last token. Zero: 10 minutes.
@@ -103,7 +105,7 @@ func (c *Config) validate() error {
 		c.RetryBurst = 100
 	}
 	if c.HeaderTimeout == 0 {
-		c.HeaderTimeout = time.Minute
+		c.HeaderTimeout = 2 * time.Minute
 	}
 	if c.ResponseTimeout == 0 {
 		c.ResponseTimeout = 10 * time.Minute
@@ -120,7 +122,11 @@ type base struct {
 }
 
 func newBase() *base {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	dialer := &net.Dialer{
+		Timeout: 5 * time.Second,
+		// A server that died without a word is noticed in half a minute.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
 	t := &http.Transport{
 		// Engines are near: no proxy in between, and no compression.
 		DialContext:         dialer.DialContext,
@@ -132,8 +138,7 @@ func newBase() *base {
 		IdleConnTimeout:     90 * time.Second,
 		WriteBufferSize:     64 << 10,
 		Protocols:           new(http.Protocols),
-		// A server that died without a word is noticed by its silence.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(true)

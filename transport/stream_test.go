@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -379,5 +380,36 @@ func TestUpgrade(t *testing.T) {
 	assert.Equal(t, "hello\n", string(line))
 	conn.Close()
 	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+	w.idle(t)
+}
+
+func TestStreamsOverHTTP2(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("X-Mood") == "" {
+			answer(w, body, 0)
+			return
+		}
+		sse(role)(w, r, nil)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		gone <- struct{}{}
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	w := newWorld(t, transport.Config{}, strings.Replace(server.URL, "http:", "h2c:", 1))
+	resp, body := w.ok(t, post(t, chatPath, chatStream))
+	assert.Equal(t, 2, resp.ProtoMajor)
+	assert.Contains(t, body, "upon")
+	assert.Equal(t, 4, w.outcome(t).OutputTokens)
+
+	resp, err := w.client.Do(post(t, chatPath, chatStream, "X-Mood", "slow"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, w.router.Stats().OpenLeases)
+	resp.Body.Close()
+	<-gone
 	w.idle(t)
 }

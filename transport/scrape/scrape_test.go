@@ -243,6 +243,26 @@ func TestURL(t *testing.T) {
 	assert.Equal(t, 7.0, candidates(router)["a"].Waiting)
 }
 
+// A poller beside a gateway.
+func ExamplePoller() {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "vllm:num_requests_waiting 7\nvllm:num_requests_running 3\nvllm:kv_cache_usage_perc 0.42\n")
+	}))
+	defer engine.Close()
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "gpu-0", Address: engine.URL}}})
+	if err != nil {
+		panic(err)
+	}
+	poller, err := scrape.New(scrape.Config{Router: router, OnError: func(err error) { fmt.Println(err) }})
+	if err != nil {
+		panic(err)
+	}
+	poller.Poll(context.Background()) // a gateway calls go poller.Run(ctx)
+	c := router.Endpoints()[0].Candidate
+	fmt.Println(c.Waiting, "wait,", c.Running, "run, KV cache", c.KVUsage)
+	// Output: 7 wait, 3 run, KV cache 0.42
+}
+
 // Endpoints come, hang and go while the poller runs; when it stops it leaves no
 // goroutine.
 func TestRun(t *testing.T) {
