@@ -1,0 +1,30 @@
+// Command embed is the smallest gateway: a reverse proxy before two servers.
+package main
+
+import (
+	"log"
+	"net/http"
+	"net/http/httputil"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+)
+
+func main() {
+	config := preset.LMetric()
+	config.Endpoints = []endpick.Endpoint{{Address: "10.0.0.1:8000"}, {Address: "10.0.0.2:8000"}}
+	router, err := endpick.New(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	routed, err := transport.New(transport.Config{Router: router})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(http.ListenAndServe(":8080", &httputil.ReverseProxy{
+		Rewrite:      func(*httputil.ProxyRequest) {},
+		Transport:    routed,
+		ErrorHandler: transport.ErrorHandler,
+	}))
+}
