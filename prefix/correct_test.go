@@ -232,7 +232,7 @@ func serveSessions(t *testing.T, room, sessions int, seed uint64, report bool) (
 	for n := range requests {
 		// 4 blocks that all have, 28 of the session. Sessions are not equally
 		// busy: the square of a uniform number.
-		seed = chain(seed, uint64(n)+1)
+		seed = mix(seed, uint64(n)+1)
 		u := float64(seed>>11) / (1 << 53)
 		session := int(u * u * float64(sessions))
 		blocks := make([]uint64, 32)

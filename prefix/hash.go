@@ -32,19 +32,20 @@ type Scope struct {
 // Seed returns the value from which the blocks of this scope are chained.
 // Compute it once and keep it where the scope does not change.
 func (s Scope) Seed() uint64 {
-	h := chain(0, xxhash.Sum64String(s.Model))
-	h = chain(h, xxhash.Sum64String(s.Adapter))
-	return chain(h, xxhash.Sum64String(s.Salt))
+	h := mix(0, xxhash.Sum64String(s.Model))
+	h = mix(h, xxhash.Sum64String(s.Adapter))
+	return mix(h, xxhash.Sum64String(s.Salt))
 }
 
 // AppendTokens appends to dst the hash of every full block of BlockTokens
 // token ids, head first, and returns the extended slice; a partial last block
 // is dropped, because engines don't cache it. A hash stands for its block and
-// for everything before it. The result is the same on every architecture.
-// AppendTokens allocates only if dst is too small.
+// for everything before it: it is XXH64, with this seed, of the ids up to the
+// end of the block, four little-endian bytes each. The result is the same on
+// every architecture. AppendTokens allocates only if dst is too small.
 //
-// The hashes are made for speed. They are good enough to choose a server by
-// (two different heads collide with a chance of 2^-64), not to protect data.
+// The hashes are good enough to choose a server by (two different heads
+// collide with a chance of 2^-64), not to protect data.
 func AppendTokens(dst []uint64, seed uint64, tokens []uint32) []uint64 {
 	if littleEndian() {
 		return appendWords(dst, seed, tokens)
@@ -57,27 +58,15 @@ func AppendTokens(dst []uint64, seed uint64, tokens []uint32) []uint64 {
 // tokens that so many bytes make on average. Blocks of text and of tokens are
 // never equal.
 func AppendText(dst []uint64, seed uint64, text string) []uint64 {
-	h := textSeed(seed)
-	for len(text) >= BlockBytes {
-		h = chain(h, xxhash.Sum64String(text[:BlockBytes]))
-		dst = append(dst, h)
-		text = text[BlockBytes:]
-	}
-	return dst
+	c := newChain(textSeed(seed))
+	return c.append(dst, bytesOf(text))
 }
 
-// chain returns the hash of a head from that of the head before its last block
-// and that of the last block alone. Block hashes don't depend on each other,
-// so a CPU works on several at once; only these few cycles are in sequence.
-// For a fixed h it is a bijection of block, and the other way around: it adds
-// no collision to those of the block hashes.
-func chain(h, block uint64) uint64 {
-	h = (h ^ block) * 0x9e3779b97f4a7c15
-	h = (h ^ h>>32) * 0xd6e8feb86659fd93
-	return h ^ h>>32
-}
+// textSeed keeps text apart from tokens.
+func textSeed(seed uint64) uint64 { return mix(seed, 0x74657874) }
 
-func textSeed(seed uint64) uint64 { return chain(seed, 0x74657874) }
+// bytesOf returns the bytes of a string, which must not be changed.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 func littleEndian() bool {
 	return binary.NativeEndian.Uint16([]byte{1, 0}) == 1
@@ -86,25 +75,18 @@ func littleEndian() bool {
 // appendWords reads the ids in place, which gives their little-endian bytes
 // on a little-endian machine.
 func appendWords(dst []uint64, seed uint64, tokens []uint32) []uint64 {
-	h := seed
-	for len(tokens) >= BlockTokens {
-		block := (*[BlockBytes]byte)(unsafe.Pointer((*[BlockTokens]uint32)(tokens)))
-		h = chain(h, xxhash.Sum64(block[:]))
-		dst = append(dst, h)
-		tokens = tokens[BlockTokens:]
-	}
-	return dst
+	c := newChain(seed)
+	return c.append(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
 }
 
 func appendWordsPortable(dst []uint64, seed uint64, tokens []uint32) []uint64 {
+	c := newChain(seed)
 	var block [BlockBytes]byte
-	h := seed
 	for len(tokens) >= BlockTokens {
 		for i, t := range tokens[:BlockTokens] {
 			binary.LittleEndian.PutUint32(block[4*i:], t)
 		}
-		h = chain(h, xxhash.Sum64(block[:]))
-		dst = append(dst, h)
+		dst = c.append(dst, block[:])
 		tokens = tokens[BlockTokens:]
 	}
 	return dst
@@ -115,7 +97,7 @@ func appendWordsPortable(dst []uint64, seed uint64, tokens []uint32) []uint64 {
 // nil slice. It is not safe for concurrent use.
 type Hasher struct {
 	started bool
-	h       uint64
+	chain   chain
 	blocks  []uint64
 	written int
 	n       int // bytes of the block that is not full yet
@@ -126,7 +108,7 @@ type Hasher struct {
 // hasher until Blocks gives it back.
 func (h *Hasher) Reset(seed uint64, dst []uint64) {
 	h.started = true
-	h.h = textSeed(seed)
+	h.chain = newChain(textSeed(seed))
 	h.blocks = dst
 	h.written, h.n = 0, 0
 }
@@ -151,17 +133,8 @@ func (h *Hasher) WriteString(s string) {
 		if h.n < BlockBytes {
 			return
 		}
-		h.full(xxhash.Sum64(h.partial[:]))
-		h.n = 0
+		h.blocks = h.chain.append(h.blocks, h.partial[:])
 	}
-	for len(s) >= BlockBytes {
-		h.full(xxhash.Sum64String(s[:BlockBytes]))
-		s = s[BlockBytes:]
-	}
-	h.n = copy(h.partial[:], s)
-}
-
-func (h *Hasher) full(block uint64) {
-	h.h = chain(h.h, block)
-	h.blocks = append(h.blocks, h.h)
+	h.blocks = h.chain.append(h.blocks, bytesOf(s))
+	h.n = copy(h.partial[:], s[len(s)-len(s)%BlockBytes:])
 }

@@ -14,7 +14,7 @@ type tableSlot struct {
 
 // edgeTag hashes the edge from a node to the child whose run begins with first.
 func edgeTag(parent uint32, first uint64) uint32 {
-	return uint32(chain(uint64(parent), first))
+	return uint32(mix(uint64(parent), first))
 }
 
 // find returns the node with this tag that ok accepts, or 0.
