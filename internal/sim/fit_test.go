@@ -26,9 +26,7 @@ func TestFitRealRuns(t *testing.T) {
 		{"qwen3_32b_rtxpro6000_tp2", 1008, 62.4, 2.1, 1, 0},
 	} {
 		t.Run(run.name, func(t *testing.T) {
-			if raced {
-				t.Skip("one goroutine, much work")
-			}
+			sparingly(t)
 			trace, err := OpenTrace(sharedTrace(t, "calib_vllm_"+run.name+"_requests.csv.gz"))
 			require.NoError(t, err)
 			d := Deployment{Ranks: run.ranks, Engine: engine.Config{

@@ -2,6 +2,5 @@
 
 package sim
 
-// raced: the race detector is on, which makes a simulation, all in one goroutine,
-// ten times slower and finds nothing in it that shorter tests would not.
+// raced: the race detector is on.
 const raced = true

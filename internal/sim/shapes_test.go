@@ -18,11 +18,8 @@ func runScenario(t *testing.T, name string, router func() (endpick.Config, error
 	s := scenario(t, name)
 	fleet, err := s.Fleet()
 	require.NoError(t, err)
-	requests := 1200
-	if raced {
-		requests = 600
-	}
-	return mustRun(t, Config{Router: router, Fleet: fleet, Workload: s.At(midLoad[name], requests)})
+	sparingly(t)
+	return mustRun(t, Config{Router: router, Fleet: fleet, Workload: s.At(midLoad[name], 1200)})
 }
 
 // Prefix-aware routing beats round-robin where prompts are shared.
@@ -51,9 +48,7 @@ func conversation(t *testing.T, router func() (endpick.Config, error)) *Report {
 // LMetric against vLLM on the conversation trace: far lower TTFT, lower TPOT, and no
 // worse than linear. (The paper: −92 % and −24 %, on 16 GPUs at half load.)
 func TestLMetricOnConversations(t *testing.T) {
-	if raced {
-		t.Skip("one goroutine, much work")
-	}
+	sparingly(t)
 	vllm, lmetric, linear := conversation(t, named("vllm")), conversation(t, named("lmetric")), conversation(t, named("linear"))
 	t.Logf("TTFT %.0f → %.0f ms (linear %.0f), TPOT %.1f → %.1f ms (linear %.1f)", vllm.TTFT.Mean, lmetric.TTFT.Mean, linear.TTFT.Mean,
 		vllm.TPOT.Mean, lmetric.TPOT.Mean, linear.TPOT.Mean)

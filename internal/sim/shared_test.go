@@ -6,6 +6,14 @@ import (
 	"testing"
 )
 
+// sparingly skips a test of much work in one goroutine where it takes ten times as
+// long and finds nothing that shorter tests would not: under the race detector.
+func sparingly(t *testing.T) {
+	if raced {
+		t.Skip("much work in one goroutine")
+	}
+}
+
 // sharedTrace is the path of a trace beside the repository; the test is skipped
 // where there is none.
 func sharedTrace(t testing.TB, name string) string {
