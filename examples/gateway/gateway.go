@@ -70,9 +70,15 @@ func newGateway(config gatewayConfig) (*gateway, error) {
 	return g, err
 }
 
-// ready answers for as long as the gateway takes requests.
+// ready answers 200 while some endpoint takes requests.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
-	_, _ = w.Write([]byte("ready\n"))
+	for _, e := range g.router.Endpoints() {
+		if !e.Draining && !e.Removed {
+			_, _ = w.Write([]byte("ready\n"))
+			return
+		}
+	}
+	http.Error(w, "no endpoint takes requests", http.StatusServiceUnavailable)
 }
 
 // close ends what the gateway does on its own.

@@ -196,6 +196,12 @@ func TestGracefulStop(t *testing.T) {
 		return strings.Contains(page, "open 1,")
 	}, 5*time.Second, time.Millisecond)
 	c.interrupt()
+	require.Eventually(t, func() bool {
+		status, _ := get(t, c.url+"/readyz")
+		return status == http.StatusServiceUnavailable
+	}, 5*time.Second, time.Millisecond, "says so while the stream goes on")
+	refused := streaming.ask(t.Context(), time.Now(), []message{{"user", "Too late."}}, 1)
+	require.ErrorContains(t, refused.err, "503")
 	s := <-done
 	require.NoError(t, s.err, "a stream that had begun ends")
 	require.Len(t, s.text, 400)

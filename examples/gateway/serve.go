@@ -52,11 +52,26 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	return g.shutdown(server, o.grace, logger)
 }
 
-// shutdown takes no more requests and waits for those in flight.
+// shutdown waits for the requests in flight, for grace at most, and stops the
+// server. Until then others are refused and /readyz says so: a load balancer
+// gets to know.
 func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log.Logger) error {
+	for _, e := range g.router.Endpoints() {
+		if err := g.router.Drain(e.Candidate.Endpoint.ID); err != nil && !e.Removed {
+			return err
+		}
+	}
 	logger.Printf("stopping; %d requests may take %v to end", g.router.Stats().OpenLeases, grace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for g.router.Stats().OpenLeases > 0 && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 	if err := server.Shutdown(ctx); err != nil {
 		cut := g.router.Stats().OpenLeases
 		return errors.Join(fmt.Errorf("%d requests were cut off after %v", cut, grace), server.Close())
