@@ -107,20 +107,16 @@ func runProbed(cfg Config, probes map[int]*probe) (*Report, error) {
 	return r.finish(), nil
 }
 
-// apply makes a request's first decision a watched or a forced one.
-func (p *probe) apply(r *run, f *flight, req *endpick.Request) {
-	if p == nil || f.attempts > 0 || len(f.excluded) > 0 {
-		return
-	}
-	req.Receipt = p.receipt
-	if p.force == "" {
-		return
-	}
+// first returns what makes the first decision of the request a watched or a forced
+// one: a receipt, and the servers to exclude.
+func (p *probe) first(r *run) (*endpick.Receipt, []string) {
+	var excluded []string
 	for i := range r.servers {
-		if id := r.servers[i].Endpoint.ID; id != p.force {
-			req.Exclude = append(req.Exclude, id)
+		if id := r.servers[i].Endpoint.ID; p.force != "" && id != p.force {
+			excluded = append(excluded, id)
 		}
 	}
+	return p.receipt, excluded
 }
 
 func (p *probe) completed(e2e float64) {

@@ -109,7 +109,7 @@ func (r *run) finish() *Report {
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
 		rep.OfferedRPS = float64(t.requests-1) / span
 	}
-	rep.Seconds = (t.lastCompletion - t.firstArrival).Seconds()
+	rep.Seconds = max(0, t.lastCompletion-t.firstArrival).Seconds()
 	if rep.Seconds > 0 {
 		rep.ThroughputRPS = float64(rep.Completed) / rep.Seconds
 		rep.OutputTPS = float64(t.outputTokens) / rep.Seconds

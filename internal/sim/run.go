@@ -46,6 +46,7 @@ type run struct {
 	events  []engine.Event
 	tally   tally
 	probes  map[int]*probe // by number of arrival
+	err     error
 }
 
 // server is a model server of the fleet and where it stands.
@@ -170,8 +171,8 @@ func (s *server) describe() {
 func (r *run) loop() error {
 	for {
 		_, more := r.source.Next()
-		if !more && r.open == 0 {
-			return nil
+		if r.err != nil || !more && r.open == 0 {
+			return r.err
 		}
 		owner, at, ok := r.timers.first()
 		if !ok || r.cfg.Horizon > 0 && at > r.cfg.Horizon {
@@ -241,15 +242,21 @@ func (r *run) dispatch(slot int) {
 			Tenant: f.request.Tenant, Session: f.request.Session,
 			Exclude: f.excluded,
 		}
-		f.probe.apply(r, f, &request)
+		if f.probe != nil && f.attempts == 0 && len(f.excluded) == 0 {
+			request.Receipt, request.Exclude = f.probe.first(r)
+		}
 		lease, err := r.routers[f.router].Route(request)
-		if err != nil {
-			var none *endpick.NoEndpointsError
-			if errors.As(err, &none) {
-				break // f.refused says why the endpoints that were tried did not do
-			}
-			f.refused = rejected
-			break
+		switch {
+		case err == nil:
+		case errors.Is(err, endpick.ErrNoEndpoints):
+			r.end(slot, f.refused) // why the endpoints that were tried did not do
+			return
+		case errors.Is(err, endpick.ErrRejected):
+			r.end(slot, rejected)
+			return
+		default:
+			r.fail(err)
+			return
 		}
 		f.lease, f.server = lease, r.byID[lease.Endpoint().ID]
 		s := &r.servers[f.server]
@@ -262,7 +269,12 @@ func (r *run) dispatch(slot int) {
 				r.armEngine(f.server)
 				return
 			}
-			f.refused = tooLong // or malformed: no server takes it
+			var long *engine.TooLongError
+			if !errors.As(err, &long) {
+				r.fail(err)
+				return
+			}
+			f.refused = tooLong
 		} else {
 			f.refused = lost
 			f.attempts++
@@ -270,6 +282,13 @@ func (r *run) dispatch(slot int) {
 		r.retry(f)
 	}
 	r.end(slot, f.refused)
+}
+
+// fail ends the run: the workload gave out a request that can't be.
+func (r *run) fail(err error) {
+	if r.err == nil {
+		r.err = fmt.Errorf("sim: request %d: %w", r.tally.requests, err)
+	}
 }
 
 // retry closes the attempt in hand, for the next one to go elsewhere.

@@ -143,6 +143,19 @@ func TestPromptsThatNeverFit(t *testing.T) {
 	require.Equal(t, 1, rep.Rejected)
 }
 
+func TestRequestsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		request Request
+		err     string
+	}{
+		{at(0, 10, 0), "sim: request 2: engine: request 1: OutputTokens 0 is below 1"},
+		{at(0, -100, 1), "sim: request 2: endpick: "},
+	} {
+		_, err := Run(Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1), c.request}})
+		require.ErrorContains(t, err, c.err)
+	}
+}
+
 // With stale reports, requests that come between two reports see the same loads;
 // the router's own account still tells them apart.
 func TestReportsAreAsOldAsTheyAre(t *testing.T) {

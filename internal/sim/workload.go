@@ -68,7 +68,7 @@ func (r *Request) class() string {
 
 // promptBlocks are the blocks that lie in the prompt.
 func (r *Request) promptBlocks() []uint64 {
-	return r.Blocks[:min(len(r.Blocks), r.InputTokens/BlockTokens)]
+	return r.Blocks[:min(len(r.Blocks), max(0, r.InputTokens)/BlockTokens)]
 }
 
 // mix is the finaliser of splitmix64: every bit of x changes every bit of the
