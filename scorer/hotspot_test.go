@@ -303,6 +303,9 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 			return uint64(rapid.IntRange(1, 3).Draw(t, "class")), cs, holding
 		}
 		part := func() int { return int(s.now.Sub(begin) / (5 * time.Second)) }
+		// The parts of the window count from the first request.
+		s.routed(1, 9, candidates(indicators{}))
+		w.requests = append(w.requests, twinRequest{9, 0})
 		t.Repeat(map[string]func(*rapid.T){
 			"filter": func(t *rapid.T) {
 				class, cs, holding := draw(t)

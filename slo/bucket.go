@@ -74,14 +74,16 @@ func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 		b.tokens = min(b.tokens+now.Sub(b.at).Seconds()*b.config.Refill, b.config.Capacity)
 		b.at = now
 	}
-	if b.tokens >= need {
+	// What floating point has lost of the refills is forgiven, so that whoever
+	// comes back after RetryAfter gets in.
+	if rounding := 1e-12 * b.config.Capacity; b.tokens >= need-rounding {
 		b.tokens -= need
 		return nil
 	}
 	err := &RateLimitError{Need: need, Have: b.tokens}
 	if need <= b.config.Capacity {
-		seconds := (need - b.tokens) / b.config.Refill
-		err.RetryAfter = max(time.Duration(min(seconds*1e9, math.MaxInt64/2)), 1)
+		wait := math.Ceil((need - b.tokens) / b.config.Refill * float64(time.Second))
+		err.RetryAfter = time.Duration(min(wait, math.MaxInt64/2))
 	}
 	return err
 }

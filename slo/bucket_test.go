@@ -57,7 +57,7 @@ func TestTokenBucketBound(t *testing.T) {
 			tokens := rapid.IntRange(1, 500).Draw(t, "tokens")
 			err := admit(now, tokens)
 			if limit, ok := err.(*slo.RateLimitError); ok && limit.RetryAfter > 0 {
-				now += int(limit.RetryAfter/ms) + 1
+				now += int((limit.RetryAfter + ms - 1) / ms)
 				err = admit(now, tokens)
 				if err != nil {
 					t.Fatalf("not even after %v: %v", limit.RetryAfter, err)

@@ -8,3 +8,6 @@ func RememberedTenants[T any](q *Queue[T]) (n int) {
 	})
 	return n
 }
+
+// RunningTargets is the number of targets of running requests that are held.
+func RunningTargets(h *Headroom) int { return int(h.held.Load()) }

@@ -91,7 +91,8 @@ type Fit struct {
 	// Deficit is Σ w·max(0, −share): surplus in one dimension never pays for
 	// a deficit in the other. The share of TPOT is here the one against the
 	// strictest of the request's own target and those of the requests that
-	// run on the endpoint.
+	// run on the endpoint; it has TPOT's weight also where the request itself
+	// does not ask for TPOT.
 	Deficit float64
 }
 

@@ -21,7 +21,7 @@ type WarmupConfig struct {
 //
 // At age a an endpoint is considered for a share 1/n + (1 − 1/n)·a/Ramp of the
 // requests of which it holds no head, n being the number of candidates: at
-// first for no more than its fair share. The others pass it by. Age counts from the first request that
+// first for no more than its fair share. Age counts from the first request that
 // could have gone there, and against the oldest endpoint: a fleet that starts
 // as a whole is not held back. This is the slow start of Envoy, with the fair
 // share in the place of its minimum weight.
