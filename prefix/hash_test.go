@@ -118,14 +118,11 @@ func TestHasherZeroValue(t *testing.T) {
 	assert.Equal(t, prefix.AppendText(nil, 0, text), h.Blocks())
 }
 
-// A million blocks that differ in little: counters in one token, in two, in
-// seeds, in the order of blocks. Of 10^6 numbers of 64 bits two are equal with
-// a chance of 3·10^-8; of their lower and upper halves about 116 pairs are.
+// Blocks that differ in little: counters in one token, in two, in seeds. Of n
+// numbers of 64 bits no two should be equal; of their lower and upper halves
+// about n²/2^33 pairs are.
 func TestHashSpreads(t *testing.T) {
-	n := 1_000_000
-	if testing.Short() {
-		n = 100_000
-	}
+	const n = 200_000
 	all := make([]uint64, 0, n)
 	tokens := make([]uint32, 16)
 	for i := 0; len(all) < n; i++ {

@@ -71,8 +71,9 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // token), the blocks that only it had brought are forgotten again: an endpoint
 // that refuses everything must not attract by what it never computed.
 //
-// Cached tokens that an engine reports correct the capacity that is assumed
-// for it: see the comment on correct for the rule.
+// Cached tokens that an engine reports correct the number of blocks that it is
+// trusted to hold: fewer than expected lower it, by a quarter at most; an old
+// match that was all there raises it again by a sixteenth. See correct.go.
 type Index struct {
 	config  IndexConfig
 	scratch sync.Pool // *scratch
@@ -115,8 +116,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	s.bound = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
 	s.ages.advance(s.capacity())
 	blocks := e.Request.Blocks
-	// A prompt beyond what was learned still fills the engine up to its end;
-	// the blocks past the capacity would only be evicted at once.
+	// Blocks past the capacity would be evicted at once.
 	blocks = blocks[:min(len(blocks), s.capacity())]
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, ref.Slot)

@@ -87,8 +87,8 @@ func (x *Index) unlink(s *server, en *entry) {
 	}
 }
 
-// hold gives an endpoint the first held blocks of a run of which it had none.
-// The entry is the newest one; below the parent is counted.
+// hold gives an endpoint the first held blocks of a run of which it had none,
+// as its most recent ones, and returns the new entry.
 func (x *Index) hold(s *server, slot, nodeID uint32, at, held int) uint32 {
 	n := x.trie.nodes.at(nodeID)
 	id, en := x.entries.take()

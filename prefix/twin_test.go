@@ -316,21 +316,22 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-func TestIndexIsItsTwin(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		x, err := NewIndex(IndexConfig{})
-		require.NoError(t, err)
-		m := &machine{x: x, twin: newTwin(), width: rapid.SampledFrom([]int{1, 8}).Draw(t, "width")}
-		for range twinEndpoints {
-			m.bounds = append(m.bounds, rapid.IntRange(1, 16*m.width).Draw(t, "bound"))
-			m.refs = append(m.refs, endpick.Ref{Slot: uint32(len(m.refs)), Generation: 1})
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"route":  m.route,
-			"first":  m.firstToken,
-			"done":   m.done,
-			"remove": m.removeAndAdd,
-			"":       m.check,
-		})
+func TestIndexIsItsTwin(t *testing.T) { rapid.Check(t, checkIndex) }
+func FuzzIndex(f *testing.F)          { f.Fuzz(rapid.MakeFuzz(checkIndex)) }
+
+func checkIndex(t *rapid.T) {
+	x, err := NewIndex(IndexConfig{})
+	require.NoError(t, err)
+	m := &machine{x: x, twin: newTwin(), width: rapid.SampledFrom([]int{1, 8}).Draw(t, "width")}
+	for range twinEndpoints {
+		m.bounds = append(m.bounds, rapid.IntRange(1, 16*m.width).Draw(t, "bound"))
+		m.refs = append(m.refs, endpick.Ref{Slot: uint32(len(m.refs)), Generation: 1})
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"route":  m.route,
+		"first":  m.firstToken,
+		"done":   m.done,
+		"remove": m.removeAndAdd,
+		"":       m.check,
 	})
 }
