@@ -195,6 +195,13 @@ func TestReceipt(t *testing.T) {
 	assert.Equal(t, time.Unix(1, 0), receipt.At)
 	assert.NoError(t, receipt.Err)
 
+	require.NoError(t, r.SetPolicy(by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })))
+	var best endpick.Receipt
+	route(t, r, endpick.Request{Receipt: &best}).Done(endpick.Outcome{})
+	assert.Equal(t, "d", best.Verdicts[best.Chosen].Candidate.Endpoint.ID)
+	assert.Equal(t, "e", best.Verdicts[best.RunnerUp].Candidate.Endpoint.ID)
+	assert.Zero(t, best.Regret)
+
 	// The receipt is used again, and what the router does with it is not seen
 	// in what a caller keeps.
 	kept := receipt.Verdicts[2].Scores
