@@ -32,6 +32,7 @@ type Warmup struct {
 
 	mu    sync.RWMutex
 	since []firstSeen // by endpoint slot
+	warm  time.Time   // when the newest endpoint has come to its full share
 }
 
 type firstSeen struct {
@@ -61,6 +62,9 @@ func (w *Warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	w.meet(candidates, now)
 	w.mu.RLock()
 	defer w.mu.RUnlock()
+	if !now.Before(w.warm) {
+		return candidates
+	}
 	oldest, youngest := 0.0, 1.0
 	for i := range candidates {
 		a := w.age(candidates[i].Ref, now)
@@ -115,6 +119,9 @@ func (w *Warmup) meet(candidates []endpick.Candidate, now time.Time) {
 		}
 		if s := &w.since[ref.Slot]; s.generation < ref.Generation {
 			*s = firstSeen{generation: ref.Generation, at: now}
+			if warm := now.Add(w.ramp); warm.After(w.warm) {
+				w.warm = warm
+			}
 		}
 	}
 }

@@ -123,13 +123,22 @@ func TestWarmupAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkWarmup(b *testing.B) {
-	forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
-		f := newWarmup(b, slo.WarmupConfig{})
-		req := ask(0, 0)
-		f.Filter(&req, cs[1:])
-		req = req.At(at(1000), 1, 1)
-		for b.Loop() {
-			f.Filter(&req, cs)
-		}
-	})
+	for _, bc := range []struct {
+		name string
+		now  time.Time
+	}{{"ramping", at(1000)}, {"warm", at(3_600_000)}} {
+		b.Run(bc.name, func(b *testing.B) {
+			forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
+				f := newWarmup(b, slo.WarmupConfig{})
+				req := ask(0, 0)
+				f.Filter(&req, cs[1:])
+				req = req.At(at(1000), 1, 1)
+				f.Filter(&req, cs)
+				req = req.At(bc.now, 1, 1)
+				for b.Loop() {
+					f.Filter(&req, cs)
+				}
+			})
+		})
+	}
 }
