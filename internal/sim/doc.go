@@ -14,8 +14,8 @@
 //   - [Queue], [Change]: a gateway queue before the routers, failures and joins
 //   - [MeasureRegret]: what the runner-up of a decision would have brought
 //   - [Workload], [Source], [Request]: work as data or as code
-//   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] has the papers' ones
-//   - [Mix]: SLO classes
+//   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] and [HotspotWorkload] have the papers' ones
+//   - [Mix], [Merge]: SLO classes, several workloads at once
 //   - [Trace], [Record], [ReadTrace]: recorded workloads
 //   - [Fit], [Replay], [Judge]: a hardware profile from a recording, and how good it is
 //   - [Capacity], [CachePressure]: the appendix of the predicted-latency paper

@@ -90,3 +90,26 @@ func scenarios() []Named {
 		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8"},
 	}
 }
+
+// HotspotWorkload triggers LMetric's hotspot detector (section 5.2): for three of
+// five minutes most requests share one long prefix and differ in a short question,
+// so that the score of the servers that hold it stays the least however busy they
+// are. Background conversations come at one rate, those requests at the other, per
+// second.
+func HotspotWorkload(background, hot float64) Merge {
+	const calm = 0.05 // enough for somebody to hold the prefix
+	return Merge{
+		Conversations{
+			Groups: 50, UsersPerGroup: 4, SystemTokens: 500,
+			Question: Length{Mean: 300, Std: 100}, Output: Length{Mean: 200, Std: 50},
+			Arrivals: ConstantRate(background), Duration: 5 * time.Minute,
+		},
+		Conversations{
+			Groups: 1, UsersPerGroup: 5000, Turns: 1, SystemTokens: 12_000,
+			Question: Length{Mean: 50, Std: 10}, Output: Length{Mean: 300, Std: 100},
+			Arrivals: Arrivals{Stages: []Stage{
+				{Duration: time.Minute, Rate: calm}, {Duration: 3 * time.Minute, Rate: hot}, {Duration: time.Minute, Rate: calm},
+			}},
+		},
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset"
 )
 
@@ -71,4 +72,23 @@ func TestBestLambdaDiffers(t *testing.T) {
 	// Many groups with long system prompts want affinity, few with short ones balance.
 	require.Less(t, runScenario(t, "C", linear(0.7)).TTFT.Mean, 0.9*runScenario(t, "C", linear(0.3)).TTFT.Mean)
 	require.Less(t, runScenario(t, "A", linear(0.3)).E2E.Mean, 0.95*runScenario(t, "A", linear(0.7)).E2E.Mean)
+}
+
+// LMetric's two-phase detector finds the hotspot, spreads it, and lets go of it.
+func TestHotspotDetector(t *testing.T) {
+	detector := &scorer.Hotspot{}
+	guarded := func() (endpick.Config, error) {
+		c := preset.LMetric()
+		c.Policy.Filters = append(c.Policy.Filters, detector)
+		return c, nil
+	}
+	cfg := Config{Router: named("lmetric"), Fleet: Fleet(6, engine.Config{}), Workload: HotspotWorkload(1, 8)}
+	bare := mustRun(t, cfg)
+	cfg.Router = guarded
+	spread := mustRun(t, cfg)
+	t.Logf("TPOT %.1f → %.1f ms, E2E %.1f → %.1f s: %+v", bare.TPOT.Mean, spread.TPOT.Mean, bare.E2E.Mean/1000, spread.E2E.Mean/1000, detector.Stats())
+	require.Less(t, spread.TPOT.Mean, 0.6*bare.TPOT.Mean)
+	require.Less(t, spread.E2E.Mean, 0.6*bare.E2E.Mean)
+	require.Positive(t, detector.Stats().Hotspots)
+	require.Zero(t, detector.Stats().Hot)
 }

@@ -186,3 +186,41 @@ func TestRefusedWorkloads(t *testing.T) {
 	_, err = (&Trace{Spread: -1}).Start(0)
 	require.EqualError(t, err, "sim: Trace.Spread -1ns is negative")
 }
+
+func TestMerge(t *testing.T) {
+	one := Conversations{
+		Groups: 1, UsersPerGroup: 3, SystemTokens: 10, Question: Length{Mean: 30}, Output: Length{Mean: 50},
+		Arrivals: ConstantRate(10), Requests: 50,
+	}
+	other := one
+	other.SystemTokens, other.Requests = 1000, 70
+	s, err := Merge{one, other}.Start(1)
+	require.NoError(t, err)
+	var open []Request
+	short, long, last := 0, 0, time.Duration(0)
+	for {
+		at, ok := s.Next()
+		if !ok {
+			if len(open) == 0 {
+				break
+			}
+			// Whoever is done can ask again: each answer goes back to its own workload.
+			s.Done(&open[0], last)
+			open = open[1:]
+			continue
+		}
+		last = max(last, at)
+		r := s.Take()
+		if r.SystemTokens == 1000 {
+			long++
+		} else {
+			short++
+		}
+		open = append(open, r)
+	}
+	require.Equal(t, []int{50, 70}, []int{short, long})
+	_, err = Merge{}.Start(0)
+	require.EqualError(t, err, "sim: Merge is empty")
+	_, err = Merge{one, Conversations{}}.Start(0)
+	require.Error(t, err)
+}

@@ -1,0 +1,56 @@
+package sim
+
+import "time"
+
+// Merge is several workloads at once, from the same moment on. Requests of one
+// instant come in the order of the workloads.
+type Merge []Workload
+
+// Start implements [Workload].
+func (m Merge) Start(seed uint64) (Source, error) {
+	if len(m) == 0 {
+		return nil, &ConfigError{"Merge", "is empty"}
+	}
+	s := &mergeSource{}
+	for i, w := range m {
+		source, err := w.Start(mix(seed + uint64(i)))
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, source)
+	}
+	return s, nil
+}
+
+type mergeSource struct{ sources []Source }
+
+func (s *mergeSource) first() (which int, at time.Duration, ok bool) {
+	for i, source := range s.sources {
+		if t, more := source.Next(); more && (!ok || t < at) {
+			which, at, ok = i, t, true
+		}
+	}
+	return which, at, ok
+}
+
+// Next implements [Source].
+func (s *mergeSource) Next() (time.Duration, bool) {
+	_, at, ok := s.first()
+	return at, ok
+}
+
+// Take implements [Source].
+func (s *mergeSource) Take() Request {
+	which, _, _ := s.first()
+	r := s.sources[which].Take()
+	r.Handle = r.Handle*len(s.sources) + which
+	return r
+}
+
+// Done implements [Source].
+func (s *mergeSource) Done(r *Request, now time.Duration) {
+	which := r.Handle % len(s.sources)
+	own := *r
+	own.Handle /= len(s.sources)
+	s.sources[which].Done(&own, now)
+}
