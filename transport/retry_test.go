@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -306,4 +307,53 @@ func TestKillAndRestart(t *testing.T) {
 	assert.LessOrEqual(t, broken.Load(), int64(clients), "only streams that were open at the kill break")
 	t.Logf("%d served, %d broken off, %+v", served.Load(), broken.Load(), w.t.Stats())
 	w.idle(t)
+}
+
+// A server may close an idle connection at the very moment at which it is taken
+// for the next request. That is no failure of the server.
+func TestAnIdleConnectionThatIsClosedCostsNoAttempt(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var connections, asked atomic.Int64
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections.Add(1)
+			serving.Go(func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for n := range 2 {
+					req, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					io.Copy(io.Discard, req.Body)
+					asked.Add(1)
+					if _, sent := req.Header["X-Idempotency-Key"]; sent {
+						t.Error("a header was sent that the client did not send")
+					}
+					if n == 0 { // the second request finds the connection closed
+						fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+					}
+				}
+			})
+		}
+	})
+	w := newWorld(t, transport.Config{}, l.Addr().String())
+	for range 4 {
+		_, body := w.ok(t, post(t, chatPath, chatAtOnce))
+		assert.Equal(t, "{}", body)
+	}
+	assert.EqualValues(t, 4, connections.Load())
+	assert.EqualValues(t, 7, asked.Load(), "each but the first was sent twice")
+	assert.Len(t, w.observer.all(), 4)
+	assert.Zero(t, w.t.Stats().Retries)
+	w.idle(t)
+	w.t.CloseIdleConnections()
+	l.Close()
+	serving.Wait()
 }
