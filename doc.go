@@ -1,0 +1,121 @@
+// Package endpick picks, for every LLM request, the inference server that
+// should run it. It is the decision core of a gateway: it owns no socket, no
+// goroutine and no configuration file, decides in microseconds in the caller's
+// goroutine, and learns from what happens next.
+//
+// # The way of a request
+//
+//	Request ── match ── predict ── admit ── filter ── score ── pick ──► Lease
+//	             │         │                                             │
+//	         prefix index  model                     FirstToken · Tokens · Done(Outcome)
+//	             ▲         ▲                                             │
+//	             └─────────┴───────────── observers ◄────────────────────┘
+//
+// [Router.Route] takes the endpoints that serve the request's model, makes a
+// [Candidate] of each, and sends them through the stages of the [Policy], every
+// stage once:
+//
+//   - a [Matcher] finds how much of the prompt each endpoint holds already,
+//   - a [Predictor] expects latencies,
+//   - each [Admitter] may refuse the request,
+//   - each [Filter] narrows the choice,
+//   - each [Scorer] grades what is left, and the grades are combined by weight,
+//   - the [Picker] chooses.
+//
+// What comes back is a [Lease]: where to send the request, and the account of
+// it. A stage that implements [Observer] hears of it when it is routed, at the
+// first token and at the end.
+//
+// # Usage
+//
+// Make a router of a policy and endpoints; package scorer/preset has policies
+// by name:
+//
+//	config := preset.LMetric()
+//	config.Endpoints = []endpick.Endpoint{{Address: "10.0.0.1:8000"}, {Address: "10.0.0.2:8000"}}
+//	router, err := endpick.New(config)
+//
+// Route each request, say what becomes of it, and close the lease:
+//
+//	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: n, Blocks: blocks, Stream: true})
+//	if err != nil {
+//		return err // nobody serves the model, or an Admitter refused
+//	}
+//	defer lease.Done(endpick.Outcome{Status: endpick.Canceled}) // unless it is closed below
+//	send(lease.Endpoint().Address)
+//	lease.FirstToken()
+//	lease.Tokens(1)
+//	lease.Done(endpick.Outcome{OutputTokens: usage.CompletionTokens})
+//
+// Package transport does all of this in an http.RoundTripper.
+//
+// # The caller's duties
+//
+//   - Close every lease with [Lease.Done]. A lease that is lost all the same is
+//     reaped after Config.LeaseTimeout without a call; until then its request
+//     counts as in flight.
+//   - Say when the first token of a streamed response arrives, and count tokens,
+//     not chunks: what is in flight is known by this alone.
+//   - Set Request.Stream truly. A response that does not stream has no first
+//     token; its prefill ends in the accounts when its predicted TTFT has passed.
+//   - Report what engines say of themselves, with [Router.Report], a few times a
+//     second if possible, with a [Mark] taken when the engine was asked. Without
+//     reports the router goes by its own account. A signal that an engine does
+//     not have goes into Load.Absent: absent is not zero.
+//   - Retry a failed request by closing its lease and routing it again with the
+//     endpoint in Request.Exclude.
+//   - Leave Request.Blocks alone until Route returns; after that they are the
+//     caller's again.
+//   - Give replicas of a router different seeds.
+//   - Give each router stages of its own: a stage with state knows endpoints by
+//     [Ref] and leases by [Key], and two routers use the same ones. The policies
+//     of one router may share stages, so that a prefix index outlives
+//     [Router.SetPolicy].
+//
+// # What is fresh, and what is chance
+//
+// What the router itself has in flight is exact, and right when Route returns.
+// An engine's report is as old as its scrape: a Candidate has it corrected by
+// what was opened and closed since its mark. A signal that an endpoint does not
+// report takes the mean of those that do, so that silence never looks idle.
+//
+// Time comes from Config.Clock alone. Chance is a hash of the seed, the
+// request's number, a salt and the endpoint's ID: the order of endpoints changes
+// no choice, and the same calls in the same order give the same decisions.
+//
+// # Stages of your own
+//
+// A scorer is one method over a slice; see the examples. Stages are called
+// concurrently. They write only what is theirs, keep nothing they are given, and
+// read the time from [Request.Now] and chance from [Request.ChanceOf]. Scores
+// are better the higher; those that are combined with others stay within
+// [0, 1]. State for endpoints belongs in a slice indexed by Ref.Slot, which is
+// dropped when Ref.Generation has changed. An endpoint without a prediction or a
+// report must neither win nor lose by it.
+//
+// A stage that breaks its contract costs its own opinion and not the request:
+// a score that is not finite becomes the lowest of the others, a filter that
+// leaves nobody is passed over, an index out of range becomes that of the best
+// score. [Stats] counts these.
+//
+// # Index
+//
+//	Router, Config, New        the router; Route, Add, Update, Drain, Resume, Remove,
+//	                           Mark, Report, SetPolicy, Sweep, Stats, Endpoints
+//	Request, SLO               what is asked
+//	Endpoint, Role             who can be asked
+//	Load, Signals, Mark        what an engine says of itself, and when it was asked
+//	Candidate, InFlight        an endpoint as one request sees it
+//	Prediction, Targets        latencies that are expected
+//	Policy, Weighted           the stages: Matcher, Predictor, Admitter, Filter, Scorer, Picker
+//	MaxScore, WeightedRandom, PowerOfTwo
+//	                           the pickers
+//	Keep, Salt                 helpers for stages
+//	Lease, Outcome, Status     the account of one request
+//	Observer, Event            what stages hear; EndpointObserver
+//	Ref, Key                   dense handles of endpoints and leases
+//	Receipt, Verdict           why an endpoint was chosen
+//	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
+//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint
+//	                           kinds of error; each has a type that says more
+package endpick

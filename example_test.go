@@ -1,0 +1,222 @@
+package endpick_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// A request is routed, its response is followed, and the lease is closed.
+func Example() {
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{
+			{Address: "10.0.0.1:8000", Models: []string{"llama"}},
+			{Address: "10.0.0.2:8000", Models: []string{"qwen"}},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1200, Stream: true})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("send to", lease.Endpoint().Address)
+	lease.FirstToken()
+	lease.Tokens(40)
+	fmt.Println("open leases:", router.Stats().OpenLeases)
+	lease.Done(endpick.Outcome{OutputTokens: 40})
+	fmt.Println("open leases:", router.Stats().OpenLeases)
+
+	_, err = router.Route(endpick.Request{Model: "gemma"})
+	fmt.Println(errors.Is(err, endpick.ErrNoEndpoints), err)
+	// Output:
+	// send to 10.0.0.1:8000
+	// open leases: 1
+	// open leases: 0
+	// true endpick: no endpoint for model "gemma": 0 serve it, 0 excluded, 0 draining
+}
+
+// Cheapest is a scorer of one's own: it reads a label of the endpoint.
+type Cheapest struct{}
+
+func (Cheapest) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		if candidates[i].Endpoint.Labels["price"] == "spot" {
+			dst[i] = 1
+		}
+	}
+}
+
+func ExampleScorer() {
+	router, err := endpick.New(endpick.Config{
+		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: Cheapest{}, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{
+			{ID: "reserved"},
+			{ID: "cheap", Labels: map[string]string{"price": "spot"}},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	lease, err := router.Route(endpick.Request{InputTokens: 10})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Done(endpick.Outcome{})
+	fmt.Println(lease.Endpoint().ID)
+	// Output: cheap
+}
+
+// SameZone is a filter of one's own. With nobody in the zone it leaves nobody,
+// which means that it has no opinion.
+type SameZone string
+
+func (z SameZone) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {
+		return c.Endpoint.Labels["zone"] == string(z)
+	})
+}
+
+func ExampleFilter() {
+	router, err := endpick.New(endpick.Config{
+		Policy: endpick.Policy{Filters: []endpick.Filter{SameZone("north")}},
+		Endpoints: []endpick.Endpoint{
+			{ID: "far", Labels: map[string]string{"zone": "south"}},
+			{ID: "near", Labels: map[string]string{"zone": "north"}},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		lease, err := router.Route(endpick.Request{InputTokens: 10})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(lease.Endpoint().ID)
+		lease.Done(endpick.Outcome{})
+		if err := router.Drain("near"); err != nil {
+			panic(err)
+		}
+	}
+	// Output:
+	// near
+	// far
+}
+
+// A receipt says why an endpoint was chosen.
+func ExampleReceipt() {
+	router, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Name: "cheapest", Scorers: []endpick.Weighted{{Scorer: Cheapest{}, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b", Labels: map[string]string{"price": "spot"}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := router.Report("b", endpick.Load{Waiting: 2, Running: 8, KVUsage: 0.75}); err != nil {
+		panic(err)
+	}
+	var receipt endpick.Receipt
+	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 900, Receipt: &receipt})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Done(endpick.Outcome{})
+	fmt.Print(receipt.String())
+	// Output:
+	// request 1, policy cheapest, model "llama", 900 tokens
+	// * b                W 2    R 8    K 0.75  Q 0       H 0       score 1, endpick_test.Cheapest 1
+	//   a                W 2    R 8    K 0.75  Q 0       H 0       score 0, endpick_test.Cheapest 0
+	// regret 0
+}
+
+// A request that failed is closed, and routed again to somebody else.
+func ExampleRequest_exclude() {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}}})
+	if err != nil {
+		panic(err)
+	}
+	send := func(e *endpick.Endpoint) error {
+		if e.ID == "a" {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	var tried []string
+	for {
+		lease, err := router.Route(endpick.Request{InputTokens: 10, Exclude: tried})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		endpoint := lease.Endpoint()
+		if send(endpoint) == nil {
+			lease.Done(endpick.Outcome{})
+			fmt.Println("answered by", endpoint.ID)
+			return
+		}
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+		tried = append(tried, endpoint.ID)
+	}
+	// Output: answered by b
+}
+
+// The policy changes while the router runs; leases and endpoints stay.
+func ExampleRouter_SetPolicy() {
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b", Labels: map[string]string{"price": "spot"}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	old, err := router.Route(endpick.Request{InputTokens: 10})
+	if err != nil {
+		panic(err)
+	}
+	err = router.SetPolicy(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: Cheapest{}, Weight: 1}}})
+	if err != nil {
+		panic(err)
+	}
+	lease, err := router.Route(endpick.Request{InputTokens: 10})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(lease.Endpoint().ID, router.Stats().OpenLeases)
+	fmt.Println(old.Done(endpick.Outcome{}), lease.Done(endpick.Outcome{}), lease.Done(endpick.Outcome{}))
+
+	err = router.SetPolicy(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: Cheapest{}}}})
+	fmt.Println(err)
+	// Output:
+	// b 2
+	// true true false
+	// endpick: config: Policy.Scorers[0].Weight is 0; leave a scorer out to switch it off
+}
+
+// A mark is taken when an engine is asked; what is routed until it answers, and
+// after that, is added to what it says.
+func ExampleRouter_Mark() {
+	now := time.Unix(0, 0)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}},
+		Clock:     func() time.Time { return now },
+	})
+	if err != nil {
+		panic(err)
+	}
+	mark := router.Mark("a") // ask the engine now
+	for range 3 {
+		if _, err := router.Route(endpick.Request{InputTokens: 10, Stream: true}); err != nil {
+			panic(err)
+		}
+	}
+	// The engine answers: it had one request in its queue and five in its batch.
+	if err := router.Report("a", endpick.Load{Waiting: 1, Running: 5, KVUsage: 0.5, Mark: mark}); err != nil {
+		panic(err)
+	}
+	c := router.Endpoints()[0].Candidate
+	fmt.Println(c.Waiting, c.Running, c.BatchSize())
+	// Output: 4 5 9
+}
