@@ -18,7 +18,7 @@ import (
 const calibrateUsage = `simulate calibrate [flags] FILE: fit a profile to a recording of a real server
 
 FILE has the requests of one server with the times of their first and last tokens, as
-a gateway records them (-record) or as LLMServingSim recorded vLLM. The profile that
+a gateway records them (transport.Config.Record) or as LLMServingSim recorded vLLM. The profile that
 comes closest is printed, or written with -out for simulate -profile, and how well
 simulated latencies agree with the recorded ones.`
 

@@ -62,11 +62,11 @@ func (c *column) number(g *group) string {
 	return fmt.Sprintf("%.*f", c.digits, x)
 }
 
-// columns are those of the table, on the terminal and on the page.
+// columns are those of the table, on the terminal and on the page. What is 0 or
+// absent in all rows is left out.
 func columns(results []*result) []column {
 	all := []column{
 		{"rate", "req/s", func(r *row) float64 { return r.Rate }, 2},
-		{"done", "", func(r *row) float64 { return float64(r.Completed) }, 0},
 		{"TTFT mean", "ms", func(r *row) float64 { return r.TTFT.Mean }, 0},
 		{"p50", "ms", func(r *row) float64 { return r.TTFT.P50 }, 0},
 		{"p95", "ms", func(r *row) float64 { return r.TTFT.P95 }, 0},
@@ -78,8 +78,6 @@ func columns(results []*result) []column {
 		{"output", "tok/s", func(r *row) float64 { return r.OutputTPS }, 0},
 		{"prefix hit", "%", func(r *row) float64 { return 100 * r.PrefixHitRatio }, 1},
 		{"imbalance", "", func(r *row) float64 { return r.Imbalance }, 2},
-		{"preempted", "", func(r *row) float64 { return float64(r.Preemptions) }, 0},
-		{"jain", "", func(r *row) float64 { return r.Jain }, 3},
 	}
 	seen := func(value func(*row) float64) bool {
 		for _, r := range results {
@@ -90,6 +88,7 @@ func columns(results []*result) []column {
 		return false
 	}
 	for _, c := range []column{
+		{"preempted", "", func(r *row) float64 { return float64(r.Preemptions) }, 0},
 		{"rejected", "", func(r *row) float64 { return float64(r.Rejected) }, 0},
 		{"attained", "%", func(r *row) float64 { return 100 * attainment(r) }, 1},
 		{"goodput", "req/s", func(r *row) float64 {
@@ -161,15 +160,24 @@ func writeTable(w io.Writer, results []*result) error {
 // notes say what the figures are of.
 func notes(results []*result) []string {
 	r := &results[0].row
-	all := []string{fmt.Sprintf("Requests as generated (seed %d): input mean %.0f, standard deviation %.0f; output mean %.0f, standard deviation %.0f tokens.",
-		r.Seed, r.Realised.InputMean, r.Realised.InputStd, r.Realised.OutputMean, r.Realised.OutputStd)}
+	all := []string{fmt.Sprintf("%d requests, as generated (seed %d): input mean %.0f, standard deviation %.0f; output mean %.0f, standard deviation %.0f tokens.",
+		r.Requests, r.Seed, r.Realised.InputMean, r.Realised.InputStd, r.Realised.OutputMean, r.Realised.OutputStd)}
 	if n := len(groupsOf(results)[0].runs); n > 1 {
 		all = append(all, fmt.Sprintf("Means over %d seeds; ± is their standard deviation.", n))
 	}
-	for _, r := range results {
-		if g := r.row.Gate; g != nil {
-			all = append(all, fmt.Sprintf("%s at %.4g, seed %d: the affinity gate held %d requests, explored with %d, was broken by load for %d; %d found no prefix.",
-				r.policy, r.row.Rate, r.seed, g.Exploited, g.Explored, g.Broken, g.Cold))
+	for _, g := range groupsOf(results) {
+		var sum gateCounts
+		for _, r := range g.runs {
+			if c := r.row.Gate; c != nil {
+				sum.Exploited += c.Exploited
+				sum.Explored += c.Explored
+				sum.Broken += c.Broken
+				sum.Cold += c.Cold
+			}
+		}
+		if sum != (gateCounts{}) {
+			all = append(all, fmt.Sprintf("%s at %.4g req/s: the affinity gate held %d requests, explored with %d, was broken by load for %d; %d found no prefix.",
+				g.policy, g.mean(func(r *row) float64 { return r.Rate }), sum.Exploited, sum.Explored, sum.Broken, sum.Cold))
 		}
 	}
 	for _, r := range results {
