@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestReadChunk(t *testing.T) {
@@ -122,6 +123,50 @@ func TestUsageFinder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What an encoder writes in any of the places for content is counted, by its
+// length; what it writes elsewhere is not.
+func TestContentAgainstEncoder(t *testing.T) {
+	text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~\n"\\]{0,40}`))
+	rapid.Check(t, func(t *rapid.T) {
+		want := 0
+		content := func(name string) string {
+			s := text.Draw(t, name)
+			want += len(s)
+			return s
+		}
+		maybe := func(m map[string]any, key string, value func() any) {
+			switch rapid.IntRange(0, 2).Draw(t, key+"?") {
+			case 1:
+				m[key] = nil
+			case 2:
+				m[key] = value()
+			}
+		}
+		var choices []any
+		for range rapid.IntRange(0, 3).Draw(t, "choices") {
+			delta := map[string]any{"role": text.Draw(t, "role"), "annotations": []any{map[string]any{"content": "no"}}}
+			for _, key := range []string{"content", "reasoning_content", "reasoning", "refusal"} {
+				maybe(delta, key, func() any { return content(key) })
+			}
+			maybe(delta, "function_call", func() any { return map[string]any{"name": content("name"), "arguments": content("arguments")} })
+			maybe(delta, "tool_calls", func() any {
+				return []any{map[string]any{"id": "c", "index": 1, "function": map[string]any{"name": content("name"), "arguments": content("arguments")}}}
+			})
+			choice := map[string]any{"index": 0, "delta": delta, "logprobs": map[string]any{"content": []any{map[string]any{"token": "no"}}}}
+			maybe(choice, "text", func() any { return content("text") })
+			choices = append(choices, choice)
+		}
+		data, err := json.Marshal(map[string]any{"id": text.Draw(t, "id"), "choices": choices, "content": "no", "error": nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := readChunk(data)
+		if c.content != want || c.any != (len(choices) > 0) || c.failed {
+			t.Fatalf("%s: %+v, want %d bytes", data, c, want)
+		}
+	})
 }
 
 // The finder, in pieces, and the scanner agree with encoding/json.

@@ -312,6 +312,29 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+type refuse struct{}
+
+func (refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	if req.Priority < 0 {
+		return errBroke
+	}
+	return nil
+}
+
+func TestRejectedRequestsAreNotSent(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{refuse{}}}))
+	_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "-1"))
+	assert.ErrorIs(t, err, endpick.ErrRejected)
+	assert.ErrorIs(t, err, errBroke)
+	assert.Equal(t, 429, transport.StatusOf(err))
+	assert.Zero(t, e.requests.Load())
+	assert.Zero(t, w.record(t).Attempts)
+	w.ok(t, post(t, chatPath, chatStream, transport.PriorityHeader, "1"))
+	w.idle(t)
+}
+
 func TestStatusOf(t *testing.T) {
 	for want, err := range map[int]error{
 		200: nil,
