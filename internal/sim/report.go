@@ -35,7 +35,7 @@ type Report struct {
 	Jain           float64 `json:"jain"` // fairness over tenants, by output tokens of completed requests (BLIS)
 	// Imbalance is the mean, over the windows up to the last arrival, of the standard
 	// deviation between servers of the seconds spent on prefill, as a share of the
-	// mean of all. 0: all servers prefill alike in every window.
+	// mean of all; of a shorter run, that of the whole. 0: all servers prefill alike.
 	Imbalance float64 `json:"imbalance"`
 
 	// SLOAttainment is the share of requests with an SLO that met it; nil if none had
@@ -103,7 +103,7 @@ func (r *run) finish() *Report {
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
 		Lost:     t.outcomes[lost], Running: r.open, TooLong: t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
-		Jain: t.jain(), Imbalance: t.imbalance(), Windows: t.windows,
+		Jain: t.jain(), Windows: t.windows,
 		Realised: t.realised(),
 	}
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
@@ -119,6 +119,7 @@ func (r *run) finish() *Report {
 	rep.Preemptions = sum.Preemptions
 	rep.Evictions = Evictions{sum.EvictedSystem, sum.EvictedUser, sum.EvictedOther}
 	rep.PrefixHitRatio = ratio(sum.PrefixHitTokens, sum.PrefixQueryTokens)
+	var prefill []float64
 	for i := range r.servers {
 		s := &r.servers[i]
 		own := s.engine.Totals()
@@ -127,7 +128,9 @@ func (r *run) finish() *Report {
 			PrefixHitRatio: ratio(own.PrefixHitTokens, own.PrefixQueryTokens),
 			BusySeconds:    own.Busy.Seconds(), PrefillSeconds: own.PrefillBusy.Seconds(),
 		})
+		prefill = append(prefill, own.PrefillBusy.Seconds())
 	}
+	rep.Imbalance = t.imbalance(prefill)
 	if r.gates != nil {
 		rep.Queue = &t.queue
 		rep.Queue.Wait = summarize(t.queueWait)

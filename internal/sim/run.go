@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -123,6 +124,9 @@ func newRun(cfg Config) (*run, error) {
 		}
 		rc.Clock = r.clock
 		rc.Seed = mix(cfg.Seed) ^ uint64(i)
+		if rc.LeaseTimeout == 0 {
+			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
+		}
 		rc.Endpoints = nil
 		for i := range r.servers {
 			if r.servers[i].up {
@@ -148,7 +152,7 @@ func newRun(cfg Config) (*run, error) {
 		return nil, err
 	}
 	r.changes = slices.Clone(cfg.Changes)
-	slices.SortStableFunc(r.changes, func(a, b Change) int { return int(a.At - b.At) })
+	slices.SortStableFunc(r.changes, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
 	r.armChange()
 	r.armArrival()
 	r.timers.set(onWindow, cfg.Window, true)

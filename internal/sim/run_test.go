@@ -85,6 +85,8 @@ func TestLatenciesByHand(t *testing.T) {
 	x := 3 / 0.111
 	require.InDelta(t, x/(x+100)+2/(1+19.0/3), *rep.Fitness, 1e-12)
 	require.Equal(t, []int{2, 1}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
+	require.Equal(t, []float64{0.002, 0.003}, []float64{rep.Endpoints[0].PrefillSeconds, rep.Endpoints[1].PrefillSeconds})
+	require.InDelta(t, 0.0005/0.0025, rep.Imbalance, 1e-12)
 	require.Nil(t, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: hand{at(0, 1, 1)}}).SLOAttainment)
 }
 

@@ -99,8 +99,13 @@ func (t *tally) jain() float64 {
 	return jain(got)
 }
 
-func (t *tally) imbalance() float64 {
+// imbalance takes the whole run, whose prefill seconds by server are given, where
+// it is shorter than a window.
+func (t *tally) imbalance(whole []float64) float64 {
 	var deviations, means float64
+	if t.lastArrival < t.windowLength {
+		means, deviations = meanAndDeviation(whole)
+	}
 	for _, w := range t.windows {
 		if w.Start+t.windowLength > t.lastArrival {
 			break
