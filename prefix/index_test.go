@@ -216,6 +216,26 @@ func TestIndexBytes(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
+// Who takes the memory pays for it.
+func TestIndexBytesBusyPaysFirst(t *testing.T) {
+	s := newShelf(t, 2, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
+	s.route(0, 1, 2, 3)
+	traffic := newTraffic(1024, 3)
+	for range 400 {
+		s.route(1, traffic.prompt()...)
+	}
+	assert.Positive(t, s.Stats().Evicted)
+	assert.Equal(t, []int{48, 0}, s.match(1, 2, 3))
+
+	// A single prompt may need all there is.
+	long := make([]uint64, 125_000)
+	for i := range long {
+		long[i] = uint64(i) + 9
+	}
+	s.route(1, long...)
+	assert.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
+}
+
 // When the fixed cost alone is too much, the index is empty, and works.
 func TestIndexWithoutRoom(t *testing.T) {
 	x := newIndex(t, prefix.IndexConfig{MaxBytes: 1 << 20})
