@@ -90,6 +90,8 @@ type Health struct {
 	FitTime  time.Duration // how long it took; zero in a synchronous trainer
 	Prior    bool          // whether the model uses its linear prior
 	LastFail error         // the error of the last refit; nil if it went well
+	// Shifts is how often all labels have changed by one factor at once, by which the window was then corrected.
+	Shifts uint64
 
 	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
 	// in ten stay below; both as shares (0.05 is 5 %), NaN before there are any.
@@ -117,6 +119,7 @@ type Learner struct {
 	noPrior    bool // the choice in force
 	challenger *Model
 	scores     struct{ model, challenger, count float64 }
+	shifts     shiftDetector
 	since      int // samples since the last refit
 	// unfinished tells of requests without a label that are older than their prediction; nil if there are none to know of.
 	unfinished func(now time.Time, add func(row []float64, atLeast float64))
@@ -201,13 +204,22 @@ func (l *Learner) take(row []float64, s sample) {
 		l.spread.add(l.Bucket(row), s.predicted, s.label)
 		l.score(s)
 	}
-	if l.challenger != nil {
-		// Both are asked now, about a row that neither has seen.
-		var a, b [1]float64
-		if l.Predict(a[:], row) && l.challenger.Predict(b[:], row) == nil {
-			l.scores.model += math.Abs(ln(a[0] / s.label))
-			l.scores.challenger += math.Abs(ln(b[0] / s.label))
+	var now, other [1]float64
+	if l.Predict(now[:], row) {
+		// What the model in force says of a row that it has not seen, whatever was said when the request was routed.
+		residual := ln(s.label / now[0])
+		if l.challenger != nil && l.challenger.Predict(other[:], row) == nil {
+			l.scores.model += math.Abs(residual)
+			l.scores.challenger += math.Abs(ln(s.label / other[0]))
 			l.scores.count++
+		}
+		r := shiftResidual{max(-maxResidual, min(residual, maxResidual)), l.Bucket(row), l.window.Added() + 1}
+		if shift, first := l.shifts.add(r); shift != 0 {
+			l.window.Rescale(exp(shift), first)
+			l.hurry.Store(true)
+			l.statusMu.Lock()
+			l.health.Shifts++
+			l.statusMu.Unlock()
 		}
 	}
 	// The lengths match: nothing else is an error.
@@ -302,6 +314,7 @@ func (l *Learner) refit() error {
 	m, err := Fit(config, data)
 	if err == nil {
 		l.model.Store(m)
+		l.shifts.refitted(l.spread)
 		l.since = 0
 		if n := l.refits.Add(1) - 1; len(l.config.Boost.Prior) > 0 && m.Trees() > 0 && n%challengeEvery == 0 {
 			config.Prior = nil
