@@ -350,6 +350,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 		var now time.Duration
 		var got []Event
 		id := uint64(0)
+		submitted := map[uint64]time.Duration{}
 
 		check := func() {
 			load := e.Load(now)
@@ -395,6 +396,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 				}
 				require.NoError(t, err)
 				w.submit(now, r)
+				submitted[id] = now
 				id++
 			},
 			"wait": func(t *rapid.T) {
@@ -406,6 +408,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 				got = e.Advance(now, got)
 				w.run(picos(now)*1000, true)
 				equalSlices(t, w.events, got)
+				require.True(t, e.phase == busy || e.waiting.length+e.running.length == 0, "work conserving")
 			},
 			"jump": func(t *rapid.T) {
 				at, ok := e.NextEvent()
@@ -454,5 +457,11 @@ func TestEngineMatchesTwin(t *testing.T) {
 		equalSlices(t, w.events, got)
 		check()
 		require.Zero(t, e.Load(now).KVUsage)
+		for _, event := range got {
+			if event.Kind != Lost {
+				require.GreaterOrEqual(t, event.Scheduled, submitted[event.ID], "starts before it arrives")
+				require.Greater(t, event.At, event.Scheduled)
+			}
+		}
 	})
 }
