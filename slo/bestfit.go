@@ -2,6 +2,8 @@ package slo
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -38,6 +40,13 @@ type BestFitConfig struct {
 	Strategy Strategy
 	// Form applies to requests with an SLO. Zero: ShareOfSLO.
 	Form Form
+	// PrefillRate, in prompt tokens per second, makes a request without an SLO
+	// consider those that are there already: each of the BS requests on an
+	// endpoint waits while the F new tokens are prefilled, and this sum of
+	// delays, BS·F/PrefillRate, counts like the request's own latency. Any
+	// rate of the right order does. Zero: only the request's own latency
+	// counts, as in the paper.
+	PrefillRate float64
 	// Exploration is the probability with which, where only some candidates
 	// are predicted, the others are preferred, so that there is something to
 	// learn from. In (0, 1); zero: 0.01.
@@ -51,6 +60,9 @@ func (c *BestFitConfig) validate() (err error) {
 	}
 	if c.Form > MinMax {
 		return &ConfigError{Field: "BestFitConfig.Form", Reason: fmt.Sprintf("is %d", c.Form)}
+	}
+	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
+		return &ConfigError{Field: "BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
 	}
 	if err := share("BestFitConfig.Exploration", &c.Exploration, 0.01); err != nil {
 		return err
@@ -68,7 +80,11 @@ func (c *BestFitConfig) validate() (err error) {
 // miss one, the idle before the busy, by the smallest deficit. See [Fit].
 //
 // Without an SLO: the lowest predicted latency comes first,
-// TTFT + E[output tokens]·TPOT, whatever the strategy.
+// TTFT + E[output tokens]·TPOT, whatever the strategy; with a PrefillRate the
+// lowest sum of it and of the delay for others. That delay is what the product
+// of LMetric measures (papers/lmetric, section 5): a greedy choice by one's own
+// latency alone ignores it, and it is far less noisy than the difference of two
+// predictions.
 //
 // A candidate without a prediction is scored by its load and match instead;
 // where others have one, it stays below the median of their scores.
@@ -117,8 +133,9 @@ func (s *BestFit) Score(req *endpick.Request, candidates []endpick.Candidate, ds
 	}
 }
 
-// lowestLatency scores each candidate by the lowest latency over its own: the
-// fastest 1, one that takes twice as long 0.5.
+// lowestLatency scores each candidate by the lowest latency over its own, with
+// the delay for others where that counts: the fastest 1, one that takes twice
+// as long 0.5.
 func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	common := commonBasis(req, candidates)
 	outputTokens := s.config.Headroom.outputTokens(req)
@@ -129,6 +146,10 @@ func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candi
 		if !ok {
 			dst[i] = unscored
 			continue
+		}
+		if rate := s.config.PrefillRate; rate > 0 {
+			c := &candidates[i]
+			took += float64(c.NewTokens(req)) / rate * c.BatchSize() * float64(time.Second)
 		}
 		dst[i] = took
 		if predicted == 0 || took < lowest {

@@ -71,6 +71,29 @@ func TestBestFitScores(t *testing.T) {
 	assert.Equal(t, []float64{1, 0, 0}, got)
 }
 
+func TestBestFitConsidersNeighbours(t *testing.T) {
+	// Own latencies 100 + 100·10 = 1100, 1100, 1300. 1,000 new tokens at 10,000
+	// a second keep four others waiting for 0.4 s in all, 500 for 0.2 s; nobody
+	// is on the third: 1500, 1300, 1300.
+	cs := fleet(both(100, 10), both(100, 10), both(300, 10))
+	for i := range cs {
+		cs[i].Waiting, cs[i].Running, cs[i].PrefixTokens = 1, 3, 0
+	}
+	cs[1].PrefixTokens = 500
+	cs[2].Waiting, cs[2].Running = 0, 0
+	req := ask(0, 0)
+	req.InputTokens = 1000
+	got := score(newBestFit(t, slo.BestFitConfig{PrefillRate: 10_000}), req, cs)
+	assert.InDeltaSlice(t, []float64{1300.0 / 1500, 1, 1}, got, 1e-9)
+	got = score(newBestFit(t, slo.BestFitConfig{}), req, cs)
+	assert.InDeltaSlice(t, []float64{1, 1, 1100.0 / 1300}, got, 1e-9)
+
+	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
+		_, err := slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+	}
+}
+
 func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 	cs := fleet(make([]endpick.Prediction, 3)...)
 	cs[0].KVUsage, cs[0].Waiting, cs[0].PrefixTokens = 0.25, 4, 750
@@ -115,7 +138,7 @@ func TestBestFitExploresTheUnpredicted(t *testing.T) {
 func TestBestFitConfig(t *testing.T) {
 	for _, c := range []slo.BestFitConfig{{Strategy: 2}, {Form: 2}, {Exploration: -1}, {Exploration: 1}} {
 		_, err := slo.NewBestFit(c)
-		require.ErrorIs(t, err, slo.ErrConfig)
+		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 	assert.Equal(t, "latency-least", newBestFit(t, slo.BestFitConfig{}).Name())
 	assert.Equal(t, "latency-most", newBestFit(t, slo.BestFitConfig{Strategy: slo.Most}).Name())

@@ -76,8 +76,8 @@ func TestTokenBucketBound(t *testing.T) {
 func TestTokenBucketConfig(t *testing.T) {
 	for _, v := range []float64{0, -1, nan, math.Inf(1)} {
 		_, err := slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: v, Refill: 1})
-		require.ErrorIs(t, err, slo.ErrConfig)
+		require.ErrorIs(t, err, endpick.ErrConfig)
 		_, err = slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: 1, Refill: v})
-		require.ErrorIs(t, err, slo.ErrConfig)
+		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 }

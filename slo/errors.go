@@ -1,14 +1,13 @@
 package slo
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/endpick/endpick"
 )
 
-// ErrConfig is matched by every [ConfigError].
-var ErrConfig = errors.New("slo: bad config")
-
-// ConfigError says which field of a config was refused.
+// ConfigError says which field of a config was refused. It matches
+// [endpick.ErrConfig].
 type ConfigError struct {
 	Field  string
 	Reason string
@@ -16,8 +15,8 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return fmt.Sprintf("slo: config: %s %s", e.Field, e.Reason) }
 
-// Unwrap returns ErrConfig.
-func (e *ConfigError) Unwrap() error { return ErrConfig }
+// Unwrap returns [endpick.ErrConfig].
+func (e *ConfigError) Unwrap() error { return endpick.ErrConfig }
 
 // share sets a probability or weight that was left at zero to its default, and
 // checks it.

@@ -1,4 +1,3 @@
-// Package slo routes by latency targets.
 package slo
 
 import (

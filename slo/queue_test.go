@@ -261,10 +261,10 @@ func TestQueueBadInput(t *testing.T) {
 	assert.Zero(t, q.Len())
 	for _, c := range []slo.QueueConfig{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
 		_, err := slo.NewQueue(c, func(slo.Item[int], error) {})
-		require.ErrorIs(t, err, slo.ErrConfig)
+		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 	_, err := slo.NewQueue[int](slo.QueueConfig{}, nil)
-	require.ErrorIs(t, err, slo.ErrConfig)
+	require.ErrorIs(t, err, endpick.ErrConfig)
 }
 
 func TestNewItem(t *testing.T) {

@@ -108,7 +108,7 @@ func (newIsFast) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 
 func TestWarmupConfig(t *testing.T) {
 	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
-	require.ErrorIs(t, err, slo.ErrConfig)
+	require.ErrorIs(t, err, endpick.ErrConfig)
 }
 
 func TestWarmupAllocatesNothing(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 )
 
 // PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
-// the paper's system.
+// the paper's system, and consideration for the requests that are running.
 type PredictedLatencyConfig struct {
 	Index    prefix.IndexConfig
 	Latency  predict.LatencyConfig
@@ -19,7 +19,14 @@ type PredictedLatencyConfig struct {
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
 	BestFit  slo.BestFitConfig
+	// DisableNeighbours leaves out what a request without an SLO does to
+	// those that are on an endpoint already, as the paper does; see
+	// BestFit.PrefillRate, whose default here is that of the affinity gate.
+	DisableNeighbours bool
 }
+
+// prefillRate is 8,192 tokens in 954 ms; see [prefix.AffinityConfig].
+const prefillRate = 8600
 
 // PredictedLatency is predicted-latency scheduling whole
 // (papers/predicted-latency-scheduling): what each endpoint holds of the
@@ -52,6 +59,12 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	tier, err := slo.NewTier(c.Tier)
 	if err != nil {
 		return endpick.Config{}, err
+	}
+	switch {
+	case c.DisableNeighbours:
+		c.BestFit.PrefillRate = 0
+	case c.BestFit.PrefillRate == 0:
+		c.BestFit.PrefillRate = prefillRate
 	}
 	fit, err := slo.NewBestFit(c.BestFit)
 	if err != nil {
