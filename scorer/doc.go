@@ -9,7 +9,9 @@
 // [Dynamo], [RoundRobin], [AlwaysBusiest], and whatever [Cost] makes of a few
 // lines of arithmetic over a candidate's indicators.
 //
-// The filter [MatchGate] prefers the best match unless load is out of balance;
+// The filter [Hotspot] keeps a prefix that takes over from drowning the servers
+// that hold it (papers/LMetric, section 5.2). The filter [MatchGate] prefers the
+// best match unless load is out of balance;
 // with a scorer behind it, it is the policy of AIBrix, Preble and SGLang.
 //
 // Package preset puts them together. The zero value of every type is ready to
