@@ -247,7 +247,8 @@ func (x *Index) append(s *server, slot uint32, blocks []uint64, leaseID uint32) 
 }
 
 // fit evicts until the index is within MaxBytes. Whoever has just taken memory
-// pays first, with everything but this request; then the others in turn.
+// pays first, with everything but this request; then the others in turn; then
+// this request, if all the room there is does not hold it.
 func (x *Index) fit(s *server, keep int) {
 	for {
 		all, idle := x.bytes()
@@ -256,21 +257,21 @@ func (x *Index) fit(s *server, keep int) {
 			return
 		}
 		if idle >= over {
-			x.trie.runs.release(over)
-			if all, _ = x.bytes(); all > x.config.MaxBytes {
-				x.trie.holders.release(all - x.config.MaxBytes)
-			}
+			x.trie.release(over)
 			continue
 		}
 		victim := s
 		if s.held <= keep {
 			victim = x.next(s)
 		}
-		if victim == nil {
-			x.evict(s, 0) // not even this request fits
-			return
+		switch {
+		case victim != nil:
+			x.evict(victim, victim.held-x.heldBy(victim.oldest))
+		case s.held > 0:
+			x.evict(s, 0)
+		default:
+			return // the fixed cost of so many endpoints alone is too much
 		}
-		x.evict(victim, victim.held-x.heldBy(victim.oldest))
 	}
 }
 

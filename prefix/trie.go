@@ -189,3 +189,11 @@ func (t *trie) bytes() (all, idle int64) {
 	holders, idleHolders := t.holders.bytes()
 	return t.nodes.bytes() + t.edges.bytes() + runs + holders, idleRuns + idleHolders
 }
+
+// release gives up idle memory, n bytes if there are so many.
+func (t *trie) release(n int64) {
+	before, _ := t.bytes()
+	t.runs.release(n)
+	after, _ := t.bytes()
+	t.holders.release(n - (before - after))
+}
