@@ -275,6 +275,9 @@ func (l *Learner) due() bool {
 		}
 		l.statusMu.Unlock()
 	}
+	if l.since < every+shiftHistory && l.shifts.suspects() {
+		return false
+	}
 	return l.since >= every
 }
 

@@ -77,6 +77,28 @@ func (d *shiftDetector) add(r shiftResidual) (shift float64, first uint64) {
 	return shift, after[0].number
 }
 
+// suspects tells whether the newest residuals look like the beginning of a shift, so that it is better to wait for the
+// rest than to fit a model to labels of which some are wrong.
+func (d *shiftDetector) suspects() bool {
+	n := len(d.residuals)
+	if d.pause || n < shiftEvery {
+		return false
+	}
+	newest := d.residuals[n-shiftEvery:]
+	m := meanOf(newest)
+	return math.Abs(m) >= max(leastShift, shiftScales*d.scale) && sameSign(newest, m)
+}
+
+func sameSign(residuals []shiftResidual, sign float64) bool {
+	n := 0
+	for _, r := range residuals {
+		if r.value*sign > 0 {
+			n++
+		}
+	}
+	return float64(n) >= shiftSigns*float64(len(residuals))
+}
+
 // split returns where the residuals change most, with shiftSamples behind it.
 func (d *shiftDetector) split() int {
 	total := 0.0
@@ -109,17 +131,13 @@ func alike(residuals []shiftResidual, shift float64) bool {
 		sum float64
 		n   int
 	}
+	if !sameSign(residuals, shift) {
+		return false
+	}
 	sums := map[int]bucketSum{}
-	signs := 0
 	for _, r := range residuals {
-		if r.value*shift > 0 {
-			signs++
-		}
 		s := sums[r.bucket]
 		sums[r.bucket] = bucketSum{s.sum + r.value, s.n + 1}
-	}
-	if float64(signs) < shiftSigns*float64(len(residuals)) {
-		return false
 	}
 	buckets := 0
 	for _, s := range sums {

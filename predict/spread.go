@@ -13,8 +13,10 @@ import (
 type spread struct {
 	all     quantile
 	buckets []quantile
-	// factors are what predictions in each bucket are multiplied by, as float bits: read while they change.
+	// factors are what predictions in each bucket are multiplied by, as float bits: read while they change. Zero is a
+	// bucket without a history, for which the whole stands in.
 	factors []atomic.Uint64
+	whole   atomic.Uint64
 }
 
 const (
@@ -60,6 +62,7 @@ func newSpread(buckets int) *spread {
 func (s *spread) add(bucket int, predicted, actual float64) {
 	r := max(-maxResidual, min(ln(actual/predicted), maxResidual))
 	s.all.add(r)
+	s.whole.Store(math.Float64bits(exp(s.all.value)))
 	b := &s.buckets[bucket]
 	if b.count == 0 {
 		b.value, b.scale = s.all.value, s.all.scale
@@ -70,16 +73,23 @@ func (s *spread) add(bucket int, predicted, actual float64) {
 	s.factors[bucket].Store(math.Float64bits(exp(b.value)))
 }
 
-// publish recomputes all factors; buckets without a history follow the whole.
+// publish recomputes all factors.
 func (s *spread) publish() {
+	s.whole.Store(math.Float64bits(exp(s.all.value)))
 	for i := range s.buckets {
-		v := s.buckets[i].value
-		if s.buckets[i].count == 0 {
-			v = s.all.value
+		f := uint64(0)
+		if s.buckets[i].count > 0 {
+			f = math.Float64bits(exp(s.buckets[i].value))
 		}
-		s.factors[i].Store(math.Float64bits(exp(v)))
+		s.factors[i].Store(f)
 	}
 }
 
 // factor is the upper bound over the prediction, at least 1. It is safe beside add.
-func (s *spread) factor(bucket int) float64 { return math.Float64frombits(s.factors[bucket].Load()) }
+func (s *spread) factor(bucket int) float64 {
+	f := s.factors[bucket].Load()
+	if f == 0 {
+		f = s.whole.Load()
+	}
+	return math.Float64frombits(f)
+}

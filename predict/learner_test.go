@@ -1,0 +1,246 @@
+package predict
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/require"
+)
+
+// An engine is a server of another kind than the one the benchmark data comes from: attention is quadratic, a batch has
+// a step time that saturates, a full cache costs more, and prefills slow decoding down.
+type engine struct {
+	rng   *rand.Rand
+	scale float64
+	at    time.Time
+}
+
+// A regime is a kind of traffic.
+type regime struct{ tokens, kv, running, waiting, share float64 }
+
+var (
+	quiet      = regime{6, 0.2, 15, 0, 0.5}
+	code       = regime{8.3, 0.55, 35, 0.5, 0.8}
+	overloaded = regime{7, 0.93, 60, 8, 0.2}
+)
+
+func newEngine(seed uint64) *engine {
+	return &engine{rng: rand.New(rand.NewPCG(seed, 9)), scale: 1, at: time.Unix(0, 0)}
+}
+
+func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
+	f := Features{
+		KVUsage:              min(1, max(0, r.kv+0.06*e.rng.NormFloat64())),
+		InputTokens:          math.Floor(exp(r.tokens + 0.8*e.rng.NormFloat64())),
+		Waiting:              math.Floor(r.waiting * e.rng.ExpFloat64()),
+		Running:              math.Floor(max(0, r.running+8*e.rng.NormFloat64())),
+		PrefixShare:          math.Pow(e.rng.Float64(), 1/(r.share+0.01)),
+		ResidentTokens:       math.NaN(),
+		PrefillRate:          math.Floor(3000 * e.rng.Float64()),
+		ExpectedOutputTokens: 100,
+		Variant:              math.NaN(),
+	}
+	f.PrefillTokens = math.Floor(f.Waiting * exp(r.tokens) * (0.5 + e.rng.Float64()))
+	row = make([]float64, FeatureCount)
+	f.Row(row)
+	step := 7 + 0.9*math.Pow(f.Running, 0.75) + 20*f.KVUsage
+	fresh := row[columnNew]
+	ttft = 15 + fresh*(0.04+3e-7*f.InputTokens)*(1+0.01*f.Running) + f.PrefillTokens*0.05 + step
+	if f.KVUsage > 0.9 {
+		ttft += f.Waiting * step * 3
+	}
+	tpot = max(step, 9+0.25*f.Running) * (1 + 0.5*f.PrefillRate/3000)
+	e.at = e.at.Add(50 * time.Millisecond)
+	noise := func(s float64) float64 { return e.scale * exp(s*e.rng.NormFloat64()) }
+	return row, ttft * noise(0.045), tpot * noise(0.03)
+}
+
+// A course runs a learner through regimes and collects the errors of its predictions.
+type course struct {
+	t       require.TestingT
+	learner *Learner
+	engine  *engine
+	tpot    bool
+	held    int // predictions below their upper bound
+}
+
+func newCourse(t require.TestingT, target endpick.Targets, config TrainerConfig) *course {
+	trainer, err := NewTrainer(config)
+	require.NoError(t, err)
+	l, err := trainer.Learner(LatencyLearner(target))
+	require.NoError(t, err)
+	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == endpick.TPOT}
+}
+
+// run returns the absolute errors as shares.
+func (c *course) run(r regime, n int) []float64 {
+	var errs []float64
+	c.held = 0
+	var y [1]float64
+	for range n {
+		row, label, tpot := c.engine.next(r)
+		if c.tpot {
+			label = tpot
+		}
+		upper := 0.0
+		if y[0] = 0; c.learner.Predict(y[:], row) {
+			upper = y[0] * c.learner.Upper(c.learner.Bucket(row))
+			errs = append(errs, math.Abs(y[0]-label)/label)
+			if label <= upper {
+				c.held++
+			}
+		}
+		c.learner.Label(row, label, y[0], upper, c.engine.at)
+	}
+	return errs
+}
+
+func mape(errs []float64) float64 {
+	mean, _ := MeanAndP90(errs)
+	return mean
+}
+
+func TestAccuracyOnAnotherEngine(t *testing.T) {
+	for _, target := range []endpick.Targets{endpick.TTFT, endpick.TPOT} {
+		c := newCourse(t, target, TrainerConfig{Synchronous: true})
+		c.run(quiet, 3000)
+		c.run(code, 3000)
+		c.run(overloaded, 4000)
+		limit := 0.06 // the noise is 0.036 of TTFT and 0.024 of TPOT
+		if target == endpick.TPOT {
+			limit = 0.035
+		}
+		require.Less(t, mape(c.run(overloaded, 1000)), limit)
+		c.run(quiet, 5000)
+		require.Less(t, mape(c.run(quiet, 1000)), limit)
+		require.Less(t, mape(c.run(overloaded, 500)), 1.5*limit, "not forgotten")
+		require.Zero(t, c.learner.Health().Shifts, "a change of regime is no shift of the labels")
+	}
+}
+
+func TestUpperBoundsHoldInEveryRegime(t *testing.T) {
+	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
+	c.run(quiet, 3000)
+	c.run(overloaded, 3000)
+	all := 0
+	for _, r := range []regime{quiet, overloaded, quiet, overloaded} {
+		c.run(r, 1000)
+		require.Greater(t, c.held, 850)
+		all += c.held
+	}
+	require.InDelta(t, 3600, all, 80)
+}
+
+func TestDriftIsOverWithin2000Samples(t *testing.T) {
+	for _, factor := range []float64{1.3, 1 / 1.3} {
+		for _, target := range []endpick.Targets{endpick.TTFT, endpick.TPOT} {
+			c := newCourse(t, target, TrainerConfig{Synchronous: true})
+			c.run(overloaded, 3000)
+			c.run(quiet, 3000)
+			c.run(code, 2500)
+			before := mape(c.run(code, 1000))
+			c.engine.scale = factor
+			c.run(code, 1000)
+			require.Less(t, mape(c.run(code, 1000)), 1.5*before, "the second thousand")
+			require.EqualValues(t, 1, c.learner.Health().Shifts)
+			require.Less(t, mape(c.run(overloaded, 500)), 0.1, "also where nothing was seen of it")
+		}
+	}
+}
+
+func TestDriftShowsInHealth(t *testing.T) {
+	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
+	require.True(t, math.IsNaN(c.learner.Health().MAPE))
+	c.run(quiet, 1000)
+	require.NoError(t, c.learner.Refit())
+	c.run(quiet, 1500)
+	require.InDelta(t, 1, c.learner.Health().Drift, 0.3)
+	c.engine.scale = 2
+	c.run(quiet, 150)
+	require.Greater(t, c.learner.Health().Drift, 3.0)
+	h := c.learner.Health()
+	require.Greater(t, h.P90, h.MAPE)
+	require.EqualValues(t, 2650, h.Labels)
+	require.EqualValues(t, 1, h.Refits)
+	require.True(t, h.Prior)
+}
+
+func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
+	// The label falls with both columns of the prior, and steeply with the second: a line with non-negative coefficients
+	// is of no use, and what is left of it for the trees is no easier.
+	trainer, err := NewTrainer(TrainerConfig{Synchronous: true})
+	require.NoError(t, err)
+	l, err := trainer.Learner(LearnerConfig{Boost: BoostConfig{Features: 2, Prior: []int{0, 1}}, Window: WindowConfig{Features: 2}})
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(3, 3))
+	kept := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
+	for range 6000 {
+		a, b := rng.Float64(), rng.Float64()
+		// Linear at first sight, so that the prior has something to hold on to, and then a product that it gets wrong.
+		y := (1 + 300*a*a*a*a*a*a) / (1 + 50*a*a*a*a*a*a) * exp(-8*b) * 100 * exp(4*math.Floor(2*a))
+		l.Label([]float64{a, b}, y*exp(0.01*rng.NormFloat64()), 0, 0, time.Time{})
+	}
+	kept.run(code, 6000)
+	require.True(t, kept.learner.Health().Prior, "kept where it helps")
+	require.False(t, l.Health().Prior, "dropped where it does not")
+	require.False(t, l.Model().prior.used())
+}
+
+func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
+	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
+	row, _, _ := c.engine.next(quiet)
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -5, 1e300} {
+		c.learner.Label(row, v, 1, 1, time.Time{})
+	}
+	c.learner.Label(row[:3], 5, 1, 1, time.Time{})
+	h := c.learner.Health()
+	require.EqualValues(t, 7, h.Skipped)
+	require.Zero(t, h.Samples)
+	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 0} {
+		c.learner.Label(row, 5, v, math.NaN(), time.Time{})
+	}
+	require.Equal(t, 4, c.learner.Health().Samples, "a prediction that never was is no reason to lose the label")
+	require.True(t, math.IsNaN(c.learner.Health().MAPE))
+}
+
+func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
+	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
+	require.ErrorIs(t, c.learner.Refit(), ErrNoData)
+	require.ErrorIs(t, c.learner.Health().LastFail, ErrNoData)
+	c.run(quiet, 200)
+	require.NoError(t, c.learner.Refit())
+	require.NoError(t, c.learner.Health().LastFail)
+	m := c.learner.Model()
+	c.learner.config.Boost.Trees = -1 // no configuration that passed validation makes Fit fail
+	require.Error(t, c.learner.Refit())
+	require.Error(t, c.learner.Health().LastFail)
+	require.Same(t, m, c.learner.Model())
+}
+
+func TestLearnersRefuseABadConfig(t *testing.T) {
+	trainer, err := NewTrainer(TrainerConfig{Synchronous: true})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		config LearnerConfig
+		want   string
+	}{
+		{LearnerConfig{}, "predict: BoostConfig.Features is 0, want 1 to 32"},
+		{LearnerConfig{Boost: BoostConfig{Features: 2}}, "predict: LearnerConfig: the model has 2 features and the window 0"},
+		{LearnerConfig{Boost: BoostConfig{Features: 1, RealTarget: true}, Window: WindowConfig{Features: 1}}, "predict: LearnerConfig: a learner's target is positive, but RealTarget is set"},
+		{LearnerConfig{Boost: BoostConfig{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "predict: WindowConfig.HalfLife is -1, want 0 or more"},
+	} {
+		_, err := trainer.Learner(c.config)
+		require.EqualError(t, err, c.want)
+	}
+}
+
+func TestMeanAndP90(t *testing.T) {
+	mean, p90 := MeanAndP90([]float64{10, 1, 2, 3, 4, 5, 6, 7, 8, 9})
+	require.Equal(t, 5.5, mean)
+	require.Equal(t, 9.0, p90, "nine in ten do not exceed it")
+	_, p90 = MeanAndP90([]float64{3})
+	require.Equal(t, 3.0, p90)
+}
