@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -39,5 +40,5 @@ func TestQueueOrdersByHand(t *testing.T) {
 
 	cfg.Queue = &Queue{Bounds: slo.QueueConfig{MaxRequests: -1}}
 	_, err := Run(cfg)
-	require.ErrorIs(t, err, slo.ErrConfig)
+	require.ErrorIs(t, err, endpick.ErrConfig)
 }
