@@ -21,8 +21,6 @@ var (
 	ErrHeaderTimeout = errors.New("transport: no response header in time")
 	// ErrAddress: the address of an endpoint is no host and no URL.
 	ErrAddress = errors.New("transport: bad endpoint address")
-	// ErrConfig: a Config is not valid.
-	ErrConfig = errors.New("transport: bad config")
 	// ErrRecord: a line of a recording can't be read.
 	ErrRecord = errors.New("transport: bad record")
 )
@@ -68,7 +66,8 @@ func (e *UpstreamError) Error() string {
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// ConfigError says which field of a Config was refused. It matches ErrConfig.
+// ConfigError says which field of a Config was refused. It
+// matches [endpick.ErrConfig].
 type ConfigError struct {
 	Field  string
 	Reason string
@@ -78,8 +77,8 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("transport: config: %s %s", e.Field, e.Reason)
 }
 
-// Unwrap returns ErrConfig.
-func (e *ConfigError) Unwrap() error { return ErrConfig }
+// Unwrap returns [endpick.ErrConfig].
+func (e *ConfigError) Unwrap() error { return endpick.ErrConfig }
 
 // HeaderError says which header could not be read; the request is served as if
 // it were absent.

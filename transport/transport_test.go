@@ -35,7 +35,7 @@ func TestConfig(t *testing.T) {
 		_, err := transport.New(c)
 		var ce *transport.ConfigError
 		require.ErrorAs(t, err, &ce)
-		require.ErrorIs(t, err, transport.ErrConfig)
+		require.ErrorIs(t, err, endpick.ErrConfig)
 		assert.Equal(t, field, ce.Field)
 	}
 	_, err = transport.New(transport.Config{Router: router})

@@ -20,10 +20,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// ErrConfig is matched by every [ConfigError].
-var ErrConfig = errors.New("scrape: bad config")
-
-// ConfigError says which field of a Config was refused.
+// ConfigError says which field of a Config was refused. It matches
+// [endpick.ErrConfig].
 type ConfigError struct {
 	Field  string
 	Reason string
@@ -33,8 +31,8 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("scrape: config: %s %s", e.Field, e.Reason)
 }
 
-// Unwrap returns ErrConfig.
-func (e *ConfigError) Unwrap() error { return ErrConfig }
+// Unwrap returns [endpick.ErrConfig].
+func (e *ConfigError) Unwrap() error { return endpick.ErrConfig }
 
 // Error says which endpoint could not be scraped, and why. It matches the
 // cause: ErrFormat, ErrNoSignal, ErrTooLong, a StatusError, endpick's ErrBadLoad

@@ -112,7 +112,7 @@ func TestConfig(t *testing.T) {
 		_, err := scrape.New(c)
 		var ce *scrape.ConfigError
 		require.ErrorAs(t, err, &ce)
-		assert.ErrorIs(t, err, scrape.ErrConfig)
+		assert.ErrorIs(t, err, endpick.ErrConfig)
 		assert.Equal(t, field, ce.Field)
 	}
 	_, err = scrape.New(scrape.Config{Router: router})
