@@ -76,6 +76,25 @@ func TestCorrectLowers(t *testing.T) {
 	}
 }
 
+// An engine that runs a prompt has room for it.
+func TestCorrectLongPrompt(t *testing.T) {
+	d := newDesk(t)
+	d.fill()
+	for range 7 {
+		d.done(d.routed(prompt(0)), 0)
+	}
+	require.Equal(t, 20, d.capacity())
+	long := append(prompt(0), prompt(1)...)
+	d.done(d.routed(long), 19*16)
+	assert.Equal(t, 40, d.capacity())
+	assert.Equal(t, 40, d.x.servers[0].held)
+	for i := range 4 {
+		long = append(long, prompt(i+2)...)
+	}
+	d.done(d.routed(long), 40*16)
+	assert.Equal(t, 100, d.capacity(), "the bound all the same")
+}
+
 func TestCorrectSlack(t *testing.T) {
 	for _, tc := range []struct{ cachedTokens, want int }{
 		{20 * 16, 100}, {19 * 16, 100},

@@ -114,10 +114,12 @@ func (x *Index) Routed(e *endpick.Event) {
 	l := x.open(e.Key)
 	l.server = ref
 	s.bound = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
-	s.ages.advance(s.capacity())
 	blocks := e.Request.Blocks
-	// Blocks past the capacity would be evicted at once.
+	if s.learned > 0 {
+		s.learned = max(s.learned, len(blocks)) // to run it, the engine must hold it
+	}
 	blocks = blocks[:min(len(blocks), s.capacity())]
+	s.ages.advance(s.capacity())
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, ref.Slot)
 	x.insert(s, ref.Slot, blocks, e.Key.Slot+1)

@@ -216,7 +216,7 @@ func (m *machine) routeOne(t *rapid.T) {
 	capacity := m.bounds[slot]
 	if s := &m.x.servers; slot < len(*s) && m.x.generations[slot] == ref.Generation {
 		if learned := (*s)[slot].learned; learned > 0 {
-			capacity = min(capacity, learned)
+			capacity = min(capacity, max(learned, len(blocks)))
 		}
 	}
 	m.x.Routed(&e)
