@@ -41,47 +41,36 @@ type fleet struct {
 
 func newFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders int) *fleet {
 	config.Endpoints = numbered(endpoints)
+	for i := range config.Endpoints {
+		e := &config.Endpoints[i]
+		e.Models = []string{"llama", e.ID} // a model of its own, to fill it by
+	}
 	config.ReportMaxAge = time.Hour
-	policy := config.Policy
 	f := &fleet{tokens: tokens, holders: holders}
-	f.index, _ = policy.Matcher.(*prefix.Index)
-	f.fill(b, config)
-	require.NoError(b, f.router.SetPolicy(policy))
-	for _, e := range config.Endpoints {
+	f.index, _ = config.Policy.Matcher.(*prefix.Index)
+	var err error
+	f.router, err = endpick.New(config)
+	require.NoError(b, err)
+	for i, e := range config.Endpoints {
 		require.NoError(b, f.router.Report(e.ID, endpick.Load{Waiting: 1, Running: 8, KVUsage: 0.5}))
+		if f.index != nil {
+			f.fill(b, i, e.ID)
+		}
 	}
 	return f
 }
 
-// fill makes the router, and fills the index through it: under a policy that
-// sends every request where its session says.
-func (f *fleet) fill(b *testing.B, config endpick.Config) {
-	config.Policy = endpick.Policy{
-		Matcher: config.Policy.Matcher,
-		Filters: []endpick.Filter{filterFunc(func(req *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Endpoint.ID == req.Session })
-		})},
-	}
-	var err error
-	f.router, err = endpick.New(config)
-	require.NoError(b, err)
-	if f.index == nil {
-		return
-	}
+// fill routes requests to one endpoint until the index is at its bound there.
+func (f *fleet) fill(b *testing.B, i int, id string) {
 	p := f.prompt()
+	if i >= f.holders {
+		p.tokens[0] = ^uint32(i) // a head that nobody else has
+	}
 	fresh := f.tokens / prefix.BlockTokens * 3 / 4
-	for i, e := range config.Endpoints {
-		for n := 0; n < benchBlocks; n += fresh {
-			if i >= f.holders {
-				p.tokens[0] = ^uint32(i) // a head of its own
-			} else {
-				p.tokens[0] = 0
-			}
-			l, err := p.route(endpick.Request{Session: e.ID})
-			require.NoError(b, err)
-			require.Equal(b, e.ID, l.Endpoint().ID)
-			l.Done(endpick.Outcome{})
-		}
+	for n := 0; n < benchBlocks; n += fresh {
+		l, err := p.route(endpick.Request{Model: id})
+		require.NoError(b, err)
+		l.Done(endpick.Outcome{})
 	}
 }
 
@@ -93,7 +82,7 @@ func (f *fleet) check(b *testing.B) {
 	}
 	var receipt endpick.Receipt
 	p := f.prompt()
-	l, err := p.route(endpick.Request{Receipt: &receipt})
+	l, err := p.route(endpick.Request{Model: "llama", Receipt: &receipt})
 	require.NoError(b, err)
 	l.Done(endpick.Outcome{})
 	holders := 0
@@ -128,7 +117,7 @@ var benchSeed = prefix.Scope{Model: "llama"}.Seed()
 func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 	p.tokens[len(p.tokens)/4] = p.fleet.prompts.Add(1)
 	p.blocks = prefix.AppendTokens(p.blocks[:0], benchSeed, p.tokens)
-	req.Model, req.Stream, req.InputTokens, req.Blocks = "llama", true, len(p.tokens), p.blocks
+	req.Stream, req.InputTokens, req.Blocks = true, len(p.tokens), p.blocks
 	return p.fleet.router.Route(req)
 }
 
@@ -154,7 +143,7 @@ func BenchmarkRoute(b *testing.B) {
 		p := f.prompt()
 		b.ReportAllocs()
 		for b.Loop() {
-			l, err := p.route(endpick.Request{})
+			l, err := p.route(endpick.Request{Model: "llama"})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -171,7 +160,7 @@ func BenchmarkRouteParallel(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			p := f.prompt()
 			for pb.Next() {
-				l, err := p.route(endpick.Request{})
+				l, err := p.route(endpick.Request{Model: "llama"})
 				if err != nil {
 					b.Error(err)
 					return
