@@ -1,0 +1,274 @@
+package main
+
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+)
+
+const (
+	refitEvery  = 1000
+	forgetRows  = 2000
+	seenEnough  = 0.9 // the share of a block's rows whose regime must have been seen before for it to count
+	timingBatch = 100
+)
+
+// target is one latency being learned.
+type target struct {
+	name    string
+	learner *predict.Learner
+	label   func(*sample) float64
+	known   func(*sample) time.Time
+
+	predicted []float64 // by row; 0 where there was no prediction
+	upper     []float64
+	waiting   labels
+}
+
+func newTarget(t *predict.Trainer, name string, which endpick.Targets) (*target, error) {
+	config := predict.LatencyLearner(which)
+	l, err := t.Learner(config)
+	if err != nil {
+		return nil, err
+	}
+	tg := &target{name: name, learner: l}
+	tg.label = func(s *sample) float64 { return s.ttft }
+	tg.known = func(s *sample) time.Time { at, _ := s.labelledAt(); return at }
+	if which == endpick.TPOT {
+		tg.label = func(s *sample) float64 { return s.tpot }
+		tg.known = func(s *sample) time.Time { _, at := s.labelledAt(); return at }
+	}
+	return tg, nil
+}
+
+// run goes through the samples in the order of their arrival: every row is predicted by a model that was fitted at
+// the last multiple of 1,000 rows to what had been labelled by then, and its label is given to the learner when it is
+// known: with delay at its time, without when the next row comes.
+func (t *target) run(samples []sample, delay bool) error {
+	t.predicted = make([]float64, len(samples))
+	t.upper = make([]float64, len(samples))
+	var y [1]float64
+	for i := range samples {
+		s := &samples[i]
+		for len(t.waiting) > 0 && (!delay || !t.waiting[0].at.After(s.at)) {
+			w := heap.Pop(&t.waiting).(label)
+			t.learner.Label(samples[w.row].row[:], t.label(&samples[w.row]), t.predicted[w.row], t.upper[w.row], w.at)
+		}
+		if i > 0 && i%refitEvery == 0 {
+			if err := t.learner.Refit(); err != nil {
+				return err
+			}
+		}
+		if t.learner.Predict(y[:], s.row[:]) {
+			t.predicted[i] = y[0]
+			t.upper[i] = y[0] * t.learner.Upper(t.learner.Bucket(s.row[:]))
+		}
+		heap.Push(&t.waiting, label{t.known(s), i})
+	}
+	return nil
+}
+
+// errorOf returns the absolute percentage error of a row as a share; false if it has no label or no prediction.
+func (t *target) errorOf(samples []sample, i int) (float64, bool) {
+	y := t.label(&samples[i])
+	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
+		return 0, false
+	}
+	return math.Abs(t.predicted[i]-y) / y, true
+}
+
+// label is a row whose latency becomes known.
+type label struct {
+	at  time.Time
+	row int
+}
+
+// labels is a heap, the earliest label first.
+type labels []label
+
+func (l labels) Len() int { return len(l) }
+func (l labels) Less(i, j int) bool {
+	if !l[i].at.Equal(l[j].at) {
+		return l[i].at.Before(l[j].at)
+	}
+	return l[i].row < l[j].row
+}
+func (l labels) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *labels) Push(v any)   { *l = append(*l, v.(label)) }
+func (l *labels) Pop() any {
+	old := *l
+	v := old[len(old)-1]
+	*l = old[:len(old)-1]
+	return v
+}
+
+// Accuracy is in percent.
+type Accuracy struct {
+	MAPE float64 `json:"mape"`
+	P90  float64 `json:"p90"`
+	Rows int     `json:"rows"`
+}
+
+// Forgetting is the accuracy on the first rows of one regime, in percent.
+type Forgetting struct {
+	TTFT float64 `json:"ttft_mape"`
+	TPOT float64 `json:"tpot_mape"`
+}
+
+// Coverage is how many rows stay below their 90 % upper bound, in percent. WorstBlock is the lowest share, of either
+// latency, in any 1,000 rows between two refits whose regimes had been seen before; WorstRegime that in any regime
+// from its second block on.
+type Coverage struct {
+	TTFT        float64 `json:"p90_ttft"`
+	TPOT        float64 `json:"p90_tpot"`
+	WorstBlock  float64 `json:"worst_block"`
+	WorstRegime float64 `json:"worst_regime"`
+}
+
+// Report is what is printed. All shares are in percent.
+type Report struct {
+	Unit       string              `json:"unit"`
+	Rows       int                 `json:"rows"`
+	TTFT       Accuracy            `json:"ttft"`
+	TPOT       Accuracy            `json:"tpot"`
+	Forgetting *Forgetting         `json:"forgetting,omitempty"`
+	Coverage   Coverage            `json:"coverage"`
+	Regimes    map[string]ByRegime `json:"regimes,omitempty"`
+	Timing     *Timing             `json:"fit_ms,omitempty"`
+	NsPerRow   *float64            `json:"ns_per_row,omitempty"`
+
+	order []string // of the regimes, as they came
+}
+
+// ByRegime is the accuracy in one regime.
+type ByRegime struct {
+	TTFT Accuracy `json:"ttft"`
+	TPOT Accuracy `json:"tpot"`
+}
+
+// evaluate runs both latencies over the samples.
+func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, error) {
+	trainer, err := predict.NewTrainer(predict.TrainerConfig{Synchronous: true, ManualRefit: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer trainer.Close()
+	var targets []*target
+	for _, which := range []struct {
+		name   string
+		target endpick.Targets
+	}{{"ttft", endpick.TTFT}, {"tpot", endpick.TPOT}} {
+		t, err := newTarget(trainer, which.name, which.target)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := t.run(samples, delay); err != nil {
+			return nil, nil, err
+		}
+		targets = append(targets, t)
+	}
+	all := func(*sample) bool { return true }
+	r := &Report{Unit: "percent", Rows: len(samples)}
+	r.TTFT = accuracy(samples, targets[0], len(samples), all)
+	r.TPOT = accuracy(samples, targets[1], len(samples), all)
+	if forget != "" {
+		is := func(s *sample) bool { return s.regime == forget }
+		r.Forgetting = &Forgetting{
+			TTFT: accuracy(samples, targets[0], forgetRows, is).MAPE,
+			TPOT: accuracy(samples, targets[1], forgetRows, is).MAPE,
+		}
+	}
+
+	r.Coverage = coverage(samples, targets)
+	for i := range samples {
+		name := samples[i].regime
+		if _, ok := r.Regimes[name]; ok || name == "" {
+			continue
+		}
+		if r.Regimes == nil {
+			r.Regimes = map[string]ByRegime{}
+		}
+		is := func(s *sample) bool { return s.regime == name }
+		r.Regimes[name] = ByRegime{accuracy(samples, targets[0], len(samples), is), accuracy(samples, targets[1], len(samples), is)}
+		r.order = append(r.order, name)
+	}
+	return r, targets, nil
+}
+
+// accuracy is that over the first rows that were predicted and satisfy keep.
+func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Accuracy {
+	var errs []float64
+	for i := range samples {
+		if e, ok := t.errorOf(samples, i); ok && keep(&samples[i]) && len(errs) < most {
+			errs = append(errs, e)
+		}
+	}
+	a := Accuracy{Rows: len(errs)}
+	if len(errs) > 0 {
+		mean, p90 := predict.MeanAndP90(errs)
+		a.MAPE, a.P90 = percent(mean), percent(p90)
+	}
+	return a
+}
+
+type share struct{ held, rows int }
+
+func (s share) percent() float64 {
+	if s.rows == 0 {
+		return 0
+	}
+	return percent(float64(s.held) / float64(s.rows))
+}
+
+func coverage(samples []sample, targets []*target) Coverage {
+	c := Coverage{WorstBlock: 100, WorstRegime: 100}
+	for i, t := range targets {
+		var all share
+		seen := map[string]bool{}
+		regimes := map[string]share{}
+		for from := 0; from < len(samples); from += refitEvery {
+			block := samples[from:min(from+refitEvery, len(samples))]
+			var here share
+			known := 0
+			for j := range block {
+				if _, ok := t.errorOf(samples, from+j); !ok {
+					continue
+				}
+				held := 0
+				if t.label(&block[j]) <= t.upper[from+j] {
+					held = 1
+				}
+				here.rows, here.held = here.rows+1, here.held+held
+				if name := block[j].regime; seen[name] {
+					known++
+					g := regimes[name]
+					regimes[name] = share{g.held + held, g.rows + 1}
+				}
+			}
+			all.rows, all.held = all.rows+here.rows, all.held+here.held
+			if here.rows >= refitEvery/2 && float64(known) >= seenEnough*float64(here.rows) {
+				c.WorstBlock = min(c.WorstBlock, here.percent())
+			}
+			for j := range block {
+				seen[block[j].regime] = true
+			}
+		}
+		for _, g := range regimes {
+			if g.rows >= refitEvery/2 {
+				c.WorstRegime = min(c.WorstRegime, g.percent())
+			}
+		}
+		if i == 0 {
+			c.TTFT = all.percent()
+		} else {
+			c.TPOT = all.percent()
+		}
+	}
+	return c
+}
+
+// percent rounds a share to a thousandth of a percent, so that reports are short and compare well.
+func percent(v float64) float64 { return math.Round(v*1e5) / 1e3 }

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+)
+
+// Timing is how long a fit takes, in milliseconds on one core.
+type Timing struct {
+	Rows10k float64 `json:"rows_10k"`
+	Rows50k float64 `json:"rows_50k"`
+}
+
+const timingRuns = 3
+
+// timing measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each is the best of
+// some runs. A shorter file is gone through again.
+func timing(samples []sample) (*Timing, float64, error) {
+	config := predict.LatencyLearner(endpick.TTFT).Boost
+	data := func(rows int) predict.Data {
+		var d predict.Data
+		for i := range rows {
+			s := &samples[i%len(samples)]
+			d.X = append(d.X, s.row[:]...)
+			d.Y = append(d.Y, s.ttft)
+			d.W = append(d.W, 1)
+		}
+		return d
+	}
+	var model *predict.Model
+	fit := func(rows int) (float64, error) {
+		d := data(rows)
+		best := math.Inf(1)
+		for range timingRuns {
+			began := time.Now()
+			m, err := predict.Fit(config, d)
+			if err != nil {
+				return 0, err
+			}
+			best = min(best, time.Since(began).Seconds()*1e3)
+			model = m
+		}
+		return best, nil
+	}
+	var t Timing
+	var err error
+	if t.Rows10k, err = fit(10_000); err != nil {
+		return nil, 0, err
+	}
+	if t.Rows50k, err = fit(50_000); err != nil {
+		return nil, 0, err
+	}
+	d := data(timingBatch)
+	y := make([]float64, timingBatch)
+	best := math.Inf(1)
+	for range 100 {
+		began := time.Now()
+		for range 20 {
+			if err := model.Predict(y, d.X); err != nil {
+				return nil, 0, err
+			}
+		}
+		best = min(best, float64(time.Since(began).Nanoseconds())/(20*timingBatch))
+	}
+	return &t, best, nil
+}
