@@ -9,8 +9,10 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// BenchmarkScenarioA is scenario A at mid load, 2.5 requests a second and endpoint,
-// about 1,000 output tokens each, with the router. peak-MB is what the heap held at
+// BenchmarkScenarioA is scenario A at 1.2 requests a second and endpoint,
+// about 1,000 output tokens each, with the router: a rate that the fleet also bears
+// when conversations have grown to five turns, so that requests of long runs are no
+// more work than those of short ones. peak-MB is what the heap held at
 // the end of a run, its garbage included.
 func BenchmarkScenarioA(b *testing.B) {
 	for _, c := range []struct {
@@ -39,7 +41,7 @@ func BenchmarkScenarioA(b *testing.B) {
 			for b.Loop() {
 				rep := mustRun(b, Config{
 					Router: named(c.policy), Fleet: Fleet(c.endpoints, engine.Config{Profile: profile}),
-					Workload: a.At(2.5*float64(c.endpoints), c.requests), ReportInterval: c.interval,
+					Workload: a.At(1.2*float64(c.endpoints), c.requests), ReportInterval: c.interval,
 				})
 				done += rep.Completed
 				runtime.ReadMemStats(&memory)
