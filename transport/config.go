@@ -40,6 +40,10 @@ type Config struct {
 	// not stream, which comes after the last token. Zero: 10 minutes.
 	ResponseTimeout time.Duration
 
+	// Queue holds requests while the endpoints are full. Nil: each is routed
+	// when it comes.
+	Queue *Queue
+
 	// Describe may fill in what the transport can't know, such as the Tenant,
 	// and may change what it found in the headers. It is called before the
 	// prompt is hashed, with the model, the SLO, the priority and the session
@@ -67,8 +71,8 @@ type Config struct {
 	// such as a malformed header. It is called from many goroutines. Nil:
 	// nobody is told.
 	Warn func(in *http.Request, err error)
-	// Clock tells the time for records, health and the retry budget. Nil:
-	// time.Now.
+	// Clock tells the time for records, health, the queue and the retry
+	// budget. Nil: time.Now.
 	Clock func() time.Time
 }
 

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
 )
 
 // The kinds of error, for errors.Is.
@@ -95,10 +98,11 @@ const StatusClientClosedRequest = 499
 // StatusOf returns the HTTP status that tells a client of an error of
 // [Transport.RoundTrip]:
 //
-//	413  the body is longer than Config.MaxBodyBytes
+//	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
 //	400  the body broke off, or the request is not valid
-//	429  an Admitter refused the request
-//	503  no endpoint serves the model, or all that do are drained
+//	429  an Admitter refused the request, or the queue is full
+//	503  no endpoint serves the model, all that do are drained, or the request
+//	     has waited in the queue as long as it may
 //	504  the endpoint did not answer in time
 //	499  the client went away
 //	502  everything else: the endpoint could not be reached or broke off
@@ -107,11 +111,11 @@ func StatusOf(err error) int {
 	switch {
 	case err == nil:
 		return http.StatusOK
-	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge):
+	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge), errors.Is(err, slo.ErrQueueTooLarge):
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, endpick.ErrRejected):
+	case errors.Is(err, endpick.ErrRejected), errors.Is(err, slo.ErrQueueFull), errors.Is(err, slo.ErrQueueShed):
 		return http.StatusTooManyRequests
-	case errors.Is(err, endpick.ErrNoEndpoints):
+	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, slo.ErrQueueTimeout):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, ErrHeaderTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
@@ -126,6 +130,10 @@ func StatusOf(err error) int {
 // ErrorHandler answers with the status of [StatusOf] and an error object as
 // OpenAI's API has it. It suits httputil.ReverseProxy.ErrorHandler. What went
 // wrong inside the fleet is not told to the client; log err for that.
+//
+// A request that the queue has dropped gets a Retry-After of as long as it has
+// waited, from a second to a minute, and one that an slo.TokenBucket has refused
+// of as long as the bucket needs.
 func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 	status := StatusOf(err)
 	kind, message := "api_error", http.StatusText(status)
@@ -136,6 +144,9 @@ func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 		kind, message = "rate_limit_error", err.Error()
 	case http.StatusServiceUnavailable:
 		message = "no server is available for this model"
+		if errors.Is(err, slo.ErrQueueTimeout) {
+			message = "no server had room for the request in time"
+		}
 	case http.StatusBadGateway:
 		message = "the model server failed before it answered"
 	case http.StatusGatewayTimeout:
@@ -151,9 +162,25 @@ func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	body, _ := json.Marshal(map[string]object{"error": {message, kind, nil, strconv.Itoa(status)}})
 	h := w.Header()
+	if wait := retryAfter(err); wait > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	}
 	h.Del("Content-Encoding")
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+// retryAfter is when a request may fare better; 0: not known, or never.
+func retryAfter(err error) time.Duration {
+	var dropped *slo.QueueError
+	var limited *slo.RateLimitError
+	switch {
+	case errors.As(err, &limited):
+		return limited.RetryAfter
+	case errors.Is(err, slo.ErrQueueTooLarge) || !errors.As(err, &dropped):
+		return 0
+	}
+	return min(max(dropped.Waited, time.Second), time.Minute)
 }

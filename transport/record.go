@@ -190,7 +190,7 @@ func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.attempts,
 		Stream: tr.req.Stream, InputTokens: tr.req.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
 		BlockTokens: tr.req.BlockTokens, Tenant: hashOf(tr.req.Tenant), Session: hashOf(tr.req.Session),
-		Priority: tr.req.Priority, SLOTTFTMillis: millis(tr.req.SLO.TTFT), SLOTPOTMillis: millis(tr.req.SLO.TPOT),
+		Priority: tr.req.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
 	}
 	for _, b := range tr.req.Blocks {
 		r.Blocks = append(r.Blocks, Hash(b))

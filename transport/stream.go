@@ -174,6 +174,9 @@ func (x *exchange) end(status endpick.Status) {
 		HasCachedTokens: u.hasCached,
 	})
 	stop()
+	if x.trip.t.hold != nil {
+		x.trip.t.hold.advance()
+	}
 	if status == endpick.Completed {
 		x.trip.t.learned.learn(x.trip.model, sample{
 			promptTokens: u.prompt, promptBytes: x.trip.promptBytes,

@@ -16,6 +16,13 @@
 // method is safe, only if nothing was sent. A request whose client went away is
 // never sent again.
 //
+// # Holding
+//
+// With Config.Queue, requests wait while the endpoints are full and are routed
+// when there is room, in the order of an [slo.Queue]. Then decisions are made
+// one after another. A request that can't wait, or has waited too long, fails
+// with an [slo.QueueError].
+//
 // # Other requests
 //
 // Anything that is no chat or completion with a prompt is passed on unmetered:
@@ -72,6 +79,7 @@ type Transport struct {
 	learned learner
 	health  health
 	budget  *budget
+	hold    *hold // nil: requests are not held
 
 	requests, retries, denied atomic.Uint64
 }
@@ -89,10 +97,17 @@ func New(config Config) (*Transport, error) {
 		return nil, err
 	}
 	burst := float64(config.RetryBurst)
-	return &Transport{
+	t := &Transport{
 		config: config,
 		budget: newBudget(config.RetryShare, retryRefill*burst, burst),
-	}, nil
+	}
+	if config.Queue != nil {
+		var err error
+		if t.hold, err = newHold(t, *config.Queue); err != nil {
+			return nil, &ConfigError{Field: "Queue.Bounds", Reason: "are refused: " + err.Error()}
+		}
+	}
+	return t, nil
 }
 
 // Stats returns the counts so far.
@@ -117,6 +132,7 @@ type trip struct {
 	call                 *call
 	payload              *payload
 	req                  endpick.Request
+	slo                  endpick.SLO // as it was asked for; that of req is what is left of it
 	rates                rates
 	model                string
 	metered              bool
@@ -130,9 +146,9 @@ type trip struct {
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
-// error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]), a
-// [BodyError], a [ReadError], an [UpstreamError] or that of a context that is
-// done; [StatusOf] sorts them.
+// error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]), the
+// queue's ([slo.QueueError]), a [BodyError], a [ReadError], an [UpstreamError] or
+// that of a context that is done; [StatusOf] sorts them.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	tr := &trip{t: t, in: in, start: t.config.Clock()}
@@ -143,7 +159,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 	var last attempt
 	for {
-		lease, err := tr.route()
+		lease, err := tr.lease()
 		if err != nil {
 			if tr.attempts > 0 {
 				return tr.result(last)
@@ -199,6 +215,7 @@ func (tr *trip) prepare() error {
 	if t.config.Describe != nil {
 		t.config.Describe(in, body, req)
 	}
+	tr.slo = req.SLO
 	salt := c.salt
 	if req.Tenant != "" && !t.config.SharedCache {
 		// Quoted, because no two pairs may look alike when joined.
@@ -217,6 +234,14 @@ func (tr *trip) warn(err error) {
 	if tr.t.config.Warn != nil {
 		tr.t.config.Warn(tr.in, err)
 	}
+}
+
+// lease routes the request, the first time when it is its turn.
+func (tr *trip) lease() (endpick.Lease, error) {
+	if tr.t.hold != nil && tr.attempts == 0 && tr.model != "" {
+		return tr.t.hold.route(tr)
+	}
+	return tr.route()
 }
 
 // route chooses an endpoint that has not failed the request yet. Endpoints in

@@ -1,0 +1,193 @@
+package transport
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+// recheck is how often the endpoints are looked at while requests wait. The end
+// of a request is noticed at once; what only the router sees, such as a report,
+// a prefill that has ended or an endpoint that was added, is noticed then.
+const recheck = 10 * time.Millisecond
+
+// Queue says how requests are held while the endpoints are full: in a gateway
+// queue before the router (papers/BLIS, "Gateway Queue"; see [slo.Queue] for
+// the order), so that each is routed when there is room for it, on what is known
+// then. The zero value is the paper's queue with the default bounds.
+//
+// A request that names a model waits, at most once: retries do not, nor does
+// what names none. Fullness is that of all endpoints that are not drained and
+// not in bad health, whichever model they serve: give models that do not share
+// their endpoints a transport each. Without any endpoint nothing is held, so
+// that the client gets to know.
+//
+// The TTFT target of a request is routed by what the wait has left of it; one
+// that has passed stays asked for and is out of reach.
+type Queue struct {
+	// Bounds of the queue, its time limit among them. The Bytes of a request
+	// are its body and its blocks.
+	Bounds slo.QueueConfig
+	// Saturation says when the endpoints are full. Nil: the zero
+	// slo.Utilization, which needs reports; see slo.Concurrency.
+	Saturation slo.Saturation
+}
+
+// QueueStatus is the gateway queue at one moment.
+type QueueStatus struct {
+	slo.QueueStats
+	Requests int   // that are held
+	Tokens   int64 // of their prompts
+	Bytes    int64 // that they hold
+	// Saturation is how full the endpoints are.
+	Saturation float64
+}
+
+// Queue returns the state of the gateway queue; false if there is none.
+func (t *Transport) Queue() (QueueStatus, bool) {
+	h := t.hold
+	if h == nil {
+		return QueueStatus{}, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return QueueStatus{
+		QueueStats: h.queue.Stats(), Requests: h.queue.Len(), Tokens: h.queue.Tokens(), Bytes: h.queue.Bytes(),
+		Saturation: h.saturation(),
+	}, true
+}
+
+// hold drives the gateway queue on the wall clock. It has no goroutine: whoever
+// brings or ends a request moves the queue on, and so does a timer, which is
+// set only while requests wait.
+type hold struct {
+	t    *Transport
+	full slo.Saturation
+
+	mu    sync.Mutex // guards what follows; held while a request is routed
+	queue *slo.Queue[*held]
+	timer *time.Timer
+	view  []endpick.Candidate
+}
+
+// held is a request in the queue. It leaves with a lease or an error.
+type held struct {
+	trip  *trip
+	since time.Time
+	lease endpick.Lease
+	err   error
+	left  chan struct{} // closed when it has
+}
+
+func newHold(t *Transport, config Queue) (*hold, error) {
+	h := &hold{t: t, full: config.Saturation}
+	if h.full == nil {
+		h.full = slo.Utilization{}
+	}
+	var err error
+	h.queue, err = slo.NewQueue(config.Bounds, func(item slo.Item[*held], why error) {
+		item.Value.err = why
+		close(item.Value.left)
+	})
+	h.timer = time.AfterFunc(math.MaxInt64, h.advance)
+	h.timer.Stop()
+	return h, err
+}
+
+// route waits for the request's turn and routes it. The error is that of
+// [endpick.Router.Route], an [slo.QueueError] or that of the request's context.
+func (h *hold) route(tr *trip) (endpick.Lease, error) {
+	ctx := tr.in.Context()
+	w := &held{trip: tr, since: h.t.config.Clock(), left: make(chan struct{})}
+	item := slo.NewItem(w.since, &tr.req, w)
+	item.Bytes = len(tr.payload.bytes) + 8*len(tr.req.Blocks)
+
+	h.mu.Lock()
+	handle, err := h.queue.Push(w.since, item)
+	if err == nil {
+		h.dispatch()
+	}
+	h.mu.Unlock()
+	if err != nil {
+		return endpick.Lease{}, err
+	}
+	select {
+	case <-w.left:
+	case <-ctx.Done():
+		h.mu.Lock()
+		_, waited := h.queue.Cancel(handle)
+		h.mu.Unlock()
+		if waited {
+			return endpick.Lease{}, ctx.Err()
+		}
+		<-w.left // in this moment; a lease is closed by the attempt that fails
+	}
+	return w.lease, w.err
+}
+
+// advance dispatches what can be.
+func (h *hold) advance() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dispatch()
+}
+
+// dispatch routes requests while the endpoints have room. Each is in flight
+// before it is asked whether there is room for the next. h.mu is held.
+func (h *hold) dispatch() {
+	for h.queue.Len() > 0 {
+		now := h.t.config.Clock()
+		item, ok := h.queue.Pop(now, h.saturation())
+		if !ok {
+			break
+		}
+		w := item.Value
+		w.trip.waited(now.Sub(w.since))
+		w.lease, w.err = w.trip.route()
+		close(w.left)
+	}
+	next, ok := h.queue.NextExpiry()
+	if !ok {
+		h.timer.Stop()
+		return
+	}
+	h.timer.Reset(min(recheck, max(next.Sub(h.t.config.Clock()), 0)))
+}
+
+// saturation is how full the endpoints are that requests can be sent to; h.mu
+// is held.
+func (h *hold) saturation() float64 {
+	out := h.t.health.out(h.t.config.Clock(), nil)
+	h.view = h.view[:0]
+	sick := 0
+	for _, e := range h.t.config.Router.Endpoints() {
+		if e.Draining || e.Removed {
+			continue
+		}
+		h.view = append(h.view, e.Candidate)
+		if slices.Contains(out, e.Candidate.Endpoint.ID) {
+			last := len(h.view) - 1
+			h.view[sick], h.view[last] = h.view[last], h.view[sick]
+			sick++
+		}
+	}
+	defer clear(h.view)
+	switch len(h.view) {
+	case 0:
+		return 0 // nothing to wait for
+	case sick:
+		sick = 0 // they are tried all the same
+	}
+	return h.full.Saturation(h.view[sick:])
+}
+
+// waited takes the time in the queue off the TTFT target.
+func (tr *trip) waited(d time.Duration) {
+	if tr.req.SLO.TTFT > 0 {
+		tr.req.SLO.TTFT = max(tr.req.SLO.TTFT-max(d, 0), 1)
+	}
+}

@@ -1,0 +1,470 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport"
+)
+
+// gated is an engine that keeps each request until its name is let go.
+type gated struct {
+	*engine
+	arrived chan string // names, in the order of arrival
+	release chan struct{}
+}
+
+func startGated(t *testing.T) *gated {
+	g := &gated{arrived: make(chan string, 100), release: make(chan struct{}, 100)}
+	g.engine = startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		g.arrived <- r.Header.Get("X-Name")
+		select {
+		case <-g.release:
+		case <-r.Context().Done():
+		}
+		return false
+	})
+	return g
+}
+
+// one holds everything beyond one request for each endpoint.
+func one(bounds slo.QueueConfig) *transport.Queue {
+	return &transport.Queue{Bounds: bounds, Saturation: slo.Concurrency{Requests: 1}}
+}
+
+type reply struct {
+	resp *http.Response
+	err  error
+}
+
+// later sends a request in the background.
+func (w *world) later(t *testing.T, ctx context.Context, name string, headers ...string) chan reply {
+	done := make(chan reply, 1)
+	req := post(t, chatPath, chatStream, append(headers, "X-Name", name)...).WithContext(ctx)
+	go func() {
+		resp, _, err := w.do(t, req)
+		done <- reply{resp, err}
+	}()
+	return done
+}
+
+func (w *world) held(t *testing.T, n int) transport.QueueStatus {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		q, ok := w.t.Queue()
+		return ok && q.Requests == n
+	}, 10*time.Second, time.Millisecond)
+	q, _ := w.t.Queue()
+	return q
+}
+
+// With room for one request at a time, those that wait go by priority, and
+// within it tenants take turns: red's second waits for blue's first.
+func TestHeldRequestsGoInOrder(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{
+		Queue: one(slo.QueueConfig{}),
+		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+			req.Tenant = in.Header.Get("X-Team")
+		},
+	}, g.URL)
+	var all []chan reply
+	send := func(held int, name, priority, team string) {
+		all = append(all, w.later(t, t.Context(), name, transport.PriorityHeader, priority, "X-Team", team))
+		w.held(t, held)
+	}
+	send(0, "first", "0", "red")
+	require.Equal(t, "first", <-g.arrived)
+	send(1, "low", "-1", "red")
+	send(2, "red 1", "0", "red")
+	send(3, "red 2", "0", "red")
+	send(4, "blue 1", "0", "blue")
+	send(5, "high", "3", "red")
+	q, _ := w.t.Queue()
+	assert.Equal(t, 1.0, q.Saturation)
+	assert.Positive(t, q.Tokens)
+	assert.Greater(t, q.Bytes, int64(5*len(chatStream)))
+
+	var order []string
+	for range 5 {
+		g.release <- struct{}{}
+		order = append(order, <-g.arrived)
+	}
+	g.release <- struct{}{}
+	assert.Equal(t, "high", order[0])
+	assert.Equal(t, "low", order[4])
+	assert.Equal(t, "blue 1", order[2], "%v", order)
+	for _, c := range all {
+		r := <-c
+		require.NoError(t, r.err)
+		assert.Equal(t, 200, r.resp.StatusCode)
+	}
+	q, _ = w.t.Queue()
+	assert.EqualValues(t, 6, q.Pushed)
+	assert.EqualValues(t, 6, q.Dispatched)
+	assert.Zero(t, q.Tokens)
+	assert.Zero(t, q.Bytes)
+	w.idle(t)
+}
+
+// A request that waited for one server goes to the one that has become free.
+func TestHeldRequestIsRoutedLate(t *testing.T) {
+	a, b := startGated(t), startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, a.URL, b.URL)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: idle{}, Weight: 1}},
+	}))
+	one, two := w.later(t, t.Context(), "x"), w.later(t, t.Context(), "y")
+	<-a.arrived
+	<-b.arrived
+	three := w.later(t, t.Context(), "z", slo.TTFTHeader, "60000")
+	w.held(t, 1)
+	time.Sleep(20 * time.Millisecond) // some of the target
+	b.release <- struct{}{}
+	require.Equal(t, "z", <-b.arrived)
+	b.release <- struct{}{}
+	require.NoError(t, (<-three).err)
+	a.release <- struct{}{}
+	require.NoError(t, (<-one).err)
+	require.NoError(t, (<-two).err)
+	w.idle(t)
+
+	asked := w.observer.requests[2].SLO.TTFT
+	assert.Less(t, asked, time.Minute-20*time.Millisecond, "what is left of it")
+	assert.Positive(t, asked)
+	for _, r := range w.records {
+		if r.SLOTTFTMillis != 0 {
+			assert.EqualValues(t, 60000, r.SLOTTFTMillis, "what was asked for")
+			assert.GreaterOrEqual(t, *r.TTFTMillis, 20.0, "the wait is part of it")
+			return
+		}
+	}
+	t.Fatal("no record of the request")
+}
+
+// idle likes the endpoint with the fewest requests.
+type idle struct{}
+
+func (idle) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	for i := range cs {
+		dst[i] = 1 / float64(1+cs[i].InFlight.Requests)
+	}
+}
+
+// counted is idle, and keeps the most requests that it has seen in flight.
+type counted struct {
+	idle
+	most atomic.Int64
+}
+
+func (c *counted) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	c.idle.Score(req, cs, dst)
+	n := 0
+	for i := range cs {
+		n += cs[i].InFlight.Requests
+	}
+	if int64(n) > c.most.Load() { // requests that wait are routed one at a time
+		c.most.Store(int64(n))
+	}
+}
+
+// A target that has passed while the request waited stays asked for.
+func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, g.URL)
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	second := w.later(t, t.Context(), "second", slo.TTFTHeader, "1")
+	w.held(t, 1)
+	time.Sleep(5 * time.Millisecond)
+	g.release <- struct{}{}
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	require.NoError(t, (<-second).err)
+	assert.Equal(t, endpick.SLO{TTFT: 1}, w.observer.requests[1].SLO)
+}
+
+func TestClientThatLeavesTheQueue(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, g.URL)
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	ctx, cancel := context.WithCancel(t.Context())
+	second := w.later(t, ctx, "second")
+	w.held(t, 1)
+	cancel()
+	require.ErrorIs(t, (<-second).err, context.Canceled)
+	q := w.held(t, 0)
+	assert.EqualValues(t, 1, q.Canceled)
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	assert.EqualValues(t, 1, g.requests.Load(), "nobody was asked for the second")
+	w.idle(t)
+}
+
+// Through a reverse proxy: what the client is told of a queue that drops it.
+func TestDroppedFromTheQueue(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{MaxRequests: 1, MaxBytes: 4096, Timeout: 1100 * time.Millisecond})}, g.URL)
+	gateway := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler,
+	})
+	defer gateway.Close()
+	ask := func(body, priority string) (int, string, string) {
+		req, err := http.NewRequest(http.MethodPost, gateway.URL+chatPath, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set(transport.PriorityHeader, priority)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, resp.Header.Get("Retry-After"), string(text)
+	}
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+
+	var group sync.WaitGroup
+	group.Go(func() {
+		code, retry, body := ask(chatStream, "-1")
+		assert.Equal(t, 429, code)
+		assert.Equal(t, "1", retry)
+		assert.Contains(t, body, `"message":"slo: shed from a full queue: priority -1,`)
+		assert.Contains(t, body, `"type":"rate_limit_error"`)
+	})
+	w.held(t, 1)
+	group.Go(func() { // takes the place of the sheddable one, and waits in vain
+		code, retry, body := ask(chatStream, "0")
+		assert.Equal(t, 503, code)
+		assert.Equal(t, "2", retry, "it has waited 1.1 s")
+		assert.Contains(t, body, `"message":"no server had room for the request in time"`)
+	})
+	require.Eventually(t, func() bool { q, _ := w.t.Queue(); return q.Shed == 1 }, 10*time.Second, time.Millisecond)
+	code, retry, body := ask(chatStream, "0")
+	assert.Equal(t, 429, code)
+	assert.Equal(t, "1", retry)
+	assert.Contains(t, body, "slo: queue is full")
+	code, retry, _ = ask(`{"model":"m","prompt":"`+strings.Repeat("x", 5000)+`"}`, "0")
+	assert.Equal(t, 413, code)
+	assert.Empty(t, retry, "it won't fit later either")
+	group.Wait()
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	q, _ := w.t.Queue()
+	assert.Equal(t, slo.QueueStats{Pushed: 3, Dispatched: 1, TimedOut: 1, Shed: 1, Refused: 2}, q.QueueStats)
+	w.idle(t)
+}
+
+func TestRetryAfter(t *testing.T) {
+	for err, want := range map[error]string{
+		&slo.QueueError{Reason: slo.ErrQueueFull}:                                                                "1",
+		&slo.QueueError{Reason: slo.ErrQueueShed, Waited: 1500 * time.Millisecond}:                               "2",
+		&slo.QueueError{Reason: slo.ErrQueueTimeout, Waited: time.Hour}:                                          "60",
+		&slo.QueueError{Reason: slo.ErrQueueTooLarge}:                                                            "",
+		&endpick.RejectedError{Reason: &slo.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
+		&endpick.RejectedError{Reason: &slo.RateLimitError{Need: 2, Have: 1}}:                                    "",
+		&endpick.RejectedError{Reason: slo.ErrUnattainable}:                                                      "",
+		&endpick.NoEndpointsError{}:                                                                              "",
+	} {
+		w := httptest.NewRecorder()
+		transport.ErrorHandler(w, nil, err)
+		assert.Equal(t, want, w.Header().Get("Retry-After"), "%v", err)
+	}
+}
+
+// Nothing ends here: the report alone says that there is room.
+func TestReportReleases(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Queue: &transport.Queue{}}, e.URL)
+	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 5}))
+	waiting := w.later(t, t.Context(), "x")
+	w.held(t, 1)
+	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 1}))
+	require.NoError(t, (<-waiting).err)
+	w.idle(t)
+}
+
+func TestWhatIsNotHeld(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Queue: &transport.Queue{}}, e.URL)
+	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
+	w.ok(t, post(t, "/v1/files", `{}`)) // names no model
+	waiting := w.later(t, t.Context(), "x")
+	w.held(t, 1)
+	require.NoError(t, w.router.Drain("a"))
+	require.ErrorIs(t, (<-waiting).err, endpick.ErrNoEndpoints, "nothing is left to wait for")
+	_, _, err := w.do(t, post(t, chatPath, chatStream))
+	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+
+	require.NoError(t, w.router.Resume("a"))
+	waiting = w.later(t, t.Context(), "y")
+	w.held(t, 1)
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: e.URL}))
+	require.NoError(t, w.router.Report("b", endpick.Load{}))
+	w.held(t, 1)
+	require.NoError(t, w.router.Remove("a"))
+	require.NoError(t, (<-waiting).err)
+
+	_, ok := newWorld(t, transport.Config{}, e.URL).t.Queue()
+	require.False(t, ok)
+}
+
+// The dead endpoint looks idle, and its idleness says nothing: after three
+// failures the other alone counts.
+func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
+	g := startGated(t)
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	now := time.Unix(1e9, 0)
+	var mu sync.Mutex
+	w := newWorld(t, transport.Config{
+		Queue: one(slo.QueueConfig{}), Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
+	}, dead.URL, g.URL)
+	for range 3 {
+		g.release <- struct{}{}
+		w.ok(t, post(t, chatPath, chatStream))
+		<-g.arrived
+	}
+	first, second := w.later(t, t.Context(), "first"), make(chan reply)
+	<-g.arrived
+	second = w.later(t, t.Context(), "second")
+	assert.Equal(t, 1.0, w.held(t, 1).Saturation)
+	g.release <- struct{}{}
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	require.NoError(t, (<-second).err)
+
+	g.Close()
+	for range 3 {
+		_, _, err := w.do(t, post(t, chatPath, chatStream))
+		require.Error(t, err)
+	}
+	q, _ := w.t.Queue()
+	assert.Zero(t, q.Saturation, "all are sick, and are tried all the same")
+}
+
+// Through a real gateway with a short queue: clients of all priorities and
+// tenants come in bursts, leave while they wait or read, and are dropped. Each
+// leaves the queue once, and nothing stays behind. What the queue lets through
+// is never more than the servers take.
+func TestHoldConserves(t *testing.T) {
+	requests := 1500
+	if testing.Short() {
+		requests = 400
+	}
+	const servers, slots = 3, 2
+	before := runtime.NumGoroutine()
+	var room counted
+	var addresses []string
+	var engines []*engine
+	for range servers {
+		e := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			answer(w, body, time.Duration(len(r.Header.Get("X-Slow")))*time.Millisecond)
+			return true
+		})
+		e.Config.ErrorLog = log.New(io.Discard, "", 0)
+		engines = append(engines, e)
+		addresses = append(addresses, e.URL)
+	}
+	w := newWorld(t, transport.Config{
+		Queue: &transport.Queue{
+			Bounds:     slo.QueueConfig{MaxRequests: 20, Timeout: 40 * time.Millisecond},
+			Saturation: slo.Concurrency{Requests: slots},
+		},
+		MaxAttempts: 1, // a retry does not wait
+		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+			req.Tenant = in.Header.Get("X-Team")
+		},
+	}, addresses...)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: &room, Weight: 1}},
+	}))
+	gateway := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler,
+		ErrorLog: log.New(io.Discard, "", 0),
+	})
+	gateway.Config.ErrorLog = log.New(io.Discard, "", 0)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+	var next, aborted atomic.Int64
+	var mu sync.Mutex
+	codes := map[int]int{}
+	var clients sync.WaitGroup
+	for n := range 40 {
+		rng := rand.New(rand.NewPCG(2, uint64(n)))
+		clients.Go(func() {
+			for next.Add(1) <= int64(requests) {
+				ctx, cancel := context.WithCancel(context.Background())
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, gateway.URL+chatPath, strings.NewReader(chatStream))
+				req.Header.Set(transport.PriorityHeader, strconv.Itoa(rng.IntN(4)-1))
+				req.Header.Set("X-Team", fmt.Sprint(rng.IntN(3)))
+				req.Header.Set("X-Slow", "slow"[:rng.IntN(4)])
+				if rng.IntN(4) == 0 {
+					time.AfterFunc(time.Duration(rng.IntN(20000))*time.Microsecond, cancel)
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					aborted.Add(1)
+					cancel()
+					continue
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				cancel()
+				mu.Lock()
+				codes[resp.StatusCode]++
+				mu.Unlock()
+				if rng.IntN(50) == 0 {
+					time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	client.CloseIdleConnections()
+	gateway.Close()
+	w.idle(t)
+	w.t.CloseIdleConnections()
+	for _, e := range engines {
+		e.Close()
+	}
+
+	q, _ := w.t.Queue()
+	assert.Zero(t, q.Requests)
+	assert.Zero(t, q.Tokens)
+	assert.Zero(t, q.Bytes)
+	assert.Equal(t, q.Pushed, q.Dispatched+q.TimedOut+q.Shed+q.Canceled)
+	stats := w.router.Stats()
+	assert.Equal(t, q.Dispatched, stats.Routed, "each dispatched request was routed once")
+	assert.Equal(t, stats.Routed, stats.Closed)
+	assert.Zero(t, stats.Reaped)
+	assert.Len(t, w.records, int(w.t.Stats().Requests), "one record for each request")
+	for name, n := range map[string]uint64{
+		"dispatched": q.Dispatched, "timed out or refused": q.TimedOut + q.Refused, "shed": q.Shed, "canceled": q.Canceled,
+	} {
+		assert.Positive(t, n, "%s: the test did not do what it is for", name)
+	}
+	assert.Positive(t, codes[200])
+	assert.Positive(t, codes[429]+codes[503])
+	assert.EqualValues(t, servers*slots-1, room.most.Load(), "what was in flight when another was routed")
+	t.Logf("%v, %d aborted, %+v", codes, aborted.Load(), q)
+	settled(t, before)
+}
