@@ -1,0 +1,72 @@
+package predict_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/stretchr/testify/require"
+)
+
+// Many requests at once through the real router, while endpoints come and go and the background trains: every label
+// arrives, and what is predicted is sound.
+func TestLearningBehindARouterWithChurn(t *testing.T) {
+	latency, err := predict.NewLatency(predict.LatencyConfig{Trees: 4, Trainer: predict.TrainerConfig{Share: 1}})
+	require.NoError(t, err)
+	defer latency.Close()
+	var clock atomic.Int64
+	config := endpick.Config{
+		Policy: endpick.Policy{Predictor: latency},
+		Clock:  func() time.Time { return time.Unix(1, clock.Add(int64(time.Millisecond))) },
+	}
+	for i := range 4 {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Variant: fmt.Sprint(i % 2)})
+	}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+
+	const workers, each = 4, 400
+	var streamed, whole atomic.Int64
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(worker), 0))
+			for i := range each {
+				req := endpick.Request{Model: "m", InputTokens: 1 + rng.IntN(5000), Stream: i%4 > 0}
+				lease, err := router.Route(req)
+				if err != nil {
+					t.Errorf("route: %v", err)
+					return
+				}
+				if c, ok := lease.Candidate(); ok && c.Prediction.Has&endpick.TTFT != 0 && c.Prediction.TTFTUpper < c.Prediction.TTFT {
+					t.Errorf("%+v", c.Prediction)
+				}
+				if req.Stream {
+					lease.FirstToken()
+					streamed.Add(1)
+				} else {
+					whole.Add(1)
+				}
+				lease.Tokens(5)
+				lease.Done(endpick.Outcome{})
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 50 {
+			id := fmt.Sprint(i % 2) // two stay
+			_ = router.Remove(id)
+			_ = router.Add(endpick.Endpoint{ID: id, Variant: fmt.Sprint(i % 3)})
+		}
+	})
+	wg.Wait()
+	require.Eventually(t, func() bool {
+		h := latency.Health()[0]
+		return h.TTFT.Labels+h.TTFT.Dropped == uint64(streamed.Load()) && h.E2E.Labels+h.E2E.Dropped == uint64(whole.Load()) && h.TTFT.Refits > 0
+	}, 30*time.Second, time.Millisecond)
+}
