@@ -78,3 +78,20 @@ func TestBrokenRecording(t *testing.T) {
 		assert.Equal(t, c.want, err.Error(), name)
 	}
 }
+
+// Responses that did not stream have no first token to be judged by.
+func TestJudgeWithoutStreaming(t *testing.T) {
+	observed := []Record{
+		{ArrivalMillis: 0, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 100, LastTokenMillis: 300},
+		{ArrivalMillis: 1000, InputTokens: 10, OutputTokens: 11, LastTokenMillis: 1400},
+	}
+	simulated := []Record{
+		{ArrivalMillis: 0, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 150, LastTokenMillis: 320},
+		{ArrivalMillis: 1000, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 1100, LastTokenMillis: 1500},
+	}
+	f, err := Judge(observed, simulated)
+	require.NoError(t, err)
+	assert.InDelta(t, 0.5, f.TTFT.MAPE, 1e-9, "100 → 150 ms")
+	assert.InDelta(t, 0.15, f.ITL.MAPE, 1e-9, "20 → 17 ms")
+	assert.InDelta(t, (20.0/300+100.0/400)/2, f.E2E.MAPE, 1e-9)
+}

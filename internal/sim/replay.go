@@ -129,6 +129,9 @@ func Judge(observed, simulated []Record) (Fidelity, error) {
 var latencies = [3]func(*Record) float64{
 	func(r *Record) float64 { return r.FirstTokenMillis - r.ArrivalMillis },
 	func(r *Record) float64 {
+		if r.FirstTokenMillis == 0 {
+			return 0 // it did not stream
+		}
 		return (r.LastTokenMillis - r.FirstTokenMillis) / float64(max(r.OutputTokens-1, 1))
 	},
 	func(r *Record) float64 { return r.LastTokenMillis - r.ArrivalMillis },
