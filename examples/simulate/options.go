@@ -63,7 +63,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.format, "format", "table", "table, json or html")
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
 	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs go one after another")
-
 	flags.IntVar(&o.regret, "regret", 0, "with -format json: make so many sampled `decisions` of each run again with the runner-up in place of the chosen server")
 
 	given, err := parse(flags, args, stderr)
