@@ -55,12 +55,12 @@ func measure(ctx context.Context, o *options, policy string, conversations []con
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: policy, endpoints: f.endpoints(), seed: o.seed, log: log.New(io.Discard, "", 0),
+		policy: policy, endpoints: f.endpoints(), seed: o.seed, queue: o.hold(), log: log.New(io.Discard, "", 0),
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer g.close()
+	defer func() { err = errors.Join(err, g.close()) }()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 )
@@ -19,7 +22,29 @@ var debugHTML string
 var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"number": func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) },
 	"clock":  func(t time.Time) string { return t.Format("15:04:05.000") },
+	// What is not known is not zero: it stays empty.
+	"ms":      milliseconds,
+	"percent": func(v float64) string { return share("%.1f %%", v) },
+	"error":   func(v float64) string { return share("%+.0f %%", v) },
+	"expected": func(c endpick.Candidate) []time.Duration {
+		p := &c.Prediction
+		return []time.Duration{expected(p, endpick.TTFT, p.TTFT), expected(p, endpick.TPOT, p.TPOT)}
+	},
 }).Parse(debugHTML))
+
+func milliseconds(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(millis(d), 'f', 1, 64)
+}
+
+func share(format string, v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return fmt.Sprintf(format, 100*v)
+}
 
 // debugPage is what the page shows.
 type debugPage struct {
@@ -30,6 +55,17 @@ type debugPage struct {
 	Endpoints []debugEndpoint
 	Index     *prefix.IndexStats // nil: the policy has none
 	Decisions []*endpick.Receipt // the newest first
+
+	Queue    *transport.QueueStatus // nil: nothing is held
+	Health   []debugHealth          // of the predictor, if there is one
+	Attained attainment
+	Requests []measured // the newest first
+}
+
+// debugHealth is how well one latency of one model is predicted.
+type debugHealth struct {
+	Model, Target string
+	predict.Health
 }
 
 type debugEndpoint struct {
@@ -57,6 +93,16 @@ func (g *gateway) debugPage() debugPage {
 	p := debugPage{
 		Now: time.Now(), Policy: g.policy,
 		Router: g.router.Stats(), Transport: g.transport.Stats(), Decisions: g.receipts.newest(),
+	}
+	if q, ok := g.transport.Queue(); ok {
+		p.Queue = &q
+	}
+	p.Requests, p.Attained = g.watch.newest()
+	if g.latency != nil {
+		for _, m := range g.latency.Health() {
+			p.Health = append(p.Health,
+				debugHealth{m.Model, "TTFT", m.TTFT}, debugHealth{m.Model, "TPOT", m.TPOT}, debugHealth{m.Model, "E2E", m.E2E})
+		}
 	}
 	held := map[endpick.Ref]*prefix.EndpointStats{}
 	if g.index != nil {

@@ -81,7 +81,12 @@ func TestDebugPage(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 
-	status, text := get(t, c.url+"/debug/endpick")
+	var status int
+	var text string
+	require.Eventually(t, func() bool { // a client has its last byte a little before the lease is closed
+		status, text = get(t, c.url+"/debug/endpick")
+		return strings.Contains(text, "open 0,")
+	}, 5*time.Second, time.Millisecond)
 	require.Equal(t, http.StatusOK, status)
 	require.NotContains(t, text, "<script")
 	root := page(t, text)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"sync/atomic"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
@@ -16,7 +19,8 @@ type gatewayConfig struct {
 	policy    string
 	endpoints []endpick.Endpoint
 	seed      uint64
-	receipts  int // how many decisions to keep for the debug page. Zero: none
+	receipts  int              // how many decisions to keep for the debug page. Zero: no page, no metrics
+	queue     *transport.Queue // nil: requests are not held
 	log       *log.Logger
 }
 
@@ -25,28 +29,48 @@ type gateway struct {
 	http.Handler
 	router    *endpick.Router
 	transport *transport.Transport
-	index     *prefix.Index // nil: the policy has none
-	receipts  *receipts     // nil: not kept
+	index     *prefix.Index    // nil: the policy has none
+	latency   *predict.Latency // nil: the policy predicts nothing
+	receipts  *receipts        // nil: not kept, and nobody watches
+	watch     *watch
 	policy    string
-	stop      func() // ends the polling
+	stopping  atomic.Bool // new requests are refused
+	stop      func()      // ends the polling
 }
 
-func newGateway(config gatewayConfig) (*gateway, error) {
-	g := &gateway{policy: config.policy}
+// tenantHeader names who pays, in OpenAI's API.
+const tenantHeader = "OpenAI-Organization"
+
+func newGateway(config gatewayConfig) (_ *gateway, err error) {
+	g := &gateway{policy: config.policy, stop: func() {}}
 	c, err := preset.ByName(config.policy)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.close())
+		}
+	}()
 	c.Endpoints, c.Seed = config.endpoints, config.seed
 	g.index, _ = c.Policy.Matcher.(*prefix.Index)
+	g.latency, _ = c.Policy.Predictor.(*predict.Latency)
+	t := transport.Config{
+		Queue: config.queue,
+		// Tenants take turns in the queue; the servers share their caches
+		// between them.
+		SharedCache: true,
+		Describe:    g.describe,
+	}
+	if config.receipts > 0 {
+		g.receipts = newReceipts(config.receipts)
+		g.watch = &watch{predictor: c.Policy.Predictor, metrics: newMetrics()}
+		c.Policy.Predictor, t.Record = g.watch, g.watch.record
+	}
 	if g.router, err = endpick.New(c); err != nil {
 		return nil, err
 	}
-	t := transport.Config{Router: g.router}
-	if config.receipts > 0 {
-		g.receipts = newReceipts(config.receipts)
-		t.Describe = g.receipts.describe
-	}
+	t.Router = g.router
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
 	}
@@ -59,19 +83,42 @@ func newGateway(config gatewayConfig) (*gateway, error) {
 		ErrorLog:     config.log,
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", proxy)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if g.stopping.Load() {
+			transport.ErrorHandler(w, r, &endpick.NoEndpointsError{})
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /readyz", g.ready)
 	if g.receipts != nil {
 		proxy.Transport = g.receipts.keep(g.transport)
 		mux.HandleFunc("GET /debug/endpick", g.debug)
+		mux.Handle("GET /metrics", g.watch.metrics)
 	}
 	g.Handler = mux
-	g.stop, err = startPolling(g.router, config.log)
-	return g, err
+	stop, err := startPolling(g.router, config.log)
+	if err != nil {
+		return nil, err
+	}
+	g.stop = stop
+	return g, nil
+}
+
+// describe tells the router what the transport does not know.
+func (g *gateway) describe(in *http.Request, body []byte, req *endpick.Request) {
+	req.Tenant = in.Header.Get(tenantHeader)
+	if g.receipts != nil {
+		g.receipts.describe(in, body, req)
+	}
 }
 
 // ready answers 200 while some endpoint takes requests.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
+	if g.stopping.Load() {
+		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)
+		return
+	}
 	for _, e := range g.router.Endpoints() {
 		if !e.Draining && !e.Removed {
 			_, _ = w.Write([]byte("ready\n"))
@@ -81,8 +128,20 @@ func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "no endpoint takes requests", http.StatusServiceUnavailable)
 }
 
+// pending is how many requests wait in the queue or are on their way.
+func (g *gateway) pending() int {
+	q, _ := g.transport.Queue()
+	return q.Requests + g.router.Stats().OpenLeases
+}
+
 // close ends what the gateway does on its own.
-func (g *gateway) close() {
+func (g *gateway) close() error {
 	g.stop()
-	g.transport.CloseIdleConnections()
+	if g.transport != nil {
+		g.transport.CloseIdleConnections()
+	}
+	if g.latency != nil {
+		return g.latency.Close()
+	}
+	return nil
 }

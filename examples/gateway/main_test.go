@@ -64,10 +64,11 @@ func TestCompareJSON(t *testing.T) {
 func TestCompareTable(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded"}, &stdout, &stderr), stderr.String())
+	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000"}, &stdout, &stderr), stderr.String())
 	require.Regexp(t, `(?m)^ +policy +requests +failed +p50`, stdout.String())
 	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){10}$`, stdout.String())
-	require.Regexp(t, `^least-loaded: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
+	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){10}$`, stdout.String())
+	require.Regexp(t, `^least-loaded: \d+ requests\npredicted-latency: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
 }
 
 func TestCompareInterrupted(t *testing.T) {
@@ -91,24 +92,27 @@ func TestArguments(t *testing.T) {
 		"-listen :0 -backend http://a -kv-tokens 9999":   "-kv-tokens is for embedded servers",
 		"-listen :0 -backend a:80":                       "want http://HOST",
 		"-listen :0 -backend http://a -backend http://a": "given twice",
-		"-listen=":                  "-listen is empty",
-		"-listen :0 -policy best":   `unknown policy "best"; there are aibrix, always-busiest,`,
-		"-policies lmetric,,":       `unknown policy ""`,
-		"-policies lmetric,lmetric": `policy "lmetric" is given twice`,
-		"-duration 0s":              "-duration 0s is not above zero",
-		"-duration soon":            "invalid value",
-		"-rate NaN":                 "-rate NaN is not above zero",
-		"-rate -1":                  "-rate -1 is not above zero",
-		"-format xml":               `-format "xml" is neither table nor json`,
-		"-endpoints 0":              "-endpoints 0 is below 1",
-		"-groups 0":                 "-groups 0 is below 1",
-		"-turns 0":                  "-turns 0 is below 1",
-		"-think -1s":                "-think -1s is negative",
-		"-system-tokens 0":          "-system-tokens 0 is below 1",
-		"-system-tokens 20000":      "-kv-tokens 16384 can't hold a conversation of",
-		"-listen :0 -grace -1s":     "-grace -1s is negative",
-		"-frobnicate":               "flag provided but not defined",
-		"something":                 `unexpected argument "something"`,
+		"-listen=":                   "-listen is empty",
+		"-listen :0 -policy best":    `unknown policy "best"; there are aibrix, always-busiest,`,
+		"-policies lmetric,,":        `unknown policy ""`,
+		"-policies lmetric,lmetric":  `policy "lmetric" is given twice`,
+		"-duration 0s":               "-duration 0s is not above zero",
+		"-duration soon":             "invalid value",
+		"-rate NaN":                  "-rate NaN is not above zero",
+		"-rate -1":                   "-rate -1 is not above zero",
+		"-format xml":                `-format "xml" is neither table nor json`,
+		"-endpoints 0":               "-endpoints 0 is below 1",
+		"-groups 0":                  "-groups 0 is below 1",
+		"-turns 0":                   "-turns 0 is below 1",
+		"-think -1s":                 "-think -1s is negative",
+		"-system-tokens 0":           "-system-tokens 0 is below 1",
+		"-system-tokens 20000":       "-kv-tokens 16384 can't hold a conversation of",
+		"-queue -1":                  "-queue -1 is negative",
+		"-queue 1 -queue-timeout 0s": "-queue-timeout 0s is not above zero",
+		"-queue-timeout 1s":          "-queue-timeout needs -queue",
+		"-listen :0 -grace -1s":      "-grace -1s is negative",
+		"-frobnicate":                "flag provided but not defined",
+		"something":                  `unexpected argument "something"`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport"
 )
 
 // options are the flags, checked.
@@ -24,6 +26,9 @@ type options struct {
 	backends []string
 	policy   string
 	grace    time.Duration
+
+	queue        int
+	queueTimeout time.Duration
 
 	endpoints int
 	kvTokens  int
@@ -68,6 +73,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.policy, "policy", "lmetric", "policy to serve with")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may go on after an interrupt")
 
+	f.IntVar(&o.queue, "queue", 0, "hold up to so many `requests` while the servers are full; 0: none is held")
+	f.DurationVar(&o.queueTimeout, "queue-timeout", 30*time.Second, "how long a request may be held")
 	f.IntVar(&o.endpoints, "endpoints", 4, "embedded model servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each embedded server")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the conversations and of the router")
@@ -112,9 +119,12 @@ func (o *options) validate(given map[string]bool) error {
 			return err
 		}
 	}
+	if given["queue-timeout"] && o.queue == 0 {
+		return errors.New("-queue-timeout needs -queue")
+	}
 	for i, name := range policies {
-		if _, err := preset.ByName(name); err != nil {
-			return err
+		if !slices.Contains(preset.Names(), name) {
+			return &preset.UnknownError{Name: name}
 		}
 		if slices.Contains(policies[:i], name) {
 			return fmt.Errorf("policy %q is given twice", name)
@@ -135,6 +145,10 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-turns %d is below 1", o.turns)
 	case o.think < 0:
 		return fmt.Errorf("-think %v is negative", o.think)
+	case o.queue < 0:
+		return fmt.Errorf("-queue %d is negative", o.queue)
+	case o.queueTimeout <= 0:
+		return fmt.Errorf("-queue-timeout %v is not above zero", o.queueTimeout)
 	case o.endpoints < 1:
 		return fmt.Errorf("-endpoints %d is below 1", o.endpoints)
 	case o.grace < 0:
@@ -143,4 +157,12 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-kv-tokens %d can't hold a conversation of %d tokens", o.kvTokens, o.longest())
 	}
 	return nil
+}
+
+// hold is the gateway queue; nil: there is none.
+func (o *options) hold() *transport.Queue {
+	if o.queue == 0 {
+		return nil
+	}
+	return &transport.Queue{Bounds: slo.QueueConfig{MaxRequests: o.queue, Timeout: o.queueTimeout}}
 }

@@ -26,12 +26,12 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: o.policy, endpoints: endpoints, seed: o.seed, receipts: keptReceipts, log: logger,
+		policy: o.policy, endpoints: endpoints, seed: o.seed, receipts: keptReceipts, queue: o.hold(), log: logger,
 	})
 	if err != nil {
 		return err
 	}
-	defer g.close()
+	defer func() { err = errors.Join(err, g.close()) }()
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	for _, e := range endpoints {
 		logger.Printf("endpoint %s at %s", e.ID, e.Address)
 	}
-	logger.Printf("%s routing on http://%s, decisions at /debug/endpick", o.policy, l.Addr())
+	logger.Printf("%s routing on http://%s, decisions at /debug/endpick, metrics at /metrics", o.policy, l.Addr())
 
 	server := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, ErrorLog: logger}
 	served := make(chan error, 1)
@@ -52,28 +52,24 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	return g.shutdown(server, o.grace, logger)
 }
 
-// shutdown waits for the requests in flight, for grace at most, and stops the
-// server. Until then others are refused and /readyz says so: a load balancer
-// gets to know.
+// shutdown waits for the requests that are held or in flight, for grace at most,
+// and stops the server. Until then others are refused and /readyz says so: a load
+// balancer gets to know.
 func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log.Logger) error {
-	for _, e := range g.router.Endpoints() {
-		if err := g.router.Drain(e.Candidate.Endpoint.ID); err != nil && !e.Removed {
-			return err
-		}
-	}
-	logger.Printf("stopping; %d requests may take %v to end", g.router.Stats().OpenLeases, grace)
+	g.stopping.Store(true)
+	logger.Printf("stopping; %d requests may take %v to end", g.pending(), grace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for g.router.Stats().OpenLeases > 0 && ctx.Err() == nil {
+	for g.pending() > 0 && ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
 	if err := server.Shutdown(ctx); err != nil {
-		cut := g.router.Stats().OpenLeases
+		cut := g.pending()
 		return errors.Join(fmt.Errorf("%d requests were cut off after %v", cut, grace), server.Close())
 	}
 	return nil

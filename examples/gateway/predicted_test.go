@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport"
+)
+
+// rows are the texts of the cells of a table on the debug page.
+func rows(t *testing.T, text, table string) (all [][]string) {
+	t.Helper()
+	elements(page(t, text), func(n *html.Node) {
+		if n.Data != "table" || len(n.Attr) == 0 || n.Attr[0].Val != table {
+			return
+		}
+		elements(n, func(row *html.Node) {
+			if row.Data != "tr" {
+				return
+			}
+			var cells []string
+			for c := range row.ChildNodes() {
+				if c.Type == html.ElementNode {
+					cells = append(cells, strings.TrimSpace(textIn(c)))
+				}
+			}
+			all = append(all, cells)
+		})
+	})
+	return all
+}
+
+// post sends a short chat with headers and returns status and body.
+func post(t *testing.T, url string, stream bool, headers ...string) (int, string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"model": modelserver.DefaultModel, "messages": []message{{"user", "Hello."}}, "max_tokens": 3, "stream": stream,
+	})
+	require.NoError(t, err)
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text)
+}
+
+// The whole system over HTTP: the first requests are routed by a heuristic,
+// later ones by what was learned from them; targets are counted; a sheddable
+// request that nobody can serve in time is told so. Nothing stays behind.
+func TestPredictedLatency(t *testing.T) {
+	http.DefaultClient.CloseIdleConnections()
+	before := runtime.NumGoroutine()
+	config, err := serverConfig(4096)
+	require.NoError(t, err)
+	f, err := startFleet(2, config)
+	require.NoError(t, err)
+	defer f.close()
+	c := start(t, "-policy", "predicted-latency", "-backend", "http://"+f.members[0].address, "-backend", "http://"+f.members[1].address)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for range 8 {
+				code, body := post(t, c.url, i%4 != 0, slo.TTFTHeader, "60000", slo.TPOTHeader, "60000")
+				assert.Equal(t, 200, code, body)
+			}
+		})
+	}
+	group.Wait()
+	var text string
+	require.Eventually(t, func() bool {
+		_, text = get(t, c.url+"/debug/endpick")
+		health := rows(t, text, "health")
+		return len(health) == 1+3 && health[1][2] != "heuristic" && health[2][2] != "heuristic"
+	}, 20*time.Second, 20*time.Millisecond, "two targets have 48 labels each, and 25 will do")
+	targets := rows(t, text, "slo")
+	require.Equal(t, []string{"TTFT", "64", "64", "100.0 %"}, targets[1])
+	require.Equal(t, []string{"TPOT", "48", "48", "100.0 %"}, targets[2], "responses at once have none")
+
+	// Requests from now on are predicted; a target that is out of reach is
+	// missed and served all the same.
+	for range 3 {
+		code, _ := post(t, c.url, true, slo.TTFTHeader, "0.001", slo.TPOTHeader, "0.001")
+		require.Equal(t, 200, code)
+	}
+	require.Eventually(t, func() bool {
+		_, text = get(t, c.url+"/debug/endpick")
+		return rows(t, text, "slo")[1][1] == "67" && rows(t, text, "health")[1][8] != ""
+	}, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, []string{"TTFT", "67", "64", "95.5 %"}, rows(t, text, "slo")[1])
+	newest := rows(t, text, "requests")[2]
+	require.Equal(t, []string{"demo-8b", "completed"}, newest[2:4])
+	require.Equal(t, "3", newest[5])
+	for _, cell := range []int{6, 7, 9, 10} { // predicted and actual, of TTFT and TPOT
+		v, err := strconv.ParseFloat(newest[cell], 64)
+		require.NoError(t, err, "%v", newest)
+		require.Positive(t, v)
+	}
+	require.Regexp(t, `^[+-]\d+ %$`, newest[8])
+	mape := rows(t, text, "health")[1]
+	require.Regexp(t, `^\d+\.\d %$`, mape[8])
+	require.Equal(t, "none", mape[len(mape)-1])
+
+	testMetrics(t, c.url)
+	testShedding(t, c.url, f)
+
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+	require.NoError(t, f.close())
+	http.DefaultClient.CloseIdleConnections()
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 15*time.Second, 10*time.Millisecond)
+}
+
+// The names are those of papers/gie-latency-based-scheduling, "Monitoring".
+func testMetrics(t *testing.T, url string) {
+	status, text := get(t, url+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	value := func(name, labels string) float64 {
+		m := regexp.MustCompile(`(?m)^inference_objective_request_` + name + `\{model_name="` + modelserver.DefaultModel +
+			`",target_model_name="` + modelserver.DefaultModel + `"` + labels + `\} (\S+)$`).FindStringSubmatch(text)
+		require.NotNil(t, m, "%s in\n%s", name, text)
+		v, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(t, err)
+		return v
+	}
+	for _, target := range []string{"ttft", "tpot"} {
+		require.EqualValues(t, 51, value(target+"_seconds_count", ""), "streams")
+		require.EqualValues(t, 51, value(target+"_seconds_bucket", `,le="\+Inf"`))
+		require.Positive(t, value(target+"_seconds_gauge", ""))
+		require.GreaterOrEqual(t, value("predicted_"+target+"_seconds_count", ""), 3.0)
+		require.Positive(t, value("predicted_"+target+"_seconds_gauge", ""))
+		require.EqualValues(t, 67, value(target+"_prediction_duration_seconds_count", ""))
+		require.Positive(t, value(target+"_prediction_duration_seconds_gauge", ""))
+		require.EqualValues(t, 1, value(target+"_slo_violation", ""), "the newest did")
+		require.EqualValues(t, 3, value(target+"_slo_violation_total", ""))
+	}
+}
+
+// Both servers are busy with what others sent them, and hold enough to be warm:
+// then a sheddable request with a target out of reach gets 429, and an important
+// one is served.
+func testShedding(t *testing.T, url string, f *fleet) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	for _, m := range f.members {
+		group.Go(func() {
+			long := newClient("http://" + m.address)
+			defer long.close()
+			s := long.ask(ctx, time.Now(), []message{{"user", strings.Repeat("word", 400)}}, 3000)
+			assert.ErrorIs(t, s.err, context.Canceled)
+		})
+	}
+	target := []string{slo.TTFTHeader, "0.001", transport.PriorityHeader}
+	var body string
+	require.Eventually(t, func() bool {
+		var code int
+		code, body = post(t, url, true, append(target, "-1")...)
+		return code == http.StatusTooManyRequests
+	}, 20*time.Second, 20*time.Millisecond, "once both are at work and their reports say so")
+	var reply struct {
+		Error struct{ Message, Type, Code string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &reply))
+	require.Contains(t, reply.Error.Message, "endpick: request rejected: slo: SLO out of reach of 2 endpoints: TTFT 1µs, at best ")
+	require.Equal(t, "rate_limit_error", reply.Error.Type)
+	require.Equal(t, "429", reply.Error.Code)
+	code, _ := post(t, url, true, append(target, "0")...)
+	require.Equal(t, 200, code)
+	code, _ = post(t, url, true, transport.PriorityHeader, "-1")
+	require.Equal(t, 200, code, "it asks for nothing")
+	cancel()
+	group.Wait()
+}
+
+// One server whose cache is nearly full: the next request waits in the gateway,
+// whoever comes then is refused, and the gateway does not stop before the one
+// that waits is served.
+func TestQueue(t *testing.T) {
+	c := start(t, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "4096", "-queue", "1", "-queue-timeout", "1m")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ask := newClient(c.url)
+	defer ask.close()
+	first := make(chan sample, 1)
+	go func() { first <- ask.ask(ctx, time.Now(), []message{{"user", strings.Repeat("word", 3400)}}, 500) }()
+	queue := func() string {
+		_, text := get(t, c.url+"/debug/endpick")
+		var all string
+		elements(page(t, text), func(n *html.Node) {
+			if len(n.Attr) > 0 && n.Attr[0].Val == "queue" {
+				all = textIn(n)
+			}
+		})
+		return all
+	}
+	full := regexp.MustCompile(`^0 held .*saturation 1\.\d+\.`)
+	require.Eventually(t, func() bool { return full.MatchString(queue()) }, 10*time.Second, 5*time.Millisecond)
+	second := make(chan sample, 1)
+	go func() { second <- ask.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 2) }()
+	require.Eventually(t, func() bool { return strings.HasPrefix(queue(), "1 held") }, 10*time.Second, 5*time.Millisecond)
+	code, body := post(t, c.url, true)
+	require.Equal(t, http.StatusTooManyRequests, code)
+	require.Contains(t, body, "slo: queue is full")
+
+	c.interrupt()
+	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "stopping; 2 requests") }, 5*time.Second, time.Millisecond)
+	code, _ = post(t, c.url, true)
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	cancel()
+	require.ErrorIs(t, (<-first).err, context.Canceled)
+	require.NoError(t, (<-second).err)
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+// A gateway that can't be made leaves no trainer behind.
+func TestGatewayThatCannotBeMade(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 5 {
+		_, err := newGateway(gatewayConfig{
+			policy: "predicted-latency", endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, log: log.New(io.Discard, "", 0),
+		})
+		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 5*time.Second, time.Millisecond)
+}
+
+func TestAttainment(t *testing.T) {
+	ms := func(v float64) *float64 { return &v }
+	stream := func(ttft, e2e float64, output int) transport.Record {
+		return transport.Record{
+			Model: "m", Stream: true, HTTP: 200, Status: "completed", TTFTMillis: ms(ttft), E2EMillis: e2e, OutputTokens: output,
+			SLOTTFTMillis: 100, SLOTPOTMillis: 10,
+		}
+	}
+	for name, tc := range map[string]struct {
+		change     func(*transport.Record)
+		ttft, tpot kept
+	}{
+		"met":               {nil, kept{1, 1}, kept{1, 1}}, // (190 − 100)/9 = 10
+		"late":              {func(r *transport.Record) { r.TTFTMillis = ms(101) }, kept{1, 0}, kept{1, 1}},
+		"slow":              {func(r *transport.Record) { r.E2EMillis = 191 }, kept{1, 1}, kept{1, 0}},
+		"one token":         {func(r *transport.Record) { r.OutputTokens = 1 }, kept{1, 1}, kept{}},
+		"TTFT alone":        {func(r *transport.Record) { r.SLOTPOTMillis = 0 }, kept{1, 1}, kept{}},
+		"nothing asked for": {func(r *transport.Record) { r.SLOTPOTMillis, r.SLOTTFTMillis = 0, 0 }, kept{}, kept{}},
+		"rejected":          {func(r *transport.Record) { *r = stream(0, 1, 0); r.TTFTMillis, r.HTTP, r.Status = nil, 0, "failed" }, kept{1, 0}, kept{1, 0}},
+		"refused there":     {func(r *transport.Record) { r.HTTP = 400 }, kept{1, 0}, kept{1, 0}},
+		"left":              {func(r *transport.Record) { r.Status = "canceled" }, kept{}, kept{}},
+		"at once":           {func(r *transport.Record) { r.Stream, r.TTFTMillis, r.E2EMillis = false, nil, 100 }, kept{1, 1}, kept{}},
+		"at once, late":     {func(r *transport.Record) { r.Stream, r.TTFTMillis = false, nil }, kept{1, 0}, kept{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &watch{metrics: newMetrics()}
+			r := stream(100, 190, 10)
+			if tc.change != nil {
+				tc.change(&r)
+			}
+			w.record(r)
+			_, got := w.newest()
+			require.Equal(t, attainment{TTFT: tc.ttft, TPOT: tc.tpot}, got)
+		})
+	}
+}
+
+// Clients name models without end where the servers take any.
+func TestMetricsAreBounded(t *testing.T) {
+	m := newMetrics()
+	for i := range 1000 {
+		m.predicted("model "+strconv.Itoa(i), time.Millisecond)
+	}
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, maxModelLabels+1, strings.Count(w.Body.String(), "\ninference_objective_request_ttft_prediction_duration_seconds_count{"))
+	require.Contains(t, w.Body.String(), `_ttft_prediction_duration_seconds_count{model_name="other",target_model_name="other"} 936`)
+}
