@@ -97,6 +97,7 @@ func TestUnusableRowsAreSkippedAndCounted(t *testing.T) {
 }
 
 func TestDegenerateDataGivesItsMean(t *testing.T) {
+	oneGoroutine(t)
 	nan := math.NaN()
 	rows := 1_000_000
 	if testing.Short() {
@@ -118,7 +119,12 @@ func TestDegenerateDataGivesItsMean(t *testing.T) {
 		"the smallest feature":   {X: []float64{5e-324}, Y: []float64{40}},
 		"the most extreme range": {X: []float64{-math.MaxFloat64, math.MaxFloat64}, Y: []float64{40, 40}},
 	} {
-		for _, config := range []BoostConfig{{Features: 1}, {Features: 1, Prior: []int{0}}, {Features: 1, RealTarget: true}} {
+		configs := []BoostConfig{{Features: 1, Prior: []int{0}}, {Features: 1}, {Features: 1, RealTarget: true}}
+		if len(d.Y) == rows {
+			configs = configs[:1] // one is enough to wait for
+			configs[0].Trees = 8
+		}
+		for _, config := range configs {
 			m := fit(t, config, d)
 			require.InEpsilon(t, 40, predictOne(t, m, d.X[0]), 1e-9, "%s %+v", name, config)
 			for _, x := range []float64{0, -1, 1e300, nan, math.Inf(1)} {
