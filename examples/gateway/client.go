@@ -9,15 +9,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/slo"
 )
 
 // client asks for streamed chat completions and measures them.
 type client struct {
-	url  string // of the gateway
+	url  string      // of the gateway
+	slo  endpick.SLO // asked for with every request
 	http *http.Client
 }
 
@@ -66,6 +70,12 @@ func (c *client) stream(ctx context.Context, due time.Time, messages []message, 
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if c.slo.TTFT > 0 {
+		req.Header.Set(slo.TTFTHeader, strconv.FormatFloat(millis(c.slo.TTFT), 'f', -1, 64))
+	}
+	if c.slo.TPOT > 0 {
+		req.Header.Set(slo.TPOTHeader, strconv.FormatFloat(millis(c.slo.TPOT), 'f', -1, 64))
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", policy, err)
 		}
-		results = append(results, summarise(policy, samples))
+		results = append(results, summarise(policy, samples, o.slo))
 	}
 	write := writeTable
 	if o.format == "json" {
@@ -71,6 +71,7 @@ func measure(ctx context.Context, o *options, policy string, conversations []con
 
 	c := newClient("http://" + l.Addr().String())
 	defer c.close()
+	c.slo = o.slo
 	samples = play(ctx, c, conversations, step)
 	return samples, ctx.Err()
 }

@@ -4,13 +4,24 @@
 //
 // starts model servers and the gateway before them, all over real HTTP on
 // loopback, sends the same conversations through under each policy, and prints
-// what a client measured.
+// what a client measured. With -slo-ttft and -slo-tpot the requests ask for
+// latencies, and the share of those that got them is printed too.
 //
 //	gateway -listen ADDR [-backend URL]… [-policy NAME] [-grace 30s]
 //
-// is a gateway that serves until it is interrupted, with /readyz and a page of
-// its decisions at /debug/endpick. Without -backend it starts model servers of
-// its own.
+// is a gateway that serves until it is interrupted, with /readyz, Prometheus
+// metrics at /metrics and a page of its decisions at /debug/endpick. Without
+// -backend it starts model servers of its own.
+//
+// The policy predicted-latency learns from the responses as they come, and
+// keeps to the targets in x-slo-ttft-ms and x-slo-tpot-ms. A request with an
+// X-Endpick-Priority below zero is answered with 429 if no server can meet its
+// target. The page shows what was predicted against what came, how well the
+// models do, and how many targets were met.
+//
+// With -queue, requests are held in the gateway while the servers are full, and
+// leave it by priority, the tenants (OpenAI-Organization) taking turns. What
+// does not fit gets 429, what has waited too long 503, both with Retry-After.
 package main
 
 import (

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // result is what was measured under one policy. What nothing was measured for
@@ -16,6 +18,9 @@ type result struct {
 	TPOT           *percentiles `json:"tpot_ms"`
 	E2E            *percentiles `json:"e2e_ms"`
 	PrefixHitRatio *float64     `json:"prefix_hit_ratio"` // cached prompt tokens of all prompt tokens
+	// SLOMet is the share of the requests that were served within every target
+	// asked for; absent if none was.
+	SLOMet *float64 `json:"slo_met,omitempty"`
 
 	firstErr error
 }
@@ -27,10 +32,11 @@ type percentiles struct {
 	P99 float64 `json:"p99"`
 }
 
-func summarise(policy string, samples []sample) result {
+func summarise(policy string, samples []sample, slo endpick.SLO) result {
 	r := result{Policy: policy, Requests: len(samples)}
 	var ttft, tpot, e2e []float64
 	var prompt, cached float64
+	met := 0
 	for _, s := range samples {
 		if s.err != nil {
 			r.Failed++
@@ -42,7 +48,10 @@ func summarise(policy string, samples []sample) result {
 		ttft = append(ttft, millis(s.ttft))
 		e2e = append(e2e, millis(s.e2e))
 		if s.outputTokens > 1 {
-			tpot = append(tpot, millis(s.sinceFirst)/float64(s.outputTokens-1))
+			tpot = append(tpot, millis(s.tpot()))
+		}
+		if s.meets(slo) {
+			met++
 		}
 		prompt += float64(s.promptTokens)
 		cached += float64(s.cachedTokens)
@@ -52,7 +61,19 @@ func summarise(policy string, samples []sample) result {
 		ratio := round(cached / prompt)
 		r.PrefixHitRatio = &ratio
 	}
+	if slo.Asked() && len(samples) > 0 {
+		share := round(float64(met) / float64(len(samples)))
+		r.SLOMet = &share
+	}
 	return r
+}
+
+// tpot is the mean time per output token after the first; zero for one token.
+func (s *sample) tpot() time.Duration { return s.sinceFirst / time.Duration(max(s.outputTokens-1, 1)) }
+
+// meets reports whether a request that was served kept the targets.
+func (s *sample) meets(slo endpick.SLO) bool {
+	return (slo.TTFT <= 0 || s.ttft <= slo.TTFT) && (slo.TPOT <= 0 || s.tpot() <= slo.TPOT)
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

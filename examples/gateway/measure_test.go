@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 func TestPercentiles(t *testing.T) {
@@ -27,7 +29,7 @@ func TestSummarise(t *testing.T) {
 		{ttft: 20 * ms, e2e: 20 * ms, promptTokens: 100, outputTokens: 1}, // no TPOT
 		{err: errors.New("first"), promptTokens: 1000},
 		{err: errors.New("second")},
-	})
+	}, endpick.SLO{TTFT: 15 * ms, TPOT: 10 * ms})
 	require.Equal(t, 4, r.Requests)
 	require.Equal(t, 2, r.Failed)
 	require.EqualError(t, r.firstErr, "first")
@@ -35,10 +37,28 @@ func TestSummarise(t *testing.T) {
 	require.Equal(t, &percentiles{P50: 10, P95: 10, P99: 10}, r.TPOT)
 	require.Equal(t, &percentiles{P50: 20, P95: 50, P99: 50}, r.E2E)
 	require.Equal(t, 0.24, *r.PrefixHitRatio)
+	require.Equal(t, 0.25, *r.SLOMet, "the first alone: two failed, one came late")
+}
+
+func TestMeets(t *testing.T) {
+	const ms = time.Millisecond
+	s := sample{ttft: 100 * ms, sinceFirst: 90 * ms, outputTokens: 10}
+	for slo, want := range map[endpick.SLO]bool{
+		{}:                               true,
+		{TTFT: 100 * ms}:                 true,
+		{TTFT: 99 * ms}:                  false,
+		{TPOT: 10 * ms}:                  true,
+		{TPOT: 9 * ms, TTFT: time.Hour}:  false,
+		{TPOT: 10 * ms, TTFT: 100 * ms}:  true,
+		{TPOT: time.Hour, TTFT: 99 * ms}: false,
+	} {
+		require.Equal(t, want, s.meets(slo), "%v", slo)
+	}
+	require.True(t, (&sample{outputTokens: 1}).meets(endpick.SLO{TPOT: 1}))
 }
 
 func TestNothingMeasuredIsNotZero(t *testing.T) {
-	results := []result{summarise("p", nil)}
+	results := []result{summarise("p", nil, endpick.SLO{})}
 	var b bytes.Buffer
 	require.NoError(t, writeJSON(&b, results))
 	require.JSONEq(t, `[{"policy":"p","requests":0,"failed":0,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,"prefix_hit_ratio":null}]`, b.String())

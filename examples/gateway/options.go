@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
@@ -21,6 +22,7 @@ type options struct {
 	workload
 	policies []string
 	format   string
+	slo      endpick.SLO // of every request
 
 	listen   string
 	backends []string
@@ -36,15 +38,35 @@ type options struct {
 
 // Flags that only one of the two uses has.
 var (
-	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "format"}
+	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format"}
 	serveFlags   = []string{"backend", "policy", "grace"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
+
+const usage = `Usage:
+  gateway [-policies NAME,NAME…] [flags]                       compare policies
+  gateway -listen ADDR [-policy NAME] [-backend URL]… [flags]  serve
+
+Policies: %s.
+
+Serving: the gateway takes OpenAI-style requests, with these headers:
+  x-slo-ttft-ms, x-slo-tpot-ms  latency targets, in milliseconds
+  x-endpick-priority            higher goes first; below 0 may be answered with 429
+  x-endpick-session             ties the turns of a conversation together
+  openai-organization           the tenant, for turns in the queue (-queue)
+and has /readyz, /metrics and /debug/endpick.
+
+Flags:
+`
 
 func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	o := &options{policies: []string{"round-robin", "least-loaded", "lmetric"}}
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, usage, strings.Join(preset.Names(), ", "))
+		f.PrintDefaults()
+	}
 
 	f.DurationVar(&o.duration, "duration", 20*time.Second, "how long conversations start, for each policy; those under way then end")
 	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric)", func(s string) error {
@@ -56,6 +78,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.systemTokens, "system-tokens", 3000, "length of a system prompt")
 	f.IntVar(&o.turns, "turns", 3, "questions in a conversation")
 	f.DurationVar(&o.think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
+	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "ask for this time to first token, and report how often it came; 0: ask for none")
+	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "ask for this time per output token, likewise")
 	f.StringVar(&o.format, "format", "table", "table or json")
 
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
@@ -145,6 +169,10 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-turns %d is below 1", o.turns)
 	case o.think < 0:
 		return fmt.Errorf("-think %v is negative", o.think)
+	case o.slo.TTFT < 0 || o.slo.TTFT > slo.MaxTarget:
+		return fmt.Errorf("-slo-ttft %v is not within 0 and %v", o.slo.TTFT, slo.MaxTarget)
+	case o.slo.TPOT < 0 || o.slo.TPOT > slo.MaxTarget:
+		return fmt.Errorf("-slo-tpot %v is not within 0 and %v", o.slo.TPOT, slo.MaxTarget)
 	case o.queue < 0:
 		return fmt.Errorf("-queue %d is negative", o.queue)
 	case o.queueTimeout <= 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 )
 
@@ -17,11 +18,20 @@ func writeJSON(w io.Writer, results []result) error {
 // writeTable writes a row for each policy; times are in milliseconds.
 func writeTable(w io.Writer, results []result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\t\t\tTTFT ms\t\t\tTPOT ms\t\t\tE2E ms\t\t\tprefix\t")
-	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp99\tp50\tp95\tp99\tp50\tp95\tp99\thit ratio\t")
+	above, head := "", ""
+	asked := slices.ContainsFunc(results, func(r result) bool { return r.SLOMet != nil })
+	if asked {
+		above, head = "SLO\t", "met\t"
+	}
+	fmt.Fprintln(t, "\t\t\tTTFT ms\t\t\tTPOT ms\t\t\tE2E ms\t\t\tprefix\t"+above)
+	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp99\tp50\tp95\tp99\tp50\tp95\tp99\thit ratio\t"+head)
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s%s%s%s\t\n", r.Policy, r.Requests, r.Failed,
-			cells(r.TTFT), cells(r.TPOT), cells(r.E2E), ratio(r.PrefixHitRatio))
+		met := ""
+		if asked {
+			met = ratio(r.SLOMet) + "\t"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s%s%s%s\t%s\n", r.Policy, r.Requests, r.Failed,
+			cells(r.TTFT), cells(r.TPOT), cells(r.E2E), ratio(r.PrefixHitRatio), met)
 	}
 	return t.Flush()
 }
