@@ -62,8 +62,8 @@ func (t *Transport) Queue() (QueueStatus, bool) {
 }
 
 // hold drives the gateway queue on the wall clock. It has no goroutine: whoever
-// brings or ends a request moves the queue on, and so does a timer, which is
-// set only while requests wait.
+// brings a request moves the queue on, and so does a timer, which is set only
+// while requests wait.
 type hold struct {
 	t    *Transport
 	full slo.Saturation
@@ -74,13 +74,24 @@ type hold struct {
 	view  []endpick.Candidate
 }
 
-// held is a request in the queue. It leaves with a lease or an error.
+// held is a request in the queue. It leaves with a lease, an error, or the panic
+// of a policy: that belongs to its own request, whoever routes it.
 type held struct {
-	trip  *trip
-	since time.Time
-	lease endpick.Lease
-	err   error
-	left  chan struct{} // closed when it has
+	trip     *trip
+	since    time.Time
+	lease    endpick.Lease
+	err      error
+	panicked any
+	left     chan struct{} // closed when it has
+}
+
+func (w *held) route(now time.Time) {
+	defer close(w.left)
+	defer func() { w.panicked = recover() }()
+	if target := &w.trip.req.SLO.TTFT; *target > 0 {
+		*target = max(*target-max(now.Sub(w.since), 0), 1)
+	}
+	w.lease, w.err = w.trip.route()
 }
 
 func newHold(t *Transport, config Queue) (*hold, error) {
@@ -106,12 +117,7 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	item := slo.NewItem(w.since, &tr.req, w)
 	item.Bytes = len(tr.payload.bytes) + 8*len(tr.req.Blocks)
 
-	h.mu.Lock()
-	handle, err := h.queue.Push(w.since, item)
-	if err == nil {
-		h.dispatch()
-	}
-	h.mu.Unlock()
+	handle, err := h.push(item)
 	if err != nil {
 		return endpick.Lease{}, err
 	}
@@ -126,7 +132,20 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 		}
 		<-w.left // in this moment; a lease is closed by the attempt that fails
 	}
+	if w.panicked != nil {
+		panic(w.panicked)
+	}
 	return w.lease, w.err
+}
+
+func (h *hold) push(item slo.Item[*held]) (slo.Handle, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	handle, err := h.queue.Push(item.Value.since, item)
+	if err == nil {
+		h.dispatch()
+	}
+	return handle, err
 }
 
 // advance dispatches what can be.
@@ -134,6 +153,16 @@ func (h *hold) advance() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dispatch()
+}
+
+// ended says that a request has: there may be room. It does not keep its caller
+// waiting for others to be routed.
+func (h *hold) ended() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.queue.Len() > 0 {
+		h.timer.Reset(0)
+	}
 }
 
 // dispatch routes requests while the endpoints have room. Each is in flight
@@ -145,10 +174,7 @@ func (h *hold) dispatch() {
 		if !ok {
 			break
 		}
-		w := item.Value
-		w.trip.waited(now.Sub(w.since))
-		w.lease, w.err = w.trip.route()
-		close(w.left)
+		item.Value.route(now)
 	}
 	next, ok := h.queue.NextExpiry()
 	if !ok {
@@ -183,11 +209,4 @@ func (h *hold) saturation() float64 {
 		sick = 0 // they are tried all the same
 	}
 	return h.full.Saturation(h.view[sick:])
-}
-
-// waited takes the time in the queue off the TTFT target.
-func (tr *trip) waited(d time.Duration) {
-	if tr.req.SLO.TTFT > 0 {
-		tr.req.SLO.TTFT = max(tr.req.SLO.TTFT-max(d, 0), 1)
-	}
 }

@@ -273,6 +273,43 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	w.idle(t)
 }
 
+// explosive panics over some requests.
+type explosive struct{}
+
+func (explosive) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	if req.Session == "bomb" {
+		panic("boom")
+	}
+	clear(dst)
+}
+
+// A policy that panics costs the request that it panics over, not the one in
+// whose turn that happens, nor the queue.
+func TestPanicBelongsToItsRequest(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, g.URL)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: explosive{}, Weight: 1}},
+	}))
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	bomb := make(chan any, 1)
+	req := post(t, chatPath, chatStream, transport.SessionHeader, "bomb", transport.PriorityHeader, "1")
+	go func() {
+		defer func() { bomb <- recover() }()
+		_, _ = w.t.RoundTrip(req)
+	}()
+	w.held(t, 1)
+	third := w.later(t, t.Context(), "third")
+	w.held(t, 2)
+	g.release <- struct{}{}
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	require.Equal(t, "boom", <-bomb)
+	require.NoError(t, (<-third).err)
+	w.idle(t)
+}
+
 func TestRetryAfter(t *testing.T) {
 	for err, want := range map[error]string{
 		&slo.QueueError{Reason: slo.ErrQueueFull}:                                                                "1",

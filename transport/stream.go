@@ -175,7 +175,7 @@ func (x *exchange) end(status endpick.Status) {
 	})
 	stop()
 	if x.trip.t.hold != nil {
-		x.trip.t.hold.advance()
+		x.trip.t.hold.ended()
 	}
 	if status == endpick.Completed {
 		x.trip.t.learned.learn(x.trip.model, sample{

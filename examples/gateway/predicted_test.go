@@ -201,13 +201,13 @@ func testShedding(t *testing.T, url string, f *fleet) {
 // whoever comes then is refused, and the gateway does not stop before the one
 // that waits is served.
 func TestQueue(t *testing.T) {
-	c := start(t, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "4096", "-queue", "1", "-queue-timeout", "1m")
+	c := start(t, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ask := newClient(c.url)
 	defer ask.close()
 	first := make(chan sample, 1)
-	go func() { first <- ask.ask(ctx, time.Now(), []message{{"user", strings.Repeat("word", 3400)}}, 500) }()
+	go func() { first <- ask.ask(ctx, time.Now(), []message{{"user", strings.Repeat("word", 6700)}}, 1400) }()
 	queue := func() string {
 		_, text := get(t, c.url+"/debug/endpick")
 		var all string
