@@ -37,6 +37,9 @@ type LatencyConfig struct {
 	Samples int
 	// MaxAge is the age beyond which samples are dropped; 0 means never.
 	MaxAge time.Duration
+	// DisableStrata keeps one bucket: the newest samples of whatever kind, as a plain sliding window does. It is there to
+	// show what stratification buys.
+	DisableStrata bool
 	// RefitEvery is LearnerConfig.RefitEvery.
 	RefitEvery int
 	// MaxModels bounds the served models that are learned; requests for more are not predicted. 0 means 64.
@@ -118,6 +121,9 @@ func (c *LatencyConfig) learner(target int) LearnerConfig {
 	lc.Boost.Trees = c.Trees
 	lc.Window.Samples = c.Samples
 	lc.Window.MaxAge = c.MaxAge
+	if c.DisableStrata {
+		lc.Window.Strata = nil
+	}
 	lc.RefitEvery = c.RefitEvery
 	return lc
 }

@@ -17,7 +17,6 @@ type world struct {
 	latency *Latency
 	rng     *rand.Rand
 	now     time.Time
-	slot    uint32
 	key     uint32
 	// slow is what the latencies of a variant are multiplied by.
 	slow map[string]float64
@@ -105,7 +104,11 @@ func (w *world) after(e *endpick.Event, ms float64) {
 }
 
 func synchronous() LatencyConfig {
-	return LatencyConfig{Trees: 32, Trainer: TrainerConfig{Synchronous: true}}
+	trees := 32
+	if raceEnabled {
+		trees = 12 // an order of magnitude slower
+	}
+	return LatencyConfig{Trees: trees, Trainer: TrainerConfig{Synchronous: true}}
 }
 
 func relative(got time.Duration, want float64) float64 {

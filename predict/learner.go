@@ -30,7 +30,7 @@ type LearnerConfig struct {
 	Boost  BoostConfig
 	Window WindowConfig
 	// RefitEvery is how many new samples call for a refit once there are ten times as many; before that a tenth of the
-	// samples do, and the first 25. 0 means 1,000.
+	// samples do, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 }
 
@@ -179,7 +179,7 @@ func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.
 		defer l.mu.Unlock()
 		l.take(row, s)
 		if l.due() {
-			l.refit()
+			_ = l.refit() // Health tells what went wrong, and the old model stays
 		}
 		return
 	}
@@ -268,10 +268,10 @@ func (l *Learner) due() bool {
 		return true
 	}
 	every := max(firstFit, min(l.window.Len()/10, l.config.RefitEvery))
-	if l.since < every && l.since >= driftErrors {
+	if sooner := max(driftErrors, every/4); sooner < every && l.since >= sooner {
 		l.statusMu.Lock()
 		if l.drift() > driftRatio {
-			every = driftErrors
+			every = sooner
 		}
 		l.statusMu.Unlock()
 	}
@@ -289,6 +289,7 @@ func (l *Learner) Refit() error {
 	return l.refit()
 }
 
+// refit is Refit with l.mu held.
 func (l *Learner) refit() error {
 	began := l.trainer.clock()
 	l.hurry.Store(false)

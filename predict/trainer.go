@@ -147,8 +147,7 @@ func (l *Learner) step() {
 		l.take(rows[i*k:(i+1)*k], s)
 	}
 	if l.due() {
-		// What goes wrong is told by Health, and the old model stays.
-		_ = l.refit()
+		_ = l.refit() // Health tells what went wrong, and the old model stays
 	}
 }
 

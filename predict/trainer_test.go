@@ -92,7 +92,7 @@ func TestLabelAllocatesNothingOnTheRequestPath(t *testing.T) {
 func TestEqualCallsMakeEqualLearners(t *testing.T) {
 	a := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
 	b := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
-	require.Equal(t, a.run(quiet, 700), b.run(quiet, 700))
+	require.Equal(t, a.run(quiet, 300), b.run(quiet, 300))
 	x, _ := a.learner.AppendBinary(nil)
 	y, _ := b.learner.AppendBinary(nil)
 	require.Equal(t, x, y)
@@ -100,8 +100,8 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 
 func TestALearnerSurvivesSaving(t *testing.T) {
 	a := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
-	a.run(quiet, 600)
-	a.run(overloaded, 600)
+	a.run(quiet, 200)
+	a.run(overloaded, 200)
 	saved, err := a.learner.AppendBinary(nil)
 	require.NoError(t, err)
 	b := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})

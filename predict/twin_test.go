@@ -204,7 +204,7 @@ func naiveGrow(g *grower) (feature [treeDepth]uint8, threshold [treeDepth]int) {
 func TestGrowEqualsItsNaiveTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 6).Draw(t, "features")
-		n := rapid.IntRange(minTreeRows, 600).Draw(t, "rows")
+		n := rapid.IntRange(minTreeRows, 300).Draw(t, "rows")
 		data := randomData(rapid.Uint64().Draw(t, "seed"), n, k)
 		qs := makeQuantisers(data.X, k)
 		g := newGrower(qs, data.X, 2)
