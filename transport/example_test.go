@@ -2,14 +2,17 @@ package transport_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"strings"
+	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -103,4 +106,48 @@ func ExampleRecordWriter() {
 	// Output:
 	// 503
 	// llama failed 0 attempts, 1 tokens
+}
+
+// Requests wait while the servers are full, and are routed when there is room.
+func ExampleQueue() {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"choices":[{"text":"Hello!"}]}`)
+	}))
+	defer engine.Close()
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "gpu-0", Address: engine.URL}}})
+	if err != nil {
+		panic(err)
+	}
+	t, err := transport.New(transport.Config{
+		Router: router,
+		Queue:  &transport.Queue{Bounds: slo.QueueConfig{MaxRequests: 500, Timeout: 50 * time.Millisecond}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer t.CloseIdleConnections()
+	client := &http.Client{Transport: t}
+	ask := func() {
+		resp, err := client.Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
+		if err != nil {
+			fmt.Println(transport.StatusOf(err), errors.Is(err, slo.ErrQueueTimeout))
+			return
+		}
+		fmt.Println(resp.Status)
+		resp.Body.Close()
+	}
+	for _, waiting := range []float64{20, 1} { // as a poller of engines reports it
+		if err := router.Report("gpu-0", endpick.Load{Waiting: waiting}); err != nil {
+			panic(err)
+		}
+		ask()
+	}
+	q, _ := t.Queue()
+	fmt.Println(q.Dispatched, "dispatched,", q.TimedOut, "timed out,", q.Requests, "held")
+
+	// Output:
+	// 503 true
+	// 200 OK
+	// 1 dispatched, 1 timed out, 0 held
 }

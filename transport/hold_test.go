@@ -380,9 +380,9 @@ func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
 		w.ok(t, post(t, chatPath, chatStream))
 		<-g.arrived
 	}
-	first, second := w.later(t, t.Context(), "first"), make(chan reply)
+	first := w.later(t, t.Context(), "first")
 	<-g.arrived
-	second = w.later(t, t.Context(), "second")
+	second := w.later(t, t.Context(), "second")
 	assert.Equal(t, 1.0, w.held(t, 1).Saturation)
 	g.release <- struct{}{}
 	g.release <- struct{}{}

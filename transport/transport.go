@@ -73,7 +73,8 @@ const (
 const retryRefill = 0.1
 
 // Transport is an http.RoundTripper over a router. Make one with [New]. It is
-// safe for concurrent use and starts no goroutine of its own.
+// safe for concurrent use and starts no goroutine of its own; while requests are
+// held, a timer wakes it.
 type Transport struct {
 	config  Config
 	learned learner
