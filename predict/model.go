@@ -120,14 +120,19 @@ func (q *quantiser) decode(d *decoder) {
 	q.low = d.number("lowest value")
 	q.base = int64(d.uint64())
 	q.shift = d.uint8()
-	if q.shift > 63 {
-		d.fail("shift is %d", q.shift)
+	if q.shift > 52 || q.base < 0 || q.base > (2047<<52)>>q.shift-cellCount {
+		d.fail("cells from %d with %d bits", q.base, q.shift)
+		return
 	}
 	var cuts []uint16
 	for range d.uint8() {
 		cuts = append(cuts, uint16(d.uint8())|uint16(d.uint8())<<8)
 	}
-	if len(cuts) > maxBins-2 || !slices.IsSorted(cuts) || len(cuts) > 0 && cuts[len(cuts)-1] >= cellCount {
+	ascend := !slices.ContainsFunc(cuts, func(c uint16) bool { return c < 1 || c >= cellCount })
+	for i := 1; i < len(cuts); i++ {
+		ascend = ascend && cuts[i-1] < cuts[i]
+	}
+	if len(cuts) > maxBins-2 || !ascend {
 		d.fail("cuts are out of order")
 		return
 	}

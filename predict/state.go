@@ -23,8 +23,18 @@ func (l *Learner) AppendBinary(dst []byte) ([]byte, error) {
 	e.int(l.window.Buckets())
 	e.bool(l.noPrior)
 	e.quantile(&l.spread.all)
+	seen := 0
 	for i := range l.spread.buckets {
-		e.quantile(&l.spread.buckets[i])
+		if l.spread.buckets[i].count > 0 {
+			seen++
+		}
+	}
+	e.int(seen)
+	for i := range l.spread.buckets {
+		if q := &l.spread.buckets[i]; q.count > 0 {
+			e.int(i)
+			e.quantile(q)
+		}
 	}
 	e.int(l.window.Len())
 	for _, s := range l.window.order() {
@@ -78,8 +88,17 @@ func (l *Learner) Restore(b []byte) error {
 	noPrior := d.bool()
 	s := newSpread(w.Buckets())
 	s.all = d.quantile()
-	for i := range s.buckets {
+	next := 0
+	for range d.int("buckets with a history", 0, w.Buckets()) {
+		i := d.int("bucket", next, w.Buckets())
+		if i == w.Buckets() {
+			d.fail("bucket %d of %d", i, w.Buckets())
+		}
+		if d.err != nil {
+			return d.err
+		}
 		s.buckets[i] = d.quantile()
+		next = i + 1
 	}
 	row := make([]float64, k)
 	for range d.count("samples", 8*(k+2)) {
