@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -32,7 +33,11 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	case "html":
 		err = writePage(&page, o, results)
 	default:
-		err = writeTable(&page, results)
+		if o.overview() {
+			err = writeOverview(&page, results)
+		} else {
+			err = writeTable(&page, results)
+		}
 	}
 	if err != nil {
 		return err
@@ -42,18 +47,30 @@ func compare(args []string, stdout, stderr io.Writer) error {
 
 // cell is one run to be made.
 type cell struct {
+	sweep  *sweep
 	policy string
 	rate   float64
 	seed   uint64
 }
 
+// load is the name of the rate, empty if it has none.
+func (c *cell) load() string {
+	if c.sweep.loads == nil {
+		return ""
+	}
+	return c.sweep.loads[slices.Index(c.sweep.rates, c.rate)]
+}
+
 // cells are the runs in the order of their results.
 func (o *options) cells() []cell {
 	var cells []cell
-	for _, policy := range o.policies {
-		for _, rate := range o.rates {
-			for _, seed := range o.seeds {
-				cells = append(cells, cell{policy, rate, seed})
+	for i := range o.sweeps {
+		s := &o.sweeps[i]
+		for _, policy := range o.policies {
+			for _, rate := range s.rates {
+				for _, seed := range o.seeds {
+					cells = append(cells, cell{s, policy, rate, seed})
+				}
 			}
 		}
 	}
@@ -63,10 +80,14 @@ func (o *options) cells() []cell {
 // config is the simulation of a cell.
 func (o *options) config(c cell) (sim.Config, error) {
 	x := o.experiment
-	if o.scaled {
+	x.Scenario = c.sweep.scenario
+	if c.sweep.scaled {
 		x.RateScale = c.rate
 	} else {
 		x.Rate = c.rate
+		if x.Requests == 0 && x.Duration == 0 {
+			x.Requests = defaultRequests
+		}
 	}
 	cfg, err := x.Config()
 	if err != nil {
@@ -142,7 +163,7 @@ func (o *options) runCell(c cell) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := newResult(o, c, report)
+	r := newResult(c, report)
 	seen.read(&r.row)
 	if clock != nil {
 		r.row.Wall = clock.stop(report.Requests)

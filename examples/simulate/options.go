@@ -16,11 +16,10 @@ import (
 
 // options is the command line of a comparison.
 type options struct {
-	experiment sim.Experiment // without Rate and RateScale
+	experiment sim.Experiment // without Scenario, Rate and RateScale
 	mixed      []part         // fleet of several profiles; nil: of one
 	policies   []string
-	rates      []float64 // Experiment.Rate, or RateScale
-	scaled     bool      // rates are those of RateScale
+	sweeps     []sweep // one for each workload
 	seeds      []uint64
 	interval   time.Duration
 	format     string
@@ -30,23 +29,34 @@ type options struct {
 	command    string // as given, for the page
 }
 
-const compareUsage = `simulate [flags]: policies side by side on a workload, with several rates and seeds
+// sweep is the rates of one workload.
+type sweep struct {
+	scenario string    // empty for a trace
+	rates    []float64 // Experiment.Rate, or RateScale
+	scaled   bool      // rates are those of RateScale
+	loads    []string  // names of the rates; nil: they have none
+}
+
+// overview reports whether the runs are of several workloads, or of named loads: what
+// a table for each would be too much for.
+func (o *options) overview() bool { return len(o.sweeps) > 1 || o.sweeps[0].loads != nil }
+
+const compareUsage = `simulate [flags]: policies side by side on workloads, with several rates and seeds
 
 Each (policy, rate, seed) is a run of the same router as in production over modelled
 servers. The same command gives the same JSON bytes.`
-
-// middleRates are rates at which a scenario's fleet is busy and queues stay short: see
-// docs/simulator.md.
-var middleRates = map[string]float64{"A": 20, "B": 8, "C": 4, "D": 2, "sharegpt": 40}
 
 func readOptions(args []string, stderr io.Writer) (*options, error) {
 	o := &options{command: "simulate " + strings.Join(args, " ")}
 	flags := flag.NewFlagSet(compareUsage, flag.ContinueOnError)
 	x := &o.experiment
 	trace := flags.String("trace", "", "replay this `file`: mooncake, azure, vllm or recorder format, .gz or not")
-	flags.StringVar(&x.Scenario, "workload", "", "generate this `scenario`: "+strings.Join(sim.ScenarioNames(), ", "))
+	workloads := listOf(readScenario)
+	flags.Var(workloads, "workload", "generate these comma-separated `scenarios`, each by itself: "+strings.Join(sim.ScenarioNames(), ", "))
+	loads := listOf(readLoad)
+	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "load-prefix-322", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`; linear:0.5 sets its weight")
+	flags.Var(policies, "policies", "comma-separated `names`; linear:0.5 sets its weight, predicted-latency:no-gate:most leaves out or replaces parts: "+variantNames())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
@@ -72,12 +82,16 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return nil, usage("what is %q? There are flags, and the verbs capacity and calibrate", flags.Arg(0))
-	case (x.Scenario == "") == (*trace == ""):
+	case (len(workloads.values) == 0) == (*trace == ""):
 		return nil, usage("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
 	case given["rate"] && given["rate-scale"]:
 		return nil, usage("-rate and -rate-scale can't both be given")
 	case given["rate"] && *trace != "":
 		return nil, usage("-rate is for -workload: a trace has its own times, use -rate-scale")
+	case given["load"] && (given["rate"] || given["rate-scale"] || *trace != ""):
+		return nil, usage("-load is for -workload, without -rate and -rate-scale")
+	case len(workloads.values) > 1 && (given["rate"] || given["rate-scale"]):
+		return nil, usage("-rate and -rate-scale are for one workload: several have their own rates, use -load")
 	case given["requests"] && given["duration"]:
 		return nil, usage("-requests and -duration can't both be given")
 	case !slices.Contains([]string{"table", "json", "html"}, o.format):
@@ -120,41 +134,68 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		if x.Trace, err = sim.OpenTrace(*trace); err != nil {
 			return nil, err
 		}
-		o.rates, o.scaled = scale.values, true
-	} else if err := o.scenarioRates(rate.values, scale.values); err != nil {
-		return nil, err
+		o.sweeps = []sweep{{rates: recordedRate(scale.values), scaled: true}}
 	}
-	if len(o.rates) == 0 {
-		o.rates = []float64{1}
+	for _, name := range workloads.values {
+		s, err := newSweep(name, loads.values, rate.values, scale.values)
+		if err != nil {
+			return nil, err
+		}
+		o.sweeps = append(o.sweeps, s)
+	}
+	if o.format == "html" && o.overview() {
+		return nil, usage("-format html is for one workload, without -load")
 	}
 	return o, nil
 }
 
-// scenarioRates takes the rates that were given, or those of the scenario.
-func (o *options) scenarioRates(rates, scales []float64) error {
-	x := &o.experiment
-	n, err := sim.Scenario(x.Scenario)
+// newSweep takes the rates that were given, or those of the scenario.
+func newSweep(scenario string, loads []string, rates, scales []float64) (sweep, error) {
+	n, err := sim.Scenario(scenario)
 	if err != nil {
-		return usage("-workload %q is unknown (known: %s)", x.Scenario, strings.Join(sim.ScenarioNames(), ", "))
+		return sweep{}, err
 	}
+	s := sweep{scenario: scenario, loads: loads, rates: rates}
 	own := len(n.Conversations.Arrivals.Stages) > 0
 	switch {
 	case len(scales) > 0 && !own:
-		return usage("-rate-scale: scenario %s has no arrivals of its own to scale, use -rate", n.Name)
+		return s, usage("-rate-scale: scenario %s has no arrivals of its own to scale, use -rate", scenario)
+	case len(loads) > 0:
+		s.scaled = own
+		for _, name := range loads {
+			s.rates = append(s.rates, map[string]float64{"low": n.Loads.Low, "middle": n.Loads.Middle, "high": n.Loads.High}[name])
+		}
 	case len(rates) > 0:
-		o.rates = rates
 	case own:
-		o.rates, o.scaled = scales, true
+		s.rates, s.scaled = recordedRate(scales), true
 	default:
-		o.rates = []float64{middleRates[n.Name]}
+		s.rates = []float64{n.Loads.Middle}
 	}
-	if x.Requests == 0 && x.Duration == 0 && !o.scaled {
-		x.Requests = defaultRequests
-	}
-	return nil
+	return s, nil
 }
 
+// recordedRate is what to do without factors.
+func recordedRate(scales []float64) []float64 {
+	if len(scales) == 0 {
+		return []float64{1}
+	}
+	return scales
+}
+
+// defaultRequests end a workload that has no end of its own.
 const defaultRequests = 5000
+
+func readScenario(s string) (string, error) {
+	_, err := sim.Scenario(s)
+	return s, err
+}
+
+func readLoad(s string) (string, error) {
+	if !slices.Contains([]string{"low", "middle", "high"}, s) {
+		return "", fmt.Errorf("%q is no load (known: low, middle, high)", s)
+	}
+	return s, nil
+}
 
 func positive(s string) (float64, error) {
 	x, err := strconv.ParseFloat(s, 64)

@@ -91,7 +91,7 @@ func newPage(o *options, results []*result) (*page, error) {
 }
 
 func (o *options) title() string {
-	what := "scenario " + o.experiment.Scenario
+	what := "scenario " + o.sweeps[0].scenario
 	if t := o.experiment.Trace; t != nil {
 		what = t.Name
 	}
@@ -140,7 +140,7 @@ func (b *pageBuilder) add(s *section, title string, drawer interface{ svg() (tem
 func (b *pageBuilder) againstRate(id, title, text string, measures []measure) section {
 	s := section{ID: id, Title: title, Text: text}
 	for _, m := range measures {
-		if len(b.o.rates) == 1 {
+		if len(b.o.sweeps[0].rates) == 1 {
 			bars := &barChart{x: m.axis, policies: b.o.policies}
 			for _, policy := range b.o.policies {
 				bars.values = append(bars.values, b.of(policy)[0].mean(m.value))
@@ -164,7 +164,7 @@ func (b *pageBuilder) againstRate(id, title, text string, measures []measure) se
 // distributions draws the CDFs of TTFT and TPOT for each rate.
 func (b *pageBuilder) distributions() section {
 	s := section{ID: "cdf", Title: "Distributions", Text: "The share of requests that took no longer. Where there are several seeds, each quantile is the mean of theirs."}
-	for _, rate := range b.o.rates {
+	for _, rate := range b.o.sweeps[0].rates {
 		b.add(&s, "TTFT, "+b.rateName(rate), b.cdf(rate, "TTFT (ms)", logarithmic, func(r *result) []float64 { return r.ttft }))
 		b.add(&s, "TPOT, "+b.rateName(rate), b.cdf(rate, "TPOT (ms)", free, func(r *result) []float64 { return r.tpot }))
 	}
@@ -191,7 +191,7 @@ func (b *pageBuilder) cdf(rate float64, axis string, scaleX scale, quantiles fun
 // overTime draws the imbalance of each window, for each rate.
 func (b *pageBuilder) overTime() section {
 	s := section{ID: "imbalance", Title: "Imbalance over time", Text: "Of the seconds that servers spent on prefill in each window: the standard deviation between servers as a share of their mean."}
-	for _, rate := range b.o.rates {
+	for _, rate := range b.o.sweeps[0].rates {
 		c := &chart{x: "time (s)", y: "imbalance", scaleY: fromZero}
 		for i, policy := range b.o.policies {
 			c.series = append(c.series, series{i, imbalanceOf(b.at(policy, rate))})
@@ -234,7 +234,7 @@ func (b *pageBuilder) at(policy string, rate float64) *group {
 }
 
 func (b *pageBuilder) rateName(rate float64) string {
-	if b.o.scaled {
+	if b.o.sweeps[0].scaled {
 		return fmt.Sprintf("%g × the recorded rate", rate)
 	}
 	return fmt.Sprintf("%g requests per second", rate)
@@ -247,7 +247,7 @@ func (b *pageBuilder) table(pg *page, results []*result) {
 		pg.Heads = append(pg.Heads, c.head)
 		pg.Units = append(pg.Units, c.unit)
 	}
-	for _, rate := range b.o.rates {
+	for _, rate := range b.o.sweeps[0].rates {
 		for i, policy := range b.o.policies {
 			g := b.at(policy, rate)
 			r := tableRow{Policy: policy, First: i == 0}

@@ -11,6 +11,10 @@ import (
 type row struct {
 	Policy string  `json:"policy"` // as the command names it
 	Rate   float64 `json:"rate"`   // requests per second; of a trace, those of the run
+	// Workload is the scenario; of a trace there is none. Load is the name of the rate
+	// where the command gave that.
+	Workload string `json:"workload,omitempty"`
+	Load     string `json:"load,omitempty"`
 	// RateScale is there where the command gave factors instead of rates.
 	RateScale float64 `json:"rate_scale,omitempty"`
 	Seed      uint64  `json:"seed"`
@@ -43,9 +47,9 @@ var cdfShares = func() []float64 {
 	return append(shares, 0.995, 0.999)
 }()
 
-func newResult(o *options, c cell, report *sim.Report) *result {
-	r := &result{cell: c, row: row{Policy: c.policy, Rate: c.rate, Seed: c.seed, Report: report}}
-	if o.scaled {
+func newResult(c cell, report *sim.Report) *result {
+	r := &result{cell: c, row: row{Policy: c.policy, Rate: c.rate, Workload: c.sweep.scenario, Load: c.load(), Seed: c.seed, Report: report}}
+	if c.sweep.scaled {
 		r.row.Rate, r.row.RateScale = report.OfferedRPS, c.rate
 	}
 	for _, q := range cdfShares {

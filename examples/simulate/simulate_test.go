@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
+
+	"github.com/endpick/endpick/slo"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -44,6 +46,42 @@ func golden(t *testing.T, name, got string) {
 func TestTable(t *testing.T) {
 	golden(t, "table.txt", simulate(t, with(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
 	golden(t, "capacity.txt", simulate(t, "capacity", "-rate", "0.4,1,8"))
+}
+
+// Several workloads, or loads by name, make one table with the policies below each
+// other.
+func TestOverview(t *testing.T) {
+	command := []string{"-workload", "C,B", "-load", "low,high", "-policies", "round-robin,predicted-latency,predicted-latency:most", "-requests", "60", "-seed", "1,2"}
+	golden(t, "overview.txt", simulate(t, with(command, "-slo", "tight:0.5:400:30")...))
+	var rows []row
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(command, "-format", "json")...)), &rows))
+	require.Len(t, rows, 2*3*2*2)
+	assert.Equal(t, "C", rows[0].Workload)
+	assert.Equal(t, "low", rows[0].Load)
+	assert.Equal(t, 2.0, rows[0].Rate)
+	assert.Equal(t, "B", rows[23].Workload)
+	assert.Equal(t, "high", rows[23].Load)
+}
+
+// Each variant leaves out what it says.
+func TestVariants(t *testing.T) {
+	filters := func(name string) int {
+		config, err := newPolicy(name)
+		require.NoError(t, err)
+		return len(config.Policy.Filters)
+	}
+	assert.Equal(t, filters("predicted-latency")-1, filters("predicted-latency:no-gate:most"))
+	fit := func(name string) string {
+		config, err := newPolicy(name)
+		require.NoError(t, err)
+		return config.Policy.Scorers[0].Scorer.(*slo.BestFit).Name()
+	}
+	assert.Equal(t, "latency-least", fit("predicted-latency"))
+	assert.Equal(t, "latency-most", fit("predicted-latency:no-gate:most"))
+	for _, v := range variants {
+		_, err := newPolicy("predicted-latency:" + v.name)
+		assert.NoError(t, err)
+	}
 }
 
 func TestJSON(t *testing.T) {
@@ -245,7 +283,13 @@ func TestMistakes(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", "one of -workload and -trace is needed"},
 		{"-workload A -trace " + good, "and not both"},
-		{"-workload E", `-workload "E" is unknown (known: A, B, C, D,`},
+		{"-workload E", `for flag -workload: sim: Scenario "E" is unknown (known: A, B, C, D,`},
+		{"-workload A,B -rate 3", "several have their own rates, use -load"},
+		{"-workload A -load full", `"full" is no load (known: low, middle, high)`},
+		{"-workload A -load low -rate 3", "-load is for -workload, without -rate"},
+		{"-workload A,B -format html", "-format html is for one workload"},
+		{"-workload A -policies predicted-latency:fast", `"fast" is no variant, or there twice (known: no-gate, no-exploration,`},
+		{"-workload A -policies predicted-latency:most:most", `"most" is no variant, or there twice`},
 		{"-workload A -policies best", `unknown policy "best"; there are aibrix,`},
 		{"-workload A -policies linear:2", `policy "linear:2": "2" is no weight in (0, 1]`},
 		{"-workload A -policies lmetric,lmetric", "lmetric is there twice"},

@@ -8,8 +8,9 @@ import (
 	"text/tabwriter"
 )
 
-// group is the runs of one policy at one rate, over all seeds.
+// group is the runs of one policy at one rate of one workload, over all seeds.
 type group struct {
+	sweep  *sweep
 	policy string
 	rate   float64 // of the cell
 	runs   []*result
@@ -19,8 +20,8 @@ type group struct {
 func groupsOf(results []*result) []group {
 	var groups []group
 	for _, r := range results {
-		if n := len(groups); n == 0 || groups[n-1].policy != r.policy || groups[n-1].rate != r.rate {
-			groups = append(groups, group{policy: r.policy, rate: r.rate})
+		if n := len(groups); n == 0 || groups[n-1].sweep != r.sweep || groups[n-1].policy != r.policy || groups[n-1].rate != r.rate {
+			groups = append(groups, group{sweep: r.sweep, policy: r.policy, rate: r.rate})
 		}
 		g := &groups[len(groups)-1]
 		g.runs = append(g.runs, r)

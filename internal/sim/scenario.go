@@ -15,7 +15,14 @@ type Named struct {
 	Conversations Conversations // without Arrivals, except for production; without an end
 	Servers       int
 	Profile       string // of every server
+	Loads         Loads
 }
+
+// Loads are rates for a scenario's fleet, in requests per second, or factors on the
+// arrivals of a scenario that has its own. At Low servers are far from full, at Middle
+// they are busy and queues stay short; High is just below the rate at which runs of
+// 5,000 requests begin to queue, or to preempt, under every policy.
+type Loads struct{ Low, Middle, High float64 }
 
 // Fleet returns the scenario's fleet.
 func (n Named) Fleet() ([]Server, error) {
@@ -75,19 +82,22 @@ func scenarios() []Named {
 	clipped := production
 	clipped.Question.Shape, clipped.Output.Shape = Normal, Normal
 	return []Named{
-		{"A", shared(6, 1000, 1000, 30), 10, tp2},
-		{"B", shared(6, 1000, 1000, 3000), 10, tp2},
-		{"C", shared(150, 5, 6000, 1200), 10, tp2},
-		{"D", shared(150, 5, 1000, 6200), 10, tp2},
+		{"A", shared(6, 1000, 1000, 30), 10, tp2, Loads{8, 20, 56}},
+		{"B", shared(6, 1000, 1000, 3000), 10, tp2, Loads{4, 8, 11}},
+		{"C", shared(150, 5, 6000, 1200), 10, tp2, Loads{2, 4, 6.5}},
+		{"D", shared(150, 5, 1000, 6200), 10, tp2, Loads{1, 2, 2.25}},
 		// Lengths of the ShareGPT sessions in LLMServingSim's vLLM runs: input mean 857,
 		// median 733, 95 % below 1,785; output 653, 633, 773. Nothing is shared.
 		{"sharegpt", Conversations{
 			Groups: 1, UsersPerGroup: 1 << 16, Turns: 1,
 			Question: Length{Mean: 857, Std: 520, Shape: LogNormal, Max: 4096},
 			Output:   Length{Mean: 653, Std: 75, Max: 1024},
-		}, 8, "llama-3.1-8b-h100"},
-		{"production", production, 13, "moe-480b-h200-tp8"},
-		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8"},
+		}, 8, "llama-3.1-8b-h100", Loads{20, 40, 95}},
+		// With 3,2,2 the paper's TPOT is 28 ms in the median and its TTFT 3.4 s. The median
+		// question of a lognormal with these moments has 40 tokens and never takes that long:
+		// High is where TPOT does, and in the clipped normal where the tail of TTFT does.
+		{"production", production, 13, "moe-480b-h200-tp8", Loads{4, 8, 16}},
+		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8", Loads{1, 2, 2.5}},
 	}
 }
 

@@ -8,17 +8,24 @@ import (
 )
 
 // PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
-// the paper's system, and consideration for the requests that are running.
+// the paper's system with two additions, each of which can be left out: it
+// holds the upper bounds of predictions against an SLO, and without an SLO it
+// considers the requests that are running.
 type PredictedLatencyConfig struct {
 	Index    prefix.IndexConfig
 	Latency  predict.LatencyConfig
 	Affinity prefix.AffinityConfig
 	// Headroom is shared by admission, tiers and scorer; their own Headroom
-	// fields are not read.
+	// fields are not read. Its Bound is slo.Upper unless DisableSpread is set.
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
 	BestFit  slo.BestFitConfig
+	// DisableSpread holds the expected latency against an SLO, as the paper
+	// does, and not the bound that nine requests in ten keep. Best fit fills
+	// an endpoint until the last target is only just kept: in expectation
+	// that is missed every other time.
+	DisableSpread bool
 	// DisableNeighbours leaves out what a request without an SLO does to
 	// those that are on an endpoint already, as the paper does; see
 	// BestFit.PrefillRate, whose default here is that of the affinity gate.
@@ -46,6 +53,9 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	gate, err := prefix.NewAffinity(c.Affinity)
 	if err != nil {
 		return endpick.Config{}, err
+	}
+	if !c.DisableSpread && c.Headroom.Bound == slo.Expected {
+		c.Headroom.Bound = slo.Upper
 	}
 	headroom, err := slo.NewHeadroom(c.Headroom)
 	if err != nil {
