@@ -15,7 +15,7 @@ import (
 // Two servers die and one comes back, with its cache empty, while conversations
 // go on: no request fails of which no byte had arrived.
 func TestServersDie(t *testing.T) {
-	for _, policy := range []string{"round-robin", "lmetric"} {
+	for _, policy := range []string{"round-robin", "lmetric", "predicted-latency"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			config, err := serverConfig(16384)

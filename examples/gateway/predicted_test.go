@@ -197,20 +197,23 @@ func testShedding(t *testing.T, url string, f *fleet) {
 	group.Wait()
 }
 
-// One server whose cache is nearly full: the next request waits in the gateway,
-// whoever comes then is refused, and the gateway does not stop before the one
-// that waits is served.
-func TestQueue(t *testing.T) {
-	c := start(t, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")
+// fill starts a gateway with a queue for one request before one server, whose
+// cache a request fills, and sends another, which waits. What came of the two is
+// sent when it has; cancel ends the first.
+func fill(t *testing.T, args ...string) (c *command, cancel func(), first, second chan sample) {
+	t.Helper()
+	c = start(t, append(args, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")...)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	t.Cleanup(cancel)
 	ask := newClient(c.url)
-	defer ask.close()
-	first := make(chan sample, 1)
-	go func() { first <- ask.ask(ctx, time.Now(), []message{{"user", strings.Repeat("word", 6700)}}, 1400) }()
-	queue := func() string {
+	t.Cleanup(ask.close)
+	send := func(ctx context.Context, prompt string, output int) chan sample {
+		done := make(chan sample, 1)
+		go func() { done <- ask.ask(ctx, time.Now(), []message{{"user", prompt}}, output) }()
+		return done
+	}
+	queue := func() (all string) {
 		_, text := get(t, c.url+"/debug/endpick")
-		var all string
 		elements(page(t, text), func(n *html.Node) {
 			if len(n.Attr) > 0 && n.Attr[0].Val == "queue" {
 				all = textIn(n)
@@ -218,11 +221,18 @@ func TestQueue(t *testing.T) {
 		})
 		return all
 	}
+	first = send(ctx, strings.Repeat("word", 6700), 1400)
 	full := regexp.MustCompile(`^0 held .*saturation 1\.\d+\.`)
 	require.Eventually(t, func() bool { return full.MatchString(queue()) }, 10*time.Second, 5*time.Millisecond)
-	second := make(chan sample, 1)
-	go func() { second <- ask.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 2) }()
+	second = send(t.Context(), "Hello.", 2)
 	require.Eventually(t, func() bool { return strings.HasPrefix(queue(), "1 held") }, 10*time.Second, 5*time.Millisecond)
+	return c, cancel, first, second
+}
+
+// Whoever comes while the queue is full is refused, and the gateway does not
+// stop before the request that waits is served.
+func TestQueue(t *testing.T) {
+	c, cancel, first, second := fill(t)
 	code, body := post(t, c.url, true)
 	require.Equal(t, http.StatusTooManyRequests, code)
 	require.Contains(t, body, "slo: queue is full")
@@ -235,6 +245,15 @@ func TestQueue(t *testing.T) {
 	require.ErrorIs(t, (<-first).err, context.Canceled)
 	require.NoError(t, (<-second).err)
 	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+func TestQueueIsCutOffAfterGrace(t *testing.T) {
+	c, _, first, second := fill(t, "-grace", "50ms")
+	c.interrupt()
+	require.Equal(t, 1, <-c.status)
+	require.Contains(t, c.stderr.String(), "2 requests were cut off after 50ms")
+	require.Error(t, (<-first).err)
+	require.Error(t, (<-second).err)
 }
 
 // A gateway that can't be made leaves no trainer behind.
