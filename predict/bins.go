@@ -118,30 +118,34 @@ func makeQuantisers(x []float64, features int) []quantiser {
 
 // chooseCuts returns the cells at which bins 2, 3, … start.
 func chooseCuts(counts []int32, total int) []uint16 {
+	cuts := make([]uint16, 0, maxBins)
 	for step := 1; ; step++ {
-		if cuts := cutsEvery(counts, total, step); len(cuts) <= maxBins-2 {
+		if cuts, ok := cutsEvery(cuts, counts, total, step); ok {
 			return cuts
 		}
 	}
 }
 
-// cutsEvery cuts wherever a hundredth of the rows, or a few rows and step cells, lie behind the last cut.
-func cutsEvery(counts []int32, total, step int) []uint16 {
+// cutsEvery cuts wherever a hundredth of the rows, or a few rows and step cells, lie behind the last cut. It is false if
+// that makes too many bins.
+func cutsEvery(cuts []uint16, counts []int32, total, step int) ([]uint16, bool) {
 	const (
 		quantiles = 100
 		few       = 5000 // one row in so many
 	)
-	var cuts []uint16
 	since, last := 0, 0
 	for c, n := range counts {
 		if n == 0 {
 			continue
 		}
 		if since > 0 && (since*quantiles >= total || since*few >= total && c-last >= step) {
+			if len(cuts) == maxBins-2 {
+				return nil, false
+			}
 			cuts = append(cuts, uint16(c))
 			since, last = 0, c
 		}
 		since += int(n)
 	}
-	return cuts
+	return cuts, true
 }

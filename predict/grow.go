@@ -45,7 +45,7 @@ type grower struct {
 	scratch  []sampledRow
 	nodes    []node
 	next     []node
-	hists    []*histogram
+	hists    []histogram
 	gains    [maxBins]float64
 	gained   []float64 // by feature, over all trees
 }
@@ -73,15 +73,13 @@ func newGrower(qs []quantiser, x []float64, shrinkage float64) *grower {
 	for i := range g.inverse {
 		g.inverse[i] = 1 / (float64(i) + shrinkage)
 	}
-	for range treeLeafs / 2 {
-		g.hists = append(g.hists, new(histogram))
-	}
+	g.hists = make([]histogram, treeLeafs/2)
 	return g
 }
 
 // grow chooses the tests of a tree from g.rows and leaves its leaf values at zero.
 func (g *grower) grow(t *tree) {
-	root := node{0, len(g.rows), g.hists[0]}
+	root := node{0, len(g.rows), &g.hists[0]}
 	g.fill(root)
 	g.nodes = append(g.nodes[:0], root)
 	used := 1
@@ -129,7 +127,7 @@ func (g *grower) split(nd node, feature int, threshold uint8, used int) int {
 	large.hist = nd.hist
 	if n := small.end - small.start; n > 0 {
 		if n >= minNodeRows {
-			small.hist = g.hists[used]
+			small.hist = &g.hists[used]
 			used++
 			g.fill(small)
 			for f, bins := range g.binCount {
