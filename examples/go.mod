@@ -38,4 +38,5 @@ require (
 )
 
 replace github.com/endpick/endpick => ../
+
 replace github.com/endpick/endpick/transport/scrape => ../transport/scrape
