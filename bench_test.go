@@ -2,6 +2,7 @@ package endpick_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 )
@@ -40,24 +42,37 @@ type fleet struct {
 }
 
 func newFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders int) *fleet {
+	f := emptyFleet(b, config, endpoints, tokens, holders)
+	f.fillAll(b)
+	return f
+}
+
+// emptyFleet is one whose index remembers nothing yet.
+func emptyFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders int) *fleet {
 	config.Endpoints = numbered(endpoints)
 	for i := range config.Endpoints {
 		e := &config.Endpoints[i]
 		e.Models = []string{"llama", e.ID} // a model of its own, to fill it by
 	}
-	config.ReportMaxAge = time.Hour
+	config.ReportMaxAge = 24 * time.Hour
 	f := &fleet{tokens: tokens, holders: holders}
 	f.index, _ = config.Policy.Matcher.(*prefix.Index)
 	var err error
 	f.router, err = endpick.New(config)
 	require.NoError(b, err)
-	for i, e := range config.Endpoints {
+	for _, e := range config.Endpoints {
 		require.NoError(b, f.router.Report(e.ID, endpick.Load{Waiting: 1, Running: 8, KVUsage: 0.5}))
-		if f.index != nil {
-			f.fill(b, i, e.ID)
-		}
 	}
 	return f
+}
+
+func (f *fleet) fillAll(b *testing.B) {
+	if f.index == nil {
+		return
+	}
+	for i, e := range f.router.Endpoints() {
+		f.fill(b, i, e.Candidate.Endpoint.ID)
+	}
 }
 
 // fill routes requests to one endpoint until the index is at its bound there.
@@ -139,17 +154,68 @@ func BenchmarkRoute(b *testing.B) {
 			}
 		})
 	}
-	eachFleet(b, func(b *testing.B, f *fleet) {
-		p := f.prompt()
-		b.ReportAllocs()
-		for b.Loop() {
-			l, err := p.route(endpick.Request{Model: "llama"})
-			if err != nil {
-				b.Fatal(err)
+	eachFleet(b, routeAll)
+	for _, endpoints := range []int{10, 100, 1000} {
+		var f *fleet
+		b.Run(fmt.Sprintf("policy=predicted-latency/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
+			if f == nil {
+				f = newTrainedFleet(b, endpoints, 16384)
 			}
-			l.Done(endpick.Outcome{})
+			routeAll(b, f)
+		})
+	}
+}
+
+func routeAll(b *testing.B, f *fleet) {
+	p := f.prompt()
+	b.ReportAllocs()
+	for b.Loop() {
+		l, err := p.route(endpick.Request{Model: "llama"})
+		if err != nil {
+			b.Fatal(err)
 		}
+		l.Done(endpick.Outcome{})
+	}
+}
+
+// newTrainedFleet routes by predicted latency. Trees predict both latencies of every
+// candidate, each under another load; a tenth of the endpoints hold the first quarter
+// of the prompts. The measured requests have no tokens, so that nothing is learned from them: what is
+// measured is the decision.
+func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
+	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
+		Latency: predict.LatencyConfig{Trainer: predict.TrainerConfig{Synchronous: true}},
 	})
+	require.NoError(b, err)
+	latency := config.Policy.Predictor.(*predict.Latency)
+	var ahead time.Duration
+	config.Clock = func() time.Time { return time.Now().Add(ahead) }
+	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
+	chance := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		id := fmt.Sprintf("e%d", chance.IntN(endpoints))
+		load := endpick.Load{Waiting: float64(chance.IntN(8)), Running: float64(chance.IntN(64)), KVUsage: chance.Float64()}
+		require.NoError(b, f.router.Report(id, load))
+		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(2*tokens)})
+		require.NoError(b, err)
+		c, _ := l.Candidate()
+		ahead += time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running)
+		l.FirstToken()
+		ahead += 99 * time.Duration(1e7+2e5*c.Running)
+		l.Done(endpick.Outcome{OutputTokens: 100})
+	}
+	health := latency.Health()[0]
+	require.Equal(b, predict.Trees, health.TTFT.Phase)
+	require.Equal(b, predict.Trees, health.TPOT.Phase)
+	f.fillAll(b)
+	var receipt endpick.Receipt
+	l, err := f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})
+	require.NoError(b, err)
+	l.Done(endpick.Outcome{})
+	for _, v := range receipt.Verdicts {
+		require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
+	}
+	return f
 }
 
 // BenchmarkRouteParallel is BenchmarkRoute on all cores.
