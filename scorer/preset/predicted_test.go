@@ -1,0 +1,65 @@
+package preset_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+)
+
+// scores is what the preset's scorer makes of two busy endpoints that hold nothing of a
+// prompt of 860 tokens: the first answers in 100 ms, at worst 300 ms, and has 20
+// requests; the second in 150 ms, at worst 180 ms, and has 2. Prefill of the prompt
+// takes 0.1 s of each request.
+func scores(t *testing.T, c preset.PredictedLatencyConfig, target time.Duration) [2]float64 {
+	c.Latency.Trainer = predict.TrainerConfig{Synchronous: true}
+	config, err := preset.PredictedLatency(c)
+	require.NoError(t, err)
+	const ms = time.Millisecond
+	candidates := []endpick.Candidate{
+		{Endpoint: &endpick.Endpoint{ID: "a"}, Running: 20, Prediction: endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 100 * ms, TTFTUpper: 300 * ms}},
+		{Endpoint: &endpick.Endpoint{ID: "b"}, Running: 2, Prediction: endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 150 * ms, TTFTUpper: 180 * ms}},
+	}
+	req := endpick.Request{Stream: true, InputTokens: 860, SLO: endpick.SLO{TTFT: target}}
+	var dst [2]float64
+	config.Policy.Scorers[0].Scorer.Score(&req, candidates, dst[:])
+	return dst
+}
+
+func TestPredictedLatencyHoldsTheUpperBoundAgainstAnSLO(t *testing.T) {
+	const target = 200 * time.Millisecond
+	// By the bound the first is 100 ms over, a deficit of a half, and the second keeps a
+	// tenth of the target; in expectation they keep a half and a quarter.
+	got := scores(t, preset.PredictedLatencyConfig{}, target)
+	assert.InDeltaSlice(t, []float64{0.2 / 1.5, 1 - 0.4*0.1}, got[:], 1e-9)
+	got = scores(t, preset.PredictedLatencyConfig{DisableSpread: true}, target)
+	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, 1 - 0.4*0.25}, got[:], 1e-9)
+}
+
+func TestPredictedLatencyConsidersNeighbours(t *testing.T) {
+	// 100 ms and 20 times 100 ms for the others; 150 ms and twice 100 ms.
+	got := scores(t, preset.PredictedLatencyConfig{}, 0)
+	assert.InDeltaSlice(t, []float64{350.0 / 2100, 1}, got[:], 1e-9)
+	got = scores(t, preset.PredictedLatencyConfig{DisableNeighbours: true}, 0)
+	assert.InDeltaSlice(t, []float64{1, 100.0 / 150}, got[:], 1e-9)
+	got = scores(t, preset.PredictedLatencyConfig{BestFit: slo.BestFitConfig{PrefillRate: 8.6e6}}, 0)
+	assert.InDeltaSlice(t, []float64{1, 102.0 / 150.2}, got[:], 1e-9)
+}
+
+func TestPredictedLatencyConfig(t *testing.T) {
+	for _, c := range []preset.PredictedLatencyConfig{
+		{Index: prefix.IndexConfig{BlocksPerEndpoint: -1}}, {Latency: predict.LatencyConfig{Trees: -1}}, {Affinity: prefix.AffinityConfig{Threshold: 2}},
+		{Headroom: slo.HeadroomConfig{Bound: 2}}, {Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}},
+		{BestFit: slo.BestFitConfig{Strategy: 2}},
+	} {
+		_, err := preset.PredictedLatency(c)
+		assert.Error(t, err, "%+v", c)
+	}
+}
