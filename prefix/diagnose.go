@@ -73,16 +73,21 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 			h.writeField(x)
 			continue
 		}
-		shared := h.Len()
+		shared := h.Len() + 1 // the border before the kinds, which differ
 		offset := 0
 		if x.kind == y.kind {
 			offset = commonBytes(x.text, y.text)
 			if offset == len(x.text) && i == len(a)-1 || offset == len(y.text) && i == len(b)-1 {
 				return Break{}, false
 			}
+			rest := x.text[offset:] + y.text[offset:]
+			ended := offset == len(x.text) || offset == len(y.text)
 			x.text = x.text[:offset]
 			h.writeField(x)
 			shared = h.Len()
+			if ended && rest[0] == border {
+				shared++ // a border in the text of one, the next field's in the other
+			}
 		}
 		return explain(prev, next, a[i], b[i], offset, shared), true
 	}

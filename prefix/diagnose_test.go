@@ -118,6 +118,25 @@ func TestFirstBreakIsWhereBlocksDiffer(t *testing.T) {
 	})
 }
 
+// Where the kinds of two fields differ, the border before them is shared; and
+// a border in a text is written as one and a zero.
+func TestFirstBreakCountsTheBorder(t *testing.T) {
+	for _, tc := range []struct {
+		prev, next prefix.Message
+		shared     string
+	}{
+		{prefix.Message{Role: "user", Name: "ann"}, prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "Hi"}}}, "\xff.user\xff"},
+		{prefix.Message{Role: "us\xffer", Name: "ann"}, prefix.Message{Role: "us", Name: "ann"}, "\xff.us\xff"},
+		{prefix.Message{Role: "us", Name: "ann"}, prefix.Message{Role: "user", Name: "ann"}, "\xff.us"},
+	} {
+		br, broken := prefix.FirstBreak(
+			&prefix.Conversation{Messages: []prefix.Message{tc.prev}},
+			&prefix.Conversation{Messages: []prefix.Message{tc.next}})
+		require.True(t, broken)
+		assert.Equal(t, len(tc.shared), br.SharedBytes)
+	}
+}
+
 func TestCauseString(t *testing.T) {
 	assert.Equal(t, "timestamp", prefix.Timestamp.String())
 	assert.Equal(t, "inserted", prefix.Inserted.String())

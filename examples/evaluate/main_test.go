@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/race"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -157,8 +159,8 @@ func TestTimingIsMeasured(t *testing.T) {
 // The bars that the predictor has to clear on the shared samples. They also hold for other engines; these are the
 // numbers that were measured to be possible here.
 func TestAccuracyOnTheSharedSamples(t *testing.T) {
-	if testing.Short() {
-		t.Skip("goes through 60,000 rows")
+	if testing.Short() || race.Enabled {
+		t.Skip("goes through 60,000 rows, in one goroutine")
 	}
 	const path = "../../../shared/bench/latency_samples.csv.gz"
 	if _, err := os.Stat(path); err != nil {
