@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -105,7 +106,7 @@ func (w *world) after(e *endpick.Event, ms float64) {
 
 func synchronous() LatencyConfig {
 	trees := 32
-	if raceEnabled {
+	if race.Enabled {
 		trees = 12 // an order of magnitude slower
 	}
 	return LatencyConfig{Trees: trees, Trainer: TrainerConfig{Synchronous: true}}
@@ -352,7 +353,7 @@ func TestPredictorAllocatesNothing(t *testing.T) {
 		candidates[i] = w.candidate("", uint32(i))
 	}
 	req := w.request().At(w.now, 0, 1)
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes sync.Pool forget")
 	}
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Predict(&req, candidates) }))

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 	"github.com/stretchr/testify/require"
 )
 
 // oneGoroutine skips a long test under the race detector, which has nothing to find in it, and on machines of 32 bits,
 // which are several times slower and make the same models: TestModelBytesAreTheSameOnEveryMachine.
 func oneGoroutine(t *testing.T) {
-	if raceEnabled || strconv.IntSize == 32 {
+	if race.Enabled || strconv.IntSize == 32 {
 		t.Skip("one goroutine: nothing to race with, and the same on every machine")
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/endpick/endpick/internal/race"
 )
 
 // sparingly skips a test of much work in one goroutine where it takes ten times as
 // long and finds nothing that shorter tests would not: under the race detector.
 func sparingly(t *testing.T) {
-	if raced {
+	if race.Enabled {
 		t.Skip("much work in one goroutine")
 	}
 }
