@@ -39,7 +39,9 @@ type sweep struct {
 
 // overview reports whether the runs are of several workloads, or of named loads: what
 // a table for each would be too much for.
-func (o *options) overview() bool { return len(o.sweeps) > 1 || o.sweeps[0].loads != nil }
+func (o *options) overview() bool {
+	return o.format == "overview" || len(o.sweeps) > 1 || o.sweeps[0].loads != nil
+}
 
 const compareUsage = `simulate [flags]: policies side by side on workloads, with several rates and seeds
 
@@ -70,7 +72,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
-	flags.StringVar(&o.format, "format", "table", "table, json or html")
+	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), json or html")
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
 	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs go one after another")
 	flags.IntVar(&o.regret, "regret", 0, "with -format json: make so many sampled `decisions` of each run again with the runner-up in place of the chosen server")
@@ -94,8 +96,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-rate and -rate-scale are for one workload: several have their own rates, use -load")
 	case given["requests"] && given["duration"]:
 		return nil, usage("-requests and -duration can't both be given")
-	case !slices.Contains([]string{"table", "json", "html"}, o.format):
-		return nil, usage("-format %q is unknown (known: table, json, html)", o.format)
+	case !slices.Contains([]string{"table", "overview", "json", "html"}, o.format):
+		return nil, usage("-format %q is unknown (known: table, overview, json, html)", o.format)
 	case o.timing && o.format != "json":
 		return nil, usage("-timing is for -format json")
 	case o.regret > 0 && o.format != "json":

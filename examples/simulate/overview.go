@@ -21,8 +21,8 @@ var overviewColumns = []column{
 	{"goodput", "req/s", func(r *row) float64 { return r.GoodputRPS }, 2},
 }
 
-// writeOverview prints the runs of several workloads, by workload and rate, so that
-// policies stand below each other. The last column holds the mean E2E latency against
+// writeOverview prints the runs of any number of workloads, by workload and rate, so
+// that policies stand below each other. The last column holds the mean E2E latency against
 // the best of the other policies, without variants of the same.
 func writeOverview(w io.Writer, results []*result) error {
 	cols := overviewColumns
@@ -51,7 +51,7 @@ func writeOverview(w io.Writer, results []*result) error {
 		g := &groups[i]
 		if i == 0 || groups[i-1].sweep != g.sweep || groups[i-1].rate != g.rate {
 			r := &g.runs[0].row
-			fmt.Fprintf(t, "%s\t%s\t%.2f\t", r.Workload, r.Load, g.mean(func(r *row) float64 { return r.Rate }))
+			fmt.Fprintf(t, "%s\t%s\t%.2f\t", cmp.Or(r.Workload, "trace"), r.Load, g.mean(func(r *row) float64 { return r.Rate }))
 		} else {
 			fmt.Fprint(t, "\t\t\t")
 		}
@@ -68,12 +68,11 @@ func writeOverview(w io.Writer, results []*result) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	n := 0
-	for _, g := range groups {
-		n = max(n, len(g.runs))
+	if n := len(groups[0].runs); n > 1 {
+		_, err := fmt.Fprintf(w, "\nMeans over %d seeds; ± is their standard deviation.\n", n)
+		return err
 	}
-	_, err := fmt.Fprintf(w, "\nMeans over %d seeds; ± is their standard deviation. Of a scenario with a rate 5000 requests, where the command says no number; of one with arrivals of its own all.\n", n)
-	return err
+	return nil
 }
 
 // bestOther is the least mean E2E latency of another policy at the same rate of the same

@@ -310,7 +310,7 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -endpoints 0", "-endpoints 0 is too small"},
 		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
 		{"-workload A -seed -1", `"-1" is no whole number`},
-		{"-workload A -format xml", `-format "xml" is unknown (known: table, json, html)`},
+		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json, html)`},
 		{"-workload A -timing", "-timing is for -format json"},
 		{"-workload A -regret 3", "-regret is for -format json"},
 		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
