@@ -21,7 +21,7 @@ type Named struct {
 // Loads are rates for a scenario's fleet, in requests per second, or factors on the
 // arrivals of a scenario that has its own. At Low servers are far from full, at Middle
 // they are busy and queues stay short; High is just below the rate at which runs of
-// 5,000 requests begin to queue, or to preempt, under every policy.
+// 5,000 requests begin to queue, or to preempt, under every good policy.
 type Loads struct{ Low, Middle, High float64 }
 
 // Fleet returns the scenario's fleet.
@@ -93,9 +93,9 @@ func scenarios() []Named {
 			Question: Length{Mean: 857, Std: 520, Shape: LogNormal, Max: 4096},
 			Output:   Length{Mean: 653, Std: 75, Max: 1024},
 		}, 8, "llama-3.1-8b-h100", Loads{20, 40, 95}},
-		// With 3,2,2 the paper's TPOT is 28 ms in the median and its TTFT 3.4 s. The median
-		// question of a lognormal with these moments has 40 tokens and never takes that long:
-		// High is where TPOT does, and in the clipped normal where the tail of TTFT does.
+		// At High TPOT with 3,2,2 is 28 ms in the mean, the paper's median, and in the
+		// clipped normal TTFT's 95th percentile is the paper's, 17 s. Its median TTFT of
+		// 3.4 s can't come about with the lognormal, whose median question has 40 tokens.
 		{"production", production, 13, "moe-480b-h200-tp8", Loads{4, 8, 16}},
 		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8", Loads{1, 2, 2.25}},
 	}
