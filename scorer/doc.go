@@ -10,7 +10,7 @@
 // lines of arithmetic over a candidate's indicators.
 //
 // The filter [Hotspot] keeps a prefix that takes over from drowning the servers
-// that hold it (papers/LMetric, section 5.2). The filter [MatchGate] prefers the
+// that hold it (LMetric, section 5.2). The filter [MatchGate] prefers the
 // best match unless load is out of balance;
 // with a scorer behind it, it is the policy of AIBrix, Preble and SGLang.
 //

@@ -4,7 +4,7 @@ import "github.com/endpick/endpick"
 
 // Dynamo is the cost of NVIDIA Dynamo's router, in blocks: the least
 // w·(F + Q)/block + context/block, where context are the tokens resident for
-// open requests (papers/LMetric, section 6).
+// open requests (LMetric, section 6).
 type Dynamo struct {
 	// PrefillWeight is w. Zero or less: 1.
 	PrefillWeight float64

@@ -11,7 +11,7 @@ import (
 )
 
 // Hotspot is LMetric's two-phase detector of prefix hotspots
-// (papers/LMetric, section 5.2), to be used with [LMetric]: a filter that keeps
+// (LMetric, section 5.2), to be used with [LMetric]: a filter that keeps
 // the requests of one class away from the endpoints that hold their prefix when
 // these would otherwise be overrun.
 //

@@ -3,7 +3,7 @@ package scorer
 import "github.com/endpick/endpick"
 
 // Linear is the linear combination that Bailian uses: the least
-// λ(1 − H/L) + (1 − λ)·BS/max BS (papers/LMetric, figure 6b). The best λ
+// λ(1 − H/L) + (1 − λ)·BS/max BS (LMetric, figure 6b). The best λ
 // depends on the workload.
 type Linear struct {
 	// Lambda is the weight of the prefix, in (0, 1]. Zero or out of range:

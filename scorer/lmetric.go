@@ -4,7 +4,7 @@ import "github.com/endpick/endpick"
 
 // LMetric is the product of the prefill that the request would wait for and
 // the batch it would join, (F + Q) × (BS + 1), the smallest first
-// (papers/LMetric, section 5; the authors' code adds the 1, which keeps idle
+// (LMetric, section 5; the authors' code adds the 1, which keeps idle
 // endpoints apart by prefill). It has nothing to tune.
 type LMetric struct{}
 

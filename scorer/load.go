@@ -4,7 +4,7 @@ import "github.com/endpick/endpick"
 
 // QueueDepth scores by load against the other candidates: the smallest batch
 // size scores 1, the largest 0, in between in proportion; if all are equal,
-// all score 1 (papers/BLIS, "Scorer Composition"). The load is BS = W + R,
+// all score 1 (BLIS, "Scorer Composition"). The load is BS = W + R,
 // each request counted once.
 type QueueDepth struct{}
 
@@ -96,7 +96,7 @@ func (AlwaysBusiest) Score(_ *endpick.Request, candidates []endpick.Candidate, d
 	}
 }
 
-// VLLM is the policy of vLLM's own router: the least 4·W + R (papers/LMetric,
+// VLLM is the policy of vLLM's own router: the least 4·W + R (LMetric,
 // figure 6a).
 type VLLM struct{}
 

@@ -6,7 +6,7 @@ import "github.com/endpick/endpick"
 // unless load is out of balance; then it keeps all. The scorer behind it
 // decides among those that are left.
 //
-// AIBrix (papers/LMetric, figure 13) is MatchGate{Range: 8} before
+// AIBrix (LMetric, figure 13) is MatchGate{Range: 8} before
 // [LeastLoaded]; SGLang's cache-aware policy MatchGate{Share: 0.5, Range: 32,
 // Ratio: 1.1} before LeastLoaded; Preble MatchGate{Share: 0.5} before a cost.
 // The zero value always prefers the longest match.

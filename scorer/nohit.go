@@ -10,7 +10,7 @@ import (
 // NoHitLRU spreads cold requests, those of which no candidate holds a head:
 // the candidate that has gone longest without one scores 1, the newest 0, the
 // others 1 − rank/(n − 1); those that never had one come first, and alike. Warm
-// requests score 0.5 everywhere and change nothing (papers/BLIS, "Scorer
+// requests score 0.5 everywhere and change nothing (BLIS, "Scorer
 // Composition"). The zero value is ready and safe for concurrent use.
 type NoHitLRU struct {
 	turns turns

@@ -24,14 +24,14 @@ var (
 )
 
 // RejectAll is an admitter that rejects every request, for tests of what
-// stands before a router (papers/BLIS, "Admission Pipeline").
+// stands before a router (BLIS, "Admission Pipeline").
 type RejectAll struct{}
 
 // Admit implements [endpick.Admitter].
 func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return ErrRejectAll }
 
 // SaturationAdmitter rejects sheddable requests, those of a priority below 0,
-// while the endpoints are full (papers/BLIS, "Admission Pipeline"; by priority
+// while the endpoints are full (BLIS, "Admission Pipeline"; by priority
 // under saturation). The zero value is ready.
 type SaturationAdmitter struct {
 	// By says what full is. Nil: Utilization{}.
@@ -75,7 +75,7 @@ const coldKVUsage = 0.02
 // LatencyAdmitter rejects a sheddable request, one of a priority below 0, with
 // an SLO that no endpoint is expected to meet. It admits as long as one
 // endpoint is idle or cold, and it rejects nobody for lack of a prediction
-// (papers/gie-latency-based-scheduling, "SLO enforcement").
+// (GIE, "SLO enforcement").
 //
 // The expected latencies count here, whatever the [Bound] of the Headroom: the
 // bound is for choosing, not for refusing. A LatencyAdmitter is safe for

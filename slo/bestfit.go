@@ -72,7 +72,7 @@ func (c *BestFitConfig) validate() (err error) {
 }
 
 // BestFit scores candidates by predicted latency
-// (papers/gie-latency-based-scheduling, "Scoring Strategy"). Scores are within
+// (GIE, "Scoring Strategy"). Scores are within
 // [0, 1].
 //
 // With an SLO: candidates that keep every target come first, by combined
@@ -82,7 +82,7 @@ func (c *BestFitConfig) validate() (err error) {
 // Without an SLO: the lowest predicted latency comes first,
 // TTFT + E[output tokens]·TPOT, whatever the strategy; with a PrefillRate the
 // lowest sum of it and of the delay for others. That delay is what the product
-// of LMetric measures (papers/lmetric, section 5): a greedy choice by one's own
+// of LMetric measures (LMetric, section 5): a greedy choice by one's own
 // latency alone ignores it, and it is far less noisy than the difference of two
 // predictions.
 //

@@ -21,6 +21,6 @@
 // or lock: its holder calls it with the time, under a lock of its own, when a
 // request comes, when one ends and at [Queue.NextExpiry].
 //
-// Formulas are those of papers/predicted-latency-scheduling and
-// papers/gie-latency-based-scheduling; admission and queue follow papers/BLIS.
+// Formulas are those of Predicted Latency and
+// GIE; admission and queue follow BLIS.
 package slo

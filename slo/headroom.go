@@ -10,7 +10,7 @@ import (
 // paper's.
 type HeadroomConfig struct {
 	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1);
-	// TPOT has the rest. Zero: 0.8 (papers/predicted-latency-scheduling,
+	// TPOT has the rest. Zero: 0.8 (Predicted Latency,
 	// "Latency-based scoring").
 	TTFTWeight float64
 	// Bound is what is held against the targets. Zero: Expected.
@@ -100,7 +100,7 @@ type Fit struct {
 func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
 
 // Of returns the headroom of the request on the candidate
-// (papers/predicted-latency-scheduling, "Latency-based scoring").
+// (Predicted Latency, "Latency-based scoring").
 //
 // Of a response that is not streamed neither first token nor time per token
 // can be seen: the whole latency is held against the TTFT target, and a TPOT

@@ -142,7 +142,7 @@ type QueueStats struct {
 
 // Queue is the gateway queue: it holds requests while the endpoints are full,
 // so that they are routed late, on fresh state, and in order of importance
-// (papers/BLIS, "Gateway Queue"). It is a state machine: time and saturation
+// (BLIS, "Gateway Queue"). It is a state machine: time and saturation
 // are arguments, it starts no goroutine and is not safe for concurrent use.
 //
 // Order: the highest priority first. Within a priority tenants take turns, the

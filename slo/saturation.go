@@ -9,7 +9,7 @@ type Saturation interface {
 }
 
 // Utilization is the mean over the endpoints of max(W/5, K/0.8), by the
-// engines' queues and caches (papers/BLIS, "Gateway Queue"). The zero value is
+// engines' queues and caches (BLIS, "Gateway Queue"). The zero value is
 // ready.
 type Utilization struct {
 	// Waiting is the queue that fills an endpoint. Zero or less: 5.

@@ -20,7 +20,7 @@ func (c *TierConfig) validate() (err error) {
 	return err
 }
 
-// Tier is the headroom tier filter (papers/gie-latency-based-scheduling, "SLO
+// Tier is the headroom tier filter (GIE, "SLO
 // enforcement"): it keeps the candidates that are expected to meet the SLO,
 // and with a small probability those that are not, so that an endpoint which
 // recovers gets traffic to show it. If nobody meets the SLO all stay, and so

@@ -16,7 +16,7 @@ import (
 const recheck = 10 * time.Millisecond
 
 // Queue says how requests are held while the endpoints are full: in a gateway
-// queue before the router (papers/BLIS, "Gateway Queue"; see [slo.Queue] for
+// queue before the router (BLIS, "Gateway Queue"; see [slo.Queue] for
 // the order), so that each is routed when there is room for it, on what is known
 // then. The zero value is the paper's queue with the default bounds.
 //

@@ -16,7 +16,7 @@ const (
 	otherModels    = "other"
 )
 
-// metrics are those of papers/gie-latency-based-scheduling, "Monitoring", under
+// metrics are those of GIE, "Monitoring", under
 // their names. Latencies are those of streamed responses, from routing to the
 // first token and from there to the last; violations count from the arrival of
 // the request. The gateway sends requests to the model that they name, so that

@@ -135,7 +135,7 @@ func TestPredictedLatency(t *testing.T) {
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 15*time.Second, 10*time.Millisecond)
 }
 
-// The names are those of papers/gie-latency-based-scheduling, "Monitoring".
+// The names are those of GIE, "Monitoring".
 func testMetrics(t *testing.T, url string) {
 	status, text := get(t, url+"/metrics")
 	require.Equal(t, http.StatusOK, status)

@@ -36,7 +36,7 @@ type PredictedLatencyConfig struct {
 const prefillRate = 8600
 
 // PredictedLatency is predicted-latency scheduling whole
-// (papers/predicted-latency-scheduling): what each endpoint holds of the
+// (Predicted Latency): what each endpoint holds of the
 // prompt, TTFT and TPOT predicted for each of them by models that learn from
 // the responses, a gate that keeps to endpoints with the prefix, tiers and best
 // fit where the request has an SLO, and the lowest latency where it has none.
