@@ -40,21 +40,21 @@ type BoostConfig struct {
 func (c *BoostConfig) validate() error {
 	switch {
 	case c.Features < 1 || c.Features > maxFeatures:
-		return fmt.Errorf("predict: BoostConfig.Features is %d, want 1 to %d", c.Features, maxFeatures)
+		return badConfig("BoostConfig.Features", "is %d, want 1 to %d", c.Features, maxFeatures)
 	case c.Trees < 0 || c.Trees > maxTrees:
-		return fmt.Errorf("predict: BoostConfig.Trees is %d, want 0 to %d", c.Trees, maxTrees)
+		return badConfig("BoostConfig.Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
 	case !(c.LearningRate >= 0 && c.LearningRate <= 1):
-		return fmt.Errorf("predict: BoostConfig.LearningRate is %v, want 0 to 1", c.LearningRate)
+		return badConfig("BoostConfig.LearningRate", "is %v, want 0 to 1", c.LearningRate)
 	case !(c.Shrinkage >= 0) || math.IsInf(c.Shrinkage, 0):
-		return fmt.Errorf("predict: BoostConfig.Shrinkage is %v, want a finite number of rows", c.Shrinkage)
+		return badConfig("BoostConfig.Shrinkage", "is %v, want a finite number of rows", c.Shrinkage)
 	case c.RealTarget && len(c.Prior) > 0:
-		return errors.New("predict: BoostConfig.Prior needs a positive target, but RealTarget is set")
+		return badConfig("BoostConfig.Prior", "needs a positive target, but RealTarget is set")
 	case len(c.Prior) > maxFeatures:
-		return fmt.Errorf("predict: BoostConfig.Prior has %d columns, want at most %d", len(c.Prior), maxFeatures)
+		return badConfig("BoostConfig.Prior", "has %d columns, want at most %d", len(c.Prior), maxFeatures)
 	}
 	for _, f := range c.Prior {
 		if f < 0 || f >= c.Features {
-			return fmt.Errorf("predict: BoostConfig.Prior names column %d of %d", f, c.Features)
+			return badConfig("BoostConfig.Prior", "names column %d of %d", f, c.Features)
 		}
 	}
 	if c.Trees == 0 {

@@ -2,7 +2,6 @@ package predict
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -90,7 +89,7 @@ var targetSets = [targets]endpick.Targets{endpick.TTFT, endpick.TPOT, endpick.E2
 // NewLatency returns a predictor that has learned nothing yet. Close it when it is no longer needed.
 func NewLatency(config LatencyConfig) (*Latency, error) {
 	if config.MaxModels < 0 {
-		return nil, fmt.Errorf("predict: LatencyConfig.MaxModels is %d, want 0 or more", config.MaxModels)
+		return nil, badConfig("LatencyConfig.MaxModels", "is %d, want 0 or more", config.MaxModels)
 	}
 	if config.MaxModels == 0 {
 		config.MaxModels = defaultMaxModels

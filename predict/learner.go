@@ -1,7 +1,6 @@
 package predict
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -40,11 +39,11 @@ func (c *LearnerConfig) validate() error {
 	}
 	switch {
 	case c.Boost.Features != c.Window.Features:
-		return fmt.Errorf("predict: LearnerConfig: the model has %d features and the window %d", c.Boost.Features, c.Window.Features)
+		return badConfig("LearnerConfig.Window.Features", "is %d, and the model has %d", c.Window.Features, c.Boost.Features)
 	case c.Boost.RealTarget:
-		return fmt.Errorf("predict: LearnerConfig: a learner's target is positive, but RealTarget is set")
+		return badConfig("LearnerConfig.Boost.RealTarget", "is set, but a learner's target is positive")
 	case c.RefitEvery < 0:
-		return fmt.Errorf("predict: LearnerConfig.RefitEvery is %d, want 0 or more", c.RefitEvery)
+		return badConfig("LearnerConfig.RefitEvery", "is %d, want 0 or more", c.RefitEvery)
 	}
 	if c.RefitEvery == 0 {
 		c.RefitEvery = defaultRefitEvery

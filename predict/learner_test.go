@@ -241,12 +241,13 @@ func TestLearnersRefuseABadConfig(t *testing.T) {
 		want   string
 	}{
 		{LearnerConfig{}, "predict: BoostConfig.Features is 0, want 1 to 32"},
-		{LearnerConfig{Boost: BoostConfig{Features: 2}}, "predict: LearnerConfig: the model has 2 features and the window 0"},
-		{LearnerConfig{Boost: BoostConfig{Features: 1, RealTarget: true}, Window: WindowConfig{Features: 1}}, "predict: LearnerConfig: a learner's target is positive, but RealTarget is set"},
+		{LearnerConfig{Boost: BoostConfig{Features: 2}}, "predict: LearnerConfig.Window.Features is 0, and the model has 2"},
+		{LearnerConfig{Boost: BoostConfig{Features: 1, RealTarget: true}, Window: WindowConfig{Features: 1}}, "predict: LearnerConfig.Boost.RealTarget is set, but a learner's target is positive"},
 		{LearnerConfig{Boost: BoostConfig{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "predict: WindowConfig.HalfLife is -1, want 0 or more"},
 	} {
 		_, err := trainer.Learner(c.config)
 		require.EqualError(t, err, c.want)
+		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 }
 

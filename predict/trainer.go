@@ -1,7 +1,6 @@
 package predict
 
 import (
-	"fmt"
 	"sync"
 	"time"
 )
@@ -27,9 +26,9 @@ type TrainerConfig struct {
 func (c *TrainerConfig) validate() error {
 	switch {
 	case !(c.Share >= 0 && c.Share <= 1):
-		return fmt.Errorf("predict: TrainerConfig.Share is %v, want 0 to 1", c.Share)
+		return badConfig("TrainerConfig.Share", "is %v, want 0 to 1", c.Share)
 	case c.Pending < 0:
-		return fmt.Errorf("predict: TrainerConfig.Pending is %d, want 0 or more", c.Pending)
+		return badConfig("TrainerConfig.Pending", "is %d, want 0 or more", c.Pending)
 	}
 	if c.Share == 0 {
 		c.Share = defaultShare

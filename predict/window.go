@@ -52,28 +52,28 @@ type WindowConfig struct {
 func (c *WindowConfig) validate() (buckets int, err error) {
 	switch {
 	case c.Features < 1 || c.Features > maxFeatures:
-		return 0, fmt.Errorf("predict: WindowConfig.Features is %d, want 1 to %d", c.Features, maxFeatures)
+		return 0, badConfig("WindowConfig.Features", "is %d, want 1 to %d", c.Features, maxFeatures)
 	case c.Samples < 0 || c.Samples > countMask:
-		return 0, fmt.Errorf("predict: WindowConfig.Samples is %d, want 0 to %d", c.Samples, countMask)
+		return 0, badConfig("WindowConfig.Samples", "is %d, want 0 to %d", c.Samples, countMask)
 	case c.MaxAge < 0:
-		return 0, fmt.Errorf("predict: WindowConfig.MaxAge is %v, want 0 or more", c.MaxAge)
+		return 0, badConfig("WindowConfig.MaxAge", "is %v, want 0 or more", c.MaxAge)
 	case c.HalfLife < 0:
-		return 0, fmt.Errorf("predict: WindowConfig.HalfLife is %d, want 0 or more", c.HalfLife)
+		return 0, badConfig("WindowConfig.HalfLife", "is %d, want 0 or more", c.HalfLife)
 	case !(c.Floor >= 0 && c.Floor <= 1):
-		return 0, fmt.Errorf("predict: WindowConfig.Floor is %v, want 0 to 1", c.Floor)
+		return 0, badConfig("WindowConfig.Floor", "is %v, want 0 to 1", c.Floor)
 	}
 	buckets = 1
 	for i, s := range c.Strata {
 		if s.Feature < 0 || s.Feature >= c.Features {
-			return 0, fmt.Errorf("predict: WindowConfig.Strata[%d] names feature %d of %d", i, s.Feature, c.Features)
+			return 0, badConfig(fmt.Sprintf("WindowConfig.Strata[%d]", i), "names feature %d of %d", s.Feature, c.Features)
 		}
 		for j, e := range s.Edges {
 			if math.IsNaN(e) || j > 0 && e <= s.Edges[j-1] {
-				return 0, fmt.Errorf("predict: WindowConfig.Strata[%d].Edges do not ascend", i)
+				return 0, badConfig(fmt.Sprintf("WindowConfig.Strata[%d].Edges", i), "do not ascend")
 			}
 		}
 		if buckets *= len(s.Edges) + 1; buckets > maxBuckets {
-			return 0, fmt.Errorf("predict: WindowConfig.Strata make more than %d buckets", maxBuckets)
+			return 0, badConfig("WindowConfig.Strata", "make more than %d buckets", maxBuckets)
 		}
 	}
 	if c.Samples == 0 {
