@@ -9,63 +9,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The reasons for which requests are rejected, for errors.Is. To admit every
-// request, leave the policy's Admitters empty.
-var (
-	// ErrRejectAll: nothing is admitted.
-	ErrRejectAll = errors.New("slo: every request is rejected")
-	// ErrRateLimited: the token bucket does not hold enough.
-	ErrRateLimited = errors.New("slo: rate limited")
-	// ErrSaturated: the endpoints are full and the request can be shed.
-	ErrSaturated = errors.New("slo: saturated")
-	// ErrUnattainable: no endpoint can meet the SLO and the request can be
-	// shed.
-	ErrUnattainable = errors.New("slo: SLO out of reach")
-)
-
-// RejectAll is an admitter that rejects every request, for tests of what
-// stands before a router (BLIS, "Admission Pipeline").
-type RejectAll struct{}
-
-// Admit implements [endpick.Admitter].
-func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return ErrRejectAll }
-
-// SaturationAdmitter rejects sheddable requests, those of a priority below 0,
-// while the endpoints are full (BLIS, "Admission Pipeline"; by priority
-// under saturation). The zero value is ready.
-type SaturationAdmitter struct {
-	// By says what full is. Nil: Utilization{}.
-	By Saturation
-}
-
-// SaturatedError carries the saturation that a sheddable request met. It
-// matches ErrSaturated.
-type SaturatedError struct {
-	Saturation float64
-	Priority   int
-}
-
-func (e *SaturatedError) Error() string {
-	return fmt.Sprintf("slo: saturated: %.2f of capacity is taken and priority %d can be shed", e.Saturation, e.Priority)
-}
-
-// Unwrap returns ErrSaturated.
-func (e *SaturatedError) Unwrap() error { return ErrSaturated }
-
-// Admit implements [endpick.Admitter].
-func (a SaturationAdmitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
-	if req.Priority >= 0 {
-		return nil
-	}
-	by := a.By
-	if by == nil {
-		by = Utilization{}
-	}
-	if s := by.Saturation(candidates); s >= 1 {
-		return &SaturatedError{Saturation: s, Priority: req.Priority}
-	}
-	return nil
-}
+// ErrUnattainable: no endpoint can meet the SLO and the request can be shed.
+var ErrUnattainable = errors.New("slo: SLO out of reach")
 
 // coldKVUsage is the KV-cache usage below which an endpoint is cold: what is
 // predicted of it is not held against a request (the constant of the Gateway

@@ -11,42 +11,6 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-func TestRejectAll(t *testing.T) {
-	r, err := endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{ID: "a"}},
-		Policy:    endpick.Policy{Admitters: []endpick.Admitter{slo.RejectAll{}}},
-	})
-	require.NoError(t, err)
-	_, err = r.Route(endpick.Request{})
-	require.ErrorIs(t, err, slo.ErrRejectAll)
-	require.ErrorIs(t, err, endpick.ErrRejected)
-}
-
-func TestSaturationAdmitter(t *testing.T) {
-	cs := fleet(make([]endpick.Prediction, 2)...)
-	cs[0].Waiting, cs[1].Waiting = 6, 4
-	for _, tc := range []struct {
-		name     string
-		admitter slo.SaturationAdmitter
-		priority int
-		want     error
-	}{
-		{"full", slo.SaturationAdmitter{}, -1, slo.ErrSaturated},
-		{"not sheddable", slo.SaturationAdmitter{}, 0, nil},
-		{"room by another measure", slo.SaturationAdmitter{By: slo.Concurrency{}}, -1, nil},
-	} {
-		req := ask(0, 0)
-		req.Priority = tc.priority
-		err := tc.admitter.Admit(&req, cs)
-		if tc.want == nil {
-			assert.NoError(t, err, tc.name)
-			continue
-		}
-		require.ErrorIs(t, err, tc.want, tc.name)
-		assert.EqualError(t, err, "slo: saturated: 1.00 of capacity is taken and priority -1 can be shed")
-	}
-}
-
 func TestLatencyAdmitter(t *testing.T) {
 	full := func() []endpick.Candidate { return fleet(both(300, 60), both(400, 40)) }
 	change := func(f func(*endpick.Candidate)) []endpick.Candidate {

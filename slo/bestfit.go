@@ -56,15 +56,15 @@ type BestFitConfig struct {
 
 func (c *BestFitConfig) validate() (err error) {
 	if c.Strategy > Most {
-		return &ConfigError{Field: "BestFitConfig.Strategy", Reason: fmt.Sprintf("is %d", c.Strategy)}
+		return &endpick.ConfigError{Field: "slo.BestFitConfig.Strategy", Reason: fmt.Sprintf("is %d", c.Strategy)}
 	}
 	if c.Form > MinMax {
-		return &ConfigError{Field: "BestFitConfig.Form", Reason: fmt.Sprintf("is %d", c.Form)}
+		return &endpick.ConfigError{Field: "slo.BestFitConfig.Form", Reason: fmt.Sprintf("is %d", c.Form)}
 	}
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
-		return &ConfigError{Field: "BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
+		return &endpick.ConfigError{Field: "slo.BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
 	}
-	if err := share("BestFitConfig.Exploration", &c.Exploration, 0.01); err != nil {
+	if err := share("slo.BestFitConfig.Exploration", &c.Exploration, 0.01); err != nil {
 		return err
 	}
 	c.Headroom, err = c.Headroom.orDefault()
@@ -97,7 +97,7 @@ type BestFit struct {
 	work     scratch
 }
 
-// NewBestFit returns a BestFit, or a [ConfigError].
+// NewBestFit returns a BestFit, or an [endpick.ConfigError].
 func NewBestFit(config BestFitConfig) (*BestFit, error) {
 	if err := config.validate(); err != nil {
 		return nil, err

@@ -1,5 +1,4 @@
-// Package slo routes requests by the latencies that their clients ask for, and
-// decides what happens when there is not enough room for all of them.
+// Package slo routes requests by the latencies that their clients ask for.
 //
 // Targets come from code ([endpick.SLO]) or from headers ([FromHeader]). A
 // target that is zero or less is not asked for.
@@ -13,14 +12,8 @@
 //   - [Tier] is the filter that keeps the endpoints which meet the SLO,
 //   - [BestFit] is the scorer, by headroom with an SLO and by latency without.
 //
-// [Warmup] is a filter that brings new endpoints in by a ramp. Other admitters
-// are [TokenBucket], [SaturationAdmitter] and [RejectAll].
+// [Warmup] is a filter that brings new endpoints in by a ramp.
 //
-// [Queue] stands before a router and holds requests while a [Saturation] says
-// that the endpoints are full. It is a state machine without clock, goroutine
-// or lock: its holder calls it with the time, under a lock of its own, when a
-// request comes, when one ends and at [Queue.NextExpiry].
-//
-// Formulas are those of Predicted Latency and
-// GIE; admission and queue follow BLIS.
+// What happens when there is not enough room for all of them is the subject of
+// package queue below this one. Formulas are those of Predicted Latency and GIE.
 package slo

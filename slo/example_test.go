@@ -1,7 +1,6 @@
 package slo_test
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -54,40 +53,4 @@ func ExampleBestFit() {
 	// 1s l4
 	// 200ms h200
 	// 0s h200
-}
-
-// A queue is driven by its holder: here the fleet is full for 20 ms.
-func ExampleQueue() {
-	start := time.Unix(0, 0)
-	queue, err := slo.NewQueue(slo.QueueConfig{MaxRequests: 3}, func(item slo.Item[string], err error) {
-		fmt.Println("dropped", item.Value, errors.Is(err, slo.ErrQueueTimeout))
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, item := range []slo.Item[string]{
-		{Value: "batch", Priority: -1},
-		{Value: "chat", Deadline: start.Add(time.Second)},
-		{Value: "impatient", Timeout: 10 * time.Millisecond},
-		{Value: "urgent", Priority: 1},
-	} {
-		if _, err := queue.Push(start, item); err != nil {
-			fmt.Println(err)
-		}
-	}
-	saturation := 1.2
-	for now := start; queue.Len() > 0; now = now.Add(5 * time.Millisecond) {
-		if item, ok := queue.Pop(now, saturation); ok {
-			fmt.Println("dispatched", item.Value, now.Sub(start))
-		}
-		if now.Sub(start) >= 15*time.Millisecond {
-			saturation = 0.7
-		}
-	}
-	// Output:
-	// dropped batch false
-	// dropped impatient true
-	// dispatched urgent 20ms
-	// dispatched chat 25ms
 }

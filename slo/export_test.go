@@ -1,13 +1,4 @@
 package slo
 
-// RememberedTenants is the number of tenants that the queue knows of.
-func RememberedTenants[T any](q *Queue[T]) (n int) {
-	q.bands.Ascend(func(b *band[T]) bool {
-		n += len(b.tenants)
-		return true
-	})
-	return n
-}
-
 // RunningTargets is the number of targets of running requests that are held.
 func RunningTargets(h *Headroom) int { return int(h.held.Load()) }

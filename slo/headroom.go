@@ -33,14 +33,14 @@ const (
 )
 
 func (c *HeadroomConfig) validate() error {
-	if err := share("HeadroomConfig.TTFTWeight", &c.TTFTWeight, 0.8); err != nil {
+	if err := share("slo.HeadroomConfig.TTFTWeight", &c.TTFTWeight, 0.8); err != nil {
 		return err
 	}
 	if c.Bound > Upper {
-		return &ConfigError{Field: "HeadroomConfig.Bound", Reason: fmt.Sprintf("is %d", c.Bound)}
+		return &endpick.ConfigError{Field: "slo.HeadroomConfig.Bound", Reason: fmt.Sprintf("is %d", c.Bound)}
 	}
 	if c.OutputTokens < 0 {
-		return &ConfigError{Field: "HeadroomConfig.OutputTokens", Reason: "is negative"}
+		return &endpick.ConfigError{Field: "slo.HeadroomConfig.OutputTokens", Reason: "is negative"}
 	}
 	if c.OutputTokens == 0 {
 		c.OutputTokens = 300
@@ -59,7 +59,7 @@ type Headroom struct {
 	*running
 }
 
-// NewHeadroom returns a Headroom, or a [ConfigError].
+// NewHeadroom returns a Headroom, or an [endpick.ConfigError].
 func NewHeadroom(config HeadroomConfig) (*Headroom, error) {
 	if err := config.validate(); err != nil {
 		return nil, err

@@ -15,6 +15,10 @@ import (
 
 const ms = time.Millisecond
 
+var epoch = time.Unix(1_700_000_000, 0)
+
+func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+
 var nan = math.NaN()
 
 // both predicts TTFT and TPOT in milliseconds, with an upper bound one half

@@ -10,17 +10,18 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // All stages share one Headroom in one policy, under concurrent requests, while
 // endpoints come and go. When all is done nothing is held against anybody.
 func TestStagesTogether(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
-	bucket, err := slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: 1e12, Refill: 1})
+	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1e12, Refill: 1})
 	require.NoError(t, err)
 	config := endpick.Config{Policy: endpick.Policy{
 		Predictor: queueing{},
-		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), slo.SaturationAdmitter{By: slo.Concurrency{}}, bucket},
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), queue.Admitter{By: queue.Concurrency{}}, bucket},
 		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{}), newTier(t, slo.TierConfig{Headroom: h})},
 		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}},
 	}}

@@ -13,7 +13,7 @@ type TierConfig struct {
 }
 
 func (c *TierConfig) validate() (err error) {
-	if err := share("TierConfig.Exploration", &c.Exploration, 0.01); err != nil {
+	if err := share("slo.TierConfig.Exploration", &c.Exploration, 0.01); err != nil {
 		return err
 	}
 	c.Headroom, err = c.Headroom.orDefault()
@@ -35,7 +35,7 @@ type Tier struct {
 	config   TierConfig
 }
 
-// NewTier returns a Tier, or a [ConfigError].
+// NewTier returns a Tier, or an [endpick.ConfigError].
 func NewTier(config TierConfig) (*Tier, error) {
 	if err := config.validate(); err != nil {
 		return nil, err

@@ -40,10 +40,10 @@ type firstSeen struct {
 	at         time.Time
 }
 
-// NewWarmup returns a Warmup, or a [ConfigError].
+// NewWarmup returns a Warmup, or an [endpick.ConfigError].
 func NewWarmup(config WarmupConfig) (*Warmup, error) {
 	if config.Ramp < 0 {
-		return nil, &ConfigError{Field: "WarmupConfig.Ramp", Reason: "is negative"}
+		return nil, &endpick.ConfigError{Field: "slo.WarmupConfig.Ramp", Reason: "is negative"}
 	}
 	if config.Ramp == 0 {
 		config.Ramp = time.Minute

@@ -42,7 +42,7 @@ type Config struct {
 
 	// Queue holds requests while the endpoints are full. Nil: each is routed
 	// when it comes.
-	Queue *Queue
+	Queue *QueueConfig
 
 	// Describe may fill in what the transport can't know, such as the Tenant,
 	// and may change what it found in the headers. It is called before the

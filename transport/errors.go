@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // The kinds of error, for errors.Is.
@@ -111,11 +111,11 @@ func StatusOf(err error) int {
 	switch {
 	case err == nil:
 		return http.StatusOK
-	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge), errors.Is(err, slo.ErrQueueTooLarge):
+	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge), errors.Is(err, queue.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, endpick.ErrRejected), errors.Is(err, slo.ErrQueueFull), errors.Is(err, slo.ErrQueueShed):
+	case errors.Is(err, endpick.ErrRejected), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
 		return http.StatusTooManyRequests
-	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, slo.ErrQueueTimeout):
+	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, ErrHeaderTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
@@ -132,7 +132,7 @@ func StatusOf(err error) int {
 // wrong inside the fleet is not told to the client; log err for that.
 //
 // A request that the queue has dropped gets a Retry-After of as long as it has
-// waited, from a second to a minute, and one that an slo.TokenBucket has refused
+// waited, from a second to a minute, and one that an queue.TokenBucket has refused
 // of as long as the bucket needs.
 func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 	status := StatusOf(err)
@@ -144,7 +144,7 @@ func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 		kind, message = "rate_limit_error", err.Error()
 	case http.StatusServiceUnavailable:
 		message = "no server is available for this model"
-		if errors.Is(err, slo.ErrQueueTimeout) {
+		if errors.Is(err, queue.ErrTimeout) {
 			message = "no server had room for the request in time"
 		}
 	case http.StatusBadGateway:
@@ -174,12 +174,12 @@ func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 
 // retryAfter is when a request may fare better; 0: not known, or never.
 func retryAfter(err error) time.Duration {
-	var dropped *slo.QueueError
-	var limited *slo.RateLimitError
+	var dropped *queue.Error
+	var limited *queue.RateLimitError
 	switch {
 	case errors.As(err, &limited):
 		return limited.RetryAfter
-	case errors.Is(err, slo.ErrQueueTooLarge) || !errors.As(err, &dropped):
+	case errors.Is(err, queue.ErrTooLarge) || !errors.As(err, &dropped):
 		return 0
 	}
 	return min(max(dropped.Waited, time.Second), time.Minute)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -109,7 +109,7 @@ func ExampleRecordWriter() {
 }
 
 // Requests wait while the servers are full, and are routed when there is room.
-func ExampleQueue() {
+func ExampleQueueConfig() {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"choices":[{"text":"Hello!"}]}`)
@@ -121,7 +121,7 @@ func ExampleQueue() {
 	}
 	t, err := transport.New(transport.Config{
 		Router: router,
-		Queue:  &transport.Queue{Bounds: slo.QueueConfig{MaxRequests: 500, Timeout: 50 * time.Millisecond}},
+		Queue:  &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 500, Timeout: 50 * time.Millisecond}},
 	})
 	if err != nil {
 		panic(err)
@@ -131,7 +131,7 @@ func ExampleQueue() {
 	ask := func() {
 		resp, err := client.Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
 		if err != nil {
-			fmt.Println(transport.StatusOf(err), errors.Is(err, slo.ErrQueueTimeout))
+			fmt.Println(transport.StatusOf(err), errors.Is(err, queue.ErrTimeout))
 			return
 		}
 		fmt.Println(resp.Status)

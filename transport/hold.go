@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // recheck is how often the endpoints are looked at while requests wait. The end
@@ -15,10 +15,10 @@ import (
 // a prefill that has ended or an endpoint that was added, is noticed then.
 const recheck = 10 * time.Millisecond
 
-// Queue says how requests are held while the endpoints are full: in a gateway
-// queue before the router (BLIS, "Gateway Queue"; see [slo.Queue] for
-// the order), so that each is routed when there is room for it, on what is known
-// then. The zero value is the paper's queue with the default bounds.
+// QueueConfig says how requests are held while the endpoints are full: in a gateway
+// queue before the router (BLIS, "Gateway Queue"; see [queue.Queue]
+// for the order), so that each is routed when there is room for it, on what is
+// known then. The zero value is the paper's queue with the default bounds.
 //
 // A request that names a model waits, at most once: retries do not, nor does
 // what names none. Fullness is that of all endpoints that are not drained and
@@ -28,18 +28,18 @@ const recheck = 10 * time.Millisecond
 //
 // The TTFT target of a request is routed by what the wait has left of it; one
 // that has passed stays asked for and is out of reach.
-type Queue struct {
+type QueueConfig struct {
 	// Bounds of the queue, its time limit among them. The Bytes of a request
 	// are its body and its blocks.
-	Bounds slo.QueueConfig
+	Bounds queue.Config
 	// Saturation says when the endpoints are full. Nil: the zero
-	// slo.Utilization, which needs reports; see slo.Concurrency.
-	Saturation slo.Saturation
+	// queue.Utilization, which needs reports; see queue.Concurrency.
+	Saturation queue.Saturation
 }
 
 // QueueStatus is the gateway queue at one moment.
 type QueueStatus struct {
-	slo.QueueStats
+	queue.Stats
 	Requests int   // that are held
 	Tokens   int64 // of their prompts
 	Bytes    int64 // that they hold
@@ -56,7 +56,7 @@ func (t *Transport) Queue() (QueueStatus, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return QueueStatus{
-		QueueStats: h.queue.Stats(), Requests: h.queue.Len(), Tokens: h.queue.Tokens(), Bytes: h.queue.Bytes(),
+		Stats: h.queue.Stats(), Requests: h.queue.Len(), Tokens: h.queue.Tokens(), Bytes: h.queue.Bytes(),
 		Saturation: h.saturation(),
 	}, true
 }
@@ -66,10 +66,10 @@ func (t *Transport) Queue() (QueueStatus, bool) {
 // while requests wait.
 type hold struct {
 	t    *Transport
-	full slo.Saturation
+	full queue.Saturation
 
 	mu    sync.Mutex // guards what follows; held while a request is routed
-	queue *slo.Queue[*held]
+	queue *queue.Queue[*held]
 	timer *time.Timer
 	view  []endpick.Candidate
 }
@@ -94,13 +94,13 @@ func (w *held) route(now time.Time) {
 	w.lease, w.err = w.trip.route()
 }
 
-func newHold(t *Transport, config Queue) (*hold, error) {
+func newHold(t *Transport, config QueueConfig) (*hold, error) {
 	h := &hold{t: t, full: config.Saturation}
 	if h.full == nil {
-		h.full = slo.Utilization{}
+		h.full = queue.Utilization{}
 	}
 	var err error
-	h.queue, err = slo.NewQueue(config.Bounds, func(item slo.Item[*held], why error) {
+	h.queue, err = queue.New(config.Bounds, func(item queue.Item[*held], why error) {
 		item.Value.err = why
 		close(item.Value.left)
 	})
@@ -110,11 +110,11 @@ func newHold(t *Transport, config Queue) (*hold, error) {
 }
 
 // route waits for the request's turn and routes it. The error is that of
-// [endpick.Router.Route], an [slo.QueueError] or that of the request's context.
+// [endpick.Router.Route], an [queue.Error] or that of the request's context.
 func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	ctx := tr.in.Context()
 	w := &held{trip: tr, since: h.t.config.Clock(), left: make(chan struct{})}
-	item := slo.NewItem(w.since, &tr.req, w)
+	item := queue.NewItem(w.since, &tr.req, w)
 	item.Bytes = len(tr.payload.bytes) + 8*len(tr.req.Blocks)
 
 	handle, err := h.push(item)
@@ -138,7 +138,7 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	return w.lease, w.err
 }
 
-func (h *hold) push(item slo.Item[*held]) (slo.Handle, error) {
+func (h *hold) push(item queue.Item[*held]) (queue.Handle, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	handle, err := h.queue.Push(item.Value.since, item)

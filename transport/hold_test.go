@@ -22,6 +22,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -46,8 +47,8 @@ func startGated(t *testing.T) *gated {
 }
 
 // one holds everything beyond one request for each endpoint.
-func one(bounds slo.QueueConfig) *transport.Queue {
-	return &transport.Queue{Bounds: bounds, Saturation: slo.Concurrency{Requests: 1}}
+func one(bounds queue.Config) *transport.QueueConfig {
+	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency{Requests: 1}}
 }
 
 type reply struct {
@@ -81,7 +82,7 @@ func (w *world) held(t *testing.T, n int) transport.QueueStatus {
 func TestHeldRequestsGoInOrder(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{
-		Queue: one(slo.QueueConfig{}),
+		Queue: one(queue.Config{}),
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant = in.Header.Get("X-Team")
 		},
@@ -128,7 +129,7 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 // A request that waited for one server goes to the one that has become free.
 func TestHeldRequestIsRoutedLate(t *testing.T) {
 	a, b := startGated(t), startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, a.URL, b.URL)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, a.URL, b.URL)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{
 		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: idle{}, Weight: 1}},
 	}))
@@ -189,7 +190,7 @@ func (c *counted) Score(req *endpick.Request, cs []endpick.Candidate, dst []floa
 // A target that has passed while the request waited stays asked for.
 func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, g.URL)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
 	first := w.later(t, t.Context(), "first")
 	<-g.arrived
 	second := w.later(t, t.Context(), "second", slo.TTFTHeader, "1")
@@ -204,7 +205,7 @@ func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 
 func TestClientThatLeavesTheQueue(t *testing.T) {
 	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, g.URL)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
 	first := w.later(t, t.Context(), "first")
 	<-g.arrived
 	ctx, cancel := context.WithCancel(t.Context())
@@ -223,7 +224,7 @@ func TestClientThatLeavesTheQueue(t *testing.T) {
 // Through a reverse proxy: what the client is told of a queue that drops it.
 func TestDroppedFromTheQueue(t *testing.T) {
 	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{MaxRequests: 1, MaxBytes: 4096, Timeout: 1100 * time.Millisecond})}, g.URL)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1, MaxBytes: 4096, Timeout: 1100 * time.Millisecond})}, g.URL)
 	gateway := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler,
 	})
@@ -247,7 +248,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 		code, retry, body := ask(chatStream, "-1")
 		assert.Equal(t, 429, code)
 		assert.Equal(t, "1", retry)
-		assert.Contains(t, body, `"message":"slo: shed from a full queue: priority -1,`)
+		assert.Contains(t, body, `"message":"queue: shed to make room: priority -1,`)
 		assert.Contains(t, body, `"type":"rate_limit_error"`)
 	})
 	w.held(t, 1)
@@ -261,7 +262,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	code, retry, body := ask(chatStream, "0")
 	assert.Equal(t, 429, code)
 	assert.Equal(t, "1", retry)
-	assert.Contains(t, body, "slo: queue is full")
+	assert.Contains(t, body, "queue: full")
 	code, retry, _ = ask(`{"model":"m","prompt":"`+strings.Repeat("x", 5000)+`"}`, "0")
 	assert.Equal(t, 413, code)
 	assert.Empty(t, retry, "it won't fit later either")
@@ -269,7 +270,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	g.release <- struct{}{}
 	require.NoError(t, (<-first).err)
 	q, _ := w.t.Queue()
-	assert.Equal(t, slo.QueueStats{Pushed: 3, Dispatched: 1, TimedOut: 1, Shed: 1, Refused: 2}, q.QueueStats)
+	assert.Equal(t, queue.Stats{Pushed: 3, Dispatched: 1, TimedOut: 1, Shed: 1, Refused: 2}, q.Stats)
 	w.idle(t)
 }
 
@@ -287,7 +288,7 @@ func (explosive) Score(req *endpick.Request, cs []endpick.Candidate, dst []float
 // whose turn that happens, nor the queue.
 func TestPanicBelongsToItsRequest(t *testing.T) {
 	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(slo.QueueConfig{})}, g.URL)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{
 		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: explosive{}, Weight: 1}},
 	}))
@@ -312,14 +313,14 @@ func TestPanicBelongsToItsRequest(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for err, want := range map[error]string{
-		&slo.QueueError{Reason: slo.ErrQueueFull}:                                                                "1",
-		&slo.QueueError{Reason: slo.ErrQueueShed, Waited: 1500 * time.Millisecond}:                               "2",
-		&slo.QueueError{Reason: slo.ErrQueueTimeout, Waited: time.Hour}:                                          "60",
-		&slo.QueueError{Reason: slo.ErrQueueTooLarge}:                                                            "",
-		&endpick.RejectedError{Reason: &slo.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
-		&endpick.RejectedError{Reason: &slo.RateLimitError{Need: 2, Have: 1}}:                                    "",
-		&endpick.RejectedError{Reason: slo.ErrUnattainable}:                                                      "",
-		&endpick.NoEndpointsError{}:                                                                              "",
+		&queue.Error{Reason: queue.ErrFull}:                                                                        "1",
+		&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}:                                       "2",
+		&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}:                                                  "60",
+		&queue.Error{Reason: queue.ErrTooLarge}:                                                                    "",
+		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
+		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}:                                    "",
+		&endpick.RejectedError{Reason: slo.ErrUnattainable}:                                                        "",
+		&endpick.NoEndpointsError{}:                                                                                "",
 	} {
 		w := httptest.NewRecorder()
 		transport.ErrorHandler(w, nil, err)
@@ -330,7 +331,7 @@ func TestRetryAfter(t *testing.T) {
 // Nothing ends here: the report alone says that there is room.
 func TestReportReleases(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Queue: &transport.Queue{}}, e.URL)
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
 	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 5}))
 	waiting := w.later(t, t.Context(), "x")
 	w.held(t, 1)
@@ -341,7 +342,7 @@ func TestReportReleases(t *testing.T) {
 
 func TestWhatIsNotHeld(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Queue: &transport.Queue{}}, e.URL)
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
 	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
 	w.ok(t, post(t, "/v1/files", `{}`)) // names no model
 	waiting := w.later(t, t.Context(), "x")
@@ -373,7 +374,7 @@ func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var mu sync.Mutex
 	w := newWorld(t, transport.Config{
-		Queue: one(slo.QueueConfig{}), Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
+		Queue: one(queue.Config{}), Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
 	}, dead.URL, g.URL)
 	for range 3 {
 		g.release <- struct{}{}
@@ -422,9 +423,9 @@ func TestHoldConserves(t *testing.T) {
 		addresses = append(addresses, e.URL)
 	}
 	w := newWorld(t, transport.Config{
-		Queue: &transport.Queue{
-			Bounds:     slo.QueueConfig{MaxRequests: 20, Timeout: 40 * time.Millisecond},
-			Saturation: slo.Concurrency{Requests: slots},
+		Queue: &transport.QueueConfig{
+			Bounds:     queue.Config{MaxRequests: 20, Timeout: 40 * time.Millisecond},
+			Saturation: queue.Concurrency{Requests: slots},
 		},
 		MaxAttempts: 1, // a retry does not wait
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {

@@ -19,9 +19,9 @@
 // # Holding
 //
 // With Config.Queue, requests wait while the endpoints are full and are routed
-// when there is room, in the order of an [slo.Queue]. Then decisions are made
+// when there is room, in the order of an [queue.Queue]. Then decisions are made
 // one after another. A request that can't wait, or has waited too long, fails
-// with an [slo.QueueError].
+// with an [queue.Error].
 //
 // # Other requests
 //
@@ -148,7 +148,7 @@ type trip struct {
 
 // RoundTrip sends the request to an endpoint and returns its response. The
 // error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]), the
-// queue's ([slo.QueueError]), a [BodyError], a [ReadError], an [UpstreamError] or
+// queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError] or
 // that of a context that is done; [StatusOf] sorts them.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -31,7 +32,7 @@ func TestConfig(t *testing.T) {
 		"RetryBurst":      {Router: router, RetryBurst: -1},
 		"HeaderTimeout":   {Router: router, HeaderTimeout: -1},
 		"ResponseTimeout": {Router: router, ResponseTimeout: -1},
-		"Queue.Bounds":    {Router: router, Queue: &transport.Queue{Bounds: slo.QueueConfig{Timeout: -1}}},
+		"Queue.Bounds":    {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},
 	} {
 		_, err := transport.New(c)
 		var ce *transport.ConfigError

@@ -19,8 +19,8 @@ type gatewayConfig struct {
 	policy    string
 	endpoints []endpick.Endpoint
 	seed      uint64
-	receipts  int              // how many decisions to keep for the debug page. Zero: no page, no metrics
-	queue     *transport.Queue // nil: requests are not held
+	receipts  int                    // how many decisions to keep for the debug page. Zero: no page, no metrics
+	queue     *transport.QueueConfig // nil: requests are not held
 	log       *log.Logger
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -188,9 +189,9 @@ func (o *options) validate(given map[string]bool) error {
 }
 
 // hold is the gateway queue; nil: there is none.
-func (o *options) hold() *transport.Queue {
+func (o *options) hold() *transport.QueueConfig {
 	if o.queue == 0 {
 		return nil
 	}
-	return &transport.Queue{Bounds: slo.QueueConfig{MaxRequests: o.queue, Timeout: o.queueTimeout}}
+	return &transport.QueueConfig{Bounds: queue.Config{MaxRequests: o.queue, Timeout: o.queueTimeout}}
 }

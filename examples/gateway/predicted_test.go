@@ -235,7 +235,7 @@ func TestQueue(t *testing.T) {
 	c, cancel, first, second := fill(t)
 	code, body := post(t, c.url, true)
 	require.Equal(t, http.StatusTooManyRequests, code)
-	require.Contains(t, body, "slo: queue is full")
+	require.Contains(t, body, "queue: full")
 
 	c.interrupt()
 	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "stopping; 2 requests") }, 5*time.Second, time.Millisecond)

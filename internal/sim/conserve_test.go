@@ -11,7 +11,7 @@ import (
 
 	"github.com/endpick/endpick/internal/engine"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // watched is a source that checks what a run does with its requests.
@@ -92,12 +92,12 @@ func TestConservation(t *testing.T) {
 			cfg.ReportDelay = time.Duration(rapid.IntRange(0, 2000).Draw(t, "delay")) * time.Millisecond
 		}
 		if rapid.Bool().Draw(t, "queue") {
-			cfg.Queue = &Queue{Bounds: slo.QueueConfig{
+			cfg.Queue = &Queue{Bounds: queue.Config{
 				MaxRequests: rapid.IntRange(1, 20).Draw(t, "room"),
 				Timeout:     time.Duration(rapid.IntRange(1, 3000).Draw(t, "patience")) * time.Millisecond,
 			}}
 			if rapid.Bool().Draw(t, "concurrency") {
-				cfg.Queue.Saturation = slo.Concurrency{}
+				cfg.Queue.Saturation = queue.Concurrency{}
 			}
 		}
 		if rapid.Bool().Draw(t, "cut") {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // Queue is a gateway queue before each router (BLIS, "Gateway Queue"): requests
@@ -13,9 +13,9 @@ import (
 // state, in the order of their importance.
 type Queue struct {
 	// Bounds of the queue, its time limit among them.
-	Bounds slo.QueueConfig
-	// Saturation says when the fleet is full. Nil: the zero slo.Utilization.
-	Saturation slo.Saturation
+	Bounds queue.Config
+	// Saturation says when the fleet is full. Nil: the zero queue.Utilization.
+	Saturation queue.Saturation
 }
 
 // QueueReport is what became of requests in gateway queues.
@@ -29,8 +29,8 @@ type QueueReport struct {
 
 // gate is the gateway queue before one router.
 type gate struct {
-	queue      *slo.Queue[int] // of slots
-	saturation slo.Saturation
+	queue      *queue.Queue[int] // of slots
+	saturation queue.Saturation
 	view       []endpick.Candidate
 	busy       bool
 }
@@ -38,11 +38,11 @@ type gate struct {
 func (r *run) newGate(cfg *Queue) (*gate, error) {
 	g := &gate{saturation: cfg.Saturation}
 	if g.saturation == nil {
-		g.saturation = slo.Utilization{}
+		g.saturation = queue.Utilization{}
 	}
 	var err error
-	g.queue, err = slo.NewQueue(cfg.Bounds, func(item slo.Item[int], why error) {
-		if errors.Is(why, slo.ErrQueueShed) {
+	g.queue, err = queue.New(cfg.Bounds, func(item queue.Item[int], why error) {
+		if errors.Is(why, queue.ErrShed) {
 			r.tally.queue.Shed++
 		} else {
 			r.tally.queue.TimedOut++
@@ -61,7 +61,7 @@ func (r *run) enqueue(slot int) {
 	}
 	f := &r.flights[slot]
 	g, now := r.gates[f.router], r.clock()
-	item := slo.NewItem(now, &endpick.Request{
+	item := queue.NewItem(now, &endpick.Request{
 		Priority: f.request.Priority, Tenant: f.request.Tenant, SLO: f.request.SLO, InputTokens: f.request.InputTokens,
 	}, slot)
 	if _, err := g.queue.Push(now, item); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // One server that runs one request at a time, of 10 ms each, and a queue that lets
@@ -20,7 +20,7 @@ func TestQueueOrdersByHand(t *testing.T) {
 	work[4].Priority = -1
 	cfg := Config{
 		Router: named("round-robin"), Fleet: Fleet(1, one), Workload: work,
-		Queue: &Queue{Saturation: slo.Concurrency{}, Bounds: slo.QueueConfig{MaxRequests: 3, Timeout: 25 * time.Millisecond}},
+		Queue: &Queue{Saturation: queue.Concurrency{}, Bounds: queue.Config{MaxRequests: 3, Timeout: 25 * time.Millisecond}},
 	}
 	rep := mustRun(t, cfg)
 	// The first runs until 10 ms; three wait and the sheddable fifth finds no room. At 10
@@ -38,7 +38,7 @@ func TestQueueOrdersByHand(t *testing.T) {
 	require.Equal(t, 0.0, *rep.SLOAttainment)
 	require.Nil(t, rep.Queue)
 
-	cfg.Queue = &Queue{Bounds: slo.QueueConfig{MaxRequests: -1}}
+	cfg.Queue = &Queue{Bounds: queue.Config{MaxRequests: -1}}
 	_, err := Run(cfg)
 	require.ErrorIs(t, err, endpick.ErrConfig)
 }

@@ -1,4 +1,4 @@
-package slo_test
+package queue_test
 
 import (
 	"math"
@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 func newBucket(t require.TestingT, capacity, refill float64) func(ms, tokens int) error {
-	b, err := slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: capacity, Refill: refill})
+	b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: capacity, Refill: refill})
 	require.NoError(t, err)
 	return func(ms, tokens int) error {
 		req := endpick.Request{InputTokens: tokens}.At(at(ms), 1, 1)
@@ -26,10 +26,10 @@ func TestTokenBucket(t *testing.T) {
 	admit := newBucket(t, 1000, 100)
 	require.NoError(t, admit(0, 900))
 	err := admit(1000, 250) // 100 + 100
-	require.ErrorIs(t, err, slo.ErrRateLimited)
-	var limit *slo.RateLimitError
+	require.ErrorIs(t, err, queue.ErrRateLimited)
+	var limit *queue.RateLimitError
 	require.ErrorAs(t, err, &limit)
-	assert.Equal(t, slo.RateLimitError{Need: 250, Have: 200, RetryAfter: 500 * time.Millisecond}, *limit)
+	assert.Equal(t, queue.RateLimitError{Need: 250, Have: 200, RetryAfter: 500 * time.Millisecond}, *limit)
 	require.NoError(t, admit(1500, 250))
 	require.Error(t, admit(0, 1), "time that goes back refills nothing")
 	require.NoError(t, admit(1510, 0), "an unknown length costs one token")
@@ -42,7 +42,7 @@ func TestTokenBucket(t *testing.T) {
 
 	require.ErrorAs(t, admit(2_000_000, 1001), &limit)
 	assert.Zero(t, limit.RetryAfter)
-	assert.EqualError(t, limit, "slo: rate limited: 1001 tokens are more than the bucket can hold")
+	assert.EqualError(t, limit, "queue: rate limited: 1001 tokens are more than the bucket can hold")
 }
 
 // Over any stretch of time no more gets in than the bucket and what flowed in,
@@ -56,7 +56,7 @@ func TestTokenBucketBound(t *testing.T) {
 			now += rapid.IntRange(0, 200).Draw(t, "ms")
 			tokens := rapid.IntRange(1, 500).Draw(t, "tokens")
 			err := admit(now, tokens)
-			if limit, ok := err.(*slo.RateLimitError); ok && limit.RetryAfter > 0 {
+			if limit, ok := err.(*queue.RateLimitError); ok && limit.RetryAfter > 0 {
 				now += int((limit.RetryAfter + ms - 1) / ms)
 				err = admit(now, tokens)
 				if err != nil {
@@ -75,9 +75,9 @@ func TestTokenBucketBound(t *testing.T) {
 
 func TestTokenBucketConfig(t *testing.T) {
 	for _, v := range []float64{0, -1, nan, math.Inf(1)} {
-		_, err := slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: v, Refill: 1})
+		_, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: v, Refill: 1})
 		require.ErrorIs(t, err, endpick.ErrConfig)
-		_, err = slo.NewTokenBucket(slo.TokenBucketConfig{Capacity: 1, Refill: v})
+		_, err = queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1, Refill: v})
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 }

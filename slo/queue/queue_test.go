@@ -1,7 +1,8 @@
-package slo_test
+package queue_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -11,23 +12,27 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 var epoch = time.Unix(1_700_000_000, 0)
+
+var nan = math.NaN()
+
+const ms = time.Millisecond
 
 func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 
 // held is a queue and the account of what it dropped.
 type held struct {
-	*slo.Queue[string]
+	*queue.Queue[string]
 	dropped []string
 }
 
-func newQueue(t require.TestingT, config slo.QueueConfig) *held {
+func newQueue(t require.TestingT, config queue.Config) *held {
 	h := &held{}
-	q, err := slo.NewQueue(config, func(i slo.Item[string], err error) {
-		var qe *slo.QueueError
+	q, err := queue.New(config, func(i queue.Item[string], err error) {
+		var qe *queue.Error
 		require.ErrorAs(t, err, &qe)
 		h.dropped = append(h.dropped, fmt.Sprintf("%s: %v after %v", i.Value, qe.Reason, qe.Waited))
 	})
@@ -47,7 +52,7 @@ func (h *held) drain(now time.Time) (order []string) {
 	}
 }
 
-func (h *held) push(t require.TestingT, items ...slo.Item[string]) {
+func (h *held) push(t require.TestingT, items ...queue.Item[string]) {
 	for _, i := range items {
 		_, err := h.Push(epoch, i)
 		require.NoError(t, err)
@@ -57,36 +62,36 @@ func (h *held) push(t require.TestingT, items ...slo.Item[string]) {
 func TestQueueOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		items []slo.Item[string]
+		items []queue.Item[string]
 		want  []string
 	}{
-		{"the first to come", []slo.Item[string]{{Value: "a"}, {Value: "b"}, {Value: "c"}}, []string{"a", "b", "c"}},
-		{"priority before deadline", []slo.Item[string]{
+		{"the first to come", []queue.Item[string]{{Value: "a"}, {Value: "b"}, {Value: "c"}}, []string{"a", "b", "c"}},
+		{"priority before deadline", []queue.Item[string]{
 			{Value: "shed", Priority: -1, Deadline: at(1)}, {Value: "normal", Deadline: at(5)}, {Value: "high", Priority: 7},
 		}, []string{"high", "normal", "shed"}},
-		{"the earliest deadline, none comes last", []slo.Item[string]{
+		{"the earliest deadline, none comes last", []queue.Item[string]{
 			{Value: "none"}, {Value: "late", Deadline: at(9)}, {Value: "early", Deadline: at(3)}, {Value: "early too", Deadline: at(3)},
 		}, []string{"early", "early too", "late", "none"}},
 		// A flooded the queue first and asks for tight deadlines; B and C get
 		// every other turn as long as they have something.
-		{"tenants take turns", []slo.Item[string]{
+		{"tenants take turns", []queue.Item[string]{
 			{Value: "a1", Tenant: "a", Deadline: at(1)}, {Value: "a2", Tenant: "a", Deadline: at(1)},
 			{Value: "a3", Tenant: "a", Deadline: at(1)}, {Value: "b1", Tenant: "b"}, {Value: "b2", Tenant: "b"},
 			{Value: "c1", Tenant: "c", Deadline: at(9)},
 		}, []string{"a1", "c1", "b1", "a2", "b2", "a3"}},
 		// A's first prompt costs 100 tokens: B's ten of 10 tokens come before
 		// the second.
-		{"turns are paid in tokens", []slo.Item[string]{
+		{"turns are paid in tokens", []queue.Item[string]{
 			{Value: "A", Tenant: "a", Tokens: 100}, {Value: "A", Tenant: "a", Tokens: 100},
 			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
 			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
 		}, []string{"A", "b", "b", "b", "A", "b"}},
-		{"turns are counted within a priority", []slo.Item[string]{
+		{"turns are counted within a priority", []queue.Item[string]{
 			{Value: "a", Tenant: "a", Tokens: 1000, Priority: 1}, {Value: "a0", Tenant: "a"}, {Value: "b0", Tenant: "b"},
 		}, []string{"a", "a0", "b0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			q := newQueue(t, slo.QueueConfig{})
+			q := newQueue(t, queue.Config{})
 			q.push(t, tc.items...)
 			assert.Equal(t, tc.want, q.drain(epoch))
 			assert.Zero(t, q.Len())
@@ -95,22 +100,22 @@ func TestQueueOrder(t *testing.T) {
 }
 
 func TestQueueHoldsWhileTheEndpointsAreFull(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{})
-	q.push(t, slo.Item[string]{Value: "a"})
+	q := newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Value: "a"})
 	for _, full := range []float64{1, 1.5, nan} {
 		_, ok := q.Pop(epoch, full)
 		assert.False(t, ok, "saturation %v", full)
 	}
 	// Late binding: what came meanwhile and matters more goes first.
-	q.push(t, slo.Item[string]{Value: "b", Priority: 1})
+	q.push(t, queue.Item[string]{Value: "b", Priority: 1})
 	item, ok := q.Pop(at(10), 0.99)
 	require.True(t, ok)
 	assert.Equal(t, "b", item.Value)
 }
 
 func TestQueueTimesOut(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{Timeout: 20 * time.Millisecond})
-	q.push(t, slo.Item[string]{Value: "usual"}, slo.Item[string]{Value: "hasty", Timeout: 5 * time.Millisecond})
+	q := newQueue(t, queue.Config{Timeout: 20 * time.Millisecond})
+	q.push(t, queue.Item[string]{Value: "usual"}, queue.Item[string]{Value: "hasty", Timeout: 5 * time.Millisecond})
 	next, ok := q.NextExpiry()
 	require.True(t, ok)
 	assert.Equal(t, at(5), next)
@@ -118,86 +123,86 @@ func TestQueueTimesOut(t *testing.T) {
 	assert.Equal(t, 1, q.Expire(at(5)))
 	_, ok = q.Pop(at(20), 0)
 	assert.False(t, ok, "a request is not dispatched when its time is up")
-	assert.Equal(t, []string{"hasty: slo: queue timeout after 5ms", "usual: slo: queue timeout after 20ms"}, q.dropped)
+	assert.Equal(t, []string{"hasty: queue: timed out after 5ms", "usual: queue: timed out after 20ms"}, q.dropped)
 	_, ok = q.NextExpiry()
 	assert.False(t, ok)
-	assert.Equal(t, slo.QueueStats{Pushed: 2, TimedOut: 2}, q.Stats())
+	assert.Equal(t, queue.Stats{Pushed: 2, TimedOut: 2}, q.Stats())
 }
 
 func TestQueueShedsWhatMattersLeast(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{MaxRequests: 3})
+	q := newQueue(t, queue.Config{MaxRequests: 3})
 	q.push(t,
-		slo.Item[string]{Value: "batch late", Priority: -1, Deadline: at(90)},
-		slo.Item[string]{Value: "batch early", Priority: -1, Deadline: at(10)},
-		slo.Item[string]{Value: "normal"})
-	_, err := q.Push(at(1), slo.Item[string]{Value: "batch later", Priority: -1, Deadline: at(99)})
-	require.ErrorIs(t, err, slo.ErrQueueFull)
+		queue.Item[string]{Value: "batch late", Priority: -1, Deadline: at(90)},
+		queue.Item[string]{Value: "batch early", Priority: -1, Deadline: at(10)},
+		queue.Item[string]{Value: "normal"})
+	_, err := q.Push(at(1), queue.Item[string]{Value: "batch later", Priority: -1, Deadline: at(99)})
+	require.ErrorIs(t, err, queue.ErrFull)
 	assert.Empty(t, q.dropped, "nobody makes room for a request that does not get in")
 
-	_, err = q.Push(at(1), slo.Item[string]{Value: "high", Priority: 1})
+	_, err = q.Push(at(1), queue.Item[string]{Value: "high", Priority: 1})
 	require.NoError(t, err)
-	_, err = q.Push(at(2), slo.Item[string]{Value: "normal too"})
+	_, err = q.Push(at(2), queue.Item[string]{Value: "normal too"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		"batch late: slo: shed from a full queue after 1ms",
-		"batch early: slo: shed from a full queue after 2ms"}, q.dropped)
+		"batch late: queue: shed to make room after 1ms",
+		"batch early: queue: shed to make room after 2ms"}, q.dropped)
 	assert.Equal(t, []string{"high", "normal", "normal too"}, q.drain(at(2)))
-	assert.Equal(t, slo.QueueStats{Pushed: 5, Dispatched: 3, Shed: 2, Refused: 1}, q.Stats())
+	assert.Equal(t, queue.Stats{Pushed: 5, Dispatched: 3, Shed: 2, Refused: 1}, q.Stats())
 }
 
 func TestQueueBoundsTokensAndBytes(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{MaxTokens: 100, MaxBytes: 1000})
-	_, err := q.Push(epoch, slo.Item[string]{Tokens: 101})
-	require.ErrorIs(t, err, slo.ErrQueueTooLarge)
-	_, err = q.Push(epoch, slo.Item[string]{Bytes: 1001})
-	require.ErrorIs(t, err, slo.ErrQueueTooLarge)
+	q := newQueue(t, queue.Config{MaxTokens: 100, MaxBytes: 1000})
+	_, err := q.Push(epoch, queue.Item[string]{Tokens: 101})
+	require.ErrorIs(t, err, queue.ErrTooLarge)
+	_, err = q.Push(epoch, queue.Item[string]{Bytes: 1001})
+	require.ErrorIs(t, err, queue.ErrTooLarge)
 
-	q.push(t, slo.Item[string]{Value: "a", Priority: -2, Tokens: 30, Bytes: 10},
-		slo.Item[string]{Value: "b", Priority: -1, Tokens: 40, Bytes: 10}, slo.Item[string]{Value: "c", Tokens: 30, Bytes: 900})
-	_, err = q.Push(epoch, slo.Item[string]{Value: "d", Priority: -1, Tokens: 80})
-	require.ErrorIs(t, err, slo.ErrQueueFull, "a, b and d together are not enough without c")
+	q.push(t, queue.Item[string]{Value: "a", Priority: -2, Tokens: 30, Bytes: 10},
+		queue.Item[string]{Value: "b", Priority: -1, Tokens: 40, Bytes: 10}, queue.Item[string]{Value: "c", Tokens: 30, Bytes: 900})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "d", Priority: -1, Tokens: 80})
+	require.ErrorIs(t, err, queue.ErrFull, "a, b and d together are not enough without c")
 	assert.Empty(t, q.dropped)
-	_, err = q.Push(epoch, slo.Item[string]{Value: "e", Tokens: 70})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "e", Tokens: 70})
 	require.NoError(t, err, "two had to go for it")
 	assert.Len(t, q.dropped, 2)
 	assert.EqualValues(t, 100, q.Tokens())
 	assert.EqualValues(t, 900, q.Bytes())
-	_, err = q.Push(epoch, slo.Item[string]{Value: "f", Priority: 1, Tokens: 0, Bytes: 100})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "f", Priority: 1, Tokens: 0, Bytes: 100})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
 }
 
 // A tenant that fills the queue does not keep the others out.
 func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{MaxRequests: 4})
+	q := newQueue(t, queue.Config{MaxRequests: 4})
 	for i := range 4 {
-		q.push(t, slo.Item[string]{Value: fmt.Sprint("flood", i), Tenant: "flood", Deadline: at(i), Tokens: 10})
+		q.push(t, queue.Item[string]{Value: fmt.Sprint("flood", i), Tenant: "flood", Deadline: at(i), Tokens: 10})
 	}
-	q.push(t, slo.Item[string]{Value: "other", Tenant: "other", Tokens: 10})
-	assert.Equal(t, []string{"flood3: slo: shed from a full queue after 0s"}, q.dropped)
+	q.push(t, queue.Item[string]{Value: "other", Tenant: "other", Tokens: 10})
+	assert.Equal(t, []string{"flood3: queue: shed to make room after 0s"}, q.dropped)
 	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
 }
 
 func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{MaxRequests: 4})
+	q := newQueue(t, queue.Config{MaxRequests: 4})
 	for i, tenant := range []string{"a", "b", "b", "a"} {
-		q.push(t, slo.Item[string]{Value: fmt.Sprint(tenant, i), Tenant: tenant, Deadline: at(i)})
+		q.push(t, queue.Item[string]{Value: fmt.Sprint(tenant, i), Tenant: tenant, Deadline: at(i)})
 	}
-	q.push(t, slo.Item[string]{Value: "high", Priority: 1})
-	assert.Equal(t, []string{"a3: slo: shed from a full queue after 0s"}, q.dropped)
+	q.push(t, queue.Item[string]{Value: "high", Priority: 1})
+	assert.Equal(t, []string{"a3: queue: shed to make room after 0s"}, q.dropped)
 }
 
 func TestQueueTenantGainsNothingByAbsence(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{})
+	q := newQueue(t, queue.Config{})
 	for range 10 {
-		q.push(t, slo.Item[string]{Value: "a", Tenant: "a", Tokens: 10})
+		q.push(t, queue.Item[string]{Value: "a", Tenant: "a", Tokens: 10})
 	}
 	for range 5 {
 		_, _ = q.Pop(epoch, 0)
 	}
 	// b comes now: it takes turns with a, and does not make up for 50 tokens.
 	for range 4 {
-		q.push(t, slo.Item[string]{Value: "b", Tenant: "b", Tokens: 10})
+		q.push(t, queue.Item[string]{Value: "b", Tenant: "b", Tokens: 10})
 	}
 	assert.Equal(t, []string{"b", "a", "b", "a", "b", "a", "b", "a", "a"}, q.drain(epoch))
 }
@@ -205,11 +210,11 @@ func TestQueueTenantGainsNothingByAbsence(t *testing.T) {
 // A tenant that sends one large prompt at a time is behind after each, although
 // it has nothing in the queue in between.
 func TestQueueRemembersATenantThatIsAhead(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{})
-	large := slo.Item[string]{Value: "large", Tenant: "a", Tokens: 50, Deadline: at(1)}
+	q := newQueue(t, queue.Config{})
+	large := queue.Item[string]{Value: "large", Tenant: "a", Tokens: 50, Deadline: at(1)}
 	q.push(t, large)
 	for range 7 {
-		q.push(t, slo.Item[string]{Value: "small", Tenant: "b", Tokens: 10})
+		q.push(t, queue.Item[string]{Value: "small", Tenant: "b", Tokens: 10})
 	}
 	item, _ := q.Pop(epoch, 0)
 	require.Equal(t, "large", item.Value)
@@ -218,73 +223,73 @@ func TestQueueRemembersATenantThatIsAhead(t *testing.T) {
 }
 
 func TestQueueForgetsTenants(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{MaxRequests: 10})
-	q.push(t, slo.Item[string]{Value: "always there", Priority: 0, Tenant: "always", Tokens: 1 << 30, Deadline: at(1 << 30)})
+	q := newQueue(t, queue.Config{MaxRequests: 10})
+	q.push(t, queue.Item[string]{Value: "always there", Priority: 0, Tenant: "always", Tokens: 1 << 30, Deadline: at(1 << 30)})
 	for i := range 5000 {
-		q.push(t, slo.Item[string]{Value: "x", Tenant: fmt.Sprint(i)})
+		q.push(t, queue.Item[string]{Value: "x", Tenant: fmt.Sprint(i)})
 		item, ok := q.Pop(epoch, 0)
 		require.True(t, ok)
 		if item.Value != "x" {
 			require.Zero(t, i)
 		}
 	}
-	assert.Less(t, slo.RememberedTenants(q.Queue), 1100)
+	assert.Less(t, queue.RememberedTenants(q.Queue), 1100)
 }
 
 func TestQueueCancel(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{})
-	h, err := q.Push(epoch, slo.Item[string]{Value: "a"})
+	q := newQueue(t, queue.Config{})
+	h, err := q.Push(epoch, queue.Item[string]{Value: "a"})
 	require.NoError(t, err)
-	_, ok := q.Cancel(slo.Handle{})
+	_, ok := q.Cancel(queue.Handle{})
 	assert.False(t, ok, "the zero handle")
 	item, ok := q.Cancel(h)
 	assert.True(t, ok)
 	assert.Equal(t, "a", item.Value)
 	_, ok = q.Cancel(h)
 	assert.False(t, ok, "twice")
-	again, err := q.Push(epoch, slo.Item[string]{Value: "b"})
+	again, err := q.Push(epoch, queue.Item[string]{Value: "b"})
 	require.NoError(t, err)
 	_, ok = q.Cancel(h)
 	assert.False(t, ok, "the place is another's now")
 	_, ok = q.Cancel(again)
 	assert.True(t, ok)
-	assert.Equal(t, slo.QueueStats{Pushed: 2, Canceled: 2}, q.Stats())
+	assert.Equal(t, queue.Stats{Pushed: 2, Canceled: 2}, q.Stats())
 }
 
 func TestQueueBadInput(t *testing.T) {
-	q := newQueue(t, slo.QueueConfig{})
-	for _, item := range []slo.Item[string]{{Tokens: -1}, {Bytes: -1}, {Timeout: -1}} {
+	q := newQueue(t, queue.Config{})
+	for _, item := range []queue.Item[string]{{Tokens: -1}, {Bytes: -1}, {Timeout: -1}} {
 		_, err := q.Push(epoch, item)
-		require.ErrorIs(t, err, slo.ErrItem)
+		require.ErrorIs(t, err, endpick.ErrBadRequest)
 		assert.ErrorContains(t, err, "is negative")
 	}
 	assert.Zero(t, q.Len())
-	for _, c := range []slo.QueueConfig{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
-		_, err := slo.NewQueue(c, func(slo.Item[int], error) {})
+	for _, c := range []queue.Config{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
+		_, err := queue.New(c, func(queue.Item[int], error) {})
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
-	_, err := slo.NewQueue[int](slo.QueueConfig{}, nil)
+	_, err := queue.New[int](queue.Config{}, nil)
 	require.ErrorIs(t, err, endpick.ErrConfig)
 }
 
 func TestNewItem(t *testing.T) {
 	req := endpick.Request{Priority: 2, Tenant: "t", InputTokens: 7, SLO: endpick.SLO{TTFT: time.Second}}
-	assert.Equal(t, slo.Item[int]{Priority: 2, Tenant: "t", Tokens: 7, Deadline: at(1000), Value: 5}, slo.NewItem(epoch, &req, 5))
+	assert.Equal(t, queue.Item[int]{Priority: 2, Tenant: "t", Tokens: 7, Deadline: at(1000), Value: 5}, queue.NewItem(epoch, &req, 5))
 	req.SLO = endpick.SLO{TPOT: time.Second}
-	assert.True(t, slo.NewItem(epoch, &req, 5).Deadline.IsZero())
+	assert.True(t, queue.NewItem(epoch, &req, 5).Deadline.IsZero())
 }
 
 // twin is the queue as a plain slice: every question is answered by looking at
 // all requests.
 type twin struct {
-	config slo.QueueConfig
+	config queue.Config
 	items  []twinItem
 	now    map[int]int64            // virtual time by priority
 	turn   map[int]map[string]int64 // by priority and tenant
 }
 
 type twinItem struct {
-	slo.Item[int]
+	queue.Item[int]
 	sequence int
 	expires  time.Time
 }
@@ -371,7 +376,7 @@ func (w *twin) worst() twinItem {
 
 func (w *twin) push(item twinItem) (shed []int, err error) {
 	if c := w.config; c.MaxTokens > 0 && item.cost() > c.MaxTokens || c.MaxBytes > 0 && int64(item.Bytes) > c.MaxBytes {
-		return nil, slo.ErrQueueTooLarge
+		return nil, queue.ErrTooLarge
 	}
 	before := slices.Clone(w.items)
 	w.items = append(w.items, item)
@@ -379,7 +384,7 @@ func (w *twin) push(item twinItem) (shed []int, err error) {
 		v := w.worst()
 		if v.sequence == item.sequence {
 			w.items = before
-			return nil, slo.ErrQueueFull
+			return nil, queue.ErrFull
 		}
 		w.remove(v.sequence)
 		shed = append(shed, v.Value)
@@ -441,18 +446,18 @@ func (w *twin) expire(now time.Time) (gone []int) {
 
 func TestQueueIsLikeItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		config := slo.QueueConfig{
+		config := queue.Config{
 			MaxRequests: rapid.IntRange(1, 8).Draw(t, "max requests"),
 			MaxTokens:   int64(rapid.IntRange(0, 60).Draw(t, "max tokens")),
 			MaxBytes:    int64(rapid.IntRange(0, 40).Draw(t, "max bytes")),
 			Timeout:     50 * time.Millisecond,
 		}
 		var timedOut, shed []int
-		q, err := slo.NewQueue(config, func(i slo.Item[int], err error) {
-			switch qe := err.(*slo.QueueError); qe.Reason {
-			case slo.ErrQueueTimeout:
+		q, err := queue.New(config, func(i queue.Item[int], err error) {
+			switch qe := err.(*queue.Error); qe.Reason {
+			case queue.ErrTimeout:
 				timedOut = append(timedOut, i.Value)
-			case slo.ErrQueueShed:
+			case queue.ErrShed:
 				shed = append(shed, i.Value)
 			default:
 				t.Fatalf("dropped for %v", err)
@@ -463,7 +468,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 		}
 		w := &twin{config: config, now: map[int]int64{}, turn: map[int]map[string]int64{}}
 		now, sequence := 0, 0
-		handles := map[int]slo.Handle{}
+		handles := map[int]queue.Handle{}
 		left := map[int]int{} // how often each request has left
 		same := func(what string, got, want []int) {
 			if !slices.Equal(got, want) {
@@ -476,7 +481,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				timedOut, shed = nil, nil
-				item := slo.Item[int]{
+				item := queue.Item[int]{
 					Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
 					Tenant:   rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"),
 					Tokens:   rapid.SampledFrom([]int{0, 1, 10, 10, 20, 31}).Draw(t, "tokens"),
@@ -501,7 +506,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 						t.Fatal(err)
 					}
 					handles[item.Value] = handle
-				} else if qe, ok := err.(*slo.QueueError); !ok || qe.Reason != want {
+				} else if qe, ok := err.(*queue.Error); !ok || qe.Reason != want {
 					t.Fatalf("refused with %v, the twin says %v", err, want)
 				}
 			},
@@ -574,10 +579,10 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 func BenchmarkQueue(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("requests=%d", n), func(b *testing.B) {
-			q, err := slo.NewQueue(slo.QueueConfig{MaxRequests: n + 1}, func(slo.Item[int], error) {})
+			q, err := queue.New(queue.Config{MaxRequests: n + 1}, func(queue.Item[int], error) {})
 			require.NoError(b, err)
-			item := func(i int) slo.Item[int] {
-				return slo.Item[int]{Priority: i % 3, Tenant: tenants[i%len(tenants)], Deadline: at(i * 7919 % 5000), Tokens: 1 + i%997}
+			item := func(i int) queue.Item[int] {
+				return queue.Item[int]{Priority: i % 3, Tenant: tenants[i%len(tenants)], Deadline: at(i * 7919 % 5000), Tokens: 1 + i%997}
 			}
 			for i := range n {
 				_, err := q.Push(epoch, item(i))

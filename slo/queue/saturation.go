@@ -1,4 +1,4 @@
-package slo
+package queue
 
 import "github.com/endpick/endpick"
 

@@ -1,4 +1,4 @@
-package slo
+package queue
 
 import (
 	"fmt"
@@ -31,14 +31,14 @@ type TokenBucket struct {
 	at     time.Time // when tokens was right
 }
 
-// NewTokenBucket returns a TokenBucket, or a [ConfigError].
+// NewTokenBucket returns a TokenBucket, or an [endpick.ConfigError].
 func NewTokenBucket(config TokenBucketConfig) (*TokenBucket, error) {
 	for _, f := range []struct {
 		name string
 		v    float64
 	}{{"Capacity", config.Capacity}, {"Refill", config.Refill}} {
 		if !(f.v > 0) || math.IsInf(f.v, 1) {
-			return nil, &ConfigError{Field: "TokenBucketConfig." + f.name, Reason: fmt.Sprintf("is %v, not above zero and finite", f.v)}
+			return nil, &endpick.ConfigError{Field: "queue.TokenBucketConfig." + f.name, Reason: fmt.Sprintf("is %v, not above zero and finite", f.v)}
 		}
 	}
 	return &TokenBucket{config: config, tokens: config.Capacity}, nil
@@ -54,9 +54,9 @@ type RateLimitError struct {
 
 func (e *RateLimitError) Error() string {
 	if e.RetryAfter == 0 {
-		return fmt.Sprintf("slo: rate limited: %.0f tokens are more than the bucket can hold", e.Need)
+		return fmt.Sprintf("queue: rate limited: %.0f tokens are more than the bucket can hold", e.Need)
 	}
-	return fmt.Sprintf("slo: rate limited: %.0f of %.0f tokens, try again in %v", e.Have, e.Need, e.RetryAfter)
+	return fmt.Sprintf("queue: rate limited: %.0f of %.0f tokens, try again in %v", e.Have, e.Need, e.RetryAfter)
 }
 
 // Unwrap returns ErrRateLimited.

@@ -1,4 +1,4 @@
-package slo
+package queue
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// QueueConfig bounds a [Queue].
-type QueueConfig struct {
+// Config bounds a [Queue]. The zero value holds 1000 requests for 30 seconds.
+type Config struct {
 	// MaxRequests is how many requests the queue holds. Zero: 1000.
 	MaxRequests int
 	// MaxTokens is how many input tokens they may have together. Zero: no
@@ -25,7 +25,7 @@ type QueueConfig struct {
 	Timeout time.Duration
 }
 
-func (c *QueueConfig) validate() error {
+func (c *Config) validate() error {
 	for _, f := range []struct {
 		name     string
 		negative bool
@@ -34,7 +34,7 @@ func (c *QueueConfig) validate() error {
 		{"MaxBytes", c.MaxBytes < 0}, {"Timeout", c.Timeout < 0},
 	} {
 		if f.negative {
-			return &ConfigError{Field: "QueueConfig." + f.name, Reason: "is negative"}
+			return &endpick.ConfigError{Field: "queue.Config." + f.name, Reason: "is negative"}
 		}
 	}
 	if c.MaxRequests == 0 {
@@ -61,7 +61,7 @@ type Item[T any] struct {
 	Tokens int
 	// Bytes is the memory that the request holds.
 	Bytes int
-	// Timeout is how long it may wait. Zero: QueueConfig.Timeout.
+	// Timeout is how long it may wait. Zero: Config.Timeout.
 	Timeout time.Duration
 	Value   T
 }
@@ -79,11 +79,11 @@ func NewItem[T any](now time.Time, req *endpick.Request, value T) Item[T] {
 func (i *Item[T]) validate() error {
 	switch {
 	case i.Tokens < 0:
-		return &ItemError{Field: "Tokens"}
+		return &endpick.RequestError{Field: "queue.Item.Tokens", Reason: "is negative"}
 	case i.Bytes < 0:
-		return &ItemError{Field: "Bytes"}
+		return &endpick.RequestError{Field: "queue.Item.Bytes", Reason: "is negative"}
 	case i.Timeout < 0:
-		return &ItemError{Field: "Timeout"}
+		return &endpick.RequestError{Field: "queue.Item.Timeout", Reason: "is negative"}
 	}
 	return nil
 }
@@ -93,49 +93,38 @@ func (i *Item[T]) cost() int64 { return max(int64(i.Tokens), 1) }
 // Why a request left the queue without being dispatched, or did not get in;
 // for errors.Is.
 var (
-	// ErrQueueFull: it did not get in.
-	ErrQueueFull = errors.New("slo: queue is full")
-	// ErrQueueTooLarge: it is larger than the whole queue.
-	ErrQueueTooLarge = errors.New("slo: request is larger than the queue")
-	// ErrQueueTimeout: it waited as long as it may.
-	ErrQueueTimeout = errors.New("slo: queue timeout")
-	// ErrQueueShed: it made room for a request that comes before it.
-	ErrQueueShed = errors.New("slo: shed from a full queue")
-	// ErrItem: one of its fields can't be.
-	ErrItem = errors.New("slo: bad item")
+	// ErrFull: it did not get in.
+	ErrFull = errors.New("queue: full")
+	// ErrTooLarge: it is larger than the whole queue.
+	ErrTooLarge = errors.New("queue: request is larger than the whole queue")
+	// ErrTimeout: it waited as long as it may.
+	ErrTimeout = errors.New("queue: timed out")
+	// ErrShed: it made room for a request that comes before it.
+	ErrShed = errors.New("queue: shed to make room")
 )
 
-// QueueError says why a request was dropped. It matches Reason.
-type QueueError struct {
-	Reason   error // ErrQueueFull, ErrQueueTooLarge, ErrQueueTimeout or ErrQueueShed
+// Error says why a request was dropped. It matches Reason.
+type Error struct {
+	Reason   error // ErrFull, ErrTooLarge, ErrTimeout or ErrShed
 	Waited   time.Duration
 	Priority int
 	// Requests are those that the queue held.
 	Requests int
 }
 
-func (e *QueueError) Error() string {
+func (e *Error) Error() string {
 	return fmt.Sprintf("%v: priority %d, waited %v, %d requests held", e.Reason, e.Priority, e.Waited, e.Requests)
 }
 
 // Unwrap returns Reason.
-func (e *QueueError) Unwrap() error { return e.Reason }
-
-// ItemError says which field of an item was refused: it is negative. It
-// matches ErrItem.
-type ItemError struct{ Field string }
-
-func (e *ItemError) Error() string { return fmt.Sprintf("slo: item: %s is negative", e.Field) }
-
-// Unwrap returns ErrItem.
-func (e *ItemError) Unwrap() error { return ErrItem }
+func (e *Error) Unwrap() error { return e.Reason }
 
 // Handle names a request in a queue. The zero Handle names none.
 type Handle struct{ slot, generation uint32 }
 
-// QueueStats counts what a queue has done. Pushed is the sum of Dispatched,
+// Stats counts what a queue has done. Pushed is the sum of Dispatched,
 // TimedOut, Shed, Canceled and the requests that it holds.
-type QueueStats struct {
+type Stats struct {
 	Pushed, Dispatched, TimedOut, Shed, Canceled uint64
 	Refused                                      uint64 // did not get in
 }
@@ -158,9 +147,9 @@ type QueueStats struct {
 // does not get in and nobody else is dropped.
 //
 // Every request that got in leaves exactly once: by Pop, by Cancel, or through
-// the function given to [NewQueue].
+// the function given to [New].
 type Queue[T any] struct {
-	config QueueConfig
+	config Config
 	drop   func(Item[T], error)
 
 	slots []*entry[T]
@@ -171,7 +160,7 @@ type Queue[T any] struct {
 
 	sequence      uint64
 	tokens, bytes int64
-	stats         QueueStats
+	stats         Stats
 	victims       []*entry[T]
 }
 
@@ -213,15 +202,15 @@ func expiresFirst[T any](a, b *entry[T]) bool {
 
 const treeDegree = 16
 
-// NewQueue returns an empty queue, or a [ConfigError]. The function is called
-// for each request that is dropped, with a [QueueError]; it must not call the
+// New returns an empty queue, or an [endpick.ConfigError]. The function is called
+// for each request that is dropped, with a [Error]; it must not call the
 // queue.
-func NewQueue[T any](config QueueConfig, dropped func(Item[T], error)) (*Queue[T], error) {
+func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
 	if dropped == nil {
-		return nil, &ConfigError{Field: "dropped", Reason: "is nil: requests would be lost"}
+		return nil, &endpick.ConfigError{Field: "queue.New: dropped", Reason: "is nil: requests would be lost"}
 	}
 	return &Queue[T]{
 		config: config,
@@ -242,10 +231,10 @@ func (q *Queue[T]) Tokens() int64 { return q.tokens }
 func (q *Queue[T]) Bytes() int64 { return q.bytes }
 
 // Stats returns the queue's counts.
-func (q *Queue[T]) Stats() QueueStats { return q.stats }
+func (q *Queue[T]) Stats() Stats { return q.stats }
 
 // Push puts a request into the queue. If there is no room it drops others, as
-// the Queue's comment says, or returns a [QueueError]; an [ItemError] if a
+// the Queue's comment says, or returns a [Error]; an [endpick.RequestError] if a
 // field is negative.
 func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	q.Expire(now)
@@ -255,7 +244,7 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	}
 	if q.over(0, item.cost(), int64(item.Bytes)) {
 		q.stats.Refused++
-		return Handle{}, &QueueError{Reason: ErrQueueTooLarge, Priority: item.Priority, Requests: q.Len()}
+		return Handle{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.Len()}
 	}
 	e := q.take()
 	timeout := item.Timeout
@@ -268,7 +257,7 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	if !q.makeRoom(now, e) {
 		q.stats.Refused++
 		q.put(e)
-		return Handle{}, &QueueError{Reason: ErrQueueFull, Priority: item.Priority, Requests: q.Len()}
+		return Handle{}, &Error{Reason: ErrFull, Priority: item.Priority, Requests: q.Len()}
 	}
 	q.stats.Pushed++
 	return e.handle(), nil
@@ -303,7 +292,7 @@ func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 	}
 	for _, v := range q.victims {
 		q.stats.Shed++
-		q.leave(v, now, ErrQueueShed)
+		q.leave(v, now, ErrShed)
 	}
 	return true
 }
@@ -345,7 +334,7 @@ func (q *Queue[T]) Expire(now time.Time) int {
 		}
 		q.detach(e)
 		q.stats.TimedOut++
-		q.leave(e, now, ErrQueueTimeout)
+		q.leave(e, now, ErrTimeout)
 	}
 }
 
@@ -361,7 +350,7 @@ func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 
 // leave reports a request that was detached, and frees its place.
 func (q *Queue[T]) leave(e *entry[T], now time.Time, reason error) {
-	err := &QueueError{Reason: reason, Waited: now.Sub(e.arrived), Priority: e.item.Priority, Requests: q.Len()}
+	err := &Error{Reason: reason, Waited: now.Sub(e.arrived), Priority: e.item.Priority, Requests: q.Len()}
 	item := e.item
 	q.tidy(e.band)
 	q.put(e)

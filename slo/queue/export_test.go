@@ -1,0 +1,10 @@
+package queue
+
+// RememberedTenants is the number of tenants that the queue knows of.
+func RememberedTenants[T any](q *Queue[T]) (n int) {
+	q.bands.Ascend(func(b *band[T]) bool {
+		n += len(b.tenants)
+		return true
+	})
+	return n
+}
