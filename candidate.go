@@ -9,8 +9,8 @@ import "time"
 type Candidate struct {
 	Endpoint *Endpoint
 	Ref      Ref
-	// Key is the hash of the endpoint's ID, by which chance is drawn.
-	Key uint64
+	// IDHash is the hash of the endpoint's ID, by which chance is drawn.
+	IDHash uint64
 
 	// Waiting and Running, W and R, are the engine's report corrected by what
 	// this router has routed there since it was asked. An endpoint without a
@@ -34,9 +34,6 @@ type Candidate struct {
 	// the endpoint is expected to hold: at most InputTokens − 1, because
 	// engines compute the last token again.
 	PrefixTokens int
-	// OffloadedTokens is the part of PrefixTokens that is held in a slower
-	// tier (host memory, disk) and has to be loaded first.
-	OffloadedTokens int
 
 	// Prediction is what the Predictor expects; see its Has field.
 	Prediction Prediction
@@ -62,20 +59,20 @@ func (c *Candidate) MatchShare(req *Request) float64 {
 	return float64(c.PrefixTokens) / float64(req.InputTokens)
 }
 
-// Targets is a set of latencies.
-type Targets uint8
+// Latencies is a set of latencies.
+type Latencies uint8
 
 // The latencies of a [Prediction].
 const (
-	TTFT Targets = 1 << iota // time to first token
-	TPOT                     // time per output token after the first
-	E2E                      // whole request
+	TTFT Latencies = 1 << iota // time to first token
+	TPOT                       // time per output token after the first
+	E2E                        // whole request
 )
 
 // Prediction is what is expected of a request on one endpoint. Latencies
 // outside Has are unknown, not zero.
 type Prediction struct {
-	Has Targets
+	Has Latencies
 
 	TTFT, TPOT, E2E time.Duration
 	// The upper bounds hold for nine requests in ten. Never below the

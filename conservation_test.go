@@ -274,7 +274,7 @@ func (m *machine) route(t *rapid.T) {
 	l.endpoint.prefills = append(l.endpoint.prefills, 1)
 	l.endpoint.leases = append(l.endpoint.leases, l)
 	m.leases = append(m.leases, l)
-	require.Contains(t, l.spy.open, lease.Key())
+	require.Contains(t, l.spy.open, lease.Ref())
 }
 
 // lease draws any lease that ever was: calls on a closed one must do nothing.
@@ -333,7 +333,7 @@ func (m *machine) done(t *rapid.T) {
 	l.close()
 	closed := l.spy.take()
 	require.Len(t, closed, 1)
-	require.Equal(t, l.lease.Key(), closed[0].key)
+	require.Equal(t, l.lease.Ref(), closed[0].key)
 	require.Equal(t, o.Status, closed[0].outcome.Status)
 	require.Equal(t, l.first, closed[0].first)
 	want := l.output
@@ -349,7 +349,7 @@ func (m *machine) notice(t *rapid.T) (reaped int) {
 	for _, s := range m.spies {
 		for _, h := range s.take() {
 			require.Equal(t, endpick.Lost, h.outcome.Status)
-			i := slices.IndexFunc(m.leases, func(l *twinLease) bool { return l.lease.Key() == h.key && !l.closed })
+			i := slices.IndexFunc(m.leases, func(l *twinLease) bool { return l.lease.Ref() == h.key && !l.closed })
 			require.GreaterOrEqual(t, i, 0)
 			require.Same(t, s, m.leases[i].spy)
 			require.True(t, m.overdue(m.leases[i]), "reaped too early")

@@ -23,8 +23,8 @@
 //   - the [Picker] chooses.
 //
 // What comes back is a [Lease]: where to send the request, and the account of
-// it. A stage that implements [Observer] hears of it when it is routed, at the
-// first token and at the end.
+// it. A stage that is also a [RoutedObserver], a [FirstTokenObserver] or a
+// [DoneObserver] hears of it when it is routed, at the first token, at the end.
 //
 // # Usage
 //
@@ -68,7 +68,7 @@
 //     caller's again.
 //   - Give replicas of a router different seeds.
 //   - Give each router stages of its own: a stage with state knows endpoints by
-//     [Ref] and leases by [Key], and two routers use the same ones. The policies
+//     [Ref] and leases by [LeaseRef], and two routers use the same ones. The policies
 //     of one router may share stages, so that a prefix index outlives
 //     [Router.SetPolicy].
 //
@@ -103,17 +103,20 @@
 //	Router, Config, New        the router; Route, Add, Update, Drain, Resume, Remove,
 //	                           Mark, Report, SetPolicy, Sweep, Stats, Endpoints
 //	Request, SLO               what is asked
-//	Endpoint, Role             who can be asked
+//	Endpoint                   who can be asked
 //	Load, Signals, Mark        what an engine says of itself, and when it was asked
 //	Candidate, InFlight        an endpoint as one request sees it
-//	Prediction, Targets        latencies that are expected
+//	Prediction, Latencies      latencies that are expected
 //	Policy, Weighted           the stages: Matcher, Predictor, Admitter, Filter, Scorer, Picker
 //	MaxScore, WeightedRandom, PowerOfTwo
 //	                           the pickers
 //	Keep, Salt                 helpers for stages
 //	Lease, Outcome, Status     the account of one request
-//	Observer, Event            what stages hear; EndpointObserver
-//	Ref, Key                   dense handles of endpoints and leases
+//	RoutedObserver, FirstTokenObserver, DoneObserver, EndpointObserver, Event
+//	                           what stages hear
+//	Ref, LeaseRef              dense handles of endpoints and leases
+//	Table, PerEndpoint, PerLease
+//	                           state that a stage keeps for them
 //	Receipt, Verdict           why an endpoint was chosen
 //	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
 //	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint

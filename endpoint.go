@@ -28,8 +28,6 @@ type Endpoint struct {
 	// use. If both are empty, it serves every model.
 	Models   []string
 	Adapters []string
-	// Role says which phases of a request it takes.
-	Role Role
 	// Labels are the host application's own: zone, pool, price.
 	Labels map[string]string
 	// Variant names its accelerator class and runtime, such as "h100-tp2".
@@ -41,29 +39,6 @@ type Endpoint struct {
 	MaxSequences int
 	// KVTokens is how many tokens its KV cache holds. Zero: unknown.
 	KVTokens int
-}
-
-// Role says which phases of a request an endpoint takes.
-type Role uint8
-
-// The roles. The zero value takes both phases.
-const (
-	Both Role = iota
-	PrefillOnly
-	DecodeOnly
-)
-
-// String returns "both", "prefill" or "decode".
-func (r Role) String() string {
-	switch r {
-	case Both:
-		return "both"
-	case PrefillOnly:
-		return "prefill"
-	case DecodeOnly:
-		return "decode"
-	}
-	return "role(" + strconv.Itoa(int(r)) + ")"
 }
 
 // clone returns a deep copy with its ID set.
@@ -96,8 +71,6 @@ func (e *Endpoint) validate() error {
 		return &EndpointError{ID: e.id(), Reason: "MaxSequences is negative", err: ErrBadEndpoint}
 	case e.KVTokens < 0:
 		return &EndpointError{ID: e.id(), Reason: "KVTokens is negative", err: ErrBadEndpoint}
-	case e.Role > DecodeOnly:
-		return &EndpointError{ID: e.id(), Reason: "role is unknown", err: ErrBadEndpoint}
 	}
 	return nil
 }
@@ -215,8 +188,8 @@ type InFlight struct {
 // are changed without a lock; a request is counted before anybody can see that
 // it was routed. It is one cache line: a decision reads every candidate's.
 type endpointState struct {
-	ref Ref
-	key uint64
+	ref    Ref
+	idHash uint64
 
 	report atomic.Pointer[report]
 
@@ -268,14 +241,13 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
 	requests, prefilling := s.open()
 	c.Endpoint = e
 	c.Ref = s.ref
-	c.Key = s.key
+	c.IDHash = s.idHash
 	c.InFlight.Requests = int(requests)
 	c.InFlight.Prefilling = int(prefilling)
 	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())
 	c.InFlight.ContextTokens = int(s.contextTokens.Load())
 	c.InFlight.OutputTokens = int(s.outputTokens.Load())
 	c.PrefixTokens = 0
-	c.OffloadedTokens = 0
 	if c.Prediction.Has != 0 {
 		c.Prediction = Prediction{}
 	}

@@ -191,7 +191,6 @@ func TestEndpointValidation(t *testing.T) {
 		{endpick.Endpoint{Address: "h:1", Ranked: true, Rank: -1}, `endpick: endpoint "h:1#-1" rank is negative`},
 		{endpick.Endpoint{ID: "a", MaxSequences: -1}, `endpick: endpoint "a" MaxSequences is negative`},
 		{endpick.Endpoint{ID: "a", KVTokens: -1}, `endpick: endpoint "a" KVTokens is negative`},
-		{endpick.Endpoint{ID: "a", Role: 3}, `endpick: endpoint "a" role is unknown`},
 	} {
 		r, _ := newRouter(t, endpick.Config{})
 		err := r.Add(c.endpoint)
@@ -213,11 +212,6 @@ func TestEndpointIDs(t *testing.T) {
 	}
 	assert.Equal(t, []string{"h:1", "h:1#0", "h:1#1", "x"}, ids)
 	assert.ErrorIs(t, r.Add(endpick.Endpoint{Address: "x"}), endpick.ErrDuplicateEndpoint)
-}
-
-func TestRoleNames(t *testing.T) {
-	assert.Equal(t, "both prefill decode role(9)",
-		endpick.Both.String()+" "+endpick.PrefillOnly.String()+" "+endpick.DecodeOnly.String()+" "+endpick.Role(9).String())
 }
 
 // The router's copy is its own.

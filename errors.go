@@ -93,11 +93,11 @@ func (e *RequestError) Error() string {
 // Unwrap returns ErrBadRequest.
 func (e *RequestError) Unwrap() error { return ErrBadRequest }
 
-// ConfigError says which field of a Config or Policy was refused. It matches
-// ErrConfig.
+// ConfigError says which field of a Config or Policy was refused, here or in
+// another package. It matches ErrConfig.
 type ConfigError struct {
-	Field  string
-	Reason string
+	Field  string // of another package qualified: "prefix.IndexConfig.MaxBytes"
+	Reason string // what follows the field: "is negative"
 }
 
 func (e *ConfigError) Error() string {

@@ -134,7 +134,7 @@ func leastLoaded(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 / 
 // spy is a scorer that listens, and complains about events out of order.
 type spy struct {
 	mu     sync.Mutex
-	open   map[endpick.Key]*heard
+	open   map[endpick.LeaseRef]*heard
 	closed []heard
 	gone   []endpick.Ref
 	faults []string
@@ -142,7 +142,7 @@ type spy struct {
 
 // heard is what a spy heard of one lease.
 type heard struct {
-	key     endpick.Key
+	key     endpick.LeaseRef
 	ref     endpick.Ref
 	first   bool
 	event   endpick.Event // of Done
@@ -165,26 +165,26 @@ func (s *spy) Routed(e *endpick.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open == nil {
-		s.open = map[endpick.Key]*heard{}
+		s.open = map[endpick.LeaseRef]*heard{}
 	}
-	if s.open[e.Key] != nil {
-		s.fault("%v is routed twice", e.Key)
+	if s.open[e.Lease] != nil {
+		s.fault("%v is routed twice", e.Lease)
 	}
 	if len(e.Candidates) == 0 {
-		s.fault("%v is routed without candidates", e.Key)
+		s.fault("%v is routed without candidates", e.Lease)
 	}
-	s.open[e.Key] = &heard{key: e.Key, ref: e.Candidate.Ref}
+	s.open[e.Lease] = &heard{key: e.Lease, ref: e.Candidate.Ref}
 }
 
 func (s *spy) FirstToken(e *endpick.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.open[e.Key]
+	h := s.open[e.Lease]
 	switch {
 	case h == nil:
-		s.fault("first token of %v, which is not open", e.Key)
+		s.fault("first token of %v, which is not open", e.Lease)
 	case h.first:
-		s.fault("second first token of %v", e.Key)
+		s.fault("second first token of %v", e.Lease)
 	default:
 		h.first = true
 	}
@@ -193,12 +193,12 @@ func (s *spy) FirstToken(e *endpick.Event) {
 func (s *spy) Done(e *endpick.Event, o *endpick.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.open[e.Key]
+	h := s.open[e.Lease]
 	if h == nil {
-		s.fault("%v is done, and was not open", e.Key)
+		s.fault("%v is done, and was not open", e.Lease)
 		return
 	}
-	delete(s.open, e.Key)
+	delete(s.open, e.Lease)
 	h.event, h.outcome = *e, *o
 	s.closed = append(s.closed, *h)
 }

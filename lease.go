@@ -22,12 +22,12 @@ type Lease struct {
 // the zero Lease.
 func (l Lease) Endpoint() *Endpoint { return l.endpoint }
 
-// Key is the dense handle by which observers know the lease.
-func (l Lease) Key() Key {
+// Ref is the dense handle by which observers know the lease.
+func (l Lease) Ref() LeaseRef {
 	if l.slot == nil {
-		return Key{}
+		return LeaseRef{}
 	}
-	return Key{Slot: l.slot.index, Generation: l.generation}
+	return LeaseRef{Slot: l.slot.index, Generation: l.generation}
 }
 
 // Candidate returns the endpoint as it was when it was chosen, with its match
@@ -136,7 +136,7 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	s.firstTokenAt, s.lastTokenAt = now, now
 	s.endPrefill()
 	e := s.fillEvent(now)
-	for _, o := range s.pipeline.observers {
+	for _, o := range s.pipeline.firstToken {
 		o.FirstToken(e)
 	}
 }
@@ -174,7 +174,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 		s.outputTokens = outcome.OutputTokens
 	}
 	e := s.fillEvent(now)
-	for _, ob := range s.pipeline.observers {
+	for _, ob := range s.pipeline.done {
 		ob.Done(e, outcome)
 	}
 }
@@ -193,7 +193,7 @@ func (s *leaseSlot) vacate() {
 
 func (s *leaseSlot) fillEvent(now time.Time) *Event {
 	s.event = Event{
-		Key:          Key{Slot: s.index, Generation: s.generation},
+		Lease:        LeaseRef{Slot: s.index, Generation: s.generation},
 		Request:      &s.request,
 		Candidate:    &s.candidate,
 		Now:          now,
@@ -285,10 +285,10 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	state.prefillTokens.Add(int64(s.prefillTokens))
 	state.contextTokens.Add(int64(s.request.InputTokens))
 
-	if len(p.observers) > 0 {
+	if len(p.routed) > 0 {
 		e := s.fillEvent(now)
 		e.Candidates = d.candidates
-		for _, o := range p.observers {
+		for _, o := range p.routed {
 			o.Routed(e)
 		}
 		e.Candidates = nil

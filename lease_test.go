@@ -15,7 +15,7 @@ import (
 func TestZeroLease(t *testing.T) {
 	var l endpick.Lease
 	assert.Nil(t, l.Endpoint())
-	assert.Zero(t, l.Key())
+	assert.Zero(t, l.Ref())
 	l.FirstToken()
 	l.Tokens(3)
 	_, ok := l.Candidate()
@@ -253,7 +253,7 @@ func TestStaleLease(t *testing.T) {
 	stale := route(t, r, endpick.Request{InputTokens: 5, Stream: true})
 	require.True(t, stale.Done(endpick.Outcome{}))
 	fresh := route(t, r, endpick.Request{InputTokens: 9, Stream: true})
-	require.Equal(t, stale.Key().Slot, fresh.Key().Slot, "the same place")
+	require.Equal(t, stale.Ref().Slot, fresh.Ref().Slot, "the same place")
 	require.NotEqual(t, stale, fresh)
 
 	stale.FirstToken()

@@ -14,7 +14,7 @@ import (
 // a slice it was given.
 
 // Matcher finds how much of the prompt each endpoint already holds. It sets
-// PrefixTokens (and OffloadedTokens) of every candidate that holds a head.
+// PrefixTokens of every candidate that holds a head.
 type Matcher interface {
 	Match(req *Request, candidates []Candidate)
 }
@@ -52,14 +52,23 @@ type Picker interface {
 	Pick(req *Request, candidates []Candidate, scores []float64) int
 }
 
-// Observer is what a stage also implements if it wants to hear how requests
-// went. For one lease the calls come one after another, Routed first and Done
-// last, each at most once; for different leases they come concurrently. Routed
-// is called before Route returns. An Observer must not call the router or
-// methods of the lease.
-type Observer interface {
+// A stage that wants to hear how requests went also implements one or more of
+// the observers. For one lease the calls come one after another, Routed first
+// and Done last, each at most once; for different leases they come
+// concurrently. An observer must not call the router or methods of the lease.
+
+// RoutedObserver hears of each lease before Route returns it.
+type RoutedObserver interface {
 	Routed(e *Event)
+}
+
+// FirstTokenObserver hears of the first token of each response that has one.
+type FirstTokenObserver interface {
 	FirstToken(e *Event)
+}
+
+// DoneObserver hears how each request ended.
+type DoneObserver interface {
 	Done(e *Event, o *Outcome)
 }
 
@@ -71,11 +80,11 @@ type EndpointObserver interface {
 	EndpointRemoved(ref Ref)
 }
 
-// Event tells an [Observer] about one lease. It is valid during the call.
+// Event tells an observer about one lease. It is valid during the call.
 type Event struct {
-	// Key is the dense handle of the lease: slots are used again, with
+	// Lease is the dense handle of the lease: slots are used again, with
 	// another generation, after Done has returned.
-	Key Key
+	Lease LeaseRef
 	// Request is the routed request; its Blocks are there in Routed only.
 	Request *Request
 	// Candidate is the chosen candidate as it was when it was chosen.
@@ -119,8 +128,8 @@ func (e *Event) TPOT() (time.Duration, bool) {
 	return tpot, tpot >= 0
 }
 
-// Key is the dense handle of a lease, as Ref is that of an endpoint.
-type Key struct {
+// LeaseRef is the dense handle of a lease, as Ref is that of an endpoint.
+type LeaseRef struct {
 	Slot       uint32
 	Generation uint32
 }
@@ -212,7 +221,9 @@ type pipeline struct {
 	weights           []float64
 	filterNames       []string
 	scorerNames       []string
-	observers         []Observer
+	routed            []RoutedObserver
+	firstToken        []FirstTokenObserver
+	done              []DoneObserver
 	endpointObservers []EndpointObserver
 }
 
@@ -279,8 +290,14 @@ func (p *pipeline) observe(stages []any) {
 			}
 			seen = append(seen, s)
 		}
-		if o, ok := s.(Observer); ok {
-			p.observers = append(p.observers, o)
+		if o, ok := s.(RoutedObserver); ok {
+			p.routed = append(p.routed, o)
+		}
+		if o, ok := s.(FirstTokenObserver); ok {
+			p.firstToken = append(p.firstToken, o)
+		}
+		if o, ok := s.(DoneObserver); ok {
+			p.done = append(p.done, o)
 		}
 		if o, ok := s.(EndpointObserver); ok {
 			p.endpointObservers = append(p.endpointObservers, o)

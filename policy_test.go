@@ -264,8 +264,8 @@ func TestSetPolicy(t *testing.T) {
 	old.FirstToken()
 	young.Done(endpick.Outcome{})
 	old.Done(endpick.Outcome{})
-	require.Equal(t, old.Key(), first.take()[0].key)
-	require.Equal(t, young.Key(), second.take()[0].key)
+	require.Equal(t, old.Ref(), first.take()[0].key)
+	require.Equal(t, young.Ref(), second.take()[0].key)
 	require.Empty(t, append(first.faults, second.faults...))
 	requireQuiet(t, r)
 }
@@ -301,7 +301,6 @@ func (w *watcher) Routed(e *endpick.Event) {
 		w.ids = append(w.ids, c.Endpoint.ID)
 	}
 }
-func (w *watcher) FirstToken(*endpick.Event) {}
 func (w *watcher) Done(e *endpick.Event, _ *endpick.Outcome) {
 	w.done = *e.Request
 	assert.Nil(w.t, e.Candidates)

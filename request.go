@@ -133,7 +133,7 @@ type draws uint64
 func (r *Request) draws(salt uint64) draws { return draws(mix(mix(r.seed^salt) ^ r.number)) }
 
 // of returns a random number of 64 bits for the candidate.
-func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.Key) }
+func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.IDHash) }
 
 // At returns the request as a router with this seed would number and time it.
 // The router does so itself; At is for tests that call a stage directly.

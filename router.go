@@ -240,7 +240,7 @@ func (r *Router) join(byID map[string]member, e Endpoint) error {
 	if _, ok := byID[e.ID]; ok {
 		return &EndpointError{ID: e.ID, Reason: "is there already", err: ErrDuplicateEndpoint}
 	}
-	byID[e.ID] = member{&endpointState{ref: r.takeSlot(), key: Salt(e.ID)}, &e}
+	byID[e.ID] = member{&endpointState{ref: r.takeSlot(), idHash: Salt(e.ID)}, &e}
 	return nil
 }
 

@@ -78,7 +78,7 @@ func (f *Features) Row(dst []float64) {
 // window is stratified by KV usage, prefix share, queue and variant. Its prior is, for the time to first token, the work ahead
 // and the load; for the time per output token, the cost of a decoding step: weights, the batch, and the cache it
 // reads; for the whole request, both.
-func LatencyLearner(target endpick.Targets) LearnerConfig {
+func LatencyLearner(target endpick.Latencies) LearnerConfig {
 	first := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnNew, columnAhead}
 	c := LearnerConfig{
 		Boost: BoostConfig{Features: FeatureCount},

@@ -22,9 +22,11 @@ const (
 )
 
 var (
-	_ endpick.Predictor        = (*Latency)(nil)
-	_ endpick.Observer         = (*Latency)(nil)
-	_ endpick.EndpointObserver = (*Latency)(nil)
+	_ endpick.Predictor          = (*Latency)(nil)
+	_ endpick.RoutedObserver     = (*Latency)(nil)
+	_ endpick.FirstTokenObserver = (*Latency)(nil)
+	_ endpick.DoneObserver       = (*Latency)(nil)
+	_ endpick.EndpointObserver   = (*Latency)(nil)
 )
 
 // LatencyConfig says how latencies are learned. The zero value is a usable default.
@@ -84,7 +86,7 @@ const (
 	e2e
 )
 
-var targetSets = [targets]endpick.Targets{endpick.TTFT, endpick.TPOT, endpick.E2E}
+var targetSets = [targets]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}
 
 // NewLatency returns a predictor that has learned nothing yet. Close it when it is no longer needed.
 func NewLatency(config LatencyConfig) (*Latency, error) {

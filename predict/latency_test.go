@@ -95,7 +95,7 @@ func (w *world) finish(req endpick.Request, c endpick.Candidate) (first, second 
 // route says that a request was routed, to a lease of its own.
 func (w *world) route(req endpick.Request, c *endpick.Candidate) *endpick.Event {
 	w.key++
-	e := &endpick.Event{Key: endpick.Key{Slot: w.key % 1000, Generation: w.key}, Request: &req, Candidate: c, Now: w.now, RoutedAt: w.now}
+	e := &endpick.Event{Lease: endpick.LeaseRef{Slot: w.key % 1000, Generation: w.key}, Request: &req, Candidate: c, Now: w.now, RoutedAt: w.now}
 	w.latency.Routed(e)
 	return e
 }
@@ -391,7 +391,7 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 					InputTokens: rapid.IntRange(0, 100_000).Draw(t, "input"), Stream: rapid.Bool().Draw(t, "stream")}
 				c := endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "variant")},
 					Waiting: odd.Draw(t, "waiting"), KVUsage: odd.Draw(t, "kv"), PrefixTokens: rapid.IntRange(-1, 10).Draw(t, "prefix")}
-				e := &endpick.Event{Key: endpick.Key{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(len(events))},
+				e := &endpick.Event{Lease: endpick.LeaseRef{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(len(events))},
 					Request: &req, Candidate: &c, Now: w.now, RoutedAt: w.now}
 				events = append(events, e)
 				both(func(l *Latency) { l.Routed(e) })

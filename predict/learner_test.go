@@ -77,7 +77,7 @@ type course struct {
 	held    int // predictions below their upper bound
 }
 
-func newCourse(t require.TestingT, target endpick.Targets, config TrainerConfig) *course {
+func newCourse(t require.TestingT, target endpick.Latencies, config TrainerConfig) *course {
 	trainer, err := NewTrainer(config)
 	require.NoError(t, err)
 	l, err := trainer.Learner(LatencyLearner(target))
@@ -115,7 +115,7 @@ func mape(errs []float64) float64 {
 
 func TestAccuracyOnAnotherEngine(t *testing.T) {
 	oneGoroutine(t)
-	for _, target := range []endpick.Targets{endpick.TTFT, endpick.TPOT} {
+	for _, target := range []endpick.Latencies{endpick.TTFT, endpick.TPOT} {
 		c := newCourse(t, target, TrainerConfig{Synchronous: true})
 		c.run(quiet, 2000)
 		c.run(code, 2000)
@@ -148,7 +148,7 @@ func TestUpperBoundsHoldInEveryRegime(t *testing.T) {
 
 func TestDriftIsOverWithin2000Samples(t *testing.T) {
 	oneGoroutine(t)
-	for factor, target := range map[float64]endpick.Targets{1.3: endpick.TTFT, 1 / 1.3: endpick.TPOT} {
+	for factor, target := range map[float64]endpick.Latencies{1.3: endpick.TTFT, 1 / 1.3: endpick.TPOT} {
 		c := newCourse(t, target, TrainerConfig{Synchronous: true})
 		c.run(overloaded, 2000)
 		c.run(quiet, 2000)

@@ -26,11 +26,11 @@ type openRequest struct {
 
 // Routed notes what was known when the request was dispatched, of a request of known length.
 func (l *Latency) Routed(e *endpick.Event) {
-	slot := l.open.at(e.Key.Slot)
+	slot := l.open.at(e.Lease.Slot)
 	slot.mu.Lock()
 	defer slot.mu.Unlock()
 	o := &slot.request
-	o.generation = e.Key.Generation
+	o.generation = e.Lease.Generation
 	o.model = nil
 	variant := l.variant(e.Candidate.Endpoint.Variant)
 	if variant == none || e.Request.InputTokens <= 0 {
@@ -59,7 +59,7 @@ func inMilliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // FirstToken labels the time to first token.
 func (l *Latency) FirstToken(e *endpick.Event) {
-	o, ok := l.open.take(e.Key, func(o *openRequest) { o.firstToken = true })
+	o, ok := l.open.take(e.Lease, func(o *openRequest) { o.firstToken = true })
 	if !ok {
 		return
 	}
@@ -72,7 +72,7 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 // Done labels the time per output token, or that of the whole request if it did not stream. What failed says nothing,
 // and of a canceled request only the rate of its tokens counts.
 func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	o, ok := l.open.take(e.Key, func(o *openRequest) { o.model = nil })
+	o, ok := l.open.take(e.Lease, func(o *openRequest) { o.model = nil })
 	if !ok {
 		return
 	}
@@ -135,7 +135,7 @@ type openTable struct {
 }
 
 // take returns a copy of the request, changed, if it is there and something is to be learned from it.
-func (t *openTable) take(key endpick.Key, change func(*openRequest)) (openRequest, bool) {
+func (t *openTable) take(key endpick.LeaseRef, change func(*openRequest)) (openRequest, bool) {
 	slot := t.get(key.Slot)
 	if slot == nil {
 		return openRequest{}, false

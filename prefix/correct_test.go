@@ -14,7 +14,7 @@ import (
 type desk struct {
 	t   testing.TB
 	x   *Index
-	key endpick.Key
+	key endpick.LeaseRef
 }
 
 func newDesk(t testing.TB) *desk {
@@ -27,7 +27,7 @@ func (d *desk) routed(blocks []uint64) *endpick.Event {
 	d.key.Slot++
 	d.key.Generation++
 	e := &endpick.Event{
-		Key:       d.key,
+		Lease:     d.key,
 		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks)},
 		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}},
 	}
@@ -263,7 +263,7 @@ func serveSessions(t *testing.T, room, sessions int, seed uint64, report bool) (
 		}
 		cached := engine.serve(session, room)
 		e := &endpick.Event{
-			Key:       endpick.Key{Generation: uint32(n) + 1},
+			Lease:     endpick.LeaseRef{Generation: uint32(n) + 1},
 			Request:   &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1},
 			Candidate: &endpick.Candidate{Ref: endpick.Ref{Generation: 1}},
 		}

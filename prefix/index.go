@@ -102,7 +102,7 @@ func NewIndex(config IndexConfig) (*Index, error) {
 // Name is what receipts show.
 func (x *Index) Name() string { return "prefix-index" }
 
-// Routed implements [endpick.Observer].
+// Routed implements [endpick.RoutedObserver].
 func (x *Index) Routed(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -111,7 +111,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	if s == nil {
 		return
 	}
-	l := x.open(e.Key)
+	l := x.open(e.Lease)
 	l.server = ref
 	s.bound = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
 	blocks := e.Request.Blocks
@@ -122,7 +122,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	s.ages.advance(s.capacity())
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, ref.Slot)
-	x.insert(s, ref.Slot, blocks, e.Key.Slot+1)
+	x.insert(s, ref.Slot, blocks, e.Lease.Slot+1)
 	l.blocks = len(blocks)
 	x.evict(s, s.capacity())
 	x.fit(s, len(blocks))
@@ -288,20 +288,20 @@ func (x *Index) next(s *server) *server {
 	return nil
 }
 
-// FirstToken implements [endpick.Observer].
+// FirstToken implements [endpick.FirstTokenObserver].
 func (x *Index) FirstToken(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l := x.lease(e.Key); l != nil {
+	if l := x.lease(e.Lease); l != nil {
 		x.confirm(l)
 	}
 }
 
-// Done implements [endpick.Observer].
+// Done implements [endpick.DoneObserver].
 func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := x.lease(e.Key)
+	l := x.lease(e.Lease)
 	if l == nil {
 		return
 	}

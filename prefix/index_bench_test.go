@@ -59,12 +59,12 @@ func (t *traffic) prompt() []uint64 {
 func rounds(x *prefix.Index, t *traffic, holders []endpick.Candidate, n int) {
 	for i := range n {
 		req := endpick.Request{Blocks: t.prompt(), InputTokens: 16 * len(t.blocks)}
-		routed(x, &req, &holders[i%len(holders)], endpick.Key{Slot: 0, Generation: uint32(i) + 1})
+		routed(x, &req, &holders[i%len(holders)], endpick.LeaseRef{Slot: 0, Generation: uint32(i) + 1})
 	}
 }
 
-func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key endpick.Key) {
-	e := endpick.Event{Key: key, Request: req, Candidate: c}
+func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key endpick.LeaseRef) {
+	e := endpick.Event{Lease: key, Request: req, Candidate: c}
 	x.Routed(&e)
 	x.Done(&e, &endpick.Outcome{})
 }
@@ -91,7 +91,7 @@ func BenchmarkIndex(b *testing.B) {
 					n++
 					req.Blocks = t.prompt()
 					x.Match(&req, candidates)
-					e.Key.Generation = n
+					e.Lease.Generation = n
 					e.Candidate = &holders[int(n)%len(holders)]
 					x.Routed(&e)
 					x.Done(&e, &endpick.Outcome{})
@@ -148,14 +148,14 @@ func BenchmarkIndexParallel(b *testing.B) {
 				seed := prefix.Scope{Model: "m"}.Seed()
 				var blocks []uint64
 				req := endpick.Request{InputTokens: 16384}
-				e := endpick.Event{Request: &req, Key: endpick.Key{Slot: uint32(worker)}}
+				e := endpick.Event{Request: &req, Lease: endpick.LeaseRef{Slot: uint32(worker)}}
 				for pb.Next() {
-					e.Key.Generation++
-					tokens[4096] = uint32(worker)<<24 + e.Key.Generation // a quarter is shared
+					e.Lease.Generation++
+					tokens[4096] = uint32(worker)<<24 + e.Lease.Generation // a quarter is shared
 					blocks = prefix.AppendTokens(blocks[:0], seed, tokens)
 					req.Blocks = blocks
 					x.Match(&req, mine)
-					e.Candidate = &mine[int(e.Key.Generation)%len(mine)]
+					e.Candidate = &mine[int(e.Lease.Generation)%len(mine)]
 					x.Routed(&e)
 					x.Done(&e, &endpick.Outcome{})
 				}
@@ -188,7 +188,7 @@ func fill(tb testing.TB, endpoints, shared, own, length int) *prefix.Index {
 	x := newIndex(tb, prefix.IndexConfig{})
 	candidates := fleet(endpoints)
 	blocks := make([]uint64, length)
-	key := endpick.Key{}
+	key := endpick.LeaseRef{}
 	route := func(c *endpick.Candidate, first uint64, n int) {
 		for i := range n {
 			blocks[i] = (first + uint64(i)) * 0x9e3779b97f4a7c15

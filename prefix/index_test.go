@@ -19,7 +19,7 @@ import (
 type shelf struct {
 	*prefix.Index
 	fleet []endpick.Candidate
-	key   endpick.Key
+	key   endpick.LeaseRef
 }
 
 func newShelf(t testing.TB, endpoints int, config prefix.IndexConfig) *shelf {
@@ -97,7 +97,7 @@ func TestIndexBound(t *testing.T) {
 				blocks[i] = uint64(i) + 1
 			}
 			req := endpick.Request{Blocks: blocks, InputTokens: 480_000, BlockTokens: tc.block}
-			routed(x, &req, &c, endpick.Key{})
+			routed(x, &req, &c, endpick.LeaseRef{})
 			stats := x.Stats()
 			assert.Equal(t, tc.want, stats.Pairs)
 			assert.Equal(t, tc.want, stats.Endpoints[0].Bound)
@@ -165,7 +165,7 @@ func TestIndexEndpointsAreIndependent(t *testing.T) {
 func TestIndexIgnoresWhatItDoesNotKnow(t *testing.T) {
 	s := newShelf(t, 2, prefix.IndexConfig{})
 	req := endpick.Request{Blocks: []uint64{1}, InputTokens: 16}
-	e := endpick.Event{Key: endpick.Key{Slot: 9, Generation: 4}, Request: &req, Candidate: &s.fleet[0]}
+	e := endpick.Event{Lease: endpick.LeaseRef{Slot: 9, Generation: 4}, Request: &req, Candidate: &s.fleet[0]}
 	s.FirstToken(&e)
 	s.Done(&e, &endpick.Outcome{HasCachedTokens: true})
 	s.EndpointRemoved(endpick.Ref{Slot: 7, Generation: 1})
@@ -198,7 +198,7 @@ func TestIndexBytes(t *testing.T) {
 		blocks := traffic.prompt()[64:]
 		blocks = blocks[:1+(i*37)%len(blocks)]
 		req := endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks)}
-		routed(x, &req, &candidates[i%50], endpick.Key{Generation: uint32(i) + 1})
+		routed(x, &req, &candidates[i%50], endpick.LeaseRef{Generation: uint32(i) + 1})
 		one := candidates[i%50 : i%50+1]
 		x.Match(&req, one)
 		require.Equal(t, max(16*len(blocks)-1, 0), one[0].PrefixTokens, "the newest request is kept")
@@ -241,7 +241,7 @@ func TestIndexWithoutRoom(t *testing.T) {
 	x := newIndex(t, prefix.IndexConfig{MaxBytes: 1 << 20})
 	c := endpick.Candidate{Ref: endpick.Ref{Slot: 50_000, Generation: 1}}
 	req := endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33}
-	routed(x, &req, &c, endpick.Key{})
+	routed(x, &req, &c, endpick.LeaseRef{})
 	one := []endpick.Candidate{c}
 	x.Match(&req, one)
 	assert.Zero(t, one[0].PrefixTokens)
@@ -285,7 +285,7 @@ func TestIndexAllocates(t *testing.T) {
 		n++
 		req.Blocks = traffic.prompt()
 		x.Match(&req, candidates)
-		e.Key = endpick.Key{Slot: n % 8, Generation: n}
+		e.Lease = endpick.LeaseRef{Slot: n % 8, Generation: n}
 		e.Candidate = &candidates[n%20]
 		x.Routed(&e)
 		x.FirstToken(&e)

@@ -19,7 +19,7 @@ type lease struct {
 }
 
 // lease returns the record of a lease that the index knows, or nil.
-func (x *Index) lease(key endpick.Key) *lease {
+func (x *Index) lease(key endpick.LeaseRef) *lease {
 	if int64(key.Slot) >= int64(len(x.leases)) {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (x *Index) lease(key endpick.Key) *lease {
 }
 
 // open begins the record of a lease.
-func (x *Index) open(key endpick.Key) *lease {
+func (x *Index) open(key endpick.LeaseRef) *lease {
 	for int64(key.Slot) >= int64(len(x.leases)) {
 		x.leases = append(x.leases, lease{})
 	}

@@ -15,14 +15,14 @@ import (
 // endpoint a list of heads, the most recent first.
 type twin struct {
 	endpoints map[uint32]*twinEndpoint
-	leases    map[endpick.Key]twinLease
+	leases    map[endpick.LeaseRef]twinLease
 }
 
 type twinEndpoint struct {
 	generation uint32
 	gone       bool
-	order      []string               // heads, the most recent first
-	vouched    map[string]endpick.Key // heads that are not sure, and who brought them
+	order      []string                    // heads, the most recent first
+	vouched    map[string]endpick.LeaseRef // heads that are not sure, and who brought them
 }
 
 type twinLease struct {
@@ -32,7 +32,7 @@ type twinLease struct {
 }
 
 func newTwin() *twin {
-	return &twin{endpoints: map[uint32]*twinEndpoint{}, leases: map[endpick.Key]twinLease{}}
+	return &twin{endpoints: map[uint32]*twinEndpoint{}, leases: map[endpick.LeaseRef]twinLease{}}
 }
 
 // heads names every block by all that is before it, a byte each.
@@ -69,13 +69,13 @@ func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
 		return nil
 	}
 	if e == nil || e.generation < ref.Generation {
-		e = &twinEndpoint{generation: ref.Generation, vouched: map[string]endpick.Key{}}
+		e = &twinEndpoint{generation: ref.Generation, vouched: map[string]endpick.LeaseRef{}}
 		t.endpoints[ref.Slot] = e
 	}
 	return e
 }
 
-func (t *twin) routed(key endpick.Key, ref endpick.Ref, blocks []uint64, capacity int) {
+func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, blocks []uint64, capacity int) {
 	e := t.endpoint(ref)
 	if e == nil {
 		return
@@ -126,7 +126,7 @@ func (e *twinEndpoint) hasBelow(head string) bool {
 	})
 }
 
-func (t *twin) ended(key endpick.Key, computed bool) {
+func (t *twin) ended(key endpick.LeaseRef, computed bool) {
 	l, ok := t.leases[key]
 	if !ok {
 		return
@@ -153,7 +153,7 @@ func (t *twin) ended(key endpick.Key, computed bool) {
 
 func (t *twin) removed(ref endpick.Ref) {
 	if e := t.endpoint(ref); e != nil {
-		*e = twinEndpoint{generation: ref.Generation, gone: true, vouched: map[string]endpick.Key{}}
+		*e = twinEndpoint{generation: ref.Generation, gone: true, vouched: map[string]endpick.LeaseRef{}}
 	}
 }
 
@@ -167,7 +167,7 @@ type machine struct {
 	bounds  []int
 	refs    []endpick.Ref // the living endpoints, by slot
 	open    []endpick.Event
-	key     endpick.Key
+	key     endpick.LeaseRef
 	prompts [][]uint64
 }
 
@@ -206,11 +206,11 @@ func (m *machine) routeOne(t *rapid.T) {
 	}
 	m.key.Generation++
 	m.key.Slot = uint32(len(m.open)) // slots are used again
-	for slices.ContainsFunc(m.open, func(e endpick.Event) bool { return e.Key.Slot == m.key.Slot }) {
+	for slices.ContainsFunc(m.open, func(e endpick.Event) bool { return e.Lease.Slot == m.key.Slot }) {
 		m.key.Slot++
 	}
 	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
-	e := endpick.Event{Key: m.key, Request: req, Candidate: &endpick.Candidate{
+	e := endpick.Event{Lease: m.key, Request: req, Candidate: &endpick.Candidate{
 		Endpoint: &endpick.Endpoint{KVTokens: 16 * m.bounds[slot]}, Ref: ref,
 	}}
 	capacity := m.bounds[slot]
@@ -237,7 +237,7 @@ func (m *machine) firstToken(t *rapid.T) {
 	}
 	e := &m.open[rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")]
 	m.x.FirstToken(e)
-	m.twin.ended(e.Key, true)
+	m.twin.ended(e.Lease, true)
 	e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
 }
 
@@ -254,7 +254,7 @@ func (m *machine) done(t *rapid.T) {
 		CachedTokens:    rapid.IntRange(0, e.Request.InputTokens).Draw(t, "cached"),
 	}
 	slot := e.Candidate.Ref.Slot
-	l := m.x.lease(e.Key)
+	l := m.x.lease(e.Lease)
 	before, doubtful, blocks := 0, false, 0
 	if l != nil {
 		before, doubtful, blocks = m.x.servers[slot].capacity(), l.doubtful, l.blocks
@@ -262,8 +262,8 @@ func (m *machine) done(t *rapid.T) {
 	computed := o.Status == endpick.Completed || !e.FirstTokenAt.IsZero()
 	m.x.Done(&e, &o)
 	m.x.Done(&e, &o) // no lease any more
-	m.twin.ended(e.Key, computed)
-	delete(m.twin.leases, e.Key)
+	m.twin.ended(e.Lease, computed)
+	delete(m.twin.leases, e.Lease)
 	if l == nil {
 		return
 	}

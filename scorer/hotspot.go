@@ -28,7 +28,7 @@ import (
 // are in no class. Only the classes with the most requests of which somebody
 // holds the head are tracked.
 //
-// Hotspot learns as an [endpick.Observer]. The zero value is ready and safe for
+// Hotspot learns as an [endpick.RoutedObserver]. The zero value is ready and safe for
 // concurrent use; it belongs to one router, must not be copied after first use,
 // and its fields must not be changed then.
 type Hotspot struct {
@@ -165,7 +165,7 @@ func firstPhase(ofClass, all, holding, candidates int) bool {
 	return int64(ofClass)*int64(others) > int64(all-ofClass)*int64(holding)
 }
 
-// Routed implements [endpick.Observer].
+// Routed implements [endpick.RoutedObserver].
 func (h *Hotspot) Routed(e *endpick.Event) {
 	head, tokens, ok := h.head(e.Request)
 	holding := 0
@@ -229,12 +229,6 @@ func betterOnHolders(req *endpick.Request, candidates []endpick.Candidate, token
 	}
 	return on < off
 }
-
-// FirstToken implements [endpick.Observer].
-func (*Hotspot) FirstToken(*endpick.Event) {}
-
-// Done implements [endpick.Observer].
-func (*Hotspot) Done(*endpick.Event, *endpick.Outcome) {}
 
 // calm ends an alarm.
 func (h *Hotspot) calm(c *class) {

@@ -203,10 +203,6 @@ func (m remembers) Routed(e *endpick.Event) {
 	}
 }
 
-func (remembers) FirstToken(*endpick.Event) {}
-
-func (remembers) Done(*endpick.Event, *endpick.Outcome) {}
-
 // One system prompt has two thirds of the traffic and is answered slowly.
 // LMetric alone keeps most of it on one server; the detector spreads the
 // prefix until it is no hotspot any more, and lets go.

@@ -64,15 +64,9 @@ func cold(candidates []endpick.Candidate) bool {
 	return true
 }
 
-// Routed implements [endpick.Observer].
+// Routed implements [endpick.RoutedObserver].
 func (s *NoHitLRU) Routed(e *endpick.Event) {
 	if cold(e.Candidates) {
 		s.turns.take(e.Candidate.Ref)
 	}
 }
-
-// FirstToken implements [endpick.Observer].
-func (*NoHitLRU) FirstToken(*endpick.Event) {}
-
-// Done implements [endpick.Observer].
-func (*NoHitLRU) Done(*endpick.Event, *endpick.Outcome) {}

@@ -24,14 +24,8 @@ func (s *RoundRobin) Score(_ *endpick.Request, candidates []endpick.Candidate, d
 	}
 }
 
-// Routed implements [endpick.Observer].
+// Routed implements [endpick.RoutedObserver].
 func (s *RoundRobin) Routed(e *endpick.Event) { s.turns.take(e.Candidate.Ref) }
-
-// FirstToken implements [endpick.Observer].
-func (*RoundRobin) FirstToken(*endpick.Event) {}
-
-// Done implements [endpick.Observer].
-func (*RoundRobin) Done(*endpick.Event, *endpick.Outcome) {}
 
 // turns remembers when each endpoint last had its turn, counted in turns.
 type turns struct {

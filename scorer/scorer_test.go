@@ -33,7 +33,7 @@ func candidates(of ...indicators) []endpick.Candidate {
 		}
 		id := fmt.Sprintf("server-%d", x.slot)
 		c := endpick.Candidate{
-			Endpoint: &endpick.Endpoint{ID: id}, Key: endpick.Salt(id),
+			Endpoint: &endpick.Endpoint{ID: id}, IDHash: endpick.Salt(id),
 			Ref:     endpick.Ref{Slot: x.slot, Generation: x.generation},
 			Waiting: x.w, Running: x.r, KVUsage: x.k, PrefixTokens: x.h,
 			InFlight: endpick.InFlight{PrefillTokens: x.q, ContextTokens: x.ctx, OutputTokens: x.out},

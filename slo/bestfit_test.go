@@ -244,7 +244,7 @@ func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 		chosen := pick(s, req, cs)
 		best := cs[slices.Index(ids(cs), chosen)]
 		worse := best
-		worse.Endpoint, worse.Key, worse.Ref = &endpick.Endpoint{ID: "worse"}, endpick.Salt("worse"), endpick.Ref{Slot: 99, Generation: 1}
+		worse.Endpoint, worse.IDHash, worse.Ref = &endpick.Endpoint{ID: "worse"}, endpick.Salt("worse"), endpick.Ref{Slot: 99, Generation: 1}
 		p := &worse.Prediction
 		for _, d := range []*time.Duration{&p.TTFT, &p.TPOT, &p.E2E, &p.TTFTUpper, &p.TPOTUpper, &p.E2EUpper} {
 			*d += time.Duration(1+rapid.IntRange(0, 1000).Draw(t, "worse")) * ms
@@ -282,7 +282,7 @@ func TestBestFitUnpredictedNeverWins(t *testing.T) {
 		cs := drawFleet(t, 8)
 		if rapid.Bool().Draw(t, "lost") {
 			for i := range cs {
-				cs[i].Prediction.Has &= endpick.Targets(rapid.IntRange(0, 1).Draw(t, "keep") * 7)
+				cs[i].Prediction.Has &= endpick.Latencies(rapid.IntRange(0, 1).Draw(t, "keep") * 7)
 			}
 		}
 		scores := score(s, req, cs)

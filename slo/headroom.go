@@ -50,7 +50,7 @@ func (c *HeadroomConfig) validate() error {
 
 // Headroom measures how far a prediction stays below what was asked for: by
 // the request itself, and by the requests that run on the endpoint already.
-// For the latter it is an [endpick.Observer]; [BestFit], [Tier] and
+// For the latter it is an observer of leases; [BestFit], [Tier] and
 // [LatencyAdmitter] pass their events on, so that one of them in the policy is
 // enough and several may share one Headroom, which counts each lease once. It
 // is safe for concurrent use and belongs to one router.
@@ -82,7 +82,7 @@ type Fit struct {
 	Known bool
 	// Asked are the dimensions that take part: TTFT and TPOT, as far as the
 	// request has a target for them.
-	Asked endpick.Targets
+	Asked endpick.Latencies
 	// TTFT and TPOT are (SLO − predicted)/SLO; only those in Asked.
 	TTFT, TPOT float64
 	// Combined is their weighted sum, the weight of a dimension that is not
@@ -115,8 +115,8 @@ func (h *Headroom) Of(req *endpick.Request, c *endpick.Candidate) Fit {
 
 // asked returns the dimensions in which the request has a target that can be
 // measured.
-func asked(req *endpick.Request) endpick.Targets {
-	var t endpick.Targets
+func asked(req *endpick.Request) endpick.Latencies {
+	var t endpick.Latencies
 	if req.SLO.TTFT > 0 {
 		t |= endpick.TTFT
 	}
@@ -132,7 +132,7 @@ type measure struct {
 	running                *running // locked for reading; nil if nothing is held
 	bound                  Bound
 	stream                 bool
-	asked                  endpick.Targets
+	asked                  endpick.Latencies
 	ttftTarget, tpotTarget float64
 	perTTFT, perTPOT       float64 // one over the target
 	ttftWeight, tpotWeight float64

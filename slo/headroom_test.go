@@ -152,11 +152,11 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHeadroom(t, slo.HeadroomConfig{})
-		stages := []endpick.Observer{newTier(t, slo.TierConfig{Headroom: h}), newBestFit(t, slo.BestFitConfig{Headroom: h}), slo.NewLatencyAdmitter(h)}
+		stages := []observer{newTier(t, slo.TierConfig{Headroom: h}), newBestFit(t, slo.BestFitConfig{Headroom: h}), slo.NewLatencyAdmitter(h)}
 		type lease struct {
 			endpoint int
 			req      endpick.Request
-			key      endpick.Key
+			key      endpick.LeaseRef
 		}
 		open := map[int]lease{}
 		generation := map[int]uint32{}
@@ -164,14 +164,14 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 		for i := range cs {
 			cs[i].Prediction = both(1, 1000)
 		}
-		tell := func(l lease, f func(endpick.Observer, *endpick.Event)) {
+		tell := func(l lease, f func(observer, *endpick.Event)) {
 			c := cs[l.endpoint]
 			for _, s := range stages {
-				f(s, &endpick.Event{Key: l.key, Request: &l.req, Candidate: &c})
+				f(s, &endpick.Event{Lease: l.key, Request: &l.req, Candidate: &c})
 			}
 		}
 		done := func(slot int) {
-			tell(open[slot], func(o endpick.Observer, e *endpick.Event) { o.Done(e, &endpick.Outcome{}) })
+			tell(open[slot], func(o observer, e *endpick.Event) { o.Done(e, &endpick.Outcome{}) })
 			delete(open, slot)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -184,10 +184,10 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 				l := lease{
 					endpoint: rapid.IntRange(0, 2).Draw(t, "endpoint"),
 					req:      ask(0, float64(rapid.IntRange(0, 4).Draw(t, "target"))),
-					key:      endpick.Key{Slot: uint32(slot), Generation: generation[slot]},
+					key:      endpick.LeaseRef{Slot: uint32(slot), Generation: generation[slot]},
 				}
 				open[slot] = l
-				tell(l, func(o endpick.Observer, e *endpick.Event) { o.Routed(e) })
+				tell(l, func(o observer, e *endpick.Event) { o.Routed(e) })
 			},
 			"done": func(t *rapid.T) {
 				slot := rapid.IntRange(0, 9).Draw(t, "lease")
@@ -238,4 +238,10 @@ func BenchmarkHeadroom(b *testing.B) {
 			}
 		}
 	})
+}
+
+// observer is what the stages are that know of running targets.
+type observer interface {
+	endpick.RoutedObserver
+	endpick.DoneObserver
 }

@@ -42,7 +42,7 @@ func fleet(predictions ...endpick.Prediction) []endpick.Candidate {
 	for i, p := range predictions {
 		id := fmt.Sprintf("server-%d", i)
 		cs = append(cs, endpick.Candidate{
-			Endpoint: &endpick.Endpoint{ID: id}, Key: endpick.Salt(id), Ref: endpick.Ref{Slot: uint32(i), Generation: 1},
+			Endpoint: &endpick.Endpoint{ID: id}, IDHash: endpick.Salt(id), Ref: endpick.Ref{Slot: uint32(i), Generation: 1},
 			Running: 2, KVUsage: 0.5, Prediction: p,
 		})
 	}
@@ -98,7 +98,7 @@ func ids(cs []endpick.Candidate) (all []string) {
 
 // event is what an observer hears of a request on a candidate.
 func event(lease uint32, req *endpick.Request, c *endpick.Candidate) *endpick.Event {
-	return &endpick.Event{Key: endpick.Key{Slot: lease, Generation: 1}, Request: req, Candidate: c}
+	return &endpick.Event{Lease: endpick.LeaseRef{Slot: lease, Generation: 1}, Request: req, Candidate: c}
 }
 
 // drawFleet draws candidates of every kind: predicted whole or in part, badly
@@ -109,7 +109,7 @@ func drawFleet(t *rapid.T, most int) []endpick.Candidate {
 	for i := range cs {
 		c := &cs[i]
 		c.Prediction = endpick.Prediction{
-			Has:  endpick.Targets(rapid.SampledFrom([]int{0, 1, 3, 3, 3, 3, 4, 7}).Draw(t, "has")),
+			Has:  endpick.Latencies(rapid.SampledFrom([]int{0, 1, 3, 3, 3, 3, 4, 7}).Draw(t, "has")),
 			TTFT: time.Duration(latency.Draw(t, "ttft")) * ms,
 			TPOT: time.Duration(latency.Draw(t, "tpot")) * ms,
 			E2E:  time.Duration(latency.Draw(t, "e2e")) * ms,

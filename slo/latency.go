@@ -5,7 +5,7 @@ import "github.com/endpick/endpick"
 // latency is a prediction in nanoseconds without what can't be: a negative
 // latency is none. Only those in has say anything.
 type latency struct {
-	has             endpick.Targets
+	has             endpick.Latencies
 	ttft, tpot, e2e float64
 }
 
@@ -22,7 +22,7 @@ func clean(p *endpick.Prediction, bound Bound) latency {
 	return l
 }
 
-func negative(p *endpick.Prediction) (t endpick.Targets) {
+func negative(p *endpick.Prediction) (t endpick.Latencies) {
 	if p.TTFT < 0 {
 		t |= endpick.TTFT
 	}
@@ -50,7 +50,7 @@ func (l *latency) whole(outputTokens float64) (float64, bool) {
 // A basis is a set of predicted latencies by which candidates are compared: all
 // by the same one, so that a candidate with fewer latencies predicted does not
 // look faster.
-type basis endpick.Targets
+type basis endpick.Latencies
 
 const (
 	byParts = basis(endpick.TTFT | endpick.TPOT)

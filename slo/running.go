@@ -54,7 +54,7 @@ func (r *running) strictest(ref endpick.Ref) float64 {
 	return float64(e.targets[0].target)
 }
 
-// Routed implements [endpick.Observer].
+// Routed implements [endpick.RoutedObserver].
 func (r *running) Routed(e *endpick.Event) {
 	// The TPOT of a response that is not streamed can't be seen.
 	target := e.Request.SLO.TPOT
@@ -63,32 +63,29 @@ func (r *running) Routed(e *endpick.Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for int(e.Key.Slot) >= len(r.leases) {
+	for int(e.Lease.Slot) >= len(r.leases) {
 		r.leases = append(r.leases, leaseTarget{})
 	}
-	l := &r.leases[e.Key.Slot]
-	if l.generation == e.Key.Generation {
+	l := &r.leases[e.Lease.Slot]
+	if l.generation == e.Lease.Generation {
 		return // another stage has passed this event on
 	}
-	*l = leaseTarget{generation: e.Key.Generation, ref: e.Candidate.Ref, target: target}
+	*l = leaseTarget{generation: e.Lease.Generation, ref: e.Candidate.Ref, target: target}
 	r.add(l.ref, target)
 }
 
-// FirstToken implements [endpick.Observer].
-func (*running) FirstToken(*endpick.Event) {}
-
-// Done implements [endpick.Observer].
+// Done implements [endpick.DoneObserver].
 func (r *running) Done(e *endpick.Event, _ *endpick.Outcome) {
 	if r.held.Load() == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if int(e.Key.Slot) >= len(r.leases) {
+	if int(e.Lease.Slot) >= len(r.leases) {
 		return
 	}
-	l := &r.leases[e.Key.Slot]
-	if l.generation == e.Key.Generation && l.target > 0 {
+	l := &r.leases[e.Lease.Slot]
+	if l.generation == e.Lease.Generation && l.target > 0 {
 		r.remove(l.ref, l.target)
 		l.target = 0
 	}

@@ -119,7 +119,6 @@ func (o *observer) Routed(e *endpick.Event) {
 	o.requests = append(o.requests, *e.Request)
 	o.blocks = append(o.blocks, append([]uint64(nil), e.Request.Blocks...))
 }
-func (o *observer) FirstToken(*endpick.Event) {}
 func (o *observer) Done(e *endpick.Event, out *endpick.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

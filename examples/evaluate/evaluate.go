@@ -28,7 +28,7 @@ type target struct {
 	waiting   labels
 }
 
-func newTarget(t *predict.Trainer, name string, which endpick.Targets) (*target, error) {
+func newTarget(t *predict.Trainer, name string, which endpick.Latencies) (*target, error) {
 	config := predict.LatencyLearner(which)
 	l, err := t.Learner(config)
 	if err != nil {
@@ -159,7 +159,7 @@ func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, 
 	var targets []*target
 	for _, which := range []struct {
 		name   string
-		target endpick.Targets
+		target endpick.Latencies
 	}{{"ttft", endpick.TTFT}, {"tpot", endpick.TPOT}} {
 		t, err := newTarget(trainer, which.name, which.target)
 		if err != nil {

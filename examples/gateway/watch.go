@@ -69,19 +69,19 @@ func (w *watch) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 }
 
 func (w *watch) Routed(e *endpick.Event) {
-	if o, ok := w.predictor.(endpick.Observer); ok {
+	if o, ok := w.predictor.(endpick.RoutedObserver); ok {
 		o.Routed(e)
 	}
 }
 
 func (w *watch) FirstToken(e *endpick.Event) {
-	if o, ok := w.predictor.(endpick.Observer); ok {
+	if o, ok := w.predictor.(endpick.FirstTokenObserver); ok {
 		o.FirstToken(e)
 	}
 }
 
 func (w *watch) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	if o, ok := w.predictor.(endpick.Observer); ok {
+	if o, ok := w.predictor.(endpick.DoneObserver); ok {
 		o.Done(e, outcome)
 	}
 	p := &e.Candidate.Prediction
@@ -114,7 +114,7 @@ func (w *watch) Done(e *endpick.Event, outcome *endpick.Outcome) {
 }
 
 // expected is a predicted latency; zero: it was not predicted.
-func expected(p *endpick.Prediction, t endpick.Targets, d time.Duration) time.Duration {
+func expected(p *endpick.Prediction, t endpick.Latencies, d time.Duration) time.Duration {
 	if p.Has&t == 0 {
 		return 0
 	}

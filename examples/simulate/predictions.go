@@ -39,13 +39,7 @@ func (m *predictionMeter) Filter(_ *endpick.Request, candidates []endpick.Candid
 	return candidates
 }
 
-// Routed implements [endpick.Observer].
-func (m *predictionMeter) Routed(*endpick.Event) {}
-
-// FirstToken implements [endpick.Observer].
-func (m *predictionMeter) FirstToken(*endpick.Event) {}
-
-// Done implements [endpick.Observer].
+// Done implements [endpick.DoneObserver].
 func (m *predictionMeter) Done(e *endpick.Event, o *endpick.Outcome) {
 	p := &e.Candidate.Prediction
 	if o.Status != endpick.Completed || p.Has == 0 {

@@ -58,7 +58,7 @@ func candidate(t *rapid.T, req *endpick.Request, i int) endpick.Candidate {
 			Variant:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "variant"),
 		},
 		Ref:     endpick.Ref{Slot: uint32(i), Generation: 1},
-		Key:     endpick.Salt(id),
+		IDHash:  endpick.Salt(id),
 		Waiting: float64(count(t, "waiting")),
 		Running: float64(count(t, "running")),
 		KVUsage: rapid.OneOf(rapid.SampledFrom([]float64{0, 1}), rapid.Float64Range(0, 1)).Draw(t, "KV usage"),
@@ -77,7 +77,6 @@ func candidate(t *rapid.T, req *endpick.Request, i int) endpick.Candidate {
 	}
 	if req.InputTokens > 1 && rapid.Bool().Draw(t, "holds a prefix") {
 		c.PrefixTokens = rapid.IntRange(1, req.InputTokens-1).Draw(t, "prefix tokens")
-		c.OffloadedTokens = rapid.IntRange(0, c.PrefixTokens).Draw(t, "offloaded tokens")
 	}
 	c.Prediction = prediction(t)
 	return c
@@ -88,8 +87,8 @@ func count(t *rapid.T, label string) int {
 }
 
 func prediction(t *rapid.T) endpick.Prediction {
-	p := endpick.Prediction{Has: endpick.Targets(rapid.Uint8Range(0, 7).Draw(t, "predicted"))}
-	draw := func(target endpick.Targets, expected, upper *time.Duration, label string) {
+	p := endpick.Prediction{Has: endpick.Latencies(rapid.Uint8Range(0, 7).Draw(t, "predicted"))}
+	draw := func(target endpick.Latencies, expected, upper *time.Duration, label string) {
 		if p.Has&target != 0 {
 			*expected = milliseconds(t, label)
 			*upper = *expected + milliseconds(t, label+" spread")

@@ -1,0 +1,109 @@
+package endpick
+
+import "iter"
+
+// Table keeps a T for each endpoint or each lease, by its dense handle: an
+// array lookup instead of a map. A handle that has been succeeded by another in
+// its slot finds nothing, and what was kept for it is forgotten when its
+// successor comes. The zero value is ready. A Table is not safe for concurrent
+// use: the stage that owns it locks.
+//
+// A Table is as long as the highest slot it was asked to keep; slots are used
+// again, so that this is about the most endpoints or leases there ever were at
+// one time.
+type Table[H Ref | LeaseRef, T any] struct {
+	// Forget, where it is not nil, is called with what is about to be
+	// forgotten: by Drop, or because another handle has come into the slot.
+	Forget func(H, *T)
+
+	// Generations lie apart from values, so that looking one up reads little.
+	generations []generation
+	values      []T
+}
+
+// PerEndpoint is state that a stage keeps for each endpoint. A stage that wants
+// it forgotten when the endpoint goes calls Drop in EndpointRemoved.
+type PerEndpoint[T any] = Table[Ref, T]
+
+// PerLease is state that a stage keeps for each lease: begun in Routed, dropped
+// in Done.
+type PerLease[T any] = Table[LeaseRef, T]
+
+// generation says whose a slot is. The zero value is nobody's.
+type generation struct {
+	number  uint32
+	dropped bool // nothing is kept for this generation any more
+}
+
+// At returns what is kept for the handle, a zero T if nothing was. It returns
+// nil for a handle that has been dropped or succeeded, which may be used late,
+// and for the zero handle. The pointer is good until the next call of At.
+func (t *Table[H, T]) At(h H) *T {
+	ref := Ref(h)
+	if ref.Generation == 0 {
+		return nil
+	}
+	for uint64(ref.Slot) >= uint64(len(t.values)) {
+		var zero T
+		t.values = append(t.values, zero)
+		t.generations = append(t.generations, generation{})
+	}
+	g := &t.generations[ref.Slot]
+	switch {
+	case g.number == ref.Generation:
+		if g.dropped {
+			return nil
+		}
+	case g.number != 0 && int32(ref.Generation-g.number) < 0:
+		return nil
+	default:
+		t.forget(ref.Slot)
+		*g = generation{number: ref.Generation}
+	}
+	return &t.values[ref.Slot]
+}
+
+// Find returns what is kept for the handle, or nil. The pointer is good until
+// the next call of At.
+func (t *Table[H, T]) Find(h H) *T {
+	ref := Ref(h)
+	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {
+		return nil
+	}
+	return &t.values[ref.Slot]
+}
+
+// Drop forgets what is kept for the handle, and everything that came before it
+// in its slot; At and Find return nil from now on.
+func (t *Table[H, T]) Drop(h H) {
+	if t.At(h) != nil {
+		slot := Ref(h).Slot
+		t.forget(slot)
+		t.generations[slot].dropped = true
+	}
+}
+
+// forget empties a slot.
+func (t *Table[H, T]) forget(slot uint32) {
+	g, v := t.generations[slot], &t.values[slot]
+	if g.number == 0 || g.dropped {
+		return
+	}
+	if t.Forget != nil {
+		t.Forget(H(Ref{Slot: slot, Generation: g.number}), v)
+	}
+	var zero T
+	*v = zero
+}
+
+// All yields everything that is kept, in the order of slots. At must not be
+// called meanwhile.
+func (t *Table[H, T]) All() iter.Seq2[H, *T] {
+	return func(yield func(H, *T) bool) {
+		for slot, g := range t.generations {
+			if g.number != 0 && !g.dropped && !yield(H(Ref{Slot: uint32(slot), Generation: g.number}), &t.values[slot]) {
+				return
+			}
+		}
+	}
+}
