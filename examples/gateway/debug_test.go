@@ -67,7 +67,7 @@ func TestDebugPage(t *testing.T) {
 	c := start(t, "-endpoints", "3")
 	ask := newClient(c.url)
 	defer ask.close()
-	_, empty := get(t, c.url+"/debug/endpick")
+	_, empty := get(t, c.admin+"/debug/endpick")
 	require.Contains(t, textIn(page(t, empty)), "None yet.")
 
 	system := message{"system", strings.Repeat("You are helpful. ", 40)}
@@ -84,7 +84,7 @@ func TestDebugPage(t *testing.T) {
 	var status int
 	var text string
 	require.Eventually(t, func() bool { // a client has its last byte a little before the lease is closed
-		status, text = get(t, c.url+"/debug/endpick")
+		status, text = get(t, c.admin+"/debug/endpick")
 		return strings.Contains(text, "open 0,")
 	}, 5*time.Second, time.Millisecond)
 	require.Equal(t, http.StatusOK, status)
@@ -145,7 +145,7 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	g.receipts.add(&kept)
 
 	w := httptest.NewRecorder()
-	g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
 	root := page(t, w.Body.String())

@@ -21,21 +21,25 @@ type gatewayConfig struct {
 	seed      uint64
 	receipts  int                    // how many decisions to keep for the debug page. Zero: no page, no metrics
 	queue     *transport.QueueConfig // nil: requests are not held
-	log       *log.Logger
+	// trustHeaders says that whoever sends requests may say in their headers
+	// how important they are and whose.
+	trustHeaders bool
+	log          *log.Logger
 }
 
 // gateway is a reverse proxy before model servers. It is an http.Handler.
 type gateway struct {
-	http.Handler
-	router    *endpick.Router
-	transport *transport.Transport
-	index     *prefix.Index    // nil: the policy has none
-	latency   *predict.Latency // nil: the policy predicts nothing
-	receipts  *receipts        // nil: not kept, and nobody watches
-	watch     *watch
-	policy    string
-	stopping  atomic.Bool // new requests are refused
-	stop      func()      // ends the polling
+	http.Handler              // for clients
+	admin        http.Handler // metrics and the debug page; nil: there are none
+	router       *endpick.Router
+	transport    *transport.Transport
+	index        *prefix.Index    // nil: the policy has none
+	latency      *predict.Latency // nil: the policy predicts nothing
+	receipts     *receipts        // nil: not kept, and nobody watches
+	watch        *watch
+	policy       string
+	stopping     atomic.Bool // new requests are refused
+	stop         func()      // ends the polling
 }
 
 // tenantHeader names who pays, in OpenAI's API.
@@ -59,8 +63,9 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		Queue: config.queue,
 		// Tenants take turns in the queue; the servers share their caches
 		// between them.
-		SharedCache: true,
-		Describe:    g.describe,
+		SharedCache:           true,
+		DisableEndpointHeader: true, // where a prompt is cached is nobody's business
+		Describe:              g.describe(config.trustHeaders),
 	}
 	if config.receipts > 0 {
 		g.receipts = newReceipts(config.receipts)
@@ -76,8 +81,13 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	}
 
 	proxy := &httputil.ReverseProxy{
-		// The transport sets the target.
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetXForwarded() },
+		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
+			r.SetXForwarded()
+			if !config.trustHeaders {
+				r.Out.Header.Del(transport.PriorityHeader)
+				r.Out.Header.Del(transport.SessionHeader)
+			}
+		},
 		Transport:    g.transport,
 		ErrorHandler: transport.ErrorHandler,
 		ErrorLog:     config.log,
@@ -93,8 +103,10 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	mux.HandleFunc("GET /readyz", g.ready)
 	if g.receipts != nil {
 		proxy.Transport = g.receipts.keep(g.transport)
-		mux.HandleFunc("GET /debug/endpick", g.debug)
-		mux.Handle("GET /metrics", g.watch.metrics)
+		admin := http.NewServeMux()
+		admin.HandleFunc("GET /debug/endpick", g.debug)
+		admin.Handle("GET /metrics", g.watch.metrics)
+		g.admin = admin
 	}
 	g.Handler = mux
 	stop, err := startPolling(g.router, config.log)
@@ -106,10 +118,14 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 }
 
 // describe tells the router what the transport does not know.
-func (g *gateway) describe(in *http.Request, body []byte, req *endpick.Request) {
-	req.Tenant = in.Header.Get(tenantHeader)
-	if g.receipts != nil {
-		g.receipts.describe(in, body, req)
+func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpick.Request) {
+	return func(in *http.Request, body []byte, req *endpick.Request) {
+		if trustHeaders {
+			req.Tenant = in.Header.Get(tenantHeader)
+		}
+		if g.receipts != nil {
+			g.receipts.describe(in, body, req)
+		}
 	}
 }
 

@@ -85,6 +85,8 @@ func TestArguments(t *testing.T) {
 		"-backend http://a":                              "-backend needs -listen",
 		"-policy lmetric":                                "-policy needs -listen",
 		"-grace 1s":                                      "-grace needs -listen",
+		"-admin :0":                                      "-admin needs -listen",
+		"-trust-headers":                                 "-trust-headers needs -listen",
 		"-listen :0 -duration 1s":                        "-duration is for comparing policies, without -listen",
 		"-listen :0 -policies lmetric":                   "-policies is for comparing policies",
 		"-listen :0 -format json":                        "-format is for comparing policies",
@@ -92,30 +94,30 @@ func TestArguments(t *testing.T) {
 		"-listen :0 -backend http://a -kv-tokens 9999":   "-kv-tokens is for embedded servers",
 		"-listen :0 -backend a:80":                       "want http://HOST",
 		"-listen :0 -backend http://a -backend http://a": "given twice",
-		"-listen=":                   "-listen is empty",
-		"-listen :0 -policy best":    `unknown policy "best"; there are aibrix, always-busiest,`,
-		"-policies lmetric,,":        `unknown policy ""`,
-		"-policies lmetric,lmetric":  `policy "lmetric" is given twice`,
-		"-duration 0s":               "-duration 0s is not above zero",
-		"-duration soon":             "invalid value",
-		"-rate NaN":                  "-rate NaN is not above zero",
-		"-rate -1":                   "-rate -1 is not above zero",
-		"-format xml":                `-format "xml" is neither table nor json`,
-		"-endpoints 0":               "-endpoints 0 is below 1",
-		"-groups 0":                  "-groups 0 is below 1",
-		"-turns 0":                   "-turns 0 is below 1",
-		"-think -1s":                 "-think -1s is negative",
-		"-system-tokens 0":           "-system-tokens 0 is below 1",
-		"-system-tokens 20000":       "-kv-tokens 16384 can't hold a conversation of",
-		"-queue -1":                  "-queue -1 is negative",
-		"-queue 1 -queue-timeout 0s": "-queue-timeout 0s is not above zero",
-		"-slo-ttft -1s":              "-slo-ttft -1s is not within 0 and 1h0m0s",
-		"-slo-tpot 2h":               "-slo-tpot 2h0m0s is not within 0 and 1h0m0s",
-		"-listen :0 -slo-ttft 1s":    "-slo-ttft is for comparing policies",
-		"-queue-timeout 1s":          "-queue-timeout needs -queue",
-		"-listen :0 -grace -1s":      "-grace -1s is negative",
-		"-frobnicate":                "flag provided but not defined",
-		"something":                  `unexpected argument "something"`,
+		"-listen=":                                       "-listen is empty",
+		"-listen :0 -policy best":                        `unknown policy "best"; there are aibrix, always-busiest,`,
+		"-policies lmetric,,":                            `unknown policy ""`,
+		"-policies lmetric,lmetric":                      `policy "lmetric" is given twice`,
+		"-duration 0s":                                   "-duration 0s is not above zero",
+		"-duration soon":                                 "invalid value",
+		"-rate NaN":                                      "-rate NaN is not above zero",
+		"-rate -1":                                       "-rate -1 is not above zero",
+		"-format xml":                                    `-format "xml" is neither table nor json`,
+		"-endpoints 0":                                   "-endpoints 0 is below 1",
+		"-groups 0":                                      "-groups 0 is below 1",
+		"-turns 0":                                       "-turns 0 is below 1",
+		"-think -1s":                                     "-think -1s is negative",
+		"-system-tokens 0":                               "-system-tokens 0 is below 1",
+		"-system-tokens 20000":                           "-kv-tokens 16384 can't hold a conversation of",
+		"-queue -1":                                      "-queue -1 is negative",
+		"-queue 1 -queue-timeout 0s":                     "-queue-timeout 0s is not above zero",
+		"-slo-ttft -1s":                                  "-slo-ttft -1s is not within 0 and 1h0m0s",
+		"-slo-tpot 2h":                                   "-slo-tpot 2h0m0s is not within 0 and 1h0m0s",
+		"-listen :0 -slo-ttft 1s":                        "-slo-ttft is for comparing policies",
+		"-queue-timeout 1s":                              "-queue-timeout needs -queue",
+		"-listen :0 -grace -1s":                          "-grace -1s is negative",
+		"-frobnicate":                                    "flag provided but not defined",
+		"something":                                      `unexpected argument "something"`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -152,12 +154,16 @@ func (b *lockedBuffer) String() string {
 // command is a running gateway -listen.
 type command struct {
 	url       string
+	admin     string // of metrics and the debug page
 	stderr    *lockedBuffer
 	interrupt context.CancelFunc
 	status    chan int
 }
 
-var routingOn = regexp.MustCompile(`routing on (http://\S+),`)
+var (
+	routingOn   = regexp.MustCompile(`routing on (http://\S+)\n`)
+	decisionsAt = regexp.MustCompile(`decisions at (http://\S+)/debug/endpick`)
+)
 
 func start(t *testing.T, args ...string) *command {
 	t.Helper()
@@ -174,6 +180,7 @@ func start(t *testing.T, args ...string) *command {
 	})
 	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 10*time.Second, time.Millisecond, c.stderr)
 	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
+	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
 	return c
 }
 
@@ -199,7 +206,7 @@ func TestGracefulStop(t *testing.T) {
 		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to a hundred."}}, 100)
 	}()
 	require.Eventually(t, func() bool {
-		_, page := get(t, c.url+"/debug/endpick")
+		_, page := get(t, c.admin+"/debug/endpick")
 		return strings.Contains(page, "open 1,")
 	}, 5*time.Second, time.Millisecond)
 	c.interrupt()
@@ -225,7 +232,7 @@ func TestStopAfterGrace(t *testing.T) {
 		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to ten thousand."}}, 10_000)
 	}()
 	require.Eventually(t, func() bool {
-		_, page := get(t, c.url+"/debug/endpick")
+		_, page := get(t, c.admin+"/debug/endpick")
 		return strings.Contains(page, "open 1,")
 	}, 5*time.Second, time.Millisecond)
 	c.interrupt()

@@ -9,24 +9,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// maxModelLabels bounds the models that metrics tell apart: clients name them.
-// Others are counted together.
-const (
-	maxModelLabels = 64
-	otherModels    = "other"
-)
-
 // metrics are those of GIE, "Monitoring", under
 // their names. Latencies are those of streamed responses, from routing to the
 // first token and from there to the last; violations count from the arrival of
 // the request. The gateway sends requests to the model that they name, so that
-// model and target model are one.
+// model and target model are one. Models that are not known yet, or no more, are
+// counted together; see [labels].
 type metrics struct {
 	http.Handler
 	ttft, tpot *target
 
+	// mu guards models and is held while a series is written: a model that has
+	// given up its label must not come back with an old one.
 	mu     sync.Mutex
-	models map[string]bool
+	models labels
 }
 
 // target are the metrics of TTFT or of TPOT.
@@ -53,7 +49,6 @@ func newMetrics() *metrics {
 		Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		ttft:    newTarget(registry, "ttft", "time to first token", prometheus.ExponentialBuckets(0.005, 2, 14)),
 		tpot:    newTarget(registry, "tpot", "time per output token", prometheus.ExponentialBuckets(0.001, 2, 12)),
-		models:  map[string]bool{},
 	}
 }
 
@@ -85,30 +80,40 @@ func newTarget(registry *prometheus.Registry, name, what string, buckets []float
 	return t
 }
 
-// label is the name under which a model is counted.
-func (m *metrics) label(model string) string {
+// forget removes the series of a model.
+func (t *target) forget(model string) {
+	for _, s := range []series{t.actual, t.predicted, t.duration} {
+		s.all.DeleteLabelValues(model, model)
+		s.newest.DeleteLabelValues(model, model)
+	}
+	t.violated.DeleteLabelValues(model, model)
+	t.violations.DeleteLabelValues(model, model)
+}
+
+// succeeded says that a request for a model was served.
+func (m *metrics) succeeded(model string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.models[model]:
-	case len(m.models) < maxModelLabels:
-		m.models[model] = true
-	default:
-		return otherModels
+	if gone := m.models.succeeded(model); gone != "" {
+		m.ttft.forget(gone)
+		m.tpot.forget(gone)
 	}
-	return model
 }
 
 // predicted says how long a prediction took.
 func (m *metrics) predicted(model string, d time.Duration) {
-	model = m.label(model)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	model = m.models.of(model)
 	m.ttft.duration.observe(model, d)
 	m.tpot.duration.observe(model, d)
 }
 
-// measured says what came of a request. What it does not know it leaves out.
-func (m *metrics) measured(r *measured) {
-	model := m.label(r.Model)
+// measured says what came of a request for a model. What it does not know it leaves out.
+func (m *metrics) measured(model string, r *measured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	model = m.models.of(model)
 	for _, x := range []struct {
 		t *target
 		l latency
@@ -125,7 +130,9 @@ func (m *metrics) measured(r *measured) {
 
 // held says whether a target was met.
 func (m *metrics) held(t *target, model string, met bool) {
-	model = m.label(model)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	model = m.models.of(model)
 	violations := t.violations.WithLabelValues(model, model)
 	if met {
 		t.violated.WithLabelValues(model, model).Set(0)

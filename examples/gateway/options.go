@@ -26,6 +26,8 @@ type options struct {
 	slo      endpick.SLO // of every request
 
 	listen   string
+	admin    string
+	trust    bool
 	backends []string
 	policy   string
 	grace    time.Duration
@@ -40,7 +42,7 @@ type options struct {
 // Flags that only one of the two uses has.
 var (
 	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format"}
-	serveFlags   = []string{"backend", "policy", "grace"}
+	serveFlags   = []string{"admin", "backend", "policy", "grace", "trust-headers"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
 
@@ -52,10 +54,11 @@ Policies: %s.
 
 Serving: the gateway takes OpenAI-style requests, with these headers:
   x-slo-ttft-ms, x-slo-tpot-ms  latency targets, in milliseconds
+and with -trust-headers also:
   x-endpick-priority            higher goes first; below 0 may be answered with 429
   x-endpick-session             ties the turns of a conversation together
   openai-organization           the tenant, for turns in the queue (-queue)
-and has /readyz, /metrics and /debug/endpick.
+It has /readyz, and on another port, for its operator, /metrics and /debug/endpick.
 
 Flags:
 `
@@ -84,6 +87,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.format, "format", "table", "table or json")
 
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
+	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the page of decisions on this `address`; not for clients, whom they tell of each other's prompts")
+	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from the headers of requests, which another gateway has set or checked")
 	f.Func("backend", "`URL` of a model server to route to; may be given again (default: embedded servers)", func(s string) error {
 		u, err := url.Parse(s)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {

@@ -46,11 +46,11 @@ func TestPollingReports(t *testing.T) {
 	require.Contains(t, logged.String(), `"server-2"`)
 }
 
-func TestReadyWithoutDebugPage(t *testing.T) {
-	g, err := newGateway(gatewayConfig{policy: "random", endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: log.New(io.Discard, "", 0)})
+func TestClientsSeeReadinessAlone(t *testing.T) {
+	g, err := newGateway(gatewayConfig{policy: "random", receipts: 1, endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: log.New(io.Discard, "", 0)})
 	require.NoError(t, err)
 	defer g.close()
-	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 502} { // passed on, to nobody
+	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 502, "/metrics": 502} { // passed on, to nobody
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))
 		require.Equal(t, want, w.Code, path)

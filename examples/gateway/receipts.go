@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -44,6 +45,11 @@ func (r *receipts) describe(in *http.Request, _ []byte, req *endpick.Request) {
 func (r *receipts) add(receipt *endpick.Receipt) {
 	if receipt.Number == 0 {
 		return // it never came to a decision
+	}
+	// Both hold the name of the model, and with it perhaps the request's body.
+	receipt.Model = clip(receipt.Model)
+	if receipt.Err != nil {
+		receipt.Err = errors.New(clip(receipt.Err.Error()))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: o.policy, endpoints: endpoints, seed: o.seed, receipts: keptReceipts, queue: o.hold(), log: logger,
+		policy: o.policy, endpoints: endpoints, seed: o.seed, receipts: keptReceipts, queue: o.hold(), trustHeaders: o.trust, log: logger,
 	})
 	if err != nil {
 		return err
@@ -36,14 +36,23 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	defer l.Close()
+	admin, err := net.Listen("tcp", o.admin)
+	if err != nil {
+		return err
+	}
 	for _, e := range endpoints {
 		logger.Printf("endpoint %s at %s", e.ID, e.Address)
 	}
-	logger.Printf("%s routing on http://%s, decisions at /debug/endpick, metrics at /metrics", o.policy, l.Addr())
+	logger.Printf("decisions at http://%s/debug/endpick, metrics at /metrics there", admin.Addr())
+	logger.Printf("%s routing on http://%s", o.policy, l.Addr())
 
 	server := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, ErrorLog: logger}
-	served := make(chan error, 1)
+	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ErrorLog: logger}
+	defer pages.Close()
+	served := make(chan error, 2)
 	go func() { served <- server.Serve(l) }()
+	go func() { served <- pages.Serve(admin) }()
 	select {
 	case err := <-served:
 		return err

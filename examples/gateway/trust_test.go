@@ -1,0 +1,58 @@
+package main
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// spy notes the requests that are routed.
+type spy struct{ requests []endpick.Request }
+
+func (s *spy) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	s.requests = append(s.requests, *req)
+	return nil
+}
+
+func TestHeadersAreTrustedOnDemand(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			assert.Equal(t, "acme", r.Header.Get(tenantHeader), "what is the engine's is passed on")
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	for _, trusted := range []bool{false, true} {
+		seen := &spy{}
+		g, err := newGateway(gatewayConfig{
+			policy: "random", trustHeaders: trusted, log: log.New(io.Discard, "", 0), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
+		})
+		require.NoError(t, err)
+		defer g.close()
+		require.NoError(t, g.router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{seen}}))
+		req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"m","prompt":"hi"}`))
+		req.Header.Set(tenantHeader, "acme")
+		req.Header.Set(transport.PriorityHeader, "7")
+		req.Header.Set(transport.SessionHeader, "chat-1")
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, req)
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		assert.Empty(t, w.Header().Get(transport.EndpointHeader), "where a prompt is cached is nobody's business")
+		require.Len(t, seen.requests, 1)
+		got := seen.requests[0]
+		want := endpick.Request{}
+		if trusted {
+			want = endpick.Request{Tenant: "acme", Priority: 7, Session: "chat-1"}
+		}
+		assert.Equal(t, want, endpick.Request{Tenant: got.Tenant, Priority: got.Priority, Session: got.Session})
+	}
+}
