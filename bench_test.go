@@ -184,7 +184,7 @@ func routeAll(b *testing.B, f *fleet) {
 // measured is the decision.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
-		Latency: predict.LatencyConfig{Trainer: predict.TrainerConfig{Synchronous: true}},
+		Latency: predict.LatencyConfig{Synchronous: true},
 	})
 	require.NoError(b, err)
 	latency := config.Policy.Predictor.(*predict.Latency)
@@ -205,8 +205,8 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 		l.Done(endpick.Outcome{OutputTokens: 100})
 	}
 	health := latency.Health()[0]
-	require.Equal(b, predict.Trees, health.TTFT.Phase)
-	require.Equal(b, predict.Trees, health.TPOT.Phase)
+	require.Equal(b, "trees", health.TTFT.Phase)
+	require.Equal(b, "trees", health.TPOT.Phase)
 	f.fillAll(b)
 	var receipt endpick.Receipt
 	l, err := f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})

@@ -1,7 +1,7 @@
 package predict
 
 import (
-	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/learn"
 )
 
 const (
@@ -18,7 +19,10 @@ const (
 	maxVariants = 8
 	// rateWindow is the time over which the prefill rate of an endpoint fades.
 	rateWindow = 10 * time.Second
-	targets    = 3
+	// The most trees and samples that a model can have.
+	maxTrees   = 1024
+	maxSamples = 1<<20 - 1
+	targets    = learn.Targets
 )
 
 var (
@@ -31,17 +35,22 @@ var (
 
 // LatencyConfig says how latencies are learned. The zero value is a usable default.
 type LatencyConfig struct {
-	Trainer TrainerConfig
-	// Trees is the number of trees in a model; 0 means 64.
+	// Synchronous fits models in the call that brings the label which makes a fit due, before it returns: what is
+	// learned then depends on the order of the calls alone. It is for simulators and tests.
+	Synchronous bool
+	// Share is how much of one core fitting may take, in (0, 1]; 0 means 0.2.
+	Share float64
+	// Trees is the number of trees in a model, at most 1,024; 0 means 64.
 	Trees int
-	// Samples bounds the window of each model; 0 means 25,000.
+	// Samples bounds the samples that each model is fitted to, at most 1,048,575; 0 means 25,000.
 	Samples int
 	// MaxAge is the age beyond which samples are dropped; 0 means never.
 	MaxAge time.Duration
 	// DisableStrata keeps one bucket: the newest samples of whatever kind, as a plain sliding window does. It is there to
 	// show what stratification buys.
 	DisableStrata bool
-	// RefitEvery is LearnerConfig.RefitEvery.
+	// RefitEvery is how many new samples call for a refit once there are ten times as many; before that a tenth of the
+	// samples do, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 	// MaxModels bounds the served models that are learned; requests for more are not predicted. 0 means 64.
 	MaxModels int
@@ -56,7 +65,7 @@ type LatencyConfig struct {
 // labels on trees as well. Requests of unknown length are not predicted.
 type Latency struct {
 	config  LatencyConfig
-	trainer *Trainer
+	trainer *learn.Trainer
 	scratch sync.Pool
 	open    openTable
 	rates   rateTable
@@ -69,7 +78,7 @@ type Latency struct {
 // A servedModel has the learners of one model name.
 type servedModel struct {
 	name     string
-	learners [targets]*Learner
+	learners [targets]*learn.Learner
 	seen     [targets][maxVariants]variantLabels
 }
 
@@ -79,34 +88,20 @@ type variantLabels struct {
 	readyAfter atomic.Uint64
 }
 
-// The order of a servedModel's learners.
 const (
-	ttft = iota
-	tpot
-	e2e
+	ttft = learn.TTFT
+	tpot = learn.TPOT
+	e2e  = learn.E2E
 )
 
 var targetSets = [targets]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}
 
 // NewLatency returns a predictor that has learned nothing yet. Close it when it is no longer needed.
 func NewLatency(config LatencyConfig) (*Latency, error) {
-	if config.MaxModels < 0 {
-		return nil, badConfig("LatencyConfig.MaxModels", "is %d, want 0 or more", config.MaxModels)
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
-	if config.MaxModels == 0 {
-		config.MaxModels = defaultMaxModels
-	}
-	for i := range targets {
-		// Learners are made when a model is first seen; what would be wrong with them is wrong now.
-		c := config.learner(i)
-		if err := c.validate(); err != nil {
-			return nil, err
-		}
-		if _, err := c.Window.validate(); err != nil {
-			return nil, err
-		}
-	}
-	t, err := NewTrainer(config.Trainer)
+	t, err := learn.NewTrainer(learn.TrainerConfig{Synchronous: config.Synchronous, Share: config.Share})
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +112,33 @@ func NewLatency(config LatencyConfig) (*Latency, error) {
 	return l, nil
 }
 
-func (c *LatencyConfig) learner(target int) LearnerConfig {
-	lc := LatencyLearner(targetSets[target])
+func (c *LatencyConfig) validate() error {
+	switch {
+	case !(c.Share >= 0 && c.Share <= 1):
+		return badConfig("Share", "is %v, want 0 to 1", c.Share)
+	case c.Trees < 0 || c.Trees > maxTrees:
+		return badConfig("Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
+	case c.Samples < 0 || c.Samples > maxSamples:
+		return badConfig("Samples", "is %d, want 0 to %d", c.Samples, maxSamples)
+	case c.MaxAge < 0:
+		return badConfig("MaxAge", "is %v, want 0 or more", c.MaxAge)
+	case c.RefitEvery < 0:
+		return badConfig("RefitEvery", "is %d, want 0 or more", c.RefitEvery)
+	case c.MaxModels < 0:
+		return badConfig("MaxModels", "is %d, want 0 or more", c.MaxModels)
+	}
+	if c.MaxModels == 0 {
+		c.MaxModels = defaultMaxModels
+	}
+	return nil
+}
+
+func badConfig(field, reason string, args ...any) error {
+	return &endpick.ConfigError{Field: "predict.LatencyConfig." + field, Reason: fmt.Sprintf(reason, args...)}
+}
+
+func (c *LatencyConfig) learner(target learn.Target) learn.Config {
+	lc := learn.Latency(target)
 	lc.Boost.Trees = c.Trees
 	lc.Window.Samples = c.Samples
 	lc.Window.MaxAge = c.MaxAge
@@ -151,19 +171,19 @@ func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) 
 	defer l.scratch.Put(s)
 	s.x, s.index, s.buckets, s.variant = s.x[:0], s.index[:0], s.buckets[:0], s.variant[:0]
 	known := *l.variants.Load()
-	name, variant := "", none
+	name, variant := "", -1
 	now := req.Now()
 	for i := range candidates {
 		c := &candidates[i]
-		if v := c.Endpoint.Variant; variant == none || v != name {
+		if v := c.Endpoint.Variant; variant < 0 || v != name {
 			name, variant = v, slices.Index(known, v)
 		}
-		if variant == none {
+		if variant < 0 {
 			continue
 		}
 		f := l.features(req, c, variant, now)
 		n := len(s.x)
-		s.x = slices.Grow(s.x, FeatureCount)[:n+FeatureCount]
+		s.x = slices.Grow(s.x, learn.FeatureCount)[:n+learn.FeatureCount]
 		f.Row(s.x[n:])
 		s.index = append(s.index, i)
 		s.variant = append(s.variant, variant)
@@ -175,7 +195,7 @@ func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) 
 	if !req.Stream {
 		second = e2e
 	}
-	for _, target := range [2]int{ttft, second} {
+	for _, target := range [2]learn.Target{ttft, second} {
 		learner := m.learners[target]
 		if !learner.Predict(s.y, s.x) {
 			continue
@@ -189,7 +209,7 @@ func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) 
 }
 
 // set puts a latency in milliseconds and its upper bound into a prediction.
-func set(p *endpick.Prediction, target int, ms, upper float64) {
+func set(p *endpick.Prediction, target learn.Target, ms, upper float64) {
 	if !(ms > 0) || math.IsInf(upper, 1) {
 		return
 	}
@@ -211,8 +231,8 @@ func milliseconds(v float64) time.Duration {
 }
 
 // features are those of the request on one candidate: the same function for predictions and for samples.
-func (l *Latency) features(req *endpick.Request, c *endpick.Candidate, variant int, now time.Time) Features {
-	return Features{
+func (l *Latency) features(req *endpick.Request, c *endpick.Candidate, variant int, now time.Time) learn.Features {
+	return learn.Features{
 		KVUsage:              c.KVUsage,
 		InputTokens:          float64(req.InputTokens),
 		Waiting:              c.Waiting,
@@ -226,20 +246,28 @@ func (l *Latency) features(req *endpick.Request, c *endpick.Candidate, variant i
 	}
 }
 
-func (m *servedModel) ready(target, variant int) bool {
+func (m *servedModel) ready(target learn.Target, variant int) bool {
 	after := m.seen[target][variant].readyAfter.Load()
-	return after > 0 && m.learners[target].refits.Load() >= after
+	return after > 0 && m.learners[target].Refits() >= after
 }
 
 // label passes a measured latency on.
-func (m *servedModel) label(target int, o *openRequest, latency time.Duration, at time.Time) {
+func (m *servedModel) label(target learn.Target, o *openRequest, latency time.Duration, at time.Time) {
 	learner := m.learners[target]
 	seen := &m.seen[target][o.variant]
-	if seen.count.Add(1) == firstFit {
-		seen.readyAfter.Store(learner.refits.Load() + 1)
-		learner.hurry.Store(true)
+	if seen.count.Add(1) == learn.FirstFit {
+		seen.readyAfter.Store(learner.Refits() + 1)
+		learner.Hurry()
 	}
 	learner.Label(o.row[:], latency.Seconds()*1e3, o.predicted[target], o.upper[target], at)
+}
+
+// positive is v, or NaN where zero stands for unknown.
+func positive(v int) float64 {
+	if v <= 0 {
+		return math.NaN()
+	}
+	return float64(v)
 }
 
 // modelName is the name under which a request's latencies are learned: adapters run on their model.
@@ -263,7 +291,7 @@ func (l *Latency) model(name string) *servedModel {
 	}
 	m := l.newModel(name)
 	for _, learner := range m.learners {
-		l.trainer.add(learner)
+		l.trainer.Add(learner)
 	}
 	models = maps.Clone(models)
 	models[name] = m
@@ -273,12 +301,12 @@ func (l *Latency) model(name string) *servedModel {
 
 func (l *Latency) newModel(name string) *servedModel {
 	m := &servedModel{name: name}
-	for i := range m.learners {
-		learner, err := newLearner(l.trainer, l.config.learner(i))
+	for i := range targets {
+		learner, err := learn.New(l.trainer, l.config.learner(i))
 		if err != nil {
 			panic(err) // NewLatency has validated the same configuration
 		}
-		learner.unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
+		learner.Unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
 			l.open.overdue(m, i, now, add)
 		}
 		m.learners[i] = learner
@@ -300,20 +328,4 @@ func (l *Latency) variant(name string) int {
 	known = append(slices.Clone(known), name)
 	l.variants.Store(&known)
 	return len(known) - 1
-}
-
-// ModelHealth is the health of the learners of one served model.
-type ModelHealth struct {
-	Model           string
-	TTFT, TPOT, E2E Health
-}
-
-// Health reports on every served model, in the order of their names.
-func (l *Latency) Health() []ModelHealth {
-	var all []ModelHealth
-	for name, m := range *l.models.Load() {
-		all = append(all, ModelHealth{name, m.learners[ttft].Health(), m.learners[tpot].Health(), m.learners[e2e].Health()})
-	}
-	slices.SortFunc(all, func(a, b ModelHealth) int { return cmp.Compare(a.Model, b.Model) })
-	return all
 }

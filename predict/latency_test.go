@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/learn"
 	"github.com/endpick/endpick/internal/race"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -109,7 +110,7 @@ func synchronous() LatencyConfig {
 	if race.Enabled {
 		trees = 12 // an order of magnitude slower
 	}
-	return LatencyConfig{Trees: trees, Trainer: TrainerConfig{Synchronous: true}}
+	return LatencyConfig{Trees: trees, Synchronous: true}
 }
 
 func relative(got time.Duration, want float64) float64 {
@@ -118,14 +119,14 @@ func relative(got time.Duration, want float64) float64 {
 
 func TestColdStartFromTheTwentyFifthSample(t *testing.T) {
 	w := newWorld(t, synchronous())
-	for range firstFit - 1 {
+	for range learn.FirstFit - 1 {
 		w.finish(w.request(), w.candidate("", 0))
 	}
 	c := w.candidate("", 0)
 	require.Zero(t, w.predict(w.request(), &c).Has, "24 samples are too few: scorers fall back")
-	require.Equal(t, Heuristic, w.latency.Health()[0].TTFT.Phase)
+	require.Equal(t, "heuristic", w.latency.Health()[0].TTFT.Phase)
 	w.finish(w.request(), w.candidate("", 0))
-	require.Equal(t, Linear, w.latency.Health()[0].TTFT.Phase)
+	require.Equal(t, "prior", w.latency.Health()[0].TTFT.Phase)
 
 	errorOf := func(n int) (ttft, tpot float64) {
 		for range n {
@@ -144,7 +145,7 @@ func TestColdStartFromTheTwentyFifthSample(t *testing.T) {
 	require.Less(t, first, 0.10, "the next 75")
 	require.Less(t, second, 0.10)
 	errorOf(700)
-	require.Equal(t, Trees, w.latency.Health()[0].TTFT.Phase)
+	require.Equal(t, "trees", w.latency.Health()[0].TTFT.Phase)
 	first, second = errorOf(500)
 	require.Less(t, first, 0.05, "noise alone is 0.024")
 	require.Less(t, second, 0.05)
@@ -218,7 +219,7 @@ func TestTooManyVariantsOrModelsAreNotPredicted(t *testing.T) {
 	config.MaxModels = 1
 	w := newWorld(t, config)
 	for i := range maxVariants + 1 {
-		for range firstFit {
+		for range learn.FirstFit {
 			w.finish(w.request(), w.candidate(string(rune('a'+i)), 0))
 		}
 	}
@@ -226,7 +227,7 @@ func TestTooManyVariantsOrModelsAreNotPredicted(t *testing.T) {
 		c := w.candidate(string(rune('a'+i)), 0)
 		require.Equal(t, i < maxVariants, w.predict(w.request(), &c).Has != 0, "variant %d", i)
 	}
-	for range firstFit {
+	for range learn.FirstFit {
 		req := w.request()
 		req.Model = "another"
 		w.finish(req, w.candidate("a", 0))
@@ -331,12 +332,13 @@ func TestNewLatencyRefusesABadConfig(t *testing.T) {
 		config LatencyConfig
 		want   string
 	}{
-		{LatencyConfig{MaxModels: -1}, "predict: LatencyConfig.MaxModels is -1, want 0 or more"},
-		{LatencyConfig{Trees: 5000}, "predict: BoostConfig.Trees is 5000, want 0 to 1024"},
-		{LatencyConfig{Samples: -1}, "predict: WindowConfig.Samples is -1, want 0 to 1048575"},
-		{LatencyConfig{RefitEvery: -1}, "predict: LearnerConfig.RefitEvery is -1, want 0 or more"},
-		{LatencyConfig{Trainer: TrainerConfig{Share: 2}}, "predict: TrainerConfig.Share is 2, want 0 to 1"},
-		{LatencyConfig{Trainer: TrainerConfig{Pending: -2}}, "predict: TrainerConfig.Pending is -2, want 0 or more"},
+		{LatencyConfig{MaxModels: -1}, "endpick: config: predict.LatencyConfig.MaxModels is -1, want 0 or more"},
+		{LatencyConfig{Trees: 5000}, "endpick: config: predict.LatencyConfig.Trees is 5000, want 0 to 1024"},
+		{LatencyConfig{Samples: -1}, "endpick: config: predict.LatencyConfig.Samples is -1, want 0 to 1048575"},
+		{LatencyConfig{MaxAge: -1}, "endpick: config: predict.LatencyConfig.MaxAge is -1ns, want 0 or more"},
+		{LatencyConfig{RefitEvery: -1}, "endpick: config: predict.LatencyConfig.RefitEvery is -1, want 0 or more"},
+		{LatencyConfig{Share: 2}, "endpick: config: predict.LatencyConfig.Share is 2, want 0 to 1"},
+		{LatencyConfig{Share: math.NaN()}, "endpick: config: predict.LatencyConfig.Share is NaN, want 0 to 1"},
 	} {
 		_, err := NewLatency(c.config)
 		require.EqualError(t, err, c.want)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/internal/portable"
 )
 
 // An openRequest is what was known when a request was dispatched.
@@ -19,7 +21,7 @@ type openRequest struct {
 	ref        endpick.Ref
 	newTokens  int
 	routedAt   time.Time
-	row        [FeatureCount]float64
+	row        [learn.FeatureCount]float64
 	predicted  [targets]float64 // milliseconds; 0: none
 	upper      [targets]float64
 }
@@ -33,7 +35,7 @@ func (l *Latency) Routed(e *endpick.Event) {
 	o.generation = e.Lease.Generation
 	o.model = nil
 	variant := l.variant(e.Candidate.Endpoint.Variant)
-	if variant == none || e.Request.InputTokens <= 0 {
+	if variant < 0 || e.Request.InputTokens <= 0 {
 		return
 	}
 	o.model = l.model(modelName(e.Request))
@@ -153,7 +155,7 @@ func (t *openTable) take(key endpick.LeaseRef, change func(*openRequest)) (openR
 // overdue tells of the requests to a model that are older than their prediction of a target. A first token ends the
 // wait that ttft is; that of a response that does not stream is not seen, and the tokens of one that does are not known
 // before its end, so that tpot has no such requests.
-func (t *openTable) overdue(m *servedModel, target int, now time.Time, add func(row []float64, atLeast float64)) {
+func (t *openTable) overdue(m *servedModel, target learn.Target, now time.Time, add func(row []float64, atLeast float64)) {
 	chunks := t.chunks.Load()
 	if chunks == nil || target == tpot {
 		return
@@ -198,7 +200,7 @@ func (t *rateTable) of(ref endpick.Ref, now time.Time) float64 {
 
 func (r *prefillRate) faded(now int64) float64 {
 	age := max(0, now-r.at.Load())
-	return math.Float64frombits(r.tokens.Load()) * exp(-float64(age)/float64(rateWindow))
+	return math.Float64frombits(r.tokens.Load()) * portable.Exp(-float64(age)/float64(rateWindow))
 }
 
 func (t *rateTable) add(ref endpick.Ref, tokens int, now time.Time) {

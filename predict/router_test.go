@@ -16,7 +16,7 @@ import (
 // Many requests at once through the real router, while endpoints come and go and the background trains: every label
 // arrives, and what is predicted is sound.
 func TestLearningBehindARouterWithChurn(t *testing.T) {
-	latency, err := predict.NewLatency(predict.LatencyConfig{Trees: 4, Trainer: predict.TrainerConfig{Share: 1}})
+	latency, err := predict.NewLatency(predict.LatencyConfig{Trees: 4, Share: 1})
 	require.NoError(t, err)
 	defer latency.Close()
 	var clock atomic.Int64

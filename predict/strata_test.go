@@ -1,17 +1,22 @@
 package predict
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/learn"
+)
 
 func TestDisableStrata(t *testing.T) {
 	for target := range targets {
 		plain := LatencyConfig{DisableStrata: true}
-		if n, err := NewWindow(plain.learner(target).Window); err != nil || n.Buckets() != 1 {
-			t.Errorf("%v: %d buckets, %v", targetSets[target], n.Buckets(), err)
-		}
+		w, err := learn.NewWindow(plain.learner(target).Window)
+		require.NoError(t, err)
+		require.Equal(t, 1, w.Buckets())
 		stratified := LatencyConfig{}
-		// Ten of KV usage, four of prefix share, five of the queue, eight of variants.
-		if n, err := NewWindow(stratified.learner(target).Window); err != nil || n.Buckets() != 10*4*5*8 {
-			t.Errorf("%v: %d buckets, %v", targetSets[target], n.Buckets(), err)
-		}
+		w, err = learn.NewWindow(stratified.learner(target).Window)
+		require.NoError(t, err)
+		require.Equal(t, 10*4*5*8, w.Buckets(), "ten of KV usage, four of prefix share, five of the queue, eight of variants")
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/internal/learn"
 )
 
 const (
@@ -19,7 +18,7 @@ const (
 // target is one latency being learned.
 type target struct {
 	name    string
-	learner *predict.Learner
+	learner *learn.Learner
 	label   func(*sample) float64
 	known   func(*sample) time.Time
 
@@ -28,8 +27,8 @@ type target struct {
 	waiting   labels
 }
 
-func newTarget(t *predict.Trainer, name string, which endpick.Latencies) (*target, error) {
-	config := predict.LatencyLearner(which)
+func newTarget(t *learn.Trainer, name string, which learn.Target) (*target, error) {
+	config := learn.Latency(which)
 	l, err := t.Learner(config)
 	if err != nil {
 		return nil, err
@@ -37,7 +36,7 @@ func newTarget(t *predict.Trainer, name string, which endpick.Latencies) (*targe
 	tg := &target{name: name, learner: l}
 	tg.label = func(s *sample) float64 { return s.ttft }
 	tg.known = func(s *sample) time.Time { at, _ := s.labelledAt(); return at }
-	if which == endpick.TPOT {
+	if which == learn.TPOT {
 		tg.label = func(s *sample) float64 { return s.tpot }
 		tg.known = func(s *sample) time.Time { _, at := s.labelledAt(); return at }
 	}
@@ -151,7 +150,7 @@ type ByRegime struct {
 
 // evaluate runs both latencies over the samples.
 func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, error) {
-	trainer, err := predict.NewTrainer(predict.TrainerConfig{Synchronous: true, ManualRefit: true})
+	trainer, err := learn.NewTrainer(learn.TrainerConfig{Synchronous: true, ManualRefit: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,8 +158,8 @@ func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, 
 	var targets []*target
 	for _, which := range []struct {
 		name   string
-		target endpick.Latencies
-	}{{"ttft", endpick.TTFT}, {"tpot", endpick.TPOT}} {
+		target learn.Target
+	}{{"ttft", learn.TTFT}, {"tpot", learn.TPOT}} {
 		t, err := newTarget(trainer, which.name, which.target)
 		if err != nil {
 			return nil, nil, err
@@ -208,7 +207,7 @@ func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Ac
 	}
 	a := Accuracy{Rows: len(errs)}
 	if len(errs) > 0 {
-		mean, p90 := predict.MeanAndP90(errs)
+		mean, p90 := learn.MeanAndP90(errs)
 		a.MAPE, a.P90 = percent(mean), percent(p90)
 	}
 	return a

@@ -12,14 +12,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/internal/learn"
 )
 
 // A sample is a finished request. Latencies are in milliseconds, NaN where there is none.
 type sample struct {
 	at         time.Time
 	regime     string
-	row        [predict.FeatureCount]float64
+	row        [learn.FeatureCount]float64
 	ttft, tpot float64
 	output     float64
 }
@@ -44,21 +44,21 @@ func (s *sample) labelledAt() (ttft, tpot time.Time) {
 var columns = []struct {
 	name     string
 	optional bool
-	set      func(s *sample, f *predict.Features, v float64)
+	set      func(s *sample, f *learn.Features, v float64)
 }{
-	{"t_s", false, func(s *sample, _ *predict.Features, v float64) { s.at = time.Unix(0, int64(v*1e9)) }},
-	{"kv_usage_pct", false, func(_ *sample, f *predict.Features, v float64) { f.KVUsage = v / 100 }},
-	{"input_tokens", false, func(_ *sample, f *predict.Features, v float64) { f.InputTokens = v }},
-	{"queue_depth", false, func(_ *sample, f *predict.Features, v float64) { f.Waiting = v }},
-	{"running_requests", false, func(_ *sample, f *predict.Features, v float64) { f.Running = v }},
-	{"prefix_match_pct", false, func(_ *sample, f *predict.Features, v float64) { f.PrefixShare = v / 100 }},
-	{"inflight_prefill_tokens", false, func(_ *sample, f *predict.Features, v float64) { f.PrefillTokens = v }},
-	{"prefill_tokens_per_s", true, func(_ *sample, f *predict.Features, v float64) { f.PrefillRate = v }},
-	{"expected_output_tokens", true, func(s *sample, f *predict.Features, v float64) {
+	{"t_s", false, func(s *sample, _ *learn.Features, v float64) { s.at = time.Unix(0, int64(v*1e9)) }},
+	{"kv_usage_pct", false, func(_ *sample, f *learn.Features, v float64) { f.KVUsage = v / 100 }},
+	{"input_tokens", false, func(_ *sample, f *learn.Features, v float64) { f.InputTokens = v }},
+	{"queue_depth", false, func(_ *sample, f *learn.Features, v float64) { f.Waiting = v }},
+	{"running_requests", false, func(_ *sample, f *learn.Features, v float64) { f.Running = v }},
+	{"prefix_match_pct", false, func(_ *sample, f *learn.Features, v float64) { f.PrefixShare = v / 100 }},
+	{"inflight_prefill_tokens", false, func(_ *sample, f *learn.Features, v float64) { f.PrefillTokens = v }},
+	{"prefill_tokens_per_s", true, func(_ *sample, f *learn.Features, v float64) { f.PrefillRate = v }},
+	{"expected_output_tokens", true, func(s *sample, f *learn.Features, v float64) {
 		s.output, f.ExpectedOutputTokens = v, v
 	}},
-	{"ttft_ms", false, func(s *sample, _ *predict.Features, v float64) { s.ttft = v }},
-	{"tpot_ms", false, func(s *sample, _ *predict.Features, v float64) { s.tpot = v }},
+	{"ttft_ms", false, func(s *sample, _ *learn.Features, v float64) { s.ttft = v }},
+	{"tpot_ms", false, func(s *sample, _ *learn.Features, v float64) { s.tpot = v }},
 }
 
 // readSamples reads a CSV file, compressed with gzip or not. Errors name the file, line and column.
@@ -114,7 +114,7 @@ func parseSamples(r io.Reader) ([]sample, error) {
 		}
 		s := sample{output: math.NaN()}
 		nan := math.NaN()
-		f := predict.Features{ResidentTokens: nan, PrefillRate: nan, ExpectedOutputTokens: nan, Variant: nan}
+		f := learn.Features{ResidentTokens: nan, PrefillRate: nan, ExpectedOutputTokens: nan, Variant: nan}
 		for _, col := range columns {
 			i, ok := place[col.name]
 			if !ok {

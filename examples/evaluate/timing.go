@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/boost"
 )
 
 // Timing is how long a fit takes, in milliseconds on one core.
@@ -19,9 +19,9 @@ const timingRuns = 3
 // timing measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each is the best of
 // some runs. A shorter file is gone through again.
 func timing(samples []sample) (*Timing, float64, error) {
-	config := predict.LatencyLearner(endpick.TTFT).Boost
-	data := func(rows int) predict.Data {
-		var d predict.Data
+	config := learn.Latency(learn.TTFT).Boost
+	data := func(rows int) boost.Data {
+		var d boost.Data
 		for i := range rows {
 			s := &samples[i%len(samples)]
 			d.X = append(d.X, s.row[:]...)
@@ -30,13 +30,13 @@ func timing(samples []sample) (*Timing, float64, error) {
 		}
 		return d
 	}
-	var model *predict.Model
+	var model *boost.Model
 	fit := func(rows int) (float64, error) {
 		d := data(rows)
 		best := math.Inf(1)
 		for range timingRuns {
 			began := time.Now()
-			m, err := predict.Fit(config, d)
+			m, err := boost.Fit(config, d)
 			if err != nil {
 				return 0, err
 			}

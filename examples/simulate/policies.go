@@ -62,7 +62,7 @@ var variants = []variant{
 
 func predictedLatency(name string) (endpick.Config, error) {
 	// Training in the background would make a run depend on the machine.
-	c := preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Trainer: predict.TrainerConfig{Synchronous: true}}}
+	c := preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}}
 	chosen := strings.Split(name, ":")[1:]
 	for i, v := range chosen {
 		at := slices.IndexFunc(variants, func(known variant) bool { return known.name == v })

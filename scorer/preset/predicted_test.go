@@ -19,7 +19,7 @@ import (
 // requests; the second in 150 ms, at worst 180 ms, and has 2. Prefill of the prompt
 // takes 0.1 s of each request.
 func scores(t *testing.T, c preset.PredictedLatencyConfig, target time.Duration) [2]float64 {
-	c.Latency.Trainer = predict.TrainerConfig{Synchronous: true}
+	c.Latency.Synchronous = true
 	config, err := preset.PredictedLatency(c)
 	require.NoError(t, err)
 	const ms = time.Millisecond

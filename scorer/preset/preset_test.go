@@ -41,7 +41,7 @@ func TestWeightOfZeroIsAnError(t *testing.T) {
 func byName(name string) (endpick.Config, error) {
 	if name == "predicted-latency" {
 		return preset.PredictedLatency(preset.PredictedLatencyConfig{
-			Latency: predict.LatencyConfig{Trainer: predict.TrainerConfig{Synchronous: true}},
+			Latency: predict.LatencyConfig{Synchronous: true},
 		})
 	}
 	return preset.ByName(name)

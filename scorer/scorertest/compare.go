@@ -85,7 +85,7 @@ type Latency struct {
 //
 // A config is used for one run: its stages must not be shared with another one, nor
 // used again. Its Endpoints, Clock and Seed are not read. A policy that learns has to
-// do so synchronously (predict.TrainerConfig) to decide the same every time. The error names what is
+// do so synchronously (predict.LatencyConfig) to decide the same every time. The error names what is
 // wrong with the workload, the file or a config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	x := sim.Experiment{

@@ -1,6 +1,8 @@
-package predict
+package boost
 
-import "math"
+import (
+	"math"
+)
 
 // Growing one oblivious tree. For every level, each node has a histogram of its rows by feature and bin; the test that
 // lowers the squared error most, summed over all nodes, becomes the level's. A histogram cell is one machine word: the

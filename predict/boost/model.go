@@ -1,9 +1,11 @@
-package predict
+package boost
 
 import (
 	"encoding"
 	"math"
 	"slices"
+
+	"github.com/endpick/endpick/internal/codec"
 )
 
 const modelKind = "EPBM"
@@ -16,46 +18,45 @@ var (
 
 // AppendBinary appends the saved form of the model. Equal models have equal bytes. The error is always nil.
 func (m *Model) AppendBinary(dst []byte) ([]byte, error) {
-	var e encoder
+	var e codec.Encoder
 	c := &m.config
-	e.int(c.Features)
-	e.int(c.Trees)
-	e.float(c.LearningRate)
-	e.float(c.Shrinkage)
-	e.bool(c.RealTarget)
-	e.int(len(c.Prior))
+	e.Int(c.Features)
+	e.Int(c.Trees)
+	e.Float(c.LearningRate)
+	e.Float(c.Shrinkage)
+	e.Int(len(c.Prior))
 	for _, f := range c.Prior {
-		e.uint8(uint8(f))
+		e.Uint8(uint8(f))
 	}
-	e.int(m.rows)
-	e.int(m.skipped)
-	e.float(m.base)
-	e.float(m.prior.floor)
-	e.floats(m.prior.weights)
-	e.floats(m.gained)
+	e.Int(m.rows)
+	e.Int(m.skipped)
+	e.Float(m.base)
+	e.Float(m.prior.floor)
+	e.Floats(m.prior.weights)
+	e.Floats(m.gained)
 	for i := range m.quantisers {
 		q := &m.quantisers[i]
-		e.float(q.low)
-		e.uint64(uint64(q.base))
-		e.uint8(q.shift)
-		e.uint8(uint8(len(q.cuts)))
+		e.Float(q.low)
+		e.Uint64(uint64(q.base))
+		e.Uint8(q.shift)
+		e.Uint8(uint8(len(q.cuts)))
 		for _, cut := range q.cuts {
-			e.uint8(uint8(cut))
-			e.uint8(uint8(cut >> 8))
+			e.Uint8(uint8(cut))
+			e.Uint8(uint8(cut >> 8))
 		}
 	}
-	e.int(len(m.trees))
+	e.Int(len(m.trees))
 	for i := range m.trees {
 		t := &m.trees[i]
 		for l := range treeDepth {
-			e.uint8(t.feature[l])
-			e.uint8(uint8(t.threshold[l]))
+			e.Uint8(t.feature[l])
+			e.Uint8(uint8(t.threshold[l]))
 		}
 		for _, v := range t.leaf {
-			e.float32(v)
+			e.Float32(v)
 		}
 	}
-	return seal(dst, modelKind, e.b), nil
+	return codec.Seal(dst, modelKind, e.B), nil
 }
 
 // MarshalBinary returns the saved form of the model.
@@ -64,50 +65,49 @@ func (m *Model) MarshalBinary() ([]byte, error) { return m.AppendBinary(nil) }
 // UnmarshalBinary replaces the model by a saved one. Damaged bytes are ErrFormat, those of another version ErrVersion,
 // and leave the model as it was. It is the one method that must not run beside others.
 func (m *Model) UnmarshalBinary(b []byte) error {
-	content, rest, err := unseal(b, modelKind)
+	content, rest, err := codec.Unseal(b, modelKind)
 	if err != nil {
 		return err
 	}
-	d := decoder{b: content}
+	d := codec.Decoder{B: content}
 	var n Model
 	c := &n.config
-	c.Features = d.int("features", 1, maxFeatures)
-	c.Trees = d.int("trees", 1, maxTrees)
-	c.LearningRate = d.number("learning rate")
-	c.Shrinkage = d.number("shrinkage")
-	c.RealTarget = d.bool()
-	for range d.int("prior columns", 0, maxFeatures) {
-		c.Prior = append(c.Prior, int(d.uint8()))
+	c.Features = d.Int("features", 1, maxFeatures)
+	c.Trees = d.Int("trees", 1, maxTrees)
+	c.LearningRate = d.Number("learning rate")
+	c.Shrinkage = d.Number("shrinkage")
+	for range d.Int("prior columns", 0, maxFeatures) {
+		c.Prior = append(c.Prior, int(d.Uint8()))
 	}
-	n.rows = d.int("rows", 0, math.MaxInt32)
-	n.skipped = d.int("skipped rows", 0, math.MaxInt32)
-	n.base = d.number("base")
+	n.rows = d.Int("rows", 0, math.MaxInt32)
+	n.skipped = d.Int("skipped rows", 0, math.MaxInt32)
+	n.base = d.Number("base")
 	n.prior.columns = c.Prior
-	n.prior.floor = d.number("prior floor")
-	n.prior.weights = d.floats("prior weights")
-	n.gained = d.floats("importances")
+	n.prior.floor = d.Number("prior floor")
+	n.prior.weights = d.Floats("prior weights")
+	n.gained = d.Floats("importances")
 	n.quantisers = make([]quantiser, c.Features)
 	for i := range n.quantisers {
 		n.quantisers[i].decode(&d)
 	}
-	n.trees = make([]tree, d.count("trees", treeBytes))
+	n.trees = make([]tree, d.Count("trees", treeBytes))
 	for i := range n.trees {
 		n.trees[i].decode(&d, c.Features)
 	}
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return err
 	}
 	if err := c.validate(); err != nil {
-		d.fail("%v", err)
+		d.Fail("%v", err)
 	}
 	if len(n.trees) > maxTrees || len(n.gained) != c.Features ||
 		n.prior.floor < 0 || (n.prior.floor > 0) != (len(c.Prior) > 0) ||
 		len(n.prior.weights) != 0 && len(n.prior.weights) != len(c.Prior)+1 ||
 		n.prior.floor > 0 && len(n.prior.weights) == 0 || len(rest) > 0 {
-		d.fail("parts do not match")
+		d.Fail("parts do not match")
 	}
-	if d.err != nil {
-		return d.err
+	if d.Err != nil {
+		return d.Err
 	}
 	n.findUsed()
 	*m = n
@@ -116,43 +116,43 @@ func (m *Model) UnmarshalBinary(b []byte) error {
 
 const treeBytes = 2*treeDepth + 4*treeLeafs
 
-func (q *quantiser) decode(d *decoder) {
-	q.low = d.number("lowest value")
-	q.base = int64(d.uint64())
-	q.shift = d.uint8()
+func (q *quantiser) decode(d *codec.Decoder) {
+	q.low = d.Number("lowest value")
+	q.base = int64(d.Uint64())
+	q.shift = d.Uint8()
 	if q.shift > 52 || q.base < 0 || q.base > (2047<<52)>>q.shift-cellCount {
-		d.fail("cells from %d with %d bits", q.base, q.shift)
+		d.Fail("cells from %d with %d bits", q.base, q.shift)
 		return
 	}
 	var cuts []uint16
-	for range d.uint8() {
-		cuts = append(cuts, uint16(d.uint8())|uint16(d.uint8())<<8)
+	for range d.Uint8() {
+		cuts = append(cuts, uint16(d.Uint8())|uint16(d.Uint8())<<8)
 	}
 	ascend := !slices.ContainsFunc(cuts, func(c uint16) bool { return c < 1 || c >= cellCount })
 	for i := 1; i < len(cuts); i++ {
 		ascend = ascend && cuts[i-1] < cuts[i]
 	}
 	if len(cuts) > maxBins-2 || !ascend {
-		d.fail("cuts are out of order")
+		d.Fail("cuts are out of order")
 		return
 	}
 	q.setCuts(cuts)
 }
 
-func (t *tree) decode(d *decoder, features int) {
+func (t *tree) decode(d *codec.Decoder, features int) {
 	for l := range treeDepth {
-		t.feature[l] = d.uint8()
-		b := d.uint8()
+		t.feature[l] = d.Uint8()
+		b := d.Uint8()
 		if int(t.feature[l]) >= features || b == 0 || b > maxBins {
-			d.fail("test of feature %d at bin %d", t.feature[l], b)
+			d.Fail("test of feature %d at bin %d", t.feature[l], b)
 			return
 		}
 		t.threshold[l] = uint64(b) * lowBits
 	}
 	for i := range t.leaf {
-		v := d.float32()
+		v := d.Float32()
 		if v != v || v > math.MaxFloat32 || v < -math.MaxFloat32 {
-			d.fail("leaf is %v", v)
+			d.Fail("leaf is %v", v)
 			return
 		}
 		t.leaf[i] = v

@@ -1,14 +1,18 @@
-package predict
+// Package portable has the exponential and the logarithm with the same bits on every machine.
+package portable
 
-import "math"
+import (
+	"math"
+)
 
-// exp and ln are written out here, rather than taken from package math, for two reasons: math uses other code on other
-// architectures, and a model must be the same bytes everywhere; and this exp is small enough to keep a prediction
+// Exp and Ln are written out here, rather than taken from package math, for two reasons: math uses other code on other
+// architectures, and a model must be the same bytes everywhere; and this Exp is small enough to keep a prediction
 // within its budget. Products are converted explicitly so that no compiler fuses them with the addition that follows.
 
 const (
-	expSteps   = 64
-	ln2        = 0.693147180559945309417232121458176568
+	expSteps = 64
+	// Ln2 is the natural logarithm of 2.
+	Ln2        = 0.693147180559945309417232121458176568
 	ln2High    = 6.93147180369123816490e-01
 	ln2Low     = 1.90821492927058770002e-10
 	expLimit   = 700 // e^700 is near the largest float64; a log latency never comes close
@@ -39,8 +43,8 @@ func makeExpTable() (t [expSteps]float64) {
 	return t
 }
 
-// exp returns e^x with a relative error below 1e-14 for |x| ≤ 700, and clamps beyond that.
-func exp(x float64) float64 {
+// Exp returns e^x with a relative error below 1e-14 for |x| ≤ 700, and clamps beyond that.
+func Exp(x float64) float64 {
 	if x > expLimit {
 		x = expLimit
 	} else if !(x >= -expLimit) {
@@ -48,7 +52,7 @@ func exp(x float64) float64 {
 	}
 	// Rounded by way of a positive number, whose conversion to an integer cuts off downwards.
 	const above = 1 << 20
-	n := int64(float64(x*(expSteps/ln2))+(above+0.5)) - above
+	n := int64(float64(x*(expSteps/Ln2))+(above+0.5)) - above
 	k := float64(n)
 	r := x - float64(k*(ln2High/expSteps))
 	r -= float64(k * (ln2Low / expSteps))
@@ -59,8 +63,8 @@ func exp(x float64) float64 {
 	return p * expTable[n&(expSteps-1)] * math.Float64frombits(uint64(n>>6+1023)<<52)
 }
 
-// ln returns the natural logarithm of a positive, finite, normal x with a relative error below 1e-14.
-func ln(x float64) float64 {
+// Ln returns the natural logarithm of a positive, finite, normal x with a relative error below 1e-14.
+func Ln(x float64) float64 {
 	bits := math.Float64bits(x)
 	e := int64(bits>>52) - 1023
 	m := bits & mantissa64
@@ -73,10 +77,10 @@ func ln(x float64) float64 {
 	f := math.Float64frombits(m) - 1
 	s := f / (2 + f)
 	z := s * s
-	// ln(1+f) = 2s(1 + z/3 + z²/5 + …), |s| ≤ 0.1716.
+	// Ln(1+f) = 2s(1 + z/3 + z²/5 + …), |s| ≤ 0.1716.
 	p := 0.0
 	for i := 21; i >= 1; i -= 2 {
 		p = float64(p*z) + 1/float64(i)
 	}
-	return float64(float64(e)*ln2) + float64(2*s*p)
+	return float64(float64(e)*Ln2) + float64(2*s*p)
 }

@@ -1,4 +1,4 @@
-package predict
+package learn
 
 import (
 	"math"
@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/portable"
 	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 )
 
@@ -44,7 +46,7 @@ func newEngine(seed uint64) *engine {
 func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 	f := Features{
 		KVUsage:              min(1, max(0, r.kv+0.06*e.rng.NormFloat64())),
-		InputTokens:          math.Floor(exp(r.tokens + 0.8*e.rng.NormFloat64())),
+		InputTokens:          math.Floor(portable.Exp(r.tokens + 0.8*e.rng.NormFloat64())),
 		Waiting:              math.Floor(r.waiting * e.rng.ExpFloat64()),
 		Running:              math.Floor(max(0, r.running+8*e.rng.NormFloat64())),
 		PrefixShare:          math.Pow(e.rng.Float64(), 1/(r.share+0.01)),
@@ -53,7 +55,7 @@ func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 		ExpectedOutputTokens: 100,
 		Variant:              math.NaN(),
 	}
-	f.PrefillTokens = math.Floor(f.Waiting * exp(r.tokens) * (0.5 + e.rng.Float64()))
+	f.PrefillTokens = math.Floor(f.Waiting * portable.Exp(r.tokens) * (0.5 + e.rng.Float64()))
 	row = make([]float64, FeatureCount)
 	f.Row(row)
 	step := 7 + 0.9*math.Pow(f.Running, 0.75) + 20*f.KVUsage
@@ -64,7 +66,7 @@ func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 	}
 	tpot = max(step, 9+0.25*f.Running) * (1 + 0.5*f.PrefillRate/3000)
 	e.at = e.at.Add(50 * time.Millisecond)
-	noise := func(s float64) float64 { return e.scale * exp(s*e.rng.NormFloat64()) }
+	noise := func(s float64) float64 { return e.scale * portable.Exp(s*e.rng.NormFloat64()) }
 	return row, ttft * noise(0.045), tpot * noise(0.03)
 }
 
@@ -77,12 +79,12 @@ type course struct {
 	held    int // predictions below their upper bound
 }
 
-func newCourse(t require.TestingT, target endpick.Latencies, config TrainerConfig) *course {
+func newCourse(t require.TestingT, target Target, config TrainerConfig) *course {
 	trainer, err := NewTrainer(config)
 	require.NoError(t, err)
-	l, err := trainer.Learner(LatencyLearner(target))
+	l, err := trainer.Learner(Latency(target))
 	require.NoError(t, err)
-	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == endpick.TPOT}
+	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == TPOT}
 }
 
 // run returns the absolute errors as shares.
@@ -115,13 +117,13 @@ func mape(errs []float64) float64 {
 
 func TestAccuracyOnAnotherEngine(t *testing.T) {
 	oneGoroutine(t)
-	for _, target := range []endpick.Latencies{endpick.TTFT, endpick.TPOT} {
+	for _, target := range []Target{TTFT, TPOT} {
 		c := newCourse(t, target, TrainerConfig{Synchronous: true})
 		c.run(quiet, 2000)
 		c.run(code, 2000)
 		c.run(overloaded, 3000)
 		limit := 0.06 // the noise is 0.036 of TTFT and 0.024 of TPOT
-		if target == endpick.TPOT {
+		if target == TPOT {
 			limit = 0.035
 		}
 		require.Less(t, mape(c.run(overloaded, 1000)), limit)
@@ -134,7 +136,7 @@ func TestAccuracyOnAnotherEngine(t *testing.T) {
 
 func TestUpperBoundsHoldInEveryRegime(t *testing.T) {
 	oneGoroutine(t)
-	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
+	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
 	c.run(quiet, 3000)
 	c.run(overloaded, 3000)
 	all := 0
@@ -148,7 +150,7 @@ func TestUpperBoundsHoldInEveryRegime(t *testing.T) {
 
 func TestDriftIsOverWithin2000Samples(t *testing.T) {
 	oneGoroutine(t)
-	for factor, target := range map[float64]endpick.Latencies{1.3: endpick.TTFT, 1 / 1.3: endpick.TPOT} {
+	for factor, target := range map[float64]Target{1.3: TTFT, 1 / 1.3: TPOT} {
 		c := newCourse(t, target, TrainerConfig{Synchronous: true})
 		c.run(overloaded, 2000)
 		c.run(quiet, 2000)
@@ -164,7 +166,7 @@ func TestDriftIsOverWithin2000Samples(t *testing.T) {
 
 func TestDriftShowsInHealth(t *testing.T) {
 	oneGoroutine(t)
-	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
+	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
 	require.True(t, math.IsNaN(c.learner.Health().MAPE))
 	c.run(quiet, 1000)
 	require.NoError(t, c.learner.Refit())
@@ -186,24 +188,23 @@ func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 	// is of no use, and what is left of it for the trees is no easier.
 	trainer, err := NewTrainer(TrainerConfig{Synchronous: true})
 	require.NoError(t, err)
-	l, err := trainer.Learner(LearnerConfig{Boost: BoostConfig{Features: 2, Prior: []int{0, 1}}, Window: WindowConfig{Features: 2}})
+	l, err := trainer.Learner(Config{Boost: boost.Config{Features: 2, Prior: []int{0, 1}}, Window: WindowConfig{Features: 2}})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(3, 3))
-	kept := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
+	kept := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
 	for range 6000 {
 		a, b := rng.Float64(), rng.Float64()
 		// Linear at first sight, so that the prior has something to hold on to, and then a product that it gets wrong.
-		y := (1 + 300*a*a*a*a*a*a) / (1 + 50*a*a*a*a*a*a) * exp(-8*b) * 100 * exp(4*math.Floor(2*a))
-		l.Label([]float64{a, b}, y*exp(0.01*rng.NormFloat64()), 0, 0, time.Time{})
+		y := (1 + 300*a*a*a*a*a*a) / (1 + 50*a*a*a*a*a*a) * portable.Exp(-8*b) * 100 * portable.Exp(4*math.Floor(2*a))
+		l.Label([]float64{a, b}, y*portable.Exp(0.01*rng.NormFloat64()), 0, 0, time.Time{})
 	}
 	kept.run(code, 6000)
 	require.True(t, kept.learner.Health().Prior, "kept where it helps")
 	require.False(t, l.Health().Prior, "dropped where it does not")
-	require.False(t, l.Model().prior.used())
 }
 
 func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
-	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true})
+	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
 	row, _, _ := c.engine.next(quiet)
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -5, 1e300} {
 		c.learner.Label(row, v, 1, 1, time.Time{})
@@ -220,9 +221,9 @@ func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
 }
 
 func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
-	c := newCourse(t, endpick.TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
-	require.ErrorIs(t, c.learner.Refit(), ErrNoData)
-	require.ErrorIs(t, c.learner.Health().LastFail, ErrNoData)
+	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
+	require.ErrorIs(t, c.learner.Refit(), boost.ErrNoData)
+	require.ErrorIs(t, c.learner.Health().LastFail, boost.ErrNoData)
 	c.run(quiet, 200)
 	require.NoError(t, c.learner.Refit())
 	require.NoError(t, c.learner.Health().LastFail)
@@ -237,13 +238,12 @@ func TestLearnersRefuseABadConfig(t *testing.T) {
 	trainer, err := NewTrainer(TrainerConfig{Synchronous: true})
 	require.NoError(t, err)
 	for _, c := range []struct {
-		config LearnerConfig
+		config Config
 		want   string
 	}{
-		{LearnerConfig{}, "predict: BoostConfig.Features is 0, want 1 to 32"},
-		{LearnerConfig{Boost: BoostConfig{Features: 2}}, "predict: LearnerConfig.Window.Features is 0, and the model has 2"},
-		{LearnerConfig{Boost: BoostConfig{Features: 1, RealTarget: true}, Window: WindowConfig{Features: 1}}, "predict: LearnerConfig.Boost.RealTarget is set, but a learner's target is positive"},
-		{LearnerConfig{Boost: BoostConfig{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "predict: WindowConfig.HalfLife is -1, want 0 or more"},
+		{Config{}, "endpick: config: boost.Config.Features is 0, want 1 to 32"},
+		{Config{Boost: boost.Config{Features: 2}}, "endpick: config: learn.Config.Window.Features is 0, and the model has 2"},
+		{Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "endpick: config: learn.WindowConfig.HalfLife is -1, want 0 or more"},
 	} {
 		_, err := trainer.Learner(c.config)
 		require.EqualError(t, err, c.want)

@@ -1,4 +1,4 @@
-package predict
+package learn
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -16,22 +18,22 @@ func TestNewWindowRefusesABadConfig(t *testing.T) {
 		config WindowConfig
 		want   string
 	}{
-		{WindowConfig{}, "predict: WindowConfig.Features is 0, want 1 to 32"},
-		{WindowConfig{Features: 1, Samples: -1}, "predict: WindowConfig.Samples is -1, want 0 to 1048575"},
-		{WindowConfig{Features: 1, MaxAge: -1}, "predict: WindowConfig.MaxAge is -1ns, want 0 or more"},
-		{WindowConfig{Features: 1, HalfLife: -1}, "predict: WindowConfig.HalfLife is -1, want 0 or more"},
-		{WindowConfig{Features: 1, Floor: 2}, "predict: WindowConfig.Floor is 2, want 0 to 1"},
-		{WindowConfig{Features: 1, Strata: []Stratum{{Feature: 1}}}, "predict: WindowConfig.Strata[0] names feature 1 of 1"},
-		{WindowConfig{Features: 1, Strata: []Stratum{{Edges: []float64{2, 1}}}}, "predict: WindowConfig.Strata[0].Edges do not ascend"},
-		{WindowConfig{Features: 1, Strata: []Stratum{{Edges: []float64{math.NaN()}}}}, "predict: WindowConfig.Strata[0].Edges do not ascend"},
-		{WindowConfig{Features: 1, Strata: slices.Repeat([]Stratum{{Edges: []float64{1, 2, 3}}}, 9)}, "predict: WindowConfig.Strata make more than 65536 buckets"},
+		{WindowConfig{}, "endpick: config: learn.WindowConfig.Features is 0, want 1 to 32"},
+		{WindowConfig{Features: 1, Samples: -1}, "endpick: config: learn.WindowConfig.Samples is -1, want 0 to 1048575"},
+		{WindowConfig{Features: 1, MaxAge: -1}, "endpick: config: learn.WindowConfig.MaxAge is -1ns, want 0 or more"},
+		{WindowConfig{Features: 1, HalfLife: -1}, "endpick: config: learn.WindowConfig.HalfLife is -1, want 0 or more"},
+		{WindowConfig{Features: 1, Floor: 2}, "endpick: config: learn.WindowConfig.Floor is 2, want 0 to 1"},
+		{WindowConfig{Features: 1, Strata: []Stratum{{Feature: 1}}}, "endpick: config: learn.WindowConfig.Strata[0] names feature 1 of 1"},
+		{WindowConfig{Features: 1, Strata: []Stratum{{Edges: []float64{2, 1}}}}, "endpick: config: learn.WindowConfig.Strata[0].Edges do not ascend"},
+		{WindowConfig{Features: 1, Strata: []Stratum{{Edges: []float64{math.NaN()}}}}, "endpick: config: learn.WindowConfig.Strata[0].Edges do not ascend"},
+		{WindowConfig{Features: 1, Strata: slices.Repeat([]Stratum{{Edges: []float64{1, 2, 3}}}, 9)}, "endpick: config: learn.WindowConfig.Strata make more than 65536 buckets"},
 	} {
 		_, err := NewWindow(c.config)
 		require.EqualError(t, err, c.want)
 	}
 	w, err := NewWindow(WindowConfig{Features: 2})
 	require.NoError(t, err)
-	require.ErrorIs(t, w.Add([]float64{1}, 1, time.Time{}), ErrShape)
+	require.ErrorIs(t, w.Add([]float64{1}, 1, time.Time{}), boost.ErrShape)
 	require.Equal(t, 1, w.Buckets())
 	require.True(t, w.Newest().IsZero())
 }
@@ -47,7 +49,7 @@ func TestWindowKeepsARareRegime(t *testing.T) {
 	}
 	require.Equal(t, 100, w.Len())
 	require.EqualValues(t, 10_010, w.Added())
-	var d Data
+	var d boost.Data
 	w.AppendTo(&d)
 	require.Equal(t, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, d.Y[:10], "the regime out of sight")
 	// Its newest sample weighs 1, the one before e^(−ln 2/400), and so on.
@@ -62,7 +64,7 @@ func TestWeightHalvesAndStopsAtTheFloor(t *testing.T) {
 	for i := range 100 {
 		require.NoError(t, w.Add([]float64{0}, float64(i+1), time.Time{}))
 	}
-	var d Data
+	var d boost.Data
 	w.AppendTo(&d)
 	require.InDelta(t, 1, d.W[99], 1e-12)
 	require.InDelta(t, 0.5, d.W[89], 1e-12)
@@ -127,8 +129,8 @@ func (w *naiveWindow) expire(now time.Time) {
 	})
 }
 
-func (w *naiveWindow) data() Data {
-	var d Data
+func (w *naiveWindow) data() boost.Data {
+	var d boost.Data
 	for i, s := range w.samples {
 		newer := 0
 		for _, o := range w.samples[i+1:] {
@@ -138,7 +140,7 @@ func (w *naiveWindow) data() Data {
 		}
 		d.X = append(d.X, s.row...)
 		d.Y = append(d.Y, s.label)
-		d.W = append(d.W, max(w.config.Floor, exp(-ln2*float64(newer)/float64(w.config.HalfLife))))
+		d.W = append(d.W, max(w.config.Floor, portable.Exp(-portable.Ln2*float64(newer)/float64(w.config.HalfLife))))
 	}
 	return d
 }
@@ -175,7 +177,7 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 			"": func(t *rapid.T) {
 				require.Equal(t, len(twin.samples), w.Len())
 				require.LessOrEqual(t, w.Len(), config.Samples)
-				var d Data
+				var d boost.Data
 				w.AppendTo(&d)
 				want := twin.data()
 				require.Equal(t, fmt.Sprint(want.X), fmt.Sprint(d.X)) // NaN equals NaN

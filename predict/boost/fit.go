@@ -1,10 +1,14 @@
-package predict
+package boost
 
 import (
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/codec"
+	"github.com/endpick/endpick/internal/portable"
 )
 
 const (
@@ -19,8 +23,8 @@ const (
 	clipFactor = 5
 )
 
-// BoostConfig says what a model looks like. The zero value of every field but Features is a usable default.
-type BoostConfig struct {
+// Config says what a model looks like. The zero value of every field but Features is a usable default.
+type Config struct {
 	// Features is the number of values in a row, 1 to 32.
 	Features int
 	// Trees is how many trees are fitted; 0 means 64, at most 1024.
@@ -29,32 +33,27 @@ type BoostConfig struct {
 	LearningRate float64
 	// Shrinkage is how many rows of residual zero a leaf is mixed with; 0 means 2.
 	Shrinkage float64
-	// RealTarget fits the target itself. By default the target is positive and its logarithm is fitted, which makes
-	// errors relative.
-	RealTarget bool
 	// Prior lists the features of a linear prior with non-negative coefficients, which the trees then correct; none
-	// means no prior. It needs a positive target.
+	// means no prior.
 	Prior []int
 }
 
-func (c *BoostConfig) validate() error {
+func (c *Config) validate() error {
 	switch {
 	case c.Features < 1 || c.Features > maxFeatures:
-		return badConfig("BoostConfig.Features", "is %d, want 1 to %d", c.Features, maxFeatures)
+		return badConfig("Features", "is %d, want 1 to %d", c.Features, maxFeatures)
 	case c.Trees < 0 || c.Trees > maxTrees:
-		return badConfig("BoostConfig.Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
+		return badConfig("Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
 	case !(c.LearningRate >= 0 && c.LearningRate <= 1):
-		return badConfig("BoostConfig.LearningRate", "is %v, want 0 to 1", c.LearningRate)
+		return badConfig("LearningRate", "is %v, want 0 to 1", c.LearningRate)
 	case !(c.Shrinkage >= 0) || math.IsInf(c.Shrinkage, 0):
-		return badConfig("BoostConfig.Shrinkage", "is %v, want a finite number of rows", c.Shrinkage)
-	case c.RealTarget && len(c.Prior) > 0:
-		return badConfig("BoostConfig.Prior", "needs a positive target, but RealTarget is set")
+		return badConfig("Shrinkage", "is %v, want a finite number of rows", c.Shrinkage)
 	case len(c.Prior) > maxFeatures:
-		return badConfig("BoostConfig.Prior", "has %d columns, want at most %d", len(c.Prior), maxFeatures)
+		return badConfig("Prior", "has %d columns, want at most %d", len(c.Prior), maxFeatures)
 	}
 	for _, f := range c.Prior {
 		if f < 0 || f >= c.Features {
-			return badConfig("BoostConfig.Prior", "names column %d of %d", f, c.Features)
+			return badConfig("Prior", "names column %d of %d", f, c.Features)
 		}
 	}
 	if c.Trees == 0 {
@@ -79,16 +78,21 @@ type Data struct {
 	W []float64
 }
 
-// Errors of Fit, Update and Predict.
+// The errors of this package, for errors.Is.
 var (
-	ErrShape = errors.New("predict: lengths do not match")
+	// ErrShape: the lengths of what was passed do not match.
+	ErrShape = errors.New("boost: lengths do not match")
 	// ErrNoData: there was nothing to fit.
-	ErrNoData = errors.New("predict: no usable row")
+	ErrNoData = errors.New("boost: no usable row")
+	// ErrFormat: the bytes are no saved model: cut short, damaged or something else.
+	ErrFormat = codec.ErrFormat
+	// ErrVersion: the bytes come from another version of this package.
+	ErrVersion = codec.ErrVersion
 )
 
 // A Model is a fitted regressor. It is immutable, so any number of goroutines may use it.
 type Model struct {
-	config     BoostConfig
+	config     Config
 	quantisers []quantiser
 	prior      prior
 	base       float64
@@ -102,7 +106,7 @@ type Model struct {
 // Fit trains a model. Rows whose target or weight is unusable (NaN, infinite, not positive where it has to be) are
 // skipped and counted. The same configuration and data, in the same order, give the same model on every machine. Fit
 // keeps nothing of data.
-func Fit(config BoostConfig, data Data) (*Model, error) {
+func Fit(config Config, data Data) (*Model, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
@@ -158,11 +162,7 @@ func (m *Model) usable(data Data) (Data, error) {
 		if data.W != nil {
 			w = data.W[i]
 		}
-		lowest := 1 / maxTarget
-		if m.config.RealTarget {
-			lowest = -maxTarget
-		}
-		return y >= lowest && y <= maxTarget && w > 0 && w <= maxTarget
+		return y >= 1/maxTarget && y <= maxTarget && w > 0 && w <= maxTarget
 	}
 	var out Data
 	for i := range n {
@@ -200,10 +200,7 @@ func (m *Model) residuals(data Data) []float64 {
 	k := m.config.Features
 	r := make([]float64, len(data.Y))
 	for i, y := range data.Y {
-		if !m.config.RealTarget {
-			y = ln(y / m.prior.at(data.X[i*k:(i+1)*k]))
-		}
-		r[i] = y - m.base
+		r[i] = portable.Ln(y/m.prior.at(data.X[i*k:(i+1)*k])) - m.base
 	}
 	return r
 }
@@ -323,13 +320,13 @@ func (m *Model) Predict(dst, x []float64) error {
 		b.load(m.quantisers, m.used, x[:rows*k])
 		sums := sumTrees(m.trees, &b)
 		for r := range rows {
-			v := m.base + float64(sums[r])
-			if !m.config.RealTarget {
-				v = exp(v) * m.prior.at(x[r*k:(r+1)*k])
-			}
-			dst[r] = v
+			dst[r] = portable.Exp(m.base+float64(sums[r])) * m.prior.at(x[r*k:(r+1)*k])
 		}
 		dst, x = dst[rows:], x[rows*k:]
 	}
 	return nil
+}
+
+func badConfig(field, reason string, args ...any) error {
+	return &endpick.ConfigError{Field: "boost.Config." + field, Reason: fmt.Sprintf(reason, args...)}
 }

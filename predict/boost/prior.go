@@ -1,4 +1,4 @@
-package predict
+package boost
 
 // The prior is a linear function of some features with coefficients that are not negative, in the unit of the target:
 // more work never makes it faster. It is fitted by least squares on the relative error, Σ w ((y − ŷ)/y)², by coordinate

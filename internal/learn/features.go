@@ -1,9 +1,19 @@
-package predict
+package learn
 
 import (
-	"math"
+	"github.com/endpick/endpick/predict/boost"
+)
 
-	"github.com/endpick/endpick"
+// Target is a latency that is learned, and a number to keep it by.
+type Target int
+
+// The latencies.
+const (
+	TTFT Target = iota // time to first token
+	TPOT               // time per output token after the first
+	E2E                // whole request
+	// Targets is how many there are.
+	Targets
 )
 
 // Features are what is known of a request and an endpoint when the request is dispatched. NaN stands for what is not
@@ -74,14 +84,14 @@ func (f *Features) Row(dst []float64) {
 	}
 }
 
-// LatencyLearner returns the configuration of a learner of one latency, in milliseconds, from rows of Features. Its
+// Latency returns the configuration of a learner of one latency, in milliseconds, from rows of Features. Its
 // window is stratified by KV usage, prefix share, queue and variant. Its prior is, for the time to first token, the work ahead
 // and the load; for the time per output token, the cost of a decoding step: weights, the batch, and the cache it
 // reads; for the whole request, both.
-func LatencyLearner(target endpick.Latencies) LearnerConfig {
+func Latency(target Target) Config {
 	first := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnNew, columnAhead}
-	c := LearnerConfig{
-		Boost: BoostConfig{Features: FeatureCount},
+	c := Config{
+		Boost: boost.Config{Features: FeatureCount},
 		Window: WindowConfig{
 			Features: FeatureCount,
 			Strata: []Stratum{
@@ -93,20 +103,12 @@ func LatencyLearner(target endpick.Latencies) LearnerConfig {
 		},
 	}
 	switch target {
-	case endpick.TPOT:
+	case TPOT:
 		c.Boost.Prior = []int{columnKV, columnRunning, columnResident}
-	case endpick.E2E:
+	case E2E:
 		c.Boost.Prior = append(first, columnOutput)
 	default:
 		c.Boost.Prior = first
 	}
 	return c
-}
-
-// positive is v, or NaN where zero stands for unknown.
-func positive(v int) float64 {
-	if v <= 0 {
-		return math.NaN()
-	}
-	return float64(v)
 }

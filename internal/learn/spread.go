@@ -1,12 +1,14 @@
-package predict
+package learn
 
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/endpick/endpick/internal/portable"
 )
 
 // A spread says how far above its prediction a latency may lie. In every bucket of the window it tracks the quantile
-// of ln(actual/predicted) that nine in ten stay below: a miss lifts it by nine steps, a hit lowers it by one. Whatever
+// of portable.Ln(actual/predicted) that nine in ten stay below: a miss lifts it by nine steps, a hit lowers it by one. Whatever
 // the sequence, the share of misses then tends to one in ten in each bucket (quantile tracking: Angelopoulos, Candès,
 // Tibshirani, "Conformal PID Control for Time Series Prediction", 2023, section 2.1). A bucket without a history
 // starts from the quantile over all buckets.
@@ -28,7 +30,7 @@ const (
 	// distribution and a quarter more.
 	fewResiduals = 10
 	// unknownQuantile is assumed until something is known: ln 2.
-	unknownQuantile = ln2
+	unknownQuantile = portable.Ln2
 )
 
 type quantile struct {
@@ -60,9 +62,9 @@ func newSpread(buckets int) *spread {
 
 // add takes in how a prediction went.
 func (s *spread) add(bucket int, predicted, actual float64) {
-	r := max(-maxResidual, min(ln(actual/predicted), maxResidual))
+	r := max(-maxResidual, min(portable.Ln(actual/predicted), maxResidual))
 	s.all.add(r)
-	s.whole.Store(math.Float64bits(exp(s.all.value)))
+	s.whole.Store(math.Float64bits(portable.Exp(s.all.value)))
 	b := &s.buckets[bucket]
 	if b.count == 0 {
 		b.value, b.scale = s.all.value, s.all.scale
@@ -70,16 +72,16 @@ func (s *spread) add(bucket int, predicted, actual float64) {
 		b.count = fewResiduals
 	}
 	b.add(r)
-	s.factors[bucket].Store(math.Float64bits(exp(b.value)))
+	s.factors[bucket].Store(math.Float64bits(portable.Exp(b.value)))
 }
 
 // publish recomputes all factors.
 func (s *spread) publish() {
-	s.whole.Store(math.Float64bits(exp(s.all.value)))
+	s.whole.Store(math.Float64bits(portable.Exp(s.all.value)))
 	for i := range s.buckets {
 		f := uint64(0)
 		if s.buckets[i].count > 0 {
-			f = math.Float64bits(exp(s.buckets[i].value))
+			f = math.Float64bits(portable.Exp(s.buckets[i].value))
 		}
 		s.factors[i].Store(f)
 	}

@@ -1,19 +1,27 @@
-package predict
+package learn
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/boost"
 )
 
 const (
 	defaultRefitEvery = 1000
-	// firstFit is how many samples make the first model.
-	firstFit = 25
+	// FirstFit is how many samples make the first model.
+	FirstFit = 25
 	// recentErrors is how many of the newest errors Health tells of.
 	recentErrors = 1000
+	// maxLabel is the largest label that is taken in, its inverse the smallest: what package boost fits.
+	maxLabel = 1e15
 	// driftErrors is how many of the newest errors are compared with the long run, driftRatio what is called a drift.
 	driftErrors = 100
 	driftRatio  = 1.5
@@ -24,26 +32,25 @@ const (
 	challengeMargin  = 0.98
 )
 
-// LearnerConfig says what a Learner learns. The zero value of every field but the numbers of features is usable.
-type LearnerConfig struct {
-	Boost  BoostConfig
+// Config says what a Learner learns. The zero value of every field but the numbers of features is usable.
+type Config struct {
+	Boost  boost.Config
 	Window WindowConfig
 	// RefitEvery is how many new samples call for a refit once there are ten times as many; before that a tenth of the
 	// samples do, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 }
 
-func (c *LearnerConfig) validate() error {
-	if err := c.Boost.validate(); err != nil {
+func (c *Config) validate() error {
+	// A fit to nothing says what is wrong with a config before it says that there is nothing.
+	if _, err := boost.Fit(c.Boost, boost.Data{}); errors.Is(err, endpick.ErrConfig) {
 		return err
 	}
 	switch {
 	case c.Boost.Features != c.Window.Features:
-		return badConfig("LearnerConfig.Window.Features", "is %d, and the model has %d", c.Window.Features, c.Boost.Features)
-	case c.Boost.RealTarget:
-		return badConfig("LearnerConfig.Boost.RealTarget", "is set, but a learner's target is positive")
+		return badConfig("Config.Window.Features", "is %d, and the model has %d", c.Window.Features, c.Boost.Features)
 	case c.RefitEvery < 0:
-		return badConfig("LearnerConfig.RefitEvery", "is %d, want 0 or more", c.RefitEvery)
+		return badConfig("Config.RefitEvery", "is %d, want 0 or more", c.RefitEvery)
 	}
 	if c.RefitEvery == 0 {
 		c.RefitEvery = defaultRefitEvery
@@ -51,32 +58,10 @@ func (c *LearnerConfig) validate() error {
 	return nil
 }
 
-// Phase says how far a learner has come.
-type Phase uint8
-
-// The phases of a cold start.
-const (
-	Heuristic Phase = iota // nothing is predicted yet: whoever asks falls back to a heuristic
-	Linear                 // the linear prior predicts
-	Trees                  // trees correct the prior
-)
-
-// String returns the phase in lower case.
-func (p Phase) String() string {
-	switch p {
-	case Heuristic:
-		return "heuristic"
-	case Linear:
-		return "prior"
-	case Trees:
-		return "trees"
-	}
-	return "unknown"
-}
-
-// Health is what a learner says of itself.
+// Health is what a learner says of itself. Package predict shows it to its users under the same name.
 type Health struct {
-	Phase   Phase
+	// Phase is how far a cold start has come: "heuristic" until there is a model, "prior" while it is linear, "trees".
+	Phase   string
 	Samples int    // in the window now
 	Labels  uint64 // taken in so far
 	Skipped uint64 // labels that were no positive number
@@ -105,7 +90,7 @@ type Health struct {
 // any goroutine, also while a refit is going on.
 type Learner struct {
 	trainer *Trainer
-	model   atomic.Pointer[Model]
+	model   atomic.Pointer[boost.Model]
 	refits  atomic.Uint64
 	hurry   atomic.Bool // refit at the next label
 	spread  *spread
@@ -113,15 +98,15 @@ type Learner struct {
 	queue queue
 
 	mu         sync.Mutex // guards training: one refit at a time
-	config     LearnerConfig
+	config     Config
 	window     *Window
 	noPrior    bool // the choice in force
-	challenger *Model
+	challenger *boost.Model
 	scores     struct{ model, challenger, count float64 }
 	shifts     shiftDetector
 	since      int // samples since the last refit
-	// unfinished tells of requests without a label that are older than their prediction; nil if there are none to know of.
-	unfinished func(now time.Time, add func(row []float64, atLeast float64))
+	// Unfinished tells of requests without a label that are older than their prediction; nil if there are none to know of.
+	Unfinished func(now time.Time, add func(row []float64, atLeast float64))
 
 	statusMu sync.Mutex // guards what follows, held for moments
 	health   Health
@@ -132,7 +117,8 @@ type Learner struct {
 	longN    float64
 }
 
-func newLearner(t *Trainer, config LearnerConfig) (*Learner, error) {
+// New returns a learner that has learned nothing yet.
+func New(t *Trainer, config Config) (*Learner, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
@@ -143,8 +129,14 @@ func newLearner(t *Trainer, config LearnerConfig) (*Learner, error) {
 	return &Learner{trainer: t, config: config, window: w, spread: newSpread(w.Buckets())}, nil
 }
 
+// Refits returns how many models have been in force.
+func (l *Learner) Refits() uint64 { return l.refits.Load() }
+
+// Hurry makes a refit due at the next label.
+func (l *Learner) Hurry() { l.hurry.Store(true) }
+
 // Model returns the model in force, or nil if there is none yet.
-func (l *Learner) Model() *Model { return l.model.Load() }
+func (l *Learner) Model() *boost.Model { return l.model.Load() }
 
 // Bucket returns the bucket of the window, and so the regime, that a row belongs to.
 func (l *Learner) Bucket(row []float64) int { return bucketOf(l.config.Window.Strata, row) }
@@ -163,13 +155,13 @@ func (l *Learner) Upper(bucket int) float64 { return l.spread.factor(bucket) }
 // its upper bound. It copies row and does not wait for training. A label that is not a positive number is counted and
 // skipped.
 func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.Time) {
-	if len(row) != l.config.Boost.Features || !(label >= 1/maxTarget && label <= maxTarget) {
+	if len(row) != l.config.Boost.Features || !(label >= 1/maxLabel && label <= maxLabel) {
 		l.statusMu.Lock()
 		l.health.Skipped++
 		l.statusMu.Unlock()
 		return
 	}
-	if !(predicted > 0 && predicted <= maxTarget) {
+	if !(predicted > 0 && predicted <= maxLabel) {
 		predicted = 0
 	}
 	s := sample{label: label, predicted: predicted, upper: upper, at: at}
@@ -206,15 +198,15 @@ func (l *Learner) take(row []float64, s sample) {
 	var now, other [1]float64
 	if l.Predict(now[:], row) {
 		// What the model in force says of a row that it has not seen, whatever was said when the request was routed.
-		residual := ln(s.label / now[0])
+		residual := portable.Ln(s.label / now[0])
 		if l.challenger != nil && l.challenger.Predict(other[:], row) == nil {
 			l.scores.model += math.Abs(residual)
-			l.scores.challenger += math.Abs(ln(s.label / other[0]))
+			l.scores.challenger += math.Abs(portable.Ln(s.label / other[0]))
 			l.scores.count++
 		}
 		r := shiftResidual{max(-maxResidual, min(residual, maxResidual)), l.Bucket(row), l.window.Added() + 1}
 		if shift, first := l.shifts.add(r); shift != 0 {
-			l.window.Rescale(exp(shift), first)
+			l.window.Rescale(portable.Exp(shift), first)
 			l.hurry.Store(true)
 			l.statusMu.Lock()
 			l.health.Shifts++
@@ -266,7 +258,7 @@ func (l *Learner) due() bool {
 	if l.hurry.Load() {
 		return true
 	}
-	every := max(firstFit, min(l.window.Len()/10, l.config.RefitEvery))
+	every := max(FirstFit, min(l.window.Len()/10, l.config.RefitEvery))
 	if sooner := max(driftErrors, every/4); sooner < every && l.since >= sooner {
 		l.statusMu.Lock()
 		if l.drift() > driftRatio {
@@ -298,12 +290,12 @@ func (l *Learner) refit() error {
 	l.challenger = nil
 	l.scores = struct{ model, challenger, count float64 }{}
 	l.window.Expire(l.window.Newest())
-	var data Data
+	var data boost.Data
 	l.window.AppendTo(&data)
 	overdue := 0
-	if l.unfinished != nil {
+	if l.Unfinished != nil {
 		// Who has waited longer than predicted will have waited at least as long when it is over.
-		l.unfinished(l.window.Newest(), func(row []float64, atLeast float64) {
+		l.Unfinished(l.window.Newest(), func(row []float64, atLeast float64) {
 			data.X = append(data.X, row...)
 			data.Y = append(data.Y, atLeast)
 			data.W = append(data.W, 1)
@@ -314,7 +306,7 @@ func (l *Learner) refit() error {
 	if l.noPrior {
 		config.Prior = nil
 	}
-	m, err := Fit(config, data)
+	m, err := boost.Fit(config, data)
 	if err == nil {
 		l.model.Store(m)
 		l.shifts.refitted(l.spread)
@@ -324,7 +316,7 @@ func (l *Learner) refit() error {
 			if l.noPrior {
 				config.Prior = l.config.Boost.Prior
 			}
-			l.challenger, _ = Fit(config, data)
+			l.challenger, _ = boost.Fit(config, data)
 		}
 	}
 	l.statusMu.Lock()
@@ -353,10 +345,11 @@ func (l *Learner) Health() Health {
 	}
 	h.Drift = l.drift()
 	l.statusMu.Unlock()
+	h.Phase = "heuristic"
 	if m := l.model.Load(); m != nil {
-		h.Phase = Linear
+		h.Phase = "prior"
 		if m.Trees() > 0 {
-			h.Phase = Trees
+			h.Phase = "trees"
 		}
 	}
 	h.MAPE, h.P90 = MeanAndP90(errs)
@@ -376,4 +369,8 @@ func MeanAndP90(errors []float64) (mean, p90 float64) {
 		mean += e
 	}
 	return mean / float64(n), errors[(n*9+9)/10-1]
+}
+
+func badConfig(field, reason string, args ...any) error {
+	return &endpick.ConfigError{Field: "learn." + field, Reason: fmt.Sprintf(reason, args...)}
 }

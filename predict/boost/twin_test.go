@@ -1,10 +1,11 @@
-package predict
+package boost
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/endpick/endpick/internal/portable"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -24,11 +25,7 @@ func naivePredict(m *Model, row []float64) float64 {
 		}
 		sum += t.leaf[leaf]
 	}
-	v := m.base + float64(sum)
-	if m.config.RealTarget {
-		return v
-	}
-	return exp(v) * m.prior.at(row)
+	return portable.Exp(m.base+float64(sum)) * m.prior.at(row)
 }
 
 // naiveTest tells whether a value's bin is at or above a threshold.
@@ -91,8 +88,8 @@ func randomData(seed uint64, rows, features int) Data {
 func TestPredictEqualsItsNaiveTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 12).Draw(t, "features")
-		config := BoostConfig{Features: k, Trees: rapid.IntRange(1, 20).Draw(t, "trees")}
-		if config.RealTarget = rapid.Bool().Draw(t, "real"); !config.RealTarget && rapid.Bool().Draw(t, "prior") {
+		config := Config{Features: k, Trees: rapid.IntRange(1, 20).Draw(t, "trees")}
+		if rapid.Bool().Draw(t, "prior") {
 			config.Prior = []int{k / 2}
 		}
 		data := randomData(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 400).Draw(t, "rows"), k)

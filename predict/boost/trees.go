@@ -1,4 +1,4 @@
-package predict
+package boost
 
 // Eight rows are predicted at once: a column block is a machine word with the bin of one feature for eight rows, one
 // byte each. A bin has seven bits, so with the top bit of every byte set, subtracting a threshold from all eight bytes

@@ -1,4 +1,4 @@
-package predict
+package boost
 
 // updateRows is how many rows the old value of a leaf stands for when new ones are mixed in.
 const updateRows = 10

@@ -1,4 +1,4 @@
-package predict
+package portable
 
 import (
 	"math"
@@ -11,15 +11,15 @@ import (
 func TestExpAndLnAgreeWithPackageMath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.Float64Range(-690, 690).Draw(t, "x")
-		require.InEpsilon(t, math.Exp(x), exp(x), 1e-12)
+		require.InEpsilon(t, math.Exp(x), Exp(x), 1e-12)
 		y := rapid.Float64Range(1e-300, 1e300).Draw(t, "y")
-		require.InDelta(t, math.Log(y), ln(y), 1e-12*(1+math.Abs(math.Log(y))))
+		require.InDelta(t, math.Log(y), Ln(y), 1e-12*(1+math.Abs(math.Log(y))))
 	})
 	for _, c := range []struct{ x, want float64 }{{0, 1}, {1, math.E}, {-1, 1 / math.E}, {math.Ln2, 2}, {10 * math.Ln2, 1024}} {
-		require.InEpsilon(t, c.want, exp(c.x), 1e-14)
+		require.InEpsilon(t, c.want, Exp(c.x), 1e-14)
 	}
-	require.Equal(t, 0.0, ln(1))
-	require.Equal(t, exp(expLimit), exp(math.Inf(1)))
-	require.Equal(t, exp(-expLimit), exp(math.Inf(-1)))
-	require.Equal(t, exp(-expLimit), exp(math.NaN()), "never NaN")
+	require.Equal(t, 0.0, Ln(1))
+	require.Equal(t, Exp(expLimit), Exp(math.Inf(1)))
+	require.Equal(t, Exp(-expLimit), Exp(math.Inf(-1)))
+	require.Equal(t, Exp(-expLimit), Exp(math.NaN()), "never NaN")
 }

@@ -1,11 +1,10 @@
-package predict
+package boost
 
 import (
-	"encoding/binary"
 	"math"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/endpick/endpick/internal/codec"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -14,12 +13,9 @@ func TestModelsSurviveSaving(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 10).Draw(t, "features")
 		d := randomData(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 400).Draw(t, "rows"), k)
-		c := BoostConfig{Features: k, Trees: rapid.IntRange(1, 8).Draw(t, "trees")}
-		switch rapid.IntRange(0, 2).Draw(t, "kind") {
-		case 0:
+		c := Config{Features: k, Trees: rapid.IntRange(1, 8).Draw(t, "trees")}
+		if rapid.Bool().Draw(t, "prior") {
 			c.Prior = []int{k - 1, 0}
-		case 1:
-			c.RealTarget = true
 		}
 		m := fit(t, c, d)
 		saved := modelBytes(t, m)
@@ -36,7 +32,7 @@ func TestModelsSurviveSaving(t *testing.T) {
 
 func TestDamagedModelsAreRefused(t *testing.T) {
 	d := randomData(9, 150, 3)
-	old := fit(t, BoostConfig{Features: 3, Trees: 2, Prior: []int{1}}, d)
+	old := fit(t, Config{Features: 3, Trees: 2, Prior: []int{1}}, d)
 	saved := modelBytes(t, old)
 	for i := range saved {
 		require.ErrorIs(t, old.UnmarshalBinary(saved[:i]), ErrFormat, "cut at %d", i)
@@ -51,26 +47,23 @@ func TestDamagedModelsAreRefused(t *testing.T) {
 	}
 	require.ErrorIs(t, old.UnmarshalBinary(append(saved, 0)), ErrFormat)
 	later := append([]byte(nil), saved...)
-	later[4] = FormatVersion + 1
-	require.EqualError(t, old.UnmarshalBinary(later), "predict: unknown format version: 2, want 1")
-	require.EqualError(t, old.UnmarshalBinary([]byte("PNG\x00123456789012345678901234567890")), `predict: malformed data: starts with "PNG\x00", want "EPBM"`)
+	later[4] = codec.Version + 1
+	require.EqualError(t, old.UnmarshalBinary(later), "endpick: unknown format version: 2, want 1")
+	require.EqualError(t, old.UnmarshalBinary([]byte("PNG\x00123456789012345678901234567890")), `endpick: malformed saved data: starts with "PNG\x00", want "EPBM"`)
 	require.Equal(t, saved, modelBytes(t, old), "a model is not changed by what it refuses")
 }
 
 // reseal gives changed content a header that is right, so that only the content can be at fault.
 func reseal(b []byte) []byte {
-	if len(b) < envelopeSize {
+	if len(b) < codec.HeaderSize {
 		return b
 	}
-	b = append([]byte(nil), b...)
-	binary.LittleEndian.PutUint64(b[8:], uint64(len(b)-envelopeSize))
-	binary.LittleEndian.PutUint64(b[16:], xxhash.Sum64(b[envelopeSize:]))
-	return b
+	return codec.Seal(nil, string(b[:4]), b[codec.HeaderSize:])
 }
 
 // FuzzModel decodes garbage behind a valid checksum: it is refused, or makes a model that works.
 func FuzzModel(f *testing.F) {
-	for _, c := range []BoostConfig{{Features: 2, Trees: 2, Prior: []int{0}}, {Features: 1, Trees: 1, RealTarget: true}} {
+	for _, c := range []Config{{Features: 2, Trees: 2, Prior: []int{0}}, {Features: 1, Trees: 1}} {
 		b, err := fit(f, c, randomData(2, 120, c.Features)).MarshalBinary()
 		require.NoError(f, err)
 		f.Add(b)
@@ -100,13 +93,13 @@ func FuzzModel(f *testing.F) {
 }
 
 func TestDecodingDamageBehindAValidChecksum(t *testing.T) {
-	saved := modelBytes(t, fit(t, BoostConfig{Features: 3, Trees: 2, Prior: []int{1}}, randomData(9, 150, 3)))
+	saved := modelBytes(t, fit(t, Config{Features: 3, Trees: 2, Prior: []int{1}}, randomData(9, 150, 3)))
 	rapid.Check(t, func(t *rapid.T) {
 		b := append([]byte(nil), saved...)
 		for range rapid.IntRange(1, 8).Draw(t, "changes") {
-			b[rapid.IntRange(envelopeSize, len(b)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+			b[rapid.IntRange(codec.HeaderSize, len(b)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
 		}
-		b = b[:rapid.IntRange(envelopeSize, len(b)).Draw(t, "length")]
+		b = b[:rapid.IntRange(codec.HeaderSize, len(b)).Draw(t, "length")]
 		var m Model
 		if m.UnmarshalBinary(reseal(b)) != nil {
 			return

@@ -1,4 +1,4 @@
-package predict
+package learn
 
 import (
 	"sync"
@@ -67,16 +67,17 @@ func NewTrainer(config TrainerConfig) (*Trainer, error) {
 }
 
 // Learner adds a learner.
-func (t *Trainer) Learner(config LearnerConfig) (*Learner, error) {
-	l, err := newLearner(t, config)
+func (t *Trainer) Learner(config Config) (*Learner, error) {
+	l, err := New(t, config)
 	if err != nil {
 		return nil, err
 	}
-	t.add(l)
+	t.Add(l)
 	return l, nil
 }
 
-func (t *Trainer) add(l *Learner) {
+// Add makes the trainer train a learner of its own.
+func (t *Trainer) Add(l *Learner) {
 	t.mu.Lock()
 	t.learners = append(t.learners, l)
 	t.mu.Unlock()

@@ -1,4 +1,4 @@
-package predict
+package learn
 
 import (
 	"cmp"
@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/boost"
 )
 
 const (
@@ -13,6 +16,8 @@ const (
 	defaultHalfLife      = 400
 	defaultFloor         = 0.05
 	maxBuckets           = 1 << 16
+	maxSamples           = 1<<20 - 1
+	maxFeatures          = 32
 )
 
 // A Stratum divides the values of one feature for a [Window]: values below Edges[0], from there to below Edges[1], and
@@ -53,8 +58,8 @@ func (c *WindowConfig) validate() (buckets int, err error) {
 	switch {
 	case c.Features < 1 || c.Features > maxFeatures:
 		return 0, badConfig("WindowConfig.Features", "is %d, want 1 to %d", c.Features, maxFeatures)
-	case c.Samples < 0 || c.Samples > countMask:
-		return 0, badConfig("WindowConfig.Samples", "is %d, want 0 to %d", c.Samples, countMask)
+	case c.Samples < 0 || c.Samples > maxSamples:
+		return 0, badConfig("WindowConfig.Samples", "is %d, want 0 to %d", c.Samples, maxSamples)
 	case c.MaxAge < 0:
 		return 0, badConfig("WindowConfig.MaxAge", "is %v, want 0 or more", c.MaxAge)
 	case c.HalfLife < 0:
@@ -154,10 +159,10 @@ func (w *Window) Newest() time.Time {
 // Buckets returns the number of buckets.
 func (w *Window) Buckets() int { return len(w.buckets) }
 
-// Add copies a sample into the window. A row of another length than Features is ErrShape.
+// Add copies a sample into the window. A row of another length than Features is boost.ErrShape.
 func (w *Window) Add(row []float64, label float64, at time.Time) error {
 	if len(row) != w.config.Features {
-		return ErrShape
+		return boost.ErrShape
 	}
 	w.added++
 	if w.rows == w.config.Samples {
@@ -223,11 +228,11 @@ func (w *Window) Expire(now time.Time) {
 
 // weight returns the weight of a sample that is older than so many others of its bucket.
 func (w *Window) weight(age int32) float64 {
-	return max(w.config.Floor, exp(-ln2*float64(age)/float64(w.config.HalfLife)))
+	return max(w.config.Floor, portable.Exp(-portable.Ln2*float64(age)/float64(w.config.HalfLife)))
 }
 
 // AppendTo appends the samples to data, in the order in which they were added, with their weights.
-func (w *Window) AppendTo(data *Data) {
+func (w *Window) AppendTo(data *boost.Data) {
 	for _, e := range w.order() {
 		data.X = append(data.X, w.row(int(e.sample))...)
 		data.Y = append(data.Y, w.y[e.sample])

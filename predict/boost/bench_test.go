@@ -1,0 +1,113 @@
+package boost_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/boost"
+)
+
+// latencyData looks like what Latency learns from.
+func latencyData(rows int) boost.Data {
+	rng := rand.New(rand.NewPCG(1, 2))
+	d := boost.Data{X: make([]float64, rows*learn.FeatureCount), Y: make([]float64, rows), W: make([]float64, rows)}
+	for i := range rows {
+		f := learn.Features{
+			KVUsage: rng.Float64(), InputTokens: math.Floor(math.Exp(4 + 6*rng.Float64())),
+			Waiting: float64(rng.IntN(12)), Running: float64(rng.IntN(200)), PrefixShare: rng.Float64(),
+			PrefillTokens: math.Floor(math.Exp(9 * rng.Float64())), ResidentTokens: 1e5 * rng.Float64(),
+			PrefillRate: 1e4 * rng.Float64(), ExpectedOutputTokens: math.Floor(math.Exp(7 * rng.Float64())),
+		}
+		row := d.X[i*learn.FeatureCount : (i+1)*learn.FeatureCount]
+		f.Row(row)
+		full := 1 / (1.2 - f.KVUsage)
+		d.Y[i] = (15 + 0.2*f.Running + 0.08*row[learn.FeatureCount-2]*full + 20*f.Waiting) * math.Exp(0.05*rng.NormFloat64())
+		d.W[i] = 1
+	}
+	return d
+}
+
+// BenchmarkPredict predicts while a model is being fitted all the time in another goroutine, whose memory shows in B/op.
+func BenchmarkPredict(b *testing.B) {
+	d := latencyData(10_000)
+	config := learn.Latency(learn.TTFT).Boost
+	m, err := boost.Fit(config, d)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, rows := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = boost.Fit(config, d)
+					}
+				}
+			}()
+			benchmarkRows(b, m, d.X, rows)
+			close(stop)
+			<-stopped
+		})
+	}
+}
+
+// BenchmarkPredictTrees is the table of rows × trees, with nothing beside it.
+func BenchmarkPredictTrees(b *testing.B) {
+	d := latencyData(10_000)
+	for _, trees := range []int{16, 64, 100, 200} {
+		config := learn.Latency(learn.TTFT).Boost
+		config.Trees = trees
+		m, err := boost.Fit(config, d)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, rows := range []int{1, 8, 100, 1000} {
+			b.Run(fmt.Sprintf("trees=%d/rows=%d", trees, rows), func(b *testing.B) { benchmarkRows(b, m, d.X, rows) })
+		}
+	}
+}
+
+func benchmarkRows(b *testing.B, m *boost.Model, x []float64, rows int) {
+	y := make([]float64, rows)
+	x = x[:rows*learn.FeatureCount]
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Predict(y, x); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows), "ns/row")
+}
+
+// BenchmarkSum64 is a yardstick for the machine.
+func BenchmarkSum64(b *testing.B) {
+	buf := make([]byte, 65536)
+	b.Run("bytes=65536", func(b *testing.B) {
+		for b.Loop() {
+			xxhash.Sum64(buf)
+		}
+	})
+}
+
+func BenchmarkFit(b *testing.B) {
+	for _, rows := range []int{10_000, 50_000} {
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			d := latencyData(rows)
+			config := learn.Latency(learn.TTFT).Boost
+			for b.Loop() {
+				if _, err := boost.Fit(config, d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,16 @@
+// Package boost is a regressor for positive targets: boosted oblivious trees over a linear prior, small enough to be
+// fitted inside a running service and fast enough to be asked for every request.
+//
+//   - [Fit] makes a [Model] of a training set, in some tens of milliseconds for ten thousand rows.
+//   - [Model.Predict] predicts a batch of rows, eight at a time, without allocating.
+//   - [Model.Update] moves a model a little towards new rows, at a fraction of the cost of a fit.
+//   - [Model.AppendBinary] saves a model, [Model.UnmarshalBinary] restores it.
+//
+// Errors are relative: trees fit the logarithm of target over prior. An absent feature is NaN, which is told from every
+// value. The same rows in the same order make the same model, to the last bit, on every architecture.
+//
+// The trees are those of "CatBoost: unbiased boosting with categorical features" (2018), section 3: every level of a
+// tree asks one question, so that a leaf is found by six comparisons without a branch.
+//
+// Package predict learns the latencies of a router's endpoints with it; nothing here knows of routing.
+package boost

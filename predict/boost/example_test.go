@@ -1,0 +1,49 @@
+package boost_test
+
+import (
+	"fmt"
+
+	"github.com/endpick/endpick/predict/boost"
+)
+
+// A model on its own: any features, any positive target.
+func ExampleFit() {
+	var data boost.Data
+	for i := range 400 {
+		tokens, queue := float64(100+i%40*50), float64(i%4)
+		data.X = append(data.X, tokens, queue)
+		data.Y = append(data.Y, 20+0.1*tokens+30*queue) // milliseconds
+	}
+	model, err := boost.Fit(boost.Config{Features: 2, Prior: []int{0, 1}}, data)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	latencies := make([]float64, 2)
+	if err := model.Predict(latencies, []float64{1000, 0, 1000, 3}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%.0f ms idle, %.0f ms behind three others\n", latencies[0], latencies[1])
+	// Output: 120 ms idle, 210 ms behind three others
+}
+
+// A model goes to a file and back.
+func ExampleModel_UnmarshalBinary() {
+	model, err := boost.Fit(boost.Config{Features: 1}, boost.Data{X: []float64{1}, Y: []float64{5}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	saved, err := model.MarshalBinary()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var restored boost.Model
+	fmt.Println(restored.UnmarshalBinary(saved[:len(saved)-1]))
+	fmt.Println(restored.UnmarshalBinary(saved))
+	// Output:
+	// endpick: malformed saved data: 121 of 122 bytes are there
+	// <nil>
+}
