@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // Config says how a [Transport] is made. All fields but Router may be left out.
@@ -64,9 +65,9 @@ type Config struct {
 	DisableEndpointHeader bool
 
 	// Record is given what was seen of each request, when it has ended; see
-	// [RecordWriter]. It is called from many goroutines. Nil: nothing is
+	// [recording.Writer]. It is called from many goroutines. Nil: nothing is
 	// recorded.
-	Record func(Record)
+	Record func(recording.Request)
 	// Warn is told what was wrong with a request that was served all the same,
 	// such as a malformed header. It is called from many goroutines. Nil:
 	// nobody is told.

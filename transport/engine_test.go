@@ -19,6 +19,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // engine is a model server that speaks OpenAI's API over real HTTP. handle may
@@ -140,7 +141,7 @@ type world struct {
 	observer *observer
 
 	mu       sync.Mutex
-	records  []transport.Record
+	records  []recording.Request
 	warnings []error
 }
 
@@ -166,7 +167,7 @@ func newWorld(t testing.TB, config transport.Config, addresses ...string) *world
 	})
 	require.NoError(t, err)
 	config.Router = w.router
-	config.Record = func(r transport.Record) {
+	config.Record = func(r recording.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.records = append(w.records, r)
@@ -212,7 +213,7 @@ func (w *world) ok(t testing.TB, req *http.Request) (*http.Response, string) {
 }
 
 // record returns the only record.
-func (w *world) record(t testing.TB) transport.Record {
+func (w *world) record(t testing.TB) recording.Request {
 	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.records) > 0 }, 5*time.Second, time.Millisecond)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,8 +24,6 @@ var (
 	ErrHeaderTimeout = errors.New("transport: no response header in time")
 	// ErrAddress: the address of an endpoint is no host and no URL.
 	ErrAddress = errors.New("transport: bad endpoint address")
-	// ErrRecord: a line of a recording can't be read.
-	ErrRecord = errors.New("transport: bad record")
 )
 
 // BodyError says by how much a request was too large. It matches

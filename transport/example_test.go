@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -67,45 +66,6 @@ func Example() {
 	// 503 from ""
 	// {"error":{"message":"no server is available for this model","type":"api_error","param":null,"code":"503"}}
 	// in flight: 0
-}
-
-// A recording of what passed, for the simulator: lengths, hashes and times.
-func ExampleRecordWriter() {
-	var file bytes.Buffer
-	recording := transport.NewRecordWriter(&file)
-
-	router, err := endpick.New(endpick.Config{})
-	if err != nil {
-		panic(err)
-	}
-	t, err := transport.New(transport.Config{
-		Router: router,
-		Record: recording.Write,
-		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
-			req.Tenant = in.Header.Get("X-Team")
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	client := &http.Client{Transport: t}
-	_, err = client.Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
-	fmt.Println(transport.StatusOf(err))
-
-	if err := recording.Close(); err != nil {
-		panic(err)
-	}
-	err = transport.ReadRecords(&file, func(r *transport.Record) error {
-		fmt.Println(r.Model, r.Status, r.Attempts, "attempts,", r.InputTokens, "tokens")
-		return nil
-	})
-	if err != nil {
-		panic(err)
-	}
-
-	// Output:
-	// 503
-	// llama failed 0 attempts, 1 tokens
 }
 
 // Requests wait while the servers are full, and are routed when there is room.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // badNames are what a client may write where a model is named.
@@ -103,7 +103,7 @@ func TestNamesThatAreNoLabels(t *testing.T) {
 			require.NotPanics(t, func() {
 				ended(w, name, status)
 				w.metrics.predicted(name, time.Millisecond)
-				w.record(transport.Record{Model: name, Stream: true, HTTP: 200, Status: "completed", SLOTTFTMillis: 1, SLOTPOTMillis: 1})
+				w.record(recording.Request{Model: name, Stream: true, HTTP: 200, Status: "completed", SLOTTFTMillis: 1, SLOTPOTMillis: 1})
 			}, what)
 		}
 	}
@@ -119,7 +119,7 @@ func TestInventedModelsTakeNoLabel(t *testing.T) {
 		w.metrics.predicted(name, time.Millisecond)
 		ended(w, name, endpick.Failed)
 		ended(w, name, endpick.Canceled)
-		w.record(transport.Record{Model: name, Status: "failed", HTTP: 404, SLOTTFTMillis: 1})
+		w.record(recording.Request{Model: name, Status: "failed", HTTP: 404, SLOTTFTMillis: 1})
 	}
 	assert.Equal(t, []string{otherModels}, labelsOn(scrapeMetrics(t, w.metrics), "ttft_seconds_count"))
 	ended(w, "real", endpick.Completed)
@@ -140,7 +140,7 @@ func TestMetricsAreBounded(t *testing.T) {
 		ended(w, "often", endpick.Completed)
 		ended(w, name, endpick.Completed)
 		w.metrics.predicted(name, time.Millisecond)
-		w.record(transport.Record{
+		w.record(recording.Request{
 			Model: name, Stream: true, HTTP: 200, Status: "completed",
 			TTFTMillis: &ttft, E2EMillis: 100, OutputTokens: 10, SLOTTFTMillis: 1, SLOTPOTMillis: 1,
 		})

@@ -23,6 +23,7 @@ import (
 	"github.com/endpick/endpick/internal/modelserver"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // rows are the texts of the cells of a table on the debug page.
@@ -271,27 +272,27 @@ func TestGatewayThatCannotBeMade(t *testing.T) {
 
 func TestAttainment(t *testing.T) {
 	ms := func(v float64) *float64 { return &v }
-	stream := func(ttft, e2e float64, output int) transport.Record {
-		return transport.Record{
+	stream := func(ttft, e2e float64, output int) recording.Request {
+		return recording.Request{
 			Model: "m", Stream: true, HTTP: 200, Status: "completed", TTFTMillis: ms(ttft), E2EMillis: e2e, OutputTokens: output,
 			SLOTTFTMillis: 100, SLOTPOTMillis: 10,
 		}
 	}
 	for name, tc := range map[string]struct {
-		change     func(*transport.Record)
+		change     func(*recording.Request)
 		ttft, tpot kept
 	}{
 		"met":               {nil, kept{1, 1}, kept{1, 1}}, // (190 − 100)/9 = 10
-		"late":              {func(r *transport.Record) { r.TTFTMillis = ms(101) }, kept{1, 0}, kept{1, 1}},
-		"slow":              {func(r *transport.Record) { r.E2EMillis = 191 }, kept{1, 1}, kept{1, 0}},
-		"one token":         {func(r *transport.Record) { r.OutputTokens = 1 }, kept{1, 1}, kept{}},
-		"TTFT alone":        {func(r *transport.Record) { r.SLOTPOTMillis = 0 }, kept{1, 1}, kept{}},
-		"nothing asked for": {func(r *transport.Record) { r.SLOTPOTMillis, r.SLOTTFTMillis = 0, 0 }, kept{}, kept{}},
-		"rejected":          {func(r *transport.Record) { *r = stream(0, 1, 0); r.TTFTMillis, r.HTTP, r.Status = nil, 0, "failed" }, kept{1, 0}, kept{1, 0}},
-		"refused there":     {func(r *transport.Record) { r.HTTP = 400 }, kept{1, 0}, kept{1, 0}},
-		"left":              {func(r *transport.Record) { r.Status = "canceled" }, kept{}, kept{}},
-		"at once":           {func(r *transport.Record) { r.Stream, r.TTFTMillis, r.E2EMillis = false, nil, 100 }, kept{1, 1}, kept{}},
-		"at once, late":     {func(r *transport.Record) { r.Stream, r.TTFTMillis = false, nil }, kept{1, 0}, kept{}},
+		"late":              {func(r *recording.Request) { r.TTFTMillis = ms(101) }, kept{1, 0}, kept{1, 1}},
+		"slow":              {func(r *recording.Request) { r.E2EMillis = 191 }, kept{1, 1}, kept{1, 0}},
+		"one token":         {func(r *recording.Request) { r.OutputTokens = 1 }, kept{1, 1}, kept{}},
+		"TTFT alone":        {func(r *recording.Request) { r.SLOTPOTMillis = 0 }, kept{1, 1}, kept{}},
+		"nothing asked for": {func(r *recording.Request) { r.SLOTPOTMillis, r.SLOTTFTMillis = 0, 0 }, kept{}, kept{}},
+		"rejected":          {func(r *recording.Request) { *r = stream(0, 1, 0); r.TTFTMillis, r.HTTP, r.Status = nil, 0, "failed" }, kept{1, 0}, kept{1, 0}},
+		"refused there":     {func(r *recording.Request) { r.HTTP = 400 }, kept{1, 0}, kept{1, 0}},
+		"left":              {func(r *recording.Request) { r.Status = "canceled" }, kept{}, kept{}},
+		"at once":           {func(r *recording.Request) { r.Stream, r.TTFTMillis, r.E2EMillis = false, nil, 100 }, kept{1, 1}, kept{}},
+		"at once, late":     {func(r *recording.Request) { r.Stream, r.TTFTMillis = false, nil }, kept{1, 0}, kept{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &watch{metrics: newMetrics()}

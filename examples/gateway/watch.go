@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // keptRequests is how many requests the debug page shows.
@@ -129,7 +129,7 @@ func (w *watch) EndpointRemoved(ref endpick.Ref) {
 }
 
 // record counts a request, with all of its attempts, for attainment.
-func (w *watch) record(r transport.Record) {
+func (w *watch) record(r recording.Request) {
 	if r.Status == endpick.Canceled.String() {
 		return
 	}

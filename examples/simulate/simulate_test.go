@@ -324,7 +324,7 @@ func TestMistakes(t *testing.T) {
 		{"capacity A", `what is "A"?`},
 		{"capacity -format html", "known: table, json"},
 		{"calibrate", "needs one FILE"},
-		{"calibrate " + good, "last_token_ms is missing"},
+		{"calibrate " + good, "has no time of the last token"},
 		{"calibrate -judge-second " + good, "-judge-second needs -first-half"},
 		{"calibrate -endpoint x " + good, `-endpoint "x" is not in good.jsonl`},
 		{"calibrate " + broken, "broken.jsonl:2: timestamp"},

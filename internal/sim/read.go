@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -30,21 +27,22 @@ const (
 	MooncakeFormat Format = "mooncake"
 	// AzureFormat is CSV of TIMESTAMP, ContextTokens, GeneratedTokens.
 	AzureFormat Format = "azure"
-	// RecordFormat is JSON lines, each a [Record].
-	RecordFormat Format = "record"
-	// GatewayFormat is JSON lines, each a record of package transport.
-	GatewayFormat Format = "gateway"
+	// RecordingFormat is what a gateway records: JSON lines, see package recording of
+	// the transport.
+	RecordingFormat Format = "recording"
 	// VLLMFormat is CSV of input_tokens, output_tokens, queued_s, scheduled_s,
 	// first_token_s, last_token_s, as LLMServingSim records vLLM.
 	VLLMFormat Format = "vllm"
 )
 
-// TraceError says what in a trace can't be read.
+// TraceError says what in a trace can't be read. It matches its cause, where it
+// has one.
 type TraceError struct {
 	File   string
 	Line   int    // from 1; 0: the file as a whole
 	Field  string // empty: the line as a whole
 	Reason string
+	Err    error // nil: Reason says all
 }
 
 func (e *TraceError) Error() string {
@@ -60,7 +58,58 @@ func (e *TraceError) Error() string {
 		b.WriteString(" ")
 	}
 	b.WriteString(e.Reason)
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
 	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *TraceError) Unwrap() error { return e.Err }
+
+// fieldError says what is wrong with a line whose number its reader knows. Field is
+// that of a [Record], or the file's own name for it.
+type fieldError struct{ field, reason string }
+
+func (e *fieldError) Error() string { return strings.TrimSpace(e.field + " " + e.reason) }
+
+// traceError is err as one of a line. The names of a Record's fields become those of
+// the file.
+func traceError(file string, line int, names map[string]string, err error) *TraceError {
+	e := &TraceError{File: file, Line: line, Reason: "can't be read", Err: err}
+	var field *fieldError
+	if errors.As(err, &field) {
+		e.Field, e.Reason, e.Err = field.field, field.reason, nil
+		if name, ok := names[e.Field]; ok {
+			e.Field = name
+		}
+	}
+	return e
+}
+
+// text is the text of a trace. It counts lines, and its error stays, as a reader need
+// not keep to it: what breaks off would look like a shorter trace.
+type text struct {
+	r     io.Reader
+	lines int
+	err   error
+}
+
+func (t *text) Read(p []byte) (n int, err error) {
+	if t.err == nil {
+		n, t.err = t.r.Read(p)
+		t.lines += bytes.Count(p[:n], []byte{'\n'})
+	}
+	return n, t.err
+}
+
+// broken is where the text broke off; nil if it has come to its end, or was not read
+// so far.
+func (t *text) broken(file string) *TraceError {
+	if t.err == nil || t.err == io.EOF {
+		return nil
+	}
+	return &TraceError{File: file, Line: t.lines + 1, Reason: "breaks off", Err: t.err}
 }
 
 // OpenTrace reads a trace file, which may be gzipped. Its format is told from its
@@ -77,27 +126,35 @@ func OpenTrace(path string) (*Trace, error) {
 // ReadTrace reads a trace; name is for errors. See [OpenTrace]. A trace whose times
 // all lie on ticks of [MooncakeTick] gets that as its Spread.
 func ReadTrace(name string, r io.Reader) (*Trace, error) {
-	buffered := bufio.NewReaderSize(r, 1<<16)
+	raw := &text{r: r}
+	in := raw
+	buffered := bufio.NewReaderSize(raw, 1<<16)
 	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		unzipped, err := gzip.NewReader(buffered)
 		if err != nil {
-			return nil, &TraceError{File: name, Reason: err.Error()}
+			return nil, &TraceError{File: name, Reason: "can't be unpacked", Err: err}
 		}
 		defer unzipped.Close()
-		buffered = bufio.NewReaderSize(unzipped, 1<<16)
-	}
-	format, err := sniff(name, buffered)
-	if err != nil {
-		return nil, err
+		in = &text{r: unzipped}
+		buffered = bufio.NewReaderSize(in, 1<<16)
 	}
 	t := &Trace{Name: name}
-	switch format {
-	case MooncakeFormat, RecordFormat:
-		t.Records, err = readLines(name, buffered, format)
-	case GatewayFormat:
+	format, err := sniff(name, buffered)
+	switch {
+	case err != nil:
+	case format == MooncakeFormat:
+		t.Records, err = readMooncake(name, buffered)
+	case format == RecordingFormat:
 		t.Records, err = readRecording(name, buffered)
 	default:
-		t.Records, err = readCSV(name, buffered, format)
+		t.Records, err = readCSV(name, buffered, csvFormats[format])
+	}
+	// What is wrong with the line that was cut is not worth telling, but the cut is.
+	if cut := in.broken(name); cut != nil {
+		var told *TraceError
+		if !errors.As(err, &told) || told.Line >= cut.Line {
+			err = cut
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -133,199 +190,7 @@ func sniff(name string, r *bufio.Reader) (Format, error) {
 	case strings.HasPrefix(line, "{") && strings.Contains(line, `"input_length"`):
 		return MooncakeFormat, nil
 	case strings.HasPrefix(line, "{") && strings.Contains(line, `"e2e_ms"`):
-		return GatewayFormat, nil
-	case strings.HasPrefix(line, "{"):
-		return RecordFormat, nil
+		return RecordingFormat, nil
 	}
-	return "", &TraceError{File: name, Line: 1, Reason: "is of no known format (mooncake, azure, record, gateway, vllm)"}
-}
-
-// mooncakeLine is one line of a Mooncake trace.
-type mooncakeLine struct {
-	Timestamp    *float64 `json:"timestamp"`
-	InputLength  *int     `json:"input_length"`
-	OutputLength *int     `json:"output_length"`
-	HashIDs      []uint64 `json:"hash_ids"`
-}
-
-// mooncakeNames are the names of fields in a Mooncake trace, by those of a Record.
-var mooncakeNames = map[string]string{
-	"arrival_ms": "timestamp", "input_tokens": "input_length", "output_tokens": "output_length", "blocks": "hash_ids",
-}
-
-func readLines(name string, r io.Reader, format Format) ([]Record, error) {
-	var records []Record
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 64<<20)
-	for n := 1; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		var record Record
-		decoder := json.NewDecoder(bytes.NewReader(line))
-		bad := func(field, reason string) error {
-			if format == MooncakeFormat && mooncakeNames[field] != "" {
-				field = mooncakeNames[field]
-			}
-			return &TraceError{name, n, field, reason}
-		}
-		var err error
-		if format == MooncakeFormat {
-			var m mooncakeLine
-			err = decoder.Decode(&m)
-			for _, f := range []struct {
-				name   string
-				absent bool
-			}{{"timestamp", m.Timestamp == nil}, {"input_length", m.InputLength == nil}, {"output_length", m.OutputLength == nil}} {
-				if err == nil && f.absent {
-					return nil, bad(f.name, "is missing")
-				}
-			}
-			if err == nil {
-				record = Record{
-					ArrivalMillis: *m.Timestamp, InputTokens: *m.InputLength, OutputTokens: *m.OutputLength,
-					Blocks: m.HashIDs, BlockTokens: 512,
-				}
-			}
-		} else {
-			decoder.DisallowUnknownFields()
-			err = decoder.Decode(&record)
-		}
-		if err != nil {
-			var wrong *json.UnmarshalTypeError
-			if errors.As(err, &wrong) {
-				return nil, bad(wrong.Field, "is a "+wrong.Value)
-			}
-			return nil, bad("", "is no JSON object of this format: "+err.Error())
-		}
-		if decoder.More() {
-			return nil, bad("", "has more than one JSON object")
-		}
-		if field, reason := record.check(); field != "" {
-			return nil, bad(field, reason)
-		}
-		records = append(records, record)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, &TraceError{File: name, Reason: err.Error()}
-	}
-	return records, nil
-}
-
-// azureTime is the form of times in the Azure traces: UTC, in units of 100 ns.
-const azureTime = "2006-01-02 15:04:05.9999999"
-
-func readCSV(name string, r io.Reader, format Format) ([]Record, error) {
-	columns := []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
-	if format == VLLMFormat {
-		columns = []string{"input_tokens", "output_tokens", "queued_s", "scheduled_s", "first_token_s", "last_token_s"}
-	}
-	reader := csv.NewReader(r)
-	reader.ReuseRecord = true
-	reader.FieldsPerRecord = len(columns)
-	var records []Record
-	var start time.Time
-	for {
-		row, err := reader.Read()
-		if err == io.EOF {
-			return records, nil
-		}
-		line, _ := reader.FieldPos(0)
-		if err != nil {
-			var parse *csv.ParseError
-			if errors.As(err, &parse) {
-				return nil, &TraceError{name, parse.Line, "", parse.Err.Error()}
-			}
-			return nil, &TraceError{File: name, Reason: err.Error()}
-		}
-		if line == 1 {
-			for i, c := range columns {
-				if strings.TrimSpace(row[i]) != c {
-					return nil, &TraceError{name, 1, c, fmt.Sprintf("is missing, there is %q", row[i])}
-				}
-			}
-			continue
-		}
-		var record Record
-		p := fields{row: row, columns: columns}
-		if format == VLLMFormat {
-			record = Record{
-				InputTokens: p.int(0), OutputTokens: p.int(1), ArrivalMillis: p.float(2) * 1000,
-				FirstTokenMillis: p.float(4) * 1000, LastTokenMillis: p.float(5) * 1000,
-			}
-		} else {
-			at := p.time(0)
-			if len(records) == 0 {
-				start = at
-			}
-			record = Record{ArrivalMillis: millis(at.Sub(start)), InputTokens: p.int(1), OutputTokens: p.int(2)}
-		}
-		if p.field == "" {
-			p.field, p.reason = record.check()
-			if i, ok := csvColumns[p.field]; ok {
-				p.field = columns[i[format]]
-			}
-		}
-		if p.field != "" {
-			return nil, &TraceError{name, line, p.field, p.reason}
-		}
-		records = append(records, record)
-	}
-}
-
-// csvColumns are the columns of the fields of a Record.
-var csvColumns = map[string]map[Format]int{
-	"arrival_ms":     {AzureFormat: 0, VLLMFormat: 2},
-	"input_tokens":   {AzureFormat: 1, VLLMFormat: 0},
-	"output_tokens":  {AzureFormat: 2, VLLMFormat: 1},
-	"first_token_ms": {VLLMFormat: 4},
-	"last_token_ms":  {VLLMFormat: 5},
-}
-
-// fields reads the fields of a row and keeps the first thing that is wrong.
-type fields struct {
-	row, columns  []string
-	field, reason string
-}
-
-func (p *fields) wrong(i int, what string) {
-	if p.field == "" {
-		p.field, p.reason = p.columns[i], fmt.Sprintf("%q is no %s", p.row[i], what)
-	}
-}
-
-func (p *fields) int(i int) int {
-	n, err := strconv.Atoi(p.row[i])
-	if err != nil {
-		p.wrong(i, "whole number")
-	}
-	return n
-}
-
-func (p *fields) float(i int) float64 {
-	x, err := strconv.ParseFloat(p.row[i], 64)
-	if err != nil {
-		p.wrong(i, "number")
-	}
-	return x
-}
-
-func (p *fields) time(i int) time.Time {
-	t, err := time.Parse(azureTime, p.row[i])
-	if err != nil {
-		p.wrong(i, "time")
-	}
-	return t
-}
-
-// WriteTrace writes records as JSON lines in [RecordFormat].
-func WriteTrace(w io.Writer, records []Record) error {
-	encoder := json.NewEncoder(w)
-	for i := range records {
-		if err := encoder.Encode(&records[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return "", &TraceError{File: name, Line: 1, Reason: "is of no known format (mooncake, azure, recording, vllm)"}
 }

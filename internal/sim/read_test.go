@@ -3,8 +3,11 @@ package sim
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -51,21 +54,12 @@ func TestReadAzure(t *testing.T) {
 	}, trace.Records)
 }
 
-func TestRecordsGoRound(t *testing.T) {
-	cached := 16
-	records := []Record{
-		{InputTokens: 40, OutputTokens: 3, Blocks: []uint64{1 << 63, 2}, CachedTokens: &cached, Tenant: "t", FirstTokenMillis: 5, LastTokenMillis: 8},
+// Times three: requests come in a third of the time, with the targets they had.
+func TestRateScale(t *testing.T) {
+	trace := &Trace{Name: "x", RateScale: 3, Records: []Record{
+		{InputTokens: 40, OutputTokens: 3},
 		{ArrivalMillis: 1.5, InputTokens: 1, OutputTokens: 1, TTFTTargetMillis: 100},
-	}
-	var b bytes.Buffer
-	zipped := gzip.NewWriter(&b)
-	require.NoError(t, WriteTrace(zipped, records))
-	require.NoError(t, zipped.Close())
-	trace, err := ReadTrace("x.gz", &b)
-	require.NoError(t, err)
-	require.Equal(t, records, trace.Records)
-
-	trace.RateScale = 3
+	}}
 	source, err := trace.Start(0)
 	require.NoError(t, err)
 	source.Take()
@@ -74,37 +68,59 @@ func TestRecordsGoRound(t *testing.T) {
 	require.Equal(t, 100*time.Millisecond, source.Take().SLO.TTFT)
 }
 
+func zipped(t *testing.T, text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(text))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+const (
+	mooncakeRow   = `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}` + "\n"
+	azureHead     = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+	azureRow      = "2023-11-16 18:15:46.68,374,44\n"
+	vllmHead      = "input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n"
+	vllmRow       = "1,2,0,0,1,2\n"
+	recordingLine = `{"time":"2026-01-02T03:04:05Z","status":"completed","e2e_ms":1,"input_tokens":1,"output_tokens":1,"attempts":1}` + "\n"
+)
+
 func TestBrokenTraces(t *testing.T) {
-	const mooncake = `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}` + "\n"
-	const azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-	const vllm = "input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n"
 	for _, c := range []struct{ text, err string }{
-		{"", "sim: x:1: is of no known format (mooncake, azure, record, gateway, vllm)"},
-		{"hello\n", "sim: x:1: is of no known format (mooncake, azure, record, gateway, vllm)"},
-		{azure, "sim: x: has no requests"},
-		{mooncake + `{"timestamp":0,"input_length":10`, "sim: x:2: is no JSON object of this format: unexpected EOF"},
-		{mooncake + `{"timestamp":-5,"input_length":10,"output_length":1}`, "sim: x:2: timestamp -5 is not within [0, 2.592e+09]"},
-		{mooncake + `{"timestamp":0,"input_length":0,"output_length":1}`, "sim: x:2: input_length 0 is not within [1, 16777216]"},
-		{mooncake + `{"timestamp":0,"input_length":5,"output_length":0}`, "sim: x:2: output_length 0 is not within [1, 16777216]"},
-		{mooncake + `{"timestamp":0,"input_length":5}`, "sim: x:2: output_length is missing"},
-		{mooncake + `{"input_length":5,"output_length":1}`, "sim: x:2: timestamp is missing"},
-		{mooncake + `{"timestamp":0,"input_length":"many","output_length":1}`, "sim: x:2: input_length is a string"},
-		{mooncake + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[-1]}`, "sim: x:2: hash_ids is a number -1"},
-		{mooncake + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1,2]}`, "sim: x:2: hash_ids has 2 blocks of 512 tokens for a prompt of 5"},
-		{`{"arrival_ms":0,"input_tokens":5,"output_tokens":1}{}`, "sim: x:1: has more than one JSON object"},
-		{`{"arrival_ms":0,"input_tokens":5,"output_tokens":1,"colour":1}`, `sim: x:1: is no JSON object of this format: json: unknown field "colour"`},
-		{`{"arrival_ms":0,"input_tokens":5,"output_tokens":1,"block_tokens":10}`, "sim: x:1: block_tokens 10 is no multiple of 16"},
-		{`{"arrival_ms":0,"input_tokens":5,"output_tokens":1,"cached_tokens":6}`, "sim: x:1: cached_tokens 6 is not within [0, 5]"},
-		{`{"arrival_ms":0,"input_tokens":5,"output_tokens":1,"first_token_ms":6,"last_token_ms":5}`, "sim: x:1: last_token_ms is before first_token_ms"},
-		{azure + "2023-11-16 18:15:46.68,374\n", "sim: x:2: wrong number of fields"},
-		{azure + "yesterday,374,1\n", `sim: x:2: TIMESTAMP "yesterday" is no time`},
-		{azure + "2023-11-16 18:15:46.68,x,1\n", `sim: x:2: ContextTokens "x" is no whole number`},
-		{azure + "2023-11-16 18:15:46.68,1,0\n", "sim: x:2: GeneratedTokens 0 is not within [1, 16777216]"},
-		{azure + "2023-11-16 18:15:46.68,1,1\n2023-11-16 18:15:45.68,1,1\n", "sim: x:3: TIMESTAMP -1000 is not within [0, 2.592e+09]"},
+		{"", "sim: x:1: is of no known format (mooncake, azure, recording, vllm)"},
+		{"hello\n", "sim: x:1: is of no known format (mooncake, azure, recording, vllm)"},
+		{azureHead, "sim: x: has no requests"},
+		{mooncakeRow + `{"timestamp":0,"input_length":10`, "sim: x:2: can't be read: unexpected end of JSON input"},
+		{mooncakeRow + `{"timestamp":-5,"input_length":10,"output_length":1}`, "sim: x:2: timestamp -5 is not within [0, 2.592e+09]"},
+		{mooncakeRow + `{"timestamp":0,"input_length":0,"output_length":1}`, "sim: x:2: input_length 0 is not within [1, 16777216]"},
+		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":0}`, "sim: x:2: output_length 0 is not within [1, 16777216]"},
+		{mooncakeRow + `{"timestamp":0,"input_length":5}`, "sim: x:2: output_length is missing"},
+		{mooncakeRow + `{"input_length":5,"output_length":1}`, "sim: x:2: timestamp is missing"},
+		{mooncakeRow + `{"timestamp":0,"input_length":"many","output_length":1}`, "sim: x:2: input_length is a string"},
+		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[-1]}`, "sim: x:2: hash_ids is a number -1"},
+		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1,2]}`, "sim: x:2: hash_ids has 2 blocks of 512 tokens for a prompt of 5"},
+		{azureHead + "2023-11-16 18:15:46.68,374\n", "sim: x:2: is no row: wrong number of fields"},
+		{azureHead + "\"", `sim: x:2: is no row: extraneous or missing " in quoted-field`},
+		{azureHead + azureRow + "\n1,\"a\n\nb\"c,3", `sim: x:6: is no row: extraneous or missing " in quoted-field`},
+		{azureHead + azureRow + "a\"b\"\n" + azureRow, `sim: x:3: is no row: bare " in non-quoted-field`},
+		{"TIMESTAMP,\"\n", `sim: x:1: is no row: extraneous or missing " in quoted-field`},
+		{azureHead + "yesterday,374,1\n", `sim: x:2: TIMESTAMP "yesterday" is no time`},
+		{azureHead + "2023-11-16 18:15:46.68,x,1\n", `sim: x:2: ContextTokens "x" is no whole number`},
+		{azureHead + "2023-11-16 18:15:46.68,1,0\n", "sim: x:2: GeneratedTokens 0 is not within [1, 16777216]"},
+		{azureHead + "2023-11-16 18:15:46.68,1,1\n2023-11-16 18:15:45.68,1,1\n", "sim: x:3: TIMESTAMP -1000 is not within [0, 2.592e+09]"},
 		{"TIMESTAMP,Tokens,GeneratedTokens\n", `sim: x:1: ContextTokens is missing, there is "Tokens"`},
-		{vllm + "1,1,0,0,nan,1\n", "sim: x:2: first_token_s NaN is not within [0, 2.592e+09]"},
-		{vllm + "1,1,0,0,2,1\n", "sim: x:2: last_token_s is before first_token_ms"},
-		{"\x1f\x8bnonsense", "sim: x: gzip: invalid header"},
+		{vllmHead + "1,1,0,0,nan,1\n", "sim: x:2: first_token_s NaN is not within [0, 2.592e+09]"},
+		{vllmHead + "1,1,0,0,2,1\n", "sim: x:2: last_token_s is before the first token"},
+		{vllmHead + vllmRow + "1,1,0,0,x,1\n", `sim: x:3: first_token_s "x" is no number`},
+		{vllmHead + "1,1,0,0,Inf,Inf\n", "sim: x:2: first_token_s +Inf is not within [0, 2.592e+09]"},
+		{vllmHead + "1.5,1,0,0,1,1\n", `sim: x:2: input_tokens "1.5" is no whole number`},
+		{mooncakeRow + "[]", "sim: x:2: can't be read: json: cannot unmarshal array into Go value of type sim.mooncakeLine"},
+		{mooncakeRow + mooncakeRow[:len(mooncakeRow)-1] + "{}", "sim: x:2: can't be read: invalid character '{' after top-level value"},
+		{recordingLine + "\n\n" + strings.Replace(recordingLine, `"e2e_ms":1`, `"e2e_ms":3e9`, 1), "sim: x:4: e2e_ms 3e+09 is not within [0, 2.592e+09]"},
+		{recordingLine + strings.Replace(recordingLine, "-01-", "-06-", 1), "sim: x:2: time 1.30464e+10 is not within [0, 2.592e+09]"},
+		{"\x1f\x8bnonsense", "sim: x: can't be unpacked: gzip: invalid header"},
+		{zipped(t, azureHead+azureRow+"x\n"), "sim: x:3: is no row: wrong number of fields"},
 	} {
 		_, err := ReadTrace("x", strings.NewReader(c.text))
 		require.EqualError(t, err, c.err, "%q", c.text)
@@ -142,33 +158,102 @@ func TestRealTraces(t *testing.T) {
 	}
 }
 
-func FuzzReadTrace(f *testing.F) {
-	f.Add([]byte(`{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`))
-	f.Add([]byte(`{"arrival_ms":0,"input_tokens":5,"output_tokens":1,"blocks":[1]}`))
-	f.Add([]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"))
-	f.Add([]byte("input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n1,2,0,0,1,2\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		trace, err := ReadTrace("x", bytes.NewReader(text))
+// A file that can't be read to its end is not a shorter trace, whatever is in it,
+// however its reader tells, and even if it forgets that it has failed.
+func TestReadErrorsAreNotAnEnd(t *testing.T) {
+	broke := errors.New("broke")
+	for name, text := range map[string]string{
+		"mooncake": mooncakeRow + mooncakeRow, "azure": azureHead + azureRow, "vllm": vllmHead + vllmRow,
+		"recording": recordingLine + recordingLine,
+	} {
+		_, err := ReadTrace(name, strings.NewReader(text))
+		require.NoError(t, err)
+		_, err = ReadTrace(name, strings.NewReader(zipped(t, text)))
+		require.NoError(t, err)
+		for n := range len(text) {
+			for how, r := range map[string]io.Reader{
+				"after the data":  io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(broke)),
+				"with the data":   &oneError{text: text[:n], err: broke},
+				"byte by byte":    iotest.OneByteReader(io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(broke))),
+				"once, then more": &oneError{text: text[:n], err: broke, more: text[n:]},
+			} {
+				_, err := ReadTrace(name, r)
+				var bad *TraceError
+				require.ErrorAs(t, err, &bad, "%s, %d bytes, %s", name, n, how)
+				require.ErrorIs(t, err, broke, "%s, %d bytes, %s", name, n, how)
+				require.Equal(t, 1+strings.Count(text[:n], "\n"), bad.Line, "%s, %d bytes, %s", name, n, how)
+			}
+		}
+		packed := zipped(t, text)
+		for n := 10; n < len(packed); n++ {
+			_, err := ReadTrace(name, strings.NewReader(packed[:n]))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s, %d bytes", name, n)
+		}
+	}
+	// What was wrong before the file broke off is told first.
+	_, err := ReadTrace("x", &oneError{text: azureHead + "x,1,1\n" + azureRow, err: broke})
+	require.EqualError(t, err, `sim: x:2: TIMESTAMP "x" is no time`)
+}
+
+// oneError fails once, together with its text, and then goes on as if nothing had
+// been.
+type oneError struct {
+	text, more string
+	err        error
+}
+
+func (r *oneError) Read(p []byte) (int, error) {
+	n := copy(p, r.text)
+	if r.text = r.text[n:]; r.text != "" || r.err == nil {
+		if n == 0 {
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+	err := r.err
+	r.text, r.err = r.more, nil
+	return n, err
+}
+
+// The formats are told from their first line: a fuzz target each keeps to its own.
+func FuzzReadMooncake(f *testing.F)  { fuzzTrace(f, mooncakeRow, "", mooncakeRow) }
+func FuzzReadAzure(f *testing.F)     { fuzzTrace(f, "", azureHead, azureRow) }
+func FuzzReadVLLM(f *testing.F)      { fuzzTrace(f, "", vllmHead, vllmRow) }
+func FuzzReadRecording(f *testing.F) { fuzzTrace(f, recordingLine, "", recordingLine) }
+
+// fuzzTrace reads first, head and the fuzzed rows: it gets an error of a line that
+// there is, or a workload that can be run.
+func fuzzTrace(f *testing.F, first, head, row string) {
+	f.Add([]byte(row))
+	f.Add([]byte(row + "\n" + row))
+	f.Add([]byte(strings.Replace(row, "1", "-1", 1)))
+	f.Add([]byte(strings.ReplaceAll(row, "1", "1e30")))
+	f.Add([]byte("\"\n"))
+	f.Fuzz(func(t *testing.T, rows []byte) {
+		text := first + head + string(rows)
+		trace, err := ReadTrace("x", strings.NewReader(text))
 		if err != nil {
+			var bad *TraceError
+			require.ErrorAs(t, err, &bad)
+			require.LessOrEqual(t, bad.Line, 1+strings.Count(text, "\n"))
 			return
 		}
+		work := 0
 		for i := range trace.Records {
-			trace.Records[i].InputTokens %= 1 << 12 // keep the work small
-			trace.Records[i].Blocks = nil
-			trace.Records[i].InputTokens++
-			trace.Records[i].CachedTokens = nil
+			work += trace.Records[i].InputTokens
+		}
+		if work > 1<<20 {
+			return
 		}
 		source, err := trace.Start(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		last := time.Duration(0)
+		require.NoError(t, err)
+		last, n := time.Duration(0), 0
 		for at, ok := source.Next(); ok; at, ok = source.Next() {
-			if at < last {
-				t.Fatal("out of order")
-			}
+			require.GreaterOrEqual(t, at, last, "out of order")
 			last = at
+			n++
 			source.Take()
 		}
+		require.Equal(t, len(trace.Records), n)
 	})
 }

@@ -2,85 +2,87 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
-// readRecording reads what package transport recorded. Requests that brought no
-// token were not served, and are left out. Prompts whose blocks are cut from text
-// get blocks of the package's size, as many as the recording's mean ratio of
-// tokens to blocks gives: a ratio that was still being learned would cut the same
-// prompt differently each time.
+// recordingNames are the names of fields in a recording, by those of a Record.
+var recordingNames = map[string]string{
+	"ArrivalMillis": "time", "InputTokens": "input_tokens", "OutputTokens": "output_tokens",
+	"FirstTokenMillis": "ttft_ms", "LastTokenMillis": "e2e_ms", "CachedTokens": "cached_tokens",
+	"TTFTTargetMillis": "slo_ttft_ms", "TPOTTargetMillis": "slo_tpot_ms",
+}
+
+// readRecording reads what a gateway recorded. Requests that brought no token were
+// not served, and are left out. Prompts whose blocks are cut from text get blocks of
+// the package's size, as many as the recording's mean ratio of tokens to blocks
+// gives: a ratio that was still being learned would cut the same prompt differently
+// each time.
 func readRecording(name string, r io.Reader) ([]Record, error) {
-	type lineOf struct {
-		transport.Record
+	type seenRequest struct {
+		*recording.Request
 		line int
 	}
-	var seen []lineOf
+	var seen []seenRequest
 	var start time.Time
 	ratio := map[string]*moments{} // tokens in a block, by model
-	line := 0                      // recordings have no empty ones
-	err := transport.ReadRecords(r, func(rec *transport.Record) error {
-		line++
-		if start.IsZero() || rec.Time.Before(start) {
-			start = rec.Time
+	err := recording.Read(r, func(line int, q *recording.Request) error {
+		if start.IsZero() || q.Time.Before(start) {
+			start = q.Time
 		}
-		if rec.InputTokens == 0 || rec.OutputTokens == 0 {
+		if q.InputTokens == 0 || q.OutputTokens == 0 {
 			return nil
 		}
-		if len(rec.Blocks) > 0 {
-			if !(rec.BlockTokens >= 1 && rec.BlockTokens <= maxTraceTokens) {
-				return &TraceError{name, line, "block_tokens", strconv.FormatFloat(rec.BlockTokens, 'g', -1, 64) + " is out of range"}
+		if len(q.Blocks) > 0 {
+			if !(q.BlockTokens >= 1 && q.BlockTokens <= maxTraceTokens) {
+				return traceError(name, line, nil, &fieldError{"block_tokens", fmt.Sprintf("%v is out of range", q.BlockTokens)})
 			}
-			m := ratio[rec.Model]
+			m := ratio[q.Model]
 			if m == nil {
 				m = &moments{}
-				ratio[rec.Model] = m
+				ratio[q.Model] = m
 			}
-			m.add(rec.BlockTokens)
+			m.add(q.BlockTokens)
 		}
-		seen = append(seen, lineOf{*rec, line})
+		seen = append(seen, seenRequest{q, line})
 		return nil
 	})
-	var bad *transport.RecordError
-	if errors.As(err, &bad) {
-		field, reason, ok := strings.Cut(bad.Err.Error(), " is ")
-		if !ok || strings.Contains(field, " ") {
-			return nil, &TraceError{File: name, Line: bad.Line, Reason: bad.Err.Error()}
-		}
-		return nil, &TraceError{name, bad.Line, field, "is " + reason}
-	}
-	if err != nil {
+	var bad *recording.LineError
+	switch {
+	case errors.As(err, &bad) && bad.Field != "":
+		return nil, traceError(name, bad.Line, nil, &fieldError{bad.Field, bad.Err.Error()})
+	case bad != nil:
+		return nil, traceError(name, bad.Line, nil, bad.Err)
+	case err != nil:
 		return nil, err
 	}
 	records := make([]Record, len(seen))
-	for i := range seen {
-		rec := &seen[i]
-		at := millis(rec.Time.Sub(start))
+	for i, q := range seen {
+		at := millis(q.Time.Sub(start))
 		record := Record{
-			ArrivalMillis: at, InputTokens: rec.InputTokens, OutputTokens: rec.OutputTokens,
-			Model: rec.Model, Tenant: hashName(rec.Tenant), Session: hashName(rec.Session), Priority: rec.Priority,
-			TTFTTargetMillis: rec.SLOTTFTMillis, TPOTTargetMillis: rec.SLOTPOTMillis,
-			LastTokenMillis: at + rec.E2EMillis, Endpoint: rec.Endpoint,
+			ArrivalMillis: at, InputTokens: q.InputTokens, OutputTokens: q.OutputTokens,
+			Model: q.Model, Tenant: hashName(q.Tenant), Session: hashName(q.Session), Priority: q.Priority,
+			TTFTTargetMillis: q.SLOTTFTMillis, TPOTTargetMillis: q.SLOTPOTMillis,
+			LastTokenMillis: at + q.E2EMillis, Endpoint: q.Endpoint,
 		}
-		if rec.TTFTMillis != nil {
-			record.FirstTokenMillis = min(at+*rec.TTFTMillis, record.LastTokenMillis)
+		if q.TTFTMillis != nil {
+			record.FirstTokenMillis = min(at+*q.TTFTMillis, record.LastTokenMillis)
 		}
-		if rec.CachedTokens != nil {
-			cached := min(*rec.CachedTokens, rec.InputTokens)
+		if q.CachedTokens != nil {
+			cached := min(*q.CachedTokens, q.InputTokens)
 			record.CachedTokens = &cached
 		}
-		if len(rec.Blocks) > 0 {
-			mean, _ := ratio[rec.Model].meanStd()
-			record.Blocks = recut(rec.Blocks, mean, rec.InputTokens/BlockTokens)
+		if len(q.Blocks) > 0 {
+			mean, _ := ratio[q.Model].meanStd()
+			record.Blocks = recut(q.Blocks, mean, q.InputTokens/BlockTokens)
 		}
-		if field, reason := record.check(); field != "" {
-			return nil, &TraceError{name, rec.line, field, reason}
+		if err := record.check(); err != nil {
+			return nil, traceError(name, q.line, recordingNames, err)
 		}
 		records[i] = record
 	}
@@ -90,7 +92,7 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 // recut returns chained ids of blocks of the package's size, at most so many, from
 // those of blocks of size tokens. A block is the same as another one if it is at
 // the same place and all that it is cut from, and hence all before it, is the same.
-func recut(blocks []transport.Hash, size float64, most int) []uint64 {
+func recut(blocks []recording.Hash, size float64, most int) []uint64 {
 	var ids []uint64
 	for i := range most {
 		last := int(math.Ceil(float64((i+1)*BlockTokens)/size-1e-9)) - 1
@@ -103,7 +105,7 @@ func recut(blocks []transport.Hash, size float64, most int) []uint64 {
 }
 
 // hashName is the name of somebody whose name is hashed.
-func hashName(h transport.Hash) string {
+func hashName(h recording.Hash) string {
 	if h == 0 {
 		return ""
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
-// record writes a recording as a gateway does.
-func recording(t *testing.T, records ...transport.Record) string {
+// recorded writes a recording as a gateway does.
+func recorded(t *testing.T, records ...recording.Request) string {
 	var b bytes.Buffer
-	w := transport.NewRecordWriter(&b)
+	w := recording.NewWriter(&b)
 	for _, r := range records {
 		w.Write(r)
 	}
@@ -26,14 +26,14 @@ func recording(t *testing.T, records ...transport.Record) string {
 func TestReadRecording(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ttft, cached := 120.0, 32
-	text := recording(t,
-		transport.Record{
+	text := recorded(t,
+		recording.Request{
 			Time: start.Add(2 * time.Second), TTFTMillis: &ttft, E2EMillis: 900, Model: "m", Status: "completed", Endpoint: "a",
-			InputTokens: 70, OutputTokens: 5, CachedTokens: &cached, Blocks: []transport.Hash{7, 8, 9, 10}, BlockTokens: 16,
+			InputTokens: 70, OutputTokens: 5, CachedTokens: &cached, Blocks: []recording.Hash{7, 8, 9, 10}, BlockTokens: 16,
 			Tenant: 0xabc, SLOTTFTMillis: 300,
 		},
-		transport.Record{Time: start, E2EMillis: 50, Status: "completed", InputTokens: 10, OutputTokens: 1},
-		transport.Record{Time: start, E2EMillis: 3, Status: "failed", InputTokens: 10},
+		recording.Request{Time: start, E2EMillis: 50, Status: "completed", InputTokens: 10, OutputTokens: 1},
+		recording.Request{Time: start, E2EMillis: 3, Status: "failed", InputTokens: 10},
 	)
 	trace, err := ReadTrace("day.jsonl", strings.NewReader(text))
 	require.NoError(t, err)
@@ -52,22 +52,22 @@ func TestReadRecording(t *testing.T) {
 
 // Blocks of 12 tokens: a block of 16 is known when both that it is cut from are.
 func TestRecut(t *testing.T) {
-	ids := recut([]transport.Hash{1, 2, 3, 4}, 12, 100)
+	ids := recut([]recording.Hash{1, 2, 3, 4}, 12, 100)
 	require.Len(t, ids, 3, "4 blocks of 12 tokens fill 3 of 16")
-	same := recut([]transport.Hash{1, 2, 3, 5}, 12, 100)
+	same := recut([]recording.Hash{1, 2, 3, 5}, 12, 100)
 	assert.Equal(t, ids[:2], same[:2], "tokens 0 to 31 lie in blocks 0 to 2")
 	assert.NotEqual(t, ids[2], same[2], "tokens 32 to 47 end in block 3")
-	assert.Len(t, recut([]transport.Hash{1, 2, 3, 4}, 12, 2), 2)
-	long := recut([]transport.Hash{1, 2}, 64, 100)
+	assert.Len(t, recut([]recording.Hash{1, 2, 3, 4}, 12, 2), 2)
+	long := recut([]recording.Hash{1, 2}, 64, 100)
 	require.Len(t, long, 8)
 	assert.NotEqual(t, long[0], long[1], "pieces of one block differ")
 }
 
 func TestBrokenRecording(t *testing.T) {
-	ok := recording(t, transport.Record{Time: time.Unix(0, 0), E2EMillis: 5, Status: "completed", InputTokens: 1, OutputTokens: 1})
+	ok := recorded(t, recording.Request{Time: time.Unix(0, 0), E2EMillis: 5, Status: "completed", InputTokens: 1, OutputTokens: 1})
 	for name, c := range map[string]struct{ line, want string }{
 		"negative":  {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":-1`, 1), "sim: day.jsonl:2: input_tokens is negative"},
-		"no object": {"{", "sim: day.jsonl:2: unexpected end of JSON input"},
+		"no object": {"{", "sim: day.jsonl:2: can't be read: unexpected end of JSON input"},
 		"no time":   {strings.Replace(ok, `"time":`, `"when":`, 1), "sim: day.jsonl:2: time is missing"},
 		"long":      {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":99999999`, 1), "sim: day.jsonl:2: input_tokens 99999999 is not within [1, 16777216]"},
 		"block":     {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":20,"blocks":["1f"]`, 1), "sim: day.jsonl:2: block_tokens 0 is out of range"},

@@ -113,7 +113,7 @@ func Judge(observed, simulated []Record) (Fidelity, error) {
 	for i := range observed {
 		a, b := &observed[i], &simulated[i]
 		if a.LastTokenMillis == 0 || b.LastTokenMillis == 0 {
-			return Fidelity{}, &TraceError{File: "recording", Line: i + 1, Field: "last_token_ms", Reason: "is missing"}
+			return Fidelity{}, &TraceError{File: "recording", Line: i + 1, Reason: "has no time of the last token"}
 		}
 		for m, latency := range latencies {
 			if latency(a) > 0 {

@@ -12,68 +12,69 @@ import (
 )
 
 // Record is one recorded request: lengths, times and opaque block hashes, never
-// text. As JSON it is one line of a recording.
+// text. All formats of trace files are read into it; package recording of the
+// transport is the one that is written too.
 type Record struct {
-	ArrivalMillis float64 `json:"arrival_ms"` // since the start of the recording
-	InputTokens   int     `json:"input_tokens"`
-	OutputTokens  int     `json:"output_tokens"`
+	ArrivalMillis float64 // since the start of the recording
+	InputTokens   int
+	OutputTokens  int
 	// Blocks are chained ids of the blocks of BlockTokens tokens of the prompt, the
 	// last one of them perhaps not full: equal ids mean equal tokens from the head on.
-	Blocks []uint64 `json:"blocks,omitempty"`
+	Blocks []uint64
 	// BlockTokens is a multiple of the package's; 0 is that.
-	BlockTokens int `json:"block_tokens,omitempty"`
+	BlockTokens int
 
-	Model    string `json:"model,omitempty"`
-	Adapter  string `json:"adapter,omitempty"`
-	Tenant   string `json:"tenant,omitempty"`
-	Session  string `json:"session,omitempty"`
-	Class    string `json:"class,omitempty"`
-	Priority int    `json:"priority,omitempty"`
+	Model    string
+	Adapter  string
+	Tenant   string
+	Session  string
+	Class    string
+	Priority int
 	// Targets in milliseconds; 0: none.
-	TTFTTargetMillis float64 `json:"slo_ttft_ms,omitempty"`
-	TPOTTargetMillis float64 `json:"slo_tpot_ms,omitempty"`
+	TTFTTargetMillis float64
+	TPOTTargetMillis float64
 
 	// What was observed, where it was; milliseconds since the start of the recording,
 	// 0: not known.
-	FirstTokenMillis float64 `json:"first_token_ms,omitempty"`
-	LastTokenMillis  float64 `json:"last_token_ms,omitempty"`
-	CachedTokens     *int    `json:"cached_tokens,omitempty"` // nil: not reported
-	Endpoint         string  `json:"endpoint,omitempty"`
+	FirstTokenMillis float64
+	LastTokenMillis  float64
+	CachedTokens     *int // nil: not reported
+	Endpoint         string
 }
 
-// check returns the name of the field that can't be, and why.
-func (r *Record) check() (field, reason string) {
+// check returns nil, or a *fieldError.
+func (r *Record) check() error {
 	for _, f := range []struct {
 		name  string
 		value float64
 	}{
-		{"arrival_ms", r.ArrivalMillis}, {"slo_ttft_ms", r.TTFTTargetMillis}, {"slo_tpot_ms", r.TPOTTargetMillis},
-		{"first_token_ms", r.FirstTokenMillis}, {"last_token_ms", r.LastTokenMillis},
+		{"ArrivalMillis", r.ArrivalMillis}, {"TTFTTargetMillis", r.TTFTTargetMillis}, {"TPOTTargetMillis", r.TPOTTargetMillis},
+		{"FirstTokenMillis", r.FirstTokenMillis}, {"LastTokenMillis", r.LastTokenMillis},
 	} {
 		if !(f.value >= 0 && f.value <= maxTraceMillis) {
-			return f.name, fmt.Sprintf("%v is not within [0, %v]", f.value, float64(maxTraceMillis))
+			return &fieldError{f.name, fmt.Sprintf("%v is not within [0, %v]", f.value, float64(maxTraceMillis))}
 		}
 	}
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"input_tokens", r.InputTokens}, {"output_tokens", r.OutputTokens}} {
+	}{{"InputTokens", r.InputTokens}, {"OutputTokens", r.OutputTokens}} {
 		if f.value < 1 || f.value > maxTraceTokens {
-			return f.name, fmt.Sprintf("%d is not within [1, %d]", f.value, maxTraceTokens)
+			return &fieldError{f.name, fmt.Sprintf("%d is not within [1, %d]", f.value, maxTraceTokens)}
 		}
 	}
 	size := r.blockTokens()
 	switch {
 	case size < BlockTokens || size%BlockTokens != 0 || size > maxTraceTokens:
-		return "block_tokens", fmt.Sprintf("%d is no multiple of %d", size, BlockTokens)
+		return &fieldError{"BlockTokens", fmt.Sprintf("%d is no multiple of %d", size, BlockTokens)}
 	case len(r.Blocks) > (r.InputTokens+size-1)/size:
-		return "blocks", fmt.Sprintf("has %d blocks of %d tokens for a prompt of %d", len(r.Blocks), size, r.InputTokens)
+		return &fieldError{"Blocks", fmt.Sprintf("has %d blocks of %d tokens for a prompt of %d", len(r.Blocks), size, r.InputTokens)}
 	case r.CachedTokens != nil && (*r.CachedTokens < 0 || *r.CachedTokens > r.InputTokens):
-		return "cached_tokens", fmt.Sprintf("%d is not within [0, %d]", *r.CachedTokens, r.InputTokens)
+		return &fieldError{"CachedTokens", fmt.Sprintf("%d is not within [0, %d]", *r.CachedTokens, r.InputTokens)}
 	case r.LastTokenMillis > 0 && r.LastTokenMillis < r.FirstTokenMillis:
-		return "last_token_ms", "is before first_token_ms"
+		return &fieldError{"LastTokenMillis", "is before the first token"}
 	}
-	return "", ""
+	return nil
 }
 
 const (
@@ -138,8 +139,8 @@ func (t *Trace) Start(seed uint64) (Source, error) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	s := &traceSource{records: t.Records, order: make([]arrivalOf, len(t.Records))}
 	for i := range t.Records {
-		if field, reason := t.Records[i].check(); field != "" {
-			return nil, &TraceError{File: t.Name, Line: i + 1, Field: field, Reason: reason}
+		if err := t.Records[i].check(); err != nil {
+			return nil, traceError(t.Name, i+1, nil, err)
 		}
 		at := t.Records[i].ArrivalMillis
 		if t.Spread > 0 {

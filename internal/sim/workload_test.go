@@ -180,7 +180,7 @@ func TestRefusedWorkloads(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err = (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)
-	require.EqualError(t, err, "sim: x:1: output_tokens 0 is not within [1, 16777216]")
+	require.EqualError(t, err, "sim: x:1: OutputTokens 0 is not within [1, 16777216]")
 	_, err = (&Trace{RateScale: -1}).Start(0)
 	require.EqualError(t, err, "sim: Trace.RateScale -1 is not within (0, 1e6]")
 	_, err = (&Trace{Spread: -1}).Start(0)

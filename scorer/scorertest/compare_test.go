@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/scorertest"
-	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // writeRecording writes what a gateway would have recorded of conversations that
@@ -24,27 +24,27 @@ func writeRecording(t *testing.T) string {
 	f, err := os.Create(path)
 	require.NoError(t, err)
 	defer f.Close()
-	w := transport.NewRecordWriter(f)
+	w := recording.NewWriter(f)
 	random := rand.New(rand.NewPCG(1, 2))
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	prompts := make([][]transport.Hash, 40) // one for each user
+	prompts := make([][]recording.Hash, 40) // one for each user
 	for range 400 {
 		at = at.Add(time.Duration(random.ExpFloat64() * float64(time.Second) / 8))
 		user := random.IntN(len(prompts))
 		if len(prompts[user]) == 0 || len(prompts[user]) > 600 {
 			prompts[user] = nil
 			for i := range 64 {
-				prompts[user] = append(prompts[user], transport.Hash(1+user%4<<20+i))
+				prompts[user] = append(prompts[user], recording.Hash(1+user%4<<20+i))
 			}
 		}
 		for range 20 + random.IntN(160) {
-			prompts[user] = append(prompts[user], transport.Hash(random.Uint64()|1))
+			prompts[user] = append(prompts[user], recording.Hash(random.Uint64()|1))
 		}
 		ttft := 200.0
-		w.Write(transport.Record{
+		w.Write(recording.Request{
 			Time: at, TTFTMillis: &ttft, E2EMillis: 3000, Model: "m", Status: "completed", HTTP: 200, Attempts: 1, Stream: true,
 			InputTokens: 16*len(prompts[user]) + 5, OutputTokens: 50 + random.IntN(200),
-			Blocks: prompts[user], BlockTokens: 16, Tenant: transport.Hash(1 + user%4), SLOTTFTMillis: 250,
+			Blocks: prompts[user], BlockTokens: 16, Tenant: recording.Hash(1 + user%4), SLOTTFTMillis: 250,
 		})
 	}
 	require.NoError(t, w.Close())

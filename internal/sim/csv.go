@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// csvFormat is a format of comma-separated values.
+type csvFormat struct {
+	columns []string
+	// names are the columns of a Record's fields.
+	names map[string]string
+	read  func(*fields) Record
+}
+
+var csvFormats = map[Format]csvFormat{
+	AzureFormat: {
+		columns: []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
+		names: map[string]string{
+			"ArrivalMillis": "TIMESTAMP", "InputTokens": "ContextTokens", "OutputTokens": "GeneratedTokens",
+		},
+		read: func(f *fields) Record {
+			at := f.time(0)
+			if f.start.IsZero() {
+				f.start = at
+			}
+			return Record{ArrivalMillis: millis(at.Sub(f.start)), InputTokens: f.int(1), OutputTokens: f.int(2)}
+		},
+	},
+	VLLMFormat: {
+		columns: []string{"input_tokens", "output_tokens", "queued_s", "scheduled_s", "first_token_s", "last_token_s"},
+		names: map[string]string{
+			"ArrivalMillis": "queued_s", "InputTokens": "input_tokens", "OutputTokens": "output_tokens",
+			"FirstTokenMillis": "first_token_s", "LastTokenMillis": "last_token_s",
+		},
+		read: func(f *fields) Record {
+			return Record{
+				InputTokens: f.int(0), OutputTokens: f.int(1), ArrivalMillis: f.float(2) * 1000,
+				FirstTokenMillis: f.float(4) * 1000, LastTokenMillis: f.float(5) * 1000,
+			}
+		},
+	},
+}
+
+// azureTime is the form of times in the Azure traces: UTC, in units of 100 ns.
+const azureTime = "2006-01-02 15:04:05.9999999"
+
+func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
+	reader := csv.NewReader(r)
+	reader.ReuseRecord = true
+	reader.FieldsPerRecord = len(format.columns)
+	var records []Record
+	f := &fields{columns: format.columns}
+	for header := true; ; header = false {
+		row, err := reader.Read()
+		if err == io.EOF {
+			return records, nil
+		}
+		if err != nil {
+			var parse *csv.ParseError
+			if errors.As(err, &parse) {
+				return nil, &TraceError{File: name, Line: parse.Line, Reason: "is no row", Err: parse.Err}
+			}
+			return nil, err // of the file
+		}
+		line, _ := reader.FieldPos(0) // a row that was read has fields
+		if header {
+			for i, c := range format.columns {
+				if strings.TrimSpace(row[i]) != c {
+					return nil, &TraceError{File: name, Line: line, Field: c, Reason: fmt.Sprintf("is missing, there is %q", row[i])}
+				}
+			}
+			continue
+		}
+		f.row = row
+		record := format.read(f)
+		err = f.err
+		if err == nil {
+			err = record.check()
+		}
+		if err != nil {
+			return nil, traceError(name, line, format.names, err)
+		}
+		records = append(records, record)
+	}
+}
+
+// fields reads the fields of a row and keeps the first thing that is wrong.
+type fields struct {
+	row, columns []string
+	start        time.Time // of the trace, where its times are absolute
+	err          error
+}
+
+func (f *fields) wrong(i int, what string) {
+	if f.err == nil {
+		f.err = &fieldError{f.columns[i], fmt.Sprintf("%q is no %s", f.row[i], what)}
+	}
+}
+
+func (f *fields) int(i int) int {
+	n, err := strconv.Atoi(f.row[i])
+	if err != nil {
+		f.wrong(i, "whole number")
+	}
+	return n
+}
+
+func (f *fields) float(i int) float64 {
+	x, err := strconv.ParseFloat(f.row[i], 64)
+	if err != nil {
+		f.wrong(i, "number")
+	}
+	return x
+}
+
+func (f *fields) time(i int) time.Time {
+	t, err := time.Parse(azureTime, f.row[i])
+	if err != nil {
+		f.wrong(i, "time")
+	}
+	return t
+}

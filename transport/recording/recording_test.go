@@ -1,0 +1,151 @@
+package recording_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport/recording"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestRequestsComeBackAsTheyWere(t *testing.T) {
+	requests := []recording.Request{
+		{
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC), TTFTMillis: ptr(12.5), E2EMillis: 250.25,
+			Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, Attempts: 2, Stream: true,
+			InputTokens: 100, OutputTokens: 4, CachedTokens: ptr(0), MaxTokens: 64,
+			Blocks: []recording.Hash{1, 0xfedcba9876543210}, BlockTokens: 15.25, Tenant: 7, Session: 8,
+			Priority: -1, SLOTTFTMillis: 200, SLOTPOTMillis: 50,
+		},
+		{Time: time.Unix(0, 0).UTC(), Status: "failed"},
+	}
+	var b bytes.Buffer
+	w := recording.NewWriter(&b)
+	for _, r := range requests {
+		w.Write(r)
+	}
+	require.NoError(t, w.Close())
+	assert.Contains(t, b.String(), `"blocks":["1","fedcba9876543210"]`)
+	assert.Contains(t, b.String(), `"cached_tokens":0`, "zero is not absent")
+	assert.Equal(t, 1, strings.Count(b.String(), "cached_tokens"), "absent is not zero")
+
+	var got []recording.Request
+	var lines []int
+	require.NoError(t, recording.Read(strings.NewReader("\n"+b.String()+" \n"), func(line int, r *recording.Request) error {
+		got = append(got, *r)
+		lines = append(lines, line)
+		return nil
+	}))
+	assert.Equal(t, requests, got)
+	assert.Equal(t, []int{2, 3}, lines, "empty lines count")
+}
+
+const good = `{"time":"2026-01-02T03:04:05Z","status":"completed","e2e_ms":1,"input_tokens":1,"output_tokens":1,"attempts":1}`
+
+func TestBrokenLinesAreNamed(t *testing.T) {
+	with := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	for _, c := range []struct{ line, field, why string }{
+		{"{", "", "unexpected end of JSON input"},
+		{"x", "", "invalid character 'x' looking for beginning of value"},
+		{"[]", "", "json: cannot unmarshal array into Go value of type recording.Request"},
+		{"{}", "time", "is missing"},
+		{with(`"e2e_ms":1`, `"e2e_ms":-1`), "e2e_ms", "is negative"},
+		{with(`"input_tokens":1`, `"input_tokens":-1`), "input_tokens", "is negative"},
+		{with(`"output_tokens":1`, `"output_tokens":1.5`), "output_tokens", "is a number 1.5"},
+		{with(`"output_tokens":1`, `"output_tokens":-1`), "output_tokens", "is negative"},
+		{with(`"attempts":1`, `"attempts":-1`), "attempts", "is negative"},
+		{with(`"attempts":1`, `"ttft_ms":-2`), "ttft_ms", "is negative"},
+		{with(`"attempts":1`, `"cached_tokens":-2`), "cached_tokens", "is negative"},
+		{with(`"attempts":1`, `"max_tokens":-2`), "max_tokens", "is negative"},
+		{with(`"attempts":1`, `"block_tokens":-2`), "block_tokens", "is negative"},
+		{with(`"attempts":1`, `"slo_ttft_ms":-2`), "slo_ttft_ms", "is negative"},
+		{with(`"attempts":1`, `"slo_tpot_ms":-2`), "slo_tpot_ms", "is negative"},
+		{with(`"attempts":1`, `"blocks":["xyz"]`), "", `strconv.ParseUint: parsing "xyz": invalid syntax`},
+	} {
+		n := 0
+		err := recording.Read(strings.NewReader(good+"\n\n"+c.line+"\n"+good), func(int, *recording.Request) error { n++; return nil })
+		var le *recording.LineError
+		require.ErrorAs(t, err, &le, c.line)
+		assert.Equal(t, 3, le.Line)
+		assert.Equal(t, c.field, le.Field, c.line)
+		assert.EqualError(t, le.Err, c.why, c.line)
+		assert.Equal(t, 1, n)
+	}
+}
+
+func TestReadStopsWithTheErrorOfItsCaller(t *testing.T) {
+	stop := errors.New("stop")
+	assert.Equal(t, stop, recording.Read(strings.NewReader(good), func(int, *recording.Request) error { return stop }))
+}
+
+// A disk that fails in the middle of a file does not make a shorter recording.
+func TestReadErrorsAreNotAnEnd(t *testing.T) {
+	broke := errors.New("broke")
+	for _, text := range []string{"", good, good + "\n", good + "\n" + good[:10]} {
+		in := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broke))
+		err := recording.Read(in, func(int, *recording.Request) error { return nil })
+		var le *recording.LineError
+		require.ErrorAs(t, err, &le)
+		assert.ErrorIs(t, err, broke)
+		assert.Equal(t, 1+strings.Count(text, "\n"), le.Line)
+	}
+}
+
+type fullDisk struct{}
+
+var errFull = errors.New("full")
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
+
+func TestWriterKeepsTheFirstError(t *testing.T) {
+	w := recording.NewWriter(fullDisk{})
+	for range 10000 {
+		w.Write(recording.Request{})
+	}
+	assert.Equal(t, errFull, w.Close())
+}
+
+// What can be read can be written, and is then read as the same.
+func FuzzRead(f *testing.F) {
+	f.Add(`{"time":"2026-01-02T03:04:05Z","status":"completed","blocks":["ff"]}`)
+	f.Add(good + "\n" + good)
+	f.Add("{\n\n[]")
+	f.Fuzz(func(t *testing.T, s string) {
+		var requests []*recording.Request
+		err := recording.Read(strings.NewReader(s), func(line int, r *recording.Request) error {
+			if r.InputTokens < 0 || r.OutputTokens < 0 || r.Time.IsZero() || line > 1+strings.Count(s, "\n") {
+				t.Fatalf("%d: %+v", line, r)
+			}
+			requests = append(requests, r)
+			return nil
+		})
+		var le *recording.LineError
+		if err != nil && !errors.As(err, &le) {
+			t.Fatal(err)
+		}
+		var once, twice bytes.Buffer
+		w := recording.NewWriter(&once)
+		for _, r := range requests {
+			w.Write(*r)
+		}
+		if w.Close() != nil {
+			return // a year of five digits, which RFC 3339 can't have
+		}
+		w = recording.NewWriter(&twice)
+		require.NoError(t, recording.Read(bytes.NewReader(once.Bytes()), func(_ int, r *recording.Request) error {
+			w.Write(*r)
+			return nil
+		}))
+		require.NoError(t, w.Close())
+		require.Equal(t, once.String(), twice.String())
+	})
+}

@@ -1,0 +1,89 @@
+package recording
+
+import (
+	"strconv"
+	"time"
+)
+
+// Request is what was seen of one request.
+type Request struct {
+	// Time is when the request arrived; the durations count from there, in
+	// milliseconds.
+	Time time.Time `json:"time"`
+	// TTFTMillis is nil for a response without a first token: one that did not
+	// stream, or failed before.
+	TTFTMillis *float64 `json:"ttft_ms,omitempty"`
+	E2EMillis  float64  `json:"e2e_ms"`
+
+	Model    string `json:"model,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"` // the last that it was sent to; none: never sent
+	Status   string `json:"status"`             // as endpick.Status spells it
+	HTTP     int    `json:"http,omitempty"`     // status of the response; 0: there was none
+	Attempts int    `json:"attempts"`
+
+	Stream bool `json:"stream,omitempty"`
+	// InputTokens and OutputTokens are the engine's figures; without them,
+	// Estimated says so.
+	InputTokens  int  `json:"input_tokens"`
+	OutputTokens int  `json:"output_tokens"`
+	Estimated    bool `json:"estimated,omitempty"`
+	// CachedTokens is nil where the engine did not say.
+	CachedTokens *int `json:"cached_tokens,omitempty"`
+	MaxTokens    int  `json:"max_tokens,omitempty"` // the client's limit; 0: none
+
+	// Blocks are the chained hashes of the prompt, each standing for
+	// BlockTokens tokens.
+	Blocks      []Hash  `json:"blocks,omitempty"`
+	BlockTokens float64 `json:"block_tokens,omitempty"`
+	// Tenant and Session are hashes of their names.
+	Tenant  Hash `json:"tenant,omitzero"`
+	Session Hash `json:"session,omitzero"`
+
+	Priority int `json:"priority,omitempty"`
+	// The latency targets; 0: none.
+	SLOTTFTMillis float64 `json:"slo_ttft_ms,omitempty"`
+	SLOTPOTMillis float64 `json:"slo_tpot_ms,omitempty"`
+}
+
+// check returns the field that can't be, and why; empty if all can.
+func (r *Request) check() (field, reason string) {
+	if r.Time.IsZero() {
+		return "time", "is missing"
+	}
+	for _, f := range [...]struct {
+		name     string
+		negative bool
+	}{
+		{"ttft_ms", r.TTFTMillis != nil && *r.TTFTMillis < 0},
+		{"e2e_ms", r.E2EMillis < 0},
+		{"attempts", r.Attempts < 0},
+		{"input_tokens", r.InputTokens < 0},
+		{"output_tokens", r.OutputTokens < 0},
+		{"cached_tokens", r.CachedTokens != nil && *r.CachedTokens < 0},
+		{"max_tokens", r.MaxTokens < 0},
+		{"block_tokens", r.BlockTokens < 0},
+		{"slo_ttft_ms", r.SLOTTFTMillis < 0},
+		{"slo_tpot_ms", r.SLOTPOTMillis < 0},
+	} {
+		if f.negative {
+			return f.name, "is negative"
+		}
+	}
+	return "", ""
+}
+
+// Hash is a hash of 64 bits, in JSON a string of hexadecimal digits, because
+// numbers of that size do not survive every reader. Zero: none.
+type Hash uint64
+
+// MarshalText writes hexadecimal digits.
+func (h Hash) MarshalText() ([]byte, error) {
+	return strconv.AppendUint(make([]byte, 0, 16), uint64(h), 16), nil
+}
+
+// UnmarshalText reads hexadecimal digits.
+func (h *Hash) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 16, 64)
+	*h = Hash(v)
+	return err
+}
