@@ -155,6 +155,47 @@ func TestHotspotTracksTheFrequent(t *testing.T) {
 	assert.EqualValues(t, 1, full.Stats().Forgotten)
 }
 
+// Space-Saving: a class that takes another's place may have had as many requests
+// before, and is not the next to go for being new. That counts for one window.
+func TestHotspotInheritsTheCountOfTheClassInWhosePlaceItComes(t *testing.T) {
+	everybody := candidates(indicators{h: 992})
+	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+	begin := func() *spot {
+		s := &spot{&scorer.Hotspot{Classes: 2}, time.Unix(100, 0)}
+		s.routed(2, 1<<40, one[1:])
+		s.now = s.now.Add(30 * time.Second)
+		s.routed(7, 1, everybody)
+		return s
+	}
+	s := begin()
+	s.routed(8, 2, one)
+	require.Equal(t, 1, s.Stats().Hot)
+	s.routed(2, 3, one) // in the place of the first, with 7 and 2 requests
+	s.now = s.now.Add(35 * time.Second)
+	s.routed(1, 4, one) // in the place of the second, which has 8
+	assert.EqualValues(t, 1, s.Stats().Forgotten)
+	assert.Zero(t, s.Stats().Hot)
+
+	s = begin()
+	s.routed(9, 2, one)
+	s.routed(1, 3, one) // in the place of the first, with 7 and 1 requests
+	s.routed(2, 4, one) // in the place of the third, with 8 and 2 requests
+	s.routed(1, 5, one) // in the place of the second, which has 9
+	assert.EqualValues(t, 1, s.Stats().Forgotten, "what was inherited is passed on")
+
+	s = begin()
+	s.routed(8, 2, everybody)
+	s.routed(1, 3, one) // in the place of the first, with 7 and 1 requests
+	s.now = s.now.Add(30 * time.Second)
+	s.routed(5, 2, one)
+	s.routed(1, 3, one)
+	require.Equal(t, 1, s.Stats().Hot)
+	s.now = s.now.Add(30 * time.Second)
+	s.routed(1, 4, one) // in the place of the third, which is down to one request
+	assert.Zero(t, s.Stats().Forgotten)
+	assert.Equal(t, 1, s.Stats().Hot)
+}
+
 func TestHotspotClassIsTheHead(t *testing.T) {
 	s := &spot{&scorer.Hotspot{HeadTokens: 64}, time.Unix(100, 0)}
 	cs := candidates(indicators{h: 64}, indicators{}, indicators{}, indicators{})

@@ -9,7 +9,8 @@ import (
 // RoundRobin prefers the endpoint that has gone longest without a request;
 // those that never had one come first. Over a fixed set of candidates that is
 // a rotation. The zero value is ready. It is safe for concurrent use; requests
-// that are routed at the same moment may take the same turn.
+// that are routed at the same moment may take the same turn. It belongs to one
+// router and must not be copied after first use.
 type RoundRobin struct{ turns turns }
 
 // Name is what receipts show.
@@ -29,35 +30,25 @@ func (s *RoundRobin) Routed(e *endpick.Event) { s.turns.take(e.Candidate.Ref) }
 
 // turns remembers when each endpoint last had its turn, counted in turns.
 type turns struct {
-	mu    sync.RWMutex // held by the callers of last
-	count uint64
-	slots []turn
-}
-
-type turn struct {
-	generation uint32
-	last       uint64
+	mu     sync.RWMutex // held by the callers of last
+	count  uint64
+	newest endpick.PerEndpoint[uint64] // number of the newest turn
 }
 
 // last is the number of the endpoint's newest turn; 0 if it had none.
 func (t *turns) last(ref endpick.Ref) uint64 {
-	if int(ref.Slot) >= len(t.slots) || t.slots[ref.Slot].generation != ref.Generation {
-		return 0
+	if number := t.newest.Find(ref); number != nil {
+		return *number
 	}
-	return t.slots[ref.Slot].last
+	return 0
 }
 
 // take gives the endpoint a turn.
 func (t *turns) take(ref endpick.Ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for int(ref.Slot) >= len(t.slots) {
-		t.slots = append(t.slots, turn{})
+	if number := t.newest.At(ref); number != nil { // else its endpoint has gone meanwhile
+		t.count++
+		*number = t.count
 	}
-	s := &t.slots[ref.Slot]
-	if s.generation > ref.Generation {
-		return // a request that was routed while its endpoint went
-	}
-	t.count++
-	*s = turn{generation: ref.Generation, last: t.count}
 }

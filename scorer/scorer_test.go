@@ -3,6 +3,7 @@ package scorer_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,8 +130,9 @@ func TestCostKeepsOrder(t *testing.T) {
 		assert.Less(t, got[i], got[i-1], "cost %v", costs[i])
 	}
 	costs[0], costs[1] = math.NaN(), math.Inf(-1)
-	got = score(s, endpick.Request{}, candidates(make([]indicators, 2)...))
-	assert.Equal(t, []float64{0, 0}, got, "what is not a cost is worst")
+	got = score(s, endpick.Request{}, candidates(make([]indicators, len(costs))...))
+	assert.Equal(t, []float64{0, 0}, got[:2], "what is not a cost is worst")
+	assert.Positive(t, slices.Min(got[2:len(got)-1]), "of others, and of them alone")
 }
 
 func TestMatchGate(t *testing.T) {
@@ -214,9 +216,9 @@ func TestNoHitLRU(t *testing.T) {
 	p := only(s)
 	p.Matcher = matcher
 	r := router(t, p, 3)
-	route := func() (string, []float64) {
+	route := func(exclude ...string) (string, []float64) {
 		var receipt endpick.Receipt
-		l, err := r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt})
+		l, err := r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt, Exclude: exclude})
 		require.NoError(t, err)
 		var scores []float64
 		for _, v := range receipt.Verdicts {
@@ -232,10 +234,13 @@ func TestNoHitLRU(t *testing.T) {
 	assert.Equal(t, []float64{1, 0.5, 0}, scores)
 	assert.Len(t, map[string]bool{first: true, second: true, third: true}, 3)
 
-	matcher[second] = 50 // a warm request has no say and leaves no trace
+	matcher[first] = 50 // a warm request has no say and leaves no trace
 	_, scores = route()
 	assert.Equal(t, []float64{0.5, 0.5, 0.5}, scores)
-	delete(matcher, second)
+	warm, scores := route(second, third)
+	assert.Equal(t, first, warm)
+	assert.Equal(t, []float64{0.5}, scores)
+	delete(matcher, first)
 	next, _ := route()
 	assert.Equal(t, first, next, "the oldest comes first again")
 
