@@ -63,11 +63,27 @@ type ToolCall struct {
 func AppendChat(dst []uint64, seed uint64, c *Conversation) (blocks []uint64, bytes int) {
 	var h Hasher
 	h.Reset(seed, dst)
-	c.fields(func(f field) bool {
+	for _, tool := range c.Tools {
+		h.WriteTool(tool)
+	}
+	for i := range c.Messages {
+		h.WriteMessage(&c.Messages[i])
+	}
+	return h.Blocks(), h.Len()
+}
+
+// WriteTool adds the definition of a tool as [AppendChat] does, for those who
+// read a conversation piece by piece: tools first, then messages.
+func (h *Hasher) WriteTool(definition string) {
+	h.writeField(field{toolField, -1, 0, canonicalJSON(definition)})
+}
+
+// WriteMessage adds a message as [AppendChat] does. It keeps nothing of m.
+func (h *Hasher) WriteMessage(m *Message) {
+	m.fields(0, func(f field) bool {
 		h.writeField(f)
 		return true
 	})
-	return h.Blocks(), h.Len()
 }
 
 // A field of the canonical form: a border, the kind, the text. Borders are a
