@@ -45,9 +45,25 @@ type chunk struct {
 	failed   bool // the engine reports an error
 
 	usage []byte // the usage object; nil if absent or null
-	// [nullAt, nullEnd) is a usage member that is null, with the comma that
-	// goes with it.
-	nullAt, nullEnd int
+	// [usageAt, usageEnd) is the usage member, an object or null, with the
+	// comma that goes with it.
+	usageAt, usageEnd int
+	// more says that there is something beside usage and what every event has.
+	more bool
+}
+
+// hide is what becomes of the event where its usage is not for the client. The
+// event that an engine adds for usage alone is dropped: clients that did not
+// ask for it take choices to be there. From an event with content only a null
+// is taken: a figure would be there unasked.
+func (c *chunk) hide() verdict {
+	switch {
+	case c.usage == nil || !c.any && c.more:
+		return verdict{cut: c.usageAt, cutEnd: c.usageEnd}
+	case !c.any:
+		return verdict{drop: true}
+	}
+	return verdict{}
 }
 
 func readChunk(data []byte) chunk {
@@ -62,15 +78,19 @@ func readChunk(data []byte) chunk {
 		case "choices":
 			c.readChoices(f.value)
 		case "usage":
-			c.usage, c.nullAt, c.nullEnd = nil, 0, 0
-			switch {
-			case isNull(f.value):
-				c.nullAt, c.nullEnd = withComma(data, f.at, f.end)
-			case len(f.value) > 0 && f.value[0] == '{':
+			c.usage, c.usageAt, c.usageEnd = nil, 0, 0
+			if isNull(f.value) {
+				c.usageAt, c.usageEnd = withComma(data, f.at, f.end)
+			} else if len(f.value) > 0 && f.value[0] == '{' {
 				c.usage = f.value
+				c.usageAt, c.usageEnd = withComma(data, f.at, f.end)
 			}
 		case "error":
 			c.failed = present(f.value)
+			c.more = c.more || c.failed
+		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
+		default:
+			c.more = c.more || !isNull(f.value)
 		}
 	}
 }

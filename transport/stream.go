@@ -130,10 +130,7 @@ func (x *exchange) event(data []byte) verdict {
 	if !x.trip.hideUsage {
 		return verdict{}
 	}
-	return verdict{
-		drop: c.choices && !c.any && c.usage != nil,
-		cut:  c.nullAt, cutEnd: c.nullEnd,
-	}
+	return c.hide()
 }
 
 // eventsEnd is asked when the stream has ended without an error. One that was

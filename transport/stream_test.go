@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,10 @@ func TestMeteredStreams(t *testing.T) {
 		{name: "usage as it goes", stream: running(0, "") + running(3, "x") + running(9, "x") + finish + done, tokens: 9, first: true},
 		{name: "null usage is kept from the client", stream: `data: {"choices":[{"delta":{"content":"hi"}}],"usage":null}` + "\n\n" + finish + done,
 			passed: `data: {"choices":[{"delta":{"content":"hi"}}]}` + "\n\n" + finish + done, tokens: 1, first: true},
+		{name: "timings are not hidden with the usage", stream: delta(`"content":"`+eight+`"`) + finish + `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5},"timings":{"prompt_n":4}}` + "\n\n" + done,
+			passed: delta(`"content":"`+eight+`"`) + finish + `data: {"choices":[],"timings":{"prompt_n":4}}` + "\n\n" + done, tokens: 5, first: true},
+		{name: "usage without choices", stream: delta(`"content":"`+eight+`"`) + finish + `data: {"usage":{"prompt_tokens":7,"completion_tokens":5},"x":1}` + "\n\n" + done,
+			passed: delta(`"content":"`+eight+`"`) + finish + `data: {"x":1}` + "\n\n" + done, tokens: 5, first: true},
 		{name: "two choices", stream: delta(`"content":"`+eight+`"}},{"index":1,"delta":{"content":"`+eight+`"`) + finish + done, tokens: 16, first: true},
 		{name: "comments and CR LF", stream: ": ping\r\n\r\nevent: x\r\ndata: {\"choices\":[{\"text\":\"" + eight + "\"}]}\r\n\r\ndata: [DONE]\r\n\r\n", tokens: 8, first: true},
 		{name: "data in several lines", stream: "data: {\"choices\":\ndata: [{\"text\":\"" + eight + "\"}]}\n\n" + done, tokens: 8, first: true},
@@ -91,6 +96,65 @@ func TestMeteredStreams(t *testing.T) {
 			w.idle(t)
 		})
 	}
+}
+
+// A body may come byte by byte, and its last bytes together with the error after
+// them.
+func TestBodiesComeInAnyPieces(t *testing.T) {
+	stream := role + delta(`"content":"Once"`) + finish + finalUsage(7, 5) + done
+	object := `{"choices":[{"message":{"content":"Once"}}],"usage":{"prompt_tokens":7,"completion_tokens":5}}`
+	pieces := map[string]func(io.Reader) io.Reader{
+		"whole":                   func(r io.Reader) io.Reader { return r },
+		"byte by byte":            iotest.OneByteReader,
+		"half by half":            iotest.HalfReader,
+		"data with the error":     iotest.DataErrReader,
+		"bytes, the last with it": func(r io.Reader) io.Reader { return iotest.DataErrReader(iotest.OneByteReader(r)) },
+		"nothing, then a byte":    func(r io.Reader) io.Reader { return &stutter{r: iotest.OneByteReader(r)} },
+	}
+	for name, in := range pieces {
+		for _, tc := range []struct {
+			request, kind, body, passed string
+			breaks                      error
+		}{
+			{chatStream, "text/event-stream", stream, role + delta(`"content":"Once"`) + finish + done, nil},
+			{chatStream, "text/event-stream", stream[:len(stream)-40], role + delta(`"content":"Once"`) + finish + stream[len(stream)-len(done)-len(finalUsage(7, 5)):len(stream)-40], io.ErrUnexpectedEOF},
+			{chatAtOnce, "application/json", object, object, nil},
+			{chatAtOnce, "application/json", object[:len(object)-1], object[:len(object)-1], io.ErrUnexpectedEOF},
+		} {
+			t.Run(name, func(t *testing.T) {
+				body := io.Reader(strings.NewReader(tc.body))
+				if tc.breaks != nil {
+					body = io.MultiReader(body, iotest.ErrReader(tc.breaks))
+				}
+				w := newWorld(t, transport.Config{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(in(body))}, nil
+				})}, "x:1")
+				_, got, err := w.do(t, post(t, chatPath, tc.request))
+				assert.Equal(t, tc.passed, got)
+				require.ErrorIs(t, err, tc.breaks)
+				out := w.outcome(t)
+				if tc.breaks == nil {
+					assert.Equal(t, endpick.Outcome{InputTokens: 7, OutputTokens: 5}, out)
+				} else {
+					assert.Equal(t, endpick.Failed, out.Status)
+				}
+				w.idle(t)
+			})
+		}
+	}
+}
+
+// stutter returns nothing at every other call.
+type stutter struct {
+	r    io.Reader
+	next bool
+}
+
+func (s *stutter) Read(p []byte) (int, error) {
+	if s.next = !s.next; s.next {
+		return 0, nil
+	}
+	return s.r.Read(p)
 }
 
 // Tokens are counted while they come, and the first one ends the prefill.
