@@ -1,7 +1,9 @@
 package endpick_test
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -107,6 +109,43 @@ func (m *machine) known(t *rapid.T, id string, err error) bool {
 	return true
 }
 
+// set delivers a list, some of which is there already, and some of it wrong.
+func (m *machine) set(t *rapid.T) {
+	list := map[string]endpick.Endpoint{}
+	for range rapid.IntRange(0, 4).Draw(t, "endpoints") {
+		e := m.endpoint(t)
+		list[e.ID] = e
+	}
+	endpoints := slices.SortedFunc(maps.Values(list), func(a, b endpick.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	switch rapid.IntRange(0, 5).Draw(t, "mistake") {
+	case 0:
+		require.ErrorIs(t, m.router.SetEndpoints(append(endpoints, endpick.Endpoint{})), endpick.ErrBadEndpoint)
+		return
+	case 1:
+		if len(endpoints) > 0 {
+			require.ErrorIs(t, m.router.SetEndpoints(append(endpoints, endpoints[0])), endpick.ErrDuplicateEndpoint)
+			return
+		}
+	}
+	before := len(m.spies[m.current].gone)
+	require.NoError(t, m.router.SetEndpoints(endpoints))
+	gone := 0
+	for id, e := range m.endpoints {
+		if _, stays := list[id]; !stays {
+			m.departed = append(m.departed, e)
+			delete(m.endpoints, id)
+			gone++
+		}
+	}
+	for id, e := range list {
+		if m.endpoints[id] == nil {
+			m.endpoints[id] = new(twinEndpoint)
+		}
+		m.endpoints[id].Endpoint = e
+	}
+	require.Len(t, m.spies[m.current].gone, before+gone)
+}
+
 func (m *machine) update(t *rapid.T) {
 	e := m.endpoint(t)
 	if m.known(t, e.ID, m.router.Update(e)) {
@@ -198,7 +237,7 @@ func (m *machine) report(t *rapid.T) {
 	if held := e.report; held != nil && held.mark.at.After(mark.at) && !held.mark.at.After(m.now) {
 		return // the one in hand is newer
 	}
-	e.report = &twinReport{Load: load, mark: mark}
+	e.report = m.counted(load, mark)
 }
 
 func (m *machine) route(t *rapid.T) {
@@ -210,13 +249,14 @@ func (m *machine) route(t *rapid.T) {
 		Stream:      rapid.Bool().Draw(t, "stream"),
 		Priority:    rapid.IntRange(-1, 1).Draw(t, "priority"),
 		Exclude:     rapid.SliceOfN(someID, 0, 2).Draw(t, "exclude"),
+		Avoid:       rapid.SliceOfN(someID, 0, 3).Draw(t, "avoid"),
 		Receipt:     &receipt,
 	}
 	m.ttft = rapid.SampledFrom([]time.Duration{-1, 0, time.Second, time.Hour}).Draw(t, "predicted TTFT")
 
 	lease, err := m.router.Route(req)
 	m.notice(t) // Route reaps before it looks
-	expected := m.view(m.candidates(req.Model, req.Exclude), true)
+	expected := m.view(m.candidates(req.Model, req.Exclude, req.Avoid), true)
 	require.Equal(t, err, receipt.Err)
 	if len(expected) == 0 {
 		var none *endpick.NoEndpointsError
@@ -432,7 +472,7 @@ func (m *machine) check(t *rapid.T) {
 	require.Equal(t, endpick.Stats{
 		Routed: uint64(m.routed), Closed: uint64(closed), Reaped: uint64(m.reaped), Rejected: uint64(m.rejected),
 		NoEndpoint: m.router.Stats().NoEndpoint, OpenLeases: wantOpen,
-		Endpoints: len(m.endpoints), Departing: wantDeparting, LeaseRoom: m.room,
+		Seed: 7, Endpoints: len(m.endpoints), Departing: wantDeparting, LeaseRoom: m.room,
 	}, m.router.Stats())
 	for _, s := range m.spies {
 		require.Empty(t, s.faults)
@@ -453,7 +493,7 @@ func TestConservation(t *testing.T) {
 		m.router, err = endpick.New(endpick.Config{Clock: c.Now, Policy: m.policy(0), Seed: 7})
 		require.NoError(t, err)
 		actions := map[string]func(*rapid.T){
-			"add": m.add, "update": m.update, "drain": m.drain, "resume": m.resume, "remove": m.remove,
+			"add": m.add, "set": m.set, "update": m.update, "drain": m.drain, "resume": m.resume, "remove": m.remove,
 			"mark": m.mark, "report": m.report, "report again": m.report,
 			"route": m.route, "route again": m.route, "route more": m.route,
 			"first token": m.firstToken, "tokens": m.tokens, "candidate": m.candidate,

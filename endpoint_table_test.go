@@ -29,7 +29,7 @@ func TestCandidatesServeTheModel(t *testing.T) {
 		{"qwen", "", []string{"any", "twice"}},
 		{"old", "", []string{"any"}},
 		{"unheard of", "", []string{"any"}},
-		{"", "", []string{"any", "empty"}},
+		{"", "", []string{"any", "llama", "lora", "twice", "empty"}},
 	} {
 		var receipt endpick.Receipt
 		l := route(t, r, endpick.Request{Model: c.model, Adapter: c.adapter, Receipt: &receipt})

@@ -52,8 +52,14 @@ func TestReportCorrection(t *testing.T) {
 		{"no report: the account alone", "ooof", endpick.Load{}, 2, 1},
 		{"a fresh report counts what is there already", "oofr", endpick.Load{Waiting: 1, Running: 1}, 1, 1},
 		{"others' requests are in the report too", "or", endpick.Load{Waiting: 4, Running: 7}, 4, 7},
-		// BS = 2 + 2 − 0: two were opened since the mark.
-		{"opened since the mark", "omoor", endpick.Load{Waiting: 1, Running: 1}, 3, 1},
+		// Two were opened since the mark, when one was there. Of the three the
+		// engine counts one, two, all three, or others' requests as well.
+		{"counted before both came", "omoor", endpick.Load{Waiting: 0, Running: 1}, 2, 1},
+		{"counted between the two", "omoor", endpick.Load{Waiting: 1, Running: 1}, 2, 1},
+		{"counted after both", "omoor", endpick.Load{Waiting: 2, Running: 1}, 2, 1},
+		{"counted with others' requests", "omoor", endpick.Load{Waiting: 2, Running: 9}, 2, 9},
+		{"counted before and after one was done", "ooffmdr", endpick.Load{Waiting: 0, Running: 1}, 0, 1},
+		{"counted before one was done", "ooffmdr", endpick.Load{Waiting: 0, Running: 2}, 0, 1},
 		{"opened since the report", "omroo", endpick.Load{Waiting: 1, Running: 1}, 3, 1},
 		// BS = 3 + 1 − 2.
 		{"opened and closed since the mark", "ooffmoddr", endpick.Load{Waiting: 1, Running: 2}, 2, 0},
@@ -63,8 +69,8 @@ func TestReportCorrection(t *testing.T) {
 		{"more closed than reported", "ooofffmdddr", endpick.Load{Waiting: 1, Running: 1}, 0, 0},
 		// The sum is certain, 1; how it splits is not: W can't be 2 then.
 		{"the queue is never more than the sum", "ooffmoddr", endpick.Load{Waiting: 1, Running: 1}, 1, 0},
-		{"waiting only: running is the account", "oofmor", endpick.Load{Waiting: 5, Absent: noRunning}, 6, 1},
-		{"running only: waiting is the account", "oofmofr", endpick.Load{Running: 5, Absent: noWaiting}, 1, 6},
+		{"waiting only: running is the account", "oofmor", endpick.Load{Waiting: 5, Absent: noRunning}, 5, 1},
+		{"running only: waiting is the account", "oofmofr", endpick.Load{Running: 5, Absent: noWaiting}, 1, 5},
 		{"KV usage only: both are the account", "oof", endpick.Load{KVUsage: 0.5, Absent: noWaiting | noRunning}, 1, 1},
 		{"nothing at all", "oofr", endpick.Load{Absent: noWaiting | noRunning | noKV}, 1, 1},
 		{"absent fields are not read", "oofr", endpick.Load{Waiting: nan, Running: -4, Absent: noWaiting | noRunning}, 1, 1},

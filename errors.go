@@ -106,3 +106,14 @@ func (e *ConfigError) Error() string {
 
 // Unwrap returns ErrConfig.
 func (e *ConfigError) Unwrap() error { return ErrConfig }
+
+// PanicError says which stage has panicked. The request went on without it. It
+// goes to Config.Warn.
+type PanicError struct {
+	Stage string // its name in receipts
+	Value any    // what it panicked with
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("endpick: stage %s panicked: %v", e.Stage, e.Value)
+}

@@ -212,11 +212,11 @@ func ExampleRouter_Mark() {
 			panic(err)
 		}
 	}
-	// The engine answers: it had one request in its queue and five in its batch.
-	if err := router.Report("a", endpick.Load{Waiting: 1, Running: 5, KVUsage: 0.5, Mark: mark}); err != nil {
+	// The engine answers: it had one request in its batch. Two had not reached it.
+	if err := router.Report("a", endpick.Load{Running: 1, KVUsage: 0.5, Mark: mark}); err != nil {
 		panic(err)
 	}
 	c := router.Endpoints()[0].Candidate
 	fmt.Println(c.Waiting, c.Running, c.BatchSize())
-	// Output: 4 5 9
+	// Output: 2 1 3
 }

@@ -25,6 +25,9 @@ func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
 	t.Helper()
 	c := new(clock)
 	config.Clock = c.Now
+	if config.Seed == 0 {
+		config.Seed = 1
+	}
 	r, err := endpick.New(config)
 	require.NoError(t, err)
 	return r, c

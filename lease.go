@@ -137,7 +137,7 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	s.endPrefill()
 	e := s.fillEvent(now)
 	for _, o := range s.pipeline.firstToken {
-		o.FirstToken(e)
+		s.router.firstToken(o, e)
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	}
 	e := s.fillEvent(now)
 	for _, ob := range s.pipeline.done {
-		ob.Done(e, outcome)
+		s.router.done(ob, e, outcome)
 	}
 }
 
@@ -274,7 +274,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	s.open = true
 	s.state, s.pipeline = state, p
 	s.request, s.candidate = d.req, *c
-	s.request.Receipt, s.request.Exclude = nil, nil
+	s.request.Receipt, s.request.Exclude, s.request.Avoid = nil, nil, nil
 	s.routedAt, s.heardAt = now, now
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
 	s.outputTokens = 0
@@ -289,7 +289,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 		e := s.fillEvent(now)
 		e.Candidates = d.candidates
 		for _, o := range p.routed {
-			o.Routed(e)
+			t.router.routed(o, e)
 		}
 		e.Candidates = nil
 	}

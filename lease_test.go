@@ -319,39 +319,74 @@ func TestExactlyOnce(t *testing.T) {
 	require.Empty(t, s.faults)
 }
 
-// panicker is an observer that does not survive what it hears.
+// panicker is every kind of stage, and fails in one of them.
 type panicker struct{ at string }
 
-func (p *panicker) Score(_ *endpick.Request, _ []endpick.Candidate, _ []float64) { p.hear("score") }
-func (p *panicker) Routed(*endpick.Event)                                        { p.hear("routed") }
-func (p *panicker) FirstToken(*endpick.Event)                                    { p.hear("first token") }
-func (p *panicker) Done(*endpick.Event, *endpick.Outcome)                        { p.hear("done") }
+func (p *panicker) Name() string                                      { return "panicker" }
+func (p *panicker) Match(*endpick.Request, []endpick.Candidate)       { p.hear("match") }
+func (p *panicker) Predict(*endpick.Request, []endpick.Candidate)     { p.hear("predict") }
+func (p *panicker) Admit(*endpick.Request, []endpick.Candidate) error { p.hear("admit"); return nil }
+func (p *panicker) Routed(*endpick.Event)                             { p.hear("routed") }
+func (p *panicker) FirstToken(*endpick.Event)                         { p.hear("first token") }
+func (p *panicker) Done(*endpick.Event, *endpick.Outcome)             { p.hear("done") }
+func (p *panicker) EndpointRemoved(endpick.Ref)                       { p.hear("removed") }
+func (p *panicker) Pick(*endpick.Request, []endpick.Candidate, []float64) (i int) {
+	p.hear("pick")
+	return 0
+}
+
+func (p *panicker) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	p.hear("filter")
+	return c[:1]
+}
+
+func (p *panicker) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) {
+	dst[0] = 1
+	p.hear("score")
+}
+
 func (p *panicker) hear(what string) {
 	if p.at == what {
 		panic(what)
 	}
 }
 
-// A stage that panics takes its own request down, as the host wants it, and
-// nothing else: no lock stays taken and nothing stays in flight.
-func TestPanicsLeakNothing(t *testing.T) {
-	for _, at := range []string{"score", "routed", "first token", "done"} {
+// A stage that panics loses its say and nothing else: the request goes on,
+// later observers hear, no lock stays taken, and the host is told.
+func TestPanicsCostTheirStage(t *testing.T) {
+	for _, at := range []string{"match", "predict", "admit", "filter", "score", "pick", "routed", "first token", "done", "removed"} {
 		t.Run(at, func(t *testing.T) {
-			p := &panicker{at: at}
-			r, c := newRouter(t, endpick.Config{
-				Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: p, Weight: 1}}},
+			p, later := &panicker{at: at}, new(spy)
+			var told []error
+			r, _ := newRouter(t, endpick.Config{
+				Endpoints: named("a", "b"),
+				Policy: endpick.Policy{
+					Matcher: p, Predictor: p, Admitters: []endpick.Admitter{p}, Filters: []endpick.Filter{p}, Picker: p,
+					Scorers: []endpick.Weighted{{Scorer: p, Weight: 1}, {Scorer: later, Weight: 1}},
+				},
+				Warn: func(err error) {
+					told = append(told, err)
+					panic("the host's Warn as well")
+				},
 			})
-			assert.PanicsWithValue(t, at, func() {
-				l, err := r.Route(endpick.Request{InputTokens: 3, Stream: true})
-				require.NoError(t, err)
-				defer l.Done(endpick.Outcome{Status: endpick.Failed})
-				l.FirstToken()
-			})
-			p.at = ""
-			c.advance(time.Hour) // nobody holds the lease that Routed broke
-			r.Sweep(c.Now())
-			requireQuiet(t, r)
-			route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+			var receipt endpick.Receipt
+			l := route(t, r, endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt})
+			require.Len(t, receipt.Verdicts, 2)
+			if at == "score" {
+				assert.Equal(t, []float64{0, 0.5}, receipt.Verdicts[0].Scores, "nothing that was written counts")
+			}
+			l.FirstToken()
+			require.True(t, l.Done(endpick.Outcome{}))
+			require.NoError(t, r.Remove("a"))
+
+			assert.Equal(t, []error{&endpick.PanicError{Stage: "panicker", Value: at}}, told)
+			assert.EqualError(t, told[0], "endpick: stage panicker panicked: "+at)
+			assert.Equal(t, uint64(1), r.Stats().Panics)
+			heard := later.take()
+			require.Len(t, heard, 1)
+			assert.True(t, heard[0].first)
+			assert.Len(t, later.gone, 1)
+			assert.Empty(t, later.faults)
 			requireQuiet(t, r)
 		})
 	}

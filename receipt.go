@@ -3,10 +3,8 @@ package endpick
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -55,14 +53,14 @@ func (d *decision) writeReceipt(p *pipeline, chosen int, err error) {
 	if receipt == nil {
 		return
 	}
-	verdicts := receipt.Verdicts[:0]
+	verdicts, scorers := receipt.Verdicts[:0], receipt.Scorers[:0]
 	*receipt = Receipt{
 		Number:      d.req.number,
 		At:          d.req.now,
 		Policy:      p.Name,
 		Model:       d.req.serving(),
 		InputTokens: d.req.InputTokens,
-		Scorers:     p.scorerNames,
+		Scorers:     append(scorers, p.scorerNames...),
 		Chosen:      -1,
 		RunnerUp:    -1,
 		Err:         err,
@@ -154,83 +152,4 @@ func (r *Receipt) String() string {
 		fmt.Fprintf(&b, "regret %.6g\n", r.Regret)
 	}
 	return b.String()
-}
-
-type counters struct {
-	routed, rejected, noEndpoint, badRequest, closed, reaped, badStage atomic.Uint64
-}
-
-// Stats counts what a router has done since New.
-type Stats struct {
-	Routed     uint64 // leases opened
-	Closed     uint64 // leases closed, the reaped among them
-	Reaped     uint64 // leases that nobody closed
-	Rejected   uint64 // requests refused by an Admitter
-	NoEndpoint uint64 // requests without a candidate
-	BadRequest uint64 // requests that were not valid
-	BadStage   uint64 // results of stages that broke their contract and were not used
-	OpenLeases int
-	Endpoints  int // that are not removed
-	Departing  int // removed, with leases still open
-	LeaseRoom  int // leases that can be open before the router allocates more
-}
-
-// Stats returns the router's counts.
-func (r *Router) Stats() Stats {
-	r.mu.Lock()
-	endpoints, departing := len(r.table.Load().byID), len(r.departing)
-	r.mu.Unlock()
-	open, room := r.leases.size()
-	return Stats{
-		Routed:     r.counts.routed.Load(),
-		Closed:     r.counts.closed.Load(),
-		Reaped:     r.counts.reaped.Load(),
-		Rejected:   r.counts.rejected.Load(),
-		NoEndpoint: r.counts.noEndpoint.Load(),
-		BadRequest: r.counts.badRequest.Load(),
-		BadStage:   r.counts.badStage.Load(),
-		OpenLeases: open,
-		Endpoints:  endpoints,
-		Departing:  departing,
-		LeaseRoom:  room,
-	}
-}
-
-// EndpointStatus is an endpoint as the router sees it at one moment.
-type EndpointStatus struct {
-	// Candidate is what a request would see now, without match and prediction.
-	Candidate Candidate
-	Draining  bool
-	// Removed says that the endpoint is gone but for its open leases.
-	Removed bool
-}
-
-// Endpoints returns all endpoints ordered by slot, those that are removed and
-// still have open leases among them.
-func (r *Router) Endpoints() []EndpointStatus {
-	now := r.config.Clock()
-	r.leases.expire(now)
-	oldest := r.oldestReport(now)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.table.Load()
-	members := slices.SortedFunc(maps.Values(t.byID), bySlot)
-	candidates := make([]Candidate, len(members))
-	for i, m := range members {
-		m.state.fill(&candidates[i], m.endpoint, oldest)
-	}
-	fillAbsent(candidates)
-	all := make([]EndpointStatus, 0, len(members)+len(r.departing))
-	for i, m := range members {
-		all = append(all, EndpointStatus{Candidate: candidates[i], Draining: m.state.is(draining)})
-	}
-	for s, e := range r.departing {
-		gone := EndpointStatus{Removed: true}
-		s.fill(&gone.Candidate, e, oldest)
-		all = append(all, gone)
-	}
-	slices.SortFunc(all, func(a, b EndpointStatus) int {
-		return cmp.Compare(a.Candidate.Ref.Slot, b.Candidate.Ref.Slot)
-	})
-	return all
 }

@@ -18,14 +18,14 @@ const DefaultBlockTokens = 16
 // The zero value is a request of unknown length for any model.
 type Request struct {
 	// Model is the model asked for. Candidates are the endpoints that serve
-	// it, as a model or as an adapter. Empty: every endpoint that says it
-	// serves any model.
+	// it, as a model or as an adapter. Empty: every endpoint.
 	Model string
 	// Adapter, where it is not empty, is the name of an adapter (LoRA) that
 	// an endpoint must serve instead of Model.
 	Adapter string
 
-	// InputTokens is the length of the prompt, L. Zero: unknown.
+	// InputTokens is the length of the prompt, L. Zero: that of its blocks;
+	// unknown if there are none.
 	InputTokens int
 	// Blocks are the chained hashes of the prompt's full blocks, head first,
 	// as package prefix makes them. The caller owns the slice and may reuse
@@ -55,6 +55,9 @@ type Request struct {
 	// Exclude lists the IDs of endpoints that must not be chosen, such as the
 	// one that has just failed this request. Owned by the caller.
 	Exclude []string
+	// Avoid lists the IDs of endpoints that are chosen only if there are no
+	// others, such as those in doubtful health. Owned by the caller.
+	Avoid []string
 
 	// Receipt, where it is not nil, is filled with the account of the
 	// decision. A nil Receipt costs nothing.
@@ -87,6 +90,13 @@ func (r *Request) validate() error {
 		return &RequestError{Field: "BlockTokens", Reason: "is negative or not finite"}
 	}
 	return nil
+}
+
+// complete fills in what follows from the rest.
+func (r *Request) complete() {
+	if r.InputTokens == 0 && len(r.Blocks) > 0 {
+		r.InputTokens = int(min(math.Ceil(float64(len(r.Blocks))*r.Block()), math.MaxInt32))
+	}
 }
 
 // serving is the name that an endpoint has to serve.

@@ -1,8 +1,8 @@
 package endpick
 
 import (
-	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,14 +19,19 @@ type Config struct {
 	// Clock tells the time. Nil: time.Now. It is called once in Route and in
 	// each call of a lease, concurrently, and never returns the zero Time.
 	Clock func() time.Time
-	// Seed is what chance depends on. Replicas before the same fleet should
-	// differ in it, or they break ties alike.
+	// Seed is what chance depends on. Zero: a random one, which Stats tells, so
+	// that replicas before the same fleet don't break ties alike. Give one to
+	// have the same decisions again.
 	Seed uint64
 	// LeaseTimeout is how long a lease may go without a call before it is
 	// taken for lost. Zero: 10 minutes.
 	LeaseTimeout time.Duration
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
+	// Warn is told what went wrong without costing a request: a [PanicError] of
+	// a stage. It is called in whatever goroutine it happened. Nil: nobody is
+	// told, but Stats counts.
+	Warn func(error)
 }
 
 func (c *Config) validate() error {
@@ -38,6 +43,9 @@ func (c *Config) validate() error {
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
+	}
+	for c.Seed == 0 {
+		c.Seed = rand.Uint64()
 	}
 	if c.LeaseTimeout == 0 {
 		c.LeaseTimeout = 10 * time.Minute
@@ -54,16 +62,13 @@ type Router struct {
 	config Config
 	epoch  time.Time // when the router was made; the age of reports counts from it
 
-	table  atomic.Pointer[table]
 	policy atomic.Pointer[pipeline]
 	leases *leaseTable
 	number atomic.Uint64
 	work   sync.Pool // *decision
 
-	mu        sync.Mutex // guards what follows, and changes of table
-	slots     []uint32   // the newest generation of each endpoint slot
-	freeSlots []uint32
-	departing map[*endpointState]*Endpoint // removed, with open leases
+	mu    sync.Mutex // guards changes of fleet
+	fleet fleet
 
 	counts counters
 }
@@ -74,19 +79,17 @@ func New(config Config) (*Router, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{config: config, epoch: config.Clock(), departing: map[*endpointState]*Endpoint{}}
+	r := &Router{config: config, epoch: config.Clock()}
+	r.fleet.byID, r.fleet.departing = map[string]member{}, map[*endpointState]*Endpoint{}
 	r.work.New = func() any { return new(decision) }
 	r.leases = newLeaseTable(r)
 	if err := r.SetPolicy(config.Policy); err != nil {
 		return nil, err
 	}
-	byID := map[string]member{}
-	for _, e := range config.Endpoints {
-		if err := r.join(byID, e); err != nil {
-			return nil, err
-		}
+	if err := r.SetEndpoints(config.Endpoints); err != nil {
+		r.disclaim(r.policy.Load().stages)
+		return nil, err
 	}
-	r.table.Store(newTable(byID))
 	return r, nil
 }
 
@@ -97,6 +100,9 @@ func New(config Config) (*Router, error) {
 func (r *Router) SetPolicy(p Policy) error {
 	compiled, err := newPipeline(p)
 	if err != nil {
+		return err
+	}
+	if err := r.claim(compiled.stages); err != nil {
 		return err
 	}
 	r.policy.Store(compiled)
@@ -116,6 +122,7 @@ func (r *Router) Route(req Request) (Lease, error) {
 	d := r.work.Get().(*decision)
 	d.req = req
 	d.req.now, d.req.seed, d.req.number = now, r.config.Seed, r.number.Add(1)
+	d.req.complete()
 	lease, err := r.decide(d)
 	d.forget()
 	r.work.Put(d)
@@ -136,7 +143,7 @@ func (r *Router) decide(d *decision) (Lease, error) {
 			d.writeReceipt(p, -1, err)
 			return Lease{}, err
 		}
-		chosen, err := p.run(d, &r.counts)
+		chosen, err := r.run(p, d)
 		if err != nil {
 			r.counts.rejected.Add(1)
 			d.writeReceipt(p, -1, err)
@@ -154,29 +161,20 @@ func (r *Router) decide(d *decision) (Lease, error) {
 
 // gather fills the candidates.
 func (r *Router) gather(d *decision) error {
-	t := r.table.Load()
-	d.pool = t.pool(d.req.serving())
+	d.pool = r.fleet.find(d.req.serving()).load()
 	if cap(d.candidates) < len(d.pool) {
 		d.candidates = make([]Candidate, len(d.pool)+len(d.pool)/4+8)
 		d.scores = make([]float64, cap(d.candidates))
 		d.one = make([]float64, cap(d.candidates))
 	}
-	d.candidates = d.candidates[:len(d.pool)]
-	n := 0
-	oldest := r.oldestReport(d.req.now)
-	reported := allSignals
-	for _, m := range d.pool {
-		c := &d.candidates[n]
-		m.state.fill(c, m.endpoint, oldest)
-		if len(d.req.Exclude) > 0 && slices.Contains(d.req.Exclude, c.Endpoint.ID) {
-			continue
-		}
-		reported &= c.Reported
-		n++
+	reported, avoided := r.fill(d, d.req.Avoid)
+	if len(d.candidates) == 0 && avoided {
+		reported, _ = r.fill(d, nil)
 	}
-	d.candidates = d.candidates[:n]
-	if n == 0 {
-		return t.explainEmpty(d.req.serving(), len(d.pool))
+	if len(d.candidates) == 0 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.fleet.explainEmpty(d.req.serving(), len(d.pool))
 	}
 	if reported != allSignals {
 		fillAbsent(d.candidates)
@@ -184,184 +182,39 @@ func (r *Router) gather(d *decision) error {
 	return nil
 }
 
-// oldestReport is how old a report may be that still counts, since the epoch.
-func (r *Router) oldestReport(now time.Time) time.Duration {
-	return now.Sub(r.epoch) - r.config.ReportMaxAge
-}
-
-// enter counts a request in, unless the endpoint has been removed.
-func (r *Router) enter(s *endpointState) bool {
-	s.requests.Add(1)
-	if !s.is(removed) {
-		return true
-	}
-	r.leave(s)
-	return false
-}
-
-// leave counts a request out; the last one to leave a removed endpoint gives
-// its slot back.
-func (r *Router) leave(s *endpointState) {
-	if s.requests.Add(-1) == 0 && s.is(removed) {
-		r.mu.Lock()
-		r.release(s)
-		r.mu.Unlock()
-	}
-}
-
-// release gives the slot of a removed endpoint back once; r.mu is held.
-func (r *Router) release(s *endpointState) {
-	if _, ok := r.departing[s]; ok && s.requests.Load() == 0 {
-		delete(r.departing, s)
-		r.freeSlots = append(r.freeSlots, s.ref.Slot)
-	}
-}
-
-// Add makes an endpoint available. The error matches ErrBadEndpoint or
-// ErrDuplicateEndpoint. An endpoint that is added again after its removal
-// starts anew: nothing that was known of it counts.
-func (r *Router) Add(e Endpoint) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	byID := maps.Clone(r.table.Load().byID)
-	if err := r.join(byID, e); err != nil {
-		return err
-	}
-	r.table.Store(newTable(byID))
-	return nil
-}
-
-// join puts a new endpoint into byID; r.mu is held.
-func (r *Router) join(byID map[string]member, e Endpoint) error {
-	if err := e.validate(); err != nil {
-		return err
-	}
-	e = e.clone()
-	if _, ok := byID[e.ID]; ok {
-		return &EndpointError{ID: e.ID, Reason: "is there already", err: ErrDuplicateEndpoint}
-	}
-	byID[e.ID] = member{&endpointState{ref: r.takeSlot(), idHash: Salt(e.ID)}, &e}
-	return nil
-}
-
-// takeSlot returns a slot that no endpoint has, in a new generation.
-func (r *Router) takeSlot() Ref {
-	slot := uint32(len(r.slots))
-	if n := len(r.freeSlots); n > 0 {
-		slot, r.freeSlots = r.freeSlots[n-1], r.freeSlots[:n-1]
-	} else {
-		r.slots = append(r.slots, 0)
-	}
-	r.slots[slot]++
-	return Ref{Slot: slot, Generation: r.slots[slot]}
-}
-
-// Update replaces the description of an endpoint; what is in flight and what
-// is known of its cache and load stay. The error matches ErrBadEndpoint or
-// ErrUnknownEndpoint.
-func (r *Router) Update(e Endpoint) error {
-	if err := e.validate(); err != nil {
-		return err
-	}
-	e = e.clone()
-	return r.change(e.ID, func(m *member) { m.endpoint = &e })
-}
-
-// Drain keeps new requests away from an endpoint; its leases go on. The error
-// matches ErrUnknownEndpoint.
-func (r *Router) Drain(id string) error {
-	return r.change(id, func(m *member) { m.state.flags.Store(draining) })
-}
-
-// Resume takes Drain back.
-func (r *Router) Resume(id string) error {
-	return r.change(id, func(m *member) { m.state.flags.Store(0) })
-}
-
-func (r *Router) change(id string, apply func(*member)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	byID := maps.Clone(r.table.Load().byID)
-	m, ok := byID[id]
-	if !ok {
-		return unknownEndpoint(id)
-	}
-	apply(&m)
-	byID[id] = m
-	r.table.Store(newTable(byID))
-	return nil
-}
-
-// Remove takes an endpoint away. Leases on it stay valid and are accounted to
-// it until they end. The error matches ErrUnknownEndpoint.
-func (r *Router) Remove(id string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	byID := maps.Clone(r.table.Load().byID)
-	m, ok := byID[id]
-	if !ok {
-		return unknownEndpoint(id)
-	}
-	delete(byID, id)
-	r.table.Store(newTable(byID))
-	s := m.state
-	r.departing[s] = m.endpoint
-	s.flags.Store(removed)
-	for _, o := range r.policy.Load().endpointObservers {
-		o.EndpointRemoved(s.ref)
-	}
-	r.release(s)
-	return nil
-}
-
-func unknownEndpoint(id string) error {
-	return &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
-}
-
-// Mark remembers what is in flight on an endpoint now. Take it when an engine
-// is asked for its load and put it into the Load that it answers with: what is
-// routed in between is then counted once. The mark of an unknown ID belongs to
-// no endpoint: Report refuses it.
-func (r *Router) Mark(id string) Mark {
-	now := r.config.Clock()
-	m, ok := r.table.Load().byID[id]
-	if !ok {
-		return Mark{at: now}
-	}
-	r.leases.expire(now)
-	return m.state.mark(now)
-}
-
-// Report takes in what an engine says of itself. A signal that can't be is
-// dropped and named in a [LoadError]; the others are used. A report that was
-// asked for before the one in hand is ignored. The error matches
-// ErrUnknownEndpoint if the endpoint is not there, or was replaced since the
-// mark.
-func (r *Router) Report(id string, load Load) error {
-	now := r.config.Clock()
-	m, ok := r.table.Load().byID[id]
-	if !ok {
-		return unknownEndpoint(id)
-	}
-	s, mark := m.state, load.Mark
-	if mark == (Mark{}) {
-		r.leases.expire(now)
-		mark = s.mark(now)
-	} else if mark.ref != s.ref {
-		return &EndpointError{ID: id, Reason: "was replaced since the mark", err: ErrUnknownEndpoint}
-	}
-	load, err := load.clean(id)
-	next := load.prepare(mark.at.Sub(r.epoch), mark)
-	for {
-		held := s.report.Load()
-		// One from the future is from before the clock was set back.
-		if held != nil && held.at > next.at && held.at <= now.Sub(r.epoch) {
-			return err
+// fill makes candidates of the pool, but for the endpoints that the request
+// excludes and those to avoid. It returns the signals that all of them report,
+// and whether any was avoided.
+func (r *Router) fill(d *decision, avoid []string) (reported Signals, avoided bool) {
+	d.candidates = d.candidates[:len(d.pool)]
+	n := 0
+	reports := r.reports(d.req.now)
+	reported = allSignals
+	choosy := len(d.req.Exclude)+len(avoid) > 0
+	for _, m := range d.pool {
+		if choosy {
+			if slices.Contains(d.req.Exclude, m.endpoint.ID) {
+				continue
+			}
+			if slices.Contains(avoid, m.endpoint.ID) {
+				avoided = true
+				continue
+			}
 		}
-		if s.report.CompareAndSwap(held, next) {
-			return err
-		}
+		c := &d.candidates[n]
+		m.state.fill(c, m.endpoint, reports)
+		reported &= c.Reported
+		n++
 	}
+	d.candidates = d.candidates[:n]
+	return reported, avoided
+}
+
+// reports is when reports must be from to count. A clock that was ahead and has
+// been set back leaves reports from the future, which are not believed for long.
+func (r *Router) reports(now time.Time) window {
+	at := now.Sub(r.epoch)
+	return window{oldest: at - r.config.ReportMaxAge, newest: at + r.config.ReportMaxAge}
 }
 
 // Sweep reaps every lease that has been without a call for LeaseTimeout and

@@ -21,7 +21,7 @@ func TestConfigValidation(t *testing.T) {
 	}{
 		{endpick.Config{LeaseTimeout: -1}, "endpick: config: LeaseTimeout is negative", endpick.ErrConfig},
 		{endpick.Config{ReportMaxAge: -1}, "endpick: config: ReportMaxAge is negative", endpick.ErrConfig},
-		{endpick.Config{Endpoints: named("a", "a")}, `endpick: endpoint "a" is there already`, endpick.ErrDuplicateEndpoint},
+		{endpick.Config{Endpoints: named("a", "a")}, `endpick: endpoint "a" is in the list twice`, endpick.ErrDuplicateEndpoint},
 	} {
 		r, err := endpick.New(c.config)
 		assert.Nil(t, r)
@@ -82,7 +82,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "endpoints")
 		endpoints := numbered(n)
-		seed := rapid.Uint64().Draw(t, "seed")
+		seed := rapid.Uint64Min(1).Draw(t, "seed")
 		order := rapid.Permutation(ordinals(n)).Draw(t, "order")
 		permuted := make([]endpick.Endpoint, n)
 		for i, from := range order {

@@ -2,6 +2,7 @@ package endpick_test
 
 import (
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 
@@ -38,7 +39,35 @@ type twinMark struct {
 
 type twinReport struct {
 	endpick.Load
-	mark twinMark
+	mark               twinMark
+	requests, prefills int // in flight when the engine counted
+}
+
+// counted is the report of a load that was asked for at the mark and is
+// answered now. In between the engine has counted: at the moment at which most
+// of what it has counted was the router's.
+func (w *twin) counted(load endpick.Load, mark twinMark) *twinReport {
+	e := mark.endpoint
+	was, is := sum(e.requests[:mark.requests]), sum(e.requests)
+	rep := &twinReport{Load: load, mark: mark, requests: was, prefills: sum(e.prefills[:mark.prefills])}
+	total := 0.0
+	if load.Absent&endpick.WaitingSignal == 0 {
+		total += load.Waiting
+	}
+	if load.Absent&endpick.RunningSignal == 0 {
+		total += load.Running
+	}
+	if was == is || load.Absent&endpick.WaitingSignal != 0 && load.Absent&endpick.RunningSignal != 0 {
+		return rep
+	}
+	for k := min(was, is); k <= max(was, is); k++ {
+		if k == min(was, is) || float64(k) < total+0.5 {
+			rep.requests = k
+		}
+	}
+	share := float64(rep.requests-was) / float64(is-was)
+	rep.prefills += int(math.Round(share * float64(sum(e.prefills)-rep.prefills)))
+	return rep
 }
 
 type twinLease struct {
@@ -73,16 +102,22 @@ func (w *twin) mark(id string) twinMark {
 
 // serves is the rule: an endpoint without names serves everything.
 func (e *twinEndpoint) serves(model string) bool {
-	return len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
+	return model == "" || len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
 }
 
 // candidates are the endpoints that a request may go to.
-func (w *twin) candidates(model string, exclude []string) map[string]*twinEndpoint {
-	found := map[string]*twinEndpoint{}
+func (w *twin) candidates(model string, exclude, avoid []string) map[string]*twinEndpoint {
+	found, better := map[string]*twinEndpoint{}, map[string]*twinEndpoint{}
 	for id, e := range w.endpoints {
 		if e.serves(model) && !e.draining && !slices.Contains(exclude, id) {
 			found[id] = e
+			if !slices.Contains(avoid, id) {
+				better[id] = e
+			}
 		}
+	}
+	if len(better) > 0 {
+		return better
 	}
 	return found
 }
@@ -133,10 +168,10 @@ func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]
 	for id, e := range endpoints {
 		f := e.inFlight()
 		c := endpick.Candidate{InFlight: f, Waiting: float64(f.Prefilling), Running: float64(f.Requests - f.Prefilling)}
-		if rep := e.report; rep != nil && w.now.Sub(rep.mark.at) <= w.maxAge {
+		if rep := e.report; rep != nil && w.now.Sub(rep.mark.at).Abs() <= w.maxAge {
 			c.Reported = (endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal) &^ rep.Absent
-			requests := float64(sum(e.requests[rep.mark.requests:]))
-			prefills := float64(sum(e.prefills[rep.mark.prefills:]))
+			requests := float64(sum(e.requests) - rep.requests)
+			prefills := float64(sum(e.prefills) - rep.prefills)
 			waiting := c.Reported&endpick.WaitingSignal != 0
 			running := c.Reported&endpick.RunningSignal != 0
 			if waiting {

@@ -28,8 +28,7 @@
 // Anything that is no chat or completion with a prompt is passed on unmetered:
 // embeddings, /v1/responses, /v1/messages, unknown paths. It is routed without
 // blocks, with a length guessed from its size, so that policies that weigh load
-// choose by load. If no model can be read from it, it goes to the model of the
-// endpoint with the fewest requests.
+// choose by load. If no model can be read from it, it may go to any endpoint.
 //
 // # What is changed
 //
@@ -51,9 +50,7 @@
 package transport
 
 import (
-	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -248,40 +245,9 @@ func (tr *trip) lease() (endpick.Lease, error) {
 // route chooses an endpoint that has not failed the request yet. Endpoints in
 // bad health are left out unless nothing else is left.
 func (tr *trip) route() (endpick.Lease, error) {
-	router := tr.t.config.Router
-	tried := len(tr.tried)
-	tr.req.Exclude = tr.t.health.out(tr.t.config.Clock(), tr.tried)
-	lease, err := router.Route(tr.req)
-	if err != nil && len(tr.req.Exclude) > tried && errors.Is(err, endpick.ErrNoEndpoints) {
-		tr.req.Exclude = tr.tried
-		lease, err = router.Route(tr.req)
-	}
-	if err != nil && tr.req.Model == "" && errors.Is(err, endpick.ErrNoEndpoints) {
-		if tr.req.Model = tr.anyModel(); tr.req.Model != "" {
-			lease, err = router.Route(tr.req)
-		}
-	}
-	return lease, err
-}
-
-// anyModel is a model of the endpoint with the fewest requests, for a request
-// that does not say which it wants.
-func (tr *trip) anyModel() string {
-	model, fewest := "", 0
-	for _, e := range tr.t.config.Router.Endpoints() {
-		d := e.Candidate.Endpoint
-		names := d.Models
-		if len(names) == 0 {
-			names = d.Adapters
-		}
-		if e.Draining || e.Removed || len(names) == 0 || slices.Contains(tr.req.Exclude, d.ID) {
-			continue
-		}
-		if n := e.Candidate.InFlight.Requests; model == "" || n < fewest {
-			model, fewest = names[0], n
-		}
-	}
-	return model
+	tr.req.Exclude = tr.tried
+	tr.req.Avoid = tr.t.health.out(tr.t.config.Clock(), nil)
+	return tr.t.config.Router.Route(tr.req)
 }
 
 // again decides whether a failed attempt is followed by another, and pays for

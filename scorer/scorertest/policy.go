@@ -25,7 +25,7 @@ func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy) {
 			for i := range n {
 				endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i), Models: []string{fmt.Sprintf("model-%d", i%2)}})
 			}
-			seed := rapid.Uint64().Draw(rt, "seed")
+			seed := rapid.Uint64Min(1).Draw(rt, "seed")
 			one := newHost(t, newPolicy(t), endpoints, seed)
 			other := newHost(t, newPolicy(t), rapid.Permutation(endpoints).Draw(rt, "other order"), seed)
 			for range rapid.IntRange(1, 40).Draw(rt, "steps") {

@@ -1,0 +1,76 @@
+package endpick
+
+// Stages are the host's, and may panic. What panics loses its say in this
+// decision, or does not hear of this event; the request goes on, and so do the
+// other stages. Each call into a stage has a frame of its own here, whose
+// deferred guard takes the panic, counts it and tells of it.
+
+// guard is to be deferred around a call into a stage.
+func (r *Router) guard(stage any) {
+	if v := recover(); v != nil {
+		r.counts.panics.Add(1)
+		r.warn(&PanicError{Stage: stageName(stage), Value: v})
+	}
+}
+
+// warn tells the host; a Warn that panics itself has had its chance.
+func (r *Router) warn(err error) {
+	if r.config.Warn != nil {
+		defer func() { _ = recover() }()
+		r.config.Warn(err)
+	}
+}
+
+func (r *Router) match(m Matcher, d *decision) {
+	defer r.guard(m)
+	m.Match(&d.req, d.candidates)
+}
+
+func (r *Router) predict(p Predictor, d *decision) {
+	defer r.guard(p)
+	p.Predict(&d.req, d.candidates)
+}
+
+func (r *Router) admit(a Admitter, d *decision) error {
+	defer r.guard(a)
+	return a.Admit(&d.req, d.candidates)
+}
+
+func (r *Router) filter(f Filter, d *decision, left []Candidate) []Candidate {
+	defer r.guard(f)
+	return f.Filter(&d.req, left)
+}
+
+// score reports whether the scorer came to its end.
+func (r *Router) score(s Scorer, d *decision, left []Candidate, dst []float64) (ok bool) {
+	defer r.guard(s)
+	s.Score(&d.req, left, dst)
+	return true
+}
+
+// pick returns −1 for a picker that panics.
+func (r *Router) pick(p Picker, d *decision, left []Candidate, scores []float64) (chosen int) {
+	chosen = -1
+	defer r.guard(p)
+	return p.Pick(&d.req, left, scores)
+}
+
+func (r *Router) routed(o RoutedObserver, e *Event) {
+	defer r.guard(o)
+	o.Routed(e)
+}
+
+func (r *Router) firstToken(o FirstTokenObserver, e *Event) {
+	defer r.guard(o)
+	o.FirstToken(e)
+}
+
+func (r *Router) done(o DoneObserver, e *Event, outcome *Outcome) {
+	defer r.guard(o)
+	o.Done(e, outcome)
+}
+
+func (r *Router) endpointRemoved(o EndpointObserver, ref Ref) {
+	defer r.guard(o)
+	o.EndpointRemoved(ref)
+}

@@ -1,0 +1,125 @@
+package endpick
+
+import "time"
+
+// A stage that wants to hear how requests went also implements one or more of
+// the observers. For one lease the calls come one after another, Routed first
+// and Done last, each at most once; for different leases they come
+// concurrently. An observer must not call the router or methods of the lease.
+
+// RoutedObserver hears of each lease before Route returns it.
+type RoutedObserver interface {
+	Routed(e *Event)
+}
+
+// FirstTokenObserver hears of the first token of each response that has one.
+type FirstTokenObserver interface {
+	FirstToken(e *Event)
+}
+
+// DoneObserver hears how each request ended.
+type DoneObserver interface {
+	Done(e *Event, o *Outcome)
+}
+
+// EndpointObserver is what a stage also implements if it keeps state for each
+// endpoint. EndpointRemoved is called once when an endpoint goes; a request
+// that was being routed there may still open a lease on it, and leases on it
+// end later: their Ref has the removed generation. It must not call the router.
+type EndpointObserver interface {
+	EndpointRemoved(ref Ref)
+}
+
+// Event tells an observer about one lease. It is valid during the call.
+type Event struct {
+	// Lease is the dense handle of the lease: slots are used again, with
+	// another generation, after Done has returned.
+	Lease LeaseRef
+	// Request is the routed request; its Blocks are there in Routed only.
+	Request *Request
+	// Candidate is the chosen candidate as it was when it was chosen.
+	Candidate *Candidate
+	// Candidates are all that the request could have gone to, the chosen one
+	// and those that filters removed among them, in no particular order. In
+	// Routed only.
+	Candidates []Candidate
+	// Now is the moment of the call.
+	Now time.Time
+	// RoutedAt is when Route was called.
+	RoutedAt time.Time
+	// FirstTokenAt is zero before the first token, and for a response that
+	// does not stream unless Lease.FirstToken was called.
+	FirstTokenAt time.Time
+	// LastTokenAt is the moment of the newest call of Tokens or FirstToken.
+	LastTokenAt time.Time
+	// OutputTokens are those counted so far; in Done the engine's own figure
+	// where it gave one.
+	OutputTokens int
+}
+
+// TTFT is the measured time to first token; false if there was none, or if the
+// clock has been set back since.
+func (e *Event) TTFT() (time.Duration, bool) {
+	if e.FirstTokenAt.IsZero() {
+		return 0, false
+	}
+	ttft := e.FirstTokenAt.Sub(e.RoutedAt)
+	return ttft, ttft >= 0
+}
+
+// TPOT is the measured mean time per output token after the first; false if
+// there were fewer than two tokens, no first one to measure from, or if the
+// clock has been set back since.
+func (e *Event) TPOT() (time.Duration, bool) {
+	if e.FirstTokenAt.IsZero() || e.OutputTokens < 2 {
+		return 0, false
+	}
+	tpot := e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1)
+	return tpot, tpot >= 0
+}
+
+// LeaseRef is the dense handle of a lease, as Ref is that of an endpoint.
+type LeaseRef struct {
+	Slot       uint32
+	Generation uint32
+}
+
+// Outcome is how a request ended. The zero value is a success of which the
+// engine said nothing.
+type Outcome struct {
+	Status Status
+	// InputTokens and OutputTokens are the engine's usage figures. Zero: not
+	// given; what the lease counted stands.
+	InputTokens  int
+	OutputTokens int
+	// CachedTokens is usage.prompt_tokens_details.cached_tokens. It is read
+	// only if HasCachedTokens: null is absent, not zero.
+	CachedTokens    int
+	HasCachedTokens bool
+}
+
+// Status says how a request ended.
+type Status uint8
+
+// How requests end.
+const (
+	Completed Status = iota // the whole response was passed on
+	Failed                  // the endpoint did not answer, or broke off
+	Canceled                // the client went away
+	Lost                    // nobody said: the lease was reaped
+)
+
+// String returns the status in lower case.
+func (s Status) String() string {
+	switch s {
+	case Completed:
+		return "completed"
+	case Failed:
+		return "failed"
+	case Canceled:
+		return "canceled"
+	case Lost:
+		return "lost"
+	}
+	return "unknown"
+}

@@ -1,0 +1,45 @@
+package endpick
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// OneRouter is embedded by a stage that keeps state for endpoints or leases.
+// Their handles mean something else in another router, so that New and SetPolicy
+// refuse the stage there. All policies of one router may share it.
+type OneRouter struct{ owner atomic.Pointer[Router] }
+
+func (o *OneRouter) oneRouter() *OneRouter { return o }
+
+// claim takes the stages that belong to one router for this one, or none of
+// them and says which is taken.
+func (r *Router) claim(stages []any) error {
+	var claimed []*OneRouter
+	for _, s := range stages {
+		b, ok := s.(interface{ oneRouter() *OneRouter })
+		if !ok {
+			continue
+		}
+		o := b.oneRouter()
+		switch {
+		case o.owner.CompareAndSwap(nil, r):
+			claimed = append(claimed, o)
+		case o.owner.Load() != r:
+			for _, o := range claimed {
+				o.owner.Store(nil)
+			}
+			return &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is in another router already", stageName(s))}
+		}
+	}
+	return nil
+}
+
+// disclaim lets the stages go to another router, because this one was never made.
+func (r *Router) disclaim(stages []any) {
+	for _, s := range stages {
+		if b, ok := s.(interface{ oneRouter() *OneRouter }); ok {
+			b.oneRouter().owner.CompareAndSwap(r, nil)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package endpick
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+)
+
+// pipeline is a Policy made ready: checked, weights normalised, names and
+// observers collected. It never changes.
+type pipeline struct {
+	Policy
+	stages            []any // each once, if it can be compared
+	weights           []float64
+	filterNames       []string
+	scorerNames       []string
+	routed            []RoutedObserver
+	firstToken        []FirstTokenObserver
+	done              []DoneObserver
+	endpointObservers []EndpointObserver
+}
+
+func newPipeline(p Policy) (*pipeline, error) {
+	p.Admitters = slices.Clone(p.Admitters)
+	p.Filters = slices.Clone(p.Filters)
+	p.Scorers = slices.Clone(p.Scorers)
+	if p.Picker == nil {
+		p.Picker = MaxScore{}
+	}
+	c := &pipeline{Policy: p}
+	stages := []any{p.Matcher, p.Predictor}
+	for i, a := range p.Admitters {
+		if a == nil {
+			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Admitters[%d]", i), Reason: "is nil"}
+		}
+		stages = append(stages, a)
+	}
+	for i, f := range p.Filters {
+		if f == nil {
+			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Filters[%d]", i), Reason: "is nil"}
+		}
+		stages = append(stages, f)
+		c.filterNames = append(c.filterNames, stageName(f))
+	}
+	var largest, sum float64
+	for i, w := range p.Scorers {
+		if w.Scorer == nil {
+			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Scorers[%d].Scorer", i), Reason: "is nil"}
+		}
+		if !(w.Weight > 0) || math.IsInf(w.Weight, 1) {
+			return nil, &ConfigError{
+				Field:  fmt.Sprintf("Policy.Scorers[%d].Weight", i),
+				Reason: fmt.Sprintf("is %v; leave a scorer out to switch it off", w.Weight),
+			}
+		}
+		stages = append(stages, w.Scorer)
+		largest = max(largest, w.Weight)
+		c.scorerNames = append(c.scorerNames, stageName(w.Scorer))
+	}
+	for _, w := range p.Scorers {
+		c.weights = append(c.weights, w.Weight/largest) // a sum of weights may overflow
+		sum += w.Weight / largest
+	}
+	for i := range c.weights {
+		c.weights[i] /= sum
+	}
+	stages = append(stages, p.Picker)
+	c.observe(stages)
+	return c, nil
+}
+
+// observe collects the stages that listen, each once however many places of
+// the policy it fills.
+func (p *pipeline) observe(stages []any) {
+	var seen []any
+	for _, s := range stages {
+		if s == nil {
+			continue
+		}
+		if reflect.ValueOf(s).Comparable() {
+			if slices.Contains(seen, s) {
+				continue
+			}
+			seen = append(seen, s)
+		}
+		p.stages = append(p.stages, s)
+		if o, ok := s.(RoutedObserver); ok {
+			p.routed = append(p.routed, o)
+		}
+		if o, ok := s.(FirstTokenObserver); ok {
+			p.firstToken = append(p.firstToken, o)
+		}
+		if o, ok := s.(DoneObserver); ok {
+			p.done = append(p.done, o)
+		}
+		if o, ok := s.(EndpointObserver); ok {
+			p.endpointObservers = append(p.endpointObservers, o)
+		}
+	}
+}
+
+// stageName is what receipts call a stage: its Name method, or its type.
+func stageName(stage any) string {
+	if n, ok := stage.(interface{ Name() string }); ok {
+		return n.Name()
+	}
+	return fmt.Sprintf("%T", stage)
+}
+
+// decision is the working memory of one Route. Its slices are used again.
+type decision struct {
+	req        Request
+	pool       []member // ordered by slot
+	candidates []Candidate
+	scores     []float64 // of the candidates that are left
+	one        []float64 // of one scorer
+	cuts       []int     // how many candidates each filter left
+	each       []float64 // scores by scorer, then candidate; for a receipt only
+}
+
+// forget drops what the caller owns.
+func (d *decision) forget() {
+	d.req = Request{}
+	d.pool = nil
+}
+
+func (d *decision) memberOf(chosen int) member {
+	slot := d.candidates[chosen].Ref.Slot
+	i, _ := slices.BinarySearchFunc(d.pool, slot, func(m member, slot uint32) int {
+		return cmp.Compare(m.state.ref.Slot, slot)
+	})
+	return d.pool[i]
+}
+
+// run takes the decision through its stages and returns the index of the
+// chosen candidate, or the reason of an Admitter.
+func (r *Router) run(p *pipeline, d *decision) (int, error) {
+	if p.Matcher != nil {
+		r.match(p.Matcher, d)
+	}
+	if p.Predictor != nil {
+		r.predict(p.Predictor, d)
+	}
+	for _, a := range p.Admitters {
+		if err := r.admit(a, d); err != nil {
+			return -1, &RejectedError{Reason: err}
+		}
+	}
+	left := d.candidates
+	d.cuts = d.cuts[:0]
+	for _, f := range p.Filters {
+		kept := r.filter(f, d, left)
+		switch {
+		case len(kept) == 0: // no opinion
+		case len(kept) > len(left) || &kept[0] != &left[0]:
+			r.counts.badStage.Add(1)
+		default:
+			left = kept
+		}
+		d.cuts = append(d.cuts, len(left))
+	}
+	scores := d.scores[:len(left)]
+	r.combine(p, d, left, scores)
+	chosen := r.pick(p.Picker, d, left, scores)
+	if chosen < 0 || chosen >= len(left) {
+		r.counts.badStage.Add(1)
+		chosen = MaxScore{}.Pick(&d.req, left, scores)
+	}
+	return chosen, nil
+}
+
+// combine writes the combined score of each candidate: that of the only scorer
+// as it is, or the weighted mean of several, each held within [0, 1].
+func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []float64) {
+	clear(scores)
+	d.each = d.each[:0]
+	one := scores
+	if len(p.Scorers) > 1 {
+		one = d.one[:len(left)]
+	}
+	for i, w := range p.Scorers {
+		clear(one)
+		if !r.score(w.Scorer, d, left, one) {
+			clear(one)
+		}
+		repair(one, &r.counts)
+		if d.req.Receipt != nil {
+			d.each = append(d.each, one...)
+		}
+		if len(p.Scorers) == 1 {
+			return
+		}
+		weight := p.weights[i]
+		for j, v := range one {
+			// The conversion forbids a fused operation, which not all machines have.
+			scores[j] = min(scores[j]+float64(weight*min(max(v, 0), 1)), 1)
+		}
+	}
+}
+
+// repair gives a score that is not finite the lowest of the finite ones, so
+// that a scorer which fails for one endpoint never prefers it.
+func repair(scores []float64, counts *counters) {
+	var broken bool
+	for _, v := range scores {
+		if v-v != 0 { // NaN or infinite
+			broken = true
+			break
+		}
+	}
+	if !broken {
+		return
+	}
+	counts.badStage.Add(1)
+	lowest := math.Inf(1)
+	for _, v := range scores {
+		if v-v == 0 {
+			lowest = min(lowest, v)
+		}
+	}
+	if math.IsInf(lowest, 1) {
+		lowest = 0
+	}
+	for i, v := range scores {
+		if v-v != 0 {
+			scores[i] = lowest
+		}
+	}
+}

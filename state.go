@@ -1,0 +1,164 @@
+package endpick
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// InFlight is what the router itself has on an endpoint: requests that were
+// routed there and are not done. It is exact, and right when Route returns.
+type InFlight struct {
+	// Requests are the open leases.
+	Requests int
+	// Prefilling are those of them that still wait for their first token. A
+	// response that does not stream has none: it counts until its predicted
+	// TTFT has passed, and without a prediction until it is done.
+	Prefilling int
+	// PrefillTokens, Q, are the prompt tokens of those, less what the prefix
+	// index expected to be cached.
+	PrefillTokens int
+	// ContextTokens are the prompt tokens of all open leases: not yet
+	// prefilled, or prefilled and still resident.
+	ContextTokens int
+	// OutputTokens are the tokens generated so far for the open leases.
+	OutputTokens int
+}
+
+// endpointState is one generation of one endpoint in a router. Its counters
+// are changed without a lock; a request is counted before anybody can see that
+// it was routed. It is one cache line: a decision reads every candidate's.
+type endpointState struct {
+	ref    Ref
+	idHash uint64
+
+	report atomic.Pointer[report]
+
+	requests      atomic.Int32
+	prefilling    atomic.Int32
+	prefillTokens atomic.Int64
+	contextTokens atomic.Int64
+	outputTokens  atomic.Int64
+	flags         atomic.Uint32 // changed under Router.mu
+}
+
+const (
+	draining uint32 = 1 << iota
+	removed         // set before the last check of requests
+)
+
+func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }
+
+// window is when a report must have been asked for to count, since the router's
+// epoch.
+type window struct{ oldest, newest time.Duration }
+
+// open returns how many leases are open and how many of them wait for their
+// first token: never more, though the two are read one after the other.
+func (s *endpointState) open() (requests, prefilling int32) {
+	requests = s.requests.Load()
+	return requests, min(s.prefilling.Load(), requests)
+}
+
+func (s *endpointState) mark(now time.Time) Mark {
+	requests, prefilling := s.open()
+	return Mark{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
+}
+
+// fill makes the candidate from the endpoint's own report and the router's
+// account. A signal without a report keeps the account alone, and KVUsage 0:
+// see fillAbsent. Reports from outside of the window do not count.
+//
+// It writes field by field: a literal would be built elsewhere and copied.
+func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
+	requests, prefilling := s.open()
+	c.Endpoint = e
+	c.Ref = s.ref
+	c.IDHash = s.idHash
+	c.InFlight.Requests = int(requests)
+	c.InFlight.Prefilling = int(prefilling)
+	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())
+	c.InFlight.ContextTokens = int(s.contextTokens.Load())
+	c.InFlight.OutputTokens = int(s.outputTokens.Load())
+	c.PrefixTokens = 0
+	if c.Prediction.Has != 0 {
+		c.Prediction = Prediction{}
+	}
+
+	rep := s.report.Load()
+	if rep == nil || rep.at < w.oldest || rep.at > w.newest {
+		c.Report, c.Reported = nil, 0
+		c.Waiting, c.Running, c.KVUsage = float64(prefilling), float64(requests-prefilling), 0
+		return
+	}
+	c.Report, c.Reported = rep.load, rep.reported
+	c.KVUsage = rep.kvUsage
+	opened := float64(requests - rep.requests)
+	queued := float64(prefilling - rep.prefilling)
+	switch rep.reported & (WaitingSignal | RunningSignal) {
+	case WaitingSignal | RunningSignal:
+		// Which of the two a request has moved between is a guess; their sum
+		// is not.
+		batch := max(rep.waiting+rep.running+opened, 0)
+		c.Waiting = min(max(rep.waiting+queued, 0), batch)
+		c.Running = batch - c.Waiting
+	case WaitingSignal:
+		c.Waiting, c.Running = max(rep.waiting+queued, 0), float64(requests-prefilling)
+	case RunningSignal:
+		c.Waiting, c.Running = float64(prefilling), max(rep.running+opened-queued, 0)
+	default:
+		c.Waiting, c.Running = float64(prefilling), float64(requests-prefilling)
+	}
+}
+
+// fillAbsent gives the candidates that do not report a signal the mean of
+// those that do, so that silence never looks idle: for requests no less than
+// the router's own count, for KV usage 0.5 if nobody reports.
+func fillAbsent(candidates []Candidate) {
+	var waiting, running, kv mean
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Reported&WaitingSignal != 0 {
+			waiting.add(c.Waiting)
+		}
+		if c.Reported&RunningSignal != 0 {
+			running.add(c.Running)
+		}
+		if c.Reported&KVUsageSignal != 0 {
+			kv.add(c.KVUsage)
+		}
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Reported&WaitingSignal == 0 {
+			c.Waiting = max(c.Waiting, waiting.or(0))
+		}
+		if c.Reported&RunningSignal == 0 {
+			c.Running = max(c.Running, running.or(0))
+		}
+		if c.Reported&KVUsageSignal == 0 {
+			c.KVUsage = kv.or(0.5)
+		}
+	}
+}
+
+// mean is a mean of values that are not negative. It carries what each addition
+// rounds away (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
+// endlicher Summen, 1974), so that it does not depend on the order of values.
+type mean struct {
+	sum, lost float64
+	count     int
+}
+
+func (m *mean) add(v float64) {
+	sum := m.sum + v
+	m.lost += min(m.sum, v) - (sum - max(m.sum, v))
+	m.sum = sum
+	m.count++
+}
+
+func (m *mean) or(none float64) float64 {
+	if m.count == 0 {
+		return none
+	}
+	return (m.sum + m.lost) / float64(m.count)
+}

@@ -1,0 +1,108 @@
+package endpick
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync/atomic"
+)
+
+type counters struct {
+	routed, rejected, noEndpoint, badRequest, closed, reaped, badStage, panics atomic.Uint64
+}
+
+// Stats counts what a router has done since New.
+type Stats struct {
+	Routed     uint64 // leases opened
+	Closed     uint64 // leases closed, the reaped among them
+	Reaped     uint64 // leases that nobody closed
+	Rejected   uint64 // requests refused by an Admitter
+	NoEndpoint uint64 // requests without a candidate
+	BadRequest uint64 // requests that were not valid
+	BadStage   uint64 // results of stages that broke their contract and were not used
+	Panics     uint64 // of stages; see PanicError
+	Seed       uint64 // what chance depends on, also where the Config left it out
+	OpenLeases int
+	Endpoints  int // that are not removed
+	Departing  int // removed, with leases still open
+	LeaseRoom  int // leases that can be open before the router allocates more
+}
+
+// Stats returns the router's counts.
+func (r *Router) Stats() Stats {
+	r.mu.Lock()
+	endpoints, departing := len(r.fleet.byID), len(r.fleet.departing)
+	r.mu.Unlock()
+	open, room := r.leases.size()
+	return Stats{
+		Routed:     r.counts.routed.Load(),
+		Closed:     r.counts.closed.Load(),
+		Reaped:     r.counts.reaped.Load(),
+		Rejected:   r.counts.rejected.Load(),
+		NoEndpoint: r.counts.noEndpoint.Load(),
+		BadRequest: r.counts.badRequest.Load(),
+		BadStage:   r.counts.badStage.Load(),
+		Panics:     r.counts.panics.Load(),
+		Seed:       r.config.Seed,
+		OpenLeases: open,
+		Endpoints:  endpoints,
+		Departing:  departing,
+		LeaseRoom:  room,
+	}
+}
+
+// EndpointStatus is an endpoint as the router sees it at one moment.
+type EndpointStatus struct {
+	// Candidate is what a request would see now, without match and prediction.
+	Candidate Candidate
+	Draining  bool
+	// Removed says that the endpoint is gone but for its open leases.
+	Removed bool
+}
+
+// Endpoints returns all endpoints ordered by slot, those that are removed and
+// still have open leases among them.
+func (r *Router) Endpoints() []EndpointStatus {
+	now := r.config.Clock()
+	r.leases.expire(now)
+	reports := r.reports(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	members := slices.SortedFunc(maps.Values(r.fleet.byID), bySlot)
+	candidates := make([]Candidate, len(members))
+	for i, m := range members {
+		m.state.fill(&candidates[i], m.endpoint, reports)
+	}
+	fillAbsent(candidates)
+	all := make([]EndpointStatus, 0, len(members)+len(r.fleet.departing))
+	for i, m := range members {
+		all = append(all, EndpointStatus{Candidate: candidates[i], Draining: m.state.is(draining)})
+	}
+	for s, e := range r.fleet.departing {
+		gone := EndpointStatus{Removed: true}
+		s.fill(&gone.Candidate, e, reports)
+		all = append(all, gone)
+	}
+	slices.SortFunc(all, func(a, b EndpointStatus) int {
+		return cmp.Compare(a.Candidate.Ref.Slot, b.Candidate.Ref.Slot)
+	})
+	return all
+}
+
+// AppendCandidates appends to dst every endpoint that takes requests, as a
+// request would see it now, ordered by slot, without match and prediction. It
+// allocates only if dst is too small, and takes no lock: it suits those who
+// look at the fleet often.
+func (r *Router) AppendCandidates(dst []Candidate) []Candidate {
+	now := r.config.Clock()
+	r.leases.expire(now)
+	reports := r.reports(now)
+	members := r.fleet.all.load()
+	start := len(dst)
+	dst = slices.Grow(dst, len(members))[:start+len(members)]
+	for i, m := range members {
+		m.state.fill(&dst[start+i], m.endpoint, reports)
+	}
+	fillAbsent(dst[start:])
+	return dst
+}
