@@ -8,11 +8,17 @@ import "github.com/google/btree"
 // tenant's requests go by deadline, the tag belongs to the tenant and not to
 // the request. A tenant that comes back starts no earlier than those that
 // waited: having been away earns nothing.
+//
+// A band exists while it has requests, and with it what its tenants have had:
+// when nobody waits, nobody is owed a turn.
 type band[T any] struct {
 	priority int
-	now      int64 // the virtual time of the last turn
-	tenants  map[string]*tenant[T]
-	waiting  *btree.BTreeG[*tenant[T]] // those with requests, the next turn first
+	now      int64                 // the virtual time of the last turn
+	tenants  map[string]*tenant[T] // each is in turns and heaviest, or in idle
+
+	turns    *btree.BTreeG[*tenant[T]] // with requests, the next turn first
+	heaviest *btree.BTreeG[*tenant[T]] // with requests, the most tokens first
+	idle     *btree.BTreeG[*tenant[T]] // without requests, the least ahead first
 }
 
 type tenant[T any] struct {
@@ -20,10 +26,11 @@ type tenant[T any] struct {
 	turn     int64 // virtual time of its next turn
 	tokens   int64 // of its requests
 	requests *btree.BTreeG[*entry[T]]
-	first    *entry[T] // of requests; part of the order in waiting
+	// The first and last of the requests are part of its place in the trees.
+	first, last *entry[T]
 }
 
-// turnFirst orders tenants that have requests.
+// turnFirst orders tenants that have requests: who goes next.
 func turnFirst[T any](a, b *tenant[T]) bool {
 	if a.turn != b.turn {
 		return a.turn < b.turn
@@ -31,66 +38,81 @@ func turnFirst[T any](a, b *tenant[T]) bool {
 	return earlier(a.first, b.first)
 }
 
-// insert puts an entry with its item, sequence and expiry into the queue.
-func (q *Queue[T]) insert(e *entry[T]) {
-	b, ok := q.bands.Get(&band[T]{priority: e.item.Priority})
-	if !ok {
-		b = &band[T]{
-			priority: e.item.Priority,
-			tenants:  map[string]*tenant[T]{},
-			waiting:  btree.NewG(treeDegree, turnFirst[T]),
-		}
-		q.bands.ReplaceOrInsert(b)
+// heavier orders tenants that have requests: who makes room next.
+func heavier[T any](a, b *tenant[T]) bool {
+	if a.tokens != b.tokens {
+		return a.tokens > b.tokens
 	}
+	return earlier(b.last, a.last)
+}
+
+func lessAhead[T any](a, b *tenant[T]) bool {
+	if a.turn != b.turn {
+		return a.turn < b.turn
+	}
+	return a.name < b.name
+}
+
+// bandOf returns the band of a priority, which may be a new one.
+func (q *Queue[T]) bandOf(priority int) *band[T] {
+	b := &band[T]{priority: priority}
+	if known, ok := q.bands.Get(b); ok {
+		return known
+	}
+	b.tenants = map[string]*tenant[T]{}
+	b.turns = btree.NewG(treeDegree, turnFirst[T])
+	b.heaviest = btree.NewG(treeDegree, heavier[T])
+	b.idle = btree.NewG(treeDegree, lessAhead[T])
+	return b
+}
+
+func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
 	t := b.tenants[e.item.Tenant]
 	if t == nil {
-		t = &tenant[T]{name: e.item.Tenant, requests: btree.NewWithFreeListG(treeDegree, earlier[T], q.nodes)}
+		t = &tenant[T]{name: e.item.Tenant, requests: btree.NewWithFreeListG(treeDegree, earlier[T], nodes)}
 		b.tenants[t.name] = t
 	}
-	if t.first == nil {
-		t.turn = max(t.turn, b.now)
-	}
-	e.band, e.tenant, e.queued = b, t, true
+	e.tenant = t
 	b.change(t, func() {
+		if t.first == nil {
+			t.turn = max(t.turn, b.now)
+		}
 		t.requests.ReplaceOrInsert(e)
 		t.tokens += e.item.cost()
 	})
-	q.times.ReplaceOrInsert(e)
-	q.tokens += e.item.cost()
-	q.bytes += int64(e.item.Bytes)
 }
 
-// detach takes an entry out again. Its band stays, even if it is empty; see
-// tidy.
-func (q *Queue[T]) detach(e *entry[T]) {
+func (b *band[T]) detach(e *entry[T]) {
 	t := e.tenant
-	e.queued = false
-	e.band.change(t, func() {
+	b.change(t, func() {
 		t.requests.Delete(e)
 		t.tokens -= e.item.cost()
 	})
-	q.times.Delete(e)
-	q.tokens -= e.item.cost()
-	q.bytes -= int64(e.item.Bytes)
 }
 
-// change does something that may change a tenant's place among those that
-// wait.
+// change does something that may change a tenant's place in the trees.
 func (b *band[T]) change(t *tenant[T], do func()) {
 	if t.first != nil {
-		b.waiting.Delete(t)
+		b.turns.Delete(t)
+		b.heaviest.Delete(t)
+	} else {
+		b.idle.Delete(t)
 	}
 	do()
 	t.first, _ = t.requests.Min()
+	t.last, _ = t.requests.Max()
 	if t.first != nil {
-		b.waiting.ReplaceOrInsert(t)
+		b.turns.ReplaceOrInsert(t)
+		b.heaviest.ReplaceOrInsert(t)
+	} else {
+		b.idle.ReplaceOrInsert(t)
 	}
 }
 
 // next gives the tenant that comes next its turn and returns its request,
 // which is still to be taken out.
 func (b *band[T]) next() *entry[T] {
-	t, _ := b.waiting.Min()
+	t, _ := b.turns.Min()
 	e := t.first
 	b.change(t, func() {
 		b.now = t.turn
@@ -99,49 +121,25 @@ func (b *band[T]) next() *entry[T] {
 	return e
 }
 
-// worst returns the request that a full queue drops first.
-func (q *Queue[T]) worst() *entry[T] {
-	var b *band[T]
-	q.bands.Descend(func(lowest *band[T]) bool {
-		b = lowest
-		return b.waiting.Len() == 0 // emptied, and not tidied up yet
-	})
-	var worst *entry[T]
-	var most int64
-	b.waiting.Ascend(func(t *tenant[T]) bool {
-		last, _ := t.requests.Max()
-		if worst == nil || t.tokens > most || t.tokens == most && earlier(worst, last) {
-			worst, most = last, t.tokens
-		}
-		return true
-	})
-	return worst
+// worst returns the request of a band that makes room first.
+func (b *band[T]) worst() *entry[T] {
+	t, _ := b.heaviest.Min()
+	return t.last
 }
 
-// forgottenTenants is how many tenants without requests a band remembers at
-// least. They matter only while they are ahead of the others.
-const forgottenTenants = 1024
+// idleTenants is how many tenants without requests a band remembers at least,
+// those that are furthest ahead of the others.
+const idleTenants = 1024
 
-// tidy removes a band that is empty, and with it what its tenants had: when
-// nobody waits, nobody is owed a turn. In a band that stays it forgets tenants
-// that have no requests: those that are no longer ahead, and if there are too
-// many still, all of them.
-func (q *Queue[T]) tidy(b *band[T]) {
-	if b.waiting.Len() == 0 {
-		q.bands.Delete(b)
-		return
-	}
-	if len(b.tenants)-b.waiting.Len() < forgottenTenants+b.waiting.Len() {
-		return
-	}
-	for _, all := range []bool{false, true} {
-		for name, t := range b.tenants {
-			if t.first == nil && (all || t.turn <= b.now) {
-				delete(b.tenants, name)
-			}
-		}
-		if len(b.tenants)-b.waiting.Len() < forgottenTenants {
+// forget forgets the tenants without requests that would not have to wait for
+// the others if they came back, and the least ahead of those that are too many.
+func (b *band[T]) forget() {
+	for {
+		t, ok := b.idle.Min()
+		if !ok || t.turn > b.now && b.idle.Len() <= idleTenants+b.turns.Len() {
 			return
 		}
+		b.idle.DeleteMin()
+		delete(b.tenants, t.name)
 	}
 }

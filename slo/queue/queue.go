@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/btree"
@@ -46,79 +44,6 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Item is a request in a [Queue] and what it carries.
-type Item[T any] struct {
-	// Priority: higher goes first, below zero can be shed.
-	Priority int
-	// Tenant is whose turn the request takes.
-	Tenant string
-	// Deadline orders the requests of a tenant, the earliest first; those
-	// without one come last. It is a wish: a request is not dropped for
-	// missing it.
-	Deadline time.Time
-	// Tokens is the length of the prompt: what the request costs its tenant.
-	// Zero, unknown: it costs one.
-	Tokens int
-	// Bytes is the memory that the request holds.
-	Bytes int
-	// Timeout is how long it may wait. Zero: Config.Timeout.
-	Timeout time.Duration
-	Value   T
-}
-
-// NewItem returns the item for a request that arrives now: its deadline is the
-// TTFT target, where there is one.
-func NewItem[T any](now time.Time, req *endpick.Request, value T) Item[T] {
-	item := Item[T]{Priority: req.Priority, Tenant: req.Tenant, Tokens: max(req.InputTokens, 0), Value: value}
-	if req.SLO.TTFT > 0 {
-		item.Deadline = now.Add(req.SLO.TTFT)
-	}
-	return item
-}
-
-func (i *Item[T]) validate() error {
-	switch {
-	case i.Tokens < 0:
-		return &endpick.RequestError{Field: "queue.Item.Tokens", Reason: "is negative"}
-	case i.Bytes < 0:
-		return &endpick.RequestError{Field: "queue.Item.Bytes", Reason: "is negative"}
-	case i.Timeout < 0:
-		return &endpick.RequestError{Field: "queue.Item.Timeout", Reason: "is negative"}
-	}
-	return nil
-}
-
-func (i *Item[T]) cost() int64 { return max(int64(i.Tokens), 1) }
-
-// Why a request left the queue without being dispatched, or did not get in;
-// for errors.Is.
-var (
-	// ErrFull: it did not get in.
-	ErrFull = errors.New("queue: full")
-	// ErrTooLarge: it is larger than the whole queue.
-	ErrTooLarge = errors.New("queue: request is larger than the whole queue")
-	// ErrTimeout: it waited as long as it may.
-	ErrTimeout = errors.New("queue: timed out")
-	// ErrShed: it made room for a request that comes before it.
-	ErrShed = errors.New("queue: shed to make room")
-)
-
-// Error says why a request was dropped. It matches Reason.
-type Error struct {
-	Reason   error // ErrFull, ErrTooLarge, ErrTimeout or ErrShed
-	Waited   time.Duration
-	Priority int
-	// Requests are those that the queue held.
-	Requests int
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("%v: priority %d, waited %v, %d requests held", e.Reason, e.Priority, e.Waited, e.Requests)
-}
-
-// Unwrap returns Reason.
-func (e *Error) Unwrap() error { return e.Reason }
-
 // Handle names a request in a queue. The zero Handle names none.
 type Handle struct{ slot, generation uint32 }
 
@@ -148,13 +73,17 @@ type Stats struct {
 //
 // Every request that got in leaves exactly once: by Pop, by Cancel, or through
 // the function given to [New].
+//
+// What a call costs grows with the logarithm of the requests in the queue, for
+// each request that comes or goes; for a Push that is refused, for each that
+// would have had to go.
 type Queue[T any] struct {
 	config Config
 	drop   func(Item[T], error)
 
 	slots []*entry[T]
 	free  []uint32
-	bands *btree.BTreeG[*band[T]] // highest priority first
+	bands *btree.BTreeG[*band[T]] // those that hold requests; highest priority first
 	times *btree.BTreeG[*entry[T]]
 	nodes *btree.FreeListG[*entry[T]]
 
@@ -162,6 +91,7 @@ type Queue[T any] struct {
 	tokens, bytes int64
 	stats         Stats
 	victims       []*entry[T]
+	dropped       []drop[T] // still to be told
 }
 
 // entry is the place of one request; places are used again.
@@ -173,24 +103,24 @@ type entry[T any] struct {
 	sequence   uint64 // order of arrival
 	arrived    time.Time
 	expires    time.Time
+	due        time.Time // what the tenant's requests are ordered by
 	band       *band[T]
 	tenant     *tenant[T]
+}
+
+type drop[T any] struct {
+	item Item[T]
+	err  error
 }
 
 func (e *entry[T]) handle() Handle { return Handle{slot: e.slot, generation: e.generation} }
 
 // earlier orders the requests of a tenant.
 func earlier[T any](a, b *entry[T]) bool {
-	x, y := a.item.Deadline, b.item.Deadline
-	switch {
-	case x.Equal(y) || x.IsZero() && y.IsZero():
-		return a.sequence < b.sequence
-	case x.IsZero():
-		return false
-	case y.IsZero():
-		return true
+	if !a.due.Equal(b.due) {
+		return a.due.Before(b.due)
 	}
-	return x.Before(y)
+	return a.sequence < b.sequence
 }
 
 func expiresFirst[T any](a, b *entry[T]) bool {
@@ -202,9 +132,10 @@ func expiresFirst[T any](a, b *entry[T]) bool {
 
 const treeDegree = 16
 
-// New returns an empty queue, or an [endpick.ConfigError]. The function is called
-// for each request that is dropped, with a [Error]; it must not call the
-// queue.
+// New returns an empty queue, or an [endpick.ConfigError]. The function is
+// called for each request that is dropped, with an [Error]; it must not call
+// the queue. If it panics, the caller of the queue's method gets the panic, and
+// of what else was dropped the function hears in the next call.
 func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -234,8 +165,8 @@ func (q *Queue[T]) Bytes() int64 { return q.bytes }
 func (q *Queue[T]) Stats() Stats { return q.stats }
 
 // Push puts a request into the queue. If there is no room it drops others, as
-// the Queue's comment says, or returns a [Error]; an [endpick.RequestError] if a
-// field is negative.
+// the Queue's comment says, or returns an [Error]; an [endpick.RequestError] if
+// a field is out of its range.
 func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	q.Expire(now)
 	if err := item.validate(); err != nil {
@@ -252,15 +183,21 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 		timeout = q.config.Timeout
 	}
 	e.item, e.arrived, e.expires, e.sequence = item, now, now.Add(timeout), q.sequence
+	e.due = e.expires
+	if d := item.Deadline; !d.IsZero() && d.Before(e.due) {
+		e.due = d
+	}
 	q.sequence++
+	e.band = q.bandOf(item.Priority)
 	q.insert(e)
 	if !q.makeRoom(now, e) {
 		q.stats.Refused++
-		q.put(e)
 		return Handle{}, &Error{Reason: ErrFull, Priority: item.Priority, Requests: q.Len()}
 	}
 	q.stats.Pushed++
-	return e.handle(), nil
+	handle := e.handle()
+	q.tell()
+	return handle, nil
 }
 
 func (q *Queue[T]) over(requests int, tokens, bytes int64) bool {
@@ -270,27 +207,27 @@ func (q *Queue[T]) over(requests int, tokens, bytes int64) bool {
 
 // makeRoom drops requests until the queue is within its bounds. If that would
 // cost the newcomer its place, it takes the newcomer out alone and returns
-// false.
+// false. Until that is known nothing is forgotten.
 func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
-	q.victims = q.victims[:0]
-	fits := true
+	victims := q.victims[:0]
+	defer func() {
+		clear(victims)
+		q.victims = victims[:0]
+	}()
 	for q.over(q.Len(), q.tokens, q.bytes) {
-		v := q.worst()
+		lowest, _ := q.bands.Max()
+		v := lowest.worst()
 		q.detach(v)
 		if v == newcomer {
-			fits = false
-			break
+			for _, v := range victims {
+				q.insert(v)
+			}
+			q.put(newcomer)
+			return false
 		}
-		q.victims = append(q.victims, v)
+		victims = append(victims, v)
 	}
-	if !fits {
-		for _, v := range q.victims {
-			q.insert(v)
-		}
-		q.tidy(newcomer.band)
-		return false
-	}
-	for _, v := range q.victims {
+	for _, v := range victims {
 		q.stats.Shed++
 		q.leave(v, now, ErrShed)
 	}
@@ -327,15 +264,19 @@ func (q *Queue[T]) Cancel(h Handle) (Item[T], bool) {
 // Expire drops the requests whose time is up and returns how many there were.
 // Push and Pop do so too.
 func (q *Queue[T]) Expire(now time.Time) int {
-	for n := 0; ; n++ {
+	n := 0
+	for {
 		e, ok := q.times.Min()
 		if !ok || e.expires.After(now) {
-			return n
+			break
 		}
 		q.detach(e)
 		q.stats.TimedOut++
 		q.leave(e, now, ErrTimeout)
+		n++
 	}
+	q.tell()
+	return n
 }
 
 // NextExpiry is when Expire will next have something to do; false if the
@@ -348,19 +289,52 @@ func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 	return e.expires, true
 }
 
-// leave reports a request that was detached, and frees its place.
+// insert puts an entry into its band.
+func (q *Queue[T]) insert(e *entry[T]) {
+	if e.band.turns.Len() == 0 {
+		q.bands.ReplaceOrInsert(e.band)
+	}
+	e.queued = true
+	e.band.insert(e, q.nodes)
+	q.times.ReplaceOrInsert(e)
+	q.tokens += e.item.cost()
+	q.bytes += int64(e.item.Bytes)
+}
+
+// detach takes an entry out again. The entry knows its band until it is put
+// away: if the band was left empty, it takes part no more.
+func (q *Queue[T]) detach(e *entry[T]) {
+	e.queued = false
+	e.band.detach(e)
+	if e.band.turns.Len() == 0 {
+		q.bands.Delete(e.band)
+	}
+	q.times.Delete(e)
+	q.tokens -= e.item.cost()
+	q.bytes -= int64(e.item.Bytes)
+}
+
+// leave frees the place of a request that was detached, and has it told.
 func (q *Queue[T]) leave(e *entry[T], now time.Time, reason error) {
-	err := &Error{Reason: reason, Waited: now.Sub(e.arrived), Priority: e.item.Priority, Requests: q.Len()}
-	item := e.item
-	q.tidy(e.band)
+	q.dropped = append(q.dropped, drop[T]{e.item, &Error{
+		Reason: reason, Waited: max(now.Sub(e.arrived), 0), Priority: e.item.Priority, Requests: q.Len(),
+	}})
 	q.put(e)
-	q.drop(item, err)
+}
+
+// tell reports what was dropped, when nothing is half done any more.
+func (q *Queue[T]) tell() {
+	for len(q.dropped) > 0 {
+		d := q.dropped[0]
+		q.dropped[0] = drop[T]{}
+		q.dropped = q.dropped[1:]
+		q.drop(d.item, d.err)
+	}
 }
 
 func (q *Queue[T]) release(e *entry[T]) Item[T] {
 	item := e.item
 	q.detach(e)
-	q.tidy(e.band)
 	q.put(e)
 	return item
 }
@@ -378,8 +352,9 @@ func (q *Queue[T]) take() *entry[T] {
 	return e
 }
 
-// put frees a place and drops what its holder owned.
+// put frees the place of an entry that has left for good.
 func (q *Queue[T]) put(e *entry[T]) {
+	e.band.forget()
 	e.item, e.band, e.tenant = Item[T]{}, nil, nil
 	q.free = append(q.free, e.slot)
 }

@@ -72,6 +72,15 @@ func TestQueueOrder(t *testing.T) {
 		{"the earliest deadline, none comes last", []queue.Item[string]{
 			{Value: "none"}, {Value: "late", Deadline: at(9)}, {Value: "early", Deadline: at(3)}, {Value: "early too", Deadline: at(3)},
 		}, []string{"early", "early too", "late", "none"}},
+		// Whoever asks for a day does not get ahead of those that ask for nothing,
+		// nor of those that are dropped sooner.
+		{"no deadline is later than the end of the wait", []queue.Item[string]{
+			{Value: "none"}, {Value: "a day", Deadline: epoch.Add(24 * time.Hour)}, {Value: "half a minute", Deadline: at(30_000)},
+			{Value: "hasty", Timeout: 20 * time.Second}, {Value: "hasty too", Timeout: 20 * time.Second, Deadline: at(25_000)},
+		}, []string{"hasty", "hasty too", "none", "a day", "half a minute"}},
+		{"the extremes of priority", []queue.Item[string]{
+			{Value: "least", Priority: math.MinInt}, {Value: "most", Priority: math.MaxInt}, {Value: "normal"},
+		}, []string{"most", "normal", "least"}},
 		// A flooded the queue first and asks for tight deadlines; B and C get
 		// every other turn as long as they have something.
 		{"tenants take turns", []queue.Item[string]{
@@ -234,6 +243,36 @@ func TestQueueForgetsTenants(t *testing.T) {
 		}
 	}
 	assert.Less(t, queue.RememberedTenants(q.Queue), 1100)
+
+	q = newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Value: "a", Tenant: "a"}, queue.Item[string]{Value: "z", Tenant: "z"})
+	handle, err := q.Push(epoch, queue.Item[string]{Value: "gone", Tenant: "gone"})
+	require.NoError(t, err)
+	_, ok := q.Cancel(handle)
+	require.True(t, ok)
+	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that had no turn")
+	_, _ = q.Pop(epoch, 0)
+	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that has had a turn more than the others")
+	_, _ = q.Pop(epoch, 0)
+	assert.Zero(t, queue.RememberedTenants(q.Queue), "nobody waits")
+}
+
+// Of too many tenants that are ahead those are remembered that are furthest.
+func TestQueueForgetsTheLeastAhead(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 10})
+	q.push(t, queue.Item[string]{Value: "always there", Tenant: "always", Deadline: at(10_000)})
+	turn := func(tenant string, tokens int) {
+		q.push(t, queue.Item[string]{Value: "x", Tenant: tenant, Tokens: tokens, Deadline: at(1)})
+		item, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+		require.Equal(t, "x", item.Value)
+	}
+	turn("greedy", 1000)
+	for i := range 3000 {
+		turn(fmt.Sprint(i), 10)
+	}
+	q.push(t, queue.Item[string]{Value: "greedy", Tenant: "greedy", Deadline: at(1)}, queue.Item[string]{Value: "new", Tenant: "new"})
+	assert.Equal(t, []string{"always there", "new", "greedy"}, q.drain(epoch))
 }
 
 func TestQueueCancel(t *testing.T) {
@@ -258,18 +297,65 @@ func TestQueueCancel(t *testing.T) {
 
 func TestQueueBadInput(t *testing.T) {
 	q := newQueue(t, queue.Config{})
-	for _, item := range []queue.Item[string]{{Tokens: -1}, {Bytes: -1}, {Timeout: -1}} {
+	for field, item := range map[string]queue.Item[string]{
+		"Tokens is -1, outside 0 to 2147483647":         {Tokens: -1},
+		"Tokens is 2147483648, outside":                 {Tokens: 1 << 31},
+		"Bytes is -1, outside 0 to 1099511627776":       {Bytes: -1},
+		"Bytes is 9223372036854775807, outside":         {Bytes: math.MaxInt},
+		"Timeout is -1, outside 0 to 92233720368547758": {Timeout: -1},
+	} {
 		_, err := q.Push(epoch, item)
 		require.ErrorIs(t, err, endpick.ErrBadRequest)
-		assert.ErrorContains(t, err, "is negative")
+		assert.ErrorContains(t, err, "queue.Item."+field)
 	}
 	assert.Zero(t, q.Len())
+	assert.Equal(t, queue.Stats{Refused: 5}, q.Stats())
 	for _, c := range []queue.Config{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
 		_, err := queue.New(c, func(queue.Item[int], error) {})
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 	_, err := queue.New[int](queue.Config{}, nil)
 	require.ErrorIs(t, err, endpick.ErrConfig)
+}
+
+// A holder whose function panics loses no request: the others are told in the
+// next call, and the one that was pushed is in.
+func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
+	var dropped []string
+	q, err := queue.New(queue.Config{MaxTokens: 3}, func(i queue.Item[string], err error) {
+		if dropped = append(dropped, i.Value); i.Value == "b" {
+			panic("boom")
+		}
+	})
+	require.NoError(t, err)
+	for _, v := range []string{"a", "b", "c"} {
+		_, err := q.Push(epoch, queue.Item[string]{Value: v, Priority: -1})
+		require.NoError(t, err)
+	}
+	assert.PanicsWithValue(t, "boom", func() { _, _ = q.Push(epoch, queue.Item[string]{Value: "large", Tokens: 3}) })
+	assert.Equal(t, []string{"c", "b"}, dropped)
+	item, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	assert.Equal(t, "large", item.Value)
+	assert.Equal(t, []string{"c", "b", "a"}, dropped)
+	assert.Zero(t, q.Len())
+	assert.Equal(t, queue.Stats{Pushed: 4, Dispatched: 1, Shed: 3}, q.Stats())
+}
+
+// Sums of the largest sizes do not turn over, and a clock that is set back
+// makes no wait negative.
+func TestQueueExtremes(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 3, Timeout: math.MaxInt64})
+	huge := queue.Item[string]{Value: "huge", Tenant: "a", Tokens: math.MaxInt32, Bytes: 1 << 40}
+	q.push(t, huge, huge, queue.Item[string]{Value: "small", Tenant: "b"})
+	assert.EqualValues(t, 2*math.MaxInt32+1, q.Tokens())
+	assert.EqualValues(t, 2<<40, q.Bytes())
+	_, err := q.Push(at(-1000), queue.Item[string]{Value: "high", Priority: math.MaxInt})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"huge: queue: shed to make room after 0s"}, q.dropped)
+	assert.Equal(t, []string{"high", "huge", "small"}, q.drain(at(-1000)))
+	assert.Zero(t, q.Tokens())
+	assert.Zero(t, q.Bytes())
 }
 
 func TestNewItem(t *testing.T) {
@@ -297,15 +383,13 @@ type twinItem struct {
 func (i *twinItem) cost() int64 { return int64(max(i.Tokens, 1)) }
 
 func (i *twinItem) before(j *twinItem) bool {
-	far := at(1 << 30)
-	x, y := i.Deadline, j.Deadline
-	if x.IsZero() {
-		x = far
+	due := func(i *twinItem) time.Time {
+		if i.Deadline.IsZero() || i.Deadline.After(i.expires) {
+			return i.expires
+		}
+		return i.Deadline
 	}
-	if y.IsZero() {
-		y = far
-	}
-	if c := x.Compare(y); c != 0 {
+	if c := due(i).Compare(due(j)); c != 0 {
 		return c < 0
 	}
 	return i.sequence < j.sequence

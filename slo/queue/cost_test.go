@@ -1,0 +1,64 @@
+package queue_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/slo/queue"
+)
+
+// Many tenants, or many priorities, each with one small request, make room for
+// a large one: that takes no longer than their coming did, times a few. A push
+// that looks at all tenants for each that it drops takes hundreds of times as
+// long.
+func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
+	const n = 10_000
+	for _, tc := range []struct {
+		name  string
+		small func(i int) queue.Item[int]
+		large queue.Item[int]
+		want  error
+	}{
+		{"tenants", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: fmt.Sprint(i), Tokens: 1, Priority: -1} },
+			queue.Item[int]{Tokens: n}, nil},
+		{"priorities", func(i int) queue.Item[int] { return queue.Item[int]{Tokens: 1, Priority: -1 - i} },
+			queue.Item[int]{Tokens: n}, nil},
+		{"equals that hold more", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: fmt.Sprint(i % 2), Tokens: 1} },
+			queue.Item[int]{Tenant: "other", Tokens: n / 4}, nil},
+		// The sheddable ones go first, and are not enough.
+		{"in vain", func(i int) queue.Item[int] {
+			return queue.Item[int]{Tenant: fmt.Sprint(i), Tokens: 1, Priority: min(i-1, 0)}
+		},
+			queue.Item[int]{Tokens: n, Priority: 0}, queue.ErrFull},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fastest := math.Inf(1)
+			for range 3 {
+				dropped := 0
+				q, err := queue.New(queue.Config{MaxRequests: 2 * n, MaxTokens: n}, func(queue.Item[int], error) { dropped++ })
+				require.NoError(t, err)
+				start := time.Now()
+				for i := range n {
+					_, err := q.Push(epoch, tc.small(i))
+					require.NoError(t, err)
+				}
+				filled := time.Now()
+				_, err = q.Push(epoch, tc.large)
+				ratio := float64(time.Since(filled)) / float64(filled.Sub(start))
+				if tc.want == nil {
+					require.NoError(t, err)
+					require.Equal(t, tc.large.Tokens, dropped)
+				} else {
+					require.ErrorIs(t, err, tc.want)
+				}
+				fastest = min(fastest, ratio)
+			}
+			assert.Less(t, fastest, 5.0, "times as long as to fill it")
+		})
+	}
+}

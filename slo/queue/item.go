@@ -1,0 +1,59 @@
+package queue
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Item is a request in a [Queue] and what it carries.
+type Item[T any] struct {
+	// Priority: higher goes first, below zero can be shed.
+	Priority int
+	// Tenant is whose turn the request takes. It is the holder's to know: a
+	// client that chooses it gets a turn for each name.
+	Tenant string
+	// Deadline orders the requests of a tenant, the earliest first. It is a
+	// wish: a request is not dropped for missing it. Zero, or later than the
+	// request may wait: when its time is up.
+	Deadline time.Time
+	// Tokens is the length of the prompt: what the request costs its tenant.
+	// Zero, unknown: it costs one. At most 2³¹−1.
+	Tokens int
+	// Bytes is the memory that the request holds, at most 2⁴⁰.
+	Bytes int
+	// Timeout is how long it may wait. Zero: Config.Timeout.
+	Timeout time.Duration
+	Value   T
+}
+
+// NewItem returns the item for a request that arrives now: its deadline is the
+// TTFT target, where there is one.
+func NewItem[T any](now time.Time, req *endpick.Request, value T) Item[T] {
+	item := Item[T]{Priority: req.Priority, Tenant: req.Tenant, Tokens: req.InputTokens, Value: value}
+	if req.SLO.TTFT > 0 {
+		item.Deadline = now.Add(req.SLO.TTFT)
+	}
+	return item
+}
+
+// validate refuses sizes that can't be. As many as fit into memory add up to
+// less than an int64.
+func (i *Item[T]) validate() error {
+	for _, f := range []struct {
+		name     string
+		v, limit int64
+	}{
+		{"Tokens", int64(i.Tokens), math.MaxInt32}, {"Bytes", int64(i.Bytes), 1 << 40},
+		{"Timeout", int64(i.Timeout), math.MaxInt64},
+	} {
+		if f.v < 0 || f.v > f.limit {
+			return &endpick.RequestError{Field: "queue.Item." + f.name, Reason: fmt.Sprintf("is %d, outside 0 to %d", f.v, f.limit)}
+		}
+	}
+	return nil
+}
+
+func (i *Item[T]) cost() int64 { return max(int64(i.Tokens), 1) }
