@@ -13,7 +13,6 @@ func BenchmarkLatency(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("endpoints=%d", endpoints), func(b *testing.B) {
 			w := newWorld(b, LatencyConfig{Synchronous: true})
-			defer w.latency.Close()
 			for range 2000 {
 				w.finish(w.request(), w.candidate("", uint32(w.rng.IntN(4))))
 			}

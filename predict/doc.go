@@ -8,7 +8,8 @@
 //	…
 //	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: latency, …}})
 //
-// The router passes the predictor what it observes; there is nothing else to call. A restart loses nothing if
+// The router passes the predictor what it observes; there is nothing else to call, and nothing to close: a model is
+// fitted in a goroutine that ends with the fit, one at a time, started by the label that makes it due. A restart loses nothing if
 // [Latency.AppendBinary] is saved before and given to [Restore] after.
 //
 // The regressor is package predict/boost and can be used on its own.

@@ -16,7 +16,6 @@ func ExampleLatency() {
 		fmt.Println(err)
 		return
 	}
-	defer latency.Close()
 	router, err := endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Predictor: latency},
 		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:8000"}},

@@ -65,7 +65,7 @@ type LatencyConfig struct {
 // labels on trees as well. Requests of unknown length are not predicted.
 type Latency struct {
 	config  LatencyConfig
-	trainer *learn.Trainer
+	trainer learn.Trainer
 	scratch sync.Pool
 	open    openTable
 	rates   rateTable
@@ -96,16 +96,12 @@ const (
 
 var targetSets = [targets]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}
 
-// NewLatency returns a predictor that has learned nothing yet. Close it when it is no longer needed.
+// NewLatency returns a predictor that has learned nothing yet.
 func NewLatency(config LatencyConfig) (*Latency, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	t, err := learn.NewTrainer(learn.TrainerConfig{Synchronous: config.Synchronous, Share: config.Share})
-	if err != nil {
-		return nil, err
-	}
-	l := &Latency{config: config, trainer: t}
+	l := &Latency{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
 	l.scratch.New = func() any { return new(scratch) }
 	l.models.Store(&map[string]*servedModel{})
 	l.variants.Store(&[]string{})
@@ -148,9 +144,6 @@ func (c *LatencyConfig) learner(target learn.Target) learn.Config {
 	lc.RefitEvery = c.RefitEvery
 	return lc
 }
-
-// Close stops learning; what has been learned goes on predicting.
-func (l *Latency) Close() error { return l.trainer.Close() }
 
 // scratch is what one call of Predict needs.
 type scratch struct {
@@ -290,9 +283,6 @@ func (l *Latency) model(name string) *servedModel {
 		return m
 	}
 	m := l.newModel(name)
-	for _, learner := range m.learners {
-		l.trainer.Add(learner)
-	}
 	models = maps.Clone(models)
 	models[name] = m
 	l.models.Store(&models)
@@ -302,7 +292,7 @@ func (l *Latency) model(name string) *servedModel {
 func (l *Latency) newModel(name string) *servedModel {
 	m := &servedModel{name: name}
 	for i := range targets {
-		learner, err := learn.New(l.trainer, l.config.learner(i))
+		learner, err := learn.New(&l.trainer, l.config.learner(i))
 		if err != nil {
 			panic(err) // NewLatency has validated the same configuration
 		}

@@ -18,7 +18,6 @@ import (
 func TestLearningBehindARouterWithChurn(t *testing.T) {
 	latency, err := predict.NewLatency(predict.LatencyConfig{Trees: 4, Share: 1})
 	require.NoError(t, err)
-	defer latency.Close()
 	var clock atomic.Int64
 	config := endpick.Config{
 		Policy: endpick.Policy{Predictor: latency},

@@ -51,7 +51,6 @@ func Restore(config LatencyConfig, saved []byte) (*Latency, error) {
 		return nil, err
 	}
 	if err := l.restore(content); err != nil {
-		_ = l.Close() // it has nothing to fail at
 		return nil, err
 	}
 	return l, nil
@@ -93,11 +92,6 @@ func (l *Latency) restore(content []byte) error {
 	}
 	if err := d.End(); err != nil {
 		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(models)) {
-		for _, learner := range models[name].learners {
-			l.trainer.Add(learner)
-		}
 	}
 	l.models.Store(&models)
 	l.variants.Store(&variants)

@@ -28,8 +28,7 @@ type target struct {
 }
 
 func newTarget(t *learn.Trainer, name string, which learn.Target) (*target, error) {
-	config := learn.Latency(which)
-	l, err := t.Learner(config)
+	l, err := learn.New(t, learn.Latency(which))
 	if err != nil {
 		return nil, err
 	}
@@ -150,11 +149,7 @@ type ByRegime struct {
 
 // evaluate runs both latencies over the samples.
 func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, error) {
-	trainer, err := learn.NewTrainer(learn.TrainerConfig{Synchronous: true, ManualRefit: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer trainer.Close()
+	trainer := &learn.Trainer{Synchronous: true, Manual: true}
 	var targets []*target
 	for _, which := range []struct {
 		name   string

@@ -156,8 +156,5 @@ func (g *gateway) close() error {
 	if g.transport != nil {
 		g.transport.CloseIdleConnections()
 	}
-	if g.latency != nil {
-		return g.latency.Close()
-	}
 	return nil
 }

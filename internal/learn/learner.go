@@ -165,22 +165,13 @@ func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.
 		predicted = 0
 	}
 	s := sample{label: label, predicted: predicted, upper: upper, at: at}
-	if l.trainer.config.Synchronous {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.take(row, s)
-		if l.due() {
-			_ = l.refit() // Health tells what went wrong, and the old model stays
-		}
-		return
-	}
-	if !l.queue.put(row, s, l.trainer.config.Pending) {
+	if !l.queue.put(row, s) {
 		l.statusMu.Lock()
 		l.health.Dropped++
 		l.statusMu.Unlock()
 		return
 	}
-	l.trainer.wakeUp()
+	l.takeIn()
 }
 
 // A sample is a label and what goes with it.
@@ -252,7 +243,7 @@ func (l *Learner) drift() float64 {
 
 // due tells whether enough is new for a refit; l.mu is held.
 func (l *Learner) due() bool {
-	if l.trainer.config.ManualRefit {
+	if l.trainer.Manual {
 		return false
 	}
 	if l.hurry.Load() {
@@ -276,14 +267,38 @@ func (l *Learner) due() bool {
 // do it by themselves unless they are told not to.
 func (l *Learner) Refit() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.release()
 	return l.refit()
 }
 
-// refit is Refit with l.mu held.
-func (l *Learner) refit() error {
+// refitIfDue is Refit unless somebody else has done it. Health tells what went wrong.
+func (l *Learner) refitIfDue() {
+	l.mu.Lock()
+	defer l.release()
+	if l.due() {
+		_ = l.refit()
+	}
+}
+
+// refit is Refit with l.mu held. One that fails is not tried again before as many new labels have come.
+func (l *Learner) refit() (err error) {
 	began := l.trainer.clock()
+	overdue := 0
+	defer func() {
+		l.statusMu.Lock()
+		defer l.statusMu.Unlock()
+		l.health.LastFail = err
+		l.health.Overdue = overdue
+		l.health.FitTime = l.trainer.clock().Sub(began)
+		l.health.Refits = l.refits.Load()
+		if err == nil {
+			l.health.LastFit = l.window.Newest()
+			l.health.Prior = !l.noPrior && len(l.config.Boost.Prior) > 0
+		}
+	}()
+	defer recovered(&err)
 	l.hurry.Store(false)
+	l.since = 0
 	if l.scores.count >= challengeSamples && l.scores.challenger < challengeMargin*l.scores.model {
 		l.noPrior = !l.noPrior
 	}
@@ -292,7 +307,6 @@ func (l *Learner) refit() error {
 	l.window.Expire(l.window.Newest())
 	var data boost.Data
 	l.window.AppendTo(&data)
-	overdue := 0
 	if l.Unfinished != nil {
 		// Who has waited longer than predicted will have waited at least as long when it is over.
 		l.Unfinished(l.window.Newest(), func(row []float64, atLeast float64) {
@@ -307,29 +321,19 @@ func (l *Learner) refit() error {
 		config.Prior = nil
 	}
 	m, err := boost.Fit(config, data)
-	if err == nil {
-		l.model.Store(m)
-		l.shifts.refitted(l.spread)
-		l.since = 0
-		if n := l.refits.Add(1) - 1; len(l.config.Boost.Prior) > 0 && m.Trees() > 0 && n%challengeEvery == 0 {
-			config.Prior = nil
-			if l.noPrior {
-				config.Prior = l.config.Boost.Prior
-			}
-			l.challenger, _ = boost.Fit(config, data)
+	if err != nil {
+		return err
+	}
+	l.model.Store(m)
+	l.shifts.refitted(l.spread)
+	if n := l.refits.Add(1) - 1; len(l.config.Boost.Prior) > 0 && m.Trees() > 0 && n%challengeEvery == 0 {
+		config.Prior = nil
+		if l.noPrior {
+			config.Prior = l.config.Boost.Prior
 		}
+		l.challenger, _ = boost.Fit(config, data)
 	}
-	l.statusMu.Lock()
-	defer l.statusMu.Unlock()
-	l.health.LastFail = err
-	l.health.Overdue = overdue
-	if err == nil {
-		l.health.Refits = l.refits.Load()
-		l.health.LastFit = l.window.Newest()
-		l.health.FitTime = l.trainer.clock().Sub(began)
-		l.health.Prior = !l.noPrior && len(l.config.Boost.Prior) > 0
-	}
-	return err
+	return nil
 }
 
 // Health reports how the learner is doing. It is for people and metrics, not for the request path.

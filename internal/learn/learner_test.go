@@ -79,10 +79,8 @@ type course struct {
 	held    int // predictions below their upper bound
 }
 
-func newCourse(t require.TestingT, target Target, config TrainerConfig) *course {
-	trainer, err := NewTrainer(config)
-	require.NoError(t, err)
-	l, err := trainer.Learner(Latency(target))
+func newCourse(t require.TestingT, target Target, trainer *Trainer) *course {
+	l, err := New(trainer, Latency(target))
 	require.NoError(t, err)
 	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == TPOT}
 }
@@ -118,7 +116,7 @@ func mape(errs []float64) float64 {
 func TestAccuracyOnAnotherEngine(t *testing.T) {
 	oneGoroutine(t)
 	for _, target := range []Target{TTFT, TPOT} {
-		c := newCourse(t, target, TrainerConfig{Synchronous: true})
+		c := newCourse(t, target, &Trainer{Synchronous: true})
 		c.run(quiet, 2000)
 		c.run(code, 2000)
 		c.run(overloaded, 3000)
@@ -136,7 +134,7 @@ func TestAccuracyOnAnotherEngine(t *testing.T) {
 
 func TestUpperBoundsHoldInEveryRegime(t *testing.T) {
 	oneGoroutine(t)
-	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	c := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	c.run(quiet, 3000)
 	c.run(overloaded, 3000)
 	all := 0
@@ -151,7 +149,7 @@ func TestUpperBoundsHoldInEveryRegime(t *testing.T) {
 func TestDriftIsOverWithin2000Samples(t *testing.T) {
 	oneGoroutine(t)
 	for factor, target := range map[float64]Target{1.3: TTFT, 1 / 1.3: TPOT} {
-		c := newCourse(t, target, TrainerConfig{Synchronous: true})
+		c := newCourse(t, target, &Trainer{Synchronous: true})
 		c.run(overloaded, 2000)
 		c.run(quiet, 2000)
 		c.run(code, 2000)
@@ -166,7 +164,7 @@ func TestDriftIsOverWithin2000Samples(t *testing.T) {
 
 func TestDriftShowsInHealth(t *testing.T) {
 	oneGoroutine(t)
-	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
+	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
 	require.True(t, math.IsNaN(c.learner.Health().MAPE))
 	c.run(quiet, 1000)
 	require.NoError(t, c.learner.Refit())
@@ -186,12 +184,10 @@ func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 	oneGoroutine(t)
 	// The label falls with both columns of the prior, and steeply with the second: a line with non-negative coefficients
 	// is of no use, and what is left of it for the trees is no easier.
-	trainer, err := NewTrainer(TrainerConfig{Synchronous: true})
-	require.NoError(t, err)
-	l, err := trainer.Learner(Config{Boost: boost.Config{Features: 2, Prior: []int{0, 1}}, Window: WindowConfig{Features: 2}})
+	l, err := New(&Trainer{Synchronous: true}, Config{Boost: boost.Config{Features: 2, Prior: []int{0, 1}}, Window: WindowConfig{Features: 2}})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(3, 3))
-	kept := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	kept := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	for range 6000 {
 		a, b := rng.Float64(), rng.Float64()
 		// Linear at first sight, so that the prior has something to hold on to, and then a product that it gets wrong.
@@ -204,7 +200,7 @@ func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 }
 
 func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
-	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	c := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	row, _, _ := c.engine.next(quiet)
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -5, 1e300} {
 		c.learner.Label(row, v, 1, 1, time.Time{})
@@ -221,7 +217,7 @@ func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
 }
 
 func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
-	c := newCourse(t, TTFT, TrainerConfig{Synchronous: true, ManualRefit: true})
+	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
 	require.ErrorIs(t, c.learner.Refit(), boost.ErrNoData)
 	require.ErrorIs(t, c.learner.Health().LastFail, boost.ErrNoData)
 	c.run(quiet, 200)
@@ -235,8 +231,6 @@ func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
 }
 
 func TestLearnersRefuseABadConfig(t *testing.T) {
-	trainer, err := NewTrainer(TrainerConfig{Synchronous: true})
-	require.NoError(t, err)
 	for _, c := range []struct {
 		config Config
 		want   string
@@ -245,7 +239,7 @@ func TestLearnersRefuseABadConfig(t *testing.T) {
 		{Config{Boost: boost.Config{Features: 2}}, "endpick: config: learn.Config.Window.Features is 0, and the model has 2"},
 		{Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "endpick: config: learn.WindowConfig.HalfLife is -1, want 0 or more"},
 	} {
-		_, err := trainer.Learner(c.config)
+		_, err := New(&Trainer{}, c.config)
 		require.EqualError(t, err, c.want)
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}

@@ -11,11 +11,11 @@ import (
 
 const learnerKind = "EPLN"
 
-// AppendBinary appends what the learner knows: the samples of its window, its model, its spread. Labels that are still
-// waiting for the background are not part of it. It waits for a refit that is going on. The error is always nil.
+// AppendBinary appends what the learner knows: the samples of its window, its model, its spread. It waits for
+// a refit that is going on, whose pending labels are not part of it. The error is always nil.
 func (l *Learner) AppendBinary(dst []byte) ([]byte, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.release()
 	var e codec.Encoder
 	e.Int(l.config.Boost.Features)
 	e.Int(l.window.Buckets())
@@ -127,7 +127,7 @@ func (l *Learner) Restore(b []byte) error {
 	}
 	s.publish()
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.release()
 	l.window, l.noPrior, l.challenger, l.since = w, noPrior, nil, 0
 	l.spread.all, l.spread.buckets = s.all, s.buckets
 	l.spread.publish()

@@ -1,172 +1,127 @@
 package learn
 
 import (
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	defaultShare   = 0.2
-	defaultPending = 8192
+	defaultShare = 0.2
+	// maxPending bounds the labels of a learner that wait while it is being fitted; more are dropped and counted.
+	maxPending = 8192
 )
 
-// TrainerConfig says how learners are trained. The zero value is a usable default.
-type TrainerConfig struct {
-	// Synchronous makes Label take in the sample, and refit when it is time, before it returns: what happens then depends
-	// on the order of the calls alone. It is for simulators and tests. There is no goroutine.
-	Synchronous bool
-	// ManualRefit leaves refits to calls of Learner.Refit.
-	ManualRefit bool
-	// Share is how much of one core training may take, in (0, 1]; 0 means 0.2.
-	Share float64
-	// Pending bounds the labels of each learner that wait for the background; more are dropped and counted. 0 means 8,192.
-	Pending int
-}
-
-func (c *TrainerConfig) validate() error {
-	switch {
-	case !(c.Share >= 0 && c.Share <= 1):
-		return badConfig("TrainerConfig.Share", "is %v, want 0 to 1", c.Share)
-	case c.Pending < 0:
-		return badConfig("TrainerConfig.Pending", "is %d, want 0 or more", c.Pending)
-	}
-	if c.Share == 0 {
-		c.Share = defaultShare
-	}
-	if c.Pending == 0 {
-		c.Pending = defaultPending
-	}
-	return nil
-}
-
-// A Trainer trains any number of learners in one background goroutine, or in the callers' if it is synchronous. It is
-// safe for concurrent use.
+// A Trainer says when and where the learners that share it are fitted: one at a time, started by the label that makes a
+// fit due, in a goroutine that ends with it, and not at once again if that would take more than its share of a core.
+// The zero value is ready to use. It is safe for concurrent use once learners have it, and there is nothing to close.
 type Trainer struct {
-	config TrainerConfig
-	wake   chan struct{}
-	closed chan struct{}
-	done   chan struct{}
-	once   sync.Once
+	// Synchronous fits in the call of Label that makes a fit due: what happens then depends on the order of the calls
+	// alone. It is for simulators and tests.
+	Synchronous bool
+	// Manual leaves refits to calls of Learner.Refit.
+	Manual bool
+	// Share is how much of one core fits may take, in (0, 1]; 0 means 0.2.
+	Share float64
 
-	mu       sync.Mutex
-	learners []*Learner
+	mu   sync.Mutex // guards what follows, held for moments
+	busy bool
+	rest time.Time // no fit begins before
 }
 
-// NewTrainer starts a trainer. Close it when it is no longer needed.
-func NewTrainer(config TrainerConfig) (*Trainer, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
+// fit fits the learner, here or in a goroutine of its own. If it is not its turn, one of its next labels asks again.
+func (t *Trainer) fit(l *Learner) {
+	if t.Synchronous {
+		l.refitIfDue()
+		return
 	}
-	t := &Trainer{config: config, wake: make(chan struct{}, 1), closed: make(chan struct{}), done: make(chan struct{})}
-	if config.Synchronous {
-		close(t.done)
-	} else {
-		go t.run()
-	}
-	return t, nil
-}
-
-// Learner adds a learner.
-func (t *Trainer) Learner(config Config) (*Learner, error) {
-	l, err := New(t, config)
-	if err != nil {
-		return nil, err
-	}
-	t.Add(l)
-	return l, nil
-}
-
-// Add makes the trainer train a learner of its own.
-func (t *Trainer) Add(l *Learner) {
+	began := time.Now()
 	t.mu.Lock()
-	t.learners = append(t.learners, l)
-	t.mu.Unlock()
-}
-
-// Close stops training and waits for a refit that is going on. Learners go on predicting; labels are no longer taken.
-// It may be called more than once.
-func (t *Trainer) Close() error {
-	t.once.Do(func() { close(t.closed) })
-	<-t.done
-	return nil
-}
-
-func (t *Trainer) wakeUp() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
+	defer t.mu.Unlock()
+	if t.busy || began.Before(t.rest) {
+		return
 	}
+	t.busy = true
+	go func() {
+		l.refitIfDue()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.busy = false
+		now := time.Now()
+		t.rest = now.Add(rest(now.Sub(began), t.Share))
+	}()
 }
 
-// clock is read around refits only, for their duration and the share of a core; a synchronous trainer has none.
+// rest is how long to do nothing after having worked, so that work takes a share of the time.
+func rest(worked time.Duration, share float64) time.Duration {
+	if share == 0 {
+		share = defaultShare
+	}
+	return time.Duration(float64(worked) * (1 - share) / share)
+}
+
+// clock is read around refits only, for their duration; a synchronous trainer has none.
 func (t *Trainer) clock() time.Time {
-	if t.config.Synchronous {
+	if t.Synchronous {
 		return time.Time{}
 	}
 	return time.Now()
 }
 
-func (t *Trainer) run() {
-	defer close(t.done)
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		select {
-		case <-t.closed:
-			return
-		case <-t.wake:
-		}
-		t.mu.Lock()
-		learners := t.learners[:len(t.learners):len(t.learners)]
-		t.mu.Unlock()
-		for _, l := range learners {
-			began := time.Now()
-			l.step()
-			worked := time.Since(began)
-			// Rest in proportion, a millisecond at least, so that labels come in batches.
-			pause.Reset(max(time.Duration(float64(worked)*(1-t.config.Share)/t.config.Share), time.Millisecond))
-			select {
-			case <-t.closed:
-				return
-			case <-pause.C:
-			}
+// takeIn learns from the labels that are pending, unless somebody else is at it, who then takes these too, or a fit is
+// going on, which ends with this. Callers must not hold l.mu.
+func (l *Learner) takeIn() {
+	for l.queue.waiting.Load() > 0 && l.mu.TryLock() {
+		if l.takePending() {
+			l.trainer.fit(l)
 		}
 	}
 }
 
-// step takes in what is pending and refits if that is due.
-func (l *Learner) step() {
-	l.mu.Lock()
+// release unlocks l.mu and takes in the labels that came meanwhile.
+func (l *Learner) release() {
+	l.mu.Unlock()
+	l.takeIn()
+}
+
+// takePending takes in what is pending, and tells whether a refit is due then. It unlocks l.mu.
+func (l *Learner) takePending() (due bool) {
 	defer l.mu.Unlock()
 	samples, rows := l.queue.takeAll()
-	if len(samples) == 0 {
-		return
-	}
 	k := l.config.Boost.Features
 	for i, s := range samples {
 		l.take(rows[i*k:(i+1)*k], s)
 	}
-	if l.due() {
-		_ = l.refit() // Health tells what went wrong, and the old model stays
+	return l.due()
+}
+
+// recovered turns a panic into an error: a fit runs where nobody else would catch it.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("learn: panic in a fit: %v", p)
 	}
 }
 
-// A queue holds labels until the background takes them.
+// A queue holds labels until somebody learns from them.
 type queue struct {
+	waiting atomic.Int64 // how many there are
+
 	mu             sync.Mutex
 	samples, spare []sample
 	rows, spareRow []float64
 }
 
 // put copies a sample into the queue; false if it is full.
-func (q *queue) put(row []float64, s sample, limit int) bool {
+func (q *queue) put(row []float64, s sample) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.samples) >= limit {
+	if len(q.samples) >= maxPending {
 		return false
 	}
 	q.samples = append(q.samples, s)
 	q.rows = append(q.rows, row...)
+	q.waiting.Store(int64(len(q.samples)))
 	return true
 }
 
@@ -177,5 +132,6 @@ func (q *queue) takeAll() ([]sample, []float64) {
 	samples, rows := q.samples, q.rows
 	q.samples, q.rows = q.spare[:0], q.spareRow[:0]
 	q.spare, q.spareRow = samples, rows
+	q.waiting.Store(0)
 	return samples, rows
 }

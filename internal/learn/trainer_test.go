@@ -1,7 +1,9 @@
 package learn
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 )
 
 func TestTheBackgroundLearnsWhileOthersPredict(t *testing.T) {
-	c := newCourse(t, TTFT, TrainerConfig{Share: 1})
+	c := newCourse(t, TTFT, &Trainer{Share: 1})
 	type labelled struct {
 		row   []float64
 		label float64
@@ -43,55 +45,104 @@ func TestTheBackgroundLearnsWhileOthersPredict(t *testing.T) {
 		return h.Labels+h.Dropped == 1200 && h.Refits > 0
 	}, 30*time.Second, time.Millisecond)
 	require.Zero(t, c.learner.Health().Dropped)
-	require.NoError(t, c.learner.trainer.Close())
-	require.NoError(t, c.learner.trainer.Close(), "again")
-	var y [1]float64
-	require.True(t, c.learner.Predict(y[:], all[0].row), "what was learned stays")
 }
 
-func TestClosingWhileBusyReturns(t *testing.T) {
-	c := newCourse(t, TTFT, TrainerConfig{})
+// Nothing has to be closed: the goroutine of a fit ends with it.
+func TestAFitsGoroutineEnds(t *testing.T) {
+	before := runtime.NumGoroutine()
+	c := newCourse(t, TTFT, &Trainer{Share: 1})
 	c.run(quiet, 300)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = c.learner.trainer.Close()
-	}()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Fatal("Close hangs")
+	for began := time.Now(); c.learner.Refits() == 0 || runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		require.Less(t, time.Since(began), 30*time.Second)
 	}
+}
+
+func TestOneFitAtATime(t *testing.T) {
+	trainer := &Trainer{Share: 1}
+	var fitting, most atomic.Int32
+	var all []*course
+	for range 3 {
+		c := newCourse(t, TTFT, trainer)
+		c.learner.Unfinished = func(time.Time, func([]float64, float64)) {
+			most.Store(max(most.Load(), fitting.Add(1)))
+			runtime.Gosched()
+			fitting.Add(-1)
+		}
+		all = append(all, c)
+	}
+	require.Eventually(t, func() bool {
+		for _, c := range all {
+			c.run(quiet, 30)
+		}
+		return all[0].learner.Refits() > 1 && all[1].learner.Refits() > 1 && all[2].learner.Refits() > 1
+	}, 30*time.Second, time.Millisecond)
+	require.EqualValues(t, 1, most.Load())
+}
+
+func TestFitsRestInProportion(t *testing.T) {
+	require.Equal(t, 4*time.Second, rest(time.Second, 0), "a fifth of the time by default")
+	require.Equal(t, time.Second, rest(time.Second, 0.5))
+	require.Zero(t, rest(time.Second, 1))
+
+	trainer := &Trainer{}
+	trainer.rest = time.Now().Add(time.Hour)
+	c := newCourse(t, TTFT, trainer)
+	c.run(quiet, 100)
+	require.False(t, trainer.busy)
+	require.Zero(t, c.learner.Refits())
+	trainer.rest = time.Time{}
+	c.run(quiet, 1)
+	require.Eventually(t, func() bool { return c.learner.Refits() == 1 }, 30*time.Second, time.Millisecond, "the next label asks again")
+}
+
+func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
+	c := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	c.run(quiet, 50)
+	m := c.learner.Model()
+	require.NotNil(t, m)
+	c.learner.Unfinished = func(time.Time, func([]float64, float64)) { panic("no luck") }
+	refits, labels := c.learner.Refits(), c.learner.Health().Labels
+	c.run(quiet, 100)
+	require.EqualError(t, c.learner.Health().LastFail, "learn: panic in a fit: no luck")
+	require.Equal(t, refits, c.learner.Refits())
+	require.Same(t, m, c.learner.Model())
+	require.Equal(t, labels+100, c.learner.Health().Labels, "labels are taken in as before")
+	c.learner.Unfinished = nil
+	c.run(quiet, 100)
+	require.NoError(t, c.learner.Health().LastFail)
+	require.Greater(t, c.learner.Refits(), refits)
 }
 
 func TestTooManyPendingLabelsAreDroppedAndCounted(t *testing.T) {
-	c := newCourse(t, TTFT, TrainerConfig{Pending: 10})
-	require.NoError(t, c.learner.trainer.Close()) // nobody takes them any more
-	c.run(quiet, 25)
+	c := newCourse(t, TTFT, &Trainer{Manual: true})
+	c.learner.mu.Lock() // as a fit does
+	row, label, _ := c.engine.next(quiet)
+	for range maxPending + 15 {
+		c.learner.Label(row, label, 0, 0, c.engine.at)
+	}
+	require.Zero(t, c.learner.Health().Labels)
+	c.learner.release()
 	h := c.learner.Health()
 	require.EqualValues(t, 15, h.Dropped)
-	require.Zero(t, h.Labels)
+	require.EqualValues(t, maxPending, h.Labels, "the others are taken in when it is over")
 }
 
-func TestLabelAllocatesNothingOnTheRequestPath(t *testing.T) {
-	c := newCourse(t, TTFT, TrainerConfig{Pending: 1000})
-	require.NoError(t, c.learner.trainer.Close())
-	row, label, _ := c.engine.next(quiet)
-	put := func() { c.learner.Label(row, label, label, label, time.Time{}) }
-	for range 1000 {
+func TestLabelAllocatesNothingOnceTheWindowIsFull(t *testing.T) {
+	config := Latency(TTFT)
+	config.Window.Samples = 500
+	l, err := New(&Trainer{Manual: true}, config)
+	require.NoError(t, err)
+	row, label, _ := newEngine(5).next(quiet)
+	put := func() { l.Label(row, label, label, label, time.Time{}) }
+	for range recentErrors {
 		put()
 	}
-	c.learner.step()
-	for range 1000 {
-		put()
-	}
-	c.learner.step() // both buffers have grown by now
 	require.Zero(t, testing.AllocsPerRun(500, put))
 }
 
 func TestEqualCallsMakeEqualLearners(t *testing.T) {
-	a := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
-	b := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	b := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	require.Equal(t, a.run(quiet, 300), b.run(quiet, 300))
 	x, _ := a.learner.AppendBinary(nil)
 	y, _ := b.learner.AppendBinary(nil)
@@ -99,12 +150,12 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 }
 
 func TestALearnerSurvivesSaving(t *testing.T) {
-	a := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	a.run(quiet, 200)
 	a.run(overloaded, 200)
 	saved, err := a.learner.AppendBinary(nil)
 	require.NoError(t, err)
-	b := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	b := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	require.NoError(t, b.learner.Restore(saved))
 	again, _ := b.learner.AppendBinary(nil)
 	require.Equal(t, saved, again)
@@ -124,17 +175,17 @@ func TestALearnerSurvivesSaving(t *testing.T) {
 	saved, _ = a.learner.AppendBinary(nil)
 	require.Equal(t, saved, again, "refits agree as well")
 
-	empty := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	empty := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	saved, _ = empty.learner.AppendBinary(nil)
 	require.NoError(t, b.learner.Restore(saved))
 	require.Nil(t, b.learner.Model())
 }
 
 func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {
-	a := newCourse(t, TTFT, TrainerConfig{Synchronous: true})
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	a.run(quiet, 120)
 	saved, _ := a.learner.AppendBinary(nil)
-	other, err := a.learner.trainer.Learner(Config{Boost: boost.Config{Features: 2}, Window: WindowConfig{Features: 2}})
+	other, err := New(a.learner.trainer, Config{Boost: boost.Config{Features: 2}, Window: WindowConfig{Features: 2}})
 	require.NoError(t, err)
 	require.ErrorIs(t, other.Restore(saved), codec.ErrFormat)
 	for i := 0; i < len(saved); i += 1 + len(saved)/300 {

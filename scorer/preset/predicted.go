@@ -43,8 +43,8 @@ const prefillRate = 8600
 // There are no weights to tune. It works from the first request on: until there
 // is enough to predict from, load and match decide.
 //
-// Its Predictor is a [predict.Latency], which has its health, and is to be
-// closed when the router is no longer needed.
+// Its Predictor is a [predict.Latency], which has its health. Nothing has to be
+// closed: models are fitted in a goroutine that ends with the fit.
 func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	held, err := prefix.NewIndex(c.Index)
 	if err != nil {
