@@ -6,6 +6,9 @@ import "time"
 // the observers. For one lease the calls come one after another, Routed first
 // and Done last, each at most once; for different leases they come
 // concurrently. An observer must not call the router or methods of the lease.
+//
+// Stages that share what listens return it from a method Observer() any. It
+// hears of each lease once, however many of them the policy has.
 
 // RoutedObserver hears of each lease before Route returns it.
 type RoutedObserver interface {

@@ -74,6 +74,11 @@ func newPipeline(p Policy) (*pipeline, error) {
 // observe collects the stages that listen, each once however many places of
 // the policy it fills.
 func (p *pipeline) observe(stages []any) {
+	for _, s := range stages {
+		if shares, ok := s.(interface{ Observer() any }); ok {
+			stages = append(stages, shares.Observer())
+		}
+	}
 	var seen []any
 	for _, s := range stages {
 		if s == nil {

@@ -250,6 +250,33 @@ func TestObserversHearOnce(t *testing.T) {
 	require.Empty(t, s.take(), "the old policy is over")
 }
 
+// sharer is a stage that lets another listen for it.
+type sharer struct{ observer any }
+
+func (*sharer) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+func (s *sharer) Observer() any                                        { return s.observer }
+
+// What stages share hears each event once, also if it is a stage itself.
+func TestSharedObserversHearOnce(t *testing.T) {
+	s := new(spy)
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{
+		{Scorer: &sharer{s}, Weight: 1}, {Scorer: &sharer{s}, Weight: 1}, {Scorer: &sharer{}, Weight: 1},
+	}}})
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	require.Empty(t, s.faults)
+	require.Len(t, s.take(), 1)
+	require.NoError(t, r.SetPolicy(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}, {Scorer: &sharer{s}, Weight: 1}}}))
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	require.Empty(t, s.faults)
+	require.Len(t, s.take(), 1)
+
+	owned := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{new(endpick.OneRouter)}, Weight: 1}}}
+	require.NoError(t, r.SetPolicy(owned))
+	require.NoError(t, r.SetPolicy(owned))
+	_, err := endpick.New(endpick.Config{Policy: owned})
+	require.ErrorIs(t, err, endpick.ErrConfig)
+}
+
 // Open leases report to the policy that routed them.
 func TestSetPolicy(t *testing.T) {
 	first, second := new(spy), new(spy)

@@ -26,7 +26,6 @@ const coldKVUsage = 0.02
 // bound is for choosing, not for refusing. A LatencyAdmitter is safe for
 // concurrent use and belongs to one router.
 type LatencyAdmitter struct {
-	*running // observes
 	headroom *Headroom
 }
 
@@ -34,8 +33,11 @@ type LatencyAdmitter struct {
 // with the default config.
 func NewLatencyAdmitter(h *Headroom) *LatencyAdmitter {
 	h, _ = h.orDefault() // the default config is valid
-	return &LatencyAdmitter{running: h.running, headroom: h}
+	return &LatencyAdmitter{headroom: h}
 }
+
+// Observer returns the Headroom, which hears of leases.
+func (a *LatencyAdmitter) Observer() any { return a.headroom }
 
 // UnattainableError says how far out of reach the SLO of a request was. It
 // matches ErrUnattainable.

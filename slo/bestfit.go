@@ -92,9 +92,8 @@ func (c *BestFitConfig) validate() (err error) {
 // BestFit is safe for concurrent use, belongs to one router and must not be
 // copied.
 type BestFit struct {
-	*running // observes
-	config   BestFitConfig
-	work     scratch
+	config BestFitConfig
+	work   scratch
 }
 
 // NewBestFit returns a BestFit, or an [endpick.ConfigError].
@@ -102,7 +101,7 @@ func NewBestFit(config BestFitConfig) (*BestFit, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &BestFit{running: config.Headroom.running, config: config}, nil
+	return &BestFit{config: config}, nil
 }
 
 // Name is what receipts show.
@@ -112,6 +111,9 @@ func (s *BestFit) Name() string {
 	}
 	return "latency-least"
 }
+
+// Observer returns the Headroom, which hears of leases.
+func (s *BestFit) Observer() any { return s.config.Headroom }
 
 // unscored marks a candidate that has no prediction yet.
 const unscored = -1

@@ -401,16 +401,20 @@ func TestBestFitAllocatesNothing(t *testing.T) {
 	cs[7].Prediction = endpick.Prediction{}
 	dst := make([]float64, len(cs))
 	for _, config := range []slo.BestFitConfig{{}, {Form: slo.MinMax}} {
+		config.Headroom = newHeadroom(t, slo.HeadroomConfig{})
 		s := newBestFit(t, config)
 		running := ask(0, 20)
-		s.Routed(event(0, &running, &cs[0]))
+		e := event(0, &running, &cs[0])
+		config.Headroom.Routed(e)
 		for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
 			assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }))
 		}
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			s.Done(event(0, &running, &cs[0]), nil)
-			s.Routed(event(0, &running, &cs[0]))
+			config.Headroom.Done(e, nil)
+			e.Lease.Generation++
+			config.Headroom.Routed(e)
 		}))
+		assert.Equal(t, 1, slo.RunningTargets(config.Headroom))
 	}
 }
 

@@ -50,13 +50,18 @@ func (c *HeadroomConfig) validate() error {
 
 // Headroom measures how far a prediction stays below what was asked for: by
 // the request itself, and by the requests that run on the endpoint already.
-// For the latter it is an observer of leases; [BestFit], [Tier] and
-// [LatencyAdmitter] pass their events on, so that one of them in the policy is
-// enough and several may share one Headroom, which counts each lease once. It
-// is safe for concurrent use and belongs to one router.
+// For the latter it hears of leases through each [BestFit], [Tier] and
+// [LatencyAdmitter] that measures by it; they may share one.
+//
+// The TPOT target of a running request counts if it was expected to be kept
+// where the request was routed. One that could not be kept there, or of which
+// nothing was predicted, binds nobody: to keep others away would not help.
+//
+// A Headroom is safe for concurrent use and belongs to one router.
 type Headroom struct {
-	config HeadroomConfig
-	*running
+	endpick.OneRouter
+	config  HeadroomConfig
+	running running
 }
 
 // NewHeadroom returns a Headroom, or an [endpick.ConfigError].
@@ -64,7 +69,7 @@ func NewHeadroom(config HeadroomConfig) (*Headroom, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Headroom{config: config, running: &running{}}, nil
+	return &Headroom{config: config}, nil
 }
 
 // orDefault returns h, or a Headroom with the default config if there is none.
@@ -158,8 +163,8 @@ func (h *Headroom) measure(req *endpick.Request, bound Bound) measure {
 	case endpick.TPOT:
 		m.tpotWeight = 1
 	}
-	if h.held.Load() != 0 {
-		m.running = h.running
+	if h.running.held.Load() != 0 {
+		m.running = &h.running
 		m.running.mu.RLock()
 	}
 	return m

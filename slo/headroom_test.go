@@ -105,6 +105,8 @@ func TestHeadroomConfig(t *testing.T) {
 func TestHeadroomOfRunningRequests(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	cs := fleet(both(100, 40), both(100, 40))
+	routed := cs[0]
+	routed.Prediction = both(100, 20) // there was nobody yet
 	deficit := func(req endpick.Request) float64 {
 		f := h.Of(&req, &cs[0])
 		require.True(t, f.Known)
@@ -112,10 +114,10 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 		return f.Deficit
 	}
 	strict, medium, loose := ask(0, 20), ask(0, 32), ask(0, 400)
-	h.Routed(event(0, &loose, &cs[0]))
+	h.Routed(event(0, &loose, &routed))
 	assert.Zero(t, deficit(ask(200, 50)))
-	h.Routed(event(1, &strict, &cs[0]))
-	h.Routed(event(2, &medium, &cs[0]))
+	h.Routed(event(1, &strict, &routed))
+	h.Routed(event(2, &medium, &routed))
 	// (40 − 20)/20 = 1, with the weight of TPOT.
 	assert.InDelta(t, 0.2, deficit(ask(200, 50)), 1e-12)
 	assert.InDelta(t, 0.2, deficit(ask(200, 0)), 1e-12, "also for a request that asks for TTFT alone")
@@ -136,27 +138,27 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 
 	entire := strict
 	entire.Stream = false
-	h.Routed(event(3, &entire, &cs[0]))
+	h.Routed(event(3, &entire, &routed))
 	assert.Zero(t, deficit(ask(0, 50)), "nobody can see the TPOT of a whole response")
 
 	blind := cs[0]
 	blind.Prediction.Has = endpick.TTFT
-	h.Routed(event(4, &strict, &blind))
+	h.Routed(event(4, &strict, &routed))
 	ttft := ask(200, 0)
 	f = h.Of(&ttft, &blind)
 	assert.True(t, f.Meets(), "without a prediction of TPOT there is nothing to hold against it")
 }
 
-// The targets that are held are those of the open leases, however many stages
-// pass each event on.
+// The targets that are held are those of the open leases that were expected to
+// be kept.
 func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHeadroom(t, slo.HeadroomConfig{})
-		stages := []observer{newTier(t, slo.TierConfig{Headroom: h}), newBestFit(t, slo.BestFitConfig{Headroom: h}), slo.NewLatencyAdmitter(h)}
 		type lease struct {
 			endpoint int
 			req      endpick.Request
 			key      endpick.LeaseRef
+			tpot     int // that was predicted
 		}
 		open := map[int]lease{}
 		generation := map[int]uint32{}
@@ -164,14 +166,13 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 		for i := range cs {
 			cs[i].Prediction = both(1, 1000)
 		}
-		tell := func(l lease, f func(observer, *endpick.Event)) {
+		event := func(l lease) *endpick.Event {
 			c := cs[l.endpoint]
-			for _, s := range stages {
-				f(s, &endpick.Event{Lease: l.key, Request: &l.req, Candidate: &c})
-			}
+			c.Prediction = both(1, float64(l.tpot))
+			return &endpick.Event{Lease: l.key, Request: &l.req, Candidate: &c}
 		}
 		done := func(slot int) {
-			tell(open[slot], func(o observer, e *endpick.Event) { o.Done(e, &endpick.Outcome{}) })
+			h.Done(event(open[slot]), &endpick.Outcome{})
 			delete(open, slot)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -185,9 +186,10 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 					endpoint: rapid.IntRange(0, 2).Draw(t, "endpoint"),
 					req:      ask(0, float64(rapid.IntRange(0, 4).Draw(t, "target"))),
 					key:      endpick.LeaseRef{Slot: uint32(slot), Generation: generation[slot]},
+					tpot:     rapid.IntRange(0, 4).Draw(t, "predicted"),
 				}
 				open[slot] = l
-				tell(l, func(o observer, e *endpick.Event) { o.Routed(e) })
+				h.Routed(event(l))
 			},
 			"done": func(t *rapid.T) {
 				slot := rapid.IntRange(0, 9).Draw(t, "lease")
@@ -207,11 +209,16 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 				cs[i].Ref.Generation++
 			},
 			"": func(t *rapid.T) {
-				req := ask(1000, 0)
+				req, held := ask(1000, 0), 0
 				for i := range cs {
 					strictest := 0.0
 					for _, l := range open {
-						if target := float64(l.req.SLO.TPOT) / 1e6; l.endpoint == i && target > 0 && (strictest == 0 || target < strictest) {
+						target := float64(l.req.SLO.TPOT) / 1e6
+						if l.endpoint != i || target == 0 || float64(l.tpot) > target {
+							continue
+						}
+						held++
+						if strictest == 0 || target < strictest {
 							strictest = target
 						}
 					}
@@ -222,6 +229,9 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 					if f := h.Of(&req, &cs[i]); f.Deficit < want-1e-9 || f.Deficit > want+1e-9 {
 						t.Fatalf("endpoint %d: deficit %v, want %v", i, f.Deficit, want)
 					}
+				}
+				if n := slo.RunningTargets(h); n != held {
+					t.Fatalf("%d targets are held, want %d", n, held)
 				}
 			},
 		})
@@ -238,10 +248,4 @@ func BenchmarkHeadroom(b *testing.B) {
 			}
 		}
 	})
-}
-
-// observer is what the stages are that know of running targets.
-type observer interface {
-	endpick.RoutedObserver
-	endpick.DoneObserver
 }

@@ -72,3 +72,24 @@ func TestStagesTogether(t *testing.T) {
 	}
 	assert.Zero(t, slo.RunningTargets(h))
 }
+
+// A Headroom knows the leases and endpoints of one router, whichever stage
+// brings it along.
+func TestStagesBelongToOneRouter(t *testing.T) {
+	h := newHeadroom(t, slo.HeadroomConfig{})
+	fit := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}}}
+	_, err := endpick.New(endpick.Config{Policy: fit})
+	require.NoError(t, err)
+	warm := endpick.Policy{Filters: []endpick.Filter{newWarmup(t, slo.WarmupConfig{})}}
+	_, err = endpick.New(endpick.Config{Policy: warm})
+	require.NoError(t, err)
+	for name, p := range map[string]endpick.Policy{
+		"the same scorer": fit,
+		"a tier":          {Filters: []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h})}},
+		"an admitter":     {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h)}},
+		"a warm-up":       warm,
+	} {
+		_, err := endpick.New(endpick.Config{Policy: p})
+		assert.ErrorIs(t, err, endpick.ErrConfig, name)
+	}
+}

@@ -31,8 +31,7 @@ func (c *TierConfig) validate() (err error) {
 //
 // Tier is safe for concurrent use and belongs to one router.
 type Tier struct {
-	*running // observes
-	config   TierConfig
+	config TierConfig
 }
 
 // NewTier returns a Tier, or an [endpick.ConfigError].
@@ -40,11 +39,14 @@ func NewTier(config TierConfig) (*Tier, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Tier{running: config.Headroom.running, config: config}, nil
+	return &Tier{config: config}, nil
 }
 
 // Name is what receipts show.
 func (*Tier) Name() string { return "slo-tier" }
+
+// Observer returns the Headroom, which hears of leases.
+func (t *Tier) Observer() any { return t.config.Headroom }
 
 var saltTier = endpick.Salt("slo/tier")
 

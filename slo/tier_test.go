@@ -128,9 +128,10 @@ func TestTierAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	f, cs, req := newTier(t, slo.TierConfig{}), benchmarkFleet(100), ask(100, 40)
+	h := newHeadroom(t, slo.HeadroomConfig{})
+	f, cs, req := newTier(t, slo.TierConfig{Headroom: h}), benchmarkFleet(100), ask(100, 40)
 	running := ask(0, 20)
-	f.Routed(event(0, &running, &cs[0]))
+	h.Routed(event(0, &running, &cs[0]))
 	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
 }
 

@@ -28,6 +28,7 @@ type WarmupConfig struct {
 //
 // Warmup is safe for concurrent use and belongs to one router.
 type Warmup struct {
+	endpick.OneRouter
 	ramp time.Duration
 
 	mu    sync.RWMutex

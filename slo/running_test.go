@@ -1,0 +1,129 @@
+package slo_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+// perRequest predicts a TPOT of 10 ms, and 2 ms more for each request there.
+type perRequest struct{}
+
+func (perRequest) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = both(100, 10+2*float64(candidates[i].InFlight.Requests))
+	}
+}
+
+func sloRouter(t *testing.T, config slo.HeadroomConfig, endpoints int) *endpick.Router {
+	h := newHeadroom(t, config)
+	c := endpick.Config{Seed: 1, Policy: endpick.Policy{
+		Predictor: perRequest{},
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h)},
+		Filters:   []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true})},
+		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}},
+	}}
+	for i := range endpoints {
+		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
+	}
+	r, err := endpick.New(c)
+	require.NoError(t, err)
+	return r
+}
+
+func streamed(tpot time.Duration) endpick.Request {
+	return endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true, SLO: endpick.SLO{TPOT: tpot}}
+}
+
+// A client that asks for what nobody can give does not get a server to itself,
+// whatever the bound that is held against its target.
+func TestImpossibleTargetBindsNobody(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config slo.HeadroomConfig
+		target time.Duration
+	}{
+		{"a picosecond, rounded up", slo.HeadroomConfig{}, 1},
+		{"a tenth below what an idle server does", slo.HeadroomConfig{}, 9 * ms},
+		// 10 ms are expected of an idle server, and 15 ms are the upper bound.
+		{"kept in expectation alone", slo.HeadroomConfig{Bound: slo.Upper}, 14 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := sloRouter(t, tc.config, 4)
+			greedy, err := r.Route(streamed(tc.target))
+			require.NoError(t, err)
+			chosen := map[string]int{}
+			for range 33 {
+				var open []endpick.Lease
+				for range 12 {
+					l, err := r.Route(streamed(0))
+					require.NoError(t, err)
+					chosen[l.Endpoint().ID]++
+					open = append(open, l)
+				}
+				for _, l := range open {
+					l.Done(endpick.Outcome{})
+				}
+			}
+			assert.Greater(t, chosen[greedy.Endpoint().ID], 50, "of 396 others: %v", chosen)
+		})
+	}
+}
+
+// Sheddable requests that can be served in time are not rejected because
+// somebody else asks for what nobody can give.
+func TestImpossibleTargetsRejectNobody(t *testing.T) {
+	r := sloRouter(t, slo.HeadroomConfig{}, 4)
+	for range 4 {
+		_, err := r.Route(streamed(1))
+		require.NoError(t, err)
+	}
+	require.NoError(t, reportBusy(r))
+	req := streamed(50 * ms)
+	req.Priority = -1
+	_, err := r.Route(req)
+	require.NoError(t, err)
+
+	// Targets that are kept protect those who asked for them.
+	r = sloRouter(t, slo.HeadroomConfig{}, 4)
+	for range 4 {
+		_, err := r.Route(streamed(11 * ms))
+		require.NoError(t, err)
+	}
+	require.NoError(t, reportBusy(r))
+	_, err = r.Route(req)
+	require.ErrorIs(t, err, slo.ErrUnattainable)
+}
+
+// reportBusy makes no endpoint idle or cold.
+func reportBusy(r *endpick.Router) error {
+	for _, e := range r.Endpoints() {
+		err := r.Report(e.Candidate.Endpoint.ID, endpick.Load{Running: 1, KVUsage: 0.5})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Nothing was known when the request was routed: its target binds nobody, also
+// when more is known.
+func TestUnpredictedTargetBindsNobody(t *testing.T) {
+	h := newHeadroom(t, slo.HeadroomConfig{})
+	cs := fleet(endpick.Prediction{}, both(1, 20), both(1, -1), whole(1))
+	req := ask(0, 20)
+	for i := range cs {
+		h.Routed(event(uint32(i), &req, &cs[i]))
+	}
+	assert.Equal(t, 1, slo.RunningTargets(h))
+	for i := range cs {
+		h.Done(event(uint32(i), &req, &cs[i]), &endpick.Outcome{})
+	}
+	assert.Zero(t, slo.RunningTargets(h))
+}
