@@ -17,9 +17,12 @@ const (
 	TPOTHeader = "X-Slo-Tpot-Ms" // time per output token after the first
 )
 
-// MaxTarget is the longest latency that a header may ask for. Anything above
-// is taken for a mistake, such as another unit.
-const MaxTarget = time.Hour
+// MinTarget and MaxTarget are the shortest and the longest latency that a header
+// may ask for. Anything else is taken for a mistake, such as seconds.
+const (
+	MinTarget = time.Millisecond
+	MaxTarget = time.Hour
+)
 
 // ErrHeader is matched by every [HeaderError].
 var ErrHeader = errors.New("slo: malformed header")
@@ -40,8 +43,8 @@ func (e *HeaderError) Error() string {
 func (e *HeaderError) Unwrap() error { return ErrHeader }
 
 // FromHeader reads the latency targets of a request from [TTFTHeader] and
-// [TPOTHeader]: a decimal number of milliseconds, above 0 and at most one
-// hour. An absent header asks for nothing. So does a malformed one; it is
+// [TPOTHeader]: a decimal number of milliseconds within [MinTarget] and
+// [MaxTarget]. An absent header asks for nothing. So does a malformed one; it is
 // named by the error, which is a [HeaderError] or several joined, and the other
 // header still counts: the SLO is to be used together with a non-nil error. A
 // header that is given twice is malformed.
@@ -80,9 +83,8 @@ func target(h http.Header, name string) (time.Duration, error) {
 		return fail("is more than an hour")
 	case err != nil:
 		return fail("is not a decimal number")
-	case ms <= 0:
-		return fail("is not above 0")
+	case !(ms >= float64(MinTarget/time.Millisecond)):
+		return fail("is less than a millisecond")
 	}
-	// Less than a nanosecond is still a target, and no target is zero.
-	return max(time.Duration(ms*float64(time.Millisecond)), 1), nil
+	return time.Duration(ms * float64(time.Millisecond)), nil
 }

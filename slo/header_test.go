@@ -24,12 +24,17 @@ func TestFromHeader(t *testing.T) {
 		{name: "absent"},
 		{name: "both", ttft: []string{"200"}, tpot: []string{"50"}, want: endpick.SLO{TTFT: 200 * ms, TPOT: 50 * ms}},
 		{name: "one is no zero for the other", tpot: []string{"50"}, want: endpick.SLO{TPOT: 50 * ms}},
-		{name: "a fraction and spaces", ttft: []string{" 0.5 "}, want: endpick.SLO{TTFT: 500 * time.Microsecond}},
+		{name: "a fraction and spaces", ttft: []string{" 1.5 "}, want: endpick.SLO{TTFT: 1500 * time.Microsecond}},
 		{name: "an exponent", ttft: []string{"2e3"}, want: endpick.SLO{TTFT: 2 * time.Second}},
 		{name: "an hour", ttft: []string{"3600000"}, want: endpick.SLO{TTFT: time.Hour}},
-		{name: "less than a nanosecond", ttft: []string{"1e-9"}, want: endpick.SLO{TTFT: 1}},
+		{name: "a millisecond", ttft: []string{"+1"}, tpot: []string{"1.000"}, want: endpick.SLO{TTFT: ms, TPOT: ms}},
+		{name: "seconds", ttft: []string{"0.2"}, malformed: []string{slo.TTFTHeader}},
+		{name: "just below a millisecond", tpot: []string{"0.9999"}, malformed: []string{slo.TPOTHeader}},
+		{name: "less than a nanosecond", tpot: []string{"0.000000001"}, malformed: []string{slo.TPOTHeader}},
+		{name: "below the range of a float", tpot: []string{"1e-400"}, malformed: []string{slo.TPOTHeader}},
 		{name: "more than an hour", ttft: []string{"3600000.1"}, malformed: []string{slo.TTFTHeader}},
 		{name: "a year", ttft: []string{"31536000000"}, malformed: []string{slo.TTFTHeader}},
+		{name: "huge", ttft: []string{"1e308"}, malformed: []string{slo.TTFTHeader}},
 		{name: "over the range of a float", ttft: []string{"1e999"}, malformed: []string{slo.TTFTHeader}},
 		{name: "zero", ttft: []string{"0"}, malformed: []string{slo.TTFTHeader}},
 		{name: "negative zero", ttft: []string{"-0"}, malformed: []string{slo.TTFTHeader}},
@@ -42,6 +47,8 @@ func TestFromHeader(t *testing.T) {
 		{name: "hexadecimal", ttft: []string{"0x10"}, malformed: []string{slo.TTFTHeader}},
 		{name: "an underscore", ttft: []string{"1_000"}, malformed: []string{slo.TTFTHeader}},
 		{name: "twice", ttft: []string{"200", "300"}, malformed: []string{slo.TTFTHeader}},
+		{name: "a list", ttft: []string{"200, 300"}, malformed: []string{slo.TTFTHeader}},
+		{name: "twice the same", tpot: []string{"20", "20"}, malformed: []string{slo.TPOTHeader}},
 		{name: "one malformed, the other counts", ttft: []string{"x"}, tpot: []string{"50"},
 			want: endpick.SLO{TPOT: 50 * ms}, malformed: []string{slo.TTFTHeader}},
 		{name: "both malformed", ttft: []string{"x"}, tpot: []string{"y"}, malformed: []string{slo.TTFTHeader, slo.TPOTHeader}},
@@ -78,7 +85,7 @@ func FuzzFromHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, v string) {
 		got, err := slo.FromHeader(http.Header{slo.TTFTHeader: {v}})
-		if got.TPOT != 0 || got.TTFT < 0 || got.TTFT > slo.MaxTarget {
+		if got.TPOT != 0 || got.TTFT != 0 && (got.TTFT < slo.MinTarget || got.TTFT > slo.MaxTarget) {
 			t.Fatalf("%q: %v is out of bounds", v, got)
 		}
 		if (got.TTFT == 0) != (err != nil) || (err != nil && !errors.Is(err, slo.ErrHeader)) {

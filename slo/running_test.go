@@ -49,7 +49,7 @@ func TestImpossibleTargetBindsNobody(t *testing.T) {
 		config slo.HeadroomConfig
 		target time.Duration
 	}{
-		{"a picosecond, rounded up", slo.HeadroomConfig{}, 1},
+		{"a nanosecond", slo.HeadroomConfig{}, 1},
 		{"a tenth below what an idle server does", slo.HeadroomConfig{}, 9 * ms},
 		// 10 ms are expected of an idle server, and 15 ms are the upper bound.
 		{"kept in expectation alone", slo.HeadroomConfig{Bound: slo.Upper}, 14 * ms},

@@ -64,7 +64,7 @@ func TestCompareJSON(t *testing.T) {
 func TestCompareTable(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000", "-slo-ttft", "1m", "-slo-tpot", "1ns"}, &stdout, &stderr), stderr.String())
+	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000", "-slo-ttft", "1m", "-slo-tpot", "1ms"}, &stdout, &stderr), stderr.String())
 	require.Regexp(t, `(?m)^ +policy +requests +failed +p50.* hit ratio +met$`, stdout.String())
 	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){10} +0.00$`, stdout.String())
 	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){10} +0.00$`, stdout.String())
@@ -111,8 +111,9 @@ func TestArguments(t *testing.T) {
 		"-system-tokens 20000":                           "-kv-tokens 16384 can't hold a conversation of",
 		"-queue -1":                                      "-queue -1 is negative",
 		"-queue 1 -queue-timeout 0s":                     "-queue-timeout 0s is not above zero",
-		"-slo-ttft -1s":                                  "-slo-ttft -1s is not within 0 and 1h0m0s",
-		"-slo-tpot 2h":                                   "-slo-tpot 2h0m0s is not within 0 and 1h0m0s",
+		"-slo-ttft -1s":                                  "-slo-ttft -1s is not within 1ms and 1h0m0s",
+		"-slo-tpot 2h":                                   "-slo-tpot 2h0m0s is not within 1ms and 1h0m0s",
+		"-slo-tpot 20us":                                 "-slo-tpot 20µs is not within 1ms and 1h0m0s",
 		"-listen :0 -slo-ttft 1s":                        "-slo-ttft is for comparing policies",
 		"-queue-timeout 1s":                              "-queue-timeout needs -queue",
 		"-listen :0 -grace -1s":                          "-grace -1s is negative",

@@ -175,10 +175,10 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-turns %d is below 1", o.turns)
 	case o.think < 0:
 		return fmt.Errorf("-think %v is negative", o.think)
-	case o.slo.TTFT < 0 || o.slo.TTFT > slo.MaxTarget:
-		return fmt.Errorf("-slo-ttft %v is not within 0 and %v", o.slo.TTFT, slo.MaxTarget)
-	case o.slo.TPOT < 0 || o.slo.TPOT > slo.MaxTarget:
-		return fmt.Errorf("-slo-tpot %v is not within 0 and %v", o.slo.TPOT, slo.MaxTarget)
+	case o.slo.TTFT != 0 && (o.slo.TTFT < slo.MinTarget || o.slo.TTFT > slo.MaxTarget):
+		return fmt.Errorf("-slo-ttft %v is not within %v and %v", o.slo.TTFT, slo.MinTarget, slo.MaxTarget)
+	case o.slo.TPOT != 0 && (o.slo.TPOT < slo.MinTarget || o.slo.TPOT > slo.MaxTarget):
+		return fmt.Errorf("-slo-tpot %v is not within %v and %v", o.slo.TPOT, slo.MinTarget, slo.MaxTarget)
 	case o.queue < 0:
 		return fmt.Errorf("-queue %d is negative", o.queue)
 	case o.queueTimeout <= 0:

@@ -104,7 +104,7 @@ func TestPredictedLatency(t *testing.T) {
 	// Requests from now on are predicted; a target that is out of reach is
 	// missed and served all the same.
 	for range 3 {
-		code, _ := post(t, c.url, true, slo.TTFTHeader, "0.001", slo.TPOTHeader, "0.001")
+		code, _ := post(t, c.url, true, slo.TTFTHeader, "1", slo.TPOTHeader, "1")
 		require.Equal(t, 200, code)
 	}
 	require.Eventually(t, func() bool {
@@ -177,7 +177,7 @@ func testShedding(t *testing.T, url string, f *fleet) {
 			assert.ErrorIs(t, s.err, context.Canceled)
 		})
 	}
-	target := []string{slo.TTFTHeader, "0.001", transport.PriorityHeader}
+	target := []string{slo.TTFTHeader, "1", transport.PriorityHeader}
 	var body string
 	require.Eventually(t, func() bool {
 		var code int
@@ -188,7 +188,7 @@ func testShedding(t *testing.T, url string, f *fleet) {
 		Error struct{ Message, Type, Code string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &reply))
-	require.Contains(t, reply.Error.Message, "endpick: request rejected: slo: SLO out of reach of 2 endpoints: TTFT 1µs, at best ")
+	require.Contains(t, reply.Error.Message, "endpick: request rejected: slo: SLO out of reach of 2 endpoints: TTFT 1ms, at best ")
 	require.Equal(t, "rate_limit_error", reply.Error.Type)
 	require.Equal(t, "429", reply.Error.Code)
 	code, _ := post(t, url, true, append(target, "0")...)
