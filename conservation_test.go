@@ -274,7 +274,7 @@ func (m *machine) route(t *rapid.T) {
 				excluded++
 			}
 		}
-		require.Equal(t, endpick.NoEndpointsError{Model: req.Model, Serving: serving, Excluded: excluded, Draining: draining}, *none)
+		require.Equal(t, endpick.NoEndpointsError{Model: req.Model, Endpoints: len(m.endpoints), Serving: serving, Excluded: excluded, Draining: draining}, *none)
 		require.Equal(t, endpick.Lease{}, lease)
 		return
 	}

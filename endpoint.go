@@ -55,9 +55,23 @@ func (e *Endpoint) id() string {
 		return e.ID
 	}
 	if e.Ranked {
-		return e.Address + "#" + strconv.Itoa(e.Rank)
+		return withoutCredentials(e.Address) + "#" + strconv.Itoa(e.Rank)
 	}
-	return e.Address
+	return withoutCredentials(e.Address)
+}
+
+// withoutCredentials is an address as everybody may see it: http://user:secret@host
+// is http://host.
+func withoutCredentials(address string) string {
+	scheme, rest := "", address
+	if i := strings.Index(address, "://"); i >= 0 {
+		scheme, rest = address[:i+3], address[i+3:]
+	}
+	host := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		host = i
+	}
+	return scheme + rest[strings.LastIndexByte(rest[:host], '@')+1:]
 }
 
 // prepared returns the router's own copy of a valid endpoint.

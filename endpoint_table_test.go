@@ -45,7 +45,7 @@ func TestCandidatesServeTheModel(t *testing.T) {
 func TestNoEndpoints(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{})
 	_, err := r.Route(endpick.Request{Model: "m"})
-	assert.EqualError(t, err, `endpick: no endpoint for model "m": 0 serve it, 0 excluded, 0 draining`)
+	assert.EqualError(t, err, `endpick: no endpoint for model "m": 0 of 0 serve it, 0 excluded, 0 draining`)
 	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
 
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -55,13 +55,13 @@ func TestNoEndpoints(t *testing.T) {
 	require.NoError(t, r.Remove("d"))
 	receipt := endpick.Receipt{Chosen: 3, Verdicts: make([]endpick.Verdict, 2)}
 	_, err = r.Route(endpick.Request{Model: "m", Exclude: []string{"b", "a", "x"}, Receipt: &receipt})
-	assert.EqualError(t, err, `endpick: no endpoint for model "m": 3 serve it, 2 excluded, 1 draining`)
+	assert.EqualError(t, err, `endpick: no endpoint for model "m": 3 of 3 serve it, 2 excluded, 1 draining`)
 	assert.Equal(t, err, receipt.Err)
 	assert.Equal(t, -1, receipt.Chosen)
 	assert.Empty(t, receipt.Verdicts)
 
 	_, err = r.Route(endpick.Request{Model: "m", Adapter: "sql"})
-	assert.EqualError(t, err, `endpick: no endpoint for model "sql": 0 serve it, 0 excluded, 0 draining`)
+	assert.EqualError(t, err, `endpick: no endpoint for model "sql": 0 of 3 serve it, 0 excluded, 0 draining`)
 	assert.Equal(t, uint64(3), r.Stats().NoEndpoint)
 
 	require.NoError(t, r.Resume("c"))

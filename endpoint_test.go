@@ -229,3 +229,23 @@ func TestEndpointIsCopied(t *testing.T) {
 	assert.Equal(t, "1", got.Labels["zone"])
 	assert.Equal(t, []string{"m"}, got.Models)
 }
+
+// An ID that is made of the address shows no credentials: IDs are seen in
+// headers, logs and metrics.
+func TestIDsShowNoCredentials(t *testing.T) {
+	for address, want := range map[string]string{
+		"http://ann:s3cret@host:8000/a@b": "http://host:8000/a@b",
+		"ann:s3cret@host":                 "host",
+		"https://ann:p@ss@host?x=@":       "https://host?x=@",
+		"host:8000":                       "host:8000",
+		"http://host/ann:s3cret@x":        "http://host/ann:s3cret@x",
+	} {
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: address}, {Address: address, Ranked: true, Rank: 2}}})
+		require.NoError(t, err)
+		var ids []string
+		for _, e := range router.Endpoints() {
+			ids = append(ids, e.Candidate.Endpoint.ID)
+		}
+		assert.ElementsMatch(t, []string{want, want + "#2"}, ids)
+	}
+}

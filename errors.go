@@ -28,15 +28,16 @@ var (
 // NoEndpointsError says for which model there was no endpoint. It matches
 // ErrNoEndpoints.
 type NoEndpointsError struct {
-	Model    string // the model or adapter asked for
-	Serving  int    // endpoints that serve it
-	Excluded int    // those of them that the request excludes
-	Draining int    // those of them that are being drained
+	Model     string // the model or adapter asked for
+	Endpoints int    // that there are
+	Serving   int    // those of them that serve the model
+	Excluded  int    // those of them that the request excludes
+	Draining  int    // those of them that are being drained
 }
 
 func (e *NoEndpointsError) Error() string {
-	return fmt.Sprintf("endpick: no endpoint for model %q: %d serve it, %d excluded, %d draining",
-		e.Model, e.Serving, e.Excluded, e.Draining)
+	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining",
+		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining)
 }
 
 // Unwrap returns ErrNoEndpoints.

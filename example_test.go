@@ -36,7 +36,7 @@ func Example() {
 	// send to 10.0.0.1:8000
 	// open leases: 1
 	// open leases: 0
-	// true endpick: no endpoint for model "gemma": 0 serve it, 0 excluded, 0 draining
+	// true endpick: no endpoint for model "gemma": 0 of 2 serve it, 0 excluded, 0 draining
 }
 
 // Cheapest is a scorer of one's own: it reads a label of the endpoint.

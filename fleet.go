@@ -214,7 +214,7 @@ func (f *fleet) rebuild() {
 func (f *fleet) explainEmpty(name string, excluded int) error {
 	p := f.find(name)
 	return &NoEndpointsError{
-		Model: name, Serving: p.serving, Excluded: excluded, Draining: p.serving - len(p.load()),
+		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: excluded, Draining: p.serving - len(p.load()),
 	}
 }
 

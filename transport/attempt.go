@@ -61,6 +61,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	if err != nil {
 		a.failure, a.unsent = err, true
 		t.health.failed(id, t.config.Clock())
+		tr.warn(&UpstreamError{Endpoint: id, Attempts: tr.attempts, Err: err})
 		return a
 	}
 	t.health.sent(id, t.config.Clock())
@@ -95,7 +96,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	default:
 		t.health.answered(id)
 	}
-	if !t.config.DisableEndpointHeader {
+	if t.config.EnableEndpointHeader {
 		response.Header.Set(EndpointHeader, id)
 	}
 	a.x.http = response.StatusCode
@@ -132,6 +133,12 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 		to.Scheme = "http"
 	}
 	out := tr.in.Clone(ctx)
+	if u := to.User; u != nil {
+		// The client's own are for the gateway, these for the server.
+		password, _ := u.Password()
+		out.SetBasicAuth(u.Username(), password)
+		to.User = nil
+	}
 	out.URL, out.Host, out.RequestURI = to, "", ""
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Header.Del("Expect") // the body is here already

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -60,9 +61,10 @@ type Config struct {
 	// DisableUsage leaves out asking for usage in streams whose clients did
 	// not. Lengths are then estimated from the content.
 	DisableUsage bool
-	// DisableEndpointHeader leaves out the response header that names the
-	// endpoint.
-	DisableEndpointHeader bool
+	// EnableEndpointHeader names the endpoint in a response header. It tells
+	// clients who holds which prompt, others' prompts among them: for tests, and
+	// for clients that trust each other.
+	EnableEndpointHeader bool
 
 	// Record is given what was seen of each request, when it has ended; see
 	// [recording.Writer]. It is called from many goroutines. Nil: nothing is
@@ -77,22 +79,31 @@ type Config struct {
 	Clock func() time.Time
 }
 
+func badConfig(field, reason string) error {
+	return &endpick.ConfigError{Field: "transport.Config." + field, Reason: reason}
+}
+
 func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
-		return &ConfigError{Field: "Router", Reason: "is nil"}
+		return badConfig("Router", "is nil")
 	case c.MaxBodyBytes < 0:
-		return &ConfigError{Field: "MaxBodyBytes", Reason: "is negative"}
+		return badConfig("MaxBodyBytes", "is negative")
 	case c.MaxAttempts < 0:
-		return &ConfigError{Field: "MaxAttempts", Reason: "is negative"}
+		return badConfig("MaxAttempts", "is negative")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
-		return &ConfigError{Field: "RetryShare", Reason: "is not within 0 and 1"}
+		return badConfig("RetryShare", "is not within 0 and 1")
 	case c.RetryBurst < 0:
-		return &ConfigError{Field: "RetryBurst", Reason: "is negative"}
+		return badConfig("RetryBurst", "is negative")
 	case c.HeaderTimeout < 0:
-		return &ConfigError{Field: "HeaderTimeout", Reason: "is negative"}
+		return badConfig("HeaderTimeout", "is negative")
 	case c.ResponseTimeout < 0:
-		return &ConfigError{Field: "ResponseTimeout", Reason: "is negative"}
+		return badConfig("ResponseTimeout", "is negative")
+	}
+	for _, e := range c.Router.Endpoints() {
+		if _, err := parseAddress(e.Candidate.Endpoint.Address); err != nil {
+			return badConfig("Router", fmt.Sprintf("has endpoint %q with an address that can't be", e.Candidate.Endpoint.ID))
+		}
 	}
 	if c.Base == nil {
 		c.Base = newBase()

@@ -67,20 +67,6 @@ func (e *UpstreamError) Error() string {
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// ConfigError says which field of a Config was refused. It
-// matches [endpick.ErrConfig].
-type ConfigError struct {
-	Field  string
-	Reason string
-}
-
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("transport: config: %s %s", e.Field, e.Reason)
-}
-
-// Unwrap returns [endpick.ErrConfig].
-func (e *ConfigError) Unwrap() error { return endpick.ErrConfig }
-
 // HeaderError says which header could not be read; the request is served as if
 // it were absent.
 type HeaderError struct{ Header, Value string }
@@ -98,9 +84,10 @@ const StatusClientClosedRequest = 499
 //
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
 //	400  the body broke off, or the request is not valid
+//	404  no endpoint serves the model, though there are endpoints
 //	429  an Admitter refused the request, or the queue is full
-//	503  no endpoint serves the model, all that do are drained, or the request
-//	     has waited in the queue as long as it may
+//	503  all endpoints that serve the model are drained or excluded, there are
+//	     none at all, or the request has waited in the queue as long as it may
 //	504  the endpoint did not answer in time
 //	499  the client went away
 //	502  everything else: the endpoint could not be reached or broke off
@@ -113,6 +100,8 @@ func StatusOf(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, endpick.ErrRejected), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
 		return http.StatusTooManyRequests
+	case unknownModel(err):
+		return http.StatusNotFound
 	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, ErrHeaderTimeout), errors.Is(err, context.DeadlineExceeded):
@@ -125,6 +114,13 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
+// unknownModel reports whether err says that nobody serves the model. Where there
+// are no endpoints at all, nothing is said of the model.
+func unknownModel(err error) bool {
+	var none *endpick.NoEndpointsError
+	return errors.As(err, &none) && none.Model != "" && none.Serving == 0 && none.Endpoints > 0
+}
+
 // ErrorHandler answers with the status of [StatusOf] and an error object as
 // OpenAI's API has it. It suits httputil.ReverseProxy.ErrorHandler. What went
 // wrong inside the fleet is not told to the client; log err for that.
@@ -134,10 +130,21 @@ func StatusOf(err error) int {
 // of as long as the bucket needs.
 func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 	status := StatusOf(err)
-	kind, message := "api_error", http.StatusText(status)
+	kind, message, code := "api_error", http.StatusText(status), strconv.Itoa(status)
+	var param *string
 	switch status {
 	case http.StatusRequestEntityTooLarge, http.StatusBadRequest:
 		kind, message = "invalid_request_error", err.Error()
+		var bad *endpick.RequestError
+		if errors.As(err, &bad) {
+			param, message = &bad.Field, bad.Field+" "+bad.Reason
+		}
+	case http.StatusNotFound:
+		kind, message, code = "invalid_request_error", "the model does not exist", "model_not_found"
+		var none *endpick.NoEndpointsError
+		if field := "model"; errors.As(err, &none) {
+			param, message = &field, "the model `"+none.Model+"` does not exist"
+		}
 	case http.StatusTooManyRequests:
 		kind, message = "rate_limit_error", err.Error()
 	case http.StatusServiceUnavailable:
@@ -158,7 +165,7 @@ func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
 		Param   *string `json:"param"`
 		Code    string  `json:"code"`
 	}
-	body, _ := json.Marshal(map[string]object{"error": {message, kind, nil, strconv.Itoa(status)}})
+	body, _ := json.Marshal(map[string]object{"error": {message, kind, param, code}})
 	h := w.Header()
 	if wait := retryAfter(err); wait > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))

@@ -31,7 +31,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	t, err := transport.New(transport.Config{Router: router})
+	t, err := transport.New(transport.Config{Router: router, EnableEndpointHeader: true})
 	if err != nil {
 		panic(err)
 	}
@@ -63,8 +63,8 @@ func Example() {
 	// data: {"choices":[{"delta":{"content":"Hello!"},"finish_reason":"stop"}]}
 	//
 	// data: [DONE]
-	// 503 from ""
-	// {"error":{"message":"no server is available for this model","type":"api_error","param":null,"code":"503"}}
+	// 404 from ""
+	// {"error":{"message":"the model `gpt-2` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}
 	// in flight: 0
 }
 

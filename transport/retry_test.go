@@ -50,7 +50,7 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, good := startEngine(t, handle), startEngine(t, nil)
-			w := newWorld(t, transport.Config{HeaderTimeout: 100 * time.Millisecond}, bad.URL, good.URL)
+			w := newWorld(t, transport.Config{HeaderTimeout: 100 * time.Millisecond, EnableEndpointHeader: true}, bad.URL, good.URL)
 			resp, body := w.ok(t, post(t, chatPath, chatStream))
 			assert.Equal(t, "b", resp.Header.Get(transport.EndpointHeader))
 			assert.Contains(t, body, "upon")

@@ -10,15 +10,19 @@ import (
 
 // Target is the URL at which an endpoint serves path and query of in. An
 // Address is "host:port" or a URL of scheme http, https or h2c, with a base path
-// or without; anything else is ErrAddress.
+// or without; anything else is ErrAddress. A path of in that could climb out of
+// the base path is an [endpick.RequestError].
+//
+// A name and a password in the Address are for the server alone: they are in the
+// URL returned, and a [Transport] sends them as Basic authorization in place of
+// the client's.
 func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
-	address := e.Address
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
+	to, err := parseAddress(e.Address)
+	if err != nil {
+		return nil, err
 	}
-	to, err := url.Parse(address)
-	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
-		return nil, ErrAddress
+	if err := checkPath(in); err != nil {
+		return nil, err
 	}
 	out := *to
 	if base := strings.TrimSuffix(to.EscapedPath(), "/"); base == "" {
@@ -30,4 +34,27 @@ func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) {
 	return &out, nil
 }
 
+func parseAddress(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	to, err := url.Parse(address)
+	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
+		return nil, ErrAddress // not err: it would show credentials
+	}
+	return to, nil
+}
+
 var schemes = []string{"http", "https", "h2c"}
+
+// checkPath refuses paths with a segment "..", however it is escaped: a server
+// that resolves them would leave the base path of its address, and no API has
+// one.
+func checkPath(in *url.URL) error {
+	for segment := range strings.FieldsFuncSeq(in.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if segment == ".." {
+			return &endpick.RequestError{Field: "path", Reason: "has a segment .."}
+		}
+	}
+	return nil
+}

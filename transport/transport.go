@@ -44,19 +44,18 @@
 //	X-Slo-Ttft-Ms, X-Slo-Tpot-Ms   latency targets, see slo.FromHeader
 //	X-Endpick-Priority             Request.Priority, an integer
 //	X-Endpick-Session              Request.Session
-//	X-Endpick-Endpoint             in responses: the ID of the endpoint
+//	X-Endpick-Endpoint             in responses: the ID of the endpoint, if
+//	                               Config.EnableEndpointHeader asks for it
 //
 // A gateway that does not trust its clients removes those headers before.
 package transport
 
 import (
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
 )
 
 // The headers of requests and responses that are endpick's own.
@@ -89,7 +88,9 @@ type Stats struct {
 	RetriesDenied uint64 // for lack of budget
 }
 
-// New returns a transport, or a [ConfigError].
+// New returns a transport, or an [endpick.ConfigError]. The addresses of the endpoints that
+// the router has by then must be such as [Target] takes; that of one that comes
+// later makes requests fail over, and Config.Warn is told.
 func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func New(config Config) (*Transport, error) {
 	if config.Queue != nil {
 		var err error
 		if t.hold, err = newHold(t, *config.Queue); err != nil {
-			return nil, &ConfigError{Field: "Queue.Bounds", Reason: "are refused: " + err.Error()}
+			return nil, badConfig("Queue.Bounds", "are refused: "+err.Error())
 		}
 	}
 	return t, nil
@@ -183,49 +184,6 @@ func (tr *trip) failure() endpick.Status {
 		return endpick.Canceled
 	}
 	return endpick.Failed
-}
-
-// prepare reads the request.
-func (tr *trip) prepare() error {
-	t, in := tr.t, tr.in
-	body, err := readBody(in, t.config.MaxBodyBytes)
-	if err != nil {
-		if gone := in.Context().Err(); gone != nil {
-			return gone
-		}
-		return err
-	}
-	c, req := parse(apiOf(in), body), &tr.req
-	tr.call = &c
-	tr.model, tr.metered, tr.responses, tr.maxTokens = c.model, c.api != other, c.responses(), c.maxTokens
-	req.Model = c.model
-	req.Stream = c.stream
-	req.Session = in.Header.Get(SessionHeader)
-	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
-		tr.warn(err)
-	}
-	if v := in.Header.Get(PriorityHeader); v != "" {
-		if req.Priority, err = strconv.Atoi(v); err != nil {
-			req.Priority = 0
-			tr.warn(&HeaderError{Header: PriorityHeader, Value: v})
-		}
-	}
-	if t.config.Describe != nil {
-		t.config.Describe(in, body, req)
-	}
-	tr.slo = req.SLO
-	salt := c.salt
-	if req.Tenant != "" && !t.config.SharedCache {
-		// Quoted, because no two pairs may look alike when joined.
-		salt = strconv.Quote(req.Tenant) + salt
-	}
-	tr.rates = t.learned.rates(c.model)
-	tr.promptBytes = c.prompt(req, salt, tr.rates)
-	if !t.config.DisableUsage {
-		tr.hideUsage = c.askForUsage()
-	}
-	tr.payload = &payload{bytes: c.body}
-	return nil
 }
 
 func (tr *trip) warn(err error) {

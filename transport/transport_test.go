@@ -36,10 +36,10 @@ func TestConfig(t *testing.T) {
 		"Queue.Bounds":    {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},
 	} {
 		_, err := transport.New(c)
-		var ce *transport.ConfigError
+		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
 		require.ErrorIs(t, err, endpick.ErrConfig)
-		assert.Equal(t, field, ce.Field)
+		assert.Equal(t, "transport.Config."+field, ce.Field)
 	}
 	_, err = transport.New(transport.Config{Router: router})
 	assert.NoError(t, err)
@@ -47,7 +47,7 @@ func TestConfig(t *testing.T) {
 
 func TestStream(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
+	w := newWorld(t, transport.Config{EnableEndpointHeader: true}, e.URL)
 	resp, body := w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, "a", resp.Header.Get(transport.EndpointHeader))
 	assert.Contains(t, e.lastBody(), `"stream_options":{"include_usage":true}`)
@@ -81,7 +81,7 @@ func TestClientThatAsksForUsageGetsIt(t *testing.T) {
 
 func TestUsageIsNotAskedForWhenDisabled(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{DisableUsage: true, DisableEndpointHeader: true}, e.URL)
+	w := newWorld(t, transport.Config{DisableUsage: true}, e.URL)
 	resp, _ := w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, chatStream, e.lastBody())
 	assert.Empty(t, resp.Header.Get(transport.EndpointHeader))
@@ -220,11 +220,12 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
 	require.NoError(t, err)
 	resp, _ := w.ok(t, req)
-	assert.Equal(t, "b", resp.Header.Get(transport.EndpointHeader))
+	assert.Equal(t, "b", w.record(t).Endpoint)
+	assert.Empty(t, resp.Header.Get(transport.EndpointHeader), "nobody asked for it")
 
 	_, _, err = w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
 	assert.ErrorIs(t, err, endpick.ErrNoEndpoints, "a model that nobody serves is not replaced")
-	assert.Equal(t, 503, transport.StatusOf(err))
+	assert.Equal(t, 404, transport.StatusOf(err))
 }
 
 func TestTenMegabytesPass(t *testing.T) {
@@ -279,46 +280,6 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, errBroke }
 
-func TestTargets(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		fmt.Fprint(w, r.Proto, " ", r.Host, " ", r.URL.RequestURI(), " rank=", r.Header.Get("X-Data-Parallel-Rank"))
-		return true
-	})
-	host := strings.TrimPrefix(e.URL, "http://")
-	h2c := httptest.NewUnstartedServer(e)
-	h2c.Config.Protocols = new(http.Protocols)
-	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
-	h2c.Start()
-	t.Cleanup(h2c.Close)
-	h2cHost := strings.TrimPrefix(h2c.URL, "http://")
-	for _, tc := range []struct {
-		endpoint endpick.Endpoint
-		want     string
-	}{
-		{endpick.Endpoint{Address: host}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank="},
-		{endpick.Endpoint{Address: e.URL + "/"}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank="},
-		{endpick.Endpoint{Address: e.URL + "/base/"}, "HTTP/1.1 " + host + " /base/v1/embeddings?a=b rank="},
-		{endpick.Endpoint{Address: host, Ranked: true, Rank: 3}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=3"},
-		{endpick.Endpoint{Address: host, Ranked: true}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=0"},
-		{endpick.Endpoint{Address: "h2c://" + h2cHost}, "HTTP/2.0 " + h2cHost + " /v1/embeddings?a=b rank="},
-	} {
-		w := newWorld(t, transport.Config{})
-		require.NoError(t, w.router.Add(tc.endpoint))
-		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`))
-		assert.Equal(t, tc.want, body)
-	}
-	w := newWorld(t, transport.Config{Base: http.DefaultTransport}, "h2c://"+host)
-	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
-	assert.Contains(t, body, "HTTP/1.1", "a Base of the caller's own sees http")
-	for _, bad := range []string{"", "ftp://x", "http://", ":80", "http://[::1"} {
-		w := newWorld(t, transport.Config{})
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "bad", Address: bad}))
-		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
-		assert.ErrorIs(t, err, transport.ErrAddress, bad)
-		w.idle(t)
-	}
-}
-
 type refuse struct{}
 
 func (refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
@@ -347,7 +308,8 @@ func TestStatusOf(t *testing.T) {
 		200: nil,
 		413: &http.MaxBytesError{Limit: 1},
 		429: &endpick.RejectedError{Reason: errBroke},
-		503: &endpick.NoEndpointsError{},
+		404: &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
+		503: &endpick.NoEndpointsError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1},
 		504: &transport.UpstreamError{Err: transport.ErrHeaderTimeout},
 		499: context.Canceled,
 		400: &endpick.RequestError{},
@@ -367,4 +329,6 @@ func TestStatusOf(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 504, transport.StatusOf(context.DeadlineExceeded))
+	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointsError{Model: "m"}), "an empty fleet says nothing of the model")
+	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointsError{Endpoints: 1}), "none was named")
 }

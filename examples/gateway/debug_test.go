@@ -79,7 +79,7 @@ func TestDebugPage(t *testing.T) {
 		strings.NewReader(`{"model":"<script>alert(\"x\")</script>","messages":[{"role":"user","content":"hi"}]}`))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 
 	var status int
 	var text string
@@ -131,7 +131,7 @@ func TestDebugPage(t *testing.T) {
 func TestDebugPageOfABarePolicy(t *testing.T) {
 	g, err := newGateway(gatewayConfig{
 		policy: "random", receipts: 2, log: log.New(io.Discard, "", 0),
-		endpoints: []endpick.Endpoint{{ID: "a", Address: `"><b>`}, {ID: "b"}, {ID: "c"}},
+		endpoints: []endpick.Endpoint{{ID: "a", Address: `http://a/"><b>`}, {ID: "b", Address: "b"}, {ID: "c", Address: "c"}},
 	})
 	require.NoError(t, err)
 	defer g.close()

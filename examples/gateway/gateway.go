@@ -63,9 +63,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		Queue: config.queue,
 		// Tenants take turns in the queue; the servers share their caches
 		// between them.
-		SharedCache:           true,
-		DisableEndpointHeader: true, // where a prompt is cached is nobody's business
-		Describe:              g.describe(config.trustHeaders),
+		SharedCache: true,
+		Describe:    g.describe(config.trustHeaders),
 	}
 	if config.receipts > 0 {
 		g.receipts = newReceipts(config.receipts)

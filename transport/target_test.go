@@ -1,0 +1,165 @@
+package transport_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+func TestTargets(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		fmt.Fprint(w, r.Proto, " ", r.Host, " ", r.URL.RequestURI(), " rank=", r.Header.Get("X-Data-Parallel-Rank"))
+		return true
+	})
+	host := strings.TrimPrefix(e.URL, "http://")
+	h2c := httptest.NewUnstartedServer(e)
+	h2c.Config.Protocols = new(http.Protocols)
+	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
+	h2c.Start()
+	t.Cleanup(h2c.Close)
+	h2cHost := strings.TrimPrefix(h2c.URL, "http://")
+	for _, tc := range []struct {
+		endpoint endpick.Endpoint
+		want     string
+	}{
+		{endpick.Endpoint{Address: host}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: e.URL + "/"}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: e.URL + "/base/"}, "HTTP/1.1 " + host + " /base/v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: host, Ranked: true, Rank: 3}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=3"},
+		{endpick.Endpoint{Address: host, Ranked: true}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=0"},
+		{endpick.Endpoint{Address: "h2c://" + h2cHost}, "HTTP/2.0 " + h2cHost + " /v1/embeddings?a=b rank="},
+	} {
+		w := newWorld(t, transport.Config{})
+		require.NoError(t, w.router.Add(tc.endpoint))
+		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`))
+		assert.Equal(t, tc.want, body)
+	}
+	w := newWorld(t, transport.Config{Base: http.DefaultTransport}, "h2c://"+host)
+	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
+	assert.Contains(t, body, "HTTP/1.1", "a Base of the caller's own sees http")
+	for _, bad := range []string{"", "ftp://x", "http://", ":80", "http://[::1"} {
+		w := newWorld(t, transport.Config{})
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "bad", Address: bad}))
+		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+		assert.ErrorIs(t, err, transport.ErrAddress, bad)
+		w.idle(t)
+	}
+}
+
+// Whatever a client writes, the server gets a path below that of its address.
+func TestPathsStayBelowTheBase(t *testing.T) {
+	e := &endpick.Endpoint{Address: "http://host/tenant/a"}
+	for in, want := range map[string]string{
+		"/v1/models":             "/tenant/a/v1/models",
+		"/v1/a..b/...":           "/tenant/a/v1/a..b/...",
+		"/v1/%2e/x":              "/tenant/a/v1/%2e/x",
+		"/v1/%252e%252e/x":       "/tenant/a/v1/%252e%252e/x",
+		"":                       "/tenant/a",
+		"/..":                    "",
+		"/v1/../../b/v1":         "",
+		"/v1/..":                 "",
+		"/%2e%2e/b":              "",
+		"/.%2E/b":                "",
+		"/v1/..%2f..%2fb":        "",
+		"/v1%2f..%2f..%2f..%2fb": "",
+		`/v1/..%5c..%5cb`:        "",
+	} {
+		u, err := url.Parse("http://gateway" + in)
+		if err != nil {
+			u = &url.URL{Path: in}
+		}
+		to, err := transport.Target(e, u)
+		if want == "" {
+			var bad *endpick.RequestError
+			require.ErrorAs(t, err, &bad, in)
+			assert.Equal(t, "path", bad.Field)
+			continue
+		}
+		require.NoError(t, err, in)
+		assert.Equal(t, "http://host"+want, to.String(), in)
+	}
+}
+
+func TestPathsThatClimbAreRefused(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL+"/base", e.URL)
+	for _, path := range []string{"/v1/../../secret", "/v1/%2e%2e/%2e%2e/secret"} {
+		_, _, err := w.do(t, post(t, path, chatAtOnce))
+		assert.ErrorIs(t, err, endpick.ErrBadRequest, path)
+		assert.Equal(t, 400, transport.StatusOf(err), path)
+	}
+	assert.Zero(t, e.requests.Load())
+	w.idle(t)
+}
+
+// What stands before the @ of an address is for the server behind it: it gets it,
+// and nobody else does.
+func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		user, password, _ := r.BasicAuth()
+		fmt.Fprint(w, user, " ", password, " ", r.Header.Get("Authorization"))
+		return true
+	})
+	host := strings.TrimPrefix(e.URL, "http://")
+	for _, address := range []string{"http://ann:s3cret%40@" + host, "ann:s3cret%40@" + host + "/base"} {
+		w := newWorld(t, transport.Config{EnableEndpointHeader: true})
+		require.NoError(t, w.router.Add(endpick.Endpoint{Address: address}))
+		resp, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`, "Authorization", "Bearer of-the-client"))
+		assert.Equal(t, "ann s3cret@ Basic YW5uOnMzY3JldEA=", body)
+		assert.Contains(t, resp.Header.Get(transport.EndpointHeader), host)
+		assert.NotContains(t, resp.Header.Get(transport.EndpointHeader), "s3cret")
+
+		e := &endpick.Endpoint{ID: "e", Address: address}
+		to, err := transport.Target(e, &url.URL{Path: "/metrics"})
+		require.NoError(t, err)
+		assert.Equal(t, "ann", to.User.Username(), "for callers of Target")
+	}
+	w := newWorld(t, transport.Config{}, e.URL)
+	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`, "Authorization", "Bearer of-the-client"))
+	assert.Equal(t, "  Bearer of-the-client", body)
+
+	// An address that can't be shows nothing of it either.
+	w = newWorld(t, transport.Config{})
+	require.NoError(t, w.router.Add(endpick.Endpoint{Address: "ftp://ann:s3cret@host"}))
+	_, _, err := w.do(t, post(t, "/v1/embeddings", `{"model":"m"}`))
+	require.ErrorIs(t, err, transport.ErrAddress)
+	assert.NotContains(t, err.Error(), "s3cret")
+	_, err = transport.New(transport.Config{Router: w.router})
+	require.ErrorIs(t, err, endpick.ErrConfig)
+	assert.NotContains(t, err.Error(), "s3cret")
+}
+
+// An address that can't be is an error of New, or, if it comes later, of nobody's
+// request: another endpoint takes it, and the host is told.
+func TestBadAddressesAreTold(t *testing.T) {
+	good := startEngine(t, nil)
+	for _, bad := range []string{"ftp://x", "http://", ":80", "http://[::1"} {
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: bad}}})
+		require.NoError(t, err)
+		_, err = transport.New(transport.Config{Router: router})
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce, bad)
+		assert.Equal(t, "transport.Config.Router", ce.Field)
+		assert.Contains(t, ce.Reason, `"a"`)
+
+		w := newWorld(t, transport.Config{})
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: bad}))
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: good.URL}))
+		w.ok(t, post(t, chatPath, chatAtOnce))
+		require.Len(t, w.warnings, 1)
+		assert.ErrorIs(t, w.warnings[0], transport.ErrAddress)
+		var ue *transport.UpstreamError
+		require.ErrorAs(t, w.warnings[0], &ue)
+		assert.Equal(t, "a", ue.Endpoint)
+		w.idle(t)
+	}
+}
