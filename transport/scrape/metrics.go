@@ -134,9 +134,10 @@ func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
 			continue
 		}
 		key := groupOf(m)
-		if old, seen := largest[key]; !seen || !(v <= old) { // NaN stays visible
-			largest[key] = v
+		if old, seen := largest[key]; seen {
+			v = max(old, v) // NaN, if either is
 		}
+		largest[key] = v
 	}
 	total := 0.0
 	for _, v := range largest {

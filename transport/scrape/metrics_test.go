@@ -1,6 +1,8 @@
 package scrape
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -24,6 +26,7 @@ vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.42
 # TYPE vllm:lora_requests_info gauge
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="old",waiting_lora_adapters=""} 1.788e+09
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="sql, poem",waiting_lora_adapters="x"} 1.789e+09
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="stale",waiting_lora_adapters=""} 1.787e+09
 # TYPE vllm:time_to_first_token_seconds histogram
 vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} 2
 vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 1.5
@@ -121,6 +124,57 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.load(&endpick.Endpoint{Ranked: true, Rank: 7})
 	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
+}
+
+// A server of one rank does not name it: what has no rank is the first one's and
+// nobody else's.
+func TestSeriesWithoutARank(t *testing.T) {
+	const unnamed = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
+	const mixed = unnamed + "sglang:num_running_reqs{dp_rank=\"1\"} 7\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.25\n"
+	of := func(text string, rank int) (endpick.Load, error) {
+		p, err := parse(strings.NewReader(text), 1<<20)
+		require.NoError(t, err)
+		return p.load(&endpick.Endpoint{Ranked: true, Rank: rank})
+	}
+	first, err := of(unnamed, 0)
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}, first)
+	_, err = of(unnamed, 1)
+	assert.ErrorIs(t, err, ErrNoSignal)
+	first, err = of(mixed, 0)
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}, first)
+	second, err := of(mixed, 1)
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Load{Running: 7, KVUsage: 0.25, Absent: endpick.WaitingSignal}, second)
+}
+
+// The largest of copies counts, but one that is not a number is not hidden by
+// another, in whatever order they come.
+func TestCopiesOfASeries(t *testing.T) {
+	for text, want := range map[string]float64{
+		"a{tp_rank=\"0\"} 2\na{tp_rank=\"1\"} 3\n":   3,
+		"a{tp_rank=\"0\"} 3\na{tp_rank=\"1\"} 2\n":   3,
+		"a{tp_rank=\"0\"} NaN\na{tp_rank=\"1\"} 2\n": math.NaN(),
+		"a{tp_rank=\"0\"} 2\na{tp_rank=\"1\"} NaN\n": math.NaN(),
+	} {
+		p, err := parse(strings.NewReader(text), 1<<20)
+		require.NoError(t, err)
+		got, n := p.sum(series{family: "a"}, &endpick.Endpoint{})
+		assert.Equal(t, 1, n)
+		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), text)
+	}
+}
+
+func TestAPageMayBeAsLongAsTheBound(t *testing.T) {
+	const text = "vllm:num_requests_running 3\n"
+	p, err := parse(strings.NewReader(text), int64(len(text)))
+	require.NoError(t, err)
+	l, err := p.load(&endpick.Endpoint{})
+	require.NoError(t, err)
+	assert.Equal(t, 3.0, l.Running)
+	_, err = parse(strings.NewReader(text), int64(len(text)-1))
+	assert.ErrorIs(t, err, ErrTooLong)
 }
 
 func FuzzPage(f *testing.F) {

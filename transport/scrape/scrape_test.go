@@ -3,13 +3,15 @@ package scrape_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -27,7 +29,8 @@ type pages struct {
 	page  string
 	code  int
 	// before is called before the page is sent.
-	before func(r *http.Request)
+	before   func(r *http.Request)
+	redirect string
 }
 
 func servePage(t testing.TB, page string) *pages {
@@ -44,6 +47,10 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Unlock()
 	if before != nil {
 		before(r)
+	}
+	if p.redirect != "" {
+		http.Redirect(w, r, p.redirect, http.StatusFound)
+		return
 	}
 	w.WriteHeader(code)
 	fmt.Fprint(w, page)
@@ -110,10 +117,9 @@ func TestConfig(t *testing.T) {
 		"Router": {}, "Interval": {Router: router, Interval: -1}, "Timeout": {Router: router, Timeout: -1}, "MaxBytes": {Router: router, MaxBytes: -1},
 	} {
 		_, err := scrape.New(c)
-		var ce *scrape.ConfigError
+		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
-		assert.ErrorIs(t, err, endpick.ErrConfig)
-		assert.Equal(t, field, ce.Field)
+		assert.Equal(t, "scrape.Config."+field, ce.Field)
 	}
 	_, err = scrape.New(scrape.Config{Router: router})
 	assert.NoError(t, err)
@@ -167,7 +173,7 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	bad, good := servePage(t, load(7, 3, 0.4)), servePage(t, load(2, 4, 0.2))
-	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Second}, endpick.Endpoint{ID: "bad", Address: bad.URL}, endpick.Endpoint{ID: "good", Address: good.URL})
+	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, endpick.Endpoint{ID: "bad", Address: bad.URL}, endpick.Endpoint{ID: "good", Address: good.URL})
 	for name, tc := range map[string]struct {
 		page     string
 		code     int
@@ -211,20 +217,152 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	}
 }
 
+// engines is an http.RoundTripper to servers by name: time stands still in a bubble
+// of synctest only where no socket is waited for.
+type engines map[string]func(*http.Request) (*http.Response, error)
+
+func (e engines) RoundTrip(r *http.Request) (*http.Response, error) { return e[r.URL.Host](r) }
+
+func (e engines) client() *http.Client { return &http.Client{Transport: e} }
+
+// says is an engine with a page.
+func says(page string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) { return answer(r, strings.NewReader(page)), nil }
+}
+
+func answer(r *http.Request, body io.Reader) *http.Response {
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(body), Request: r}
+}
+
+// silent is an engine that takes the question and does not answer.
+func silent(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// readerFunc is an io.Reader.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// stalls is an engine that sends headers and the first bytes of a page, and no more.
+func stalls(page string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		rest := readerFunc(func([]byte) (int, error) {
+			<-r.Context().Done()
+			return 0, r.Context().Err()
+		})
+		return answer(r, io.MultiReader(strings.NewReader(page), rest)), nil
+	}
+}
+
 func TestAnEngineThatIsSilentKeepsItsReport(t *testing.T) {
-	s := servePage(t, load(7, 3, 0.4))
-	router, p, errs := newPoller(t, scrape.Config{Timeout: 50 * time.Millisecond}, endpick.Endpoint{ID: "a", Address: s.URL})
-	p.Poll(context.Background())
-	s.mu.Lock()
-	s.before = func(r *http.Request) { <-r.Context().Done() }
-	s.mu.Unlock()
-	p.Poll(context.Background())
-	require.Len(t, errs.take(), 1)
-	assert.Equal(t, 7.0, candidates(router)["a"].Waiting, "until it is too old for the router")
-	s.Close()
-	p.Poll(context.Background())
-	require.Len(t, errs.take(), 1)
-	assert.Equal(t, allSignals, candidates(router)["a"].Reported)
+	for name, trouble := range map[string]func(*http.Request) (*http.Response, error){
+		"silent":               silent,
+		"stops amid its page":  stalls("vllm:num_requests_waiting 1\nvllm:num_req"),
+		"has hardly begun":     stalls(""),
+		"cannot be reached":    func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+		"its client panics":    func(*http.Request) (*http.Response, error) { panic("a bug") },
+		"answers a bit late":   func(r *http.Request) (*http.Response, error) { time.Sleep(2001 * time.Millisecond); return silent(r) },
+		"nobody at all, later": func(*http.Request) (*http.Response, error) { return nil, net.ErrClosed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := engines{"a": says(load(7, 3, 0.4))}
+				router, p, errs := newPoller(t, scrape.Config{Timeout: 2 * time.Second, Client: e.client()}, endpick.Endpoint{ID: "a", Address: "http://a"})
+				p.Poll(t.Context())
+				require.Empty(t, errs.take())
+				e["a"] = trouble
+				p.Poll(t.Context())
+				require.Len(t, errs.take(), 1)
+				assert.Equal(t, 7.0, candidates(router)["a"].Waiting, "until it is too old for the router")
+				assert.Equal(t, allSignals, candidates(router)["a"].Reported)
+				time.Sleep(2 * time.Minute)
+				assert.Zero(t, candidates(router)["a"].Reported)
+			})
+		})
+	}
+}
+
+// However many servers hang, the others are asked in time.
+func TestServersThatHangKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engines{}
+		endpoints := []endpick.Endpoint{{ID: "good", Address: "http://good"}}
+		for i := range 500 {
+			id := fmt.Sprint("hangs-", i)
+			e[id] = silent
+			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: "http://" + id})
+		}
+		begin, asked := time.Now(), 0
+		e["good"] = func(r *http.Request) (*http.Response, error) {
+			asked++
+			return says(load(asked, 0, 0))(r)
+		}
+		_, p, _ := newPoller(t, scrape.Config{Client: e.client(), Interval: time.Second, Timeout: 30 * time.Second}, endpoints...)
+		ctx, cancel := context.WithDeadline(t.Context(), begin.Add(20*time.Second+time.Millisecond))
+		defer cancel()
+		p.Run(ctx)
+		assert.Equal(t, 21, asked, "each second")
+	})
+}
+
+// The poller runs in goroutines of its own: what panics there would end the
+// process. It costs a report.
+func TestPanicsCostAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engines{"a": says("garbage"), "b": says(load(1, 2, 0.3)), "c": says(load(4, 5, 0.6))}
+		e["c"] = func(r *http.Request) (*http.Response, error) {
+			return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
+		}
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
+			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"},
+		}})
+		require.NoError(t, err)
+		var told errorList
+		p, err := scrape.New(scrape.Config{
+			Router: router, Client: e.client(),
+			URL: func(e *endpick.Endpoint) string {
+				if e.ID == "d" {
+					panic("a URL")
+				}
+				return e.Address
+			},
+			OnError: func(err error) {
+				told.add(err)
+				panic("a logger")
+			},
+		})
+		require.NoError(t, err)
+		p.Poll(t.Context())
+		assert.Equal(t, 1.0, candidates(router)["b"].Waiting)
+		list := told.take()
+		require.Len(t, list, 3)
+		text := fmt.Sprint(list)
+		for _, want := range []string{`endpoint "a" at http://a: scrape: not in the`, `endpoint "c" at http://c: scrape: panic: a body`, `endpoint "d" at : scrape: panic: a URL`} {
+			assert.Contains(t, text, want)
+		}
+		assert.EqualValues(t, 3+2, p.Panics(), "those of the logger, the body and the URL")
+		e["a"] = says(load(9, 0, 0))
+		p.Poll(t.Context())
+		assert.Equal(t, 9.0, candidates(router)["a"].Waiting, "and it goes on")
+	})
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	victim := servePage(t, load(7, 3, 0.4))
+	s := servePage(t, "")
+	s.redirect = victim.URL
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: s.URL}}})
+	require.NoError(t, err)
+	var errs errorList
+	p, err := scrape.New(scrape.Config{Router: router, OnError: errs.add})
+	require.NoError(t, err)
+	p.Poll(t.Context())
+	assert.Zero(t, victim.asked.Load())
+	list := errs.take()
+	require.Len(t, list, 1)
+	assert.ErrorIs(t, list[0], scrape.StatusError(http.StatusFound))
 }
 
 func TestURL(t *testing.T) {
@@ -263,35 +401,53 @@ func ExamplePoller() {
 	// Output: 7 wait, 3 run, KV cache 0.42
 }
 
-// Endpoints come, hang and go while the poller runs; when it stops it leaves no
-// goroutine.
+// Endpoints come, hang and go while the poller runs; the bubble would not end if a
+// goroutine were left when it stops.
 func TestRun(t *testing.T) {
-	before := runtime.NumGoroutine()
-	client := &http.Client{Transport: &http.Transport{}}
-	a, b, slow := servePage(t, load(1, 1, 0.1)), servePage(t, load(2, 2, 0.2)), servePage(t, "")
-	slow.before = func(r *http.Request) { <-r.Context().Done() }
-	router, p, errs := newPoller(t, scrape.Config{Client: client, Interval: 5 * time.Millisecond, Timeout: 10 * time.Second},
-		endpick.Endpoint{ID: "a", Address: a.URL}, endpick.Endpoint{ID: "slow", Address: slow.URL})
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() { p.Run(ctx); close(stopped) }()
-	eventually := func(ok func() bool) { t.Helper(); require.Eventually(t, ok, 10*time.Second, time.Millisecond) }
-	eventually(func() bool { return candidates(router)["a"].Waiting == 1 })
-	require.NoError(t, router.Add(endpick.Endpoint{ID: "b", Address: b.URL}))
-	eventually(func() bool { return candidates(router)["b"].Waiting == 2 })
-	a.set(load(5, 1, 0.1), 200)
-	eventually(func() bool { return candidates(router)["a"].Waiting == 5 })
-	require.NoError(t, router.Remove("a"))
-	asked := a.asked.Load()
-	eventually(func() bool { n := b.asked.Load(); return n > 20 })
-	assert.LessOrEqual(t, a.asked.Load(), asked+2)
-	assert.EqualValues(t, 1, slow.asked.Load(), "not asked again before it has answered")
-	cancel()
-	<-stopped
-	assert.Empty(t, errs.take(), "a poller that is stopped has nothing to complain of")
-	client.CloseIdleConnections()
-	for _, s := range []*pages{a, b, slow} {
-		s.Close()
-	}
-	eventually(func() bool { return runtime.NumGoroutine() <= before+2 })
+	synctest.Test(t, func(t *testing.T) {
+		asked := map[string]int{}
+		var mu sync.Mutex
+		e := engines{}
+		for i, id := range []string{"a", "b", "slow"} {
+			e[id] = func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				asked[id]++
+				mu.Unlock()
+				if id == "slow" {
+					return silent(r)
+				}
+				return says(load(10*i+asked[id], 1, 0.1))(r)
+			}
+		}
+		router, p, errs := newPoller(t, scrape.Config{Client: e.client(), Interval: time.Second, Timeout: 10 * time.Second},
+			endpick.Endpoint{ID: "a", Address: "http://a"}, endpick.Endpoint{ID: "slow", Address: "http://slow"})
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan struct{})
+		go func() { p.Run(ctx); close(stopped) }()
+		synctest.Wait()
+		assert.Equal(t, 1.0, candidates(router)["a"].Waiting, "asked at once")
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "b", Address: "http://b"}))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, 2.0, candidates(router)["a"].Waiting)
+		assert.Equal(t, 11.0, candidates(router)["b"].Waiting)
+		lease, err := router.Route(endpick.Request{Exclude: []string{"b", "slow"}})
+		require.NoError(t, err)
+		require.NoError(t, router.Remove("a"))
+		require.Len(t, router.Endpoints(), 3, "it is there until its request ends, and not asked")
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, map[string]int{"a": 2, "b": 9, "slow": 1}, asked, "who has not answered is not asked again")
+		require.Empty(t, errs.take())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, errs.take(), 1, "no answer in ten seconds")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, 2, asked["slow"])
+		lease.Done(endpick.Outcome{})
+		cancel()
+		<-stopped
+		assert.Empty(t, errs.take(), "a poller that is stopped has nothing to complain of")
+	})
 }

@@ -1,0 +1,184 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// maxAtOnce bounds the pages that are read at the same time. It does not bound
+// how many servers are waited for: those that hang would keep the others out.
+const maxAtOnce = 64
+
+// Poller polls engines. Make one with [New]. It is safe for concurrent use.
+type Poller struct {
+	config Config
+	slots  chan struct{}
+	panics atomic.Uint64
+
+	mu   sync.Mutex
+	busy map[string]bool // URLs that are being asked
+}
+
+// New returns a poller, or an [endpick.ConfigError].
+func New(config Config) (*Poller, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Poller{config: config, slots: make(chan struct{}, maxAtOnce), busy: map[string]bool{}}, nil
+}
+
+// Panics is how often a function of the Config, or the reading of a page, has
+// panicked. Each cost its endpoint one report.
+func (p *Poller) Panics() uint64 { return p.panics.Load() }
+
+// Run polls until ctx is done and has left no goroutine when it returns.
+// Endpoints that come and go are noticed in the next round. Endpoints with one
+// URL, such as the ranks of a server, are asked together.
+func (p *Poller) Run(ctx context.Context) {
+	var round sync.WaitGroup
+	defer round.Wait()
+	tick := time.NewTicker(p.config.Interval)
+	defer tick.Stop()
+	for {
+		p.start(ctx, &round)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Poll asks every endpoint once and returns when all have answered.
+func (p *Poller) Poll(ctx context.Context) {
+	var round sync.WaitGroup
+	p.start(ctx, &round)
+	round.Wait()
+}
+
+// start asks every server that is not being asked already.
+func (p *Poller) start(ctx context.Context, round *sync.WaitGroup) {
+	servers := map[string][]*endpick.Endpoint{}
+	for _, s := range p.config.Router.Endpoints() {
+		if e := s.Candidate.Endpoint; !s.Removed {
+			if u := p.url(e); u != "" {
+				servers[u] = append(servers[u], e)
+			}
+		}
+	}
+	for u, endpoints := range servers {
+		p.mu.Lock()
+		busy := p.busy[u]
+		p.busy[u] = true
+		p.mu.Unlock()
+		if busy {
+			continue
+		}
+		round.Go(func() {
+			p.scrape(ctx, u, endpoints)
+			p.mu.Lock()
+			delete(p.busy, u)
+			p.mu.Unlock()
+		})
+	}
+}
+
+// url is where an endpoint's page is.
+func (p *Poller) url(e *endpick.Endpoint) (u string) {
+	if err := p.guard(func() { u = p.config.URL(e) }); err != nil {
+		p.tell(e, "", err)
+		return ""
+	}
+	return u
+}
+
+// guard calls a function that is not ours. It runs in goroutines of the poller,
+// where a panic would end the process.
+func (p *Poller) guard(f func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panics.Add(1)
+			err = fmt.Errorf("scrape: panic: %v", v)
+		}
+	}()
+	f()
+	return nil
+}
+
+// tell says what went wrong.
+func (p *Poller) tell(e *endpick.Endpoint, u string, err error) {
+	_ = p.guard(func() { p.config.OnError(&Error{Endpoint: e.ID, URL: u, Err: err}) }) // it is counted
+}
+
+// scrape asks one server and reports for its endpoints. An answer that makes no
+// sense voids what was known; no answer leaves it to grow old.
+func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endpoint) {
+	marks := make([]endpick.Mark, len(endpoints))
+	for i, e := range endpoints {
+		marks[i] = p.config.Router.Mark(e.ID)
+	}
+	page, answered, err := p.fetch(ctx, u)
+	if ctx.Err() != nil {
+		return
+	}
+	for i, e := range endpoints {
+		load, bad := endpick.Load{}, err
+		if bad == nil {
+			load, bad = page.load(e)
+		}
+		if bad != nil {
+			p.tell(e, u, bad)
+			if !answered {
+				continue
+			}
+			load = endpick.Load{Absent: endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal}
+		}
+		load.Mark = marks[i]
+		bad = p.config.Router.Report(e.ID, load)
+		if bad != nil && !errors.Is(bad, endpick.ErrUnknownEndpoint) { // removed meanwhile
+			p.tell(e, u, bad)
+		}
+	}
+}
+
+// fetch gets a page; answered says whether the server did.
+func (p *Poller) fetch(ctx context.Context, u string) (_ page, answered bool, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Accept", "text/plain;version=0.0.4")
+	var resp *http.Response
+	if bad := p.guard(func() { resp, err = p.config.Client.Do(req) }); bad != nil {
+		return nil, false, bad
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // to use the connection again
+		return nil, true, StatusError(resp.StatusCode)
+	}
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	var read page
+	if bad := p.guard(func() { read, err = parse(resp.Body, p.config.MaxBytes) }); bad != nil {
+		return nil, true, bad
+	}
+	return read, ctx.Err() == nil, err
+}
