@@ -305,7 +305,7 @@ func (m *machine) route(t *rapid.T) {
 	}
 	l := &twinLease{
 		lease: lease, spy: m.spies[m.current], endpoint: m.endpoints[id],
-		input: req.InputTokens, matched: held(&req, id), stream: req.Stream, prefilling: true, heard: m.now,
+		input: req.InputTokens, matched: held(&req, id), stream: req.Stream, prefilling: true, heard: m.now, lowest: m.now,
 	}
 	if !req.Stream && m.ttft >= 0 {
 		l.prefillEnd = m.now.Add(min(m.ttft, m.timeout))
@@ -330,7 +330,8 @@ func (m *machine) firstToken(t *rapid.T) {
 	l := m.lease(t)
 	l.lease.FirstToken()
 	if !l.closed {
-		l.heard, l.first = m.now, true
+		m.hear(l)
+		l.first = true
 		l.endPrefill()
 	}
 }
@@ -342,7 +343,7 @@ func (m *machine) tokens(t *rapid.T) {
 	if l.closed {
 		return
 	}
-	l.heard = m.now
+	m.hear(l)
 	if n > 0 {
 		l.output += n
 		l.first = l.first || l.stream
@@ -392,7 +393,7 @@ func (m *machine) notice(t *rapid.T) (reaped int) {
 			i := slices.IndexFunc(m.leases, func(l *twinLease) bool { return l.lease.Ref() == h.key && !l.closed })
 			require.GreaterOrEqual(t, i, 0)
 			require.Same(t, s, m.leases[i].spy)
-			require.True(t, m.overdue(m.leases[i]), "reaped too early")
+			require.True(t, m.mayReap(m.leases[i]), "reaped too early")
 			m.leases[i].close()
 			reaped++
 		}
@@ -404,7 +405,10 @@ func (m *machine) notice(t *rapid.T) (reaped int) {
 func (m *machine) sweep(t *rapid.T) {
 	require.Equal(t, m.router.Sweep(m.now), m.notice(t))
 	for _, l := range m.leases {
-		require.False(t, m.overdue(l), "not reaped")
+		require.False(t, m.mustReap(l), "not reaped")
+		if m.now.Before(l.heard) {
+			l.heard = m.now
+		}
 	}
 }
 
@@ -414,6 +418,11 @@ func (m *machine) pass(t *rapid.T) {
 	}).Draw(t, "time")
 	m.clock.advance(d)
 	m.now = m.clock.Now()
+	for _, l := range m.leases {
+		if m.now.Before(l.lowest) {
+			l.lowest = m.now
+		}
+	}
 }
 
 func (m *machine) setPolicy(t *rapid.T) {

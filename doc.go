@@ -66,10 +66,12 @@
 //     endpoint in Request.Exclude.
 //   - Leave Request.Blocks alone until Route returns; after that they are the
 //     caller's again.
-//   - Give replicas of a router different seeds.
+//   - Tell the router of the fleet with one [Router.SetEndpoints] where there is
+//     a list, such as discovery delivers; Add, Update and Remove are for single
+//     changes.
 //   - Give each router stages of its own: a stage with state knows endpoints by
-//     [Ref] and leases by [LeaseRef], and two routers use the same ones. The policies
-//     of one router may share stages, so that a prefix index outlives
+//     [Ref] and leases by [LeaseRef], and two routers use the same ones. The
+//     policies of one router may share stages, so that a prefix index outlives
 //     [Router.SetPolicy].
 //
 // # What is fresh, and what is chance
@@ -89,19 +91,21 @@
 // concurrently. They write only what is theirs, keep nothing they are given, and
 // read the time from [Request.Now] and chance from [Request.ChanceOf]. Scores
 // are better the higher; those that are combined with others stay within
-// [0, 1]. State for endpoints belongs in a slice indexed by Ref.Slot, which is
-// dropped when Ref.Generation has changed. An endpoint without a prediction or a
-// report must neither win nor lose by it.
+// [0, 1]. State for endpoints belongs in a [PerEndpoint] and state for requests
+// in a [PerLease]; a stage that has either embeds [OneRouter]. An endpoint
+// without a prediction or a report must neither win nor lose by it.
 //
 // A stage that breaks its contract costs its own opinion and not the request:
 // a score that is not finite becomes the lowest of the others, a filter that
 // leaves nobody is passed over, an index out of range becomes that of the best
-// score. [Stats] counts these.
+// score, and one that panics has no say. [Stats] counts these, and Config.Warn
+// is told of panics.
 //
 // # Index
 //
-//	Router, Config, New        the router; Route, Add, Update, Drain, Resume, Remove,
-//	                           Mark, Report, SetPolicy, Sweep, Stats, Endpoints
+//	Router, Config, New        the router; Route, SetEndpoints, Add, Update, Drain,
+//	                           Resume, Remove, Mark, Report, SetPolicy, Sweep, Stats,
+//	                           Endpoints, AppendCandidates
 //	Request, SLO               what is asked
 //	Endpoint                   who can be asked
 //	Load, Signals, Mark        what an engine says of itself, and when it was asked
@@ -116,9 +120,9 @@
 //	                           what stages hear
 //	Ref, LeaseRef              dense handles of endpoints and leases
 //	Table, PerEndpoint, PerLease
-//	                           state that a stage keeps for them
+//	                           state that a stage keeps for them; OneRouter
 //	Receipt, Verdict           why an endpoint was chosen
 //	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
-//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint
+//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, PanicError
 //	                           kinds of error; each has a type that says more
 package endpick

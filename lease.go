@@ -316,6 +316,9 @@ func (t *leaseTable) reap(now time.Time, most int) int {
 		if !s.mu.TryLock() {
 			continue // somebody is just calling it
 		}
+		if s.open && now.Before(s.heardAt) {
+			s.heardAt = now // by a clock that was ahead and has been set back
+		}
 		if !s.open || now.Sub(s.heardAt) <= t.router.config.LeaseTimeout {
 			s.mu.Unlock()
 			continue

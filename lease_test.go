@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 )
 
 func TestZeroLease(t *testing.T) {
@@ -337,11 +338,11 @@ func (p *panicker) Pick(*endpick.Request, []endpick.Candidate, []float64) (i int
 
 func (p *panicker) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
 	p.hear("filter")
-	return c[:1]
+	return c
 }
 
 func (p *panicker) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) {
-	dst[0] = 1
+	dst[len(dst)-1] = 1
 	p.hear("score")
 }
 
@@ -372,6 +373,10 @@ func TestPanicsCostTheirStage(t *testing.T) {
 			var receipt endpick.Receipt
 			l := route(t, r, endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt})
 			require.Len(t, receipt.Verdicts, 2)
+			if at == "pick" {
+				assert.Equal(t, 0, receipt.Chosen, "the best score, which is not the first endpoint's")
+				assert.Equal(t, "b", l.Endpoint().ID)
+			}
 			if at == "score" {
 				assert.Equal(t, []float64{0, 0.5}, receipt.Verdicts[0].Scores, "nothing that was written counts")
 			}
@@ -390,4 +395,54 @@ func TestPanicsCostTheirStage(t *testing.T) {
 			requireQuiet(t, r)
 		})
 	}
+}
+
+// The time per token ends with the token that was told of last, not with Done,
+// which may come much later; where nobody told, Done is all there is.
+func TestTPOTEndsWithTheLastToken(t *testing.T) {
+	s := new(spy)
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}})
+	tpot := func(tokens bool) time.Duration {
+		l := route(t, r, endpick.Request{Stream: true})
+		l.FirstToken()
+		c.advance(90 * time.Millisecond)
+		if tokens {
+			l.Tokens(9)
+		}
+		c.advance(810 * time.Millisecond)
+		l.Done(endpick.Outcome{OutputTokens: 10})
+		d, ok := s.take()[0].tpot()
+		require.True(t, ok)
+		return d
+	}
+	assert.Equal(t, 10*time.Millisecond, tpot(true))
+	assert.Equal(t, 100*time.Millisecond, tpot(false))
+}
+
+func (h *heard) tpot() (time.Duration, bool) { return h.event.TPOT() }
+
+// Few endpoints and many goroutines: what two count at once is counted twice.
+func TestCountersCollide(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
+	each := 20_000
+	if race.Enabled || testing.Short() {
+		each = 2000
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range each {
+				l, err := r.Route(endpick.Request{InputTokens: 3, Stream: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				l.Tokens(2)
+				l.Done(endpick.Outcome{})
+			}
+		})
+	}
+	all.Wait()
+	requireQuiet(t, r)
+	assert.Equal(t, uint64(8*each), r.Stats().Routed)
 }

@@ -332,3 +332,60 @@ func (w *watcher) Done(e *endpick.Event, _ *endpick.Outcome) {
 	w.done = *e.Request
 	assert.Nil(w.t, e.Candidates)
 }
+
+// A scorer that fails for one endpoint never prefers it, nor sinks it below
+// the worst of the others.
+func TestScoresThatAreNoNumbers(t *testing.T) {
+	for _, c := range []struct{ scores, want []float64 }{
+		{[]float64{0.25, nan, 0.75}, []float64{0.25, 0.25, 0.75}},
+		{[]float64{nan, 3, 5}, []float64{3, 3, 5}},
+		{[]float64{-3, -2, inf}, []float64{-3, -2, -3}},
+		{[]float64{-inf, -2, -1}, []float64{-2, -2, -1}},
+		{[]float64{nan, inf, -inf}, []float64{0, 0, 0}},
+	} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: by(func(_ *endpick.Request, x *endpick.Candidate) float64 {
+			return c.scores[x.Ref.Slot]
+		})})
+		var receipt endpick.Receipt
+		route(t, r, endpick.Request{Receipt: &receipt}).Done(endpick.Outcome{})
+		got := make([]float64, 3)
+		for _, v := range receipt.Verdicts {
+			got[v.Candidate.Ref.Slot] = v.Score
+			assert.Equal(t, []float64{v.Score}, v.Scores)
+		}
+		assert.Equal(t, c.want, got, "%v", c.scores)
+		assert.Equal(t, uint64(1), r.Stats().BadStage)
+	}
+}
+
+// A receipt is the caller's: what its owner writes into it changes no later one.
+func TestAReceiptIsTheCallers(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
+	var first, second endpick.Receipt
+	route(t, r, endpick.Request{Receipt: &first}).Done(endpick.Outcome{})
+	first.Scorers[0] = "mine"
+	first.Verdicts[0].Scores[0] = 7
+	route(t, r, endpick.Request{Receipt: &second}).Done(endpick.Outcome{})
+	assert.Equal(t, []string{"score"}, second.Scorers)
+	assert.Equal(t, []float64{1}, second.Verdicts[0].Scores)
+}
+
+// A host that knows the blocks of a prompt and not its length has affinity all
+// the same.
+func TestBlocksSayHowLongThePromptIs(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	for _, c := range []struct {
+		req  endpick.Request
+		want int
+	}{
+		{endpick.Request{Blocks: make([]uint64, 3)}, 48},
+		{endpick.Request{Blocks: make([]uint64, 3), BlockTokens: 10.5}, 32},
+		{endpick.Request{Blocks: make([]uint64, 3), InputTokens: 7}, 7},
+		{endpick.Request{}, 0},
+		{endpick.Request{Blocks: make([]uint64, 3), BlockTokens: 1e300}, 1<<31 - 1},
+	} {
+		l := route(t, r, c.req)
+		assert.Equal(t, c.want, status(t, r, "a").Candidate.InFlight.ContextTokens)
+		l.Done(endpick.Outcome{})
+	}
+}

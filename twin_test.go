@@ -61,7 +61,7 @@ func (w *twin) counted(load endpick.Load, mark twinMark) *twinReport {
 		return rep
 	}
 	for k := min(was, is); k <= max(was, is); k++ {
-		if k == min(was, is) || float64(k) < total+0.5 {
+		if k == min(was, is) || float64(k) <= total {
 			rep.requests = k
 		}
 	}
@@ -82,6 +82,7 @@ type twinLease struct {
 	prefilling bool
 	first      bool
 	heard      time.Time
+	lowest     time.Time // that the clock has shown since
 	prefillEnd time.Time // zero: nobody predicted it
 }
 
@@ -144,7 +145,13 @@ func (w *twin) tick() {
 	}
 }
 
-func (w *twin) overdue(l *twinLease) bool { return !l.closed && w.now.Sub(l.heard) > w.timeout }
+// mayReap allows for a clock that has been set back since the lease was heard
+// of: the router may have noticed that, or not yet.
+func (w *twin) mayReap(l *twinLease) bool { return !l.closed && w.now.Sub(l.lowest) > w.timeout }
+
+func (w *twin) mustReap(l *twinLease) bool { return !l.closed && w.now.Sub(l.heard) > w.timeout }
+
+func (w *twin) hear(l *twinLease) { l.heard, l.lowest = w.now, w.now }
 
 func (e *twinEndpoint) inFlight() (f endpick.InFlight) {
 	for _, l := range e.leases {

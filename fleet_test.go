@@ -1,0 +1,168 @@
+package endpick_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// Adding an endpoint costs no more than the change: what 10,000 of them
+// allocate one by one is in proportion to their number. With a copy of the
+// fleet for each it would be gigabytes.
+func TestAddIsNoMoreThanTheChange(t *testing.T) {
+	const n = 10_000
+	for name, describe := range map[string]func(e *endpick.Endpoint, i int){
+		"every model": func(*endpick.Endpoint, int) {},
+		"one model":   func(e *endpick.Endpoint, _ int) { e.Models = []string{"llama"} },
+		"models of their own": func(e *endpick.Endpoint, i int) {
+			e.Models = []string{fmt.Sprint("model-", i)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newRouter(t, endpick.Config{})
+			endpoints := numbered(n)
+			for i := range endpoints {
+				describe(&endpoints[i], i)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for _, e := range endpoints {
+				require.NoError(t, r.Add(e))
+			}
+			runtime.ReadMemStats(&after)
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(n*16<<10))
+			for _, e := range []endpick.Endpoint{endpoints[0], endpoints[n/2], endpoints[n-1]} {
+				model := "x"
+				if len(e.Models) > 0 {
+					model = e.Models[0]
+				}
+				var receipt endpick.Receipt
+				route(t, r, endpick.Request{Model: model, Receipt: &receipt}).Done(endpick.Outcome{})
+				assert.Contains(t, []int{1, n}, len(receipt.Verdicts))
+			}
+		})
+	}
+}
+
+// A request never finds its pool empty while its only endpoint is updated, or
+// while the list that is set has it all the time.
+func TestChangesLeaveNoGap(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m", "x"}}, {ID: "b"}}})
+	require.NoError(t, r.Drain("b"))
+	stop := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			l, err := r.Route(endpick.Request{Model: "m"})
+			if err != nil {
+				done <- err
+				return
+			}
+			l.Done(endpick.Outcome{})
+		}
+	}()
+	for i := range 2000 {
+		e := endpick.Endpoint{ID: "a", Models: []string{"m", fmt.Sprint("x", i)}}
+		if i%2 == 0 {
+			require.NoError(t, r.Update(e))
+		} else {
+			require.NoError(t, r.SetEndpoints([]endpick.Endpoint{{ID: fmt.Sprint("c", i), Models: []string{"y"}}, e}))
+		}
+	}
+	close(stop)
+	require.NoError(t, <-done)
+}
+
+// What a caller owns stays the caller's, however it came in.
+func TestChangesCopy(t *testing.T) {
+	for name, change := range map[string]func(*endpick.Router, endpick.Endpoint) error{
+		"Add": func(r *endpick.Router, e endpick.Endpoint) error {
+			e.ID = "b"
+			return r.Add(e)
+		},
+		"Update":       func(r *endpick.Router, e endpick.Endpoint) error { return r.Update(e) },
+		"SetEndpoints": func(r *endpick.Router, e endpick.Endpoint) error { return r.SetEndpoints([]endpick.Endpoint{e}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+			e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Adapters: []string{"l"}, Labels: map[string]string{"zone": "1"}}
+			require.NoError(t, change(r, e))
+			e.Models[0], e.Adapters[0], e.Labels["zone"] = "other", "other", "2"
+			all := r.Endpoints()
+			got := all[len(all)-1].Candidate.Endpoint
+			assert.Equal(t, []string{"m"}, got.Models)
+			assert.Equal(t, []string{"l"}, got.Adapters)
+			assert.Equal(t, map[string]string{"zone": "1"}, got.Labels)
+		})
+	}
+}
+
+// An endpoint that the new list describes as before is the same endpoint, down
+// to the pointer that leases hold.
+func TestSetEndpointsKeepsWhatStays(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c")})
+	require.NoError(t, r.Drain("b"))
+	before := status(t, r, "a").Candidate
+	l := route(t, r, endpick.Request{Exclude: []string{"c"}})
+	require.NoError(t, r.SetEndpoints([]endpick.Endpoint{{ID: "d"}, {ID: "b", Variant: "new"}, {ID: "a"}}))
+	after := status(t, r, "a").Candidate
+	assert.Same(t, before.Endpoint, after.Endpoint)
+	assert.Equal(t, before.Ref, after.Ref)
+	assert.Equal(t, 1, after.InFlight.Requests)
+	assert.True(t, status(t, r, "b").Draining)
+	assert.Equal(t, "new", status(t, r, "b").Candidate.Endpoint.Variant)
+	assert.ErrorIs(t, r.Remove("c"), endpick.ErrUnknownEndpoint)
+	assert.Equal(t, 3, r.Stats().Endpoints)
+	l.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+}
+
+func TestAppendCandidates(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c")})
+	require.NoError(t, r.Drain("b"))
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 3, KVUsage: 0.25}))
+	l := route(t, r, endpick.Request{Exclude: []string{"a"}, InputTokens: 7})
+	kept := r.AppendCandidates(make([]endpick.Candidate, 1, 8))
+	require.Len(t, kept, 3)
+	assert.Zero(t, kept[0])
+	assert.Equal(t, []string{"a", "c"}, []string{kept[1].Endpoint.ID, kept[2].Endpoint.ID})
+	assert.Equal(t, []float64{3, 3}, []float64{kept[1].Waiting, kept[2].Waiting}, "c is silent: the mean")
+	assert.Equal(t, 0.25, kept[2].KVUsage)
+	assert.Equal(t, 7, kept[2].InFlight.PrefillTokens)
+	l.Done(endpick.Outcome{})
+	assert.Zero(t, testing.AllocsPerRun(100, func() { kept = r.AppendCandidates(kept[:0]) }))
+}
+
+// keeper is a stage that belongs to one router.
+type keeper struct {
+	endpick.OneRouter
+	spy
+}
+
+func TestAStageBelongsToOneRouter(t *testing.T) {
+	k, other := new(keeper), new(keeper)
+	policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: other, Weight: 1}, {Scorer: k, Weight: 1}}}
+	_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: named("a", "a")})
+	require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+
+	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[1:]}, Endpoints: named("a")})
+	require.NoError(t, r.SetPolicy(endpick.Policy{}))
+	require.NoError(t, r.SetPolicy(endpick.Policy{Scorers: policy.Scorers[1:]}), "the router's own")
+
+	_, err = endpick.New(endpick.Config{Policy: policy})
+	require.ErrorIs(t, err, endpick.ErrConfig)
+	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is in another router already")
+	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[:1]}})
+	assert.NoError(t, err, "a refusal takes nothing")
+}
