@@ -54,8 +54,9 @@ func (c *HeadroomConfig) validate() error {
 // [LatencyAdmitter] that measures by it; they may share one.
 //
 // The TPOT target of a running request counts if it was expected to be kept
-// where the request was routed. One that could not be kept there, or of which
-// nothing was predicted, binds nobody: to keep others away would not help.
+// where the request was routed, whatever the [Bound]. One that could not be
+// kept there, or of which nothing was predicted, binds nobody: to keep others
+// away would not help.
 //
 // A Headroom is safe for concurrent use and belongs to one router.
 type Headroom struct {

@@ -34,7 +34,7 @@ func (h *Headroom) Routed(e *endpick.Event) {
 	if target <= 0 || !e.Request.Stream {
 		return
 	}
-	p := clean(&e.Candidate.Prediction, h.config.Bound)
+	p := clean(&e.Candidate.Prediction, Expected)
 	if p.has&endpick.TPOT == 0 || p.tpot > float64(target) {
 		return
 	}

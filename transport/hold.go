@@ -20,11 +20,10 @@ const recheck = 10 * time.Millisecond
 // for the order), so that each is routed when there is room for it, on what is
 // known then. The zero value is the paper's queue with the default bounds.
 //
-// A request that names a model waits, at most once: retries do not, nor does
-// what names none. Fullness is that of all endpoints that are not drained and
-// not in bad health, whichever model they serve: give models that do not share
-// their endpoints a transport each. Without any endpoint nothing is held, so
-// that the client gets to know.
+// Every request waits its turn, at most once: retries do not. Fullness is that
+// of all endpoints that are not drained and not in bad health, whichever model
+// they serve: give models that do not share their endpoints a transport each.
+// Without any endpoint nothing is held, so that the client gets to know.
 //
 // The TTFT target of a request is routed by what the wait has left of it; one
 // that has passed stays asked for and is out of reach.
@@ -33,7 +32,8 @@ type QueueConfig struct {
 	// are its body and its blocks.
 	Bounds queue.Config
 	// Saturation says when the endpoints are full. Nil: the zero
-	// queue.Utilization, which needs reports; see queue.Concurrency.
+	// queue.Utilization, which needs reports; see queue.Concurrency. It must not
+	// call the transport. If it panics there is room, and Config.Warn is told.
 	Saturation queue.Saturation
 }
 
@@ -54,7 +54,7 @@ func (t *Transport) Queue() (QueueStatus, bool) {
 		return QueueStatus{}, false
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	return QueueStatus{
 		Stats: h.queue.Stats(), Requests: h.queue.Len(), Tokens: h.queue.Tokens(), Bytes: h.queue.Bytes(),
 		Saturation: h.saturation(),
@@ -72,6 +72,9 @@ type hold struct {
 	queue *queue.Queue[*held]
 	timer *time.Timer
 	view  []endpick.Candidate
+	sick  []string
+	// broken is what full has panicked with, to be told without the lock.
+	broken *endpick.PanicError
 }
 
 // held is a request in the queue. It leaves with a lease, an error, or the panic
@@ -126,7 +129,7 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	case <-ctx.Done():
 		h.mu.Lock()
 		_, waited := h.queue.Cancel(handle)
-		h.mu.Unlock()
+		h.unlock()
 		if waited {
 			return endpick.Lease{}, ctx.Err()
 		}
@@ -140,7 +143,7 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 
 func (h *hold) push(item queue.Item[*held]) (queue.Handle, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	handle, err := h.queue.Push(item.Value.since, item)
 	if err == nil {
 		h.dispatch()
@@ -151,7 +154,7 @@ func (h *hold) push(item queue.Item[*held]) (queue.Handle, error) {
 // advance dispatches what can be.
 func (h *hold) advance() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	h.dispatch()
 }
 
@@ -159,7 +162,7 @@ func (h *hold) advance() {
 // waiting for others to be routed.
 func (h *hold) ended() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.queue.Len() > 0 {
 		h.timer.Reset(0)
 	}
@@ -186,27 +189,37 @@ func (h *hold) dispatch() {
 
 // saturation is how full the endpoints are that requests can be sent to; h.mu
 // is held.
-func (h *hold) saturation() float64 {
-	out := h.t.health.out(h.t.config.Clock(), nil)
-	h.view = h.view[:0]
-	sick := 0
-	for _, e := range h.t.config.Router.Endpoints() {
-		if e.Draining || e.Removed {
-			continue
+func (h *hold) saturation() (full float64) {
+	h.view = h.t.config.Router.AppendCandidates(h.view[:0])
+	defer func() {
+		clear(h.view)
+		if v := recover(); v != nil {
+			h.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v}
+			full = 0
 		}
-		h.view = append(h.view, e.Candidate)
-		if slices.Contains(out, e.Candidate.Endpoint.ID) {
-			last := len(h.view) - 1
-			h.view[sick], h.view[last] = h.view[last], h.view[sick]
-			sick++
-		}
-	}
-	defer clear(h.view)
-	switch len(h.view) {
-	case 0:
+	}()
+	if len(h.view) == 0 {
 		return 0 // nothing to wait for
-	case sick:
-		sick = 0 // they are tried all the same
 	}
-	return h.full.Saturation(h.view[sick:])
+	h.sick = h.t.health.out(h.t.config.Clock(), h.sick[:0])
+	slices.Sort(h.sick)
+	well := endpick.Keep(h.view, func(c *endpick.Candidate) bool {
+		_, sick := slices.BinarySearch(h.sick, c.Endpoint.ID)
+		return !sick
+	})
+	if len(well) == 0 {
+		well = h.view // they are tried all the same
+	}
+	return h.full.Saturation(well)
+}
+
+// unlock gives h.mu back, and tells what went wrong meanwhile.
+func (h *hold) unlock() {
+	broken := h.broken
+	h.broken = nil
+	h.mu.Unlock()
+	if warn := h.t.config.Warn; warn != nil && broken != nil {
+		defer func() { _ = recover() }()
+		warn(nil, broken)
+	}
 }

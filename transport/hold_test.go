@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
@@ -337,11 +338,92 @@ func TestReportReleases(t *testing.T) {
 	w.idle(t)
 }
 
+// Nothing that a client leaves out of a request, or puts in, gets it past a full
+// queue.
+func TestEveryRequestWaitsItsTurn(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
+	const prompt = `"messages":[{"role":"user","content":"Hello"}]`
+	for name, req := range map[string]*http.Request{
+		"no model":                post(t, chatPath, `{`+prompt+`}`),
+		"a number for a model":    post(t, chatPath, `{"model":7,`+prompt+`}`),
+		"null for a model":        post(t, chatPath, `{"model":null,`+prompt+`}`),
+		"a list for a model":      post(t, chatPath, `{"model":["m"],`+prompt+`}`),
+		"the empty model":         post(t, chatPath, `{"model":"",`+prompt+`}`),
+		"a byte order mark":       post(t, chatPath, "\ufeff"+`{"model":"m",`+prompt+`}`),
+		"no JSON":                 post(t, completions, `hello`),
+		"no body":                 post(t, completions, ``),
+		"another API":             post(t, "/v1/files", `{}`),
+		"a prompt to another API": post(t, "/v1/unknown", `{"model":"m","prompt":"Hello"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
+			before := e.requests.Load()
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, _, err := w.do(t, req.WithContext(ctx))
+				done <- err
+			}()
+			w.held(t, 1)
+			assert.Equal(t, before, e.requests.Load())
+			cancel()
+			require.ErrorIs(t, <-done, context.Canceled)
+			w.held(t, 0)
+		})
+	}
+	w.idle(t)
+}
+
+// broken is full, and panics when it is told to.
+type broken struct{ now atomic.Bool }
+
+func (b *broken) Saturation([]endpick.Candidate) float64 {
+	if b.now.Load() {
+		panic("boom")
+	}
+	return 1
+}
+
+// It is asked by a timer, too, where nobody else would recover: requests go on
+// without it.
+func TestSaturationThatPanicsIsRoom(t *testing.T) {
+	e := startEngine(t, nil)
+	var full broken
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: &full}}, e.URL)
+	waiting := w.later(t, t.Context(), "x")
+	w.held(t, 1)
+	full.now.Store(true)
+	require.NoError(t, (<-waiting).err)
+	w.ok(t, post(t, chatPath, chatStream))
+	q, _ := w.t.Queue()
+	assert.Zero(t, q.Saturation)
+	w.idle(t)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var told *endpick.PanicError
+	require.NotEmpty(t, w.warnings)
+	require.ErrorAs(t, w.warnings[0], &told)
+	assert.Equal(t, "boom", told.Value)
+}
+
+// The queue looks at all endpoints before each decision.
+func TestQueueLooksWithoutAllocation(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	var addresses []string
+	for range 20 {
+		addresses = append(addresses, "http://127.0.0.1:1")
+	}
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, addresses...)
+	assert.Zero(t, testing.AllocsPerRun(20, func() { w.t.Queue() }))
+}
+
 func TestWhatIsNotHeld(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
 	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
-	w.ok(t, post(t, "/v1/files", `{}`)) // names no model
 	waiting := w.later(t, t.Context(), "x")
 	w.held(t, 1)
 	require.NoError(t, w.router.Drain("a"))

@@ -194,7 +194,7 @@ func (tr *trip) warn(err error) {
 
 // lease routes the request, the first time when it is its turn.
 func (tr *trip) lease() (endpick.Lease, error) {
-	if tr.t.hold != nil && tr.attempts == 0 && tr.model != "" {
+	if tr.t.hold != nil && tr.attempts == 0 {
 		return tr.t.hold.route(tr)
 	}
 	return tr.route()

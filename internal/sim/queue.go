@@ -100,12 +100,7 @@ func (r *run) saturation(router int) float64 {
 		r.refresh(router)
 	}
 	g := r.gates[router]
-	g.view = g.view[:0]
-	for _, s := range r.routers[router].Endpoints() {
-		if !s.Draining && !s.Removed {
-			g.view = append(g.view, s.Candidate)
-		}
-	}
+	g.view = r.routers[router].AppendCandidates(g.view[:0])
 	return g.saturation.Saturation(g.view)
 }
 
