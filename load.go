@@ -146,6 +146,16 @@ func (r *Router) Report(id string, load Load) error {
 	}
 }
 
+// Ref returns the handle of the endpoint that has this ID now; false if there is
+// none. It is for those who keep state per endpoint and are no stage.
+func (r *Router) Ref(id string) (Ref, bool) {
+	m, ok := r.member(id)
+	if !ok {
+		return Ref{}, false
+	}
+	return m.state.ref, true
+}
+
 func (r *Router) member(id string) (member, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -217,6 +217,10 @@ func (r *Router) reports(now time.Time) window {
 	return window{oldest: at - r.config.ReportMaxAge, newest: at + r.config.ReportMaxAge}
 }
 
+// LeaseTimeout is how long a lease may go without a call: Config.LeaseTimeout,
+// or its default.
+func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }
+
 // Sweep reaps every lease that has been without a call for LeaseTimeout and
 // returns how many there were. Route does the same a few leases at a time; a
 // host that goes quiet for long may call Sweep now and then.

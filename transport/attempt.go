@@ -1,12 +1,14 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"time"
 
@@ -20,16 +22,40 @@ type attempt struct {
 	// should be tried; there may be a response as well.
 	response *http.Response
 	failure  error
-	// unsent says that the endpoint has not seen the request.
-	unsent bool
+	kind     failureKind
 }
 
-// statusError is the failure of an endpoint that answered 429, 502, 503 or 504.
+// failureKind says what an attempt has failed of; it counts only if there is a
+// failure.
+type failureKind uint8
+
+const (
+	unreachable failureKind = iota // the endpoint has not seen the request
+	broken                         // no answer, or none in time
+	erred                          // 5xx, or an error as the first event
+	full                           // 429
+	refusal                        // any other answer from 400 on
+)
+
+// kindOf sorts answers. What an endpoint will never do is a refusal.
+func kindOf(status int) failureKind {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return full
+	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
+		return refusal
+	}
+	return erred
+}
+
+// statusError is the failure of an endpoint that answered 400 or above.
 type statusError int
 
 func (e statusError) Error() string {
 	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
 }
+
+var errFirstEvent = errors.New("answered with an error event")
 
 // discard gives up a response that another attempt replaces.
 func (a attempt) discard() {
@@ -42,85 +68,79 @@ func (a attempt) discard() {
 // byte of the response. Whatever happens, the lease is closed, here or by the
 // end of the response.
 func (tr *trip) send(lease endpick.Lease) (a attempt) {
-	t, id := tr.t, lease.Endpoint().ID
+	t, e := tr.t, lease.Endpoint()
 	tr.attempts++
 	ctx, cancel := context.WithCancelCause(tr.in.Context())
-	a.x = &exchange{trip: tr, lease: lease, cancel: cancel}
+	x := &exchange{trip: tr, lease: lease, ctx: ctx, cancel: cancel}
+	a.x = x
 	handed := false
 	defer func() { // also if Base panics
 		if !handed {
-			a.x.end(tr.failure())
+			x.end(tr.failure())
 		}
 		if a.response == nil {
+			x.watch.stop()
 			cancel(context.Canceled)
 		}
 	}()
-	a.x.watch(tr.in.Context())
+	c, _ := lease.Candidate()
+	x.visit = t.health.sent(e.ID, c.Ref)
+	x.follow(tr.in.Context())
+	x.watchFirstByte()
 
-	out, err := tr.outgoing(ctx, lease.Endpoint())
-	if err != nil {
-		a.failure, a.unsent = err, true
-		t.health.failed(id, t.config.Clock())
-		tr.warn(&UpstreamError{Endpoint: id, Attempts: tr.attempts, Err: err})
-		return a
-	}
-	t.health.sent(id, t.config.Clock())
-	timeout := t.config.ResponseTimeout
-	if tr.call.stream {
-		timeout = t.config.HeaderTimeout
-	}
-	timer := time.AfterFunc(timeout, func() { cancel(ErrHeaderTimeout) })
-	response, err := t.config.Base.RoundTrip(out)
-	if !timer.Stop() && err == nil && context.Cause(ctx) == ErrHeaderTimeout {
-		response.Body.Close()
-		err = ErrHeaderTimeout
-	}
+	response, err := tr.roundTrip(x)
 	if err == nil {
 		err = tr.awaitBody(response)
 	}
 	if err != nil {
-		a.failure, a.unsent = cause(ctx, err), isDial(err)
-		if tr.in.Context().Err() == nil {
-			t.health.failed(id, t.config.Clock())
+		a.failure, a.kind = x.cause(err), broken
+		if isDial(err) || errors.Is(err, ErrAddress) {
+			a.kind = unreachable
+		}
+		if errors.Is(err, ErrAddress) {
+			tr.warn(&UpstreamError{Endpoint: e.ID, Attempts: tr.attempts, Err: err})
 		}
 		return a
 	}
-
-	switch response.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		t.health.failed(id, t.config.Clock())
-		a.failure = statusError(response.StatusCode)
-	case http.StatusTooManyRequests: // this server is full, another may not be
-		a.failure = statusError(response.StatusCode)
-		t.health.answered(id)
-	default:
-		t.health.answered(id)
+	if response.StatusCode >= http.StatusBadRequest {
+		a.failure, a.kind = statusError(response.StatusCode), kindOf(response.StatusCode)
+	} else if tr.metered && firstFails(response) {
+		a.failure, a.kind = errFirstEvent, erred
 	}
 	if t.config.EnableEndpointHeader {
-		response.Header.Set(EndpointHeader, id)
+		response.Header.Set(EndpointHeader, e.ID)
 	}
-	a.x.http = response.StatusCode
-	a.x.meter(response)
+	t.health.heard(x.visit)
+	if a.failure == nil {
+		t.health.served(x.visit, tr.call.stream, time.Since(x.watch.from))
+	}
+	x.http = response.StatusCode
+	x.meter(response)
 	a.response = response
-	if response.StatusCode >= http.StatusBadRequest {
-		return a // the endpoint is done with it; only the message is to be passed on
-	}
-	handed = true
+	// Of an endpoint that has failed only the message is to be passed on.
+	handed = a.failure == nil
 	return a
 }
 
-// isDial reports whether a connection could not even be made.
-func isDial(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}
-
-// cause tells a timeout of ours from the rest.
-func cause(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrHeaderTimeout) {
-		return ErrHeaderTimeout
+// roundTrip sends the request and returns the header of the response. A
+// connection that the server has closed meanwhile costs no attempt: a new one
+// is taken. What must not be sent twice never goes over a used connection.
+func (tr *trip) roundTrip(x *exchange) (*http.Response, error) {
+	repeatable := tr.repeatable()
+	own := !repeatable
+	for again := 3; ; again-- {
+		var c connection
+		out, err := tr.outgoing(httptrace.WithClientTrace(x.ctx, c.trace()), x.lease.Endpoint())
+		if err != nil {
+			return nil, err
+		}
+		out.Close = own && out.Header.Get("Upgrade") == ""
+		response, err := tr.t.config.Base.RoundTrip(out)
+		if err == nil || again == 0 || x.ctx.Err() != nil || !c.stale(err) || !(repeatable || closedIdle(err)) {
+			return response, err
+		}
+		own = true
 	}
-	return err
 }
 
 // outgoing makes the request that an endpoint gets.
@@ -185,6 +205,29 @@ func (tr *trip) awaitBody(response *http.Response) error {
 	}
 	response.Body = &begun{first: first[:n], err: err, rest: response.Body}
 	return nil
+}
+
+// firstFails reports whether a stream begins with an error: some engines say so
+// in an event, under a status of 200.
+func firstFails(response *http.Response) bool {
+	b, ok := response.Body.(*begun)
+	if !ok || contentType(response) != eventStream || response.Header.Get("Content-Encoding") != "" {
+		return false
+	}
+	for line := range bytes.Lines(b.first) {
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && line[len(line)-1] == '\n' {
+			c := readChunk(data)
+			return c.failed && !c.any
+		}
+	}
+	return false
+}
+
+const eventStream = "text/event-stream"
+
+func contentType(response *http.Response) string {
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	return kind
 }
 
 // begun is a body whose first bytes have been read.

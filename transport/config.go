@@ -2,7 +2,6 @@ package transport
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -33,13 +32,16 @@ type Config struct {
 	// RetryBurst is how many such retries may come at once, as after the death
 	// of a server. A tenth of it comes back each second. Zero: 100.
 	RetryBurst int
-	// HeaderTimeout bounds the wait for the response header of a stream. Some
-	// engines send it when they take the request in, others with the first
-	// token, so that it must leave time for queue and prefill. Zero: two
-	// minutes.
-	HeaderTimeout time.Duration
-	// ResponseTimeout bounds the wait for the header of a response that does
-	// not stream, which comes after the last token. Zero: 10 minutes.
+	// FirstByteTimeout bounds the wait for the first byte of a stream, behind
+	// its header. It must leave time for queue and prefill. Zero: two minutes.
+	FirstByteTimeout time.Duration
+	// StallTimeout bounds the silence of the endpoint within a stream. It must
+	// leave time for the prefill of others, and for a sequence that is set
+	// aside for lack of memory. Before the first token, FirstByteTimeout does
+	// if it is longer. Zero: two minutes.
+	StallTimeout time.Duration
+	// ResponseTimeout bounds one attempt at a response that does not stream,
+	// from sending the request to the last byte. Zero: 10 minutes.
 	ResponseTimeout time.Duration
 
 	// Queue holds requests while the endpoints are full. Nil: each is routed
@@ -71,8 +73,9 @@ type Config struct {
 	// recorded.
 	Record func(recording.Request)
 	// Warn is told what was wrong with a request that was served all the same,
-	// such as a malformed header. It is called from many goroutines. Nil:
-	// nobody is told.
+	// such as a malformed header, and of panics of these callbacks
+	// ([endpick.PanicError]; in is nil for Clock). It is called from many
+	// goroutines. Nil: nobody is told.
 	Warn func(in *http.Request, err error)
 	// Clock tells the time for records, health, the queue and the retry
 	// budget. Nil: time.Now.
@@ -95,8 +98,10 @@ func (c *Config) validate() error {
 		return badConfig("RetryShare", "is not within 0 and 1")
 	case c.RetryBurst < 0:
 		return badConfig("RetryBurst", "is negative")
-	case c.HeaderTimeout < 0:
-		return badConfig("HeaderTimeout", "is negative")
+	case c.FirstByteTimeout < 0:
+		return badConfig("FirstByteTimeout", "is negative")
+	case c.StallTimeout < 0:
+		return badConfig("StallTimeout", "is negative")
 	case c.ResponseTimeout < 0:
 		return badConfig("ResponseTimeout", "is negative")
 	}
@@ -120,8 +125,11 @@ func (c *Config) validate() error {
 	if c.RetryBurst == 0 {
 		c.RetryBurst = 100
 	}
-	if c.HeaderTimeout == 0 {
-		c.HeaderTimeout = 2 * time.Minute
+	if c.FirstByteTimeout == 0 {
+		c.FirstByteTimeout = 2 * time.Minute
+	}
+	if c.StallTimeout == 0 {
+		c.StallTimeout = 2 * time.Minute
 	}
 	if c.ResponseTimeout == 0 {
 		c.ResponseTimeout = 10 * time.Minute
@@ -130,49 +138,4 @@ func (c *Config) validate() error {
 		c.Clock = time.Now
 	}
 	return nil
-}
-
-// base sends requests by the scheme of their URL.
-type base struct {
-	http, h2c *http.Transport
-}
-
-func newBase() *base {
-	dialer := &net.Dialer{
-		Timeout: 5 * time.Second,
-		// A server that died without a word is noticed in half a minute.
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
-	}
-	t := &http.Transport{
-		// Engines are near: no proxy in between, and no compression.
-		DialContext:         dialer.DialContext,
-		DisableCompression:  true,
-		TLSHandshakeTimeout: 5 * time.Second,
-		// Each stream of HTTP/1.1 has a connection to itself; the default of
-		// two kept per host would open a new one for nearly every request.
-		MaxIdleConnsPerHost: 512,
-		IdleConnTimeout:     90 * time.Second,
-		WriteBufferSize:     64 << 10,
-		Protocols:           new(http.Protocols),
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
-	}
-	t.Protocols.SetHTTP1(true)
-	t.Protocols.SetHTTP2(true)
-	h2c := t.Clone()
-	h2c.Protocols = new(http.Protocols)
-	h2c.Protocols.SetUnencryptedHTTP2(true)
-	return &base{http: t, h2c: h2c}
-}
-
-func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme == "h2c" {
-		req.URL.Scheme = "http" // the request is a copy that the transport has made
-		return b.h2c.RoundTrip(req)
-	}
-	return b.http.RoundTrip(req)
-}
-
-func (b *base) CloseIdleConnections() {
-	b.http.CloseIdleConnections()
-	b.h2c.CloseIdleConnections()
 }

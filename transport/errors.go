@@ -20,8 +20,9 @@ var (
 	ErrBodyTooLarge = errors.New("transport: request body too large")
 	// ErrBody: the client's body could not be read to its end.
 	ErrBody = errors.New("transport: request body broke off")
-	// ErrHeaderTimeout: the endpoint took longer than Config.HeaderTimeout.
-	ErrHeaderTimeout = errors.New("transport: no response header in time")
+	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
+	// StallTimeout or ResponseTimeout.
+	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
 	// ErrAddress: the address of an endpoint is no host and no URL.
 	ErrAddress = errors.New("transport: bad endpoint address")
 )
@@ -104,7 +105,7 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
-	case errors.Is(err, ErrHeaderTimeout), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
 		return StatusClientClosedRequest

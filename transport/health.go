@@ -1,120 +1,465 @@
 package transport
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 const (
-	// maxFailures is how many times in a row an endpoint may fail before it is
-	// left out.
-	maxFailures = 3
-	// firstBackoff is how long it is then left out. Each failed trial doubles
-	// that, up to maxBackoff.
+	// An endpoint is put out when this share of what it did of late has failed,
+	// which is also so many times the mean share of the others, and at least
+	// minFailures have (a half less, because old ones fade).
+	outShare    = 0.25
+	outRatio    = 3
+	minFailures = 2.5
+	// keepOutcome is the share of old outcomes that stays at each new one, so
+	// that about the last 20 count. They also halve each outcomesHalve.
+	keepOutcome   = 1 - 1.0/20
+	outcomesHalve = time.Minute
+	// priorGood is how many answers an endpoint has given before its first
+	// failure, as far as is remembered: three failures in a row put it out.
+	priorGood = 7.5
+
+	// minPatience is how long a request may be without a byte at the least
+	// before it is overdue, and maxOverdue how many of them put an endpoint out
+	// that has sent nothing to anybody meanwhile.
+	minPatience = 3 * time.Second
+	maxOverdue  = 3
+
+	// maxOut is the share of the endpoints that may be out at one time.
+	maxOut = 0.75
+	// The first wait before a trial, doubled by each trial up to maxBackoff.
 	firstBackoff = time.Second
-	maxBackoff   = 30 * time.Second
-	// forgetAfter is when a failure no longer counts: the endpoint may be gone.
-	forgetAfter = 10 * time.Minute
+	maxBackoff   = 15 * time.Second
+	// offerFor is how long a trial is kept for the request it was offered to.
+	offerFor = 20 * time.Millisecond
+	// rampTime is how long it takes from a trial's success to a full share,
+	// beginning with rampFrom.
+	rampTime = 15 * time.Second
+	rampFrom = 0.1
+
+	// fullFor is how long an endpoint is spared that has answered 429.
+	fullFor = 250 * time.Millisecond
+	// An endpoint that refuses requests is checked with another endpoint so
+	// many times a second, and so many times at once.
+	opinionRate  = 1
+	opinionBurst = 4
 )
 
-// health notices endpoints that can't be reached, from the requests that fail
-// there. After maxFailures in a row an endpoint is left out for a backoff. The
-// next request that is sent there is a trial, during which others keep away for
-// as long again: if it fails the backoff doubles, any answer clears the
-// endpoint. The zero value knows of no failure. It is safe for concurrent use.
+// health keeps requests away from endpoints that fail, and leads them back.
+// The server that fails fastest always looks idlest, so that it is not enough
+// to notice those that can't be reached. Its rules:
+//
+//   - An endpoint has failed a request if another has then served it. A request
+//     that failed wherever it was sent speaks against the request: no client can
+//     make an endpoint look ill with what every engine refuses. Who can't be
+//     reached, or breaks a response off, has failed without such a witness.
+//   - An endpoint is put out when a quarter of its last answers were failures,
+//     three at least, and the others fail clearly less.
+//   - So is one that has sent nothing to anybody for much longer than the pool
+//     takes, while three requests wait for their first byte. Its next byte
+//     brings it back.
+//   - Who is out is avoided: it gets requests only if there is nobody else. At
+//     most three quarters of the endpoints are out, but for those that can't be
+//     reached.
+//   - After a second, and twice as long after each trial, up to 15 s, one
+//     request is tried there. If it is served, the endpoint gets a tenth of the
+//     traffic, and all of its share 15 s later.
+//   - An endpoint that is full (429), where another was not, is spared for a
+//     quarter of a second, and no more.
+//   - A refusal (404, 400 and their like) goes to the client. When an endpoint
+//     has refused twice and served nothing in between, another is asked, now
+//     and then.
+//
+// It knows endpoints by their Ref and nothing of connections. What it keeps is
+// bounded by the endpoints there are. It is safe for concurrent use.
 type health struct {
-	known atomic.Int32 // len(suspects), read without the lock
+	clock func() time.Time
+	// size is how many endpoints there are, current the Ref of the one of that
+	// ID.
+	size    func() int
+	current func(id string) (endpick.Ref, bool)
+
+	known   atomic.Int32    // len(remarked), read without the lock
+	slowest [2]atomic.Int64 // waits for a first byte of late, in nanoseconds: responses at once, streams
 
 	mu       sync.Mutex
-	suspects map[string]suspect
+	of       endpick.PerEndpoint[*standing]
+	remarked []*standing // of whom there is anything to say
+	fleet    int         // size, as of fleetAt
+	fleetAt  time.Time
 }
 
-// suspect is an endpoint whose last request failed.
-type suspect struct {
-	failures int // in a row, counted up to maxFailures
-	failedAt time.Time
-	backoff  time.Duration
-	until    time.Time // left out before that
-	trial    bool      // a request is out to see
+type phase uint8
+
+const (
+	well phase = iota
+	out
+	returning
+)
+
+// standing is what is known of one endpoint; health.mu guards it.
+type standing struct {
+	id  string
+	ref endpick.Ref
+
+	heard  atomic.Uint64 // grows with every byte or more; without the lock
+	silent atomic.Bool   // put out for saying nothing
+
+	listed    bool // in remarked
+	phase     phase
+	spell     uint32 // how many times it was put out
+	good, bad float64
+	fadedAt   time.Time
+
+	refusals   int // since the last good answer
+	opinions   budget
+	overdue    int // requests, while heard stood at overdueAt
+	overdueAt  uint64
+	backoff    time.Duration // the next one
+	until      time.Time     // out: no trial before
+	offeredAt  time.Time
+	returnedAt time.Time
+	credit     float64 // returning: the share of requests that was not used yet
+	fullUntil  time.Time
 }
 
-// out appends to dst the endpoints that should get no request now.
-func (h *health) out(now time.Time, dst []string) []string {
+// visit is one request at one endpoint, as health knows it. The zero visit is to
+// nobody.
+type visit struct {
+	s     *standing
+	heard uint64 // s.heard when it was sent
+	spell uint32
+	trial bool
+}
+
+// avoid appends to dst the endpoints that the next request should not go to. A
+// trial and a growing share are given out by leaving an endpoint off that list.
+func (h *health) avoid(dst []string) []string {
 	if h.known.Load() == 0 {
 		return dst
 	}
+	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, s := range h.suspects {
-		if now.Before(s.until) {
-			dst = append(dst, id)
+	h.remarked = slices.DeleteFunc(h.remarked, func(s *standing) bool {
+		if ref, ok := h.current(s.id); !ok || ref != s.ref {
+			h.forget(s)
+			return true
+		}
+		avoided := ahead(now, s.fullUntil, fullFor)
+		switch s.phase {
+		case out:
+			if ahead(now, s.until, maxBackoff) || ahead(now, s.offeredAt.Add(offerFor), offerFor) {
+				avoided = true
+			} else if !avoided {
+				s.offeredAt = now
+			}
+		case returning:
+			share := rampFrom + float64(now.Sub(s.returnedAt))/float64(rampTime)
+			switch {
+			case share >= 1 || share < rampFrom: // done, or the clock was set back
+				s.phase, s.backoff = well, 0
+			case s.credit+share < 1:
+				s.credit += share
+				avoided = true
+			case !avoided:
+				s.credit += share - 1
+			}
+		}
+		if avoided {
+			dst = append(dst, s.id)
+			return false
+		}
+		s.fade(now)
+		s.listed = s.phase != well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0
+		return !s.listed
+	})
+	h.known.Store(int32(len(h.remarked)))
+	return dst
+}
+
+// out appends to dst the endpoints that wait for a trial.
+func (h *health) out(dst []string) []string {
+	if h.known.Load() == 0 {
+		return dst
+	}
+	now := h.clock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.remarked {
+		if s.phase == out && ahead(now, s.until, maxBackoff) {
+			dst = append(dst, s.id)
 		}
 	}
 	return dst
 }
 
+// ahead reports whether a moment is still to come. One that is further off than
+// it can be was set by a clock that has been set back since.
+func ahead(now, at time.Time, most time.Duration) bool {
+	left := at.Sub(now)
+	return left > 0 && left <= most
+}
+
 // sent says that a request goes to an endpoint.
-func (h *health) sent(id string, now time.Time) {
-	if h.known.Load() == 0 {
-		return
-	}
+func (h *health) sent(id string, ref endpick.Ref) visit {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, ok := h.suspects[id]
-	if !ok || s.failures < maxFailures || now.Before(s.until) {
-		return // in good health, or sent there because nothing else was left
+	at := h.of.At(ref)
+	if at == nil { // it is gone
+		at = new(*standing)
 	}
-	s.trial = true
-	s.until = now.Add(s.backoff)
-	h.suspects[id] = s
-}
-
-// answered says that an endpoint has answered, whatever the answer.
-func (h *health) answered(id string) {
-	if h.known.Load() == 0 {
-		return
+	if *at == nil {
+		*at = &standing{id: id, ref: ref}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.suspects, id)
-	h.known.Store(int32(len(h.suspects)))
-}
-
-// failed says that an endpoint could not be reached, or did not answer. While
-// it is left out that says nothing new, except of the trial: the request was
-// sent before, or because nothing else was left.
-func (h *health) failed(id string, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s, ok := h.suspects[id]
-	if !ok {
-		h.forget(now)
-	}
-	s.failedAt = now
-	s.failures = min(s.failures+1, maxFailures)
-	switch {
-	case s.failures < maxFailures:
-	case s.backoff == 0:
-		s.backoff = firstBackoff
-		s.until = now.Add(s.backoff)
-	case s.trial:
-		s.trial = false
-		s.backoff = min(2*s.backoff, maxBackoff)
-		s.until = now.Add(s.backoff)
-	}
-	if h.suspects == nil {
-		h.suspects = map[string]suspect{}
-	}
-	h.suspects[id] = s
-	h.known.Store(int32(len(h.suspects)))
-}
-
-// forget drops failures of long ago; h.mu is held.
-func (h *health) forget(now time.Time) {
-	for id, s := range h.suspects {
-		if now.Sub(s.failedAt) > forgetAfter {
-			delete(h.suspects, id)
+	s := *at
+	v := visit{s: s, heard: s.heard.Load(), spell: s.spell}
+	if s.phase == out {
+		if now := h.clock(); !ahead(now, s.until, maxBackoff) {
+			v.trial = true
+			s.wait(now)
 		}
 	}
+	return v
+}
+
+// heard says that the endpoint has sent something.
+func (h *health) heard(v visit) {
+	v.s.heard.Add(1)
+	if v.s.silent.Load() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if v.s.silent.Load() {
+			v.s.comeBack(h.clock())
+		}
+	}
+}
+
+// patience is how long a request may wait for its first byte before it is
+// overdue: twice what the slowest have waited of late.
+func (h *health) patience(stream bool) time.Duration {
+	return max(minPatience, 2*time.Duration(h.slowest[kind(stream)].Load()))
+}
+
+func kind(stream bool) int {
+	if stream {
+		return 1
+	}
+	return 0
+}
+
+// served says that the request was answered well, for the first byte of which
+// it has waited so long.
+func (h *health) served(v visit, stream bool, waited time.Duration) {
+	if !v.s.silent.Load() { // of what was stuck nothing can be learned
+		slowest := &h.slowest[kind(stream)]
+		if old := slowest.Load(); waited != time.Duration(old) { // about the last 128 count
+			slowest.Store(max(int64(waited), old-old/128))
+		}
+	}
+	if h.known.Load() == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := v.s
+	if !s.listed {
+		return
+	}
+	now := h.clock()
+	s.outcome(now)
+	s.good++
+	s.refusals = 0
+	if s.phase == out && s.spell == v.spell {
+		s.comeBack(now)
+	}
+}
+
+// failed says that the endpoint has failed the request; certainly: that no
+// request can be the cause.
+func (h *health) failed(v visit, certainly bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, now := v.s, h.clock()
+	if s.phase == out || s.spell != v.spell {
+		return // known already
+	}
+	h.remark(s, now)
+	s.outcome(now)
+	s.bad++
+	share := s.share()
+	if s.bad < minFailures || share < outShare {
+		return
+	}
+	if certainly || share >= outRatio*h.others(s, now) && h.room(now) {
+		s.putOut(now)
+	}
+}
+
+// overdue says that the request has waited as long as patience allows.
+func (h *health) overdue(v visit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, now := v.s, h.clock()
+	if s.phase == out || s.spell != v.spell || s.heard.Load() != v.heard {
+		return
+	}
+	h.remark(s, now)
+	if s.overdueAt != v.heard {
+		s.overdue, s.overdueAt = 0, v.heard
+	}
+	s.overdue++
+	if s.overdue >= maxOverdue && h.room(now) {
+		s.putOut(now)
+		s.silent.Store(true)
+	}
+}
+
+// full says that the endpoint had no room for a request that another has taken.
+func (h *health) full(v visit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock()
+	h.remark(v.s, now)
+	v.s.fullUntil = now.Add(fullFor)
+}
+
+// refused says that the endpoint has refused the request, and returns whether
+// another should be asked.
+func (h *health) refused(v visit) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, now := v.s, h.clock()
+	h.remark(s, now)
+	s.refusals++
+	return v.trial || s.refusals > 1 && s.opinions.retry(now)
+}
+
+// undecided says that the request has failed elsewhere too. If it was a trial,
+// the next may follow.
+func (h *health) undecided(v visit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := v.s; v.trial && s.phase == out && s.spell == v.spell {
+		s.until = h.clock()
+		s.backoff = max(s.backoff/2, firstBackoff)
+	}
+}
+
+// ill is how many endpoints get less than their share.
+func (h *health) ill() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, s := range h.remarked {
+		if s.phase != well {
+			n++
+		}
+	}
+	return n
+}
+
+// remark notes that there is something to say of an endpoint; h.mu is held.
+func (h *health) remark(s *standing, now time.Time) {
+	if s.listed {
+		return
+	}
+	s.listed = true
+	s.good, s.bad, s.fadedAt = priorGood, 0, now
+	s.opinions = budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst, at: now}
+	h.remarked = append(h.remarked, s)
+	h.known.Store(int32(len(h.remarked)))
+}
+
+// forget drops an endpoint that is gone; h.mu is held.
+func (h *health) forget(s *standing) {
+	s.listed = false
+	if at := h.of.Find(s.ref); at != nil {
+		*at = nil
+	}
+}
+
+// endpoints is how many there are, looked up now and then; h.mu is held.
+func (h *health) endpoints(now time.Time) int {
+	if h.fleet == 0 || !ahead(now, h.fleetAt.Add(time.Second), time.Second) {
+		h.fleet, h.fleetAt = h.size(), now
+	}
+	return h.fleet
+}
+
+// others is the mean share of failures of the endpoints that are not out, but
+// for s; h.mu is held.
+func (h *health) others(s *standing, now time.Time) float64 {
+	sum, n := 0.0, h.endpoints(now)-1
+	for _, o := range h.remarked {
+		switch {
+		case o == s:
+		case o.phase == out:
+			n--
+		default:
+			o.fade(now)
+			if o.bad >= 1 { // a single one that has faded says little
+				sum += o.share()
+			}
+		}
+	}
+	return sum / float64(max(n, 1))
+}
+
+// room reports whether one more may be put out; h.mu is held.
+func (h *health) room(now time.Time) bool {
+	n := 1
+	for _, s := range h.remarked {
+		if s.phase == out {
+			n++
+		}
+	}
+	return n <= max(int(maxOut*float64(h.endpoints(now))), 1)
+}
+
+// fade makes old outcomes count less.
+func (s *standing) fade(now time.Time) {
+	for now.Sub(s.fadedAt) >= outcomesHalve && s.good+s.bad > 1e-3 {
+		s.good, s.bad = s.good/2, s.bad/2
+		s.fadedAt = s.fadedAt.Add(outcomesHalve)
+	}
+	if s.good+s.bad <= 1e-3 || now.Before(s.fadedAt) {
+		s.fadedAt = now
+	}
+}
+
+// outcome makes room for one more.
+func (s *standing) outcome(now time.Time) {
+	s.fade(now)
+	s.good *= keepOutcome
+	s.bad *= keepOutcome
+}
+
+func (s *standing) share() float64 { return s.bad / max(s.good+s.bad, 1) }
+
+func (s *standing) putOut(now time.Time) {
+	s.phase = out
+	s.spell++
+	s.good, s.bad, s.refusals, s.overdue = 0, 0, 0, 0
+	s.wait(now)
+}
+
+// wait puts the next trial off.
+func (s *standing) wait(now time.Time) {
+	s.backoff = max(s.backoff, firstBackoff)
+	s.until = now.Add(s.backoff)
+	s.backoff = min(2*s.backoff, maxBackoff)
+}
+
+func (s *standing) comeBack(now time.Time) {
+	s.phase = returning
+	s.returnedAt = now
+	s.credit = 0
+	s.good, s.bad, s.refusals = 1, 0, 0
+	s.silent.Store(false)
 }

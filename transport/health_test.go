@@ -2,108 +2,364 @@ package transport
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
 )
 
-func TestHealthBacksOffAndRecovers(t *testing.T) {
-	var h health
-	at := time.Unix(1000, 0)
-	isOut := func() bool { return slices.Contains(h.out(at, nil), "a") }
-	h.failed("a", at)
-	h.failed("a", at)
-	assert.False(t, isOut(), "two failures are not enough")
-	h.answered("a")
-	h.failed("a", at)
-	h.failed("a", at)
-	assert.False(t, isOut(), "an answer in between starts the count anew")
-	h.failed("a", at)
-	assert.True(t, isOut())
-	h.failed("a", at)
-	at = at.Add(firstBackoff)
-	assert.False(t, isOut(), "a late failure of a request sent before does not lengthen the backoff")
+// ward is a health with a clock and endpoints a, b, c, …
+type ward struct {
+	*health
+	at   time.Time
+	refs map[string]endpick.Ref
+}
 
-	for backoff := firstBackoff; backoff < 4*maxBackoff; backoff *= 2 {
-		h.sent("a", at)
-		assert.True(t, isOut(), "one trial at a time")
-		h.failed("a", at)
-		wait := min(2*backoff, maxBackoff)
-		at = at.Add(wait - 1)
-		assert.True(t, isOut(), "after %v", backoff)
-		at = at.Add(1)
-		assert.False(t, isOut(), "after %v", backoff)
+func newWard(ids ...string) *ward {
+	w := &ward{health: new(health), at: time.Unix(1000, 0), refs: map[string]endpick.Ref{}}
+	for i, id := range ids {
+		w.refs[id] = endpick.Ref{Slot: uint32(i), Generation: 1}
 	}
+	w.clock = func() time.Time { return w.at }
+	w.size = func() int { return len(w.refs) }
+	w.current = func(id string) (endpick.Ref, bool) { ref, ok := w.refs[id]; return ref, ok }
+	return w
+}
 
-	h.sent("a", at)
-	at = at.Add(maxBackoff)
-	assert.False(t, isOut(), "a trial that never ends gives way to another")
-	h.sent("a", at)
-	h.answered("a")
-	assert.False(t, isOut())
-	assert.Zero(t, h.known.Load())
+func (w *ward) visit(id string) visit { return w.sent(id, w.refs[id]) }
+
+// play has requests end at an endpoint: f failed, u unreachable, s served, and
+// waits a second at a point.
+func (w *ward) play(id, outcomes string) {
+	for _, o := range outcomes {
+		switch o {
+		case 'f':
+			w.failed(w.visit(id), false)
+		case 'u':
+			w.failed(w.visit(id), true)
+		case 's':
+			w.served(w.visit(id), true, time.Millisecond)
+		case '.':
+			w.at = w.at.Add(time.Second)
+		}
+	}
+}
+
+func (w *ward) isOut(id string) bool { return slices.Contains(w.out(nil), id) }
+
+func TestWhatPutsAnEndpointOut(t *testing.T) {
+	many := strings.Repeat
+	for _, tc := range []struct {
+		name, a, b, c string // what happens at each, a last
+		out           bool
+	}{
+		{name: "one failure", a: "f"},
+		{name: "two failures", a: "ff"},
+		{name: "three failures in a row", a: "fff", out: true},
+		{name: "three that could not be reached", a: "uuu", out: true},
+		{name: "three of six", a: "fsfsfsf", out: true},
+		{name: "one of ten", a: many("f"+many("s", 9), 20)},
+		{name: "one of five", a: many("fssss", 20)},
+		{name: "one of three", a: many("fss", 20), out: true},
+		{name: "three, each two minutes apart", a: many("f"+many(".", 120), 10)},
+		{name: "three within a minute, and nothing else", a: "f.........................f.........................f", out: true},
+		{name: "all fail alike", a: many("fs", 20), b: many("fs", 20), c: many("fs", 20)},
+		{name: "all fail, but one more often", a: "fff", b: "ffs", c: "ffs"},
+		{name: "one other fails now and then", a: "fff", b: many("fssssssss", 6), out: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWard("a", "b", "c")
+			w.play("b", tc.b)
+			w.play("c", tc.c)
+			was := false
+			for _, o := range tc.a {
+				w.play("a", string(o))
+				was = was || w.isOut("a")
+			}
+			assert.Equal(t, tc.out, was)
+		})
+	}
+}
+
+// The boundaries, worked out by hand. With keep = 0.95 and 7.5 good answers to
+// begin with, b failures and no other answer leave bad = 20·(1 − 0.95^b) and
+// good = 7.5·0.95^b: 2.85 of 9.28 after three.
+func TestFailuresAreRemembered(t *testing.T) {
+	w := newWard("a", "b")
+	w.play("a", "ff")
+	s := w.remarked[0]
+	assert.InDelta(t, 1.95, s.bad, 1e-9)
+	assert.InDelta(t, 7.5*0.9025, s.good, 1e-9)
+	w.at = w.at.Add(outcomesHalve - 1)
+	s.fade(w.at)
+	assert.InDelta(t, 1.95, s.bad, 1e-9)
+	w.at = w.at.Add(1)
+	s.fade(w.at)
+	assert.InDelta(t, 0.975, s.bad, 1e-9)
+	w.at = w.at.Add(time.Hour)
+	assert.Empty(t, w.avoid(nil))
+	assert.Zero(t, w.known.Load(), "forgotten after an hour")
+	assert.Empty(t, w.remarked)
+}
+
+func TestAtMostThreeQuartersAreOut(t *testing.T) {
+	ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	w := newWard(ids...)
+	for _, id := range ids {
+		w.play(id, "fff")
+	}
+	assert.Equal(t, ids[:6], w.out(nil))
+	w.play("g", "uuu")
+	assert.Equal(t, ids[:7], w.out(nil), "who can't be reached is out in any case")
+
+	w = newWard("a")
+	w.play("a", "fff")
+	assert.True(t, w.isOut("a"), "one of one: it is chosen all the same")
+}
+
+func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
+	w := newWard("a", "b")
+	w.play("a", "fff")
+	avoided := func() bool { return slices.Contains(w.avoid(nil), "a") }
+	for _, wait := range []time.Duration{1, 2, 4, 8, 15, 15, 15} {
+		wait *= time.Second
+		w.at = w.at.Add(wait - 1)
+		assert.True(t, avoided(), "before %v", wait)
+		w.at = w.at.Add(1)
+		assert.False(t, avoided(), "offered to one request after %v", wait)
+		assert.True(t, avoided(), "and to that alone")
+		w.at = w.at.Add(offerFor)
+		assert.False(t, avoided(), "to another if that one went elsewhere")
+		v := w.visit("a")
+		assert.True(t, v.trial)
+		assert.False(t, w.visit("a").trial, "one trial at a time")
+		w.failed(v, false)
+	}
+	w.at = w.at.Add(maxBackoff)
+	v := w.visit("a")
+	w.undecided(v)
+	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
+	w.served(w.visit("a"), true, 0)
+	assert.False(t, w.isOut("a"))
+	assert.Equal(t, 1, w.ill())
+
+	// It gets a tenth of what the others may get, then more, then all.
+	shares := []int{}
+	for range 16 {
+		w.at = w.at.Add(time.Second)
+		got := 0
+		for range 100 {
+			if !avoided() {
+				got++
+			}
+		}
+		shares = append(shares, got)
+	}
+	assert.IsIncreasing(t, shares[:13])
+	assert.InDelta(t, 17, shares[0], 1) // 0.1 + 1/15
+	assert.InDelta(t, 57, shares[6], 1)
+	assert.Equal(t, []int{100, 100}, shares[14:])
+	assert.Zero(t, w.ill())
+	w.play("a", "fff")
+	w.at = w.at.Add(firstBackoff)
+	assert.False(t, avoided(), "the first wait is short again")
+}
+
+// What was sent before an endpoint was put out says nothing new of it.
+func TestLateNewsIsNoNews(t *testing.T) {
+	w := newWard("a", "b")
+	before := w.visit("a")
+	w.play("a", "fff")
+	w.served(before, true, 0)
+	assert.True(t, w.isOut("a"))
+	w.at = w.at.Add(firstBackoff)
+	w.served(w.visit("a"), true, 0)
+	for range 9 {
+		w.failed(before, false)
+	}
+	assert.False(t, w.isOut("a"))
+	w.play("a", "sfff")
+	assert.True(t, w.isOut("a"))
+	w.play("a", "s")
+	assert.False(t, w.isOut("a"), "sent because nobody else was there, and served")
+}
+
+func TestSilence(t *testing.T) {
+	w := newWard("a", "b")
+	assert.Equal(t, minPatience, w.patience(true))
+	w.served(w.visit("b"), true, 4*time.Second)
+	assert.Equal(t, 8*time.Second, w.patience(true))
+	assert.Equal(t, minPatience, w.patience(false), "responses at once are another matter")
+	for range 1000 {
+		w.served(w.visit("b"), true, time.Millisecond)
+	}
+	assert.Equal(t, minPatience, w.patience(true))
+
+	early := w.visit("a")
+	w.heard(early)
+	one, two, three := w.visit("a"), w.visit("a"), w.visit("a")
+	w.overdue(early)
+	w.overdue(one)
+	w.overdue(two)
+	assert.False(t, w.isOut("a"), "it has sent something since the first was sent")
+	w.heard(one)
+	w.overdue(three)
+	assert.False(t, w.isOut("a"), "and now to another")
+	for range 3 {
+		w.overdue(w.visit("a"))
+	}
+	assert.True(t, w.isOut("a"))
+	w.served(w.visit("a"), true, time.Hour)
+	assert.Equal(t, minPatience, w.patience(true), "what was stuck shows nothing")
+	w = newWard("a", "b")
+	old := w.visit("a")
+	for range 3 {
+		w.overdue(w.visit("a"))
+	}
+	require.True(t, w.isOut("a"))
+	w.heard(old)
+	assert.False(t, w.isOut("a"), "any byte brings it back")
+	assert.Equal(t, 1, w.ill(), "by and by")
+	w.play("a", "ffff")
+	w.heard(old)
+	assert.True(t, w.isOut("a"), "but not one that fails")
+}
+
+func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
+	w := newWard("a", "b")
+	asked := func(n int) (yes int) {
+		for range n {
+			if w.refused(w.visit("a")) {
+				yes++
+			}
+		}
+		return yes
+	}
+	assert.Equal(t, 0, asked(1), "the first is the client's")
+	assert.Equal(t, opinionBurst, asked(100))
+	w.at = w.at.Add(2 * time.Second)
+	assert.Equal(t, 2, asked(100))
+	w.at = w.at.Add(time.Second)
+	w.play("a", "s")
+	assert.Equal(t, 0, asked(1), "it has served somebody")
+	assert.Equal(t, 1, asked(100))
+	w.play("a", "fff")
+	w.at = w.at.Add(firstBackoff)
+	w.play("a", "")
+	assert.True(t, w.refused(w.visit("a")), "a trial is always checked")
+}
+
+func TestFullIsNotIll(t *testing.T) {
+	w := newWard("a", "b")
+	for range 100 {
+		w.full(w.visit("a"))
+	}
+	assert.Empty(t, w.out(nil))
+	assert.Equal(t, []string{"a"}, w.avoid(nil))
+	w.at = w.at.Add(fullFor)
+	assert.Empty(t, w.avoid(nil))
+	assert.Zero(t, w.known.Load())
 }
 
 func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
-	var h health
-	at := time.Unix(1000, 0)
+	w := newWard("a", "b")
+	late := w.visit("a")
+	w.play("a", "uuu")
+	w.refs["a"] = endpick.Ref{Slot: 0, Generation: 2}
+	assert.Empty(t, w.avoid(nil), "another under the same name starts anew")
+	assert.Empty(t, w.remarked)
+	w.failed(late, true)
+	assert.Empty(t, w.avoid(nil))
+	w.play("a", "uu")
+	assert.Empty(t, w.out(nil))
+	w.play("a", "u")
+	assert.True(t, w.isOut("a"))
+
+	w = newWard()
 	for i := range 1000 {
-		h.failed(string(rune('a'+i)), at)
-		at = at.Add(time.Minute)
+		clear(w.refs)
+		w.refs["x"] = endpick.Ref{Slot: uint32(i % 3), Generation: uint32(i/3 + 1)}
+		w.play("x", "uuu")
+		w.avoid(nil)
+		assert.LessOrEqual(t, len(w.remarked), 1)
 	}
-	assert.LessOrEqual(t, len(h.suspects), int(forgetAfter/time.Minute)+2)
 }
 
-// Whatever happens, an endpoint is never left out for longer than maxBackoff
-// from the last trial or failure, never before maxFailures in a row, and never
-// after an answer.
+func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
+	w := newWard("a", "b")
+	w.at = w.at.Add(time.Hour)
+	w.play("a", "fff")
+	w.full(w.visit("b"))
+	w.at = w.at.Add(-time.Hour)
+	assert.Empty(t, w.avoid(nil))
+	w.play("a", "s")
+	w.at = w.at.Add(-time.Hour)
+	assert.Empty(t, w.avoid(nil), "nor does it come back forever")
+	w.play("a", "fff")
+	assert.True(t, w.isOut("a"))
+}
+
+// Whatever happens, nobody is out without failures of its own, nor for longer
+// than the longest wait without a trial, and not all are out for what requests
+// might have caused.
 func TestHealthProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var h health
-		at := time.Unix(1000, 0)
-		ids := []string{"a", "b", "c"}
-		inRow := map[string]int{}
-		touched := map[string]time.Time{}
+		ids := []string{"a", "b", "c", "d"}
+		w := newWard(ids...)
+		id := rapid.SampledFrom(ids)
+		visits := map[string][]visit{}
+		failures := map[string]int{}
+		certain := false
+		visitOf := func(t *rapid.T) (string, visit) {
+			id := id.Draw(t, "id")
+			if n := len(visits[id]); n > 0 && rapid.Bool().Draw(t, "old") {
+				return id, visits[id][rapid.IntRange(0, n-1).Draw(t, "which")]
+			}
+			visits[id] = append(visits[id], w.visit(id))
+			return id, visits[id][len(visits[id])-1]
+		}
 		t.Repeat(map[string]func(*rapid.T){
-			"sent": func(t *rapid.T) {
-				id := rapid.SampledFrom(ids).Draw(t, "id")
-				h.sent(id, at)
-				touched[id] = at
-			},
 			"failed": func(t *rapid.T) {
-				id := rapid.SampledFrom(ids).Draw(t, "id")
-				h.failed(id, at)
-				inRow[id]++
-				touched[id] = at
+				id, v := visitOf(t)
+				sure := rapid.IntRange(0, 9).Draw(t, "sure") == 0
+				certain = certain || sure
+				w.failed(v, sure)
+				failures[id]++
 			},
-			"answered": func(t *rapid.T) {
-				id := rapid.SampledFrom(ids).Draw(t, "id")
-				h.answered(id)
-				inRow[id] = 0
-			},
+			"overdue":   func(t *rapid.T) { id, v := visitOf(t); w.overdue(v); failures[id]++ },
+			"served":    func(t *rapid.T) { _, v := visitOf(t); w.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
+			"heard":     func(t *rapid.T) { _, v := visitOf(t); w.heard(v) },
+			"full":      func(t *rapid.T) { _, v := visitOf(t); w.full(v) },
+			"refused":   func(t *rapid.T) { _, v := visitOf(t); w.refused(v) },
+			"undecided": func(t *rapid.T) { _, v := visitOf(t); w.undecided(v) },
+			"avoid":     func(t *rapid.T) { w.avoid(nil) },
 			"wait": func(t *rapid.T) {
-				at = at.Add(time.Duration(rapid.Int64Range(0, int64(maxBackoff)).Draw(t, "for")))
+				w.at = w.at.Add(time.Duration(rapid.Int64Range(0, int64(maxBackoff)).Draw(t, "for")))
 			},
 			"": func(t *rapid.T) {
-				for _, id := range h.out(at, nil) {
-					if inRow[id] < maxFailures {
-						t.Fatalf("%s is out after %d failures", id, inRow[id])
-					}
-					if at.Sub(touched[id]) >= maxBackoff {
-						t.Fatalf("%s is out for too long", id)
+				outs := w.out(nil)
+				for _, id := range outs {
+					if failures[id] < 3 {
+						t.Fatalf("%s is out after %d failures", id, failures[id])
 					}
 				}
-				known := 0
-				for _, n := range inRow {
-					if n > 0 {
-						known++
-					}
+				if len(outs) == len(ids) && !certain {
+					t.Fatal("all are out")
 				}
-				if int(h.known.Load()) > known {
-					t.Fatalf("%d are known, %d have failed", h.known.Load(), known)
+				if int(w.known.Load()) != len(w.remarked) || len(w.remarked) > len(ids) {
+					t.Fatalf("%d known, %d listed", w.known.Load(), len(w.remarked))
 				}
+				at := w.at
+				w.at = at.Add(maxBackoff)
+				if left := w.out(nil); len(left) > 0 {
+					t.Fatalf("%v wait for a trial too long", left)
+				}
+				w.at = at
 			},
 		})
 	})

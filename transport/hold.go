@@ -116,7 +116,7 @@ func newHold(t *Transport, config QueueConfig) (*hold, error) {
 // [endpick.Router.Route], an [queue.Error] or that of the request's context.
 func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	ctx := tr.in.Context()
-	w := &held{trip: tr, since: h.t.config.Clock(), left: make(chan struct{})}
+	w := &held{trip: tr, since: h.t.now(), left: make(chan struct{})}
 	item := queue.NewItem(w.since, &tr.req, w)
 	item.Bytes = len(tr.payload.bytes) + 8*len(tr.req.Blocks)
 
@@ -172,7 +172,7 @@ func (h *hold) ended() {
 // before it is asked whether there is room for the next. h.mu is held.
 func (h *hold) dispatch() {
 	for h.queue.Len() > 0 {
-		now := h.t.config.Clock()
+		now := h.t.now()
 		item, ok := h.queue.Pop(now, h.saturation())
 		if !ok {
 			break
@@ -184,7 +184,7 @@ func (h *hold) dispatch() {
 		h.timer.Stop()
 		return
 	}
-	h.timer.Reset(min(recheck, max(next.Sub(h.t.config.Clock()), 0)))
+	h.timer.Reset(min(recheck, max(next.Sub(h.t.now()), 0)))
 }
 
 // saturation is how full the endpoints are that requests can be sent to; h.mu
@@ -201,7 +201,7 @@ func (h *hold) saturation() (full float64) {
 	if len(h.view) == 0 {
 		return 0 // nothing to wait for
 	}
-	h.sick = h.t.health.out(h.t.config.Clock(), h.sick[:0])
+	h.sick = h.t.health.out(h.sick[:0])
 	slices.Sort(h.sick)
 	well := endpick.Keep(h.view, func(c *endpick.Candidate) bool {
 		_, sick := slices.BinarySearch(h.sick, c.Endpoint.ID)
@@ -218,8 +218,8 @@ func (h *hold) unlock() {
 	broken := h.broken
 	h.broken = nil
 	h.mu.Unlock()
-	if warn := h.t.config.Warn; warn != nil && broken != nil {
-		defer func() { _ = recover() }()
-		warn(nil, broken)
+	if broken != nil {
+		h.t.panics.Add(1)
+		h.t.warn(nil, broken)
 	}
 }

@@ -83,7 +83,7 @@ func TestNothingLeaks(t *testing.T) {
 		engines = append(engines, e)
 		addresses = append(addresses, e.URL)
 	}
-	w := newWorld(t, transport.Config{HeaderTimeout: 250 * time.Millisecond, ResponseTimeout: 250 * time.Millisecond}, addresses...)
+	w := newWorld(t, transport.Config{FirstByteTimeout: 250 * time.Millisecond, ResponseTimeout: 250 * time.Millisecond}, addresses...)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: w.observer}))
 	gateway := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:      func(*httputil.ProxyRequest) {},

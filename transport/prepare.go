@@ -58,11 +58,11 @@ func (tr *trip) prepare() error {
 	if err := checkNames(req); err != nil {
 		return err // before a host sees them
 	}
-	if t.config.Describe != nil {
-		t.config.Describe(in, body, req)
-		if err := checkNames(req); err != nil {
-			return err
-		}
+	if err := tr.describe(body); err != nil {
+		return err
+	}
+	if err := checkNames(req); err != nil {
+		return err
 	}
 	tr.slo = req.SLO
 	salt := c.salt

@@ -23,7 +23,8 @@ func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 		return
 	}
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	end := tr.t.config.Clock()
+	defer tr.t.guard(tr.in, "Config.Record")
+	end := tr.t.now()
 	r := recording.Request{
 		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.attempts,
 		Stream: tr.req.Stream, InputTokens: tr.req.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,

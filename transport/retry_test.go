@@ -39,10 +39,17 @@ func status(code int) func(http.ResponseWriter, *http.Request, []byte) bool {
 func TestRetryOnAnotherEndpoint(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true }
 	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
-		"429": status(429), "502": status(502), "503": status(503), "504": status(504),
-		"no header in time":         hang,
-		"breaks before the header":  func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
-		"a header and then nothing": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { sse("")(w, nil, nil); return true },
+		"429": status(429), "500": status(500), "502": status(502), "503": status(503), "504": status(504), "529": status(529),
+		"no header in time": hang,
+		"a header and nothing in time": func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			sse("")(w, nil, nil)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		},
+		"an error as the first event": sse(": hello\n\ndata: {\"error\":{\"message\":\"no memory\"}}\n\n"),
+		"breaks before the header":    func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
+		"a header and then nothing":   func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { sse("")(w, nil, nil); return true },
 		"breaks before the response": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
@@ -50,7 +57,7 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, good := startEngine(t, handle), startEngine(t, nil)
-			w := newWorld(t, transport.Config{HeaderTimeout: 100 * time.Millisecond, EnableEndpointHeader: true}, bad.URL, good.URL)
+			w := newWorld(t, transport.Config{FirstByteTimeout: 100 * time.Millisecond, EnableEndpointHeader: true}, bad.URL, good.URL)
 			resp, body := w.ok(t, post(t, chatPath, chatStream))
 			assert.Equal(t, "b", resp.Header.Get(transport.EndpointHeader))
 			assert.Contains(t, body, "upon")
@@ -70,7 +77,7 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 }
 
 func TestNoRetryOnAnAnswer(t *testing.T) {
-	for _, code := range []int{400, 401, 404, 422, 500, 501} {
+	for _, code := range []int{400, 401, 404, 422, 501, 505} {
 		bad, good := startEngine(t, status(code)), startEngine(t, nil)
 		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
 		resp, body, err := w.do(t, post(t, chatPath, chatStream))
@@ -119,7 +126,7 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 		slow := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true })
 		w := newWorld(t, transport.Config{ResponseTimeout: 50 * time.Millisecond}, slow.URL)
 		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
-		assert.ErrorIs(t, err, transport.ErrHeaderTimeout)
+		assert.ErrorIs(t, err, transport.ErrTimeout)
 		assert.Equal(t, 504, transport.StatusOf(err))
 		w.idle(t)
 	})
@@ -237,7 +244,12 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 	for range 5 {
 		w.ok(t, post(t, chatPath, chatAtOnce))
 	}
-	assert.Equal(t, 9, asked, "it is back")
+	assert.Equal(t, 5, asked, "one trial, and not all at once")
+	clock.Add(int64(15 * time.Second))
+	for range 5 {
+		w.ok(t, post(t, chatPath, chatAtOnce))
+	}
+	assert.Equal(t, 10, asked, "it is back")
 
 	dead.Store(true)
 	require.NoError(t, w.router.Remove("b"))
@@ -245,7 +257,7 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
 		require.Error(t, err)
 	}
-	assert.Equal(t, 19, asked, "the only one is asked, whatever its health")
+	assert.Equal(t, 20, asked, "the only one is asked, whatever its health")
 	w.idle(t)
 }
 

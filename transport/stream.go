@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"sync"
@@ -18,7 +17,10 @@ import (
 type exchange struct {
 	trip   *trip
 	lease  endpick.Lease
+	ctx    context.Context // of the request as it was sent
 	cancel context.CancelCauseFunc
+	visit  visit
+	watch  watch
 	http   int // status; 0: no response
 
 	mu     sync.Mutex  // guards what follows
@@ -40,19 +42,56 @@ type exchange struct {
 	failed       bool // the engine reported an error in the stream
 }
 
-// watch ends the exchange when the client goes away.
-func (x *exchange) watch(client context.Context) {
+// follow ends the exchange when the client goes away.
+func (x *exchange) follow(client context.Context) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.stop = context.AfterFunc(client, func() { x.end(endpick.Canceled) })
+	x.stop = context.AfterFunc(client, func() {
+		defer x.trip.t.guard(x.trip.in, "exchange")
+		x.end(endpick.Canceled)
+	})
 }
 
-// meter wraps the body of the response.
+// watchFirstByte bounds the wait for the first byte. A trial is to show whether
+// the endpoint answers, at the cost of one client: that one waits no longer than
+// for any other endpoint.
+func (x *exchange) watchFirstByte() {
+	c, stream := &x.trip.t.config, x.trip.call.stream
+	patience := x.trip.t.health.patience(stream)
+	limit := c.ResponseTimeout
+	if stream {
+		limit = c.FirstByteTimeout
+	}
+	if x.visit.trial {
+		limit = min(limit, max(patience, minTrial))
+	}
+	x.watch.start(x, limit, true, patience)
+}
+
+// minTrial is how long a trial may wait for its first byte at the least.
+const minTrial = 10 * time.Second
+
+// cause tells a timeout of ours from the rest.
+func (x *exchange) cause(err error) error {
+	if context.Cause(x.ctx) == ErrTimeout {
+		return ErrTimeout
+	}
+	return err
+}
+
+// meter wraps the body of the response, whose first byte is here.
 func (x *exchange) meter(response *http.Response) {
-	body := response.Body
-	if upgraded, ok := body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
+	config := &x.trip.t.config
+	body := io.ReadCloser(&wire{response.Body, &x.watch})
+	if upgraded, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
+		x.watch.answered(0, false, true)
 		response.Body = &upgradedBody{ReadWriteCloser: upgraded, x: x}
 		return
+	}
+	if contentType(response) == eventStream {
+		x.watch.answered(max(config.StallTimeout, config.FirstByteTimeout), false, false)
+	} else {
+		x.watch.answered(config.ResponseTimeout, true, false)
 	}
 	passed := &responseBody{Reader: body, closer: body, x: x}
 	response.Body = passed
@@ -69,8 +108,8 @@ func (x *exchange) meter(response *http.Response) {
 		response.Uncompressed = true
 		lengthUnknown(response)
 	}
-	switch kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind {
-	case "text/event-stream":
+	switch contentType(response) {
+	case eventStream:
 		passed.Reader = &eventReader{src: passed.Reader, judge: x.event, end: x.eventsEnd}
 		if x.trip.hideUsage {
 			lengthUnknown(response)
@@ -118,12 +157,15 @@ func (x *exchange) event(data []byte) verdict {
 	}
 	if first {
 		n = max(n, 1) // however short
-		x.firstAt = x.trip.t.config.Clock()
+		x.firstAt = x.trip.t.now()
 	}
 	x.estimate -= min(float64(n), x.estimate)
 	x.counted += n
 	x.mu.Unlock()
 
+	if first {
+		x.watch.bound(x.trip.t.config.StallTimeout)
+	}
 	if c.content > 0 {
 		x.lease.Tokens(n)
 	}
@@ -145,8 +187,10 @@ func (x *exchange) eventsEnd() error {
 	return io.ErrUnexpectedEOF
 }
 
-// end closes the lease, once.
+// end closes the lease, once. Each step is done even if another panics in the
+// host's code.
 func (x *exchange) end(status endpick.Status) {
+	t, at := x.trip.t, x.trip.t.now()
 	x.mu.Lock()
 	if x.ended {
 		x.mu.Unlock()
@@ -159,11 +203,11 @@ func (x *exchange) end(status endpick.Status) {
 	if x.finder != nil && status == endpick.Completed {
 		x.usage = x.finder.usage()
 	}
-	x.status, x.endAt = status, x.trip.t.config.Clock()
+	x.status, x.endAt = status, at
 	u, handed, contentBytes, stop := x.usage, x.handed, x.contentBytes, x.stop
 	x.mu.Unlock()
 
-	x.lease.Done(endpick.Outcome{
+	x.closeLease(endpick.Outcome{
 		Status:          status,
 		InputTokens:     u.prompt,
 		OutputTokens:    u.completion,
@@ -171,19 +215,28 @@ func (x *exchange) end(status endpick.Status) {
 		HasCachedTokens: u.hasCached,
 	})
 	stop()
-	if x.trip.t.hold != nil {
-		x.trip.t.hold.ended()
+	if t.hold != nil {
+		t.hold.ended()
 	}
 	if status == endpick.Completed {
-		x.trip.t.learned.learn(x.trip.model, sample{
+		t.learned.learn(x.trip.model, sample{
 			promptTokens: u.prompt, promptBytes: x.trip.promptBytes,
 			outputTokens: u.completion, outputBytes: contentBytes,
 			responses: x.trip.responses,
 		})
 	}
-	if handed {
-		x.trip.record(x, status, x.http)
+	if !handed {
+		return
 	}
+	if status == endpick.Failed { // in the middle: nobody else can be asked
+		t.health.failed(x.visit, false)
+	}
+	x.trip.record(x, status, x.http)
+}
+
+func (x *exchange) closeLease(o endpick.Outcome) {
+	defer x.trip.t.guard(x.trip.in, "Lease.Done") // the router's clock
+	x.lease.Done(o)
 }
 
 // handOver says that this response is the one that the client gets.
@@ -207,21 +260,22 @@ type responseBody struct {
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	b.x.lease.Tokens(0) // not lost, even if nothing is counted
 	if b.finder != nil && n > 0 {
 		b.x.mu.Lock()
 		b.finder.write(p[:n])
 		b.x.done = b.finder.whole
 		b.x.mu.Unlock()
 	}
-	if err == nil {
+	switch err {
+	case nil:
 		return n, nil
-	}
-	if err == io.EOF {
+	case io.EOF:
 		b.x.end(endpick.Completed)
-	} else {
+	default:
+		err = b.x.cause(err)
 		b.x.end(b.x.trip.failure())
 	}
+	b.x.watch.stop()
 	b.x.cancel(context.Canceled)
 	return n, err
 }
@@ -236,24 +290,21 @@ func (b *responseBody) Close() error {
 	} else {
 		b.x.end(endpick.Canceled)
 	}
+	b.x.watch.stop()
 	b.x.cancel(context.Canceled)
 	return b.closer.Close()
 }
 
-// upgradedBody is a connection that has left HTTP, such as a WebSocket.
+// upgradedBody is a connection that has left HTTP, such as a WebSocket. It may
+// be silent for as long as it likes.
 type upgradedBody struct {
 	io.ReadWriteCloser
 	x *exchange
 }
 
-func (b *upgradedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadWriteCloser.Read(p)
-	b.x.lease.Tokens(0)
-	return n, err
-}
-
 func (b *upgradedBody) Close() error {
 	b.x.end(endpick.Completed)
+	b.x.watch.stop()
 	err := b.ReadWriteCloser.Close()
 	b.x.cancel(context.Canceled)
 	return err

@@ -8,10 +8,10 @@
 //
 // # Retries
 //
-// A request goes to another endpoint if one can't be reached, sends no header
-// in time, breaks off before the first byte of the response body, or answers
-// 429, 502, 503 or 504. A response is therefore handed over with its first byte,
-// not before. Requests that name a model are tried again even if an endpoint
+// A request goes to another endpoint if one can't be reached, sends nothing in
+// time, breaks off before the first byte of the response body, answers 429 or
+// 5xx (but for 501 and 505), or begins a stream with an error. A response is
+// therefore handed over with its first byte, not before. Requests that name a model are tried again even if an endpoint
 // may have worked on them: inference changes nothing. Others are, unless their
 // method is safe, only if nothing was sent. A request whose client went away is
 // never sent again.
@@ -78,7 +78,7 @@ type Transport struct {
 	budget  *budget
 	hold    *hold // nil: requests are not held
 
-	requests, retries, denied atomic.Uint64
+	requests, retries, denied, panics atomic.Uint64
 }
 
 // Stats counts what a transport has done.
@@ -86,6 +86,10 @@ type Stats struct {
 	Requests      uint64
 	Retries       uint64 // attempts after the first of a request
 	RetriesDenied uint64 // for lack of budget
+	Panics        uint64 // of callbacks in Config
+	// Ill is how many endpoints get less than their share of the traffic now,
+	// because they have failed of late.
+	Ill int
 }
 
 // New returns a transport, or an [endpick.ConfigError]. The addresses of the endpoints that
@@ -100,6 +104,9 @@ func New(config Config) (*Transport, error) {
 		config: config,
 		budget: newBudget(config.RetryShare, retryRefill*burst, burst),
 	}
+	t.health.clock = t.now
+	t.health.current = config.Router.Ref
+	t.health.size = func() int { return len(config.Router.Endpoints()) }
 	if config.Queue != nil {
 		var err error
 		if t.hold, err = newHold(t, *config.Queue); err != nil {
@@ -111,7 +118,10 @@ func New(config Config) (*Transport, error) {
 
 // Stats returns the counts so far.
 func (t *Transport) Stats() Stats {
-	return Stats{Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.denied.Load()}
+	return Stats{
+		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.denied.Load(),
+		Panics: t.panics.Load(), Ill: t.health.ill(),
+	}
 }
 
 // CloseIdleConnections closes the idle connections of the base transport.
@@ -142,6 +152,7 @@ type trip struct {
 	hideUsage   bool // usage in the stream is not for the client
 	attempts    int
 	tried       []string // endpoints that have failed
+	failed      []failedVisit
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
@@ -150,29 +161,46 @@ type trip struct {
 // that of a context that is done; [StatusOf] sorts them.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
-	tr := &trip{t: t, in: in, start: t.config.Clock()}
+	tr := &trip{t: t, in: in, start: t.now()}
 	t.budget.request(tr.start)
 	if err := tr.prepare(); err != nil {
 		tr.record(nil, tr.failure(), 0)
 		return nil, err
 	}
-	var last attempt
+	defer tr.judge(false) // of what failed, if nobody has served it
+	var best attempt      // what the client gets if nothing better comes
 	for {
 		lease, err := tr.lease()
 		if err != nil {
 			if tr.attempts > 0 {
-				return tr.result(last)
+				return tr.result(best)
 			}
 			tr.record(nil, tr.failure(), 0)
 			return nil, err
 		}
+		refused := best.failure != nil && best.kind == refusal
 		if tr.attempts > 0 {
 			t.retries.Add(1)
-			last.discard()
+			if !refused {
+				best.discard()
+			}
 		}
-		last = tr.send(lease)
-		if !tr.again(&last) {
-			return tr.result(last)
+		a := tr.send(lease)
+		more := tr.again(&a)
+		switch {
+		case !refused:
+			best = a
+		case a.failure == nil || a.kind == refusal:
+			best.discard()
+			best = a
+		default: // the client's is to know why the first has refused
+			a.discard()
+		}
+		if a.failure == nil {
+			tr.judge(true)
+		}
+		if !more {
+			return tr.result(best)
 		}
 		tr.tried = append(tr.tried, lease.Endpoint().ID)
 	}
@@ -186,11 +214,7 @@ func (tr *trip) failure() endpick.Status {
 	return endpick.Failed
 }
 
-func (tr *trip) warn(err error) {
-	if tr.t.config.Warn != nil {
-		tr.t.config.Warn(tr.in, err)
-	}
-}
+func (tr *trip) warn(err error) { tr.t.warn(tr.in, err) }
 
 // lease routes the request, the first time when it is its turn.
 func (tr *trip) lease() (endpick.Lease, error) {
@@ -204,34 +228,8 @@ func (tr *trip) lease() (endpick.Lease, error) {
 // bad health are left out unless nothing else is left.
 func (tr *trip) route() (endpick.Lease, error) {
 	tr.req.Exclude = tr.tried
-	tr.req.Avoid = tr.t.health.out(tr.t.config.Clock(), nil)
+	tr.req.Avoid = tr.t.health.avoid(nil)
 	return tr.t.config.Router.Route(tr.req)
-}
-
-// again decides whether a failed attempt is followed by another, and pays for
-// it.
-func (tr *trip) again(a *attempt) bool {
-	switch {
-	case a.failure == nil || tr.in.Context().Err() != nil || tr.attempts >= tr.t.config.MaxAttempts:
-		return false
-	case a.unsent:
-		// Nobody has worked on it: that costs nothing.
-	case !tr.repeatable():
-		return false
-	case !tr.t.budget.retry(tr.t.config.Clock()):
-		tr.t.denied.Add(1)
-		return false
-	}
-	return true
-}
-
-// repeatable reports whether the request may be sent twice.
-func (tr *trip) repeatable() bool {
-	switch tr.in.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "":
-		return true
-	}
-	return tr.model != ""
 }
 
 // result hands over what the last attempt has come to: a response, if there is

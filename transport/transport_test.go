@@ -26,14 +26,14 @@ func TestConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
 	for field, c := range map[string]transport.Config{
-		"Router":          {},
-		"MaxBodyBytes":    {Router: router, MaxBodyBytes: -1},
-		"MaxAttempts":     {Router: router, MaxAttempts: -1},
-		"RetryShare":      {Router: router, RetryShare: 2},
-		"RetryBurst":      {Router: router, RetryBurst: -1},
-		"HeaderTimeout":   {Router: router, HeaderTimeout: -1},
-		"ResponseTimeout": {Router: router, ResponseTimeout: -1},
-		"Queue.Bounds":    {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},
+		"Router":           {},
+		"MaxBodyBytes":     {Router: router, MaxBodyBytes: -1},
+		"MaxAttempts":      {Router: router, MaxAttempts: -1},
+		"RetryShare":       {Router: router, RetryShare: 2},
+		"RetryBurst":       {Router: router, RetryBurst: -1},
+		"FirstByteTimeout": {Router: router, FirstByteTimeout: -1},
+		"ResponseTimeout":  {Router: router, ResponseTimeout: -1},
+		"Queue.Bounds":     {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},
 	} {
 		_, err := transport.New(c)
 		var ce *endpick.ConfigError
@@ -310,7 +310,7 @@ func TestStatusOf(t *testing.T) {
 		429: &endpick.RejectedError{Reason: errBroke},
 		404: &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
 		503: &endpick.NoEndpointsError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1},
-		504: &transport.UpstreamError{Err: transport.ErrHeaderTimeout},
+		504: &transport.UpstreamError{Err: transport.ErrTimeout},
 		499: context.Canceled,
 		400: &endpick.RequestError{},
 		502: &transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}},

@@ -1,0 +1,98 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// base sends requests by the scheme of their URL. Those that are to be closed
+// after (http.Request.Close) get a connection of their own.
+type base struct {
+	http, h2c       *http.Transport
+	ownHTTP, ownH2C *http.Transport
+}
+
+func newBase() *base {
+	dialer := &net.Dialer{
+		Timeout: 5 * time.Second,
+		// A server that died without a word is noticed in half a minute.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	t := &http.Transport{
+		// Engines are near: no proxy in between, and no compression.
+		DialContext:         dialer.DialContext,
+		DisableCompression:  true,
+		TLSHandshakeTimeout: 5 * time.Second,
+		// Each stream of HTTP/1.1 has a connection to itself; the default of
+		// two kept per host would open a new one for nearly every request.
+		MaxIdleConnsPerHost:    512,
+		IdleConnTimeout:        90 * time.Second,
+		WriteBufferSize:        64 << 10,
+		MaxResponseHeaderBytes: 1 << 20,
+		Protocols:              new(http.Protocols),
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(true)
+	h2c := t.Clone()
+	h2c.Protocols = new(http.Protocols)
+	h2c.Protocols.SetUnencryptedHTTP2(true)
+	b := &base{http: t, h2c: h2c, ownHTTP: t.Clone(), ownH2C: h2c.Clone()}
+	b.ownHTTP.DisableKeepAlives, b.ownH2C.DisableKeepAlives = true, true
+	return b
+}
+
+func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
+	shared, own := b.http, b.ownHTTP
+	if req.URL.Scheme == "h2c" {
+		req.URL.Scheme = "http" // the request is a copy that the transport has made
+		shared, own = b.h2c, b.ownH2C
+	}
+	if req.Close {
+		return own.RoundTrip(req)
+	}
+	return shared.RoundTrip(req)
+}
+
+func (b *base) CloseIdleConnections() {
+	b.http.CloseIdleConnections()
+	b.h2c.CloseIdleConnections()
+}
+
+// connection is what is known of the connection that a request was sent on.
+type connection struct {
+	reused, answered atomic.Bool
+}
+
+func (c *connection) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GotConn:              func(info httptrace.GotConnInfo) { c.reused.Store(info.Reused) },
+		GotFirstResponseByte: func() { c.answered.Store(true) },
+	}
+}
+
+// stale reports whether the request has failed because the server had closed an
+// idle connection, or did so in that moment. That is no failure of the server.
+func (c *connection) stale(err error) bool {
+	if !c.reused.Load() || c.answered.Load() {
+		return false
+	}
+	var op *net.OpError
+	return errors.As(err, &op) && !op.Timeout() && !isDial(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || closedIdle(err)
+}
+
+// closedIdle reports whether the server had closed the connection before
+// anything was sent. net/http does not export that error.
+func closedIdle(err error) bool { return err.Error() == "http: server closed idle connection" }
+
+// isDial reports whether a connection could not even be made.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}

@@ -1,0 +1,64 @@
+package transport
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Callbacks are the host's, and may panic, also in goroutines that end the
+// process when nobody recovers. What panics costs its own record or warning, and
+// in Describe its own request; it is counted and told.
+
+// guard is to be deferred around a call into the host.
+func (t *Transport) guard(in *http.Request, callback string) {
+	if v := recover(); v != nil {
+		t.panicked(in, callback, v)
+	}
+}
+
+func (t *Transport) panicked(in *http.Request, callback string, v any) error {
+	err := &endpick.PanicError{Stage: "transport." + callback, Value: v}
+	t.panics.Add(1)
+	t.warn(in, err)
+	return err
+}
+
+// warn tells the host; a Warn that panics itself has had its chance.
+func (t *Transport) warn(in *http.Request, err error) {
+	if t.config.Warn == nil {
+		return
+	}
+	defer func() {
+		if recover() != nil {
+			t.panics.Add(1)
+		}
+	}()
+	t.config.Warn(in, err)
+}
+
+// now is the time by the host's clock.
+func (t *Transport) now() (at time.Time) {
+	defer func() {
+		if v := recover(); v != nil {
+			t.panicked(nil, "Config.Clock", v)
+			at = time.Now()
+		}
+	}()
+	return t.config.Clock()
+}
+
+// describe lets the host fill in the request.
+func (tr *trip) describe(body []byte) (err error) {
+	if tr.t.config.Describe == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = tr.t.panicked(tr.in, "Config.Describe", v)
+		}
+	}()
+	tr.t.config.Describe(tr.in, body, &tr.req)
+	return nil
+}

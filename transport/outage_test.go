@@ -1,0 +1,197 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+)
+
+// fleet is a base whose servers answer in the time of a synctest bubble. A
+// server that is well takes longer to the first token the more it has to do.
+type fleet struct {
+	mu      sync.Mutex
+	illness map[string]string // by host: a status, "hang", "header" (and then nothing), or "break" (after the first token)
+	sent    map[string]int
+	busy    map[string]int
+	cured   chan struct{} // closed when the hanging ones go on
+}
+
+func newFleet() *fleet {
+	return &fleet{illness: map[string]string{}, sent: map[string]int{}, busy: map[string]int{}, cured: make(chan struct{})}
+}
+
+func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	illness, cured := f.illness[r.URL.Host], f.cured
+	f.sent[r.URL.Host]++
+	f.busy[r.URL.Host]++
+	wait := 100*time.Millisecond + 20*time.Millisecond*time.Duration(f.busy[r.URL.Host])
+	f.mu.Unlock()
+	over := func() {
+		f.mu.Lock()
+		f.busy[r.URL.Host]--
+		f.mu.Unlock()
+	}
+	if strings.Contains(string(body), "poison") { // every engine fails of it
+		illness = "500"
+	}
+	answer := func(status int, body io.ReadCloser) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
+	}
+	var code int
+	if n, _ := fmt.Sscan(illness, &code); n == 1 {
+		over()
+		return answer(code, io.NopCloser(strings.NewReader("{}")))
+	}
+	if illness == "hang" {
+		defer over()
+		select {
+		case <-r.Context().Done():
+			return nil, context.Cause(r.Context())
+		case <-cured:
+		}
+	}
+	from, to := io.Pipe()
+	context.AfterFunc(r.Context(), func() { to.CloseWithError(context.Cause(r.Context())) })
+	go func() {
+		defer over()
+		if illness == "header" {
+			<-r.Context().Done()
+			return
+		}
+		time.Sleep(wait)
+		for range 8 {
+			if _, err := io.WriteString(to, delta(`"content":"word"`)); err != nil {
+				return
+			}
+			if illness == "break" {
+				to.CloseWithError(io.ErrUnexpectedEOF)
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		io.WriteString(to, finish+done)
+		to.Close()
+	}()
+	return answer(200, from)
+}
+
+// took returns how many requests each host was sent since the last call.
+func (f *fleet) took() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sent := f.sent
+	f.sent = map[string]int{}
+	return sent
+}
+
+func (f *fleet) falls(host, illness string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if illness == "" {
+		close(f.cured)
+		f.cured = make(chan struct{})
+	}
+	f.illness[host] = illness
+}
+
+// load sends requests for a while, so many a second, and returns how many have
+// not been served.
+func load(t testing.TB, tr *transport.Transport, body string, perSecond int, for_ time.Duration) *atomic.Int64 {
+	unserved := new(atomic.Int64)
+	for range int(for_.Seconds() * float64(perSecond)) {
+		go func() {
+			resp, err := tr.RoundTrip(post(t, chatPath, body))
+			if err != nil {
+				unserved.Add(1)
+				return
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != 200 {
+				unserved.Add(1)
+			}
+		}()
+		time.Sleep(time.Second / time.Duration(perSecond))
+	}
+	return unserved
+}
+
+// fleetOf returns a transport over three servers of a fleet.
+func fleetOf(t testing.TB, f *fleet, policy string) (*transport.Transport, *endpick.Router) {
+	config, err := preset.ByName(policy)
+	if policy == "predicted-latency" { // without its goroutine
+		config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
+	}
+	require.NoError(t, err)
+	config.Seed = 1
+	for _, host := range []string{"a", "b", "c"} {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: host, Address: host})
+	}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	tr, err := transport.New(transport.Config{Router: router, Base: f})
+	require.NoError(t, err)
+	return tr, router
+}
+
+// A server that fails at once looks idle, and one that hangs holds what it gets.
+// Ten seconds later neither has more than a twentieth of the traffic, and a
+// minute after its recovery it has its share again.
+func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
+	for _, policy := range []string{"round-robin", "least-loaded", "lmetric", "predicted-latency"} {
+		for _, illness := range []string{"500", "404", "400", "503", "hang", "header", "break"} {
+			t.Run(policy+" "+illness, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const perSecond = 12
+					f := newFleet()
+					tr, router := fleetOf(t, f, policy)
+					assert.Zero(t, load(t, tr, chatStream, perSecond, 10*time.Second).Load())
+					f.took()
+					f.falls("b", illness)
+					first := load(t, tr, chatStream, perSecond, 10*time.Second)
+					early := f.took()
+					later := load(t, tr, chatStream, perSecond, time.Minute)
+					ill := f.took()
+					f.falls("b", "")
+					recovering := load(t, tr, chatStream, perSecond, time.Minute)
+					f.took()
+					well := load(t, tr, chatStream, perSecond, 20*time.Second)
+					shares := f.took()
+					time.Sleep(5 * time.Minute)
+					t.Logf("first 10 s %v, next minute %v, after recovery %v; unserved %d, %d, %d", early, ill, shares, first.Load(), later.Load(), recovering.Load()+well.Load())
+					all := ill["a"] + ill["b"] + ill["c"]
+					assert.LessOrEqual(t, ill["b"], all/20, "%v", ill)
+					fair := 20 * perSecond / 3
+					assert.GreaterOrEqual(t, shares["b"], fair*3/4, "%v", shares)
+					assert.Zero(t, router.Stats().OpenLeases)
+					unserved := first.Load() + later.Load()
+					switch illness {
+					case "break": // after the first token nobody else can take over
+					case "400", "401", "404": // the first of several in a row is the client's
+						assert.LessOrEqual(t, unserved, int64(5))
+					default:
+						assert.Zero(t, unserved)
+					}
+					assert.Zero(t, recovering.Load()+well.Load())
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// watch bounds how long an exchange waits for its endpoint, tells health of one
+// that waits for long, and shows the router that the lease is not lost. One
+// timer does all of it: it goes off when something may be due and is not set
+// anew at each byte. Only waiting counts, so that a client which does not read
+// makes nobody look silent.
+type watch struct {
+	x    *exchange
+	from time.Time // when the request was sent, on the real clock
+	beat time.Duration
+	// since is when the wait began that goes on, counted from from; idle: none.
+	since atomic.Int64
+
+	mu       sync.Mutex // guards what follows
+	timer    *time.Timer
+	limit    time.Duration // of one wait, or
+	whole    bool          // of all since from
+	patience time.Duration // after which health is told, 0: not any more
+	open     bool          // a connection that has left HTTP: silence is its own affair
+	stopped  bool
+}
+
+const idle = -1
+
+// start begins with the wait for the first byte.
+func (w *watch) start(x *exchange, limit time.Duration, whole bool, patience time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.x, w.from, w.limit, w.whole, w.patience = x, time.Now(), limit, whole, patience
+	w.beat = max(x.trip.t.config.Router.LeaseTimeout()/3, time.Millisecond)
+	w.timer = time.AfterFunc(min(w.beat, w.limit, w.patience), w.look)
+}
+
+// answered says that the first byte is here, and what bounds the rest.
+func (w *watch) answered(limit time.Duration, whole, open bool) {
+	w.since.Store(idle)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.patience, w.limit, w.whole, w.open = 0, limit, whole, open
+	w.set(0)
+}
+
+// bound sets another limit for each wait.
+func (w *watch) bound(limit time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if limit < w.limit {
+		w.limit = limit
+		w.set(0)
+	}
+}
+
+// stop ends the watch; nobody waits any more.
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// set has the watch look after d; w.mu is held.
+func (w *watch) set(d time.Duration) {
+	if !w.stopped {
+		w.timer.Reset(d)
+	}
+}
+
+// look does what is due. It runs on a goroutine of its own.
+func (w *watch) look() {
+	x := w.x
+	defer x.trip.t.guard(x.trip.in, "watch")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
+	}
+	now, since := time.Since(w.from), time.Duration(w.since.Load())
+	next := min(w.beat, w.limit)
+	if w.open {
+		x.lease.Tokens(0)
+		w.set(w.beat)
+		return
+	}
+	if since != idle {
+		x.lease.Tokens(0)
+		due := w.limit
+		if !w.whole {
+			due += min(since, math.MaxInt64-due)
+		}
+		if now >= due {
+			w.stopped = true
+			x.cancel(ErrTimeout)
+			return
+		}
+		if w.patience > 0 && now >= w.patience {
+			w.patience = 0
+			x.trip.t.health.overdue(x.visit)
+		}
+		next = min(next, due-now)
+		if w.patience > 0 {
+			next = min(next, w.patience-now)
+		}
+	}
+	w.set(next)
+}
+
+// wire is the body of a response as it comes from the endpoint, watched.
+type wire struct {
+	io.ReadCloser
+	w *watch
+}
+
+func (r *wire) Read(p []byte) (int, error) {
+	r.w.since.Store(int64(time.Since(r.w.from)))
+	n, err := r.ReadCloser.Read(p)
+	r.w.since.Store(idle)
+	if n > 0 {
+		r.w.x.trip.t.health.heard(r.w.x.visit)
+		r.w.x.lease.Tokens(0) // not lost, even if nothing is counted
+	}
+	return n, err
+}
