@@ -68,6 +68,13 @@ func newPipeline(p Policy) (*pipeline, error) {
 	}
 	stages = append(stages, p.Picker)
 	c.observe(stages)
+	for _, s := range c.stages {
+		if v, ok := s.(interface{ Validate() error }); ok {
+			if err := v.Validate(); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return c, nil
 }
 

@@ -44,7 +44,9 @@ type Picker interface {
 }
 
 // Policy is how a router decides. Every field may be left out: the zero policy
-// picks at random among the endpoints that serve the model.
+// picks at random among the endpoints that serve the model. A stage that is made
+// as a struct literal, and can be made wrong, has a method Validate() error, which
+// New and SetPolicy ask.
 type Policy struct {
 	// Name is shown in receipts.
 	Name      string

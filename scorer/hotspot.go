@@ -29,17 +29,16 @@ import (
 // holds the head are tracked.
 //
 // Hotspot learns as an [endpick.RoutedObserver]. The zero value is ready and safe for
-// concurrent use; it belongs to one router, must not be copied after first use,
-// and its fields must not be changed then.
+// concurrent use; it must not be copied after first use, and its fields must not
+// be changed then.
 type Hotspot struct {
-	// Window is the time over which shares are counted. Zero or less: one
-	// minute.
+	endpick.OneRouter
+	// Window is the time over which shares are counted. Zero: one minute.
 	Window time.Duration
-	// Classes is how many classes of requests are tracked. Zero or less: 32.
+	// Classes is how many classes of requests are tracked. Zero: 32.
 	Classes int
 	// HeadTokens is the length of the head by which requests are put into
-	// classes. A prefix that is not longer is not worth a hotspot. Zero or
-	// less: 128.
+	// classes. A prefix that is not longer is not worth a hotspot. Zero: 128.
 	HeadTokens int
 
 	// hot is the number of classes that are filtered; zero spares the lock.
@@ -52,6 +51,19 @@ type Hotspot struct {
 	all     windowCount
 	classes []class // at most Classes, in no order
 	stats   HotspotStats
+}
+
+// Validate is asked by [endpick.New].
+func (h *Hotspot) Validate() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"Window", int64(h.Window)}, {"Classes", int64(h.Classes)}, {"HeadTokens", int64(h.HeadTokens)}} {
+		if f.value < 0 {
+			return &endpick.ConfigError{Field: "scorer.Hotspot." + f.name, Reason: "is negative"}
+		}
+	}
+	return nil
 }
 
 // HotspotStats counts what a [Hotspot] has seen.
@@ -125,7 +137,7 @@ func (h *Hotspot) head(req *endpick.Request) (head uint64, tokens int, ok bool) 
 	}
 	block := req.Block()
 	length := h.HeadTokens
-	if length <= 0 {
+	if length == 0 {
 		length = 128
 	}
 	n := min(max(int(float64(length)/block), 1), len(req.Blocks))
@@ -246,7 +258,7 @@ func (h *Hotspot) slide(now time.Time) {
 		h.begin = now
 	}
 	window := h.Window
-	if window <= 0 {
+	if window == 0 {
 		window = time.Minute
 	}
 	part := int64(now.Sub(h.begin) / max(window/windowParts, 1))
@@ -287,7 +299,7 @@ func (h *Hotspot) find(head uint64) *class {
 // be.
 func (h *Hotspot) track(head uint64) *class {
 	classes := h.Classes
-	if classes <= 0 {
+	if classes == 0 {
 		classes = 32
 	}
 	if len(h.classes) < classes {

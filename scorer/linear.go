@@ -1,14 +1,26 @@
 package scorer
 
-import "github.com/endpick/endpick"
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+)
 
 // Linear is the linear combination that Bailian uses: the least
 // λ(1 − H/L) + (1 − λ)·BS/max BS (LMetric, figure 6b). The best λ
 // depends on the workload.
 type Linear struct {
-	// Lambda is the weight of the prefix, in (0, 1]. Zero or out of range:
-	// 0.7, the best for the paper's chatbot trace.
+	// Lambda is the weight of the prefix, in (0, 1]. Zero: 0.7, the best for
+	// the paper's chatbot trace.
 	Lambda float64
+}
+
+// Validate is asked by [endpick.New].
+func (s Linear) Validate() error {
+	if !(s.Lambda >= 0 && s.Lambda <= 1) {
+		return &endpick.ConfigError{Field: "scorer.Linear.Lambda", Reason: fmt.Sprintf("is %v, not within [0, 1]", s.Lambda)}
+	}
+	return nil
 }
 
 // Name is what receipts show.
@@ -17,7 +29,7 @@ func (Linear) Name() string { return "linear" }
 // Score implements [endpick.Scorer].
 func (s Linear) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	lambda := s.Lambda
-	if !(lambda > 0 && lambda <= 1) {
+	if lambda == 0 {
 		lambda = 0.7
 	}
 	_, most := batchRange(candidates)

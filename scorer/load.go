@@ -80,32 +80,3 @@ func (LeastLoaded) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 		dst[i] = fromCost(c.BatchSize() + tokens/(1+tokens)/2)
 	}
 }
-
-// AlwaysBusiest prefers the largest batch size: the worst there is, to see
-// what a policy is worth.
-type AlwaysBusiest struct{}
-
-// Name is what receipts show.
-func (AlwaysBusiest) Name() string { return "always-busiest" }
-
-// Score implements [endpick.Scorer].
-func (AlwaysBusiest) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		bs := candidates[i].BatchSize()
-		dst[i] = bs / (1 + bs)
-	}
-}
-
-// VLLM is the policy of vLLM's own router: the least 4·W + R (LMetric,
-// figure 6a).
-type VLLM struct{}
-
-// Name is what receipts show.
-func (VLLM) Name() string { return "vllm" }
-
-// Score implements [endpick.Scorer].
-func (VLLM) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		dst[i] = fromCost(4*candidates[i].Waiting + candidates[i].Running)
-	}
-}

@@ -1,6 +1,10 @@
 package scorer
 
-import "github.com/endpick/endpick"
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+)
 
 // MatchGate is a filter that keeps the candidates with the longest match,
 // unless load is out of balance; then it keeps all. The scorer behind it
@@ -16,9 +20,22 @@ type MatchGate struct {
 	Share float64
 	// Range and Ratio say when load is out of balance: the largest batch size
 	// is more than Range above the smallest, and more than Ratio times it.
-	// Range zero or less: balance is not looked at.
+	// Range zero: balance is not looked at.
 	Range float64
 	Ratio float64
+}
+
+// Validate is asked by [endpick.New].
+func (g MatchGate) Validate() error {
+	switch {
+	case !(g.Share >= 0 && g.Share < 1):
+		return &endpick.ConfigError{Field: "scorer.MatchGate.Share", Reason: fmt.Sprintf("is %v, not within [0, 1)", g.Share)}
+	case !(g.Range >= 0):
+		return &endpick.ConfigError{Field: "scorer.MatchGate.Range", Reason: fmt.Sprintf("is %v, not zero or above", g.Range)}
+	case !(g.Ratio >= 0):
+		return &endpick.ConfigError{Field: "scorer.MatchGate.Ratio", Reason: fmt.Sprintf("is %v, not zero or above", g.Ratio)}
+	}
+	return nil
 }
 
 // Name is what receipts show.

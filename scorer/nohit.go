@@ -11,8 +11,10 @@ import (
 // the candidate that has gone longest without one scores 1, the newest 0, the
 // others 1 − rank/(n − 1); those that never had one come first, and alike. Warm
 // requests score 0.5 everywhere and change nothing (BLIS, "Scorer
-// Composition"). The zero value is ready and safe for concurrent use.
+// Composition"). The zero value is ready and safe for concurrent use; it must not
+// be copied after first use.
 type NoHitLRU struct {
+	endpick.OneRouter
 	turns turns
 	work  sync.Pool // *[]uint64
 }

@@ -9,9 +9,12 @@ import (
 // RoundRobin prefers the endpoint that has gone longest without a request;
 // those that never had one come first. Over a fixed set of candidates that is
 // a rotation. The zero value is ready. It is safe for concurrent use; requests
-// that are routed at the same moment may take the same turn. It belongs to one
-// router and must not be copied after first use.
-type RoundRobin struct{ turns turns }
+// that are routed at the same moment may take the same turn. It must not be
+// copied after first use.
+type RoundRobin struct {
+	endpick.OneRouter
+	turns turns
+}
 
 // Name is what receipts show.
 func (*RoundRobin) Name() string { return "round-robin" }

@@ -85,9 +85,6 @@ func TestScores(t *testing.T) {
 			[]float64{0.5 / 801, 0.5 / 1001, 0.5 / 11}},
 		{"lmetric of an unknown length still sees load", scorer.LMetric{}, endpick.Request{},
 			candidates(indicators{}, indicators{r: 3}), []float64{0.25, 0.1}},
-		// 4·2 + 1 = 9; 4·0 + 9 = 9; 4·1 + 0 = 4.
-		{"vllm", scorer.VLLM{}, prompt,
-			candidates(indicators{w: 2, r: 1}, indicators{r: 9}, indicators{w: 1}), []float64{0.05, 0.05, 0.1}},
 		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
 		{"linear", scorer.Linear{}, prompt,
 			candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
@@ -98,8 +95,6 @@ func TestScores(t *testing.T) {
 			candidates(indicators{h: 200, q: 160, ctx: 480, out: 160}, indicators{}), []float64{0.5 / 101, 0.5 / 63.5}},
 		{"dynamo with a weight", scorer.Dynamo{PrefillWeight: 2}, endpick.Request{InputTokens: 160, BlockTokens: 32},
 			candidates(indicators{ctx: 64}), []float64{0.5 / 13}},
-		{"always busiest", scorer.AlwaysBusiest{}, prompt,
-			candidates(indicators{}, indicators{w: 1}, indicators{r: 3}), []float64{0, 0.5, 0.75}},
 		{"adapter", scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"},
 			candidates(indicators{}, indicators{adapters: []string{}}, indicators{adapters: []string{"law", "sql"}}), []float64{0.5, 0, 1}},
 		{"no adapter asked for", scorer.AdapterAffinity{}, prompt,
@@ -175,6 +170,46 @@ func router(t testing.TB, p endpick.Policy, endpoints int) *endpick.Router {
 
 func only(s endpick.Scorer) endpick.Policy {
 	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
+}
+
+func TestFieldsOutOfRangeAreRefused(t *testing.T) {
+	nan := math.NaN()
+	for field, policies := range map[string][]endpick.Policy{
+		"scorer.Linear.Lambda":        {only(scorer.Linear{Lambda: -0.1}), only(scorer.Linear{Lambda: 1.1}), only(scorer.Linear{Lambda: nan})},
+		"scorer.Dynamo.PrefillWeight": {only(scorer.Dynamo{PrefillWeight: -1}), only(scorer.Dynamo{PrefillWeight: nan}), only(scorer.Dynamo{PrefillWeight: math.Inf(1)})},
+		"scorer.MatchGate.Share":      {filter(scorer.MatchGate{Share: -1}), filter(scorer.MatchGate{Share: 1}), filter(scorer.MatchGate{Share: nan})},
+		"scorer.MatchGate.Range":      {filter(scorer.MatchGate{Range: -1}), filter(scorer.MatchGate{Range: nan})},
+		"scorer.MatchGate.Ratio":      {filter(scorer.MatchGate{Ratio: -1}), filter(scorer.MatchGate{Ratio: nan})},
+		"scorer.Hotspot.Window":       {filter(&scorer.Hotspot{Window: -1})},
+		"scorer.Hotspot.Classes":      {filter(&scorer.Hotspot{Classes: -1})},
+		"scorer.Hotspot.HeadTokens":   {filter(&scorer.Hotspot{HeadTokens: -1})},
+	} {
+		for _, p := range policies {
+			_, err := endpick.New(endpick.Config{Policy: p})
+			var bad *endpick.ConfigError
+			require.ErrorAs(t, err, &bad, "%+v", p)
+			assert.Equal(t, field, bad.Field)
+		}
+	}
+	for _, p := range []endpick.Policy{
+		only(scorer.Linear{Lambda: 1}), only(scorer.Dynamo{PrefillWeight: 3}), filter(scorer.MatchGate{Share: 0.99, Range: 1, Ratio: 1}),
+		filter(&scorer.Hotspot{Window: 1, Classes: 1, HeadTokens: 1}),
+	} {
+		_, err := endpick.New(endpick.Config{Policy: p})
+		assert.NoError(t, err, "%+v", p)
+	}
+}
+
+func filter(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
+
+// What they remember is by the handles of one router's endpoints.
+func TestStagesWithStateBelongToOneRouter(t *testing.T) {
+	for _, p := range []endpick.Policy{only(&scorer.RoundRobin{}), only(&scorer.NoHitLRU{}), filter(&scorer.Hotspot{})} {
+		r := router(t, p, 1)
+		require.NoError(t, r.SetPolicy(p), "again in the same")
+		_, err := endpick.New(endpick.Config{Policy: p})
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+	}
 }
 
 func TestRoundRobinRotates(t *testing.T) {
@@ -292,7 +327,7 @@ func anyCandidates(t *rapid.T) []endpick.Candidate {
 func all() map[string]endpick.Scorer {
 	m := map[string]endpick.Scorer{}
 	for _, s := range []endpick.Scorer{
-		scorer.QueueDepth{}, scorer.KVUsage{}, scorer.LoadBalance{}, scorer.LeastLoaded{}, scorer.AlwaysBusiest{}, scorer.VLLM{},
+		scorer.QueueDepth{}, scorer.KVUsage{}, scorer.LoadBalance{}, scorer.LeastLoaded{},
 		scorer.PrefixAffinity{}, scorer.LMetric{}, scorer.Linear{}, scorer.Dynamo{}, &scorer.RoundRobin{}, &scorer.NoHitLRU{},
 		scorer.SessionAffinity{}, scorer.AdapterAffinity{},
 		scorer.Cost("prefill", func(req *endpick.Request, c *endpick.Candidate) float64 { return float64(c.NewTokens(req)) }),
@@ -339,7 +374,7 @@ func TestMonotone(t *testing.T) {
 		worse func(*endpick.Candidate)
 	}{
 		{"queue", scorer.QueueDepth{}, more}, {"kv", scorer.KVUsage{}, more}, {"load", scorer.LoadBalance{}, more},
-		{"least", scorer.LeastLoaded{}, more}, {"vllm", scorer.VLLM{}, more}, {"lmetric load", scorer.LMetric{}, more},
+		{"least", scorer.LeastLoaded{}, more}, {"lmetric load", scorer.LMetric{}, more},
 		{"linear load", scorer.Linear{}, more}, {"dynamo load", scorer.Dynamo{}, more},
 		{"prefix", scorer.PrefixAffinity{}, shorter}, {"lmetric match", scorer.LMetric{}, shorter},
 		{"linear match", scorer.Linear{}, shorter}, {"dynamo match", scorer.Dynamo{}, shorter},

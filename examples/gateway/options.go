@@ -68,7 +68,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprintf(stderr, usage, strings.Join(preset.Names(), ", "))
+		fmt.Fprintf(stderr, usage, preset.Usage())
 		f.PrintDefaults()
 	}
 
@@ -153,8 +153,8 @@ func (o *options) validate(given map[string]bool) error {
 		return errors.New("-queue-timeout needs -queue")
 	}
 	for i, name := range policies {
-		if !slices.Contains(preset.Names(), name) {
-			return &preset.UnknownError{Name: name}
+		if _, err := preset.ByName(name); err != nil {
+			return err
 		}
 		if slices.Contains(policies[:i], name) {
 			return fmt.Errorf("policy %q is given twice", name)

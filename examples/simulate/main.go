@@ -2,7 +2,7 @@
 // the papers' scenarios or a recorded trace, any number of policies, rates and
 // seeds, as a table, as JSON or as an HTML page.
 //
-//	simulate -workload B -policies round-robin,load-prefix-322,lmetric -rate 4,8,12
+//	simulate -workload B -policies round-robin,load-prefix,lmetric -rate 4,8,12
 //	simulate -trace conversation.jsonl.gz -policies vllm,lmetric -format html -out report.html
 //	simulate capacity
 //	simulate calibrate recording.csv.gz

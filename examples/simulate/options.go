@@ -12,6 +12,7 @@ import (
 
 	"github.com/endpick/endpick/internal/engine"
 	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/scorer/preset"
 )
 
 // options is the command line of a comparison.
@@ -57,8 +58,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.Var(workloads, "workload", "generate these comma-separated `scenarios`, each by itself: "+strings.Join(sim.ScenarioNames(), ", "))
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
-	policies := listOf(readPolicy, "round-robin", "load-prefix-322", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`; linear:0.5 sets its weight, predicted-latency:no-gate:most leaves out or replaces parts: "+variantNames())
+	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
+	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most: "+preset.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")

@@ -2,11 +2,42 @@ package preset
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
 )
+
+// named is a preset as programs ask for it by name. Parameters follow the name,
+// each after a colon, so that lists of names can be separated by commas.
+type named struct {
+	name       string
+	parameters string // as Usage shows them; empty: it has none
+	build      func(parameters []string) (endpick.Config, error)
+}
+
+// table is all of them, by name.
+func table() []named {
+	return []named{
+		{"aibrix", "", plain(AIBrix)},
+		{"always-busiest", "", plain(AlwaysBusiest)},
+		{"dynamo", "", plain(Dynamo)},
+		{"least-loaded", "", plain(LeastLoaded)},
+		{"linear", "[:LAMBDA]", buildLinear},
+		{"lmetric", "", plain(LMetric)},
+		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
+		{"power-of-two", "", plain(PowerOfTwo)},
+		{"preble", "", plain(Preble)},
+		{"predicted-latency", "[:VARIANT]...", buildPredictedLatency},
+		{"random", "", plain(Random)},
+		{"round-robin", "", plain(RoundRobin)},
+		{"sglang", "", plain(SGLang)},
+		{"vllm", "", plain(VLLM)},
+	}
+}
 
 // UnknownError says that no preset has this name.
 type UnknownError struct{ Name string }
@@ -15,50 +46,130 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("preset: unknown policy %q; there are %s", e.Name, strings.Join(Names(), ", "))
 }
 
-// ByName returns the preset of that name, as it stands in its policy's Name,
-// for programs that take it from a flag. The error is an [UnknownError].
+// ByName returns the preset of that name, for programs that take it from a flag.
+// The name may be followed by parameters, as in linear:0.5, load-prefix:3:2:2 and
+// predicted-latency:no-gate:most; [Usage] lists them. The policy's Name is the
+// name as it was given.
+//
+// The error is an [UnknownError], or an [endpick.ConfigError] for a parameter that
+// the preset does not have.
 func ByName(name string) (endpick.Config, error) {
-	switch name {
-	case "random":
-		return Random(), nil
-	case "round-robin":
-		return RoundRobin(), nil
-	case "least-loaded":
-		return LeastLoaded(), nil
-	case "power-of-two":
-		return PowerOfTwo(), nil
-	case "always-busiest":
-		return AlwaysBusiest(), nil
-	case "vllm":
-		return VLLM(), nil
-	case "load-prefix-111":
-		return LoadPrefix(1, 1, 1), nil
-	case "load-prefix-322":
-		return LoadPrefix(3, 2, 2), nil
-	case "lmetric":
-		return LMetric(), nil
-	case "linear":
-		return Linear(0), nil
-	case "aibrix":
-		return AIBrix(), nil
-	case "dynamo":
-		return Dynamo(), nil
-	case "preble":
-		return Preble(), nil
-	case "sglang":
-		return SGLang(), nil
-	case "predicted-latency":
-		return PredictedLatency(PredictedLatencyConfig{})
+	parts := strings.Split(name, ":")
+	all := table()
+	i := slices.IndexFunc(all, func(n named) bool { return n.name == parts[0] })
+	if i < 0 {
+		return endpick.Config{}, &UnknownError{Name: name}
 	}
-	return endpick.Config{}, &UnknownError{Name: name}
+	c, err := all[i].build(parts[1:])
+	if err != nil {
+		return endpick.Config{}, &endpick.ConfigError{Field: fmt.Sprintf("policy %q", name), Reason: err.Error()}
+	}
+	c.Policy.Name = name
+	return c, nil
 }
 
-// Names lists what ByName knows, in alphabetical order.
+// Names lists what [ByName] knows, without parameters, in alphabetical order.
 func Names() []string {
-	names := []string{
-		"random", "round-robin", "least-loaded", "power-of-two", "always-busiest", "vllm",
-		"load-prefix-111", "load-prefix-322", "lmetric", "linear", "aibrix", "dynamo", "preble", "sglang", "predicted-latency",
+	var names []string
+	for _, n := range table() {
+		names = append(names, n.name)
 	}
-	slices.Sort(names)
+	return names
+}
+
+// Usage lists what [ByName] knows, with the parameters in brackets, for the help
+// of a program.
+func Usage() string {
+	var all []string
+	for _, n := range table() {
+		all = append(all, n.name+n.parameters)
+	}
+	return strings.Join(all, ", ") + "; variants are " + strings.Join(variantNames(), ", ")
+}
+
+// plain is a preset without parameters.
+func plain(build func() endpick.Config) func([]string) (endpick.Config, error) {
+	return func(parameters []string) (endpick.Config, error) {
+		if len(parameters) > 0 {
+			return endpick.Config{}, fmt.Errorf("has parameter %q, but the policy has none", parameters[0])
+		}
+		return build(), nil
+	}
+}
+
+func buildLinear(parameters []string) (endpick.Config, error) {
+	switch len(parameters) {
+	case 0:
+		return Linear(0), nil
+	case 1:
+		lambda, err := weight(parameters[0])
+		if err != nil || lambda > 1 {
+			return endpick.Config{}, fmt.Errorf("has parameter %q, which is no weight in (0, 1]", parameters[0])
+		}
+		return Linear(lambda), nil
+	}
+	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has one", len(parameters))
+}
+
+func buildLoadPrefix(parameters []string) (endpick.Config, error) {
+	switch len(parameters) {
+	case 0:
+		return LoadPrefix(3, 2, 2), nil
+	case 3:
+		var w [3]float64
+		for i, p := range parameters {
+			var err error
+			if w[i], err = weight(p); err != nil {
+				return endpick.Config{}, err
+			}
+		}
+		return LoadPrefix(w[0], w[1], w[2]), nil
+	}
+	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has three weights or none", len(parameters))
+}
+
+// weight reads a number above zero.
+func weight(s string) (float64, error) {
+	w, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(w > 0) || math.IsInf(w, 1) {
+		return 0, fmt.Errorf("has parameter %q, which is no weight above zero", s)
+	}
+	return w, nil
+}
+
+// variants are parts of predicted-latency left out or replaced.
+var variants = []struct {
+	name  string
+	apply func(*PredictedLatencyConfig)
+}{
+	{"min-max", func(c *PredictedLatencyConfig) { c.BestFit.Form = slo.MinMax }},
+	{"most", func(c *PredictedLatencyConfig) { c.BestFit.Strategy = slo.Most }},
+	{"no-exploration", func(c *PredictedLatencyConfig) {
+		c.Affinity.DisableExploration, c.Tier.DisableExploration, c.BestFit.DisableExploration = true, true, true
+	}},
+	{"no-gate", func(c *PredictedLatencyConfig) { c.DisableGate = true }},
+	{"no-load-gate", func(c *PredictedLatencyConfig) { c.Affinity.DisableLoadGate = true }},
+	{"no-neighbours", func(c *PredictedLatencyConfig) { c.DisableNeighbours = true }},
+	{"no-spread", func(c *PredictedLatencyConfig) { c.DisableSpread = true }},
+	{"plain-window", func(c *PredictedLatencyConfig) { c.Latency.DisableStrata = true }},
+	{"synchronous", func(c *PredictedLatencyConfig) { c.Latency.Synchronous = true }},
+}
+
+func buildPredictedLatency(parameters []string) (endpick.Config, error) {
+	var c PredictedLatencyConfig
+	for i, p := range parameters {
+		at := slices.Index(variantNames(), p)
+		if at < 0 || slices.Contains(parameters[:i], p) {
+			return endpick.Config{}, fmt.Errorf("has %q, which is no variant, or there twice; there are %s", p, strings.Join(variantNames(), ", "))
+		}
+		variants[at].apply(&c)
+	}
+	return PredictedLatency(c)
+}
+
+func variantNames() (names []string) {
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
 	return names
 }

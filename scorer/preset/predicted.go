@@ -26,6 +26,9 @@ type PredictedLatencyConfig struct {
 	// an endpoint until the last target is only just kept: in expectation
 	// that is missed every other time.
 	DisableSpread bool
+	// DisableGate leaves out the gate that keeps to endpoints with the prefix:
+	// the match counts by what it does to the prediction alone.
+	DisableGate bool
 	// DisableNeighbours leaves out what a request without an SLO does to
 	// those that are on an endpoint already, as the paper does; see
 	// BestFit.PrefillRate, whose default here is that of the affinity gate.
@@ -84,11 +87,15 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err != nil {
 		return endpick.Config{}, err
 	}
+	filters := []endpick.Filter{warmup, gate, tier}
+	if c.DisableGate {
+		filters = []endpick.Filter{warmup, tier}
+	}
 	return config("predicted-latency", endpick.Policy{
 		Matcher:   held,
 		Predictor: latency,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
-		Filters:   []endpick.Filter{warmup, gate, tier},
+		Filters:   filters,
 		Scorers:   one(fit),
 	}), nil
 }

@@ -38,22 +38,26 @@ func PowerOfTwo() endpick.Config {
 	return config("power-of-two", endpick.Policy{Scorers: one(scorer.LeastLoaded{}), Picker: endpick.PowerOfTwo{}})
 }
 
-// AlwaysBusiest picks the endpoint with the most requests: the worst there is.
+// AlwaysBusiest picks the endpoint with the most requests: the worst there is, to
+// see what a policy is worth.
 func AlwaysBusiest() endpick.Config {
-	return config("always-busiest", endpick.Policy{Scorers: one(scorer.AlwaysBusiest{})})
+	busiest := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -c.BatchSize() }
+	return config("always-busiest", endpick.Policy{Scorers: one(scorer.Cost("always-busiest", busiest))})
 }
 
-// VLLM is the policy of vLLM's router: the least 4·W + R.
+// VLLM is the policy of vLLM's own router: the least 4·W + R (LMetric, figure
+// 6a).
 func VLLM() endpick.Config {
-	return config("vllm", endpick.Policy{Scorers: one(scorer.VLLM{})})
+	load := func(_ *endpick.Request, c *endpick.Candidate) float64 { return 4*c.Waiting + c.Running }
+	return config("vllm", endpick.Policy{Scorers: one(scorer.Cost("vllm", load))})
 }
 
 // LoadPrefix is the load- and prefix-aware policy of the Gateway API inference
 // extension and llm-d: a weighted sum of prefix affinity, queue depth and KV
-// utilisation. A weight of zero makes [endpick.New] fail; take the scorer out
-// of Policy.Scorers instead.
+// utilisation, by default 3 : 2 : 2. A weight of zero makes [endpick.New] fail; take
+// the scorer out of Policy.Scorers instead.
 func LoadPrefix(prefixWeight, queueWeight, kvWeight float64) endpick.Config {
-	return config(fmt.Sprintf("load-prefix-%v%v%v", prefixWeight, queueWeight, kvWeight), endpick.Policy{
+	return config(fmt.Sprintf("load-prefix:%v:%v:%v", prefixWeight, queueWeight, kvWeight), endpick.Policy{
 		Matcher: index(),
 		Scorers: []endpick.Weighted{
 			{Scorer: scorer.PrefixAffinity{}, Weight: prefixWeight},
@@ -71,7 +75,11 @@ func LMetric() endpick.Config {
 // Linear is Bailian's linear combination with the weight lambda for the
 // prefix; zero: 0.7.
 func Linear(lambda float64) endpick.Config {
-	return config("linear", endpick.Policy{Matcher: index(), Scorers: one(scorer.Linear{Lambda: lambda})})
+	name := "linear"
+	if lambda != 0 {
+		name = fmt.Sprintf("linear:%v", lambda)
+	}
+	return config(name, endpick.Policy{Matcher: index(), Scorers: one(scorer.Linear{Lambda: lambda})})
 }
 
 // AIBrix picks the longest match, the least loaded among equals; if batch

@@ -2,6 +2,8 @@ package preset_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,25 +11,78 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 func TestByName(t *testing.T) {
-	for _, name := range preset.Names() {
+	require.True(t, slices.IsSorted(preset.Names()))
+	for _, name := range append(preset.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:no-gate:most") {
 		config, err := preset.ByName(name)
 		require.NoError(t, err)
 		assert.Equal(t, name, config.Policy.Name)
 		_, err = endpick.New(config)
 		assert.NoError(t, err)
+		assert.Contains(t, preset.Usage(), strings.Split(name, ":")[0])
 	}
 	_, err := preset.ByName("lametric")
 	var unknown *preset.UnknownError
 	require.ErrorAs(t, err, &unknown)
 	assert.Equal(t, "lametric", unknown.Name)
 	assert.ErrorContains(t, err, `unknown policy "lametric"; there are aibrix, always-busiest, dynamo,`)
+}
+
+func TestParametersOfAName(t *testing.T) {
+	scorers := func(name string) []endpick.Weighted {
+		c, err := preset.ByName(name)
+		require.NoError(t, err)
+		return c.Policy.Scorers
+	}
+	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear{}, Weight: 1}}, scorers("linear"))
+	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear{Lambda: 0.25}, Weight: 1}}, scorers("linear:0.25"))
+	assert.Equal(t, preset.LoadPrefix(3, 2, 2).Policy.Scorers, scorers("load-prefix"))
+	assert.Equal(t, preset.LoadPrefix(1, 2, 3).Policy.Scorers, scorers("load-prefix:1:2:3"))
+	for _, c := range []endpick.Config{preset.Linear(0), preset.Linear(0.5), preset.LoadPrefix(1, 0.5, 2)} {
+		same, err := preset.ByName(c.Policy.Name)
+		require.NoError(t, err, "the name of a config makes it again")
+		assert.Equal(t, c.Policy.Name, same.Policy.Name)
+		assert.Equal(t, c.Policy.Scorers, same.Policy.Scorers)
+	}
+	filters := func(name string) (names []string) {
+		c, err := preset.ByName(name)
+		require.NoError(t, err)
+		for _, f := range c.Policy.Filters {
+			names = append(names, f.(interface{ Name() string }).Name())
+		}
+		return names
+	}
+	all := filters("predicted-latency")
+	without := filters("predicted-latency:no-gate")
+	assert.Len(t, all, 3)
+	assert.Equal(t, []string{all[0], all[2]}, without)
+
+	for name, reason := range map[string]string{
+		"lmetric:1":                        `has parameter "1", but the policy has none`,
+		"linear:":                          `has parameter "", which is no weight in (0, 1]`,
+		"linear:0":                         `has parameter "0", which is no weight in (0, 1]`,
+		"linear:1.5":                       `has parameter "1.5", which is no weight in (0, 1]`,
+		"linear:NaN":                       `has parameter "NaN", which is no weight in (0, 1]`,
+		"linear:0.5:0.5":                   `has 2 parameters, but the policy has one`,
+		"load-prefix:1":                    `has 1 parameters, but the policy has three weights or none`,
+		"load-prefix:1:0:1":                `has parameter "0", which is no weight above zero`,
+		"load-prefix:1:Inf:1":              `has parameter "Inf", which is no weight above zero`,
+		"predicted-latency:most:most":      `has "most", which is no variant, or there twice; there are min-max, most,`,
+		"predicted-latency:better":         `has "better", which is no variant`,
+		"predicted-latency:no-gate:better": `has "better", which is no variant`,
+	} {
+		_, err := preset.ByName(name)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad, name)
+		assert.Equal(t, fmt.Sprintf("policy %q", name), bad.Field)
+		assert.ErrorContains(t, err, reason)
+	}
 }
 
 func TestWeightOfZeroIsAnError(t *testing.T) {
@@ -40,9 +95,7 @@ func TestWeightOfZeroIsAnError(t *testing.T) {
 // goroutine and so always at the same moment.
 func byName(name string) (endpick.Config, error) {
 	if name == "predicted-latency" {
-		return preset.PredictedLatency(preset.PredictedLatencyConfig{
-			Latency: predict.LatencyConfig{Synchronous: true},
-		})
+		name += ":synchronous"
 	}
 	return preset.ByName(name)
 }
@@ -74,7 +127,7 @@ func TestPoliciesConform(t *testing.T) {
 func TestChoices(t *testing.T) {
 	want := map[string]string{
 		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",
-		"dynamo": "c", "load-prefix-322": "b", "least-loaded": "b", "always-busiest": "a",
+		"dynamo": "c", "load-prefix": "b", "least-loaded": "b", "always-busiest": "a",
 	}
 	for name, id := range want {
 		t.Run(name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func TestCompareErrors(t *testing.T) {
 		"recording": {scorertest.Workload{Recording: broken}, endpick.Config{}, "sim: broken.jsonl:1: input_tokens is negative"},
 		"negative":  {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "sim: Experiment.Requests -1"},
 		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, preset.LoadPrefix(0, 1, 1),
-			"scorertest: configs[0] (load-prefix-011): endpick: config: "},
+			"scorertest: configs[0] (load-prefix:0:1:1): endpick: config: "},
 	} {
 		_, err := scorertest.Compare(c.w, c.config)
 		assert.ErrorContains(t, err, c.want, name)
