@@ -47,3 +47,36 @@ func ExampleModel_UnmarshalBinary() {
 	// endpick: malformed saved data: 121 of 122 bytes are there
 	// <nil>
 }
+
+// A model follows a change between two fits.
+func ExampleModel_Update() {
+	var before, after boost.Data
+	for i := range 400 {
+		tokens := float64(100 + i%40*50)
+		before.X = append(before.X, tokens)
+		before.Y = append(before.Y, 20+0.1*tokens)
+		after.X = append(after.X, tokens)
+		after.Y = append(after.Y, 1.5*(20+0.1*tokens)) // everything has become slower
+	}
+	model, err := boost.Fit(boost.Config{Features: 1, Prior: []int{0}}, before)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	updated, err := model.Update(after)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var y [1]float64
+	for _, m := range []*boost.Model{model, updated} {
+		if err := m.Predict(y[:], []float64{1000}); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%.0f ms\n", y[0])
+	}
+	// Output:
+	// 120 ms
+	// 177 ms
+}

@@ -90,7 +90,8 @@ var (
 	ErrVersion = codec.ErrVersion
 )
 
-// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it.
+// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it. The zero Model is there to be
+// restored into; it predicts nothing.
 type Model struct {
 	config     Config
 	quantisers []quantiser
@@ -205,19 +206,6 @@ func (m *Model) residuals(data Data) []float64 {
 	return r
 }
 
-// centre sets the base to the mean of the residuals and takes it off them.
-func (m *Model) centre(r, w []float64) {
-	sum, total := 0.0, 0.0
-	for i, v := range r {
-		sum += float64(v * w[i])
-		total += w[i]
-	}
-	m.base = sum / total
-	for i := range r {
-		r[i] -= m.base
-	}
-}
-
 func (m *Model) fitTrees(g *grower, r, w []float64) {
 	m.trees = make([]tree, m.config.Trees)
 	g.gained = m.gained
@@ -307,11 +295,11 @@ func subtract(t *tree, leaf []uint64, r, w []float64) (total float64) {
 	return total
 }
 
-// Predict writes one prediction for each row of x into dst. It allocates nothing. The error is ErrShape if x does not
-// hold len(dst) rows.
+// Predict writes one prediction for each row of x into dst: positive and finite, whatever the row. It allocates nothing.
+// The error is ErrShape if x does not hold len(dst) rows, and always for the zero Model, whose rows have no length.
 func (m *Model) Predict(dst, x []float64) error {
 	k := m.config.Features
-	if len(x) != len(dst)*k {
+	if len(x) != len(dst)*k || k == 0 {
 		return ErrShape
 	}
 	var b block

@@ -2,6 +2,7 @@ package boost
 
 import (
 	"encoding"
+	"fmt"
 	"math"
 	"slices"
 
@@ -16,8 +17,11 @@ var (
 	_ encoding.BinaryUnmarshaler = (*Model)(nil)
 )
 
-// AppendBinary appends the saved form of the model. Equal models have equal bytes. The error is always nil.
+// AppendBinary appends the saved form of the model. Equal models have equal bytes. The zero Model is ErrNoData.
 func (m *Model) AppendBinary(dst []byte) ([]byte, error) {
+	if m.config.Features == 0 {
+		return dst, fmt.Errorf("%w: the model has not been fitted", ErrNoData)
+	}
 	var e codec.Encoder
 	c := &m.config
 	e.Int(c.Features)

@@ -36,49 +36,103 @@ func (p *prior) at(row []float64) float64 {
 	return v
 }
 
-const priorSweeps = 200
+const (
+	priorSweeps = 200
+	// priorPasses is how often the rows of a sample are weighed anew before all of them are fitted.
+	priorPasses = 2
+	// priorTrust is by what factor a target may lie below the prior before its row weighs less.
+	priorTrust = 3
+)
 
+// fitPrior fits a prior. Of the relative error, a target near zero would make up the whole: the first pass, over a
+// sample, holds every error against the middle target at least, and the next ones weigh a row whose target is below a
+// third of what the pass before says, ŷ, by (3y/ŷ)⁴, which takes it out as its error grows. A target far above ŷ needs
+// nothing of the kind: its relative error is never above 1.
 func fitPrior(columns []int, x []float64, features int, y, w []float64) prior {
-	n := len(columns) + 1
-	p := prior{columns: columns, weights: make([]float64, n)}
-	gram := make([]float64, n*n)
-	target := make([]float64, n)
-	row := make([]float64, n)
-	lowest := y[0]
-	for i, label := range y {
-		lowest = min(lowest, label)
-		inv := 1 / label
-		row[0] = inv
-		for j, c := range columns {
-			row[j+1] = float64(max(0, min(finite(x[i*features+c]), maxTarget)) * inv)
+	sorted := sampled(y)
+	low, _ := ordinary(sorted)
+	p := prior{columns: columns, floor: low / 10}
+	middle := sorted[len(sorted)/2]
+	f := newPriorFit(len(columns) + 1)
+	sampleRows(len(y), func(i int) {
+		f.add(columns, x[i*features:(i+1)*features], y[i], w[i], max(y[i], middle))
+	})
+	p.weights = f.solve()
+	again := func(i int) {
+		row, weight := x[i*features:(i+1)*features], w[i]
+		if share := priorTrust * y[i] / p.at(row); share < 1 {
+			share *= share
+			weight *= float64(share * share)
 		}
-		for a := range n {
-			wa := float64(w[i] * row[a])
-			target[a] += wa
-			for b := range a + 1 {
-				gram[a*n+b] += float64(wa * row[b])
-			}
+		f.add(columns, row, y[i], weight, y[i])
+	}
+	for range priorPasses {
+		f.reset()
+		sampleRows(len(y), again)
+		p.weights = f.solve()
+	}
+	f.reset()
+	for i := range y {
+		again(i)
+	}
+	p.weights = f.solve()
+	return p
+}
+
+// A priorFit solves the weighted least squares of a prior: minimise Σ w ((y − ŷ)/scale)² over coefficients that are not
+// negative.
+type priorFit struct {
+	gram, target, row []float64
+}
+
+func newPriorFit(n int) *priorFit {
+	return &priorFit{make([]float64, n*n), make([]float64, n), make([]float64, n)}
+}
+
+func (f *priorFit) reset() {
+	clear(f.gram)
+	clear(f.target)
+}
+
+func (f *priorFit) add(columns []int, x []float64, y, w, scale float64) {
+	n := len(f.row)
+	inv := 1 / scale
+	f.row[0] = inv
+	for j, c := range columns {
+		f.row[j+1] = float64(max(0, min(finite(x[c]), maxTarget)) * inv)
+	}
+	share := y * inv
+	for a := range n {
+		wa := float64(w * f.row[a])
+		f.target[a] += float64(wa * share)
+		for b := range a + 1 {
+			f.gram[a*n+b] += float64(wa * f.row[b])
 		}
 	}
+}
+
+// solve returns the coefficients, the constant first.
+func (f *priorFit) solve() []float64 {
+	n := len(f.row)
 	for a := range n {
 		for b := range a {
-			gram[b*n+a] = gram[a*n+b]
+			f.gram[b*n+a] = f.gram[a*n+b]
 		}
 	}
+	weights := make([]float64, n)
 	for range priorSweeps {
 		for a := range n {
-			if gram[a*n+a] <= 0 {
+			if f.gram[a*n+a] <= 0 {
 				continue
 			}
-			s := target[a]
+			s := f.target[a]
 			for b := range n {
 				if b != a {
-					s -= float64(gram[a*n+b] * p.weights[b])
+					s -= float64(f.gram[a*n+b] * weights[b])
 				}
 			}
-			p.weights[a] = max(0, s/gram[a*n+a])
+			weights[a] = max(0, s/f.gram[a*n+a])
 		}
 	}
-	p.floor = lowest / 10
-	return p
+	return weights
 }
