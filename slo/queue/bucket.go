@@ -67,13 +67,7 @@ func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	need := float64(max(req.InputTokens, 1))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Routers call concurrently: a moment that has passed adds nothing.
-	if now := req.Now(); b.at.IsZero() {
-		b.at = now
-	} else if now.After(b.at) {
-		b.tokens = min(b.tokens+now.Sub(b.at).Seconds()*b.config.Refill, b.config.Capacity)
-		b.at = now
-	}
+	b.refill(req.Now())
 	// What floating point has lost of the refills is forgiven, so that whoever
 	// comes back after RetryAfter gets in.
 	if rounding := 1e-12 * b.config.Capacity; b.tokens >= need-rounding {
@@ -86,4 +80,19 @@ func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 		err.RetryAfter = time.Duration(min(wait, math.MaxInt64/2))
 	}
 	return err
+}
+
+// refill lets in what has flowed since the last call; b.mu is held. Routers call
+// concurrently: a moment that has passed adds nothing. One that lies further
+// back than the bucket takes to fill means that the clock has been set back:
+// time goes on from there, or nothing would flow until it has caught up.
+func (b *TokenBucket) refill(now time.Time) {
+	full := max(b.config.Capacity/b.config.Refill, 1)
+	switch passed := now.Sub(b.at).Seconds(); {
+	case b.at.IsZero() || passed < -full:
+		b.at = now
+	case passed > 0:
+		b.tokens = min(b.tokens+passed*b.config.Refill, b.config.Capacity)
+		b.at = now
+	}
 }

@@ -45,6 +45,19 @@ func TestTokenBucket(t *testing.T) {
 	assert.EqualError(t, limit, "queue: rate limited: 1001 tokens are more than the bucket can hold")
 }
 
+// A clock that leaps ahead and is set right again does not shut the bucket for
+// as long as it was wrong.
+func TestTokenBucketClockLeaps(t *testing.T) {
+	admit := newBucket(t, 1000, 100)
+	require.NoError(t, admit(0, 1000))
+	const day = 24 * 3600 * 1000
+	require.NoError(t, admit(day, 1000), "full again, as far as the bucket knows")
+	require.Error(t, admit(1000, 1))
+	require.NoError(t, admit(2000, 100), "a second later")
+	require.Error(t, admit(2000, 1))
+	require.NoError(t, admit(day, 1000))
+}
+
 // Over any stretch of time no more gets in than the bucket and what flowed in,
 // and a request that was told to wait gets in then.
 func TestTokenBucketBound(t *testing.T) {

@@ -57,7 +57,8 @@ type Stats struct {
 // Queue is the gateway queue: it holds requests while the endpoints are full,
 // so that they are routed late, on fresh state, and in order of importance
 // (BLIS, "Gateway Queue"). It is a state machine: time and saturation
-// are arguments, it starts no goroutine and is not safe for concurrent use.
+// are arguments, it starts no goroutine and is not safe for concurrent use. Time
+// may leap by minutes: nobody has waited meanwhile.
 //
 // Order: the highest priority first. Within a priority tenants take turns, the
 // one that has had the fewest input tokens first: a tenant with much to do
@@ -89,6 +90,7 @@ type Queue[T any] struct {
 
 	sequence      uint64
 	tokens, bytes int64
+	clock         clock
 	stats         Stats
 	victims       []*entry[T]
 	dropped       []drop[T] // still to be told
@@ -173,6 +175,7 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 		q.stats.Refused++
 		return Handle{}, err
 	}
+	now = q.at(now)
 	if q.over(0, item.cost(), int64(item.Bytes)) {
 		q.stats.Refused++
 		return Handle{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.Len()}
@@ -184,8 +187,8 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	}
 	e.item, e.arrived, e.expires, e.sequence = item, now, now.Add(timeout), q.sequence
 	e.due = e.expires
-	if d := item.Deadline; !d.IsZero() && d.Before(e.due) {
-		e.due = d
+	if d := item.Deadline; !d.IsZero() {
+		e.due = earliest(e.due, d.Add(q.clock.shift))
 	}
 	q.sequence++
 	e.band = q.bandOf(item.Priority)
@@ -264,6 +267,7 @@ func (q *Queue[T]) Cancel(h Handle) (Item[T], bool) {
 // Expire drops the requests whose time is up and returns how many there were.
 // Push and Pop do so too.
 func (q *Queue[T]) Expire(now time.Time) int {
+	now = q.at(now)
 	n := 0
 	for {
 		e, ok := q.times.Min()
@@ -286,7 +290,7 @@ func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	return e.expires, true
+	return e.expires.Add(-q.clock.shift), true
 }
 
 // insert puts an entry into its band.

@@ -630,6 +630,20 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 					w.settle()
 				}
 			},
+			// The clock leaps, and nobody has waited.
+			"leap": func(t *rapid.T) {
+				timedOut = nil
+				ms := rapid.SampledFrom([]int{-1, 1}).Draw(t, "direction") * rapid.IntRange(61_000, 1e8).Draw(t, "ms")
+				now += ms
+				for i := range w.items {
+					w.items[i].expires = w.items[i].expires.Add(time.Duration(ms) * time.Millisecond)
+					if d := &w.items[i].Deadline; !d.IsZero() {
+						*d = d.Add(time.Duration(ms) * time.Millisecond)
+					}
+				}
+				q.Expire(at(now))
+				same("timed out", timedOut, nil)
+			},
 			"wait": func(t *rapid.T) {
 				timedOut = nil
 				now += rapid.IntRange(0, 30).Draw(t, "ms")
@@ -644,6 +658,16 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				}
 				if q.Len() != len(w.items) || q.Tokens() != tokens || q.Bytes() != bytes {
 					t.Fatalf("holds %d, %d tokens, %d bytes; the twin %d, %d, %d", q.Len(), q.Tokens(), q.Bytes(), len(w.items), tokens, bytes)
+				}
+				next, ok := q.NextExpiry()
+				var first time.Time
+				for _, i := range w.items {
+					if first.IsZero() || i.expires.Before(first) {
+						first = i.expires
+					}
+				}
+				if ok != (len(w.items) > 0) || ok && !next.Equal(first) {
+					t.Fatalf("next expiry %v %v, the twin says %v", next, ok, first)
 				}
 				s := q.Stats()
 				if s.Pushed != s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(q.Len()) {

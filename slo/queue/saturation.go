@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/endpick/endpick"
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
 
 // Saturation says how full a set of endpoints is: 1 and above is full. No
 // endpoints at all are full. Implementations are safe for concurrent use.
@@ -9,8 +13,9 @@ type Saturation interface {
 }
 
 // Utilization is the mean over the endpoints of max(W/5, K/0.8), by the
-// engines' queues and caches (BLIS, "Gateway Queue"). The zero value is
-// ready.
+// engines' queues and caches (BLIS, "Gateway Queue"). An endpoint whose signals
+// are not finite takes no part; if there is no other, there is room. The zero
+// value is ready.
 type Utilization struct {
 	// Waiting is the queue that fills an endpoint. Zero or less: 5.
 	Waiting float64
@@ -29,12 +34,18 @@ func (u Utilization) Saturation(candidates []endpick.Candidate) float64 {
 	if !(u.KVUsage > 0) {
 		u.KVUsage = 0.8
 	}
-	sum := 0.0
+	sum, known := 0.0, 0
 	for i := range candidates {
 		c := &candidates[i]
-		sum += max(c.Waiting/u.Waiting, c.KVUsage/u.KVUsage)
+		if full := max(c.Waiting/u.Waiting, c.KVUsage/u.KVUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
+			sum += full
+			known++
+		}
 	}
-	return sum / float64(len(candidates))
+	if known == 0 {
+		return 0
+	}
+	return sum / float64(known)
 }
 
 // Concurrency is the requests in flight over the requests that the endpoints

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,6 +29,24 @@ func TestSaturation(t *testing.T) {
 		assert.InDelta(t, tc.want, tc.by.Saturation(cs), 1e-12, tc.name)
 		assert.Equal(t, 1.0, tc.by.Saturation(nil), "nobody is nobody's room")
 	}
+}
+
+// What one endpoint says of itself that can't be neither closes nor opens the
+// whole fleet.
+func TestUtilizationOfBrokenSignals(t *testing.T) {
+	for _, broken := range []float64{nan, math.Inf(1)} {
+		cs := fleet(2)
+		cs[0].Waiting, cs[1].Waiting = broken, 4
+		assert.Equal(t, 0.8, queue.Utilization{}.Saturation(cs), "%v", broken)
+		cs[0].Waiting, cs[0].KVUsage = 0, broken
+		assert.Equal(t, 0.8, queue.Utilization{}.Saturation(cs), "%v", broken)
+		assert.Zero(t, queue.Utilization{}.Saturation(cs[:1]), "nothing is known")
+	}
+	cs := fleet(1)
+	cs[0].Waiting = 5
+	assert.Equal(t, 1.0, queue.Utilization{Waiting: nan, KVUsage: nan}.Saturation(cs), "the defaults")
+	cs[0].Waiting, cs[0].KVUsage = 0, 0.8
+	assert.Equal(t, 1.0, queue.Utilization{Waiting: -1, KVUsage: -1}.Saturation(cs))
 }
 
 // fleet has n candidates that nothing is known of.
