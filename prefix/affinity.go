@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/explore"
 )
 
 // AffinityConfig says how firmly an [Affinity] holds. The zero value is valid;
@@ -36,12 +37,6 @@ func (c *AffinityConfig) validate() error {
 	if !(c.Threshold >= 0 && c.Threshold <= 1) {
 		return bad("Threshold", "is not in [0, 1]")
 	}
-	if !(c.Exploration >= 0 && c.Exploration < 1) {
-		return bad("Exploration", "is not in [0, 1)")
-	}
-	if c.DisableExploration && c.Exploration != 0 {
-		return bad("Exploration", "is set and disabled")
-	}
 	if c.MaxPenalty < 0 {
 		return bad("MaxPenalty", "is negative")
 	}
@@ -53,9 +48,6 @@ func (c *AffinityConfig) validate() error {
 	}
 	if c.Threshold == 0 {
 		c.Threshold = 0.80
-	}
-	if c.Exploration == 0 && !c.DisableExploration {
-		c.Exploration = 0.01
 	}
 	if c.MaxPenalty == 0 {
 		c.MaxPenalty = 5 * time.Second
@@ -77,8 +69,9 @@ func (c *AffinityConfig) validate() error {
 //
 // An Affinity is safe for concurrent use.
 type Affinity struct {
-	config AffinityConfig
-	counts [4]atomic.Uint64
+	config  AffinityConfig
+	explore explore.Probability
+	counts  [4]atomic.Uint64
 }
 
 // AffinityStats counts what an [Affinity] has decided; the sum is the number
@@ -104,7 +97,11 @@ func NewAffinity(config AffinityConfig) (*Affinity, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Affinity{config: config}, nil
+	chance, err := explore.New("prefix.AffinityConfig.Exploration", config.Exploration, config.DisableExploration)
+	if err != nil {
+		return nil, err
+	}
+	return &Affinity{config: config, explore: chance}, nil
 }
 
 // Name is what receipts show.
@@ -127,7 +124,7 @@ func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 	case sticky == 0:
 		a.counts[cold].Add(1)
 		return candidates
-	case req.Chance(affinitySalt) < a.config.Exploration:
+	case a.explore.Hits(req, affinitySalt):
 		a.counts[explored].Add(1)
 		return candidates
 	case !a.config.DisableLoadGate && bestSticky-best > a.config.MaxPenalty.Seconds():

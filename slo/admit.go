@@ -32,8 +32,7 @@ type LatencyAdmitter struct {
 // NewLatencyAdmitter returns an admitter that measures by h. Nil: a Headroom
 // with the default config.
 func NewLatencyAdmitter(h *Headroom) *LatencyAdmitter {
-	h, _ = h.orDefault() // the default config is valid
-	return &LatencyAdmitter{headroom: h}
+	return &LatencyAdmitter{headroom: h.orDefault()}
 }
 
 // Observer returns the Headroom, which hears of leases.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/explore"
 )
 
 // Strategy says which of the candidates that keep the targets is best.
@@ -54,7 +55,7 @@ type BestFitConfig struct {
 	DisableExploration bool
 }
 
-func (c *BestFitConfig) validate() (err error) {
+func (c *BestFitConfig) validate() error {
 	if c.Strategy > Most {
 		return &endpick.ConfigError{Field: "slo.BestFitConfig.Strategy", Reason: fmt.Sprintf("is %d", c.Strategy)}
 	}
@@ -64,11 +65,8 @@ func (c *BestFitConfig) validate() (err error) {
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
 		return &endpick.ConfigError{Field: "slo.BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
 	}
-	if err := share("slo.BestFitConfig.Exploration", &c.Exploration, 0.01); err != nil {
-		return err
-	}
-	c.Headroom, err = c.Headroom.orDefault()
-	return err
+	c.Headroom = c.Headroom.orDefault()
+	return nil
 }
 
 // BestFit scores candidates by predicted latency
@@ -92,8 +90,9 @@ func (c *BestFitConfig) validate() (err error) {
 // BestFit is safe for concurrent use, belongs to one router and must not be
 // copied.
 type BestFit struct {
-	config BestFitConfig
-	work   scratch
+	config  BestFitConfig
+	explore explore.Probability
+	work    scratch
 }
 
 // NewBestFit returns a BestFit, or an [endpick.ConfigError].
@@ -101,7 +100,11 @@ func NewBestFit(config BestFitConfig) (*BestFit, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &BestFit{config: config}, nil
+	chance, err := explore.New("slo.BestFitConfig.Exploration", config.Exploration, config.DisableExploration)
+	if err != nil {
+		return nil, err
+	}
+	return &BestFit{config: config, explore: chance}, nil
 }
 
 // Name is what receipts show.
@@ -130,8 +133,7 @@ func (s *BestFit) Score(req *endpick.Request, candidates []endpick.Candidate, ds
 		predicted = s.bestFit(req, candidates, dst)
 	}
 	if predicted < len(candidates) {
-		explore := !s.config.DisableExploration && req.Chance(saltUnpredicted) < s.config.Exploration
-		s.fallBack(req, candidates, dst, predicted, explore)
+		s.fallBack(req, candidates, dst, predicted, s.explore.Hits(req, saltUnpredicted))
 	}
 }
 

@@ -33,8 +33,11 @@ const (
 )
 
 func (c *HeadroomConfig) validate() error {
-	if err := share("slo.HeadroomConfig.TTFTWeight", &c.TTFTWeight, 0.8); err != nil {
-		return err
+	if c.TTFTWeight == 0 {
+		c.TTFTWeight = 0.8
+	}
+	if !(c.TTFTWeight > 0 && c.TTFTWeight < 1) {
+		return &endpick.ConfigError{Field: "slo.HeadroomConfig.TTFTWeight", Reason: fmt.Sprintf("is %v, outside (0, 1)", c.TTFTWeight)}
 	}
 	if c.Bound > Upper {
 		return &endpick.ConfigError{Field: "slo.HeadroomConfig.Bound", Reason: fmt.Sprintf("is %d", c.Bound)}
@@ -74,11 +77,11 @@ func NewHeadroom(config HeadroomConfig) (*Headroom, error) {
 }
 
 // orDefault returns h, or a Headroom with the default config if there is none.
-func (h *Headroom) orDefault() (*Headroom, error) {
-	if h != nil {
-		return h, nil
+func (h *Headroom) orDefault() *Headroom {
+	if h == nil {
+		h, _ = NewHeadroom(HeadroomConfig{}) // which is valid
 	}
-	return NewHeadroom(HeadroomConfig{})
+	return h
 }
 
 // Fit is the headroom of one request on one candidate.

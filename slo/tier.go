@@ -1,6 +1,9 @@
 package slo
 
-import "github.com/endpick/endpick"
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/explore"
+)
 
 // TierConfig says how a [Tier] filters. The zero value is the paper's.
 type TierConfig struct {
@@ -10,14 +13,6 @@ type TierConfig struct {
 	// SLO are kept instead, in (0, 1). Zero: 0.01.
 	Exploration        float64
 	DisableExploration bool
-}
-
-func (c *TierConfig) validate() (err error) {
-	if err := share("slo.TierConfig.Exploration", &c.Exploration, 0.01); err != nil {
-		return err
-	}
-	c.Headroom, err = c.Headroom.orDefault()
-	return err
 }
 
 // Tier is the headroom tier filter (GIE, "SLO
@@ -31,28 +26,30 @@ func (c *TierConfig) validate() (err error) {
 //
 // Tier is safe for concurrent use and belongs to one router.
 type Tier struct {
-	config TierConfig
+	headroom *Headroom
+	explore  explore.Probability
 }
 
 // NewTier returns a Tier, or an [endpick.ConfigError].
 func NewTier(config TierConfig) (*Tier, error) {
-	if err := config.validate(); err != nil {
+	chance, err := explore.New("slo.TierConfig.Exploration", config.Exploration, config.DisableExploration)
+	if err != nil {
 		return nil, err
 	}
-	return &Tier{config: config}, nil
+	return &Tier{headroom: config.Headroom.orDefault(), explore: chance}, nil
 }
 
 // Name is what receipts show.
 func (*Tier) Name() string { return "slo-tier" }
 
 // Observer returns the Headroom, which hears of leases.
-func (t *Tier) Observer() any { return t.config.Headroom }
+func (t *Tier) Observer() any { return t.headroom }
 
 var saltTier = endpick.Salt("slo/tier")
 
 // Filter implements [endpick.Filter].
 func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	m := t.config.Headroom.measure(req, t.config.Headroom.config.Bound)
+	m := t.headroom.measure(req, t.headroom.config.Bound)
 	defer m.end()
 	if m.asked == 0 && m.running == nil {
 		return candidates
@@ -66,7 +63,7 @@ func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []en
 	if !met {
 		return candidates
 	}
-	explore := !t.config.DisableExploration && req.Chance(saltTier) < t.config.Exploration
+	explore := t.explore.Hits(req, saltTier)
 	// If all meet the SLO there is nothing to explore: the result is empty,
 	// which the router takes for no opinion.
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {
