@@ -32,7 +32,7 @@ type AffinityConfig struct {
 
 func (c *AffinityConfig) validate() error {
 	bad := func(field, reason string) error {
-		return &ConfigError{Field: "AffinityConfig." + field, Reason: reason}
+		return &endpick.ConfigError{Field: "prefix.AffinityConfig." + field, Reason: reason}
 	}
 	if !(c.Threshold >= 0 && c.Threshold <= 1) {
 		return bad("Threshold", "is not in [0, 1]")
@@ -92,7 +92,7 @@ const (
 
 var affinitySalt = endpick.Salt("prefix.Affinity")
 
-// NewAffinity returns a gate, or a [ConfigError].
+// NewAffinity returns a gate, or an [endpick.ConfigError].
 func NewAffinity(config AffinityConfig) (*Affinity, error) {
 	if err := config.validate(); err != nil {
 		return nil, err

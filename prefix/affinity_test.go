@@ -143,9 +143,9 @@ func TestAffinityConfig(t *testing.T) {
 		"PrefillRate": {PrefillRate: math.Inf(1)},
 	} {
 		_, err := prefix.NewAffinity(config)
-		var ce *prefix.ConfigError
+		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "AffinityConfig."+field, ce.Field)
+		assert.Equal(t, "prefix.AffinityConfig."+field, ce.Field)
 		assert.True(t, errors.Is(err, endpick.ErrConfig))
 	}
 	for _, config := range []prefix.AffinityConfig{
