@@ -2,157 +2,246 @@ package prefix
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// canonicalJSON returns the value with sorted keys and without white space,
-// strings with as few escapes as can be, numbers as they were written; of
-// equal keys the last counts. Text that is not one JSON value is returned as
-// it is.
-func canonicalJSON(s string) string {
-	src := []byte(s)
-	if !json.Valid(src) {
-		return s
-	}
-	c := canonicalizer{src: src, dst: make([]byte, 0, len(src))}
-	c.value()
-	return string(c.dst)
-}
+const (
+	// maxDepth is how deep arrays and objects may be nested: about as deep as
+	// the JSON parsers of engines go.
+	maxDepth = 1000
+	// maxCanonical is how many bytes a text may have: far more than tools have
+	// that somebody wants to use. It bounds the memory, about ten times that.
+	maxCanonical = 1 << 20
+	// keptCanonical is how long a text may be for its memory to be kept.
+	keptCanonical = 64 << 10
+)
 
-// canonicalizer reads JSON that is known to be valid.
+// canonicalizer brings JSON into a canonical form: sorted keys, no white space,
+// strings with as few escapes as can be, numbers as they were written; of equal
+// keys the last counts. Text that is not one JSON value counts as it is, and so
+// does text with strings that are not Unicode, nested deeper than maxDepth, or
+// longer than maxCanonical.
+//
+// The text is read once, into a compact form in the order given and a list of
+// where the members of unsorted objects are in it. Then it is written once, in
+// the order of the keys. The work is therefore that of sorting, however deep the
+// nesting. The zero value is ready, and memory is used again.
 type canonicalizer struct {
-	src     []byte
-	at      int
-	dst     []byte
-	members []member
-	spare   []byte
+	jsonReader
+	compact []byte
+	open    []container // what is around the place where the reader is
+	members []member    // of the open objects
+	sorted  []member    // of the unsorted objects, in the order of keys
+	objects []object    // those that are unsorted, or around such
+	writing []object    // unsorted objects around the place being written
 }
 
-// member is a key and its value in dst.
-type member struct{ from, keyEnd, to int }
-
-func (c *canonicalizer) value() {
-	switch c.space() {
-	case '{':
-		c.object()
-	case '[':
-		c.dst = append(c.dst, '[')
-		c.at++
-		for c.space() != ']' {
-			if c.src[c.at] == ',' {
-				c.at++
-				c.dst = append(c.dst, ',')
-			}
-			c.value()
-		}
-		c.at++
-		c.dst = append(c.dst, ']')
-	case '"':
-		c.string()
-	default:
-		from := c.at
-		for c.at < len(c.src) && strings.IndexByte(" \t\r\n,]}", c.src[c.at]) < 0 {
-			c.at++
-		}
-		c.dst = append(c.dst, c.src[from:c.at]...)
-	}
+// container is an array or an object that is being read.
+type container struct {
+	object   int // index; -1: an array
+	first    int // of its members
+	unsorted bool
 }
 
-// space skips white space and returns the byte after it.
-func (c *canonicalizer) space() byte {
-	for {
-		switch b := c.src[c.at]; b {
-		case ' ', '\t', '\r', '\n':
-			c.at++
-		default:
-			return b
-		}
-	}
+// A member is a key and its value in compact.
+type member struct {
+	from, keyEnd, to uint32
+	next             uint32 // the first of objects that begins here or later
 }
 
-func (c *canonicalizer) object() {
-	open, first := len(c.dst), len(c.members)
-	c.dst = append(c.dst, '{')
-	c.at++
-	sorted := true
-	for c.space() != '}' {
-		if c.src[c.at] == ',' {
-			c.at++
-			c.space()
-			c.dst = append(c.dst, ',')
-		}
-		m := member{from: len(c.dst)}
-		c.string()
-		m.keyEnd = len(c.dst)
-		c.space() // at the colon
-		c.at++
-		c.dst = append(c.dst, ':')
-		c.value()
-		m.to = len(c.dst)
-		if n := len(c.members); n > first && c.compareKeys(c.members[n-1], m) >= 0 {
-			sorted = false
-		}
-		c.members = append(c.members, m)
-	}
-	c.at++
-	if !sorted {
-		c.sort(open+1, c.members[first:])
-	}
-	c.members = c.members[:first]
-	c.dst = append(c.dst, '}')
+// An object in compact, from brace to brace. While it is written, first, count
+// and to are what is left of it.
+type object struct {
+	from, to     uint32
+	first, count uint32 // of its members in sorted; 0: they are in order
+	next         uint32 // the first of objects after it
 }
 
-// sort writes the members, which are dst from there on, in the order of their
-// keys.
-func (c *canonicalizer) sort(from int, members []member) {
-	slices.SortStableFunc(members, c.compareKeys)
-	c.spare = c.spare[:0]
-	for i, m := range members {
-		if i+1 < len(members) && c.compareKeys(m, members[i+1]) == 0 {
-			continue
-		}
-		c.spare = append(append(c.spare, c.dst[m.from:m.to]...), ',')
-	}
-	c.dst = append(c.dst[:from], c.spare[:len(c.spare)-1]...)
+// canonicalJSON returns the canonical form of s.
+func canonicalJSON(s string) string {
+	var c canonicalizer
+	var b strings.Builder
+	c.write(s, func(piece []byte) { b.Write(piece) })
+	return b.String()
 }
 
-func (c *canonicalizer) compareKeys(a, b member) int {
-	return bytes.Compare(c.dst[a.from:a.keyEnd], c.dst[b.from:b.keyEnd])
-}
-
-// string copies a string. One with escapes is decoded and gets only those that
-// it must have.
-func (c *canonicalizer) string() {
-	from := c.at
-	escaped := false
-	for c.at++; c.src[c.at] != '"'; c.at++ {
-		if c.src[c.at] == '\\' {
-			escaped = true
-			c.at++
-		}
+// write calls yield with the canonical form of s, piece by piece. A piece is
+// valid until yield returns.
+func (c *canonicalizer) write(s string, yield func([]byte)) {
+	if len(s) > keptCanonical {
+		defer func() { *c = canonicalizer{} }()
 	}
-	c.at++
-	token := c.src[from:c.at]
-	var s string
-	if !escaped || json.Unmarshal(token, &s) != nil {
-		c.dst = append(c.dst, token...)
+	if !c.read(s) {
+		yield(bytesOf(s))
 		return
 	}
-	c.dst = append(c.dst, '"')
-	for i := range len(s) {
-		switch b := s[i]; {
-		case b == '"' || b == '\\':
-			c.dst = append(c.dst, '\\', b)
-		case b < ' ':
-			c.dst = append(c.dst, `\u00`...)
-			c.dst = append(c.dst, hexDigits[b>>4], hexDigits[b&15])
-		default:
-			c.dst = append(c.dst, b)
+	from, to, next := uint32(0), uint32(len(c.compact)), uint32(0)
+	for {
+		for int(next) < len(c.objects) && c.objects[next].from < to {
+			o := c.objects[next]
+			next++
+			if o.count == 0 {
+				continue
+			}
+			yield(c.compact[from : o.from+1])
+			m := c.sorted[o.first]
+			// What is left to do after this member, and up to where.
+			o.from, o.to = o.to-1, to
+			c.writing = append(c.writing, o)
+			from, to, next = m.from, m.to, m.next
 		}
+		yield(c.compact[from:to])
+		n := len(c.writing)
+		if n == 0 {
+			return
+		}
+		o := &c.writing[n-1]
+		if o.count > 1 {
+			o.first++
+			o.count--
+			yield(commaBytes)
+			m := c.sorted[o.first]
+			from, to, next = m.from, m.to, m.next
+			continue
+		}
+		from, to, next = o.from, o.to, o.next
+		c.writing = c.writing[:n-1]
 	}
-	c.dst = append(c.dst, '"')
 }
 
-const hexDigits = "0123456789abcdef"
+var commaBytes = []byte{','}
+
+// read reads s and reports whether it has a canonical form.
+func (c *canonicalizer) read(s string) bool {
+	if len(s) > maxCanonical || !utf8.ValidString(s) {
+		return false
+	}
+	// The compact form is never longer than the text.
+	c.jsonReader = jsonReader{src: s, dst: slices.Grow(c.compact[:0], len(s))}
+	c.open, c.members, c.sorted, c.objects, c.writing = c.open[:0], c.members[:0], c.sorted[:0], c.objects[:0], c.writing[:0]
+	ok := c.values() && c.space() == 0 && c.at == len(c.src)
+	c.compact = c.dst
+	return ok
+}
+
+// values reads one value and all in it.
+func (c *canonicalizer) values() bool {
+	for {
+		switch b := c.space(); b {
+		case '{', '[':
+			if len(c.open) == maxDepth {
+				return false
+			}
+			if c.push(b); c.space() == b+2 { // the brace that closes
+				break
+			}
+			if b == '{' && !c.key() {
+				return false
+			}
+			continue
+		case '"':
+			if !c.string() {
+				return false
+			}
+		default:
+			if !c.word() {
+				return false
+			}
+		}
+		for more := false; !more; { // a value has ended
+			if len(c.open) == 0 {
+				return true
+			}
+			in := &c.open[len(c.open)-1]
+			isObject := in.object >= 0
+			if isObject {
+				c.endMember(in)
+			}
+			switch b := c.space(); {
+			case b == ',':
+				c.copy(1)
+				if isObject && !c.key() {
+					return false
+				}
+				more = true
+			case b == '}' && isObject:
+				c.copy(1)
+				c.endObject(in)
+				c.open = c.open[:len(c.open)-1]
+			case b == ']' && !isObject:
+				c.copy(1)
+				c.open = c.open[:len(c.open)-1]
+			default:
+				return false
+			}
+		}
+	}
+}
+
+func (c *canonicalizer) push(brace byte) {
+	in := container{object: -1, first: len(c.members)}
+	if brace == '{' {
+		in.object = len(c.objects)
+		c.objects = append(c.objects, object{from: uint32(len(c.dst))})
+	}
+	c.open = append(c.open, in)
+	c.copy(1)
+}
+
+// key reads the key of a member, and the colon.
+func (c *canonicalizer) key() bool {
+	m := member{from: uint32(len(c.dst)), next: uint32(len(c.objects))}
+	if c.space() != '"' || !c.string() || c.space() != ':' {
+		return false
+	}
+	m.keyEnd = uint32(len(c.dst))
+	c.copy(1)
+	c.members = append(c.members, m)
+	return true
+}
+
+// endMember ends the last member of the object, if it has any.
+func (c *canonicalizer) endMember(in *container) {
+	last := len(c.members) - 1
+	if last < in.first {
+		return
+	}
+	c.members[last].to = uint32(len(c.dst))
+	if last > in.first && bytes.Compare(c.keyOf(c.members[last-1]), c.keyOf(c.members[last])) >= 0 {
+		in.unsorted = true
+	}
+}
+
+// endObject sorts the members if they are not in order.
+func (c *canonicalizer) endObject(in *container) {
+	members := c.members[in.first:]
+	c.members = c.members[:in.first]
+	if !in.unsorted && in.object == len(c.objects)-1 {
+		c.objects = c.objects[:in.object] // nothing in it is unsorted either
+		return
+	}
+	o := &c.objects[in.object]
+	o.to, o.next = uint32(len(c.dst)), uint32(len(c.objects))
+	if !in.unsorted {
+		return
+	}
+	slices.SortFunc(members, func(a, b member) int {
+		if order := bytes.Compare(c.keyOf(a), c.keyOf(b)); order != 0 {
+			return order
+		}
+		return cmp.Compare(a.from, b.from)
+	})
+	o.first = uint32(len(c.sorted))
+	c.sorted = slices.Grow(c.sorted, len(members))
+	for i, m := range members {
+		if i+1 == len(members) || !bytes.Equal(c.keyOf(m), c.keyOf(members[i+1])) {
+			c.sorted = append(c.sorted, m)
+		}
+	}
+	o.count = uint32(len(c.sorted)) - o.first
+}
+
+func (c *canonicalizer) keyOf(m member) []byte { return c.dst[m.from:m.keyEnd] }

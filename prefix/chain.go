@@ -6,27 +6,51 @@ import (
 	"slices"
 )
 
-// chain is XXH64 in the middle of its input, asked after each block for the sum
-// so far. Package xxhash has no call for that: one Sum64 a block, mixed into
-// the hash before it, takes a third longer. Here the four lanes run on from
-// block to block, and what makes a sum of them is off the critical path.
+// chain is a hash in the middle of its input, asked after each block for the
+// sum so far.
+//
+// A block is compressed by NH, the inner hash of UMAC (Black et al., CRYPTO
+// 1999): a secret word is added to each of its eight words, the sums are
+// multiplied in pairs, and the four products of 128 bits are added up. For any
+// two blocks and any number, the chance that their sums differ by that number
+// is 2^-64, if the secret is not known when the blocks are chosen: to make a
+// factor zero, or anything else that one would like it to be, one has to know
+// the word that is added to it. The sums are not folded or taken modulo a
+// power of two before they are in the chain, where such a guarantee would end.
+//
+// The chain is two polynomials modulo the prime 2^61 - 1, each at a secret
+// point of its own, with 61 bits of the lower and of the upper half of the
+// blocks' sums for coefficients. Two different polynomials of degree n are
+// equal at n points at most, of 2^60; and unless the point is zero, what
+// differs before equal blocks differs after them. (Modulo 2^64 there would be
+// long texts that collide for every key.) The starts are secret too, so that
+// heads of different lengths are different polynomials.
+//
+// A hash mixes the two into one number. For two heads of n blocks that were
+// chosen without knowing the key, hashes are equal with a chance of at most
+// about n in 2^58. As there are 122 bits of state behind 64 of hash, a
+// collision in one block says nothing of the next; one that lasts, because
+// the states are equal, has a chance of about 2^-58, however long the heads.
+//
+// This is no cryptographic hash. Its guarantee holds against those who do not
+// see hashes; from enough of them, with their prompts, the secret can be found.
 type chain struct {
-	v1, v2, v3, v4 uint64
-	length         uint64
+	secret **secret
+	a, b   uint64
 }
 
-// The primes of XXH64.
 const (
-	prime1 uint64 = 11400714785074694791
-	prime2 uint64 = 14029467366897019727
-	prime3 uint64 = 1609587929392839161
-	prime4 uint64 = 9650029242287828579
+	blockWords = BlockBytes / 8
+	modulus    = 1<<61 - 1
 )
 
-func newChain(seed uint64) chain {
-	p1 := prime1 // not a constant, so that the sums may wrap around
-	return chain{v1: seed + p1 + prime2, v2: seed + prime2, v3: seed, v4: seed - p1}
-}
+// What is hashed, added to the start of a chain: text, tokens and media are
+// never equal. Of media, the length is added above these two bits.
+const (
+	ofTokens = iota
+	ofText
+	ofMedia
+)
 
 // append appends the sum of everything so far after each full block of p, and
 // leaves out a partial last one.
@@ -34,35 +58,60 @@ func (c *chain) append(dst []uint64, p []byte) []uint64 {
 	n := len(p) / BlockBytes
 	dst = slices.Grow(dst, n)
 	out := dst[len(dst) : len(dst)+n]
-	v1, v2, v3, v4, length := c.v1, c.v2, c.v3, c.v4, c.length
+	k := &(*c.secret).words
+	x, y := (*c.secret).points[0], (*c.secret).points[1]
+	a, b := c.a, c.b
 	for i := range out {
-		b := p[:BlockBytes:BlockBytes]
-		p = p[BlockBytes:]
-		v1 = round(round(v1, binary.LittleEndian.Uint64(b[0:])), binary.LittleEndian.Uint64(b[32:]))
-		v2 = round(round(v2, binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint64(b[40:]))
-		v3 = round(round(v3, binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint64(b[48:]))
-		v4 = round(round(v4, binary.LittleEndian.Uint64(b[24:])), binary.LittleEndian.Uint64(b[56:]))
+		m := (*[BlockBytes]byte)(p[BlockBytes*i:])
+		hi, lo := product(m[0:16], k[0], k[1])
+		hi, lo = plus(hi, lo, m[16:32], k[2], k[3])
+		hi, lo = plus(hi, lo, m[32:48], k[4], k[5])
+		hi, lo = plus(hi, lo, m[48:64], k[6], k[7])
 
-		h := bits.RotateLeft64(v1, 1) + bits.RotateLeft64(v2, 7) + bits.RotateLeft64(v3, 12) + bits.RotateLeft64(v4, 18)
-		h = merge(h, v1)
-		h = merge(h, v2)
-		h = merge(h, v3)
-		h = merge(h, v4)
-		length += BlockBytes
-		h += length
-		h = (h ^ h>>33) * prime2
-		h = (h ^ h>>29) * prime3
+		a = times(a+lo&modulus, x)
+		b = times(b+hi&modulus, y)
+		h := (a + bits.RotateLeft64(b, 32)) * 0x9e3779b97f4a7c15
 		out[i] = h ^ h>>32
 	}
-	c.v1, c.v2, c.v3, c.v4, c.length = v1, v2, v3, v4, length
+	c.a, c.b = a, b
 	return dst[:len(dst)+n]
 }
 
-func round(lane, word uint64) uint64 {
-	return bits.RotateLeft64(lane+word*prime2, 31) * prime1
+// sum is the hash of something whole, such as a picture.
+func (s Seed) sum(p []byte) uint64 {
+	// The last block is filled up with zeros, which the length makes good.
+	c := s.chain(ofMedia + uint64(len(p))<<2)
+	var some [64]uint64
+	for len(p) >= BlockBytes {
+		n := min(len(p), len(some)*BlockBytes)
+		c.append(some[:0], p[:n])
+		p = p[n-n%BlockBytes:]
+	}
+	var last [BlockBytes]byte
+	copy(last[:], p)
+	return c.append(some[:0], last[:])[0]
 }
 
-func merge(h, lane uint64) uint64 { return (h^round(0, lane))*prime1 + prime4 }
+// product is the product of two words, with a secret added to each.
+func product(p []byte, k0, k1 uint64) (hi, lo uint64) {
+	return bits.Mul64(binary.LittleEndian.Uint64(p)+k0, binary.LittleEndian.Uint64(p[8:])+k1)
+}
+
+// plus adds the next product.
+func plus(hi, lo uint64, p []byte, k0, k1 uint64) (uint64, uint64) {
+	h, l := product(p, k0, k1)
+	lo, carry := bits.Add64(lo, l, 0)
+	hi, _ = bits.Add64(hi, h, carry)
+	return hi, lo
+}
+
+// times is a number below 2^63 + 2^61 that is v times the point, modulo
+// 2^61 - 1. Points are kept times eight, so that what is above 2^61 stands in
+// the upper word.
+func times(v, point uint64) uint64 {
+	hi, lo := bits.Mul64(v, point)
+	return hi + lo>>3
+}
 
 // mix makes one number of two. For a fixed a it is a bijection of b, and the
 // other way around.

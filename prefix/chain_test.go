@@ -2,37 +2,102 @@ package prefix
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math/big"
+	"math/bits"
+	"math/rand/v2"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
-// Every block hash is what the xxhash package makes of the whole head.
-func TestChainIsXXH64(t *testing.T) {
+// someSecret is the secret of some scope under some key.
+func someSecret(n uint64) *secret {
+	var k [keyBytes]byte
+	binary.LittleEndian.PutUint64(k[:], n)
+	return *Scope{Key: Key{hide(k)}}.Seed().secret
+}
+
+func (s *secret) seed() Seed { return Seed{&s} }
+
+// naive is the chain as its comment says it, in whole numbers of any size.
+func naive(s *secret, kind uint64, p []byte) (hashes []uint64) {
+	whole := func(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+	low := func(n *big.Int, bits uint) *big.Int {
+		return new(big.Int).Mod(n, new(big.Int).Lsh(big.NewInt(1), bits))
+	}
+	state := [2]*big.Int{whole(s.starts[0] + kind), whole(s.starts[1] + kind)}
+	for ; len(p) >= BlockBytes; p = p[BlockBytes:] {
+		sum := new(big.Int)
+		for i := 0; i < blockWords; i += 2 {
+			x := low(new(big.Int).Add(whole(binary.LittleEndian.Uint64(p[8*i:])), whole(s.words[i])), 64)
+			y := low(new(big.Int).Add(whole(binary.LittleEndian.Uint64(p[8*i+8:])), whole(s.words[i+1])), 64)
+			sum.Add(sum, x.Mul(x, y))
+		}
+		sum = low(sum, 128)
+		for i, half := range []*big.Int{low(sum, 64), new(big.Int).Rsh(sum, 64)} {
+			n := new(big.Int).Add(state[i], low(half, 61))
+			n.Mul(n, whole(s.points[i]/8))
+			state[i] = new(big.Int).Add(low(n, 61), new(big.Int).Rsh(n, 61)) // as 2^61 is 1
+		}
+		h := (state[0].Uint64() + bits.RotateLeft64(state[1].Uint64(), 32)) * 0x9e3779b97f4a7c15
+		hashes = append(hashes, h^h>>32)
+	}
+	return hashes
+}
+
+func TestChainIsWhatItsCommentSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tokens := rapid.SliceOfN(rapid.Uint32(), 0, 200).Draw(t, "tokens")
-		seed := rapid.Uint64().Draw(t, "seed")
+		s := someSecret(rapid.Uint64().Draw(t, "key"))
+		word := rapid.OneOf(rapid.Uint32(), rapid.SampledFrom([]uint32{0, 1, 1<<32 - 1}))
+		tokens := rapid.SliceOfN(word, 0, 200).Draw(t, "tokens")
 		var data []byte
 		for _, id := range tokens {
 			data = binary.LittleEndian.AppendUint32(data, id)
 		}
-		blocks := AppendTokens(nil, seed, tokens)
-		require.Len(t, blocks, len(tokens)/BlockTokens)
-		texts := AppendText(nil, seed, string(data))
-		for i := range blocks {
-			head := data[:(i+1)*BlockBytes]
-			require.Equal(t, sumFrom(seed, head), blocks[i])
-			require.Equal(t, sumFrom(textSeed(seed), head), texts[i])
-		}
+		require.Equal(t, naive(s, ofTokens, data), AppendTokens(nil, s.seed(), tokens))
+		require.Equal(t, naive(s, ofText, data), AppendText(nil, s.seed(), string(data)))
+
+		media := binary.LittleEndian.AppendUint32(data, 7)[:len(data)+rapid.IntRange(0, 3).Draw(t, "more")]
+		filled := append(media[:len(media):len(media)], make([]byte, BlockBytes-len(media)%BlockBytes)...)
+		all := naive(s, ofMedia+4*uint64(len(media)), filled)
+		require.Equal(t, all[len(all)-1], s.seed().sum(media))
 	})
 }
 
-func sumFrom(seed uint64, data []byte) uint64 {
-	d := xxhash.NewWithSeed(seed)
-	d.Write(data)
-	return d.Sum64()
+// The largest numbers that can be don't run over.
+func TestChainHasRoom(t *testing.T) {
+	const most = 1<<64 - 1
+	s := &secret{points: [2]uint64{most >> 4 << 3, most >> 4 << 3}, starts: [2]uint64{modulus, modulus}}
+	for i := range s.words {
+		s.words[i] = uint64(i % 2) // products of 2^64 - 1 and 2^64 - 1 or 0
+	}
+	p := make([]byte, 100*BlockBytes)
+	for i := range p {
+		p[i] = 0xff
+	}
+	c := s.seed().chain(ofText)
+	require.Equal(t, naive(s, ofText, p), c.append(nil, p))
+	state := s.seed().chain(ofText)
+	for range 1000 {
+		state.a = times(max(state.a, 1<<63+1<<61-1)+modulus, s.points[0])
+		require.Less(t, state.a, uint64(1<<63+1<<61))
+	}
+}
+
+func TestSeedIsNotPrintedByAccident(t *testing.T) {
+	seed := someSecret(1).seed()
+	var h Hasher
+	h.Reset(seed, nil)
+	for _, v := range []any{seed, &seed, h, &h, struct{ seed Seed }{seed}, struct{ h Hasher }{h}} {
+		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+			for _, look := range []string{"%d", "%x", "%X"} {
+				require.NotContains(t, fmt.Sprintf(format, v), fmt.Sprintf(look, (*seed.secret).words[0]))
+			}
+		}
+	}
 }
 
 func TestChainIsPortable(t *testing.T) {
@@ -41,14 +106,82 @@ func TestChainIsPortable(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		tokens := rapid.SliceOfN(rapid.Uint32(), 0, 200).Draw(t, "tokens")
-		seed := rapid.Uint64().Draw(t, "seed")
-		require.Equal(t, append([]uint64{0}, appendWordsPortable(nil, seed, tokens)...), appendWords([]uint64{0}, seed, tokens))
+		fast := someSecret(rapid.Uint64().Draw(t, "key")).seed().chain(ofTokens)
+		slow := fast
+		require.Equal(t, slow.appendWordsPortable([]uint64{0}, tokens), fast.appendWords([]uint64{0}, tokens))
+		require.Equal(t, slow, fast)
 	})
 }
 
+// Who knows the secret can make the second factor of a product zero, so that
+// the first does not matter, and has as many collisions as there are words.
+// Under any other secret the texts differ, in every block.
+func TestCollisionsUnderAnotherKey(t *testing.T) {
+	known := someSecret(1)
+	tail := make([]byte, 4*BlockBytes)
+	for word := 0; word < blockWords; word++ {
+		var texts []string
+		for n := range uint64(50) {
+			p := make([]byte, BlockBytes)
+			binary.LittleEndian.PutUint64(p[8*word:], n)
+			other := word ^ 1
+			binary.LittleEndian.PutUint64(p[8*other:], -known.words[other])
+			texts = append(texts, string(append(p, tail...)))
+		}
+		for _, text := range texts {
+			require.Equal(t, AppendText(nil, known.seed(), texts[0]), AppendText(nil, known.seed(), text), "this is how to collide")
+		}
+		for key := range uint64(20) {
+			unknown := someSecret(2 + key).seed()
+			seen := map[uint64]bool{}
+			for _, text := range texts {
+				for _, h := range AppendText(nil, unknown, text) {
+					require.False(t, seen[h])
+					seen[h] = true
+				}
+			}
+		}
+	}
+}
+
+// A polynomial modulo a power of two collides, at every point, for two texts of
+// two kinds of block in the order of Thue and Morse, and its inverse.
+func TestNoTextsCollideForEveryKey(t *testing.T) {
+	x, y := make([]byte, BlockBytes), make([]byte, BlockBytes)
+	binary.LittleEndian.PutUint64(y, 1<<63)
+	var one, two []byte
+	for i := range uint(1 << 12) {
+		if bits.OnesCount(i)%2 == 0 {
+			one, two = append(one, x...), append(two, y...)
+		} else {
+			one, two = append(one, y...), append(two, x...)
+		}
+	}
+	for key := range uint64(50) {
+		seed := someSecret(key).seed()
+		a, b := AppendText(nil, seed, string(one)), AppendText(nil, seed, string(two))
+		for i := range a {
+			require.NotEqual(t, a[i], b[i], "key %d, block %d", key, i)
+		}
+	}
+}
+
+// Two states of one hash have another hash each after the next block.
+func TestCollisionsDoNotLast(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	s := someSecret(3)
+	block := make([]byte, BlockBytes)
+	for range 10_000 {
+		c := chain{s.seed().secret, r.Uint64() >> 3, r.Uint64() >> 3}
+		by := r.Uint64() >> 40
+		d := chain{c.secret, c.a + by, bits.RotateLeft64(bits.RotateLeft64(c.b, 32)-by, 32)}
+		require.NotEqual(t, c, d)
+		assert.NotEqual(t, c.append(nil, block), d.append(nil, block))
+	}
+}
+
 // mix(a, ·) is x ^ a, two odd multiplications and two shifts: each can be
-// undone, so that no two scopes have one seed but by a collision of the names'
-// own hashes.
+// undone.
 func TestMixIsABijection(t *testing.T) {
 	undo := func(a, sum uint64) uint64 {
 		x := sum ^ sum>>32

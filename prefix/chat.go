@@ -1,10 +1,9 @@
 package prefix
 
 import (
-	"strconv"
-	"strings"
-
-	"github.com/cespare/xxhash/v2"
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 )
 
 // Conversation is the prompt of a chat request, as far as it decides which
@@ -60,7 +59,7 @@ type ToolCall struct {
 // its full blocks, even if what continues is the text of the last part.
 // Conversations that differ in any field differ from there on: no text can
 // pass for the border between two fields.
-func AppendChat(dst []uint64, seed uint64, c *Conversation) (blocks []uint64, bytes int) {
+func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, bytes int) {
 	var h Hasher
 	h.Reset(seed, dst)
 	for _, tool := range c.Tools {
@@ -75,7 +74,7 @@ func AppendChat(dst []uint64, seed uint64, c *Conversation) (blocks []uint64, by
 // WriteTool adds the definition of a tool as [AppendChat] does, for those who
 // read a conversation piece by piece: tools first, then messages.
 func (h *Hasher) WriteTool(definition string) {
-	h.writeField(field{toolField, -1, 0, canonicalJSON(definition)})
+	h.writeField(field{kind: toolField, text: definition})
 }
 
 // WriteMessage adds a message as [AppendChat] does. It keeps nothing of m.
@@ -87,7 +86,7 @@ func (h *Hasher) WriteMessage(m *Message) {
 }
 
 // A field of the canonical form: a border, the kind, the text. Borders are a
-// byte that UTF-8 never uses; see writeField for text that is not UTF-8.
+// byte that UTF-8 never uses; see writeText for text that is not UTF-8.
 type field struct {
 	kind    fieldKind
 	message int // -1: a tool's definition
@@ -112,22 +111,55 @@ const (
 
 const border = 0xff
 
+// writeField writes the field's canonical form: JSON in one order and without
+// white space, media as a hash, and text as it is.
 func (h *Hasher) writeField(f field) {
 	// A kind is above zero, so that border, kind differs from a border in
 	// the text, which is written as border, zero.
 	h.WriteString(borders[f.kind])
-	s := f.text
-	for {
-		i := strings.IndexByte(s, border)
-		if i < 0 {
-			break
-		}
-		h.WriteString(s[:i])
-		h.WriteString(borders[0])
-		s = s[i+1:]
+	switch f.kind {
+	case toolField, argumentsField:
+		h.json.write(f.text, h.writeText)
+	case mediaField:
+		h.writeSum(f.text)
+	default:
+		h.writeText(bytesOf(f.text))
 	}
-	h.WriteString(s)
 }
+
+// writeText writes text, with a zero after each border byte.
+func (h *Hasher) writeText(p []byte) {
+	if bytes.IndexByte(p, border) < 0 {
+		h.write(p)
+		return
+	}
+	var some [256]byte
+	n := 0
+	for _, b := range p {
+		some[n] = b
+		n++
+		if b == border {
+			some[n] = 0
+			n++
+		}
+		if n >= len(some)-1 {
+			h.write(some[:n])
+			n = 0
+		}
+	}
+	h.write(some[:n])
+}
+
+// writeSum writes a hash of media as mediaBytes hexadecimal digits.
+func (h *Hasher) writeSum(content string) {
+	var sum [8]byte
+	binary.BigEndian.PutUint64(sum[:], Seed{h.chain.secret}.sum(bytesOf(content)))
+	var digits [mediaBytes]byte
+	hex.Encode(digits[:], sum[:])
+	h.write(digits[:])
+}
+
+const mediaBytes = 16
 
 var borders = func() (b [argumentsField + 1]string) {
 	for k := range b {
@@ -136,11 +168,11 @@ var borders = func() (b [argumentsField + 1]string) {
 	return b
 }()
 
-// fields calls yield with every field of the canonical form, in order, until
-// it returns false.
+// fields calls yield with every field in the order of the canonical form, as it
+// was given, until yield returns false.
 func (c *Conversation) fields(yield func(field) bool) {
 	for i, tool := range c.Tools {
-		if !yield(field{toolField, -1, i, canonicalJSON(tool)}) {
+		if !yield(field{toolField, -1, i, tool}) {
 			return
 		}
 	}
@@ -168,15 +200,14 @@ func (m *Message) fields(i int, yield func(field) bool) bool {
 			}
 			continue
 		}
-		sum := strconv.FormatUint(xxhash.Sum64String(p.Content), 16)
-		if !yield(field{mediaTypeField, i, j, p.Type}) || !yield(field{mediaField, i, j, sum}) {
+		if !yield(field{mediaTypeField, i, j, p.Type}) || !yield(field{mediaField, i, j, p.Content}) {
 			return false
 		}
 	}
 	for j, t := range m.ToolCalls {
 		if !yield(field{callField, i, j, t.ID}) ||
 			!yield(field{callNameField, i, j, t.Name}) ||
-			!yield(field{argumentsField, i, j, canonicalJSON(t.Arguments)}) {
+			!yield(field{argumentsField, i, j, t.Arguments}) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,7 @@ func text(role, content string) prefix.Message {
 // blocks of its own and returns the last hash, which stands for all before it.
 func sum(c prefix.Conversation) uint64 {
 	c.Messages = append(slices.Clone(c.Messages), text("filler", strings.Repeat("f", 256)))
-	blocks, _ := prefix.AppendChat(nil, 1, &c)
+	blocks, _ := prefix.AppendChat(nil, seed(1), &c)
 	return blocks[len(blocks)-1]
 }
 
@@ -58,10 +59,10 @@ func drawChat(t *rapid.T) prefix.Conversation {
 func TestChatContinues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawChat(t)
-		before, n := prefix.AppendChat(nil, 1, &c)
+		before, n := prefix.AppendChat(nil, seed(1), &c)
 		require.Len(t, before, n/prefix.BlockBytes)
 		next := prefix.Conversation{Tools: c.Tools, Messages: append(slices.Clone(c.Messages), drawMessage(t))}
-		after, _ := prefix.AppendChat(nil, 1, &next)
+		after, _ := prefix.AppendChat(nil, seed(1), &next)
 		require.GreaterOrEqual(t, len(after), len(before))
 		require.True(t, slices.Equal(before, after[:len(before)]))
 		_, broken := prefix.FirstBreak(&c, &next)
@@ -74,8 +75,8 @@ func TestChatSharesHeadOfText(t *testing.T) {
 	document := strings.Repeat("All work and no play. ", 100)
 	a := prefix.Conversation{Messages: []prefix.Message{text("user", document+"Who?")}}
 	b := prefix.Conversation{Messages: []prefix.Message{text("user", document+"When?")}}
-	x, _ := prefix.AppendChat(nil, 1, &a)
-	y, _ := prefix.AppendChat(nil, 1, &b)
+	x, _ := prefix.AppendChat(nil, seed(1), &a)
+	y, _ := prefix.AppendChat(nil, seed(1), &b)
 	k := len(document) / prefix.BlockBytes
 	assert.Equal(t, x[:k], y[:k])
 }
@@ -154,7 +155,7 @@ func TestChatBordersCannotBeForged(t *testing.T) {
 func TestChatMedia(t *testing.T) {
 	picture := strings.Repeat("base64", 100_000)
 	a := prefix.Conversation{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: picture}}}}}
-	_, n := prefix.AppendChat(nil, 1, &a)
+	_, n := prefix.AppendChat(nil, seed(1), &a)
 	assert.Less(t, n, 64)
 	b := prefix.Conversation{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: picture + "!"}}}}}
 	assert.NotEqual(t, sum(a), sum(b))
@@ -162,8 +163,10 @@ func TestChatMedia(t *testing.T) {
 
 func TestChatAllocates(t *testing.T) {
 	c := prefix.Conversation{Messages: []prefix.Message{text("system", strings.Repeat("s", 1000)), text("user", "hello\xffworld")}}
+	c.Messages = append(c.Messages, prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: "picture"}}})
 	dst := make([]uint64, 0, 100)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { dst, _ = prefix.AppendChat(dst[:0], 1, &c) }))
+	seed := seed(1)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { dst, _ = prefix.AppendChat(dst[:0], seed, &c) }))
 }
 
 // Whatever a client sends as a tool: JSON of equal value has equal blocks.
@@ -175,11 +178,14 @@ func FuzzChatTools(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tool string) {
 		c := prefix.Conversation{Tools: []string{tool}}
-		blocks, n := prefix.AppendChat(nil, 1, &c)
+		blocks, n := prefix.AppendChat(nil, seed(1), &c)
 		require.Len(t, blocks, n/prefix.BlockBytes)
-		if !json.Valid([]byte(tool)) {
+		if !json.Valid([]byte(tool)) || !utf8.ValidString(tool) || strings.Contains(strings.ToLower(tool), `\ud`) {
+			if strings.Contains(tool, `\u`) {
+				return // it may be in pairs
+			}
 			other := prefix.Conversation{Tools: []string{tool + " "}}
-			require.NotEqual(t, sum(c), sum(other), "text that is no JSON counts as it is")
+			require.NotEqual(t, sum(c), sum(other), "what is no JSON of Unicode counts as it is")
 			return
 		}
 		var indented strings.Builder
@@ -221,9 +227,10 @@ func BenchmarkChat(b *testing.B) {
 		b.Run(fmt.Sprintf("tools=%d", tools), func(b *testing.B) {
 			b.ReportAllocs()
 			var dst []uint64
+			seed := seed(1)
 			n := 0
 			for b.Loop() {
-				dst, n = prefix.AppendChat(dst[:0], 1, &c)
+				dst, n = prefix.AppendChat(dst[:0], seed, &c)
 			}
 			b.SetBytes(int64(n))
 		})

@@ -2,9 +2,12 @@ package prefix
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Cause is what broke a prefix, as far as the texts tell.
@@ -50,8 +53,9 @@ type Break struct {
 	// Field names what differs: "tool", "role", "name", "text", "media",
 	// "tool call" or "arguments".
 	Field string
-	// Offset is the byte in the field's canonical text, and SharedBytes that
-	// in the whole canonical form: what is before it is still shared.
+	// Offset is the byte in the field's canonical text, 0 in media, and
+	// SharedBytes that in the whole canonical form: what is before it is still
+	// shared.
 	Offset      int
 	SharedBytes int
 	Cause       Cause
@@ -75,17 +79,18 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 		}
 		shared := h.Len() + 1 // the border before the kinds, which differ
 		offset := 0
-		if x.kind == y.kind {
+		if x.kind == y.kind && x.kind == mediaField {
+			h.WriteString(borders[mediaField])
+			shared = h.Len() // media count as a whole
+		} else if x.kind == y.kind {
 			offset = commonBytes(x.text, y.text)
 			if offset == len(x.text) && i == len(a)-1 || offset == len(y.text) && i == len(b)-1 {
 				return Break{}, false
 			}
-			rest := x.text[offset:] + y.text[offset:]
-			ended := offset == len(x.text) || offset == len(y.text)
-			x.text = x.text[:offset]
-			h.writeField(x)
+			h.WriteString(borders[x.kind])
+			h.writeText(bytesOf(x.text[:offset]))
 			shared = h.Len()
-			if ended && rest[0] == border {
+			if offset == len(x.text) && y.text[offset] == border || offset == len(y.text) && x.text[offset] == border {
 				shared++ // a border in the text of one, the next field's in the other
 			}
 		}
@@ -97,6 +102,9 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 func collect(c *Conversation) []field {
 	var all []field
 	c.fields(func(f field) bool {
+		if f.kind == toolField || f.kind == argumentsField {
+			f.text = canonicalJSON(f.text)
+		}
 		all = append(all, f)
 		return true
 	})
@@ -112,10 +120,10 @@ func explain(prev, next *Conversation, x, y field, offset, shared int) Break {
 	// Where one conversation is at its next message already, it has nothing
 	// at the place of the break.
 	if x.message == at.message {
-		br.Old = wordAt(x.text, offset)
+		br.Old = x.wordAt(offset)
 	}
 	if y.message == at.message {
-		br.New = wordAt(y.text, offset)
+		br.New = y.wordAt(offset)
 	}
 	switch {
 	case at.message < 0:
@@ -134,6 +142,13 @@ func explain(prev, next *Conversation, x, y field, offset, shared int) Break {
 	br.Old = br.Old[:min(len(br.Old), 64)]
 	br.New = br.New[:min(len(br.New), 64)]
 	return br
+}
+
+func (f *field) wordAt(offset int) string {
+	if f.kind == mediaField {
+		return strconv.FormatUint(xxhash.Sum64String(f.text), 16)
+	}
+	return wordAt(f.text, offset)
 }
 
 func (k fieldKind) name() string {
@@ -188,7 +203,7 @@ func holds(messages []Message, from int, m *Message) bool {
 
 func compare(a, b, wordA, wordB string) Cause {
 	switch {
-	case strings.Join(strings.Fields(a), "") == strings.Join(strings.Fields(b), ""):
+	case sameWords(a, b):
 		return Whitespace
 	case isTimestamp(wordA) && isTimestamp(wordB):
 		return Timestamp
@@ -198,6 +213,22 @@ func compare(a, b, wordA, wordB string) Cause {
 		return Identifier
 	}
 	return Reworded
+}
+
+// sameWords reports whether two texts differ in white space only.
+func sameWords(a, b string) bool {
+	for {
+		a, b = strings.TrimLeftFunc(a, unicode.IsSpace), strings.TrimLeftFunc(b, unicode.IsSpace)
+		if a == "" || b == "" {
+			return a == b
+		}
+		x, n := utf8.DecodeRuneInString(a)
+		y, m := utf8.DecodeRuneInString(b)
+		if x != y || n != m || a[0] != b[0] {
+			return false
+		}
+		a, b = a[n:], b[m:]
+	}
 }
 
 func commonBytes(a, b string) int {

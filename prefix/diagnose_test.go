@@ -105,8 +105,8 @@ func TestFirstBreakIsWhereBlocksDiffer(t *testing.T) {
 			b.Messages[rapid.IntRange(0, len(b.Messages)-1).Draw(t, "at")] = drawMessage(t)
 		}
 		br, broken := prefix.FirstBreak(&a, &b)
-		x, n := prefix.AppendChat(nil, 1, &a)
-		y, m := prefix.AppendChat(nil, 1, &b)
+		x, n := prefix.AppendChat(nil, seed(1), &a)
+		y, m := prefix.AppendChat(nil, seed(1), &b)
 		shared := min(n, m)
 		if broken {
 			shared = br.SharedBytes

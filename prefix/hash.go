@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"unsafe"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/endpick/endpick"
 )
 
@@ -18,52 +16,34 @@ const (
 	BlockBytes = 4 * BlockTokens
 )
 
-// Scope is what must agree before two prompts may share a block. Engines keep
-// the KV cache of adapters apart, and that of tenants where a salt is given.
-type Scope struct {
-	Model string
-	// Adapter is the LoRA adapter. Empty: none.
-	Adapter string
-	// Salt keeps tenants apart, as cache_salt of a request to vLLM does.
-	// Empty: shared with everyone without a salt.
-	Salt string
-}
-
-// Seed returns the value from which the blocks of this scope are chained.
-// Compute it once and keep it where the scope does not change.
-func (s Scope) Seed() uint64 {
-	h := mix(0, xxhash.Sum64String(s.Model))
-	h = mix(h, xxhash.Sum64String(s.Adapter))
-	return mix(h, xxhash.Sum64String(s.Salt))
-}
-
 // AppendTokens appends to dst the hash of every full block of BlockTokens
 // token ids, head first, and returns the extended slice; a partial last block
 // is dropped, because engines don't cache it. A hash stands for its block and
-// for everything before it: it is XXH64, with this seed, of the ids up to the
-// end of the block, four little-endian bytes each. The result is the same on
-// every architecture. AppendTokens allocates only if dst is too small.
+// for everything before it. With the same key it is the same on every
+// architecture. AppendTokens allocates only if dst is too small.
 //
-// The hashes are good enough to choose a server by (two different heads
-// collide with a chance of 2^-64), not to protect data.
-func AppendTokens(dst []uint64, seed uint64, tokens []uint32) []uint64 {
+// Who doesn't know the key can't make prompts that collide: for any two heads
+// of n blocks, in one scope or in two, the chance is at most about n in 2^58.
+// That holds as long as they don't see the hashes, which are made to choose a
+// server by, at the speed of memory, and are no signatures: who has hashes
+// and the prompts they belong to can work out the seed, and who has the key
+// can make collisions, or test whether a prompt is in a recording.
+func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
+	c := seed.chain(ofTokens)
 	if littleEndian() {
-		return appendWords(dst, seed, tokens)
+		return c.appendWords(dst, tokens)
 	}
-	return appendWordsPortable(dst, seed, tokens)
+	return c.appendWordsPortable(dst, tokens)
 }
 
 // AppendText is AppendTokens for gateways without a tokenizer: blocks are
 // BlockBytes bytes of text. Set BlockTokens of the request to the number of
 // tokens that so many bytes make on average. Blocks of text and of tokens are
 // never equal.
-func AppendText(dst []uint64, seed uint64, text string) []uint64 {
-	c := newChain(textSeed(seed))
+func AppendText(dst []uint64, seed Seed, text string) []uint64 {
+	c := seed.chain(ofText)
 	return c.append(dst, bytesOf(text))
 }
-
-// textSeed keeps text apart from tokens.
-func textSeed(seed uint64) uint64 { return mix(seed, 0x74657874) }
 
 // bytesOf returns the bytes of a string, which must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
@@ -74,13 +54,11 @@ func littleEndian() bool {
 
 // appendWords reads the ids in place, which gives their little-endian bytes
 // on a little-endian machine.
-func appendWords(dst []uint64, seed uint64, tokens []uint32) []uint64 {
-	c := newChain(seed)
+func (c *chain) appendWords(dst []uint64, tokens []uint32) []uint64 {
 	return c.append(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
 }
 
-func appendWordsPortable(dst []uint64, seed uint64, tokens []uint32) []uint64 {
-	c := newChain(seed)
+func (c *chain) appendWordsPortable(dst []uint64, tokens []uint32) []uint64 {
 	var block [BlockBytes]byte
 	for len(tokens) >= BlockTokens {
 		for i, t := range tokens[:BlockTokens] {
@@ -93,22 +71,21 @@ func appendWordsPortable(dst []uint64, seed uint64, tokens []uint32) []uint64 {
 }
 
 // Hasher cuts text that comes in pieces into the same blocks as [AppendText]
-// cuts the whole. The zero Hasher is one after Reset with a seed of zero and a
+// cuts the whole. The zero Hasher is one after Reset with the zero Seed and a
 // nil slice. It is not safe for concurrent use.
 type Hasher struct {
-	started bool
 	chain   chain
 	blocks  []uint64
 	written int
 	n       int // bytes of the block that is not full yet
 	partial [BlockBytes]byte
+	json    canonicalizer
 }
 
 // Reset starts a new text. Blocks are appended to dst, which belongs to the
 // hasher until Blocks gives it back.
-func (h *Hasher) Reset(seed uint64, dst []uint64) {
-	h.started = true
-	h.chain = newChain(textSeed(seed))
+func (h *Hasher) Reset(seed Seed, dst []uint64) {
+	h.chain = seed.chain(ofText)
 	h.blocks = dst
 	h.written, h.n = 0, 0
 }
@@ -121,20 +98,22 @@ func (h *Hasher) Blocks() []uint64 { return h.blocks }
 func (h *Hasher) Len() int { return h.written }
 
 // WriteString adds text.
-func (h *Hasher) WriteString(s string) {
-	if !h.started {
-		h.Reset(0, nil)
+func (h *Hasher) WriteString(s string) { h.write(bytesOf(s)) }
+
+func (h *Hasher) write(p []byte) {
+	if h.chain.secret == nil { // the zero Hasher
+		h.Reset(Seed{}, nil)
 	}
-	h.written += len(s)
+	h.written += len(p)
 	if h.n > 0 {
-		k := copy(h.partial[h.n:], s)
+		k := copy(h.partial[h.n:], p)
 		h.n += k
-		s = s[k:]
+		p = p[k:]
 		if h.n < BlockBytes {
 			return
 		}
 		h.blocks = h.chain.append(h.blocks, h.partial[:])
 	}
-	h.blocks = h.chain.append(h.blocks, bytesOf(s))
-	h.n = copy(h.partial[:], s[len(s)-len(s)%BlockBytes:])
+	h.blocks = h.chain.append(h.blocks, p)
+	h.n = copy(h.partial[:], p[len(p)-len(p)%BlockBytes:])
 }

@@ -27,6 +27,7 @@ func BenchmarkSum64(b *testing.B) {
 }
 
 func BenchmarkHash(b *testing.B) {
+	seed := seed(1)
 	for _, n := range []int{2048, 16384} {
 		tokens := make([]uint32, n)
 		for i := range tokens {
@@ -37,7 +38,7 @@ func BenchmarkHash(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(4 * n))
 			for b.Loop() {
-				dst = prefix.AppendTokens(dst[:0], 1, tokens)
+				dst = prefix.AppendTokens(dst[:0], seed, tokens)
 			}
 		})
 	}
@@ -47,7 +48,7 @@ func BenchmarkHash(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {
-			dst = prefix.AppendText(dst[:0], 1, text)
+			dst = prefix.AppendText(dst[:0], seed, text)
 		}
 	})
 }

@@ -1,0 +1,188 @@
+package prefix
+
+import (
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// jsonReader copies tokens of JSON into dst, strings with as few escapes as can
+// be. Its methods report whether what they found is valid.
+type jsonReader struct {
+	src string // valid UTF-8
+	at  int
+	dst []byte
+}
+
+// peek is the byte at the place where the reader is, 0 at the end.
+func (r *jsonReader) peek() byte {
+	if r.at < len(r.src) {
+		return r.src[r.at]
+	}
+	return 0
+}
+
+// space skips white space and returns the byte after it, 0 at the end.
+func (r *jsonReader) space() byte {
+	for ; ; r.at++ {
+		switch b := r.peek(); b {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return b
+		}
+	}
+}
+
+func (r *jsonReader) copy(n int) {
+	r.dst = append(r.dst, r.src[r.at:r.at+n]...)
+	r.at += n
+}
+
+// word reads a number, true, false or null.
+func (r *jsonReader) word() bool {
+	switch r.peek() {
+	case 't':
+		return r.literal("true")
+	case 'f':
+		return r.literal("false")
+	case 'n':
+		return r.literal("null")
+	}
+	from := r.at
+	if r.peek() == '-' {
+		r.at++
+	}
+	if r.peek() == '0' {
+		r.at++
+	} else if !r.digits() {
+		return false
+	}
+	if r.peek() == '.' {
+		r.at++
+		if !r.digits() {
+			return false
+		}
+	}
+	if b := r.peek(); b == 'e' || b == 'E' {
+		r.at++
+		if b := r.peek(); b == '+' || b == '-' {
+			r.at++
+		}
+		if !r.digits() {
+			return false
+		}
+	}
+	r.dst = append(r.dst, r.src[from:r.at]...)
+	return true
+}
+
+func (r *jsonReader) literal(w string) bool {
+	if !strings.HasPrefix(r.src[r.at:], w) {
+		return false
+	}
+	r.copy(len(w))
+	return true
+}
+
+// digits skips digits, of which there must be one at least.
+func (r *jsonReader) digits() bool {
+	from := r.at
+	for b := r.peek(); b >= '0' && b <= '9'; b = r.peek() {
+		r.at++
+	}
+	return r.at > from
+}
+
+// string reads a string.
+func (r *jsonReader) string() bool {
+	from := r.at
+	r.at++
+	for {
+		switch b := r.peek(); {
+		case b == '"':
+			r.at++
+			r.dst = append(r.dst, r.src[from:r.at]...)
+			return true
+		case b == '\\':
+			r.dst = append(r.dst, r.src[from:r.at]...)
+			if !r.escape() {
+				return false
+			}
+			from = r.at
+		case b < ' ': // or the end
+			return false
+		default:
+			r.at++
+		}
+	}
+}
+
+// escape reads an escape. What need not be escaped is written as it is.
+func (r *jsonReader) escape() bool {
+	r.at++
+	b := r.peek()
+	switch b {
+	case '"', '\\', 'b', 'f', 'n', 'r', 't':
+		r.dst = append(r.dst, '\\', b)
+	case '/':
+		r.dst = append(r.dst, b)
+	case 'u':
+		return r.unicode()
+	default:
+		return false
+	}
+	r.at++
+	return true
+}
+
+// unicode reads the u of an escape, its digits, and the other half of a pair.
+func (r *jsonReader) unicode() bool {
+	c, ok := r.hex()
+	if ok && utf16.IsSurrogate(c) {
+		var low rune
+		if ok = strings.HasPrefix(r.src[r.at:], `\u`); ok {
+			r.at++
+			low, ok = r.hex()
+		}
+		c = utf16.DecodeRune(c, low)
+		ok = ok && c != utf8.RuneError
+	}
+	switch {
+	case !ok:
+		return false
+	case c == '"' || c == '\\':
+		r.dst = append(r.dst, '\\', byte(c))
+	case c >= ' ':
+		r.dst = utf8.AppendRune(r.dst, c)
+	case c >= '\b' && c <= '\r' && c != '\v':
+		r.dst = append(r.dst, '\\', "btn_fr"[c-'\b'])
+	default:
+		r.dst = append(r.dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+	}
+	return true
+}
+
+const hexDigits = "0123456789abcdef"
+
+// hex reads a u and four digits.
+func (r *jsonReader) hex() (rune, bool) {
+	if len(r.src)-r.at < 5 {
+		return 0, false
+	}
+	digits := r.src[r.at+1 : r.at+5]
+	r.at += 5
+	c := rune(0)
+	for i := range len(digits) {
+		b := digits[i]
+		switch {
+		case b >= '0' && b <= '9':
+			b -= '0'
+		case b|0x20 >= 'a' && b|0x20 <= 'f':
+			b = b | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		c = c<<4 | rune(b)
+	}
+	return c, true
+}

@@ -1,0 +1,82 @@
+package prefix
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"sync"
+)
+
+// Scope is what must agree before two prompts may share a block. Engines keep
+// the KV cache of adapters apart, and that of tenants where a salt is given.
+type Scope struct {
+	// Key makes hashes that nobody without it can foresee. Zero: one that this
+	// process has drawn at random.
+	Key   Key
+	Model string
+	// Adapter is the LoRA adapter. Empty: none.
+	Adapter string
+	// Tenant is whose prompt it is. Empty: nobody's, shared with everyone
+	// without a tenant.
+	Tenant string
+	// Salt keeps blocks apart within a tenant, as cache_salt of a request to
+	// vLLM does. Empty: none.
+	Salt string
+}
+
+// Seed is what the hashes of one scope are made with. The zero Seed is that of
+// the zero Scope. Like a [Key] it is secret, is not printed by accident, and
+// can be copied and used from many goroutines.
+type Seed struct{ secret **secret }
+
+// secret is what a seed is made of: random numbers, as far as anyone without
+// the key can tell, and others in each scope. See chain for what they are for.
+type secret struct {
+	words  [blockWords]uint64
+	points [2]uint64
+	starts [2]uint64
+}
+
+// Seed returns the seed of the scope. It costs about a microsecond and an
+// allocation: keep it where the scope stays the same.
+func (s Scope) Seed() Seed {
+	// Lengths go before the names, so that no two scopes are one when joined.
+	text := make([]byte, 0, 256)
+	text = append(text, "endpick prefix seed 1\n"...)
+	text = append(text, s.Key.bytes()[:]...)
+	for _, name := range [...]string{s.Model, s.Adapter, s.Tenant, s.Salt} {
+		text = binary.LittleEndian.AppendUint64(text, uint64(len(name)))
+		text = append(text, name...)
+	}
+	sum := sha256.Sum256(text)
+	var numbers [3 * sha256.Size]byte
+	for i := range 3 {
+		text = append(append(text[:0], sum[:]...), byte(i))
+		next := sha256.Sum256(text)
+		copy(numbers[i*sha256.Size:], next[:])
+	}
+	at := 0
+	draw := func() uint64 {
+		at += 8
+		return binary.LittleEndian.Uint64(numbers[at-8:])
+	}
+	var m secret
+	for i := range m.words {
+		m.words[i] = draw()
+	}
+	for i := range m.points {
+		m.points[i] = draw() >> 4 << 3
+		m.starts[i] = draw() & modulus
+	}
+	return Seed{hide(m)}
+}
+
+// chain starts to hash something of this kind.
+func (s Seed) chain(kind uint64) chain {
+	if s.secret == nil {
+		s = zeroSeed()
+	}
+	starts := &(*s.secret).starts
+	return chain{s.secret, starts[0] + kind, starts[1] + kind}
+}
+
+var zeroSeed = sync.OnceValue(func() Seed { return Scope{}.Seed() })
