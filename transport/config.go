@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -59,6 +60,11 @@ type Config struct {
 	// tenants. By default the blocks of two tenants are never the same. A
 	// cache_salt in a request always keeps its blocks apart.
 	SharedCache bool
+	// HashKey is the secret that prompts are hashed with, so that no client can
+	// make prompts that pass for others. Gateways whose hashes or recordings are
+	// to be compared share one; see also [Transport.SetHashKey]. Zero: one that
+	// this process has drawn at random.
+	HashKey prefix.Key
 
 	// DisableUsage leaves out asking for usage in streams whose clients did
 	// not. Lengths are then estimated from the content.

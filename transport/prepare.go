@@ -65,13 +65,8 @@ func (tr *trip) prepare() error {
 		return err
 	}
 	tr.slo = req.SLO
-	salt := c.salt
-	if req.Tenant != "" && !t.config.SharedCache {
-		// Quoted, because no two pairs may look alike when joined.
-		salt = strconv.Quote(req.Tenant) + salt
-	}
 	tr.rates = t.learned.rates(c.model)
-	tr.promptBytes = c.prompt(req, salt, tr.rates)
+	tr.promptBytes = c.prompt(req, t.scope(&c, req), tr.rates)
 	if !t.config.DisableUsage {
 		tr.hideUsage = c.askForUsage()
 	}

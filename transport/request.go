@@ -260,7 +260,7 @@ func (c *call) parts(v []byte) []prefix.Part {
 // prompt fills in the length and the blocks of the prompt, as far as the host
 // has not done so, and returns the bytes of text from which the length was
 // guessed: 0 if it is exact, or includes more than text.
-func (c *call) prompt(req *endpick.Request, salt string, learned rates) int {
+func (c *call) prompt(req *endpick.Request, scope prefix.Scope, learned rates) int {
 	if req.ExpectedOutputTokens == 0 {
 		req.ExpectedOutputTokens = c.expectedOutput(learned)
 	}
@@ -268,7 +268,7 @@ func (c *call) prompt(req *endpick.Request, salt string, learned rates) int {
 		return 0
 	}
 	perByte := learned.prompt()
-	seed := prefix.Scope{Model: c.model, Adapter: req.Adapter, Salt: salt}.Seed()
+	seed := scope.Seed()
 	size := 0
 	switch {
 	case c.api == other:

@@ -50,7 +50,7 @@ func TestPromptLengths(t *testing.T) {
 			c := parse(tc.kind, []byte(tc.body))
 			require.Equal(t, tc.kind, c.api)
 			var req endpick.Request
-			learn := c.prompt(&req, "", rates{})
+			learn := c.prompt(&req, prefix.Scope{}, rates{})
 			assert.InDelta(t, tc.tokens, req.InputTokens, 3*float64(c.media))
 			assert.Len(t, req.Blocks, tc.blocks)
 			assert.InDelta(t, tc.perBlock, req.BlockTokens, 1e-9)
@@ -79,7 +79,7 @@ func TestChatIsHashedInItsCanonicalForm(t *testing.T) {
 	assert.Equal(t, want, c.conversation)
 	assert.Equal(t, 1, c.media)
 	var req endpick.Request
-	c.prompt(&req, "salt", rates{})
+	c.prompt(&req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
 	blocks, _ := prefix.AppendChat(nil, prefix.Scope{Model: "m", Salt: "salt"}.Seed(), &want)
 	assert.Equal(t, blocks, req.Blocks)
 	assert.NotEmpty(t, blocks)
@@ -88,7 +88,7 @@ func TestChatIsHashedInItsCanonicalForm(t *testing.T) {
 func TestTheHostsOwnTokensStay(t *testing.T) {
 	c := parse(completion, []byte(`{"prompt":"some text"}`))
 	req := endpick.Request{InputTokens: 3, Blocks: []uint64{7}, ExpectedOutputTokens: 2}
-	assert.Zero(t, c.prompt(&req, "", rates{}))
+	assert.Zero(t, c.prompt(&req, prefix.Scope{}, rates{}))
 	assert.Equal(t, endpick.Request{InputTokens: 3, Blocks: []uint64{7}, ExpectedOutputTokens: 2}, req)
 }
 
@@ -155,7 +155,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		c := parse(kind, b)
 		var req endpick.Request
-		learn := c.prompt(&req, c.salt, rates{})
+		learn := c.prompt(&req, prefix.Scope{Salt: c.salt}, rates{})
 		if req.InputTokens < 1 || learn < 0 || req.ExpectedOutputTokens < 0 || len(req.Blocks) > len(b) {
 			t.Fatalf("%q: %+v", b, req)
 		}
@@ -205,7 +205,7 @@ func BenchmarkParse(b *testing.B) {
 			for b.Loop() {
 				c := parse(chat, body)
 				var req endpick.Request
-				c.prompt(&req, "", rates{})
+				c.prompt(&req, prefix.Scope{}, rates{})
 			}
 		})
 	}

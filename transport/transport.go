@@ -56,6 +56,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 // The headers of requests and responses that are endpick's own.
@@ -77,6 +78,7 @@ type Transport struct {
 	health  health
 	budget  *budget
 	hold    *hold // nil: requests are not held
+	hashKey atomic.Pointer[prefix.Key]
 
 	requests, retries, denied, panics atomic.Uint64
 }
@@ -104,6 +106,7 @@ func New(config Config) (*Transport, error) {
 		config: config,
 		budget: newBudget(config.RetryShare, retryRefill*burst, burst),
 	}
+	t.SetHashKey(config.HashKey)
 	t.health.clock = t.now
 	t.health.current = config.Router.Ref
 	t.health.size = func() int { return len(config.Router.Endpoints()) }

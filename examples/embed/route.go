@@ -9,8 +9,8 @@ import (
 // talking to servers.
 type worker struct {
 	router *endpick.Router
-	seed   uint64   // prefix.Scope{Model: "llama"}.Seed()
-	blocks []uint64 // used again for every prompt
+	seed   prefix.Seed // prefix.Scope{Model: "llama"}.Seed()
+	blocks []uint64    // used again for every prompt
 }
 
 func (w *worker) send(prompt []uint32, stream func(e *endpick.Endpoint, token func()) error) error {

@@ -139,7 +139,7 @@ func TestChoices(t *testing.T) {
 			r, err := endpick.New(config)
 			require.NoError(t, err)
 
-			blocks := prefix.AppendTokens(nil, 1, make([]uint32, 1008))
+			blocks := prefix.AppendTokens(nil, prefix.Seed{}, make([]uint32, 1008))
 			others := func(id string) []string {
 				var out []string
 				for _, e := range []string{"a", "b", "c"} {
