@@ -7,6 +7,9 @@
 //	router, err := endpick.New(config)
 //
 // Every call makes a Config with state of its own: a Config is for one router.
+// Each has a story in testdata, told in prose with the decisions as they were: what
+// it looks at, and where it sends whom.
+//
 // [endpick.Router.SetPolicy] takes the Policy of another preset while the
 // router runs; to keep the prefix index over such a change, pass the Matcher
 // on.
