@@ -30,7 +30,7 @@ const (
 	minPatience = 3 * time.Second
 	maxOverdue  = 3
 
-	// maxOut is the share of the endpoints that may be out at one time.
+	// maxOut is the share of the endpoints that is avoided at one time.
 	maxOut = 0.75
 	// The first wait before a trial, doubled by each trial up to maxBackoff.
 	firstBackoff = time.Second
@@ -63,14 +63,13 @@ const (
 //   - So is one that has sent nothing to anybody for much longer than the pool
 //     takes, while three requests wait for their first byte. Its next byte
 //     brings it back.
-//   - Who is out is avoided: it gets requests only if there is nobody else. At
-//     most three quarters of the endpoints are out, but for those that can't be
-//     reached.
+//   - Who is out is avoided, but for those that can be reached no more than
+//     three quarters of the endpoints, unless all are out: then all are asked.
 //   - After a second, and twice as long after each trial, up to 15 s, one
 //     request is tried there. If it is served, the endpoint gets a tenth of the
 //     traffic, and all of its share 15 s later.
-//   - An endpoint that is full (429), where another was not, is spared for a
-//     quarter of a second, and no more.
+//   - An endpoint that is full (429) is spared for a quarter of a second, and no
+//     more.
 //   - A refusal (404, 400 and their like) goes to the client. When an endpoint
 //     has refused twice and served nothing in between, another is asked, now
 //     and then.
@@ -94,40 +93,6 @@ type health struct {
 	fleetAt  time.Time
 }
 
-type phase uint8
-
-const (
-	well phase = iota
-	out
-	returning
-)
-
-// standing is what is known of one endpoint; health.mu guards it.
-type standing struct {
-	id  string
-	ref endpick.Ref
-
-	heard  atomic.Uint64 // grows with every byte or more; without the lock
-	silent atomic.Bool   // put out for saying nothing
-
-	listed    bool // in remarked
-	phase     phase
-	spell     uint32 // how many times it was put out
-	good, bad float64
-	fadedAt   time.Time
-
-	refusals   int // since the last good answer
-	opinions   budget
-	overdue    int // requests, while heard stood at overdueAt
-	overdueAt  uint64
-	backoff    time.Duration // the next one
-	until      time.Time     // out: no trial before
-	offeredAt  time.Time
-	returnedAt time.Time
-	credit     float64 // returning: the share of requests that was not used yet
-	fullUntil  time.Time
-}
-
 // visit is one request at one endpoint, as health knows it. The zero visit is to
 // nobody.
 type visit struct {
@@ -146,6 +111,7 @@ func (h *health) avoid(dst []string) []string {
 	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	spare := h.spare(now)
 	h.remarked = slices.DeleteFunc(h.remarked, func(s *standing) bool {
 		if ref, ok := h.current(s.id); !ok || ref != s.ref {
 			h.forget(s)
@@ -154,22 +120,18 @@ func (h *health) avoid(dst []string) []string {
 		avoided := ahead(now, s.fullUntil, fullFor)
 		switch s.phase {
 		case out:
+			if !s.gone {
+				if spare--; spare < 0 {
+					break
+				}
+			}
 			if ahead(now, s.until, maxBackoff) || ahead(now, s.offeredAt.Add(offerFor), offerFor) {
 				avoided = true
 			} else if !avoided {
 				s.offeredAt = now
 			}
 		case returning:
-			share := rampFrom + float64(now.Sub(s.returnedAt))/float64(rampTime)
-			switch {
-			case share >= 1 || share < rampFrom: // done, or the clock was set back
-				s.phase, s.backoff = well, 0
-			case s.credit+share < 1:
-				s.credit += share
-				avoided = true
-			case !avoided:
-				s.credit += share - 1
-			}
+			avoided = s.spared(now) || avoided
 		}
 		if avoided {
 			dst = append(dst, s.id)
@@ -181,6 +143,21 @@ func (h *health) avoid(dst []string) []string {
 	})
 	h.known.Store(int32(len(h.remarked)))
 	return dst
+}
+
+// spare is how many endpoints that are out, and not gone, can be spared; h.mu is
+// held. If all are out they all can: then all are asked.
+func (h *health) spare(now time.Time) int {
+	n := 0
+	for _, s := range h.remarked {
+		if s.phase == out {
+			n++
+		}
+	}
+	if n == 0 || n >= h.endpoints(now) {
+		return n
+	}
+	return max(int(maxOut*float64(h.endpoints(now))), 1)
 }
 
 // out appends to dst the endpoints that wait for a trial.
@@ -215,7 +192,7 @@ func (h *health) sent(id string, ref endpick.Ref) visit {
 		at = new(*standing)
 	}
 	if *at == nil {
-		*at = &standing{id: id, ref: ref}
+		*at = &standing{id: id, ref: ref, opinions: budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
 	}
 	s := *at
 	v := visit{s: s, heard: s.heard.Load(), spell: s.spell}
@@ -296,8 +273,9 @@ func (h *health) failed(v visit, certainly bool) {
 	if s.bad < minFailures || share < outShare {
 		return
 	}
-	if certainly || share >= outRatio*h.others(s, now) && h.room(now) {
+	if certainly || share >= outRatio*h.others(s, now) {
 		s.putOut(now)
+		s.gone = certainly
 	}
 }
 
@@ -314,19 +292,20 @@ func (h *health) overdue(v visit) {
 		s.overdue, s.overdueAt = 0, v.heard
 	}
 	s.overdue++
-	if s.overdue >= maxOverdue && h.room(now) {
+	if s.overdue >= maxOverdue {
 		s.putOut(now)
 		s.silent.Store(true)
 	}
 }
 
-// full says that the endpoint had no room for a request that another has taken.
+// full says that the endpoint has no room for the request.
 func (h *health) full(v visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock()
 	h.remark(v.s, now)
 	v.s.fullUntil = now.Add(fullFor)
+	v.s.tryAgain(v, now)
 }
 
 // refused says that the endpoint has refused the request, and returns whether
@@ -345,10 +324,7 @@ func (h *health) refused(v visit) bool {
 func (h *health) undecided(v visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s := v.s; v.trial && s.phase == out && s.spell == v.spell {
-		s.until = h.clock()
-		s.backoff = max(s.backoff/2, firstBackoff)
-	}
+	v.s.tryAgain(v, h.clock())
 }
 
 // ill is how many endpoints get less than their share.
@@ -371,7 +347,6 @@ func (h *health) remark(s *standing, now time.Time) {
 	}
 	s.listed = true
 	s.good, s.bad, s.fadedAt = priorGood, 0, now
-	s.opinions = budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst, at: now}
 	h.remarked = append(h.remarked, s)
 	h.known.Store(int32(len(h.remarked)))
 }
@@ -409,57 +384,4 @@ func (h *health) others(s *standing, now time.Time) float64 {
 		}
 	}
 	return sum / float64(max(n, 1))
-}
-
-// room reports whether one more may be put out; h.mu is held.
-func (h *health) room(now time.Time) bool {
-	n := 1
-	for _, s := range h.remarked {
-		if s.phase == out {
-			n++
-		}
-	}
-	return n <= max(int(maxOut*float64(h.endpoints(now))), 1)
-}
-
-// fade makes old outcomes count less.
-func (s *standing) fade(now time.Time) {
-	for now.Sub(s.fadedAt) >= outcomesHalve && s.good+s.bad > 1e-3 {
-		s.good, s.bad = s.good/2, s.bad/2
-		s.fadedAt = s.fadedAt.Add(outcomesHalve)
-	}
-	if s.good+s.bad <= 1e-3 || now.Before(s.fadedAt) {
-		s.fadedAt = now
-	}
-}
-
-// outcome makes room for one more.
-func (s *standing) outcome(now time.Time) {
-	s.fade(now)
-	s.good *= keepOutcome
-	s.bad *= keepOutcome
-}
-
-func (s *standing) share() float64 { return s.bad / max(s.good+s.bad, 1) }
-
-func (s *standing) putOut(now time.Time) {
-	s.phase = out
-	s.spell++
-	s.good, s.bad, s.refusals, s.overdue = 0, 0, 0, 0
-	s.wait(now)
-}
-
-// wait puts the next trial off.
-func (s *standing) wait(now time.Time) {
-	s.backoff = max(s.backoff, firstBackoff)
-	s.until = now.Add(s.backoff)
-	s.backoff = min(2*s.backoff, maxBackoff)
-}
-
-func (s *standing) comeBack(now time.Time) {
-	s.phase = returning
-	s.returnedAt = now
-	s.credit = 0
-	s.good, s.bad, s.refusals = 1, 0, 0
-	s.silent.Store(false)
 }

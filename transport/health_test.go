@@ -107,19 +107,28 @@ func TestFailuresAreRemembered(t *testing.T) {
 	assert.Empty(t, w.remarked)
 }
 
-func TestAtMostThreeQuartersAreOut(t *testing.T) {
+func TestAtMostThreeQuartersAreAvoided(t *testing.T) {
 	ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	w := newWard(ids...)
-	for _, id := range ids {
+	for n, id := range ids {
 		w.play(id, "fff")
+		switch {
+		case n < 6:
+			assert.Equal(t, ids[:n+1], w.avoid(nil))
+		case n < 7:
+			assert.Equal(t, ids[:6], w.avoid(nil))
+		default:
+			assert.Equal(t, ids, w.avoid(nil), "all: the router asks all of them")
+		}
 	}
-	assert.Equal(t, ids[:6], w.out(nil))
-	w.play("g", "uuu")
-	assert.Equal(t, ids[:7], w.out(nil), "who can't be reached is out in any case")
-
-	w = newWard("a")
+	w = newWard(ids...)
+	for _, id := range ids[:7] {
+		w.play(id, "uuu")
+	}
+	assert.Equal(t, ids[:7], w.avoid(nil), "who can't be reached is avoided in any case")
+	w = newWard("a", "b")
 	w.play("a", "fff")
-	assert.True(t, w.isOut("a"), "one of one: it is chosen all the same")
+	assert.Equal(t, []string{"a"}, w.avoid(nil), "one of two")
 }
 
 func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
@@ -314,7 +323,7 @@ func TestHealthProperties(t *testing.T) {
 		id := rapid.SampledFrom(ids)
 		visits := map[string][]visit{}
 		failures := map[string]int{}
-		certain := false
+		certain, full := false, 0
 		visitOf := func(t *rapid.T) (string, visit) {
 			id := id.Draw(t, "id")
 			if n := len(visits[id]); n > 0 && rapid.Bool().Draw(t, "old") {
@@ -334,7 +343,7 @@ func TestHealthProperties(t *testing.T) {
 			"overdue":   func(t *rapid.T) { id, v := visitOf(t); w.overdue(v); failures[id]++ },
 			"served":    func(t *rapid.T) { _, v := visitOf(t); w.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
 			"heard":     func(t *rapid.T) { _, v := visitOf(t); w.heard(v) },
-			"full":      func(t *rapid.T) { _, v := visitOf(t); w.full(v) },
+			"full":      func(t *rapid.T) { _, v := visitOf(t); w.full(v); full++ },
 			"refused":   func(t *rapid.T) { _, v := visitOf(t); w.refused(v) },
 			"undecided": func(t *rapid.T) { _, v := visitOf(t); w.undecided(v) },
 			"avoid":     func(t *rapid.T) { w.avoid(nil) },
@@ -348,8 +357,8 @@ func TestHealthProperties(t *testing.T) {
 						t.Fatalf("%s is out after %d failures", id, failures[id])
 					}
 				}
-				if len(outs) == len(ids) && !certain {
-					t.Fatal("all are out")
+				if avoided := w.avoid(nil); !certain && full == 0 && len(avoided) > 3 && len(outs) < len(ids) {
+					t.Fatalf("%v are avoided, %v are out", avoided, outs)
 				}
 				if int(w.known.Load()) != len(w.remarked) || len(w.remarked) > len(ids) {
 					t.Fatalf("%d known, %d listed", w.known.Load(), len(w.remarked))

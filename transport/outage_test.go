@@ -48,8 +48,8 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 		f.busy[r.URL.Host]--
 		f.mu.Unlock()
 	}
-	if strings.Contains(string(body), "poison") { // every engine fails of it
-		illness = "500"
+	if _, what, ok := strings.Cut(string(body), "every engine answers "); ok {
+		illness = what[:3]
 	}
 	answer := func(status int, body io.ReadCloser) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
@@ -141,6 +141,10 @@ func fleetOf(t testing.TB, f *fleet, policy string) (*transport.Transport, *endp
 	}
 	require.NoError(t, err)
 	config.Seed = 1
+	return fleetWith(t, f, config)
+}
+
+func fleetWith(t testing.TB, f *fleet, config endpick.Config) (*transport.Transport, *endpick.Router) {
 	for _, host := range []string{"a", "b", "c"} {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: host, Address: host})
 	}
@@ -193,5 +197,108 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// pinned sends all to a, as a prompt with a prefix or a session does.
+var pinned = endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}}}
+
+// What every engine fails of or refuses speaks against nobody, however much of it
+// a client sends, and wherever it has it sent.
+func TestAClientMakesNobodyLookIll(t *testing.T) {
+	for _, code := range []string{"500", "503", "400", "404", "429"} {
+		t.Run(code, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet()
+				tr, router := fleetWith(t, f, pinned)
+				poison := strings.Replace(chatStream, "story", "tale of which every engine answers "+code, 1)
+				go load(t, tr, poison, 50, time.Minute)
+				bad := new(atomic.Int64)
+				go func() {
+					for range 60 {
+						time.Sleep(time.Second)
+						bad.Add(int64(tr.Stats().Ill))
+					}
+				}()
+				unserved := load(t, tr, chatStream, 5, time.Minute)
+				time.Sleep(time.Minute)
+				assert.Zero(t, unserved.Load())
+				assert.Zero(t, bad.Load())
+				sent := f.took()
+				t.Log(sent, tr.Stats())
+				if code[0] == '4' && code != "429" {
+					assert.LessOrEqual(t, sent["b"]+sent["c"], 2*(60+4), "who refuses is checked once a second")
+				}
+				assert.Zero(t, router.Stats().OpenLeases)
+			})
+		})
+	}
+}
+
+// When all are ill all are asked, and all are back within a minute of their
+// recovery.
+func TestAllAreIll(t *testing.T) {
+	for _, illness := range []string{"500", "404", "hang", "break"} {
+		t.Run(illness, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet()
+				tr, router := fleetOf(t, f, "least-loaded")
+				for _, host := range []string{"a", "b", "c"} {
+					f.falls(host, illness)
+				}
+				load(t, tr, chatStream, 10, time.Minute)
+				for host, n := range f.took() {
+					assert.Greater(t, n, 100, host)
+				}
+				for _, host := range []string{"a", "b", "c"} {
+					f.falls(host, "")
+				}
+				assert.Zero(t, load(t, tr, chatStream, 10, time.Minute).Load())
+				f.took()
+				assert.Zero(t, load(t, tr, chatStream, 10, 30*time.Second).Load())
+				for host, n := range f.took() {
+					assert.InDelta(t, 100, n, 25, host)
+				}
+				assert.Zero(t, tr.Stats().Ill)
+				time.Sleep(5 * time.Minute)
+				assert.Zero(t, router.Stats().OpenLeases)
+			})
+		})
+	}
+}
+
+// A server that is full is asked again soon, and is not ill.
+func TestAFullServerIsSpared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		tr, _ := fleetWith(t, f, pinned)
+		f.falls("a", "429")
+		assert.Zero(t, load(t, tr, chatStream, 50, 10*time.Second).Load())
+		assert.InDelta(t, 40, f.took()["a"], 4, "four times a second")
+		assert.Zero(t, tr.Stats().Ill)
+		f.falls("a", "")
+		time.Sleep(time.Second)
+		assert.Zero(t, load(t, tr, chatStream, 50, time.Second).Load())
+		time.Sleep(time.Minute)
+		assert.Equal(t, map[string]int{"a": 50}, f.took(), "at once")
+	})
+}
+
+// Where nothing is tried twice there is nobody to compare with but the others'
+// answers.
+func TestWithoutRetriesOutcomesAreCompared(t *testing.T) {
+	for _, illness := range []string{"500", "404"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet()
+			_, router := fleetOf(t, f, "least-loaded")
+			tr, err := transport.New(transport.Config{Router: router, Base: f, MaxAttempts: 1})
+			require.NoError(t, err)
+			f.falls("b", illness)
+			load(t, tr, chatStream, 20, 10*time.Second)
+			f.took()
+			assert.LessOrEqual(t, load(t, tr, chatStream, 20, time.Minute).Load(), int64(10))
+			assert.LessOrEqual(t, f.took()["b"], 10)
+			time.Sleep(time.Minute)
+		})
 	}
 }

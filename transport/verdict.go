@@ -15,9 +15,12 @@ func (tr *trip) again(a *attempt) bool {
 	if a.failure == nil || tr.in.Context().Err() != nil {
 		return false
 	}
-	if a.kind == unreachable {
+	switch a.kind {
+	case unreachable:
 		tr.t.health.failed(a.x.visit, true)
-	} else {
+	case full:
+		tr.t.health.full(a.x.visit)
+	default:
 		tr.failed = append(tr.failed, failedVisit{a.x.visit, a.kind})
 	}
 	switch {
@@ -40,20 +43,11 @@ func (tr *trip) again(a *attempt) bool {
 // been served or given up.
 func (tr *trip) judge(served bool) {
 	h := &tr.t.health
-	answers := 0 // that it can't be served
-	for _, f := range tr.failed {
-		if f.kind != full {
-			answers++
-		}
-	}
 	for _, f := range tr.failed {
 		switch {
-		case served && f.kind == full:
-			h.full(f.visit)
 		case served:
 			h.failed(f.visit, false)
-		case f.kind == full:
-		case answers > 1:
+		case len(tr.failed) > 1:
 			h.undecided(f.visit)
 		case tr.t.config.MaxAttempts == 1, f.kind != refusal && !tr.repeatable():
 			h.failed(f.visit, false) // nobody else can be asked
