@@ -99,7 +99,7 @@ func (o *options) config(c cell) (sim.Config, error) {
 			cfg.Fleet[i].Engine.Blocks = x.Engine.Blocks
 		}
 	}
-	cfg.Seed = c.seed
+	cfg.Seed, cfg.Fitness = c.seed, o.fitness
 	cfg.ReportInterval = o.interval
 	return cfg, nil
 }

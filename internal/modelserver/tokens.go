@@ -1,5 +1,7 @@
 package modelserver
 
+import "github.com/endpick/endpick/internal/splitmix"
+
 import "hash/fnv"
 
 // token is four bytes of text (or fewer, at the end of a piece of text), a
@@ -44,7 +46,7 @@ func newTokens(blockTokens int, salt string) tokens {
 }
 
 func (t *tokens) add(one token) {
-	t.hash = mix(t.hash ^ uint64(one))
+	t.hash = splitmix.Mix(t.hash ^ uint64(one))
 	t.length++
 	if t.length%t.blockTokens == 0 {
 		t.blocks = append(t.blocks, t.hash)
@@ -78,13 +80,13 @@ type output uint64
 
 // outputFor is a function of the prompt and the number of the choice.
 func outputFor(prompt *tokens, choice int) output {
-	return output(mix(prompt.hash + uint64(choice)))
+	return output(splitmix.Mix(prompt.hash + uint64(choice)))
 }
 
 // appendText appends tokens from ≤ i < to of the generated text.
 func (o output) appendText(dst []byte, from, to int) []byte {
 	for i := from; i < to; i++ {
-		r := mix(uint64(o) ^ uint64(i))
+		r := splitmix.Mix(uint64(o) ^ uint64(i))
 		dst = append(dst, ' ', 'a'+byte(r%26), 'a'+byte(r>>8%26), 'a'+byte(r>>16%26))
 	}
 	return dst
@@ -94,12 +96,4 @@ func hashOf(s string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(s)) //nolint:errcheck // never fails
 	return h.Sum64()
-}
-
-// mix is the finaliser of splitmix64, a bijection.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

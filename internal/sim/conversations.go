@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // Conversations is a generated workload of users in groups. All users of a group
@@ -94,7 +95,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	}
 	s := &conversationSource{
 		Conversations: c,
-		seed:          mix(seed),
+		seed:          splitmix.Mix(seed),
 		lengths:       rand.New(rand.NewPCG(seed, 1)),
 		choice:        rand.New(rand.NewPCG(seed, 2)),
 		users:         make([]user, c.Groups*c.UsersPerGroup),
@@ -107,7 +108,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	}
 	for g := range s.systems {
 		s.tenants[g] = "group-" + strconv.Itoa(g)
-		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, mix(s.seed^uint64(g)))
+		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, splitmix.Mix(s.seed^uint64(g)))
 	}
 	if len(c.Arrivals.Stages) > 0 {
 		s.clock = newClock(c.Arrivals, rand.New(rand.NewPCG(seed, 3)))
@@ -213,7 +214,7 @@ func (s *conversationSource) ask(who int) Request {
 		u.blocks = make([]uint64, 0, max(u.tokens, s.SystemTokens+s.Turns*int(s.Question.Mean+s.Output.Mean))/BlockTokens)
 		u.blocks = append(u.blocks, s.systems[group]...)
 	}
-	content := mix(s.seed ^ mix(uint64(who)<<20+uint64(u.past)+1))
+	content := splitmix.Mix(s.seed ^ splitmix.Mix(uint64(who)<<20+uint64(u.past)+1))
 	u.blocks = extend(u.blocks, u.tokens/BlockTokens, content)
 	return Request{
 		InputTokens: input, OutputTokens: output, Blocks: u.blocks,

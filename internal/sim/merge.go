@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/endpick/endpick/internal/splitmix"
+
 import "time"
 
 // Merge is several workloads at once, from the same moment on. Requests of one
@@ -13,7 +15,7 @@ func (m Merge) Start(seed uint64) (Source, error) {
 	}
 	s := &mergeSource{}
 	for i, w := range m {
-		source, err := w.Start(mix(seed + uint64(i)))
+		source, err := w.Start(splitmix.Mix(seed + uint64(i)))
 		if err != nil {
 			return nil, err
 		}

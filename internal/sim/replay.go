@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // Deployment is one server with its data-parallel ranks, as a recording saw it.
@@ -60,7 +61,7 @@ func Replay(records []Record, d Deployment) ([]Record, error) {
 			request := source.Take()
 			if len(request.Blocks) == 0 {
 				// Its own contents, for it to find after a preemption.
-				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, mix(uint64(request.Handle)))
+				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, splitmix.Mix(uint64(request.Handle)))
 			}
 			rank := ranks[arrived%len(ranks)]
 			arrived++

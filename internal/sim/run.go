@@ -9,6 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // epoch is the wall time at which every run begins.
@@ -123,7 +124,7 @@ func newRun(cfg Config) (*run, error) {
 			return nil, err
 		}
 		rc.Clock = r.clock
-		rc.Seed = mix(cfg.Seed) ^ uint64(i)
+		rc.Seed = splitmix.Mix(cfg.Seed) ^ uint64(i)
 		if rc.LeaseTimeout == 0 {
 			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // BlockTokens is the size of the prefix blocks of all workloads.
@@ -71,14 +72,5 @@ func (r *Request) promptBlocks() []uint64 {
 	return r.Blocks[:min(len(r.Blocks), max(0, r.InputTokens)/BlockTokens)]
 }
 
-// mix is the finaliser of splitmix64: every bit of x changes every bit of the
-// result with a chance of about one half.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
 // chain extends a chain of block hashes by a block with this content.
-func chain(hash, content uint64) uint64 { return mix(hash ^ mix(content)) }
+func chain(hash, content uint64) uint64 { return splitmix.Mix(hash ^ splitmix.Mix(content)) }
