@@ -163,7 +163,10 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Header.Del("Expect") // the body is here already
 	out.Header.Del("Content-Length")
-	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, int64(len(tr.payload.bytes))
+	if tr.unpacked {
+		out.Header.Del("Content-Encoding")
+	}
+	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, tr.payload.size
 	if out.ContentLength > 0 {
 		out.GetBody = tr.payload.open
 		if out.Body, err = tr.payload.open(); err != nil {

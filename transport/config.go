@@ -24,6 +24,10 @@ type Config struct {
 	// MaxBodyBytes is the longest body of any request that is accepted: it is
 	// read whole before the endpoint is chosen. Zero: 32 MiB.
 	MaxBodyBytes int64
+	// MaxItems is how many messages, parts, tools, tool calls and prompts a
+	// request may have, all counted together; of members of objects that are
+	// looked into it may have sixteen times as many. Zero: 65,536.
+	MaxItems int
 	// MaxAttempts is how many endpoints one request is sent to at most.
 	// Zero: 3. One: nothing is tried again.
 	MaxAttempts int
@@ -98,6 +102,8 @@ func (c *Config) validate() error {
 		return badConfig("Router", "is nil")
 	case c.MaxBodyBytes < 0:
 		return badConfig("MaxBodyBytes", "is negative")
+	case c.MaxItems < 0:
+		return badConfig("MaxItems", "is negative")
 	case c.MaxAttempts < 0:
 		return badConfig("MaxAttempts", "is negative")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
@@ -121,6 +127,9 @@ func (c *Config) validate() error {
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 32 << 20
+	}
+	if c.MaxItems == 0 {
+		c.MaxItems = 1 << 16
 	}
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 3

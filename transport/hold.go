@@ -118,7 +118,7 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	ctx := tr.in.Context()
 	w := &held{trip: tr, since: h.t.now(), left: make(chan struct{})}
 	item := queue.NewItem(w.since, &tr.req, w)
-	item.Bytes = len(tr.payload.bytes) + 8*len(tr.req.Blocks)
+	item.Bytes = tr.memory()
 
 	handle, err := h.push(item)
 	if err != nil {

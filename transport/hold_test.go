@@ -346,9 +346,8 @@ func TestEveryRequestWaitsItsTurn(t *testing.T) {
 	const prompt = `"messages":[{"role":"user","content":"Hello"}]`
 	for name, req := range map[string]*http.Request{
 		"no model":                post(t, chatPath, `{`+prompt+`}`),
-		"a number for a model":    post(t, chatPath, `{"model":7,`+prompt+`}`),
 		"null for a model":        post(t, chatPath, `{"model":null,`+prompt+`}`),
-		"a list for a model":      post(t, chatPath, `{"model":["m"],`+prompt+`}`),
+		"a form":                  post(t, "/v1/audio/transcriptions", "--x\r\n\r\n\r\n--x--", "Content-Type", "multipart/form-data; boundary=x"),
 		"the empty model":         post(t, chatPath, `{"model":"",`+prompt+`}`),
 		"a byte order mark":       post(t, chatPath, "\ufeff"+`{"model":"m",`+prompt+`}`),
 		"no JSON":                 post(t, completions, `hello`),

@@ -11,10 +11,23 @@ import (
 // minutes; the bytes are let go once they are sent and no other attempt will
 // need them.
 type payload struct {
+	size int64
+
 	mu       sync.Mutex
-	bytes    []byte
+	pieces   [][]byte
 	reading  int // bodies that are not read to their end or closed
 	released bool
+}
+
+func newPayload(pieces [][]byte) *payload {
+	p := &payload{}
+	for _, piece := range pieces {
+		if len(piece) > 0 {
+			p.pieces = append(p.pieces, piece)
+			p.size += int64(len(piece))
+		}
+	}
+	return p
 }
 
 // open returns the body anew; it suits http.Request.GetBody.
@@ -38,24 +51,31 @@ func (p *payload) release() {
 
 func (p *payload) letGo() {
 	if p.released && p.reading == 0 {
-		p.bytes = nil
+		p.pieces = nil
 	}
 }
 
 type payloadReader struct {
-	p    *payload
-	at   int
-	done bool
+	p         *payload
+	piece, at int
+	done      bool
 }
 
-func (r *payloadReader) Read(b []byte) (int, error) {
+func (r *payloadReader) Read(b []byte) (n int, err error) {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
 	if r.done {
 		return 0, io.EOF
 	}
-	n := copy(b, r.p.bytes[r.at:])
-	if r.at += n; r.at == len(r.p.bytes) {
+	for r.piece < len(r.p.pieces) && n < len(b) {
+		piece := r.p.pieces[r.piece]
+		k := copy(b[n:], piece[r.at:])
+		n += k
+		if r.at += k; r.at == len(piece) {
+			r.piece, r.at = r.piece+1, 0
+		}
+	}
+	if r.piece == len(r.p.pieces) { // now, since nobody may read on to the end
 		r.end()
 	}
 	return n, nil

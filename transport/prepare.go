@@ -19,12 +19,16 @@ func checkNames(req *endpick.Request) error {
 	} {
 		switch {
 		case len(f.name) > maxName:
-			return &endpick.RequestError{Field: f.field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
+			return tooLong(f.field)
 		case !utf8.ValidString(f.name):
 			return &endpick.RequestError{Field: f.field, Reason: "is not valid UTF-8"}
 		}
 	}
 	return nil
+}
+
+func tooLong(field string) error {
+	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
 }
 
 // prepare reads the request.
@@ -33,18 +37,16 @@ func (tr *trip) prepare() error {
 	if err := checkPath(in.URL); err != nil {
 		return err
 	}
-	body, err := readBody(in, t.config.MaxBodyBytes)
+	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)
 	if err != nil {
-		if gone := in.Context().Err(); gone != nil {
-			return gone
-		}
 		return err
 	}
-	c, req := parse(apiOf(in), body), &tr.req
-	tr.call = &c
-	tr.model, tr.metered, tr.responses, tr.maxTokens = c.model, c.api != other, c.responses(), c.maxTokens
+	c, err := parse(apiOf(in.Method, in.URL.Path), in.Header, body, t.config.MaxItems)
+	if err != nil {
+		return err
+	}
+	req := &tr.req
 	req.Model = c.model
-	req.Stream = c.stream
 	req.Session = in.Header.Get(SessionHeader)
 	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
 		tr.warn(err)
@@ -66,10 +68,21 @@ func (tr *trip) prepare() error {
 	}
 	tr.slo = req.SLO
 	tr.rates = t.learned.rates(c.model)
-	tr.promptBytes = c.prompt(req, t.scope(&c, req), tr.rates)
-	if !t.config.DisableUsage {
-		tr.hideUsage = c.askForUsage()
+	if tr.promptBytes, err = c.readPrompt(in.Context(), req, t.scope(&c, req), tr.rates); err != nil {
+		return err
 	}
-	tr.payload = &payload{bytes: c.body}
+	req.Stream = c.stream
+	tr.call, tr.unpacked = &c, unpacked
+	tr.model, tr.metered, tr.responses, tr.maxTokens = c.model, c.api != other, c.responses(), c.maxTokens
+	pieces := [][]byte{c.body}
+	if !t.config.DisableUsage {
+		pieces, tr.hideUsage = c.askForUsage()
+	}
+	tr.payload = newPayload(pieces)
 	return nil
+}
+
+// memory is what the request holds while it waits: the body and the blocks.
+func (tr *trip) memory() int {
+	return cap(tr.call.body) + 8*cap(tr.req.Blocks)
 }

@@ -1,11 +1,8 @@
 package transport
 
 import (
-	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,15 +11,36 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
+const manyItems = 1 << 16
+
+// understood is what is known of a request before it is routed.
+type understood struct {
+	call
+	req   endpick.Request
+	learn int // bytes of text to learn from
+}
+
+func understand(t testing.TB, kind api, body string) understood {
+	u, err := tryToUnderstand(t, kind, body, manyItems)
+	require.NoError(t, err)
+	return u
+}
+
+func tryToUnderstand(t testing.TB, kind api, body string, maxItems int) (u understood, err error) {
+	if u.call, err = parse(kind, nil, []byte(body), maxItems); err != nil {
+		return u, err
+	}
+	u.learn, err = u.readPrompt(t.Context(), &u.req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
+	return u, err
+}
+
 func TestAPIOf(t *testing.T) {
 	for in, want := range map[string]api{
 		"POST /v1/chat/completions": chat, "POST /openai/v1/chat/completions": chat, "POST /v1/completions": completion,
 		"GET /v1/chat/completions": other, "POST /v1/embeddings": other, "POST /completions/x": other, "POST /": other,
 	} {
 		method, path, _ := strings.Cut(in, " ")
-		req, err := http.NewRequest(method, "http://x"+path, nil)
-		require.NoError(t, err)
-		assert.Equal(t, want, apiOf(req), in)
+		assert.Equal(t, want, apiOf(method, path), in)
 	}
 }
 
@@ -39,57 +57,96 @@ func TestPromptLengths(t *testing.T) {
 	}{
 		{"text", `{"prompt":"` + text128 + `"}`, completion, 32, 2, 16, 0, 128},
 		{"an empty prompt", `{"prompt":""}`, completion, 1, 0, 16, 0, 0},
-		{"texts: the first has the blocks", `{"prompt":["` + text128 + `","` + text128 + `"],"max_tokens":10}`, completion, 64, 2, 16, 20, 256},
+		{"texts: the first has the blocks", `{"prompt":["` + text128 + `","` + text128 + `x"],"max_tokens":10}`, completion, 64, 2, 16, 20, 257},
+		{"also if it is empty", `{"prompt":["","` + text128 + `"]}`, completion, 32, 0, 16, 0, 128},
 		{"token ids are exact", `{"prompt":[` + strings.Repeat("7,", 39) + `7],"max_tokens":5,"n":2}`, completion, 40, 2, 16, 10, 0},
-		{"lists of token ids", `{"prompt":[[1,2,3],[4,5]]}`, completion, 5, 0, 16, 0, 0},
+		{"lists of token ids: the first has the blocks", `{"prompt":[[` + strings.Repeat("7,", 15) + `7],[` + strings.Repeat("7,", 31) + `7]],"max_tokens":5}`, completion, 48, 1, 16, 10, 0},
+		{"short lists of token ids", `{"prompt":[[1,2,3],[4,5]]}`, completion, 5, 0, 16, 0, 0},
 		{"escapes count by what they stand for", `{"prompt":"` + strings.Repeat(`\u00e9`, 32) + `"}`, completion, 16, 1, 16, 0, 64},
 		{"max_completion_tokens", `{"messages":[{"role":"user","content":"x"}],"max_completion_tokens":9}`, chat, 2, 0, 16, 9, 9},
 		{"an image counts as tokens, not bytes", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` + strings.Repeat("A", 100000) + `"}}]}]}`, chat, 1024 + 10, 0, 16, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := parse(tc.kind, []byte(tc.body))
-			require.Equal(t, tc.kind, c.api)
-			var req endpick.Request
-			learn := c.prompt(&req, prefix.Scope{}, rates{})
-			assert.InDelta(t, tc.tokens, req.InputTokens, 3*float64(c.media))
-			assert.Len(t, req.Blocks, tc.blocks)
-			assert.InDelta(t, tc.perBlock, req.BlockTokens, 1e-9)
-			assert.Equal(t, tc.output, req.ExpectedOutputTokens)
-			assert.Equal(t, tc.learn, learn)
+			u := understand(t, tc.kind, tc.body)
+			require.Equal(t, tc.kind, u.api)
+			if strings.Contains(tc.name, "image") {
+				assert.InDelta(t, tc.tokens, u.req.InputTokens, 3)
+			} else {
+				assert.Equal(t, tc.tokens, u.req.InputTokens)
+			}
+			assert.Len(t, u.req.Blocks, tc.blocks)
+			assert.InDelta(t, tc.perBlock, u.req.BlockTokens, 1e-9)
+			assert.Equal(t, tc.output, u.req.ExpectedOutputTokens)
+			assert.Equal(t, tc.learn, u.learn)
 		})
 	}
 }
 
+func TestTokenIDs(t *testing.T) {
+	for in, want := range map[string][]uint32{
+		"[1]": {1}, "[1,2]": {1, 2}, " [1]": nil, "[ 1 , 2 ]": {1, 2}, "[0,2147483647]": {0, 1<<31 - 1}, "[1.0,2]": {1, 2},
+		"[123456789,1234567890]": {123456789, 1234567890}, "[0000000000001]": {1}, "[007]": {7},
+		"": nil, "[]": nil, "[ ]": nil, "[1": nil, "1": nil, "[1,-2]": nil, "[2147483648]": nil, "[1.5]": nil, `["1"]`: nil, "[1,null]": nil, "[1,[2]]": nil, "[1e3]": nil,
+		"[12345678901234567890]": nil, "[1x]": nil,
+	} {
+		ids, n, ok := tokenIDs([]byte(in), true)
+		assert.Equal(t, want != nil, ok, in)
+		assert.Equal(t, len(want), len(ids), in)
+		if ok {
+			assert.Equal(t, want, ids, in)
+		}
+		none, m, counted := tokenIDs([]byte(in), false)
+		assert.Nil(t, none)
+		assert.Equal(t, []any{n, ok}, []any{m, counted}, in)
+		assert.Equal(t, len(want), n, in)
+	}
+}
+
 func TestChatIsHashedInItsCanonicalForm(t *testing.T) {
-	body := `{"model":"m","tools":[{"type":"function","function":{"name":"f"}}],"messages":[
+	body := `{"model":"m","messages":[
 		{"role":"system","content":"Be \u0062rief."},
-		{"role":"user","name":"ann","content":[{"type":"text","text":"What is this?"},{"type":"image_url","image_url":{"url":"http:\/\/x\/1.png","detail":"low"}}]},
+		{"role":"user","name":"ann","content":[{"type":"text","text":"What is this?"},{"type":"image_url","image_url":{"url":"http:\/\/x\/1.png","detail":"low"}},{"input_audio":"data","type":"input_audio"}]},
 		{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},
-		{"role":"tool","tool_call_id":"c1","content":"4` + strings.Repeat("2", 200) + `"}]}`
-	c := parse(chat, []byte(body))
+		{"role":"tool","tool_call_id":"c1","content":"4` + strings.Repeat("2", 200) + `"}],
+		"tools":["text",{"type":"function","function":{"name":"f"}}]}`
 	want := prefix.Conversation{
-		Tools: []string{`{"type":"function","function":{"name":"f"}}`},
+		Tools: []string{"text", `{"type":"function","function":{"name":"f"}}`},
 		Messages: []prefix.Message{
 			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},
-			{Role: "user", Name: "ann", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "image_url", Content: "http://x/1.png"}}},
+			{Role: "user", Name: "ann", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "image_url", Content: "http://x/1.png"}, {Type: "input_audio", Content: "data"}}},
 			{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: "c1", Name: "f", Arguments: `{"a":1}`}}},
 			{Role: "tool", ToolCallID: "c1", Parts: []prefix.Part{{Content: "4" + strings.Repeat("2", 200)}}},
 		},
 	}
-	assert.Equal(t, want, c.conversation)
-	assert.Equal(t, 1, c.media)
-	var req endpick.Request
-	c.prompt(&req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
-	blocks, _ := prefix.AppendChat(nil, prefix.Scope{Model: "m", Salt: "salt"}.Seed(), &want)
-	assert.Equal(t, blocks, req.Blocks)
+	u := understand(t, chat, body)
+	blocks, n := prefix.AppendChat(nil, prefix.Scope{Model: "m", Salt: "salt"}.Seed(), &want)
+	assert.Equal(t, blocks, u.req.Blocks)
 	assert.NotEmpty(t, blocks)
+	assert.Equal(t, toTokens(n, tokensPerByte)+2*mediaTokens, u.req.InputTokens)
 }
 
 func TestTheHostsOwnTokensStay(t *testing.T) {
-	c := parse(completion, []byte(`{"prompt":"some text"}`))
-	req := endpick.Request{InputTokens: 3, Blocks: []uint64{7}, ExpectedOutputTokens: 2}
-	assert.Zero(t, c.prompt(&req, prefix.Scope{}, rates{}))
-	assert.Equal(t, endpick.Request{InputTokens: 3, Blocks: []uint64{7}, ExpectedOutputTokens: 2}, req)
+	for _, tc := range []struct {
+		kind api
+		body string
+	}{
+		{completion, `{"prompt":"some text"}`}, {completion, `{"prompt":[1,2,3,4]}`}, {chat, `{"messages":[{"content":"some text"}]}`},
+	} {
+		c, err := parse(tc.kind, nil, []byte(tc.body), manyItems)
+		require.NoError(t, err)
+		req := endpick.Request{InputTokens: 3, Blocks: []uint64{7}, ExpectedOutputTokens: 2}
+		learn, err := c.readPrompt(t.Context(), &req, prefix.Scope{}, rates{})
+		require.NoError(t, err)
+		assert.Zero(t, learn)
+		assert.Equal(t, endpick.Request{InputTokens: 3, Blocks: []uint64{7}, ExpectedOutputTokens: 2}, req)
+		assert.Equal(t, tc.kind, c.api)
+	}
+	c, err := parse(completion, nil, []byte(`{"prompt":["a","b"],"max_tokens":5}`), manyItems)
+	require.NoError(t, err)
+	req := endpick.Request{InputTokens: 3}
+	_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, rates{})
+	require.NoError(t, err)
+	assert.Equal(t, 10, req.ExpectedOutputTokens, "two prompts have two responses, whoever has counted their tokens")
 }
 
 func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
@@ -103,10 +160,58 @@ func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
 		`{"prompt":"x","n":2000000000}`:     1<<31 - 1,
 		`{"prompt":"x","max_tokens":"20"}`:  100,
 		`{"prompt":"x","max_tokens":1e300}`: 100,
+		`{"prompt":["x","y"],"n":2}`:        400,
+		`{"input":"x"}`:                     0,
 	} {
-		c := parse(completion, []byte(body))
-		assert.Equal(t, want, c.expectedOutput(learned), body)
+		c, err := parse(completion, nil, []byte(body), manyItems)
+		require.NoError(t, err)
+		var req endpick.Request
+		_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, learned)
+		require.NoError(t, err)
+		assert.Equal(t, want, req.ExpectedOutputTokens, body)
 	}
+}
+
+// What can't be routed by its model is refused, and engines' tolerance is ours.
+func TestModels(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"model":"m"}`: "m", "\xef\xbb\xbf" + `{"model":"m"}`: "m", `{"model":"a","model":"b"}`: "b", `{"model":"\u0061"}`: "a",
+		`{}`: "", `{"model":null}`: "", `{"model":""}`: "", `[{"model":"m"}]`: "", "": "", `{"model":"m"`: "m", `{"mod\u0065l":"m"}`: "m",
+		`{"a":{"model":"m"}}`: "", ` {"model":"m"}`: "m",
+		`{"model":7}`: "error", `{"model":["m"]}`: "error", `{"model":{"m":1}}`: "error", `{"model":true}`: "error", `{"model":"m","model":1}`: "error",
+		"\xef\xbb\xbf" + `{"model":7}`: "error",
+	} {
+		for _, kind := range []api{chat, completion, other} {
+			c, err := parse(kind, nil, []byte(body), manyItems)
+			if want == "error" {
+				var bad *endpick.RequestError
+				require.ErrorAs(t, err, &bad, body)
+				assert.Equal(t, "model", bad.Field)
+				continue
+			}
+			require.NoError(t, err, body)
+			assert.Equal(t, want, c.model, body)
+		}
+	}
+}
+
+// A byte order mark hides neither the prompt nor the place for our own members.
+func TestByteOrderMark(t *testing.T) {
+	const plain = `{"prompt":"x","stream":true}`
+	u := understand(t, completion, "\xef\xbb\xbf"+plain)
+	assert.Equal(t, understand(t, completion, plain).req, u.req)
+	assert.Equal(t, completion, u.api)
+	sent, hide := u.askForUsage()
+	assert.True(t, hide)
+	assert.Equal(t, "\xef\xbb\xbf"+`{"stream_options":{"include_usage":true},"prompt":"x","stream":true}`, joined(sent))
+}
+
+func joined(pieces [][]byte) string {
+	var b strings.Builder
+	for _, p := range pieces {
+		b.Write(p)
+	}
+	return b.String()
 }
 
 func TestAskForUsage(t *testing.T) {
@@ -121,79 +226,23 @@ func TestAskForUsage(t *testing.T) {
 		{"refused", `{"prompt":"x","stream":true,"stream_options":{"include_usage":false}}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, true},
 		{"other options stay", `{"prompt":"x","stream":true,"stream_options":{"a":1,"include_usage":null,"b":[2]}}`,
 			`{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":1,"b":[2]}}`, true},
+		{"it stands between others", `{"prompt":"x","stream":true,"stream_options":{"a":1, "b":2 ,"include_usage":0,"c":3,"d":4}}`,
+			`{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":1, "b":2,"c":3,"d":4}}`, true},
+		{"twice", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, "", false},
 		{"asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, "", false},
 		{"no stream", `{"prompt":"x"}`, "", false},
 		{"options that are none", `{"prompt":"x","stream":true,"stream_options":7}`, "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := parse(completion, []byte(tc.in))
-			assert.Equal(t, tc.keep, c.askForUsage())
+			u := understand(t, completion, tc.in)
+			sent, hide := u.askForUsage()
+			assert.Equal(t, tc.keep, hide)
 			if tc.want == "" {
 				tc.want = tc.in
 			}
-			assert.Equal(t, tc.want, string(c.body))
+			assert.Equal(t, tc.want, joined(sent))
 		})
 	}
-}
-
-// For every valid body the parser finds what encoding/json finds, and what is
-// sent instead of it differs in stream_options only. Others do not make it
-// panic.
-func FuzzRequest(f *testing.F) {
-	for _, s := range []string{
-		`{"model":"m","prompt":"x","stream":true}`, `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"stream_options":{"include_usage":false,"x":1}}`,
-		`{"prompt":[1,2,3],"n":2,"max_tokens":7}`, `{"prompt":[[1],[2]]}`, `{"prompt":["a","b"]}`, `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`,
-		`{"mod\u0065l":"\ud83d\ude00","prompt":""}`, `{"model":"a","model":"b"`, `[]`, ``, `{"messages":[{"tool_calls":[{"function":{}}],"role":7}],"tools":[{}]}`,
-	} {
-		f.Add(true, []byte(s))
-		f.Add(false, []byte(s))
-	}
-	f.Fuzz(func(t *testing.T, isChat bool, b []byte) {
-		kind := completion
-		if isChat {
-			kind = chat
-		}
-		c := parse(kind, b)
-		var req endpick.Request
-		learn := c.prompt(&req, prefix.Scope{Salt: c.salt}, rates{})
-		if req.InputTokens < 1 || learn < 0 || req.ExpectedOutputTokens < 0 || len(req.Blocks) > len(b) {
-			t.Fatalf("%q: %+v", b, req)
-		}
-		kept := c.askForUsage()
-		if !json.Valid(b) || !utf8.Valid(b) {
-			return
-		}
-		var twin map[string]json.RawMessage
-		if json.Unmarshal(b, &twin) != nil || twin == nil {
-			require.Equal(t, other, c.api)
-			return
-		}
-		var model string
-		if json.Unmarshal(twin["model"], &model) == nil {
-			require.Equal(t, model, c.model)
-		}
-		if _, has := twin["prompt"]; !has && !isChat {
-			require.Equal(t, other, c.api)
-		}
-		var prompt *string
-		if !isChat && json.Unmarshal(twin["prompt"], &prompt) == nil && prompt != nil {
-			require.Equal(t, completion, c.api)
-			require.Equal(t, []string{*prompt}, c.text)
-		}
-		require.Equal(t, c.api != other && string(twin["stream"]) == "true", c.stream)
-		if !kept {
-			require.Equal(t, string(b), string(c.body))
-			return
-		}
-		var sent map[string]json.RawMessage
-		require.NoError(t, json.Unmarshal(c.body, &sent), "%s", c.body)
-		var options map[string]any
-		require.NoError(t, json.Unmarshal(sent["stream_options"], &options))
-		require.Equal(t, true, options["include_usage"])
-		delete(sent, "stream_options")
-		delete(twin, "stream_options")
-		require.Equal(t, twin, sent)
-	})
 }
 
 func BenchmarkParse(b *testing.B) {
@@ -203,9 +252,9 @@ func BenchmarkParse(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
-				c := parse(chat, body)
+				c, _ := parse(chat, nil, body, manyItems)
 				var req endpick.Request
-				c.prompt(&req, prefix.Scope{}, rates{})
+				_, _ = c.readPrompt(b.Context(), &req, prefix.Scope{}, rates{})
 			}
 		})
 	}

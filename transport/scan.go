@@ -19,30 +19,51 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
+// few bytes are looked at one by one before the rest is searched at the speed of
+// memory: most strings are short, and escapes come in crowds.
+const few = 16
+
 // skipString returns the index after the string that starts at b[i], or -1 if
 // it does not end.
 func skipString(b []byte, i int) int {
-	end := i // the nearest quote that is not before i, once it was looked for
-	for i++; ; {
-		if end < i {
+	quote := -1 // the nearest one, once it was looked for
+	for i++; i < len(b); {
+		for end := min(i+few, len(b)); i < end; {
+			switch b[i] {
+			case '"':
+				return i + 1
+			case '\\':
+				i += 2
+				end = min(i+few, len(b))
+			default:
+				i++
+			}
+		}
+		if i >= len(b) {
+			return -1
+		}
+		if quote < i {
 			n := bytes.IndexByte(b[i:], '"')
 			if n < 0 {
 				return -1
 			}
-			end = i + n
+			quote = i + n
 		}
-		n := bytes.IndexByte(b[i:end], '\\')
+		n := bytes.IndexByte(b[i:quote], '\\')
 		if n < 0 {
-			return end + 1
+			return quote + 1
 		}
-		if i += n + 2; i > len(b) {
-			return -1
-		}
+		i += n
 	}
+	return -1
 }
 
+// maxDepth is how deep objects and arrays may be nested. The parsers of engines
+// give up at 200 (pydantic) to 1,000.
+const maxDepth = 256
+
 // skipValue returns the index after the value that starts at b[i], or -1 if
-// there is none or it does not end.
+// there is none or it does not end, or -2 if it is nested deeper than maxDepth.
 func skipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -53,14 +74,29 @@ func skipValue(b []byte, i int) int {
 	case '{', '[':
 		depth := 0
 		for i < len(b) {
-			switch b[i] {
+			c := b[i]
+			if !structural[c] {
+				i++
+				continue
+			}
+			switch c {
 			case '"':
+				end := i + 1
+				for end < len(b) && end < i+few && !quoted[b[end]] {
+					end++
+				}
+				if end < len(b) && b[end] == '"' {
+					i = end + 1
+					continue
+				}
 				if i = skipString(b, i); i < 0 {
 					return -1
 				}
 				continue
 			case '{', '[':
-				depth++
+				if depth++; depth > maxDepth {
+					return -2
+				}
 			case '}', ']':
 				if depth--; depth == 0 {
 					return i + 1
@@ -80,13 +116,15 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-func isDelimiter(c byte) bool {
-	switch c {
-	case ',', ':', '}', ']', '{', '[', '"', ' ', '\n', '\r', '\t':
-		return true
+func isDelimiter(c byte) bool { return delimiters[c] }
+
+var (
+	structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
+	quoted     = [256]bool{'"': true, '\\': true} // what matters in a string
+	delimiters = [256]bool{
+		',': true, ':': true, '}': true, ']': true, '{': true, '[': true, '"': true, ' ': true, '\n': true, '\r': true, '\t': true,
 	}
-	return false
-}
+)
 
 // members walks over the members of an object, elements over those of an
 // array. The zero value of either is at an end.
@@ -261,18 +299,36 @@ func stringLen(v []byte) int {
 
 // appendUnquoted appends the content of a string, given without its quotes.
 func appendUnquoted(dst, s []byte) []byte {
-	for len(s) > 0 {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 {
-			return append(dst, s...)
+	for i := 0; i < len(s); {
+		if s[i] == '\\' {
+			if i+1 < len(s) && shortEscapes[s[i+1]] != 0 {
+				dst = append(dst, shortEscapes[s[i+1]])
+				i += 2
+				continue
+			}
+			r, size := unescape(s[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += size
+			continue
 		}
-		dst = append(dst, s[:i]...)
-		r, size := unescape(s[i:])
-		dst = utf8.AppendRune(dst, r)
-		s = s[i+size:]
+		end := i + 1
+		for end < len(s) && end < i+few && s[end] != '\\' {
+			end++
+		}
+		if end == i+few {
+			n := bytes.IndexByte(s[end:], '\\')
+			if n < 0 {
+				return append(dst, s[i:]...)
+			}
+			end += n
+		}
+		dst = append(dst, s[i:end]...)
+		i = end
 	}
 	return dst
 }
+
+var shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // unescape reads the escape at the start of s and returns its length. What is
 // no escape, or half a surrogate pair, stands for U+FFFD.
@@ -280,37 +336,27 @@ func unescape(s []byte) (rune, int) {
 	if len(s) < 2 {
 		return utf8.RuneError, len(s)
 	}
-	switch s[1] {
-	case '"', '\\', '/':
-		return rune(s[1]), 2
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-		r, ok := hex4(s[2:])
-		if !ok {
-			return utf8.RuneError, 2
-		}
-		if !utf16.IsSurrogate(r) {
-			return r, 6
-		}
-		if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
-			if low, ok := hex4(s[8:]); ok {
-				if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
-					return pair, 12
-				}
+	if c := shortEscapes[s[1]]; c != 0 {
+		return rune(c), 2
+	}
+	if s[1] != 'u' {
+		return utf8.RuneError, 2
+	}
+	r, ok := hex4(s[2:])
+	if !ok {
+		return utf8.RuneError, 2
+	}
+	if !utf16.IsSurrogate(r) {
+		return r, 6
+	}
+	if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
+		if low, ok := hex4(s[8:]); ok {
+			if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+				return pair, 12
 			}
 		}
-		return utf8.RuneError, 6
 	}
-	return utf8.RuneError, 2
+	return utf8.RuneError, 6
 }
 
 func hex4(s []byte) (rune, bool) {

@@ -29,11 +29,24 @@
 // embeddings, /v1/responses, /v1/messages, unknown paths. It is routed without
 // blocks, with a length guessed from its size, so that policies that weigh load
 // choose by load. If no model can be read from it, it may go to any endpoint.
+// The model is read from JSON objects and from forms (multipart/form-data).
+//
+// # What is refused
+//
+// With an [endpick.RequestError], status 400: a model that is no string; names of
+// models, sessions, tenants and adapters that are longer than 256 bytes or not
+// UTF-8; paths with a segment ".."; JSON that is nested deeper than 256 levels or
+// has more parts than Config.MaxItems. Everything else that is wrong with a
+// request is for the engine to judge. A body that is too long, 413, is one above
+// Config.MaxBodyBytes, or one that is compressed to less than a sixty-fourth.
+//
+// What a request holds in memory is its body and an eighth of that, and reading it
+// takes a time that grows with its length alone.
 //
 // # What is changed
 //
-// Requests: target and Host; Accept-Encoding of what is metered becomes
-// identity; a stream whose client did not ask for usage asks for it
+// Requests: target and Host; a body in gzip or deflate is sent in plain text;
+// Accept-Encoding of what is metered becomes identity; a stream whose client did not ask for usage asks for it
 // (stream_options.include_usage). Responses: that usage is taken out again, the
 // rest is passed on byte for byte; a response that is compressed in spite of
 // Accept-Encoding is passed on in plain text, so that it can be metered. Codings
@@ -148,6 +161,7 @@ type trip struct {
 	rates                rates
 	model                string
 	metered              bool
+	unpacked             bool // the body had a coding when it came
 	responses, maxTokens int
 	// promptBytes of text have promptTokens by the engine's count, to learn
 	// from; 0: nothing to learn.

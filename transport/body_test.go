@@ -1,0 +1,156 @@
+package transport
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func request(t testing.TB, r io.Reader, length int64, coding string) *http.Request {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/v1/completions", r)
+	require.NoError(t, err)
+	req.ContentLength = length
+	if coding != "" {
+		req.Header.Set("Content-Encoding", coding)
+	}
+	return req
+}
+
+func pack(t testing.TB, coding, text string) string {
+	var b bytes.Buffer
+	var w io.WriteCloser
+	var err error
+	switch coding {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "zlib":
+		w = zlib.NewWriter(&b)
+	case "flate":
+		w, err = flate.NewWriter(&b, 6)
+	}
+	require.NoError(t, err)
+	_, err = io.WriteString(w, text)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+// However long a body is, however it comes and whatever was announced, it is read
+// whole and takes hardly more memory than it is long.
+func TestReadBody(t *testing.T) {
+	const limit = 3 << 20
+	for _, size := range []int{0, 1, 511, 512, 513, firstRead - 1, firstRead, firstRead + 1, 2*firstRead + 2, limit - 1, limit} {
+		text := strings.Repeat("x", size)
+		for name, length := range map[string]int64{"as announced": int64(size), "unknown": -1, "more than announced": int64(size / 2), "less than announced": limit} {
+			for how, r := range map[string]io.Reader{
+				"at once": strings.NewReader(text), "with its end": iotest.DataErrReader(strings.NewReader(text)), "in halves": iotest.HalfReader(strings.NewReader(text)),
+			} {
+				body, unpacked, err := readBody(request(t, r, length, ""), limit)
+				require.NoError(t, err)
+				assert.False(t, unpacked)
+				require.Equal(t, size, len(body), "%s, %s", name, how)
+				require.True(t, string(body) == text)
+				assert.LessOrEqual(t, cap(body), size+size/8+1024, "%d, %s, %s", size, name, how)
+			}
+		}
+	}
+	for name, length := range map[string]int64{"announced": limit + 1, "unknown": -1, "lied about": 5} {
+		_, _, err := readBody(request(t, strings.NewReader(strings.Repeat("x", limit+1)), length, ""), limit)
+		var tooLarge *BodyError
+		require.ErrorAs(t, err, &tooLarge, name)
+		assert.EqualValues(t, limit, tooLarge.Limit)
+	}
+}
+
+// Announcing a length costs the gateway nothing: memory goes with what has come.
+func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
+	for sent := 1; sent <= 4<<20; sent *= 4 {
+		broke := errors.New("broke")
+		req := request(t, io.MultiReader(strings.NewReader(strings.Repeat("x", sent)), iotest.ErrReader(broke)), 32<<20, "")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := readBody(req, 32<<20)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, broke)
+		require.ErrorIs(t, err, ErrBody)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*sent+2*firstRead), "%d bytes sent", sent)
+	}
+}
+
+func TestReadBodyLooksAtItsClient(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	reads := 0
+	r := readerFunc(func(p []byte) (int, error) {
+		if reads++; reads == 3 {
+			cancel()
+		}
+		return copy(p, "more"), nil
+	})
+	_, _, err := readBody(request(t, r, -1, "").WithContext(ctx), 1<<30)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 3, reads)
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestCompressedBodies(t *testing.T) {
+	const text = `{"model":"m","prompt":"x"}`
+	for _, tc := range []struct{ coding, body, want string }{
+		{"gzip", pack(t, "gzip", text), text}, {"x-gzip", pack(t, "gzip", text), text}, {" GZIP ", pack(t, "gzip", text), text},
+		{"deflate", pack(t, "zlib", text), text}, {"deflate", pack(t, "flate", text), text},
+		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, gzip", text, ""}, {"", text, ""}, {"gzip", "", ""},
+	} {
+		body, unpacked, err := readBody(request(t, strings.NewReader(tc.body), -1, tc.coding), 1<<20)
+		require.NoError(t, err, tc.coding)
+		assert.Equal(t, tc.want != "", unpacked, tc.coding)
+		if tc.want == "" {
+			tc.want = tc.body // as it is
+		}
+		assert.Equal(t, tc.want, string(body), tc.coding)
+	}
+	whole := pack(t, "gzip", text)
+	for n := 1; n < len(whole); n++ {
+		_, _, err := readBody(request(t, strings.NewReader(whole[:n]), -1, "gzip"), 1<<20)
+		require.ErrorIs(t, err, ErrBody, "%d bytes", n)
+		require.Equal(t, 400, StatusOf(err))
+	}
+}
+
+// What is packed more tightly than anything that people write costs no more than
+// its sender has paid for.
+func TestBombsAreRefused(t *testing.T) {
+	for _, size := range []int{freeInflation, 1 << 20, 16 << 20} {
+		bomb := pack(t, "gzip", strings.Repeat("x", size))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		body, _, err := readBody(request(t, strings.NewReader(bomb), -1, "gzip"), 32<<20)
+		runtime.ReadMemStats(&after)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*(freeInflation+maxInflation*len(bomb))+(1<<20)))
+		if size == freeInflation {
+			require.NoError(t, err)
+			assert.Len(t, body, size)
+			continue
+		}
+		require.ErrorIs(t, err, ErrBodyTooLarge)
+		assert.Equal(t, 413, StatusOf(err))
+	}
+	// The limit of all bodies is one of unpacked ones too.
+	_, _, err := readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"), 1000)
+	var tooLarge *BodyError
+	require.ErrorAs(t, err, &tooLarge)
+	assert.EqualValues(t, 1000, tooLarge.Limit)
+}

@@ -1,0 +1,150 @@
+package transport
+
+import "bytes"
+
+// cursor walks through JSON and reads each byte of what it goes into once: a
+// value is either entered (open, then element or member until false) or taken
+// as it stands (value). It is as tolerant as the rest of the scanner; what can't
+// be walked ends the walk.
+type cursor struct {
+	b   []byte
+	i   int
+	key []byte // of the member that member has found, unescaped
+	buf [maxKey]byte
+	*allowance
+}
+
+// maxKey is above the length of any key that is looked for.
+const maxKey = 32
+
+// allowance is what the walks of one request may look at together.
+type allowance struct {
+	items   int // elements of arrays that are left
+	members int // members of objects that are left
+	failed  fault
+}
+
+// fault is why a walk has ended before the text did; the first one stays.
+type fault uint8
+
+const (
+	noFault fault = iota
+	malformed
+	tooDeep
+	tooManyItems
+	tooManyMembers
+)
+
+func (a *allowance) fail(f fault) bool {
+	if a.failed == noFault {
+		a.failed = f
+	}
+	return false
+}
+
+func (a *allowance) cursor(b []byte) cursor { return cursor{b: b, allowance: a} }
+
+// open enters an object ('{') or an array ('['), if there is one.
+func (c *cursor) open(kind byte) bool {
+	c.i = skipSpace(c.b, c.i)
+	if c.failed != noFault || c.i >= len(c.b) || c.b[c.i] != kind {
+		return false
+	}
+	c.i++
+	return true
+}
+
+// more goes to the next element or member, or leaves the array or object.
+func (c *cursor) more(closing byte) bool {
+	if c.failed != noFault {
+		return false
+	}
+	i := skipSpace(c.b, c.i)
+	if i < len(c.b) && c.b[i] == ',' {
+		i = skipSpace(c.b, i+1)
+	}
+	if c.i = i; i >= len(c.b) {
+		return c.fail(malformed)
+	}
+	if c.b[i] == closing {
+		c.i++
+		return false
+	}
+	return true
+}
+
+// element goes to the next element of an array, where its value is to be read.
+func (c *cursor) element() bool {
+	if !c.more(']') {
+		return false
+	}
+	if c.items--; c.items < 0 {
+		return c.fail(tooManyItems)
+	}
+	return true
+}
+
+// member goes to the next member of an object, where its value is to be read.
+func (c *cursor) member() bool {
+	if !c.more('}') {
+		return false
+	}
+	if c.members--; c.members < 0 {
+		return c.fail(tooManyMembers)
+	}
+	i := c.i
+	if c.b[i] != '"' {
+		return c.fail(malformed)
+	}
+	end := skipString(c.b, i)
+	if end < 0 {
+		return c.fail(malformed)
+	}
+	c.key = c.b[i+1 : end-1]
+	// An escape has six bytes at most for each that it stands for.
+	if len(c.key) <= 6*maxKey && bytes.IndexByte(c.key, '\\') >= 0 {
+		c.key = appendUnquoted(c.buf[:0], c.key)
+	}
+	if end = skipSpace(c.b, end); end >= len(c.b) || c.b[end] != ':' {
+		return c.fail(malformed)
+	}
+	c.i = skipSpace(c.b, end+1)
+	return true
+}
+
+// value takes the value as it stands; nil if there is none.
+func (c *cursor) value() []byte {
+	if c.failed != noFault {
+		return nil
+	}
+	i := skipSpace(c.b, c.i)
+	end := skipValue(c.b, i)
+	switch {
+	case end == -2:
+		c.fail(tooDeep)
+		return nil
+	case end < 0:
+		c.fail(malformed)
+		return nil
+	}
+	c.i = end
+	return c.b[i:end]
+}
+
+// text takes the value as the content of a string; empty if it is none.
+func (c *cursor) text() string { return text(c.value()) }
+
+// field returns the last member of the object v with this key; nil if there is
+// none.
+func (a *allowance) field(v []byte, key string) (value []byte) {
+	c := a.cursor(v)
+	if !c.open('{') {
+		return nil
+	}
+	for c.member() {
+		if x := c.value(); string(c.key) == key {
+			value = x
+		}
+	}
+	return value
+}
