@@ -84,7 +84,7 @@ type Config struct {
 	Record func(recording.Request)
 	// Warn is told what was wrong with a request that was served all the same,
 	// such as a malformed header, and of panics of these callbacks
-	// ([endpick.PanicError]; in is nil for Clock). It is called from many
+	// ([endpick.PanicError]; in is nil for Clock and Saturation). It is called from many
 	// goroutines. Nil: nobody is told.
 	Warn func(in *http.Request, err error)
 	// Clock tells the time for records, health, the queue and the retry

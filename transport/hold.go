@@ -78,7 +78,8 @@ type hold struct {
 }
 
 // held is a request in the queue. It leaves with a lease, an error, or the panic
-// of a policy: that belongs to its own request, whoever routes it.
+// of the router's host, such as its clock's: that belongs to its own request,
+// whoever routes it.
 type held struct {
 	trip     *trip
 	since    time.Time
@@ -190,7 +191,6 @@ func (h *hold) dispatch() {
 // saturation is how full the endpoints are that requests can be sent to; h.mu
 // is held.
 func (h *hold) saturation() (full float64) {
-	h.view = h.t.config.Router.AppendCandidates(h.view[:0])
 	defer func() {
 		clear(h.view)
 		if v := recover(); v != nil {
@@ -198,6 +198,7 @@ func (h *hold) saturation() (full float64) {
 			full = 0
 		}
 	}()
+	h.view = h.t.config.Router.AppendCandidates(h.view[:0])
 	if len(h.view) == 0 {
 		return 0 // nothing to wait for
 	}

@@ -309,6 +309,40 @@ func TestPanicBelongsToItsRequest(t *testing.T) {
 	w.idle(t)
 }
 
+// A clock of the router's that panics costs the requests that are routed then,
+// and not the goroutine of the timer that does it.
+func TestPanicOfTheRoutersClockBelongsToTheRequest(t *testing.T) {
+	e := startEngine(t, nil)
+	var broken atomic.Bool
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a", Address: e.URL}},
+		Clock: func() time.Time {
+			if broken.Load() {
+				panic("boom")
+			}
+			return time.Now()
+		},
+	})
+	require.NoError(t, err)
+	tr, err := transport.New(transport.Config{Router: router, Queue: &transport.QueueConfig{}})
+	require.NoError(t, err)
+	require.NoError(t, router.Report("a", endpick.Load{Waiting: 50}))
+	panicked := make(chan any)
+	req := post(t, chatPath, chatStream)
+	go func() {
+		defer func() { panicked <- recover() }()
+		_, _ = tr.RoundTrip(req)
+	}()
+	require.Eventually(t, func() bool { q, _ := tr.Queue(); return q.Requests == 1 }, 10*time.Second, time.Millisecond)
+	broken.Store(true)
+	require.Equal(t, "boom", <-panicked)
+	broken.Store(false)
+	require.NoError(t, router.Report("a", endpick.Load{}))
+	resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
 func TestRetryAfter(t *testing.T) {
 	for err, want := range map[error]string{
 		&queue.Error{Reason: queue.ErrFull}:                                                                        "1",
