@@ -1,7 +1,9 @@
 package slo_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -53,4 +55,228 @@ func ExampleBestFit() {
 	// 1s l4
 	// 200ms h200
 	// 0s h200
+}
+
+// Targets come with the request. One that can't be read is not asked for, and
+// the client can be told.
+func ExampleFromHeader() {
+	h := http.Header{}
+	h.Set(slo.TTFTHeader, "250")
+	h.Set(slo.TPOTHeader, "0.04") // seconds, by mistake
+	targets, err := slo.FromHeader(h)
+	fmt.Println(targets.TTFT, targets.TPOT)
+	fmt.Println(err)
+	// Output:
+	// 250ms 0s
+	// slo: header X-Slo-Tpot-Ms: "0.04" is less than a millisecond
+}
+
+// How far a candidate stays below the targets: half of the time to first token
+// is left, and the time per token is a fifth too long.
+func ExampleHeadroom() {
+	headroom, err := slo.NewHeadroom(slo.HeadroomConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 200 * time.Millisecond, TPOT: 50 * time.Millisecond}}
+	fit := headroom.Of(&req, &endpick.Candidate{Prediction: endpick.Prediction{
+		Has: endpick.TTFT | endpick.TPOT, TTFT: 100 * time.Millisecond, TPOT: 60 * time.Millisecond,
+	}})
+	fmt.Printf("TTFT %.2f, TPOT %.2f, combined %.2f, meets %v\n", fit.TTFT, fit.TPOT, fit.Combined, fit.Meets())
+	// Output:
+	// TTFT 0.50, TPOT -0.20, combined 0.36, meets false
+}
+
+// What nine requests in ten keep is more than what is expected.
+func ExampleBound() {
+	prediction := endpick.Prediction{Has: endpick.TTFT, TTFT: 180 * time.Millisecond, TTFTUpper: 240 * time.Millisecond}
+	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 200 * time.Millisecond}}
+	for _, bound := range []slo.Bound{slo.Expected, slo.Upper} {
+		headroom, err := slo.NewHeadroom(slo.HeadroomConfig{Bound: bound})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fit := headroom.Of(&req, &endpick.Candidate{Prediction: prediction})
+		fmt.Println(fit.Meets())
+	}
+	// Output:
+	// true
+	// false
+}
+
+// fleetOfThree is one fast and two slow servers, each with two running requests.
+func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
+	policy.Predictor = bySize{}
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "h200", Variant: "large"}, {ID: "l4-0", Variant: "small"}, {ID: "l4-1", Variant: "small"}},
+		Policy:    policy,
+		Seed:      1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range router.Endpoints() {
+		if err := router.Report(e.Candidate.Endpoint.ID, endpick.Load{Running: 2, KVUsage: 0.5}); err != nil {
+			return nil, err
+		}
+	}
+	return router, nil
+}
+
+// A batch job that nobody can serve in time does not get in the way of others.
+// One that matters is served all the same.
+func ExampleLatencyAdmitter() {
+	router, err := fleetOfThree(endpick.Policy{Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(nil)}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 50 * time.Millisecond}}
+	for _, req.Priority = range []int{-1, 0} {
+		lease, err := router.Route(req)
+		var out *slo.UnattainableError
+		switch {
+		case errors.As(err, &out):
+			fmt.Println("rejected: at best", out.TTFT)
+		case err == nil:
+			fmt.Println("served")
+			lease.Done(endpick.Outcome{})
+		}
+	}
+	// Output:
+	// rejected: at best 100ms
+	// served
+}
+
+// The tier keeps to the servers that meet the targets; any scorer chooses among
+// them.
+func ExampleTier() {
+	tier, err := slo.NewTier(slo.TierConfig{DisableExploration: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	router, err := fleetOfThree(endpick.Policy{Filters: []endpick.Filter{tier}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, target := range []time.Duration{200 * time.Millisecond, time.Second} {
+		chosen := map[string]bool{}
+		for range 50 {
+			lease, err := router.Route(endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: target}})
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			chosen[lease.Endpoint().ID] = true
+			lease.Done(endpick.Outcome{})
+		}
+		fmt.Println(target, chosen)
+	}
+	// Output:
+	// 200ms map[h200:true]
+	// 1s map[h200:true l4-0:true l4-1:true]
+}
+
+// A strategy says which of the servers that meet the targets is best: the one
+// with the least room to spare, or the one with the most.
+func ExampleStrategy() {
+	for _, strategy := range []slo.Strategy{slo.Least, slo.Most} {
+		fit, err := slo.NewBestFit(slo.BestFitConfig{Strategy: strategy})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		candidates := []endpick.Candidate{
+			{Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * time.Millisecond}},
+			{Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 400 * time.Millisecond}},
+		}
+		req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 500 * time.Millisecond}}
+		scores := make([]float64, 2)
+		fit.Score(&req, candidates, scores)
+		fmt.Printf("%s %.2f\n", fit.Name(), scores)
+	}
+	// Output:
+	// latency-least [0.68 0.92]
+	// latency-most [0.92 0.68]
+}
+
+// A server that joins gets a growing share of the requests that it knows nothing
+// of, and all at once of those whose head it holds.
+func ExampleWarmup() {
+	warmup, err := slo.NewWarmup(slo.WarmupConfig{Ramp: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	now := time.Unix(0, 0)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "old"}},
+		Policy:    endpick.Policy{Filters: []endpick.Filter{warmup}},
+		Clock:     func() time.Time { return now },
+		Seed:      1,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	share := func() (n int) {
+		for range 1000 {
+			lease, err := router.Route(endpick.Request{})
+			if err != nil {
+				return -1
+			}
+			if lease.Endpoint().ID == "new" {
+				n++
+			}
+			lease.Done(endpick.Outcome{})
+		}
+		return (n + 25) / 50 * 5 // per cent, more or less
+	}
+	share()
+	now = now.Add(time.Hour)
+	if err := router.Add(endpick.Endpoint{ID: "new"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	// It is considered for half of the requests, and wins half of those.
+	fmt.Println(share(), "%")
+	now = now.Add(time.Minute)
+	fmt.Println(share(), "%")
+	// Output:
+	// 25 %
+	// 50 %
+}
+
+// A form says how headroom is compared. By share of the target how two servers
+// compare depends on these two alone; normalised over the candidates, as the
+// Gateway API Inference Extension does it, a third and worse one changes that.
+func ExampleForm() {
+	ms := func(ttft, tpot time.Duration) endpick.Candidate {
+		return endpick.Candidate{Prediction: endpick.Prediction{
+			Has: endpick.TTFT | endpick.TPOT, TTFT: ttft * time.Millisecond, TPOT: tpot * time.Millisecond,
+		}}
+	}
+	candidates := []endpick.Candidate{ms(100, 49), ms(150, 10), ms(990, 45)}
+	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: time.Second, TPOT: 50 * time.Millisecond}}
+	for _, form := range []slo.Form{slo.ShareOfSLO, slo.MinMax} {
+		fit, err := slo.NewBestFit(slo.BestFitConfig{Form: form, Strategy: slo.Most})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for n := 2; n <= 3; n++ {
+			scores := make([]float64, n)
+			fit.Score(&req, candidates[:n], scores)
+			fmt.Println(scores[0] > scores[1])
+		}
+	}
+	// Output:
+	// false
+	// false
+	// true
+	// false
 }

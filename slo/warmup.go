@@ -1,6 +1,7 @@
 package slo
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -32,13 +33,8 @@ type Warmup struct {
 	ramp time.Duration
 
 	mu    sync.RWMutex
-	since []firstSeen // by endpoint slot
-	warm  time.Time   // when the newest endpoint has come to its full share
-}
-
-type firstSeen struct {
-	generation uint32
-	at         time.Time
+	since endpick.PerEndpoint[time.Time] // when each was first seen
+	warm  time.Time                      // when the newest endpoint has come to its full share
 }
 
 // NewWarmup returns a Warmup, or an [endpick.ConfigError].
@@ -84,45 +80,40 @@ func (w *Warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	})
 }
 
-// age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held.
+// age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held. One
+// that was seen further ahead than a ramp, before the clock was set back, is old.
 func (w *Warmup) age(ref endpick.Ref, now time.Time) float64 {
-	if int(ref.Slot) >= len(w.since) {
+	at := w.since.Find(ref)
+	if at == nil {
 		return 0
 	}
-	s := &w.since[ref.Slot]
-	if s.generation != ref.Generation {
-		return 0
-	}
-	return min(max(float64(now.Sub(s.at))/float64(w.ramp), 0), 1)
+	return min(math.Abs(float64(now.Sub(*at)))/float64(w.ramp), 1)
 }
 
 // meet notes the endpoints that are seen for the first time.
 func (w *Warmup) meet(candidates []endpick.Candidate, now time.Time) {
-	w.mu.RLock()
-	known := true
-	for i := range candidates {
-		ref := candidates[i].Ref
-		if int(ref.Slot) >= len(w.since) || w.since[ref.Slot].generation < ref.Generation {
-			known = false
-			break
-		}
-	}
-	w.mu.RUnlock()
-	if known {
+	if w.knows(candidates) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range candidates {
-		ref := candidates[i].Ref
-		for int(ref.Slot) >= len(w.since) {
-			w.since = append(w.since, firstSeen{})
-		}
-		if s := &w.since[ref.Slot]; s.generation < ref.Generation {
-			*s = firstSeen{generation: ref.Generation, at: now}
+		if at := w.since.At(candidates[i].Ref); at != nil && at.IsZero() {
+			*at = now
 			if warm := now.Add(w.ramp); warm.After(w.warm) {
 				w.warm = warm
 			}
 		}
 	}
+}
+
+func (w *Warmup) knows(candidates []endpick.Candidate) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for i := range candidates {
+		if w.since.Find(candidates[i].Ref) == nil {
+			return false
+		}
+	}
+	return true
 }

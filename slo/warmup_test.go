@@ -59,6 +59,15 @@ func TestWarmupRamps(t *testing.T) {
 	assert.Len(t, filter(f, ask(0, 0).At(later.Add(-time.Hour), 5, 1), cs[1:2]), 1, "one alone, and time that goes back")
 }
 
+// An endpoint that joined while the clock was a day ahead is not new for a day.
+func TestWarmupClockLeaps(t *testing.T) {
+	f := newWarmup(t, slo.WarmupConfig{})
+	cs := fleet(make([]endpick.Prediction, 5)...)
+	filter(f, ask(0, 0), cs[:4])
+	filter(f, ask(0, 0).At(epoch.Add(24*time.Hour), 5, 1), cs)
+	assert.Equal(t, 1.0, considered(f, at(120_000), cs, "server-4"))
+}
+
 // A new endpoint is the fastest on paper for as long as nothing is measured
 // there: it does not draw every cold request.
 func TestWarmupOverTheRouter(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/queue"
 )
 
@@ -37,9 +38,172 @@ func ExampleQueue() {
 			saturation = 0.7
 		}
 	}
+	fmt.Printf("%+v\n", q.Stats())
 	// Output:
 	// dropped batch false
 	// dropped impatient true
 	// dispatched urgent 20ms
 	// dispatched chat 25ms
+	// {Pushed:4 Dispatched:2 TimedOut:1 Shed:1 Canceled:0 Refused:0}
+}
+
+// Tenants take turns, whatever they ask for and however many requests they have.
+func ExampleNewItem() {
+	now := time.Unix(0, 0)
+	q, err := queue.New(queue.Config{}, func(queue.Item[int], error) {})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i, tenant := range []string{"crowd", "crowd", "crowd", "quiet"} {
+		req := endpick.Request{Tenant: tenant, InputTokens: 100, SLO: endpick.SLO{TTFT: time.Second}}
+		if _, err := q.Push(now, queue.NewItem(now, &req, i)); err != nil {
+			fmt.Println(err)
+		}
+	}
+	for {
+		item, ok := q.Pop(now, 0)
+		if !ok {
+			break
+		}
+		fmt.Println(item.Tenant, item.Value)
+	}
+	// Output:
+	// crowd 0
+	// quiet 3
+	// crowd 1
+	// crowd 2
+}
+
+// A client that goes away takes its request out of the queue.
+func ExampleHandle() {
+	now := time.Unix(0, 0)
+	q, err := queue.New(queue.Config{}, func(queue.Item[string], error) {})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handle, err := q.Push(now, queue.Item[string]{Value: "gone"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, waited := q.Cancel(handle)
+	_, again := q.Cancel(handle)
+	fmt.Println(waited, again, q.Len())
+	// Output: true false 0
+}
+
+// A request that does not get in is told why.
+func ExampleError() {
+	now := time.Unix(0, 0)
+	q, err := queue.New(queue.Config{MaxRequests: 1}, func(queue.Item[string], error) {})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		_, err = q.Push(now, queue.Item[string]{})
+	}
+	var why *queue.Error
+	fmt.Println(errors.As(err, &why), errors.Is(err, queue.ErrFull))
+	fmt.Println(err)
+	// Output:
+	// true true
+	// queue: full: priority 0, waited 0s, 1 requests held
+}
+
+// Both measures of the same two endpoints: one has four requests waiting, the
+// other 60 % of its cache in use.
+func ExampleSaturation() {
+	endpoint := &endpick.Endpoint{MaxSequences: 10}
+	candidates := []endpick.Candidate{
+		{Endpoint: endpoint, Waiting: 4, InFlight: endpick.InFlight{Requests: 9}},
+		{Endpoint: endpoint, KVUsage: 0.6, InFlight: endpick.InFlight{Requests: 3}},
+	}
+	for _, by := range []queue.Saturation{queue.Utilization{}, queue.Concurrency{}} {
+		fmt.Printf("%T %.3f\n", by, by.Saturation(candidates))
+	}
+	// Output:
+	// queue.Utilization 0.775
+	// queue.Concurrency 0.600
+}
+
+// While the fleet is full, what can be shed is rejected at once.
+func ExampleAdmitter() {
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
+		Policy: endpick.Policy{Admitters: []endpick.Admitter{
+			queue.Admitter{By: queue.Utilization{Waiting: 10}},
+		}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := router.Report("gpu-0", endpick.Load{Waiting: 12}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, priority := range []int{-1, 0} {
+		lease, err := router.Route(endpick.Request{Priority: priority})
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println("served")
+		lease.Done(endpick.Outcome{})
+	}
+	// Output:
+	// endpick: request rejected: queue: saturated: 1.20 of capacity is taken and priority -1 can be shed
+	// served
+}
+
+// A hundred tokens a second, and a thousand at once.
+func ExampleTokenBucket() {
+	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1000, Refill: 100})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	now := time.Unix(0, 0)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{bucket}},
+		Clock:     func() time.Time { return now },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, tokens := range []int{900, 300, 300} {
+		lease, err := router.Route(endpick.Request{InputTokens: tokens})
+		var limit *queue.RateLimitError
+		if errors.As(err, &limit) {
+			fmt.Println("try again in", limit.RetryAfter)
+			now = now.Add(limit.RetryAfter)
+			continue
+		}
+		fmt.Println("served", tokens)
+		lease.Done(endpick.Outcome{})
+	}
+	// Output:
+	// served 900
+	// try again in 2s
+	// served 300
+}
+
+// What stands before a router sees how it does when nothing gets through.
+func ExampleRejectAll() {
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{queue.RejectAll{}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = router.Route(endpick.Request{})
+	fmt.Println(errors.Is(err, endpick.ErrRejected), err)
+	// Output: true endpick: request rejected: queue: every request is rejected
 }

@@ -1,0 +1,330 @@
+package queue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick/slo/queue"
+)
+
+// twin is the queue as a plain slice: every question is answered by looking at
+// all requests.
+type twin struct {
+	config queue.Config
+	items  []twinItem
+	now    map[int]int64            // virtual time by priority
+	turn   map[int]map[string]int64 // by priority and tenant
+}
+
+type twinItem struct {
+	queue.Item[int]
+	sequence int
+	expires  time.Time
+}
+
+func (i *twinItem) cost() int64 { return int64(max(i.Tokens, 1)) }
+
+func (i *twinItem) before(j *twinItem) bool {
+	due := func(i *twinItem) time.Time {
+		if i.Deadline.IsZero() || i.Deadline.After(i.expires) {
+			return i.expires
+		}
+		return i.Deadline
+	}
+	if c := due(i).Compare(due(j)); c != 0 {
+		return c < 0
+	}
+	return i.sequence < j.sequence
+}
+
+func (w *twin) in(priority int, tenant string) (found []twinItem) {
+	for _, i := range w.items {
+		if i.Priority == priority && i.Tenant == tenant {
+			found = append(found, i)
+		}
+	}
+	slices.SortFunc(found, func(a, b twinItem) int {
+		if a.before(&b) {
+			return -1
+		}
+		return 1
+	})
+	return found
+}
+
+func (w *twin) remove(sequence int) {
+	w.items = slices.DeleteFunc(w.items, func(i twinItem) bool { return i.sequence == sequence })
+}
+
+// settle forgets the turns of priorities that nobody waits in.
+func (w *twin) settle() {
+	for p := range w.turn {
+		if !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Priority == p }) {
+			delete(w.turn, p)
+			delete(w.now, p)
+		}
+	}
+}
+
+func (w *twin) over() bool {
+	var tokens, bytes int64
+	for _, i := range w.items {
+		tokens += i.cost()
+		bytes += int64(i.Bytes)
+	}
+	return len(w.items) > w.config.MaxRequests || w.config.MaxTokens > 0 && tokens > w.config.MaxTokens ||
+		w.config.MaxBytes > 0 && bytes > w.config.MaxBytes
+}
+
+func (w *twin) worst() twinItem {
+	lowest := w.items[0].Priority
+	for _, i := range w.items {
+		lowest = min(lowest, i.Priority)
+	}
+	var worst twinItem
+	most := int64(-1)
+	for _, i := range w.items {
+		if i.Priority != lowest {
+			continue
+		}
+		all := w.in(lowest, i.Tenant)
+		sum := int64(0)
+		for _, j := range all {
+			sum += j.cost()
+		}
+		last := all[len(all)-1]
+		if sum > most || sum == most && worst.before(&last) {
+			worst, most = last, sum
+		}
+	}
+	return worst
+}
+
+func (w *twin) push(item twinItem) (shed []int, err error) {
+	if c := w.config; c.MaxTokens > 0 && item.cost() > c.MaxTokens || c.MaxBytes > 0 && int64(item.Bytes) > c.MaxBytes {
+		return nil, queue.ErrTooLarge
+	}
+	before := slices.Clone(w.items)
+	w.items = append(w.items, item)
+	for w.over() {
+		v := w.worst()
+		if v.sequence == item.sequence {
+			w.items = before
+			return nil, queue.ErrFull
+		}
+		w.remove(v.sequence)
+		shed = append(shed, v.Value)
+	}
+	p := item.Priority
+	if w.turn[p] == nil {
+		w.turn[p] = map[string]int64{}
+	}
+	if !slices.ContainsFunc(before, func(i twinItem) bool { return i.Priority == p && i.Tenant == item.Tenant }) {
+		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p])
+	}
+	w.settle()
+	return shed, nil
+}
+
+func (w *twin) pop() (int, bool) {
+	if len(w.items) == 0 {
+		return 0, false
+	}
+	p := w.items[0].Priority
+	for _, i := range w.items {
+		p = max(p, i.Priority)
+	}
+	var best *twinItem
+	for _, i := range w.items {
+		if i.Priority != p {
+			continue
+		}
+		first := w.in(p, i.Tenant)[0]
+		if best == nil || w.turn[p][first.Tenant] < w.turn[p][best.Tenant] ||
+			w.turn[p][first.Tenant] == w.turn[p][best.Tenant] && first.before(best) {
+			best = &first
+		}
+	}
+	w.now[p] = w.turn[p][best.Tenant]
+	w.turn[p][best.Tenant] += best.cost()
+	w.remove(best.sequence)
+	w.settle()
+	return best.Value, true
+}
+
+func (w *twin) expire(now time.Time) (gone []int) {
+	left := slices.Clone(w.items)
+	slices.SortFunc(left, func(a, b twinItem) int {
+		if c := a.expires.Compare(b.expires); c != 0 {
+			return c
+		}
+		return a.sequence - b.sequence
+	})
+	for _, i := range left {
+		if !i.expires.After(now) {
+			gone = append(gone, i.Value)
+			w.remove(i.sequence)
+		}
+	}
+	w.settle()
+	return gone
+}
+
+func TestQueueIsLikeItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := queue.Config{
+			MaxRequests: rapid.IntRange(1, 8).Draw(t, "max requests"),
+			MaxTokens:   int64(rapid.IntRange(0, 60).Draw(t, "max tokens")),
+			MaxBytes:    int64(rapid.IntRange(0, 40).Draw(t, "max bytes")),
+			Timeout:     50 * time.Millisecond,
+		}
+		var timedOut, shed []int
+		q, err := queue.New(config, func(i queue.Item[int], err error) {
+			switch qe := err.(*queue.Error); qe.Reason {
+			case queue.ErrTimeout:
+				timedOut = append(timedOut, i.Value)
+			case queue.ErrShed:
+				shed = append(shed, i.Value)
+			default:
+				t.Fatalf("dropped for %v", err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &twin{config: config, now: map[int]int64{}, turn: map[int]map[string]int64{}}
+		now, sequence := 0, 0
+		handles := map[int]queue.Handle{}
+		left := map[int]int{} // how often each request has left
+		same := func(what string, got, want []int) {
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s: %v, the twin says %v", what, got, want)
+			}
+			for _, v := range got {
+				left[v]++
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				timedOut, shed = nil, nil
+				item := queue.Item[int]{
+					Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
+					Tenant:   rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"),
+					Tokens:   rapid.SampledFrom([]int{0, 1, 10, 10, 20, 31}).Draw(t, "tokens"),
+					Bytes:    rapid.IntRange(0, 20).Draw(t, "bytes"),
+					Timeout:  time.Duration(rapid.IntRange(0, 40).Draw(t, "timeout")) * time.Millisecond,
+					Value:    sequence,
+				}
+				if d := rapid.IntRange(0, 5).Draw(t, "deadline"); d > 0 {
+					item.Deadline = at(now + 10*d)
+				}
+				sequence++
+				handle, err := q.Push(at(now), item)
+				same("timed out", timedOut, w.expire(at(now)))
+				timeout := item.Timeout
+				if timeout == 0 {
+					timeout = config.Timeout
+				}
+				wantShed, want := w.push(twinItem{item, item.Value, at(now).Add(timeout)})
+				same("shed", shed, wantShed)
+				if want == nil {
+					if err != nil {
+						t.Fatal(err)
+					}
+					handles[item.Value] = handle
+				} else if qe, ok := err.(*queue.Error); !ok || qe.Reason != want {
+					t.Fatalf("refused with %v, the twin says %v", err, want)
+				}
+			},
+			"pop": func(t *rapid.T) {
+				timedOut = nil
+				item, ok := q.Pop(at(now), 0.5)
+				same("timed out", timedOut, w.expire(at(now)))
+				want, wantOK := w.pop()
+				if ok != wantOK || item.Value != want {
+					t.Fatalf("popped %d %v, the twin says %d %v", item.Value, ok, want, wantOK)
+				}
+				if ok {
+					left[item.Value]++
+				}
+			},
+			"full": func(t *rapid.T) {
+				timedOut = nil
+				if _, ok := q.Pop(at(now), 1); ok {
+					t.Fatal("popped although full")
+				}
+				same("timed out", timedOut, w.expire(at(now)))
+			},
+			"cancel": func(t *rapid.T) {
+				if sequence == 0 {
+					return
+				}
+				v := rapid.IntRange(0, sequence-1).Draw(t, "which")
+				_, want := handles[v]
+				want = want && left[v] == 0
+				item, ok := q.Cancel(handles[v])
+				if ok != want || ok && item.Value != v {
+					t.Fatalf("cancel of %d: %v, want %v", v, ok, want)
+				}
+				if ok {
+					left[v]++
+					w.remove(v)
+					w.settle()
+				}
+			},
+			// The clock leaps, and nobody has waited.
+			"leap": func(t *rapid.T) {
+				timedOut = nil
+				ms := rapid.SampledFrom([]int{-1, 1}).Draw(t, "direction") * rapid.IntRange(61_000, 1e8).Draw(t, "ms")
+				now += ms
+				for i := range w.items {
+					w.items[i].expires = w.items[i].expires.Add(time.Duration(ms) * time.Millisecond)
+					if d := &w.items[i].Deadline; !d.IsZero() {
+						*d = d.Add(time.Duration(ms) * time.Millisecond)
+					}
+				}
+				q.Expire(at(now))
+				same("timed out", timedOut, nil)
+			},
+			"wait": func(t *rapid.T) {
+				timedOut = nil
+				now += rapid.IntRange(0, 30).Draw(t, "ms")
+				q.Expire(at(now))
+				same("timed out", timedOut, w.expire(at(now)))
+			},
+			"": func(t *rapid.T) {
+				var tokens, bytes int64
+				for _, i := range w.items {
+					tokens += i.cost()
+					bytes += int64(i.Bytes)
+				}
+				if q.Len() != len(w.items) || q.Tokens() != tokens || q.Bytes() != bytes {
+					t.Fatalf("holds %d, %d tokens, %d bytes; the twin %d, %d, %d", q.Len(), q.Tokens(), q.Bytes(), len(w.items), tokens, bytes)
+				}
+				next, ok := q.NextExpiry()
+				var first time.Time
+				for _, i := range w.items {
+					if first.IsZero() || i.expires.Before(first) {
+						first = i.expires
+					}
+				}
+				if ok != (len(w.items) > 0) || ok && !next.Equal(first) {
+					t.Fatalf("next expiry %v %v, the twin says %v", next, ok, first)
+				}
+				s := q.Stats()
+				if s.Pushed != s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(q.Len()) {
+					t.Fatalf("lost count: %+v with %d held", s, q.Len())
+				}
+				for v := range handles {
+					gone := !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Value == v })
+					if gone != (left[v] == 1) || left[v] > 1 {
+						t.Fatalf("request %d left %d times", v, left[v])
+					}
+				}
+			},
+		})
+	})
+}
