@@ -252,7 +252,7 @@ func TestHotspotOverTheRouter(t *testing.T) {
 		now := time.Unix(1000, 0)
 		p := only(scorer.LMetric{})
 		p.Matcher, p.Filters = remembers{}, filters
-		config := endpick.Config{Policy: p, Clock: func() time.Time { return now }}
+		config := endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }}
 		for i := range 6 {
 			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 		}

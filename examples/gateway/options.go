@@ -107,7 +107,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 30*time.Second, "how long a request may be held")
 	f.IntVar(&o.endpoints, "endpoints", 4, "embedded model servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each embedded server")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the conversations and of the router")
+	f.Uint64Var(&o.seed, "seed", 0, "seed of the conversations and of the router (default 1 for comparing, random for serving: replicas should differ)")
 
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -120,6 +120,9 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
+	if !given["listen"] && !given["seed"] {
+		o.seed = 1
+	}
 	return o, o.validate(given)
 }
 

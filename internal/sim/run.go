@@ -124,7 +124,7 @@ func newRun(cfg Config) (*run, error) {
 			return nil, err
 		}
 		rc.Clock = r.clock
-		rc.Seed = splitmix.Mix(cfg.Seed) ^ uint64(i)
+		rc.Seed = max(splitmix.Mix(cfg.Seed)^uint64(i), 1) // zero is a random one
 		if rc.LeaseTimeout == 0 {
 			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
 		}
