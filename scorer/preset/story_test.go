@@ -205,3 +205,20 @@ func expectations(r *endpick.Receipt) string {
 	}
 	return b.String()
 }
+
+// TestConcepts holds the receipt in docs/concepts.md to a decision.
+func TestConcepts(t *testing.T) {
+	text, err := os.ReadFile("../../docs/concepts.md")
+	require.NoError(t, err)
+	s := newStage(t, "lmetric")
+	got := s.play(`> holds a tokens=608
+> holds c tokens=208
+> waits a tokens=9000
+> report a waiting=0 running=12 kv=0.5
+> report b waiting=0 running=2 kv=0.5
+> report c waiting=3 running=4 kv=0.5
+> route tokens=1008
+`)
+	_, receipt, _ := strings.Cut(got, "> route tokens=1008\n")
+	require.Contains(t, string(text), "```receipt\n"+receipt+"```\n")
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// functions are the functions of a file, methods as Type.name.
+func functions(t *testing.T, file string) (names []string) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		name := fn.Name.Name
+		if fn.Recv != nil {
+			at := fn.Recv.List[0].Type
+			if star, ok := at.(*ast.StarExpr); ok {
+				at = star.X
+			}
+			if generic, ok := at.(*ast.IndexExpr); ok {
+				at = generic.X
+			}
+			if id, ok := at.(*ast.Ident); ok {
+				name = id.Name + "." + name
+			}
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestDesign holds docs/design.md to the code: the tests that it names are there,
+// and the functions on the way of a request are where it says.
+func TestDesign(t *testing.T) {
+	text, err := os.ReadFile(root + "/docs/design.md")
+	require.NoError(t, err)
+	tests := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			for _, name := range functions(t, path) {
+				tests[name] = true
+			}
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z]+)`").FindAllSubmatch(text, -1)
+	require.Greater(t, len(named), 30)
+	for _, m := range named {
+		assert.True(t, tests[string(m[1])], "no test is called %s", m[1])
+	}
+	steps := regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)` \\(`([a-z/]+\\.go)`\\)").FindAllSubmatch(text, -1)
+	require.Len(t, steps, 11)
+	for _, m := range steps {
+		assert.Contains(t, functions(t, filepath.Join(root, string(m[2]))), string(m[1]))
+	}
+}
+
+// TestLinks follows the links between the documents.
+func TestLinks(t *testing.T) {
+	files, err := filepath.Glob(root + "/docs/*.md")
+	require.NoError(t, err)
+	top, err := filepath.Glob(root + "/*.md")
+	require.NoError(t, err)
+	for _, file := range append(files, top...) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllSubmatch(text, -1) {
+			if to := string(m[1]); !strings.Contains(to, "://") {
+				_, err := os.Stat(filepath.Join(filepath.Dir(file), to))
+				assert.NoError(t, err, "link in %s", file)
+			}
+		}
+	}
+}
