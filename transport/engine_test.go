@@ -155,16 +155,17 @@ func (inOrder) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) 
 }
 
 func newWorld(t testing.TB, config transport.Config, addresses ...string) *world {
+	return newWorldOf(t, config, endpick.Config{}, addresses...)
+}
+
+func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addresses ...string) *world {
 	w := &world{observer: &observer{}}
-	var endpoints []endpick.Endpoint
 	for i, a := range addresses {
-		endpoints = append(endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
+		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
 	}
+	of.Policy = endpick.Policy{Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}}
 	var err error
-	w.router, err = endpick.New(endpick.Config{
-		Endpoints: endpoints,
-		Policy:    endpick.Policy{Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}},
-	})
+	w.router, err = endpick.New(of)
 	require.NoError(t, err)
 	config.Router = w.router
 	config.Record = func(r recording.Request) {

@@ -17,9 +17,10 @@ const (
 	outRatio    = 3
 	minFailures = 2.5
 	// keepOutcome is the share of old outcomes that stays at each new one, so
-	// that about the last 20 count. They also halve each outcomesHalve.
+	// that about the last 20 count. They also halve each outcomesHalve, which
+	// is longer than a server takes that fails by saying nothing.
 	keepOutcome   = 1 - 1.0/20
-	outcomesHalve = time.Minute
+	outcomesHalve = 5 * time.Minute
 	// priorGood is how many answers an endpoint has given before its first
 	// failure, as far as is remembered: three failures in a row put it out.
 	priorGood = 7.5

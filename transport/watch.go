@@ -2,7 +2,6 @@ package transport
 
 import (
 	"io"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +17,13 @@ type watch struct {
 	from time.Time // when the request was sent, on the real clock
 	beat time.Duration
 	// since is when the wait began that goes on, counted from from; idle: none.
-	since atomic.Int64
+	// spent is how long the waits before it took.
+	since, spent atomic.Int64
 
 	mu       sync.Mutex // guards what follows
 	timer    *time.Timer
 	limit    time.Duration // of one wait, or
-	whole    bool          // of all since from
+	whole    bool          // of all together
 	patience time.Duration // after which health is told, 0: not any more
 	open     bool          // a connection that has left HTTP: silence is its own affair
 	stopped  bool
@@ -42,7 +42,7 @@ func (w *watch) start(x *exchange, limit time.Duration, whole bool, patience tim
 
 // answered says that the first byte is here, and what bounds the rest.
 func (w *watch) answered(limit time.Duration, whole, open bool) {
-	w.since.Store(idle)
+	w.ended()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.patience, w.limit, w.whole, w.open = 0, limit, whole, open
@@ -94,11 +94,11 @@ func (w *watch) look() {
 	}
 	if since != idle {
 		x.lease.Tokens(0)
-		due := w.limit
-		if !w.whole {
-			due += min(since, math.MaxInt64-due)
+		left := w.limit - (now - since)
+		if w.whole {
+			left -= time.Duration(w.spent.Load())
 		}
-		if now >= due {
+		if left <= 0 {
 			w.stopped = true
 			x.cancel(ErrTimeout)
 			return
@@ -107,12 +107,18 @@ func (w *watch) look() {
 			w.patience = 0
 			x.trip.t.health.overdue(x.visit)
 		}
-		next = min(next, due-now)
+		next = min(next, left)
 		if w.patience > 0 {
 			next = min(next, w.patience-now)
 		}
 	}
 	w.set(next)
+}
+
+// ended says that a wait has. The order keeps look from counting it twice.
+func (w *watch) ended() {
+	since := w.since.Swap(idle)
+	w.spent.Add(int64(time.Since(w.from)) - since)
 }
 
 // wire is the body of a response as it comes from the endpoint, watched.
@@ -124,7 +130,7 @@ type wire struct {
 func (r *wire) Read(p []byte) (int, error) {
 	r.w.since.Store(int64(time.Since(r.w.from)))
 	n, err := r.ReadCloser.Read(p)
-	r.w.since.Store(idle)
+	r.w.ended()
 	if n > 0 {
 		r.w.x.trip.t.health.heard(r.w.x.visit)
 		r.w.x.lease.Tokens(0) // not lost, even if nothing is counted

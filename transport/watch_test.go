@@ -1,0 +1,293 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// pipes is a network within a synctest bubble: HTTP over net.Pipe.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// bubble runs a test whose endpoints are all served by handler, in a time of its
+// own.
+func bubble(t *testing.T, config transport.Config, router endpick.Config, handler http.HandlerFunc, test func(*testing.T, *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+		go server.Serve(p)
+		base := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			client, server := net.Pipe()
+			select {
+			case p.accept <- server:
+				return client, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		config.Base = base
+		w := newWorldOf(t, config, router, "a:1")
+		defer func() {
+			base.CloseIdleConnections()
+			server.Close()
+		}()
+		test(t, w)
+		w.idle(t)
+	})
+}
+
+// speak answers with the pieces, after a pause before each.
+func speak(kind string, pauses []time.Duration, pieces ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", kind)
+		for i, piece := range pieces {
+			select {
+			case <-time.After(pauses[i]):
+			case <-r.Context().Done():
+				panic(http.ErrAbortHandler)
+			}
+			if piece == "header" {
+				w.WriteHeader(200)
+			} else {
+				io.WriteString(w, piece)
+			}
+			w.(http.Flusher).Flush()
+		}
+	}
+}
+
+const never = 1000 * time.Hour
+
+// A server is given up when it has been silent for as long as no healthy one is,
+// whatever it has sent before; none that speaks in time is.
+func TestSilenceIsBounded(t *testing.T) {
+	const stream, object = "text/event-stream", "application/json"
+	const s, m = time.Second, time.Minute
+	word := delta(`"content":"word"`)
+	short := transport.Config{FirstByteTimeout: 30 * s, StallTimeout: 10 * s, ResponseTimeout: 5 * m}
+	for _, tc := range []struct {
+		name    string
+		config  transport.Config
+		request string
+		kind    string
+		pauses  []time.Duration
+		pieces  []string
+		after   time.Duration // when the client knows
+		err     bool
+	}{
+		{"nothing at all", transport.Config{}, chatStream, stream, []time.Duration{never}, []string{"header"}, 2 * m, true},
+		{"a header and then nothing", transport.Config{}, chatStream, stream, []time.Duration{s, never}, []string{"header", role}, 2 * m, true},
+		{"a role and then nothing", transport.Config{}, chatStream, stream, []time.Duration{s, never}, []string{role, word}, 2*m + s, true},
+		{"a token and then nothing", transport.Config{}, chatStream, stream, []time.Duration{s, s, never}, []string{role, word, word}, 2*m + 2*s, true},
+		{"all said, but open", transport.Config{}, chatStream, stream, []time.Duration{s, s, never}, []string{word, finish + done, "x"}, 2*m + 2*s, true},
+		{"a long wait for each", transport.Config{}, chatStream, stream, []time.Duration{100 * s, 119 * s, 119 * s, 119 * s}, []string{role, word, word, finish + done}, 457 * s, false},
+
+		{"nothing, limits of its own", short, chatStream, stream, []time.Duration{never}, []string{"header"}, 30 * s, true},
+		{"a role, limits of its own", short, chatStream, stream, []time.Duration{29 * s, never}, []string{role, word}, 59 * s, true},
+		{"a role in time", short, chatStream, stream, []time.Duration{29 * s, 29 * s, s}, []string{role, word, finish + done}, 59 * s, false},
+		{"a token, limits of its own", short, chatStream, stream, []time.Duration{29 * s, 29 * s, never}, []string{role, word, word}, 68 * s, true},
+		{"tokens in time", short, chatStream, stream, []time.Duration{29 * s, 29 * s, 9 * s, 9 * s}, []string{role, word, word, finish + done}, 76 * s, false},
+		{"a stream is not bounded in all", short, chatStream, stream, append([]time.Duration{s}, times(50, 9*s)...), append([]string{role}, append(times(49, word), finish+done)...), 451 * s, false},
+
+		{"no answer", transport.Config{}, chatAtOnce, object, []time.Duration{never}, []string{"header"}, 10 * m, true},
+		{"a header and no answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, never}, []string{"header", "{}"}, 10 * m, true},
+		{"half an answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, s, never}, []string{"header", "{", "}"}, 10 * m, true},
+		{"drops of an answer", short, chatAtOnce, object, times(100, 4*s), times(100, " "), 5 * m, true},
+		{"an answer in the last second", transport.Config{}, chatAtOnce, object, []time.Duration{s, 598 * s}, []string{"header", "{}"}, 599 * s, false},
+		{"an answer to a stream that is none", short, chatStream, object, []time.Duration{29 * s, 200 * s}, []string{"{", "}"}, 229 * s, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.config.MaxAttempts = 1
+			bubble(t, tc.config, endpick.Config{}, speak(tc.kind, tc.pauses, tc.pieces...), func(t *testing.T, w *world) {
+				start := time.Now()
+				_, body, err := w.do(t, post(t, chatPath, tc.request))
+				assert.Equal(t, tc.after, time.Since(start).Round(time.Millisecond))
+				if !tc.err {
+					require.NoError(t, err)
+					assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+					assert.Equal(t, strings.Join(tc.pieces, ""), strings.Repeat("header", strings.Count(strings.Join(tc.pieces, ""), "header"))+body)
+					return
+				}
+				assert.ErrorIs(t, err, transport.ErrTimeout)
+				assert.Equal(t, 504, transport.StatusOf(err))
+				assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+				if tc.after >= 5*m {
+					return
+				}
+				for range 3 {
+					w.do(t, post(t, chatPath, tc.request))
+				}
+				assert.Equal(t, 1, w.t.Stats().Ill, "health has been told")
+			})
+		})
+	}
+}
+
+func times[T any](n int, v T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = v
+	}
+	return all
+}
+
+// What a server says of a failure is bounded as well.
+func TestAnErrorThatDoesNotEnd(t *testing.T) {
+	bubble(t, transport.Config{MaxAttempts: 1}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(400)
+		io.WriteString(w, `{"error"`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}, func(t *testing.T, w *world) {
+		start := time.Now()
+		resp, body, err := w.do(t, post(t, chatPath, chatStream))
+		require.ErrorIs(t, err, transport.ErrTimeout)
+		assert.Equal(t, 400, resp.StatusCode)
+		assert.Equal(t, `{"error"`, body)
+		assert.Equal(t, 10*time.Minute, time.Since(start).Round(time.Millisecond))
+	})
+}
+
+// A client that reads slowly makes no server look silent.
+func TestAClientThatDoesNotRead(t *testing.T) {
+	word := delta(`"content":"` + strings.Repeat("word ", 100) + `"`)
+	config := transport.Config{FirstByteTimeout: time.Second, StallTimeout: time.Second, ResponseTimeout: time.Second}
+	for request, answer := range map[string]http.HandlerFunc{
+		chatStream: speak("text/event-stream", times(21, time.Duration(0)), append(times(20, word), finish+done)...),
+		chatAtOnce: speak("application/json", []time.Duration{0, 0}, `{"x":"`+strings.Repeat("x", 10000), `"}`),
+	} {
+		bubble(t, config, endpick.Config{}, answer, func(t *testing.T, w *world) {
+			resp, err := w.client.Do(post(t, chatPath, request))
+			require.NoError(t, err)
+			for range 5 {
+				time.Sleep(time.Minute)
+				_, err = io.ReadFull(resp.Body, make([]byte, 1000))
+				require.NoError(t, err)
+			}
+			time.Sleep(time.Minute)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err)
+			resp.Body.Close()
+			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+		})
+	}
+}
+
+// A lease lives as long as its request waits for the endpoint, however long that
+// is, and is not kept alive by anything else.
+func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
+	const m = time.Minute
+	hour := transport.Config{ResponseTimeout: 2 * time.Hour, FirstByteTimeout: 2 * time.Hour, StallTimeout: 2 * time.Hour}
+	sweep := func(w *world, minutes int) {
+		for range minutes {
+			time.Sleep(m)
+			w.router.Sweep(time.Now())
+		}
+	}
+	for _, tc := range []struct {
+		name, request string
+		answer        http.HandlerFunc
+	}{
+		{"no header", chatAtOnce, speak("application/json", []time.Duration{45 * m}, "{}")},
+		{"an early header", chatAtOnce, speak("application/json", []time.Duration{0, 45 * m}, "header", "{}")},
+		{"half of it", chatAtOnce, speak("application/json", []time.Duration{0, 45 * m}, "{", "}")},
+		{"a stream without a header", chatStream, speak("text/event-stream", []time.Duration{45 * m}, finish+done)},
+		{"a stream that pauses", chatStream, speak("text/event-stream", []time.Duration{m, 44 * m}, role, finish+done)},
+	} {
+		for _, timeout := range []time.Duration{0, m} { // ten minutes
+			t.Run(fmt.Sprint(tc.name, timeout), func(t *testing.T) {
+				bubble(t, hour, endpick.Config{LeaseTimeout: timeout}, tc.answer, func(t *testing.T, w *world) {
+					go sweep(w, 44)
+					w.ok(t, post(t, chatPath, tc.request))
+					assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+					assert.Zero(t, w.router.Stats().Reaped)
+				})
+			})
+		}
+	}
+	t.Run("a connection that has left HTTP", func(t *testing.T) {
+		bubble(t, transport.Config{}, endpick.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			conn, buf, _ := w.(http.Hijacker).Hijack()
+			defer conn.Close()
+			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			buf.Flush()
+			line, _ := buf.ReadString('\n')
+			fmt.Fprint(buf, line)
+			buf.Flush()
+		}, func(t *testing.T, w *world) {
+			req, _ := http.NewRequest("GET", "http://gateway/v1/realtime", nil)
+			req.Header.Set("Connection", "Upgrade")
+			req.Header.Set("Upgrade", "echo")
+			resp, err := w.t.RoundTrip(req)
+			require.NoError(t, err)
+			sweep(w, 45)
+			conn := resp.Body.(io.ReadWriteCloser)
+			fmt.Fprint(conn, "hello\n")
+			_, err = io.ReadFull(conn, make([]byte, 6))
+			require.NoError(t, err)
+			conn.Close()
+			assert.Zero(t, w.router.Stats().Reaped)
+			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+		})
+	})
+	t.Run("nobody reads", func(t *testing.T) {
+		bubble(t, hour, endpick.Config{}, speak("text/event-stream", []time.Duration{0, 0}, role, finish+done), func(t *testing.T, w *world) {
+			resp, err := w.client.Do(post(t, chatPath, chatStream))
+			require.NoError(t, err)
+			sweep(w, 45)
+			assert.EqualValues(t, 1, w.router.Stats().Reaped)
+			resp.Body.Close()
+		})
+	})
+}
+
+// The request that is to show whether a silent server is back waits ten seconds,
+// not two minutes.
+func TestATrialIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		tr, _ := fleetWith(t, f, pinned)
+		f.falls("a", "hang")
+		load(t, tr, chatStream, 10, 10*time.Second)
+		time.Sleep(3 * time.Minute)
+		require.Equal(t, 1, tr.Stats().Ill)
+		f.took()
+		start := time.Now()
+		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		assert.Equal(t, map[string]int{"a": 1, "b": 1}, f.took())
+		assert.InDelta(t, 10, time.Since(start).Seconds(), 1)
+	})
+}
