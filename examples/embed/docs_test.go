@@ -87,3 +87,44 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestLimits holds the settings that SECURITY.md names to what can be set.
+func TestLimits(t *testing.T) {
+	text, err := os.ReadFile(root + "/SECURITY.md")
+	require.NoError(t, err)
+	packages := map[string]string{
+		"endpick": "", "transport": "transport", "queue": "slo/queue", "prefix": "prefix", "scrape": "transport/scrape",
+	}
+	fields := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)\\.([A-Z][A-Za-z]+)`").FindAllSubmatch(text, -1)
+	require.Greater(t, len(fields), 15)
+	for _, m := range fields {
+		dir, ok := packages[string(m[1])]
+		require.True(t, ok, "%s", m[0])
+		assert.True(t, hasField(t, filepath.Join(root, dir), string(m[2]), string(m[3])), "%s", m[0])
+	}
+}
+
+// hasField reports whether a package has a struct with this field.
+func hasField(t *testing.T, dir, name, field string) (found bool) {
+	files, err := filepath.Glob(dir + "/*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != name {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, group := range s.Fields.List {
+					for _, id := range group.Names {
+						found = found || id.Name == field
+					}
+				}
+			}
+			return false
+		})
+	}
+	return found
+}

@@ -22,9 +22,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(http.ListenAndServe(":8080", &httputil.ReverseProxy{
-		Rewrite:      func(*httputil.ProxyRequest) {},
-		Transport:    routed,
-		ErrorHandler: transport.ErrorHandler,
-	}))
+	keep := func(*httputil.ProxyRequest) {} // the transport chooses the target
+	log.Fatal(http.ListenAndServe(":8080", &httputil.ReverseProxy{Rewrite: keep, Transport: routed, ErrorHandler: transport.ErrorHandler}))
 }
