@@ -67,10 +67,11 @@ func TestTierConfig(t *testing.T) {
 // a request that runs, over the real router and until that has ended.
 func TestTierProtectsRunningRequests(t *testing.T) {
 	r, err := endpick.New(endpick.Config{
+		Seed:      1,
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
 		Policy: endpick.Policy{
 			Predictor: crowded{},
-			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{})},
+			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{DisableExploration: true})},
 		},
 	})
 	require.NoError(t, err)

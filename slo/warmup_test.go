@@ -72,7 +72,7 @@ func TestWarmupClockLeaps(t *testing.T) {
 // there: it does not draw every cold request.
 func TestWarmupOverTheRouter(t *testing.T) {
 	now := epoch
-	config := endpick.Config{Clock: func() time.Time { return now }, Policy: endpick.Policy{
+	config := endpick.Config{Seed: 1, Clock: func() time.Time { return now }, Policy: endpick.Policy{
 		Predictor: newIsFast{},
 		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{})},
 		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{}), Weight: 1}},
