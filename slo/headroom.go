@@ -61,7 +61,8 @@ func (c *HeadroomConfig) validate() error {
 // kept there, or of which nothing was predicted, binds nobody: to keep others
 // away would not help.
 //
-// A Headroom is safe for concurrent use and belongs to one router.
+// Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
+// router.
 type Headroom struct {
 	endpick.OneRouter
 	config  HeadroomConfig

@@ -15,8 +15,8 @@ type PredictedLatencyConfig struct {
 	Index    prefix.IndexConfig
 	Latency  predict.LatencyConfig
 	Affinity prefix.AffinityConfig
-	// Headroom is shared by admission, tiers and scorer; their own Headroom
-	// fields are not read. Its Bound is slo.Upper unless DisableSpread is set.
+	// Headroom is shared by admission, tiers and scorer, whose own Headroom
+	// fields stay nil. Its Bound is slo.Upper unless DisableSpread is set.
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
@@ -35,6 +35,25 @@ type PredictedLatencyConfig struct {
 	DisableNeighbours bool
 }
 
+// validate refuses what would be ignored; the parts check themselves.
+func (c *PredictedLatencyConfig) validate() error {
+	for _, f := range []struct {
+		name   string
+		bad    bool
+		reason string
+	}{
+		{"Tier.Headroom", c.Tier.Headroom != nil, "is set; the stages share the one that Headroom describes"},
+		{"BestFit.Headroom", c.BestFit.Headroom != nil, "is set; the stages share the one that Headroom describes"},
+		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
+		{"BestFit.PrefillRate", c.DisableNeighbours && c.BestFit.PrefillRate != 0, "is set and disabled"},
+	} {
+		if f.bad {
+			return &endpick.ConfigError{Field: "preset.PredictedLatencyConfig." + f.name, Reason: f.reason}
+		}
+	}
+	return nil
+}
+
 // prefillRate is 8,192 tokens in 954 ms; see [prefix.AffinityConfig].
 const prefillRate = 8600
 
@@ -49,6 +68,9 @@ const prefillRate = 8600
 // Its Predictor is a [predict.Latency], which has its health. Nothing has to be
 // closed: models are fitted in a goroutine that ends with the fit.
 func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
+	if err := c.validate(); err != nil {
+		return endpick.Config{}, err
+	}
 	held, err := prefix.NewIndex(c.Index)
 	if err != nil {
 		return endpick.Config{}, err
@@ -73,10 +95,7 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err != nil {
 		return endpick.Config{}, err
 	}
-	switch {
-	case c.DisableNeighbours:
-		c.BestFit.PrefillRate = 0
-	case c.BestFit.PrefillRate == 0:
+	if c.BestFit.PrefillRate == 0 && !c.DisableNeighbours {
 		c.BestFit.PrefillRate = prefillRate
 	}
 	fit, err := slo.NewBestFit(c.BestFit)

@@ -62,4 +62,17 @@ func TestPredictedLatencyConfig(t *testing.T) {
 		_, err := preset.PredictedLatency(c)
 		assert.Error(t, err, "%+v", c)
 	}
+	// What would be ignored is refused.
+	own := new(slo.Headroom)
+	for field, c := range map[string]preset.PredictedLatencyConfig{
+		"Tier.Headroom":       {Tier: slo.TierConfig{Headroom: own}},
+		"BestFit.Headroom":    {BestFit: slo.BestFitConfig{Headroom: own}},
+		"Headroom.Bound":      {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, DisableSpread: true},
+		"BestFit.PrefillRate": {BestFit: slo.BestFitConfig{PrefillRate: 1}, DisableNeighbours: true},
+	} {
+		_, err := preset.PredictedLatency(c)
+		var refused *endpick.ConfigError
+		require.ErrorAs(t, err, &refused, field)
+		assert.Equal(t, "preset.PredictedLatencyConfig."+field, refused.Field)
+	}
 }

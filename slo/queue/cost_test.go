@@ -35,6 +35,9 @@ func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 			return queue.Item[int]{Tenant: fmt.Sprint(i), Tokens: 1, Priority: min(i-1, 0)}
 		},
 			queue.Item[int]{Tokens: n, Priority: 0}, queue.ErrFull},
+		// The newcomer holds more than half when three tenths have gone.
+		{"in vain after many", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: "a", Tokens: 1} },
+			queue.Item[int]{Tenant: "b", Tokens: n * 7 / 10}, queue.ErrFull},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fastest := math.Inf(1)
