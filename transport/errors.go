@@ -91,9 +91,11 @@ const StatusClientClosedRequest = 499
 //	     none at all, or the request has waited in the queue as long as it may
 //	504  the endpoint did not answer in time
 //	499  the client went away
+//	500  Config.Describe panicked
 //	502  everything else: the endpoint could not be reached or broke off
 func StatusOf(err error) int {
 	var tooLarge *http.MaxBytesError
+	var panicked *endpick.PanicError
 	switch {
 	case err == nil:
 		return http.StatusOK
@@ -111,6 +113,8 @@ func StatusOf(err error) int {
 		return StatusClientClosedRequest
 	case errors.Is(err, ErrBody), errors.Is(err, endpick.ErrBadRequest):
 		return http.StatusBadRequest
+	case errors.As(err, &panicked):
+		return http.StatusInternalServerError
 	}
 	return http.StatusBadGateway
 }

@@ -1,0 +1,137 @@
+package transport_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// A callback that panics costs what it was called for and nothing else, on
+// whatever goroutine it is called: when the response ends, and when the client
+// leaves.
+func TestPanicsOfCallbacksAreContained(t *testing.T) {
+	type told struct {
+		sync.Mutex
+		panics []*endpick.PanicError
+	}
+	for _, tc := range []struct {
+		name   string
+		set    func(*transport.Config)
+		stage  string // "": nobody can be told
+		status int
+	}{
+		{"Record", func(c *transport.Config) { c.Record = func(recording.Request) { panic("boom") } }, "transport.Config.Record", 200},
+		{"Warn", func(c *transport.Config) { c.Warn = func(*http.Request, error) { panic("boom") } }, "", 200},
+		{"Describe", func(c *transport.Config) {
+			c.Describe = func(*http.Request, []byte, *endpick.Request) { panic("boom") }
+		}, "transport.Config.Describe", 500},
+		{"Clock", func(c *transport.Config) { c.Clock = func() time.Time { panic("boom") } }, "transport.Config.Clock", 200},
+		{"Clock and Warn", func(c *transport.Config) {
+			c.Clock = func() time.Time { panic("boom") }
+			c.Warn = func(*http.Request, error) { panic("boom") }
+		}, "", 200},
+		{"Clock while requests are held", func(c *transport.Config) {
+			c.Clock = func() time.Time { panic("boom") }
+			c.Queue = &transport.QueueConfig{Saturation: queue.Concurrency{}}
+		}, "transport.Config.Clock", 200},
+		{"Record and Warn", func(c *transport.Config) {
+			c.Record = func(recording.Request) { panic("boom") }
+			c.Warn = func(*http.Request, error) { panic("boom") }
+		}, "", 200},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+				if r.Header.Get("X-Mood") == "" {
+					return false
+				}
+				sse(role+delta(`"content":"Once"`))(w, r, body)
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+				return true
+			})
+			w := newWorld(t, transport.Config{}, e.URL)
+			var heard told
+			config := transport.Config{Router: w.router, Warn: func(_ *http.Request, err error) {
+				if p, ok := err.(*endpick.PanicError); ok {
+					heard.Lock()
+					defer heard.Unlock()
+					heard.panics = append(heard.panics, p)
+				}
+			}}
+			tc.set(&config)
+			tr, err := transport.New(config)
+			require.NoError(t, err)
+			w.client.Transport = tr
+			defer tr.CloseIdleConnections()
+
+			resp, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "x"))
+			if tc.status == 200 {
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(context.Background())
+				resp, err = w.client.Do(post(t, chatPath, chatStream, "X-Mood", "hang", transport.PriorityHeader, "x").WithContext(ctx))
+				require.NoError(t, err)
+				_, err = io.ReadFull(resp.Body, make([]byte, len(role)))
+				require.NoError(t, err)
+				cancel() // nobody reads: the exchange ends on a goroutine of its own
+				require.Eventually(t, func() bool { return len(w.observer.all()) == 2 }, 10*time.Second, time.Millisecond)
+				assert.Equal(t, endpick.Completed, w.observer.all()[0].Status)
+				assert.Equal(t, endpick.Canceled, w.observer.all()[1].Status)
+				resp.Body.Close()
+			} else {
+				var p *endpick.PanicError
+				require.ErrorAs(t, err, &p)
+				assert.Equal(t, tc.status, transport.StatusOf(err))
+				assert.Empty(t, w.observer.all(), "it was not sent")
+			}
+			w.idle(t)
+			require.Eventually(t, func() bool { return tr.Stats().Panics >= 1 }, 10*time.Second, time.Millisecond)
+			if tc.stage != "" {
+				heard.Lock()
+				defer heard.Unlock()
+				assert.Equal(t, &endpick.PanicError{Stage: tc.stage, Value: "boom"}, heard.panics[0])
+			}
+		})
+	}
+}
+
+// A stage that panics is the router's to contain; the accounts of the transport
+// are right all the same.
+func TestPanicsOfObserversAreContained(t *testing.T) {
+	e := startEngine(t, nil)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{Address: e.URL}},
+		Policy:    endpick.Policy{Matcher: bomb{}},
+	})
+	require.NoError(t, err)
+	var records []recording.Request
+	tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records = append(records, r) }})
+	require.NoError(t, err)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Zero(t, router.Stats().OpenLeases)
+	require.Len(t, records, 1)
+	assert.Equal(t, "completed", records[0].Status)
+	assert.Equal(t, 4, records[0].OutputTokens)
+}
+
+type bomb struct{}
+
+func (bomb) Match(*endpick.Request, []endpick.Candidate) { panic("boom") }
+func (bomb) Routed(*endpick.Event)                       { panic("boom") }
+func (bomb) FirstToken(*endpick.Event)                   { panic("boom") }
+func (bomb) Done(*endpick.Event, *endpick.Outcome)       { panic("boom") }
