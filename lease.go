@@ -80,8 +80,21 @@ func (l Lease) Done(o Outcome) bool {
 	if s == nil {
 		return false
 	}
-	s.close(s.router.config.Clock(), o) // unlocks
+	s.close(s.now(), o) // unlocks
 	return true
+}
+
+// now is the host's time. A Clock that panics must not keep a lease open: it
+// ends when it was last heard of. s.mu is held.
+func (s *leaseSlot) now() (at time.Time) {
+	defer func() {
+		if v := recover(); v != nil {
+			at = s.heardAt
+			s.router.counts.panics.Add(1)
+			s.router.warn(&PanicError{Stage: "Config.Clock", Value: v})
+		}
+	}()
+	return s.router.config.Clock()
 }
 
 // lock returns the lease's slot, locked, or nil if the lease is closed.

@@ -446,3 +446,28 @@ func TestCountersCollide(t *testing.T) {
 	requireQuiet(t, r)
 	assert.Equal(t, uint64(8*each), r.Stats().Routed)
 }
+
+func TestAClockThatPanicsKeepsNoLeaseOpen(t *testing.T) {
+	broken := false
+	var told error
+	r, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}},
+		Clock: func() time.Time {
+			if broken {
+				panic("boom")
+			}
+			return time.Unix(1000, 0)
+		},
+		Warn: func(err error) { told = err },
+	})
+	require.NoError(t, err)
+	lease, err := r.Route(endpick.Request{InputTokens: 5})
+	require.NoError(t, err)
+	broken = true
+	assert.True(t, lease.Done(endpick.Outcome{}))
+	assert.False(t, lease.Done(endpick.Outcome{}))
+	broken = false
+	assert.Zero(t, r.Stats().OpenLeases)
+	assert.Equal(t, endpick.InFlight{}, r.Endpoints()[0].Candidate.InFlight)
+	assert.Equal(t, &endpick.PanicError{Stage: "Config.Clock", Value: "boom"}, told)
+}
