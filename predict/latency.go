@@ -2,7 +2,6 @@ package predict
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -14,15 +13,12 @@ import (
 )
 
 const (
-	defaultMaxModels = 64
-	// maxVariants bounds the kinds of endpoint that are told apart; more are not predicted.
-	maxVariants = 8
-	// rateWindow is the time over which the prefill rate of an endpoint fades.
-	rateWindow = 10 * time.Second
 	// The most trees and samples that a model can have.
 	maxTrees   = 1024
 	maxSamples = 1<<20 - 1
 	targets    = learn.Targets
+	// maxLatency is the longest that is predicted or believed.
+	maxLatency = 24 * time.Hour
 )
 
 var (
@@ -42,9 +38,11 @@ type LatencyConfig struct {
 	Share float64
 	// Trees is the number of trees in a model, at most 1,024; 0 means 64.
 	Trees int
-	// Samples bounds the samples that each model is fitted to, at most 1,048,575; 0 means 25,000.
+	// Samples bounds the samples that each model is fitted to, at most 1,048,575; 0 means 25,000. A sample takes about
+	// 130 bytes, and a served model has up to three models.
 	Samples int
-	// MaxAge is the age beyond which samples are dropped; 0 means never.
+	// MaxAge is the age beyond which samples are dropped, counted from the newest, as long as a thousand remain; 0 means
+	// never.
 	MaxAge time.Duration
 	// DisableStrata keeps one bucket: the newest samples of whatever kind, as a plain sliding window does. It is there to
 	// show what stratification buys.
@@ -52,40 +50,35 @@ type LatencyConfig struct {
 	// RefitEvery is how many new samples call for a refit once there are ten times as many; before that a tenth of the
 	// samples do, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
-	// MaxModels bounds the served models that are learned; requests for more are not predicted. 0 means 64.
+	// MaxModels bounds the served models that are learned; 0 means 64. A model gets a place when a request for it has
+	// been completed, and the one least recently completed gives way.
 	MaxModels int
 }
 
 // Latency predicts the time to first token, the time per output token and, for responses that do not stream, the time
-// of the whole request, from what it observes of finished requests. It is an endpick.Predictor and Observer, safe for
-// concurrent use; Predict allocates nothing and takes no lock.
+// of the whole request, from what it observes of finished requests. It is an endpick.Predictor and observer, safe for
+// concurrent use; Predict allocates nothing and takes a lock for a moment, to read.
 //
 // A candidate is predicted once there are 25 labels of its served model and variant; until then its Prediction stays
 // empty, which scorers take as a reason to fall back to a heuristic. From then on a linear prior predicts, and from 100
 // labels on trees as well. Requests of unknown length are not predicted.
+//
+// An endpoint that has stopped answering is expected to go on being silent for as long as it has been: while the oldest
+// request there waits for longer than twice the upper bound of what was predicted for it, and nobody else is answered,
+// that time is added to predictions of TTFT. It is all that is predicted of an endpoint whose kind has no labels.
 type Latency struct {
-	config  LatencyConfig
-	trainer learn.Trainer
-	scratch sync.Pool
-	open    openTable
-	rates   rateTable
+	config    LatencyConfig
+	trainer   learn.Trainer
+	scratch   sync.Pool
+	completed atomic.Uint64 // requests, by which names age
 
-	mu       sync.Mutex // guards changes of what follows
+	mu     sync.RWMutex // guards what is known of open requests and of endpoints
+	open   endpick.PerLease[openRequest]
+	states endpick.PerEndpoint[endpointState]
+
+	names    sync.Mutex // guards changes of what follows, which is replaced and never changed
 	models   atomic.Pointer[map[string]*servedModel]
-	variants atomic.Pointer[[]string]
-}
-
-// A servedModel has the learners of one model name.
-type servedModel struct {
-	name     string
-	learners [targets]*learn.Learner
-	seen     [targets][maxVariants]variantLabels
-}
-
-// variantLabels counts the labels of one variant, and remembers which refit will be the first to know enough of them.
-type variantLabels struct {
-	count      atomic.Uint64
-	readyAfter atomic.Uint64
+	variants atomic.Pointer[[]*variant]
 }
 
 const (
@@ -104,7 +97,7 @@ func NewLatency(config LatencyConfig) (*Latency, error) {
 	l := &Latency{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
 	l.scratch.New = func() any { return new(scratch) }
 	l.models.Store(&map[string]*servedModel{})
-	l.variants.Store(&[]string{})
+	l.variants.Store(&[]*variant{})
 	return l, nil
 }
 
@@ -147,39 +140,51 @@ func (c *LatencyConfig) learner(target learn.Target) learn.Config {
 
 // scratch is what one call of Predict needs.
 type scratch struct {
-	x       []float64
-	y       []float64
-	index   []int
-	buckets []int
-	variant []int
+	x         []float64
+	y         []float64
+	index     []int
+	buckets   []int
+	variants  []*variant
+	endpoints []endpointNow
 }
 
 // Predict sets the Prediction of every candidate that can be predicted.
 func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) {
-	m := (*l.models.Load())[modelName(req)]
-	if m == nil || req.InputTokens <= 0 {
+	if req.InputTokens <= 0 {
 		return
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
-	s.x, s.index, s.buckets, s.variant = s.x[:0], s.index[:0], s.buckets[:0], s.variant[:0]
+	s.endpoints = l.endpoints(s.endpoints[:0], candidates, nanoseconds(req.Now()))
+	if m := (*l.models.Load())[modelName(req)]; m != nil {
+		l.predict(m, req, candidates, s)
+	}
+	for i := range s.endpoints {
+		if silence := s.endpoints[i].silence; silence > 0 {
+			addSilence(&candidates[i].Prediction, min(silence, maxLatency))
+		}
+	}
+}
+
+// predict asks the models.
+func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []endpick.Candidate, s *scratch) {
+	s.x, s.index, s.buckets, s.variants = s.x[:0], s.index[:0], s.buckets[:0], s.variants[:0]
 	known := *l.variants.Load()
-	name, variant := "", -1
-	now := req.Now()
+	var v *variant
 	for i := range candidates {
 		c := &candidates[i]
-		if v := c.Endpoint.Variant; variant < 0 || v != name {
-			name, variant = v, slices.Index(known, v)
+		if name := c.Endpoint.Variant; i == 0 || v == nil || v.name != name {
+			if v = findVariant(known, name); v == nil {
+				continue
+			}
 		}
-		if variant < 0 {
-			continue
-		}
-		f := l.features(req, c, variant, now)
+		f := features(req, c, s.endpoints[i].prefillRate)
+		f.Variant = float64(v.place)
 		n := len(s.x)
 		s.x = slices.Grow(s.x, learn.FeatureCount)[:n+learn.FeatureCount]
 		f.Row(s.x[n:])
 		s.index = append(s.index, i)
-		s.variant = append(s.variant, variant)
+		s.variants = append(s.variants, v)
 		s.buckets = append(s.buckets, m.learners[ttft].Bucket(s.x[n:]))
 	}
 	n := len(s.index)
@@ -194,7 +199,7 @@ func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) 
 			continue
 		}
 		for j, i := range s.index {
-			if m.ready(target, s.variant[j]) {
+			if m.ready(target, s.variants[j]) {
 				set(&candidates[i].Prediction, target, s.y[j], s.y[j]*learner.Upper(s.buckets[j]))
 			}
 		}
@@ -218,13 +223,26 @@ func set(p *endpick.Prediction, target learn.Target, ms, upper float64) {
 	}
 }
 
-// milliseconds is at most a year.
-func milliseconds(v float64) time.Duration {
-	return time.Duration(min(v, 366*24*3600*1e3) * float64(time.Millisecond))
+// addSilence lengthens what is predicted of an endpoint that has been silent. Of one of which nothing is predicted it is
+// all that is known.
+func addSilence(p *endpick.Prediction, silence time.Duration) {
+	p.TTFT += silence
+	p.TTFTUpper += silence
+	if p.Has&endpick.E2E != 0 {
+		p.E2E += silence
+		p.E2EUpper += silence
+	}
+	p.Has |= endpick.TTFT
 }
 
-// features are those of the request on one candidate: the same function for predictions and for samples.
-func (l *Latency) features(req *endpick.Request, c *endpick.Candidate, variant int, now time.Time) learn.Features {
+// milliseconds is at most maxLatency.
+func milliseconds(v float64) time.Duration {
+	return time.Duration(min(v*float64(time.Millisecond), float64(maxLatency)))
+}
+
+// features are those of the request on one candidate, but for its variant: the same function for predictions and for
+// samples.
+func features(req *endpick.Request, c *endpick.Candidate, prefillRate float64) learn.Features {
 	return learn.Features{
 		KVUsage:              c.KVUsage,
 		InputTokens:          float64(req.InputTokens),
@@ -233,26 +251,9 @@ func (l *Latency) features(req *endpick.Request, c *endpick.Candidate, variant i
 		PrefixShare:          c.MatchShare(req),
 		PrefillTokens:        float64(c.InFlight.PrefillTokens),
 		ResidentTokens:       float64(c.InFlight.ContextTokens),
-		PrefillRate:          l.rates.of(c.Ref, now),
+		PrefillRate:          prefillRate,
 		ExpectedOutputTokens: positive(req.ExpectedOutputTokens),
-		Variant:              float64(variant),
 	}
-}
-
-func (m *servedModel) ready(target learn.Target, variant int) bool {
-	after := m.seen[target][variant].readyAfter.Load()
-	return after > 0 && m.learners[target].Refits() >= after
-}
-
-// label passes a measured latency on.
-func (m *servedModel) label(target learn.Target, o *openRequest, latency time.Duration, at time.Time) {
-	learner := m.learners[target]
-	seen := &m.seen[target][o.variant]
-	if seen.count.Add(1) == learn.FirstFit {
-		seen.readyAfter.Store(learner.Refits() + 1)
-		learner.Hurry()
-	}
-	learner.Label(o.row[:], latency.Seconds()*1e3, o.predicted[target], o.upper[target], at)
 }
 
 // positive is v, or NaN where zero stands for unknown.
@@ -261,61 +262,4 @@ func positive(v int) float64 {
 		return math.NaN()
 	}
 	return float64(v)
-}
-
-// modelName is the name under which a request's latencies are learned: adapters run on their model.
-func modelName(req *endpick.Request) string {
-	if req.Model == "" {
-		return req.Adapter
-	}
-	return req.Model
-}
-
-// model returns the learners of a model name, made on first use; nil if there are too many.
-func (l *Latency) model(name string) *servedModel {
-	if m := (*l.models.Load())[name]; m != nil {
-		return m
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	models := *l.models.Load()
-	if m := models[name]; m != nil || len(models) >= l.config.MaxModels {
-		return m
-	}
-	m := l.newModel(name)
-	models = maps.Clone(models)
-	models[name] = m
-	l.models.Store(&models)
-	return m
-}
-
-func (l *Latency) newModel(name string) *servedModel {
-	m := &servedModel{name: name}
-	for i := range targets {
-		learner, err := learn.New(&l.trainer, l.config.learner(i))
-		if err != nil {
-			panic(err) // NewLatency has validated the same configuration
-		}
-		learner.Unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
-			l.open.overdue(m, i, now, add)
-		}
-		m.learners[i] = learner
-	}
-	return m
-}
-
-// variant returns the number of a variant, given out on first use; none if there are too many.
-func (l *Latency) variant(name string) int {
-	if i := slices.Index(*l.variants.Load(), name); i >= 0 {
-		return i
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known := *l.variants.Load()
-	if i := slices.Index(known, name); i >= 0 || len(known) >= maxVariants {
-		return i
-	}
-	known = append(slices.Clone(known), name)
-	l.variants.Store(&known)
-	return len(known) - 1
 }

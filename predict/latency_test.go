@@ -214,30 +214,6 @@ func TestVariantsAreToldApart(t *testing.T) {
 	require.Less(t, sum, 0.08, "three times as slow, and known to be")
 }
 
-func TestTooManyVariantsOrModelsAreNotPredicted(t *testing.T) {
-	config := synchronous()
-	config.MaxModels = 1
-	w := newWorld(t, config)
-	for i := range maxVariants + 1 {
-		for range learn.FirstFit {
-			w.finish(w.request(), w.candidate(string(rune('a'+i)), 0))
-		}
-	}
-	for i := range maxVariants + 1 {
-		c := w.candidate(string(rune('a'+i)), 0)
-		require.Equal(t, i < maxVariants, w.predict(w.request(), &c).Has != 0, "variant %d", i)
-	}
-	for range learn.FirstFit {
-		req := w.request()
-		req.Model = "another"
-		w.finish(req, w.candidate("a", 0))
-	}
-	req, c := w.request(), w.candidate("a", 0)
-	req.Model = "another"
-	require.Zero(t, w.predict(req, &c).Has)
-	require.Len(t, w.latency.Health(), 1)
-}
-
 func TestRequestsOfUnknownLengthAreNeitherPredictedNorLearned(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 100 {
@@ -252,11 +228,12 @@ func TestRequestsOfUnknownLengthAreNeitherPredictedNorLearned(t *testing.T) {
 
 func TestWhatFailedTeachesNothing(t *testing.T) {
 	w := newWorld(t, synchronous())
+	w.finish(w.request(), w.candidate("", 0)) // the model has a place
 	c := w.candidate("", 0)
 	for i, c2 := range []struct {
 		status     endpick.Status
 		ttft, tpot int
-	}{{endpick.Failed, 1, 0}, {endpick.Lost, 2, 0}, {endpick.Canceled, 3, 1}, {endpick.Completed, 4, 2}} {
+	}{{endpick.Failed, 2, 1}, {endpick.Lost, 3, 1}, {endpick.Canceled, 4, 2}, {endpick.Completed, 5, 3}} {
 		e := w.route(w.request(), &c)
 		w.after(e, 100)
 		e.FirstTokenAt = e.Now
@@ -309,22 +286,18 @@ func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
 }
 
 func TestPrefillRateFades(t *testing.T) {
-	var r rateTable
-	at := time.Unix(50, 0)
-	ref := endpick.Ref{Slot: 300, Generation: 2}
-	require.Zero(t, r.of(ref, at))
-	r.add(ref, 1000, at)
-	require.InDelta(t, 100, r.of(ref, at), 1e-9, "1,000 tokens over 10 s")
-	require.InDelta(t, 100/math.E, r.of(ref, at.Add(10*time.Second)), 1e-9)
-	r.add(ref, 500, at.Add(10*time.Second))
-	require.InDelta(t, 50+100/math.E, r.of(ref, at.Add(10*time.Second)), 1e-9)
-	require.InDelta(t, 50+100/math.E, r.of(ref, at), 1e-9, "a clock that goes back changes nothing")
-	next := endpick.Ref{Slot: 300, Generation: 3}
-	require.Zero(t, r.of(next, at), "another endpoint in the same slot")
-	r.forget(next)
-	require.NotZero(t, r.of(ref, at))
-	r.forget(ref)
-	require.Zero(t, r.of(ref, at.Add(10*time.Second)))
+	var s endpointState
+	at := nanoseconds(time.Unix(50, 0))
+	const ten = int64(10 * time.Second)
+	require.Zero(t, s.prefillRate(at))
+	s.addPrefilled(1000, at)
+	require.InDelta(t, 100, s.prefillRate(at), 1e-9, "1,000 tokens over 10 s")
+	require.InDelta(t, 100/math.E, s.prefillRate(at+ten), 1e-9)
+	s.addPrefilled(500, at+ten)
+	require.InDelta(t, 50+100/math.E, s.prefillRate(at+ten), 1e-9)
+	require.InDelta(t, 50+100/math.E, s.prefillRate(at), 1e-9, "a clock that goes back fades nothing")
+	s.addPrefilled(0, at-1000*ten)
+	require.InDelta(t, (50+100/math.E)/math.E, s.prefillRate(at-999*ten), 1e-9, "and the rate fades by the clock as it is now")
 }
 
 func TestNewLatencyRefusesABadConfig(t *testing.T) {

@@ -19,15 +19,20 @@ func (l *Latency) AppendBinary(dst []byte) ([]byte, error) {
 	models := *l.models.Load()
 	e.Int(len(variants))
 	for _, v := range variants {
-		e.Bytes([]byte(v))
+		e.Bytes([]byte(v.name))
 	}
 	e.Int(len(models))
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		m := models[name]
 		e.Bytes([]byte(name))
 		for i, learner := range m.learners {
-			for v := range maxVariants {
-				e.Uint64(m.seen[i][v].count.Load())
+			for _, v := range variants {
+				seen := &m.seen[i][v.place]
+				if seen.of.Load() == v {
+					e.Uint64(seen.count.Load())
+				} else {
+					e.Uint64(0)
+				}
 			}
 			saved, _ := learner.AppendBinary(nil)
 			e.Bytes(saved)
@@ -58,21 +63,28 @@ func Restore(config LatencyConfig, saved []byte) (*Latency, error) {
 
 func (l *Latency) restore(content []byte) error {
 	d := codec.Decoder{B: content}
-	var variants []string
-	for range d.Int("variants", 0, maxVariants) {
-		variants = append(variants, string(d.Bytes("letters")))
+	var variants []*variant
+	for place := range d.Int("variants", 0, maxVariants) {
+		name := string(d.Bytes("letters"))
+		if len(name) > maxName || findVariant(variants, name) != nil {
+			d.Fail("variant %.20q is too long, or there twice", name)
+		}
+		variants = append(variants, &variant{name: name, place: place})
 	}
 	models := map[string]*servedModel{}
 	for range d.Int("models", 0, l.config.MaxModels) {
 		name := string(d.Bytes("letters"))
+		if len(name) > maxName || models[name] != nil {
+			d.Fail("model %.20q is too long, or there twice", name)
+		}
 		if d.Err != nil {
 			break
 		}
 		m := l.newModel(name)
 		for i, learner := range m.learners {
 			var counts [maxVariants]uint64
-			for v := range counts {
-				counts[v] = d.Uint64()
+			for _, v := range variants {
+				counts[v.place] = d.Uint64()
 			}
 			b := d.Bytes("bytes of a learner")
 			if d.Err != nil {
@@ -81,10 +93,12 @@ func (l *Latency) restore(content []byte) error {
 			if err := learner.Restore(b); err != nil {
 				return err
 			}
-			for v, n := range counts {
-				m.seen[i][v].count.Store(n)
+			for _, v := range variants {
+				seen, n := &m.seen[i][v.place], counts[v.place]
+				seen.of.Store(v)
+				seen.count.Store(n)
 				if n >= learn.FirstFit {
-					m.seen[i][v].readyAfter.Store(1)
+					seen.readyAfter.Store(1)
 				}
 			}
 		}

@@ -50,7 +50,8 @@ const (
 	columnResident
 	columnRate
 	columnOutput
-	columnVariant
+	// Variant is the column of Features.Variant, for Learner.Forget.
+	Variant
 	columnNew      // uncached tokens of this request, F
 	columnAhead    // F + Q: what has to be prefilled before its first token
 	columnPressure // F + Q over the free share of the KV cache: a limit on it is one test
@@ -77,7 +78,7 @@ func (f *Features) Row(dst []float64) {
 		columnResident: f.ResidentTokens,
 		columnRate:     f.PrefillRate,
 		columnOutput:   f.ExpectedOutputTokens,
-		columnVariant:  f.Variant,
+		Variant:        f.Variant,
 		columnNew:      fresh,
 		columnAhead:    ahead,
 		columnPressure: ahead / (1 + fullMargin - f.KVUsage),
@@ -98,7 +99,7 @@ func Latency(target Target) Config {
 				{Feature: columnKV, Edges: []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}},
 				{Feature: columnShare, Edges: []float64{0.25, 0.5, 0.75}},
 				{Feature: columnWaiting, Edges: []float64{1, 3, 6, 11}},
-				{Feature: columnVariant, Edges: []float64{1, 2, 3, 4, 5, 6, 7}},
+				{Feature: Variant, Edges: []float64{1, 2, 3, 4, 5, 6, 7}},
 			},
 		},
 	}

@@ -135,6 +135,13 @@ func (l *Learner) Refits() uint64 { return l.refits.Load() }
 // Hurry makes a refit due at the next label.
 func (l *Learner) Hurry() { l.hurry.Store(true) }
 
+// Forget drops the samples that have a value in a column. The model in force is as it was.
+func (l *Learner) Forget(column int, value float64) {
+	l.mu.Lock()
+	defer l.release()
+	l.window.Forget(column, value)
+}
+
 // Model returns the model in force, or nil if there is none yet.
 func (l *Learner) Model() *boost.Model { return l.model.Load() }
 

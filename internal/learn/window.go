@@ -226,6 +226,33 @@ func (w *Window) Expire(now time.Time) {
 	}
 }
 
+// Forget drops the samples that have a value in a column.
+func (w *Window) Forget(column int, value float64) {
+	for i := range w.buckets {
+		b := &w.buckets[i]
+		s := b.oldest
+		b.oldest, b.newest = none, none
+		for n := b.rows; n > 0; n-- {
+			next := w.next[s]
+			switch {
+			case w.row(int(s))[column] == value:
+				w.next[s], w.free = w.free, s
+				b.rows--
+				w.rows--
+			default:
+				if b.newest == none {
+					b.oldest = s
+				} else {
+					w.next[b.newest] = s
+				}
+				b.newest = s
+				w.next[s] = none
+			}
+			s = next
+		}
+	}
+}
+
 // weight returns the weight of a sample that is older than so many others of its bucket.
 func (w *Window) weight(age int32) float64 {
 	return max(w.config.Floor, portable.Exp(-portable.Ln2*float64(age)/float64(w.config.HalfLife)))

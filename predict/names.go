@@ -1,0 +1,181 @@
+package predict
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/learn"
+)
+
+// Names come with requests, and whoever sends requests can invent them. A served model, or a kind of endpoint, gets a
+// place when a request for it has been completed; if there is none left, the one gives way that was completed last the
+// longest ago, of models first those that have not learned enough to predict anything.
+
+const (
+	defaultMaxModels = 64
+	// maxVariants is how many kinds of endpoint have a place.
+	maxVariants = 16
+	// maxName is the length in bytes beyond which a name is none.
+	maxName = 256
+)
+
+// A servedModel has the learners of one model name.
+type servedModel struct {
+	name     string
+	used     atomic.Uint64 // Latency.completed when a request for it was completed last
+	learners [targets]*learn.Learner
+	seen     [targets][maxVariants]variantLabels
+}
+
+// variantLabels counts the labels of the variant in one place, and remembers which refit will be the first to know
+// enough of them.
+type variantLabels struct {
+	of         atomic.Pointer[variant] // a place has been given to another if it is not this one's
+	count      atomic.Uint64
+	readyAfter atomic.Uint64
+}
+
+// A variant is a kind of endpoint. Models know it by its place.
+type variant struct {
+	name  string
+	place int
+	used  atomic.Uint64
+}
+
+// modelName is the name under which a request's latencies are learned: adapters run on their model.
+func modelName(req *endpick.Request) string {
+	if req.Model == "" {
+		return req.Adapter
+	}
+	return req.Model
+}
+
+// findVariant returns the variant of that name, or nil.
+func findVariant(known []*variant, name string) *variant {
+	for _, v := range known {
+		if v.name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// admitModel returns the learners of a model of which a request has been completed, made if need be.
+func (l *Latency) admitModel(name string) *servedModel {
+	if m := (*l.models.Load())[name]; m != nil {
+		return m
+	}
+	l.names.Lock()
+	defer l.names.Unlock()
+	models := *l.models.Load()
+	if m := models[name]; m != nil {
+		return m
+	}
+	models = maps.Clone(models)
+	if len(models) >= l.config.MaxModels {
+		delete(models, leastUsed(models).name)
+	}
+	m := l.newModel(strings.Clone(name)) // the request's may be a part of its body
+	models[m.name] = m
+	l.models.Store(&models)
+	return m
+}
+
+// leastUsed returns the model that gives way.
+func leastUsed(models map[string]*servedModel) *servedModel {
+	var least *servedModel
+	for _, m := range models {
+		if least == nil || m.givesWayBefore(least) {
+			least = m
+		}
+	}
+	return least
+}
+
+func (m *servedModel) givesWayBefore(o *servedModel) bool {
+	if a, b := m.learned(), o.learned(); a != b {
+		return b
+	}
+	if a, b := m.used.Load(), o.used.Load(); a != b {
+		return a < b
+	}
+	return m.name < o.name
+}
+
+// learned tells whether there is a model of any latency.
+func (m *servedModel) learned() bool {
+	return slices.ContainsFunc(m.learners[:], func(l *learn.Learner) bool { return l.Model() != nil })
+}
+
+func (l *Latency) newModel(name string) *servedModel {
+	m := &servedModel{name: name}
+	for i := range targets {
+		learner, err := learn.New(&l.trainer, l.config.learner(i))
+		if err != nil {
+			panic(err) // NewLatency has validated the same configuration
+		}
+		learner.Unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
+			l.overdue(m, i, now, add)
+		}
+		m.learners[i] = learner
+	}
+	return m
+}
+
+// admitVariant returns the variant of an endpoint that has completed a request, with a place.
+func (l *Latency) admitVariant(name string) *variant {
+	if v := findVariant(*l.variants.Load(), name); v != nil {
+		return v
+	}
+	l.names.Lock()
+	defer l.names.Unlock()
+	known := *l.variants.Load()
+	if v := findVariant(known, name); v != nil {
+		return v
+	}
+	known = slices.Clone(known)
+	v := &variant{name: strings.Clone(name), place: len(known)}
+	if len(known) < maxVariants {
+		known = append(known, v)
+	} else {
+		least := slices.MinFunc(known, func(a, b *variant) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+		v.place = least.place
+		known[v.place] = v
+		for _, m := range *l.models.Load() {
+			for _, learner := range m.learners {
+				learner.Forget(learn.Variant, float64(v.place))
+			}
+		}
+	}
+	l.variants.Store(&known)
+	return v
+}
+
+// ready tells whether a target is predicted for a variant.
+func (m *servedModel) ready(target learn.Target, v *variant) bool {
+	seen := &m.seen[target][v.place]
+	if seen.of.Load() != v {
+		return false
+	}
+	after := seen.readyAfter.Load()
+	return after > 0 && m.learners[target].Refits() >= after
+}
+
+// count counts a label of a variant.
+func (m *servedModel) count(target learn.Target, v *variant) {
+	seen := &m.seen[target][v.place]
+	if of := seen.of.Load(); of != v && seen.of.CompareAndSwap(of, v) {
+		seen.count.Store(0)
+		seen.readyAfter.Store(0)
+	}
+	if seen.count.Add(1) == learn.FirstFit {
+		learner := m.learners[target]
+		seen.readyAfter.Store(learner.Refits() + 1)
+		learner.Hurry()
+	}
+}

@@ -1,0 +1,179 @@
+package predict
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/learn"
+)
+
+// ask is a request for a model.
+func (w *world) ask(model string) endpick.Request {
+	req := w.request()
+	req.Model = model
+	return req
+}
+
+// fail routes a request that ends badly, after its first token or before.
+func (w *world) fail(req endpick.Request, c endpick.Candidate, status endpick.Status, firstToken bool) {
+	e := w.route(req, &c)
+	w.after(e, 100)
+	if firstToken {
+		e.FirstTokenAt = e.Now
+		w.latency.FirstToken(e)
+		w.after(e, 100)
+		e.LastTokenAt, e.OutputTokens = e.Now, 10
+	}
+	w.latency.Done(e, &endpick.Outcome{Status: status})
+}
+
+func (w *world) known() (names []string) {
+	for _, h := range w.latency.Health() {
+		names = append(names, h.Model)
+	}
+	return names
+}
+
+func (w *world) predicts(model, variant string) bool {
+	c := w.candidate(variant, 0)
+	return w.predict(w.ask(model), &c).Has != 0
+}
+
+func TestOnlyWhatWasCompletedHasAPlace(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for i := range 1000 {
+		w.fail(w.ask(fmt.Sprint("invented", i)), w.candidate(fmt.Sprint("variant", i), 0), endpick.Status(1+i%3), i%2 == 0)
+	}
+	require.Empty(t, w.known())
+	require.Empty(t, *w.latency.variants.Load())
+	for range learn.FirstFit {
+		w.finish(w.ask("real"), w.candidate("a", 0))
+	}
+	require.Equal(t, []string{"real"}, w.known())
+	require.True(t, w.predicts("real", "a"), "also the labels of the first request were taken")
+	require.EqualValues(t, learn.FirstFit, w.latency.Health()[0].TTFT.Labels)
+	require.EqualValues(t, learn.FirstFit, w.latency.Health()[0].TPOT.Labels)
+}
+
+func TestTheLeastRecentlyCompletedModelGivesWay(t *testing.T) {
+	config := synchronous()
+	config.MaxModels = 3
+	w := newWorld(t, config)
+	learned := func(model string) {
+		for range learn.FirstFit {
+			w.finish(w.ask(model), w.candidate("", 0))
+		}
+	}
+	learned("a")
+	learned("b")
+	w.finish(w.ask("c"), w.candidate("", 0))
+	require.Equal(t, []string{"a", "b", "c"}, w.known())
+	for i := range 100 {
+		// A server that answers to any name lets every one of them in, one after another.
+		w.finish(w.ask(fmt.Sprint("invented", i)), w.candidate("", 0))
+		require.Equal(t, []string{"a", "b", fmt.Sprint("invented", i)}, w.known(), "what predicts stays")
+	}
+	require.True(t, w.predicts("a", ""))
+	learned("d")
+	w.finish(w.ask("a"), w.candidate("", 0))
+	learned("e")
+	require.Equal(t, []string{"a", "d", "e"}, w.known(), "among those that predict, b was completed least recently")
+	require.True(t, w.predicts("e", ""))
+	require.False(t, w.predicts("b", ""))
+}
+
+func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.T) {
+	w := newWorld(t, synchronous())
+	name := func(i int) string { return fmt.Sprint("variant", i) }
+	learned := func(i int) {
+		w.slow[name(i)] = float64(1 + i)
+		for range learn.FirstFit {
+			w.finish(w.request(), w.candidate(name(i), 0))
+		}
+	}
+	for i := range maxVariants {
+		learned(i)
+		require.True(t, w.predicts("m", name(i)), "variant %d", i)
+	}
+	w.finish(w.request(), w.candidate(name(0), 0)) // used again
+	before := w.latency.Health()[0].TTFT.Samples
+	learned(maxVariants)
+	require.Equal(t, before, w.latency.Health()[0].TTFT.Samples, "25 samples of variant 1 are gone, 25 have come")
+	require.True(t, w.predicts("m", name(maxVariants)))
+	require.True(t, w.predicts("m", name(0)))
+	require.False(t, w.predicts("m", name(1)), "its place was taken")
+	require.True(t, w.predicts("m", name(2)))
+	require.Len(t, *w.latency.variants.Load(), maxVariants)
+	learned(1)
+	require.True(t, w.predicts("m", name(1)), "back")
+	require.False(t, w.predicts("m", name(2)))
+}
+
+func TestARequestOfAVariantThatGaveWayIsLabelledAsWhatItIs(t *testing.T) {
+	w := newWorld(t, synchronous())
+	w.finish(w.request(), w.candidate("old", 0))
+	c := w.candidate("old", 0)
+	e := w.route(w.request(), &c)
+	for i := range maxVariants {
+		w.finish(w.request(), w.candidate(fmt.Sprint(i), 0))
+	}
+	require.Nil(t, findVariant(*w.latency.variants.Load(), "old"))
+	e.FirstTokenAt = e.Now
+	w.latency.FirstToken(e)
+	labels := w.latency.Health()[0].TTFT.Labels
+	w.latency.Done(e, &endpick.Outcome{})
+	require.NotNil(t, findVariant(*w.latency.variants.Load(), "old"))
+	require.Nil(t, findVariant(*w.latency.variants.Load(), "0"))
+	require.Equal(t, labels, w.latency.Health()[0].TTFT.Labels, "it took no time at all, which is no label")
+	require.EqualValues(t, 1, w.latency.Health()[0].TTFT.Skipped)
+}
+
+func TestLongNamesAreNotLearned(t *testing.T) {
+	w := newWorld(t, synchronous())
+	w.finish(w.ask(strings.Repeat("x", maxName+1)), w.candidate("", 0))
+	w.finish(w.ask("m"), w.candidate(strings.Repeat("x", maxName+1), 0))
+	require.Empty(t, w.known())
+	w.finish(w.ask(strings.Repeat("x", maxName)), w.candidate(strings.Repeat("y", maxName), 0))
+	require.Len(t, w.known(), 1)
+}
+
+// A batch says of each candidate what it says of it alone, whatever stands beside it: the row of an unknown variant is
+// left out, and the others keep theirs.
+func TestPredictedTogetherIsPredictedAlone(t *testing.T) {
+	w := newWorld(t, synchronous())
+	w.slow["b"] = 5
+	for i := range 600 {
+		req := w.request()
+		req.Stream = i%3 > 0
+		c := w.candidate([]string{"a", "b"}[i%2], uint32(i%5))
+		c.KVUsage = float64(i%10) / 10 // many buckets, so that their upper bounds differ
+		w.finish(req, c)
+	}
+	for _, stream := range []bool{true, false} {
+		req := w.request()
+		req.Stream = stream
+		req = req.At(w.now, 0, 1)
+		var together []endpick.Candidate
+		for i := range 30 {
+			c := w.candidate([]string{"unknown", "a", "b", "a", "unknown", "b"}[i%6], uint32(i%7))
+			c.KVUsage = float64(i%10) / 10
+			together = append(together, c)
+		}
+		alone := append([]endpick.Candidate(nil), together...)
+		w.latency.Predict(&req, together)
+		factors := map[float64]bool{}
+		for i := range alone {
+			w.latency.Predict(&req, alone[i:i+1])
+			require.Equal(t, alone[i].Prediction, together[i].Prediction, "candidate %d", i)
+			require.Equal(t, alone[i].Endpoint.Variant != "unknown", alone[i].Prediction.Has != 0)
+			if p := alone[i].Prediction; p.Has != 0 {
+				factors[float64(p.TTFTUpper)/float64(p.TTFT)] = true
+			}
+		}
+		require.Greater(t, len(factors), 4, "or the rows could be confused unseen")
+	}
+}
