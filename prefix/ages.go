@@ -13,14 +13,15 @@ type ages struct {
 
 // advance begins a new epoch if the newest has a sixteenth of the capacity.
 // The oldest two become one.
-func (a *ages) advance(capacity int) {
+func (a *ages) advance(capacity int) bool {
 	if a.count[a.newest%epochs] < uint32(capacity)/16 {
-		return
+		return false
 	}
 	a.newest++
 	gone := a.newest % epochs
 	a.count[(gone+1)%epochs] += a.count[gone]
 	a.count[gone] = 0
+	return true
 }
 
 // at returns the count for blocks last used in the epoch.

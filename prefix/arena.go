@@ -2,137 +2,150 @@ package prefix
 
 import (
 	"math/bits"
-	"slices"
 	"unsafe"
 )
 
-const chunkLen = 256
+const (
+	chunkLen  = 32 // as many as a word has bits
+	maxSpares = 16
+)
 
 // arena holds values of one type under small numbers, which are used again.
 // Number 0 is nobody's. Values don't move, so that a pointer stays good while
-// others are taken.
+// others are taken. The lowest chunk that has room is filled first, so that
+// those above it run empty, and empty ones but for a few are left to the garbage
+// collector.
 type arena[T any] struct {
 	chunks []*[chunkLen]T
-	free   []uint32
-	used   uint32 // numbers given out for the first time
+	taken  []uint32 // of each chunk, a bit for each value
+	room   bitset   // of the chunks that are there, those with room
+	absent bitset   // chunks that were given back
+	spares []*[chunkLen]T
+	count  int
 }
 
 func (a *arena[T]) at(i uint32) *T { return &a.chunks[i/chunkLen][i%chunkLen] }
 
+// numbers is above every number in use.
+func (a *arena[T]) numbers() uint32 { return uint32(len(a.chunks) * chunkLen) }
+
+// find returns a value that may have been given back; nil if so.
+func (a *arena[T]) find(i uint32) *T {
+	if a.taken[i/chunkLen]>>(i%chunkLen)&1 == 0 || i == 0 {
+		return nil
+	}
+	return a.at(i)
+}
+
 func (a *arena[T]) take() (uint32, *T) {
-	if n := len(a.free); n > 0 {
-		i := a.free[n-1]
-		a.free = a.free[:n-1]
-		return i, a.at(i)
+	number, ok := a.room.first()
+	if !ok {
+		number = a.grow()
 	}
-	a.used = max(a.used, 1)
-	if a.used/chunkLen == uint32(len(a.chunks)) {
-		a.chunks = append(a.chunks, new([chunkLen]T))
+	bit := bits.TrailingZeros32(^a.taken[number])
+	a.taken[number] |= 1 << bit
+	if a.taken[number] == ^uint32(0) {
+		a.room.remove(number)
 	}
-	i := a.used
-	a.used++
-	return i, a.at(i)
+	a.count++
+	return uint32(number*chunkLen + bit), &a.chunks[number][bit]
+}
+
+// grow brings a chunk, and returns its number.
+func (a *arena[T]) grow() int {
+	var c *[chunkLen]T
+	if last := len(a.spares) - 1; last >= 0 {
+		c = a.spares[last]
+		a.spares[last] = nil
+		a.spares = a.spares[:last]
+	} else {
+		c = new([chunkLen]T)
+	}
+	number, ok := a.absent.first()
+	if ok {
+		a.absent.remove(number)
+		a.chunks[number] = c
+	} else {
+		number = len(a.chunks)
+		a.chunks, a.taken = append(a.chunks, c), append(a.taken, 0)
+	}
+	if number == 0 {
+		a.taken[0] = 1 // nobody's, so that this chunk never runs empty
+	}
+	a.room.add(number)
+	return number
 }
 
 func (a *arena[T]) give(i uint32) {
+	number := int(i / chunkLen)
 	var zero T
 	*a.at(i) = zero
-	a.free = append(a.free, i)
-}
-
-// inUse is the number of values taken and not given back.
-func (a *arena[T]) inUse() int { return max(int(a.used)-1, 0) - len(a.free) }
-
-func (a *arena[T]) bytes() int64 {
-	var chunk [chunkLen]T
-	return int64(len(a.chunks))*int64(unsafe.Sizeof(chunk)) + int64(cap(a.chunks))*int64(unsafe.Sizeof(uintptr(0))) + int64(cap(a.free))*4
-}
-
-// slab lends slices whose capacity is one of four sizes between two powers of
-// two, and keeps those that come back for the next borrower of that size.
-type slab[T any] struct {
-	free [classes][][]T
-	lent int64 // elements, by capacity
-	idle int64 // elements in free
-}
-
-const classes = 4 * 31
-
-// class returns the number and the size of the smallest class that holds n
-// elements.
-func class(n int) (number, size int) {
-	if n <= 4 {
-		return n, n
-	}
-	shift := bits.Len(uint(n-1)) - 3
-	quarters := (n + 1<<shift - 1) >> shift // 5 to 8 quarters of a power of two
-	return 4*shift + quarters, quarters << shift
-}
-
-// take returns a slice of n elements with unknown content.
-func (s *slab[T]) take(n int) []T {
-	number, size := class(n)
-	var x []T
-	if free := s.free[number]; len(free) > 0 {
-		x = free[len(free)-1]
-		free[len(free)-1] = nil
-		s.free[number] = free[:len(free)-1]
-		s.idle -= int64(cap(x))
-	} else {
-		// Grow rounds up to what the allocator really gives, so that the
-		// account is true.
-		x = slices.Grow([]T(nil), size)
-	}
-	s.lent += int64(cap(x))
-	return x[:n]
-}
-
-// grow returns a slice of n elements that begins with x, which is given back
-// if it is too small.
-func (s *slab[T]) grow(x []T, n int) []T {
-	if n <= cap(x) {
-		return x[:n]
-	}
-	y := s.take(n)
-	copy(y, x)
-	s.give(x)
-	return y
-}
-
-func (s *slab[T]) give(x []T) {
-	if cap(x) == 0 {
+	a.taken[number] &^= 1 << (i % chunkLen)
+	a.count--
+	if a.taken[number] != 0 {
+		a.room.add(number)
 		return
 	}
-	number, size := class(cap(x))
-	if size > cap(x) {
-		number-- // the allocator gave a little more than the class below
+	if len(a.spares) < maxSpares {
+		a.spares = append(a.spares, a.chunks[number])
 	}
-	s.lent -= int64(cap(x))
-	s.idle += int64(cap(x))
-	s.free[number] = append(s.free[number], x[:0])
+	a.chunks[number] = nil
+	a.room.remove(number)
+	a.absent.add(number)
 }
 
-// release leaves idle slices to the garbage collector, the largest first,
-// until n bytes are saved or none is left.
-func (s *slab[T]) release(n int64) {
-	var zero T
-	size := int64(unsafe.Sizeof(zero))
-	for number := classes - 1; number > 0 && n > 0; number-- {
-		free := s.free[number]
-		for len(free) > 0 && n > 0 {
-			x := free[len(free)-1]
-			free[len(free)-1] = nil
-			free = free[:len(free)-1]
-			s.idle -= int64(cap(x))
-			n -= int64(cap(x)) * size
+// bytes is the memory of all chunks.
+func (a *arena[T]) bytes() int64 {
+	there := int64(len(a.chunks) - a.absent.count + len(a.spares))
+	return there*int64(unsafe.Sizeof([chunkLen]T{})) + int64(cap(a.chunks)+cap(a.spares))*8 + int64(cap(a.taken))*4 +
+		a.room.bytes() + a.absent.bytes()
+}
+
+// all calls f with every value that is taken.
+func (a *arena[T]) all(f func(uint32, *T)) {
+	for i := range a.numbers() {
+		if v := a.find(i); v != nil {
+			f(i, v)
 		}
-		s.free[number] = free
 	}
 }
 
-// bytes returns what the slab holds, and how much of that is idle.
-func (s *slab[T]) bytes() (all, idle int64) {
-	var zero T
-	size := int64(unsafe.Sizeof(zero))
-	return (s.lent + s.idle) * size, s.idle * size
+// bitset is a set of small numbers that knows its least one.
+type bitset struct {
+	words []uint64
+	low   int // no word before this one has a number
+	count int
 }
+
+func (b *bitset) first() (int, bool) {
+	if b.count == 0 {
+		return 0, false
+	}
+	for b.words[b.low] == 0 {
+		b.low++
+	}
+	return 64*b.low + bits.TrailingZeros64(b.words[b.low]), true
+}
+
+func (b *bitset) add(i int) {
+	for i/64 >= len(b.words) {
+		b.words = append(b.words, 0)
+	}
+	if bit := uint64(1) << (i % 64); b.words[i/64]&bit == 0 {
+		b.words[i/64] |= bit
+		b.count++
+	}
+	b.low = min(b.low, i/64)
+}
+
+func (b *bitset) remove(i int) {
+	if i/64 >= len(b.words) {
+		return
+	}
+	if bit := uint64(1) << (i % 64); b.words[i/64]&bit != 0 {
+		b.words[i/64] &^= bit
+		b.count--
+	}
+}
+
+func (b *bitset) bytes() int64 { return int64(cap(b.words)) * 8 }

@@ -29,12 +29,12 @@ func TestSlabClasses(t *testing.T) {
 func TestSlab(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s slab[uint64]
-		var lent [][]uint64
+		var lent []vec[uint64]
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				x := s.take(rapid.IntRange(1, 100).Draw(t, "n"))
-				for i := range x {
-					x[i] = uint64(len(lent))
+				for i := range x.all() {
+					x.all()[i] = uint64(len(lent))
 				}
 				lent = append(lent, x)
 			},
@@ -43,11 +43,11 @@ func TestSlab(t *testing.T) {
 					return
 				}
 				i := rapid.IntRange(0, len(lent)-1).Draw(t, "i")
-				old := len(lent[i])
-				v := lent[i][0]
+				old := lent[i].len()
+				v := lent[i].all()[0]
 				lent[i] = s.grow(lent[i], old+rapid.IntRange(0, 50).Draw(t, "more"))
-				for j := old; j < len(lent[i]); j++ {
-					lent[i][j] = v
+				for j := old; j < lent[i].len(); j++ {
+					lent[i].all()[j] = v
 				}
 			},
 			"give": func(*rapid.T) {
@@ -65,9 +65,9 @@ func TestSlab(t *testing.T) {
 			"": func(t *rapid.T) {
 				total := int64(0)
 				for _, x := range lent {
-					total += int64(cap(x))
-					for _, v := range x {
-						require.Equal(t, x[0], v)
+					total += int64(x.cap)
+					for _, v := range x.all() {
+						require.Equal(t, x.all()[0], v)
 					}
 				}
 				require.Equal(t, total, s.lent)

@@ -1,8 +1,8 @@
 package prefix
 
 import (
+	"hash/maphash"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -19,23 +19,34 @@ type IndexConfig struct {
 	// least 1 MiB. Zero: 256 MiB, enough for 1,000 endpoints of 10,000 blocks
 	// each of which nothing is shared.
 	MaxBytes int64
+	// TenantShare, in (0, 1], is the part of an endpoint's blocks, and of what
+	// MaxBytes holds, up to which a tenant pushes others out. A tenant may hold
+	// more while there is room; who holds more gives way first. Zero: one half.
+	TenantShare float64
 }
 
 const (
 	defaultBlocks   = 10_000
 	defaultMaxBytes = 256 << 20
 	leastMaxBytes   = 1 << 20
+	defaultShare    = 0.5
 )
 
 func (c *IndexConfig) validate() error {
 	if c.BlocksPerEndpoint < 0 {
-		return &ConfigError{Field: "IndexConfig.BlocksPerEndpoint", Reason: "is negative"}
+		return &endpick.ConfigError{Field: "prefix.IndexConfig.BlocksPerEndpoint", Reason: "is negative"}
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}
 	if c.MaxBytes < leastMaxBytes {
-		return &ConfigError{Field: "IndexConfig.MaxBytes", Reason: "is less than 1 MiB"}
+		return &endpick.ConfigError{Field: "prefix.IndexConfig.MaxBytes", Reason: "is less than 1 MiB"}
+	}
+	if !(c.TenantShare >= 0 && c.TenantShare <= 1) {
+		return &endpick.ConfigError{Field: "prefix.IndexConfig.TenantShare", Reason: "is not in [0, 1]"}
+	}
+	if c.TenantShare == 0 {
+		c.TenantShare = defaultShare
 	}
 	return nil
 }
@@ -65,37 +76,58 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // is a contiguous head. What is known of an endpoint ends with it: one that is
 // added again begins with nothing.
 //
-// A request's blocks are remembered when it is routed, so that the next one
-// with the same head finds them. If it then ends without a sign that the
-// engine computed its prompt (failed, canceled or lost before the first
-// token), the blocks that only it had brought are forgotten again: an endpoint
-// that refuses everything must not attract by what it never computed.
+// A request's blocks are matched as soon as it is routed, so that the next one
+// with the same head finds them. They count as used, and take the place of
+// others, only when the engine is known to have computed them: at the first
+// token, or at the end of a completed request. Until then they are pending, as
+// many as the endpoint holds at most and within a part of MaxBytes of their
+// own; a longer prompt has its head remembered. If the request ends without
+// that sign (failed, canceled or lost before the first token), those that no
+// other request has brought too are forgotten again. So neither a client whose
+// prompts are refused nor an endpoint that refuses everything changes what is
+// known of others.
+//
+// Tenants share what they have in common. What only one of them uses gives way
+// first where it holds more than IndexConfig.TenantShare.
 //
 // Cached tokens that an engine reports correct the number of blocks that it is
-// trusted to hold: fewer than expected lower it, by a quarter at most; an old
-// match that was all there raises it again by a sixteenth. See correct.go.
+// trusted to hold: see trust.go.
 type Index struct {
 	config  IndexConfig
+	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu          sync.Mutex // guards what follows
-	trie        trie
-	entries     arena[entry]
-	servers     []server // by slot
-	generations []uint32 // of servers; on its own, because Match reads it for every holder
-	leases      []lease  // by slot
-	path        []step
-	hand        int // the server that pays next for the byte bound
-	evicted     uint64
+	mu           sync.Mutex // guards what follows
+	trie         trie
+	entries      arena[entry]
+	servers      endpick.PerEndpoint[server]
+	generations  []uint32 // of those whose holders there are, by slot: Match reads it for every holder
+	leases       endpick.PerLease[lease]
+	leaseSlots   int64
+	tenants      arena[tenant]
+	tenantTable  table
+	accounts     arena[account]
+	accountTable table
+	path         []step
+	chain        []uint32
+	untidy       []uint32 // nodes that may be joined with their only child
+	largest      uint32   // the tenant that holds the most, as far as is known
+	weight       int      // of all that is sure
+	pending      int      // weight of what is not
+	hand         uint32   // the account that pays next for the byte bound
+	evicted      uint64
 }
 
-// NewIndex returns an empty index, or a [ConfigError].
+// NewIndex returns an empty index, or an [endpick.ConfigError].
 func NewIndex(config IndexConfig) (*Index, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	x := &Index{config: config}
+	x := &Index{config: config, seed: maphash.MakeSeed()}
 	x.scratch.New = func() any { return new(scratch) }
+	x.servers.Forget = func(ref endpick.Ref, s *server) { x.clear(ref.Slot, s) }
+	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l, false) }
+	x.tenants.take() // the commons
 	return x, nil
 }
 
@@ -107,193 +139,45 @@ func (x *Index) Routed(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ref := e.Candidate.Ref
-	s := x.server(ref)
-	if s == nil {
+	if x.servers.At(ref) == nil {
 		return
 	}
-	l := x.open(e.Lease)
-	l.server = ref
-	s.bound = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
-	blocks := e.Request.Blocks
-	if s.learned > 0 {
-		s.learned = max(s.learned, len(blocks)) // to run it, the engine must hold it
+	l := x.leases.At(e.Lease)
+	if l == nil {
+		return
 	}
-	blocks = blocks[:min(len(blocks), s.capacity())]
-	s.ages.advance(s.capacity())
-	x.path = x.trie.walk(x.path[:0], blocks)
-	x.look(l, ref.Slot)
-	x.insert(s, ref.Slot, blocks, e.Lease.Slot+1)
-	l.blocks = len(blocks)
-	x.evict(s, s.capacity())
-	x.fit(s, len(blocks))
-}
-
-// server returns the state for an endpoint, beginning anew if the slot had
-// another one before; nil if this one is gone.
-func (x *Index) server(ref endpick.Ref) *server {
-	if ref.Generation == 0 {
-		return nil
-	}
-	for int64(ref.Slot) >= int64(len(x.servers)) {
-		x.servers = append(x.servers, server{})
+	s := x.servers.Find(ref)
+	for int(ref.Slot) >= len(x.generations) {
 		x.generations = append(x.generations, 0)
 	}
-	s := &x.servers[ref.Slot]
-	switch known := x.generations[ref.Slot]; {
-	case known == ref.Generation:
-		if s.gone {
-			return nil
-		}
-	case known != 0 && int32(ref.Generation-known) < 0:
-		return nil
-	default:
-		x.clear(s)
-		x.generations[ref.Slot] = ref.Generation
-	}
-	return s
-}
+	x.generations[ref.Slot] = ref.Generation
+	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 
-// clear forgets an endpoint.
-func (x *Index) clear(s *server) {
-	for s.oldest != 0 {
-		x.shorten(s.oldest, x.heldBy(s.oldest))
+	l.bound = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
+	if s.bound == 0 {
+		s.bound = l.bound
 	}
-	*s = server{}
-}
-
-// look notes what the endpoint holds of the path before the request is
-// inserted.
-func (x *Index) look(l *lease, slot uint32) {
-	s := &x.servers[slot]
-	for _, p := range x.path {
-		n := x.trie.nodes.at(p.node)
-		at, ok := n.holder(slot)
-		if !ok {
-			return
-		}
-		h := n.holders[at]
-		matched := min(int(h.held), p.k)
-		l.matched += matched
-		en := x.entries.at(h.entry)
-		if uint32(matched) > en.sure {
-			l.doubtful = true
-		}
-		l.distance = s.ages.distance(en.epoch)
-		if int(h.held) < p.k {
-			return
-		}
+	l.ref, l.account = ref, x.accountOf(ref, x.tenantOf(e.Request.Tenant))
+	a := x.accounts.at(l.account)
+	a.leases++
+	blocks := e.Request.Blocks
+	blocks = blocks[:min(len(blocks), l.bound)]
+	x.path = x.trie.walk(x.path[:0], blocks)
+	x.look(l, s)
+	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
+		blocks = blocks[:room]
+		x.path = x.trie.walk(x.path[:0], blocks)
 	}
-}
-
-// insert gives the endpoint all blocks of a request, whose nodes so far are
-// x.path, and makes them the most recent, the head last.
-func (x *Index) insert(s *server, slot uint32, blocks []uint64, leaseID uint32) {
-	depth := 0
-	for i := 0; i < len(x.path); i++ {
-		p := &x.path[i]
-		n := x.trie.nodes.at(p.node)
-		at, ok := n.holder(slot)
-		held := 0
-		if ok {
-			held = int(n.holders[at].held)
-		}
-		if p.k < len(n.run) && (depth+p.k < len(blocks) || held > p.k) {
-			// What follows is another continuation, or is not used now.
-			p.node = x.split(p.node, p.k)
-			n = x.trie.nodes.at(p.node)
-			held = min(held, p.k)
-		}
-		if ok && held < p.k && !x.mayVouch(n.holders[at].entry, leaseID) {
-			// Two requests vouch for blocks of this run: one entry each.
-			rest := step{p.node, p.k - held}
-			p.node, p.k = x.split(p.node, held), held
-			x.path = slices.Insert(x.path, i+1, rest)
-			p, n = &x.path[i], x.trie.nodes.at(x.path[i].node)
-		}
-		if !ok {
-			x.vouch(x.hold(s, slot, p.node, at, p.k), leaseID)
-		} else if held < p.k {
-			x.vouch(n.holders[at].entry, leaseID)
-			x.lengthen(s, n, at, p.k)
-		}
-		depth += p.k
-	}
-	if depth < len(blocks) {
-		x.append(s, slot, blocks[depth:], leaseID)
-	}
-	for i := len(x.path) - 1; i >= 0; i-- {
-		n := x.trie.nodes.at(x.path[i].node)
-		at, _ := n.holder(slot)
-		x.touch(s, n.holders[at].entry, n.holders[at].held)
-	}
-}
-
-// append adds blocks that nobody has after the path: to the last run, if this
-// endpoint alone has it, else as a new node.
-func (x *Index) append(s *server, slot uint32, blocks []uint64, leaseID uint32) {
-	parent := uint32(0)
-	if len(x.path) > 0 {
-		last := &x.path[len(x.path)-1]
-		parent = last.node
-		n := x.trie.nodes.at(parent)
-		if n.children == 0 && len(n.holders) == 1 && x.mayVouch(n.holders[0].entry, leaseID) {
-			x.vouch(n.holders[0].entry, leaseID)
-			x.trie.extend(n, blocks)
-			x.lengthen(s, n, 0, len(n.run))
-			return
-		}
-	}
-	id := x.trie.add(parent, blocks)
-	x.path = append(x.path, step{id, len(blocks)})
-	x.vouch(x.hold(s, slot, id, 0, len(blocks)), leaseID)
-}
-
-// fit evicts until the index is within MaxBytes. Whoever has just taken memory
-// pays first, with everything but this request; then the others in turn; then
-// this request, if all the room there is does not hold it.
-func (x *Index) fit(s *server, keep int) {
-	for {
-		all, idle := x.bytes()
-		over := all - x.config.MaxBytes
-		if over <= 0 {
-			return
-		}
-		if idle >= over {
-			x.trie.release(over)
-			continue
-		}
-		victim := s
-		if s.held <= keep {
-			victim = x.next(s)
-		}
-		switch {
-		case victim != nil:
-			x.evict(victim, victim.held-x.heldBy(victim.oldest))
-		case s.held > 0:
-			x.evict(s, 0)
-		default:
-			return // the fixed cost of so many endpoints alone is too much
-		}
-	}
-}
-
-// next returns the next endpoint but s that holds anything, or nil.
-func (x *Index) next(s *server) *server {
-	for range x.servers {
-		x.hand = (x.hand + 1) % len(x.servers)
-		if v := &x.servers[x.hand]; v != s && v.held > 0 {
-			return v
-		}
-	}
-	return nil
+	x.vouch(e.Lease, l, s, blocks)
+	x.fit(l.account, 0)
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
 func (x *Index) FirstToken(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l := x.lease(e.Lease); l != nil {
-		x.confirm(l)
+	if l := x.leases.Find(e.Lease); l != nil {
+		x.computed(l)
 	}
 }
 
@@ -301,25 +185,61 @@ func (x *Index) FirstToken(e *endpick.Event) {
 func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := x.lease(e.Lease)
+	l := x.leases.Find(e.Lease)
 	if l == nil {
 		return
 	}
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		x.confirm(l)
-		x.correct(l, e.Request, o)
-	} else {
-		x.retract(l)
+		x.computed(l)
+		x.vote(l, e.Request, o)
 	}
-	l.open = false
+	x.leases.Drop(e.Lease)
+}
+
+// computed says that the engine has computed the prompt of a lease: from now on
+// it counts.
+func (x *Index) computed(l *lease) {
+	s := x.servers.Find(l.ref)
+	if s == nil || !l.prefill {
+		return
+	}
+	s.bound = l.bound
+	if s.ages.advance(s.capacity()) {
+		s.trust.review(s)
+	}
+	x.settle(l, s, true)
+	x.noteLargest(s, l.account)
+	s.trust.atLeast(int(l.to))
+	x.evict(s, l.ref.Slot, l.account)
+	x.fit(l.account, int(l.to))
+}
+
+// close ends a lease that may still be in prefill.
+func (x *Index) close(l *lease, computed bool) {
+	if s := x.servers.Find(l.ref); s != nil && l.prefill {
+		x.settle(l, s, computed)
+		x.tidy()
+	}
+	if l.account != 0 {
+		x.accounts.at(l.account).leases--
+		x.release(l.account)
+	}
+}
+
+// clear forgets what an endpoint holds.
+func (x *Index) clear(slot uint32, s *server) {
+	for l := x.leases.Find(s.leases); l != nil; l = x.leases.Find(s.leases) {
+		x.settle(l, s, false)
+	}
+	for s.order.oldest != 0 {
+		x.forget(s, slot, s.order.oldest, x.size(s.order.oldest, slot))
+	}
+	x.tidy()
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (x *Index) EndpointRemoved(ref endpick.Ref) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if s := x.server(ref); s != nil {
-		x.clear(s)
-		s.gone = true
-	}
+	x.servers.Drop(ref)
 }

@@ -97,7 +97,7 @@ func TestIndexBound(t *testing.T) {
 				blocks[i] = uint64(i) + 1
 			}
 			req := endpick.Request{Blocks: blocks, InputTokens: 480_000, BlockTokens: tc.block}
-			routed(x, &req, &c, endpick.LeaseRef{})
+			routed(x, &req, &c, endpick.LeaseRef{Generation: 1})
 			stats := x.Stats()
 			assert.Equal(t, tc.want, stats.Pairs)
 			assert.Equal(t, tc.want, stats.Endpoints[0].Bound)
@@ -208,7 +208,7 @@ func TestIndexBytes(t *testing.T) {
 	}
 	grown = heap() - before
 	stats := x.Stats()
-	assert.Greater(t, stats.Bytes, int64(most)*9/10, "the room is used")
+	assert.Greater(t, stats.Bytes, int64(most)*6/7, "the room is used, but for what is set aside for prompts in prefill")
 	assert.InEpsilon(t, float64(stats.Bytes), float64(grown), 0.1, "what is counted is what is taken")
 	for _, e := range stats.Endpoints {
 		assert.Positive(t, e.Held, "nobody is pushed out: %v", e.Ref)
@@ -241,7 +241,7 @@ func TestIndexWithoutRoom(t *testing.T) {
 	x := newIndex(t, prefix.IndexConfig{MaxBytes: 1 << 20})
 	c := endpick.Candidate{Ref: endpick.Ref{Slot: 50_000, Generation: 1}}
 	req := endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33}
-	routed(x, &req, &c, endpick.LeaseRef{})
+	routed(x, &req, &c, endpick.LeaseRef{Generation: 1})
 	one := []endpick.Candidate{c}
 	x.Match(&req, one)
 	assert.Zero(t, one[0].PrefixTokens)
@@ -254,9 +254,9 @@ func TestIndexConfig(t *testing.T) {
 		"MaxBytes":          {MaxBytes: 1<<20 - 1},
 	} {
 		_, err := prefix.NewIndex(config)
-		var ce *prefix.ConfigError
+		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "IndexConfig."+field, ce.Field)
+		assert.Equal(t, "prefix.IndexConfig."+field, ce.Field)
 		assert.ErrorIs(t, err, endpick.ErrConfig)
 	}
 }

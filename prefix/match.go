@@ -63,44 +63,67 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 }
 
 // collect marks every endpoint that holds a head of the prompt. Who holds a
-// node also holds all nodes above it, so that a deeper mark replaces the
-// others, and a node with as many holders as the next one needs no marks.
+// node also holds the way to it, so that only those who leave the way at a node
+// are marked there: each is marked once, and each node costs the search for
+// those that leave.
 func (x *Index) collect(s *scratch, blocks []uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.begin(len(x.servers))
+	s.begin(len(x.generations))
 	var last *node
-	var id uint32
-	depth, from, k := 0, 0, 0
-	for depth < len(blocks) {
-		id = x.trie.child(id, blocks[depth])
+	id, depth := uint32(0), uint32(0)
+	for int(depth) < len(blocks) {
+		id = x.trie.child(id, depth, blocks[depth])
 		if id == 0 {
 			break
 		}
 		n := x.trie.nodes.at(id)
-		if last != nil && len(last.holders) > len(n.holders) {
-			x.mark(s, last, from, k)
+		if last != nil {
+			x.markLeavers(s, last, n, depth)
 		}
-		from, k = depth, commonBlocks(n.run, blocks[depth:])
+		depth += uint32(commonBlocks(n.run.all(), blocks[depth:]))
 		last = n
-		depth += k
-		if k < len(n.run) {
-			break
-		}
 	}
 	if last != nil {
-		x.mark(s, last, from, k)
+		x.mark(s, last.holders.all(), depth)
 	}
 }
 
-// mark marks the holders of a node that begins at depth from and of whose run
-// the prompt has k blocks.
-func (x *Index) mark(s *scratch, n *node, from, k int) {
-	for _, h := range n.holders {
+// markLeavers marks the holders of n who don't hold its child c, at which the
+// prompt leaves n. Both are ordered alike, so that where they first differ is
+// found by bisection.
+func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
+	all, stay := n.holders.all(), c.holders.all()
+	for len(all) > len(stay) {
+		lo, hi := 0, len(stay)
+		for lo < hi {
+			mid := int(uint(lo+hi) / 2)
+			if all[mid].slot == stay[mid].slot {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		leavers := 1
+		if lo < len(stay) {
+			for all[lo+leavers].slot < stay[lo].slot {
+				leavers++
+			}
+		} else {
+			leavers = len(all) - lo
+		}
+		x.mark(s, all[lo:lo+leavers], depth)
+		all, stay = all[lo+leavers:], stay[lo:]
+	}
+}
+
+// mark marks holders of a node which the prompt leaves at this depth.
+func (x *Index) mark(s *scratch, holders []holder, depth uint32) {
+	for _, h := range holders {
 		s.marks[h.slot] = mark{
 			stamp:      s.stamp,
 			generation: x.generations[h.slot],
-			depth:      uint32(from) + min(h.held, uint32(k)),
+			depth:      min(h.to, depth),
 		}
 	}
 }

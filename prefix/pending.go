@@ -1,117 +1,207 @@
 package prefix
 
-import "github.com/endpick/endpick"
+import (
+	"slices"
 
-// lease is what the index remembers of a routed request. Slots are those of
-// the router's leases.
+	"github.com/endpick/endpick"
+)
+
+// lease is what the index remembers of a routed request.
 type lease struct {
-	generation uint32
-	open       bool
-	// doubtful: some of the matched blocks were put there by a request that
-	// was still in its prefill. What the engine will report of them says
-	// nothing about evictions.
+	ref     endpick.Ref
+	account uint32
+	bound   int // of the endpoint, by this request
+	// prefill: nobody knows yet whether the engine computes the prompt. Until
+	// then the lease vouches for the head of its prompt that ends at depth to
+	// in node leaf, and is in the list of its endpoint.
+	prefill    bool
+	leaf       uint32
+	to         uint32
+	next, last endpick.LeaseRef
+	// doubtful: some of the matched blocks were pending. What the engine will
+	// report of them says nothing about evictions.
 	doubtful bool
-	server   endpick.Ref
-	pending  uint32 // the first of its entries with blocks that are not sure
-	blocks   int    // of the prompt that are remembered
-	matched  int    // of them that were there before
-	distance int    // blocks used more recently than the last matched one, and it
+	matched  int // blocks that were there before
+	age      int // blocks used more recently than the last matched one, and it
 }
 
-// lease returns the record of a lease that the index knows, or nil.
-func (x *Index) lease(key endpick.LeaseRef) *lease {
-	if int64(key.Slot) >= int64(len(x.leases)) {
-		return nil
-	}
-	l := &x.leases[key.Slot]
-	if !l.open || l.generation != key.Generation {
-		return nil
-	}
-	return l
-}
-
-// open begins the record of a lease.
-func (x *Index) open(key endpick.LeaseRef) *lease {
-	for int64(key.Slot) >= int64(len(x.leases)) {
-		x.leases = append(x.leases, lease{})
-	}
-	l := &x.leases[key.Slot]
-	if l.open {
-		x.confirm(l) // the end of the lease before it was never told
-	}
-	*l = lease{generation: key.Generation, open: true}
-	return l
-}
-
-// mayVouch reports whether an entry has room for the blocks of one more lease:
-// not if another one vouches for some of them.
-func (x *Index) mayVouch(id, leaseID uint32) bool {
-	by := x.entries.at(id).lease
-	return by == 0 || by == leaseID
-}
-
-// vouch notes that what an entry holds from now on beyond its sure blocks is
-// there only because a lease's request was routed here.
-func (x *Index) vouch(id, leaseID uint32) {
-	if en := x.entries.at(id); en.lease == 0 {
-		x.pend(id, en, leaseID, 0)
-	}
-}
-
-// pend puts an entry into the list of a lease: after another entry, or first.
-func (x *Index) pend(id uint32, en *entry, leaseID, after uint32) {
-	en.lease = leaseID
-	en.prevPending = after
-	link := &x.leases[leaseID-1].pending
-	if after != 0 {
-		link = &x.entries.at(after).nextPending
-	}
-	en.nextPending = *link
-	*link = id
-	if en.nextPending != 0 {
-		x.entries.at(en.nextPending).prevPending = id
-	}
-}
-
-func (x *Index) unpend(id uint32, en *entry) {
-	if en.prevPending != 0 {
-		x.entries.at(en.prevPending).nextPending = en.nextPending
-	} else {
-		x.leases[en.lease-1].pending = en.nextPending
-	}
-	if en.nextPending != 0 {
-		x.entries.at(en.nextPending).prevPending = en.prevPending
-	}
-	en.lease, en.nextPending, en.prevPending = 0, 0, 0
-}
-
-// settle says that all blocks of an entry are sure.
-func (x *Index) settle(id uint32, en *entry, held uint32) {
-	if en.lease != 0 {
-		x.unpend(id, en)
-	}
-	en.sure = held
-}
-
-// confirm says that the engine has computed the prompt of a lease.
-func (x *Index) confirm(l *lease) {
-	for l.pending != 0 {
-		id := l.pending
-		x.settle(id, x.entries.at(id), uint32(x.heldBy(id)))
-	}
-}
-
-// retract forgets the blocks that only a failed request vouched for. Where
-// other prompts have gone on from there, they stay: those requests will tell.
-func (x *Index) retract(l *lease) {
-	for l.pending != 0 {
-		id := l.pending
-		en := x.entries.at(id)
-		held := x.heldBy(id)
-		if en.below > 0 {
-			x.settle(id, en, uint32(held))
-			continue
+// look notes what the endpoint holds of the path.
+func (x *Index) look(l *lease, s *server) {
+	for _, p := range x.path {
+		n := x.trie.nodes.at(p.node)
+		at, ok := n.holder(l.ref.Slot)
+		if !ok {
+			return
 		}
-		x.shorten(id, held-int(en.sure))
+		h := &n.holders.all()[at]
+		to := min(h.to, p.to)
+		l.matched = int(to)
+		for id := h.head; id != 0; {
+			en := x.entries.at(id)
+			if en.start >= to {
+				break
+			}
+			if en.sure() {
+				l.age = s.ages.distance(en.epoch)
+			} else {
+				l.doubtful = true
+			}
+			id = en.down
+		}
+		if h.to < p.to {
+			return
+		}
+	}
+}
+
+// vouch lets a lease vouch for blocks, whose nodes so far are x.path: they are
+// matched from now on.
+func (x *Index) vouch(ref endpick.LeaseRef, l *lease, s *server, blocks []uint64) {
+	if len(blocks) == 0 {
+		return
+	}
+	x.grow(l.ref.Slot, blocks)
+	for i := range x.path {
+		x.vouchIn(l, s, &x.path[i])
+	}
+	leaf := x.path[len(x.path)-1]
+	l.prefill, l.leaf, l.to = true, leaf.node, leaf.to
+	x.trie.nodes.at(leaf.node).rests++
+	l.next = s.leases
+	if first := x.leases.Find(s.leases); first != nil {
+		first.last = ref
+	}
+	s.leases = ref
+	for _, p := range x.path {
+		if x.mayJoin(p.node) {
+			x.untidy = append(x.untidy, p.node)
+		}
+	}
+}
+
+// grow adds what nobody has after the path: to the last run if this endpoint
+// alone has it, else as a new node.
+func (x *Index) grow(slot uint32, blocks []uint64) {
+	depth, parent := uint32(0), uint32(0)
+	if last := len(x.path) - 1; last >= 0 {
+		p := &x.path[last]
+		depth, parent = p.to, p.node
+		if int(depth) == len(blocks) {
+			return
+		}
+		n := x.trie.nodes.at(parent)
+		if depth == n.end() && n.holders.len() == 1 && n.holders.all()[0].slot == slot {
+			x.trie.extend(n, blocks[depth:])
+			p.to = n.end()
+			return
+		}
+	}
+	id := x.trie.add(parent, depth, blocks[depth:])
+	x.path = append(x.path, step{id, uint32(len(blocks))})
+}
+
+func (x *Index) vouchIn(l *lease, s *server, p *step) {
+	n := x.trie.nodes.at(p.node)
+	at, ok := n.holder(l.ref.Slot)
+	if !ok {
+		id := x.pend(s, l.account, p.node, n.depth, p.to)
+		x.trie.addHolder(n, at, holder{slot: l.ref.Slot, to: p.to, head: id})
+		return
+	}
+	h := &n.holders.all()[at]
+	last := uint32(0)
+	for id := h.head; id != 0; {
+		en := x.entries.at(id)
+		if en.start >= p.to {
+			break
+		}
+		if end := x.endIn(en, h); end > p.to {
+			x.cut(s, id, p.to)
+		}
+		en.vouchers++
+		last, id = id, en.down
+	}
+	if h.to < p.to {
+		x.entries.at(last).down = x.pend(s, l.account, p.node, h.to, p.to)
+		h.to = p.to
+		if h.to == n.end() {
+			n.full++
+		}
+	}
+}
+
+// endIn is endOf where the hold is known.
+func (x *Index) endIn(en *entry, h *holder) uint32 {
+	if en.down != 0 {
+		return x.entries.at(en.down).start
+	}
+	return h.to
+}
+
+// settle ends what a lease vouches for. If the engine has computed the prompt,
+// the endpoint holds it and has just used it; else it keeps what it was sure to
+// hold and what other leases vouch for.
+func (x *Index) settle(l *lease, s *server, computed bool) {
+	l.prefill = false
+	if next := x.leases.Find(l.next); next != nil {
+		next.last = l.last
+	}
+	if last := x.leases.Find(l.last); last != nil {
+		last.next = l.next
+	} else {
+		s.leases = l.next
+	}
+	id, to := l.leaf, l.to
+	x.trie.nodes.at(id).rests--
+	x.untidy = append(x.untidy, id)
+	for id != 0 {
+		n := x.trie.nodes.at(id)
+		parent, depth := n.parent, n.depth
+		if computed {
+			x.confirm(l, s, n, to)
+		} else {
+			x.retract(l, s, n, to)
+		}
+		id, to = parent, depth
+	}
+}
+
+// before collects an endpoint's entries of a run that start before a depth.
+func (x *Index) before(h *holder, depth uint32) []uint32 {
+	x.chain = x.chain[:0]
+	for id := h.head; id != 0; {
+		en := x.entries.at(id)
+		if en.start >= depth {
+			break
+		}
+		x.chain = append(x.chain, id)
+		id = en.down
+	}
+	return x.chain
+}
+
+func (x *Index) confirm(l *lease, s *server, n *node, to uint32) {
+	at, _ := n.holder(l.ref.Slot)
+	for _, id := range slices.Backward(x.before(&n.holders.all()[at], to)) {
+		en := x.entries.at(id)
+		en.vouchers--
+		x.use(s, id, to, l.account)
+		x.join(s, id)
+		to = en.start
+	}
+}
+
+func (x *Index) retract(l *lease, s *server, n *node, to uint32) {
+	at, _ := n.holder(l.ref.Slot)
+	for _, id := range slices.Backward(x.before(&n.holders.all()[at], to)) {
+		en := x.entries.at(id)
+		en.vouchers--
+		start := en.start
+		if !en.sure() && en.vouchers == 0 {
+			x.drop(s, l.ref.Slot, id, to, int(to-start))
+		} else {
+			x.join(s, id)
+		}
+		to = start
 	}
 }

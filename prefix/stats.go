@@ -9,7 +9,7 @@ import (
 // IndexStats is a snapshot of an [Index].
 type IndexStats struct {
 	Blocks  int    // different blocks
-	Pairs   int    // pairs of an endpoint and a block that it holds
+	Pairs   int    // pairs of an endpoint and a block that it holds or is about to compute
 	Runs    int    // runs of blocks that always follow each other
 	Bytes   int64  // memory taken, free parts kept for reuse among them
 	Evicted uint64 // pairs forgotten for lack of room
@@ -20,10 +20,11 @@ type IndexStats struct {
 // EndpointStats is what an [Index] knows of one endpoint.
 type EndpointStats struct {
 	Ref      endpick.Ref
-	Held     int    // blocks
+	Held     int    // blocks that its engine has computed
+	Pending  int    // blocks of requests of which nobody knows yet whether the engine computes them
 	Bound    int    // the most blocks, by the config and the endpoint's KV cache
 	Capacity int    // the most blocks, if the engine's reports have lowered it
-	Lowered  uint64 // reports that lowered Capacity
+	Lowered  uint64 // how often they have
 }
 
 // Stats returns a snapshot. It takes time in proportion to the number of
@@ -34,22 +35,19 @@ func (x *Index) Stats() IndexStats {
 	all, _ := x.bytes()
 	stats := IndexStats{
 		Blocks:  x.trie.blocks,
-		Runs:    x.trie.nodes.inUse(),
+		Runs:    x.trie.nodes.count,
 		Bytes:   all,
 		Evicted: x.evicted,
 	}
-	for slot := range x.servers {
-		s := &x.servers[slot]
-		if s.gone || x.generations[slot] == 0 {
-			continue
-		}
-		stats.Pairs += s.held
+	for ref, s := range x.servers.All() {
+		stats.Pairs += s.held + s.pending
 		stats.Endpoints = append(stats.Endpoints, EndpointStats{
-			Ref:      endpick.Ref{Slot: uint32(slot), Generation: x.generations[slot]},
+			Ref:      ref,
 			Held:     s.held,
+			Pending:  s.pending,
 			Bound:    s.bound,
 			Capacity: s.capacity(),
-			Lowered:  s.lowered,
+			Lowered:  s.trust.lowered,
 		})
 	}
 	return stats
@@ -58,10 +56,11 @@ func (x *Index) Stats() IndexStats {
 // bytes returns the memory taken, and how much of it could be given up at once.
 func (x *Index) bytes() (all, idle int64) {
 	all, idle = x.trie.bytes()
-	all += x.entries.bytes()
-	all += int64(cap(x.servers)) * int64(unsafe.Sizeof(server{}))
-	all += int64(cap(x.generations)) * 4
-	all += int64(cap(x.leases)) * int64(unsafe.Sizeof(lease{}))
-	all += int64(cap(x.path)) * int64(unsafe.Sizeof(step{}))
+	all += x.entries.bytes() + x.tenants.bytes() + x.accounts.bytes() + x.tenantTable.bytes() + x.accountTable.bytes()
+	// A little more for the generation that tables keep of each.
+	slots := int64(cap(x.generations))
+	all += slots * (4 + 8 + int64(unsafe.Sizeof(server{})))
+	all += x.leaseSlots * (8 + int64(unsafe.Sizeof(lease{})))
+	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.untidy)+cap(x.chain))*4
 	return all, idle
 }

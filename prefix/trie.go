@@ -1,46 +1,58 @@
 package prefix
 
-import "slices"
-
-// node is a run of blocks that always follow each other: an edge of a
-// compressed trie. It is found by its parent and the first block of its run,
-// so that blocks are compared for what they are and a block without its head
-// is never found. Children follow the last block of the run.
+// node is a run of blocks that follow each other: an edge of a compressed trie.
+// It is found by its parent, by where it branches off and by the first block of
+// its run, so that blocks are compared for what they are and a block without
+// its head is never found. Children branch off after any block of the run: a
+// run is never cut for them, however many others hold it.
+//
+// Depths are counted in blocks from the beginning of the prompt, so that they
+// stay what they are when runs are joined.
 type node struct {
-	run      []uint64
-	holders  []holder // by slot; never empty
-	parent   uint32   // 0: the run begins a prompt
+	run      vec[uint64]
+	holders  vec[holder] // by slot; never empty
+	parent   uint32      // 0: the run begins a prompt
+	depth    uint32      // blocks before the run
 	children uint32
-	full     uint32 // holders of the whole run; only they hold children
+	kids     uint32 // the numbers of all children XORed, which is that of an only child
+	full     uint32 // holders of the whole run
+	rests    uint32 // leases in prefill whose prompts end within the run
 }
 
-// holder says that an endpoint holds the first blocks of a node's run.
+// end is the depth at which the run ends.
+func (n *node) end() uint32 { return n.depth + n.run.n }
+
+func (n *node) first() uint64 { return *n.run.p }
+
+// holder says how far into a node's run an endpoint holds the prompt. Whoever
+// holds a node holds its parent as far as the node branches off.
 type holder struct {
-	slot  uint32
-	held  uint32 // at least 1
-	entry uint32 // its place in the endpoint's LRU order
+	slot uint32
+	to   uint32 // a depth within the run, or its end
+	head uint32 // the first of its entries, which share the run among them
 }
 
 // holder returns the place of an endpoint among the holders, or where it
 // would be.
 func (n *node) holder(slot uint32) (int, bool) {
-	lo, hi := 0, len(n.holders)
+	all := n.holders.all()
+	lo, hi := 0, len(all)
 	for lo < hi {
 		mid := int(uint(lo+hi) / 2)
-		if n.holders[mid].slot < slot {
+		if all[mid].slot < slot {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	return lo, lo < len(n.holders) && n.holders[lo].slot == slot
+	return lo, lo < len(all) && all[lo].slot == slot
 }
 
-// step is a node on the way of a prompt, and how much of its run the prompt
-// has.
+// step is a node on the way of a prompt, and the depth at which the prompt
+// leaves it.
 type step struct {
 	node uint32
-	k    int
+	to   uint32
 }
 
 // trie holds the nodes.
@@ -52,30 +64,24 @@ type trie struct {
 	blocks  int // in all runs
 }
 
-// child returns the node that follows parent with this block, or 0.
-func (t *trie) child(parent uint32, first uint64) uint32 {
-	return t.edges.find(edgeTag(parent, first), func(id uint32) bool {
+// child returns the node that follows parent at a depth with this block, or 0.
+func (t *trie) child(parent, depth uint32, first uint64) uint32 {
+	return t.edges.find(edgeTag(parent, depth, first), func(id uint32) bool {
 		n := t.nodes.at(id)
-		return n.parent == parent && n.run[0] == first
+		return n.parent == parent && n.depth == depth && n.first() == first
 	})
 }
 
-// walk appends to path the nodes on the way of the prompt. Only the last one
-// may be left before its run ends.
+// walk appends to path the nodes on the way of the prompt.
 func (t *trie) walk(path []step, blocks []uint64) []step {
-	parent := uint32(0)
-	for len(blocks) > 0 {
-		id := t.child(parent, blocks[0])
+	parent, depth := uint32(0), uint32(0)
+	for int(depth) < len(blocks) {
+		id := t.child(parent, depth, blocks[depth])
 		if id == 0 {
 			break
 		}
-		run := t.nodes.at(id).run
-		k := commonBlocks(run, blocks)
-		path = append(path, step{id, k})
-		if k < len(run) {
-			break
-		}
-		blocks = blocks[k:]
+		depth += uint32(commonBlocks(t.nodes.at(id).run.all(), blocks[depth:]))
+		path = append(path, step{id, depth})
 		parent = id
 	}
 	return path
@@ -93,95 +99,95 @@ func commonBlocks(a, b []uint64) int {
 }
 
 // add makes a node, with no holders yet.
-func (t *trie) add(parent uint32, blocks []uint64) uint32 {
+func (t *trie) add(parent, depth uint32, blocks []uint64) uint32 {
 	id, n := t.nodes.take()
 	n.run = t.runs.take(len(blocks))
-	copy(n.run, blocks)
-	n.parent = parent
-	t.edges.insert(edgeTag(parent, blocks[0]), id)
-	if parent != 0 {
-		t.nodes.at(parent).children++
-	}
+	copy(n.run.all(), blocks)
+	n.parent, n.depth = parent, depth
+	t.edges.insert(edgeTag(parent, depth, blocks[0]), id)
+	t.adopt(parent, id, 1)
 	t.blocks += len(blocks)
 	return id
 }
 
-// extend lengthens the run of a node without children.
+// adopt counts a child in, or out with ^0.
+func (t *trie) adopt(parent, id, by uint32) {
+	if parent != 0 {
+		p := t.nodes.at(parent)
+		p.children += by
+		p.kids ^= id
+	}
+}
+
+// extend lengthens a run. Nobody holds the whole of it then.
 func (t *trie) extend(n *node, blocks []uint64) {
-	old := len(n.run)
+	old := n.run.len()
 	n.run = t.runs.grow(n.run, old+len(blocks))
-	copy(n.run[old:], blocks)
+	copy(n.run.all()[old:], blocks)
 	n.full = 0
 	t.blocks += len(blocks)
 }
 
-// cut puts a new node with the first k blocks above a node that keeps the
-// rest, its children and its number, and returns the new node. The holders are
-// still to be told apart.
-func (t *trie) cut(id uint32, k int) uint32 {
-	upper, u := t.nodes.take()
-	n := t.nodes.at(id)
-	t.edges.remove(edgeTag(n.parent, n.run[0]), id)
-	t.edges.insert(edgeTag(n.parent, n.run[0]), upper)
-	t.edges.insert(edgeTag(upper, n.run[k]), id)
-	u.run = t.runs.take(k)
-	copy(u.run, n.run)
-	rest := t.runs.take(len(n.run) - k)
-	copy(rest, n.run[k:])
-	t.runs.give(n.run)
-	n.run = rest
-	u.parent, n.parent = n.parent, upper
-	u.children = 1
-	return upper
-}
-
-// tail forgets the last blocks of a run which nobody holds any more.
-func (t *trie) tail(n *node) {
-	most := uint32(0)
-	for _, h := range n.holders {
-		if h.held > most {
-			most, n.full = h.held, 0
+// trim forgets the last blocks of a run of which nobody holds the whole.
+func (t *trie) trim(n *node) {
+	most := n.depth
+	for _, h := range n.holders.all() {
+		if h.to > most {
+			most, n.full = h.to, 0
 		}
-		if h.held == most {
+		if h.to == most {
 			n.full++
 		}
 	}
-	t.blocks -= len(n.run) - int(most)
-	n.run = n.run[:most]
+	t.blocks -= int(n.end() - most)
+	n.run = t.runs.shrink(n.run, int(most-n.depth))
 }
 
 // remove forgets a node without holders, and therefore without children.
 func (t *trie) remove(id uint32) {
 	n := t.nodes.at(id)
-	t.edges.remove(edgeTag(n.parent, n.run[0]), id)
-	if n.parent != 0 {
-		t.nodes.at(n.parent).children--
-	}
-	t.blocks -= len(n.run)
+	t.edges.remove(edgeTag(n.parent, n.depth, n.first()), id)
+	t.adopt(n.parent, id, ^uint32(0))
+	t.blocks -= n.run.len()
 	t.runs.give(n.run)
 	t.holders.give(n.holders)
 	t.nodes.give(id)
 }
 
+// prepend joins a node with its only child, which begins where its run ends:
+// the child keeps its number, so that its own children need not be told. Their
+// holders are still to be joined.
+func (t *trie) prepend(id, childID uint32) {
+	n, c := t.nodes.at(id), t.nodes.at(childID)
+	t.edges.remove(edgeTag(id, c.depth, c.first()), childID)
+	tag := edgeTag(n.parent, n.depth, n.first())
+	t.edges.remove(tag, id)
+	t.edges.insert(tag, childID)
+	t.adopt(n.parent, id, ^uint32(0))
+	t.adopt(n.parent, childID, 1)
+	head := n.run.len()
+	run := t.runs.grow(n.run, head+c.run.len())
+	copy(run.all()[head:], c.run.all())
+	t.runs.give(c.run)
+	c.run, c.parent, c.depth = run, n.parent, n.depth
+}
+
 // addHolder inserts h at its place.
 func (t *trie) addHolder(n *node, at int, h holder) {
-	n.holders = t.holders.grow(n.holders, len(n.holders)+1)
-	copy(n.holders[at+1:], n.holders[at:])
-	n.holders[at] = h
-	if int(h.held) == len(n.run) {
+	n.holders = t.holders.grow(n.holders, n.holders.len()+1)
+	all := n.holders.all()
+	copy(all[at+1:], all[at:])
+	all[at] = h
+	if h.to == n.end() {
 		n.full++
 	}
 }
 
 // removeHolder takes out the holder at a place; its blocks are gone already.
 func (t *trie) removeHolder(n *node, at int) {
-	n.holders = slices.Delete(n.holders, at, at+1)
-	if k := len(n.holders); k > 0 && cap(n.holders) >= 16 && k <= cap(n.holders)/4 {
-		smaller := t.holders.take(k)
-		copy(smaller, n.holders)
-		t.holders.give(n.holders)
-		n.holders = smaller
-	}
+	all := n.holders.all()
+	copy(all[at:], all[at+1:])
+	n.holders = t.holders.shrink(n.holders, n.holders.len()-1)
 }
 
 func (t *trie) bytes() (all, idle int64) {

@@ -1,0 +1,297 @@
+package prefix
+
+import "github.com/endpick/endpick"
+
+// entry is a stretch of one endpoint's hold on the run of one node, of blocks
+// that are always used together. It is either sure, and then has a place in the
+// endpoint's LRU order and in its account's; or it is pending: nobody knows yet
+// whether the engine has it, and it stays as long as a lease vouches for it.
+//
+// A path is touched from its end to its head, so that a head is never older
+// than what follows it: below an endpoint's oldest entry there is nothing sure,
+// nor is there below the oldest entry of an account.
+type entry struct {
+	node     uint32
+	account  uint32
+	start    uint32 // depth of its first block; it ends where the next one starts, or where the hold does
+	down     uint32 // the endpoint's next entry of the run
+	orders   [2]place
+	epoch    uint32 // of the last use, see ages; or unsure
+	vouchers uint32 // leases in prefill whose prompts go through it
+}
+
+const unsure = ^uint32(0)
+
+func (e *entry) sure() bool { return e.epoch != unsure }
+
+// place is where an entry is in an order.
+type place struct{ newer, older uint32 }
+
+// order is a list of entries by their last use.
+type order struct{ newest, oldest uint32 }
+
+const (
+	inServer  = 0 // place in the endpoint's order
+	inAccount = 1 // and in its account's
+)
+
+// link puts an entry into an order just below another one; below 0 it is the
+// newest.
+func (x *Index) link(o *order, which int, id, above uint32) {
+	p := &x.entries.at(id).orders[which]
+	p.newer = above
+	if above == 0 {
+		p.older, o.newest = o.newest, id
+	} else {
+		a := &x.entries.at(above).orders[which]
+		p.older, a.older = a.older, id
+	}
+	if p.older == 0 {
+		o.oldest = id
+	} else {
+		x.entries.at(p.older).orders[which].newer = id
+	}
+}
+
+func (x *Index) unlink(o *order, which int, en *entry) {
+	p := &en.orders[which]
+	if p.newer == 0 {
+		o.newest = p.older
+	} else {
+		x.entries.at(p.newer).orders[which].older = p.older
+	}
+	if p.older == 0 {
+		o.oldest = p.newer
+	} else {
+		x.entries.at(p.older).orders[which].newer = p.newer
+	}
+	*p = place{}
+}
+
+// server is what the index knows of one endpoint.
+type server struct {
+	order   order
+	held    int // blocks that are sure
+	pending int // blocks that are not
+	bound   int // blocks, as of the last request that was computed
+	largest uint32
+	leases  endpick.LeaseRef // the first of those in prefill
+	ages    ages
+	trust   trust
+}
+
+// book counts blocks and entries in or out.
+func (x *Index) book(s *server, en *entry, blocks, entries int) {
+	a := x.accounts.at(en.account)
+	t := x.tenants.at(a.tenant)
+	weight := blocks + entryWeight*entries
+	if !en.sure() {
+		s.pending += blocks
+		a.pending += blocks
+		t.pending += weight
+		x.pending += weight
+		return
+	}
+	s.held += blocks
+	a.held += blocks
+	t.weight += weight
+	x.weight += weight
+	*s.ages.at(en.epoch) += uint32(blocks)
+}
+
+// endOf is the depth at which an entry ends.
+func (x *Index) endOf(en *entry, slot uint32) uint32 {
+	if en.down != 0 {
+		return x.entries.at(en.down).start
+	}
+	n := x.trie.nodes.at(en.node)
+	at, _ := n.holder(slot)
+	return n.holders.all()[at].to
+}
+
+// pend makes an entry of blocks for which nobody but a lease vouches.
+func (x *Index) pend(s *server, account, nodeID, start, end uint32) uint32 {
+	id, en := x.entries.take()
+	*en = entry{node: nodeID, account: account, start: start, epoch: unsure, vouchers: 1}
+	x.book(s, en, int(end-start), 1)
+	return id
+}
+
+// cut divides an entry at a depth within it. The entry keeps the upper part;
+// the lower one gets an entry just below it.
+func (x *Index) cut(s *server, id, depth uint32) uint32 {
+	lowID, low := x.entries.take()
+	en := x.entries.at(id)
+	*low = *en
+	low.start, en.down = depth, lowID
+	if en.sure() {
+		x.link(&s.order, inServer, lowID, id)
+		x.link(&x.accounts.at(en.account).order, inAccount, lowID, id)
+	}
+	x.book(s, low, 0, 1)
+	return lowID
+}
+
+// join makes an entry one with the next one of the run, if nothing tells them
+// apart any more.
+func (x *Index) join(s *server, id uint32) {
+	en := x.entries.at(id)
+	lowID := en.down
+	if lowID == 0 {
+		return
+	}
+	low := x.entries.at(lowID)
+	if low.vouchers != en.vouchers || low.account != en.account || low.epoch != en.epoch || en.orders[inServer].older != lowID && en.sure() {
+		return
+	}
+	if en.sure() {
+		x.leave(s, low)
+	}
+	x.book(s, low, 0, -1)
+	en.down = low.down
+	x.entries.give(lowID)
+}
+
+// enter makes an entry the most recent one of its endpoint and account.
+func (x *Index) enter(s *server, id uint32) {
+	x.link(&s.order, inServer, id, 0)
+	x.link(&x.accounts.at(x.entries.at(id).account).order, inAccount, id, 0)
+}
+
+func (x *Index) leave(s *server, en *entry) {
+	x.unlink(&s.order, inServer, en)
+	x.unlink(&x.accounts.at(en.account).order, inAccount, en)
+}
+
+// use says that the engine has just used an entry for a tenant's request. What
+// was not sure is the tenant's from now on; what was another's is common.
+func (x *Index) use(s *server, id, end, account uint32) {
+	en := x.entries.at(id)
+	blocks := int(end - en.start)
+	owner := account
+	if en.sure() {
+		if en.account == account && en.epoch == s.ages.newest && s.order.newest == id {
+			return
+		}
+		if en.account != account {
+			owner = x.common(account)
+		}
+		x.leave(s, en)
+	}
+	x.book(s, en, -blocks, -1)
+	x.own(en, owner)
+	en.epoch = s.ages.newest
+	x.book(s, en, blocks, 1)
+	x.enter(s, id)
+}
+
+// forget takes the last blocks of a sure entry out of the orders, below which
+// there is nothing sure. While a lease vouches for them they are pending again.
+func (x *Index) forget(s *server, slot, id uint32, by int) {
+	en := x.entries.at(id)
+	end := x.endOf(en, slot)
+	if en.vouchers == 0 {
+		x.drop(s, slot, id, end, by)
+		return
+	}
+	if by < int(end-en.start) {
+		id = x.cut(s, id, end-uint32(by))
+		en = x.entries.at(id)
+	}
+	x.leave(s, en)
+	x.book(s, en, -by, -1)
+	en.epoch = unsure
+	x.book(s, en, by, 1)
+	x.join(s, id)
+}
+
+// drop takes the last blocks of an endpoint's last entry of a run away, and
+// what is empty then.
+func (x *Index) drop(s *server, slot, id, end uint32, by int) {
+	en := x.entries.at(id)
+	nodeID := en.node
+	n := x.trie.nodes.at(nodeID)
+	at, _ := n.holder(slot)
+	h := &n.holders.all()[at]
+	if h.to == n.end() {
+		n.full--
+	}
+	h.to -= uint32(by)
+	if h.to > en.start {
+		x.book(s, en, -by, 0)
+	} else {
+		x.book(s, en, -by, -1)
+		if en.sure() {
+			x.leave(s, en)
+		}
+		if h.head != id {
+			up := x.entries.at(h.head)
+			for up.down != id {
+				up = x.entries.at(up.down)
+			}
+			up.down = 0
+		} else {
+			x.trie.removeHolder(n, at)
+			x.untidy = append(x.untidy, nodeID)
+		}
+		account := en.account
+		x.entries.give(id)
+		x.release(account)
+	}
+	if n.holders.len() == 0 {
+		x.untidy = append(x.untidy, n.parent)
+		x.trie.remove(nodeID)
+		return
+	}
+	if n.full == 0 {
+		x.trie.trim(n)
+		x.untidy = append(x.untidy, nodeID)
+	}
+}
+
+// tidy joins the runs that need not be apart any more.
+func (x *Index) tidy() {
+	for _, id := range x.untidy {
+		for id != 0 && x.mayJoin(id) {
+			child := x.trie.nodes.at(id).kids
+			x.joinRuns(id, child)
+			id = child
+		}
+	}
+	x.untidy = x.untidy[:0]
+}
+
+// mayJoin reports whether a node is there and nothing but its only child
+// follows it, which not many fewer endpoints hold: joining costs a step for
+// every holder, so that it must save about as many.
+func (x *Index) mayJoin(id uint32) bool {
+	n := x.trie.nodes.find(id)
+	if n == nil || n.children != 1 || n.rests > 0 {
+		return false
+	}
+	c := x.trie.nodes.at(n.kids)
+	return c.depth == n.end() && n.holders.len() <= 2*c.holders.len()
+}
+
+func (x *Index) joinRuns(id, childID uint32) {
+	x.trie.prepend(id, childID)
+	n, c := x.trie.nodes.at(id), x.trie.nodes.at(childID)
+	above, below := n.holders.all(), c.holders.all()
+	for i := range above {
+		h := &above[i]
+		last := h.head
+		for en := h.head; en != 0; en = x.entries.at(en).down {
+			x.entries.at(en).node = childID
+			last = en
+		}
+		if len(below) > 0 && below[0].slot == h.slot {
+			h.to = below[0].to
+			x.entries.at(last).down = below[0].head
+			below = below[1:]
+			x.join(x.servers.Find(x.accounts.at(x.entries.at(last).account).ref), last)
+		}
+	}
+	x.trie.holders.give(c.holders)
+	c.holders = n.holders
+	x.trie.nodes.give(id)
+}

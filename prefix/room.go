@@ -1,0 +1,137 @@
+package prefix
+
+import "github.com/endpick/endpick"
+
+// Two bounds hold: the blocks of an endpoint, and the bytes of all. What is
+// pending is outside the first and has a part of its own in the second, so that
+// a prompt which no engine has computed pushes nobody out.
+//
+// When there is no room, a tenant that holds more than its share gives way
+// first, the one that asks for room before any other; then the least recently
+// used gives way, whosever it is.
+
+// share is a tenant's share of n.
+func (x *Index) share(n int) int { return int(x.config.TenantShare * float64(n)) }
+
+// pendingPart is the part of MaxBytes that is for what is pending.
+const pendingPart = 8
+
+// allowance is how many more blocks of a tenant's may be pending at an
+// endpoint: for a tenant as many as the endpoint holds, its bound; for all
+// together so many that this is a tenant's share; and within the weight that is
+// set aside.
+func (x *Index) allowance(s *server, a *account, bound int) int {
+	t := x.tenants.at(a.tenant)
+	weight := int(x.config.MaxBytes / pendingPart / pendingBytes)
+	return max(0, min(
+		bound-a.pending,
+		int(float64(bound)/x.config.TenantShare)-s.pending,
+		weight-x.pending-entryWeight,
+		x.share(weight)-t.pending-entryWeight,
+	))
+}
+
+// pendingBytes is what a block's weight takes, at most: its hash, in a slice
+// that may be a quarter too long.
+const pendingBytes = 10
+
+// evict makes room at an endpoint for what an account has brought.
+func (x *Index) evict(s *server, slot, account uint32) {
+	capacity := s.capacity()
+	share := x.share(capacity)
+	for s.held > capacity {
+		id, by := s.order.oldest, s.held-capacity
+		for _, a := range [...]uint32{account, s.largest} {
+			if a == 0 || x.accounts.at(a).tenant == commons {
+				continue
+			}
+			if over := x.accounts.at(a).held - share; over > 0 {
+				id, by = x.accounts.at(a).order.oldest, min(by, over)
+				break
+			}
+		}
+		by = min(by, x.size(id, slot))
+		x.forget(s, slot, id, by)
+		x.evicted += uint64(by)
+	}
+}
+
+func (x *Index) size(id, slot uint32) int {
+	en := x.entries.at(id)
+	return int(x.endOf(en, slot) - en.start)
+}
+
+// fit evicts until the index is within MaxBytes, for a request that keeps so
+// many blocks of an account.
+func (x *Index) fit(account uint32, keep int) {
+	for {
+		x.tidy()
+		all, idle := x.bytes()
+		reserve := x.config.MaxBytes / pendingPart
+		over := all - min(pendingBytes*int64(x.pending), reserve) - (x.config.MaxBytes - reserve)
+		if over <= 0 {
+			return
+		}
+		if idle >= over {
+			x.trie.release(over)
+			continue
+		}
+		ref, id := x.payer(account, keep)
+		if id == 0 {
+			return // the fixed cost of so many endpoints alone is too much
+		}
+		by := x.size(id, ref.Slot)
+		x.forget(x.servers.Find(ref), ref.Slot, id, by)
+		x.evicted += uint64(by)
+	}
+}
+
+// payer returns the oldest entry of whoever gives way, and where it is; 0 if
+// nobody has anything.
+func (x *Index) payer(account uint32, keep int) (endpick.Ref, uint32) {
+	a := x.accounts.at(account)
+	if x.greedy(a.tenant) {
+		if a.held > keep {
+			return a.ref, a.order.oldest
+		}
+		if other := x.another(a.tenant, account); other != nil {
+			return other.ref, other.order.oldest
+		}
+	} else if x.greedy(x.largest) {
+		if other := x.another(x.largest, account); other != nil {
+			return other.ref, other.order.oldest
+		}
+	}
+	s := x.servers.Find(a.ref)
+	if s.held > keep {
+		return a.ref, s.order.oldest
+	}
+	for range x.accounts.numbers() {
+		x.hand = (x.hand + 1) % x.accounts.numbers()
+		if other := x.accounts.find(x.hand); other != nil && other.held > 0 && other.ref != a.ref {
+			return other.ref, x.servers.Find(other.ref).order.oldest
+		}
+	}
+	return a.ref, s.order.oldest
+}
+
+// greedy reports whether a tenant has more than its share of all there is.
+func (x *Index) greedy(id uint32) bool {
+	return id > commons && x.tenants.at(id).weight > x.share(x.weight)
+}
+
+// another returns an account of a tenant that holds anything, but not this one;
+// the next time another one.
+func (x *Index) another(id, but uint32) *account {
+	t := x.tenants.at(id)
+	for first := t.accounts; ; {
+		next := x.accounts.at(t.accounts).next
+		t.accounts = next
+		if a := x.accounts.at(next); next != but && a.held > 0 {
+			return a
+		}
+		if next == first {
+			return nil
+		}
+	}
+}

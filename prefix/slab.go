@@ -1,0 +1,139 @@
+package prefix
+
+import (
+	"math/bits"
+	"slices"
+	"unsafe"
+)
+
+// slab lends slices whose capacity is one of four sizes between two powers of
+// two, and keeps those that come back for the next borrower of that size.
+type slab[T any] struct {
+	free [classes][]vec[T]
+	lent int64 // elements, by capacity
+	idle int64 // elements in free
+	kept int64 // slices that free has room for
+}
+
+const (
+	classes = 4 * 31
+	vecSize = int64(unsafe.Sizeof(vec[byte]{}))
+)
+
+// vec is a slice of less than 2^32 elements, in two thirds of a slice's bytes.
+type vec[T any] struct {
+	p      *T
+	n, cap uint32
+}
+
+func (v vec[T]) all() []T { return unsafe.Slice(v.p, v.n) }
+func (v vec[T]) len() int { return int(v.n) }
+
+// cut returns the first n elements; n may be up to the capacity.
+func (v vec[T]) cut(n int) vec[T] {
+	v.n = uint32(n)
+	return v
+}
+
+// class returns the number and the size of the smallest class that holds n
+// elements.
+func class(n int) (number, size int) {
+	if n <= 4 {
+		return n, n
+	}
+	shift := bits.Len(uint(n-1)) - 3
+	quarters := (n + 1<<shift - 1) >> shift // 5 to 8 quarters of a power of two
+	return 4*shift + quarters, quarters << shift
+}
+
+// take returns a slice of n elements with unknown content.
+func (s *slab[T]) take(n int) vec[T] {
+	number, size := class(n)
+	var x vec[T]
+	if free := s.free[number]; len(free) > 0 {
+		x = s.pop(number)
+	} else {
+		// Grow rounds up to what the allocator really gives, so that the
+		// account is true.
+		fresh := slices.Grow([]T(nil), size)
+		x = vec[T]{p: unsafe.SliceData(fresh), cap: uint32(cap(fresh))}
+	}
+	s.lent += int64(x.cap)
+	return x.cut(n)
+}
+
+// pop takes a slice out of those that are kept.
+func (s *slab[T]) pop(number int) vec[T] {
+	free := s.free[number]
+	last := len(free) - 1
+	x := free[last]
+	free[last] = vec[T]{}
+	free = free[:last]
+	if cap(free) > 64 && len(free) <= cap(free)/4 {
+		smaller := append(make([]vec[T], 0, cap(free)/2), free...)
+		s.kept -= int64(cap(free) - cap(smaller))
+		free = smaller
+	}
+	s.free[number] = free
+	s.idle -= int64(x.cap)
+	return x
+}
+
+// grow returns a slice of n elements that begins with x, which is given back
+// if it is too small.
+func (s *slab[T]) grow(x vec[T], n int) vec[T] {
+	if n <= int(x.cap) {
+		return x.cut(n)
+	}
+	y := s.take(n)
+	copy(y.all(), x.all())
+	s.give(x)
+	return y
+}
+
+// shrink returns the first n elements of x, in a smaller slice if they would
+// leave most of it empty.
+func (s *slab[T]) shrink(x vec[T], n int) vec[T] {
+	if n == 0 || x.cap < 16 || n > int(x.cap)/4 {
+		return x.cut(n)
+	}
+	y := s.take(n)
+	copy(y.all(), x.all())
+	s.give(x)
+	return y
+}
+
+func (s *slab[T]) give(x vec[T]) {
+	if x.cap == 0 {
+		return
+	}
+	number, size := class(int(x.cap))
+	if size > int(x.cap) {
+		number-- // the allocator gave a little more than the class below
+	}
+	s.lent -= int64(x.cap)
+	s.idle += int64(x.cap)
+	before := cap(s.free[number])
+	s.free[number] = append(s.free[number], x)
+	s.kept += int64(cap(s.free[number]) - before)
+}
+
+// release leaves idle slices to the garbage collector, the largest first,
+// until n bytes are saved or none is left.
+func (s *slab[T]) release(n int64) {
+	var zero T
+	size := int64(unsafe.Sizeof(zero))
+	for number := classes - 1; number > 0 && n > 0; number-- {
+		for len(s.free[number]) > 0 && n > 0 {
+			kept := s.kept
+			n -= int64(s.pop(number).cap)*size + (kept-s.kept)*vecSize
+		}
+	}
+}
+
+// bytes returns what the slab holds, and how much of that is idle.
+func (s *slab[T]) bytes() (all, idle int64) {
+	var zero T
+	size := int64(unsafe.Sizeof(zero))
+	return (s.lent+s.idle)*size + s.kept*vecSize, s.idle * size
+}

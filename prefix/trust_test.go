@@ -1,0 +1,455 @@
+package prefix
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// Capacity 1,600, so that a sixteenth is 100 blocks.
+func TestTrustReview(t *testing.T) {
+	type votes = map[int]float32
+	for _, tc := range []struct {
+		name        string
+		learned     int
+		rest        int
+		had, lacked votes
+		more        float32
+		want        int
+	}{
+		{name: "no votes", want: 1600},
+		{name: "an eighth at most", lacked: votes{8: 3}, want: 1400},
+		{name: "what the votes say", lacked: votes{15: 3}, want: 1500},
+		{name: "no quorum", lacked: votes{8: 2.9}, want: 1600},
+		{name: "beyond the capacity anyway", lacked: votes{16: 9}, want: 1600},
+		// An LRU cache that has what is older does not lack what is younger.
+		{name: "older ones were there", lacked: votes{4: 5}, had: votes{8: 2.5}, want: 1600},
+		{name: "but few", lacked: votes{4: 5}, had: votes{8: 2}, want: 1400},
+		{name: "younger ones were there", lacked: votes{4: 3}, had: votes{2: 99}, want: 1400},
+		// 14 sixteenths contradict 3.5 and 3 votes, 4 sixteenths 9, all 7.5.
+		{name: "the fewest contradictions", lacked: votes{14: 4, 4: 3.5}, had: votes{4: 9}, want: 1400},
+		{name: "the floor", learned: 26, lacked: votes{8: 3}, want: 25},
+		{name: "never below it", learned: 25, lacked: votes{8: 3}, want: 25},
+
+		{name: "rises after a rest", learned: 800, rest: 150, want: 850},
+		{name: "not before", learned: 800, rest: 149, want: 800},
+		{name: "not against votes", learned: 800, rest: 199, lacked: votes{8: 1}, want: 800},
+		{name: "with few", learned: 800, rest: 199, lacked: votes{8: 0.9}, want: 850},
+		{name: "at once where the engine had more", learned: 800, more: 4, lacked: votes{8: 1}, want: 850},
+		{name: "the engine had more", lacked: votes{8: 5}, more: 2.5, want: 1600},
+		{name: "for more, but not enough", learned: 800, more: 3, lacked: votes{8: 1}, want: 800},
+		{name: "to the bound", learned: 1590, rest: 200, want: 1600},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := &server{bound: 1600}
+			s.trust = trust{learned: tc.learned, rest: tc.rest, more: tc.more}
+			for n, v := range tc.had {
+				s.trust.had[n] = v
+			}
+			for n, v := range tc.lacked {
+				s.trust.lacked[n] = v
+			}
+			before := s.capacity()
+			s.trust.review(s)
+			assert.Equal(t, tc.want, s.capacity())
+			if tc.want < before {
+				assert.EqualValues(t, 1, s.trust.lowered)
+				s.trust.review(s)
+				assert.Equal(t, tc.want, s.capacity(), "no quorum is left")
+			}
+			if tc.want > before {
+				s.trust.review(s)
+				assert.Equal(t, tc.want, s.capacity(), "one step a rest")
+			}
+		})
+	}
+	s := &server{bound: 1600}
+	s.trust.had[6], s.trust.lacked[5], s.trust.more = 64, 32, 1
+	s.trust.review(s)
+	assert.Equal(t, []float32{62, 31, 31. / 32}, []float32{s.trust.had[6], s.trust.lacked[5], s.trust.more}, "votes fade by a 32nd")
+}
+
+// desk routes requests to one endpoint of 1,600 blocks.
+type desk struct {
+	t      testing.TB
+	x      *Index
+	key    endpick.LeaseRef
+	tenant string
+}
+
+func newDesk(t testing.TB, blocks int) *desk {
+	x, err := NewIndex(IndexConfig{BlocksPerEndpoint: blocks})
+	require.NoError(t, err)
+	return &desk{t: t, x: x}
+}
+
+func (d *desk) routed(blocks []uint64) *endpick.Event {
+	d.key.Slot++
+	d.key.Generation++
+	e := &endpick.Event{
+		Lease:     d.key,
+		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks), Tenant: d.tenant},
+		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}},
+	}
+	d.x.Routed(e)
+	return e
+}
+
+func (d *desk) done(e *endpick.Event, cachedTokens int) {
+	d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: cachedTokens})
+}
+
+func (d *desk) server() *server { return d.x.servers.Find(endpick.Ref{Generation: 1}) }
+
+func (d *desk) capacity() int { return d.server().capacity() }
+
+// votes returns the votes so far, by sixteenths.
+func (d *desk) votes() (had, lacked map[int]float32) {
+	had, lacked = map[int]float32{}, map[int]float32{}
+	for n := range d.server().trust.had {
+		if v := d.server().trust.had[n]; v > 0 {
+			had[n] = v
+		}
+		if v := d.server().trust.lacked[n]; v > 0 {
+			lacked[n] = v
+		}
+	}
+	return had, lacked
+}
+
+// prompt is n blocks that no other number has.
+func prompt(number, n int) []uint64 {
+	blocks := make([]uint64, n)
+	for i := range blocks {
+		blocks[i] = uint64(number)<<32 + uint64(i) + 1
+	}
+	return blocks
+}
+
+// fill routes so many prompts of 100 blocks, which makes an epoch of each.
+func (d *desk) fill(n int) {
+	for i := range n {
+		d.done(d.routed(prompt(i, 100)), 0)
+	}
+	had, lacked := d.votes()
+	require.Empty(d.t, had, "nothing was expected")
+	require.Empty(d.t, lacked, "nothing was missing")
+}
+
+func TestTrustVotes(t *testing.T) {
+	type votes = map[int]float32
+	for _, tc := range []struct {
+		name   string
+		which  int // of ten prompts, the oldest first
+		cached int // blocks
+		had    votes
+		lacked votes
+	}{
+		// Prompt 0 is 1,000 blocks old.
+		{"all there", 0, 100, votes{10: 1}, votes{}},
+		{"nearly all there", 0, 80, votes{10: 1}, votes{}}, // 8 blocks and an eighth of the match may be missing
+		{"one more, but within a grain", 0, 79, votes{}, votes{}},
+		{"22 blocks missing", 0, 78, votes{}, votes{9: 1}}, // the first of them 978 old
+		{"half of it", 0, 50, votes{}, votes{9: 1}},
+		{"nothing", 0, 0, votes{}, votes{9: 1}},
+		// 200 blocks old, of which 100 are others.
+		{"young", 8, 100, votes{2: 1}, votes{}},
+		{"young and missing", 8, 0, votes{}, votes{1: 1}},
+		// No other one was used after it.
+		{"just used", 9, 100, votes{}, votes{}},
+		{"just used and missing", 9, 0, votes{}, votes{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := newDesk(t, 1600)
+			d.fill(10)
+			d.server().trust.grain = 16
+			d.done(d.routed(prompt(tc.which, 100)), 16*tc.cached)
+			had, lacked := d.votes()
+			assert.Equal(t, tc.had, had)
+			assert.Equal(t, tc.lacked, lacked)
+		})
+	}
+}
+
+func TestTrustVotesOfATenantWeighLessAndLess(t *testing.T) {
+	d := newDesk(t, 16_000)
+	for i := range 40 {
+		d.done(d.routed(prompt(i, 100)), 0)
+	}
+	for i := range 3 {
+		d.done(d.routed(prompt(i, 100)), 0)
+	}
+	d.tenant = "other"
+	d.done(d.routed(prompt(3, 100)), 0)
+	lacked := float32(0)
+	for _, v := range d.server().trust.lacked {
+		lacked += v
+	}
+	assert.InDelta(t, 1+1./2+1./3+1, lacked, 1e-6)
+}
+
+func TestTrustMoreThanExpected(t *testing.T) {
+	d := newDesk(t, 1600)
+	d.fill(1)
+	d.done(d.routed(prompt(7, 100)), 8*16)
+	assert.Zero(t, d.server().trust.more, "within the slack")
+	d.done(d.routed(prompt(8, 100)), 9*16)
+	assert.EqualValues(t, 1, d.server().trust.more)
+}
+
+func TestTrustScalesGuessedTokens(t *testing.T) {
+	d := newDesk(t, 1600)
+	d.fill(10)
+	e := d.routed(prompt(0, 100))
+	// The guess was 1,600 tokens, the engine counts 800. Its 720 are 90 of 100
+	// blocks; as they stand they would be 45.
+	d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: 800})
+	had, lacked := d.votes()
+	assert.Len(t, had, 1)
+	assert.Empty(t, lacked)
+}
+
+func TestTrustIgnores(t *testing.T) {
+	quiet := func(t *testing.T, d *desk) {
+		t.Helper()
+		had, lacked := d.votes()
+		assert.Empty(t, had)
+		assert.Empty(t, lacked)
+	}
+	t.Run("null", func(t *testing.T) {
+		d := newDesk(t, 1600)
+		d.fill(10)
+		d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
+		quiet(t, d)
+	})
+	t.Run("a head that was still in prefill", func(t *testing.T) {
+		d := newDesk(t, 1600)
+		d.routed(prompt(0, 100))
+		second := d.routed(prompt(0, 100))
+		d.fill(10)
+		d.done(second, 0)
+		quiet(t, d)
+	})
+	t.Run("a request that failed", func(t *testing.T) {
+		d := newDesk(t, 1600)
+		d.fill(10)
+		d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
+		quiet(t, d)
+	})
+	t.Run("an endpoint that has gone", func(t *testing.T) {
+		d := newDesk(t, 1600)
+		d.fill(10)
+		e := d.routed(prompt(0, 100))
+		d.x.EndpointRemoved(e.Candidate.Ref)
+		d.done(e, 0)
+		assert.Empty(t, d.x.Stats().Endpoints)
+	})
+	t.Run("not a request that failed after its first token", func(t *testing.T) {
+		d := newDesk(t, 1600)
+		d.fill(10)
+		e := d.routed(prompt(0, 100))
+		d.x.FirstToken(e)
+		e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
+		d.x.Done(e, &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
+		_, lacked := d.votes()
+		assert.Len(t, lacked, 1)
+	})
+}
+
+// An engine that runs a prompt has room for it.
+func TestTrustLongPrompt(t *testing.T) {
+	d := newDesk(t, 1600)
+	d.fill(1)
+	d.server().trust.learned = 150
+	e := d.routed(prompt(1, 900))
+	assert.Equal(t, 150, d.capacity(), "nobody knows yet")
+	d.done(e, 0)
+	assert.Equal(t, 900, d.capacity())
+	assert.Equal(t, 900, d.server().held)
+	d.done(d.routed(prompt(2, 2000)), 0)
+	assert.Equal(t, 1600, d.capacity(), "the bound all the same")
+}
+
+// cacheModel is an LRU cache of so many blocks that counts in grains of tokens.
+type cacheModel struct {
+	room  int
+	grain int
+	last  map[uint64]int // use of each block
+	now   int
+}
+
+// serve returns how many tokens of a prompt the engine has, and then has all.
+func (c *cacheModel) serve(blocks []uint64) (tokens int) {
+	n := 0
+	for n < len(blocks) && c.last[blocks[n]] > 0 {
+		n++
+	}
+	for _, b := range slices.Backward(blocks) {
+		c.now++
+		c.last[b] = c.now
+	}
+	if over := len(c.last) - c.room; over > 0 {
+		oldest := slices.SortedFunc(maps.Keys(c.last), func(a, b uint64) int { return c.last[a] - c.last[b] })
+		for _, b := range oldest[:over] {
+			delete(c.last, b)
+		}
+	}
+	return min(16*n, 16*len(blocks)-1) / c.grain * c.grain
+}
+
+// One hot prompt on an engine that counts in large blocks proves nothing.
+func TestTrustHotPrompt(t *testing.T) {
+	for _, grain := range []int{544, 1056} {
+		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
+			d := newDesk(t, 10_000)
+			for range 1000 {
+				d.done(d.routed(prompt(0, 60)), 960/grain*grain)
+			}
+			assert.Equal(t, 10_000, d.capacity())
+		})
+	}
+}
+
+// Prompts of all lengths come back after others were used. The engine lacks
+// none; it counts in blocks of its own.
+func TestTrustLearnsTheGrain(t *testing.T) {
+	for _, grain := range []int{1, 16, 544, 1056} {
+		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
+			d := newDesk(t, 3000)
+			engine := &cacheModel{room: 3000, grain: grain, last: map[uint64]int{}}
+			chance := uint64(1)
+			for range 2000 {
+				chance = chance*6364136223846793005 + 1442695040888963407
+				n := int(chance>>33) % 30
+				if chance>>63 == 1 {
+					n %= 3 // and some at once
+				}
+				blocks := prompt(n, 20+7*n)
+				d.done(d.routed(blocks), engine.serve(blocks))
+				require.Greater(t, d.capacity(), 2500)
+			}
+			assert.Equal(t, 3000, d.capacity())
+		})
+	}
+}
+
+func TestTrustThirtyOneZeros(t *testing.T) {
+	for _, tenants := range []int{1, 31} {
+		t.Run(fmt.Sprint("tenants=", tenants), func(t *testing.T) {
+			d := newDesk(t, 10_000)
+			for i := range 166 {
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			for i := range 31 {
+				d.tenant = fmt.Sprint(i % tenants)
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			assert.Greater(t, d.capacity(), 6500)
+			// And up again, without a word from the engine.
+			d.tenant = ""
+			for i := range 1000 {
+				d.x.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
+			}
+			assert.Equal(t, 10_000, d.capacity())
+		})
+	}
+}
+
+// One tenant whose prompts are never cached does not cost another one its
+// memory.
+func TestTrustIsolatesTenants(t *testing.T) {
+	d := newDesk(t, 2000)
+	for round := range 300 {
+		for i := range 5 {
+			d.tenant = "bad"
+			d.done(d.routed(prompt(i, 60)), 0)
+		}
+		for i := range 5 {
+			d.tenant = "good"
+			blocks := prompt(100+(5*round+i)%20, 60)
+			d.done(d.routed(blocks), 60*16)
+		}
+	}
+	assert.Greater(t, d.capacity(), 1500)
+}
+
+// An engine with its cache switched off is found out.
+func TestTrustWithoutACache(t *testing.T) {
+	d := newDesk(t, 10_000)
+	chance := uint64(1)
+	for range 3000 {
+		chance = chance*6364136223846793005 + 1442695040888963407
+		u := float64(chance>>11) / (1 << 53)
+		d.done(d.routed(prompt(int(u*u*160), 60)), 0)
+	}
+	assert.Less(t, d.capacity(), 1250)
+}
+
+// A restart is forgotten again.
+func TestTrustAfterARestart(t *testing.T) {
+	d := newDesk(t, 2000)
+	engine := &cacheModel{room: 2000, grain: 16, last: map[uint64]int{}}
+	least := 2000
+	for i := range 3000 {
+		if i == 500 {
+			clear(engine.last)
+		}
+		blocks := prompt(i%30, 60)
+		d.done(d.routed(blocks), engine.serve(blocks))
+		least = min(least, d.capacity())
+	}
+	assert.Greater(t, least, 1000)
+	assert.Greater(t, d.capacity(), 1800)
+}
+
+// An engine with an LRU cache a quarter of what the index would believe. The
+// capacity that is learned comes close to the true one, and false promises
+// become few.
+func TestTrustFindsTheEngine(t *testing.T) {
+	for _, room := range []int{100, 250, 400} {
+		for _, sessions := range []int{30, 50} {
+			t.Run(fmt.Sprintf("room=%d/sessions=%d", room, sessions), func(t *testing.T) {
+				capacity, wrong := serveSessions(t, room, sessions, true)
+				_, wrongBefore := serveSessions(t, room, sessions, false)
+				t.Logf("capacity %d, blocks promised in vain %.3f, without correction %.3f", capacity, wrong, wrongBefore)
+				require.Greater(t, wrongBefore, 0.1, "the case is worth a test")
+				require.Less(t, wrong, wrongBefore/2)
+				require.Less(t, wrong, 0.2)
+				require.Greater(t, capacity, room/2)
+				require.Less(t, capacity, room*2)
+			})
+		}
+	}
+}
+
+// serveSessions sends requests to an engine and returns the capacity learned,
+// and which share of the matched blocks the engine did not have.
+func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int, wrong float64) {
+	d := newDesk(t, 4*room)
+	engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
+	promised, missing := 0, 0
+	chance := uint64(1)
+	const requests = 3000
+	for n := range requests {
+		// 4 blocks that all have, 28 of the session. Sessions are not equally
+		// busy: the square of a uniform number.
+		chance = chance*6364136223846793005 + 1442695040888963407
+		u := float64(chance>>11) / (1 << 53)
+		blocks := append(prompt(0, 4), prompt(1+int(u*u*float64(sessions)), 28)...)
+		cached := engine.serve(blocks)
+		e := d.routed(blocks)
+		if n >= requests/2 {
+			matched := d.x.leases.Find(e.Lease).matched
+			promised += matched
+			missing += max(matched-cached/16, 0)
+		}
+		d.x.Done(e, &endpick.Outcome{HasCachedTokens: report, CachedTokens: cached})
+	}
+	return d.capacity(), float64(missing) / float64(promised)
+}
