@@ -9,8 +9,7 @@ import "bytes"
 type cursor struct {
 	b   []byte
 	i   int
-	key []byte // of the member that member has found, unescaped
-	buf [maxKey]byte
+	key []byte // of the member that member has found, unescaped, until another is
 	*allowance
 }
 
@@ -22,6 +21,7 @@ type allowance struct {
 	items   int // elements of arrays that are left
 	members int // members of objects that are left
 	failed  fault
+	key     [6 * maxKey]byte // one that was unescaped
 }
 
 // fault is why a walk has ended before the text did; the first one stays.
@@ -102,8 +102,8 @@ func (c *cursor) member() bool {
 	}
 	c.key = c.b[i+1 : end-1]
 	// An escape has six bytes at most for each that it stands for.
-	if len(c.key) <= 6*maxKey && bytes.IndexByte(c.key, '\\') >= 0 {
-		c.key = appendUnquoted(c.buf[:0], c.key)
+	if len(c.key) <= len(c.allowance.key) && bytes.IndexByte(c.key, '\\') >= 0 {
+		c.key = appendUnquoted(c.allowance.key[:0], c.key)
 	}
 	if end = skipSpace(c.b, end); end >= len(c.b) || c.b[end] != ':' {
 		return c.fail(malformed)

@@ -96,7 +96,9 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 		return c, tooLong("model") // not to be copied
 	}
 	c.model = strings.Clone(text(model)) // outlives the body
-	c.asked = isTrue(c.field(c.options, "include_usage"))
+	if len(c.options) <= maxOptions {
+		c.asked = isTrue(c.field(c.options, "include_usage"))
+	}
 	switch {
 	case half:
 	case kind == chat && hasElements(c.messages), kind == completion && (isString(c.prompt) || hasElements(c.prompt)):
@@ -109,6 +111,10 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// maxOptions is above the length of any stream_options; longer ones are left
+// alone.
+const maxOptions = 4 << 10
 
 // membersPerItem is how many members all objects that are looked into may have
 // together, for each item that may be there. A message has up to five, a part two
@@ -169,7 +175,7 @@ func (c *call) expectedOutput(learned rates) int {
 // reports whether that usage must be kept from the client.
 func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 	whole := [][]byte{c.body}
-	if !c.stream || c.asked {
+	if !c.stream || c.asked || len(c.options) > maxOptions {
 		return whole, false
 	}
 	const want = `"include_usage":true`

@@ -1,0 +1,239 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/prefix"
+)
+
+// shape is a body of any size: head, as many items as fit, tail.
+type shape struct {
+	api              api
+	head, item, tail string
+	comma            string
+}
+
+func (s shape) body(size int) []byte {
+	n := max(size-len(s.head)-len(s.tail), 0) / (len(s.item) + len(s.comma))
+	return []byte(s.head + strings.TrimSuffix(strings.Repeat(s.item+s.comma, n), s.comma) + s.tail)
+}
+
+const (
+	chatHead = `{"model":"m","stream":true,"messages":`
+	userHead = chatHead + `[{"role":"user","content":`
+)
+
+// flatShape is what most bodies are: one long text.
+var flatShape = shape{chat, userHead + `"`, "All work and no play makes Jack a dull boy. ", `"}]}`, ""}
+
+// shapes are bodies that are made to cost more than they are long.
+var shapes = map[string]shape{
+	"messages that are none":    {chat, chatHead + `[`, `1`, `]}`, ","},
+	"empty messages":            {chat, chatHead + `[`, `{}`, `]}`, ","},
+	"short messages":            {chat, chatHead + `[`, `{"role":"user","content":"x"}`, `]}`, ","},
+	"parts that are none":       {chat, userHead + `[`, `1`, `]}]}`, ","},
+	"short parts":               {chat, userHead + `[`, `{"type":"text","text":"x"}`, `]}]}`, ","},
+	"small pictures":            {chat, userHead + `[`, `{"p":{"url":"x"},"type":"p"}`, `]}]}`, ","},
+	"one part of many members":  {chat, userHead + `[{`, `"type":"a","a":1`, `}]}]}`, ","},
+	"tool calls":                {chat, chatHead + `[{"role":"assistant","tool_calls":[`, `{"function":{"arguments":"{}"}}`, `]}]}`, ","},
+	"tools that are none":       {chat, userHead + `"x"}],"tools":[`, `1`, `]}`, ","},
+	"small tools":               {chat, userHead + `"x"}],"tools":[`, `{"b":1,"a":2}`, `]}`, ","},
+	"one tool of many members":  {chat, userHead + `"x"}],"tools":[{`, `"b":1,"a":2`, `}]}`, ","},
+	"arguments of many members": {chat, chatHead + `[{"tool_calls":[{"function":{"arguments":"{`, `\"b\":1,\"a\":2`, `}"}}]}]}`, ","},
+	"members":                   {chat, userHead + `"x"}],`, `"a":1`, `}`, ","},
+	"escaped members":           {chat, userHead + `"x"}],`, `"\u0061":1`, `}`, ","},
+	"messages again and again":  {chat, `{"model":"m",`, `"messages":[{}]`, `}`, ","},
+	"one long key":              {chat, `{"model":"m","`, `\u0061`, `":1,"messages":[{}]}`, ""},
+	"options":                   {chat, userHead + `"x"}],"stream_options":{`, `"a":1`, `}}`, ","},
+	"open brackets":             {chat, chatHead, `[`, ``, ""},
+	"brackets in a string":      {chat, userHead + `"`, `[{`, `"}]}`, ""},
+	"lists in a list":           {chat, chatHead + `[`, `[]`, `]}`, ","},
+	"white space":               {chat, chatHead, ` `, `[{"role":"user","content":"x"}]}`, ""},
+	"escapes":                   {chat, userHead + `"`, `\n`, `"}]}`, ""},
+	"escaped letters":           {chat, userHead + `"`, `\u0061`, `"}]}`, ""},
+	"escaped halves of letters": {chat, userHead + `"`, `\ud83d`, `"}]}`, ""},
+	"quotes":                    {chat, userHead + `"`, `x\"`, `"}]}`, ""},
+	"bytes of no letter":        {chat, userHead + `"`, "\xff", `"}]}`, ""},
+	"a string without end":      {chat, userHead + `"`, `\"`, ``, ""},
+	"token ids":                 {completion, `{"prompt":[`, `1`, `]}`, ","},
+	"lists of token ids":        {completion, `{"prompt":[`, `[1]`, `]}`, ","},
+	"texts":                     {completion, `{"prompt":[`, `"x"`, `]}`, ","},
+	"empty texts":               {completion, `{"prompt":[`, `""`, `]}`, ","},
+	"texts that are none":       {completion, `{"prompt":["x",`, `1`, `]}`, ","},
+	"commas":                    {completion, `{"prompt":[1`, `,`, `]}`, ""},
+}
+
+// held is all that is kept of a request while it waits.
+type heldRequest struct {
+	call   call
+	req    endpick.Request
+	pieces [][]byte
+}
+
+// prepareBody is what a transport does with a body before it routes it.
+func prepareBody(ctx context.Context, kind api, body []byte) (*heldRequest, error) {
+	var h heldRequest
+	in, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	read, _, err := readBody(in, 64<<20)
+	if err != nil {
+		return nil, err
+	}
+	if h.call, err = parse(kind, nil, read, manyItems); err != nil {
+		return nil, err
+	}
+	if _, err = h.call.readPrompt(ctx, &h.req, prefix.Scope{}, rates{}); err != nil {
+		return nil, err
+	}
+	h.pieces, _ = h.call.askForUsage()
+	return &h, nil
+}
+
+// No body takes more than ten times as long as a flat one of its size. Both are
+// measured one after the other until that is seen, since a machine may be busy with
+// something else; what is quadratic takes hundreds of times as long.
+func TestTimeIsLinearInTheBody(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector slows down some code more than other")
+	}
+	const size = 4 << 20
+	measure := func(kind api, body []byte) time.Duration {
+		start := time.Now()
+		_, _ = prepareBody(t.Context(), kind, body)
+		return time.Since(start)
+	}
+	flat := flatShape.body(size)
+	for name, s := range shapes {
+		body := s.body(size)
+		best := math.Inf(1)
+		for n := 0; n < 50 && best >= 10; n++ {
+			best = min(best, float64(measure(s.api, body))/float64(measure(chat, flat)))
+		}
+		assert.Less(t, best, 10.0, name)
+	}
+}
+
+// A request that waits keeps its body and an eighth of it, or what it tells the
+// queue; and reading it takes no more than a few times that.
+func TestMemoryIsLinearInTheBody(t *testing.T) {
+	const size = 4 << 20
+	stats := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	for name, s := range shapes {
+		body := s.body(size)
+		before := stats()
+		h, _ := prepareBody(t.Context(), s.api, body)
+		after := stats()
+		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 6*size, "%s: used", name)
+		if h == nil {
+			continue // refused
+		}
+		kept := int(after.HeapAlloc) - int(before.HeapAlloc)
+		assert.Less(t, kept, 2*size, "%s: kept", name)
+		tr := &trip{call: &h.call, req: h.req}
+		assert.InDelta(t, kept, tr.memory(), size/8, "%s: told to the queue", name)
+		runtime.KeepAlive(h)
+		runtime.KeepAlive(body)
+	}
+}
+
+// Limits are what they say, to the last one, whatever the items are, and together.
+func TestLimits(t *testing.T) {
+	items := func(n int, item string) string {
+		return strings.TrimSuffix(strings.Repeat(item+",", n), ",")
+	}
+	for name, tc := range map[string]struct {
+		kind api
+		body func(n int) string // with n items
+	}{
+		"messages":   {chat, func(n int) string { return `{"messages":[` + items(n, "{}") + `]}` }},
+		"parts":      {chat, func(n int) string { return `{"messages":[{"content":[` + items(n-1, "1") + `]}]}` }},
+		"tools":      {chat, func(n int) string { return `{"tools":[` + items(n-1, `"x"`) + `],"messages":[{}]}` }},
+		"tool calls": {chat, func(n int) string { return `{"messages":[{"tool_calls":[` + items(n-1, "{}") + `]}]}` }},
+		"all": {chat, func(n int) string {
+			return `{"tools":[` + items(2, `{}`) + `],"messages":[{"content":[{},{}]},{"tool_calls":[{},{}]},` + items(n-8, "0") + `]}`
+		}},
+		"texts":          {completion, func(n int) string { return `{"prompt":[` + items(n, `"x"`) + `]}` }},
+		"lists of ids":   {completion, func(n int) string { return `{"prompt":[` + items(n, `[1]`) + `]}` }},
+		"the last twin":  {chat, func(n int) string { return `{"messages":[{},{},{}],"messages":[` + items(n, "{}") + `]}` }},
+		"contents again": {chat, func(n int) string { return `{"messages":[{"content":[` + items(n-2, "0") + `],"content":[0]}]}` }},
+	} {
+		for _, limit := range []int{9, 20, 1000} {
+			_, err := tryToUnderstand(t, tc.kind, tc.body(limit), limit)
+			require.NoError(t, err, "%s, %d", name, limit)
+			_, err = tryToUnderstand(t, tc.kind, tc.body(limit+1), limit)
+			var bad *endpick.RequestError
+			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
+			assert.Equal(t, endpick.RequestError{Field: "body", Reason: fmt.Sprintf("has more than %d messages, parts, tools, tool calls or prompts", limit)}, *bad)
+			assert.Equal(t, 400, StatusOf(err))
+		}
+	}
+	// Token ids are bounded by the body alone, and so is what is not looked into.
+	for _, body := range []string{`{"prompt":[` + items(1000, "1") + `]}`, `{"prompt":"x","logit_bias":{` + items(1000, `"1":1`) + `},"stop":[` + items(1000, `""`) + `]}`} {
+		assert.Equal(t, completion, understand(t, completion, body).api)
+	}
+	_, err := tryToUnderstand(t, completion, `{"prompt":"x",`+items(31, `"a":1`)+`}`, 2)
+	require.NoError(t, err)
+	_, err = tryToUnderstand(t, completion, `{"prompt":"x",`+items(32, `"a":1`)+`}`, 2)
+	require.EqualError(t, err, "endpick: request: body has more than 32 members of objects")
+	_, err = tryToUnderstand(t, chat, `{"messages":[{`+items(32, `"a":1`)+`}]}`, 2)
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	_, err = tryToUnderstand(t, chat, `{"messages":[{}]}`, 1<<62)
+	require.NoError(t, err)
+}
+
+func TestDepth(t *testing.T) {
+	nested := func(depth int, open, close string) string {
+		return strings.Repeat(open, depth) + strings.Repeat(close, depth)
+	}
+	for name, body := range map[string]func(depth int) string{
+		"messages":        func(d int) string { return `{"messages":` + nested(d, "[", "]") + `}` },
+		"tools":           func(d int) string { return `{"messages":[{}],"tools":` + nested(d, "[", "]") + `}` },
+		"something else":  func(d int) string { return `{"messages":[{}],"a":` + nested(d-1, `{"a":`, `}`) + `}` },
+		"both kinds":      func(d int) string { return `{"a":` + nested(d/2, `[{"a":`, `}]`) + `,"messages":[{}]}` },
+		"after something": func(d int) string { return `{"a":[[],[],"]",` + nested(d-1, "[", "]") + `],"messages":[{}]}` },
+	} {
+		_, err := tryToUnderstand(t, chat, body(maxDepth), manyItems)
+		require.NoError(t, err, name)
+		for _, d := range []int{maxDepth + 2, 1 << 20} {
+			_, err = tryToUnderstand(t, chat, body(d), manyItems)
+			require.EqualError(t, err, "endpick: request: body is nested deeper than 256 levels", name)
+		}
+	}
+	_, err := tryToUnderstand(t, chat, `{"messages":[{}],"a":"`+strings.Repeat("[", 1000)+`"}`, manyItems)
+	require.NoError(t, err, "brackets in a string are no levels")
+}
+
+// A client that leaves stops the reading of its prompt.
+func TestReadingLooksAtItsClient(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, s := range map[string]shape{
+		"messages": shapes["empty messages"], "tools": shapes["small tools"], "texts": shapes["texts"], "lists": shapes["lists of token ids"],
+	} {
+		c, err := parse(s.api, nil, s.body(100000), manyItems)
+		require.NoError(t, err)
+		_, err = c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})
+		require.ErrorIs(t, err, context.Canceled, name)
+		assert.GreaterOrEqual(t, c.items, manyItems-2, "%s: no more than the first was looked at", name)
+	}
+}
