@@ -95,6 +95,82 @@ func TestNoRetryOnAnAnswer(t *testing.T) {
 	}
 }
 
+// When an endpoint has refused two requests in a row, another is asked. The
+// client gets what is better: an answer, or why the first has refused.
+func TestARefusalIsCheckedElsewhere(t *testing.T) {
+	bad := startEngine(t, status(404))
+	const refused = `{"error":{"code":404}}`
+	for _, tc := range []struct {
+		name, other string
+		second      int    // status of the second response
+		body        string // "": the words
+		endpoint    string
+		attempts    int
+	}{
+		{"it serves", startEngine(t, nil).URL, 200, "", "b", 2},
+		{"it refuses too", startEngine(t, status(400)).URL, 400, `{"error":{"code":400}}`, "b", 2},
+		{"it fails", startEngine(t, status(503)).URL, 404, refused, "a", 2},
+		{"it is full", startEngine(t, status(429)).URL, 404, refused, "a", 2},
+		{"it can't be reached", nobody(t), 404, refused, "a", 2},
+		{"there is none", "", 404, refused, "a", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addresses := []string{bad.URL}
+			if tc.other != "" {
+				addresses = append(addresses, tc.other)
+			}
+			w := newWorld(t, transport.Config{EnableEndpointHeader: true}, addresses...)
+			before := bad.requests.Load()
+			for n := range 2 {
+				resp, body, err := w.do(t, post(t, chatPath, chatStream))
+				require.NoError(t, err)
+				if n == 0 {
+					assert.Equal(t, 404, resp.StatusCode)
+					assert.Equal(t, refused, body)
+					continue
+				}
+				assert.Equal(t, tc.second, resp.StatusCode)
+				assert.Equal(t, tc.endpoint, resp.Header.Get(transport.EndpointHeader))
+				if tc.body != "" {
+					assert.Equal(t, tc.body, body)
+				} else {
+					assert.Contains(t, body, "upon")
+				}
+			}
+			assert.EqualValues(t, 2, bad.requests.Load()-before)
+			assert.Len(t, w.observer.all(), 1+tc.attempts)
+			w.idle(t)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.Len(t, w.records, 2)
+			assert.Equal(t, tc.endpoint, w.records[1].Endpoint)
+			assert.Equal(t, tc.second, w.records[1].HTTP)
+			assert.Equal(t, tc.attempts, w.records[1].Attempts)
+		})
+	}
+	t.Run("not what must not be sent twice", func(t *testing.T) {
+		good := startEngine(t, nil)
+		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
+		for range 5 {
+			resp, _, err := w.do(t, post(t, "/v1/load_lora_adapter", `{"lora_name":"x"}`))
+			require.NoError(t, err)
+			assert.Equal(t, 404, resp.StatusCode)
+		}
+		assert.Zero(t, good.requests.Load())
+	})
+	t.Run("who is contradicted is put out", func(t *testing.T) {
+		good := startEngine(t, nil)
+		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
+		before := bad.requests.Load()
+		for range 10 {
+			w.do(t, post(t, chatPath, chatStream))
+		}
+		assert.EqualValues(t, 4, bad.requests.Load()-before, "one for the client and three that another has served")
+		assert.Equal(t, 1, w.t.Stats().Ill)
+		assert.Zero(t, w.t.Stats().RetriesDenied)
+	})
+}
+
 func TestTheLastFailureIsPassedOn(t *testing.T) {
 	a, b := startEngine(t, status(503)), startEngine(t, status(429))
 	t.Run("when there is no other endpoint", func(t *testing.T) {

@@ -1,0 +1,148 @@
+package transport_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// startRaw is a server that answers each connection with these bytes, when it
+// has read the header of a request, and closes it.
+func startRaw(t testing.TB, answer string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				req, err := http.ReadRequest(bufio.NewReader(conn))
+				if err != nil {
+					return
+				}
+				if req.Header.Get("Expect") != "" {
+					t.Error("the body is not waited for, so nothing is to be expected")
+				}
+				io.WriteString(conn, answer)
+				io.Copy(io.Discard, req.Body)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Servers that keep to HTTP in unusual ways are passed on as they are, others
+// fail; none holds anything.
+func TestOddServers(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	for _, tc := range []struct {
+		name, method, request, answer string
+		status                        int // 0: none
+		body                          string
+		breaks                        bool
+		outcome                       endpick.Status
+	}{
+		{name: "early hints", answer: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + "Content-Length: 2\r\n\r\n{}", status: 200, body: "{}"},
+		{name: "continue, unasked", answer: "HTTP/1.1 100 Continue\r\n\r\n" + ok + "Content-Length: 2\r\n\r\n{}", status: 200, body: "{}"},
+		{name: "no content", answer: "HTTP/1.1 204 No Content\r\n\r\n", status: 204},
+		{name: "not modified", method: "GET", answer: "HTTP/1.1 304 Not Modified\r\nEtag: x\r\n\r\n", status: 304},
+		{name: "a head", method: "HEAD", answer: ok + "Content-Length: 1000\r\n\r\n", status: 200},
+		{name: "to the end of the connection", answer: ok + "Connection: close\r\n\r\n{}", status: 200, body: "{}"},
+		{name: "less than announced", answer: ok + "Content-Length: 10\r\n\r\n{}", status: 200, body: "{}", breaks: true, outcome: endpick.Failed},
+		{name: "more than announced", answer: ok + "Content-Length: 2\r\n\r\n{}{}", status: 200, body: "{}"},
+		{name: "nothing of what was announced", answer: ok + "Content-Length: 10\r\n\r\n", outcome: endpick.Failed},
+		{name: "a length that is none", answer: ok + "Content-Length: x\r\n\r\n{}", outcome: endpick.Failed},
+		{name: "a chunk that is none", answer: ok + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nx\r\n", status: 200, body: "{}", breaks: true, outcome: endpick.Failed},
+		{name: "an empty stream", request: chatStream, answer: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 0\r\n\r\n", outcome: endpick.Failed},
+		{name: "no HTTP", answer: "hello\r\n\r\n", outcome: endpick.Failed},
+		{name: "a header without end", answer: ok + strings.Repeat("X-Header: "+strings.Repeat("x", 1000)+"\r\n", 4000), outcome: endpick.Failed},
+		{name: "a refusal before the body is read", request: `{"model":"m","prompt":"` + strings.Repeat("x", 1<<20) + `"}`,
+			answer: "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}", status: 413, body: "{}", outcome: endpick.Failed},
+		{name: "an answer before the body is read", request: `{"model":"m","prompt":"` + strings.Repeat("x", 1<<20) + `"}`,
+			answer: ok + "Content-Length: 2\r\n\r\n{}", status: 200, body: "{}"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, transport.Config{}, startRaw(t, tc.answer))
+			if tc.request == "" {
+				tc.request = chatAtOnce
+			}
+			req := post(t, chatPath, tc.request, "Expect", "100-continue")
+			if tc.method != "" {
+				req, _ = http.NewRequest(tc.method, "http://gateway/v1/models", nil)
+			}
+			resp, body, err := w.do(t, req)
+			if tc.status == 0 {
+				require.Error(t, err)
+			} else {
+				require.NotNil(t, resp, err)
+				assert.Equal(t, tc.status, resp.StatusCode)
+				assert.Equal(t, tc.body, body)
+				assert.Equal(t, tc.breaks, err != nil, "%v", err)
+			}
+			assert.Equal(t, tc.outcome, w.outcome(t).Status)
+			w.idle(t)
+		})
+	}
+}
+
+func TestInformationAndTrailersPass(t *testing.T) {
+	w := newWorld(t, transport.Config{}, startRaw(t, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"+
+		"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		"e\r\ndata: [DONE]\n\n\r\n0\r\nX-Sum: 7\r\n\r\n"))
+	var hint string
+	req := post(t, chatPath, chatStream)
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error { hint = h.Get("Link"); return nil },
+	}))
+	resp, _ := w.ok(t, req)
+	assert.Equal(t, "x", hint)
+	assert.Equal(t, http.Header{"X-Sum": {"7"}}, resp.Trailer)
+}
+
+// What a compressed response grows to is not held.
+func TestACompressedFloodIsPassedOnAsItComes(t *testing.T) {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	const size = 64 << 20
+	for range size >> 20 {
+		z.Write(make([]byte, 1<<20))
+	}
+	z.Close()
+	for _, kind := range []string{"text/event-stream", "application/json"} {
+		e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Header().Set("Content-Type", kind)
+			w.Write(b.Bytes())
+			return true
+		})
+		w := newWorld(t, transport.Config{}, e.URL)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		resp, err := w.client.Do(post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		n, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		runtime.ReadMemStats(&after)
+		assert.EqualValues(t, size, n)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), kind)
+	}
+}
