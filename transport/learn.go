@@ -1,6 +1,10 @@
 package transport
 
-import "sync"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
 
 const (
 	// tokensPerByte is where learning starts: four bytes of English a token.
@@ -10,9 +14,9 @@ const (
 	// keep is the share of what was learned that stays at each response, so
 	// that about the last 64 count.
 	keep = 1 - 1.0/64
-	// maxModels bounds the models that are learned. The names come from
-	// responses to requests that an engine has served, not from clients alone.
-	maxModels = 4096
+	// maxModels bounds the models that are learned, and with maxName their bytes:
+	// half a megabyte.
+	maxModels = 1024
 )
 
 // rates is what has been learned of one model. The zero value knows nothing.
@@ -41,16 +45,30 @@ func (r rates) meanOutput() float64 {
 	return r.output / r.outputs
 }
 
-// learner keeps the rates of each model. It is safe for concurrent use.
+// learner keeps the rates of each model. A model gets its place when a response to
+// a request for it has told something; the one that nobody has asked for longest
+// gives way. It is safe for concurrent use.
 type learner struct {
+	uses atomic.Uint64 // a clock that counts them
+
 	mu     sync.RWMutex
-	models map[string]rates
+	models map[string]*knownModel
+}
+
+type knownModel struct {
+	rates rates
+	used  atomic.Uint64
 }
 
 func (l *learner) rates(model string) rates {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.models[model]
+	m := l.models[model]
+	if m == nil {
+		return rates{}
+	}
+	m.used.Store(l.uses.Add(1))
+	return m.rates
 }
 
 // sample is what one response says of its model. Pairs in which either number
@@ -61,13 +79,16 @@ type sample struct {
 	responses                 int // among which outputTokens are divided
 }
 
+// learn takes in what a response to a request that succeeded has told.
 func (l *learner) learn(model string, s sample) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r, known := l.models[model]
-	if !known && len(l.models) >= maxModels {
-		return
+	var r rates
+	m := l.models[model]
+	if m != nil {
+		r = m.rates
 	}
+	before := r
 	if plausible(s.promptTokens, s.promptBytes) {
 		r.promptTokens = r.promptTokens*keep + float64(s.promptTokens)
 		r.promptBytes = r.promptBytes*keep + float64(s.promptBytes)
@@ -80,10 +101,34 @@ func (l *learner) learn(model string, s sample) {
 		r.output = r.output*keep + float64(s.outputTokens)
 		r.outputs = r.outputs*keep + float64(s.responses)
 	}
-	if l.models == nil {
-		l.models = map[string]rates{}
+	if r == before {
+		return // it has told nothing
 	}
-	l.models[model] = r
+	if m == nil {
+		m = l.admit(model)
+	}
+	m.rates = r
+	m.used.Store(l.uses.Add(1))
+}
+
+// admit makes a place for a model; l.mu is held.
+func (l *learner) admit(model string) *knownModel {
+	if l.models == nil {
+		l.models = map[string]*knownModel{}
+	}
+	if len(l.models) >= maxModels {
+		var oldest string
+		since := uint64(math.MaxUint64)
+		for name, m := range l.models {
+			if used := m.used.Load(); used < since {
+				oldest, since = name, used
+			}
+		}
+		delete(l.models, oldest)
+	}
+	m := new(knownModel)
+	l.models[model] = m
+	return m
 }
 
 // plausible keeps out what no tokenizer makes of a text: less than a token in
