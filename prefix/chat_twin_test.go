@@ -1,0 +1,117 @@
+package prefix
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// naiveForm is the canonical form of a conversation, written down as it is
+// described.
+func naiveForm(s *secret, c *Conversation) string {
+	var b strings.Builder
+	field := func(kind fieldKind, text string) {
+		b.WriteString("\xff" + string([]byte{byte(kind)}) + strings.ReplaceAll(text, "\xff", "\xff\x00"))
+	}
+	for _, tool := range c.Tools {
+		field(toolField, naiveCanonical(tool))
+	}
+	for _, m := range c.Messages {
+		field(roleField, m.Role)
+		if m.Name != "" {
+			field(nameField, m.Name)
+		}
+		if m.ToolCallID != "" {
+			field(answersField, m.ToolCallID)
+		}
+		for _, p := range m.Parts {
+			if p.Type == "" || p.Type == "text" {
+				field(textField, p.Content)
+				continue
+			}
+			filled := p.Content + strings.Repeat("\x00", BlockBytes-len(p.Content)%BlockBytes)
+			sums := naive(s, ofMedia+4*uint64(len(p.Content)), []byte(filled))
+			field(mediaTypeField, p.Type)
+			field(mediaField, fmt.Sprintf("%016x", sums[len(sums)-1]))
+		}
+		for _, call := range m.ToolCalls {
+			field(callField, call.ID)
+			field(callNameField, call.Name)
+			field(argumentsField, naiveCanonical(call.Arguments))
+		}
+	}
+	return b.String()
+}
+
+func TestChatIsTheNaiveForm(t *testing.T) {
+	s := someSecret(9)
+	rapid.Check(t, func(t *rapid.T) {
+		some := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "é", "\xff", "\x00", "\xff\x05", "\xc3", "{", strings.Repeat("\xff", 100), strings.Repeat("long ", 60)}), 0, 6),
+			func(pieces []string) string { return strings.Join(pieces, "") })
+		text := rapid.OneOf(some, rapid.Custom(func(t *rapid.T) string { return drawJSON(t, 2) }))
+		var c Conversation
+		for range rapid.IntRange(0, 2).Draw(t, "tools") {
+			c.Tools = append(c.Tools, text.Draw(t, "tool"))
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "messages") {
+			m := Message{Role: text.Draw(t, "role"), Name: text.Draw(t, "name"), ToolCallID: text.Draw(t, "answers")}
+			for range rapid.IntRange(0, 2).Draw(t, "parts") {
+				m.Parts = append(m.Parts, Part{Type: rapid.SampledFrom([]string{"", "text", "image_url"}).Draw(t, "type"), Content: text.Draw(t, "content")})
+			}
+			for range rapid.IntRange(0, 2).Draw(t, "calls") {
+				m.ToolCalls = append(m.ToolCalls, ToolCall{ID: text.Draw(t, "id"), Name: text.Draw(t, "function"), Arguments: text.Draw(t, "arguments")})
+			}
+			c.Messages = append(c.Messages, m)
+		}
+		want := naiveForm(s, &c)
+		blocks, n := AppendChat([]uint64{7}, s.seed(), &c)
+		require.Equal(t, len(want), n)
+		require.Equal(t, AppendText([]uint64{7}, s.seed(), want), blocks)
+
+		var h Hasher // piece by piece
+		h.Reset(s.seed(), []uint64{7})
+		for _, tool := range c.Tools {
+			h.WriteTool(tool)
+		}
+		for i := range c.Messages {
+			h.WriteMessage(&c.Messages[i])
+		}
+		require.Equal(t, blocks, h.Blocks())
+	})
+}
+
+// A Hasher that is used again does not keep the memory of one large tool.
+func TestHasherForgetsLargeTools(t *testing.T) {
+	var h Hasher
+	h.Reset(Seed{}, nil)
+	h.WriteTool(`{"b":1,"a":"` + strings.Repeat("x", keptCanonical/2) + `"}`)
+	assert.NotZero(t, cap(h.json.compact))
+	for _, s := range hostile(maxCanonical - 20_000) {
+		h.WriteTool(s)
+		assert.LessOrEqual(t, cap(h.json.compact), 2*keptCanonical)
+		assert.LessOrEqual(t, cap(h.json.members)+cap(h.json.sorted)+cap(h.json.objects), keptCanonical)
+	}
+}
+
+// Media of different lengths are different, even where the rest is zeros.
+func TestMediaCountTheirLength(t *testing.T) {
+	seed := someSecret(1).seed()
+	seen := map[uint64]int{}
+	for n := range 5 * BlockBytes {
+		h := seed.sum(make([]byte, n))
+		other, ok := seen[h]
+		require.False(t, ok, "%d and %d", n, other)
+		seen[h] = n
+	}
+	long := make([]byte, 300*BlockBytes)
+	whole := seed.sum(long)
+	for i := range 300 {
+		long[i*BlockBytes] = 1
+		require.NotEqual(t, whole, seed.sum(long), "block %d", i)
+		long[i*BlockBytes] = 0
+	}
+}
