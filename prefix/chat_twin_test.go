@@ -97,6 +97,42 @@ func TestHasherForgetsLargeTools(t *testing.T) {
 	}
 }
 
+// hostile are tools of about n bytes that were made to cost.
+func hostile(n int) map[string]string {
+	fill := func(head, tail string, piece func(i int) string) string {
+		var b strings.Builder
+		b.WriteString(head)
+		for i := 0; b.Len() < n-len(tail); i++ {
+			b.WriteString(piece(i))
+		}
+		return b.String() + tail
+	}
+	each := func(s string) func(int) string { return func(int) string { return s } }
+	nest := func(levels int, open, last, shut string) string {
+		return strings.Repeat(open, levels) + last + strings.Repeat(shut, levels)
+	}
+	long := strings.Repeat("k", 200)
+	return map[string]string{
+		"nested":             nest(maxDepth, `{"b":"`+strings.Repeat("x", n/maxDepth)+`","a":`, "1", "}"),
+		"nested, at the end": nest(maxDepth, `{"b":1,"a":`, `"`+strings.Repeat("x", n)+`"`, "}"),
+		"nested, two":        nest(maxDepth/2, `{"b":[`, "1", `],"a":"`+strings.Repeat("x", 2*n/maxDepth)+`"}`),
+		"too deep":           nest(n/12, `{"b":1,"a":`, "1", "}"),
+		"deep arrays":        fill("[1", "]", each(","+nest(maxDepth-1, "[", "", "]"))),
+		"small objects":      fill(`[{}`, "]", each(`,{"b":1,"a":2}`)),
+		"empty objects":      fill(`[{}`, "]", each(",{}")),
+		"members":            fill(`{"a":1`, "}", func(i int) string { return fmt.Sprintf(`,"%x":1`, uint32(i)*2654435761) }),
+		"falling members":    fill(`{"a":1`, "}", func(i int) string { return fmt.Sprintf(`,"%07d":1`, 9_999_999-i) }),
+		"equal keys":         fill(`{"":1`, "}", each(`,"":1`)),
+		"long keys":          fill(`{"a":1`, "}", func(i int) string { return fmt.Sprintf(`,"%s%x":1`, long, uint32(i)*2654435761) }),
+		"ones":               fill("[1", "]", each(",1")),
+		"escapes":            fill(`"`, `"`, each(`\u0061`)),
+		"quotes":             fill(`"`, `"`, each(`\"`)),
+		"space":              fill("1", "", each(" ")),
+		"borders":            strings.Repeat("\xff", n),
+		"not closed":         nest(maxDepth, `{"b":1,"a":`, `"`+strings.Repeat("x", n), ""),
+	}
+}
+
 // Media of different lengths are different, even where the rest is zeros.
 func TestMediaCountTheirLength(t *testing.T) {
 	seed := someSecret(1).seed()

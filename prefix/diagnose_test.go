@@ -36,6 +36,12 @@ func TestFirstBreakCauses(t *testing.T) {
 			prefix.Break{Message: 1, Field: "text", Offset: 17, Cause: prefix.Number, Old: "17", New: "18"}},
 		{"wrapped anew", chat(text("system", "Be polite and\nbe brief.")), chat(text("system", "Be polite\nand be brief.")),
 			prefix.Break{Field: "text", Offset: 9, Cause: prefix.Whitespace, Old: "polite", New: "polite"}},
+		{"other bytes that are no text", chat(text("system", "a \xfe b")), chat(text("system", "a  \xfd b")),
+			prefix.Break{Field: "text", Offset: 2, Cause: prefix.Reworded}},
+		{"a picture that begins like another",
+			chat(prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: ""}}}),
+			chat(prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: "b"}}}),
+			prefix.Break{Field: "media", Cause: prefix.Reworded}},
 		{"a template that drifted", chat(text("system", "You are an assistant.")), chat(text("system", "You are a helper.")),
 			prefix.Break{Field: "text", Offset: 9, Cause: prefix.Reworded, Old: "an", New: "a"}},
 		{"another role", chat(text("system", "x")), chat(text("developer", "x")),
@@ -73,7 +79,8 @@ func TestFirstBreakCauses(t *testing.T) {
 			got, ok := prefix.FirstBreak(tc.prev, tc.next)
 			require.True(t, ok)
 			if tc.want.Field == "media" {
-				got.Old, got.New, got.Offset = "", "", 0 // hashes
+				assert.NotEqual(t, got.Old, got.New)
+				got.Old, got.New = "", "" // hashes
 			}
 			got.SharedBytes = 0
 			assert.Equal(t, tc.want, got)
@@ -128,6 +135,8 @@ func TestFirstBreakCountsTheBorder(t *testing.T) {
 		{prefix.Message{Role: "user", Name: "ann"}, prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "Hi"}}}, "\xff.user\xff"},
 		{prefix.Message{Role: "us\xffer", Name: "ann"}, prefix.Message{Role: "us", Name: "ann"}, "\xff.us\xff"},
 		{prefix.Message{Role: "us", Name: "ann"}, prefix.Message{Role: "user", Name: "ann"}, "\xff.us"},
+		{prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: "aa"}}},
+			prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: "ab"}}}, "\xff.user\xff.image_url\xff."},
 	} {
 		br, broken := prefix.FirstBreak(
 			&prefix.Conversation{Messages: []prefix.Message{tc.prev}},
