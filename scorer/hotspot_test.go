@@ -128,6 +128,18 @@ func TestHotspotForgetsWithTheWindow(t *testing.T) {
 	assert.Equal(t, 1, s.Stats().Tracked, "time that goes back counts as now")
 }
 
+// Parts of the window that nobody saw are not gone through one by one.
+func TestHotspotAfterALeapOfTheClock(t *testing.T) {
+	s := &spot{&scorer.Hotspot{Window: 12}, time.Unix(100, 0)} // of a nanosecond each
+	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+	s.routed(10, 1<<40, cs[1:])
+	s.routed(20, 1, cs)
+	require.Len(t, s.kept(1, cs), 3)
+	s.now = s.now.Add(200 * 365 * 24 * time.Hour)
+	assert.Len(t, s.kept(1, cs), 4)
+	assert.Zero(t, s.Stats().Tracked)
+}
+
 // Classes that come and go do not push out a frequent one.
 func TestHotspotTracksTheFrequent(t *testing.T) {
 	s := &spot{&scorer.Hotspot{Classes: 4}, time.Unix(100, 0)}
@@ -212,7 +224,9 @@ func TestHotspotClassIsTheHead(t *testing.T) {
 		tail := []uint64{uint64(1000 + i)}
 		send(endpick.Request{InputTokens: 90, Blocks: slices.Concat(head, tail)})
 	}
+	cs[0].PrefixTokens = 63
 	assert.Equal(t, 1, send(endpick.Request{InputTokens: 64, Blocks: head}), "the head alone: 63 tokens of it count")
+	cs[0].PrefixTokens = 64
 	assert.Equal(t, 0, send(endpick.Request{InputTokens: 63, Blocks: head[:3]}), "a shorter one is another class")
 	assert.Equal(t, 0, send(endpick.Request{InputTokens: 90}), "no blocks, no class")
 	assert.Equal(t, 1, send(endpick.Request{InputTokens: 90, Blocks: head[3:], BlockTokens: 64}), "one large block")

@@ -143,6 +143,10 @@ func TestMatchGate(t *testing.T) {
 		{"out of balance", scorer.MatchGate{Range: 8}, held, []uint32{0, 1, 2, 3}},
 		{"ratio not reached", scorer.MatchGate{Range: 4, Ratio: 2},
 			candidates(indicators{r: 6}, indicators{h: 1, r: 11}), []uint32{1}},
+		{"ratio just reached", scorer.MatchGate{Range: 4, Ratio: 2},
+			candidates(indicators{r: 5}, indicators{h: 1, r: 10}), []uint32{1}},
+		{"ratio exceeded", scorer.MatchGate{Range: 4, Ratio: 2},
+			candidates(indicators{r: 5}, indicators{h: 1, r: 11}), []uint32{0, 1}},
 		{"share too small", scorer.MatchGate{Share: 0.9}, held, []uint32{0, 1, 2, 3}},
 		{"nobody holds it", scorer.MatchGate{}, candidates(indicators{}, indicators{}), []uint32{0, 1}},
 	} {

@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/scrape"
 )
 
 func TestPollingReports(t *testing.T) {
@@ -39,11 +41,24 @@ func TestPollingReports(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, (<-done).err, context.Canceled)
-	time.Sleep(3 * pollInterval)
+	require.Eventually(t, func() bool { return strings.Contains(logged.String(), `"server-2"`) }, 5*time.Second, time.Millisecond)
 	require.Nil(t, g.router.Endpoints()[1].Candidate.Report, "a dead server reports nothing")
 	g.close()
-	require.Equal(t, 1, strings.Count(logged.String(), "\n"), "one line for the dead server, not one a poll: %s", &logged)
-	require.Contains(t, logged.String(), `"server-2"`)
+}
+
+// One line a minute for a dead server, not one for each poll.
+func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged lockedBuffer
+		p := &pollErrors{log: log.New(&logged, "", 0), last: map[string]time.Time{}}
+		for range 3 * time.Minute / pollInterval {
+			p.report(&scrape.Error{Endpoint: "server-1", Err: io.EOF})
+			p.report(&scrape.Error{Endpoint: "server-2", Err: io.EOF})
+			time.Sleep(pollInterval)
+		}
+		require.Equal(t, 3, strings.Count(logged.String(), `"server-1"`))
+		require.Equal(t, 3, strings.Count(logged.String(), `"server-2"`))
+	})
 }
 
 func TestClientsSeeReadinessAlone(t *testing.T) {

@@ -98,6 +98,27 @@ func TestCompareIsDeterministic(t *testing.T) {
 	assert.NotEqual(t, first, once())
 }
 
+// Every field of a workload changes what comes of it.
+func TestCompareHeedsTheWorkload(t *testing.T) {
+	with := func(change func(*scorertest.Workload)) scorertest.Report {
+		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
+		change(&w)
+		reports, err := scorertest.Compare(w, preset.LoadPrefix(3, 2, 2))
+		require.NoError(t, err)
+		return reports[0]
+	}
+	plain := with(func(*scorertest.Workload) {})
+	for name, change := range map[string]func(*scorertest.Workload){
+		"ReportInterval": func(w *scorertest.Workload) { w.ReportInterval = 10 * time.Second },
+		"Rate":           func(w *scorertest.Workload) { w.Rate = 4 },
+		"Requests":       func(w *scorertest.Workload) { w.Requests = 100 },
+		"Endpoints":      func(w *scorertest.Workload) { w.Endpoints = 3 },
+		"Profile":        func(w *scorertest.Workload) { w.Profile = "llama-3.1-8b-a100" },
+	} {
+		assert.NotEqual(t, plain, with(change), name)
+	}
+}
+
 func TestCompareErrors(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.jsonl")
 	require.NoError(t, os.WriteFile(broken, []byte(`{"time":"2026-01-02T03:04:05Z","e2e_ms":1,"input_tokens":-1,"output_tokens":1}`), 0o666))

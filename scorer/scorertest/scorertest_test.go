@@ -1,8 +1,10 @@
 package scorertest_test
 
 import (
+	"math"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -75,6 +77,23 @@ var broken = map[string]func(req *endpick.Request, cs []endpick.Candidate, dst [
 			dst[i] = cs[i].Waiting
 		}
 	},
+	"below zero": func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		for i := range cs {
+			dst[i] = -cs[i].KVUsage
+		}
+	},
+	"not a number": func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		for i := range cs {
+			dst[i] = 0
+			if cs[i].KVUsage > 0 && cs[i].KVUsage < 1 {
+				dst[i] = math.NaN()
+			}
+		}
+	},
+	"changes the request": func(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		req.Priority++
+		clear(dst)
+	},
 	"by place": func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 		for i := range cs {
 			dst[i] = 1 / float64(1+i)
@@ -94,22 +113,48 @@ func (s brokenScorer) Score(req *endpick.Request, cs []endpick.Candidate, dst []
 	broken[s.name](req, cs, dst)
 }
 
-// brokenEnv names the broken scorer that a run of this test binary is to check.
+// firstPicker picks by place.
+type firstPicker struct{}
+
+func (firstPicker) Pick(*endpick.Request, []endpick.Candidate, []float64) int { return 0 }
+
+// kits are the checks, each with what it has to find.
+var kits = map[string]struct {
+	run func(t *testing.T, name string)
+	all []string
+}{
+	"any scorer": {func(t *testing.T, name string) {
+		scorertest.Run(t, func(*testing.T) endpick.Scorer { return brokenScorer{name} })
+	}, []string{"not written", "infinite", "not a number", "by place", "changes its input", "changes the request"}},
+	"weighted": {func(t *testing.T, name string) {
+		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return brokenScorer{name} })
+	}, []string{"not written", "infinite", "not a number", "by place", "changes its input", "changes the request", "above one", "below zero"}},
+	"policy": {func(t *testing.T, name string) {
+		scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return endpick.Policy{Picker: firstPicker{}} })
+	}, []string{"by place"}},
+}
+
+// brokenEnv names the kit, and the broken scorer, that a run of this test binary
+// is to check.
 const brokenEnv = "ENDPICK_BROKEN_SCORER"
 
-func TestKitFindsBrokenScorers(t *testing.T) {
-	if name := os.Getenv(brokenEnv); name != "" {
-		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return brokenScorer{name} })
+func TestKitFindsWhatIsBroken(t *testing.T) {
+	if named := os.Getenv(brokenEnv); named != "" {
+		kit, name, _ := strings.Cut(named, "/")
+		kits[kit].run(t, name)
 		return
 	}
-	for name := range broken {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestKitFindsBrokenScorers$", "-rapid.nofailfile")
-			cmd.Env = append(os.Environ(), brokenEnv+"="+name)
-			out, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			require.ErrorAs(t, err, &exit, "the kit let it pass:\n%s", out)
-			assert.Contains(t, string(out), "[rapid] failed")
-		})
+	for kit, k := range kits {
+		for _, name := range k.all {
+			t.Run(kit+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.Command(os.Args[0], "-test.run", "^TestKitFindsWhatIsBroken$", "-rapid.nofailfile")
+				cmd.Env = append(os.Environ(), brokenEnv+"="+kit+"/"+name)
+				out, err := cmd.CombinedOutput()
+				var exit *exec.ExitError
+				require.ErrorAs(t, err, &exit, "the kit let it pass:\n%s", out)
+				assert.Contains(t, string(out), "[rapid] failed")
+			})
+		}
 	}
 }
