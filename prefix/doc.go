@@ -9,7 +9,7 @@
 // Names, by what they are for:
 //
 //   - blocks of a prompt: [Scope], [AppendTokens], [AppendText], [AppendChat],
-//     [Hasher]
+//     [Hasher]; the secret behind them: [Key]
 //   - which endpoint holds them: [Index], a matcher that learns from what was
 //     routed and from the cached tokens that engines report
 //   - where to send the request: [Affinity], the epsilon-greedy gate; package
@@ -23,7 +23,21 @@
 // An Index belongs to one router, because it knows endpoints by the router's
 // slots.
 //
+// # What the hashes protect
+//
+// Hashes depend on a secret [Key]. A client that does not know it can't make
+// prompts that pass for others, and so can't take the place of their blocks in
+// an index or learn of them from where its own requests go; prompts of two
+// models, adapters, tenants or salts have no block in common. A collision would
+// in any case cost a wrong guess of what is cached, and never a wrong answer.
+//
+// They do not protect prompts from those who have hashes and key: they can test
+// whether they know a prompt. Nor are they signatures, or safe to show: whoever
+// collects hashes with their prompts can work out the seed. Keep hashes, and
+// recordings of them, where the prompts might be.
+//
 // Sources: BLIS for the index of the router's own making, 10,000 blocks of an
 // endpoint, least recently used first; predicted-latency scheduling for the
-// gate; vLLM for chained block hashes.
+// gate; vLLM for chained block hashes; NH of UMAC
+// (Black et al., CRYPTO 1999) and polynomials for what they are made of.
 package prefix

@@ -10,12 +10,27 @@ import (
 )
 
 func ExampleAppendTokens() {
-	seed := prefix.Scope{Model: "llama", Salt: "tenant-7"}.Seed()
+	seed := prefix.Scope{Model: "llama", Tenant: "team-7"}.Seed()
 	prompt := make([]uint32, 100)
 	blocks := prefix.AppendTokens(nil, seed, prompt)
 	longer := prefix.AppendTokens(nil, seed, append(prompt, make([]uint32, 20)...))
 	fmt.Println(len(blocks), len(longer), longer[5] == blocks[5])
 	// Output: 6 7 true
+}
+
+// Replicas of a gateway whose hashes are to be the same are given one key. A
+// gateway on its own needs none: the zero Key is a random one.
+func ExampleParseKey() {
+	key, err := prefix.ParseKey("c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00") // from a secret store
+	if err != nil {
+		panic(err)
+	}
+	seed := prefix.Scope{Key: key, Model: "llama", Tenant: "team-7"}.Seed()
+	fmt.Printf("%x\n", prefix.AppendTokens(nil, seed, make([]uint32, 32)))
+	fmt.Println("hashed with", key)
+	// Output:
+	// [3c08dc4399c6c357 f58e8fa971f2f802]
+	// hashed with key 31176b07
 }
 
 func ExampleHasher() {
