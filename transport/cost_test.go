@@ -178,9 +178,9 @@ func TestLimits(t *testing.T) {
 		"contents again": {chat, func(n int) string { return `{"messages":[{"content":[` + items(n-2, "0") + `],"content":[0]}]}` }},
 	} {
 		for _, limit := range []int{9, 20, 1000} {
-			_, err := tryToUnderstand(t, tc.kind, tc.body(limit), limit)
+			_, err := tryToUnderstand(tc.kind, []byte(tc.body(limit)), limit)
 			require.NoError(t, err, "%s, %d", name, limit)
-			_, err = tryToUnderstand(t, tc.kind, tc.body(limit+1), limit)
+			_, err = tryToUnderstand(tc.kind, []byte(tc.body(limit+1)), limit)
 			var bad *endpick.RequestError
 			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
 			assert.Equal(t, endpick.RequestError{Field: "body", Reason: fmt.Sprintf("has more than %d messages, parts, tools, tool calls or prompts", limit)}, *bad)
@@ -191,13 +191,13 @@ func TestLimits(t *testing.T) {
 	for _, body := range []string{`{"prompt":[` + items(1000, "1") + `]}`, `{"prompt":"x","logit_bias":{` + items(1000, `"1":1`) + `},"stop":[` + items(1000, `""`) + `]}`} {
 		assert.Equal(t, completion, understand(t, completion, body).api)
 	}
-	_, err := tryToUnderstand(t, completion, `{"prompt":"x",`+items(31, `"a":1`)+`}`, 2)
+	_, err := tryToUnderstand(completion, []byte(`{"prompt":"x",`+items(31, `"a":1`)+`}`), 2)
 	require.NoError(t, err)
-	_, err = tryToUnderstand(t, completion, `{"prompt":"x",`+items(32, `"a":1`)+`}`, 2)
+	_, err = tryToUnderstand(completion, []byte(`{"prompt":"x",`+items(32, `"a":1`)+`}`), 2)
 	require.EqualError(t, err, "endpick: request: body has more than 32 members of objects")
-	_, err = tryToUnderstand(t, chat, `{"messages":[{`+items(32, `"a":1`)+`}]}`, 2)
+	_, err = tryToUnderstand(chat, []byte(`{"messages":[{`+items(32, `"a":1`)+`}]}`), 2)
 	require.ErrorIs(t, err, endpick.ErrBadRequest)
-	_, err = tryToUnderstand(t, chat, `{"messages":[{}]}`, 1<<62)
+	_, err = tryToUnderstand(chat, []byte(`{"messages":[{}]}`), 1<<62)
 	require.NoError(t, err)
 }
 
@@ -212,14 +212,14 @@ func TestDepth(t *testing.T) {
 		"both kinds":      func(d int) string { return `{"a":` + nested(d/2, `[{"a":`, `}]`) + `,"messages":[{}]}` },
 		"after something": func(d int) string { return `{"a":[[],[],"]",` + nested(d-1, "[", "]") + `],"messages":[{}]}` },
 	} {
-		_, err := tryToUnderstand(t, chat, body(maxDepth), manyItems)
+		_, err := tryToUnderstand(chat, []byte(body(maxDepth)), manyItems)
 		require.NoError(t, err, name)
 		for _, d := range []int{maxDepth + 2, 1 << 20} {
-			_, err = tryToUnderstand(t, chat, body(d), manyItems)
+			_, err = tryToUnderstand(chat, []byte(body(d)), manyItems)
 			require.EqualError(t, err, "endpick: request: body is nested deeper than 256 levels", name)
 		}
 	}
-	_, err := tryToUnderstand(t, chat, `{"messages":[{}],"a":"`+strings.Repeat("[", 1000)+`"}`, manyItems)
+	_, err := tryToUnderstand(chat, []byte(`{"messages":[{}],"a":"`+strings.Repeat("[", 1000)+`"}`), manyItems)
 	require.NoError(t, err, "brackets in a string are no levels")
 }
 

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -21,16 +22,16 @@ type understood struct {
 }
 
 func understand(t testing.TB, kind api, body string) understood {
-	u, err := tryToUnderstand(t, kind, body, manyItems)
+	u, err := tryToUnderstand(kind, []byte(body), manyItems)
 	require.NoError(t, err)
 	return u
 }
 
-func tryToUnderstand(t testing.TB, kind api, body string, maxItems int) (u understood, err error) {
-	if u.call, err = parse(kind, nil, []byte(body), maxItems); err != nil {
+func tryToUnderstand(kind api, body []byte, maxItems int) (u understood, err error) {
+	if u.call, err = parse(kind, nil, body, maxItems); err != nil {
 		return u, err
 	}
-	u.learn, err = u.readPrompt(t.Context(), &u.req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
+	u.learn, err = u.readPrompt(context.Background(), &u.req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
 	return u, err
 }
 

@@ -1,0 +1,392 @@
+package transport
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// naive reads a request as the reader does, by building all of it with
+// encoding/json.
+type naive struct {
+	api     api
+	model   string
+	stream  bool
+	refused bool
+
+	conversation prefix.Conversation
+	media        int
+	texts        []string
+	tokens       [][]uint32
+}
+
+func naively(kind api, body []byte) (n naive) {
+	top, ok := object(body)
+	if !ok {
+		return n
+	}
+	if v := top["model"]; present(v) {
+		if n.model, ok = str(v); !ok || len(n.model) > maxName {
+			return naive{refused: true}
+		}
+	}
+	switch kind {
+	case chat:
+		messages, _ := array(top["messages"])
+		for _, m := range messages {
+			n.message(m)
+		}
+		tools, _ := array(top["tools"])
+		for _, tool := range tools {
+			s, ok := str(tool)
+			if !ok {
+				s = string(tool)
+			}
+			n.conversation.Tools = append(n.conversation.Tools, s)
+		}
+		ok = len(messages) > 0
+	case completion:
+		ok = n.prompt(top["prompt"])
+	}
+	if ok && kind != other {
+		n.api = kind
+		n.stream = string(top["stream"]) == "true"
+	}
+	return n
+}
+
+func (n *naive) message(v json.RawMessage) {
+	fields, _ := object(v)
+	var m prefix.Message
+	m.Role, _ = str(fields["role"])
+	m.Name, _ = str(fields["name"])
+	m.ToolCallID, _ = str(fields["tool_call_id"])
+	if s, ok := str(fields["content"]); ok {
+		m.Parts = []prefix.Part{{Content: s}}
+	}
+	parts, _ := array(fields["content"])
+	for _, p := range parts {
+		part, _ := object(p)
+		kind, _ := str(part["type"])
+		if kind == "" || kind == "text" {
+			s, _ := str(part["text"])
+			m.Parts = append(m.Parts, prefix.Part{Content: s})
+			continue
+		}
+		content := part[kind]
+		if inner, ok := object(content); ok {
+			if _, ok := str(inner["url"]); ok {
+				content = inner["url"]
+			}
+		}
+		s, ok := str(content)
+		if !ok {
+			s = string(content)
+		}
+		m.Parts = append(m.Parts, prefix.Part{Type: kind, Content: s})
+		n.media++
+	}
+	calls, _ := array(fields["tool_calls"])
+	for _, c := range calls {
+		call, _ := object(c)
+		function, _ := object(call["function"])
+		var t prefix.ToolCall
+		t.ID, _ = str(call["id"])
+		t.Name, _ = str(function["name"])
+		t.Arguments, _ = str(function["arguments"])
+		m.ToolCalls = append(m.ToolCalls, t)
+	}
+	n.conversation.Messages = append(n.conversation.Messages, m)
+}
+
+func (n *naive) prompt(v json.RawMessage) bool {
+	if s, ok := str(v); ok {
+		n.texts = []string{s}
+		return true
+	}
+	list, _ := array(v)
+	if len(list) == 0 {
+		return false
+	}
+	lists := []json.RawMessage{v}
+	switch list[0][0] {
+	case '"':
+		for _, v := range list {
+			s, _ := str(v)
+			n.texts = append(n.texts, s)
+		}
+		return true
+	case '[':
+		lists = list
+	}
+	for _, v := range lists {
+		var ids []uint32
+		elements, _ := array(v)
+		for _, e := range elements {
+			id, ok := count(e)
+			if !ok {
+				return false
+			}
+			ids = append(ids, uint32(id))
+		}
+		if len(ids) == 0 {
+			return false
+		}
+		n.tokens = append(n.tokens, ids)
+	}
+	return true
+}
+
+func object(v []byte) (fields map[string]json.RawMessage, ok bool) {
+	return fields, json.Unmarshal(v, &fields) == nil && fields != nil
+}
+
+func array(v []byte) (elements []json.RawMessage, ok bool) {
+	return elements, json.Unmarshal(v, &elements) == nil && elements != nil
+}
+
+func str(v []byte) (s string, ok bool) {
+	var p *string
+	if json.Unmarshal(v, &p) != nil || p == nil {
+		return "", false
+	}
+	return *p, true
+}
+
+// agree checks the reader against the naive one.
+func agree(t require.TestingT, kind api, body []byte, u understood, err error) {
+	n := naively(kind, body)
+	if n.refused {
+		require.ErrorIs(t, err, endpick.ErrBadRequest)
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, []any{n.api, n.model, n.stream}, []any{u.api, u.model, u.stream})
+	seed := prefix.Scope{Model: "m", Salt: "salt"}.Seed()
+	var want endpick.Request
+	learn := 0
+	switch {
+	case n.api == other:
+		want.InputTokens = max(toTokens(len(body), tokensPerByte), 1)
+	case n.api == chat:
+		want.Blocks, learn = prefix.AppendChat(nil, seed, &n.conversation)
+		want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
+		want.BlockTokens = 16
+		if n.media > 0 {
+			learn = 0
+		}
+	case n.texts != nil:
+		for _, s := range n.texts {
+			learn += len(s)
+		}
+		want.Blocks = prefix.AppendText(nil, seed, n.texts[0])
+		want.InputTokens = max(toTokens(learn, tokensPerByte), 1)
+		want.BlockTokens = 16
+		require.Equal(t, len(n.texts), u.prompts)
+	default:
+		for _, ids := range n.tokens {
+			want.InputTokens += len(ids)
+		}
+		want.Blocks = prefix.AppendTokens(nil, seed, n.tokens[0])
+		want.BlockTokens = 16
+		require.Equal(t, len(n.tokens), u.prompts)
+	}
+	require.Equal(t, append([]uint64{}, want.Blocks...), append([]uint64{}, u.req.Blocks...))
+	require.Equal(t, []any{want.InputTokens, want.BlockTokens, learn}, []any{u.req.InputTokens, u.req.BlockTokens, u.learn})
+}
+
+// drawn writes JSON of which much, but not all, is what a request should be.
+type drawn struct {
+	*rapid.T
+	b strings.Builder
+}
+
+func (d *drawn) one(of ...string) string { return rapid.SampledFrom(of).Draw(d.T, "") }
+
+// often is true three times of four.
+func (d *drawn) often() bool { return rapid.IntRange(0, 3).Draw(d.T, "") > 0 }
+
+func (d *drawn) put(s string) { d.b.WriteString(s) }
+
+func (d *drawn) space() { d.put(d.one("", "", "", " ", "\n\t ")) }
+
+func (d *drawn) str() {
+	d.put(`"`)
+	for range rapid.IntRange(0, 4).Draw(d.T, "") {
+		d.put(d.one("a", "é", `\n`, `\"`, `\\`, `\u0061`, `\ud83d\ude00`, `\ud83d`, `\/`, "{", "]", `\u0000`, strings.Repeat("long text ", 9), strings.Repeat(`\t`, 40)))
+	}
+	d.put(`"`)
+}
+
+func (d *drawn) list(element func()) {
+	d.put("[")
+	for i := range rapid.IntRange(0, 3).Draw(d.T, "") {
+		if i > 0 {
+			d.put(",")
+		}
+		d.space()
+		element()
+		d.space()
+	}
+	d.put("]")
+}
+
+// object has some of the members, in any order and perhaps twice; a value that is
+// nil is a string.
+func (d *drawn) object(values map[string]func(), names ...string) {
+	d.put("{")
+	for i := range rapid.IntRange(0, 5).Draw(d.T, "") {
+		if i > 0 {
+			d.put(",")
+		}
+		d.space()
+		name := d.one(names...)
+		key := name
+		if !d.often() {
+			key = strings.NewReplacer("e", `\u0065`, "t", `\u0074`).Replace(name)
+		}
+		d.put(`"` + key + `"`)
+		d.space()
+		d.put(":")
+		d.space()
+		switch value := values[name]; {
+		case !d.often():
+			d.anything(2)
+		case value == nil:
+			d.str()
+		default:
+			value()
+		}
+		d.space()
+	}
+	d.put("}")
+}
+
+func (d *drawn) anything(depth int) {
+	kinds := 5
+	if depth == 0 {
+		kinds = 4
+	}
+	switch rapid.IntRange(0, kinds).Draw(d.T, "") {
+	case 0:
+		d.str()
+	case 1:
+		d.put(d.one("0", "1", "17", "-1", "1.0", "1.5", "1e3", "2147483648"))
+	case 2, 3:
+		d.put(d.one("null", "true", "false"))
+	case 4:
+		d.list(func() { d.anything(depth - 1) })
+	case 5:
+		d.object(nil, "type", "text", "url", "a", "")
+	}
+}
+
+func (d *drawn) ids() {
+	d.list(func() { d.put(d.one("1", "1", "1", "1", "1", "1", "2.0", "70000", "0", "-1")) })
+}
+
+func (d *drawn) part() {
+	kind := d.one("text", "image_url", "", "b")
+	d.object(map[string]func(){
+		"type":      func() { d.put(`"` + kind + `"`) },
+		"image_url": func() { d.object(nil, "url", "detail") },
+	}, "type", "type", "text", "image_url", "b")
+}
+
+func (d *drawn) call() {
+	d.object(map[string]func(){
+		"function": func() {
+			d.object(map[string]func(){"arguments": func() { d.put(`"{\"b\":1,\"a\":[ 2]}"`) }}, "name", "arguments", "x")
+		},
+	}, "id", "type", "function")
+}
+
+func (d *drawn) message() {
+	d.object(map[string]func(){
+		"content":    func() { d.list(d.part) },
+		"tool_calls": func() { d.list(d.call) },
+	}, "role", "name", "content", "content", "tool_calls", "tool_call_id", "x")
+}
+
+func (d *drawn) request() (api, []byte) {
+	kind := rapid.SampledFrom([]api{chat, completion, other}).Draw(d.T, "kind")
+	prompts := []func(){d.str, d.ids, func() { d.list(d.ids) }, func() { d.list(d.str) }}
+	names := []string{"model", "messages", "messages", "messages", "stream", "tools", "x"}
+	if kind == completion {
+		names = []string{"model", "prompt", "prompt", "stream", "n", "x"}
+	}
+	d.space()
+	d.object(map[string]func(){
+		"stream":   func() { d.put(d.one("true", "false")) },
+		"messages": func() { d.list(d.message) },
+		"tools":    func() { d.list(func() { d.anything(2) }) },
+		"prompt":   func() { rapid.SampledFrom(prompts).Draw(d.T, "")() },
+		"n":        func() { d.put("2") },
+	}, names...)
+	d.space()
+	return kind, []byte(d.b.String())
+}
+
+func readsAsOthersDo(t *rapid.T) {
+	kind, body := (&drawn{T: t}).request()
+	u, err := tryToUnderstand(kind, body, manyItems)
+	agree(t, kind, body, u, err)
+}
+
+func TestReaderReadsAsOthersDo(t *testing.T) { rapid.Check(t, readsAsOthersDo) }
+
+func FuzzReaderReadsAsOthersDo(f *testing.F) { f.Fuzz(rapid.MakeFuzz(readsAsOthersDo)) }
+
+// For every valid body the reader finds what the naive one finds, and what is sent
+// instead of it differs in stream_options only. Others do not make it panic.
+func FuzzRequest(f *testing.F) {
+	for _, s := range []string{
+		`{"model":"m","prompt":"x","stream":true}`, `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"stream_options":{"include_usage":false,"x":1}}`,
+		`{"prompt":[1,2,3],"n":2,"max_tokens":7}`, `{"prompt":[[1],[2]]}`, `{"prompt":["a","b"]}`, `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`,
+		`{"mod\u0065l":"\ud83d\ude00","prompt":""}`, `{"model":"a","model":"b"`, `[]`, ``, `{"messages":[{"tool_calls":[{"function":{}}],"role":7}],"tools":[{}]}`,
+		`{"messages":[{"content":[{"b":1,"type":"b"},{"type":"a","a":1,"type":"b","b":"x"}]}]}`, `{"prompt":["",""]}`, `{"prompt":[[],[1]]}`, `{"model":7}`,
+	} {
+		f.Add(true, []byte(s))
+		f.Add(false, []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, isChat bool, b []byte) {
+		kind := completion
+		if isChat {
+			kind = chat
+		}
+		u, err := tryToUnderstand(kind, b, manyItems)
+		if err != nil {
+			require.ErrorIs(t, err, endpick.ErrBadRequest)
+		} else if u.req.InputTokens < 1 || u.learn < 0 || u.req.ExpectedOutputTokens < 0 || len(u.req.Blocks) > len(b) {
+			t.Fatalf("%q: %+v", b, u.req)
+		}
+		if !json.Valid(b) || !utf8.Valid(b) || u.failed != noFault {
+			return
+		}
+		agree(t, kind, b, u, err)
+		if err != nil {
+			return
+		}
+		pieces, hide := u.askForUsage()
+		if !hide {
+			require.Equal(t, string(b), joined(pieces))
+			return
+		}
+		twin, _ := object(b)
+		sent, ok := object([]byte(joined(pieces)))
+		require.True(t, ok, "%s", joined(pieces))
+		var options map[string]any
+		require.NoError(t, json.Unmarshal(sent["stream_options"], &options))
+		require.Equal(t, true, options["include_usage"])
+		delete(sent, "stream_options")
+		delete(twin, "stream_options")
+		require.Equal(t, twin, sent)
+	})
+}
