@@ -7,8 +7,8 @@ import (
 )
 
 // Linear is the linear combination that Bailian uses: the least
-// λ(1 − H/L) + (1 − λ)·BS/max BS (LMetric, figure 6b). The best λ
-// depends on the workload.
+// λ(1 − H/L) + (1 − λ)·BS/max BS. The best λ depends on the workload. See LMetric,
+// figure 6b.
 type Linear struct {
 	// Lambda is the weight of the prefix, in (0, 1]. Zero: 0.7, the best for
 	// the paper's chatbot trace.

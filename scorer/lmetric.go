@@ -2,10 +2,10 @@ package scorer
 
 import "github.com/endpick/endpick"
 
-// LMetric is the product of the prefill that the request would wait for and
-// the batch it would join, (F + Q) × (BS + 1), the smallest first
-// (LMetric, section 5; the authors' code adds the 1, which keeps idle
-// endpoints apart by prefill). It has nothing to tune.
+// LMetric is the product of the prefill that the request would wait for and the
+// batch it would join, (F + Q) × (BS + 1), the smallest first. It has nothing
+// to tune. See section 5 of the paper; the 1 is from the authors' code, and
+// keeps idle endpoints apart by prefill.
 type LMetric struct{}
 
 // Name is what receipts show.

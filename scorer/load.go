@@ -3,9 +3,9 @@ package scorer
 import "github.com/endpick/endpick"
 
 // QueueDepth scores by load against the other candidates: the smallest batch
-// size scores 1, the largest 0, in between in proportion; if all are equal,
-// all score 1 (BLIS, "Scorer Composition"). The load is BS = W + R,
-// each request counted once.
+// size scores 1, the largest 0, in between in proportion; if all are equal, all
+// score 1. The load is BS = W + R, each request counted once. See BLIS, "Scorer
+// Composition".
 type QueueDepth struct{}
 
 // Name is what receipts show.

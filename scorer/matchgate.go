@@ -10,10 +10,10 @@ import (
 // unless load is out of balance; then it keeps all. The scorer behind it
 // decides among those that are left.
 //
-// AIBrix (LMetric, figure 13) is MatchGate{Range: 8} before
-// [LeastLoaded]; SGLang's cache-aware policy MatchGate{Share: 0.5, Range: 32,
-// Ratio: 1.1} before LeastLoaded; Preble MatchGate{Share: 0.5} before a cost.
-// The zero value always prefers the longest match.
+// AIBrix is MatchGate{Range: 8} before [LeastLoaded]; SGLang's cache-aware
+// policy MatchGate{Share: 0.5, Range: 32, Ratio: 1.1} before LeastLoaded;
+// Preble MatchGate{Share: 0.5} before a cost. The zero value always prefers the
+// longest match.
 type MatchGate struct {
 	// Share is the least share of the prompt, exclusive, that the longest
 	// match must have. Zero: any match counts.

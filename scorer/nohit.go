@@ -7,12 +7,12 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// NoHitLRU spreads cold requests, those of which no candidate holds a head:
-// the candidate that has gone longest without one scores 1, the newest 0, the
-// others 1 − rank/(n − 1); those that never had one come first, and alike. Warm
-// requests score 0.5 everywhere and change nothing (BLIS, "Scorer
-// Composition"). The zero value is ready and safe for concurrent use; it must not
-// be copied after first use.
+// NoHitLRU spreads cold requests, those of which no candidate holds a head. The
+// candidate that has gone longest without one scores 1, the one that had the
+// last scores 0, and the others 1 − rank/(n − 1); those that never had one
+// share the first rank. Warm requests score 0.5 everywhere and change nothing.
+// It is the scorer of that name in BLIS ("Scorer Composition"). The zero value
+// is ready and safe for concurrent use; it must not be copied after first use.
 type NoHitLRU struct {
 	endpick.OneRouter
 	turns turns

@@ -69,9 +69,8 @@ func (c *BestFitConfig) validate() error {
 	return nil
 }
 
-// BestFit scores candidates by predicted latency
-// (GIE, "Scoring Strategy"). Scores are within
-// [0, 1].
+// BestFit scores candidates by predicted latency (GIE, "Scoring Strategy").
+// Scores are within [0, 1].
 //
 // With an SLO: candidates that keep every target come first, by combined
 // headroom, the least or the most as the [Strategy] says; then those that

@@ -7,10 +7,10 @@ import (
 )
 
 // fallBack scores the candidates without a prediction by load and match: the
-// mean of 1 − K, 1 − W/max W and the match share
-// (GIE, "Fallback"). If others are predicted,
-// that is scaled to stay below the median of their scores: a candidate never
-// wins because nothing is known of it. If the request explores, it does.
+// mean of 1 − K, 1 − W/max W and the match share (GIE, "Fallback"). If others
+// are predicted, that is scaled to stay below the median of their scores: a
+// candidate never wins because nothing is known of it. If the request explores,
+// it does.
 func (s *BestFit) fallBack(req *endpick.Request, candidates []endpick.Candidate, dst []float64, predicted int, explore bool) {
 	most := 0.0
 	for i := range candidates {

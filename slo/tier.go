@@ -15,11 +15,11 @@ type TierConfig struct {
 	DisableExploration bool
 }
 
-// Tier is the headroom tier filter (GIE, "SLO
-// enforcement"): it keeps the candidates that are expected to meet the SLO,
-// and with a small probability those that are not, so that an endpoint which
-// recovers gets traffic to show it. If nobody meets the SLO all stay, and so
-// does a candidate without a prediction in either case.
+// Tier is the headroom tier filter (GIE, "SLO enforcement"): it keeps the
+// candidates that are expected to meet the SLO, and with a small probability
+// those that are not, so that an endpoint which recovers gets traffic to show
+// it. If nobody meets the SLO all stay, and so does a candidate without a
+// prediction in either case.
 //
 // A request without an SLO of its own is only kept from endpoints where it
 // would break the TPOT target of a request that runs there.

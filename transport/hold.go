@@ -15,9 +15,9 @@ import (
 // a prefill that has ended or an endpoint that was added, is noticed then.
 const recheck = 10 * time.Millisecond
 
-// QueueConfig says how requests are held while the endpoints are full: in a gateway
-// queue before the router (BLIS, "Gateway Queue"; see [queue.Queue]
-// for the order), so that each is routed when there is room for it, on what is
+// QueueConfig says how requests are held while the endpoints are full: in a
+// gateway queue before the router (BLIS, "Gateway Queue"; see [queue.Queue] for
+// the order), so that each is routed when there is room for it, on what is
 // known then. The zero value is the paper's queue with the default bounds.
 //
 // Every request waits its turn, at most once: retries do not. Fullness is that

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// plotPoints bounds the points of a panel; of more rows every so manieth is drawn.
+// plotPoints bounds the points of a panel; of more rows only every n-th is drawn.
 const plotPoints = 4000
 
 // plotFile writes one panel for each latency, predicted against actual, in milliseconds on logarithmic axes. The

@@ -9,12 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are those of GIE, "Monitoring", under
-// their names. Latencies are those of streamed responses, from routing to the
-// first token and from there to the last; violations count from the arrival of
-// the request. The gateway sends requests to the model that they name, so that
-// model and target model are one. Models that are not known yet, or no more, are
-// counted together; see [labels].
+// metrics go by the names that the Gateway API inference extension has for them
+// (GIE, "Monitoring"). Latencies are those of streamed responses, from routing
+// to the first token and from there to the last; violations count from the
+// arrival of the request. The gateway sends requests to the model that they
+// name, so that model and target model are one. Models that are not known yet,
+// or no more, are counted together; see [labels].
 type metrics struct {
 	http.Handler
 	ttft, tpot *target

@@ -245,7 +245,7 @@ func clipAt(meanAbs float64) float64 { return max(clipFactor*meanAbs, 1e-12) }
 // golden steps the offset of the row sample from tree to tree so that all rows get their turn.
 const golden = 0.6180339887498949
 
-// sample takes every so manieth row, by weight, into g.rows with its clipped residual.
+// sample takes every n-th row, by weight, into g.rows with its clipped residual.
 func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
 	n := len(r)
 	total := cumulated[n-1]

@@ -57,13 +57,13 @@ func (c *PredictedLatencyConfig) validate() error {
 // prefillRate is 8,192 tokens in 954 ms; see [prefix.AffinityConfig].
 const prefillRate = 8600
 
-// PredictedLatency is predicted-latency scheduling whole
-// (Predicted Latency): what each endpoint holds of the
-// prompt, TTFT and TPOT predicted for each of them by models that learn from
-// the responses, a gate that keeps to endpoints with the prefix, tiers and best
-// fit where the request has an SLO, and the lowest latency where it has none.
-// There are no weights to tune. It works from the first request on: until there
-// is enough to predict from, load and match decide.
+// PredictedLatency is the whole of predicted-latency scheduling, as in the
+// paper of that name: what each endpoint holds of the prompt, TTFT and TPOT
+// predicted for each of them by models that learn from the responses, a gate
+// that keeps to endpoints with the prefix, tiers and best fit where the request
+// has an SLO, and the lowest latency where it has none. There are no weights to
+// tune. It works from the first request on: until there is enough to predict
+// from, load and match decide.
 //
 // Its Predictor is a [predict.Latency], which has its health. Nothing has to be
 // closed: models are fitted in a goroutine that ends with the fit.

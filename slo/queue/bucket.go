@@ -18,8 +18,8 @@ type TokenBucketConfig struct {
 }
 
 // TokenBucket is an admitter that lets in so many input tokens per second on
-// average and a full bucket of them at once (BLIS, "Admission
-// Pipeline"). It starts full. A request of unknown length costs one token.
+// average and a full bucket of them at once (BLIS, "Admission Pipeline"). It
+// starts full. A request of unknown length costs one token.
 //
 // What it admits is paid for even if a later admitter rejects it: put it last.
 // It is safe for concurrent use.

@@ -56,8 +56,8 @@ type Stats struct {
 
 // Queue is the gateway queue: it holds requests while the endpoints are full,
 // so that they are routed late, on fresh state, and in order of importance
-// (BLIS, "Gateway Queue"). It is a state machine: time and saturation
-// are arguments, it starts no goroutine and is not safe for concurrent use. Time
+// (BLIS, "Gateway Queue"). It is a state machine: time and saturation are
+// arguments, it starts no goroutine and is not safe for concurrent use. Time
 // may leap by minutes: nobody has waited meanwhile.
 //
 // Order: the highest priority first. Within a priority tenants take turns, the
