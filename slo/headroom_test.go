@@ -133,6 +133,7 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 	h.Done(event(1, &strict, &cs[0]), &endpick.Outcome{})
 	h.Done(event(1, &strict, &cs[0]), &endpick.Outcome{})
 	assert.InDelta(t, 0.25, deficit(ask(0, 50)), 1e-12, "(40 − 32)/32")
+	assert.Equal(t, 2, slo.RunningTargets(h), "it ended once")
 	h.Done(event(2, &medium, &cs[0]), &endpick.Outcome{})
 	assert.Zero(t, deficit(ask(0, 50)))
 

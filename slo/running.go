@@ -41,9 +41,13 @@ func (h *Headroom) Routed(e *endpick.Event) {
 	r := &h.running
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	on, lease := r.endpoints.At(e.Candidate.Ref), r.leases.At(e.Lease)
-	if on == nil || lease == nil {
-		return // the endpoint's place has been taken
+	on := r.endpoints.At(e.Candidate.Ref)
+	if on == nil {
+		return // its place has been taken
+	}
+	lease := r.leases.At(e.Lease)
+	if lease == nil {
+		return
 	}
 	*lease = leaseTarget{ref: e.Candidate.Ref, target: target}
 	on.add(target)

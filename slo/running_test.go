@@ -115,11 +115,26 @@ func reportBusy(r *endpick.Router) error {
 func TestUnpredictedTargetBindsNobody(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	cs := fleet(endpick.Prediction{}, both(1, 20), both(1, -1), whole(1))
+	for i := range cs {
+		cs[i].Ref.Generation = 2
+	}
 	req := ask(0, 20)
 	for i := range cs {
 		h.Routed(event(uint32(i), &req, &cs[i]))
 	}
 	assert.Equal(t, 1, slo.RunningTargets(h))
+	gone := cs[1]
+	gone.Ref.Generation--
+	late := event(9, &req, &gone)
+	h.Routed(late)
+	assert.Equal(t, 1, slo.RunningTargets(h), "its place has been taken")
+	h.Done(late, &endpick.Outcome{})
+	assert.Equal(t, 1, slo.RunningTargets(h))
+
+	upper := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	tight := ask(0, 25) // 20 ms are expected, 30 are the upper bound
+	upper.Routed(event(0, &tight, &cs[1]))
+	assert.Equal(t, 1, slo.RunningTargets(upper), "it is expected to be kept")
 	for i := range cs {
 		h.Done(event(uint32(i), &req, &cs[i]), &endpick.Outcome{})
 	}

@@ -192,7 +192,6 @@ func (h *hold) dispatch() {
 // is held.
 func (h *hold) saturation() (full float64) {
 	defer func() {
-		clear(h.view)
 		if v := recover(); v != nil {
 			h.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v}
 			full = 0

@@ -511,6 +511,56 @@ func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
 	assert.Zero(t, q.Saturation, "all are sick, and are tried all the same")
 }
 
+// However many are in bad health, and in whatever order they came to be.
+func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
+	g := startGated(t)
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{})})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: g.URL}))
+	for _, id := range []string{"c", "b", "a"} {
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: dead.URL}))
+		for range 3 {
+			g.release <- struct{}{}
+			w.ok(t, post(t, chatPath, chatStream))
+			<-g.arrived
+		}
+	}
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	q, _ := w.t.Queue()
+	assert.Equal(t, 1.0, q.Saturation)
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+}
+
+// once has room for one request.
+type once struct{ let atomic.Bool }
+
+func (o *once) Saturation([]endpick.Candidate) float64 {
+	if o.let.Swap(true) {
+		return 1
+	}
+	return 0
+}
+
+// A request that has had its turn does not wait again when an endpoint fails it.
+func TestRetryDoesNotWait(t *testing.T) {
+	bad := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	good := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{
+		Saturation: &once{}, Bounds: queue.Config{Timeout: 100 * time.Millisecond},
+	}}, bad.URL, good.URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	assert.EqualValues(t, 1, bad.requests.Load())
+	assert.EqualValues(t, 1, good.requests.Load())
+	_, _, err := w.do(t, post(t, chatPath, chatStream))
+	require.ErrorIs(t, err, queue.ErrTimeout)
+}
+
 // Through a real gateway with a short queue: clients of all priorities and
 // tenants come in bursts, leave while they wait or read, and are dropped. Each
 // leaves the queue once, and nothing stays behind. What the queue lets through

@@ -56,6 +56,12 @@ func TestTokenBucketClockLeaps(t *testing.T) {
 	require.NoError(t, admit(2000, 100), "a second later")
 	require.Error(t, admit(2000, 1))
 	require.NoError(t, admit(day, 1000))
+
+	// What lies back by less than a second is a call that came late.
+	admit = newBucket(t, 1, 1000)
+	require.NoError(t, admit(900, 1))
+	require.Error(t, admit(0, 1))
+	require.Error(t, admit(900, 1))
 }
 
 // Over any stretch of time no more gets in than the bucket and what flowed in,

@@ -136,6 +136,24 @@ func TestQueueTimesOut(t *testing.T) {
 	assert.Equal(t, queue.Stats{Pushed: 2, TimedOut: 2}, q.Stats())
 }
 
+// A holder that has nothing to do until the next expiry does not call: that is
+// no leap of its clock.
+func TestQueueLongWaitsCount(t *testing.T) {
+	q := newQueue(t, queue.Config{Timeout: time.Hour})
+	q.push(t, queue.Item[string]{Value: "a"})
+	const minute = 60_000
+	assert.Zero(t, q.Expire(at(59*minute)))
+	assert.Equal(t, 1, q.Expire(at(60*minute)))
+	q = newQueue(t, queue.Config{Timeout: time.Hour})
+	q.push(t, queue.Item[string]{Value: "a"})
+	assert.Equal(t, 1, q.Expire(at(61*minute)), "a minute late")
+	q = newQueue(t, queue.Config{Timeout: time.Hour})
+	q.push(t, queue.Item[string]{Value: "a"})
+	assert.Zero(t, q.Expire(at(61*minute+1)), "a leap: nobody has waited")
+	next, _ := q.NextExpiry()
+	assert.Equal(t, at(121*minute+1), next)
+}
+
 func TestQueueShedsWhatMattersLeast(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 3})
 	q.push(t,
@@ -240,7 +258,7 @@ func TestQueueForgetsTenants(t *testing.T) {
 			require.Zero(t, i)
 		}
 	}
-	assert.Less(t, queue.RememberedTenants(q.Queue), 1100)
+	assert.InDelta(t, 1050, queue.RememberedTenants(q.Queue), 50)
 
 	q = newQueue(t, queue.Config{})
 	q.push(t, queue.Item[string]{Value: "a", Tenant: "a"}, queue.Item[string]{Value: "z", Tenant: "z"})
@@ -253,6 +271,45 @@ func TestQueueForgetsTenants(t *testing.T) {
 	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that has had a turn more than the others")
 	_, _ = q.Pop(epoch, 0)
 	assert.Zero(t, queue.RememberedTenants(q.Queue), "nobody waits")
+}
+
+// A push that is refused in the end has tried to make room, and leaves everybody's
+// turn as it was.
+func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
+	// Two tenants have had 50 tokens each when one more asks for its turn.
+	q := newQueue(t, queue.Config{MaxTokens: 300})
+	for _, tenant := range []string{"a", "b", "a", "b"} {
+		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50, Deadline: at(1)})
+	}
+	for range 3 {
+		_, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err := q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
+	require.ErrorIs(t, err, queue.ErrFull)
+	for range 2 {
+		q.push(t, queue.Item[string]{Value: "c", Tenant: "c", Priority: -1})
+	}
+	assert.Equal(t, []string{"light", "b", "c", "c"}, q.drain(epoch))
+
+	// Each of many tenants has had ten tokens.
+	const many = 3000
+	q = newQueue(t, queue.Config{MaxRequests: 2 * many, MaxTokens: 11 * many})
+	for _, tokens := range []int{10, 1} {
+		for i := range many {
+			q.push(t, queue.Item[string]{Value: "had", Tenant: fmt.Sprint(i), Priority: -1, Tokens: tokens, Deadline: at(tokens)})
+		}
+	}
+	for range many {
+		_, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 11 * many})
+	require.ErrorIs(t, err, queue.ErrFull)
+	q.push(t, queue.Item[string]{Value: "new", Tenant: "new", Priority: -1})
+	assert.Equal(t, []string{"light", "new", "had"}, q.drain(epoch)[:3])
 }
 
 // Of too many tenants that are ahead those are remembered that are furthest.
