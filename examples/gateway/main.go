@@ -7,10 +7,10 @@
 // what a client measured. With -slo-ttft and -slo-tpot the requests ask for
 // latencies, and the share of those that got them is printed too.
 //
-//	gateway -listen ADDR [-admin ADDR] [-backend URL]… [-policy NAME] [-grace 30s]
+//	gateway -listen ADDR [-admin ADDR] [-backend URL]… [-backend-file FILE] [-policy NAME] [-grace 30s]
 //
-// is a gateway that serves until it is interrupted, with /readyz. Without
-// -backend it starts model servers of its own. Prometheus metrics at /metrics and
+// is a gateway that serves until it is interrupted, with /readyz. Without -backend
+// and -backend-file it starts model servers of its own. Prometheus metrics at /metrics and
 // a page of its decisions at /debug/endpick are on a port of their own, for the
 // operator: they tell what is cached where, and so of other clients' prompts.
 //

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -29,8 +28,10 @@ type options struct {
 	admin    string
 	trust    bool
 	backends []string
-	policy   string
-	grace    time.Duration
+	// backendFile names the model servers, and is followed. Empty: backends are all.
+	backendFile string
+	policy      string
+	grace       time.Duration
 
 	queue        int
 	queueTimeout time.Duration
@@ -42,7 +43,7 @@ type options struct {
 // Flags that only one of the two uses has.
 var (
 	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format"}
-	serveFlags   = []string{"admin", "backend", "policy", "grace", "trust-headers"}
+	serveFlags   = []string{"admin", "backend", "backend-file", "policy", "grace", "trust-headers"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
 
@@ -90,9 +91,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the page of decisions on this `address`; not for clients, whom they tell of each other's prompts")
 	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from the headers of requests, which another gateway has set or checked")
 	f.Func("backend", "`URL` of a model server to route to; may be given again (default: embedded servers)", func(s string) error {
-		u, err := url.Parse(s)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {
-			return errors.New("want http://HOST[:PORT], https://… or h2c://…")
+		if err := checkBackend(s); err != nil {
+			return err
 		}
 		if slices.Contains(o.backends, s) {
 			return errors.New("given twice")
@@ -100,6 +100,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		o.backends = append(o.backends, s)
 		return nil
 	})
+	f.StringVar(&o.backendFile, "backend-file", "", "`file` with the URL of a model server on each line, looked at every second; servers come and go with their lines")
 	f.StringVar(&o.policy, "policy", "lmetric", "policy to serve with")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may go on after an interrupt")
 
@@ -147,7 +148,10 @@ func (o *options) validate(given map[string]bool) error {
 	} else if err := without(serveFlags, "needs -listen"); err != nil {
 		return err
 	}
-	if len(o.backends) > 0 {
+	if len(o.backends) > 0 && o.backendFile != "" {
+		return errors.New("-backend and -backend-file can't both be given")
+	}
+	if len(o.backends) > 0 || o.backendFile != "" {
 		if err := without(serverFlags, "is for embedded servers, without -backend"); err != nil {
 			return err
 		}

@@ -20,7 +20,11 @@ const keptReceipts = 20
 // and lets those in flight end, for o.grace at most.
 func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	logger := log.New(stderr, "gateway: ", log.LstdFlags)
-	endpoints, stop, err := backends(o)
+	var list *listed
+	if o.backendFile != "" {
+		list = &listed{path: o.backendFile}
+	}
+	endpoints, stop, err := backends(o, list)
 	if err != nil {
 		return err
 	}
@@ -32,6 +36,9 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
+	if list != nil {
+		go list.follow(ctx, g.router, logger)
+	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return err
@@ -84,9 +91,13 @@ func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log
 	return nil
 }
 
-// backends are the endpoints that the flags name, or embedded servers, which
-// stop takes down.
-func backends(o *options) (endpoints []endpick.Endpoint, stop func() error, err error) {
+// backends are the endpoints that the flags or a list name, or embedded servers,
+// which stop takes down.
+func backends(o *options, list *listed) (endpoints []endpick.Endpoint, stop func() error, err error) {
+	if list != nil {
+		endpoints, err = list.changed()
+		return endpoints, func() error { return nil }, err
+	}
 	if len(o.backends) == 0 {
 		config, err := serverConfig(o.kvTokens)
 		if err != nil {
@@ -98,8 +109,5 @@ func backends(o *options) (endpoints []endpick.Endpoint, stop func() error, err 
 		}
 		return f.endpoints(), f.close, nil
 	}
-	for _, url := range o.backends {
-		endpoints = append(endpoints, endpick.Endpoint{Address: url}) // serves whatever it is asked for
-	}
-	return endpoints, func() error { return nil }, nil
+	return named(o.backends), func() error { return nil }, nil
 }
