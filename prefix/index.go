@@ -16,8 +16,10 @@ type IndexConfig struct {
 	// not known.
 	BlocksPerEndpoint int
 	// MaxBytes is the most memory to take for all endpoints together, at
-	// least 1 MiB. Zero: 256 MiB, enough for 1,000 endpoints of 10,000 blocks
-	// each of which nothing is shared.
+	// least 1 MiB; an eighth of it is for prompts in prefill. About 100 bytes
+	// for each open request come on top. Zero: 256 MiB, enough for 1,000
+	// endpoints of 10,000 blocks each of which nothing is shared, in prompts
+	// of at least 16 blocks. A prompt of a single block takes 180 bytes.
 	MaxBytes int64
 	// TenantShare, in (0, 1], is the part of an endpoint's blocks, and of what
 	// MaxBytes holds, up to which a tenant pushes others out. A tenant may hold

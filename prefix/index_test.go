@@ -20,6 +20,9 @@ type shelf struct {
 	*prefix.Index
 	fleet []endpick.Candidate
 	key   endpick.LeaseRef
+	next  uint64   // block
+	free  []uint32 // slots of leases
+	slots uint32
 }
 
 func newShelf(t testing.TB, endpoints int, config prefix.IndexConfig) *shelf {

@@ -36,7 +36,7 @@ func (x *Index) Stats() IndexStats {
 	stats := IndexStats{
 		Blocks:  x.trie.blocks,
 		Runs:    x.trie.nodes.count,
-		Bytes:   all,
+		Bytes:   all + x.leaseBytes(),
 		Evicted: x.evicted,
 	}
 	for ref, s := range x.servers.All() {
@@ -53,14 +53,18 @@ func (x *Index) Stats() IndexStats {
 	return stats
 }
 
-// bytes returns the memory taken, and how much of it could be given up at once.
+// leaseBytes is the memory for open requests, of which there are no more than
+// the router has leases.
+func (x *Index) leaseBytes() int64 { return x.leaseSlots * (8 + int64(unsafe.Sizeof(lease{}))) }
+
+// bytes returns the memory taken but for leases, and how much of it could be
+// given up at once.
 func (x *Index) bytes() (all, idle int64) {
 	all, idle = x.trie.bytes()
 	all += x.entries.bytes() + x.tenants.bytes() + x.accounts.bytes() + x.tenantTable.bytes() + x.accountTable.bytes()
 	// A little more for the generation that tables keep of each.
 	slots := int64(cap(x.generations))
 	all += slots * (4 + 8 + int64(unsafe.Sizeof(server{})))
-	all += x.leaseSlots * (8 + int64(unsafe.Sizeof(lease{})))
 	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.untidy)+cap(x.chain))*4
 	return all, idle
 }

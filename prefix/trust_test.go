@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -280,8 +279,9 @@ func TestTrustLongPrompt(t *testing.T) {
 type cacheModel struct {
 	room  int
 	grain int
-	last  map[uint64]int // use of each block
-	now   int
+	uses  []uint64       // blocks, by use
+	last  map[uint64]int // place in uses of each block's last use, from 1
+	from  int            // what is before it is forgotten
 }
 
 // serve returns how many tokens of a prompt the engine has, and then has all.
@@ -291,12 +291,11 @@ func (c *cacheModel) serve(blocks []uint64) (tokens int) {
 		n++
 	}
 	for _, b := range slices.Backward(blocks) {
-		c.now++
-		c.last[b] = c.now
+		c.uses = append(c.uses, b)
+		c.last[b] = len(c.uses)
 	}
-	if over := len(c.last) - c.room; over > 0 {
-		oldest := slices.SortedFunc(maps.Keys(c.last), func(a, b uint64) int { return c.last[a] - c.last[b] })
-		for _, b := range oldest[:over] {
+	for ; len(c.last) > c.room; c.from++ {
+		if b := c.uses[c.from]; c.last[b] == c.from+1 {
 			delete(c.last, b)
 		}
 	}

@@ -1,0 +1,171 @@
+package prefix_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// begin routes a request and leaves it in its prefill.
+func (s *shelf) begin(slot int, tenant string, blocks ...uint64) *endpick.Event {
+	s.key.Generation++
+	key := endpick.LeaseRef{Slot: s.slots, Generation: s.key.Generation}
+	if last := len(s.free) - 1; last >= 0 {
+		key.Slot, s.free = s.free[last], s.free[:last]
+	} else {
+		s.slots++
+	}
+	e := &endpick.Event{
+		Lease:     key,
+		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1, Tenant: tenant},
+		Candidate: &s.fleet[slot],
+	}
+	s.Routed(e)
+	return e
+}
+
+// serve routes a request, and its engine computes it.
+func (s *shelf) serve(slot int, tenant string, blocks ...uint64) {
+	s.end(s.begin(slot, tenant, blocks...), endpick.Completed)
+}
+
+func (s *shelf) end(e *endpick.Event, status endpick.Status) {
+	s.Done(e, &endpick.Outcome{Status: status})
+	s.free = append(s.free, e.Lease.Slot)
+}
+
+// fresh returns n blocks that nobody has had before.
+func (s *shelf) fresh(n int) []uint64 {
+	blocks := make([]uint64, n)
+	for i := range blocks {
+		s.next++
+		blocks[i] = s.next * 0x9e3779b97f4a7c15
+	}
+	return blocks
+}
+
+// A prompt that is refused, canceled or lost costs nobody anything, however
+// long it is; those of other tenants least of all.
+func TestRefusedPromptsEvictNobody(t *testing.T) {
+	for _, attacker := range []string{"", "attacker"} {
+		t.Run("tenant="+attacker, func(t *testing.T) {
+			s := newShelf(t, 2, prefix.IndexConfig{MaxBytes: 8 << 20})
+			var prompts [][]uint64
+			for range 60 {
+				prompts = append(prompts, s.fresh(150))
+				s.serve(0, "", prompts[len(prompts)-1]...)
+			}
+			var open []*endpick.Event
+			for i := range 12 {
+				e := s.begin(0, attacker, s.fresh(11_000)...) // 700 kB
+				if i%2 == 0 {
+					s.end(e, endpick.Failed)
+				} else {
+					open = append(open, e) // and some take their time
+				}
+			}
+			for _, p := range prompts {
+				require.Equal(t, []int{2400, 0}, s.match(p...))
+			}
+			for _, e := range open {
+				s.end(e, endpick.Canceled)
+			}
+			for _, p := range prompts {
+				require.Equal(t, []int{2400, 0}, s.match(p...))
+			}
+			stats := s.Stats()
+			assert.Equal(t, 9000, stats.Pairs)
+			assert.Zero(t, stats.Evicted)
+			assert.Equal(t, 60, stats.Runs)
+		})
+	}
+}
+
+// What was refused does not count as used either.
+func TestRefusedPromptsAreNotUsed(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 6})
+	s.serve(0, "", 1, 2, 3)
+	s.serve(0, "", 7, 8, 9)
+	s.end(s.begin(0, "", 1, 2, 3), endpick.Failed)
+	s.serve(0, "", 5)
+	assert.Equal(t, []int{32}, s.match(1, 2, 3), "the oldest gives way, though it was asked for")
+	assert.Equal(t, []int{48}, s.match(7, 8, 9))
+}
+
+// A burst with one head finds it at once, where the first one went.
+func TestPendingPromptsAreMatched(t *testing.T) {
+	s := newShelf(t, 2, prefix.IndexConfig{})
+	first := s.begin(1, "", 1, 2, 3, 4)
+	assert.Equal(t, []int{0, 48}, s.match(1, 2, 3, 9))
+	second := s.begin(1, "", 1, 2, 3, 9)
+	s.end(first, endpick.Canceled)
+	assert.Equal(t, []int{0, 48}, s.match(1, 2, 3, 4), "the second one is about to compute three of them")
+	assert.Equal(t, []int{0, 64}, s.match(1, 2, 3, 9))
+	s.FirstToken(second)
+	s.end(second, endpick.Canceled)
+	assert.Equal(t, []int{0, 64}, s.match(1, 2, 3, 9), "its first token shows that they were computed")
+	stats := s.Stats()
+	assert.Equal(t, []int{4, 4, 0}, []int{stats.Pairs, stats.Endpoints[1-len(stats.Endpoints)%2].Held, stats.Endpoints[1-len(stats.Endpoints)%2].Pending})
+}
+
+// A prompt whose prefill has begun is there as long as it lasts, even where
+// others have taken its place.
+func TestPendingPromptsKeepWhatTheyMatched(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 4})
+	s.serve(0, "", 1, 2, 3)
+	e := s.begin(0, "", 1, 2)
+	s.serve(0, "", 6, 7, 8, 9)
+	assert.Equal(t, []int{32}, s.match(1, 2, 3))
+	assert.Equal(t, 2, s.Stats().Endpoints[0].Pending)
+	s.end(e, endpick.Failed)
+	assert.Equal(t, []int{0}, s.match(1, 2, 3))
+	assert.Equal(t, []int{64}, s.match(6, 7, 8, 9))
+}
+
+// Pending prompts take no more than their part, of an endpoint or of the
+// memory. What does not fit is left out, and the head of it is matched.
+func TestPendingIsBounded(t *testing.T) {
+	t.Run("blocks", func(t *testing.T) {
+		s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
+		long := s.fresh(70)
+		s.begin(0, "a", s.fresh(60)...)
+		s.begin(0, "a", long...)
+		assert.Equal(t, []int{640}, s.match(long...), "60 and 40 are what the endpoint holds")
+		s.begin(0, "a", s.fresh(1)...)
+		assert.Equal(t, 100, s.Stats().Endpoints[0].Pending)
+		s.begin(0, "b", s.fresh(90)...)
+		s.begin(0, "c", s.fresh(90)...)
+		assert.Equal(t, 200, s.Stats().Endpoints[0].Pending, "twice as much for all")
+	})
+	t.Run("bytes", func(t *testing.T) {
+		const most = 1 << 20
+		s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most})
+		mine := s.fresh(1000)
+		s.serve(0, "other", mine...)
+		for i := range 20_000 {
+			s.begin(i%10, []string{"a", "b", "c"}[i/10%3], s.fresh(1+i%3*20)...)
+		}
+		stats := s.Stats()
+		assert.LessOrEqual(t, stats.Pairs, 1000+most/8/8)
+		assert.Zero(t, stats.Evicted)
+		assert.Equal(t, 16_000, s.match(mine...)[0])
+	})
+}
+
+// The end of a prompt that does not fit is not remembered; its head is, when
+// it is computed.
+func TestPendingHeadIsConfirmed(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
+	first, second := s.fresh(60), s.fresh(70)
+	a := s.begin(0, "", first...)
+	b := s.begin(0, "", second...)
+	s.end(a, endpick.Completed)
+	s.end(b, endpick.Completed)
+	assert.Equal(t, []int{640}, s.match(second...))
+	assert.Equal(t, []int{960}, s.match(first...))
+	assert.Equal(t, 100, s.Stats().Pairs)
+}

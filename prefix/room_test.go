@@ -1,0 +1,174 @@
+package prefix_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// found counts how many of the prompts an endpoint holds whole.
+func (s *shelf) found(slot int, prompts [][]uint64) (n int) {
+	for _, p := range prompts {
+		if s.match(p...)[slot] == 16*len(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// serveAll sends n new prompts of so many blocks for a tenant.
+func (s *shelf) serveAll(slot int, tenant string, n, blocks int) (prompts [][]uint64) {
+	for range n {
+		prompts = append(prompts, s.fresh(blocks))
+		s.serve(slot, tenant, prompts[len(prompts)-1]...)
+	}
+	return prompts
+}
+
+// However much a tenant sends, what others hold within their share stays.
+func TestTenantPushesOutItsOwn(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 1000})
+	mine := s.serveAll(0, "small", 20, 20)
+	s.serveAll(0, "flood", 500, 20)
+	assert.Equal(t, 20, s.found(0, mine))
+	assert.Equal(t, 1000, s.Stats().Endpoints[0].Held, "and what is free is anybody's")
+}
+
+// Who has more than the share gives way to whoever comes.
+func TestTenantGivesWay(t *testing.T) {
+	for share, want := range map[float64]int{0: 500, 0.25: 250, 1: 1000} {
+		t.Run(fmt.Sprint("share=", share), func(t *testing.T) {
+			s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 1000, TenantShare: share})
+			first := s.serveAll(0, "first", 50, 20)
+			assert.Equal(t, 50, s.found(0, first), "a tenant alone may have it all")
+			for range 3 {
+				s.serve(0, "first", first[0]...) // used all the time
+				second := s.serveAll(0, "second", want/20, 20)
+				assert.Equal(t, want/20, s.found(0, second))
+			}
+			kept := 25
+			switch share {
+			case 0.25:
+				kept = 37 // 13 prompts of the second, 740 blocks of the first
+			case 1:
+				kept = 0
+			}
+			assert.InDelta(t, kept, s.found(0, first), 1)
+		})
+	}
+}
+
+// Among tenants within their shares the least recently used goes, whosever it
+// is.
+func TestTenantsWithinTheirShares(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 60})
+	a := s.serveAll(0, "a", 1, 20)
+	b := s.serveAll(0, "b", 1, 20)
+	c := s.serveAll(0, "c", 1, 20)
+	s.serve(0, "a", a[0]...)
+	s.serveAll(0, "d", 1, 20)
+	assert.Equal(t, []int{1, 0, 1}, []int{s.found(0, a), s.found(0, b), s.found(0, c)})
+}
+
+// A head that tenants share is nobody's own: one that floods loses its own
+// prompts, not the head.
+func TestTenantsShareHeads(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 200})
+	head := s.fresh(50)
+	s.serve(0, "first", head...)
+	mine := append(head[:50:50], s.fresh(10)...)
+	s.serve(0, "second", mine...)
+	for range 50 {
+		s.serve(0, "first", s.fresh(20)...)
+	}
+	assert.Equal(t, []int{16 * 60}, s.match(mine...))
+}
+
+// The same for the bytes of all endpoints: short prompts, which take the most
+// of them, push out the flood's own.
+func TestTenantFloodsTheMemory(t *testing.T) {
+	s := newShelf(t, 4, prefix.IndexConfig{MaxBytes: 1 << 20})
+	mine := s.serveAll(0, "small", 40, 50)
+	mine2 := s.serveAll(3, "small", 40, 50)
+	for i := range 30_000 {
+		s.serve(i%4, "flood", s.fresh(1)...)
+		if i%1000 == 0 {
+			require.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
+		}
+	}
+	assert.Positive(t, s.Stats().Evicted)
+	assert.Equal(t, 40, s.found(0, mine))
+	assert.Equal(t, 40, s.found(3, mine2))
+}
+
+// Invented names leave nothing behind.
+func TestTenantNamesAreForgotten(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
+	s.serve(0, "", s.fresh(100)...)
+	before := s.Stats().Bytes
+	for i := range 5000 {
+		s.end(s.begin(0, fmt.Sprint("invented", i), s.fresh(3)...), endpick.Failed)
+	}
+	assert.InDelta(t, before, s.Stats().Bytes, 40_000)
+	for i := range 5000 {
+		s.serve(0, fmt.Sprint("invented", i), s.fresh(10)...)
+	}
+	assert.InDelta(t, before, s.Stats().Bytes, 40_000)
+}
+
+// After a flood of prompts of one block there is as much room as ever.
+func TestMemoryComesBackAfterAFlood(t *testing.T) {
+	pairs := func(flood int) int {
+		s := newShelf(t, 20, prefix.IndexConfig{MaxBytes: 4 << 20})
+		for i := range flood {
+			s.serve(i%20, "", s.fresh(1)...)
+		}
+		for i := range 4000 {
+			s.serve(i%20, "", s.fresh(100)...)
+			if i%100 == 0 {
+				require.LessOrEqual(t, s.Stats().Bytes, int64(4<<20))
+			}
+		}
+		return s.Stats().Pairs
+	}
+	fresh := pairs(0)
+	assert.Greater(t, pairs(100_000), fresh*95/100)
+}
+
+// A prompt may take all there is, and where that is not enough the bound holds.
+func TestMemoryForOnePrompt(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20, TenantShare: 1})
+	var prompt []uint64
+	for n := range 100 { // a conversation that grows: its prefill fits each time
+		prompt = append(prompt, s.fresh(2000)...)
+		s.serve(0, "", prompt...)
+		if n == 39 {
+			assert.Equal(t, []int{16 * 80_000}, s.match(prompt...))
+		}
+		require.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
+	}
+}
+
+// A request that takes memory keeps all of its own prompt: the prompts before
+// it go.
+func TestMemoryOldestFirst(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
+	var prompts [][]uint64
+	for range 300 {
+		prompts = append(prompts, s.fresh(1000))
+		s.serve(0, "", prompts[len(prompts)-1]...)
+		require.Equal(t, 16_000, s.match(prompts[len(prompts)-1]...)[0])
+	}
+	n := s.found(0, prompts)
+	assert.Greater(t, n, 80)
+	assert.Equal(t, n, s.found(0, prompts[300-n:]), "the newest ones")
+	assert.Zero(t, s.found(0, prompts[:300-n]))
+	for _, p := range prompts[:300-n-1] {
+		require.Zero(t, s.match(p...)[0])
+	}
+}

@@ -1,0 +1,97 @@
+package prefix_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// branches are prompts that leave a long one after each of its blocks.
+func (s *shelf) branches(long []uint64) (all [][]uint64) {
+	for k := 1; k < len(long); k++ {
+		all = append(all, append(slices.Clone(long[:k]), s.fresh(1)...))
+	}
+	return all
+}
+
+// Prompts that part from a long one at each of its blocks don't cut it to
+// pieces, whoever holds it.
+func TestBranchesCutNothing(t *testing.T) {
+	s := newShelf(t, 10, prefix.IndexConfig{})
+	long := s.fresh(1000)
+	for slot := range 10 {
+		s.serve(slot, "", long...)
+	}
+	for i, b := range s.branches(long) {
+		s.serve(i%3, "", b...)
+	}
+	assert.Equal(t, 1000, s.Stats().Runs, "the prompt and 999 blocks")
+	for _, tokens := range s.match(long...) {
+		assert.Equal(t, 16_000, tokens)
+	}
+}
+
+// Where the branches come first, the prompt goes through a run of each, but
+// only as long as they are there.
+func TestRunsAreJoinedAgain(t *testing.T) {
+	for _, order := range []string{"up", "down"} {
+		t.Run(order, func(t *testing.T) {
+			s := newShelf(t, 11, prefix.IndexConfig{BlocksPerEndpoint: 2000})
+			long := s.fresh(1000)
+			branches := s.branches(long)
+			if order == "down" {
+				slices.Reverse(branches)
+			}
+			for _, b := range branches {
+				s.serve(10, "", b...)
+			}
+			for slot := range 10 {
+				s.serve(slot, "", long...)
+			}
+			s.serve(10, "", long...)
+			assert.LessOrEqual(t, s.Stats().Runs, 1000)
+			s.serve(10, "", s.fresh(1000)...) // pushes the branches out
+			s.serve(10, "", long...)
+			stats := s.Stats()
+			assert.Equal(t, 2, stats.Runs)
+			assert.Equal(t, 2000, stats.Blocks)
+			for _, tokens := range s.match(long...) {
+				assert.Equal(t, 16_000, tokens)
+			}
+		})
+	}
+}
+
+// Nothing goes wrong when all hashes are others from one moment to the next:
+// what is known gives way to what comes.
+func TestAllHashesChange(t *testing.T) {
+	s := newShelf(t, 4, prefix.IndexConfig{BlocksPerEndpoint: 1000})
+	rotated := func(blocks []uint64, key uint64) (out []uint64) {
+		for _, b := range blocks {
+			out = append(out, b^key)
+		}
+		return out
+	}
+	var prompts [][]uint64
+	for range 40 {
+		prompts = append(prompts, s.fresh(100))
+	}
+	for key := range uint64(3) {
+		open := s.begin(0, "", rotated(prompts[0], key)...)
+		for i, p := range prompts {
+			require.Equal(t, make([]int, 4), s.match(rotated(p, key+1)...))
+			s.serve(i%4, "", rotated(p, key+1)...)
+		}
+		s.end(open, endpick.Completed) // routed under the old key
+		stats := s.Stats()
+		assert.LessOrEqual(t, stats.Blocks, 4000)
+		for i, p := range prompts[4:] {
+			require.Equal(t, 1600, s.match(rotated(p, key+1)...)[i%4])
+		}
+	}
+}
