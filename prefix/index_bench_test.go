@@ -130,6 +130,50 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// A prompt of 1,000 blocks that all endpoints hold: untouched; with 999 prompts
+// that part from it at each block, sent after it or before it; and after those
+// are forgotten again.
+func BenchmarkIndexBranches(b *testing.B) {
+	for _, endpoints := range []int{100, 1000, 10_000} {
+		for _, branches := range []string{"none", "after", "before", "gone"} {
+			b.Run(fmt.Sprintf("endpoints=%d/branches=%s", endpoints, branches), func(b *testing.B) {
+				s := newShelf(b, endpoints, prefix.IndexConfig{MaxBytes: 2 << 30})
+				long := s.fresh(1000)
+				parting := s.branches(long)
+				if branches == "after" {
+					s.serve(1, "", long...)
+				}
+				if branches != "none" {
+					for _, p := range parting {
+						s.serve(0, "", p...)
+					}
+				}
+				for slot := range s.fleet {
+					s.serve(slot, "", long...)
+				}
+				if branches == "gone" {
+					s.serve(0, "", s.fresh(9000)...)
+					s.serve(0, "", long...)
+				}
+				slot := 0
+				req := endpick.Request{InputTokens: 16_000, Blocks: long}
+				e := endpick.Event{Request: &req, Lease: endpick.LeaseRef{Generation: 1 << 30}}
+				b.ReportAllocs()
+				for b.Loop() {
+					e.Lease.Generation++
+					slot = (slot + 1) % endpoints
+					e.Candidate = &s.fleet[slot]
+					s.Match(&req, s.fleet)
+					s.Routed(&e)
+					s.FirstToken(&e)
+					s.Done(&e, &endpick.Outcome{})
+				}
+				b.ReportMetric(float64(s.Stats().Runs), "runs")
+			})
+		}
+	}
+}
+
 // What Route does with a prompt of 16,384 tokens, from so many goroutines at
 // once: hash, match, insert, evict. Run it with -cpu 1,2,4,….
 func BenchmarkIndexParallel(b *testing.B) {
@@ -167,7 +211,7 @@ func BenchmarkIndexParallel(b *testing.B) {
 // Bytes for each pair of an endpoint and a block it holds: 100 endpoints of
 // 10,000 blocks, of which half are shared by all and half their own.
 func BenchmarkIndexMemory(b *testing.B) {
-	for _, length := range []int{16, 64, 512} {
+	for _, length := range []int{1, 4, 16, 64, 512} {
 		b.Run(fmt.Sprintf("blocks=%d", length), func(b *testing.B) {
 			for b.Loop() {
 				before := heap()
