@@ -26,7 +26,7 @@ type Health struct {
 	Shifts uint64
 
 	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
-	// in ten stay below; both as shares (0.05 is 5 %), NaN before there are any.
+	// in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before there are any.
 	MAPE, P90 float64
 	// Coverage is the share of them whose upper bound held.
 	Coverage float64

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/learn"
+	"github.com/stretchr/testify/require"
 )
 
 // ask is a request for a model.

@@ -69,3 +69,55 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 		return h.TTFT.Labels+h.TTFT.Dropped == uint64(streamed.Load()) && h.E2E.Labels+h.E2E.Dropped == uint64(whole.Load()) && h.TTFT.Refits > 0
 	}, 30*time.Second, time.Millisecond)
 }
+
+// Latencies are measured between the moments that the lease was told of: the first token, and the last one that was
+// counted, not the end of the response, which may come long after.
+func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
+	latency, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true})
+	require.NoError(t, err)
+	now := time.Unix(1000, 0)
+	router, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Predictor: latency},
+		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:8000"}},
+		Clock:     func() time.Time { return now },
+	})
+	require.NoError(t, err)
+	pass := func(ms int) { now = now.Add(time.Duration(ms) * time.Millisecond) }
+	route := func(stream bool) (endpick.Lease, endpick.Prediction) {
+		lease, err := router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 21, Stream: stream})
+		require.NoError(t, err)
+		c, _ := lease.Candidate()
+		return lease, c.Prediction
+	}
+	for i := range 60 {
+		lease, _ := route(true)
+		pass(80)
+		lease.FirstToken()
+		pass(100)
+		lease.Tokens(11)
+		pass(100)
+		lease.Tokens(10) // 21 tokens in 200 ms after the first
+		pass(3000)       // what follows the last token is nobody's latency
+		if i%2 == 0 {
+			lease.Done(endpick.Outcome{OutputTokens: 21})
+		} else {
+			lease.Done(endpick.Outcome{})
+		}
+		lease, _ = route(false)
+		pass(500)
+		lease.Done(endpick.Outcome{OutputTokens: 21})
+	}
+	streamed, p := route(true)
+	require.Equal(t, endpick.TTFT|endpick.TPOT, p.Has)
+	require.InDelta(t, 80, p.TTFT.Seconds()*1e3, 1)
+	require.InDelta(t, 10, p.TPOT.Seconds()*1e3, 0.1)
+	streamed.Done(endpick.Outcome{Status: endpick.Failed})
+	whole, p := route(false)
+	require.Equal(t, endpick.TTFT|endpick.E2E, p.Has)
+	require.InDelta(t, 500, p.E2E.Seconds()*1e3, 5)
+	whole.Done(endpick.Outcome{Status: endpick.Failed})
+	h := latency.Health()[0]
+	require.EqualValues(t, 60, h.TTFT.Labels)
+	require.EqualValues(t, 60, h.TPOT.Labels)
+	require.EqualValues(t, 60, h.E2E.Labels)
+}

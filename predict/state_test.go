@@ -45,16 +45,18 @@ func TestThePredictorSurvivesARestart(t *testing.T) {
 	require.ErrorIs(t, err, ErrVersion)
 }
 
-// FuzzRestore decodes garbage behind a valid checksum: it is refused, or makes a predictor that works.
+// FuzzRestore decodes garbage behind a valid checksum: it is refused, or makes a predictor that works and saves the same.
+// What is inside of it, learners and models, have checksums and fuzz targets of their own.
 func FuzzRestore(f *testing.F) {
-	w := newWorld(f, LatencyConfig{Trees: 1, Synchronous: true})
-	for range 30 {
-		w.finish(w.request(), w.candidate("a", 0))
-	}
+	config := LatencyConfig{Trees: 1, MaxModels: 2, DisableStrata: true, Synchronous: true}
+	w := newWorld(f, config)
+	empty, _ := w.latency.AppendBinary(nil)
+	f.Add(empty)
+	w.finish(w.request(), w.candidate("a", 0))
 	saved, _ := w.latency.AppendBinary(nil)
 	f.Add(saved)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := Restore(synchronous(), reseal(b))
+		l, err := Restore(config, reseal(b))
 		if err != nil {
 			return
 		}
@@ -63,6 +65,12 @@ func FuzzRestore(f *testing.F) {
 		l.Predict(&req, one)
 		p := one[0].Prediction
 		require.True(t, p.Has&endpick.TTFT == 0 || p.TTFTUpper >= p.TTFT, "%+v", p)
+		saved, err := l.AppendBinary(nil)
+		require.NoError(t, err)
+		again, err := Restore(config, saved)
+		require.NoError(t, err)
+		twice, _ := again.AppendBinary(nil)
+		require.Equal(t, saved, twice)
 	})
 }
 

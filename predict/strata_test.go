@@ -3,9 +3,8 @@ package predict
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/learn"
+	"github.com/stretchr/testify/require"
 )
 
 func TestDisableStrata(t *testing.T) {

@@ -78,7 +78,7 @@ type Health struct {
 	Shifts uint64
 
 	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
-	// in ten stay below; both as shares (0.05 is 5 %), NaN before there are any.
+	// in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before there are any.
 	MAPE, P90 float64
 	// Coverage is the share of them whose upper bound held.
 	Coverage float64
@@ -220,9 +220,10 @@ func (l *Learner) take(row []float64, s sample) {
 	l.statusMu.Unlock()
 }
 
-// score notes how the prediction of a sample went.
+// score notes how the prediction of a sample went. None counts as more than 100 % off: one label near zero would
+// otherwise be all that is seen of the others.
 func (l *Learner) score(s sample) {
-	e := math.Abs(s.predicted-s.label) / s.label
+	e := min(math.Abs(s.predicted-s.label)/s.label, 1)
 	l.statusMu.Lock()
 	defer l.statusMu.Unlock()
 	if len(l.errors) < recentErrors {
@@ -233,7 +234,7 @@ func (l *Learner) score(s sample) {
 	}
 	l.nextErr = (l.nextErr + 1) % recentErrors
 	l.longN++
-	l.longRun += (min(e, 1) - l.longRun) * max(1/l.longN, 1.0/(10*recentErrors))
+	l.longRun += (e - l.longRun) * max(1/l.longN, 1.0/(10*recentErrors))
 }
 
 // drift is the mean of the newest errors over that of the long run; l.statusMu is held.
@@ -243,7 +244,7 @@ func (l *Learner) drift() float64 {
 	}
 	s := 0.0
 	for i := range driftErrors {
-		s += min(l.errors[(l.nextErr-1-i+2*recentErrors)%recentErrors%len(l.errors)], 1)
+		s += l.errors[(l.nextErr-1-i+2*recentErrors)%recentErrors%len(l.errors)]
 	}
 	return s / driftErrors / l.longRun
 }

@@ -168,7 +168,7 @@ func (w *Window) Rescale(factor float64, before uint64) {
 		b := &w.buckets[i]
 		for n, s := 0, b.oldest; n < b.rows; n, s = n+1, w.next[s] {
 			if w.number[s] < before {
-				w.y[s] *= factor
+				w.y[s] = max(1/maxLabel, min(w.y[s]*factor, maxLabel))
 			}
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/codec"
-	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 )
 
@@ -147,61 +145,4 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 	x, _ := a.learner.AppendBinary(nil)
 	y, _ := b.learner.AppendBinary(nil)
 	require.Equal(t, x, y)
-}
-
-func TestALearnerSurvivesSaving(t *testing.T) {
-	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
-	a.run(quiet, 200)
-	a.run(overloaded, 200)
-	saved, err := a.learner.AppendBinary(nil)
-	require.NoError(t, err)
-	b := newCourse(t, TTFT, &Trainer{Synchronous: true})
-	require.NoError(t, b.learner.Restore(saved))
-	again, _ := b.learner.AppendBinary(nil)
-	require.Equal(t, saved, again)
-	require.Equal(t, a.learner.Health().Samples, b.learner.Health().Samples)
-	for range 50 {
-		row, _, _ := a.engine.next(code)
-		var x, y [1]float64
-		require.True(t, a.learner.Predict(x[:], row))
-		require.True(t, b.learner.Predict(y[:], row))
-		require.Equal(t, x, y)
-		bucket := a.learner.Bucket(row)
-		require.Equal(t, a.learner.Upper(bucket), b.learner.Upper(bucket))
-	}
-	require.NoError(t, a.learner.Refit())
-	require.NoError(t, b.learner.Refit())
-	again, _ = b.learner.AppendBinary(nil)
-	saved, _ = a.learner.AppendBinary(nil)
-	require.Equal(t, saved, again, "refits agree as well")
-
-	empty := newCourse(t, TTFT, &Trainer{Synchronous: true})
-	saved, _ = empty.learner.AppendBinary(nil)
-	require.NoError(t, b.learner.Restore(saved))
-	require.Nil(t, b.learner.Model())
-}
-
-func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {
-	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
-	a.run(quiet, 120)
-	saved, _ := a.learner.AppendBinary(nil)
-	other, err := New(a.learner.trainer, Config{Boost: boost.Config{Features: 2}, Window: WindowConfig{Features: 2}})
-	require.NoError(t, err)
-	require.ErrorIs(t, other.Restore(saved), codec.ErrFormat)
-	for i := 0; i < len(saved); i += 1 + len(saved)/300 {
-		require.ErrorIs(t, a.learner.Restore(saved[:i]), codec.ErrFormat)
-		if i >= codec.HeaderSize {
-			require.ErrorIs(t, a.learner.Restore(reseal(saved[:i])), codec.ErrFormat)
-		}
-	}
-	again, _ := a.learner.AppendBinary(nil)
-	require.Equal(t, saved, again, "what is refused changes nothing")
-}
-
-// reseal gives changed content a header that is right, so that only the content can be at fault.
-func reseal(b []byte) []byte {
-	if len(b) < codec.HeaderSize {
-		return b
-	}
-	return codec.Seal(nil, string(b[:4]), b[codec.HeaderSize:])
 }

@@ -18,6 +18,9 @@ const (
 	maxBuckets           = 1 << 16
 	maxSamples           = 1<<20 - 1
 	maxFeatures          = 32
+	// leastSamples stay whatever their age: a model of old samples is better than one of a handful, and a clock may have
+	// been set. In a small window it is a quarter of the samples that it holds.
+	leastSamples = 1000
 )
 
 // A Stratum divides the values of one feature for a [Window]: values below Edges[0], from there to below Edges[1], and
@@ -45,7 +48,7 @@ type WindowConfig struct {
 	Samples int
 	// Strata are the features whose parts, multiplied out, are the buckets; none means one bucket.
 	Strata []Stratum
-	// MaxAge is the age beyond which Expire drops samples; 0 means no limit.
+	// MaxAge is the age beyond which Expire drops samples, but for the newest thousand; 0 means no limit.
 	MaxAge time.Duration
 	// HalfLife is the age at which a sample weighs half, counted in newer samples of its bucket: what is new devalues only
 	// what it speaks of, and a quiet night nothing. 0 means 400.
@@ -123,7 +126,7 @@ func NewWindow(config WindowConfig) (*Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Window{config: config, buckets: make([]bucket, n), free: none, newest: math.MinInt64}
+	w := &Window{config: config, buckets: make([]bucket, n), free: none}
 	for i := range w.buckets {
 		w.buckets[i] = bucket{none, none, 0}
 	}
@@ -148,7 +151,7 @@ func bucketOf(strata []Stratum, row []float64) int {
 	return b
 }
 
-// Newest returns the latest time of any sample ever added; the zero time if there was none.
+// Newest returns the time of the sample that was added last; the zero time if there was none.
 func (w *Window) Newest() time.Time {
 	if w.added == 0 {
 		return time.Time{}
@@ -196,7 +199,7 @@ func (w *Window) Add(row []float64, label float64, at time.Time) error {
 	b.newest = i
 	b.rows++
 	w.rows++
-	w.newest = max(w.newest, w.at[i])
+	w.newest = w.at[i]
 	return nil
 }
 
@@ -213,14 +216,18 @@ func (w *Window) drop(b *bucket) {
 	}
 }
 
-// Expire drops what is older than MaxAge at a moment.
+// Expire drops what is older than MaxAge at a moment, but for the newest leastSamples. What is dated further ahead than
+// that comes from a clock that was set, and is as old.
 func (w *Window) Expire(now time.Time) {
-	if w.config.MaxAge == 0 {
+	most := w.rows - min(leastSamples, w.config.Samples/4)
+	if w.config.MaxAge == 0 || most <= 0 {
 		return
 	}
-	limit := now.Add(-w.config.MaxAge).UnixNano()
+	newest := w.number[w.order()[most-1].sample] // of those that may go
+	from, to := now.Add(-w.config.MaxAge).UnixNano(), now.Add(w.config.MaxAge).UnixNano()
 	for i := range w.buckets {
-		for b := &w.buckets[i]; b.rows > 0 && w.at[b.oldest] < limit; {
+		b := &w.buckets[i]
+		for b.rows > 0 && (w.at[b.oldest] < from || w.at[b.oldest] > to) && w.number[b.oldest] <= newest {
 			w.drop(b)
 		}
 	}

@@ -76,6 +76,8 @@ func TestWeightHalvesAndStopsAtTheFloor(t *testing.T) {
 type naiveWindow struct {
 	config  WindowConfig
 	samples []naiveSample
+	added   uint64
+	newest  time.Time
 }
 
 type naiveSample struct {
@@ -83,6 +85,7 @@ type naiveSample struct {
 	label  float64
 	at     time.Time
 	bucket string
+	number uint64 // in the order of all that were ever added, from 1
 }
 
 func (w *naiveWindow) bucket(row []float64) string {
@@ -114,14 +117,18 @@ func (w *naiveWindow) add(row []float64, label float64, at time.Time) {
 		i := slices.IndexFunc(w.samples, func(s naiveSample) bool { return s.bucket == fullest })
 		w.samples = slices.Delete(w.samples, i, i+1)
 	}
-	w.samples = append(w.samples, naiveSample{slices.Clone(row), label, at, w.bucket(row)})
+	w.added++
+	w.newest = at
+	w.samples = append(w.samples, naiveSample{slices.Clone(row), label, at, w.bucket(row), w.added})
 }
 
 // expire drops the oldest of each bucket as long as they are too old.
 func (w *naiveWindow) expire(now time.Time) {
 	kept := map[string]bool{}
+	left := len(w.samples)
 	w.samples = slices.DeleteFunc(w.samples, func(s naiveSample) bool {
-		if kept[s.bucket] || !s.at.Before(now.Add(-w.config.MaxAge)) {
+		left--
+		if kept[s.bucket] || !s.at.Before(now.Add(-w.config.MaxAge)) && !s.at.After(now.Add(w.config.MaxAge)) || left < w.config.Samples/4 {
 			kept[s.bucket] = true
 			return false
 		}
@@ -165,6 +172,9 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 				row := []float64{rapid.SampledFrom([]float64{0, 1, 1.5, 2.5, 9, math.NaN()}).Draw(t, "a"), rapid.Float64Range(-1, 1).Draw(t, "b")}
 				label := rapid.Float64Range(1, 9).Draw(t, "label")
 				now = now.Add(time.Duration(rapid.IntRange(-2, 3).Draw(t, "passed")))
+				if rapid.IntRange(0, 20).Draw(t, "clock") == 0 {
+					now = now.Add(time.Duration(rapid.IntRange(-100, 100).Draw(t, "set")))
+				}
 				require.NoError(t, w.Add(row, label, now))
 				twin.add(row, label, now)
 			},
@@ -174,8 +184,26 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 					twin.expire(now)
 				}
 			},
+			"forget": func(t *rapid.T) {
+				v := rapid.SampledFrom([]float64{0, 1, 1.5, 2.5, 9, math.NaN()}).Draw(t, "value")
+				w.Forget(0, v)
+				twin.samples = slices.DeleteFunc(twin.samples, func(s naiveSample) bool { return s.row[0] == v })
+			},
+			"rescale": func(t *rapid.T) {
+				first := rapid.Uint64Range(0, w.Added()+2).Draw(t, "first that stays")
+				w.Rescale(2, first)
+				for i := range twin.samples {
+					if twin.samples[i].number < first {
+						twin.samples[i].label *= 2
+					}
+				}
+			},
 			"": func(t *rapid.T) {
 				require.Equal(t, len(twin.samples), w.Len())
+				require.Equal(t, twin.added, w.Added())
+				if twin.added > 0 {
+					require.True(t, twin.newest.Equal(w.Newest()))
+				}
 				require.LessOrEqual(t, w.Len(), config.Samples)
 				var d boost.Data
 				w.AppendTo(&d)
@@ -186,4 +214,27 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 			},
 		})
 	})
+}
+
+func TestAClockThatIsSetEmptiesNoWindow(t *testing.T) {
+	w, err := NewWindow(WindowConfig{Features: 1, MaxAge: time.Hour})
+	require.NoError(t, err)
+	now := time.Unix(1e9, 0)
+	add := func(n int) {
+		for range n {
+			now = now.Add(time.Second)
+			require.NoError(t, w.Add([]float64{0}, 1, now))
+		}
+		w.Expire(w.Newest())
+	}
+	add(5000)
+	require.Equal(t, 3601, w.Len(), "an hour, both ends")
+	now = now.Add(365 * 24 * time.Hour)
+	add(22)
+	require.Equal(t, leastSamples, w.Len(), "ahead: the newest thousand stay")
+	now = now.Add(-365 * 24 * time.Hour)
+	add(100)
+	require.Equal(t, leastSamples+100, w.Len(), "and back: what came meanwhile has no say over the others")
+	add(3600)
+	require.Equal(t, 3601, w.Len(), "nor are they kept for their dates")
 }

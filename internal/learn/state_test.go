@@ -1,0 +1,110 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick/internal/codec"
+	"github.com/endpick/endpick/predict/boost"
+	"github.com/stretchr/testify/require"
+)
+
+func TestALearnerSurvivesSaving(t *testing.T) {
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	a.run(quiet, 200)
+	a.run(overloaded, 200)
+	saved, err := a.learner.AppendBinary(nil)
+	require.NoError(t, err)
+	b := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	require.NoError(t, b.learner.Restore(saved))
+	again, _ := b.learner.AppendBinary(nil)
+	require.Equal(t, saved, again)
+	require.Equal(t, a.learner.Health().Samples, b.learner.Health().Samples)
+	for range 50 {
+		row, _, _ := a.engine.next(code)
+		var x, y [1]float64
+		require.True(t, a.learner.Predict(x[:], row))
+		require.True(t, b.learner.Predict(y[:], row))
+		require.Equal(t, x, y)
+		bucket := a.learner.Bucket(row)
+		require.Equal(t, a.learner.Upper(bucket), b.learner.Upper(bucket))
+	}
+	require.NoError(t, a.learner.Refit())
+	require.NoError(t, b.learner.Refit())
+	again, _ = b.learner.AppendBinary(nil)
+	saved, _ = a.learner.AppendBinary(nil)
+	require.Equal(t, saved, again, "refits agree as well")
+
+	empty := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	saved, _ = empty.learner.AppendBinary(nil)
+	require.NoError(t, b.learner.Restore(saved))
+	require.Nil(t, b.learner.Model())
+}
+
+func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	a.run(quiet, 120)
+	saved, _ := a.learner.AppendBinary(nil)
+	other, err := New(a.learner.trainer, Config{Boost: boost.Config{Features: 2}, Window: WindowConfig{Features: 2}})
+	require.NoError(t, err)
+	require.ErrorIs(t, other.Restore(saved), codec.ErrFormat)
+	for i := 0; i < len(saved); i += 1 + len(saved)/300 {
+		require.ErrorIs(t, a.learner.Restore(saved[:i]), codec.ErrFormat)
+		if i >= codec.HeaderSize {
+			require.ErrorIs(t, a.learner.Restore(reseal(saved[:i])), codec.ErrFormat)
+		}
+	}
+	again, _ := a.learner.AppendBinary(nil)
+	require.Equal(t, saved, again, "what is refused changes nothing")
+}
+
+// reseal gives changed content a header that is right, so that only the content can be at fault.
+func reseal(b []byte) []byte {
+	if len(b) < codec.HeaderSize {
+		return b
+	}
+	return codec.Seal(nil, string(b[:4]), b[codec.HeaderSize:])
+}
+
+// FuzzRestore decodes garbage behind a valid checksum: it is refused, or makes a learner that works and saves the same.
+// Seeds are small: an interesting input is minimised in a time that grows with the square of its length.
+func FuzzRestore(f *testing.F) {
+	config := Config{
+		Boost:  boost.Config{Features: 1, Trees: 1},
+		Window: WindowConfig{Features: 1, Samples: 3, Strata: []Stratum{{Edges: []float64{1}}}},
+	}
+	fresh := func(t require.TestingT) *Learner {
+		l, err := New(&Trainer{Synchronous: true}, config)
+		require.NoError(t, err)
+		return l
+	}
+	for _, labels := range []int{0, 3, FirstFit} {
+		l := fresh(f)
+		for i := range labels {
+			l.Label([]float64{float64(i % 3)}, float64(1+i), 2, 3, time.Unix(int64(i), 0))
+		}
+		saved, _ := l.AppendBinary(nil)
+		f.Add(saved)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l := fresh(t)
+		if l.Restore(reseal(b)) != nil {
+			require.Nil(t, l.Model())
+			require.Zero(t, l.Health().Samples)
+			return
+		}
+		var y [1]float64
+		for _, x := range []float64{0, -1, 2, math.NaN(), math.Inf(1)} {
+			require.Equal(t, l.Model() != nil, l.Predict(y[:], []float64{x}))
+			require.GreaterOrEqual(t, l.Upper(l.Bucket([]float64{x})), 1.0)
+		}
+		saved, _ := l.AppendBinary(nil)
+		again := fresh(t)
+		require.NoError(t, again.Restore(saved))
+		twice, _ := again.AppendBinary(nil)
+		require.Equal(t, saved, twice)
+		l.Label([]float64{0}, 5, 4, 6, time.Unix(9, 0))
+		_ = l.Refit()
+	})
+}
