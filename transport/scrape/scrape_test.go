@@ -155,20 +155,26 @@ func TestRanksOfAServerAreAskedTogether(t *testing.T) {
 }
 
 // The mark is taken when the question is sent: what is routed while the engine
-// answers is counted on top of its report, and only once.
+// answers is counted once, whether it was in the report already or not.
 func TestMarkIsTakenWhenAsking(t *testing.T) {
-	s := servePage(t, load(0, 1, 0.1))
-	router, p, errs := newPoller(t, scrape.Config{}, endpick.Endpoint{ID: "a", Address: s.URL})
-	before, err := router.Route(endpick.Request{})
-	require.NoError(t, err)
-	var during endpick.Lease
-	s.before = func(*http.Request) { during, _ = router.Route(endpick.Request{}) }
-	p.Poll(context.Background())
-	assert.Empty(t, errs.take())
-	c := candidates(router)["a"]
-	assert.Equal(t, 2.0, c.Waiting+c.Running, "one that the engine knows of, one since")
-	before.Done(endpick.Outcome{})
-	during.Done(endpick.Outcome{})
+	for name, running := range map[string]int{"before the request came": 1, "after it came": 2} {
+		t.Run("the engine counts "+name, func(t *testing.T) {
+			s := servePage(t, load(0, running, 0.1))
+			router, p, errs := newPoller(t, scrape.Config{}, endpick.Endpoint{ID: "a", Address: s.URL})
+			before, err := router.Route(endpick.Request{})
+			require.NoError(t, err)
+			var during endpick.Lease
+			s.before = func(*http.Request) { during, _ = router.Route(endpick.Request{}) }
+			p.Poll(context.Background())
+			assert.Empty(t, errs.take())
+			c := candidates(router)["a"]
+			assert.Equal(t, 2.0, c.Waiting+c.Running)
+			before.Done(endpick.Outcome{})
+			during.Done(endpick.Outcome{})
+			c = candidates(router)["a"]
+			assert.Zero(t, c.Waiting+c.Running)
+		})
+	}
 }
 
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
