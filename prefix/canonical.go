@@ -12,9 +12,10 @@ const (
 	// maxDepth is how deep arrays and objects may be nested: about as deep as
 	// the JSON parsers of engines go.
 	maxDepth = 1000
-	// maxCanonical is how many bytes a text may have: far more than tools have
-	// that somebody wants to use. It bounds the memory, about ten times that.
-	maxCanonical = 1 << 20
+	// maxCanonical is how many bytes the texts of one conversation may have
+	// together: more than tools have that somebody wants to use. It bounds the
+	// time, some 20 ns a byte, and the memory, some ten bytes a byte.
+	maxCanonical = 256 << 10
 	// keptCanonical is how long a text may be for its memory to be kept.
 	keptCanonical = 64 << 10
 )
@@ -23,7 +24,7 @@ const (
 // strings with as few escapes as can be, numbers as they were written; of equal
 // keys the last counts. Text that is not one JSON value counts as it is, and so
 // does text with strings that are not Unicode, nested deeper than maxDepth, or
-// longer than maxCanonical.
+// too long for what is left of maxCanonical.
 //
 // The text is read once, into a compact form in the order given and a list of
 // where the members of unsorted objects are in it. Then it is written once, in
@@ -31,6 +32,7 @@ const (
 // nesting. The zero value is ready, and memory is used again.
 type canonicalizer struct {
 	jsonReader
+	spent   int // bytes of maxCanonical
 	compact []byte
 	open    []container // what is around the place where the reader is
 	members []member    // of the open objects
@@ -60,9 +62,11 @@ type object struct {
 	next         uint32 // the first of objects after it
 }
 
-// canonicalJSON returns the canonical form of s.
-func canonicalJSON(s string) string {
-	var c canonicalizer
+// canonicalJSON returns the canonical form of s on its own.
+func canonicalJSON(s string) string { return new(canonicalizer).text(s) }
+
+// text returns the canonical form of s.
+func (c *canonicalizer) text(s string) string {
 	var b strings.Builder
 	c.write(s, func(piece []byte) { b.Write(piece) })
 	return b.String()
@@ -72,7 +76,7 @@ func canonicalJSON(s string) string {
 // valid until yield returns.
 func (c *canonicalizer) write(s string, yield func([]byte)) {
 	if len(s) > keptCanonical {
-		defer func() { *c = canonicalizer{} }()
+		defer func() { *c = canonicalizer{spent: c.spent} }()
 	}
 	if !c.read(s) {
 		yield(bytesOf(s))
@@ -116,7 +120,11 @@ var commaBytes = []byte{','}
 
 // read reads s and reports whether it has a canonical form.
 func (c *canonicalizer) read(s string) bool {
-	if len(s) > maxCanonical || !utf8.ValidString(s) {
+	if len(s) > maxCanonical-c.spent {
+		return false
+	}
+	c.spent += len(s)
+	if !utf8.ValidString(s) {
 		return false
 	}
 	// The compact form is never longer than the text.

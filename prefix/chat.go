@@ -10,7 +10,9 @@ import (
 // blocks the prompt has. The zero value is an empty prompt.
 type Conversation struct {
 	// Tools are the JSON definitions of the tools, in the order given. Key
-	// order and white space in them don't matter; the order of tools does.
+	// order and white space in them don't matter; the order of tools does. That
+	// holds for 256 KiB of tools and arguments, a thousand levels deep; what is
+	// beyond counts as it is.
 	Tools    []string
 	Messages []Message
 }
@@ -46,7 +48,7 @@ type ToolCall struct {
 	ID   string
 	Name string
 	// Arguments is the JSON text of the arguments; key order and white space
-	// don't matter. Text that is no JSON counts as it is.
+	// don't matter, as in tools. Text that is no JSON counts as it is.
 	Arguments string
 }
 

@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,8 +18,16 @@ func naiveForm(s *secret, c *Conversation) string {
 	field := func(kind fieldKind, text string) {
 		b.WriteString("\xff" + string([]byte{byte(kind)}) + strings.ReplaceAll(text, "\xff", "\xff\x00"))
 	}
+	spent := 0
+	json := func(s string) string {
+		if spent+len(s) > maxCanonical {
+			return s
+		}
+		spent += len(s)
+		return naiveCanonical(s)
+	}
 	for _, tool := range c.Tools {
-		field(toolField, naiveCanonical(tool))
+		field(toolField, json(tool))
 	}
 	for _, m := range c.Messages {
 		field(roleField, m.Role)
@@ -41,47 +50,87 @@ func naiveForm(s *secret, c *Conversation) string {
 		for _, call := range m.ToolCalls {
 			field(callField, call.ID)
 			field(callNameField, call.Name)
-			field(argumentsField, naiveCanonical(call.Arguments))
+			field(argumentsField, json(call.Arguments))
 		}
 	}
 	return b.String()
 }
 
-func TestChatIsTheNaiveForm(t *testing.T) {
-	s := someSecret(9)
-	rapid.Check(t, func(t *rapid.T) {
-		some := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "é", "\xff", "\x00", "\xff\x05", "\xc3", "{", strings.Repeat("\xff", 100), strings.Repeat("long ", 60)}), 0, 6),
-			func(pieces []string) string { return strings.Join(pieces, "") })
-		text := rapid.OneOf(some, rapid.Custom(func(t *rapid.T) string { return drawJSON(t, 2) }))
-		var c Conversation
-		for range rapid.IntRange(0, 2).Draw(t, "tools") {
-			c.Tools = append(c.Tools, text.Draw(t, "tool"))
-		}
-		for range rapid.IntRange(0, 3).Draw(t, "messages") {
-			m := Message{Role: text.Draw(t, "role"), Name: text.Draw(t, "name"), ToolCallID: text.Draw(t, "answers")}
-			for range rapid.IntRange(0, 2).Draw(t, "parts") {
-				m.Parts = append(m.Parts, Part{Type: rapid.SampledFrom([]string{"", "text", "image_url"}).Draw(t, "type"), Content: text.Draw(t, "content")})
-			}
-			for range rapid.IntRange(0, 2).Draw(t, "calls") {
-				m.ToolCalls = append(m.ToolCalls, ToolCall{ID: text.Draw(t, "id"), Name: text.Draw(t, "function"), Arguments: text.Draw(t, "arguments")})
-			}
-			c.Messages = append(c.Messages, m)
-		}
-		want := naiveForm(s, &c)
-		blocks, n := AppendChat([]uint64{7}, s.seed(), &c)
-		require.Equal(t, len(want), n)
-		require.Equal(t, AppendText([]uint64{7}, s.seed(), want), blocks)
+func TestChatIsTheNaiveForm(t *testing.T) { rapid.Check(t, checkChat) }
 
-		var h Hasher // piece by piece
-		h.Reset(s.seed(), []uint64{7})
-		for _, tool := range c.Tools {
-			h.WriteTool(tool)
+func FuzzChat(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkChat)) }
+
+func checkChat(t *rapid.T) {
+	s := someSecret(9)
+	some := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "é", "\xff", "\x00", "\xff\x05", "\xc3", "{", strings.Repeat("\xff", 100), strings.Repeat("long ", 60)}), 0, 6),
+		func(pieces []string) string { return strings.Join(pieces, "") })
+	text := rapid.OneOf(some, rapid.Custom(func(t *rapid.T) string { return drawJSON(t, 2) }))
+	var c Conversation
+	for range rapid.IntRange(0, 2).Draw(t, "tools") {
+		c.Tools = append(c.Tools, text.Draw(t, "tool"))
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "messages") {
+		m := Message{Role: text.Draw(t, "role"), Name: text.Draw(t, "name"), ToolCallID: text.Draw(t, "answers")}
+		for range rapid.IntRange(0, 2).Draw(t, "parts") {
+			m.Parts = append(m.Parts, Part{Type: rapid.SampledFrom([]string{"", "text", "image_url"}).Draw(t, "type"), Content: text.Draw(t, "content")})
 		}
-		for i := range c.Messages {
-			h.WriteMessage(&c.Messages[i])
+		for range rapid.IntRange(0, 2).Draw(t, "calls") {
+			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: text.Draw(t, "id"), Name: text.Draw(t, "function"), Arguments: text.Draw(t, "arguments")})
 		}
-		require.Equal(t, blocks, h.Blocks())
-	})
+		c.Messages = append(c.Messages, m)
+	}
+	want := naiveForm(s, &c)
+	blocks, n := AppendChat([]uint64{7}, s.seed(), &c)
+	require.Equal(t, len(want), n)
+	require.Equal(t, AppendText([]uint64{7}, s.seed(), want), blocks)
+
+	var h Hasher // piece by piece
+	h.Reset(s.seed(), []uint64{7})
+	for _, tool := range c.Tools {
+		h.WriteTool(tool)
+	}
+	for i := range c.Messages {
+		h.WriteMessage(&c.Messages[i])
+	}
+	require.Equal(t, blocks, h.Blocks())
+}
+
+// Only so much of a conversation is brought into order, whatever it is.
+func TestChatBringsSoMuchIntoOrder(t *testing.T) {
+	s := someSecret(9)
+	tool := func(n int) string {
+		return `{"b": 1, "a": "` + strings.Repeat("x", n-len(`{"b": 1, "a": ""}`)) + `"}`
+	}
+	var h Hasher
+	for _, tools := range [][]string{
+		{tool(maxCanonical)}, {tool(maxCanonical + 1)}, {tool(maxCanonical), tool(20)},
+		{tool(maxCanonical - 50), tool(51), tool(30), tool(21), tool(20)},
+		{"no JSON" + strings.Repeat("x", maxCanonical/2), tool(maxCanonical / 2), tool(20)},
+		{"\xff" + strings.Repeat("x", maxCanonical-40), tool(20), tool(20)},
+	} {
+		for _, c := range []Conversation{
+			{Tools: tools},
+			{Tools: tools[:1], Messages: []Message{{ToolCalls: []ToolCall{{Arguments: strings.Join(tools[1:], " ")}}}, {ToolCalls: []ToolCall{{Arguments: tool(20)}}}}},
+		} {
+			want := naiveForm(s, &c)
+			h.Reset(s.seed(), nil)
+			for _, tool := range c.Tools {
+				h.WriteTool(tool)
+			}
+			for i := range c.Messages {
+				h.WriteMessage(&c.Messages[i])
+			}
+			require.Equal(t, len(want), h.Len())
+			require.Equal(t, AppendText(nil, s.seed(), want), h.Blocks())
+
+			next := c // where the tools end, the next one's messages differ
+			next.Messages = append(slices.Clone(c.Messages), Message{Role: "a"}, Message{Role: "x"})
+			c.Messages = append(slices.Clone(c.Messages), Message{Role: "b"}, Message{Role: "x"})
+			br, broken := FirstBreak(&c, &next)
+			require.True(t, broken)
+			require.Equal(t, len(want)+2, br.SharedBytes)
+		}
+	}
 }
 
 // A Hasher that is used again does not keep the memory of one large tool.
@@ -90,7 +139,7 @@ func TestHasherForgetsLargeTools(t *testing.T) {
 	h.Reset(Seed{}, nil)
 	h.WriteTool(`{"b":1,"a":"` + strings.Repeat("x", keptCanonical/2) + `"}`)
 	assert.NotZero(t, cap(h.json.compact))
-	for _, s := range hostile(maxCanonical - 20_000) {
+	for _, s := range hostile(2 * keptCanonical) {
 		h.WriteTool(s)
 		assert.LessOrEqual(t, cap(h.json.compact), 2*keptCanonical)
 		assert.LessOrEqual(t, cap(h.json.members)+cap(h.json.sorted)+cap(h.json.objects), keptCanonical)

@@ -74,7 +74,7 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 	for i := range min(len(a), len(b)) {
 		x, y := a[i], b[i]
 		if x.kind == y.kind && x.text == y.text {
-			h.writeField(x)
+			h.writeCollected(x)
 			continue
 		}
 		shared := h.Len() + 1 // the border before the kinds, which differ
@@ -99,16 +99,28 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 	return Break{}, false
 }
 
+// collect returns all fields, JSON in its canonical form.
 func collect(c *Conversation) []field {
 	var all []field
+	var json canonicalizer
 	c.fields(func(f field) bool {
 		if f.kind == toolField || f.kind == argumentsField {
-			f.text = canonicalJSON(f.text)
+			f.text = json.text(f.text)
 		}
 		all = append(all, f)
 		return true
 	})
 	return all
+}
+
+// writeCollected is writeField for fields that were collected.
+func (h *Hasher) writeCollected(f field) {
+	if f.kind == mediaField {
+		h.writeField(f)
+		return
+	}
+	h.WriteString(borders[f.kind])
+	h.writeText(bytesOf(f.text))
 }
 
 func explain(prev, next *Conversation, x, y field, offset, shared int) Break {

@@ -87,7 +87,7 @@ type Hasher struct {
 func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.chain = seed.chain(ofText)
 	h.blocks = dst
-	h.written, h.n = 0, 0
+	h.written, h.n, h.json.spent = 0, 0, 0
 }
 
 // Blocks returns the slice given to Reset with the hashes of all full blocks
