@@ -80,8 +80,8 @@ func TestHeterogeneousPoolIsLearned(t *testing.T) {
 		t.Logf("%s: %d requests, TTFT %+v, TPOT %+v", variant, p.Requests, *p.TTFT, *p.TPOT)
 		assert.Greater(t, p.Requests, 100, variant)
 		assert.Less(t, p.TTFT.MAPE, 0.25, variant)
-		assert.Less(t, p.TPOT.MAPE, 0.08, variant)
-		assert.Less(t, p.TPOT.Aggregate, 0.05, variant)
+		assert.Less(t, p.TPOT.MAPE, 0.12, variant)
+		assert.Less(t, p.TPOT.Aggregate, 0.08, variant)
 	}
 }
 
