@@ -34,7 +34,7 @@ var appendixRates = []float64{0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 1
 
 func capacity(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(capacityUsage, flag.ContinueOnError)
-	workloads := listOf(func(s string) (string, error) { _, err := sim.Scenario(s); return s, err }, "A", "B", "C", "D")
+	workloads := listOf(func(s string) (string, error) { _, err := conversations(s); return s, err }, "A", "B", "C", "D")
 	flags.Var(workloads, "workload", "comma-separated `scenarios`")
 	servers := flags.Int("endpoints", 10, "`number` of servers in the fleet")
 	blocks := flags.Int("kv-blocks", engine.DefaultBlocks, "`blocks` of 16 tokens in each server's KV cache")
@@ -62,16 +62,16 @@ func capacity(args []string, stdout, stderr io.Writer) error {
 	}
 	var reports []capacityReport
 	for _, name := range workloads.values {
-		n, err := sim.Scenario(name)
+		c, err := conversations(name)
 		if err != nil {
 			return err
 		}
 		r := capacityReport{
-			Workload: name, Groups: n.Conversations.Groups, Users: n.Conversations.UsersPerGroup,
-			CapacityRow: sim.Capacity(n.Conversations, *servers, *blocks, sim.AppendixRounds),
+			Workload: name, Groups: c.Groups, Users: c.UsersPerGroup,
+			CapacityRow: sim.Capacity(c, *servers, *blocks, sim.AppendixRounds),
 		}
 		sorted := slices.Sorted(slices.Values(rates.values))
-		if r.Pressure, err = sim.CachePressure(n.Conversations, sorted, *duration, *blocks, *seed); err != nil {
+		if r.Pressure, err = sim.CachePressure(c, sorted, *duration, *blocks, *seed); err != nil {
 			return err
 		}
 		for _, p := range r.Pressure {
@@ -92,6 +92,14 @@ func capacity(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return out.write(&b)
+}
+
+func conversations(name string) (sim.Conversations, error) {
+	n, err := sim.Scenario(name)
+	if err != nil {
+		return sim.Conversations{}, err
+	}
+	return n.Conversations()
 }
 
 func writeCapacity(w io.Writer, reports []capacityReport) error {

@@ -38,6 +38,9 @@ func compare(args []string, stdout, stderr io.Writer) error {
 		} else {
 			err = writeTable(&page, results)
 		}
+		if err == nil {
+			err = writeAgents(&page, results)
+		}
 	}
 	if err != nil {
 		return err
@@ -101,6 +104,7 @@ func (o *options) config(c cell) (sim.Config, error) {
 	}
 	cfg.Seed, cfg.Fitness = c.seed, o.fitness
 	cfg.ReportInterval = o.interval
+	cfg.Pooled = c.sweep.ofAgents()
 	return cfg, nil
 }
 

@@ -168,7 +168,7 @@ func newSweep(scenario string, loads []string, rates, scales []float64) (sweep, 
 		return sweep{}, err
 	}
 	s := sweep{scenario: scenario, loads: loads, rates: rates}
-	own := len(n.Conversations.Arrivals.Stages) > 0
+	own := n.Workload.HasArrivals()
 	switch {
 	case len(scales) > 0 && !own:
 		return s, usage("-rate-scale: scenario %s has no arrivals of its own to scale, use -rate", scenario)

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"time"
-
-	"github.com/endpick/endpick/internal/engine"
-)
+import "time"
 
 // CapacityRow is a line of the capacity table in the appendix of the
 // predicted-latency paper: how much of a workload's working set a fleet can cache
@@ -60,26 +56,16 @@ func CachePressure(c Conversations, qps []float64, duration time.Duration, block
 		if err != nil {
 			return nil, err
 		}
-		server, err := engine.New(engine.Config{
-			Profile: engine.Profile{Name: "instant", StepMicros: 1e-6}, Blocks: blocks, MaxBatchedTokens: 1 << 20,
-		})
+		server, err := newInstant(blocks)
 		if err != nil {
 			return nil, err
 		}
 		p := Pressure{QPS: rate}
-		var events []engine.Event
 		for now, ok := source.Next(); ok; now, ok = source.Next() {
 			request := source.Take()
 			p.Requests++
-			err := server.Submit(now, engine.Request{
-				PromptTokens: request.InputTokens, OutputTokens: request.OutputTokens,
-				Blocks: request.Blocks, SystemTokens: request.SystemTokens, UserTokens: request.UserTokens,
-			})
-			if err != nil {
+			if err := server.serve(now, &request); err != nil {
 				return nil, err
-			}
-			for at, busy := server.NextEvent(); busy; at, busy = server.NextEvent() {
-				events = server.Advance(at, events[:0])
 			}
 			source.Done(&request, now)
 		}

@@ -22,14 +22,14 @@ func TestCapacityTable(t *testing.T) {
 		{"C", 900_000, 6_600_000, 100, 63.94},
 		{"D", 150_000, 21_600_000, 100, 23.01},
 	} {
-		row := Capacity(scenario(t, c.name).Conversations, 10, engine.DefaultBlocks, AppendixRounds)
+		row := Capacity(conversations(t, c.name), 10, engine.DefaultBlocks, AppendixRounds)
 		require.Equal(t, int64(5_120_000), row.CapacityTokens)
 		require.Equal(t, c.system, row.SystemTokens, c.name)
 		require.Equal(t, c.user, row.UserTokens, c.name)
 		require.Equal(t, c.systemPct, row.SystemFits*100, c.name)
 		require.Equal(t, c.userPct, math.Round(row.UserFits*1e4)/100, c.name)
 	}
-	small := Capacity(scenario(t, "C").Conversations, 1, engine.DefaultBlocks, AppendixRounds)
+	small := Capacity(conversations(t, "C"), 1, engine.DefaultBlocks, AppendixRounds)
 	require.InDelta(t, 512_000.0/900_000, small.SystemFits, 1e-12)
 	require.Zero(t, small.UserFits)
 }
@@ -41,7 +41,7 @@ func TestCachePressure(t *testing.T) {
 	onset := map[string]float64{}
 	at := map[string]Pressure{} // at twice the onset
 	for _, name := range []string{"A", "B", "C", "D"} {
-		curve, err := CachePressure(scenario(t, name).Conversations, rates, 100*time.Second, engine.DefaultBlocks, 1)
+		curve, err := CachePressure(conversations(t, name), rates, 100*time.Second, engine.DefaultBlocks, 1)
 		require.NoError(t, err)
 		for _, p := range curve {
 			if onset[name] == 0 && p.Evictions != (Evictions{}) {

@@ -48,6 +48,9 @@ type Config struct {
 	// Window is the length of the windows over which imbalance is measured. 0 is
 	// 10 s, as in LMetric (figure 10).
 	Window time.Duration
+	// Pooled measures what one cache as large as those of all servers would have found,
+	// fed with the same requests at the same times: [Report.PooledHitRatio].
+	Pooled bool
 	// Fitness weighs the metrics of the report's fitness. Nil: no fitness.
 	Fitness map[string]float64
 }

@@ -123,6 +123,23 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	return s, nil
 }
 
+// At implements [Paced].
+func (c Conversations) At(p Pace) (Workload, error) {
+	if err := p.check(c.HasArrivals()); err != nil {
+		return nil, err
+	}
+	if p.Rate > 0 {
+		c.Arrivals = ConstantRate(p.Rate)
+	} else if p.RateScale > 0 {
+		c.Arrivals = c.Arrivals.Scaled(p.RateScale)
+	}
+	c.Requests, c.Duration = p.Requests, p.Duration
+	return c, nil
+}
+
+// HasArrivals implements [Paced].
+func (c Conversations) HasArrivals() bool { return len(c.Arrivals.Stages) > 0 }
+
 // extend appends hashes to a chain until it has n blocks; content names what is
 // said in them.
 func extend(blocks []uint64, n int, content uint64) []uint64 {

@@ -14,7 +14,8 @@
 //   - [Queue], [Change]: a gateway queue before the routers, failures and joins
 //   - [MeasureRegret]: what the runner-up of a decision would have brought
 //   - [Workload], [Source], [Request]: work as data or as code
-//   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] and [HotspotWorkload] have the papers' ones
+//   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] and [HotspotWorkload] have the papers' ones; [Paced], [Pace]: their rate and end
+//   - [Agents], [AgentFigures]: coding agents, and how near they come to published sessions
 //   - [Mix], [Merge]: SLO classes, several workloads at once
 //   - [Trace], [Record], [ReadTrace]: recorded workloads
 //   - [Fit], [Replay], [Judge]: a hardware profile from a recording, and how good it is

@@ -59,7 +59,11 @@ func ExampleCapacity() {
 		if err != nil {
 			panic(err)
 		}
-		row := sim.Capacity(scenario.Conversations, 10, engine.DefaultBlocks, sim.AppendixRounds)
+		conversations, err := scenario.Conversations()
+		if err != nil {
+			panic(err)
+		}
+		row := sim.Capacity(conversations, 10, engine.DefaultBlocks, sim.AppendixRounds)
 		fmt.Printf("%s: %.2f %% of system prompts, %.2f %% of user prompts fit\n", name, 100*row.SystemFits, 100*row.UserFits)
 	}
 	// Output:

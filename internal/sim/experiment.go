@@ -90,19 +90,7 @@ func (x *Experiment) generate() (Workload, error) {
 		}
 	}
 	setDefault(&x.Servers, n.Servers)
-	c := n.Conversations
-	switch own := len(c.Arrivals.Stages) > 0; {
-	case x.Rate > 0 && x.RateScale > 0:
-		return nil, &ConfigError{"Experiment", "has both a Rate and a RateScale"}
-	case x.Rate > 0:
-		c.Arrivals = ConstantRate(x.Rate)
-	case !own:
-		return nil, &ConfigError{"Experiment.Rate", fmt.Sprintf("is needed: scenario %s has no arrivals of its own", n.Name)}
-	case x.RateScale > 0:
-		c.Arrivals = c.Arrivals.Scaled(x.RateScale)
-	}
-	c.Requests, c.Duration = x.Requests, x.Duration
-	return c, nil
+	return n.Workload.At(Pace{Rate: x.Rate, RateScale: x.RateScale, Requests: x.Requests, Duration: x.Duration})
 }
 
 // replay returns the part of the trace that is asked for.

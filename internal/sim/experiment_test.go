@@ -51,9 +51,9 @@ func TestExperimentErrors(t *testing.T) {
 	}{
 		{Experiment{}, "sim: Experiment needs a scenario or a trace, and not both"},
 		{Experiment{Scenario: "A", Trace: trace}, "sim: Experiment needs a scenario or a trace, and not both"},
-		{Experiment{Scenario: "A"}, "sim: Experiment.Rate is needed: scenario A has no arrivals of its own"},
-		{Experiment{Scenario: "A", RateScale: 2}, "sim: Experiment.Rate is needed: scenario A has no arrivals of its own"},
-		{Experiment{Scenario: "production", Rate: 1, RateScale: 2}, "sim: Experiment has both a Rate and a RateScale"},
+		{Experiment{Scenario: "A"}, "sim: Pace.Rate is needed: the workload has no arrivals of its own"},
+		{Experiment{Scenario: "A", RateScale: 2}, "sim: Pace.Rate is needed: the workload has no arrivals of its own"},
+		{Experiment{Scenario: "production", Rate: 1, RateScale: 2}, "sim: Pace has both a Rate and a RateScale"},
 		{Experiment{Trace: trace, Rate: 1}, "sim: Experiment.Rate is for scenarios: a trace takes a RateScale"},
 		{Experiment{Trace: trace, Duration: time.Second}, "sim: Experiment.Duration 1s is over before the first request of t"},
 		{Experiment{Trace: trace, Servers: -1}, "sim: Experiment.Servers -1 is not within [0, 65536]"},

@@ -23,7 +23,7 @@ func drain(t *testing.T, w Workload, seed uint64) (all []Request) {
 
 func TestMix(t *testing.T) {
 	tight := endpick.SLO{TTFT: 200 * time.Millisecond, TPOT: 40 * time.Millisecond}
-	m := Mix{scenario(t, "B").At(10, 4000), []MixClass{
+	m := Mix{paced(t, "B", 10, 4000), []MixClass{
 		{Name: "tight", Share: 3, SLO: tight, Priority: 1},
 		{Name: "loose", Share: 5, SLO: endpick.SLO{TTFT: time.Second}},
 		{Share: 2},
@@ -61,7 +61,7 @@ func TestMixErrors(t *testing.T) {
 		{[]MixClass{{Share: 1, SLO: slo}}, `sim: Mix.Classes[0] "" needs both a name and targets, or neither`},
 		{[]MixClass{{Name: "a", Share: 1, SLO: endpick.SLO{TTFT: -1, TPOT: 1}}}, "sim: Mix.Classes[0].SLO is negative"},
 	} {
-		_, err := Mix{scenario(t, "B").At(10, 1), c.classes}.Start(1)
+		_, err := Mix{paced(t, "B", 10, 1), c.classes}.Start(1)
 		require.EqualError(t, err, c.want)
 	}
 }

@@ -31,8 +31,16 @@ type Report struct {
 	ThroughputRPS  float64 `json:"throughput_rps"`   // requests completed over Seconds
 	OutputTPS      float64 `json:"output_tps"`       // output tokens of completed requests over Seconds
 	PrefixHitRatio float64 `json:"prefix_hit_ratio"` // share of prompt tokens found in a cache
-	Preemptions    int64   `json:"preemptions"`
-	Jain           float64 `json:"jain"` // fairness over tenants, by output tokens of completed requests (BLIS)
+	// PooledHitRatio is the share of prompt tokens that one least-recently-used cache as
+	// large as the fleet's would have found if nothing took time; nil without
+	// [Config.Pooled].
+	PooledHitRatio *float64 `json:"pooled_hit_ratio,omitempty"`
+	// ColdYetWarm is the share of prompts that the engine found in its cache although the
+	// router's index did not think so: four fifths of the prompt are the border for both.
+	// Nil: the policy has no index.
+	ColdYetWarm *float64 `json:"cold_yet_warm,omitempty"`
+	Preemptions int64    `json:"preemptions"`
+	Jain        float64  `json:"jain"` // fairness over tenants, by output tokens of completed requests (BLIS)
 	// Imbalance is the mean, over the windows up to the last arrival, of the standard
 	// deviation between servers of the seconds spent on prefill, as a share of the
 	// mean of all; of a shorter run, that of the whole. 0: all servers prefill alike.
@@ -119,6 +127,15 @@ func (r *run) finish() *Report {
 	rep.Preemptions = sum.Preemptions
 	rep.Evictions = Evictions{sum.EvictedSystem, sum.EvictedUser, sum.EvictedOther}
 	rep.PrefixHitRatio = ratio(sum.PrefixHitTokens, sum.PrefixQueryTokens)
+	if r.pool != nil {
+		t := r.pool.Totals()
+		pooled := ratio(t.PrefixHitTokens, t.PrefixQueryTokens)
+		rep.PooledHitRatio = &pooled
+	}
+	if t.indexed {
+		share := ratio(t.coldYetWarm, t.prefilled)
+		rep.ColdYetWarm = &share
+	}
 	var prefill []float64
 	for i := range r.servers {
 		s := &r.servers[i]

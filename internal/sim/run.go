@@ -48,6 +48,7 @@ type run struct {
 	events  []engine.Event
 	tally   tally
 	probes  map[int]*probe // by number of arrival
+	pool    *instant       // nil: not asked for
 	err     error
 }
 
@@ -118,6 +119,13 @@ func newRun(cfg Config) (*run, error) {
 		r.byID[s.Endpoint.ID] = i
 		r.servers = append(r.servers, s)
 	}
+	if cfg.Pooled {
+		pool, err := newPool(r.servers)
+		if err != nil {
+			return nil, err
+		}
+		r.pool = pool
+	}
 	for i := range cfg.Routers {
 		rc, err := cfg.Router()
 		if err != nil {
@@ -138,7 +146,7 @@ func newRun(cfg Config) (*run, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.tally.policy = rc.Policy.Name
+		r.tally.policy, r.tally.indexed = rc.Policy.Name, rc.Policy.Matcher != nil
 		r.routers = append(r.routers, router)
 		if cfg.Queue != nil {
 			g, err := r.newGate(cfg.Queue)
@@ -270,6 +278,9 @@ func (r *run) dispatch(slot int) {
 				ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
 				Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
 			})
+			if err == nil && r.pool != nil {
+				err = r.pool.serve(r.now, &f.request)
+			}
 			if err == nil {
 				r.armEngine(f.server)
 				return
@@ -321,6 +332,7 @@ func (r *run) handle(i int) {
 		case engine.FirstToken:
 			f.started, f.first, f.cached = true, e.At, e.CachedTokens
 			f.metered = 1
+			r.tally.firstToken(f)
 			f.lease.Tokens(1)
 		case engine.Completed:
 			f.lease.Tokens(f.request.OutputTokens - f.metered)

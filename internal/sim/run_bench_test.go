@@ -41,7 +41,7 @@ func BenchmarkScenarioA(b *testing.B) {
 			for b.Loop() {
 				rep := mustRun(b, Config{
 					Router: named(c.policy), Fleet: Fleet(c.endpoints, engine.Config{Profile: profile}),
-					Workload: a.At(1.2*float64(c.endpoints), c.requests), ReportInterval: c.interval,
+					Workload: paced(b, a.Name, 1.2*float64(c.endpoints), c.requests), ReportInterval: c.interval,
 				})
 				done += rep.Completed
 				runtime.ReadMemStats(&memory)

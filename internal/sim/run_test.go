@@ -26,6 +26,19 @@ func scenario(t testing.TB, name string) Named {
 	return n
 }
 
+// paced is a scenario as a Poisson process, ended after so many requests.
+func paced(t testing.TB, name string, perSecond float64, requests int) Workload {
+	w, err := scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests})
+	require.NoError(t, err)
+	return w
+}
+
+func conversations(t testing.TB, name string) Conversations {
+	c, err := scenario(t, name).Conversations()
+	require.NoError(t, err)
+	return c
+}
+
 // hand is a workload of requests at given times.
 type hand []Request
 

@@ -9,13 +9,46 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// Named is a workload of the papers with the fleet that it was run on.
+// Named is a workload with the fleet that it is run on: those of the papers, and
+// coding agents.
 type Named struct {
-	Name          string
-	Conversations Conversations // without Arrivals, except for production; without an end
-	Servers       int
-	Profile       string // of every server
-	Loads         Loads
+	Name     string
+	Workload Paced // without an end; only production has arrivals of its own
+	Servers  int
+	Profile  string // of every server
+	Loads    Loads
+}
+
+// Paced is a generated workload whose pace is given later.
+type Paced interface {
+	Workload
+	// At returns the workload at a pace. The error is a [*ConfigError].
+	At(Pace) (Workload, error)
+	// HasArrivals reports whether it has arrivals of its own: the pace may then be a
+	// factor on them.
+	HasArrivals() bool
+}
+
+// Pace is how fast a [Paced] workload is, and where it ends.
+type Pace struct {
+	// Rate is requests per second, in place of the workload's own arrivals.
+	Rate float64
+	// RateScale multiplies the rates of the workload's own arrivals. 0 is 1.
+	RateScale float64
+	// Requests and Duration end the work, the first of them where both are given. 0:
+	// the workload's own arrivals do.
+	Requests int
+	Duration time.Duration
+}
+
+func (p Pace) check(arrivals bool) error {
+	switch {
+	case p.Rate > 0 && p.RateScale > 0:
+		return &ConfigError{"Pace", "has both a Rate and a RateScale"}
+	case p.Rate == 0 && !arrivals:
+		return &ConfigError{"Pace.Rate", "is needed: the workload has no arrivals of its own"}
+	}
+	return nil
 }
 
 // Loads are rates for a scenario's fleet, in requests per second, or factors on the
@@ -33,16 +66,17 @@ func (n Named) Fleet() ([]Server, error) {
 	return Fleet(n.Servers, engine.Config{Profile: profile}), nil
 }
 
-// At returns the scenario's workload as a Poisson process of this rate, ended
-// after so many requests.
-func (n Named) At(perSecond float64, requests int) Conversations {
-	c := n.Conversations
-	c.Arrivals, c.Requests = ConstantRate(perSecond), requests
-	return c
+// Conversations returns the scenario's workload if it is one of conversations in
+// groups.
+func (n Named) Conversations() (Conversations, error) {
+	c, ok := n.Workload.(Conversations)
+	if !ok {
+		return c, &ConfigError{"Scenario", fmt.Sprintf("%q is no workload of conversations in groups", n.Name)}
+	}
+	return c, nil
 }
 
-// Scenario returns a workload of the predicted-latency paper by name. The error
-// lists the names there are.
+// Scenario returns a workload by name. The error lists the names there are.
 func Scenario(name string) (Named, error) {
 	for _, n := range scenarios() {
 		if n.Name == name {
@@ -93,6 +127,9 @@ func scenarios() []Named {
 			Question: Length{Mean: 857, Std: 520, Shape: LogNormal, Max: 4096},
 			Output:   Length{Mean: 653, Std: 75, Max: 1024},
 		}, 8, "llama-3.1-8b-h100", Loads{20, 40, 95}},
+		// Half the published lengths: contexts of 85,000 tokens in the mean that grow by
+		// 900 a step, the longest almost as long as a server's cache.
+		{"agents", Agents{Scale: 2}, 16, tp2, Loads{1, 2, 2.4}},
 		// At High TPOT with 3,2,2 is 28 ms in the mean, the paper's median, and in the
 		// clipped normal TTFT's 95th percentile is the paper's, 17 s. Its median TTFT of
 		// 3.4 s can't come about with the lognormal, whose median question has 40 tokens.

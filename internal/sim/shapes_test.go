@@ -20,7 +20,7 @@ func runScenario(t *testing.T, name string, router func() (endpick.Config, error
 	fleet, err := s.Fleet()
 	require.NoError(t, err)
 	sparingly(t)
-	return mustRun(t, Config{Router: router, Fleet: fleet, Workload: s.At(midLoad[name], 1200)})
+	return mustRun(t, Config{Router: router, Fleet: fleet, Workload: paced(t, name, midLoad[name], 1200)})
 }
 
 // Prefix-aware routing beats round-robin where prompts are shared.

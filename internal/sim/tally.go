@@ -17,6 +17,9 @@ type tally struct {
 	good         int // completed and met their SLO, or had none
 	outputTokens int64
 
+	indexed                bool  // the policy has an index of prefixes
+	prefilled, coldYetWarm int64 // prompts with a first token, and those of them that only the engine knew
+
 	ttft, tpot, e2e []float64 // milliseconds, by completion
 	windows         []Window
 	windowLength    time.Duration
@@ -66,6 +69,14 @@ func (t *tally) arrived(r *Request) {
 			t.classes[name] = c
 		}
 		c.Requests++
+	}
+}
+
+// firstToken compares what the engine found of a prompt with what the index knew.
+func (t *tally) firstToken(f *flight) {
+	t.prefilled++
+	if chosen, ok := f.lease.Candidate(); ok && coldYetWarm(f.request.InputTokens, chosen.PrefixTokens, f.cached) {
+		t.coldYetWarm++
 	}
 }
 

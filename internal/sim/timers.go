@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// timers is a heap of alarms, one for each of a fixed number of owners. Alarms
-// of one instant go off in order of owner.
+// timers is a heap of alarms, one for each owner. Alarms of one instant go off in
+// order of owner.
 type timers struct {
 	at    []time.Duration // by owner
 	place []int           // by owner: index into heap, −1 if off
@@ -16,6 +16,13 @@ func newTimers(owners int) *timers {
 		t.place[i] = -1
 	}
 	return t
+}
+
+// add makes another owner.
+func (t *timers) add() int {
+	t.at = append(t.at, 0)
+	t.place = append(t.place, -1)
+	return len(t.at) - 1
 }
 
 // set sets the owner's alarm, or takes it off.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/endpick/endpick/internal/sim"
+)
+
+// figuresSessions are as many as make the tails of two runs alike.
+const figuresSessions = 20_000
+
+// ofAgents reports whether the sweep is of coding agents.
+func (s *sweep) ofAgents() bool {
+	n, err := sim.Scenario(s.scenario)
+	if err != nil {
+		return false
+	}
+	_, ok := n.Workload.(sim.Agents)
+	return ok
+}
+
+// cacheColumns say what of the prompts was where.
+var cacheColumns = []column{
+	{"offered", "req/s", func(r *row) float64 { return r.OfferedRPS }, 2},
+	{"prefix hit", "%", func(r *row) float64 { return 100 * r.PrefixHitRatio }, 1},
+	{"in one cache", "%", func(r *row) float64 { return 100 * orNaN(r.PooledHitRatio) }, 1},
+	{"cold yet warm", "%", func(r *row) float64 { return 100 * orNaN(r.ColdYetWarm) }, 1},
+}
+
+func orNaN(x *float64) float64 {
+	if x == nil {
+		return math.NaN()
+	}
+	return *x
+}
+
+// writeAgents prints what was found in caches in the runs of coding agents, if there
+// are any, and how well the workload reproduces what was published.
+func writeAgents(w io.Writer, results []*result) error {
+	results = slices.DeleteFunc(slices.Clone(results), func(r *result) bool { return !r.sweep.ofAgents() })
+	if len(results) == 0 {
+		return nil
+	}
+	fmt.Fprint(w, "\nCaches: what the servers found, what one cache as large as all of theirs would have, and how many prompts\nthe router took for cold that the chosen server had:\n\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	heads, units := "policy\trate\t", "\treq/s\t"
+	for _, c := range cacheColumns {
+		heads += c.head + "\t"
+		units += c.unit + "\t"
+	}
+	fmt.Fprintf(t, "%s\n%s\n", heads, units)
+	for _, g := range groupsOf(results) {
+		fmt.Fprintf(t, "%s\t%.2f\t", g.policy, g.rate)
+		for i := range cacheColumns {
+			fmt.Fprintf(t, "%s\t", cacheColumns[i].number(&g))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	seed := results[0].seed
+	fmt.Fprintf(w, "\nThe workload against the published figures, in %d sessions (seed %d) at full length, played to their ends:\n\n", figuresSessions, seed)
+	fmt.Fprintln(t, "\t\tpublished\trealised\tdifference\t")
+	before := ""
+	for _, f := range sim.AgentFigures(seed, figuresSessions) {
+		name := f.Of
+		if f.Kind != "" {
+			name = f.Kind + ": " + name
+		}
+		if name == before {
+			name = ""
+		} else {
+			before = name
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%+.1f %%\t\n", name, f.Statistic, amount(f.Published, f.Unit), amount(f.Realised, f.Unit), 100*(f.Realised/f.Published-1))
+	}
+	return t.Flush()
+}
+
+// amount writes a number with its unit.
+func amount(x float64, unit string) string {
+	switch {
+	case unit == "s" && x >= 2*3600:
+		x, unit = x/3600, "h"
+	case unit == "s" && x >= 2*60:
+		x, unit = x/60, "min"
+	case unit == "tokens" && x >= 10_000:
+		x, unit = x/1000, "k tokens"
+	}
+	digits := 1
+	if unit == "tokens" {
+		digits = 0
+	} else if x < 10 {
+		digits = 2
+	}
+	text := fmt.Sprintf("%.*f", digits, x)
+	if unit != "" {
+		text += " " + unit
+	}
+	return text
+}

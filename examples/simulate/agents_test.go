@@ -1,0 +1,45 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Coding agents come with the published figures beside the realised ones, and with what
+// caches could have found, for rates and for loads by name.
+func TestAgents(t *testing.T) {
+	agents := []string{"-workload", "agents", "-endpoints", "4", "-policies", "round-robin,lmetric", "-requests", "200"}
+	for _, pace := range [][]string{{"-rate", "0.2"}, {"-load", "low"}} {
+		text := simulate(t, with(agents, pace...)...)
+		for _, want := range []string{"in one cache", "cold yet warm", "difference", "Claude Code: cached prefix of a step", "human pause"} {
+			assert.Equal(t, 1, strings.Count(text, want), want)
+		}
+	}
+	var rows []row
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(agents, "-rate", "0.2", "-format", "json")...)), &rows))
+	require.Len(t, rows, 2)
+	for _, r := range rows {
+		require.NotNil(t, r.PooledHitRatio)
+		assert.Greater(t, *r.PooledHitRatio, r.PrefixHitRatio)
+	}
+	assert.Nil(t, rows[0].ColdYetWarm)
+	assert.NotNil(t, rows[1].ColdYetWarm)
+	assert.NotContains(t, simulate(t, small...), "in one cache")
+}
+
+func TestAmounts(t *testing.T) {
+	for _, c := range []struct {
+		x    float64
+		unit string
+		want string
+	}{
+		{0.3, "s", "0.30 s"}, {38, "s", "38.0 s"}, {84, "s", "84.0 s"}, {384, "s", "6.40 min"}, {50_040, "s", "13.9 h"},
+		{857, "tokens", "857 tokens"}, {126_000, "tokens", "126.0 k tokens"}, {58.5, "%", "58.5 %"}, {9.2, "", "9.20"},
+	} {
+		assert.Equal(t, c.want, amount(c.x, c.unit))
+	}
+}

@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick/internal/splitmix"
+)
+
+// Agents is a generated workload of coding agents, after the published figures of
+// 357,161 steps of Claude Code and Codex (TraceLab, arXiv 2606.30560). A session has
+// human messages with pauses between them, a message is answered in a loop of steps
+// with tool calls between them, and each step is a request with everything that was
+// said before. Contexts are compacted near their limit and started anew; a long tool
+// call may be sub-agents that begin with what their parent shares, while it waits.
+// Prompts begin with the program's system prompt, then come the developer's project
+// instructions: so far a developer's sessions share them.
+//
+// A run begins in the middle of things: sessions that began in the ten days before it
+// have come as far as the published times would have brought them.
+type Agents struct {
+	// Rate is the steps per second in the long run, sub-agents' included. Sessions
+	// arrive as a Poisson process; their steps wait for one another.
+	Rate float64
+	// Scale divides all lengths, for small fleets: ratios and times stay. 0 is 1.
+	Scale float64
+	// Developers is how many share the sessions. 0: as many as have ten sessions a day.
+	Developers int
+
+	// Requests ends the work after so many steps, Duration at that time. One of them
+	// is needed.
+	Requests int
+	Duration time.Duration
+}
+
+// agentOutputMean is the mean of the answers of both kinds, in tokens.
+const agentOutputMean = 680
+
+// agentPast is how long before a run the oldest of its sessions began. One session in a
+// hundred lasts longer than 8.6 days.
+const agentPast = 10 * 24 * time.Hour
+
+func (g Agents) validate() (Agents, error) {
+	if g.Scale == 0 {
+		g.Scale = 1
+	}
+	switch {
+	case !(g.Rate > 0 && g.Rate <= 1e4):
+		return g, &ConfigError{"Agents.Rate", fmt.Sprintf("%v is not within (0, 1e4]", g.Rate)}
+	case !(g.Scale >= 1 && g.Scale <= 1024):
+		return g, &ConfigError{"Agents.Scale", fmt.Sprintf("%v is not within [1, 1024]", g.Scale)}
+	case g.Developers < 0 || g.Developers > 1<<24:
+		return g, &ConfigError{"Agents.Developers", fmt.Sprintf("%d is not within [0, %d]", g.Developers, 1<<24)}
+	case g.Requests < 0:
+		return g, &ConfigError{"Agents.Requests", fmt.Sprintf("%d is negative", g.Requests)}
+	case g.Duration < 0:
+		return g, &ConfigError{"Agents.Duration", fmt.Sprintf("%v is negative", g.Duration)}
+	case g.Requests == 0 && g.Duration == 0:
+		return g, &ConfigError{"Agents", "does not end: Requests or Duration is needed"}
+	}
+	setDefault(&g.Developers, max(1, int(g.sessions()*24*3600/10)))
+	return g, nil
+}
+
+// sessions is the rate at which sessions begin, per second.
+func (g *Agents) sessions() float64 { return g.Rate / agentSessionSteps }
+
+// Start implements [Workload].
+func (g Agents) Start(seed uint64) (Source, error) {
+	g, err := g.validate()
+	if err != nil {
+		return nil, err
+	}
+	s := &agentSource{
+		Agents: g, seed: splitmix.Mix(seed), timers: newTimers(0),
+		clock: newClock(ConstantRate(g.sessions()), rand.New(rand.NewPCG(seed, 8))),
+	}
+	for s.arrive(); s.arrival < 0; s.arrive() {
+		session := newAgentSession(s.seed, s.begun, g.Developers, s.arrival)
+		s.begun++
+		if !session.mayLast(-s.arrival) {
+			continue
+		}
+		session.play(0, nil)
+		for _, a := range session.agents {
+			if !a.busy {
+				s.wake(a)
+			}
+		}
+	}
+	return s, nil
+}
+
+// At implements [Paced].
+func (g Agents) At(p Pace) (Workload, error) {
+	if err := p.check(false); err != nil {
+		return nil, err
+	}
+	g.Rate, g.Requests, g.Duration = p.Rate, p.Requests, p.Duration
+	return g, nil
+}
+
+// HasArrivals implements [Paced].
+func (g Agents) HasArrivals() bool { return false }
+
+type agentSource struct {
+	Agents
+	seed    uint64
+	clock   *clock
+	arrival time.Duration // of the next session
+	begun   uint64        // sessions before it
+	timers  *timers       // when agents have a step due, by handle
+	agents  []*agent      // by handle; nil: free
+	free    []int         // handles
+	woken   []*agent
+	taken   int
+}
+
+// arrive draws the arrival of the next session.
+func (s *agentSource) arrive() {
+	at, _ := s.clock.next()
+	s.arrival = at - agentPast
+}
+
+// Next implements [Source].
+func (s *agentSource) Next() (time.Duration, bool) {
+	at := s.arrival
+	if _, due, ok := s.timers.first(); ok {
+		at = min(at, due)
+	}
+	return at, !(s.Requests > 0 && s.taken >= s.Requests || s.Duration > 0 && at > s.Duration)
+}
+
+// Take implements [Source].
+func (s *agentSource) Take() Request {
+	s.taken++
+	handle, due, ok := s.timers.first()
+	if !ok || s.arrival < due {
+		session := newAgentSession(s.seed, s.begun, s.Developers, s.arrival)
+		s.begun++
+		s.arrive()
+		handle = s.wake(session.agents[0])
+	}
+	s.timers.set(handle, 0, false)
+	return s.request(s.agents[handle])
+}
+
+// wake sets the alarm of an agent's step.
+func (s *agentSource) wake(a *agent) (handle int) {
+	if a.handle < 0 {
+		if n := len(s.free); n > 0 {
+			a.handle, s.free = s.free[n-1], s.free[:n-1]
+		} else {
+			a.handle, s.agents = s.timers.add(), append(s.agents, nil)
+		}
+		s.agents[a.handle] = a
+	}
+	s.timers.set(a.handle, a.due, true)
+	return a.handle
+}
+
+// request makes the request of the step that is due.
+func (s *agentSource) request(a *agent) Request {
+	t, session := a.send(), a.session
+	input := max(1, s.scaled(t.prefix+t.appended))
+	total := max(input+1, s.scaled(a.tokens))
+	system := min(s.scaled(session.common), input)
+	return Request{
+		InputTokens: input, OutputTokens: total - input, Blocks: s.blocks(a),
+		SystemTokens: system, UserTokens: total - system,
+		ExpectedOutputTokens: max(1, s.scaled(agentOutputMean)),
+		Tenant:               session.tenant, Session: session.name,
+		Handle: a.handle,
+	}
+}
+
+func (s *agentSource) scaled(tokens int) int { return int(float64(tokens) / s.Scale) }
+
+// blocks brings the blocks of an agent's context up to date. Steps share an array as
+// long as the context only grows.
+func (s *agentSource) blocks(a *agent) []uint64 {
+	if kept := s.scaled(a.kept) / BlockTokens; kept < len(a.blocks) {
+		a.blocks = slices.Clip(a.blocks[:kept]) // what follows is in requests already
+	}
+	session := a.session
+	n := s.scaled(a.tokens) / BlockTokens
+	if cap(a.blocks) < n {
+		a.blocks = slices.Grow(a.blocks, n) // room for as much again
+	}
+	for _, part := range [...]struct {
+		tokens  int
+		content uint64
+	}{
+		{session.shared, splitmix.Mix(s.seed ^ uint64(session.shared))}, {session.common, session.project}, {a.tokens, a.segment},
+	} {
+		a.blocks = extend(a.blocks, s.scaled(part.tokens)/BlockTokens, part.content)
+	}
+	a.kept = a.tokens
+	return a.blocks
+}
+
+// Done implements [Source].
+func (s *agentSource) Done(r *Request, now time.Duration) {
+	a := s.agents[r.Handle]
+	s.woken = a.answered(now, s.woken[:0])
+	if a.steps == 0 { // not even for the next message: the agent has ended
+		s.agents[r.Handle] = nil
+		s.free = append(s.free, r.Handle)
+	}
+	for _, woken := range s.woken {
+		s.wake(woken)
+	}
+}

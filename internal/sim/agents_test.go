@@ -1,0 +1,281 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// The generator against the published figures: medians within 10 %, 90th percentiles
+// within 25 %. What else it was fitted to is near: the means, but for the compactions,
+// of which too few sessions have too many.
+func TestAgentsReproduceThePublishedFigures(t *testing.T) {
+	for seed := range uint64(2) {
+		seen := map[string]int{}
+		for _, f := range AgentFigures(seed, 20_000) {
+			seen[f.Statistic]++
+			name := fmt.Sprintf("%s %s %s, seed %d", f.Kind, f.Of, f.Statistic, seed)
+			switch {
+			case f.Statistic == "p50":
+				require.InEpsilon(t, f.Published, f.Realised, 0.10, name)
+			case f.Statistic == "p90":
+				require.InEpsilon(t, f.Published, f.Realised, 0.25, name)
+			case f.Of == "sessions that compact" || f.Of == "compactions of such a session":
+				require.InEpsilon(t, f.Published, f.Realised, 0.60, name)
+			case f.Of == "steps on which the context grows":
+				require.InDelta(t, f.Published, f.Realised, 0.3, name)
+			case f.Statistic == "mean" || f.Statistic == "share" || f.Of == "cached prefix of a step":
+				require.InEpsilon(t, f.Published, f.Realised, 0.20, name)
+			}
+		}
+		require.Equal(t, map[string]int{"mean": 11, "p50": 11, "p90": 6, "p99": 8, "share": 5}, seen)
+	}
+}
+
+// answered is a request of agents and when its answer was complete.
+type answered struct {
+	Request
+	agent   *agent
+	segment uint64
+	end     time.Duration
+}
+
+// drive answers each request of the source after a time of the caller's.
+func drive(t require.TestingT, g Agents, seed uint64, answer func(n int) time.Duration, check func(s *agentSource, a *agent, r *Request)) []*answered {
+	source, err := g.Start(seed)
+	require.NoError(t, err)
+	s := source.(*agentSource)
+	var all []*answered
+	flying := newTimers(0)
+	last := time.Duration(0)
+	for {
+		at, more := s.Next()
+		if n, end, ok := flying.first(); ok && (!more || end <= at) {
+			flying.set(n, 0, false)
+			last = end
+			s.Done(&all[n].Request, end)
+			continue
+		}
+		if !more {
+			return all
+		}
+		require.GreaterOrEqual(t, at, last, "time goes back")
+		last = at
+		r := s.Take()
+		r.Arrival = at
+		a := s.agents[r.Handle]
+		if check != nil {
+			check(s, a, &r)
+		}
+		n := flying.add()
+		all = append(all, &answered{r, a, a.segment, at + answer(n)})
+		flying.set(n, all[n].end, true)
+	}
+}
+
+func constant(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
+
+// Over random rates, scales and times of answers: no more requests than asked for; an
+// agent's steps come one after another, its sub-agents' between two of them; prompts go
+// on where the answer before ended, until the context is cut, and then keep at least
+// what a developer's sessions share; nothing that was handed out changes.
+func TestAgentsStepByStep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := Agents{
+			Rate:       rapid.Float64Range(0.05, 0.3).Draw(t, "rate"),
+			Scale:      rapid.SampledFrom([]float64{0, 1, 2, 7.5, 16, 1024}).Draw(t, "scale"),
+			Developers: rapid.IntRange(0, 5).Draw(t, "developers"),
+			Requests:   rapid.IntRange(1, 300).Draw(t, "requests"),
+		}
+		answers := rapid.SliceOfN(rapid.IntRange(0, 100_000), 1, 5).Draw(t, "answers")
+		inFlight := map[*agent]time.Duration{} // until when
+		var copies [][]uint64
+		all := drive(t, g, rapid.Uint64().Draw(t, "seed"), func(n int) time.Duration {
+			return time.Duration(answers[n%len(answers)]) * time.Millisecond
+		}, func(s *agentSource, a *agent, r *Request) {
+			copies = append(copies, slices.Clone(r.Blocks))
+			require.GreaterOrEqual(t, r.Arrival, time.Duration(0))
+			require.Positive(t, r.InputTokens)
+			require.Positive(t, r.OutputTokens)
+			require.LessOrEqual(t, len(r.Blocks), (r.InputTokens+r.OutputTokens)/BlockTokens)
+			require.GreaterOrEqual(t, len(r.Blocks), (r.InputTokens+r.OutputTokens)/BlockTokens-1)
+			require.LessOrEqual(t, float64(r.InputTokens+r.OutputTokens), float64(a.window)/s.Scale+2)
+			require.Zero(t, a.tasks, "an agent goes on before its sub-agents have ended")
+			if a.parent != nil {
+				require.Positive(t, a.parent.tasks)
+			}
+			live := 0
+			for _, other := range s.agents {
+				if other != nil {
+					live++
+				}
+			}
+			require.Equal(t, len(s.agents), live+len(s.free))
+		})
+		require.Len(t, all, g.Requests)
+		before := map[*agent]*answered{}
+		for i, r := range all {
+			require.True(t, slices.Equal(copies[i], r.Blocks), "a request's blocks have changed")
+			b := before[r.agent]
+			before[r.agent] = r
+			inFlight[r.agent] = r.end
+			if p := r.agent.parent; p != nil {
+				require.LessOrEqual(t, inFlight[p], r.Arrival, "a parent waits for its sub-agents")
+			}
+			if b == nil {
+				continue
+			}
+			require.GreaterOrEqual(t, r.Arrival-b.end, 9*time.Millisecond, "a step before the answer to the last one")
+			common := int(float64(r.agent.session.common)/max(1, g.Scale)) / BlockTokens
+			if b.segment == r.segment {
+				require.Equal(t, len(b.Blocks), commonHead(b.Blocks, r.Blocks))
+				require.GreaterOrEqual(t, r.InputTokens, b.InputTokens)
+			} else {
+				shared := commonHead(b.Blocks, r.Blocks)
+				require.GreaterOrEqual(t, shared, min(common, len(b.Blocks), len(r.Blocks)))
+			}
+		}
+	})
+}
+
+func commonHead(a, b []uint64) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// Sessions of one program share its system prompt and tools, those of one developer the
+// project's instructions too; sub-agents begin with what their parent shares.
+func TestAgentsShareHeads(t *testing.T) {
+	all := drive(t, Agents{Rate: 2, Scale: 16, Developers: 4, Requests: 3000}, 1, constant(10*time.Second), nil)
+	newest := map[*agentSession]*answered{}
+	subs := 0
+	for _, r := range all {
+		if p := r.agent.parent; p != nil {
+			subs++
+			require.Equal(t, r.agent.session, p.session)
+			if b := newest[p.session]; b != nil {
+				require.GreaterOrEqual(t, commonHead(b.Blocks, r.Blocks), p.session.common/16/BlockTokens)
+			}
+		} else {
+			newest[r.agent.session] = r
+		}
+	}
+	require.Greater(t, subs, 100)
+	pairs := map[string]int{}
+	for s, a := range newest {
+		for o, b := range newest {
+			if s == o {
+				continue
+			}
+			common, shared := s.common/16/BlockTokens, s.shared/16/BlockTokens
+			switch n := commonHead(a.Blocks, b.Blocks); {
+			case s.agentKind != o.agentKind:
+				require.Zero(t, n)
+				pairs["programs"]++
+			case s.tenant == o.tenant:
+				require.Equal(t, common, n)
+				pairs["sessions"]++
+			default:
+				require.Equal(t, shared, n)
+				pairs["developers"]++
+			}
+		}
+	}
+	require.Len(t, pairs, 3)
+}
+
+// Equal seeds give equal work. What is said depends on the seed alone, when on the
+// answers too.
+func TestAgentsDependOnTheSeed(t *testing.T) {
+	g := Agents{Rate: 1, Scale: 8, Requests: 1500}
+	said := func(seed uint64, answer time.Duration) (all []Request, bySession map[string][]int) {
+		bySession = map[string][]int{}
+		for _, r := range drive(t, g, seed, constant(answer), nil) {
+			if r.agent.parent == nil {
+				bySession[r.Session] = append(bySession[r.Session], r.InputTokens, r.OutputTokens)
+			}
+			all = append(all, r.Request)
+		}
+		return all, bySession
+	}
+	first, quick := said(1, time.Second)
+	again, _ := said(1, time.Second)
+	require.Equal(t, first, again)
+	other, _ := said(2, time.Second)
+	require.NotEqual(t, first, other)
+	_, slow := said(1, time.Minute)
+	compared := 0
+	for name, a := range quick {
+		n := min(len(a), len(slow[name]))
+		require.Equal(t, a[:n], slow[name][:n], name)
+		compared += n
+	}
+	require.Greater(t, compared, 1000)
+}
+
+// From its beginning a run has the rate of the long run, with contexts of all lengths.
+func TestAgentsBeginInTheMiddle(t *testing.T) {
+	var requests, early, late float64
+	var input []float64
+	const runs, hour = 12, time.Hour
+	for seed := range uint64(runs) {
+		for _, r := range drive(t, Agents{Rate: 1, Scale: 2, Duration: hour}, seed, constant(13200*time.Millisecond), nil) {
+			requests++
+			if r.Arrival < hour/2 {
+				early++
+			} else {
+				late++
+			}
+			input = append(input, float64(r.InputTokens))
+		}
+	}
+	require.InEpsilon(t, 1, requests/runs/hour.Seconds(), 0.1)
+	require.InEpsilon(t, early, late, 0.1)
+	median := summarize(input)
+	require.InEpsilon(t, 61_000, median.P50, 0.15, "half of both programs' median")
+}
+
+// Only sessions that are over by then are left out without being played.
+func TestAgentsMayLast(t *testing.T) {
+	left := 0
+	for i := range uint64(3000) {
+		s := newAgentSession(9, i, 10, 0)
+		for _, d := range []time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour, 4 * 24 * time.Hour} {
+			may := s.mayLast(d)
+			played := newAgentSession(9, i, 10, 0)
+			played.play(d, nil)
+			require.True(t, may || played.over(), "%s at %v", s.name, d)
+			if !may {
+				left++
+			}
+		}
+	}
+	require.Greater(t, left, 6000)
+}
+
+func TestAgentsRefused(t *testing.T) {
+	for _, c := range []struct {
+		agents Agents
+		err    string
+	}{
+		{Agents{Requests: 1}, "sim: Agents.Rate 0 is not within (0, 1e4]"},
+		{Agents{Rate: 1}, "sim: Agents does not end: Requests or Duration is needed"},
+		{Agents{Rate: 1, Requests: -1}, "sim: Agents.Requests -1 is negative"},
+		{Agents{Rate: 1, Duration: -1}, "sim: Agents.Duration -1ns is negative"},
+		{Agents{Rate: 1, Requests: 1, Scale: 0.5}, "sim: Agents.Scale 0.5 is not within [1, 1024]"},
+		{Agents{Rate: 1, Requests: 1, Developers: -1}, "sim: Agents.Developers -1 is not within [0, 16777216]"},
+	} {
+		_, err := c.agents.Start(1)
+		require.EqualError(t, err, c.err)
+	}
+	_, err := Agents{}.At(Pace{RateScale: 2})
+	require.EqualError(t, err, "sim: Pace.Rate is needed: the workload has no arrivals of its own")
+	_, err = scenario(t, "agents").Conversations()
+	require.EqualError(t, err, `sim: Scenario "agents" is no workload of conversations in groups`)
+}

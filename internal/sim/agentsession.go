@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/endpick/endpick/internal/splitmix"
+)
+
+// agentSession is one session of a coding agent, from its first human message to the
+// last answer. It knows no load: whoever drives it says when a step has ended.
+type agentSession struct {
+	*agentKind
+	name    string
+	tenant  string
+	project uint64   // names the developer's instructions
+	common  int      // tokens shared with the developer's other sessions of this kind
+	agents  []*agent // its own first; none: it is over
+
+	plan  rand.PCG // human messages: their number, their steps, the pauses before them
+	habit float64  // of the pauses
+	past  rand.PCG // times of generation where nobody else says them
+}
+
+// agent is a loop of steps over one context: the session's own, or a sub-agent's.
+// Each has its own chance, so that what is said does not depend on the order in which
+// answers come.
+type agent struct {
+	session  *agentSession
+	parent   *agent // nil: the session's own
+	random   rand.PCG
+	requests int           // human messages still to come
+	steps    int           // left in this request, with the one in flight
+	tasks    int           // sub-agents that it waits for
+	due      time.Duration // of its next step
+	busy     bool          // no step is due: one is in flight, or sub-agents are at work
+
+	tokens  int // of its context, the step in flight included
+	window  int
+	reach   int
+	segment uint64   // names what is said since the context was last cut
+	blocks  []uint64 // of the context when it was last sent
+	kept    int      // tokens at its head that it has had since then
+	handle  int      // the source's; −1: none yet
+}
+
+// turn is one step as it is sent: the context before it, what is appended, the answer.
+type turn struct{ prefix, appended, output int }
+
+// newAgentSession makes a session whose first human message is due at this time.
+func newAgentSession(seed, number uint64, developers int, at time.Duration) *agentSession {
+	content := splitmix.Mix(seed ^ splitmix.Mix(number))
+	s := &agentSession{
+		name: "session-" + strconv.FormatUint(number, 10),
+		plan: *rand.NewPCG(content, 1), past: *rand.NewPCG(content, 2),
+	}
+	s.agentKind = &agentKinds[s.plan.Uint64()%uint64(len(agentKinds))]
+	developer := s.plan.Uint64() % uint64(developers)
+	s.tenant = "developer-" + strconv.FormatUint(developer, 10)
+	s.project = splitmix.Mix(splitmix.Mix(seed+1) ^ developer)
+	s.common = s.shared + int(agentProject.draw(rand.NewPCG(s.project, 0)))
+	s.habit = normal(&s.plan)
+	a := s.newAgent(nil, rand.NewPCG(content, 3))
+	a.due, a.busy = at, false
+	a.requests = int(agentRequests.draw(&s.plan)) - 1
+	a.steps = s.drawSteps()
+	if a.requests == 0 {
+		a.steps = int(agentAlone.draw(&s.plan))
+	}
+	return s
+}
+
+func (s *agentSession) newAgent(parent *agent, random *rand.PCG) *agent {
+	a := &agent{session: s, parent: parent, random: *rand.NewPCG(random.Uint64(), random.Uint64()), busy: true, handle: -1}
+	a.window = int(s.window.draw(&a.random))
+	a.reach = int(s.reach.draw(&a.random))
+	a.cut(s.common, 0)
+	s.agents = append(s.agents, a)
+	return a
+}
+
+// over reports whether the session has ended.
+func (s *agentSession) over() bool { return len(s.agents) == 0 }
+
+// drawSteps draws the steps of a request.
+func (s *agentSession) drawSteps() int { return int(agentSteps.draw(&s.plan)) }
+
+// drawPause draws the seconds that pass before the next human message.
+func (s *agentSession) drawPause() float64 {
+	s.habit = agentHabit*s.habit + math.Sqrt(1-agentHabit*agentHabit)*normal(&s.plan)
+	return agentHuman.at(normalShare(s.habit))
+}
+
+// send makes the step that is due. A context that would outgrow its window is
+// compacted first.
+func (a *agent) send() turn {
+	s := a.session
+	t := turn{appended: int(s.appended.draw(&a.random)), output: int(s.output.draw(&a.random))}
+	if a.tokens+t.appended+t.output > a.window {
+		a.cut(s.common, int(s.summary.draw(&a.random)))
+	}
+	t.prefix = a.tokens
+	a.tokens += t.appended + t.output
+	a.busy = true
+	return t
+}
+
+// cut ends the context after keep tokens. It goes on with more others, if any.
+func (a *agent) cut(keep, more int) {
+	a.tokens = keep + more
+	a.segment = a.random.Uint64()
+	a.kept = min(a.kept, keep)
+}
+
+// answered says that the step in flight has ended now. The agents with a step due
+// after it are appended to woken.
+func (a *agent) answered(now time.Duration, woken []*agent) []*agent {
+	a.steps--
+	switch {
+	case a.steps > 0:
+		pause := agentTool.draw(&a.random)
+		if a.parent == nil && pause > agentTask && unit(&a.random) < agentTaskChance {
+			return a.delegate(now, pause, woken)
+		}
+		return append(woken, a.wake(now, pause))
+	case a.parent != nil:
+		return a.report(now, woken)
+	case a.requests > 0:
+		return append(woken, a.wake(now, a.listen()))
+	}
+	a.session.agents = nil
+	return woken
+}
+
+// listen makes up the next human message and returns the seconds before it.
+func (a *agent) listen() float64 {
+	s := a.session
+	a.requests--
+	a.steps = s.drawSteps()
+	if a.tokens > a.reach {
+		a.cut(s.common, 0)
+		a.reach = int(s.reach.draw(&a.random))
+	} else if unit(&a.random) < s.rewrites {
+		a.cut(max(s.common, a.tokens-int(agentRewrite.draw(&a.random))), 0)
+	}
+	return s.drawPause()
+}
+
+// wake makes a step due some seconds after now.
+func (a *agent) wake(now time.Duration, pause float64) *agent {
+	a.due, a.busy = now+seconds(pause), false
+	return a
+}
+
+// delegate hands a task of so many seconds to one to three sub-agents.
+func (a *agent) delegate(now time.Duration, pause float64, woken []*agent) []*agent {
+	a.due = now
+	a.tasks = 1 + int(3*unit(&a.random)*unit(&a.random))
+	for range a.tasks {
+		sub := a.session.newAgent(a, &a.random)
+		sub.steps = max(1, int(math.Round(pause/agentStep)))
+		woken = append(woken, sub.wake(now, agentTool[0].value))
+	}
+	return woken
+}
+
+// report ends a sub-agent. After the last one its parent goes on.
+func (a *agent) report(now time.Duration, woken []*agent) []*agent {
+	s, p := a.session, a.parent
+	s.agents = slices.DeleteFunc(s.agents, func(other *agent) bool { return other == a })
+	p.due = max(p.due, now)
+	if p.tasks--; p.tasks > 0 {
+		return woken
+	}
+	return append(woken, p.wake(p.due, agentTool[0].value))
+}
+
+// play lets the session live until no step is due before that time. Answers take as
+// long as the published ones. seen, if not nil, is told of each step, its time in
+// a.due.
+func (s *agentSession) play(until time.Duration, seen func(a *agent, t turn, end time.Duration)) {
+	var woken []*agent
+	for !s.over() {
+		var next *agent
+		for _, a := range s.agents {
+			if !a.busy && (next == nil || a.due < next.due) {
+				next = a
+			}
+		}
+		if next.due >= until {
+			return
+		}
+		t := next.send()
+		end := next.due + seconds(agentGenerate.draw(&s.past))
+		if seen != nil {
+			seen(next, t, end)
+		}
+		woken = next.answered(end, woken[:0])
+	}
+}
+
+// mayLast reports whether the session can last so long from its beginning. It errs
+// on the side of yes: that is found out by playing it.
+func (s *agentSession) mayLast(d time.Duration) bool {
+	ahead := *s // the plan is played, and the session left as it is
+	steps, pauses := s.agents[0].steps, 0.0
+	for range s.agents[0].requests {
+		steps += ahead.drawSteps()
+		pauses += ahead.drawPause()
+	}
+	return seconds(pauses+3*agentStep*float64(steps))+time.Hour > d
+}

@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/engine"
+)
+
+// Two servers by turns, one prompt of ten blocks five times: each computes it once, one
+// cache would have computed it once in all. The last token is always computed, and with
+// it its block.
+func TestPooledCache(t *testing.T) {
+	blocks := extend(nil, 10, 1)
+	var work hand
+	for i := range 5 {
+		r := at(100*i, 160, 1)
+		r.Blocks = blocks
+		work = append(work, r)
+	}
+	cfg := Config{Router: named("round-robin"), Fleet: Fleet(2, plain), Workload: work, Pooled: true}
+	rep := mustRun(t, cfg)
+	require.InDelta(t, 3.0/5*144/160, rep.PrefixHitRatio, 1e-12)
+	require.InDelta(t, 4.0/5*144/160, *rep.PooledHitRatio, 1e-12)
+	require.Nil(t, rep.ColdYetWarm, "no index, no opinion")
+
+	// Together the servers hold both prompts, alone neither does: each is sent the two by
+	// turns, and evicts one for the other.
+	work = nil
+	for i, prompt := range []uint64{1, 1, 2, 2, 1, 1, 2, 2} {
+		r := at(100*i, 160, 1)
+		r.Blocks = extend(nil, 10, prompt<<32)
+		work = append(work, r)
+	}
+	small := plain
+	small.Blocks = 10
+	cfg.Workload, cfg.Fleet = work, Fleet(2, small)
+	rep = mustRun(t, cfg)
+	require.Zero(t, rep.PrefixHitRatio)
+	require.InDelta(t, 6.0/8*144/160, *rep.PooledHitRatio, 1e-12)
+
+	cfg.Pooled = false
+	require.Nil(t, mustRun(t, cfg).PooledHitRatio)
+}
+
+// One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt
+// the index knows what was sent before, 160/1120, 1120/2080, 2080/3040 and 3040/4000,
+// the engine all but the question.
+func TestColdYetWarm(t *testing.T) {
+	rep := mustRun(t, Config{
+		Router: named("lmetric"), Fleet: Fleet(1, engine.Config{}),
+		Workload: Conversations{
+			Groups: 1, UsersPerGroup: 1, Question: Length{Mean: 160}, Output: Length{Mean: 800},
+			Think: time.Second, Requests: 5,
+		},
+	})
+	require.Equal(t, 0.8, *rep.ColdYetWarm)
+	require.False(t, coldYetWarm(100, 80, 100))
+	require.False(t, coldYetWarm(100, 0, 79))
+	require.True(t, coldYetWarm(100, 79, 80))
+}
+
+// Agents on a fleet: a policy that keeps sessions where they are finds nearly what one
+// cache for all would, one that does not find a fraction.
+func TestAgentsOnAFleet(t *testing.T) {
+	hits := func(policy string) (own, pooled float64) {
+		rep := mustRun(t, Config{
+			Router: named(policy), Fleet: Fleet(4, engine.Config{Blocks: 6000}), Pooled: true, Seed: 1,
+			Workload: Agents{Rate: 2, Scale: 16, Requests: 1500},
+		})
+		t.Logf("%s: %.3f of %.3f", policy, rep.PrefixHitRatio, *rep.PooledHitRatio)
+		require.Equal(t, 1500, rep.Completed)
+		require.LessOrEqual(t, rep.PrefixHitRatio, *rep.PooledHitRatio)
+		return rep.PrefixHitRatio, *rep.PooledHitRatio
+	}
+	own, pooled := hits("lmetric")
+	require.Greater(t, own, pooled-0.03)
+	own, pooled = hits("round-robin")
+	require.Less(t, own, pooled-0.2)
+}
