@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -300,16 +301,16 @@ func TestServersThatHangKeepNobodyOut(t *testing.T) {
 			e[id] = silent
 			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: "http://" + id})
 		}
-		begin, asked := time.Now(), 0
+		begin := time.Now()
+		var asked atomic.Int64
 		e["good"] = func(r *http.Request) (*http.Response, error) {
-			asked++
-			return says(load(asked, 0, 0))(r)
+			return says(load(int(asked.Add(1)), 0, 0))(r)
 		}
 		_, p, _ := newPoller(t, scrape.Config{Client: e.client(), Interval: time.Second, Timeout: 30 * time.Second}, endpoints...)
 		ctx, cancel := context.WithDeadline(t.Context(), begin.Add(20*time.Second+time.Millisecond))
 		defer cancel()
 		p.Run(ctx)
-		assert.Equal(t, 21, asked, "each second")
+		assert.EqualValues(t, 21, asked.Load(), "each second")
 	})
 }
 
@@ -418,12 +419,18 @@ func TestRun(t *testing.T) {
 			e[id] = func(r *http.Request) (*http.Response, error) {
 				mu.Lock()
 				asked[id]++
+				n := asked[id]
 				mu.Unlock()
 				if id == "slow" {
 					return silent(r)
 				}
-				return says(load(10*i+asked[id], 1, 0.1))(r)
+				return says(load(10*i+n, 1, 0.1))(r)
 			}
+		}
+		counts := func() map[string]int {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(asked)
 		}
 		router, p, errs := newPoller(t, scrape.Config{Client: e.client(), Interval: time.Second, Timeout: 10 * time.Second},
 			endpick.Endpoint{ID: "a", Address: "http://a"}, endpick.Endpoint{ID: "slow", Address: "http://slow"})
@@ -443,14 +450,14 @@ func TestRun(t *testing.T) {
 		require.Len(t, router.Endpoints(), 3, "it is there until its request ends, and not asked")
 		time.Sleep(8 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, map[string]int{"a": 2, "b": 9, "slow": 1}, asked, "who has not answered is not asked again")
+		assert.Equal(t, map[string]int{"a": 2, "b": 9, "slow": 1}, counts(), "who has not answered is not asked again")
 		require.Empty(t, errs.take())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Len(t, errs.take(), 1, "no answer in ten seconds")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Equal(t, 2, asked["slow"])
+		assert.Equal(t, 2, counts()["slow"])
 		lease.Done(endpick.Outcome{})
 		cancel()
 		<-stopped
