@@ -25,6 +25,8 @@ const (
 	// failure, as far as is remembered: three failures in a row put it out.
 	priorGood = 7.5
 
+	// minSeen is how many first bytes make known what is slow.
+	minSeen = 8
 	// minPatience is how long a request may be without a byte at the least
 	// before it is overdue, and maxOverdue how many of them put an endpoint out
 	// that has sent nothing to anybody meanwhile.
@@ -63,7 +65,8 @@ const (
 //     three at least, and the others fail clearly less.
 //   - So is one that has sent nothing to anybody for much longer than the pool
 //     takes, while three requests wait for their first byte. Its next byte
-//     brings it back.
+//     brings it back. A request that waits there for twice as long, and ten
+//     seconds at least, is sent to another, once and within the retry budget.
 //   - Who is out is avoided, but for those that can be reached no more than
 //     three quarters of the endpoints, unless all are out: then all are asked.
 //   - After a second, and twice as long after each trial, up to 15 s, one
@@ -84,8 +87,10 @@ type health struct {
 	size    func() int
 	current func(id string) (endpick.Ref, bool)
 
-	known   atomic.Int32    // len(remarked), read without the lock
-	slowest [2]atomic.Int64 // waits for a first byte of late, in nanoseconds: responses at once, streams
+	known atomic.Int32 // len(remarked), read without the lock
+	// What has been waited for first bytes of late, in nanoseconds, and how
+	// many have come: of responses at once, and of streams.
+	slowest, seen [2]atomic.Int64
 
 	mu       sync.Mutex
 	of       endpick.PerEndpoint[*standing]
@@ -219,9 +224,23 @@ func (h *health) heard(v visit) {
 }
 
 // patience is how long a request may wait for its first byte before it is
-// overdue: twice what the slowest have waited of late.
+// overdue: twice what the slowest have waited of late. 0: that is not known yet.
 func (h *health) patience(stream bool) time.Duration {
+	if h.seen[kind(stream)].Load() < minSeen {
+		return 0
+	}
 	return max(minPatience, 2*time.Duration(h.slowest[kind(stream)].Load()))
+}
+
+// stuck reports whether the endpoint has sent nothing to anybody since the
+// request was sent there, and there are others.
+func (h *health) stuck(v visit) bool {
+	if v.s.heard.Load() != v.heard {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.endpoints(h.clock()) > 1
 }
 
 func kind(stream bool) int {
@@ -235,6 +254,7 @@ func kind(stream bool) int {
 // it has waited so long.
 func (h *health) served(v visit, stream bool, waited time.Duration) {
 	if !v.s.silent.Load() { // of what was stuck nothing can be learned
+		h.seen[kind(stream)].Add(1)
 		slowest := &h.slowest[kind(stream)]
 		if old := slowest.Load(); waited != time.Duration(old) { // about the last 128 count
 			slowest.Store(max(int64(waited), old-old/128))

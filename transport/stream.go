@@ -21,7 +21,8 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 	visit  visit
 	watch  watch
-	http   int // status; 0: no response
+	paid   bool // the next attempt is, because this one was given up
+	http   int  // status; 0: no response
 
 	mu     sync.Mutex  // guards what follows
 	stop   func() bool // stops watching the client
@@ -53,23 +54,41 @@ func (x *exchange) follow(client context.Context) {
 }
 
 // watchFirstByte bounds the wait for the first byte. A trial is to show whether
-// the endpoint answers, at the cost of one client: that one waits no longer than
-// for any other endpoint.
+// the endpoint answers, at the cost of one client, and waits no longer than that
+// takes.
 func (x *exchange) watchFirstByte() {
 	c, stream := &x.trip.t.config, x.trip.call.stream
-	patience := x.trip.t.health.patience(stream)
 	limit := c.ResponseTimeout
 	if stream {
 		limit = c.FirstByteTimeout
 	}
+	patience := x.trip.t.health.patience(stream)
 	if x.visit.trial {
-		limit = min(limit, max(patience, minTrial))
+		limit = min(limit, max(patience, minStuck))
 	}
-	x.watch.start(x, limit, true, patience)
+	giveUp := time.Duration(0)
+	if patience > 0 {
+		giveUp = max(2*patience, minStuck)
+	}
+	x.watch.start(x, limit, patience, giveUp)
 }
 
-// minTrial is how long a trial may wait for its first byte at the least.
-const minTrial = 10 * time.Second
+// minStuck is how long a request may wait for its first byte at the least, at an
+// endpoint that sends nothing to anybody.
+const minStuck = 10 * time.Second
+
+// giveUp reports whether the request, which waits for long, is better sent to
+// another endpoint, and pays for that. It is done once: a prompt may take its
+// time.
+func (x *exchange) giveUp() bool {
+	tr := x.trip
+	if tr.gaveUp || tr.attempts >= tr.t.config.MaxAttempts || !tr.repeatable() || !tr.t.health.stuck(x.visit) {
+		return false
+	}
+	tr.gaveUp = tr.t.budget.retry(tr.t.now())
+	x.paid = tr.gaveUp
+	return x.paid
+}
 
 // cause tells a timeout of ours from the rest.
 func (x *exchange) cause(err error) error {

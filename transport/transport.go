@@ -170,6 +170,7 @@ type trip struct {
 	attempts    int
 	tried       []string // endpoints that have failed
 	failed      []failedVisit
+	gaveUp      bool // an endpoint that was stuck, without waiting for the limit
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The

@@ -32,7 +32,7 @@ func (tr *trip) again(a *attempt) bool {
 		return false
 	case a.kind == refusal:
 		return tr.t.health.refused(a.x.visit)
-	case !tr.t.budget.retry(tr.t.now()):
+	case !a.x.paid && !tr.t.budget.retry(tr.t.now()):
 		tr.t.denied.Add(1)
 		return false
 	}

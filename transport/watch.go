@@ -24,7 +24,8 @@ type watch struct {
 	timer    *time.Timer
 	limit    time.Duration // of one wait, or
 	whole    bool          // of all together
-	patience time.Duration // after which health is told, 0: not any more
+	patience time.Duration // after which health is told, 0: not, or not any more
+	giveUp   time.Duration // after which another endpoint is asked, 0 likewise
 	open     bool          // a connection that has left HTTP: silence is its own affair
 	stopped  bool
 }
@@ -32,12 +33,16 @@ type watch struct {
 const idle = -1
 
 // start begins with the wait for the first byte.
-func (w *watch) start(x *exchange, limit time.Duration, whole bool, patience time.Duration) {
+func (w *watch) start(x *exchange, limit, patience, giveUp time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.x, w.from, w.limit, w.whole, w.patience = x, time.Now(), limit, whole, patience
+	w.x, w.from, w.limit, w.whole, w.patience, w.giveUp = x, time.Now(), limit, true, patience, giveUp
 	w.beat = max(x.trip.t.config.Router.LeaseTimeout()/3, time.Millisecond)
-	w.timer = time.AfterFunc(min(w.beat, w.limit, w.patience), w.look)
+	first := min(w.beat, w.limit)
+	if patience > 0 {
+		first = min(first, patience)
+	}
+	w.timer = time.AfterFunc(first, w.look)
 }
 
 // answered says that the first byte is here, and what bounds the rest.
@@ -45,7 +50,7 @@ func (w *watch) answered(limit time.Duration, whole, open bool) {
 	w.ended()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.patience, w.limit, w.whole, w.open = 0, limit, whole, open
+	w.patience, w.giveUp, w.limit, w.whole, w.open = 0, 0, limit, whole, open
 	w.set(0)
 }
 
@@ -108,8 +113,22 @@ func (w *watch) look() {
 			x.trip.t.health.overdue(x.visit)
 		}
 		next = min(next, left)
-		if w.patience > 0 {
-			next = min(next, w.patience-now)
+		if w.patience > 0 && now >= w.patience {
+			w.patience = 0
+			x.trip.t.health.overdue(x.visit)
+		}
+		if w.giveUp > 0 && now >= w.giveUp {
+			w.giveUp = 0
+			if x.giveUp() {
+				w.stopped = true
+				x.cancel(ErrTimeout)
+				return
+			}
+		}
+		for _, at := range [...]time.Duration{w.patience, w.giveUp} {
+			if at > 0 {
+				next = min(next, at-now)
+			}
 		}
 	}
 	w.set(next)
