@@ -163,7 +163,7 @@ func TestChatMedia(t *testing.T) {
 
 func TestChatAllocates(t *testing.T) {
 	c := prefix.Conversation{Messages: []prefix.Message{text("system", strings.Repeat("s", 1000)), text("user", "hello\xffworld")}}
-	c.Messages = append(c.Messages, prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: "picture"}}})
+	c.Messages = append(c.Messages, prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: strings.Repeat("picture", 1000)}}})
 	dst := make([]uint64, 0, 100)
 	seed := seed(1)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { dst, _ = prefix.AppendChat(dst[:0], seed, &c) }))
