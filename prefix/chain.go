@@ -13,10 +13,10 @@ import (
 // 1999): a secret word is added to each of its eight words, the sums are
 // multiplied in pairs, and the four products of 128 bits are added up. For any
 // two blocks and any number, the chance that their sums differ by that number
-// is 2^-64, if the secret is not known when the blocks are chosen: to make a
-// factor zero, or anything else that one would like it to be, one has to know
-// the word that is added to it. The sums are not folded or taken modulo a
-// power of two before they are in the chain, where such a guarantee would end.
+// is at most 2^-64, if the secret is not known when the blocks are chosen: to
+// make a factor zero, or anything else that one would like it to be, one has to
+// know the word that is added to it. (Words combined by exclusive or, and
+// products folded by it, as in wyhash, mix as well, but nothing is proven.)
 //
 // The chain is two polynomials modulo the prime 2^61 - 1, each at a secret
 // point of its own, with 61 bits of the lower and of the upper half of the
@@ -31,6 +31,8 @@ import (
 // about n in 2^58. As there are 122 bits of state behind 64 of hash, a
 // collision in one block says nothing of the next; one that lasts, because
 // the states are equal, has a chance of about 2^-58, however long the heads.
+// All that is needed is eight multiplications a block, most of which don't wait
+// for one another.
 //
 // This is no cryptographic hash. Its guarantee holds against those who do not
 // see hashes; from enough of them, with their prompts, the secret can be found.
