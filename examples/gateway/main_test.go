@@ -86,6 +86,7 @@ func TestArguments(t *testing.T) {
 		"-grace 1s":         "-grace needs -listen",
 		"-listen :0 -backend http://a -backend-file f": "-backend and -backend-file can't both be given",
 		"-backend-file f":                                "-backend-file needs -listen",
+		"-listen :0 -admin=":                             "-admin is empty",
 		"-admin :0":                                      "-admin needs -listen",
 		"-trust-headers":                                 "-trust-headers needs -listen",
 		"-listen :0 -duration 1s":                        "-duration is for comparing policies, without -listen",

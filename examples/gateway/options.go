@@ -141,6 +141,9 @@ func (o *options) validate(given map[string]bool) error {
 		if o.listen == "" {
 			return errors.New("-listen is empty")
 		}
+		if o.admin == "" {
+			return errors.New("-admin is empty")
+		}
 		policies = []string{o.policy}
 		if err := without(compareFlags, "is for comparing policies, without -listen"); err != nil {
 			return err
