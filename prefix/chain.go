@@ -31,7 +31,7 @@ import (
 // about n in 2^58. As there are 122 bits of state behind 64 of hash, a
 // collision in one block says nothing of the next; one that lasts, because
 // the states are equal, has a chance of about 2^-58, however long the heads.
-// All that is needed is eight multiplications a block, most of which don't wait
+// All that is needed is seven multiplications a block, most of which don't wait
 // for one another.
 //
 // This is no cryptographic hash. Its guarantee holds against those who do not
