@@ -16,6 +16,20 @@
 // method is safe, only if nothing was sent. A request whose client went away is
 // never sent again.
 //
+// A refusal (400, 404 and their like) is the client's, unless it was the second
+// in a row of that endpoint: then another is asked, now and then.
+//
+// # Health
+//
+// The server that fails fastest always looks idlest, so that endpoints are judged
+// by what becomes of their requests. One has failed a request if another has then
+// served it, or if it can't be reached; what every endpoint fails of speaks
+// against the request. An endpoint with a quarter of failures, and clearly more
+// than the others, is avoided, as is one that has sent nothing to anybody for
+// much longer than the others take. From one to fifteen seconds later it gets one
+// request for a trial, then a tenth of the traffic, and its full share fifteen
+// seconds after that. If all endpoints are avoided, all are asked.
+//
 // # Holding
 //
 // With Config.Queue, requests wait while the endpoints are full and are routed
@@ -83,8 +97,9 @@ const (
 const retryRefill = 0.1
 
 // Transport is an http.RoundTripper over a router. Make one with [New]. It is
-// safe for concurrent use and starts no goroutine of its own; while requests are
-// held, a timer wakes it.
+// safe for concurrent use and starts no goroutine of its own; a timer for each
+// request that is sent wakes it when something is due, and one more while requests
+// are held.
 type Transport struct {
 	config  Config
 	learned learner
