@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/dialect"
 )
 
 // attempt is what has come of sending a request to one endpoint.
@@ -72,6 +72,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	tr.attempts++
 	ctx, cancel := context.WithCancelCause(tr.in.Context())
 	x := &exchange{trip: tr, lease: lease, ctx: ctx, cancel: cancel}
+	x.meter = tr.call.Meter(lease, t.now)
 	a.x = x
 	handed := false
 	defer func() { // also if Base panics
@@ -104,7 +105,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		a.failure, a.kind = statusError(response.StatusCode), kindOf(response.StatusCode)
-	} else if tr.metered && firstFails(response) {
+	} else if tr.call.Metered() && firstFails(response) {
 		a.failure, a.kind = errFirstEvent, erred
 	}
 	if t.config.EnableEndpointHeader {
@@ -112,10 +113,10 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	}
 	t.health.heard(x.visit)
 	if a.failure == nil {
-		t.health.served(x.visit, tr.call.stream, time.Since(x.watch.from))
+		t.health.served(x.visit, tr.req.Stream, time.Since(x.watch.from))
 	}
 	x.http = response.StatusCode
-	x.meter(response)
+	x.pass(response)
 	a.response = response
 	// Of an endpoint that has failed only the message is to be passed on.
 	handed = a.failure == nil
@@ -178,7 +179,7 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 		// if the idle one that it took turns out to be closed.
 		out.Header["X-Idempotency-Key"] = nil
 	}
-	if tr.metered {
+	if tr.call.Metered() {
 		out.Header.Set("Accept-Encoding", "identity") // what is metered is read as text
 	}
 	if e.Ranked {
@@ -199,7 +200,7 @@ func (tr *trip) awaitBody(response *http.Response) error {
 	for n == 0 && err == nil {
 		n, err = response.Body.Read(first)
 	}
-	if err == io.EOF && n == 0 && tr.call.stream && response.StatusCode == http.StatusOK {
+	if err == io.EOF && n == 0 && tr.req.Stream && response.StatusCode == http.StatusOK {
 		err = io.ErrUnexpectedEOF // a stream of nothing is no response
 	}
 	if n == 0 && err != io.EOF {
@@ -214,19 +215,11 @@ func (tr *trip) awaitBody(response *http.Response) error {
 // in an event, under a status of 200.
 func firstFails(response *http.Response) bool {
 	b, ok := response.Body.(*begun)
-	if !ok || contentType(response) != eventStream || response.Header.Get("Content-Encoding") != "" {
+	if !ok || contentType(response) != dialect.EventStream || response.Header.Get("Content-Encoding") != "" {
 		return false
 	}
-	for line := range bytes.Lines(b.first) {
-		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && line[len(line)-1] == '\n' {
-			c := readChunk(data)
-			return c.failed && !c.any
-		}
-	}
-	return false
+	return dialect.FirstFails(b.first)
 }
-
-const eventStream = "text/event-stream"
 
 func contentType(response *http.Response) string {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))

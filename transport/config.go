@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/dialect"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -24,10 +24,6 @@ type Config struct {
 	// MaxBodyBytes is the longest body of any request that is accepted: it is
 	// read whole before the endpoint is chosen. Zero: 32 MiB.
 	MaxBodyBytes int64
-	// MaxItems is how many messages, parts, tools, tool calls and prompts a
-	// request may have, all counted together; of members of objects that are
-	// looked into it may have sixteen times as many. Zero: 65,536.
-	MaxItems int
 	// MaxAttempts is how many endpoints one request is sent to at most.
 	// Zero: 3. One: nothing is tried again.
 	MaxAttempts int
@@ -60,19 +56,10 @@ type Config struct {
 	// BlockTokens itself. It must not change body or keep req. Nil: there are
 	// no tenants.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
-	// SharedCache says that the engines share their prefix caches between
-	// tenants. By default the blocks of two tenants are never the same. A
-	// cache_salt in a request always keeps its blocks apart.
-	SharedCache bool
-	// HashKey is the secret that prompts are hashed with, so that no client can
-	// make prompts that pass for others. Gateways whose hashes or recordings are
-	// to be compared share one; see also [Transport.SetHashKey]. Zero: one that
-	// this process has drawn at random.
-	HashKey prefix.Key
+	// Dialect says how requests are read and prompts are hashed; its zero value is
+	// valid.
+	Dialect dialect.Config
 
-	// DisableUsage leaves out asking for usage in streams whose clients did
-	// not. Lengths are then estimated from the content.
-	DisableUsage bool
 	// EnableEndpointHeader names the endpoint in a response header. It tells
 	// clients who holds which prompt, others' prompts among them: for tests, and
 	// for clients that trust each other.
@@ -102,8 +89,6 @@ func (c *Config) validate() error {
 		return badConfig("Router", "is nil")
 	case c.MaxBodyBytes < 0:
 		return badConfig("MaxBodyBytes", "is negative")
-	case c.MaxItems < 0:
-		return badConfig("MaxItems", "is negative")
 	case c.MaxAttempts < 0:
 		return badConfig("MaxAttempts", "is negative")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
@@ -127,9 +112,6 @@ func (c *Config) validate() error {
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 32 << 20
-	}
-	if c.MaxItems == 0 {
-		c.MaxItems = 1 << 16
 	}
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = 3

@@ -68,14 +68,6 @@ func (e *UpstreamError) Error() string {
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// HeaderError says which header could not be read; the request is served as if
-// it were absent.
-type HeaderError struct{ Header, Value string }
-
-func (e *HeaderError) Error() string {
-	return "transport: header " + e.Header + ": " + strconv.Quote(e.Value[:min(len(e.Value), 40)]) + " is not an integer"
-}
-
 // StatusClientClosedRequest is what [StatusOf] gives for a request whose client
 // went away. Nobody gets to see it but logs; nginx has coined it.
 const StatusClientClosedRequest = 499

@@ -50,7 +50,7 @@ func (t *Transport) now() (at time.Time) {
 }
 
 // describe lets the host fill in the request.
-func (tr *trip) describe(body []byte) (err error) {
+func (tr *trip) describe(body []byte, req *endpick.Request) (err error) {
 	if tr.t.config.Describe == nil {
 		return nil
 	}
@@ -59,6 +59,6 @@ func (tr *trip) describe(body []byte) (err error) {
 			err = tr.t.panicked(tr.in, "Config.Describe", v)
 		}
 	}()
-	tr.t.config.Describe(tr.in, body, &tr.req)
+	tr.t.config.Describe(tr.in, body, req)
 	return nil
 }

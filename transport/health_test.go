@@ -432,30 +432,3 @@ func TestBudgetBound(t *testing.T) {
 		}
 	})
 }
-
-func TestLearner(t *testing.T) {
-	var l learner
-	assert.InDelta(t, 0.25, l.rates("m").prompt(), 1e-12)
-	assert.Zero(t, l.rates("m").meanOutput())
-	// (300 + 256) / (1000 + 1024)
-	l.learn("m", sample{promptTokens: 300, promptBytes: 1000, outputTokens: 50, outputBytes: 100, responses: 1})
-	assert.InDelta(t, 556.0/2024, l.rates("m").prompt(), 1e-12)
-	assert.InDelta(t, (50+256.0)/(100+1024), l.rates("m").content(), 1e-12)
-	assert.InDelta(t, 50, l.rates("m").meanOutput(), 1e-12)
-	assert.InDelta(t, 0.25, l.rates("other").prompt(), 1e-12, "models are apart")
-	for range 1000 {
-		l.learn("m", sample{promptTokens: 500, promptBytes: 1000, outputTokens: 30, outputBytes: 60, responses: 2})
-	}
-	assert.InDelta(t, 0.5, l.rates("m").prompt(), 0.005)
-	assert.InDelta(t, 15, l.rates("m").meanOutput(), 0.01, "of each of two responses")
-
-	before := l.rates("m")
-	for _, s := range []sample{{}, {promptTokens: 1 << 30, promptBytes: 5}, {promptTokens: 1, promptBytes: 1 << 20}, {promptTokens: 5}, {promptBytes: 5}} {
-		l.learn("m", s)
-		assert.Equal(t, before, l.rates("m"), "%+v is not plausible", s)
-	}
-	for i := range 2 * maxModels {
-		l.learn(string(rune(i+1000)), sample{promptTokens: 300, promptBytes: 1000})
-	}
-	assert.LessOrEqual(t, len(l.models), maxModels)
-}

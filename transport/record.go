@@ -36,21 +36,18 @@ func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 	}
 	if x != nil {
 		x.mu.Lock()
-		u, counted, first := x.usage, x.counted, x.firstAt
 		if x.ended {
 			end = x.endAt
 		}
 		x.mu.Unlock()
+		seen := x.meter.Seen()
 		r.Endpoint = x.lease.Endpoint().ID
-		r.OutputTokens = counted
-		if u.hasPrompt && u.hasCompletion {
-			r.InputTokens, r.OutputTokens, r.Estimated = u.prompt, u.completion, false
+		r.OutputTokens, r.CachedTokens = seen.OutputTokens, seen.CachedTokens
+		if seen.Reported {
+			r.InputTokens, r.Estimated = seen.InputTokens, false
 		}
-		if u.hasCached {
-			r.CachedTokens = &u.cached
-		}
-		if !first.IsZero() {
-			ttft := millis(first.Sub(tr.start))
+		if !seen.FirstToken.IsZero() {
+			ttft := millis(seen.FirstToken.Sub(tr.start))
 			r.TTFTMillis = &ttft
 		}
 	}

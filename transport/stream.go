@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/dialect"
 )
 
 // exchange is one request at one endpoint: the lease, and what the response has
@@ -19,6 +19,7 @@ type exchange struct {
 	lease  endpick.Lease
 	ctx    context.Context // of the request as it was sent
 	cancel context.CancelCauseFunc
+	meter  *dialect.Meter
 	visit  visit
 	watch  watch
 	paid   bool // the next attempt is, because this one was given up
@@ -30,17 +31,6 @@ type exchange struct {
 	status endpick.Status
 	endAt  time.Time
 	handed bool // to the client: how it ends is how the request ends
-
-	usage        usage
-	finder       *usageFinder
-	contentBytes int
-	estimate     float64 // tokens of the content that are not counted yet
-	counted      int     // tokens that the lease was told of
-	firstAt      time.Time
-	chunks       bool // choices were seen
-	finished     bool // a finish reason was seen
-	done         bool // [DONE] was seen, or the end of a JSON object
-	failed       bool // the engine reported an error in the stream
 }
 
 // follow ends the exchange when the client goes away.
@@ -57,7 +47,7 @@ func (x *exchange) follow(client context.Context) {
 // the endpoint answers, at the cost of one client, and waits no longer than that
 // takes.
 func (x *exchange) watchFirstByte() {
-	c, stream := &x.trip.t.config, x.trip.call.stream
+	c, stream := &x.trip.t.config, x.trip.req.Stream
 	limit := c.ResponseTimeout
 	if stream {
 		limit = c.FirstByteTimeout
@@ -98,8 +88,9 @@ func (x *exchange) cause(err error) error {
 	return err
 }
 
-// meter wraps the body of the response, whose first byte is here.
-func (x *exchange) meter(response *http.Response) {
+// pass wraps the body of the response, whose first byte is here, so that it is
+// metered as it passes.
+func (x *exchange) pass(response *http.Response) {
 	config := &x.trip.t.config
 	body := io.ReadCloser(&wire{response.Body, &x.watch})
 	if upgraded, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
@@ -107,14 +98,14 @@ func (x *exchange) meter(response *http.Response) {
 		response.Body = &upgradedBody{ReadWriteCloser: upgraded, x: x}
 		return
 	}
-	if contentType(response) == eventStream {
+	if contentType(response) == dialect.EventStream {
 		x.watch.answered(max(config.StallTimeout, config.FirstByteTimeout), false, false)
 	} else {
 		x.watch.answered(config.ResponseTimeout, true, false)
 	}
 	passed := &responseBody{Reader: body, closer: body, x: x}
 	response.Body = passed
-	if !x.trip.metered || response.StatusCode >= http.StatusBadRequest {
+	if !x.trip.call.Metered() || response.StatusCode >= http.StatusBadRequest {
 		return
 	}
 	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -124,86 +115,62 @@ func (x *exchange) meter(response *http.Response) {
 		}
 		passed.Reader = &lazyReader{src: body, open: open}
 		response.Header.Del("Content-Encoding")
+		response.Header.Del("Content-Length")
 		response.Uncompressed = true
-		lengthUnknown(response)
 	}
-	switch contentType(response) {
-	case eventStream:
-		passed.Reader = &eventReader{src: passed.Reader, judge: x.event, end: x.eventsEnd}
-		if x.trip.hideUsage {
-			lengthUnknown(response)
+	filters := x.meter.Header(response.StatusCode, response.Header)
+	if response.Header.Get("Content-Length") == "" {
+		response.ContentLength = -1
+	}
+	passed.Reader = &metered{src: passed.Reader, x: x, filters: filters}
+}
+
+// metered is a body on its way through the meter.
+type metered struct {
+	src     io.Reader
+	x       *exchange
+	filters bool   // the meter may hold bytes back
+	out     []byte // what it has passed on
+	at      int    // in out
+	started bool
+	err     error
+}
+
+func (r *metered) Read(p []byte) (int, error) {
+	if !r.filters {
+		n, err := r.src.Read(p)
+		r.x.meter.Feed(p[:0], p[:n])
+		return n, err
+	}
+	for len(p) > 0 && r.at == len(r.out) {
+		if r.err != nil {
+			return 0, r.err
 		}
-	case "application/json":
-		passed.finder = new(usageFinder)
-		x.mu.Lock()
-		x.finder = passed.finder
-		x.mu.Unlock()
+		r.fill(p)
 	}
+	n := copy(p, r.out[r.at:])
+	r.at += n
+	return n, nil
 }
 
-func lengthUnknown(response *http.Response) {
-	response.ContentLength = -1
-	response.Header.Del("Content-Length")
-}
-
-// event takes in one event of the stream.
-func (x *exchange) event(data []byte) verdict {
-	if string(bytes.TrimSpace(data)) == "[DONE]" {
-		x.mu.Lock()
-		x.done = true
-		x.mu.Unlock()
-		return verdict{}
-	}
-	c := readChunk(data)
-	x.mu.Lock()
-	x.chunks = x.chunks || c.choices
-	x.finished = x.finished || c.finished
-	x.failed = x.failed || c.failed
-	if c.usage != nil {
-		x.usage.read(c.usage)
-	}
-	first := c.content > 0 && x.contentBytes == 0
-	x.contentBytes += c.content
-	x.estimate += float64(c.content) * x.trip.rates.content()
-	n := 0
+// fill reads once, by way of p; nothing is ready.
+func (r *metered) fill(p []byte) {
+	m := r.x.meter
+	n, err := r.src.Read(p)
+	r.out, r.at, r.err = m.Feed(r.out[:0], p[:n]), 0, err
 	switch {
-	case c.content == 0:
-	case c.usage != nil && x.usage.hasCompletion: // the engine counts as it goes
-		n = max(x.usage.completion-x.counted, 0)
-		x.estimate = 0
-	default:
-		n = int(x.estimate)
+	case err == io.EOF:
+		var cut error
+		if r.out, cut = m.End(r.out); cut != nil {
+			r.err = cut
+		}
+	case err != nil:
+		r.out = m.Rest(r.out)
 	}
-	if first {
-		n = max(n, 1) // however short
-		x.firstAt = x.trip.t.now()
+	if !r.started && m.Started() {
+		r.started = true
+		r.x.watch.bound(r.x.trip.t.config.StallTimeout)
 	}
-	x.estimate -= min(float64(n), x.estimate)
-	x.counted += n
-	x.mu.Unlock()
-
-	if first {
-		x.watch.bound(x.trip.t.config.StallTimeout)
-	}
-	if c.content > 0 {
-		x.lease.Tokens(n)
-	}
-	if !x.trip.hideUsage {
-		return verdict{}
-	}
-	return c.hide()
-}
-
-// eventsEnd is asked when the stream has ended without an error. One that was
-// never finished was cut all the same: the connection of a server that dies may
-// look as if it had been closed.
-func (x *exchange) eventsEnd() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.done || x.finished || x.failed || !x.chunks {
-		return nil
-	}
-	return io.ErrUnexpectedEOF
 }
 
 // end closes the lease, once. Each step is done even if another panics in the
@@ -216,33 +183,16 @@ func (x *exchange) end(status endpick.Status) {
 		return
 	}
 	x.ended = true
-	if status == endpick.Completed && x.failed {
-		status = endpick.Failed
-	}
-	if x.finder != nil && status == endpick.Completed {
-		x.usage = x.finder.usage()
-	}
+	outcome := x.meter.Outcome(status)
+	status = outcome.Status
 	x.status, x.endAt = status, at
-	u, handed, contentBytes, stop := x.usage, x.handed, x.contentBytes, x.stop
+	handed, stop := x.handed, x.stop
 	x.mu.Unlock()
 
-	x.closeLease(endpick.Outcome{
-		Status:          status,
-		InputTokens:     u.prompt,
-		OutputTokens:    u.completion,
-		CachedTokens:    u.cached,
-		HasCachedTokens: u.hasCached,
-	})
+	x.closeLease(outcome)
 	stop()
 	if t.hold != nil {
 		t.hold.ended()
-	}
-	if status == endpick.Completed {
-		t.learned.learn(x.trip.model, sample{
-			promptTokens: u.prompt, promptBytes: x.trip.promptBytes,
-			outputTokens: u.completion, outputBytes: contentBytes,
-			responses: x.trip.responses,
-		})
 	}
 	if !handed {
 		return
@@ -274,17 +224,10 @@ type responseBody struct {
 	io.Reader
 	closer io.Closer
 	x      *exchange
-	finder *usageFinder // of x; nil if the response is not searched
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if b.finder != nil && n > 0 {
-		b.x.mu.Lock()
-		b.finder.write(p[:n])
-		b.x.done = b.finder.whole
-		b.x.mu.Unlock()
-	}
 	switch err {
 	case nil:
 		return n, nil
@@ -301,10 +244,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 
 // Close ends the exchange as canceled, unless the response was complete.
 func (b *responseBody) Close() error {
-	b.x.mu.Lock()
-	done := b.x.done
-	b.x.mu.Unlock()
-	if done {
+	if b.x.meter.Whole() {
 		b.x.end(endpick.Completed)
 	} else {
 		b.x.end(endpick.Canceled)

@@ -7,58 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick"
 )
 
-// endless sends one chunk at each read.
-type endless struct{ chunk []byte }
-
-func (e endless) Read(p []byte) (int, error) { return copy(p, e.chunk), nil }
-
-func (e endless) Close() error { return nil }
-
-// meteredStream is a stream of chunks as RoundTrip returns it.
-func meteredStream(t testing.TB) io.Reader {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "a:1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := New(Config{Router: router})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, err := router.Route(endpick.Request{Stream: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &exchange{trip: &trip{t: tr, hideUsage: true}, lease: lease}
-	return &eventReader{src: endless{[]byte("data: " + contentChunk + "\n\n")}, judge: x.event, end: x.eventsEnd}
-}
-
-func TestMeteringAChunkAllocatesNothing(t *testing.T) {
-	r := meteredStream(t)
-	p := make([]byte, 4096)
-	if _, err := r.Read(p); err != nil {
-		t.Fatal(err)
-	}
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = r.Read(p) }))
-}
-
-// What one chunk of a stream costs on its way through: splitting, reading,
-// counting, the lease.
-func BenchmarkMeterChunk(b *testing.B) {
-	r := meteredStream(b)
-	p := make([]byte, 4096)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(contentChunk)))
-	for b.Loop() {
-		if _, err := r.Read(p); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
+const contentChunk = `{"id":"chatcmpl-3f2a","object":"chat.completion.chunk","created":1732153200,"model":"m","choices":[{"index":0,"delta":{"content":" work"},"finish_reason":null}]}`
 
 type canned struct {
 	header http.Header

@@ -50,7 +50,7 @@
 // With an [endpick.RequestError], status 400: a model that is no string; names of
 // models, sessions, tenants and adapters that are longer than 256 bytes or not
 // UTF-8; paths with a segment ".."; JSON that is nested deeper than 256 levels or
-// has more parts than Config.MaxItems. Everything else that is wrong with a
+// has more parts than Config.Dialect.MaxItems. Everything else that is wrong with a
 // request is for the engine to judge. A body that is too long, 413, is one above
 // Config.MaxBodyBytes, or one that is compressed to less than a sixty-fourth.
 //
@@ -83,13 +83,13 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/dialect"
 )
 
 // The headers of requests and responses that are endpick's own.
 const (
-	PriorityHeader = "X-Endpick-Priority"
-	SessionHeader  = "X-Endpick-Session"
+	PriorityHeader = dialect.PriorityHeader
+	SessionHeader  = dialect.SessionHeader
 	EndpointHeader = "X-Endpick-Endpoint"
 )
 
@@ -101,12 +101,11 @@ const retryRefill = 0.1
 // request that is sent wakes it when something is due, and one more while requests
 // are held.
 type Transport struct {
-	config  Config
-	learned learner
-	health  health
-	budget  *budget
-	hold    *hold // nil: requests are not held
-	hashKey atomic.Pointer[prefix.Key]
+	config Config
+	reader *dialect.Reader
+	health health
+	budget *budget
+	hold   *hold // nil: requests are not held
 
 	requests, retries, denied, panics atomic.Uint64
 }
@@ -129,17 +128,20 @@ func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
+	reader, err := dialect.NewReader(config.Dialect)
+	if err != nil {
+		return nil, err
+	}
 	burst := float64(config.RetryBurst)
 	t := &Transport{
 		config: config,
+		reader: reader,
 		budget: newBudget(config.RetryShare, retryRefill*burst, burst),
 	}
-	t.SetHashKey(config.HashKey)
 	t.health.clock = t.now
 	t.health.current = config.Router.Ref
 	t.health.size = func() int { return len(config.Router.Endpoints()) }
 	if config.Queue != nil {
-		var err error
 		if t.hold, err = newHold(t, *config.Queue); err != nil {
 			return nil, badConfig("Queue.Bounds", "are refused: "+err.Error())
 		}
@@ -169,23 +171,18 @@ type trip struct {
 	start time.Time
 	// call and payload are let go before the response ends: prompts are long,
 	// and streams last. What is needed until then stands beside them.
-	call                 *call
-	payload              *payload
-	req                  endpick.Request
-	slo                  endpick.SLO // as it was asked for; that of req is what is left of it
-	rates                rates
-	model                string
-	metered              bool
-	unpacked             bool // the body had a coding when it came
-	responses, maxTokens int
-	// promptBytes of text have promptTokens by the engine's count, to learn
-	// from; 0: nothing to learn.
-	promptBytes int
-	hideUsage   bool // usage in the stream is not for the client
-	attempts    int
-	tried       []string // endpoints that have failed
-	failed      []failedVisit
-	gaveUp      bool // an endpoint that was stuck, without waiting for the limit
+	call    *dialect.Call
+	payload *payload
+	req     endpick.Request
+	slo     endpick.SLO // as it was asked for; that of req is what is left of it
+	model   string
+	// maxTokens is the client's limit, for the record.
+	maxTokens int
+	unpacked  bool // the body had a coding when it came
+	attempts  int
+	tried     []string // endpoints that have failed
+	failed    []failedVisit
+	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
@@ -269,6 +266,7 @@ func (tr *trip) route() (endpick.Lease, error) {
 // one, even if it says that the endpoint failed.
 func (tr *trip) result(a attempt) (*http.Response, error) {
 	tr.payload.release()
+	tr.maxTokens = tr.call.MaxTokens()
 	tr.call, tr.payload = nil, nil
 	if tr.t.config.Record == nil {
 		tr.req.Blocks = nil

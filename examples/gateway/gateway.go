@@ -12,6 +12,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/dialect"
 )
 
 // gatewayConfig is what a gateway is made of.
@@ -63,8 +64,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		Queue: config.queue,
 		// Tenants take turns in the queue; the servers share their caches
 		// between them.
-		SharedCache: true,
-		Describe:    g.describe(config.trustHeaders),
+		Dialect:  dialect.Config{SharedCache: true},
+		Describe: g.describe(config.trustHeaders),
 	}
 	if config.receipts > 0 {
 		g.receipts = newReceipts(config.receipts)

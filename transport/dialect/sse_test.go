@@ -1,4 +1,4 @@
-package transport
+package dialect
 
 import (
 	"bytes"
@@ -167,6 +167,42 @@ func TestEventTooLong(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, strings.Replace(stream, "data: drop"+end+end, "", 1), string(got))
 		assert.Equal(t, []string{"first", "drop", "last"}, judged)
-		assert.LessOrEqual(t, len(r.buf), 2*maxEvent)
+		assert.LessOrEqual(t, cap(r.filter.buf), 2*maxEvent)
 	}
+}
+
+// eventReader reads a source through a filter, as the owner of a connection does.
+type eventReader struct {
+	src    io.Reader
+	judge  func([]byte) verdict
+	end    func() error
+	filter *eventFilter
+	out    []byte
+	err    error
+}
+
+func (r *eventReader) Read(p []byte) (int, error) {
+	if r.filter == nil {
+		r.filter = &eventFilter{judge: r.judge}
+	}
+	for len(r.out) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		in := make([]byte, 4096)
+		n, err := r.src.Read(in)
+		r.out = r.filter.feed(nil, in[:n])
+		r.err = err
+		if err == io.EOF {
+			r.out = r.filter.end(r.out)
+			if cut := r.end(); cut != nil {
+				r.err = cut
+			}
+		} else if err != nil {
+			r.out = r.filter.rest(r.out)
+		}
+	}
+	n := copy(p, r.out)
+	r.out = r.out[n:]
+	return n, nil
 }

@@ -1,4 +1,4 @@
-package transport
+package dialect
 
 // usage is what an engine says of the tokens of a request.
 type usage struct {

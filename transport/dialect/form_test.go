@@ -1,4 +1,4 @@
-package transport
+package dialect
 
 import (
 	"bytes"

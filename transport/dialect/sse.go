@@ -1,12 +1,9 @@
-package transport
+package dialect
 
-import (
-	"bytes"
-	"io"
-)
+import "bytes"
 
 const (
-	firstBuffer = 4 << 10
+	firstBuffer = 1 << 10
 	// maxEvent bounds what is held back of an event that does not end. A
 	// longer one is passed on as it comes, and not metered.
 	maxEvent = 1 << 20
@@ -19,23 +16,20 @@ type verdict struct {
 	cut, cutEnd int
 }
 
-// eventReader passes on a stream of server-sent events, whole events at a time,
+// eventFilter passes on a stream of server-sent events, whole events at a time,
 // and shows the data of each to a judge before. What the judge leaves alone is
 // passed on byte for byte, comments and unknown fields included. Nothing is
 // held back but the event that is still coming in.
 //
 // Lines end in LF, CR LF or CR, as the HTML standard has it (section 9.2.6).
-type eventReader struct {
-	src   io.Reader
+type eventFilter struct {
 	judge func(data []byte) verdict
-	// end is asked once, when the source has ended cleanly.
-	end func() error
 
-	// buf[r:e] is ready for the reader. buf[start:w] is the event that is
-	// coming in, whose current line begins at line. e ≤ start.
-	buf                  []byte
-	r, e, start, line, w int
-	err                  error
+	dst []byte // what is passed on of the piece that is being fed
+	// buf[start:] is the event that is coming in, whose current line begins at
+	// line.
+	buf         []byte
+	start, line int
 
 	dataLines int // in this event
 	data      [2]int
@@ -47,76 +41,69 @@ type eventReader struct {
 	dropLF  bool // which was dropped
 }
 
-func (s *eventReader) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	for s.r == s.e {
-		if s.err != nil {
-			return 0, s.err
-		}
-		s.fill()
-	}
-	n := copy(p, s.buf[s.r:s.e])
-	s.r += n
-	return n, nil
-}
-
-// fill reads once; nothing is ready.
-func (s *eventReader) fill() {
+// feed takes in the next piece and appends to dst what is to be passed on.
+func (s *eventFilter) feed(dst, piece []byte) []byte {
+	s.dst = dst
 	if s.buf == nil {
-		s.buf = make([]byte, firstBuffer)
+		s.buf = make([]byte, 0, firstBuffer)
 	}
-	if s.start > 0 {
-		n := s.start
-		copy(s.buf, s.buf[n:s.w])
-		s.start, s.line, s.w = 0, s.line-n, s.w-n
-		s.data[0], s.data[1] = s.data[0]-n, s.data[1]-n
-	}
-	s.r, s.e = 0, 0
-	if s.w == len(s.buf) {
+	for len(piece) > 0 {
+		n := min(len(piece), maxEvent-len(s.buf))
+		searched := len(s.buf)
+		s.buf = append(s.buf, piece[:n]...)
+		piece = piece[n:]
+		s.split(searched)
+		s.forget()
 		if len(s.buf) >= maxEvent {
 			s.giveUp()
-			return
-		}
-		s.buf = append(s.buf, make([]byte, len(s.buf))...)
-	}
-	searched := s.w
-	n, err := s.src.Read(s.buf[s.w:])
-	s.w += n
-	s.split(searched)
-	if err == nil {
-		return
-	}
-	s.err = err
-	if err == io.EOF {
-		if s.line < s.w {
-			s.endLine(s.w, s.w)
-		}
-		if s.start < s.w {
-			s.endEvent(s.w)
-		}
-		if cut := s.end(); cut != nil {
-			s.err = cut
 		}
 	}
-	s.pass(s.start, s.w)
-	s.start, s.line = s.w, s.w
+	dst, s.dst = s.dst, nil
+	return dst
+}
+
+// end says that the source has ended cleanly: an event that no empty line ends
+// is an event, too.
+func (s *eventFilter) end(dst []byte) []byte {
+	s.dst = dst
+	if s.line < len(s.buf) {
+		s.endLine(len(s.buf), len(s.buf))
+	}
+	if s.start < len(s.buf) {
+		s.endEvent(len(s.buf))
+	}
+	return s.rest(s.dst)
+}
+
+// rest passes on what is left of a source that has broken off.
+func (s *eventFilter) rest(dst []byte) []byte {
+	dst = append(dst, s.buf[s.start:]...)
+	s.buf, s.start, s.line, s.dst = s.buf[:0], 0, 0, nil
+	return dst
+}
+
+// forget drops the events that are done with.
+func (s *eventFilter) forget() {
+	if n := s.start; n > 0 {
+		s.buf = s.buf[:copy(s.buf, s.buf[n:])]
+		s.start, s.line = 0, s.line-n
+		s.data[0], s.data[1] = s.data[0]-n, s.data[1]-n
+	}
 }
 
 // giveUp passes on what has come in of an event that is too long.
-func (s *eventReader) giveUp() {
-	s.pass(s.start, s.w)
-	s.midLine = s.midLine || s.line < s.w
-	s.start, s.line = s.w, s.w
+func (s *eventFilter) giveUp() {
+	s.pass(0, len(s.buf))
+	s.midLine = s.midLine || s.line < len(s.buf)
+	s.buf, s.line = s.buf[:0], 0
 	s.unjudged, s.dropLF, s.dataLines = true, false, 0
 }
 
 // split takes all complete lines; the bytes of the current line before
 // searched hold no line end.
-func (s *eventReader) split(searched int) {
+func (s *eventFilter) split(searched int) {
 	for {
-		if s.afterCR && s.line < s.w {
+		if s.afterCR && s.line < len(s.buf) {
 			s.afterCR = false
 			if s.buf[s.line] == '\n' {
 				s.line++
@@ -129,16 +116,16 @@ func (s *eventReader) split(searched int) {
 			}
 		}
 		from := max(s.line, searched)
-		end := bytes.IndexByte(s.buf[from:s.w], '\n')
+		end := bytes.IndexByte(s.buf[from:], '\n')
 		if end < 0 {
-			end = s.w - from
+			end = len(s.buf) - from
 		}
 		next := from + end + 1
 		if cr := bytes.IndexByte(s.buf[from:from+end], '\r'); cr >= 0 {
 			end = cr
 			next = from + cr + 1
 			s.afterCR = true
-		} else if from+end == s.w {
+		} else if from+end == len(s.buf) {
 			return
 		}
 		s.endLine(from+end, next)
@@ -146,7 +133,7 @@ func (s *eventReader) split(searched int) {
 }
 
 // endLine takes the line buf[line:end]; the next one begins at next.
-func (s *eventReader) endLine(end, next int) {
+func (s *eventFilter) endLine(end, next int) {
 	line := s.buf[s.line:end]
 	at := s.line
 	s.line = next
@@ -181,7 +168,7 @@ func (s *eventReader) endLine(end, next int) {
 var dataField = []byte("data")
 
 // endEvent has the event buf[start:end] judged.
-func (s *eventReader) endEvent(end int) {
+func (s *eventFilter) endEvent(end int) {
 	var v verdict
 	switch s.dataLines {
 	case 0:
@@ -204,11 +191,5 @@ func (s *eventReader) endEvent(end int) {
 	s.dataLines, s.unjudged = 0, false
 }
 
-// pass makes buf[from:to] ready.
-func (s *eventReader) pass(from, to int) {
-	if s.e == from {
-		s.e = to
-		return
-	}
-	s.e += copy(s.buf[s.e:], s.buf[from:to])
-}
+// pass passes buf[from:to] on.
+func (s *eventFilter) pass(from, to int) { s.dst = append(s.dst, s.buf[from:to]...) }

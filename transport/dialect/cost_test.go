@@ -1,11 +1,10 @@
-package transport
+package dialect
 
 import (
 	"bytes"
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -86,15 +85,8 @@ type heldRequest struct {
 // prepareBody is what a transport does with a body before it routes it.
 func prepareBody(ctx context.Context, kind api, body []byte) (*heldRequest, error) {
 	var h heldRequest
-	in, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	read, _, err := readBody(in, 64<<20)
-	if err != nil {
-		return nil, err
-	}
-	if h.call, err = parse(kind, nil, read, manyItems); err != nil {
+	var err error
+	if h.call, err = parse(kind, nil, bytes.Clone(body), manyItems); err != nil {
 		return nil, err
 	}
 	if _, err = h.call.readPrompt(ctx, &h.req, prefix.Scope{}, rates{}); err != nil {
@@ -149,8 +141,8 @@ func TestMemoryIsLinearInTheBody(t *testing.T) {
 		}
 		kept := int(after.HeapAlloc) - int(before.HeapAlloc)
 		assert.Less(t, kept, 2*size, "%s: kept", name)
-		tr := &trip{call: &h.call, req: h.req}
-		assert.InDelta(t, kept, tr.memory(), size/8, "%s: told to the queue", name)
+		told := (&Call{call: h.call}).Memory() + 8*cap(h.req.Blocks)
+		assert.InDelta(t, kept, told, size/8, "%s: told to the queue", name)
 		runtime.KeepAlive(h)
 		runtime.KeepAlive(body)
 	}
@@ -184,7 +176,7 @@ func TestLimits(t *testing.T) {
 			var bad *endpick.RequestError
 			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
 			assert.Equal(t, endpick.RequestError{Field: "body", Reason: fmt.Sprintf("has more than %d messages, parts, tools, tool calls or prompts", limit)}, *bad)
-			assert.Equal(t, 400, StatusOf(err))
+			assert.ErrorIs(t, err, endpick.ErrBadRequest)
 		}
 	}
 	// Token ids are bounded by the body alone, and so is what is not looked into.

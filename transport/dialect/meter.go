@@ -1,0 +1,227 @@
+package dialect
+
+import (
+	"bytes"
+	"io"
+	"mime"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Meter reads a response as it passes: the first token, tokens, usage. It tells
+// the lease of tokens as they come, and takes out of the response what the client
+// has not asked for. Its owner feeds it with what comes and passes on what it
+// gives back.
+//
+// Header comes first; then Feed is called for each piece, from one goroutine at a
+// time, and End after the last. Outcome and Seen may be called at any time, from
+// any goroutine.
+type Meter struct {
+	reader *Reader
+	lease  endpick.Lease
+	clock  func() time.Time
+
+	model       string
+	metered     bool
+	hide        bool
+	rates       rates
+	responses   int
+	promptBytes int
+
+	events *eventFilter // of a stream
+	finder *usageFinder // of a response that comes at once
+	mu     sync.Mutex   // guards what follows, and finder
+
+	usage        usage
+	contentBytes int
+	estimate     float64 // tokens of the content that are not counted yet
+	counted      int     // tokens that the lease was told of
+	firstAt      time.Time
+	chunks       bool // choices were seen
+	finished     bool // a finish reason was seen
+	whole        bool // [DONE] was seen, or the end of a JSON object
+	failed       bool // the engine reported an error in the stream
+}
+
+// EventStream is the content type of a stream of server-sent events.
+const EventStream = "text/event-stream"
+
+// Header takes in the header of the response, whose body comes without a coding.
+// It takes the length out of the header if the meter may change it, and reports
+// whether Feed may hold bytes back or take some out; if not, it gives back each
+// piece as it is.
+func (m *Meter) Header(status int, header http.Header) (filters bool) {
+	if !m.metered || status >= http.StatusBadRequest {
+		return false
+	}
+	switch kind, _, _ := mime.ParseMediaType(header.Get("Content-Type")); kind {
+	case EventStream:
+		m.events = &eventFilter{judge: m.event}
+		if m.hide {
+			header.Del("Content-Length")
+		}
+		return true
+	case "application/json":
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.finder = new(usageFinder)
+	}
+	return false
+}
+
+// Feed takes in the next piece of the response's body, and appends to dst what is
+// to be passed on: whole events of a stream, everything of another response.
+func (m *Meter) Feed(dst, piece []byte) []byte {
+	if m.events != nil {
+		return m.events.feed(dst, piece)
+	}
+	if m.finder != nil {
+		m.mu.Lock()
+		m.finder.write(piece)
+		m.whole = m.finder.whole
+		m.mu.Unlock()
+	}
+	return append(dst, piece...)
+}
+
+// End says that the response has ended cleanly, and appends to dst what was held
+// back. The error is io.ErrUnexpectedEOF for a stream that was never finished: it
+// was cut all the same, because the connection of a server that dies may look as
+// if it had been closed.
+func (m *Meter) End(dst []byte) ([]byte, error) {
+	if m.events == nil {
+		return dst, nil
+	}
+	dst = m.events.end(dst)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.whole || m.finished || m.failed || !m.chunks {
+		return dst, nil
+	}
+	return dst, io.ErrUnexpectedEOF
+}
+
+// Rest appends to dst what was held back of a stream that has broken off.
+func (m *Meter) Rest(dst []byte) []byte {
+	if m.events == nil {
+		return dst
+	}
+	return m.events.rest(dst)
+}
+
+// event takes in one event of the stream.
+func (m *Meter) event(data []byte) verdict {
+	if string(bytes.TrimSpace(data)) == "[DONE]" {
+		m.mu.Lock()
+		m.whole = true
+		m.mu.Unlock()
+		return verdict{}
+	}
+	c := readChunk(data)
+	m.mu.Lock()
+	m.chunks = m.chunks || c.choices
+	m.finished = m.finished || c.finished
+	m.failed = m.failed || c.failed
+	if c.usage != nil {
+		m.usage.read(c.usage)
+	}
+	first := c.content > 0 && m.contentBytes == 0
+	m.contentBytes += c.content
+	m.estimate += float64(c.content) * m.rates.content()
+	n := 0
+	switch {
+	case c.content == 0:
+	case c.usage != nil && m.usage.hasCompletion: // the engine counts as it goes
+		n = max(m.usage.completion-m.counted, 0)
+		m.estimate = 0
+	default:
+		n = int(m.estimate)
+	}
+	if first {
+		n = max(n, 1) // however short
+		m.firstAt = m.clock()
+	}
+	m.estimate -= min(float64(n), m.estimate)
+	m.counted += n
+	m.mu.Unlock()
+
+	if c.content > 0 {
+		m.lease.Tokens(n)
+	}
+	if !m.hide {
+		return verdict{}
+	}
+	return c.hide()
+}
+
+// Whole reports whether the response has come to what its dialect says is the
+// end, whatever may follow.
+func (m *Meter) Whole() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.whole
+}
+
+// Started reports whether the first token of a stream has come.
+func (m *Meter) Started() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.firstAt.IsZero()
+}
+
+// Outcome is how the request has ended, as far as its owner and the response say,
+// for [endpick.Lease.Done]. The reader learns from it: it is to be called once,
+// when nothing is fed any more that counts.
+func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
+	m.mu.Lock()
+	if status == endpick.Completed && m.failed {
+		status = endpick.Failed
+	}
+	if m.finder != nil && status == endpick.Completed {
+		m.usage = m.finder.usage()
+	}
+	u, contentBytes := m.usage, m.contentBytes
+	m.mu.Unlock()
+	if status == endpick.Completed {
+		m.reader.learned.learn(m.model, sample{
+			promptTokens: u.prompt, promptBytes: m.promptBytes,
+			outputTokens: u.completion, outputBytes: contentBytes,
+			responses: m.responses,
+		})
+	}
+	return endpick.Outcome{
+		Status:          status,
+		InputTokens:     u.prompt,
+		OutputTokens:    u.completion,
+		CachedTokens:    u.cached,
+		HasCachedTokens: u.hasCached,
+	}
+}
+
+// Seen is what a meter has seen of a response.
+type Seen struct {
+	// InputTokens and OutputTokens are the engine's figures if Reported, or else
+	// OutputTokens is what was counted on the way.
+	InputTokens, OutputTokens int
+	Reported                  bool
+	CachedTokens              *int      // nil where the engine did not say
+	FirstToken                time.Time // zero: none was seen
+}
+
+// Seen returns what was seen so far.
+func (m *Meter) Seen() Seen {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.usage
+	s := Seen{OutputTokens: m.counted, FirstToken: m.firstAt}
+	if u.hasPrompt && u.hasCompletion {
+		s.InputTokens, s.OutputTokens, s.Reported = u.prompt, u.completion, true
+	}
+	if u.hasCached {
+		s.CachedTokens = &u.cached
+	}
+	return s
+}

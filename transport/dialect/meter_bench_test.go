@@ -1,0 +1,53 @@
+package dialect
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// startedMeter is the meter of a stream whose client did not ask for usage.
+func startedMeter(t testing.TB) *Meter {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	lease, err := router.Route(endpick.Request{Stream: true})
+	require.NoError(t, err)
+	reader, err := NewReader(Config{})
+	require.NoError(t, err)
+	call, err := reader.Read(Incoming{
+		Method: http.MethodPost, Path: "/v1/chat/completions",
+		Body: []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}`),
+	})
+	require.NoError(t, err)
+	require.NoError(t, call.Prompt(t.Context()))
+	call.Body()
+	m := call.Meter(lease, time.Now)
+	require.True(t, m.Header(200, http.Header{"Content-Type": {EventStream}}))
+	return m
+}
+
+var oneChunk = []byte("data: " + contentChunk + "\n\n")
+
+func TestMeteringAChunkAllocatesNothing(t *testing.T) {
+	m := startedMeter(t)
+	out := m.Feed(nil, oneChunk)
+	assert.Equal(t, string(oneChunk), string(out))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { out = m.Feed(out[:0], oneChunk) }))
+}
+
+// What one chunk of a stream costs on its way through: splitting, reading,
+// counting, the lease.
+func BenchmarkMeterChunk(b *testing.B) {
+	m := startedMeter(b)
+	out := m.Feed(nil, oneChunk)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(contentChunk)))
+	for b.Loop() {
+		out = m.Feed(out[:0], oneChunk)
+	}
+}

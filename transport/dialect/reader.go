@@ -1,0 +1,214 @@
+package dialect
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo"
+)
+
+// The headers of requests that are endpick's own.
+const (
+	PriorityHeader = "X-Endpick-Priority"
+	SessionHeader  = "X-Endpick-Session"
+)
+
+// Config says how a [Reader] reads. The zero value is valid.
+type Config struct {
+	// MaxItems is how many messages, parts, tools, tool calls and prompts a
+	// request may have, all counted together; of members of objects that are
+	// looked into it may have sixteen times as many. Zero: 65,536.
+	MaxItems int
+	// SharedCache says that the engines share their prefix caches between
+	// tenants. By default the blocks of two tenants are never the same. A
+	// cache_salt in a request always keeps its blocks apart.
+	SharedCache bool
+	// HashKey is the secret that prompts are hashed with. Zero: one that this
+	// process has drawn at random.
+	HashKey prefix.Key
+	// DisableUsage leaves out asking for usage in streams whose clients did
+	// not. Lengths are then estimated from the content.
+	DisableUsage bool
+}
+
+// Reader reads requests, and learns from the meters of their responses how many
+// tokens a text has and how long answers are. It knows nothing of connections.
+// It is safe for concurrent use.
+type Reader struct {
+	config  Config
+	learned learner
+	hashKey atomic.Pointer[prefix.Key]
+}
+
+// NewReader returns a reader, or an [endpick.ConfigError].
+func NewReader(config Config) (*Reader, error) {
+	if config.MaxItems < 0 {
+		return nil, &endpick.ConfigError{Field: "dialect.Config.MaxItems", Reason: "is negative"}
+	}
+	if config.MaxItems == 0 {
+		config.MaxItems = 1 << 16
+	}
+	r := &Reader{config: config}
+	r.SetHashKey(config.HashKey)
+	return r, nil
+}
+
+// SetHashKey changes the key that prompts are hashed with, for requests that are
+// read from now on. An index then starts anew: what it holds under the old key
+// is matched by nothing and gives way in time.
+func (r *Reader) SetHashKey(key prefix.Key) { r.hashKey.Store(&key) }
+
+// Incoming is a request as it came in.
+type Incoming struct {
+	Method, Path string
+	Header       http.Header // keys in their canonical form
+	// Body is whole and without a coding. The [Call] refers to it: it must not
+	// change after.
+	Body []byte
+}
+
+// Call is a request as its path, header and body describe it. It is not safe for
+// concurrent use.
+type Call struct {
+	// Request is what is to be routed. Read fills in the model, the session, the
+	// priority and the targets, Prompt the rest. What a host knows better it
+	// changes in between: the tenant, the adapter, the length and the blocks.
+	Request endpick.Request
+	// Warnings are what was wrong with headers that are then taken to be absent.
+	Warnings []error
+
+	reader *Reader
+	call
+	rates rates
+	// promptBytes of text have promptTokens by the engine's count, to learn
+	// from; 0: nothing to learn.
+	promptBytes int
+	hide        bool // usage in the stream is not for the client
+}
+
+// Read reads what a request says of itself, but for its prompt. The error is an
+// [endpick.RequestError].
+func (r *Reader) Read(in Incoming) (*Call, error) {
+	parsed, err := parse(apiOf(in.Method, in.Path), in.Header, in.Body, r.config.MaxItems)
+	if err != nil {
+		return nil, err
+	}
+	c := &Call{reader: r, call: parsed}
+	req := &c.Request
+	req.Model = c.model
+	req.Session = in.Header.Get(SessionHeader)
+	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
+		c.Warnings = append(c.Warnings, err)
+	}
+	if v := in.Header.Get(PriorityHeader); v != "" {
+		if req.Priority, err = strconv.Atoi(v); err != nil {
+			req.Priority = 0
+			c.Warnings = append(c.Warnings, &HeaderError{Header: PriorityHeader, Value: v})
+		}
+	}
+	return c, checkNames(req)
+}
+
+// Prompt fills in the length and the blocks of the prompt, as far as the host has
+// not done so, and what else follows from it. The error is that of ctx, or an
+// [endpick.RequestError].
+func (c *Call) Prompt(ctx context.Context) error {
+	req := &c.Request
+	if err := checkNames(req); err != nil {
+		return err
+	}
+	scope := prefix.Scope{Key: *c.reader.hashKey.Load(), Model: c.model, Adapter: req.Adapter, Salt: c.salt}
+	if !c.reader.config.SharedCache {
+		scope.Tenant = req.Tenant
+	}
+	c.rates = c.reader.learned.rates(c.model)
+	var err error
+	c.promptBytes, err = c.readPrompt(ctx, req, scope, c.rates)
+	req.Stream = c.stream
+	return err
+}
+
+// Body returns the body as the engine is to have it, in pieces that refer to the
+// one that came: a stream whose client did not ask for usage asks for it.
+func (c *Call) Body() [][]byte {
+	if c.reader.config.DisableUsage {
+		return [][]byte{c.body}
+	}
+	var pieces [][]byte
+	pieces, c.hide = c.askForUsage()
+	return pieces
+}
+
+// Metered reports whether the response will be read: then it should come without
+// a coding.
+func (c *Call) Metered() bool { return c.api != other }
+
+// MaxTokens is the client's limit on the length of a response; 0: none.
+func (c *Call) MaxTokens() int { return c.maxTokens }
+
+// Model is the model that the body asks for, whatever the host has made of it;
+// empty if there is none.
+func (c *Call) Model() string { return c.model }
+
+// Memory is how many bytes of a body the call holds.
+func (c *Call) Memory() int { return cap(c.body) }
+
+// Meter returns the meter of a response to the call. Body has been called before.
+// It refers to nothing of the body.
+func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
+	return &Meter{
+		reader: c.reader, lease: lease, clock: clock,
+		model: c.model, metered: c.Metered(), hide: c.hide, rates: c.rates,
+		responses: c.responses(), promptBytes: c.promptBytes,
+	}
+}
+
+// maxName is the length in bytes of the longest name of a model, an adapter, a
+// session or a tenant. Names end up in tables, logs and metrics.
+const maxName = 256
+
+// checkNames refuses what can't be a name.
+func checkNames(req *endpick.Request) error {
+	for _, f := range [...]struct{ field, name string }{
+		{"model", req.Model}, {"adapter", req.Adapter}, {SessionHeader, req.Session}, {"tenant", req.Tenant},
+	} {
+		switch {
+		case len(f.name) > maxName:
+			return tooLong(f.field)
+		case !utf8.ValidString(f.name):
+			return &endpick.RequestError{Field: f.field, Reason: "is not valid UTF-8"}
+		}
+	}
+	return nil
+}
+
+func tooLong(field string) error {
+	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
+}
+
+// HeaderError says which header could not be read; the request is served as if
+// it were absent.
+type HeaderError struct{ Header, Value string }
+
+func (e *HeaderError) Error() string {
+	return "dialect: header " + e.Header + ": " + strconv.Quote(e.Value[:min(len(e.Value), 40)]) + " is not an integer"
+}
+
+// FirstFails reports whether a stream begins with an error: some engines say so
+// in an event, under a status of 200.
+func FirstFails(first []byte) bool {
+	for line := range strings.Lines(viewString(first)) {
+		if data, ok := strings.CutPrefix(line, "data:"); ok && line[len(line)-1] == '\n' {
+			c := readChunk([]byte(data))
+			return c.failed && !c.any
+		}
+	}
+	return false
+}
