@@ -27,10 +27,11 @@ type lease struct {
 
 // look notes what the endpoint holds of the path.
 func (x *Index) look(l *lease, s *server) {
+	at := 0
 	for _, p := range x.path {
 		n := x.trie.nodes.at(p.node)
-		at, ok := n.holder(l.ref.Slot)
-		if !ok {
+		var ok bool
+		if at, ok = n.near(at, l.ref.Slot); !ok {
 			return
 		}
 		h := &n.holders.all()[at]
@@ -61,8 +62,9 @@ func (x *Index) vouch(ref endpick.LeaseRef, l *lease, s *server, blocks []uint64
 		return
 	}
 	x.grow(l.ref.Slot, blocks)
+	at := 0
 	for i := range x.path {
-		x.vouchIn(l, s, &x.path[i])
+		at = x.vouchIn(l, s, &x.path[i], at)
 	}
 	leaf := x.path[len(x.path)-1]
 	l.prefill, l.leaf, l.to = true, leaf.node, leaf.to
@@ -100,13 +102,15 @@ func (x *Index) grow(slot uint32, blocks []uint64) {
 	x.path = append(x.path, step{id, uint32(len(blocks))})
 }
 
-func (x *Index) vouchIn(l *lease, s *server, p *step) {
+// vouchIn does so for one node, and returns the endpoint's place among its
+// holders, which is near that among the parent's.
+func (x *Index) vouchIn(l *lease, s *server, p *step, place int) int {
 	n := x.trie.nodes.at(p.node)
-	at, ok := n.holder(l.ref.Slot)
+	at, ok := n.near(place, l.ref.Slot)
 	if !ok {
 		id := x.pend(s, l.account, p.node, n.depth, p.to)
 		x.trie.addHolder(n, at, holder{slot: l.ref.Slot, to: p.to, head: id})
-		return
+		return at
 	}
 	h := &n.holders.all()[at]
 	last := uint32(0)
@@ -128,6 +132,7 @@ func (x *Index) vouchIn(l *lease, s *server, p *step) {
 			n.full++
 		}
 	}
+	return at
 }
 
 // endIn is endOf where the hold is known.
@@ -154,13 +159,16 @@ func (x *Index) settle(l *lease, s *server, computed bool) {
 	id, to := l.leaf, l.to
 	x.trie.nodes.at(id).rests--
 	x.untidy = append(x.untidy, id)
+	at := 0
 	for id != 0 {
 		n := x.trie.nodes.at(id)
 		parent, depth := n.parent, n.depth
+		at, _ = n.near(at, l.ref.Slot)
+		h := &n.holders.all()[at]
 		if computed {
-			x.confirm(l, s, n, to)
+			x.confirm(l, s, h, to)
 		} else {
-			x.retract(l, s, n, to)
+			x.retract(l, s, h, to)
 		}
 		id, to = parent, depth
 	}
@@ -180,9 +188,8 @@ func (x *Index) before(h *holder, depth uint32) []uint32 {
 	return x.chain
 }
 
-func (x *Index) confirm(l *lease, s *server, n *node, to uint32) {
-	at, _ := n.holder(l.ref.Slot)
-	for _, id := range slices.Backward(x.before(&n.holders.all()[at], to)) {
+func (x *Index) confirm(l *lease, s *server, h *holder, to uint32) {
+	for _, id := range slices.Backward(x.before(h, to)) {
 		en := x.entries.at(id)
 		en.vouchers--
 		x.use(s, id, to, l.account)
@@ -191,9 +198,8 @@ func (x *Index) confirm(l *lease, s *server, n *node, to uint32) {
 	}
 }
 
-func (x *Index) retract(l *lease, s *server, n *node, to uint32) {
-	at, _ := n.holder(l.ref.Slot)
-	for _, id := range slices.Backward(x.before(&n.holders.all()[at], to)) {
+func (x *Index) retract(l *lease, s *server, h *holder, to uint32) {
+	for _, id := range slices.Backward(x.before(h, to)) {
 		en := x.entries.at(id)
 		en.vouchers--
 		start := en.start

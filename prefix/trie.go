@@ -22,6 +22,15 @@ type node struct {
 // end is the depth at which the run ends.
 func (n *node) end() uint32 { return n.depth + n.run.n }
 
+// near is holder for one who was found at a place among the holders of the
+// parent or a child: often it is the same.
+func (n *node) near(place int, slot uint32) (int, bool) {
+	if all := n.holders.all(); place < len(all) && all[place].slot == slot {
+		return place, true
+	}
+	return n.holder(slot)
+}
+
 func (n *node) first() uint64 { return *n.run.p }
 
 // holder says how far into a node's run an endpoint holds the prompt. Whoever
