@@ -128,6 +128,28 @@ func TestAffinityExplores(t *testing.T) {
 	assert.EqualValues(t, 3*(20_000-all), a.Stats().Exploited)
 }
 
+// A prompt of which only the blocks are known is as long as they are, and goes
+// where they are.
+func TestAffinityWithoutALength(t *testing.T) {
+	gate := newAffinity(t, prefix.AffinityConfig{DisableExploration: true})
+	r, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Matcher: newIndex(t, prefix.IndexConfig{}), Filters: []endpick.Filter{gate}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
+	})
+	require.NoError(t, err)
+	var first string
+	for i := range 10 {
+		lease, err := r.Route(endpick.Request{Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8}})
+		require.NoError(t, err)
+		if i == 0 {
+			first = lease.Endpoint().ID
+		}
+		assert.Equal(t, first, lease.Endpoint().ID)
+		lease.Done(endpick.Outcome{})
+	}
+	assert.Equal(t, prefix.AffinityStats{Cold: 1, Exploited: 9}, gate.Stats())
+}
+
 func TestAffinityEmpty(t *testing.T) {
 	a := newAffinity(t, prefix.AffinityConfig{})
 	assert.Empty(t, a.Filter(&endpick.Request{}, nil))
