@@ -76,3 +76,77 @@ func TestSlab(t *testing.T) {
 		})
 	})
 }
+
+// Numbers are used again, the lowest chunk first; chunks that are empty are
+// given back, but for a few.
+func TestArenaGivesBack(t *testing.T) {
+	var a arena[[64]byte]
+	for i := range uint32(100 * chunkLen) {
+		id, v := a.take()
+		require.Equal(t, i+1, id)
+		v[0] = 1
+	}
+	full := a.bytes()
+	for i := range uint32(98 * chunkLen) {
+		a.give(chunkLen + i)
+	}
+	require.Less(t, a.bytes(), full/4)
+	require.Len(t, a.spares, maxSpares)
+	require.Equal(t, 2*chunkLen, a.count)
+	require.Nil(t, a.find(chunkLen))
+	require.NotNil(t, a.find(99*chunkLen))
+	a.give(7)
+	for _, want := range []uint32{7, 100*chunkLen + 1} { // no chunk comes back before those with room are full
+		id, v := a.take()
+		require.Equal(t, want, id)
+		require.Zero(t, v[0], "as new")
+	}
+}
+
+func TestSlabGivesBack(t *testing.T) {
+	var s slab[uint64]
+	var lent []vec[uint64]
+	for range 10_000 {
+		lent = append(lent, s.take(1))
+	}
+	for _, x := range lent {
+		s.give(x)
+	}
+	all, idle := s.bytes()
+	require.EqualValues(t, 80_000, idle)
+	require.Greater(t, all, 10_000*(8+vecSize))
+	for range 9990 { // taken again: the list of them is short now
+		s.take(1)
+	}
+	all, _ = s.bytes()
+	require.Less(t, all, int64(80_000+100*vecSize))
+
+	long := s.take(1000)
+	require.EqualValues(t, 1024, s.shrink(long, 257).cap, "not yet")
+	require.EqualValues(t, 256, s.shrink(long, 256).cap)
+}
+
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tab table
+		twin := map[uint32]uint32{} // tags by number
+		for range rapid.IntRange(0, 2000).Draw(t, "filled") {
+			id := uint32(len(twin) + 1)
+			twin[id] = id * 0x9e3779b9 % 512 // many share a tag
+			tab.insert(twin[id], id)
+		}
+		keep := rapid.IntRange(0, 50).Draw(t, "kept")
+		for id, tag := range twin {
+			if len(twin) > keep {
+				tab.remove(tag, id)
+				delete(twin, id)
+			}
+		}
+		for id, tag := range twin {
+			require.Equal(t, id, tab.find(tag, func(n uint32) bool { return n == id }))
+			require.Zero(t, tab.find(tag, func(n uint32) bool { return n == id+5000 }))
+		}
+		require.Equal(t, len(twin), tab.count)
+		require.LessOrEqual(t, len(tab.slots), max(64, 16*len(twin)), "it gives back what it does not need")
+	})
+}

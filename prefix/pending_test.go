@@ -147,7 +147,7 @@ func TestPendingIsBounded(t *testing.T) {
 		mine := s.fresh(1000)
 		s.serve(0, "other", mine...)
 		for i := range 20_000 {
-			s.begin(i%10, []string{"a", "b", "c"}[i/10%3], s.fresh(1+i%3*20)...)
+			s.begin(i%10, string(rune('a'+i/10%20)), s.fresh(1+i%3*20)...)
 		}
 		stats := s.Stats()
 		assert.LessOrEqual(t, stats.Pairs, 1000+most/8/8)

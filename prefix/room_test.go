@@ -172,3 +172,36 @@ func TestMemoryOldestFirst(t *testing.T) {
 		require.Zero(t, s.match(p...)[0])
 	}
 }
+
+// A request keeps its own prompt when the memory is full of what other
+// endpoints hold.
+func TestMemoryIsTakenFromOthers(t *testing.T) {
+	for _, share := range []float64{0.5, 1} {
+		t.Run(fmt.Sprint("share=", share), func(t *testing.T) {
+			s := newShelf(t, 3, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20, TenantShare: share})
+			for slot := range 2 {
+				s.serveAll(slot, "", 150, 1000)
+			}
+			for range 5 {
+				long := s.fresh(6000)
+				s.serve(2, "", long...)
+				assert.Equal(t, 16*6000, s.match(long...)[2])
+			}
+		})
+	}
+}
+
+// The bound of an endpoint is that of the last prompt that it computed.
+func TestBoundFollowsTheEndpoint(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{})
+	s.fleet[0].Endpoint.KVTokens = 1600
+	s.serveAll(0, "", 20, 10)
+	assert.Equal(t, 100, s.Stats().Endpoints[0].Held)
+	smaller := *s.fleet[0].Endpoint
+	smaller.KVTokens = 480
+	s.fleet[0].Endpoint = &smaller
+	e := s.begin(0, "", s.fresh(10)...)
+	assert.Equal(t, 100, s.Stats().Endpoints[0].Held)
+	s.end(e, endpick.Completed)
+	assert.Equal(t, 30, s.Stats().Endpoints[0].Held)
+}
