@@ -56,6 +56,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, strings.Count(logged.String(), ":2: there twice"), "once")
+		assert.Equal(t, 1, strings.Count(logged.String(), "names no server"), "of two such files one after the other")
 		after("http://c:1\n", "c:1")
 		assert.True(t, lease.Done(endpick.Outcome{}))
 	})

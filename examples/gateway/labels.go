@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clients name models, and what they call them is shown and counted.
 const (
-	maxNameBytes   = 256 // of a name; longer ones are cut, or not counted apart
+	maxNameBytes   = 256 // of a name that is counted apart
 	maxModelLabels = 64  // models that metrics tell apart
 	otherModels    = "other"
 )
@@ -46,13 +45,4 @@ func (l *labels) succeeded(model string) (gone string) {
 	}
 	l.used = append(l.used, strings.Clone(model)) // it may be part of a request's body
 	return gone
-}
-
-// clip makes a name fit to be kept and shown: valid UTF-8, and not much longer
-// than maxNameBytes. The result does not hold on to what the name was part of.
-func clip(name string) string {
-	if len(name) > maxNameBytes {
-		name = name[:maxNameBytes] + "…"
-	}
-	return strings.Clone(strings.ToValidUTF8(name, "\uFFFD"))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -45,11 +44,6 @@ func (r *receipts) describe(in *http.Request, _ []byte, req *endpick.Request) {
 func (r *receipts) add(receipt *endpick.Receipt) {
 	if receipt.Number == 0 {
 		return // it never came to a decision
-	}
-	// Both hold the name of the model, and with it perhaps the request's body.
-	receipt.Model = clip(receipt.Model)
-	if receipt.Err != nil {
-		receipt.Err = errors.New(clip(receipt.Err.Error()))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -86,7 +86,7 @@ func (w *watch) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	}
 	p := &e.Candidate.Prediction
 	m := measured{
-		At: e.Now, Model: clip(e.Request.Model), Endpoint: e.Candidate.Endpoint.ID, Status: outcome.Status.String(),
+		At: e.Now, Model: e.Request.Model, Endpoint: e.Candidate.Endpoint.ID, Status: outcome.Status.String(),
 		InputTokens: e.Request.InputTokens, OutputTokens: e.OutputTokens,
 	}
 	if e.Request.Stream { // of another response neither can be seen
