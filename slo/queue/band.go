@@ -16,15 +16,16 @@ type band[T any] struct {
 	now      int64                 // the virtual time of the last turn
 	tenants  map[string]*tenant[T] // each is in turns and heaviest, or in idle
 
-	turns    *btree.BTreeG[*tenant[T]] // with requests, the next turn first
-	heaviest *btree.BTreeG[*tenant[T]] // with requests, the most tokens first
-	idle     *btree.BTreeG[*tenant[T]] // without requests, the least ahead first
+	turns *btree.BTreeG[*tenant[T]] // with requests, the next turn first
+	idle  *btree.BTreeG[*tenant[T]] // without requests, the least ahead first
+	// With requests, who holds the most of one thing first; nil: no bound.
+	heaviest [bounds]*btree.BTreeG[*tenant[T]]
 }
 
 type tenant[T any] struct {
 	name     string
 	turn     int64 // virtual time of its next turn
-	tokens   int64 // of its requests
+	held     amounts
 	requests *btree.BTreeG[*entry[T]]
 	// The first and last of the requests are part of its place in the trees.
 	first, last *entry[T]
@@ -39,11 +40,13 @@ func turnFirst[T any](a, b *tenant[T]) bool {
 }
 
 // heavier orders tenants that have requests: who makes room next.
-func heavier[T any](a, b *tenant[T]) bool {
-	if a.tokens != b.tokens {
-		return a.tokens > b.tokens
+func heavier[T any](short bound) func(a, b *tenant[T]) bool {
+	return func(a, b *tenant[T]) bool {
+		if a.held[short] != b.held[short] {
+			return a.held[short] > b.held[short]
+		}
+		return earlier(b.last, a.last)
 	}
-	return earlier(b.last, a.last)
 }
 
 func lessAhead[T any](a, b *tenant[T]) bool {
@@ -61,7 +64,11 @@ func (q *Queue[T]) bandOf(priority int) *band[T] {
 	}
 	b.tenants = map[string]*tenant[T]{}
 	b.turns = btree.NewG(treeDegree, turnFirst[T])
-	b.heaviest = btree.NewG(treeDegree, heavier[T])
+	for short, most := range q.config.bounds() {
+		if most > 0 {
+			b.heaviest[short] = btree.NewG(treeDegree, heavier[T](bound(short)))
+		}
+	}
 	b.idle = btree.NewG(treeDegree, lessAhead[T])
 	return b
 }
@@ -78,7 +85,7 @@ func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
 			t.turn = max(t.turn, b.now)
 		}
 		t.requests.ReplaceOrInsert(e)
-		t.tokens += e.item.cost()
+		t.held.add(e.item.amounts(), 1)
 	})
 }
 
@@ -86,7 +93,7 @@ func (b *band[T]) detach(e *entry[T]) {
 	t := e.tenant
 	b.change(t, func() {
 		t.requests.Delete(e)
-		t.tokens -= e.item.cost()
+		t.held.add(e.item.amounts(), -1)
 	})
 }
 
@@ -94,18 +101,26 @@ func (b *band[T]) detach(e *entry[T]) {
 func (b *band[T]) change(t *tenant[T], do func()) {
 	if t.first != nil {
 		b.turns.Delete(t)
-		b.heaviest.Delete(t)
+		for _, heaviest := range b.heaviest {
+			if heaviest != nil {
+				heaviest.Delete(t)
+			}
+		}
 	} else {
 		b.idle.Delete(t)
 	}
 	do()
 	t.first, _ = t.requests.Min()
 	t.last, _ = t.requests.Max()
-	if t.first != nil {
-		b.turns.ReplaceOrInsert(t)
-		b.heaviest.ReplaceOrInsert(t)
-	} else {
+	if t.first == nil {
 		b.idle.ReplaceOrInsert(t)
+		return
+	}
+	b.turns.ReplaceOrInsert(t)
+	for _, heaviest := range b.heaviest {
+		if heaviest != nil {
+			heaviest.ReplaceOrInsert(t)
+		}
 	}
 }
 
@@ -116,14 +131,15 @@ func (b *band[T]) next() *entry[T] {
 	e := t.first
 	b.change(t, func() {
 		b.now = t.turn
-		t.turn += e.item.cost()
+		t.turn += e.item.amounts()[tokens]
 	})
 	return e
 }
 
-// worst returns the request of a band that makes room first.
-func (b *band[T]) worst() *entry[T] {
-	t, _ := b.heaviest.Min()
+// worst returns the request of a band that makes room first where a bound is
+// short.
+func (b *band[T]) worst(short bound) *entry[T] {
+	t, _ := b.heaviest[short].Min()
 	return t.last
 }
 

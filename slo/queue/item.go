@@ -56,4 +56,26 @@ func (i *Item[T]) validate() error {
 	return nil
 }
 
-func (i *Item[T]) cost() int64 { return max(int64(i.Tokens), 1) }
+// A bound is one of the things that a queue can hold too much of.
+type bound int
+
+const (
+	requests bound = iota
+	tokens
+	bytes
+	bounds
+)
+
+// amounts are what requests hold, by bound.
+type amounts [bounds]int64
+
+func (a *amounts) add(b amounts, times int64) {
+	for i := range a {
+		a[i] += times * b[i]
+	}
+}
+
+// amounts are those of one request; its tokens are also what its turn costs.
+func (i *Item[T]) amounts() amounts {
+	return amounts{requests: 1, tokens: max(int64(i.Tokens), 1), bytes: int64(i.Bytes)}
+}

@@ -16,7 +16,7 @@ type Config struct {
 	// bound.
 	MaxTokens int64
 	// MaxBytes is how much memory they may hold together, as their Bytes say.
-	// Zero: no bound.
+	// Zero: 1 GiB.
 	MaxBytes int64
 	// Timeout is how long a request may wait if it does not say so itself.
 	// Zero: 30 seconds.
@@ -38,10 +38,18 @@ func (c *Config) validate() error {
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 1000
 	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 1 << 30
+	}
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
 	return nil
+}
+
+// bounds are what the queue may hold; zero: as much as comes.
+func (c *Config) bounds() amounts {
+	return amounts{requests: int64(c.MaxRequests), tokens: c.MaxTokens, bytes: c.MaxBytes}
 }
 
 // Handle names a request in a queue. The zero Handle names none.
@@ -69,8 +77,9 @@ type Stats struct {
 //
 // A request that does not fit displaces those that matter less: of the lowest
 // priority, which sheds the sheddable first; within it of the tenant that holds
-// the most tokens, its latest deadline. If that is the new request itself, it
-// does not get in and nobody else is dropped.
+// the most of what there is too much of, requests, tokens or bytes, its latest
+// deadline. If that is the new request itself, it does not get in and nobody
+// else is dropped.
 //
 // Every request that got in leaves exactly once: by Pop, by Cancel, or through
 // the function given to [New].
@@ -88,12 +97,12 @@ type Queue[T any] struct {
 	times *btree.BTreeG[*entry[T]]
 	nodes *btree.FreeListG[*entry[T]]
 
-	sequence      uint64
-	tokens, bytes int64
-	clock         clock
-	stats         Stats
-	victims       []*entry[T]
-	dropped       []drop[T] // still to be told
+	sequence uint64
+	held     amounts
+	clock    clock
+	stats    Stats
+	victims  []*entry[T]
+	dropped  []drop[T] // still to be told
 }
 
 // entry is the place of one request; places are used again.
@@ -158,10 +167,10 @@ func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) 
 func (q *Queue[T]) Len() int { return q.times.Len() }
 
 // Tokens are the input tokens of the requests in the queue, at least one each.
-func (q *Queue[T]) Tokens() int64 { return q.tokens }
+func (q *Queue[T]) Tokens() int64 { return q.held[tokens] }
 
 // Bytes is the memory that the requests in the queue hold.
-func (q *Queue[T]) Bytes() int64 { return q.bytes }
+func (q *Queue[T]) Bytes() int64 { return q.held[bytes] }
 
 // Stats returns the queue's counts.
 func (q *Queue[T]) Stats() Stats { return q.stats }
@@ -176,7 +185,7 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 		return Handle{}, err
 	}
 	now = q.at(now)
-	if q.over(0, item.cost(), int64(item.Bytes)) {
+	if _, never := q.over(item.amounts()); never {
 		q.stats.Refused++
 		return Handle{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.Len()}
 	}
@@ -203,9 +212,15 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	return handle, nil
 }
 
-func (q *Queue[T]) over(requests int, tokens, bytes int64) bool {
-	c := &q.config
-	return requests > c.MaxRequests || c.MaxTokens > 0 && tokens > c.MaxTokens || c.MaxBytes > 0 && bytes > c.MaxBytes
+// over returns the first bound that the amounts are above; false if there is
+// none.
+func (q *Queue[T]) over(held amounts) (bound, bool) {
+	for b, most := range q.config.bounds() {
+		if most > 0 && held[b] > most {
+			return bound(b), true
+		}
+	}
+	return 0, false
 }
 
 // makeRoom drops requests until the queue is within its bounds. If that would
@@ -217,9 +232,13 @@ func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 		clear(victims)
 		q.victims = victims[:0]
 	}()
-	for q.over(q.Len(), q.tokens, q.bytes) {
+	for {
+		short, over := q.over(q.held)
+		if !over {
+			break
+		}
 		lowest, _ := q.bands.Max()
-		v := lowest.worst()
+		v := lowest.worst(short)
 		q.detach(v)
 		if v == newcomer {
 			for _, v := range victims {
@@ -301,8 +320,7 @@ func (q *Queue[T]) insert(e *entry[T]) {
 	e.queued = true
 	e.band.insert(e, q.nodes)
 	q.times.ReplaceOrInsert(e)
-	q.tokens += e.item.cost()
-	q.bytes += int64(e.item.Bytes)
+	q.held.add(e.item.amounts(), 1)
 }
 
 // detach takes an entry out again. The entry knows its band until it is put
@@ -314,8 +332,7 @@ func (q *Queue[T]) detach(e *entry[T]) {
 		q.bands.Delete(e.band)
 	}
 	q.times.Delete(e)
-	q.tokens -= e.item.cost()
-	q.bytes -= int64(e.item.Bytes)
+	q.held.add(e.item.amounts(), -1)
 }
 
 // leave frees the place of a request that was detached, and has it told.

@@ -208,6 +208,35 @@ func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
 	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
 }
 
+// Who fills the queue is told by what there is too much of: a flood of small
+// requests does not push out a large one, nor does a long prompt make room for
+// those that hold memory.
+func TestQueueShedsByWhatIsShort(t *testing.T) {
+	large := queue.Item[string]{Value: "large", Tenant: "quiet", Tokens: 20_000, Bytes: 10}
+	for _, tc := range []struct {
+		name   string
+		config queue.Config
+		flood  queue.Item[string]
+	}{
+		{"requests", queue.Config{MaxRequests: 10}, queue.Item[string]{Tokens: 1}},
+		{"tokens", queue.Config{MaxTokens: 50_000}, queue.Item[string]{Tokens: 6000}},
+		{"bytes", queue.Config{MaxBytes: 1000}, queue.Item[string]{Tokens: 1, Bytes: 200}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := newQueue(t, tc.config)
+			q.push(t, large)
+			tc.flood.Value, tc.flood.Tenant = "flood", "flood"
+			for range 50 {
+				_, err := q.Push(epoch, tc.flood)
+				if err != nil {
+					require.ErrorIs(t, err, queue.ErrFull)
+				}
+			}
+			assert.Contains(t, q.drain(epoch), "large")
+		})
+	}
+}
+
 func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 4})
 	for i, tenant := range []string{"a", "b", "b", "a"} {
@@ -400,7 +429,7 @@ func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
 // Sums of the largest sizes do not turn over, and a clock that is set back
 // makes no wait negative.
 func TestQueueExtremes(t *testing.T) {
-	q := newQueue(t, queue.Config{MaxRequests: 3, Timeout: math.MaxInt64})
+	q := newQueue(t, queue.Config{MaxRequests: 3, MaxBytes: math.MaxInt64, Timeout: math.MaxInt64})
 	huge := queue.Item[string]{Value: "huge", Tenant: "a", Tokens: math.MaxInt32, Bytes: 1 << 40}
 	q.push(t, huge, huge, queue.Item[string]{Value: "small", Tenant: "b"})
 	assert.EqualValues(t, 2*math.MaxInt32+1, q.Tokens())
@@ -411,6 +440,20 @@ func TestQueueExtremes(t *testing.T) {
 	assert.Equal(t, []string{"high", "huge", "small"}, q.drain(at(-1000)))
 	assert.Zero(t, q.Tokens())
 	assert.Zero(t, q.Bytes())
+}
+
+func TestQueueDefaults(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	_, err := q.Push(epoch, queue.Item[string]{Bytes: 1<<30 + 1})
+	require.ErrorIs(t, err, queue.ErrTooLarge)
+	q.push(t, queue.Item[string]{Bytes: 1 << 30, Tokens: math.MaxInt32})
+	for range 999 {
+		q.push(t, queue.Item[string]{Tokens: math.MaxInt32})
+	}
+	_, err = q.Push(epoch, queue.Item[string]{})
+	require.ErrorIs(t, err, queue.ErrFull)
+	assert.Zero(t, q.Expire(epoch.Add(30*time.Second-1)))
+	assert.Equal(t, 1000, q.Expire(epoch.Add(30*time.Second)))
 }
 
 func TestNewItem(t *testing.T) {

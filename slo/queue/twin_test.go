@@ -69,17 +69,29 @@ func (w *twin) settle() {
 	}
 }
 
-func (w *twin) over() bool {
-	var tokens, bytes int64
-	for _, i := range w.items {
-		tokens += i.cost()
-		bytes += int64(i.Bytes)
+// short returns what one item holds of the first thing of which there is too
+// much; nil: of nothing.
+func (w *twin) short() func(*twinItem) int64 {
+	for _, bound := range []struct {
+		most int64
+		of   func(*twinItem) int64
+	}{
+		{int64(w.config.MaxRequests), func(*twinItem) int64 { return 1 }},
+		{w.config.MaxTokens, (*twinItem).cost},
+		{w.config.MaxBytes, func(i *twinItem) int64 { return int64(i.Bytes) }},
+	} {
+		sum := int64(0)
+		for i := range w.items {
+			sum += bound.of(&w.items[i])
+		}
+		if bound.most > 0 && sum > bound.most {
+			return bound.of
+		}
 	}
-	return len(w.items) > w.config.MaxRequests || w.config.MaxTokens > 0 && tokens > w.config.MaxTokens ||
-		w.config.MaxBytes > 0 && bytes > w.config.MaxBytes
+	return nil
 }
 
-func (w *twin) worst() twinItem {
+func (w *twin) worst(of func(*twinItem) int64) twinItem {
 	lowest := w.items[0].Priority
 	for _, i := range w.items {
 		lowest = min(lowest, i.Priority)
@@ -93,7 +105,7 @@ func (w *twin) worst() twinItem {
 		all := w.in(lowest, i.Tenant)
 		sum := int64(0)
 		for _, j := range all {
-			sum += j.cost()
+			sum += of(&j)
 		}
 		last := all[len(all)-1]
 		if sum > most || sum == most && worst.before(&last) {
@@ -109,8 +121,8 @@ func (w *twin) push(item twinItem) (shed []int, err error) {
 	}
 	before := slices.Clone(w.items)
 	w.items = append(w.items, item)
-	for w.over() {
-		v := w.worst()
+	for of := w.short(); of != nil; of = w.short() {
+		v := w.worst(of)
 		if v.sequence == item.sequence {
 			w.items = before
 			return nil, queue.ErrFull
