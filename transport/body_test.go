@@ -74,6 +74,20 @@ func TestReadBody(t *testing.T) {
 	}
 }
 
+// An announced body is not copied more often than growing needs: all in all, twice
+// its length is allocated.
+func TestAnnouncedBodiesAreReadIntoPlace(t *testing.T) {
+	for _, size := range []int{firstRead / 2, 3 * firstRead, 9 * firstRead} {
+		req := request(t, strings.NewReader(strings.Repeat("x", size)), int64(size), "")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := readBody(req, 32<<20)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 3*size)
+	}
+}
+
 // Announcing a length costs the gateway nothing: memory goes with what has come.
 func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
 	for sent := 1; sent <= 4<<20; sent *= 4 {

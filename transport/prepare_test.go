@@ -1,6 +1,8 @@
 package transport_test
 
 import (
+	"compress/gzip"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -57,6 +59,52 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 			w.idle(t)
 		})
 	}
+}
+
+// What a body is packed in, or that a model stands in a form, changes nothing but
+// that the engine gets what it can read.
+func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Describe: func(in *http.Request, body []byte, _ *endpick.Request) {
+		if in.Header.Get("Content-Encoding") == "gzip" {
+			assert.Equal(t, chatStream, string(body), "a host gets it unpacked")
+		}
+	}})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: e.URL, Models: []string{"m"}}))
+	var packed strings.Builder
+	zip := gzip.NewWriter(&packed)
+	_, err := zip.Write([]byte(chatStream))
+	require.NoError(t, err)
+	require.NoError(t, zip.Close())
+	resp, _ := w.ok(t, post(t, chatPath, packed.String(), "Content-Encoding", "gzip", "Content-Type", "application/json"))
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, `{"stream_options":{"include_usage":true},`+chatStream[1:], e.lastBody())
+	assert.Empty(t, e.last.Header.Get("Content-Encoding"))
+	assert.True(t, w.observer.requests[0].Stream)
+	assert.Equal(t, "m", w.observer.requests[0].Model)
+
+	// One in a coding that is not known is passed on as it is, as if without a model.
+	w.ok(t, post(t, chatPath, packed.String(), "Content-Encoding", "br"))
+	assert.Equal(t, packed.String(), e.lastBody())
+	assert.Equal(t, "br", e.last.Header.Get("Content-Encoding"))
+	assert.Empty(t, w.observer.requests[1].Model)
+
+	form := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--x--"
+	w.ok(t, post(t, "/v1/audio/transcriptions", form, "Content-Type", "multipart/form-data; boundary=x"))
+	assert.Equal(t, form, e.lastBody())
+	assert.Equal(t, "m", w.observer.requests[2].Model)
+	w.idle(t)
+}
+
+// A client that leaves while its request is prepared is not routed.
+func TestPreparingLooksAtItsClient(t *testing.T) {
+	e := startEngine(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := newWorld(t, transport.Config{Describe: func(*http.Request, []byte, *endpick.Request) { cancel() }}, e.URL)
+	_, err := w.t.RoundTrip(post(t, completions, `{"model":"m","prompt":"x"}`).WithContext(ctx))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, w.observer.requests)
+	assert.Equal(t, transport.StatusClientClosedRequest, transport.StatusOf(err))
 }
 
 // The errors that a client can do something about are those of OpenAI's API.

@@ -183,6 +183,7 @@ func TestOtherRequestsPassThrough(t *testing.T) {
 		{"half a body", "POST", chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}]`},
 		{"no prompt", "POST", chatPath, `{"model":"m"}`},
 		{"no messages", "POST", chatPath, `{"model":"m","messages":[]}`},
+		{"a stream of token ids that are none", "POST", completions, `{"model":"m","stream":true,"prompt":[1,-2]}`},
 		{"a prompt of another kind", "POST", completions, `{"model":"m","prompt":{"a":1}}`},
 		{"token ids that are none", "POST", completions, `{"model":"m","prompt":[1,-2]}`},
 		{"an empty body", "POST", chatPath, ""},

@@ -103,6 +103,15 @@ func TestTokenIDs(t *testing.T) {
 	}
 }
 
+func TestOnlyTheHeadOfEndlessTokensIsHashed(t *testing.T) {
+	v := []byte("[" + strings.Repeat("7,", maxHashedTokens) + "7]")
+	ids, n, ok := tokenIDs(v, true)
+	assert.True(t, ok)
+	assert.Equal(t, maxHashedTokens+1, n)
+	assert.Len(t, ids, maxHashedTokens)
+	assert.Equal(t, maxHashedTokens, cap(ids))
+}
+
 func TestChatIsHashedInItsCanonicalForm(t *testing.T) {
 	body := `{"model":"m","messages":[
 		{"role":"system","content":"Be \u0062rief."},
@@ -232,6 +241,7 @@ func TestAskForUsage(t *testing.T) {
 		{"twice", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, "", false},
 		{"asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, "", false},
 		{"no stream", `{"prompt":"x"}`, "", false},
+		{"options that are none, and long", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":"` + strings.Repeat("x", maxOptions) + `"}}`, "", false},
 		{"options that are none", `{"prompt":"x","stream":true,"stream_options":7}`, "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestCount(t *testing.T) {
@@ -43,6 +44,30 @@ func TestMembersSayWhetherTheObjectEnds(t *testing.T) {
 		}
 		assert.Equal(t, broken, m.broken, in)
 	}
+}
+
+// Strings end where they end, whatever runs of bytes and escapes they are made of:
+// short runs are read in another way than long ones.
+func TestSkipString(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		b.WriteByte('"')
+		for range rapid.IntRange(0, 6).Draw(t, "runs") {
+			n := rapid.SampledFrom([]int{1, 2, few - 1, few, few + 1, 50}).Draw(t, "length")
+			b.WriteString(strings.Repeat(rapid.SampledFrom([]string{"x", `\"`, `\\`, `\n`, "[", `\u00e9`}).Draw(t, "of"), n))
+		}
+		b.WriteByte('"')
+		whole := b.String()
+		text := whole + rapid.SampledFrom([]string{"", `"`, `,"x"`, `\"`}).Draw(t, "rest")
+		require.Equal(t, len(whole), skipString([]byte(text), 0))
+		require.Equal(t, len(whole)+1, skipValue([]byte("["+text), 1))
+		require.Equal(t, len(whole)+2, skipValue([]byte("["+whole+"]"), 0))
+		require.Equal(t, -1, skipString([]byte(whole[:len(whole)-1]), 0), "one without end")
+		var want string
+		require.NoError(t, json.Unmarshal([]byte(whole), &want))
+		require.Equal(t, want, string(stringBytes([]byte(whole))))
+		require.Equal(t, len(want), stringLen([]byte(whole)))
+	})
 }
 
 // For every valid text the scanner finds what encoding/json finds; for all
