@@ -276,6 +276,9 @@ func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
 	c = stuck()
 	after := w.predict(w.request(), &c)
 	require.Greater(t, after.TTFT, 5*before.TTFT)
+	w.latency.overdue((*w.latency.models.Load())["m"], ttft, w.now.Add(1000*time.Hour), func(_ []float64, atLeast float64) {
+		require.LessOrEqual(t, atLeast, 20*1.5*inMilliseconds(before.TTFTUpper), "if the clock is set, no wait counts as a thousand hours")
+	})
 	for _, e := range open {
 		w.latency.Done(e, &endpick.Outcome{Status: endpick.Failed})
 	}

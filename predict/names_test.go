@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/learn"
@@ -100,7 +101,11 @@ func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.
 	}
 	w.finish(w.request(), w.candidate(name(0), 0)) // used again
 	before := w.latency.Health()[0].TTFT.Samples
-	learned(maxVariants)
+	w.finish(w.request(), w.candidate(name(maxVariants), 0))
+	require.False(t, w.predicts("m", name(maxVariants)), "the labels of its predecessor say nothing of it")
+	for range learn.FirstFit - 1 {
+		w.finish(w.request(), w.candidate(name(maxVariants), 0))
+	}
 	require.Equal(t, before, w.latency.Health()[0].TTFT.Samples, "25 samples of variant 1 are gone, 25 have come")
 	require.True(t, w.predicts("m", name(maxVariants)))
 	require.True(t, w.predicts("m", name(0)))
@@ -138,6 +143,16 @@ func TestLongNamesAreNotLearned(t *testing.T) {
 	require.Empty(t, w.known())
 	w.finish(w.ask(strings.Repeat("x", maxName)), w.candidate(strings.Repeat("y", maxName), 0))
 	require.Len(t, w.known(), 1)
+}
+
+func TestAPlaceKeepsNoBody(t *testing.T) {
+	w := newWorld(t, synchronous())
+	body := strings.Repeat("model", 1000)
+	w.finish(w.ask(body[:5]), w.candidate(body[5:10], 0))
+	kept := w.latency.Health()[0].Model
+	require.Equal(t, "model", kept)
+	require.NotSame(t, unsafe.StringData(body), unsafe.StringData(kept))
+	require.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData((*w.latency.variants.Load())[0].name))
 }
 
 // A batch says of each candidate what it says of it alone, whatever stands beside it: the row of an unknown variant is

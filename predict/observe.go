@@ -37,8 +37,11 @@ func (l *Latency) Routed(e *endpick.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o, s := l.open.At(e.Lease), l.states.At(e.Candidate.Ref)
-	if o == nil || s == nil {
-		return // the endpoint is gone
+	if o == nil {
+		return
+	}
+	if s == nil {
+		s = &endpointState{} // the endpoint has just been removed, and the request goes on
 	}
 	silence := time.Duration(s.silence(now))
 	*o = openRequest{

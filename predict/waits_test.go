@@ -130,6 +130,32 @@ func TestSilenceOfAVariantWithoutLabels(t *testing.T) {
 	require.Zero(t, w.predict(w.request(), &c).Has)
 }
 
+func TestSilenceCountsForTheWholeResponseAndIsNoModels(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for i := range 200 {
+		req := w.request()
+		req.Stream = i%2 == 0
+		w.finish(req, w.candidate("a", 0))
+	}
+	whole := func() (*endpick.Event, endpick.Prediction) {
+		req, c := w.request(), w.candidate("a", 0)
+		req.InputTokens, req.ExpectedOutputTokens, req.Stream = 1000, 100, false
+		c.Waiting, c.Running, c.KVUsage, c.InFlight = 1, 10, 0.5, endpick.InFlight{}
+		w.predict(req, &c)
+		return w.route(req, &c), c.Prediction
+	}
+	e, p := whole()
+	w.now = e.RoutedAt.Add(2*p.E2EUpper + 50*time.Second)
+	late, q := whole()
+	require.InDelta(t, 50, (q.E2E - p.E2E).Seconds(), 0.5*p.E2E.Seconds())
+	require.InDelta(t, 50, (q.E2EUpper - p.E2EUpper).Seconds(), 0.5*p.E2E.Seconds())
+	require.Zero(t, w.latency.open.Find(late.Lease).predicted, "what a silent endpoint was predicted is not held against the models")
+	require.NotZero(t, w.latency.open.Find(e.Lease).predicted)
+	streamed := w.send(w.candidate("a", 0))
+	require.NotZero(t, w.latency.open.Find(streamed.Lease).predicted[tpot], "but for the tokens after the first")
+	require.Zero(t, w.latency.open.Find(streamed.Lease).predicted[ttft])
+}
+
 func TestClocksThatAreSet(t *testing.T) {
 	w := trained(t)
 	c := w.candidate("a", 0)

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,11 +27,13 @@ type Trainer struct {
 	Share float64
 
 	mu   sync.Mutex // guards what follows, held for moments
+	due  []*Learner // that wait for their turn, each once
 	busy bool
 	rest time.Time // no fit begins before
 }
 
-// fit fits the learner, here or in a goroutine of its own. If it is not its turn, one of its next labels asks again.
+// fit has the learner fitted, here or, when it is its turn, in a goroutine that ends with the fit. A turn that has to
+// wait comes with one of the next labels of those that are due.
 func (t *Trainer) fit(l *Learner) {
 	if t.Synchronous {
 		l.refitIfDue()
@@ -39,12 +42,17 @@ func (t *Trainer) fit(l *Learner) {
 	began := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !slices.Contains(t.due, l) {
+		t.due = append(t.due, l)
+	}
 	if t.busy || began.Before(t.rest) {
 		return
 	}
+	next := t.due[0]
+	t.due = slices.Delete(t.due, 0, 1)
 	t.busy = true
 	go func() {
-		l.refitIfDue()
+		next.refitIfDue()
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.busy = false

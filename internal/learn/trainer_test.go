@@ -50,9 +50,7 @@ func TestAFitsGoroutineEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	c := newCourse(t, TTFT, &Trainer{Share: 1})
 	c.run(quiet, 300)
-	for began := time.Now(); c.learner.Refits() == 0 || runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		require.Less(t, time.Since(began), 30*time.Second)
-	}
+	waitFor(t, func() bool { return c.learner.Refits() > 0 && runtime.NumGoroutine() <= before })
 }
 
 func TestOneFitAtATime(t *testing.T) {
@@ -77,6 +75,42 @@ func TestOneFitAtATime(t *testing.T) {
 	require.EqualValues(t, 1, most.Load())
 }
 
+// A learner that is due has its turn after those that were due before it, whoever gets the most labels.
+func TestFitsTakeTurns(t *testing.T) {
+	trainer := &Trainer{Share: 1, busy: true} // a fit is going on
+	var order []*Learner
+	var all []*course
+	for range 3 {
+		c := newCourse(t, TTFT, trainer)
+		c.learner.Unfinished = func(time.Time, func([]float64, float64)) { order = append(order, c.learner) }
+		all = append(all, c)
+	}
+	for _, i := range []int{2, 0, 1, 0, 2} {
+		all[i].run(quiet, FirstFit)
+	}
+	require.Empty(t, order)
+	for range all {
+		trainer.mu.Lock()
+		trainer.busy = false
+		trainer.mu.Unlock()
+		all[0].learner.Hurry()
+		all[0].run(quiet, 1) // the one that gets labels has another turn whenever it asks
+		waitFor(t, func() bool {
+			trainer.mu.Lock()
+			defer trainer.mu.Unlock()
+			return !trainer.busy
+		})
+	}
+	require.Equal(t, []*Learner{all[2].learner, all[0].learner, all[1].learner}, order)
+}
+
+// waitFor waits for what another goroutine brings about.
+func waitFor(t *testing.T, ok func() bool) {
+	for began := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		require.Less(t, time.Since(began), 30*time.Second)
+	}
+}
+
 func TestFitsRestInProportion(t *testing.T) {
 	require.Equal(t, 4*time.Second, rest(time.Second, 0), "a fifth of the time by default")
 	require.Equal(t, time.Second, rest(time.Second, 0.5))
@@ -98,11 +132,16 @@ func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
 	c.run(quiet, 50)
 	m := c.learner.Model()
 	require.NotNil(t, m)
-	c.learner.Unfinished = func(time.Time, func([]float64, float64)) { panic("no luck") }
+	tried := 0
+	c.learner.Unfinished = func(time.Time, func([]float64, float64)) {
+		tried++
+		panic("no luck")
+	}
 	refits, labels := c.learner.Refits(), c.learner.Health().Labels
 	c.run(quiet, 100)
 	require.EqualError(t, c.learner.Health().LastFail, "learn: panic in a fit: no luck")
 	require.Equal(t, refits, c.learner.Refits())
+	require.Equal(t, 4, tried, "every 25 labels, as if it had gone well")
 	require.Same(t, m, c.learner.Model())
 	require.Equal(t, labels+100, c.learner.Health().Labels, "labels are taken in as before")
 	c.learner.Unfinished = nil
