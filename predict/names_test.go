@@ -117,6 +117,22 @@ func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.
 	require.False(t, w.predicts("m", name(2)))
 }
 
+func TestAPlaceIsGivenWithoutWhatWasKnownOfItsPredecessor(t *testing.T) {
+	w := newWorld(t, synchronous())
+	whole := w.request()
+	whole.Stream = false
+	for range learn.FirstFit {
+		w.finish(whole, w.candidate("old", 0))
+	}
+	for i := range maxVariants {
+		w.finish(w.request(), w.candidate(fmt.Sprint(i), 0)) // streamed: no label of the whole latency
+	}
+	heir := (*w.latency.variants.Load())[0].name
+	require.NotEqual(t, "old", heir)
+	c := w.candidate(heir, 0)
+	require.Zero(t, w.predict(whole, &c).Has&endpick.E2E)
+}
+
 func TestARequestOfAVariantThatGaveWayIsLabelledAsWhatItIs(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.finish(w.request(), w.candidate("old", 0))

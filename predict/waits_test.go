@@ -156,6 +156,25 @@ func TestSilenceCountsForTheWholeResponseAndIsNoModels(t *testing.T) {
 	require.Zero(t, w.latency.open.Find(streamed.Lease).predicted[ttft])
 }
 
+func TestSilenceWhereNothingIsStreamed(t *testing.T) {
+	w := newWorld(t, synchronous())
+	req := w.request()
+	req.Stream = false
+	for range 50 {
+		w.finish(req, w.candidate("a", 0))
+	}
+	c := w.candidate("a", 0)
+	require.Equal(t, endpick.E2E, w.predict(req, &c).Has)
+	e := w.route(req, &c)
+	w.now = e.RoutedAt.Add(2*c.Prediction.E2EUpper + 5*time.Second)
+	p := w.predict(req, &c)
+	require.Equal(t, endpick.TTFT|endpick.E2E, p.Has)
+	require.InDelta(t, 5, p.TTFT.Seconds(), 0.01)
+	w.leave(e, endpick.Completed)
+	c.Prediction = endpick.Prediction{}
+	require.Equal(t, endpick.E2E, w.predict(req, &c).Has)
+}
+
 func TestClocksThatAreSet(t *testing.T) {
 	w := trained(t)
 	c := w.candidate("a", 0)

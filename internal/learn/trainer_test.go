@@ -144,7 +144,13 @@ func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
 	require.Equal(t, 4, tried, "every 25 labels, as if it had gone well")
 	require.Same(t, m, c.learner.Model())
 	require.Equal(t, labels+100, c.learner.Health().Labels, "labels are taken in as before")
-	c.learner.Unfinished = nil
+	tried = 0
+	c.learner.Unfinished = func(time.Time, func([]float64, float64)) { tried++ }
+	c.learner.config.Boost.Trees = -1 // an error instead of a panic
+	c.run(quiet, 100)
+	require.Error(t, c.learner.Health().LastFail)
+	require.Equal(t, 4, tried)
+	c.learner.config.Boost.Trees = 0
 	c.run(quiet, 100)
 	require.NoError(t, c.learner.Health().LastFail)
 	require.Greater(t, c.learner.Refits(), refits)
