@@ -1,0 +1,136 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/slo/queue"
+)
+
+func TestQueueShedsWhatMattersLeast(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 3})
+	q.push(t,
+		queue.Item[string]{Value: "batch late", Priority: -1, Deadline: at(90)},
+		queue.Item[string]{Value: "batch early", Priority: -1, Deadline: at(10)},
+		queue.Item[string]{Value: "normal"})
+	_, err := q.Push(at(1), queue.Item[string]{Value: "batch later", Priority: -1, Deadline: at(99)})
+	require.ErrorIs(t, err, queue.ErrFull)
+	assert.Empty(t, q.dropped, "nobody makes room for a request that does not get in")
+
+	_, err = q.Push(at(1), queue.Item[string]{Value: "high", Priority: 1})
+	require.NoError(t, err)
+	_, err = q.Push(at(2), queue.Item[string]{Value: "normal too"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"batch late: queue: shed to make room after 1ms",
+		"batch early: queue: shed to make room after 2ms"}, q.dropped)
+	assert.Equal(t, []string{"high", "normal", "normal too"}, q.drain(at(2)))
+	assert.Equal(t, queue.Stats{Pushed: 5, Dispatched: 3, Shed: 2, Refused: 1}, q.Stats())
+}
+
+func TestQueueBoundsTokensAndBytes(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxTokens: 100, MaxBytes: 1000})
+	_, err := q.Push(epoch, queue.Item[string]{Tokens: 101})
+	require.ErrorIs(t, err, queue.ErrTooLarge)
+	_, err = q.Push(epoch, queue.Item[string]{Bytes: 1001})
+	require.ErrorIs(t, err, queue.ErrTooLarge)
+
+	q.push(t, queue.Item[string]{Value: "a", Priority: -2, Tokens: 30, Bytes: 10},
+		queue.Item[string]{Value: "b", Priority: -1, Tokens: 40, Bytes: 10}, queue.Item[string]{Value: "c", Tokens: 30, Bytes: 900})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "d", Priority: -1, Tokens: 80})
+	require.ErrorIs(t, err, queue.ErrFull, "a, b and d together are not enough without c")
+	assert.Empty(t, q.dropped)
+	_, err = q.Push(epoch, queue.Item[string]{Value: "e", Tokens: 70})
+	require.NoError(t, err, "two had to go for it")
+	assert.Len(t, q.dropped, 2)
+	assert.EqualValues(t, 100, q.Tokens())
+	assert.EqualValues(t, 900, q.Bytes())
+	_, err = q.Push(epoch, queue.Item[string]{Value: "f", Priority: 1, Tokens: 0, Bytes: 100})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
+}
+
+func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 4})
+	for i := range 4 {
+		q.push(t, queue.Item[string]{Value: fmt.Sprint("flood", i), Tenant: "flood", Deadline: at(i), Tokens: 10})
+	}
+	q.push(t, queue.Item[string]{Value: "other", Tenant: "other", Tokens: 10})
+	assert.Equal(t, []string{"flood3: queue: shed to make room after 0s"}, q.dropped)
+	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
+}
+
+func TestQueueShedsByWhatIsShort(t *testing.T) {
+	large := queue.Item[string]{Value: "large", Tenant: "quiet", Tokens: 20_000, Bytes: 10}
+	for _, tc := range []struct {
+		name   string
+		config queue.Config
+		flood  queue.Item[string]
+	}{
+		{"requests", queue.Config{MaxRequests: 10}, queue.Item[string]{Tokens: 1}},
+		{"tokens", queue.Config{MaxTokens: 50_000}, queue.Item[string]{Tokens: 6000}},
+		{"bytes", queue.Config{MaxBytes: 1000}, queue.Item[string]{Tokens: 1, Bytes: 200}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := newQueue(t, tc.config)
+			q.push(t, large)
+			tc.flood.Value, tc.flood.Tenant = "flood", "flood"
+			for range 50 {
+				_, err := q.Push(epoch, tc.flood)
+				if err != nil {
+					require.ErrorIs(t, err, queue.ErrFull)
+				}
+			}
+			assert.Contains(t, q.drain(epoch), "large")
+		})
+	}
+}
+
+func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 4})
+	for i, tenant := range []string{"a", "b", "b", "a"} {
+		q.push(t, queue.Item[string]{Value: fmt.Sprint(tenant, i), Tenant: tenant, Deadline: at(i)})
+	}
+	q.push(t, queue.Item[string]{Value: "high", Priority: 1})
+	assert.Equal(t, []string{"a3: queue: shed to make room after 0s"}, q.dropped)
+}
+
+func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
+	// Two tenants have had 50 tokens each when one more asks for its turn.
+	q := newQueue(t, queue.Config{MaxTokens: 300})
+	for _, tenant := range []string{"a", "b", "a", "b"} {
+		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50, Deadline: at(1)})
+	}
+	for range 3 {
+		_, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err := q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
+	require.ErrorIs(t, err, queue.ErrFull)
+	for range 2 {
+		q.push(t, queue.Item[string]{Value: "c", Tenant: "c", Priority: -1})
+	}
+	assert.Equal(t, []string{"light", "b", "c", "c"}, q.drain(epoch))
+
+	// Each of many tenants has had ten tokens.
+	const many = 3000
+	q = newQueue(t, queue.Config{MaxRequests: 2 * many, MaxTokens: 11 * many})
+	for _, tokens := range []int{10, 1} {
+		for i := range many {
+			q.push(t, queue.Item[string]{Value: "had", Tenant: fmt.Sprint(i), Priority: -1, Tokens: tokens, Deadline: at(tokens)})
+		}
+	}
+	for range many {
+		_, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 11 * many})
+	require.ErrorIs(t, err, queue.ErrFull)
+	q.push(t, queue.Item[string]{Value: "new", Tenant: "new", Priority: -1})
+	assert.Equal(t, []string{"light", "new", "had"}, q.drain(epoch)[:3])
+}
