@@ -144,7 +144,7 @@ func (h *health) avoid(dst []string) []string {
 			return false
 		}
 		s.fade(now)
-		s.listed = s.phase != well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0
+		s.listed = s.phase != well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0 && s.overdueAt == s.heard.Load()
 		return !s.listed
 	})
 	h.known.Store(int32(len(h.remarked)))
@@ -180,6 +180,13 @@ func (h *health) out(dst []string) []string {
 		}
 	}
 	return dst
+}
+
+// isOut reports whether an endpoint has been put out, also if a trial is due.
+func (h *health) isOut(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.remarked, func(s *standing) bool { return s.id == id && s.phase == out })
 }
 
 // ahead reports whether a moment is still to come. One that is further off than
@@ -233,15 +240,8 @@ func (h *health) patience(stream bool) time.Duration {
 }
 
 // stuck reports whether the endpoint has sent nothing to anybody since the
-// request was sent there, and there are others.
-func (h *health) stuck(v visit) bool {
-	if v.s.heard.Load() != v.heard {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.endpoints(h.clock()) > 1
-}
+// request was sent there.
+func (h *health) stuck(v visit) bool { return v.s.heard.Load() == v.heard }
 
 func kind(stream bool) int {
 	if stream {

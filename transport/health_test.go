@@ -50,7 +50,8 @@ func (w *ward) play(id, outcomes string) {
 	}
 }
 
-func (w *ward) isOut(id string) bool { return slices.Contains(w.out(nil), id) }
+// waits reports whether the endpoint is out and no trial is due.
+func (w *ward) waits(id string) bool { return slices.Contains(w.out(nil), id) }
 
 func TestWhatPutsAnEndpointOut(t *testing.T) {
 	many := strings.Repeat
@@ -79,7 +80,7 @@ func TestWhatPutsAnEndpointOut(t *testing.T) {
 			was := false
 			for _, o := range tc.a {
 				w.play("a", string(o))
-				was = was || w.isOut("a")
+				was = was || w.waits("a")
 			}
 			assert.Equal(t, tc.out, was)
 		})
@@ -154,7 +155,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	w.undecided(v)
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
 	w.served(w.visit("a"), true, 0)
-	assert.False(t, w.isOut("a"))
+	assert.False(t, w.waits("a"))
 	assert.Equal(t, 1, w.ill())
 
 	// It gets a tenth of what the others may get, then more, then all.
@@ -185,17 +186,17 @@ func TestLateNewsIsNoNews(t *testing.T) {
 	before := w.visit("a")
 	w.play("a", "fff")
 	w.served(before, true, 0)
-	assert.True(t, w.isOut("a"))
+	assert.True(t, w.waits("a"))
 	w.at = w.at.Add(firstBackoff)
 	w.served(w.visit("a"), true, 0)
 	for range 9 {
 		w.failed(before, false)
 	}
-	assert.False(t, w.isOut("a"))
+	assert.False(t, w.waits("a"))
 	w.play("a", "sfff")
-	assert.True(t, w.isOut("a"))
+	assert.True(t, w.waits("a"))
 	w.play("a", "s")
-	assert.False(t, w.isOut("a"), "sent because nobody else was there, and served")
+	assert.False(t, w.waits("a"), "sent because nobody else was there, and served")
 }
 
 func TestSilence(t *testing.T) {
@@ -215,18 +216,24 @@ func TestSilence(t *testing.T) {
 
 	early := w.visit("a")
 	w.heard(early)
+	assert.False(t, w.stuck(early))
 	one, two, three := w.visit("a"), w.visit("a"), w.visit("a")
+	assert.True(t, w.stuck(one))
 	w.overdue(early)
 	w.overdue(one)
 	w.overdue(two)
-	assert.False(t, w.isOut("a"), "it has sent something since the first was sent")
+	assert.False(t, w.waits("a"), "it has sent something since the first was sent")
+	w.avoid(nil)
+	assert.EqualValues(t, 1, w.known.Load())
 	w.heard(one)
+	w.avoid(nil)
+	assert.Zero(t, w.known.Load(), "nothing to remember")
 	w.overdue(three)
-	assert.False(t, w.isOut("a"), "and now to another")
+	assert.False(t, w.waits("a"), "and now to another")
 	for range 3 {
 		w.overdue(w.visit("a"))
 	}
-	assert.True(t, w.isOut("a"))
+	assert.True(t, w.waits("a"))
 	w.served(w.visit("a"), true, time.Hour)
 	assert.Equal(t, minPatience, w.patience(true), "what was stuck shows nothing")
 	w = newWard("a", "b")
@@ -234,13 +241,18 @@ func TestSilence(t *testing.T) {
 	for range 3 {
 		w.overdue(w.visit("a"))
 	}
-	require.True(t, w.isOut("a"))
+	require.True(t, w.waits("a"))
 	w.heard(old)
 	assert.False(t, w.isOut("a"), "any byte brings it back")
 	assert.Equal(t, 1, w.ill(), "by and by")
+	next := w.visit("a")
+	w.overdue(next)
+	w.overdue(next)
+	assert.False(t, w.isOut("a"), "what was overdue before does not count")
+	w.heard(old)
 	w.play("a", "ffff")
 	w.heard(old)
-	assert.True(t, w.isOut("a"), "but not one that fails")
+	assert.True(t, w.waits("a"), "but not one that fails")
 }
 
 func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
@@ -291,7 +303,7 @@ func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	w.play("a", "uu")
 	assert.Empty(t, w.out(nil))
 	w.play("a", "u")
-	assert.True(t, w.isOut("a"))
+	assert.True(t, w.waits("a"))
 
 	w = newWard()
 	for i := range 1000 {
@@ -314,7 +326,7 @@ func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
 	w.at = w.at.Add(-time.Hour)
 	assert.Empty(t, w.avoid(nil), "nor does it come back forever")
 	w.play("a", "fff")
-	assert.True(t, w.isOut("a"))
+	assert.True(t, w.waits("a"))
 }
 
 // Whatever happens, nobody is out without failures of its own, nor for longer
@@ -375,60 +387,5 @@ func TestHealthProperties(t *testing.T) {
 				w.at = at
 			},
 		})
-	})
-}
-
-func TestBudget(t *testing.T) {
-	at := time.Unix(1000, 0)
-	b := newBudget(0.2, 0, 2)
-	take := func() (n int) { // all there are
-		for b.retry(at) {
-			n++
-		}
-		return n
-	}
-	assert.Equal(t, 2, take(), "full at the start")
-	for range 4 {
-		b.request(at)
-	}
-	assert.Equal(t, 0, take(), "four requests pay 0.8 of a retry")
-	b.request(at)
-	b.request(at)
-	assert.Equal(t, 1, take())
-
-	b = newBudget(0, 10, 2)
-	b.request(at)
-	assert.Equal(t, 2, take())
-	at = at.Add(-time.Hour)
-	assert.Equal(t, 0, take(), "a clock that steps back pays nothing")
-	at = at.Add(time.Hour + 150*time.Millisecond)
-	assert.Equal(t, 1, take(), "1.5 came back")
-	at = at.Add(time.Hour)
-	assert.Equal(t, 2, take(), "never more than the bucket holds")
-}
-
-// Over any run, retries are at most the bucket, the share of the requests, and
-// the refill of the time that passed.
-func TestBudgetBound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		at := time.Unix(1000, 0)
-		from := at
-		b := newBudget(0.2, 5, 10)
-		requests, retries := 0, 0
-		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			at = at.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
-			if rapid.Bool().Draw(t, "retry") {
-				if b.retry(at) {
-					retries++
-				}
-			} else {
-				b.request(at)
-				requests++
-			}
-		}
-		most := 10 + 0.2*float64(requests) + 5*at.Sub(from).Seconds()
-		if float64(retries) > most+1e-6 {
-			t.Fatalf("%d retries, at most %v", retries, most)
-		}
 	})
 }

@@ -292,6 +292,59 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 	}
 }
 
+// Nobody is given up for want of patience where there is nobody else: no other
+// that serves the model, takes requests and is in good health.
+func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
+	slow := strings.Replace(chatStream, "story", "tale that takes a minute", 1)
+	for name, prepare := range map[string]func(*testing.T, *fleet, *transport.Transport, *endpick.Router){
+		"others serve other models": func(t *testing.T, _ *fleet, _ *transport.Transport, r *endpick.Router) {
+			require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Address: "b", Models: []string{"other"}}))
+			require.NoError(t, r.Update(endpick.Endpoint{ID: "c", Address: "c", Adapters: []string{"another"}}))
+		},
+		"others are drained or gone": func(t *testing.T, _ *fleet, _ *transport.Transport, r *endpick.Router) {
+			require.NoError(t, r.Drain("b"))
+			require.NoError(t, r.Remove("c"))
+		},
+		"others are out": func(t *testing.T, f *fleet, tr *transport.Transport, r *endpick.Router) {
+			require.NoError(t, r.Drain("a"))
+			f.falls("b", "500")
+			load(t, tr, chatStream, 10, 2*time.Second)
+			require.NoError(t, r.Resume("a"))
+			require.NoError(t, r.Remove("c"))
+			require.Equal(t, 1, tr.Stats().Ill)
+		},
+		"it is on trial": func(t *testing.T, f *fleet, tr *transport.Transport, r *endpick.Router) {
+			f.falls("a", "500")
+			load(t, tr, chatStream, 10, 2*time.Second)
+			require.Equal(t, 1, tr.Stats().Ill)
+			f.falls("a", "")
+			time.Sleep(time.Minute)
+			require.NoError(t, r.Drain("b"))
+			require.NoError(t, r.Drain("c"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet()
+				tr, router := fleetWith(t, f, pinned)
+				assert.Zero(t, load(t, tr, chatStream, 10, 2*time.Second).Load())
+				prepare(t, f, tr, router)
+				time.Sleep(time.Second / 2) // those in flight end, those out stay so
+				f.took()
+				start := time.Now()
+				resp, err := tr.RoundTrip(post(t, chatPath, slow))
+				require.NoError(t, err)
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.InDelta(t, 60, time.Since(start).Seconds(), 1)
+				assert.Equal(t, map[string]int{"a": 1}, f.took())
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
 // When all are ill all are asked, and all are back within a minute of their
 // recovery.
 func TestAllAreIll(t *testing.T) {

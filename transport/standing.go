@@ -80,7 +80,7 @@ func (s *standing) share() float64 { return s.bad / max(s.good+s.bad, 1) }
 func (s *standing) putOut(now time.Time) {
 	s.phase, s.gone = out, false
 	s.spell++
-	s.good, s.bad, s.refusals, s.overdue = 0, 0, 0, 0
+	s.good, s.bad, s.refusals = 0, 0, 0
 	s.wait(now)
 }
 

@@ -53,7 +53,7 @@ func (x *exchange) watchFirstByte() {
 		limit = c.FirstByteTimeout
 	}
 	patience := x.trip.t.health.patience(stream)
-	if x.visit.trial {
+	if x.visit.trial && x.trip.hasOthers(x.lease.Endpoint().ID) {
 		limit = min(limit, max(patience, minStuck))
 	}
 	giveUp := time.Duration(0)
@@ -72,7 +72,8 @@ const minStuck = 10 * time.Second
 // time.
 func (x *exchange) giveUp() bool {
 	tr := x.trip
-	if tr.gaveUp || tr.attempts >= tr.t.config.MaxAttempts || !tr.repeatable() || !tr.t.health.stuck(x.visit) {
+	if tr.gaveUp || tr.attempts >= tr.t.config.MaxAttempts || !tr.repeatable() ||
+		!tr.t.health.stuck(x.visit) || !tr.hasOthers(x.lease.Endpoint().ID) {
 		return false
 	}
 	tr.gaveUp = tr.t.budget.retry(tr.t.now())

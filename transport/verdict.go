@@ -1,5 +1,10 @@
 package transport
 
+import (
+	"cmp"
+	"slices"
+)
+
 // What an attempt says of its endpoint is known when the request has been tried
 // elsewhere, or can't be.
 
@@ -54,6 +59,22 @@ func (tr *trip) judge(served bool) {
 		}
 	}
 	tr.failed = nil
+}
+
+// hasOthers reports whether the request could go to another endpoint that is not
+// put out. It looks at all of them: for requests that are in trouble.
+func (tr *trip) hasOthers(id string) bool {
+	name := cmp.Or(tr.req.Adapter, tr.req.Model)
+	for _, e := range tr.t.config.Router.Endpoints() {
+		other := e.Candidate.Endpoint
+		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||
+			slices.Contains(other.Models, name) || slices.Contains(other.Adapters, name)
+		if serves && !e.Draining && !e.Removed && other.ID != id &&
+			!slices.Contains(tr.tried, other.ID) && !tr.t.health.isOut(other.ID) {
+			return true
+		}
+	}
+	return false
 }
 
 // repeatable reports whether the request may be sent twice.

@@ -1,0 +1,192 @@
+package transport_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport"
+)
+
+// A server may close an idle connection at the very moment at which it is taken
+// for the next request. That is no failure of the server, also where there is no
+// other, and nothing is sent twice that must not be.
+func TestAnIdleConnectionThatIsClosedCostsNoAttempt(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	reset := func(c *net.TCPConn, _ *bufio.Reader) { c.SetLinger(0) }
+	for name, leave := range map[string]func(*net.TCPConn, *bufio.Reader){ // at the second request
+		"at its first byte":   func(_ *net.TCPConn, in *bufio.Reader) { in.Peek(1) },
+		"reset at its first":  func(c *net.TCPConn, in *bufio.Reader) { in.Peek(1); reset(c, in) },
+		"behind its header":   func(_ *net.TCPConn, in *bufio.Reader) { http.ReadRequest(in) },
+		"reset behind header": func(c *net.TCPConn, in *bufio.Reader) { http.ReadRequest(in); reset(c, in) },
+		"when it has read it": readWhole,
+		"before, at once":     func(*net.TCPConn, *bufio.Reader) {},
+		"before, at any time": func(*net.TCPConn, *bufio.Reader) { time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startLeaver(t, leave)
+			for _, tc := range []struct {
+				path, body string
+				twice      bool // may be sent again
+			}{
+				{chatPath, chatAtOnce, true},
+				{chatPath, `{"model":"m","prompt":"` + long + `"}`, true},
+				{"/v1/load_lora_adapter", `{"lora_name":"x"}`, false},
+				{"/v1/load_lora_adapter", `{"lora_name":"` + long + `"}`, false},
+				{"/v1/models", "", true},
+			} {
+				s.connections.Store(0)
+				s.answered.Store(0)
+				w := newWorld(t, transport.Config{}, s.Addr().String())
+				const n = 10
+				for range n {
+					req := post(t, tc.path, tc.body)
+					if tc.body == "" {
+						req, _ = http.NewRequest("GET", "http://gateway"+tc.path, nil)
+					}
+					_, body := w.ok(t, req)
+					require.Equal(t, "{}", body)
+					time.Sleep(time.Duration(rand.IntN(100)) * time.Microsecond)
+				}
+				assert.EqualValues(t, n, s.answered.Load())
+				if !tc.twice {
+					assert.EqualValues(t, n, s.connections.Load(), "none was used twice")
+				}
+				assert.Len(t, w.observer.all(), n, "attempts")
+				assert.Equal(t, transport.Stats{Requests: n}, w.t.Stats())
+				w.idle(t)
+				w.t.CloseIdleConnections()
+			}
+		})
+	}
+}
+
+// With a Base of the host's there may be no way to a new connection. What must
+// not be sent twice is then sent again only if nothing has been sent.
+func TestIdleConnectionsOfAnotherBase(t *testing.T) {
+	s := startLeaver(t, readWhole)
+	for body, want := range map[string]int{chatAtOnce: 200, `{"lora_name":"x"}`: 502} {
+		w := newWorld(t, transport.Config{Base: &http.Transport{}}, s.Addr().String())
+		w.ok(t, post(t, chatPath, chatAtOnce))
+		resp, err := w.client.Do(post(t, chatPath, body))
+		if want == 200 {
+			require.NoError(t, err)
+			resp.Body.Close()
+		} else {
+			assert.Equal(t, want, transport.StatusOf(err), "%v", err)
+		}
+		w.t.CloseIdleConnections()
+	}
+	tries := 0
+	w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		if tries++; tries < 3 {
+			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
+			return nil, errors.New("http: server closed idle connection")
+		}
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+	})}, "x:1")
+	w.ok(t, post(t, "/v1/load_lora_adapter", `{"lora_name":"x"}`))
+	assert.Equal(t, 3, tries)
+}
+
+// A server that breaks off on a new connection, or after its first byte, has
+// failed.
+func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
+	for name, breaks := range map[string]func(*httptrace.ClientTrace) error{
+		"a new connection": func(*httptrace.ClientTrace) error { return io.EOF },
+		"it has answered": func(c *httptrace.ClientTrace) error {
+			c.GotConn(httptrace.GotConnInfo{Reused: true})
+			c.GotFirstResponseByte()
+			return io.ErrUnexpectedEOF
+		},
+		"something else": func(c *httptrace.ClientTrace) error {
+			c.GotConn(httptrace.GotConnInfo{Reused: true})
+			return errors.New("malformed response")
+		},
+		"a timeout": func(c *httptrace.ClientTrace) error {
+			c.GotConn(httptrace.GotConnInfo{Reused: true})
+			return &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+		},
+	} {
+		tries := 0
+		w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			tries++
+			return nil, breaks(httptrace.ContextClientTrace(r.Context()))
+		})}, "x:1")
+		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+		assert.Error(t, err, name)
+		assert.Equal(t, 1, tries, name)
+	}
+	tries := 0
+	w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		tries++
+		httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
+		return nil, io.EOF
+	})}, "x:1")
+	_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+	assert.Error(t, err)
+	assert.Equal(t, 4, tries, "nor for ever")
+}
+
+// leaver answers the first request on each connection and then leaves.
+type leaver struct {
+	net.Listener
+	connections, answered atomic.Int64
+}
+
+func readWhole(_ *net.TCPConn, in *bufio.Reader) {
+	if req, err := http.ReadRequest(in); err == nil {
+		io.Copy(io.Discard, req.Body)
+	}
+}
+
+func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &leaver{Listener: l}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.connections.Add(1)
+			serving.Go(func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				req, err := http.ReadRequest(in)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, req.Body)
+				if _, sent := req.Header["X-Idempotency-Key"]; sent {
+					t.Error("a header was sent that the client did not send")
+				}
+				s.answered.Add(1)
+				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+				conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // should no other come
+				leave(conn.(*net.TCPConn), in)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		serving.Wait()
+	})
+	return s
+}

@@ -1,0 +1,64 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+func TestBudget(t *testing.T) {
+	at := time.Unix(1000, 0)
+	b := newBudget(0.2, 0, 2)
+	take := func() (n int) { // all there are
+		for b.retry(at) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, 2, take(), "full at the start")
+	for range 4 {
+		b.request(at)
+	}
+	assert.Equal(t, 0, take(), "four requests pay 0.8 of a retry")
+	b.request(at)
+	b.request(at)
+	assert.Equal(t, 1, take())
+
+	b = newBudget(0, 10, 2)
+	b.request(at)
+	assert.Equal(t, 2, take())
+	at = at.Add(-time.Hour)
+	assert.Equal(t, 0, take(), "a clock that steps back pays nothing")
+	at = at.Add(time.Hour + 150*time.Millisecond)
+	assert.Equal(t, 1, take(), "1.5 came back")
+	at = at.Add(time.Hour)
+	assert.Equal(t, 2, take(), "never more than the bucket holds")
+}
+
+// Over any run, retries are at most the bucket, the share of the requests, and
+// the refill of the time that passed.
+func TestBudgetBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Unix(1000, 0)
+		from := at
+		b := newBudget(0.2, 5, 10)
+		requests, retries := 0, 0
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			at = at.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
+			if rapid.Bool().Draw(t, "retry") {
+				if b.retry(at) {
+					retries++
+				}
+			} else {
+				b.request(at)
+				requests++
+			}
+		}
+		most := 10 + 0.2*float64(requests) + 5*at.Sub(from).Seconds()
+		if float64(retries) > most+1e-6 {
+			t.Fatalf("%d retries, at most %v", retries, most)
+		}
+	})
+}
