@@ -154,6 +154,17 @@ func TestPendingIsBounded(t *testing.T) {
 		assert.Zero(t, stats.Evicted)
 		assert.Equal(t, 16_000, s.match(mine...)[0])
 	})
+	t.Run("bytes of a tenant", func(t *testing.T) {
+		s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: 1 << 20})
+		for i := range 1000 {
+			s.begin(i%10, "a", s.fresh(1000)...)
+		}
+		// An eighth of the memory, 10 bytes a block; a half of it.
+		assert.InDelta(t, (1<<20)/8/10/2, s.Stats().Pairs, 500)
+		other := s.fresh(5000)
+		s.begin(0, "b", other...)
+		assert.Equal(t, 80_000, s.match(other...)[0])
+	})
 }
 
 // The end of a prompt that does not fit is not remembered; its head is, when
