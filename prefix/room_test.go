@@ -75,6 +75,22 @@ func TestTenantsWithinTheirShares(t *testing.T) {
 	assert.Equal(t, []int{1, 0, 1}, []int{s.found(0, a), s.found(0, b), s.found(0, c)})
 }
 
+// Where one has more than its share, it gives way to whoever comes, and not the
+// one that was here before it.
+func TestTenantWithTheMostGivesWay(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
+	oldest := s.serveAll(0, "oldest", 1, 10)
+	most := s.serveAll(0, "most", 9, 10)
+	mine := s.serveAll(0, "mine", 3, 10)
+	assert.Equal(t, []int{1, 6, 3}, []int{s.found(0, oldest), s.found(0, most), s.found(0, mine)})
+	// With the memory of all it is the same.
+	s = newShelf(t, 3, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
+	oldest = s.serveAll(0, "oldest", 10, 100)
+	s.serveAll(1, "most", 200, 1000)
+	mine = s.serveAll(0, "mine", 10, 1000)
+	assert.Equal(t, []int{10, 10}, []int{s.found(0, oldest), s.found(0, mine)})
+}
+
 // A head that tenants share is nobody's own: one that floods loses its own
 // prompts, not the head.
 func TestTenantsShareHeads(t *testing.T) {

@@ -67,6 +67,26 @@ func TestRunsAreJoinedAgain(t *testing.T) {
 	}
 }
 
+// A run that many hold is not joined with one that few hold: that would cost a
+// step for each of them.
+func TestRunsOfManyStayApart(t *testing.T) {
+	s := newShelf(t, 20, prefix.IndexConfig{})
+	head := s.fresh(100)
+	long := append(slices.Clone(head), s.fresh(100)...)
+	for slot := range 20 {
+		s.serve(slot, "", head...)
+	}
+	for slot := range 9 {
+		s.serve(slot, "", long...)
+	}
+	assert.Equal(t, 2, s.Stats().Runs)
+	s.serve(9, "", long...)
+	assert.Equal(t, 1, s.Stats().Runs, "half of them")
+	for slot, tokens := range s.match(long...) {
+		assert.Equal(t, map[bool]int{true: 3200, false: 1600}[slot < 10], tokens)
+	}
+}
+
 // Nothing goes wrong when all hashes are others from one moment to the next:
 // what is known gives way to what comes.
 func TestAllHashesChange(t *testing.T) {
