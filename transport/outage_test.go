@@ -292,6 +292,28 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 	}
 }
 
+// A trial that a request spoils which nobody serves, or that finds the server
+// full, is followed by the next at once.
+func TestATrialThatSaysNothingIsRepeated(t *testing.T) {
+	for _, code := range []string{"400", "500", "429"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet()
+			tr, _ := fleetWith(t, f, pinned)
+			f.falls("a", "500")
+			load(t, tr, chatStream, 10, 2*time.Second)
+			require.Equal(t, 1, tr.Stats().Ill)
+			f.falls("a", "")
+			time.Sleep(time.Minute)
+			f.took()
+			load(t, tr, strings.Replace(chatStream, "story", "tale of which every engine answers "+code, 1), 1, time.Second)
+			assert.Equal(t, 1, f.took()["a"], code)
+			assert.Zero(t, load(t, tr, chatStream, 1, time.Second).Load())
+			assert.Equal(t, 1, f.took()["a"], code)
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
 // Nobody is given up for want of patience where there is nobody else: no other
 // that serves the model, takes requests and is in good health.
 func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
