@@ -63,7 +63,7 @@ func TestCompareJSON(t *testing.T) {
 func TestCompareTable(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000", "-slo-ttft", "1m", "-slo-tpot", "1ms"}, &stdout, &stderr), stderr.String())
+	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000", "-slo-ttft", "1ms", "-slo-tpot", "1m"}, &stdout, &stderr), stderr.String())
 	require.Regexp(t, `(?m)^ +policy +requests +failed +p50.* hit ratio +met$`, stdout.String())
 	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){10} +0.00$`, stdout.String())
 	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){10} +0.00$`, stdout.String())

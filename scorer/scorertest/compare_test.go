@@ -130,7 +130,7 @@ func TestCompareErrors(t *testing.T) {
 		"nothing":   {scorertest.Workload{}, endpick.Config{}, "sim: Experiment needs a scenario or a trace, and not both"},
 		"both":      {scorertest.Workload{Scenario: "A", Recording: writeRecording(t)}, endpick.Config{}, "sim: Experiment needs a scenario or a trace, and not both"},
 		"scenario":  {scorertest.Workload{Scenario: "E"}, endpick.Config{}, `"E" is unknown (known: A, B, C, D,`},
-		"no rate":   {scorertest.Workload{Scenario: "A"}, endpick.Config{}, "sim: Experiment.Rate is needed"},
+		"no rate":   {scorertest.Workload{Scenario: "A"}, endpick.Config{}, "Rate is needed: the workload has no arrivals of its own"},
 		"profile":   {scorertest.Workload{Scenario: "A", Rate: 1, Profile: "abacus"}, endpick.Config{}, `unknown profile "abacus" (known: `},
 		"recording": {scorertest.Workload{Recording: broken}, endpick.Config{}, "sim: broken.jsonl:1: input_tokens is negative"},
 		"negative":  {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "sim: Experiment.Requests -1"},
