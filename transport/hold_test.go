@@ -22,6 +22,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
@@ -370,6 +371,26 @@ func TestReportReleases(t *testing.T) {
 	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 1}))
 	require.NoError(t, (<-waiting).err)
 	w.idle(t)
+}
+
+// The bound on bytes is one on memory: a request has its body and its blocks.
+func TestTheQueueCountsWhatARequestHolds(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
+	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
+	const size = 1 << 20
+	ctx, cancel := context.WithCancel(t.Context())
+	req := post(t, completions, `{"model":"m","prompt":"`+strings.Repeat("x", size)+`"}`).WithContext(ctx)
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.do(t, req)
+		done <- err
+	}()
+	const blocks = size / prefix.BlockBytes * 8
+	assert.InDelta(t, size+blocks, w.held(t, 1).Bytes, blocks/4)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	assert.Zero(t, w.held(t, 0).Bytes)
 }
 
 // Nothing that a client leaves out of a request, or puts in, gets it past a full

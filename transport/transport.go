@@ -60,11 +60,12 @@
 // # What is changed
 //
 // Requests: target and Host; a body in gzip or deflate is sent in plain text;
-// Accept-Encoding of what is metered becomes identity; a stream whose client did not ask for usage asks for it
-// (stream_options.include_usage). Responses: that usage is taken out again, the
-// rest is passed on byte for byte; a response that is compressed in spite of
-// Accept-Encoding is passed on in plain text, so that it can be metered. Codings
-// other than gzip and deflate are passed on as they are and not metered.
+// Accept-Encoding of what is metered becomes identity; a stream whose client
+// did not ask for usage asks for it (stream_options.include_usage). Responses:
+// that usage is taken out again, the rest is passed on byte for byte; a
+// response that is compressed in spite of Accept-Encoding is passed on in plain
+// text, so that it can be metered. Codings other than gzip and deflate are
+// passed on as they are and not metered.
 //
 // # Headers
 //

@@ -8,9 +8,11 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 )
 
 // keptReceipts is how many decisions the debug page shows.
@@ -49,7 +51,12 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	for _, e := range endpoints {
-		logger.Printf("endpoint %s at %s", e.ID, e.Address)
+		to, err := transport.Target(&e, &url.URL{})
+		if err != nil {
+			return err
+		}
+		to.User = nil // what it has of credentials is for the server alone
+		logger.Printf("endpoint %s at %s", e.ID, to)
 	}
 	logger.Printf("decisions at http://%s/debug/endpick, metrics at /metrics there", admin.Addr())
 	logger.Printf("%s routing on http://%s", o.policy, l.Addr())
