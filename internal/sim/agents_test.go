@@ -112,6 +112,7 @@ func TestAgentsStepByStep(t *testing.T) {
 			for _, other := range s.agents {
 				if other != nil {
 					live++
+					require.Contains(t, other.session.agents, other, "who has ended is let go")
 				}
 			}
 			require.Equal(t, len(s.agents), live+len(s.free))
