@@ -191,6 +191,36 @@ func TestAgentsShareHeads(t *testing.T) {
 	require.Len(t, pairs, 3)
 }
 
+// What is cut off a context, at its limit, by a human or by a rewritten end, leaves at
+// least what a developer's sessions share.
+func TestAgentsKeepTheirHeads(t *testing.T) {
+	const scale = 64
+	compacted, cleared, rewritten := 0, 0, 0
+	before := map[*agent]*answered{}
+	for _, r := range drive(t, Agents{Rate: 2, Scale: scale, Requests: 20_000}, 1, constant(10*time.Second), nil) {
+		b := before[r.agent]
+		before[r.agent] = r
+		if b == nil || b.segment == r.segment {
+			continue
+		}
+		common := r.agent.session.common / scale / BlockTokens
+		head := commonHead(b.Blocks, r.Blocks)
+		require.GreaterOrEqual(t, head, common)
+		switch end := scale * (b.InputTokens + b.OutputTokens); {
+		case head == common && end > r.agent.window*9/10:
+			compacted++
+		case head == common:
+			cleared++
+		default:
+			require.GreaterOrEqual(t, head, len(b.Blocks)-8000/scale/BlockTokens-2)
+			rewritten++
+		}
+	}
+	require.Greater(t, compacted, 50)
+	require.Greater(t, cleared, 20)
+	require.Greater(t, rewritten, 200)
+}
+
 // Equal seeds give equal work. What is said depends on the seed alone, when on the
 // answers too.
 func TestAgentsDependOnTheSeed(t *testing.T) {
