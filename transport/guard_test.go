@@ -135,3 +135,11 @@ func (bomb) Match(*endpick.Request, []endpick.Candidate) { panic("boom") }
 func (bomb) Routed(*endpick.Event)                       { panic("boom") }
 func (bomb) FirstToken(*endpick.Event)                   { panic("boom") }
 func (bomb) Done(*endpick.Event, *endpick.Outcome)       { panic("boom") }
+
+func TestAClockThatPanicsIsReplaced(t *testing.T) {
+	w := newWorld(t, transport.Config{Clock: func() time.Time { panic("boom") }}, startEngine(t, nil).URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	r := w.record(t)
+	assert.WithinDuration(t, time.Now(), r.Time, time.Minute)
+	assert.Less(t, r.E2EMillis, 60e3)
+}

@@ -43,9 +43,7 @@ func (x *exchange) follow(client context.Context) {
 	})
 }
 
-// watchFirstByte bounds the wait for the first byte. A trial is to show whether
-// the endpoint answers, at the cost of one client, and waits no longer than that
-// takes.
+// watchFirstByte bounds the wait for the first byte.
 func (x *exchange) watchFirstByte() {
 	c, stream := &x.trip.t.config, x.trip.req.Stream
 	limit := c.ResponseTimeout
@@ -53,9 +51,6 @@ func (x *exchange) watchFirstByte() {
 		limit = c.FirstByteTimeout
 	}
 	patience := x.trip.t.health.patience(stream)
-	if x.visit.trial && x.trip.hasOthers(x.lease.Endpoint().ID) {
-		limit = min(limit, max(patience, minStuck))
-	}
 	giveUp := time.Duration(0)
 	if patience > 0 {
 		giveUp = max(2*patience, minStuck)

@@ -273,7 +273,7 @@ func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 
 // The request that is to show whether a silent server is back waits ten seconds,
 // not two minutes.
-func TestATrialIsShort(t *testing.T) {
+func TestATrialAtASilentServerIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		tr, _ := fleetWith(t, f, pinned)
