@@ -19,7 +19,8 @@ import (
 // instructions: so far a developer's sessions share them.
 //
 // A run begins in the middle of things: sessions that began in the ten days before it
-// have come as far as the published times would have brought them.
+// have come as far as the published times would have brought them. No server has any of
+// their contexts yet.
 type Agents struct {
 	// Rate is the steps per second in the long run, sub-agents' included. Sessions
 	// arrive as a Poisson process; their steps wait for one another.
