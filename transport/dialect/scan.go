@@ -21,20 +21,23 @@ func skipSpace(b []byte, i int) int {
 
 // few bytes are looked at one by one before the rest is searched at the speed of
 // memory: most strings are short, and escapes come in crowds.
-const few = 16
+const (
+	few  = 16 // from the start of a string
+	near = 4  // after an escape
+)
 
 // skipString returns the index after the string that starts at b[i], or -1 if
 // it does not end.
 func skipString(b []byte, i int) int {
 	quote := -1 // the nearest one, once it was looked for
-	for i++; i < len(b); {
-		for end := min(i+few, len(b)); i < end; {
+	for i, n := i+1, few; i < len(b); n = near {
+		for end := min(i+n, len(b)); i < end; {
 			switch b[i] {
 			case '"':
 				return i + 1
 			case '\\':
 				i += 2
-				end = min(i+few, len(b))
+				end = min(i+near, len(b))
 			default:
 				i++
 			}
@@ -312,10 +315,10 @@ func appendUnquoted(dst, s []byte) []byte {
 			continue
 		}
 		end := i + 1
-		for end < len(s) && end < i+few && s[end] != '\\' {
+		for end < len(s) && end < i+near && s[end] != '\\' {
 			end++
 		}
-		if end == i+few {
+		if end == i+near {
 			n := bytes.IndexByte(s[end:], '\\')
 			if n < 0 {
 				return append(dst, s[i:]...)
