@@ -105,7 +105,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		a.failure, a.kind = statusError(response.StatusCode), kindOf(response.StatusCode)
-	} else if tr.call.Metered() && firstFails(response) {
+	} else if tr.firstFails(response) {
 		a.failure, a.kind = errFirstEvent, erred
 	}
 	if t.config.EnableEndpointHeader {
@@ -213,12 +213,12 @@ func (tr *trip) awaitBody(response *http.Response) error {
 
 // firstFails reports whether a stream begins with an error: some engines say so
 // in an event, under a status of 200.
-func firstFails(response *http.Response) bool {
+func (tr *trip) firstFails(response *http.Response) bool {
 	b, ok := response.Body.(*begun)
 	if !ok || contentType(response) != dialect.EventStream || response.Header.Get("Content-Encoding") != "" {
 		return false
 	}
-	return dialect.FirstFails(b.first)
+	return tr.call.FirstFails(b.first)
 }
 
 func contentType(response *http.Response) string {

@@ -25,7 +25,7 @@ type Meter struct {
 	clock  func() time.Time
 
 	model       string
-	metered     bool
+	api         api
 	hide        bool
 	rates       rates
 	responses   int
@@ -54,7 +54,7 @@ const EventStream = "text/event-stream"
 // whether Feed may hold bytes back or take some out; if not, it gives back each
 // piece as it is.
 func (m *Meter) Header(status int, header http.Header) (filters bool) {
-	if !m.metered || status >= http.StatusBadRequest {
+	if m.api == other || status >= http.StatusBadRequest {
 		return false
 	}
 	switch kind, _, _ := mime.ParseMediaType(header.Get("Content-Type")); kind {
@@ -120,7 +120,7 @@ func (m *Meter) event(data []byte) verdict {
 		m.mu.Unlock()
 		return verdict{}
 	}
-	c := readChunk(data)
+	c := dialects[m.api].event(data)
 	m.mu.Lock()
 	m.chunks = m.chunks || c.choices
 	m.finished = m.finished || c.finished

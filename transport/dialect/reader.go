@@ -165,7 +165,7 @@ func (c *Call) Memory() int { return cap(c.body) }
 func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 	return &Meter{
 		reader: c.reader, lease: lease, clock: clock,
-		model: c.model, metered: c.Metered(), hide: c.hide, rates: c.rates,
+		model: c.model, api: c.api, hide: c.hide, rates: c.rates,
 		responses: c.responses(), promptBytes: c.promptBytes,
 	}
 }
@@ -203,11 +203,14 @@ func (e *HeaderError) Error() string {
 
 // FirstFails reports whether a stream begins with an error: some engines say so
 // in an event, under a status of 200.
-func FirstFails(first []byte) bool {
+func (c *Call) FirstFails(first []byte) bool {
+	if c.api == other {
+		return false
+	}
 	for line := range strings.Lines(viewString(first)) {
 		if data, ok := strings.CutPrefix(line, "data:"); ok && line[len(line)-1] == '\n' {
-			c := readChunk([]byte(data))
-			return c.failed && !c.any
+			e := dialects[c.api].event([]byte(data))
+			return e.failed && !e.any
 		}
 	}
 	return false

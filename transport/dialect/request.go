@@ -62,12 +62,6 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 		switch string(m.key) {
 		case "model":
 			model = v
-		case "prompt":
-			c.prompt = v
-		case "messages":
-			c.messages = v
-		case "tools":
-			c.tools = v
 		case "stream":
 			c.stream = isTrue(v)
 		case "stream_options":
@@ -83,6 +77,12 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 			}
 		case "cache_salt":
 			c.salt = text(v)
+		default:
+			if place := dialects[kind].place; place != nil {
+				if kept := place(&c, m.key); kept != nil {
+					*kept = v
+				}
+			}
 		}
 	}
 	half := c.failed == malformed // the engine will refuse it
@@ -99,9 +99,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	if len(c.options) <= maxOptions {
 		c.asked = isTrue(c.field(c.options, "include_usage"))
 	}
-	switch {
-	case half:
-	case kind == chat && hasElements(c.messages), kind == completion && (isString(c.prompt) || hasElements(c.prompt)):
+	if kind != other && !half && dialects[kind].hasPrompt(&c) {
 		c.api = kind
 	}
 	if c.api == other {
@@ -175,7 +173,7 @@ func (c *call) expectedOutput(learned rates) int {
 // reports whether that usage must be kept from the client.
 func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 	whole := [][]byte{c.body}
-	if !c.stream || c.asked || len(c.options) > maxOptions {
+	if !c.stream || c.asked || !dialects[c.api].options || len(c.options) > maxOptions {
 		return whole, false
 	}
 	const want = `"include_usage":true`

@@ -1,0 +1,276 @@
+package dialect
+
+import "github.com/endpick/endpick/prefix"
+
+// OpenAI's chat completions.
+var chatDialect = dialect{
+	paths:     []string{"/chat/completions"},
+	place:     placeChat,
+	hasPrompt: func(c *call) bool { return hasElements(c.messages) },
+	prompt:    readChat,
+	options:   true,
+	event:     readChunk,
+}
+
+func placeChat(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "messages":
+		return &c.messages
+	case "tools":
+		return &c.tools
+	}
+	return nil
+}
+
+func readChat(p *promptReader) bool {
+	if p.known {
+		return true
+	}
+	var h prefix.Hasher
+	const room = 1 << 10
+	h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
+	if c := p.cursor(p.tools); c.open('[') {
+		for c.element() && p.goOn() {
+			v := c.value()
+			if isString(v) {
+				v = stringBytes(v)
+			}
+			h.WriteTool(viewString(v))
+		}
+	}
+	c := p.cursor(p.messages)
+	c.open('[')
+	var m prefix.Message
+	for c.element() && p.goOn() {
+		p.readMessage(&c, &m)
+		h.WriteMessage(&m)
+	}
+	p.blocks, p.size = h.Blocks(), h.Len()
+	return true
+}
+
+func (p *promptReader) readMessage(c *cursor, m *prefix.Message) {
+	*m = prefix.Message{Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
+	if !c.open('{') {
+		c.value()
+		return
+	}
+	for c.member() {
+		switch string(c.key) {
+		case "role":
+			m.Role = c.text()
+		case "name":
+			m.Name = c.text()
+		case "tool_call_id":
+			m.ToolCallID = c.text()
+		case "content":
+			m.Parts = readParts(c, m.Parts[:0])
+		case "tool_calls":
+			m.ToolCalls = readToolCalls(c, m.ToolCalls[:0])
+		default:
+			c.value()
+		}
+	}
+	for i := range m.Parts {
+		if m.Parts[i].Type != "" {
+			p.media++
+		}
+	}
+}
+
+func readParts(c *cursor, parts []prefix.Part) []prefix.Part {
+	if !c.open('[') {
+		if v := c.value(); isString(v) {
+			parts = append(parts, prefix.Part{Content: text(v)})
+		}
+		return parts
+	}
+	for c.element() {
+		parts = append(parts, readPart(c))
+	}
+	return parts
+}
+
+// readPart reads {"type":"text","text":"…"}, or a part that is no text:
+// {"type":"image_url","image_url":{"url":"…"}}, where the content is what stands
+// under the name of the type.
+func readPart(c *cursor) prefix.Part {
+	c.i = skipSpace(c.b, c.i)
+	start := c.i
+	if !c.open('{') {
+		c.value()
+		return prefix.Part{}
+	}
+	var kind string
+	var words, content []byte
+	for c.member() {
+		switch {
+		case string(c.key) == "type":
+			kind, content = c.text(), nil
+		case string(c.key) == "text":
+			words = c.value()
+		case string(c.key) == kind:
+			content = c.value()
+		default:
+			c.value()
+		}
+	}
+	if kind == "" || kind == "text" {
+		return prefix.Part{Content: text(words)}
+	}
+	if content == nil { // it stands before its type
+		content = c.field(c.b[start:c.i], kind)
+	}
+	if url := c.field(content, "url"); isString(url) {
+		content = url
+	}
+	if isString(content) {
+		content = stringBytes(content)
+	}
+	return prefix.Part{Type: kind, Content: viewString(content)}
+}
+
+func readToolCalls(c *cursor, calls []prefix.ToolCall) []prefix.ToolCall {
+	if !c.open('[') {
+		c.value()
+		return calls
+	}
+	for c.element() {
+		calls = append(calls, readToolCall(c))
+	}
+	return calls
+}
+
+func readToolCall(c *cursor) (t prefix.ToolCall) {
+	if !c.open('{') {
+		c.value()
+		return t
+	}
+	for c.member() {
+		switch string(c.key) {
+		case "id":
+			t.ID = c.text()
+		case "function":
+			t.Name, t.Arguments = "", ""
+			if !c.open('{') {
+				c.value()
+				continue
+			}
+			for c.member() {
+				switch string(c.key) {
+				case "name":
+					t.Name = c.text()
+				case "arguments":
+					t.Arguments = c.text()
+				default:
+					c.value()
+				}
+			}
+		default:
+			c.value()
+		}
+	}
+	return t
+}
+
+func readChunk(data []byte) chunk {
+	var c chunk
+	m, _ := membersOf(data)
+	for {
+		f, ok := m.next()
+		if !ok {
+			return c
+		}
+		switch string(f.key) {
+		case "choices":
+			c.readChoices(f.value)
+		case "usage":
+			c.usage, c.usageAt, c.usageEnd = nil, 0, 0
+			if isNull(f.value) {
+				c.usageAt, c.usageEnd = withComma(data, f.at, f.end)
+			} else if len(f.value) > 0 && f.value[0] == '{' {
+				c.usage = f.value
+				c.usageAt, c.usageEnd = withComma(data, f.at, f.end)
+			}
+		case "error":
+			c.failed = present(f.value)
+			c.more = c.more || c.failed
+		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
+		default:
+			c.more = c.more || !isNull(f.value)
+		}
+	}
+}
+
+// withComma widens the bounds of a member by one comma beside it.
+func withComma(data []byte, at, end int) (int, int) {
+	if i := skipSpace(data, end); i < len(data) && data[i] == ',' {
+		return at, i + 1
+	}
+	i := at - 1
+	for i > 0 && skipSpace(data[i:i+1], 0) == 1 {
+		i--
+	}
+	if i > 0 && data[i] == ',' {
+		return i, end
+	}
+	return at, end
+}
+
+func (c *chunk) readChoices(v []byte) {
+	e, ok := elementsOf(v)
+	c.choices, c.any, c.content, c.finished = ok, false, 0, false
+	for {
+		choice, ok := e.next()
+		if !ok {
+			return
+		}
+		c.any = true
+		m, _ := membersOf(choice)
+		for {
+			f, ok := m.next()
+			if !ok {
+				break
+			}
+			switch string(f.key) {
+			case "text":
+				c.content += stringLen(f.value)
+			case "delta":
+				c.content += deltaLen(f.value)
+			case "finish_reason":
+				c.finished = c.finished || present(f.value)
+			}
+		}
+	}
+}
+
+// deltaLen is the length of what the model has written in a delta.
+func deltaLen(v []byte) int {
+	n := 0
+	m, _ := membersOf(v)
+	for {
+		f, ok := m.next()
+		if !ok {
+			return n
+		}
+		switch string(f.key) {
+		case "content", "reasoning_content", "reasoning", "refusal":
+			n += stringLen(f.value)
+		case "function_call":
+			n += functionLen(f.value)
+		case "tool_calls":
+			e, _ := elementsOf(f.value)
+			for {
+				call, ok := e.next()
+				if !ok {
+					break
+				}
+				n += functionLen(field(call, "function"))
+			}
+		}
+	}
+}
+
+func functionLen(v []byte) int {
+	return stringLen(field(v, "name")) + stringLen(field(v, "arguments"))
+}

@@ -1,0 +1,121 @@
+package dialect
+
+// usage is what an engine says of the tokens of a request.
+type usage struct {
+	prompt, completion, cached          int
+	hasPrompt, hasCompletion, hasCached bool
+}
+
+// read takes the figures of a usage object. A figure that is absent, null or no count is
+// not known; a figure from before stays.
+func (u *usage) read(v []byte) {
+	m, _ := membersOf(v)
+	for {
+		f, ok := m.next()
+		if !ok {
+			return
+		}
+		switch string(f.key) {
+		case "prompt_tokens":
+			u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, f.value)
+		case "completion_tokens":
+			u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, f.value)
+		case "prompt_tokens_details":
+			u.cached, u.hasCached = merge(u.cached, u.hasCached, field(f.value, "cached_tokens"))
+		}
+	}
+}
+
+func merge(old int, had bool, v []byte) (int, bool) {
+	if n, ok := count(v); ok {
+		return n, true
+	}
+	return old, had
+}
+
+// usageFinder finds the usage of a JSON response as it passes, in memory of
+// constant size.
+type usageFinder struct {
+	whole              bool // the object or array has ended
+	depth              int
+	inString, escaped  bool
+	wantKey            bool // the next string at depth 1 is a key
+	inKey              bool
+	key                [8]byte
+	keyLen             int
+	capturing, tooLong bool
+	value              []byte
+}
+
+// maxUsage bounds the bytes of a usage object. Those of engines have some
+// hundred.
+const maxUsage = 4 << 10
+
+// write takes the next bytes of the response.
+func (s *usageFinder) write(b []byte) {
+	for i := 0; i < len(b); i++ {
+		if s.inString && !s.escaped && !s.inKey && !s.capturing {
+			for i < len(b) && b[i] != '"' && b[i] != '\\' {
+				i++
+			}
+			if i == len(b) {
+				return
+			}
+		}
+		c := b[i]
+		if s.capturing && !(s.depth == 1 && !s.inString && (c == ',' || c == '}')) {
+			if len(s.value) < maxUsage {
+				s.value = append(s.value, c)
+			} else {
+				s.tooLong = true
+			}
+		}
+		switch {
+		case s.escaped:
+			s.escaped = false
+			s.addKey('\\') // a key with an escape is not ours
+		case s.inString && c == '\\':
+			s.escaped = true
+		case s.inString && c == '"':
+			s.inString, s.inKey = false, false
+		case s.inString:
+			s.addKey(c)
+		case c == '"':
+			s.inString = true
+			if s.depth == 1 && s.wantKey {
+				s.inKey, s.wantKey, s.keyLen = true, false, 0
+			}
+		case c == '{' || c == '[':
+			s.depth++
+			if s.depth == 1 {
+				s.wantKey = c == '{'
+			}
+		case c == '}' || c == ']':
+			s.depth--
+			if s.depth == 0 {
+				s.capturing, s.whole = false, true
+			}
+		case c == ':' && s.depth == 1 && s.keyLen == len("usage") && string(s.key[:s.keyLen]) == "usage":
+			s.capturing, s.tooLong, s.keyLen = true, false, 0
+			s.value = s.value[:0]
+		case c == ',' && s.depth == 1:
+			s.capturing, s.wantKey, s.keyLen = false, true, 0
+		}
+	}
+}
+
+func (s *usageFinder) addKey(c byte) {
+	if s.inKey && s.keyLen < len(s.key) {
+		s.key[s.keyLen] = c
+		s.keyLen++
+	}
+}
+
+// usage returns what was found.
+func (s *usageFinder) usage() usage {
+	var u usage
+	if !s.tooLong && !s.capturing {
+		u.read(s.value)
+	}
+	return u
+}
