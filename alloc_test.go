@@ -59,7 +59,7 @@ func TestAllocs(t *testing.T) {
 				l.FirstToken()
 				l.Tokens(5)
 				c.advance(1000)
-				l.Done(endpick.Outcome{OutputTokens: 7})
+				l.Done(endpick.Outcome{OutputTokens: 7, Blocks: blocks})
 			})
 			assert.Zero(t, allocs)
 		})

@@ -195,7 +195,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 // vacate gives the slot of a closed lease back and unlocks it.
 func (s *leaseSlot) vacate() {
 	r, state := s.router, s.state
-	s.request, s.candidate, s.event = Request{}, Candidate{}, Event{}
+	s.request, s.candidate, s.event, s.outcome = Request{}, Candidate{}, Event{}, Outcome{}
 	s.state, s.pipeline = nil, nil
 	s.mu.Unlock()
 

@@ -42,3 +42,18 @@ func TestExpiryHeap(t *testing.T) {
 		})
 	})
 }
+
+// A closed lease keeps nothing that is its caller's.
+func TestClosedLeasesKeepNothing(t *testing.T) {
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	l, err := r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Avoid: []string{"b"}, Receipt: new(Receipt)})
+	require.NoError(t, err)
+	s := l.slot
+	require.Equal(t, Request{InputTokens: 16}, Request{
+		InputTokens: s.request.InputTokens, Blocks: s.request.Blocks, Exclude: s.request.Exclude, Avoid: s.request.Avoid, Receipt: s.request.Receipt,
+	})
+	require.True(t, l.Done(Outcome{Blocks: []uint64{1, 2}}))
+	require.Equal(t, Outcome{}, s.outcome)
+	require.Equal(t, Request{}, s.request)
+}

@@ -244,6 +244,9 @@ func TestOutcomeIsCleaned(t *testing.T) {
 	assert.Equal(t, endpick.Outcome{Status: endpick.Failed}, s.take()[0].outcome)
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{HasCachedTokens: true})
 	assert.Equal(t, endpick.Outcome{HasCachedTokens: true}, s.take()[0].outcome, "a reported zero is a zero")
+	blocks := []uint64{1, 2, 3}
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{Blocks: blocks})
+	assert.Equal(t, endpick.Outcome{Blocks: blocks}, s.take()[0].outcome)
 	assert.Equal(t, "completed failed canceled lost unknown", endpick.Completed.String()+" "+endpick.Failed.String()+" "+
 		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Status(9).String())
 }

@@ -99,6 +99,13 @@ type Outcome struct {
 	// only if HasCachedTokens: null is absent, not zero.
 	CachedTokens    int
 	HasCachedTokens bool
+	// Blocks are the chained hashes of the prompt and the response, head first
+	// and of as many tokens each as Request.Blocks, which they continue: what the
+	// client will send back in its next turn, as far as the engine has run just
+	// that. What a chat template drops of a response, reasoning for one, ends
+	// them. Nil: not known. The caller owns the slice and may reuse it as soon as
+	// Done has returned; no observer keeps it.
+	Blocks []uint64
 }
 
 // Status says how a request ended.

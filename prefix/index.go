@@ -89,6 +89,12 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // prompts are refused nor an endpoint that refuses everything changes what is
 // known of others.
 //
+// At the end of a completed request the host may say how the conversation goes
+// on (Outcome.Blocks): the endpoint then holds prompt and response, as if it had
+// computed both as a prompt, and the next turn matches to its end. Blocks that do
+// not continue the request's own are no part of what its engine has run: they are
+// ignored, and counted in IndexStats.Strays.
+//
 // Tenants share what they have in common. What only one of them uses gives way
 // first where it holds more than IndexConfig.TenantShare.
 //
@@ -118,6 +124,7 @@ type Index struct {
 	pending      int      // weight of what is not
 	hand         uint32   // the account that pays next for the byte bound
 	evicted      uint64
+	strays       uint64
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -163,6 +170,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	a := x.accounts.at(l.account)
 	a.leases++
 	blocks := e.Request.Blocks
+	l.blocks, l.digest = len(blocks), x.digest(blocks)
 	blocks = blocks[:min(len(blocks), l.bound)]
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, s)
@@ -195,6 +203,9 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 		x.computed(l)
 		x.vote(l, e.Request, o)
 	}
+	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
+		x.respond(e.Lease, l, o.Blocks)
+	}
 	x.leases.Drop(e.Lease)
 }
 
@@ -209,9 +220,14 @@ func (x *Index) computed(l *lease) {
 	if s.ages.advance(s.capacity()) {
 		s.trust.review(s)
 	}
+	s.trust.atLeast(int(l.to))
+	x.hold(l, s)
+}
+
+// hold makes sure what a lease vouches for, and makes room for it.
+func (x *Index) hold(l *lease, s *server) {
 	x.settle(l, s, true)
 	x.noteLargest(s, l.account)
-	s.trust.atLeast(int(l.to))
 	x.evict(s, l.ref.Slot, l.account)
 	x.fit(l.account, int(l.to))
 }

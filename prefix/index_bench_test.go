@@ -130,6 +130,38 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// The turns of conversations of 16,384 tokens with answers of 512, all at one of ten
+// endpoints each, with and without the answers told.
+func BenchmarkIndexTurns(b *testing.B) {
+	for _, told := range []bool{false, true} {
+		b.Run(fmt.Sprintf("told=%v", told), func(b *testing.B) {
+			x := newIndex(b, prefix.IndexConfig{})
+			candidates := fleet(10)
+			t := newTraffic(1024, 1)
+			rounds(x, t, candidates, 200)
+			req := endpick.Request{InputTokens: 16384 - 512}
+			e := endpick.Event{Request: &req}
+			var o endpick.Outcome
+			n := uint32(1 << 20)
+			b.ReportAllocs()
+			for b.Loop() {
+				n++
+				all := t.prompt()
+				req.Blocks = all[:1024-32]
+				x.Match(&req, candidates)
+				e.Lease.Generation = n
+				e.Candidate = &candidates[n%10]
+				x.Routed(&e)
+				x.FirstToken(&e)
+				if told {
+					o.Blocks = all
+				}
+				x.Done(&e, &o)
+			}
+		})
+	}
+}
+
 // A prompt of 1,000 blocks that all endpoints hold: untouched; with 999 prompts
 // that part from it at each block, sent after it or before it; and after those
 // are forgotten again.

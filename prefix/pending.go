@@ -23,6 +23,9 @@ type lease struct {
 	doubtful bool
 	matched  int // blocks that were there before
 	age      int // blocks used more recently than the last matched one, and it
+	// The prompt, whole as it was sent: its blocks and their digest.
+	blocks int
+	digest uint64
 }
 
 // look notes what the endpoint holds of the path.
@@ -69,7 +72,7 @@ func (x *Index) vouch(ref endpick.LeaseRef, l *lease, s *server, blocks []uint64
 	leaf := x.path[len(x.path)-1]
 	l.prefill, l.leaf, l.to = true, leaf.node, leaf.to
 	x.trie.nodes.at(leaf.node).rests++
-	l.next = s.leases
+	l.next, l.last = s.leases, endpick.LeaseRef{}
 	if first := x.leases.Find(s.leases); first != nil {
 		first.last = ref
 	}

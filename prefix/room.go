@@ -22,7 +22,7 @@ const pendingPart = 8
 // set aside.
 func (x *Index) allowance(s *server, a *account, bound int) int {
 	t := x.tenants.at(a.tenant)
-	weight := int(x.config.MaxBytes / pendingPart / pendingBytes)
+	weight := x.pendingWeight()
 	return max(0, min(
 		bound-a.pending,
 		int(float64(bound)/x.config.TenantShare)-s.pending,
@@ -30,6 +30,13 @@ func (x *Index) allowance(s *server, a *account, bound int) int {
 		x.share(weight)-t.pending-entryWeight,
 	))
 }
+
+// pendingWeight is the weight that is set aside for what is pending.
+func (x *Index) pendingWeight() int { return int(x.config.MaxBytes / pendingPart / pendingBytes) }
+
+// responseRoom is how many blocks a conversation may have of which the response
+// is remembered: as many as a prompt may that is alone.
+func (x *Index) responseRoom() int { return x.share(x.pendingWeight()) - entryWeight }
 
 // pendingBytes is what a block's weight takes, at most: its hash, in a slice
 // that may be a quarter too long.

@@ -13,6 +13,7 @@ type IndexStats struct {
 	Runs    int    // runs of blocks that always follow each other
 	Bytes   int64  // memory taken, free parts kept for reuse among them
 	Evicted uint64 // pairs forgotten for lack of room
+	Strays  uint64 // conversations reported at the end of a request that do not continue its prompt
 
 	Endpoints []EndpointStats // by slot; without those that are gone
 }
@@ -38,6 +39,7 @@ func (x *Index) Stats() IndexStats {
 		Runs:    x.trie.nodes.count,
 		Bytes:   all + x.leaseBytes(),
 		Evicted: x.evicted,
+		Strays:  x.strays,
 	}
 	for ref, s := range x.servers.All() {
 		stats.Pairs += s.held + s.pending

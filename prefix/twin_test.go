@@ -17,6 +17,7 @@ type twin struct {
 	share     float64
 	endpoints map[uint32]*twinEndpoint
 	leases    map[endpick.LeaseRef]*twinLease
+	strays    uint64
 }
 
 type twinEndpoint struct {
@@ -31,6 +32,8 @@ type twinLease struct {
 	ref      endpick.Ref
 	tenant   string
 	prefill  bool
+	prompt   []uint64
+	bound    int
 	heads    []string // for which it vouches
 	matched  int
 	doubtful bool
@@ -119,7 +122,7 @@ func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, bloc
 		return
 	}
 	all := heads(blocks[:min(len(blocks), bound)])
-	l := &twinLease{ref: ref, tenant: tenant, matched: min(t.match(ref, blocks), len(all))}
+	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, bound: bound, matched: min(t.match(ref, blocks), len(all))}
 	for _, h := range all[:l.matched] {
 		l.doubtful = l.doubtful || !slices.Contains(e.order, h)
 	}
@@ -184,6 +187,18 @@ func (t *twin) computed(l *twinLease, capacity int) {
 	}
 }
 
+// responded says how the conversation goes on after its prompt was computed. The
+// whole is as if it had been a prompt itself.
+func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
+	if n := len(l.prompt); len(blocks) < n || !slices.Equal(blocks[:n], l.prompt) {
+		t.strays++
+		return
+	}
+	l.heads = heads(blocks[:min(len(blocks), l.bound)])
+	l.prefill = len(l.heads) > 0
+	t.computed(l, capacity)
+}
+
 func (t *twin) removed(ref endpick.Ref) {
 	if e := t.endpoint(ref); e != nil {
 		*e = twinEndpoint{generation: ref.Generation, gone: true}
@@ -216,6 +231,10 @@ func (m *machine) prompt(t *rapid.T) []uint64 {
 			return blocks
 		}
 	}
+	return append(blocks, m.tail(t)...)
+}
+
+func (m *machine) tail(t *rapid.T) (blocks []uint64) {
 	for _, b := range rapid.SliceOfN(rapid.Uint64Range(1, 3), 0, 6).Draw(t, "tail") {
 		for i := range m.width {
 			blocks = append(blocks, b+4*uint64(i))
@@ -305,6 +324,13 @@ func (m *machine) done(t *rapid.T) {
 		HasCachedTokens: rapid.Bool().Draw(t, "reported"),
 		CachedTokens:    rapid.SampledFrom([]int{0, e.Request.InputTokens / 2, e.Request.InputTokens}).Draw(t, "cached"),
 	}
+	switch rapid.IntRange(0, 3).Draw(t, "response") {
+	case 0:
+		o.Blocks = m.prompt(t) // which may continue it
+	case 1, 2:
+		o.Blocks = slices.Concat(e.Request.Blocks, m.tail(t))
+		m.prompts = append(m.prompts, o.Blocks)
+	}
 	ref := e.Candidate.Ref
 	before, longest := 0, 0
 	if s := m.x.servers.Find(ref); s != nil {
@@ -324,6 +350,10 @@ func (m *machine) done(t *rapid.T) {
 	} else {
 		m.twin.settle(l, false)
 	}
+	if s := m.x.servers.Find(ref); s != nil && o.Status == endpick.Completed && len(o.Blocks) > 0 {
+		m.twin.responded(l, o.Blocks, s.capacity())
+	}
+	require.Equal(t, m.twin.strays, m.x.Stats().Strays)
 	delete(m.twin.leases, e.Lease)
 	if s := m.x.servers.Find(ref); s != nil && before > 0 {
 		require.GreaterOrEqual(t, s.capacity(), before-before/8, "at most an eighth at once")
