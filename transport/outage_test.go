@@ -257,6 +257,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 		{"slow everywhere", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{}, false, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
 		{"the server answers others", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{}, true, time.Minute, map[string]int{"a": 121}},
 		{"no retries", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{MaxAttempts: 1}, false, time.Minute, map[string]int{"a": 1}},
+		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1, Clock: func() time.Time { return time.Unix(1000, 0) }}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
 		{"no budget", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{RetryShare: 1e-9, RetryBurst: 1, Clock: func() time.Time { return time.Unix(1000, 0) }}, false, time.Minute, map[string]int{"a": 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -266,7 +267,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 				tc.config.Router, tc.config.Base = router, f
 				tr, err := transport.New(tc.config)
 				require.NoError(t, err)
-				if tc.config.RetryBurst == 1 { // is spent
+				if tc.name == "no budget" {
 					f.falls("a", "500")
 					load(t, tr, chatStream, 10, 100*time.Millisecond)
 					f.falls("a", "")

@@ -336,6 +336,28 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 	w.idle(t)
 }
 
+// However many servers are gone, none of them is asked but for a trial.
+func TestServersThatAreGoneAreNotAsked(t *testing.T) {
+	asked := 0
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Host != "h" {
+			asked++
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		}
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+	})
+	w := newWorld(t, transport.Config{Base: base, Clock: func() time.Time { return time.Unix(1000, 0) }}, "a", "b", "c", "d", "e", "f", "g", "h")
+	for range 20 {
+		_, _, _ = w.do(t, post(t, chatPath, chatAtOnce))
+	}
+	assert.Equal(t, 7*3, asked)
+	for range 20 {
+		w.ok(t, post(t, chatPath, chatAtOnce))
+	}
+	assert.Equal(t, 7*3, asked)
+	assert.Equal(t, 7, w.t.Stats().Ill)
+}
+
 // Two servers of four are killed in the middle of traffic and one comes back: no
 // request fails that had not received a byte yet.
 func TestKillAndRestart(t *testing.T) {
