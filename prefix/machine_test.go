@@ -1,0 +1,245 @@
+package prefix
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+const twinEndpoints = 2
+
+// machine drives an index and its twin with the same events.
+type machine struct {
+	x       *Index
+	twin    *twin
+	width   int // blocks in a row for each that is drawn
+	bounds  []int
+	tenants []string
+	refs    []endpick.Ref // the living endpoints, by slot
+	open    []endpick.Event
+	key     endpick.LeaseRef
+	prompts [][]uint64
+}
+
+// prompt draws blocks of a small alphabet, not chained, so that the same block
+// comes after different heads. Many prompts continue or cut an earlier one.
+func (m *machine) prompt(t *rapid.T) []uint64 {
+	var blocks []uint64
+	if len(m.prompts) > 0 && rapid.IntRange(0, 3).Draw(t, "fresh") > 0 {
+		head := rapid.SampledFrom(m.prompts).Draw(t, "head")
+		blocks = slices.Clone(head[:rapid.IntRange(0, len(head)).Draw(t, "k")])
+		if rapid.IntRange(0, 2).Draw(t, "cut") == 0 {
+			return blocks
+		}
+	}
+	return append(blocks, m.tail(t)...)
+}
+
+func (m *machine) tail(t *rapid.T) (blocks []uint64) {
+	for _, b := range rapid.SliceOfN(rapid.Uint64Range(1, 3), 0, 6).Draw(t, "tail") {
+		for i := range m.width {
+			blocks = append(blocks, b+4*uint64(i))
+		}
+	}
+	return blocks
+}
+
+func (m *machine) route(t *rapid.T) {
+	for range rapid.IntRange(1, 4).Draw(t, "burst") {
+		m.routeOne(t)
+	}
+}
+
+func (m *machine) routeOne(t *rapid.T) {
+	blocks := m.prompt(t)
+	m.prompts = append(m.prompts, blocks)
+	slot := rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot")
+	ref := m.refs[slot]
+	if rapid.IntRange(0, 9).Draw(t, "late") == 0 && ref.Generation > 1 {
+		ref.Generation-- // removed while the request was on its way
+	}
+	m.key.Generation++
+	m.key.Slot = uint32(len(m.open)) // slots are used again
+	for slices.ContainsFunc(m.open, func(e endpick.Event) bool { return e.Lease.Slot == m.key.Slot }) {
+		m.key.Slot++
+	}
+	if len(m.open) > 0 && rapid.IntRange(0, 9).Draw(t, "untold") == 0 {
+		// The end of another one is never told: its place is used again.
+		m.key.Slot = m.open[0].Lease.Slot
+		if l := m.twin.leases[m.open[0].Lease]; l != nil {
+			m.twin.settle(l, false)
+			delete(m.twin.leases, m.open[0].Lease)
+		}
+		m.x.leases.Drop(m.open[0].Lease)
+		m.open = m.open[1:]
+	}
+	req := &endpick.Request{
+		Blocks: blocks, InputTokens: 16*len(blocks) + 1,
+		Tenant: rapid.SampledFrom(m.tenants).Draw(t, "tenant"),
+	}
+	e := endpick.Event{Lease: m.key, Request: req, Candidate: &endpick.Candidate{
+		Endpoint: &endpick.Endpoint{KVTokens: 16 * m.bounds[slot]}, Ref: ref,
+	}}
+	m.x.Routed(&e)
+	m.twin.routed(m.key, ref, req.Tenant, blocks, m.bounds[slot])
+	l := m.x.leases.Find(m.key)
+	if want := m.twin.leases[m.key]; want != nil {
+		require.Equal(t, want.matched, l.matched)
+		require.Equal(t, want.doubtful, l.doubtful)
+		require.Equal(t, len(want.heads), int(l.to))
+	} else {
+		require.Nil(t, l)
+	}
+	m.open = append(m.open, e)
+}
+
+// computed lets the twin follow after the index has heard that a prompt was
+// computed.
+func (m *machine) computed(e *endpick.Event) {
+	if l := m.twin.leases[e.Lease]; l != nil {
+		if s := m.x.servers.Find(l.ref); s != nil {
+			m.twin.computed(l, s.capacity())
+		}
+	}
+}
+
+func (m *machine) firstToken(t *rapid.T) {
+	if len(m.open) == 0 {
+		return
+	}
+	e := &m.open[rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")]
+	m.x.FirstToken(e)
+	m.computed(e)
+	e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
+}
+
+func (m *machine) done(t *rapid.T) {
+	if len(m.open) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")
+	e := m.open[i]
+	m.open = slices.Delete(m.open, i, i+1)
+	o := endpick.Outcome{
+		Status:          rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost}).Draw(t, "status"),
+		HasCachedTokens: rapid.Bool().Draw(t, "reported"),
+		CachedTokens:    rapid.SampledFrom([]int{0, e.Request.InputTokens / 2, e.Request.InputTokens}).Draw(t, "cached"),
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "response") {
+	case 0:
+		o.Blocks = m.prompt(t) // which may continue it
+	case 1, 2:
+		o.Blocks = slices.Concat(e.Request.Blocks, m.tail(t))
+		m.prompts = append(m.prompts, o.Blocks)
+	}
+	ref := e.Candidate.Ref
+	before, longest := 0, 0
+	if s := m.x.servers.Find(ref); s != nil {
+		before = s.capacity()
+	}
+	if l := m.x.leases.Find(e.Lease); l != nil {
+		longest = int(l.to)
+	}
+	m.x.Done(&e, &o)
+	m.x.Done(&e, &o) // no lease any more
+	l := m.twin.leases[e.Lease]
+	if l == nil {
+		return
+	}
+	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
+		m.computed(&e)
+	} else {
+		m.twin.settle(l, false)
+	}
+	if s := m.x.servers.Find(ref); s != nil && o.Status == endpick.Completed && len(o.Blocks) > 0 {
+		m.twin.responded(l, o.Blocks, s.capacity())
+	}
+	require.Equal(t, m.twin.strays, m.x.Stats().Strays)
+	delete(m.twin.leases, e.Lease)
+	if s := m.x.servers.Find(ref); s != nil && before > 0 {
+		require.GreaterOrEqual(t, s.capacity(), before-before/8, "at most an eighth at once")
+		require.LessOrEqual(t, s.capacity(), max(s.bound, longest))
+	}
+}
+
+func (m *machine) removeAndAdd(t *rapid.T) {
+	if rapid.IntRange(0, 5).Draw(t, "rarely") > 0 {
+		return
+	}
+	slot := rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot")
+	m.x.EndpointRemoved(m.refs[slot])
+	m.twin.removed(m.refs[slot])
+	m.refs[slot].Generation++
+}
+
+func (m *machine) check(t *rapid.T) {
+	require.NoError(t, m.x.check())
+	blocks := m.prompt(t)
+	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
+	candidates := make([]endpick.Candidate, 0, 2*twinEndpoints)
+	for _, ref := range m.refs {
+		candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
+		if ref.Generation > 1 {
+			ref.Generation--
+			candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
+		}
+	}
+	candidates = rapid.Permutation(candidates).Draw(t, "order")
+	m.x.Match(req, candidates)
+	for _, c := range candidates {
+		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)
+	}
+	for ref, s := range m.x.servers.All() {
+		e := m.twin.endpoints[ref.Slot]
+		require.Equal(t, len(e.order), s.held, "%v", ref)
+		require.Equal(t, m.twin.pending(ref, "", true), s.pending, "%v", ref)
+		for _, tenant := range m.tenants {
+			held := 0
+			if id := m.x.findAccount(ref, tenant); id != 0 {
+				held = m.x.accounts.at(id).held
+			}
+			require.Equal(t, e.held(tenant), held, "%v of %q", ref, tenant)
+		}
+	}
+}
+
+func (x *Index) findAccount(ref endpick.Ref, tenant string) (found uint32) {
+	id := x.tenantOf(tenant)
+	x.accounts.all(func(n uint32, a *account) {
+		if a.tenant == id && a.ref == ref {
+			found = n
+		}
+	})
+	if x.tenants.at(id).accounts == 0 {
+		x.tenantTable.remove(uint32(x.tenants.at(id).name), id)
+		x.tenants.give(id)
+	}
+	return found
+}
+
+func TestIndexIsItsTwin(t *testing.T) { rapid.Check(t, checkIndex) }
+func FuzzIndex(f *testing.F)          { f.Fuzz(rapid.MakeFuzz(checkIndex)) }
+
+func checkIndex(t *rapid.T) {
+	share := rapid.SampledFrom([]float64{0.5, 0.25, 1}).Draw(t, "share")
+	x, err := NewIndex(IndexConfig{TenantShare: share})
+	require.NoError(t, err)
+	m := &machine{x: x, twin: newTwin(), width: rapid.SampledFrom([]int{1, 8}).Draw(t, "width")}
+	m.twin.share = share
+	m.tenants = []string{"", "a", "b"}[:rapid.IntRange(1, 3).Draw(t, "tenants")]
+	for range twinEndpoints {
+		m.bounds = append(m.bounds, rapid.IntRange(1, 16*m.width).Draw(t, "bound"))
+		m.refs = append(m.refs, endpick.Ref{Slot: uint32(len(m.refs)), Generation: 1})
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"route":  m.route,
+		"first":  m.firstToken,
+		"done":   m.done,
+		"remove": m.removeAndAdd,
+		"":       m.check,
+	})
+}

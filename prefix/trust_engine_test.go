@@ -1,0 +1,190 @@
+package prefix
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// cacheModel is an LRU cache of so many blocks that counts in grains of tokens.
+type cacheModel struct {
+	room  int
+	grain int
+	uses  []uint64       // blocks, by use
+	last  map[uint64]int // place in uses of each block's last use, from 1
+	from  int            // what is before it is forgotten
+}
+
+// serve returns how many tokens of a prompt the engine has, and then has all.
+func (c *cacheModel) serve(blocks []uint64) (tokens int) {
+	n := 0
+	for n < len(blocks) && c.last[blocks[n]] > 0 {
+		n++
+	}
+	for _, b := range slices.Backward(blocks) {
+		c.uses = append(c.uses, b)
+		c.last[b] = len(c.uses)
+	}
+	for ; len(c.last) > c.room; c.from++ {
+		if b := c.uses[c.from]; c.last[b] == c.from+1 {
+			delete(c.last, b)
+		}
+	}
+	return min(16*n, 16*len(blocks)-1) / c.grain * c.grain
+}
+
+// One hot prompt on an engine that counts in large blocks proves nothing.
+func TestTrustHotPrompt(t *testing.T) {
+	for _, grain := range []int{544, 1056} {
+		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
+			d := newDesk(t, 10_000)
+			for range 1000 {
+				d.done(d.routed(prompt(0, 60)), 960/grain*grain)
+			}
+			assert.Equal(t, 10_000, d.capacity())
+		})
+	}
+}
+
+// Prompts of all lengths come back after others were used. The engine lacks
+// none; it counts in blocks of its own.
+func TestTrustLearnsTheGrain(t *testing.T) {
+	for _, grain := range []int{1, 16, 544, 1056} {
+		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
+			d := newDesk(t, 3000)
+			engine := &cacheModel{room: 3000, grain: grain, last: map[uint64]int{}}
+			chance := uint64(1)
+			for range 2000 {
+				chance = chance*6364136223846793005 + 1442695040888963407
+				n := int(chance>>33) % 30
+				if chance>>63 == 1 {
+					n %= 3 // and some at once
+				}
+				blocks := prompt(n, 20+7*n)
+				d.done(d.routed(blocks), engine.serve(blocks))
+				require.Greater(t, d.capacity(), 2500)
+			}
+			assert.Equal(t, 3000, d.capacity())
+		})
+	}
+}
+
+func TestTrustThirtyOneZeros(t *testing.T) {
+	for _, tenants := range []int{1, 31} {
+		t.Run(fmt.Sprint("tenants=", tenants), func(t *testing.T) {
+			d := newDesk(t, 10_000)
+			for i := range 166 {
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			for i := range 31 {
+				d.tenant = fmt.Sprint(i % tenants)
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			assert.Greater(t, d.capacity(), 6500)
+			// And up again, without a word from the engine.
+			d.tenant = ""
+			for i := range 1000 {
+				d.x.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
+			}
+			assert.Equal(t, 10_000, d.capacity())
+		})
+	}
+}
+
+// One tenant whose prompts are never cached does not cost another one its
+// memory.
+func TestTrustIsolatesTenants(t *testing.T) {
+	d := newDesk(t, 2000)
+	for round := range 300 {
+		for i := range 5 {
+			d.tenant = "bad"
+			d.done(d.routed(prompt(i, 60)), 0)
+		}
+		for i := range 5 {
+			d.tenant = "good"
+			blocks := prompt(100+(5*round+i)%20, 60)
+			d.done(d.routed(blocks), 60*16)
+		}
+	}
+	assert.Greater(t, d.capacity(), 1500)
+}
+
+// An engine with its cache switched off is found out.
+func TestTrustWithoutACache(t *testing.T) {
+	d := newDesk(t, 10_000)
+	chance := uint64(1)
+	for range 3000 {
+		chance = chance*6364136223846793005 + 1442695040888963407
+		u := float64(chance>>11) / (1 << 53)
+		d.done(d.routed(prompt(int(u*u*160), 60)), 0)
+	}
+	assert.Less(t, d.capacity(), 1250)
+}
+
+// A restart is forgotten again.
+func TestTrustAfterARestart(t *testing.T) {
+	d := newDesk(t, 2000)
+	engine := &cacheModel{room: 2000, grain: 16, last: map[uint64]int{}}
+	least := 2000
+	for i := range 3000 {
+		if i == 500 {
+			clear(engine.last)
+		}
+		blocks := prompt(i%30, 60)
+		d.done(d.routed(blocks), engine.serve(blocks))
+		least = min(least, d.capacity())
+	}
+	assert.Greater(t, least, 1000)
+	assert.Greater(t, d.capacity(), 1800)
+}
+
+// An engine with an LRU cache a quarter of what the index would believe. The
+// capacity that is learned comes close to the true one, and false promises
+// become few.
+func TestTrustFindsTheEngine(t *testing.T) {
+	for _, room := range []int{100, 250, 400} {
+		for _, sessions := range []int{30, 50} {
+			t.Run(fmt.Sprintf("room=%d/sessions=%d", room, sessions), func(t *testing.T) {
+				capacity, wrong := serveSessions(t, room, sessions, true)
+				_, wrongBefore := serveSessions(t, room, sessions, false)
+				t.Logf("capacity %d, blocks promised in vain %.3f, without correction %.3f", capacity, wrong, wrongBefore)
+				require.Greater(t, wrongBefore, 0.1, "the case is worth a test")
+				require.Less(t, wrong, wrongBefore/2)
+				require.Less(t, wrong, 0.2)
+				require.Greater(t, capacity, room/2)
+				require.Less(t, capacity, room*2)
+			})
+		}
+	}
+}
+
+// serveSessions sends requests to an engine and returns the capacity learned,
+// and which share of the matched blocks the engine did not have.
+func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int, wrong float64) {
+	d := newDesk(t, 4*room)
+	engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
+	promised, missing := 0, 0
+	chance := uint64(1)
+	const requests = 3000
+	for n := range requests {
+		// 4 blocks that all have, 28 of the session. Sessions are not equally
+		// busy: the square of a uniform number.
+		chance = chance*6364136223846793005 + 1442695040888963407
+		u := float64(chance>>11) / (1 << 53)
+		blocks := append(prompt(0, 4), prompt(1+int(u*u*float64(sessions)), 28)...)
+		cached := engine.serve(blocks)
+		e := d.routed(blocks)
+		if n >= requests/2 {
+			matched := d.x.leases.Find(e.Lease).matched
+			promised += matched
+			missing += max(matched-cached/16, 0)
+		}
+		d.x.Done(e, &endpick.Outcome{HasCachedTokens: report, CachedTokens: cached})
+	}
+	return d.capacity(), float64(missing) / float64(promised)
+}
