@@ -13,6 +13,9 @@ const (
 	rateWindow = 10 * time.Second
 	// patience is how many times the upper bound of its prediction a request waits before its wait is evidence.
 	patience = 2
+	// maxRemembered bounds how long a silence is held against an endpoint that nobody waits at any more: an hour's would
+	// keep it out for an hour after it has come back.
+	maxRemembered = 15 * time.Second
 )
 
 // An endpointState is what the requests that went to one endpoint tell of it besides their labels. Times are in
@@ -27,7 +30,8 @@ const (
 // an answer ends the silence.
 //
 // Requests that leave unanswered take their evidence with them, so the silence is remembered when they do. It then fades
-// as fast as it grew: a server that was silent for ten seconds is tried again, with its place in the order, after ten.
+// as fast as it grew: a server that was silent for ten seconds is tried again, with its place in the order, after ten,
+// and after maxRemembered however long it was.
 type endpointState struct {
 	prefilled   float64 // prompt tokens prefilled of late, as of prefilledAt
 	prefilledAt int64
@@ -117,7 +121,7 @@ func (l *Latency) leave(o *openRequest, now int64, answered bool) {
 		return
 	}
 	if silence := s.silence(now); !answered && silence > 0 {
-		s.remembered, s.rememberedAt = silence, now
+		s.remembered, s.rememberedAt = min(silence, int64(maxRemembered)), now
 	}
 	if answered {
 		s.answer(now)
