@@ -28,7 +28,15 @@ var cacheColumns = []column{
 	{"offered", "req/s", func(r *row) float64 { return r.OfferedRPS }, 2},
 	{"prefix hit", "%", func(r *row) float64 { return 100 * r.PrefixHitRatio }, 1},
 	{"in one cache", "%", func(r *row) float64 { return 100 * orNaN(r.PooledHitRatio) }, 1},
-	{"cold yet warm", "%", func(r *row) float64 { return 100 * orNaN(r.ColdYetWarm) }, 1},
+}
+
+// unseen is the share of prompts that the router's index took for cold although the
+// chosen server had them.
+var unseen = column{"cold yet warm", "%", func(r *row) float64 { return 100 * orNaN(r.ColdYetWarm) }, 1}
+
+// anyUnseen reports whether a policy has an index.
+func anyUnseen(results []*result) bool {
+	return slices.ContainsFunc(results, func(r *result) bool { return r.row.ColdYetWarm != nil })
 }
 
 func orNaN(x *float64) float64 {
@@ -45,7 +53,7 @@ func writeAgents(w io.Writer, results []*result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	fmt.Fprint(w, "\nCaches: what the servers found, what one cache as large as all of theirs would have, and how many prompts\nthe router took for cold that the chosen server had:\n\n")
+	fmt.Fprint(w, "\nCaches: what the servers found, and what one cache as large as all of theirs would have:\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	heads, units := "policy\trate\t", "\treq/s\t"
 	for _, c := range cacheColumns {

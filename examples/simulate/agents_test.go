@@ -31,6 +31,27 @@ func TestAgents(t *testing.T) {
 	assert.NotContains(t, simulate(t, small...), "in one cache")
 }
 
+// The index knows of nearly all that the chosen server has; of the same requests it
+// takes many for cold if it hears of prompts alone.
+func TestResponsesAreKnown(t *testing.T) {
+	unseen := func(flags ...string) (shares []float64) {
+		var rows []row
+		require.NoError(t, json.Unmarshal([]byte(simulate(t, with([]string{
+			"-workload", "A", "-load", "middle", "-requests", "2000", "-policies", "predicted-latency,lmetric", "-format", "json",
+		}, flags...)...)), &rows))
+		for _, r := range rows {
+			shares = append(shares, *r.ColdYetWarm)
+		}
+		return shares
+	}
+	for _, share := range unseen() {
+		assert.Less(t, share, 0.02)
+	}
+	for _, share := range unseen("-prompts-only") {
+		assert.Greater(t, share, 0.05)
+	}
+}
+
 func TestAmounts(t *testing.T) {
 	for _, c := range []struct {
 		x    float64

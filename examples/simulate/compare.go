@@ -104,6 +104,7 @@ func (o *options) config(c cell) (sim.Config, error) {
 	}
 	cfg.Seed, cfg.Fitness = c.seed, o.fitness
 	cfg.ReportInterval = o.interval
+	cfg.PromptsOnly = o.prompts
 	cfg.Pooled = c.sweep.ofAgents()
 	return cfg, nil
 }

@@ -27,6 +27,7 @@ type options struct {
 	out        string
 	timing     bool
 	regret     int
+	prompts    bool               // routers hear of no responses
 	fitness    map[string]float64 // weights of the report's fitness; nil: none
 	command    string             // as given, for the page
 }
@@ -71,6 +72,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&x.Requests, "requests", 0, "end after so many `requests` (default: 5000, or the whole trace)")
 	flags.DurationVar(&x.Duration, "duration", 0, "end at this simulated `time`, instead of -requests")
 	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
+	flags.BoolVar(&o.prompts, "prompts-only", false, "keep from the router what responses append to conversations")
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")

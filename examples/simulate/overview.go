@@ -29,6 +29,9 @@ func writeOverview(w io.Writer, results []*result) error {
 	if !slices.ContainsFunc(results, func(r *result) bool { return r.row.SLOAttainment != nil }) {
 		cols = cols[:5]
 	}
+	if anyUnseen(results) {
+		cols = append(slices.Clip(cols), unseen)
+	}
 	groups := groupsOf(results)
 	// The results are in the order of their workloads; so are the groups.
 	rank := map[*sweep]int{}

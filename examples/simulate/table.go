@@ -88,6 +88,9 @@ func columns(results []*result) []column {
 		}
 		return false
 	}
+	if anyUnseen(results) {
+		all = append(all, unseen)
+	}
 	for _, c := range []column{
 		{"preempted", "", func(r *row) float64 { return float64(r.Preemptions) }, 0},
 		{"rejected", "", func(r *row) float64 { return float64(r.Rejected) }, 0},
@@ -180,6 +183,9 @@ func notes(results []*result) []string {
 			all = append(all, fmt.Sprintf("%s at %.4g req/s: the affinity gate held %d requests, explored with %d, was broken by load for %d; %d found no prefix.",
 				g.policy, g.mean(func(r *row) float64 { return r.Rate }), sum.Exploited, sum.Explored, sum.Broken, sum.Cold))
 		}
+	}
+	if anyUnseen(results) {
+		all = append(all, "Cold yet warm: prompts that the router's index took for cold and the chosen server had, at least four fifths of each.")
 	}
 	for _, r := range results {
 		if r.row.Lost > 0 || r.row.TooLong > 0 {

@@ -51,6 +51,9 @@ type Config struct {
 	// Pooled measures what one cache as large as those of all servers would have found,
 	// fed with the same requests at the same times: [Report.PooledHitRatio].
 	Pooled bool
+	// PromptsOnly keeps from the routers what responses append to their prompts, which the
+	// engines cache all the same.
+	PromptsOnly bool
 	// Fitness weighs the metrics of the report's fitness. Nil: no fitness.
 	Fitness map[string]float64
 }

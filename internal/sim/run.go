@@ -336,10 +336,14 @@ func (r *run) handle(i int) {
 			f.lease.Tokens(1)
 		case engine.Completed:
 			f.lease.Tokens(f.request.OutputTokens - f.metered)
-			f.lease.Done(endpick.Outcome{
+			outcome := endpick.Outcome{
 				InputTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
 				CachedTokens: f.cached, HasCachedTokens: true,
-			})
+			}
+			if !r.cfg.PromptsOnly {
+				outcome.Blocks = f.request.Blocks
+			}
+			f.lease.Done(outcome)
 			r.tally.completed(f, r.now)
 			f.probe.completed(millis(r.now - f.request.Arrival))
 			r.servers[i].requests++
