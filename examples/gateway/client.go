@@ -18,23 +18,27 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// client asks for streamed chat completions and measures them.
+// client asks for answers and measures them.
 type client struct {
-	url  string      // of the gateway
-	slo  endpick.SLO // asked for with every request
-	http *http.Client
+	url    string      // of the gateway
+	slo    endpick.SLO // asked for with every request
+	api    api
+	model  string
+	atOnce bool // responses do not stream
+	// exact says that answers have as many tokens as were asked for.
+	exact bool
+	http  *http.Client
 }
 
+// newClient returns one for embedded servers, which streams chats.
 func newClient(url string) *client {
-	return &client{url: url, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	return &client{
+		url: url, api: apis["chat"], model: modelserver.DefaultModel, exact: true,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+	}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
-
-type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
 
 // sample is what was seen of one request.
 type sample struct {
@@ -42,6 +46,7 @@ type sample struct {
 	// gotByte says that some of the response had arrived when it failed.
 	gotByte bool
 
+	turn         int           // of its conversation, from 0
 	ttft, e2e    time.Duration // from the moment at which it was due
 	sinceFirst   time.Duration // from the first token to the last
 	promptTokens int
@@ -53,28 +58,14 @@ type sample struct {
 // ask sends one request that was due at a moment.
 func (c *client) ask(ctx context.Context, due time.Time, messages []message, output int) sample {
 	var s sample
-	s.err = c.stream(ctx, due, messages, output, &s)
+	s.err = c.measure(ctx, due, messages, output, &s)
 	return s
 }
 
-func (c *client) stream(ctx context.Context, due time.Time, messages []message, output int, s *sample) error {
-	body, err := json.Marshal(map[string]any{
-		"model": modelserver.DefaultModel, "messages": messages, "max_tokens": output,
-		"stream": true, "stream_options": map[string]bool{"include_usage": true},
-	})
+func (c *client) measure(ctx context.Context, due time.Time, messages []message, output int, s *sample) error {
+	req, err := c.request(ctx, messages, output)
 	if err != nil {
 		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if c.slo.TTFT > 0 {
-		req.Header.Set(slo.TTFTHeader, strconv.FormatFloat(millis(c.slo.TTFT), 'f', -1, 64))
-	}
-	if c.slo.TPOT > 0 {
-		req.Header.Set(slo.TPOTHeader, strconv.FormatFloat(millis(c.slo.TPOT), 'f', -1, 64))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -85,58 +76,86 @@ func (c *client) stream(ctx context.Context, due time.Time, messages []message, 
 		detail, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 		return fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(detail))
 	}
-	var text strings.Builder
-	first, last := time.Time{}, time.Time{}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		s.gotByte = true
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !ok {
-			continue
-		}
-		now := time.Now()
-		if string(data) == "[DONE]" {
-			if s.outputTokens != output {
-				return fmt.Errorf("%d tokens instead of %d", s.outputTokens, output)
-			}
-			s.ttft, s.e2e, s.sinceFirst = first.Sub(due), now.Sub(due), last.Sub(first)
-			s.text = text.String()
-			return nil
-		}
-		var e event
-		if err := json.Unmarshal(data, &e); err != nil {
+	var (
+		r           reply
+		text        strings.Builder
+		first, last time.Time
+	)
+	read := func(data []byte) error {
+		r.text = ""
+		if err := c.api.read(data, &r); err != nil {
 			return fmt.Errorf("an event is no JSON: %w", err)
 		}
-		if len(e.Choices) > 0 && e.Choices[0].Delta.Content != "" {
+		if r.text != "" {
+			last = time.Now()
 			if first.IsZero() {
-				first = now
+				first = last
 			}
-			last = now
-			text.WriteString(e.Choices[0].Delta.Content)
+			text.WriteString(r.text)
 		}
-		if e.Usage != nil {
-			s.promptTokens, s.outputTokens = e.Usage.PromptTokens, e.Usage.CompletionTokens
-			s.cachedTokens = e.Usage.Details.CachedTokens
+		return nil
+	}
+	if c.atOnce {
+		whole, err := io.ReadAll(resp.Body)
+		s.gotByte = len(whole) > 0
+		if err == nil {
+			err = read(whole)
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() { // to its end, so that nobody takes it for given up
+			s.gotByte = true
+			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+				if err := read(data); err != nil {
+					return err
+				}
+			}
+		}
+		if !r.ended {
+			return errors.Join(errors.New("the stream broke off"), lines.Err())
 		}
 	}
-	return errors.Join(errors.New("the stream broke off"), lines.Err())
+	switch {
+	case first.IsZero():
+		return errors.New("no text came")
+	case c.exact && r.produced != output:
+		return fmt.Errorf("%d tokens instead of %d", r.produced, output)
+	}
+	s.ttft, s.e2e, s.sinceFirst = first.Sub(due), time.Since(due), last.Sub(first)
+	s.promptTokens, s.cachedTokens, s.outputTokens = r.prompt, r.cached, r.produced
+	s.text = text.String()
+	return nil
 }
 
-// event is what the client reads of a chunk.
-type event struct {
-	Choices []struct {
-		Delta struct {
-			Content string `json:"content"`
-		} `json:"delta"`
-	} `json:"choices"`
-	Usage *struct {
-		PromptTokens     int `json:"prompt_tokens"`
-		CompletionTokens int `json:"completion_tokens"`
-		Details          struct {
-			CachedTokens int `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-	} `json:"usage"`
+func (c *client) request(ctx context.Context, messages []message, output int) (*http.Request, error) {
+	fields := c.api.body(messages, output)
+	fields["model"] = c.model
+	if !c.atOnce {
+		fields["stream"] = true
+		if c.api.usage {
+			fields["stream_options"] = map[string]bool{"include_usage": true}
+		}
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+c.api.path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.slo.TTFT > 0 {
+		req.Header.Set(slo.TTFTHeader, strconv.FormatFloat(millis(c.slo.TTFT), 'f', -1, 64))
+	}
+	if c.slo.TPOT > 0 {
+		req.Header.Set(slo.TPOTHeader, strconv.FormatFloat(millis(c.slo.TPOT), 'f', -1, 64))
+	}
+	return req, nil
 }
 
 // converse plays a conversation and hands a sample of each turn to seen. It ends
@@ -144,13 +163,14 @@ type event struct {
 func (c *client) converse(ctx context.Context, begin time.Time, conversation *conversation, seen func(sample)) {
 	due := begin.Add(conversation.start)
 	messages := []message{{"system", conversation.system}}
-	for _, t := range conversation.turns {
+	for i, t := range conversation.turns {
 		due = due.Add(t.think)
 		if sleepUntil(ctx, due) != nil {
 			return
 		}
 		messages = append(messages, message{"user", t.question})
 		s := c.ask(ctx, due, messages, t.output)
+		s.turn = i
 		seen(s)
 		if s.err != nil {
 			return

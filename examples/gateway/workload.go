@@ -2,6 +2,8 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -82,4 +84,15 @@ func words(random *rand.Rand, tokens int) string {
 		}
 	}
 	return b.String()
+}
+
+// cold returns the conversations with system prompts of their own: no server has
+// seen the first block of one, whatever ran before.
+func cold(conversations []conversation) []conversation {
+	head := strconv.FormatUint(rand.Uint64(), 36)
+	all := slices.Clone(conversations)
+	for i := range all {
+		all[i].system = head + all[i].system
+	}
+	return all
 }

@@ -195,7 +195,8 @@ func readChunk(data []byte) chunk {
 		case "error":
 			c.failed = present(f.value)
 			c.more = c.more || c.failed
-		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
+		case "id", "object", "created", "model", "system_fingerprint", "service_tier",
+			"timings": // llama.cpp's, beside usage
 		default:
 			c.more = c.more || !isNull(f.value)
 		}

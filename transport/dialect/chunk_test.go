@@ -67,11 +67,12 @@ func TestHiddenUsage(t *testing.T) {
 
 		`{"usage":` + figures + `}`:                                        "",
 		`{"choices":[],"usage":` + figures + `}`:                           "",
-		`{"choices":null,"usage":` + figures + `,"timings":null}`:          "",
+		`{"choices":null,"usage":` + figures + `,"trace":null}`:            "",
 		`{"id":"x","choices":[],"created":1,"usage":` + figures + `}`:      "",
-		`{"choices":[],"usage":` + figures + `,"timings":{"prompt_n":4}}`:  `{"choices":[],"timings":{"prompt_n":4}}`,
-		`{"usage":` + figures + `,"timings":{"prompt_n":4},"id":"x"}`:      `{"timings":{"prompt_n":4},"id":"x"}`,
-		`{"timings":{"usage":1},"choices":[],"usage":` + figures + `}`:     `{"timings":{"usage":1},"choices":[]}`,
+		`{"choices":[],"usage":` + figures + `,"timings":{"prompt_n":4}}`:  "", // llama.cpp's last event
+		`{"choices":[],"usage":` + figures + `,"trace":{"n":4}}`:           `{"choices":[],"trace":{"n":4}}`,
+		`{"usage":` + figures + `,"trace":{"n":4},"id":"x"}`:               `{"trace":{"n":4},"id":"x"}`,
+		`{"trace":{"usage":1},"choices":[],"usage":` + figures + `}`:       `{"trace":{"usage":1},"choices":[]}`,
 		`{"error":{"code":500},"usage":` + figures + `}`:                   `{"error":{"code":500}}`,
 		`{"error":null,"choices":[],"usage":` + figures + `}`:              "",
 		`{"choices":[{"delta":{"content":"x"}}],"usage":` + figures + `}`:  `{"choices":[{"delta":{"content":"x"}}],"usage":` + figures + `}`,

@@ -20,19 +20,21 @@ type series struct{ family, label, value string }
 
 // Of each signal the first family counts that the engine has. Names are those
 // of vLLM (the second KV usage is that of version 0.9 and before), SGLang,
-// trtllm-serve and Triton's TensorRT-LLM backend. A colon in a name is written
+// trtllm-serve, llama.cpp (in new versions without KV usage) and Triton's TensorRT-LLM backend. A colon in a name is written
 // as an underscore here, because exporters in between do so.
 var (
 	waiting = []series{
 		{family: "vllm_num_requests_waiting"},
 		{family: "sglang_num_queue_reqs"},
 		{family: "trtllm_num_requests_waiting"},
+		{family: "llamacpp_requests_deferred"},
 		{"nv_trt_llm_request_metrics", "request_type", "waiting"},
 	}
 	running = []series{
 		{family: "vllm_num_requests_running"},
 		{family: "sglang_num_running_reqs"},
 		{family: "trtllm_num_requests_running"},
+		{family: "llamacpp_requests_processing"},
 		{"nv_trt_llm_request_metrics", "request_type", "scheduled"},
 	}
 	kvUsage = []series{
@@ -40,6 +42,7 @@ var (
 		{family: "vllm_gpu_cache_usage_perc"},
 		{family: "sglang_token_usage"},
 		{family: "trtllm_kv_cache_utilization"},
+		{family: "llamacpp_kv_cache_usage_ratio"},
 		{"nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"},
 	}
 )

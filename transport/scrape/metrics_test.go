@@ -89,6 +89,10 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"a rank of SGLang", sglang, rank(1), endpick.Load{Waiting: 1, Running: 1, KVUsage: 0.1}},
 		{"trtllm-serve", "trtllm_num_requests_waiting{model_name=\"m\"} 1\ntrtllm_num_requests_running{model_name=\"m\"} 3\ntrtllm_kv_cache_utilization{model_name=\"m\"} 0.42\n",
 			endpick.Endpoint{}, endpick.Load{Waiting: 1, Running: 3, KVUsage: 0.42}},
+		{"llama.cpp", "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 3\n# TYPE llamacpp:requests_deferred gauge\nllamacpp:requests_deferred 2\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 2, Running: 3, Absent: endpick.KVUsageSignal}},
+		{"llama.cpp that tells its KV usage", "llamacpp:kv_cache_usage_ratio 0.5\nllamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n",
+			endpick.Endpoint{}, endpick.Load{Running: 1, KVUsage: 0.5}},
 		{"Triton", triton, endpick.Endpoint{}, endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}},
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {

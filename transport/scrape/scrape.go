@@ -1,6 +1,6 @@
 // Package scrape asks engines for their load: it polls the /metrics page of each
-// endpoint of a router, in the names of vLLM, SGLang and TensorRT-LLM, and
-// reports what it finds.
+// endpoint of a router, in the names of vLLM, SGLang, TensorRT-LLM and llama.cpp
+// (which has the page with --metrics), and reports what it finds.
 //
 // It is a module of its own because it brings a parser of the Prometheus text
 // format with it.

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/llamaserver"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// startLlamas starts n real servers, which end with the test. It skips the test
+// where there are none.
+func startLlamas(t *testing.T, n int) []*llamaserver.Server {
+	t.Helper()
+	if err := llamaserver.Available(); err != nil {
+		t.Skip(err)
+	}
+	servers := make([]*llamaserver.Server, n)
+	var group sync.WaitGroup
+	for i := range servers {
+		group.Go(func() {
+			var err error
+			servers[i], err = llamaserver.Start()
+			assert.NoError(t, err)
+		})
+	}
+	group.Wait()
+	t.Cleanup(func() {
+		for _, s := range servers {
+			if s != nil {
+				s.Kill()
+			}
+		}
+	})
+	require.False(t, t.Failed())
+	return servers
+}
+
+// beforeLlamas is a gateway before servers, and its address.
+func beforeLlamas(t *testing.T, servers []*llamaserver.Server) (*gateway, string) {
+	t.Helper()
+	var endpoints []endpick.Endpoint
+	for _, s := range servers {
+		endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
+	}
+	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: endpoints, seed: 1, log: log.New(io.Discard, "", 0)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	return g, server.URL
+}
+
+// llamaClient talks to an engine whose answers may be shorter than asked for.
+func llamaClient(t *testing.T, url, name string, atOnce bool) *client {
+	c := newClient(url)
+	c.api, c.exact, c.atOnce = apis[name], false, atOnce
+	t.Cleanup(c.close)
+	return c
+}
+
+// noneOpen waits until nothing is in flight: neither in the router's accounts nor
+// in the servers.
+func noneOpen(t *testing.T, g *gateway, servers []*llamaserver.Server) {
+	t.Helper()
+	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 10*time.Second, time.Millisecond)
+	for _, e := range g.router.Endpoints() {
+		require.Equal(t, endpick.InFlight{}, e.Candidate.InFlight)
+	}
+	require.Zero(t, g.router.Stats().Reaped, "each lease was closed by its request")
+	for _, s := range servers {
+		require.Eventually(t, func() bool {
+			_, page := get(t, s.URL()+"/metrics")
+			return strings.Contains(page, "\nllamacpp:requests_processing 0\n") && strings.Contains(page, "\nllamacpp:requests_deferred 0\n")
+		}, 20*time.Second, 10*time.Millisecond, "what clients have given up ends in the engine too")
+	}
+}
+
+// llamaAPIs are those whose prompts are read; the others are passed on, and go
+// wherever there is room.
+var llamaAPIs = map[string]bool{"chat": true, "completions": true, "messages": false, "responses": false}
+
+// Conversations over every API, streamed or not: no turn fails, and where prompts
+// are read each turn finds the one before in the cache of its server.
+func TestLlamaConversations(t *testing.T) {
+	servers := startLlamas(t, 3)
+	for name, read := range llamaAPIs {
+		for _, atOnce := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
+				g, url := beforeLlamas(t, servers)
+				c := llamaClient(t, url, name, atOnce)
+				w := workload{duration: 2 * time.Second, rate: 24, groups: 3, systemTokens: 60, turns: 3, seed: 7}
+				conversations := cold(w.conversations())[:4]
+				// One request at a time: it is not load that decides.
+				said := make([][]message, len(conversations))
+				for turn := range w.turns {
+					for i, conversation := range conversations {
+						if turn == 0 {
+							said[i] = []message{{"system", conversation.system}}
+						}
+						said[i] = append(said[i], message{"user", conversation.turns[turn].question})
+						s := c.ask(t.Context(), time.Now(), said[i], 12)
+						require.NoError(t, s.err)
+						require.Positive(t, s.promptTokens)
+						require.Positive(t, s.outputTokens)
+						require.Less(t, s.cachedTokens, s.promptTokens, "the last token is always computed")
+						if turn > 0 && read {
+							// All of the turn before but for its answer, which comes back in other tokens.
+							require.GreaterOrEqual(t, s.cachedTokens, len(said[i][0].Content)+turn*4*questionTokens, "turn %d of conversation %d", turn, i)
+						}
+						said[i] = append(said[i], message{"assistant", s.text})
+					}
+				}
+				noneOpen(t, g, servers)
+			})
+		}
+	}
+}
+
+// Servers die and come back, with empty caches, and clients leave, while
+// conversations go on: no request fails of which no byte had arrived.
+func TestLlamaServersDie(t *testing.T) {
+	for name := range llamaAPIs {
+		for _, atOnce := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
+				t.Parallel()
+				servers := startLlamas(t, 3)
+				g, url := beforeLlamas(t, servers)
+				c := llamaClient(t, url, name, atOnce)
+				ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
+				defer stop()
+
+				ended := make(chan struct{})
+				var (
+					clients      sync.WaitGroup
+					mu           sync.Mutex
+					turns, left  int
+					cut, retries int
+				)
+				for n := range 8 {
+					random := rand.New(rand.NewPCG(1, uint64(n)))
+					clients.Go(func() {
+						for ctx.Err() == nil {
+							messages := []message{{"system", words(random, 60)}}
+							for range 3 {
+								select {
+								case <-ended:
+									return
+								default:
+								}
+								messages = append(messages, message{"user", words(random, 20)})
+								asking, cancel := context.WithCancel(ctx)
+								leaves := random.IntN(5) == 0
+								if leaves {
+									time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, cancel)
+								}
+								s := c.ask(asking, time.Now(), messages, 20)
+								cancel()
+								mu.Lock()
+								turns++
+								switch {
+								case s.err == nil:
+								case leaves:
+									left++
+								default:
+									assert.True(t, s.gotByte, "failed before its first byte: %v", s.err)
+									cut++
+								}
+								mu.Unlock()
+								if s.err != nil {
+									break
+								}
+								messages = append(messages, message{"assistant", s.text})
+							}
+						}
+					})
+				}
+				some := func(n int) { // waits for so many more turns
+					mu.Lock()
+					from := turns
+					mu.Unlock()
+					assert.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return turns >= from+n }, 15*time.Second, time.Millisecond)
+				}
+				some(30)
+				servers[0].Kill()
+				some(20)
+				assert.NoError(t, servers[0].Restart())
+				servers[1].Kill()
+				some(20)
+				assert.NoError(t, servers[1].Restart())
+				some(30)
+				close(ended)
+				clients.Wait()
+				retries = int(g.transport.Stats().Retries)
+				t.Logf("%d turns, %d given up, %d cut off after their first byte, %d retries", turns, left, cut, retries)
+				require.NoError(t, ctx.Err())
+				require.Positive(t, retries+cut, "the kills were noticed")
+				require.Positive(t, left)
+				require.LessOrEqual(t, cut, 2*8, "one for each client and kill")
+				noneOpen(t, g, servers)
+			})
+		}
+	}
+}
+
+// What the transport meters of this engine is what the engine says, and what it
+// reports of its load is read.
+func TestLlamaIsMetered(t *testing.T) {
+	servers := startLlamas(t, 1)
+	for _, name := range []string{"chat", "completions"} {
+		for _, atOnce := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
+				config := preset.LMetric()
+				config.Endpoints = []endpick.Endpoint{{Address: servers[0].URL()}}
+				router, err := endpick.New(config)
+				require.NoError(t, err)
+				records := make(chan recording.Request, 1)
+				tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }})
+				require.NoError(t, err)
+				defer tr.CloseIdleConnections()
+				c := llamaClient(t, "http://gateway", name, atOnce)
+				c.http = &http.Client{Transport: tr}
+				messages := []message{{"user", name + fmt.Sprint(atOnce) + " tell me a story that begins as all stories do"}}
+				for i := range 2 {
+					s := c.ask(t.Context(), time.Now(), messages, 8)
+					require.NoError(t, s.err)
+					r := <-records
+					require.Equal(t, s.promptTokens, r.InputTokens)
+					require.Equal(t, s.outputTokens, r.OutputTokens)
+					require.NotNil(t, r.CachedTokens)
+					require.Equal(t, s.cachedTokens, *r.CachedTokens)
+					if i > 0 {
+						require.Equal(t, s.promptTokens-1, *r.CachedTokens, "a whole prompt but for its last token")
+					}
+					require.Equal(t, !atOnce, r.TTFTMillis != nil)
+					require.Equal(t, "completed", r.Status)
+				}
+			})
+		}
+	}
+	t.Run("load", func(t *testing.T) {
+		g, _ := beforeLlamas(t, servers)
+		require.Eventually(t, func() bool {
+			l := g.router.Endpoints()[0].Candidate.Report
+			return l != nil && l.Absent == endpick.KVUsageSignal
+		}, 10*time.Second, 5*time.Millisecond, "requests that run and wait are on its page, the KV cache is not")
+	})
+}
+
+// varying is what differs between two answers of one server to one request.
+var varying = regexp.MustCompile(`"(?:created|created_at|completed_at)":\d+|,"timings":\{[^}]*\}|(?:chatcmpl-|resp_|msg_|rs_)[A-Za-z0-9]{20,}|"(?:cached_tokens|cache_read_input_tokens|input_tokens)":\d+`)
+
+// A client sees of a server through the gateway what it sees without one: answers,
+// streams with and without usage, and errors, in the engine's own words.
+func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
+	servers := startLlamas(t, 1)
+	_, url := beforeLlamas(t, servers)
+	send := func(url, path, body string) (int, string, string) {
+		resp, err := http.Post(url+path, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, resp.Header.Get("Content-Type"), varying.ReplaceAllString(string(text), "")
+	}
+	asked := func(name string, extra map[string]any) string {
+		fields := apis[name].body([]message{{"system", "Be brief."}, {"user", "Hello there."}}, 6)
+		fields["model"], fields["temperature"] = "any", 0
+		for k, v := range extra {
+			fields[k] = v
+		}
+		var b bytes.Buffer
+		require.NoError(t, json.NewEncoder(&b).Encode(fields))
+		return b.String()
+	}
+	type call struct{ path, body string }
+	calls := map[string]call{
+		"chat, usage asked for": {apis["chat"].path, asked("chat", map[string]any{"stream": true, "stream_options": map[string]bool{"include_usage": true}})},
+		"chat, two answers":     {apis["chat"].path, asked("chat", map[string]any{"n": 2})},
+		"count":                 {"/v1/messages/count_tokens", asked("messages", nil)},
+		"tokenize":              {"/tokenize", `{"content":"Hello there."}`},
+		"no JSON":               {apis["chat"].path, `{"model":"any",`},
+		"too long":              {apis["chat"].path, `{"model":"any","messages":[{"role":"user","content":"` + strings.Repeat("long ", 8000) + `"}]}`},
+		"no such API":           {"/v1/nothing", `{"model":"any"}`},
+		"not switched on":       {"/v1/embeddings", `{"model":"any","input":"Hello"}`},
+	}
+	for name, a := range apis {
+		calls[name] = call{a.path, asked(name, nil)}
+		calls[name+", streamed"] = call{a.path, asked(name, map[string]any{"stream": true})}
+		calls[name+", malformed"] = call{a.path, strings.NewReplacer(`"messages":[`, `"messages":7,"x":[`, `"input":[`, `"input":7,"x":[`, `"prompt":"`, `"prompt":7,"x":"`).Replace(asked(name, nil))}
+	}
+	for name, c := range calls {
+		t.Run(name, func(t *testing.T) {
+			status, kind, text := send(servers[0].URL(), c.path, c.body)
+			gotStatus, gotKind, got := send(url, c.path, c.body)
+			require.Equal(t, status, gotStatus, got)
+			require.Equal(t, kind, gotKind)
+			if status == http.StatusOK && strings.Contains(name, "malformed") {
+				return // it makes of it what it likes
+			}
+			require.Equal(t, text, got)
+		})
+	}
+}
