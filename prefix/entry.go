@@ -18,6 +18,7 @@ type entry struct {
 	orders   [2]place
 	epoch    uint32 // of the last use, see ages; or unsure
 	vouchers uint32 // leases in prefill whose prompts go through it
+	told     bool   // known from a response alone: no prompt has gone through it yet
 }
 
 const unsure = ^uint32(0)
@@ -109,11 +110,15 @@ func (x *Index) endOf(en *entry, slot uint32) uint32 {
 	return n.holders.all()[at].to
 }
 
-// pend makes an entry of blocks for which nobody but a lease vouches.
-func (x *Index) pend(s *server, account, nodeID, start, end uint32) uint32 {
+// pend makes an entry of blocks for which nobody but a lease vouches, two where the
+// response begins among them.
+func (x *Index) pend(s *server, l *lease, nodeID, start, end uint32) uint32 {
 	id, en := x.entries.take()
-	*en = entry{node: nodeID, account: account, start: start, epoch: unsure, vouchers: 1}
+	*en = entry{node: nodeID, account: l.account, start: start, epoch: unsure, vouchers: 1}
 	x.book(s, en, int(end-start), 1)
+	if start < l.response && l.response < end {
+		x.cut(s, id, l.response)
+	}
 	return id
 }
 
@@ -141,7 +146,7 @@ func (x *Index) join(s *server, id uint32) {
 		return
 	}
 	low := x.entries.at(lowID)
-	if low.vouchers != en.vouchers || low.account != en.account || low.epoch != en.epoch || en.orders[inServer].older != lowID && en.sure() {
+	if low.vouchers != en.vouchers || low.told != en.told || low.account != en.account || low.epoch != en.epoch || en.orders[inServer].older != lowID && en.sure() {
 		return
 	}
 	if en.sure() {
@@ -165,10 +170,15 @@ func (x *Index) leave(s *server, en *entry) {
 
 // use says that the engine has just used an entry for a tenant's request. What
 // was not sure is the tenant's from now on; what was another's is common.
-func (x *Index) use(s *server, id, end, account uint32) {
-	en := x.entries.at(id)
+func (x *Index) use(s *server, id, end uint32, l *lease) {
+	en, account := x.entries.at(id), l.account
 	blocks := int(end - en.start)
 	owner := account
+	if l.response == noResponse {
+		en.told = false
+	} else if !en.sure() {
+		en.told = en.start >= l.response
+	}
 	if en.sure() {
 		if en.account == account && en.epoch == s.ages.newest && s.order.newest == id {
 			return

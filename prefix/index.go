@@ -145,6 +145,7 @@ func (x *Index) Name() string { return "prefix-index" }
 
 // Routed implements [endpick.RoutedObserver].
 func (x *Index) Routed(e *endpick.Event) {
+	digest := x.digest(e.Request.Blocks)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ref := e.Candidate.Ref
@@ -170,7 +171,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	a := x.accounts.at(l.account)
 	a.leases++
 	blocks := e.Request.Blocks
-	l.blocks, l.digest = len(blocks), x.digest(blocks)
+	l.blocks, l.digest, l.response = len(blocks), digest, noResponse
 	blocks = blocks[:min(len(blocks), l.bound)]
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, s)

@@ -22,11 +22,17 @@ type lease struct {
 	// report of them says nothing about evictions.
 	doubtful bool
 	matched  int // blocks that were there before
+	proven   int // of the matched blocks, those that a prompt has gone through
 	age      int // blocks used more recently than the last matched one, and it
 	// The prompt, whole as it was sent: its blocks and their digest.
 	blocks int
 	digest uint64
+	// response is the depth from which on it vouches for a response; noResponse:
+	// it vouches for a prompt.
+	response uint32
 }
+
+const noResponse = ^uint32(0)
 
 // look notes what the endpoint holds of the path.
 func (x *Index) look(l *lease, s *server) {
@@ -49,6 +55,9 @@ func (x *Index) look(l *lease, s *server) {
 				l.age = s.ages.distance(en.epoch)
 			} else {
 				l.doubtful = true
+			}
+			if !en.told {
+				l.proven = int(min(x.endIn(en, h), to))
 			}
 			id = en.down
 		}
@@ -111,7 +120,7 @@ func (x *Index) vouchIn(l *lease, s *server, p *step, place int) int {
 	n := x.trie.nodes.at(p.node)
 	at, ok := n.near(place, l.ref.Slot)
 	if !ok {
-		id := x.pend(s, l.account, p.node, n.depth, p.to)
+		id := x.pend(s, l, p.node, n.depth, p.to)
 		x.trie.addHolder(n, at, holder{slot: l.ref.Slot, to: p.to, head: id})
 		return at
 	}
@@ -129,7 +138,7 @@ func (x *Index) vouchIn(l *lease, s *server, p *step, place int) int {
 		last, id = id, en.down
 	}
 	if h.to < p.to {
-		x.entries.at(last).down = x.pend(s, l.account, p.node, h.to, p.to)
+		x.entries.at(last).down = x.pend(s, l, p.node, h.to, p.to)
 		h.to = p.to
 		if h.to == n.end() {
 			n.full++
@@ -195,7 +204,7 @@ func (x *Index) confirm(l *lease, s *server, h *holder, to uint32) {
 	for _, id := range slices.Backward(x.before(h, to)) {
 		en := x.entries.at(id)
 		en.vouchers--
-		x.use(s, id, to, l.account)
+		x.use(s, id, to, l)
 		x.join(s, id)
 		to = en.start
 	}

@@ -25,7 +25,7 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64) {
 	if len(blocks) == 0 {
 		return
 	}
-	s.bound = l.bound
+	s.bound, l.response = l.bound, uint32(l.blocks)
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.vouch(ref, l, s, blocks)
 	x.hold(l, s)

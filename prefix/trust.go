@@ -31,6 +31,10 @@ import "github.com/endpick/endpick"
 // the capacity falls a few steps and rises again. An engine without a cache
 // lacks everything old, and is trusted less and less.
 //
+// What only a response has told may never have been there: engines need not keep
+// what they generate, and templates drop reasoning. It has no vote until a prompt
+// has gone through it.
+//
 // Engines count in blocks of their own, their grain: 16 tokens, hundreds of
 // them for hybrid models, or single ones. What is missing within a grain is no
 // vote. The grain is the greatest common divisor of the reports of late.
@@ -88,17 +92,18 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	if l.doubtful || l.matched > 0 && l.age-l.matched < capacity/sixteenths {
 		return
 	}
-	missing := l.matched - int(min(tokens/req.Block(), float64(l.to)))
-	most := slack + l.matched/8
+	there := int(min(tokens/req.Block(), float64(l.to)))
+	missing := l.proven - there
+	most := slack + l.proven/8
 	weight := x.accounts.at(l.account).vote(s.ages.newest)
 	switch {
-	case -missing > most:
+	case there-l.matched > most:
 		t.more += weight
-	case l.matched == 0:
+	case l.proven == 0:
 	case missing <= most:
 		t.had[sixteenth(l.age, capacity)] += weight
 	case float64(missing-most) > grain/req.Block():
-		t.lacked[sixteenth(l.age-missing, capacity)] += weight
+		t.lacked[sixteenth(l.age-(l.matched-there), capacity)] += weight
 	}
 }
 

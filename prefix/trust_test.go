@@ -272,3 +272,61 @@ func TestTrustLongPrompt(t *testing.T) {
 	d.done(d.routed(prompt(2, 2000)), 0)
 	assert.Equal(t, 1600, d.capacity(), "the bound all the same")
 }
+
+// What only a response has told has no vote: an engine that keeps no answers, or
+// whose template drops what they began with, has room all the same. That a prompt
+// is missing tells as much as ever.
+func TestTrustVotesOfResponses(t *testing.T) {
+	type votes = map[int]float32
+	for _, tc := range []struct {
+		name   string
+		cached int // blocks, of 50 of the prompt and 50 of the response
+		had    votes
+		lacked votes
+		more   float32
+	}{
+		// The conversation is 1,000 blocks old.
+		{name: "all there", cached: 100, had: votes{10: 1}, lacked: votes{}},
+		{name: "the prompt is", cached: 50, had: votes{10: 1}, lacked: votes{}},
+		{name: "nearly", cached: 36, had: votes{10: 1}, lacked: votes{}},            // 8 and an eighth of 50 may be missing
+		{name: "half of the prompt", cached: 25, had: votes{}, lacked: votes{9: 1}}, // the first of 75 missing ones was 925 old
+		{name: "nothing", cached: 0, had: votes{}, lacked: votes{9: 1}},             // 900
+		{name: "more than both", cached: 120, had: votes{}, lacked: votes{}, more: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := newDesk(t, 1600)
+			all := prompt(0, 130)
+			d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
+			for i := range 9 {
+				d.done(d.routed(prompt(1+i, 100)), 0)
+			}
+			d.server().trust.grain = 16
+			d.done(d.routed(all[:130]), 16*tc.cached)
+			had, lacked := d.votes()
+			assert.Equal(t, tc.had, had)
+			assert.Equal(t, tc.lacked, lacked)
+			assert.Equal(t, tc.more, d.server().trust.more)
+		})
+	}
+
+	// A prompt that has gone through it makes it a prompt.
+	d := newDesk(t, 1600)
+	all := prompt(0, 130)
+	d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
+	d.done(d.routed(all[:100]), 16*50)
+	for i := range 9 {
+		d.done(d.routed(prompt(1+i, 100)), 0)
+	}
+	d.server().trust.grain = 16
+	d.done(d.routed(all[:130]), 16*50)
+	_, lacked := d.votes()
+	assert.Equal(t, votes{9: 1}, lacked)
+
+	// Answers raise no capacity that reports have lowered.
+	d.server().trust.learned = 110
+	d.x.Done(d.routed(all[:100]), &endpick.Outcome{Blocks: all})
+	assert.Equal(t, 110, d.capacity())
+	assert.Equal(t, 110, d.server().held)
+	d.done(d.routed(all), 16*110)
+	assert.Equal(t, 130, d.capacity())
+}

@@ -21,6 +21,7 @@ type twinEndpoint struct {
 	gone       bool
 	order      []string          // heads, the most recent first
 	owner      map[string]string // tenants of heads that are held or pending
+	told       map[string]bool   // those of them that no prompt has gone through
 	largest    string
 }
 
@@ -32,7 +33,9 @@ type twinLease struct {
 	bound    int
 	heads    []string // for which it vouches
 	matched  int
+	proven   int
 	doubtful bool
+	response int // blocks before the response for which it vouches; −1: it vouches for a prompt
 }
 
 const twinCommons = "everybody"
@@ -106,7 +109,7 @@ func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
 		return nil
 	}
 	if e == nil || e.generation < ref.Generation {
-		e = &twinEndpoint{generation: ref.Generation, owner: map[string]string{}}
+		e = &twinEndpoint{generation: ref.Generation, owner: map[string]string{}, told: map[string]bool{}}
 		t.endpoints[ref.Slot] = e
 	}
 	return e
@@ -118,9 +121,12 @@ func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, bloc
 		return
 	}
 	all := heads(blocks[:min(len(blocks), bound)])
-	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, bound: bound, matched: min(t.match(ref, blocks), len(all))}
+	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, bound: bound, response: -1, matched: min(t.match(ref, blocks), len(all))}
 	for _, h := range all[:l.matched] {
 		l.doubtful = l.doubtful || !slices.Contains(e.order, h)
+		if !e.told[h] {
+			l.proven = len(h)
+		}
 	}
 	room := min(bound-t.pending(ref, tenant, false), int(float64(bound)/t.share)-t.pending(ref, "", true))
 	l.heads = all[:min(len(all), l.matched+max(room, 0))]
@@ -140,6 +146,9 @@ func (t *twin) settle(l *twinLease, computed bool) *twinEndpoint {
 	l.prefill = false
 	for _, h := range slices.Backward(l.heads) {
 		at := slices.Index(e.order, h)
+		if computed && (at < 0 || l.response < 0) {
+			e.told[h] = l.response >= 0 && len(h) > l.response
+		}
 		switch {
 		case computed && at < 0:
 			e.owner[h] = l.tenant
@@ -147,6 +156,7 @@ func (t *twin) settle(l *twinLease, computed bool) *twinEndpoint {
 			e.owner[h] = twinCommons
 		case !computed && at < 0 && !t.vouched(l.ref, h):
 			delete(e.owner, h)
+			delete(e.told, h)
 		}
 		if computed {
 			e.order = slices.DeleteFunc(e.order, func(o string) bool { return o == h })
@@ -179,6 +189,7 @@ func (t *twin) computed(l *twinLease, capacity int) {
 		e.order = slices.Delete(e.order, victim, victim+1)
 		if !t.vouched(l.ref, h) {
 			delete(e.owner, h)
+			delete(e.told, h)
 		}
 	}
 }
@@ -190,6 +201,7 @@ func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
 		t.strays++
 		return
 	}
+	l.response = len(l.prompt)
 	l.heads = heads(blocks[:min(len(blocks), l.bound)])
 	l.prefill = len(l.heads) > 0
 	t.computed(l, capacity)
