@@ -17,6 +17,12 @@ const (
 	TPOTHeader = "X-Slo-Tpot-Ms" // time per output token after the first
 )
 
+// llmdHeaders are llm-d's names for the same.
+var llmdHeaders = map[string]string{
+	TTFTHeader: "X-Llm-D-Slo-Ttft-Ms",
+	TPOTHeader: "X-Llm-D-Slo-Tpot-Ms",
+}
+
 // MinTarget and MaxTarget are the shortest and the longest latency that a header
 // may ask for. Anything else is taken for a mistake, such as seconds.
 const (
@@ -43,7 +49,8 @@ func (e *HeaderError) Error() string {
 func (e *HeaderError) Unwrap() error { return ErrHeader }
 
 // FromHeader reads the latency targets of a request from [TTFTHeader] and
-// [TPOTHeader]: a decimal number of milliseconds within [MinTarget] and
+// [TPOTHeader], or where one is absent from llm-d's x-llm-d-slo-ttft-ms and
+// x-llm-d-slo-tpot-ms: a decimal number of milliseconds within [MinTarget] and
 // [MaxTarget]. An absent header asks for nothing. So does a malformed one; it is
 // named by the error, which is a [HeaderError] or several joined, and the other
 // header still counts: the SLO is to be used together with a non-nil error. A
@@ -63,6 +70,10 @@ func FromHeader(h http.Header) (endpick.SLO, error) {
 
 func target(h http.Header, name string) (time.Duration, error) {
 	values := h[name]
+	if len(values) == 0 {
+		name = llmdHeaders[name]
+		values = h[name]
+	}
 	if len(values) == 0 {
 		return 0, nil
 	}

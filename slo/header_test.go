@@ -79,6 +79,23 @@ func TestFromHeader(t *testing.T) {
 
 // Whatever a client sends, a target is either not asked for or within bounds,
 // and it is never dropped without an error.
+// llm-d's headers count where ours are absent.
+func TestFromHeadersOfOthers(t *testing.T) {
+	h := http.Header{}
+	h.Set("x-llm-d-slo-ttft-ms", "300")
+	h.Set("x-llm-d-slo-tpot-ms", "30")
+	got, err := slo.FromHeader(h)
+	require.NoError(t, err)
+	assert.Equal(t, endpick.SLO{TTFT: 300 * time.Millisecond, TPOT: 30 * time.Millisecond}, got)
+	h.Set(slo.TTFTHeader, "200")
+	h.Set("x-llm-d-slo-tpot-ms", "x")
+	got, err = slo.FromHeader(h)
+	var bad *slo.HeaderError
+	require.ErrorAs(t, err, &bad)
+	assert.Equal(t, "X-Llm-D-Slo-Tpot-Ms", bad.Header)
+	assert.Equal(t, endpick.SLO{TTFT: 200 * time.Millisecond}, got)
+}
+
 func FuzzFromHeader(f *testing.F) {
 	for _, s := range []string{"", "1", "0", "-1", "1e3", "NaN", "3600000", "31536000000", "0x1p3", "1_0", "\xff", " 7 "} {
 		f.Add(s)

@@ -2,9 +2,9 @@ package transport
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport/dialect"
 )
 
 // The kinds of error, for errors.Is.
@@ -77,7 +78,9 @@ const StatusClientClosedRequest = 499
 //
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
 //	400  the body broke off, or the request is not valid
-//	404  no endpoint serves the model, though there are endpoints
+//	403  the path is one of engine administration (dialect.Config.AllowAdministration)
+//	404  no endpoint serves the model, though there are endpoints; or the path is
+//	     of no API, and others are denied (dialect.Config.DenyUnknown)
 //	429  an Admitter refused the request, or the queue is full
 //	503  all endpoints that serve the model are drained or excluded, there are
 //	     none at all, or the request has waited in the queue as long as it may
@@ -103,6 +106,10 @@ func StatusOf(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
 		return StatusClientClosedRequest
+	case errors.Is(err, dialect.ErrForbidden):
+		return http.StatusForbidden
+	case errors.Is(err, dialect.ErrUnknownPath):
+		return http.StatusNotFound
 	case errors.Is(err, ErrBody), errors.Is(err, endpick.ErrBadRequest):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
@@ -118,60 +125,81 @@ func unknownModel(err error) bool {
 	return errors.As(err, &none) && none.Model != "" && none.Serving == 0 && none.Endpoints > 0
 }
 
-// ErrorHandler answers with the status of [StatusOf] and an error object as
-// OpenAI's API has it. It suits httputil.ReverseProxy.ErrorHandler. What went
-// wrong inside the fleet is not told to the client; log err for that.
+// ErrorHandler answers with what [ErrorResponse] says. It suits
+// httputil.ReverseProxy.ErrorHandler.
+func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
+	path := ""
+	if in != nil && in.URL != nil {
+		path = in.URL.Path
+	}
+	status, header, body := ErrorResponse(path, err)
+	h := w.Header()
+	h.Del("Content-Encoding")
+	maps.Copy(h, header)
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// ErrorResponse is how a client is told of an error of [Transport.RoundTrip]: the
+// status of [StatusOf], and an error object in the shape of the API at the path of
+// the request, for hosts that write responses themselves. What went wrong inside
+// the fleet is not told to the client; log err for that.
+//
+//	status  OpenAI's type, and code              Anthropic's type
+//	400     invalid_request_error                invalid_request_error
+//	403     invalid_request_error                permission_error
+//	404     invalid_request_error, model_not_found or not_found
+//	                                             not_found_error
+//	413     invalid_request_error                request_too_large
+//	429     rate_limit_error                     rate_limit_error
+//	503     api_error                            overloaded_error
+//	504     api_error                            timeout_error
+//	other   api_error                            api_error
+//
+// The code is the status where nothing else is said. All APIs but Anthropic's have
+// OpenAI's shape.
 //
 // A request that the queue has dropped gets a Retry-After of as long as it has
 // waited, from a second to a minute, and one that an queue.TokenBucket has refused
 // of as long as the bucket needs.
-func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) {
-	status := StatusOf(err)
-	kind, message, code := "api_error", http.StatusText(status), strconv.Itoa(status)
-	var param *string
+func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
+	status = StatusOf(err)
+	p := dialect.Problem{Status: status, Message: http.StatusText(status)}
 	switch status {
 	case http.StatusRequestEntityTooLarge, http.StatusBadRequest:
-		kind, message = "invalid_request_error", err.Error()
+		p.Message = err.Error()
 		var bad *endpick.RequestError
 		if errors.As(err, &bad) {
-			param, message = &bad.Field, bad.Field+" "+bad.Reason
+			p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
 		}
+	case http.StatusForbidden:
+		p.Message = "this is not for clients"
 	case http.StatusNotFound:
-		kind, message, code = "invalid_request_error", "the model does not exist", "model_not_found"
+		p.Message, p.Code = "there is nothing here", "not_found"
 		var none *endpick.NoEndpointsError
-		if field := "model"; errors.As(err, &none) {
-			param, message = &field, "the model `"+none.Model+"` does not exist"
+		if errors.As(err, &none) {
+			p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
 		}
 	case http.StatusTooManyRequests:
-		kind, message = "rate_limit_error", err.Error()
+		p.Message = err.Error()
 	case http.StatusServiceUnavailable:
-		message = "no server is available for this model"
+		p.Message = "no server is available for this model"
 		if errors.Is(err, queue.ErrTimeout) {
-			message = "no server had room for the request in time"
+			p.Message = "no server had room for the request in time"
 		}
 	case http.StatusBadGateway:
-		message = "the model server failed before it answered"
+		p.Message = "the model server failed before it answered"
 	case http.StatusGatewayTimeout:
-		message = "the model server did not answer in time"
+		p.Message = "the model server did not answer in time"
 	case StatusClientClosedRequest:
-		message = "the client closed the request"
+		p.Message = "the client closed the request"
 	}
-	type object struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
-	}
-	body, _ := json.Marshal(map[string]object{"error": {message, kind, param, code}})
-	h := w.Header()
+	body = p.Body(path)
+	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
 	if wait := retryAfter(err); wait > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}
-	h.Del("Content-Encoding")
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	return status, header, body
 }
 
 // retryAfter is when a request may fare better; 0: not known, or never.

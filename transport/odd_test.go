@@ -86,7 +86,7 @@ func TestOddServers(t *testing.T) {
 			}
 			req := post(t, chatPath, tc.request, "Expect", "100-continue")
 			if tc.method != "" {
-				req, _ = http.NewRequest(tc.method, "http://gateway/v1/models", nil)
+				req, _ = http.NewRequest(tc.method, "http://gateway/version", nil)
 			}
 			resp, body, err := w.do(t, req)
 			if tc.status == 0 {

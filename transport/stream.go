@@ -180,7 +180,9 @@ func (x *exchange) end(status endpick.Status) {
 	}
 	x.ended = true
 	outcome := x.meter.Outcome(status)
-	status = outcome.Status
+	if outcome.Status == endpick.Failed { // by what the response says
+		status = endpick.Failed
+	}
 	x.status, x.endAt = status, at
 	handed, stop := x.handed, x.stop
 	x.mu.Unlock()

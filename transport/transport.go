@@ -39,11 +39,12 @@
 //
 // # Other requests
 //
-// Anything that is no chat or completion with a prompt is passed on unmetered:
-// embeddings, /v1/responses, /v1/messages, unknown paths. It is routed without
-// blocks, with a length guessed from its size, so that policies that weigh load
-// choose by load. If no model can be read from it, it may go to any endpoint.
-// The model is read from JSON objects and from forms (multipart/form-data).
+// Chat, completions, Anthropic's messages, responses, embeddings, reranking,
+// transcription and the engines' own APIs are read; docs/apis.md has the table.
+// Anything else is passed on unmetered. It is routed without blocks, with a length
+// guessed from its size, so that policies that weigh load choose by load. If no
+// model can be read from it, it may go to any endpoint. What administers engines is
+// refused ([dialect.ErrForbidden]).
 //
 // # What is refused
 //
@@ -71,7 +72,8 @@
 //
 //	X-Slo-Ttft-Ms, X-Slo-Tpot-Ms   latency targets, see slo.FromHeader
 //	X-Endpick-Priority             Request.Priority, an integer
-//	X-Endpick-Session              Request.Session
+//	X-Endpick-Session              Request.Session; without it, what clients of
+//	                               several kinds send anyway, see docs/apis.md
 //	X-Endpick-Endpoint             in responses: the ID of the endpoint, if
 //	                               Config.EnableEndpointHeader asks for it
 //

@@ -174,10 +174,10 @@ func TestOtherRequestsPassThrough(t *testing.T) {
 		return true
 	}
 	for _, tc := range []struct{ name, method, path, body string }{
-		{"embeddings", "POST", "/v1/embeddings", `{"model":"m","input":"text"}`},
-		{"responses", "POST", "/v1/responses", `{"model":"m","input":"text","stream":true}`},
-		{"messages", "POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"x"}]}`},
-		{"models", "GET", "/v1/models?limit=5", ""},
+		{"no input", "POST", "/v1/embeddings", `{"model":"m"}`},
+		{"an input of another kind", "POST", "/v1/responses", `{"model":"m","input":7,"stream":true}`},
+		{"a message that is none", "POST", "/v1/messages", `{"model":"m","messages":{"role":"user","content":"x"}}`},
+		{"models", "GET", "/version?limit=5", ""},
 		{"an unknown path", "PUT", "/a%2Fb/c;d?x=1&y=%20", "anything"},
 		{"not JSON", "POST", chatPath, "model=m&prompt=x"},
 		{"half a body", "POST", chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}]`},
@@ -219,7 +219,7 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	busy, err := w.router.Route(endpick.Request{Model: "x"})
 	require.NoError(t, err)
 	defer busy.Done(endpick.Outcome{})
-	req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+	req, err := http.NewRequest("GET", "http://gateway/version", nil)
 	require.NoError(t, err)
 	resp, _ := w.ok(t, req)
 	assert.Equal(t, "b", w.record(t).Endpoint)

@@ -10,6 +10,8 @@ var chatDialect = dialect{
 	prompt:    readChat,
 	options:   true,
 	event:     readChunk,
+	usage:     (*usage).read,
+	inUsage:   "usage",
 }
 
 func placeChat(c *call, key []byte) *[]byte {
@@ -26,30 +28,19 @@ func readChat(p *promptReader) bool {
 	if p.known {
 		return true
 	}
-	var h prefix.Hasher
-	const room = 1 << 10
-	h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
-	if c := p.cursor(p.tools); c.open('[') {
-		for c.element() && p.goOn() {
-			v := c.value()
-			if isString(v) {
-				v = stringBytes(v)
-			}
-			h.WriteTool(viewString(v))
-		}
-	}
+	p.begin()
 	c := p.cursor(p.messages)
 	c.open('[')
 	var m prefix.Message
 	for c.element() && p.goOn() {
-		p.readMessage(&c, &m)
-		h.WriteMessage(&m)
+		readMessage(&c, &m)
+		p.write(&m)
 	}
-	p.blocks, p.size = h.Blocks(), h.Len()
+	p.end()
 	return true
 }
 
-func (p *promptReader) readMessage(c *cursor, m *prefix.Message) {
+func readMessage(c *cursor, m *prefix.Message) {
 	*m = prefix.Message{Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 	if !c.open('{') {
 		c.value()
@@ -69,11 +60,6 @@ func (p *promptReader) readMessage(c *cursor, m *prefix.Message) {
 			m.ToolCalls = readToolCalls(c, m.ToolCalls[:0])
 		default:
 			c.value()
-		}
-	}
-	for i := range m.Parts {
-		if m.Parts[i].Type != "" {
-			p.media++
 		}
 	}
 }

@@ -10,8 +10,17 @@ type chunk struct {
 	any      bool // the list of choices is not empty
 	finished bool // a choice has a finish reason
 	failed   bool // the engine reports an error
+	whole    bool // it is the last event
+	// cumulative says that content is that of all events so far. tokens is how
+	// many tokens the event has, where that is said beside content.
+	cumulative bool
+	tokens     int
+	// opening says that the usage is from before the first token: what it says
+	// of the response means nothing.
+	opening bool
 
-	usage []byte // the usage object; nil if absent or null
+	response []byte // the whole response, in the last event of some streams
+	usage    []byte // the usage object; nil if absent or null
 	// [usageAt, usageEnd) is the usage member, an object or null, with the
 	// comma that goes with it.
 	usageAt, usageEnd int

@@ -10,6 +10,8 @@ var completionDialect = dialect{
 	prompt:    readCompletion,
 	options:   true,
 	event:     readChunk,
+	usage:     (*usage).read,
+	inUsage:   "usage",
 }
 
 func placeCompletion(c *call, key []byte) *[]byte {

@@ -21,8 +21,17 @@ type dialect struct {
 	prompt func(p *promptReader) bool
 	// options says that usage in a stream is asked for by stream_options.
 	options bool
-	// event reads the data of an event of its streams.
+	// event reads the data of an event of its streams. Nil: it has none, and a
+	// response has no tokens of its own.
 	event func(data []byte) chunk
+	// usage takes the figures of a usage object, which is the member inUsage of
+	// a response that comes at once.
+	usage   func(u *usage, v []byte)
+	inUsage string
+	// idle says that the engine computes no prompt.
+	idle bool
+	// errors is how its errors look; nil: as those of OpenAI's API.
+	errors func(Problem) any
 }
 
 // api is one of the APIs that are understood.
@@ -32,11 +41,27 @@ const (
 	other api = iota // passed on without being understood
 	chat
 	completion
+	messages
+	messageCount
+	responses
+	embedding
+	ranking
+	transcription
+	generation
+	tokenization
 )
 
 var dialects = [...]dialect{
-	chat:       chatDialect,
-	completion: completionDialect,
+	chat:          chatDialect,
+	completion:    completionDialect,
+	messages:      messagesDialect,
+	messageCount:  messageCountDialect,
+	responses:     responsesDialect,
+	embedding:     embeddingDialect,
+	ranking:       rankingDialect,
+	transcription: transcriptionDialect,
+	generation:    generationDialect,
+	tokenization:  tokenizationDialect,
 }
 
 // apiOf tells from method and path.

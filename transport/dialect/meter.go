@@ -59,6 +59,9 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	}
 	switch kind, _, _ := mime.ParseMediaType(header.Get("Content-Type")); kind {
 	case EventStream:
+		if dialects[m.api].event == nil {
+			return false
+		}
 		m.events = &eventFilter{judge: m.event}
 		if m.hide {
 			header.Del("Content-Length")
@@ -67,7 +70,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	case "application/json":
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.finder = new(usageFinder)
+		m.finder = &usageFinder{want: dialects[m.api].inUsage}
 	}
 	return false
 }
@@ -98,7 +101,7 @@ func (m *Meter) End(dst []byte) ([]byte, error) {
 	dst = m.events.end(dst)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.whole || m.finished || m.failed || !m.chunks {
+	if m.whole || m.finished || m.failed || !m.chunks || m.events.skipped {
 		return dst, nil
 	}
 	return dst, io.ErrUnexpectedEOF
@@ -120,23 +123,34 @@ func (m *Meter) event(data []byte) verdict {
 		m.mu.Unlock()
 		return verdict{}
 	}
-	c := dialects[m.api].event(data)
+	d := &dialects[m.api]
+	c := d.event(data)
 	m.mu.Lock()
+	if c.cumulative {
+		c.content = max(c.content-m.contentBytes, 0)
+	}
+	m.whole = m.whole || c.whole
 	m.chunks = m.chunks || c.choices
 	m.finished = m.finished || c.finished
 	m.failed = m.failed || c.failed
 	if c.usage != nil {
-		m.usage.read(c.usage)
+		d.usage(&m.usage, c.usage)
+		if c.opening {
+			m.usage.completion, m.usage.hasCompletion = 0, false
+		}
 	}
-	first := c.content > 0 && m.contentBytes == 0
+	content := c.content > 0 || c.tokens > 0
+	first := content && m.firstAt.IsZero()
 	m.contentBytes += c.content
 	m.estimate += float64(c.content) * m.rates.content()
 	n := 0
 	switch {
-	case c.content == 0:
+	case !content:
 	case c.usage != nil && m.usage.hasCompletion: // the engine counts as it goes
 		n = max(m.usage.completion-m.counted, 0)
 		m.estimate = 0
+	case c.tokens > 0:
+		n = c.tokens
 	default:
 		n = int(m.estimate)
 	}
@@ -148,7 +162,7 @@ func (m *Meter) event(data []byte) verdict {
 	m.counted += n
 	m.mu.Unlock()
 
-	if c.content > 0 {
+	if content {
 		m.lease.Tokens(n)
 	}
 	if !m.hide {
@@ -173,7 +187,8 @@ func (m *Meter) Started() bool {
 }
 
 // Outcome is how the request has ended, as far as its owner and the response say,
-// for [endpick.Lease.Done]. The reader learns from it: it is to be called once,
+// for [endpick.Lease.Done]. One for which an engine computes no prompt ends as if
+// it had been canceled. The reader learns from it: it is to be called once,
 // when nothing is fed any more that counts.
 func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 	m.mu.Lock()
@@ -181,10 +196,16 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		status = endpick.Failed
 	}
 	if m.finder != nil && status == endpick.Completed {
-		m.usage = m.finder.usage()
+		if v := m.finder.found(); v != nil {
+			dialects[m.api].usage(&m.usage, v)
+		}
 	}
 	u, contentBytes := m.usage, m.contentBytes
 	m.mu.Unlock()
+	if dialects[m.api].idle && status == endpick.Completed {
+		// For who listens nothing was computed, so that nothing is cached.
+		return endpick.Outcome{Status: endpick.Canceled}
+	}
 	if status == endpick.Completed {
 		m.reader.learned.learn(m.model, sample{
 			promptTokens: u.prompt, promptBytes: m.promptBytes,

@@ -30,6 +30,9 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	if req.Session == "" && p.head != 0 {
+		req.Session = headSession(p.head)
+	}
 	if req.ExpectedOutputTokens == 0 {
 		req.ExpectedOutputTokens = c.expectedOutput(learned)
 	}
@@ -48,7 +51,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	}
 	req.InputTokens = max(toTokens(p.size, perByte)+p.media*mediaTokens, 1)
 	req.Blocks, req.BlockTokens = p.blocks, prefix.BlockBytes*perByte
-	if p.media > 0 {
+	if p.media > 0 || p.rough {
 		return 0, nil
 	}
 	return p.size, nil
@@ -62,11 +65,73 @@ type promptReader struct {
 	known bool // to the host: nothing needs hashing
 	seed  prefix.Seed
 
+	h prefix.Hasher // of a conversation
+
 	blocks []uint64
 	size   int // bytes of text
 	tokens int // where the client gives token ids
 	media  int // parts that are no text
+	// rough says that the length is a guess that has little to do with bytes of
+	// text, so that nothing is to be learned from it.
+	rough bool
+	head  uint64 // of a conversation: stands for all up to its first message from a user; 0: none
 }
 
 // goOn reports whether there is still somebody to read for.
 func (p *promptReader) goOn() bool { return p.ctx.Err() == nil }
+
+// begin starts a conversation with its tools.
+func (p *promptReader) begin() {
+	const room = 1 << 10
+	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
+	c := p.cursor(p.tools)
+	if !c.open('[') {
+		return
+	}
+	for c.element() && p.goOn() {
+		v := c.value()
+		if isString(v) {
+			v = stringBytes(v)
+		} else {
+			v = withoutCacheControl(v)
+		}
+		p.h.WriteTool(viewString(v))
+	}
+}
+
+// write adds a message.
+func (p *promptReader) write(m *prefix.Message) {
+	for i := range m.Parts {
+		if m.Parts[i].Type != "" {
+			p.media++
+		}
+	}
+	p.h.WriteMessage(m)
+	if p.head == 0 && m.Role == "user" {
+		p.head = headOf(p.h)
+	}
+}
+
+func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }
+
+// headOf is a hash of all that was written, full blocks or not. The copy writes
+// where the hasher will write over it.
+func headOf(h prefix.Hasher) uint64 {
+	var filler [prefix.BlockBytes]byte
+	h.WriteString(viewString(filler[:]))
+	b := h.Blocks()
+	return b[len(b)-1]
+}
+
+// withoutCacheControl leaves out the mark with which clients of some APIs say what
+// should be cached. It moves from turn to turn.
+func withoutCacheControl(v []byte) []byte {
+	m, _ := membersOf(v)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		if string(f.key) == "cache_control" {
+			at, end := withComma(v, f.at, f.end)
+			return append(append(make([]byte, 0, len(v)), v[:at]...), v[end:]...)
+		}
+	}
+	return v
+}

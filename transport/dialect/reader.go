@@ -36,6 +36,12 @@ type Config struct {
 	// DisableUsage leaves out asking for usage in streams whose clients did
 	// not. Lengths are then estimated from the content.
 	DisableUsage bool
+	// AllowAdministration passes on what administers an engine, such as
+	// /sleep or /load_lora_adapter, instead of refusing it; see [ErrForbidden].
+	AllowAdministration bool
+	// DenyUnknown refuses the paths of no API that is read; see
+	// [ErrUnknownPath]. By default they are passed on.
+	DenyUnknown bool
 }
 
 // Reader reads requests, and learns from the meters of their responses how many
@@ -94,8 +100,11 @@ type Call struct {
 }
 
 // Read reads what a request says of itself, but for its prompt. The error is an
-// [endpick.RequestError].
+// [endpick.RequestError] or a [PathError].
 func (r *Reader) Read(in Incoming) (*Call, error) {
+	if err := r.config.allows(in.Method, in.Path); err != nil {
+		return nil, err
+	}
 	parsed, err := parse(apiOf(in.Method, in.Path), in.Header, in.Body, r.config.MaxItems)
 	if err != nil {
 		return nil, err
@@ -103,7 +112,9 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	c := &Call{reader: r, call: parsed}
 	req := &c.Request
 	req.Model = c.model
-	req.Session = in.Header.Get(SessionHeader)
+	if req.Session = in.Header.Get(SessionHeader); req.Session == "" {
+		req.Session = c.session.name(in.Header)
+	}
 	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
 		c.Warnings = append(c.Warnings, err)
 	}

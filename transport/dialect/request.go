@@ -30,7 +30,10 @@ type call struct {
 	prompts   int // of a completion; 1 for a chat
 
 	// What the prompt is made of, as it stands in the body.
-	tools, messages, prompt []byte
+	tools, system, messages, prompt, others []byte
+	params                                  []byte // of the sampling, where they are apart
+	// Who it is.
+	session
 
 	allowance
 	maxItems int
@@ -44,6 +47,10 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	c.allowance = allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
 	if boundary := formBoundary(header); boundary != "" {
 		c.model = formField(body, boundary, "model")
+		if kind == transcription {
+			c.api = kind
+			c.stream = formField(body, boundary, "stream") == "true"
+		}
 		return c, nil
 	}
 	at := 0
@@ -71,12 +78,14 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 			if n, ok := count(v); ok {
 				c.n = max(n, 1)
 			}
-		case "max_tokens", "max_completion_tokens":
+		case "max_tokens", "max_completion_tokens", "max_output_tokens":
 			if n, ok := count(v); ok {
 				c.maxTokens = n
 			}
 		case "cache_salt":
 			c.salt = text(v)
+		case "prompt_cache_key", "metadata", "user", "previous_response_id", "store":
+			c.session.member(string(m.key), v)
 		default:
 			if place := dialects[kind].place; place != nil {
 				if kept := place(&c, m.key); kept != nil {
@@ -99,13 +108,35 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	if len(c.options) <= maxOptions {
 		c.asked = isTrue(c.field(c.options, "include_usage"))
 	}
+	c.readParams()
 	if kind != other && !half && dialects[kind].hasPrompt(&c) {
 		c.api = kind
 	}
-	if c.api == other {
+	if c.api == other || dialects[c.api].event == nil {
 		c.stream = false // nothing is known of what comes back
 	}
 	return c, c.refused()
+}
+
+// readParams reads what stands in an object of its own beside the prompt.
+func (c *call) readParams() {
+	p := c.cursor(c.params)
+	if !p.open('{') {
+		return
+	}
+	for p.member() {
+		v := p.value()
+		switch string(p.key) {
+		case "max_tokens", "max_new_tokens":
+			if n, ok := count(v); ok {
+				c.maxTokens = n
+			}
+		case "n":
+			if n, ok := count(v); ok {
+				c.n = max(n, 1)
+			}
+		}
+	}
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
@@ -158,8 +189,11 @@ func (c *call) responses() int {
 
 // expectedOutput is the learned mean, or the client's limit where that is less.
 func (c *call) expectedOutput(learned rates) int {
-	if c.api == other {
+	switch {
+	case c.api == other:
 		return 0
+	case dialects[c.api].event == nil:
+		return 1 // what the engine reads is all its work
 	}
 	each := learned.meanOutput()
 	if c.maxTokens > 0 && (each == 0 || float64(c.maxTokens) < each) {

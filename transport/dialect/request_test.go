@@ -38,7 +38,7 @@ func tryToUnderstand(kind api, body []byte, maxItems int) (u understood, err err
 func TestAPIOf(t *testing.T) {
 	for in, want := range map[string]api{
 		"POST /v1/chat/completions": chat, "POST /openai/v1/chat/completions": chat, "POST /v1/completions": completion,
-		"GET /v1/chat/completions": other, "POST /v1/embeddings": other, "POST /completions/x": other, "POST /": other,
+		"GET /v1/chat/completions": other, "POST /v1/batches": other, "POST /completions/x": other, "POST /": other,
 	} {
 		method, path, _ := strings.Cut(in, " ")
 		assert.Equal(t, want, apiOf(method, path), in)

@@ -35,6 +35,7 @@ type eventFilter struct {
 	data      [2]int
 	joined    []byte // the data of an event with several data lines
 	unjudged  bool   // the event is too long
+	skipped   bool   // so was some event
 	midLine   bool   // the current line began before buf[line]
 
 	afterCR bool // a LF would belong to the line before,
@@ -96,7 +97,7 @@ func (s *eventFilter) giveUp() {
 	s.pass(0, len(s.buf))
 	s.midLine = s.midLine || s.line < len(s.buf)
 	s.buf, s.line = s.buf[:0], 0
-	s.unjudged, s.dropLF, s.dataLines = true, false, 0
+	s.unjudged, s.skipped, s.dropLF, s.dataLines = true, true, false, 0
 }
 
 // split takes all complete lines; the bytes of the current line before

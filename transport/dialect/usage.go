@@ -1,5 +1,7 @@
 package dialect
 
+import "cmp"
+
 // usage is what an engine says of the tokens of a request.
 type usage struct {
 	prompt, completion, cached          int
@@ -36,12 +38,13 @@ func merge(old int, had bool, v []byte) (int, bool) {
 // usageFinder finds the usage of a JSON response as it passes, in memory of
 // constant size.
 type usageFinder struct {
-	whole              bool // the object or array has ended
+	want               string // the key of the usage; empty: "usage"
+	whole              bool   // the object or array has ended
 	depth              int
 	inString, escaped  bool
 	wantKey            bool // the next string at depth 1 is a key
 	inKey              bool
-	key                [8]byte
+	key                [16]byte
 	keyLen             int
 	capturing, tooLong bool
 	value              []byte
@@ -95,7 +98,7 @@ func (s *usageFinder) write(b []byte) {
 			if s.depth == 0 {
 				s.capturing, s.whole = false, true
 			}
-		case c == ':' && s.depth == 1 && s.keyLen == len("usage") && string(s.key[:s.keyLen]) == "usage":
+		case c == ':' && s.depth == 1 && s.wanted():
 			s.capturing, s.tooLong, s.keyLen = true, false, 0
 			s.value = s.value[:0]
 		case c == ',' && s.depth == 1:
@@ -111,11 +114,20 @@ func (s *usageFinder) addKey(c byte) {
 	}
 }
 
-// usage returns what was found.
+// wanted reports whether the key before is that of the usage.
+func (s *usageFinder) wanted() bool { return string(s.key[:s.keyLen]) == cmp.Or(s.want, "usage") }
+
+// found returns the usage object; nil if there is none.
+func (s *usageFinder) found() []byte {
+	if s.tooLong || s.capturing {
+		return nil
+	}
+	return s.value
+}
+
+// usage returns what was found where usage is as OpenAI's API has it.
 func (s *usageFinder) usage() usage {
 	var u usage
-	if !s.tooLong && !s.capturing {
-		u.read(s.value)
-	}
+	u.read(s.found())
 	return u
 }

@@ -1,0 +1,376 @@
+package dialect
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+func TestEveryAPIIsFound(t *testing.T) {
+	for path, want := range map[string]api{
+		"/v1/messages": messages, "/anthropic/v1/messages": messages, "/v1/messages/count_tokens": messageCount, "/v1/responses": responses,
+		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking,
+		"/v1/audio/transcriptions": transcription, "/v1/audio/translations": transcription,
+		"/generate": generation, "/inference/v1/generate": generation, "/generate_stream": generation, "/tokenize": tokenization, "/detokenize": tokenization,
+		"/v1/messages/batches": other, "/v1/responses/resp_1": other, "/v1/responses/resp_1/cancel": other, "/messages": other,
+	} {
+		assert.Equal(t, want, apiOf("POST", path), path)
+		assert.Equal(t, other, apiOf("GET", path), path)
+	}
+}
+
+// words are long enough that each fills blocks of its own.
+func words(s string) string { return strings.Repeat(s+" ", 40) }
+
+func blocksOf(t testing.TB, kind api, body string) []uint64 {
+	t.Helper()
+	u := understand(t, kind, body)
+	require.Equal(t, kind, u.api, body)
+	return u.req.Blocks
+}
+
+func canonical(c prefix.Conversation) []uint64 {
+	b, _ := prefix.AppendChat(nil, prefix.Scope{Model: "m", Salt: "salt"}.Seed(), &c)
+	return b
+}
+
+func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
+	body := `{"model":"m","max_tokens":300,"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],
+		"tools":[{"name":"get_weather","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}],
+		"messages":[
+		{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}}]},
+		{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"Let me look."},{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{"b":1,"a":2}}]},
+		{"content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"12 degrees"}]},{"type":"text","text":"` + words("and") + `"}],"role":"user"}]}`
+	want := prefix.Conversation{
+		Tools: []string{`{"name":"get_weather","input_schema":{"type":"object"}}`},
+		Messages: []prefix.Message{
+			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},
+			{Role: "user", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "image", Content: "aGk="}}},
+			{Role: "assistant", Parts: []prefix.Part{{Content: "Let me look."}}, ToolCalls: []prefix.ToolCall{{ID: "toolu_1", Name: "get_weather", Arguments: `{"a":2,"b":1}`}}},
+			{Role: "tool", ToolCallID: "toolu_1", Parts: []prefix.Part{{Content: "12 degrees"}}},
+			{Role: "user", Parts: []prefix.Part{{Content: words("and")}}},
+		},
+	}
+	u := understand(t, messages, body)
+	assert.Equal(t, canonical(want), u.req.Blocks)
+	assert.Equal(t, 300, u.req.ExpectedOutputTokens)
+	assert.Greater(t, u.req.InputTokens, mediaTokens)
+	assert.Equal(t, u.req.Blocks, blocksOf(t, messageCount, body), "counting goes where the prompt goes")
+	// Where the marks of caching are says nothing.
+	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.ReplaceAll(body, `,"cache_control":{"type":"ephemeral"}`, "")))
+	// Nor does the form of a text.
+	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.Replace(body, `[{"type":"text","text":"12 degrees"}]`, `"12 degrees"`, 1)))
+}
+
+func TestResponsesAreHashedInTheirCanonicalForm(t *testing.T) {
+	body := `{"model":"m","instructions":"Be brief.","tools":[{"type":"function","name":"f"}],"input":[
+		{"role":"user","content":[{"type":"input_text","text":"What is this?"},{"type":"input_image","image_url":"http://x/1.png","detail":"auto"}]},
+		{"type":"reasoning","id":"rs_1","summary":[]},
+		{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Let me look.","annotations":[]}]},
+		{"type":"function_call","id":"fc_1","call_id":"call_1","name":"f","arguments":"{\"a\":1}"},
+		{"type":"function_call_output","call_id":"call_1","output":"12 degrees"},
+		{"role":"user","content":"` + words("and") + `"}]}`
+	want := prefix.Conversation{
+		Tools: []string{`{"type":"function","name":"f"}`},
+		Messages: []prefix.Message{
+			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},
+			{Role: "user", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "input_image", Content: "http://x/1.png"}}},
+			{Role: "assistant", Parts: []prefix.Part{{Content: "Let me look."}}},
+			{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: "call_1", Name: "f", Arguments: `{"a":1}`}}},
+			{Role: "tool", ToolCallID: "call_1", Parts: []prefix.Part{{Content: "12 degrees"}}},
+			{Role: "user", Parts: []prefix.Part{{Content: words("and")}}},
+		},
+	}
+	assert.Equal(t, canonical(want), blocksOf(t, responses, body))
+	// A text alone is a message from the user.
+	assert.Equal(t, blocksOf(t, responses, `{"input":[{"role":"user","content":"`+words("x")+`"}]}`), blocksOf(t, responses, `{"input":"`+words("x")+`"}`))
+}
+
+// A conversation that continues shares all its full blocks with the turn before.
+func TestConversationsContinue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind api
+		turn func(messages string) string
+		msgs []string
+	}{
+		"chat": {chat, func(s string) string { return `{"tools":[{"a":1}],"messages":[` + s + `]}` }, []string{
+			`{"role":"system","content":"` + words("be") + `"}`, `{"role":"user","content":"` + words("one") + `"}`,
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":"1","content":"` + words("two") + `"}`}},
+		"messages": {messages, func(s string) string {
+			return `{"tools":[{"a":1}],"system":"` + words("be") + `","messages":[` + s + `]}`
+		}, []string{
+			`{"role":"user","content":"` + words("one") + `"}`, `{"role":"assistant","content":[{"type":"thinking","thinking":"` + words("so") + `"},{"type":"tool_use","id":"1","name":"f","input":{}}]}`,
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"` + words("two") + `"}]}`}},
+		"responses": {responses, func(s string) string { return `{"instructions":"` + words("be") + `","input":[` + s + `]}` }, []string{
+			`{"role":"user","content":"` + words("one") + `"}`, `{"type":"function_call","call_id":"1","name":"f","arguments":"{}"}`,
+			`{"type":"function_call_output","call_id":"1","output":"` + words("two") + `"}`, `{"type":"web_search_call","id":"ws"}`, `{"role":"user","content":"` + words("three") + `"}`}},
+	} {
+		last := []uint64{}
+		for i := range tc.msgs {
+			u := understand(t, tc.kind, tc.turn(strings.Join(tc.msgs[:i+1], ",")))
+			require.Greater(t, len(u.req.Blocks), len(last)-1, name)
+			require.Equal(t, last, u.req.Blocks[:len(last):len(last)], "%s, turn %d", name, i)
+			last = u.req.Blocks
+			if i > 0 { // the user has spoken
+				assert.Regexp(t, "^head-", u.req.Session, name)
+			}
+		}
+		first := understand(t, tc.kind, tc.turn(strings.Join(tc.msgs[:2], ","))).req.Session
+		assert.Equal(t, first, understand(t, tc.kind, tc.turn(strings.Join(tc.msgs, ","))).req.Session, name)
+	}
+}
+
+func TestOtherPromptsAreRead(t *testing.T) {
+	text128 := strings.Repeat("abcdefgh", 16)
+	ids := strings.Repeat("7,", 31) + "7"
+	for name, tc := range map[string]struct {
+		kind           api
+		body           string
+		tokens, blocks int
+		output, learn  int
+	}{
+		"an embedding":              {embedding, `{"input":"` + text128 + `"}`, 32, 2, 1, 128},
+		"embeddings":                {embedding, `{"input":["` + text128 + `","x234"],"stream":true}`, 33, 2, 1, 132},
+		"an embedding of tokens":    {embedding, `{"input":[` + ids + `]}`, 32, 2, 1, 0},
+		"of a conversation":         {embedding, `{"messages":[{"role":"user","content":"` + text128 + `"}]}`, 34, 2, 1, 136},
+		"ranking":                   {ranking, `{"query":"` + text128 + `","documents":["a123",{"text":"b123"}],"top_n":1}`, 66, 2, 1, 0},
+		"a score":                   {ranking, `{"text_1":"` + text128 + `","text_2":"a123"}`, 33, 2, 1, 0},
+		"scores in pairs":           {ranking, `{"text_1":["` + text128 + `","b123"],"text_2":["a123","c123"]}`, 35, 2, 1, 0},
+		"SGLang, text":              {generation, `{"text":"` + text128 + `","sampling_params":{"max_new_tokens":7,"n":2},"stream":true}`, 32, 2, 14, 128},
+		"SGLang, tokens":            {generation, `{"input_ids":[` + ids + `],"sampling_params":{"max_new_tokens":7}}`, 32, 2, 7, 0},
+		"vLLM, tokens":              {generation, `{"token_ids":[` + ids + `],"sampling_params":{"max_tokens":7}}`, 32, 2, 7, 0},
+		"TGI":                       {generation, `{"inputs":"` + text128 + `","parameters":{"max_new_tokens":7}}`, 32, 2, 7, 128},
+		"tokens of a text":          {tokenization, `{"prompt":"` + text128 + `"}`, 1, 0, 1, 0},
+		"tokens of a conversation":  {tokenization, `{"messages":[{}]}`, 1, 0, 1, 0},
+		"the text of tokens":        {tokenization, `{"tokens":[1,2]}`, 1, 0, 1, 0},
+		"an embedding of an object": {embedding, `{"input":{"a":1},"messages":[{}]}`, -1, 0, 0, 0},
+		"ranking without documents": {ranking, `{"query":"a","documents":[]}`, -1, 0, 0, 0},
+	} {
+		u := understand(t, tc.kind, tc.body)
+		if tc.tokens < 0 {
+			assert.Equal(t, other, u.api, name)
+			continue
+		}
+		require.Equal(t, tc.kind, u.api, name)
+		assert.Equal(t, []int{tc.tokens, tc.blocks, tc.output, tc.learn}, []int{u.req.InputTokens, len(u.req.Blocks), u.req.ExpectedOutputTokens, u.learn}, name)
+		assert.Equal(t, tc.kind == generation && strings.Contains(tc.body, "stream"), u.stream, name)
+		pieces, hide := u.askForUsage()
+		assert.False(t, hide)
+		assert.Equal(t, tc.body, joined(pieces), name)
+	}
+}
+
+func TestTranscriptionIsReadFromItsForm(t *testing.T) {
+	body := "--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\ntrue\r\n" +
+		"--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("x", 32000) + "\r\n--B--\r\n"
+	r, err := NewReader(Config{})
+	require.NoError(t, err)
+	c, err := r.Read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, Body: []byte(body)})
+	require.NoError(t, err)
+	require.NoError(t, c.Prompt(t.Context()))
+	assert.Equal(t, "whisper", c.Request.Model)
+	assert.True(t, c.Request.Stream)
+	assert.InDelta(t, 100, c.Request.InputTokens, 2)
+	assert.Equal(t, body, joined(c.Body()))
+}
+
+// metered feeds a response to a meter.
+func metered(t testing.TB, path, request, kind, response string) (Seen, endpick.Outcome, error) {
+	r, err := NewReader(Config{})
+	require.NoError(t, err)
+	c, err := r.Read(Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(request)})
+	require.NoError(t, err)
+	require.NoError(t, c.Prompt(t.Context()))
+	c.Body()
+	m := c.Meter(endpick.Lease{}, func() time.Time { return time.Unix(1, 0) })
+	m.Header(200, http.Header{"Content-Type": {kind}})
+	var out []byte
+	for i := range len(response) {
+		out = m.Feed(out, []byte(response[i:i+1]))
+	}
+	out, err = m.End(out)
+	assert.Equal(t, response, string(out), "passed on as it is")
+	return m.Seen(), m.Outcome(endpick.Completed), err
+}
+
+func events(of ...string) string {
+	var b strings.Builder
+	for _, data := range of {
+		if _, kind, ok := strings.Cut(data, `"type":"`); ok {
+			fmt.Fprintf(&b, "event: %s\n", kind[:strings.IndexByte(kind, '"')])
+		}
+		fmt.Fprintf(&b, "data: %s\n\n", data)
+	}
+	return b.String()
+}
+
+const aMessage = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}`
+
+// The examples are those of the APIs' documentation.
+func TestStreamsAreMetered(t *testing.T) {
+	start := `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","content":[],"model":"m","stop_reason":null,"usage":{"input_tokens":25,"cache_read_input_tokens":64,"cache_creation_input_tokens":11,"output_tokens":1}}}`
+	created := `{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","output":[],"usage":null}}`
+	cached := func(n int) *int { return &n }
+	for name, tc := range map[string]struct {
+		path, request, response string
+		in, out                 int
+		reported                bool
+		cached                  *int
+		first, cut              bool
+		status                  endpick.Status
+	}{
+		"messages": {"/v1/messages", aMessage, events(start,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`, `{"type": "ping"}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`,
+			`{"type":"content_block_stop","index":0}`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{}}}`,
+			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"location\":"}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":15}}`,
+			`{"type":"message_stop"}`), 100, 15, true, cached(64), true, false, endpick.Completed},
+		"messages that are cut": {"/v1/messages", aMessage, events(start, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`), 0, 1, false, cached(64), true, true, endpick.Completed},
+		"messages that fail":    {"/v1/messages", aMessage, events(start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), 0, 0, false, cached(64), false, false, endpick.Failed},
+		"later figures without the cache's": {"/v1/messages", aMessage, events(start,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hello"}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":25,"output_tokens":2}}`), 100, 2, true, cached(64), true, false, endpick.Completed},
+		"responses": {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created,
+			`{"type":"response.output_item.added","output_index":0,"item":{"id":"msg_1","type":"message","role":"assistant","content":[]}}`,
+			`{"type":"response.output_text.delta","item_id":"msg_1","output_index":0,"content_index":0,"delta":"Hello"}`,
+			`{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":16},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":123}}}`),
+			36, 87, true, cached(16), true, false, endpick.Completed},
+		"a call of a tool": {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created,
+			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}}`,
+			`{"type":"response.function_call_arguments.delta","delta":"{\"a\":1}"}`,
+			`{"type":"response.incomplete","response":{"status":"incomplete","usage":{"input_tokens":3,"output_tokens":4}}}`), 3, 4, true, nil, true, false, endpick.Completed},
+		"a response that fails":  {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created, `{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error"}}}`), 0, 0, false, nil, false, false, endpick.Failed},
+		"a response that is cut": {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created, `{"type":"response.reasoning_text.delta","delta":"hm"}`), 0, 1, false, nil, true, true, endpick.Completed},
+		"SGLang, from its beginning": {"/generate", `{"text":"hi","stream":true}`, events(
+			`{"text":"a","meta_info":{"prompt_tokens":3,"completion_tokens":1,"cached_tokens":2,"finish_reason":null}}`,
+			`{"text":"a b","meta_info":{"prompt_tokens":3,"completion_tokens":2,"cached_tokens":2,"finish_reason":{"type":"stop"}}}`) + "data: [DONE]\n\n", 3, 2, true, cached(2), true, false, endpick.Completed},
+		"TGI":          {"/generate_stream", `{"inputs":"hi","stream":true}`, events(`{"token":{"id":1,"text":"Hello"},"generated_text":null}`, `{"token":{"id":2,"text":"!"},"generated_text":"Hello!","details":{"generated_tokens":2}}`), 0, 1, false, nil, true, false, endpick.Completed},
+		"vLLM, tokens": {"/inference/v1/generate", `{"token_ids":[1],"stream":true}`, events(`{"request_id":"r","choices":[{"index":0,"token_ids":[5,6]}]}`, `{"choices":[{"index":0,"token_ids":[7],"finish_reason":"stop"}]}`) + "data: [DONE]\n\n", 0, 3, false, nil, true, false, endpick.Completed},
+	} {
+		seen, outcome, err := metered(t, tc.path, tc.request, EventStream, tc.response)
+		assert.Equal(t, tc.cut, err != nil, "%s: %v", name, err)
+		assert.Equal(t, []any{tc.out, tc.reported, tc.first, tc.status}, []any{seen.OutputTokens, seen.Reported, !seen.FirstToken.IsZero(), outcome.Status}, name)
+		assert.Equal(t, tc.cached, seen.CachedTokens, name)
+		if tc.reported {
+			assert.Equal(t, tc.in, seen.InputTokens, name)
+		}
+	}
+}
+
+func TestResponsesAtOnceAreMetered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path, request, response string
+		want                    endpick.Outcome
+	}{
+		"messages": {"/v1/messages", aMessage, `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Hi!"}],"stop_reason":"end_turn","usage":{"input_tokens":10,"cache_creation_input_tokens":5,"cache_read_input_tokens":20,"output_tokens":6}}`,
+			endpick.Outcome{InputTokens: 35, OutputTokens: 6, CachedTokens: 20, HasCachedTokens: true}},
+		"messages without caches": {"/v1/messages", aMessage, `{"usage":{"input_tokens":10,"output_tokens":6}}`, endpick.Outcome{InputTokens: 10, OutputTokens: 6}},
+		"responses": {"/v1/responses", `{"input":"hi"}`, `{"id":"resp_1","output":[],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":0},"output_tokens":87}}`,
+			endpick.Outcome{InputTokens: 36, OutputTokens: 87, HasCachedTokens: true}},
+		"embeddings": {"/v1/embeddings", `{"input":"hi"}`, `{"data":[{"embedding":[0.1]}],"usage":{"prompt_tokens":5,"total_tokens":5}}`, endpick.Outcome{InputTokens: 5}},
+		"ranking":    {"/rerank", `{"query":"q","documents":["d"]}`, `{"results":[],"usage":{"total_tokens":56}}`, endpick.Outcome{InputTokens: 56}},
+		"SGLang":     {"/generate", `{"text":"x"}`, `{"text":"y","meta_info":{"prompt_tokens":3,"completion_tokens":4,"cached_tokens":1}}`, endpick.Outcome{InputTokens: 3, OutputTokens: 4, CachedTokens: 1, HasCachedTokens: true}},
+		"counting":   {"/v1/messages/count_tokens", aMessage, `{"input_tokens":14}`, endpick.Outcome{Status: endpick.Canceled}},
+		"tokenizing": {"/tokenize", `{"prompt":"x"}`, `{"tokens":[1],"count":1}`, endpick.Outcome{Status: endpick.Canceled}},
+	} {
+		_, outcome, err := metered(t, tc.path, tc.request, "application/json", tc.response)
+		require.NoError(t, err, name)
+		assert.Equal(t, tc.want, outcome, name)
+	}
+}
+
+func TestSessions(t *testing.T) {
+	r, err := NewReader(Config{})
+	require.NoError(t, err)
+	body := `{"prompt_cache_key":"key","metadata":{"user_id":"meta"},"user":"user","model":"m"}`
+	header := http.Header{"X-Endpick-Session": {"ours"}, "X-Claude-Code-Session-Id": {"claude"}, "X-Session-Affinity": {"affinity"}, "Session-Id": {"sid"}, "Session_id": {"under"}}
+	read := func() string {
+		c, err := r.Read(Incoming{Method: "POST", Path: "/v1/chat/completions", Header: header, Body: []byte(body)})
+		require.NoError(t, err)
+		return c.Request.Session
+	}
+	for _, step := range []struct{ want, header, member string }{
+		{"ours", "X-Endpick-Session", ""}, {"claude", "X-Claude-Code-Session-Id", ""}, {"affinity", "X-Session-Affinity", ""}, {"sid", "Session-Id", ""}, {"under", "Session_id", ""},
+		{"key", "", `"prompt_cache_key":"key",`}, {"meta", "", `"metadata":{"user_id":"meta"},`}, {"user", "", `"user":"user",`}, {"", "", ""},
+	} {
+		assert.Equal(t, step.want, read())
+		header.Del(step.header)
+		delete(header, step.header)
+		body = strings.Replace(body, step.member, "", 1)
+	}
+	// What others call a session need not be a name; ours has to.
+	body = `{"user":"` + strings.Repeat("x", 300) + `"}`
+	assert.Regexp(t, "^hash-[0-9a-f]+$", read())
+	body = `{"user":"` + strings.Repeat("x", 256) + `"}`
+	assert.Len(t, read(), 256)
+	for _, v := range []string{`7`, `null`, `""`, `{}`} {
+		body = `{"user":` + v + `,"metadata":7,"prompt_cache_key":[]}`
+		assert.Empty(t, read())
+	}
+	header = http.Header{"X-Session-Affinity": {"\xff"}}
+	assert.Regexp(t, "^hash-", read())
+	header = http.Header{"X-Endpick-Session": {strings.Repeat("x", 257)}}
+	_, err = r.Read(Incoming{Method: "POST", Path: "/", Header: header})
+	assert.ErrorIs(t, err, endpick.ErrBadRequest)
+}
+
+// Whatever comes, nothing panics, and what is said of it is sound.
+func FuzzAPIRequests(f *testing.F) {
+	for _, s := range []string{
+		aMessage, `{"system":[{"type":"text","text":"a","cache_control":{}}],"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image","source":{"data":"x"}}]}]}]}`,
+		`{"input":[{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"x"},{"content":[{"type":"input_image","image_url":"u"}]}],"instructions":"a"}`,
+		`{"input":["a","b"]}`, `{"query":"q","documents":["a",{"text":"b"}]}`, `{"input_ids":[[1],[2]],"sampling_params":{"n":2}}`, `{"messages":[{}],"tools":[{"cache_control":1}]}`,
+		`{"input":[],"messages":[[]]}`, `{"input":[ `, `{"text_1":[],"text_2":7}`,
+	} {
+		for kind := range dialects {
+			f.Add(uint8(kind), []byte(s))
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		u, err := tryToUnderstand(api(int(kind)%len(dialects)), b, manyItems)
+		if err != nil {
+			require.ErrorIs(t, err, endpick.ErrBadRequest)
+			return
+		}
+		if u.req.InputTokens < 1 || u.learn < 0 || u.req.ExpectedOutputTokens < 0 || len(u.req.Blocks) > len(b) {
+			t.Fatalf("%q: %+v", b, u.req)
+		}
+	})
+}
+
+func FuzzAPIEvents(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`, `{"type":"content_block_delta","delta":{"text":"a"}}`, `{"type":"message_delta","delta":{"stop_reason":"x"},"usage":{}}`,
+		`{"type":"response.completed","response":{"usage":{"input_tokens_details":{"cached_tokens":1}}}}`, `{"type":"response.output_text.delta","delta":"x"}`, `{"type":"error","error":{}}`,
+		`{"text":"a","meta_info":{"completion_tokens":1}}`, `{"choices":[{"token_ids":[1]}]}`, `{"type":"transcript.text.done","usage":{}}`,
+	} {
+		for kind := range dialects {
+			f.Add(uint8(kind), []byte(s))
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		d := &dialects[int(kind)%len(dialects)]
+		if d.usage != nil {
+			var u usage
+			d.usage(&u, b)
+			if u.prompt < 0 || u.cached < 0 || u.completion < 0 {
+				t.Fatalf("%q: %+v", b, u)
+			}
+		}
+		if d.event != nil {
+			if c := d.event(b); c.content < 0 || c.tokens < 0 || c.content > 4*len(b) {
+				t.Fatalf("%q: %+v", b, c)
+			}
+		}
+	})
+}

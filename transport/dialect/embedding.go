@@ -1,0 +1,28 @@
+package dialect
+
+// What reads a prompt and answers with numbers: embeddings, pooling,
+// classification.
+var embeddingDialect = dialect{
+	paths:     []string{"/embeddings", "/pooling", "/classify"},
+	place:     placeEmbedding,
+	hasPrompt: func(c *call) bool { return isString(c.prompt) || hasElements(c.prompt) || hasElements(c.messages) },
+	prompt: func(p *promptReader) bool {
+		if present(p.prompt) {
+			return readCompletion(p)
+		}
+		return readChat(p)
+	},
+	usage:   (*usage).read,
+	inUsage: "usage",
+}
+
+// placeEmbedding also takes a conversation, which vLLM does.
+func placeEmbedding(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "input":
+		return &c.prompt
+	case "messages":
+		return &c.messages
+	}
+	return nil
+}

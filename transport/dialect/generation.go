@@ -1,0 +1,61 @@
+package dialect
+
+// The engines' own APIs: SGLang's and TGI's /generate, vLLM's
+// /inference/v1/generate.
+var generationDialect = dialect{
+	paths:     []string{"/generate", "/generate_stream"},
+	place:     placeGeneration,
+	hasPrompt: func(c *call) bool { return isString(c.prompt) || hasElements(c.prompt) },
+	prompt:    readCompletion,
+	event:     readGenerationEvent,
+	usage:     (*usage).readMetaInfo,
+	inUsage:   "meta_info",
+}
+
+func placeGeneration(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "text", "input_ids", "prompt", "inputs", "token_ids":
+		return &c.prompt
+	case "sampling_params", "parameters":
+		return &c.params
+	}
+	return nil
+}
+
+// readGenerationEvent reads SGLang's events, which repeat the text from its
+// beginning, TGI's, which have a token each, and vLLM's, which have token ids.
+func readGenerationEvent(data []byte) chunk {
+	c := readChunk(data)
+	m, _ := membersOf(data)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "text":
+			c.any, c.choices, c.cumulative = true, true, true
+			c.content = stringLen(f.value)
+		case "meta_info":
+			c.choices = true
+			c.usage = f.value
+			c.finished = c.finished || present(field(f.value, "finish_reason"))
+		case "token":
+			c.any, c.choices = true, true
+			c.content = stringLen(field(f.value, "text"))
+		case "generated_text":
+			c.finished = c.finished || present(f.value)
+		case "choices":
+			e, _ := elementsOf(f.value)
+			for choice, ok := e.next(); ok; choice, ok = e.next() {
+				ids, _ := elementsOf(field(choice, "token_ids"))
+				for _, ok := ids.next(); ok; _, ok = ids.next() {
+					c.tokens++
+				}
+			}
+		}
+	}
+	return c
+}
+
+// readMetaInfo takes the figures of SGLang's meta_info, or of vLLM's usage.
+func (u *usage) readMetaInfo(v []byte) {
+	u.read(v)
+	u.cached, u.hasCached = merge(u.cached, u.hasCached, field(v, "cached_tokens"))
+}

@@ -1,0 +1,110 @@
+package dialect
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Why a path is refused, for errors.Is.
+var (
+	// ErrForbidden: the path is one by which engines are administered. It has a
+	// segment of these names:
+	//
+	//   vLLM    sleep, wake_up, is_sleeping, reset_prefix_cache, reset_mm_cache,
+	//           reset_encoder_cache, load_lora_adapter, unload_lora_adapter,
+	//           collective_rpc, start_profile, stop_profile, server_info,
+	//           scale_elastic_ep, is_scaling_elastic_ep, pause, resume, is_paused,
+	//           abort_requests, init_weight_transfer_engine, update_weights,
+	//           get_world_size, update_config
+	//   SGLang  flush_cache, update_weights_*, get_weights_by_name,
+	//           init_weights_*, destroy_weights_*, weights_checker,
+	//           release_memory_occupation, resume_memory_occupation,
+	//           pause_generation, continue_generation, abort_request,
+	//           start_profile, stop_profile, configure_logging, set_trace_level,
+	//           get_server_info, set_internal_state, get_internal_state,
+	//           clear_hicache_storage_backend, attach_hicache_storage_backend,
+	//           open_session, close_session, freeze_gc, dump_*, load_*, unload_*,
+	//           start_*, stop_*, slow_down, add_worker, remove_worker, workers
+	//   llama.cpp  slots, lora-adapters, models/load, models/unload, and props
+	//           unless it is only read
+	//
+	// and others that begin like those. TGI has none. Metrics and health are for who
+	// asks, unless DenyUnknown is set.
+	ErrForbidden = errors.New("dialect: engine administration is not for clients")
+	// ErrUnknownPath: the path is of no API that is read.
+	ErrUnknownPath = errors.New("dialect: unknown path")
+)
+
+// PathError says which path is refused. It matches [ErrForbidden] or
+// [ErrUnknownPath].
+type PathError struct {
+	Path string
+	Err  error
+}
+
+func (e *PathError) Error() string { return e.Err.Error() + ": " + e.Path }
+
+// Unwrap returns the kind of the error.
+func (e *PathError) Unwrap() error { return e.Err }
+
+// administration are names of segments, sorted; those with a star at their end
+// stand for all that begin so.
+var (
+	administration = []string{
+		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend", "begin_weight_update", "clear_hicache_storage_backend",
+		"close_session", "collective_rpc", "commit_weights_update", "configure_logging", "continue_generation", "detach_hicache_storage_backend",
+		"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name", "get_world_size", "is_paused",
+		"is_scaling_elastic_ep", "is_sleeping", "lora-adapters", "open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
+		"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume", "resume_memory_occupation", "scale_elastic_ep", "server_info",
+		"set_internal_state", "set_trace_level", "sleep", "slots", "slow_down", "update_config", "wake_up", "weights_checker", "workers",
+	}
+	administrationStems = []string{"update_weight", "init_weight", "destroy_weight", "dump_", "load_", "unload_", "start_", "stop_"}
+)
+
+// allows refuses what clients have no business with.
+func (c *Config) allows(method, path string) error {
+	known := apiOf(method, path) != other
+	if !known && !c.AllowAdministration && administers(method, path) {
+		return &PathError{Path: path, Err: ErrForbidden}
+	}
+	if c.DenyUnknown && !known && !reads(method, path) {
+		return &PathError{Path: path, Err: ErrUnknownPath}
+	}
+	return nil
+}
+
+func administers(method, path string) bool {
+	// As lenient servers read it.
+	path = strings.ToLower(strings.ReplaceAll(path, `\`, "/"))
+	for segment := range strings.SplitSeq(path, "/") {
+		segment, _, _ = strings.Cut(segment, ";")
+		if segment == "props" && method != http.MethodGet && method != http.MethodHead {
+			return true
+		}
+		if _, found := slices.BinarySearch(administration, segment); found {
+			return true
+		}
+		for _, stem := range administrationStems {
+			if strings.HasPrefix(segment, stem) {
+				return true
+			}
+		}
+	}
+	return strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload")
+}
+
+// reads reports whether the path belongs to an API that is read although it is no
+// prompt: the list of models, and responses that are stored.
+func reads(method, path string) bool {
+	if IsModelList(method, path) {
+		return true
+	}
+	return strings.Contains(path, "/v1/responses/") || strings.Contains(path, "/v1/models/") && method == http.MethodGet
+}
+
+// IsModelList reports whether a request asks which models there are.
+func IsModelList(method, path string) bool {
+	return method == http.MethodGet && strings.HasSuffix(path, "/v1/models")
+}

@@ -1,0 +1,84 @@
+package dialect
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAdministrationIsForbidden(t *testing.T) {
+	assert.True(t, slices.IsSorted(administration))
+	for _, p := range []string{
+		"POST /sleep", "POST /wake_up", "POST /reset_prefix_cache", "POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter", "POST /collective_rpc", "POST /start_profile", "GET /is_sleeping",
+		"POST /flush_cache", "GET /flush_cache", "POST /update_weights_from_disk", "POST /release_memory_occupation", "POST /abort_request", "GET /get_server_info", "POST /update_weights",
+		"GET /slots", "POST /slots/0", "POST /props", "GET /lora-adapters", "POST /models/load", "POST /base/sleep/", "POST //sleep", "POST /Sleep", "POST /x\\sleep", "POST /sleep;a=1",
+	} {
+		method, path := cutMethod(p)
+		var refused *PathError
+		err := (&Config{}).allows(method, path)
+		require.ErrorAs(t, err, &refused, p)
+		assert.ErrorIs(t, err, ErrForbidden)
+		assert.Equal(t, path, refused.Path)
+		assert.NoError(t, (&Config{AllowAdministration: true}).allows(method, path))
+		_, err = mustReader(t, Config{}).Read(Incoming{Method: method, Path: path, Header: http.Header{}})
+		assert.ErrorIs(t, err, ErrForbidden)
+	}
+	for _, p := range []string{
+		"GET /props", "GET /health", "GET /metrics", "GET /v1/models", "POST /v1/chat/completions", "GET /version", "POST /asleep", "POST /v1/batches", "GET /v1/responses/resp_sleep",
+	} {
+		method, path := cutMethod(p)
+		assert.NoError(t, (&Config{}).allows(method, path), p)
+	}
+}
+
+func TestUnknownPathsAreDeniedIfAskedFor(t *testing.T) {
+	deny := &Config{DenyUnknown: true}
+	for _, p := range []string{"GET /metrics", "GET /props", "POST /v1/batches", "GET /", "DELETE /v1/models/m", "GET /v1/chat/completions"} {
+		method, path := cutMethod(p)
+		assert.ErrorIs(t, deny.allows(method, path), ErrUnknownPath, p)
+	}
+	for _, p := range []string{"POST /v1/messages", "POST /tokenize", "GET /v1/models", "GET /v1/models/a/b", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel", "POST /v1/responses"} {
+		method, path := cutMethod(p)
+		assert.NoError(t, deny.allows(method, path), p)
+	}
+	assert.ErrorIs(t, deny.allows("POST", "/sleep"), ErrForbidden)
+}
+
+func cutMethod(s string) (method, path string) {
+	for i := range s {
+		if s[i] == ' ' {
+			return s[:i], s[i+1:]
+		}
+	}
+	return "", s
+}
+
+func mustReader(t testing.TB, c Config) *Reader {
+	r, err := NewReader(c)
+	require.NoError(t, err)
+	return r
+}
+
+func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/messages":              `{"type":"error","error":{"type":"not_found_error","message":"no"}}`,
+		"/v1/messages/count_tokens": `{"type":"error","error":{"type":"not_found_error","message":"no"}}`,
+		"/v1/chat/completions":      `{"error":{"message":"no","type":"invalid_request_error","param":"model","code":"404"}}`,
+		"/v1/responses":             `{"error":{"message":"no","type":"invalid_request_error","param":"model","code":"404"}}`,
+		"":                          `{"error":{"message":"no","type":"invalid_request_error","param":"model","code":"404"}}`,
+	} {
+		assert.JSONEq(t, want, string(Problem{Status: 404, Message: "no", Param: "model"}.Body(path)), path)
+	}
+	for status, want := range map[int]string{
+		400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 413: "request_too_large", 429: "rate_limit_error",
+		422: "invalid_request_error", 499: "api_error", 500: "api_error", 502: "api_error", 503: "overloaded_error", 504: "timeout_error", 529: "overloaded_error",
+	} {
+		assert.Contains(t, string(Problem{Status: status}.Body("/v1/messages")), `"type":"`+want+`"`, status)
+	}
+	assert.JSONEq(t, `{"error":{"message":"","type":"api_error","param":null,"code":"502"}}`, string(Problem{Status: 502}.Body("/")))
+	assert.Contains(t, string(Problem{Status: 499}.Body("/")), "api_error")
+	assert.Contains(t, string(Problem{Status: 429}.Body("/")), "rate_limit_error")
+}

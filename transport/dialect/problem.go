@@ -1,0 +1,95 @@
+package dialect
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// Problem is what went wrong with a request, as its client is told.
+type Problem struct {
+	Status  int
+	Message string
+	// Kind is OpenAI's name for what went wrong, Code a finer one and Param the
+	// member of the request that is to blame. Zero values: by the status, and
+	// nothing in particular.
+	Kind, Code, Param string
+}
+
+// Body returns the problem as a JSON object in the shape that clients of the API
+// at this path understand. OpenAI's is that of all APIs but Anthropic's.
+func (p Problem) Body(path string) []byte {
+	shape := openAIErrors
+	if f := dialects[apiOf(http.MethodPost, path)].errors; f != nil {
+		shape = f
+	}
+	b, _ := json.Marshal(shape(p))
+	return b
+}
+
+func openAIErrors(p Problem) any {
+	type object struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	}
+	o := object{Message: p.Message, Type: p.Kind, Code: p.Code}
+	if o.Type == "" {
+		o.Type = openAIKind(p.Status)
+	}
+	if o.Code == "" {
+		o.Code = strconv.Itoa(p.Status)
+	}
+	if p.Param != "" {
+		o.Param = &p.Param
+	}
+	return map[string]object{"error": o}
+}
+
+func openAIKind(status int) string {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case status < 500 && status != statusClosed:
+		return "invalid_request_error"
+	}
+	return "api_error"
+}
+
+// statusClosed is nginx's status for a request whose client went away.
+const statusClosed = 499
+
+// anthropicErrors have the types that Anthropic documents for each status.
+func anthropicErrors(p Problem) any {
+	type object struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	kind := "api_error"
+	switch p.Status {
+	case http.StatusUnauthorized:
+		kind = "authentication_error"
+	case http.StatusForbidden:
+		kind = "permission_error"
+	case http.StatusNotFound:
+		kind = "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		kind = "request_too_large"
+	case http.StatusTooManyRequests:
+		kind = "rate_limit_error"
+	case http.StatusServiceUnavailable, 529:
+		kind = "overloaded_error"
+	case http.StatusGatewayTimeout:
+		kind = "timeout_error"
+	case statusClosed:
+	default:
+		if p.Status < 500 {
+			kind = "invalid_request_error"
+		}
+	}
+	return struct {
+		Type  string `json:"type"`
+		Error object `json:"error"`
+	}{"error", object{kind, p.Message}}
+}

@@ -1,0 +1,71 @@
+package dialect
+
+// What compares texts: rerankers, in the form of Jina and Cohere, and vLLM's
+// scores.
+var rankingDialect = dialect{
+	paths:     []string{"/rerank", "/score"},
+	place:     placeRanking,
+	hasPrompt: func(c *call) bool { return present(c.prompt) && present(c.others) },
+	prompt:    readRanking,
+	usage:     (*usage).readRanking,
+	inUsage:   "usage",
+}
+
+func placeRanking(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "query", "queries", "text_1", "data_1":
+		return &c.prompt
+	case "documents", "items", "text_2", "data_2":
+		return &c.others
+	}
+	return nil
+}
+
+// readRanking takes the texts of both sides. Each document is read beside the
+// query; the blocks are those of the first text, with which prompts begin.
+func readRanking(p *promptReader) bool {
+	queries, first := p.texts(p.prompt, true)
+	documents, n := p.texts(p.others, false)
+	if first == 0 || n == 0 {
+		return false
+	}
+	if first == 1 {
+		queries *= n // one with each
+	}
+	p.size, p.rough = queries+documents, true
+	return true
+}
+
+// texts reads a text, an object with a text or a list of either, and returns their
+// length and how many they are.
+func (p *promptReader) texts(v []byte, hash bool) (size, n int) {
+	c := p.cursor(v)
+	if !c.open('[') {
+		return p.oneText(v, hash), 1
+	}
+	for c.element() && p.goOn() {
+		size += p.oneText(c.value(), hash && n == 0)
+		n++
+	}
+	return size, n
+}
+
+func (p *promptReader) oneText(v []byte, hash bool) int {
+	if !isString(v) {
+		if t := p.field(v, "text"); isString(t) {
+			v = t
+		} else {
+			return len(v) // of another kind
+		}
+	}
+	if hash {
+		p.readText(v, true)
+	}
+	return stringLen(v)
+}
+
+// readRanking takes the one figure that most give.
+func (u *usage) readRanking(v []byte) {
+	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, field(v, "total_tokens"))
+	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, field(v, "prompt_tokens"))
+}

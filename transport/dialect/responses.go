@@ -1,0 +1,216 @@
+package dialect
+
+import (
+	"bytes"
+
+	"github.com/endpick/endpick/prefix"
+)
+
+// OpenAI's responses.
+var responsesDialect = dialect{
+	paths:     []string{"/v1/responses"},
+	place:     placeResponses,
+	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
+	prompt:    readResponses,
+	event:     readResponsesEvent,
+	usage:     (*usage).readInput,
+	inUsage:   "usage",
+}
+
+func placeResponses(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "instructions":
+		return &c.system
+	case "input":
+		return &c.messages
+	case "tools":
+		return &c.tools
+	}
+	return nil
+}
+
+func readResponses(p *promptReader) bool {
+	if p.known {
+		return true
+	}
+	p.begin()
+	if isString(p.system) {
+		p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: text(p.system)}}})
+	}
+	if isString(p.messages) {
+		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text(p.messages)}}})
+	}
+	p.items(p.messages)
+	p.end()
+	return true
+}
+
+// items writes the items of an input, or of an output that will be one.
+func (p *promptReader) items(v []byte) {
+	c := p.cursor(v)
+	if !c.open('[') {
+		return
+	}
+	for c.element() && p.goOn() {
+		p.item(&c)
+	}
+}
+
+// item writes one item as a message. Reasoning counts for nothing, since templates
+// leave it out of what is past.
+func (p *promptReader) item(c *cursor) {
+	c.i = skipSpace(c.b, c.i)
+	start := c.i
+	if !c.open('{') {
+		c.value()
+		return
+	}
+	var kind, role, name, id string
+	var content, arguments, output []byte
+	for c.member() {
+		switch string(c.key) {
+		case "type":
+			kind = c.text()
+		case "role":
+			role = c.text()
+		case "name":
+			name = c.text()
+		case "call_id":
+			id = c.text()
+		case "content":
+			content = c.value()
+		case "arguments", "input":
+			arguments = c.value()
+		case "output":
+			output = c.value()
+		default:
+			c.value()
+		}
+	}
+	switch kind {
+	case "", "message":
+		p.write(&prefix.Message{Role: role, Parts: p.itemParts(content)})
+	case "function_call", "custom_tool_call":
+		p.write(&prefix.Message{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: id, Name: name, Arguments: text(arguments)}}})
+	case "function_call_output", "custom_tool_call_output":
+		p.write(&prefix.Message{Role: "tool", ToolCallID: id, Parts: p.itemParts(output)})
+	case "reasoning":
+	default:
+		p.write(&prefix.Message{Role: kind, Parts: []prefix.Part{{Content: viewString(c.b[start:c.i])}}})
+	}
+}
+
+func (p *promptReader) itemParts(v []byte) (parts []prefix.Part) {
+	if isString(v) {
+		return []prefix.Part{{Content: text(v)}}
+	}
+	c := p.cursor(v)
+	if !c.open('[') {
+		return nil
+	}
+	for c.element() {
+		parts = append(parts, readItemPart(&c))
+	}
+	return parts
+}
+
+// readItemPart reads {"type":"input_text","text":"…"}, {"type":"input_image",
+// "image_url":"…"} and their like.
+func readItemPart(c *cursor) prefix.Part {
+	c.i = skipSpace(c.b, c.i)
+	start := c.i
+	if !c.open('{') {
+		c.value()
+		return prefix.Part{}
+	}
+	var kind string
+	var words, content []byte
+	for c.member() {
+		switch string(c.key) {
+		case "type":
+			kind = c.text()
+		case "text", "refusal":
+			words = c.value()
+		case "image_url", "file_data", "file_id", "file_url", "input_audio":
+			if v := c.value(); present(v) {
+				content = v
+			}
+		default:
+			c.value()
+		}
+	}
+	switch {
+	case words != nil || kind == "":
+		return prefix.Part{Content: text(words)}
+	case content == nil:
+		content = c.b[start:c.i]
+	case isString(content):
+		content = stringBytes(content)
+	}
+	return prefix.Part{Type: kind, Content: viewString(content)}
+}
+
+var (
+	responseEvent = []byte("response.")
+	deltaEvent    = []byte(".delta")
+)
+
+func readResponsesEvent(data []byte) (c chunk) {
+	var kind, delta, item, response []byte
+	m, _ := membersOf(data)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "type":
+			kind = stringBytes(f.value)
+		case "delta":
+			delta = f.value
+		case "item":
+			item = f.value
+		case "response":
+			response = f.value
+		}
+	}
+	if string(kind) == "error" {
+		c.failed = true
+		return c
+	}
+	rest, ok := bytes.CutPrefix(kind, responseEvent)
+	if !ok {
+		return readChunk(data) // as engines report errors in any stream
+	}
+	c.choices = true
+	switch string(rest) {
+	case "output_item.added":
+		c.any = true
+		c.content = stringLen(field(item, "name"))
+	case "completed", "incomplete", "failed":
+		c.finished, c.whole = true, true
+		c.failed = string(rest) == "failed"
+		if u := field(response, "usage"); present(u) {
+			c.usage = u
+		}
+		c.response = response
+	case "audio.delta": // not text
+	default:
+		if bytes.HasSuffix(rest, deltaEvent) {
+			c.any = true
+			c.content = stringLen(delta)
+		}
+	}
+	return c
+}
+
+// readInput takes the figures of usage as the newer of OpenAI's APIs have it.
+func (u *usage) readInput(v []byte) {
+	m, _ := membersOf(v)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "input_tokens":
+			u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, f.value)
+		case "output_tokens":
+			u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, f.value)
+		case "input_tokens_details":
+			u.cached, u.hasCached = merge(u.cached, u.hasCached, field(f.value, "cached_tokens"))
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package dialect
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Who a request is of is told by what clients send anyway. Nothing of it is to be
+// trusted: it says which turns belong together, and no more.
+
+// sessionHeaders are those that name a session, the first of them first; ours
+// stands before.
+var sessionHeaders = [...]string{"X-Claude-Code-Session-Id", "X-Session-Affinity", "Session-Id", "Session_id"}
+
+// session is what the body says of the session, as it stands there.
+type session struct {
+	cacheKey, metadata, user, previous []byte
+	unstored                           bool // the engine is not to keep the response
+}
+
+func (s *session) member(key string, v []byte) {
+	switch key {
+	case "prompt_cache_key":
+		s.cacheKey = v
+	case "metadata":
+		s.metadata = v
+	case "user":
+		s.user = v
+	case "previous_response_id":
+		s.previous = v
+	case "store":
+		s.unstored = string(v) == "false"
+	}
+}
+
+// name is the name of the session as others than the host's own header give it;
+// empty: none does. It refers to nothing of the body.
+func (s *session) name(header http.Header) string {
+	for _, h := range sessionHeaders {
+		if v := header[h]; len(v) > 0 && v[0] != "" {
+			return foreignName(v[0])
+		}
+	}
+	for _, v := range [...][]byte{s.cacheKey, field(s.metadata, "user_id"), s.user} {
+		if name := text(v); name != "" {
+			return foreignName(name)
+		}
+	}
+	return ""
+}
+
+// foreignName makes a name of what was not made to be one: what is too long or no
+// Unicode becomes a hash of it.
+func foreignName(s string) string {
+	if len(s) <= maxName && utf8.ValidString(s) {
+		return strings.Clone(s)
+	}
+	return "hash-" + strconv.FormatUint(xxhash.Sum64String(s), 16)
+}
+
+// headSession names a conversation by its head.
+func headSession(hash uint64) string { return "head-" + strconv.FormatUint(hash, 16) }

@@ -1,0 +1,25 @@
+package dialect
+
+// What an engine does without its model: tokens of a text, and back.
+var tokenizationDialect = dialect{
+	paths:     []string{"/tokenize", "/detokenize"},
+	place:     placeTokenization,
+	hasPrompt: func(c *call) bool { return present(c.prompt) || hasElements(c.messages) },
+	// No prompt is computed, so that it has no blocks and costs next to nothing.
+	prompt: func(p *promptReader) bool {
+		p.tokens = 1
+		return true
+	},
+	usage: func(*usage, []byte) {},
+	idle:  true,
+}
+
+func placeTokenization(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "prompt", "content", "tokens", "text":
+		return &c.prompt
+	case "messages":
+		return &c.messages
+	}
+	return nil
+}

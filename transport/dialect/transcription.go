@@ -1,0 +1,55 @@
+package dialect
+
+// OpenAI's transcriptions and translations of speech, which come in forms.
+var transcriptionDialect = dialect{
+	paths:     []string{"/audio/transcriptions", "/audio/translations"},
+	hasPrompt: func(*call) bool { return false }, // JSON is none
+	prompt:    readSpeech,
+	event:     readTranscriptEvent,
+	usage:     (*usage).readTranscript,
+	inUsage:   "usage",
+}
+
+// speechBytes is about how much sound, at 128 kbit/s, an encoder makes a token of,
+// at fifty tokens a second.
+const speechBytes = 320
+
+func readSpeech(p *promptReader) bool {
+	p.tokens = max(len(p.body)/speechBytes, 1)
+	return true
+}
+
+// readTranscriptEvent reads OpenAI's events, and the chunks that vLLM sends.
+func readTranscriptEvent(data []byte) chunk {
+	var kind, delta, usage []byte
+	m, _ := membersOf(data)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "type":
+			kind = stringBytes(f.value)
+		case "delta":
+			delta = f.value
+		case "usage":
+			usage = f.value
+		}
+	}
+	switch string(kind) {
+	case "transcript.text.delta":
+		return chunk{choices: true, any: true, content: stringLen(delta)}
+	case "transcript.text.done":
+		c := chunk{choices: true, finished: true, whole: true}
+		if present(usage) {
+			c.usage = usage
+		}
+		return c
+	case "error":
+		return chunk{failed: true}
+	}
+	return readChunk(data)
+}
+
+// readTranscript knows both names of each figure.
+func (u *usage) readTranscript(v []byte) {
+	u.readInput(v)
+	u.read(v)
+}
