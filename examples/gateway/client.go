@@ -33,9 +33,28 @@ type client struct {
 // newClient returns one for embedded servers, which streams chats.
 func newClient(url string) *client {
 	return &client{
-		url: url, api: apis["chat"], model: modelserver.DefaultModel, exact: true,
+		url: strings.TrimRight(url, "/"), api: apis["chat"], model: modelserver.DefaultModel, exact: true,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 	}
+}
+
+// modelOf is the first model on a server's list.
+func modelOf(ctx context.Context, url string) (string, error) {
+	url = strings.TrimRight(url, "/")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/models", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var list struct{ Data []struct{ ID string } }
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&list); err != nil || len(list.Data) == 0 {
+		return "", fmt.Errorf("%s/v1/models, %s, lists no model: name one with -model", url, resp.Status)
+	}
+	return list.Data[0].ID, nil
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }

@@ -8,23 +8,54 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
 
-// compare runs the same workload under each policy, with fresh servers, and
-// prints what was measured.
+// alone names what a fleet is compared with: one server that has it all.
+const alone = "one server"
+
+// compare runs the same workload under each policy, in turn and as often as asked
+// for, and prints what was measured. Every time embedded servers are fresh; for
+// servers that are there already the conversations are, so that they find nothing
+// in the caches.
 func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
-	conversations := o.conversations()
-	var results []result
-	for _, policy := range o.policies {
-		bar := newBar(stderr, policy, len(conversations)*o.turns)
-		samples, err := measure(ctx, o, policy, conversations, bar.step)
-		bar.end()
-		if err != nil {
-			return fmt.Errorf("%s: %w", policy, err)
+	if len(o.backends) > 0 && o.model == "" {
+		var err error
+		if o.model, err = modelOf(ctx, o.backends[0]); err != nil {
+			return err
 		}
-		results = append(results, summarise(policy, samples, o.slo))
+	}
+	contenders := o.policies
+	if o.single != "" {
+		contenders = append(slices.Clone(contenders), alone)
+	}
+	samples := make([][]sample, len(contenders))
+	for again := range o.repeat {
+		w := o.workload
+		w.seed += uint64(again)
+		conversations := w.conversations()
+		for i, name := range contenders {
+			if len(o.backends) > 0 {
+				conversations = cold(conversations)
+			}
+			label := name
+			if o.repeat > 1 {
+				label = fmt.Sprintf("%s, %d of %d", name, again+1, o.repeat)
+			}
+			bar := newBar(stderr, label, len(conversations)*o.turns)
+			more, err := measure(ctx, o, name, conversations, bar.step)
+			bar.end()
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			samples[i] = append(samples[i], more...)
+		}
+	}
+	var results []result
+	for i, name := range contenders {
+		results = append(results, summarise(name, samples[i], o.slo))
 	}
 	write := writeTable
 	if o.format == "json" {
@@ -42,20 +73,19 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	return errors.Join(failures...)
 }
 
-// measure starts servers and a gateway, plays the conversations and takes all
+// measure puts a gateway before the servers, plays the conversations and takes all
 // down again. step is called after each request.
 func measure(ctx context.Context, o *options, policy string, conversations []conversation, step func()) (samples []sample, err error) {
-	config, err := serverConfig(o.kvTokens)
+	if policy == alone {
+		return drive(ctx, o, o.single, conversations, step)
+	}
+	endpoints, stop, err := backends(o, nil)
 	if err != nil {
 		return nil, err
 	}
-	f, err := startFleet(o.endpoints, config)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.close()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: policy, endpoints: f.endpoints(), seed: o.seed, queue: o.hold(), log: log.New(io.Discard, "", 0),
+		policy: policy, endpoints: endpoints, seed: o.seed, queue: o.hold(), log: log.New(io.Discard, "", 0),
 	})
 	if err != nil {
 		return nil, err
@@ -68,11 +98,18 @@ func measure(ctx context.Context, o *options, policy string, conversations []con
 	server := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
+	return drive(ctx, o, "http://"+l.Addr().String(), conversations, step)
+}
 
-	c := newClient("http://" + l.Addr().String())
+// drive plays the conversations against a gateway or a server.
+func drive(ctx context.Context, o *options, url string, conversations []conversation, step func()) ([]sample, error) {
+	c := newClient(url)
 	defer c.close()
-	c.slo = o.slo
-	samples = play(ctx, c, conversations, step)
+	c.slo, c.api = o.slo, apis[o.api]
+	if len(o.backends) > 0 {
+		c.model, c.exact = o.model, false
+	}
+	samples := play(ctx, c, conversations, step)
 	return samples, ctx.Err()
 }
 

@@ -7,6 +7,13 @@
 // what a client measured. With -slo-ttft and -slo-tpot the requests ask for
 // latencies, and the share of those that got them is printed too.
 //
+//	gateway -backend URL -backend URL… [-single URL] [-api chat|completions|messages|responses] [-repeat N] …
+//
+// does the same with servers that are there, without touching them: what is in their
+// caches stays, and each policy gets conversations of its own, which none of them
+// has seen. With -single the conversations are played against one more server, to
+// see what one cache of the same size would have held.
+//
 //	gateway -listen ADDR [-admin ADDR] [-backend URL]… [-backend-file FILE] [-policy NAME] [-grace 30s]
 //
 // is a gateway that serves until it is interrupted, with /readyz. Without -backend

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ func TestCompareJSON(t *testing.T) {
 		TPOT           numbers  `json:"tpot_ms"`
 		E2E            numbers  `json:"e2e_ms"`
 		PrefixHitRatio *float64 `json:"prefix_hit_ratio"`
+		LaterHitRatio  *float64 `json:"prefix_hit_ratio_later"`
 	}
 	require.NoError(t, d.Decode(&got))
 	_, err := d.Token()
@@ -56,18 +58,61 @@ func TestCompareJSON(t *testing.T) {
 		require.Less(t, *r.TTFT.P50, *r.E2E.P50)
 		require.GreaterOrEqual(t, *r.PrefixHitRatio, 0.0)
 		require.Less(t, *r.PrefixHitRatio, 1.0)
+		require.GreaterOrEqual(t, *r.LaterHitRatio, 0.0)
 	}
 	require.Greater(t, *got[1].PrefixHitRatio, *got[0].PrefixHitRatio+0.1)
+	require.Greater(t, *got[1].LaterHitRatio, *got[1].PrefixHitRatio, "the first turn of a conversation is new")
 }
 
 func TestCompareTable(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000", "-slo-ttft", "1ms", "-slo-tpot", "1m"}, &stdout, &stderr), stderr.String())
-	require.Regexp(t, `(?m)^ +policy +requests +failed +p50.* hit ratio +met$`, stdout.String())
-	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){10} +0.00$`, stdout.String())
-	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){10} +0.00$`, stdout.String())
+	require.Regexp(t, `(?m)^ +policy +requests +failed +p50.* all +later turns +met$`, stdout.String())
+	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){11} +0.00$`, stdout.String())
+	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){11} +0.00$`, stdout.String())
 	require.Regexp(t, `^least-loaded: \d+ requests\npredicted-latency: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
+}
+
+// Against servers that are there: the second time finds nothing of the first in the
+// caches, and one server of the same room is measured beside them.
+func TestCompareServersThatAreThere(t *testing.T) {
+	t.Parallel()
+	config, err := serverConfig(65536)
+	require.NoError(t, err)
+	f, err := startFleet(3, config)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, f.close()) }()
+	var args []string
+	for _, m := range f.members[:2] {
+		args = append(args, "-backend", "http://"+m.address)
+	}
+	args = append(args, "-single", "http://"+f.members[2].address+"/", "-api", "chat", "-repeat", "2", "-policies", "lmetric", "-format", "json",
+		"-duration", "600ms", "-rate", "20", "-turns", "2", "-think", "10ms", "-groups", "1000", "-system-tokens", "500")
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), args, &stdout, &stderr), stderr.String())
+	var got []result
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got))
+	require.Len(t, got, 2)
+	require.Equal(t, []string{"lmetric", "one server"}, []string{got[0].Policy, got[1].Policy})
+	require.Equal(t, got[0].Requests, got[1].Requests)
+	for _, r := range got {
+		// A first prompt has some 590 tokens, all of them new. A second one has 130 to 140
+		// more, of which the answer is in the cache and 90 are new.
+		require.InDelta(t, 640.0/730, *r.LaterHitRatio, 0.03)
+		require.InDelta(t, 640.0/(590+730), *r.PrefixHitRatio, 0.03)
+	}
+	require.Regexp(t, `(?s)^lmetric, 1 of 2: \d+ requests\none server, 1 of 2: \d+ requests\nlmetric, 2 of 2`, stderr.String())
+	require.Positive(t, f.members[0].server.Totals().Completed)
+	require.Positive(t, f.members[1].server.Totals().Completed)
+}
+
+func TestCompareWithoutAModel(t *testing.T) {
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	defer nobody.Close()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"-backend", nobody.URL}, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "/v1/models, 404 Not Found, lists no model: name one with -model")
 }
 
 func TestCompareInterrupted(t *testing.T) {
@@ -81,9 +126,16 @@ func TestCompareInterrupted(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{
-		"-backend http://a": "-backend needs -listen",
-		"-policy lmetric":   "-policy needs -listen",
-		"-grace 1s":         "-grace needs -listen",
+		"-model m":                       "-model needs -backend",
+		"-single http://a":               "-single needs -backend",
+		"-backend http://a -single b":    "-single: want http://HOST",
+		"-backend http://a -endpoints 2": "-endpoints is for embedded servers, without -backend",
+		"-listen :0 -repeat 2":           "-repeat is for comparing policies",
+		"-listen :0 -api chat":           "-api is for comparing policies",
+		"-repeat 0":                      "-repeat 0 is below 1",
+		"-api best":                      `-api "best" is none of chat, completions, messages, responses`,
+		"-policy lmetric":                "-policy needs -listen",
+		"-grace 1s":                      "-grace needs -listen",
 		"-listen :0 -backend http://a -backend-file f": "-backend and -backend-file can't both be given",
 		"-backend-file f":                                "-backend-file needs -listen",
 		"-listen :0 -admin=":                             "-admin is empty",

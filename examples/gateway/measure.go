@@ -18,6 +18,8 @@ type result struct {
 	TPOT           *percentiles `json:"tpot_ms"`
 	E2E            *percentiles `json:"e2e_ms"`
 	PrefixHitRatio *float64     `json:"prefix_hit_ratio"` // cached prompt tokens of all prompt tokens
+	// LaterHitRatio is that of the turns after the first of each conversation.
+	LaterHitRatio *float64 `json:"prefix_hit_ratio_later"`
 	// SLOMet is the share of the requests that were served within every target
 	// asked for; absent if none was.
 	SLOMet *float64 `json:"slo_met,omitempty"`
@@ -35,7 +37,7 @@ type percentiles struct {
 func summarise(policy string, samples []sample, slo endpick.SLO) result {
 	r := result{Policy: policy, Requests: len(samples)}
 	var ttft, tpot, e2e []float64
-	var prompt, cached float64
+	var all, later tally
 	met := 0
 	for _, s := range samples {
 		if s.err != nil {
@@ -53,19 +55,34 @@ func summarise(policy string, samples []sample, slo endpick.SLO) result {
 		if s.meets(slo) {
 			met++
 		}
-		prompt += float64(s.promptTokens)
-		cached += float64(s.cachedTokens)
+		all.add(s.cachedTokens, s.promptTokens)
+		if s.turn > 0 {
+			later.add(s.cachedTokens, s.promptTokens)
+		}
 	}
 	r.TTFT, r.TPOT, r.E2E = percentilesOf(ttft), percentilesOf(tpot), percentilesOf(e2e)
-	if prompt > 0 {
-		ratio := round(cached / prompt)
-		r.PrefixHitRatio = &ratio
-	}
-	if slo.Asked() && len(samples) > 0 {
-		share := round(float64(met) / float64(len(samples)))
-		r.SLOMet = &share
+	r.PrefixHitRatio, r.LaterHitRatio = all.ratio(), later.ratio()
+	if slo.Asked() {
+		r.SLOMet = tally{met, len(samples)}.ratio()
 	}
 	return r
+}
+
+// tally is a part of a whole.
+type tally struct{ part, whole int }
+
+func (s *tally) add(part, whole int) {
+	s.part += part
+	s.whole += whole
+}
+
+// ratio is part of whole; nil where there is nothing.
+func (s tally) ratio() *float64 {
+	if s.whole == 0 {
+		return nil
+	}
+	v := round(float64(s.part) / float64(s.whole))
+	return &v
 }
 
 // tpot is the mean time per output token after the first; zero for one token.

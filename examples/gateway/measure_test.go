@@ -26,7 +26,7 @@ func TestSummarise(t *testing.T) {
 	ms := time.Millisecond
 	r := summarise("p", []sample{
 		{ttft: 10 * ms, e2e: 50 * ms, sinceFirst: 40 * ms, promptTokens: 100, cachedTokens: 48, outputTokens: 5},
-		{ttft: 20 * ms, e2e: 20 * ms, promptTokens: 100, outputTokens: 1}, // no TPOT
+		{ttft: 20 * ms, e2e: 20 * ms, promptTokens: 100, outputTokens: 1, turn: 1}, // no TPOT
 		{err: errors.New("first"), promptTokens: 1000},
 		{err: errors.New("second")},
 	}, endpick.SLO{TTFT: 15 * ms, TPOT: 10 * ms})
@@ -37,6 +37,7 @@ func TestSummarise(t *testing.T) {
 	require.Equal(t, &percentiles{P50: 10, P95: 10, P99: 10}, r.TPOT)
 	require.Equal(t, &percentiles{P50: 20, P95: 50, P99: 50}, r.E2E)
 	require.Equal(t, 0.24, *r.PrefixHitRatio)
+	require.Zero(t, *r.LaterHitRatio)
 	require.Equal(t, 0.25, *r.SLOMet, "the first alone: two failed, one came late")
 }
 
@@ -61,8 +62,8 @@ func TestNothingMeasuredIsNotZero(t *testing.T) {
 	results := []result{summarise("p", nil, endpick.SLO{})}
 	var b bytes.Buffer
 	require.NoError(t, writeJSON(&b, results))
-	require.JSONEq(t, `[{"policy":"p","requests":0,"failed":0,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,"prefix_hit_ratio":null}]`, b.String())
+	require.JSONEq(t, `[{"policy":"p","requests":0,"failed":0,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,"prefix_hit_ratio":null,"prefix_hit_ratio_later":null}]`, b.String())
 	b.Reset()
 	require.NoError(t, writeTable(&b, results))
-	require.Regexp(t, `(?m)^ *p +0 +0( +-){10}$`, b.String())
+	require.Regexp(t, `(?m)^ *p +0 +0( +-){11}$`, b.String())
 }

@@ -23,6 +23,10 @@ type options struct {
 	policies []string
 	format   string
 	slo      endpick.SLO // of every request
+	api      string
+	model    string // of backends
+	single   string // URL of one server to compare them with; empty: none
+	repeat   int
 
 	listen   string
 	admin    string
@@ -42,13 +46,13 @@ type options struct {
 
 // Flags that only one of the two uses has.
 var (
-	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format"}
-	serveFlags   = []string{"admin", "backend", "backend-file", "policy", "grace", "trust-headers"}
+	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format", "api", "model", "single", "repeat"}
+	serveFlags   = []string{"admin", "backend-file", "policy", "grace", "trust-headers"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
 
 const usage = `Usage:
-  gateway [-policies NAME,NAME…] [flags]                       compare policies
+  gateway [-policies NAME,NAME…] [-backend URL]… [flags]       compare policies
   gateway -listen ADDR [-policy NAME] [-backend URL]… [flags]  serve
 
 Policies: %s.
@@ -86,6 +90,10 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "ask for this time to first token, and report how often it came; 0: ask for none")
 	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "ask for this time per output token, likewise")
 	f.StringVar(&o.format, "format", "table", "table or json")
+	f.StringVar(&o.api, "api", "chat", "how clients ask: "+apiNames())
+	f.StringVar(&o.model, "model", "", "`name` of the model to ask for (default: the first that the first -backend lists)")
+	f.StringVar(&o.single, "single", "", "`URL` of one server with as many slots as all of -backend, which serves the same conversations without a gateway")
+	f.IntVar(&o.repeat, "repeat", 1, "times that each policy has its turn, with other conversations")
 
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the page of decisions on this `address`; not for clients, whom they tell of each other's prompts")
@@ -159,6 +167,19 @@ func (o *options) validate(given map[string]bool) error {
 			return err
 		}
 	}
+	if len(o.backends) == 0 {
+		if err := without([]string{"model", "single"}, "needs -backend"); err != nil {
+			return err
+		}
+	}
+	if o.single != "" {
+		if err := checkBackend(o.single); err != nil {
+			return fmt.Errorf("-single: %w", err)
+		}
+	}
+	if _, ok := apis[o.api]; !ok {
+		return fmt.Errorf("-api %q is none of %s", o.api, apiNames())
+	}
 	if given["queue-timeout"] && o.queue == 0 {
 		return errors.New("-queue-timeout needs -queue")
 	}
@@ -197,7 +218,9 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-endpoints %d is below 1", o.endpoints)
 	case o.grace < 0:
 		return fmt.Errorf("-grace %v is negative", o.grace)
-	case o.kvTokens < o.longest():
+	case o.repeat < 1:
+		return fmt.Errorf("-repeat %d is below 1", o.repeat)
+	case len(o.backends) == 0 && o.kvTokens < o.longest():
 		return fmt.Errorf("-kv-tokens %d can't hold a conversation of %d tokens", o.kvTokens, o.longest())
 	}
 	return nil

@@ -23,15 +23,15 @@ func writeTable(w io.Writer, results []result) error {
 	if asked {
 		above, head = "SLO\t", "met\t"
 	}
-	fmt.Fprintln(t, "\t\t\tTTFT ms\t\t\tTPOT ms\t\t\tE2E ms\t\t\tprefix\t"+above)
-	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp99\tp50\tp95\tp99\tp50\tp95\tp99\thit ratio\t"+head)
+	fmt.Fprintln(t, "\t\t\tTTFT ms\t\t\tTPOT ms\t\t\tE2E ms\t\t\tprefix hits\t\t"+above)
+	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp99\tp50\tp95\tp99\tp50\tp95\tp99\tall\tlater turns\t"+head)
 	for _, r := range results {
 		met := ""
 		if asked {
 			met = ratio(r.SLOMet) + "\t"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s%s%s%s\t%s\n", r.Policy, r.Requests, r.Failed,
-			cells(r.TTFT), cells(r.TPOT), cells(r.E2E), ratio(r.PrefixHitRatio), met)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s%s%s%s\t%s\t%s\n", r.Policy, r.Requests, r.Failed,
+			cells(r.TTFT), cells(r.TPOT), cells(r.E2E), ratio(r.PrefixHitRatio), ratio(r.LaterHitRatio), met)
 	}
 	return t.Flush()
 }
