@@ -99,8 +99,14 @@ func TestCompareServersThatAreThere(t *testing.T) {
 	for _, r := range got {
 		// A first prompt has some 590 tokens, all of them new. A second one has 130 to 140
 		// more, of which the answer is in the cache and 90 are new.
-		require.InDelta(t, 640.0/730, *r.LaterHitRatio, 0.03)
-		require.InDelta(t, 640.0/(590+730), *r.PrefixHitRatio, 0.03)
+		const later, all = 640.0 / 730, 640.0 / (590 + 730)
+		if r.Policy == "one server" {
+			require.InDelta(t, later, *r.LaterHitRatio, 0.03)
+			require.InDelta(t, all, *r.PrefixHitRatio, 0.03)
+		} // under a policy a conversation may move
+		require.LessOrEqual(t, *r.LaterHitRatio, later+0.03)
+		require.LessOrEqual(t, *r.PrefixHitRatio, all+0.03)
+		require.Positive(t, *r.LaterHitRatio)
 	}
 	require.Regexp(t, `(?s)^lmetric, 1 of 2: \d+ requests\none server, 1 of 2: \d+ requests\nlmetric, 2 of 2`, stderr.String())
 	require.Positive(t, f.members[0].server.Totals().Completed)
