@@ -1,5 +1,5 @@
-// Package modelserver serves a model that does not exist: the OpenAI streaming
-// API over HTTP, with the timing of [engine.Engine] on the wall clock. It sleeps
+// Package modelserver serves a model that does not exist: OpenAI's and Anthropic's
+// streaming APIs over HTTP, with the timing of [engine.Engine] on the wall clock. It sleeps
 // where a real server computes, so that a small machine can run several.
 //
 // An index of names:
@@ -12,7 +12,12 @@
 // It answers
 //
 //	POST /v1/chat/completions, POST /v1/completions   whole or as server-sent events
+//	POST /v1/messages, POST /v1/responses             likewise
+//	POST /v1/messages/count_tokens
 //	GET  /v1/models, GET /health, GET /metrics        the last with vLLM's names
+//
+// The same requests in the same order give the same bytes, but for ids and times;
+// streams have an event for each token.
 //
 // # Tokens
 //
@@ -22,6 +27,20 @@
 // the same tokens when it comes back as a message, so that the next turn of a
 // conversation finds it in the cache.
 //
+// Thoughts come before the answer if the request asks for reasoning; they leave
+// the prompt when the user has spoken again. A response of /v1/responses is kept
+// for previous_response_id, the latest thousand of them.
+//
 // A request that gives max_tokens generates exactly that many, as with vLLM's
 // ignore_eos; one that gives none stops after [DefaultOutputTokens].
+//
+// # What a prompt may ask for
+//
+// Words in double brackets in the last message, if it is the user's:
+//
+//	[[call NAME {"a":1}]]                  call this tool, if the request has tools
+//	[[error 429]]                          answer with an error in the API's form
+//	[[error 503 retry-after=1 times=2]]    with a Retry-After, the first two times
+//	[[cut 5]]                              break the connection after five tokens,
+//	                                       or in the middle of a whole response
 package modelserver

@@ -34,10 +34,10 @@ type sequence struct {
 	id       uint64
 	prompt   int      // its length in tokens
 	blocks   []uint64 // of prompt and output
-	output   output
-	expected int // tokens to generate
+	expected int      // tokens to generate
 	owner    *generation
 
+	spoken
 	progress
 }
 

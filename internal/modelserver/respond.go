@@ -7,111 +7,87 @@ import (
 	"time"
 )
 
-// api is one of the two ways to ask for text.
+// api is one of the ways to ask for text.
 type api struct {
 	idPrefix           string
 	object, partObject string
-	parse              func(body []byte, blockTokens int) (*params, []tokens, *apiError)
 	chat               bool
 }
 
 var (
-	chatAPI       = api{"chatcmpl-", "chat.completion", "chat.completion.chunk", parseChat, true}
-	completionAPI = api{"cmpl-", "text_completion", "text_completion", parseCompletion, false}
+	chatAPI       = api{"chatcmpl-", "chat.completion", "chat.completion.chunk", true}
+	completionAPI = api{"cmpl-", "text_completion", "text_completion", false}
 )
 
-// response is a whole response or one chunk of a stream.
-type response struct {
-	ID      string   `json:"id"`
-	Object  string   `json:"object"`
-	Created int64    `json:"created"`
-	Model   string   `json:"model"`
-	Choices []choice `json:"choices"`
-	Usage   *usage   `json:"usage,omitempty"`
+// writer writes a response in the form of one API: whole, or begin, the tokens
+// in turn and done.
+type writer interface {
+	whole(answers []answer) any
+	begin()
+	token(choice int, kind pieceKind, text string)
+	end(choice int)
+	done()
 }
 
-type choice struct {
-	Index        int     `json:"index"`
-	Text         *string `json:"text,omitempty"`
-	Message      *said   `json:"message,omitempty"`
-	Delta        *said   `json:"delta,omitempty"`
-	FinishReason *string `json:"finish_reason"`
+// answer is what was generated for one choice.
+type answer struct {
+	thinking, text string
+	call           *call
 }
 
-type said struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
-}
-
-type usage struct {
-	PromptTokens     int           `json:"prompt_tokens"`
-	CompletionTokens int           `json:"completion_tokens"`
-	TotalTokens      int           `json:"total_tokens"`
-	Details          promptDetails `json:"prompt_tokens_details"`
-}
-
-type promptDetails struct {
-	CachedTokens int `json:"cached_tokens"`
-}
-
-// complete answers requests of one API.
-func (s *Server) complete(a api) http.HandlerFunc {
+// complete answers the requests of one API.
+func (s *Server) complete(
+	parse func(*Server, []byte) (*question, *apiError), refuse func(http.ResponseWriter, *apiError),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, e := readBody(w, r)
 		if e != nil {
-			writeError(w, e)
+			refuse(w, e)
 			return
 		}
-		p, prompts, e := a.parse(body, s.block)
+		q, e := parse(s, body)
 		if e != nil {
-			writeError(w, e)
+			refuse(w, e)
 			return
 		}
-		g, e := s.newGeneration(p, prompts)
+		g, e := s.newGeneration(q)
+		if e == nil {
+			e = s.fail(q.script)
+		}
 		if e != nil {
-			writeError(w, e)
+			refuse(w, e)
 			return
 		}
 		if err := s.driver.submit(g); err != nil {
-			writeError(w, submitError(err))
+			refuse(w, submitError(err))
 			return
 		}
 		defer s.driver.abort(g) // whatever has not ended when the client is gone
 		out := &responder{
-			server: s, api: a, request: r, w: w, generation: g, sent: make([]int, len(g.sequences)),
-			prompts: prompts, finish: p.finishReason(),
-			response: response{
-				ID:     fmt.Sprintf("%s%08x", a.idPrefix, g.sequences[0].id),
-				Object: a.object, Created: time.Now().Unix(), Model: s.config.Model,
-			},
+			server: s, request: r, w: w, question: q, generation: g, created: time.Now().Unix(),
+			id: fmt.Sprintf("%08x%08x", s.nonce, g.sequences[0].id),
 		}
-		if p.Stream {
-			out.stream(p.StreamOptions.IncludeUsage)
+		out.flush = http.NewResponseController(w).Flush
+		out.writer = q.writer(out)
+		if q.stream {
+			out.stream()
 		} else {
 			out.whole()
 		}
 	}
 }
 
-// finishReason says why the output ends where it does.
-func (p *params) finishReason() string {
-	if p.maxTokens() == nil {
-		return "stop"
-	}
-	return "length"
-}
-
 // responder writes one response.
 type responder struct {
 	server     *Server
-	api        api
 	request    *http.Request
 	w          http.ResponseWriter
+	question   *question
 	generation *generation
-	prompts    []tokens
-	finish     string
-	response   response
-	sent       []int // tokens written of each choice
+	writer     writer
+	id         string // without the prefix of the API
+	created    int64
+	flush      func() error
 	now        []progress
 }
 
@@ -141,12 +117,16 @@ func (o *responder) done() bool {
 	return true
 }
 
-// text is what was generated for a choice and not yet written.
-func (o *responder) text(i int) *string {
-	s := o.generation.sequences[i]
-	text := string(s.output.appendText(nil, o.sent[i], o.now[i].produced))
-	o.sent[i] = o.now[i].produced
-	return &text
+// finish says why a choice ends: "call", "stop" or "length".
+func (o *responder) finish(choice int) string {
+	s := o.generation.sequences[choice]
+	switch {
+	case s.call != nil && s.expected == s.length(s.expected+1):
+		return "call"
+	case o.question.maxTokens == nil:
+		return "stop"
+	}
+	return "length"
 }
 
 func (o *responder) whole() {
@@ -155,91 +135,125 @@ func (o *responder) whole() {
 			return
 		}
 	}
-	for i := range o.now {
-		c := choice{Index: i, FinishReason: &o.finish}
-		if o.api.chat {
-			c.Message = &said{Role: "assistant", Content: o.text(i)}
-		} else {
-			c.Text = o.text(i)
-		}
-		o.response.Choices = append(o.response.Choices, c)
-	}
-	o.response.Usage = o.usage()
-	writeJSON(o.w, http.StatusOK, o.response)
-}
-
-func (o *responder) usage() *usage {
-	var u usage
-	perPrompt := len(o.now) / len(o.prompts)
-	for i, p := range o.now {
-		u.CompletionTokens += p.produced
-		if i%perPrompt == 0 { // choices share their prompt
-			u.PromptTokens += o.prompts[i/perPrompt].length
-			u.Details.CachedTokens += p.cached
+	answers := make([]answer, len(o.now))
+	for i, s := range o.generation.sequences {
+		a := &answers[i]
+		for at := range s.expected {
+			switch kind, text := s.piece(at); kind {
+			case thinkingPiece:
+				a.thinking += text
+			case textPiece:
+				a.text += text
+			case callPiece:
+				if a.call == nil {
+					a.call = &call{name: s.call.name}
+				}
+				a.call.arguments += text
+			}
 		}
 	}
-	u.TotalTokens = u.PromptTokens + u.CompletionTokens
-	return &u
+	v := o.writer.whole(answers)
+	if o.question.script.cut == 0 {
+		writeJSON(o.w, http.StatusOK, v)
+		return
+	}
+	data := encode(v)
+	o.w.Header().Set("Content-Type", "application/json")
+	_, _ = o.w.Write(data[:len(data)/2])
+	o.breakOff()
 }
 
-// stream writes a chunk for each choice that has got further: one token, or
-// several if the client reads slowly.
-func (o *responder) stream(includeUsage bool) {
+// breakOff ends the connection in the middle of the response.
+func (o *responder) breakOff() {
+	_ = o.flush()
+	panic(http.ErrAbortHandler)
+}
+
+// stream writes an event for each token, however many have come at once. The
+// choices go forward together. So the same request gives the same bytes, but for
+// ids and times, whatever the machine is doing.
+func (o *responder) stream() {
 	h := o.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	o.response.Object = o.api.partObject
 	// Like vLLM: the status is out before the first token is.
 	o.w.WriteHeader(http.StatusOK)
-	flush := http.NewResponseController(o.w)
-	_ = flush.Flush() // nothing to do about a writer that can't
+	_ = o.flush() // nothing to do about a writer that can't
 
-	ended := make([]bool, len(o.sent))
-	for o.now == nil || !o.done() {
+	for at := 0; o.more(at); {
 		if !o.wait() {
 			return
 		}
-		for i, p := range o.now {
-			if o.api.chat && o.sent[i] == 0 && p.produced > 0 {
-				o.chunk(choice{Index: i, Delta: &said{Role: "assistant", Content: new(string)}})
+		for ; o.more(at) && o.reached(at); at++ {
+			if at == 0 {
+				o.writer.begin()
 			}
-			if p.produced > o.sent[i] {
-				o.chunk(o.part(i, o.text(i), nil))
+			for i, s := range o.generation.sequences {
+				if at >= s.expected {
+					continue
+				}
+				kind, text := s.piece(at)
+				o.writer.token(i, kind, text)
+				if at+1 == s.expected {
+					o.writer.end(i)
+				}
 			}
-			if p.done && !ended[i] {
-				ended[i] = true
-				o.chunk(o.part(i, nil, &o.finish))
+			if at+1 == o.question.script.cut {
+				o.breakOff()
 			}
 		}
-		_ = flush.Flush()
+		_ = o.flush()
 	}
-	if includeUsage {
-		o.response.Usage = o.usage()
-		o.chunk()
+	for !o.done() {
+		if !o.wait() {
+			return
+		}
 	}
-	_, _ = o.w.Write([]byte("data: [DONE]\n\n"))
+	o.writer.done()
 }
 
-// part is a choice in a chunk.
-func (o *responder) part(i int, text, finish *string) choice {
-	if o.api.chat {
-		return choice{Index: i, Delta: &said{Content: text}, FinishReason: finish}
+// more reports whether some choice has a token number at.
+func (o *responder) more(at int) bool {
+	for _, s := range o.generation.sequences {
+		if at < s.expected {
+			return true
+		}
 	}
-	if text == nil {
-		text = new(string)
-	}
-	return choice{Index: i, Text: text, FinishReason: finish}
+	return false
 }
 
-// chunk writes one event. An error shows in the request's context too.
-func (o *responder) chunk(choices ...choice) {
-	o.response.Choices = append([]choice{}, choices...) // never null
-	data, err := json.Marshal(&o.response)
+// reached reports whether every choice has got that far.
+func (o *responder) reached(at int) bool {
+	for i, s := range o.generation.sequences {
+		if o.now[i].produced <= min(at, s.expected-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// event writes one event. An error shows in the request's context too.
+func (o *responder) event(name string, v any) {
+	var b []byte
+	if name != "" {
+		b = append(append(append(b, "event: "...), name...), '\n')
+	}
+	b = append(append(append(b, "data: "...), encode(v)...), "\n\n"...)
+	_, _ = o.w.Write(b)
+}
+
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	event := append(append([]byte("data: "), data...), "\n\n"...)
-	_, _ = o.w.Write(event)
+	return data
+}
+
+// callID names the call of a choice. The same prompt calls by the same name,
+// since it comes back in the next one.
+func (o *responder) callID(prefix string, choice int) string {
+	return fmt.Sprintf("%s%016x", prefix, uint64(o.generation.sequences[choice].output))
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {

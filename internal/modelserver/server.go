@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/endpick/endpick/internal/engine"
@@ -58,6 +60,11 @@ type Server struct {
 	handler http.Handler
 	http    http.Server
 	started time.Time
+	nonce   uint32 // tells the ids of servers apart
+
+	mu     sync.Mutex     // guards what follows
+	failed map[string]int // errors that prompts have asked for, by their words
+	stored stored
 }
 
 // New returns a server that is ready to answer. It listens nowhere yet.
@@ -72,11 +79,14 @@ func New(config Config) (*Server, error) {
 	c := d.engine.Config()
 	s := &Server{
 		config: config, limit: c.Blocks * c.BlockTokens, block: c.BlockTokens,
-		driver: d, started: time.Now(),
+		driver: d, started: time.Now(), nonce: rand.Uint32(), failed: map[string]int{},
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", s.complete(chatAPI))
-	mux.HandleFunc("POST /v1/completions", s.complete(completionAPI))
+	mux.HandleFunc("POST /v1/chat/completions", s.complete(parseChat, writeError))
+	mux.HandleFunc("POST /v1/completions", s.complete(parseCompletion, writeError))
+	mux.HandleFunc("POST /v1/messages", s.complete(parseMessages, writeMessageError))
+	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
+	mux.HandleFunc("POST /v1/responses", s.complete(parseResponses, writeError))
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /metrics", s.metrics)

@@ -21,6 +21,8 @@ const (
 	endOfMessage
 	startOfTools
 	startOfImage
+	startOfThinking
+	startOfCall
 )
 
 const (

@@ -12,10 +12,10 @@ import (
 
 func promptOf(t *testing.T, body string) tokens {
 	t.Helper()
-	_, prompts, err := parseChat([]byte(body), 4)
+	q, err := parseChat(&Server{block: 4}, []byte(body))
 	require.Nil(t, err)
-	require.Len(t, prompts, 1)
-	return prompts[0]
+	require.Len(t, q.prompts, 1)
+	return q.prompts[0]
 }
 
 func common(a, b tokens) (n int) {
@@ -34,7 +34,7 @@ func TestChatTokens(t *testing.T) {
 		"text":       {`{"messages":[{"role":"user","content":"abcdefghi"}]}`, user + 3 + 1 + assistant},
 		"parts":      {`{"messages":[{"role":"user","content":[{"type":"text","text":"abcd"},{"type":"text","text":"e"}]}]}`, user + 2 + 1 + assistant},
 		"image":      {`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`, user + imageTokens + 1 + assistant},
-		"tool call":  {`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{}]}]}`, user + 2 + assistant + 1 + 1 + assistant},
+		"tool call":  {`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{}]}]}`, user + 2 + assistant + 2 + 1 + assistant},
 		"tools":      {`{"tools":[1],"messages":[{"role":"user","content":"a"}]}`, 3 + user + 2 + assistant},
 		"tools null": {`{"tools":null,"messages":[{"role":"user","content":"a"}]}`, user + 2 + assistant},
 		"not ASCII":  {`{"messages":[{"role":"user","content":"ééé"}]}`, user + 2 + 1 + assistant},
@@ -73,13 +73,13 @@ func TestTurnsShareTheirHead(t *testing.T) {
 		parse := func(m []said) tokens {
 			body, err := json.Marshal(map[string]any{"messages": m})
 			require.NoError(t, err)
-			_, prompts, e := parseChat(body, 4)
+			q, e := parseChat(&Server{block: 4}, body)
 			require.Nil(t, e)
-			return prompts[0]
+			return q.prompts[0]
 		}
 		prompt := parse(messages)
 		expected := rapid.IntRange(1, 30).Draw(t, "tokens")
-		s := newSequence(&prompt, 0, expected)
+		s := newSequence(&prompt, spoken{output: outputFor(&prompt, 0)}, expected)
 		require.Len(t, s.blocks, (prompt.length+expected)/4)
 		answer := string(s.output.appendText(nil, 0, expected))
 		require.Len(t, answer, expected*bytesPerToken)
@@ -113,6 +113,9 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"messages":[{"content":[{"type":"image_url"}]}]}`,
 		`{"prompt":[[1,2],[3]]}`, `{"prompt":["a",""]}`, `{"prompt":3}`, `{"messages":null,"n":-1}`, `[]`, ``,
+		`{"max_tokens":3,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"tool_result","content":"r"}]}]}`,
+		`{"input":[{"type":"reasoning","summary":[]},{"type":"function_call","name":"n"},{"type":"function_call_output","output":"r"}]}`,
+		`{"input":"[[call n {}]] [[error 429]] [[cut 1]]","tools":[1]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -122,18 +125,18 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = s.Close() })
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, a := range []api{chatAPI, completionAPI} {
-			p, prompts, e := a.parse(body, 16)
+		for _, parse := range []func(*Server, []byte) (*question, *apiError){parseChat, parseCompletion, parseMessages, parseResponses} {
+			q, e := parse(s, body)
 			if e != nil {
 				continue
 			}
-			for _, prompt := range prompts {
+			for _, prompt := range q.prompts {
 				if prompt.length < 1 || len(prompt.blocks) != prompt.length/16 {
 					t.Fatalf("%d blocks of %d tokens", len(prompt.blocks), prompt.length)
 				}
 			}
-			p.Model = s.config.Model
-			if g, e := s.newGeneration(p, prompts); e == nil && len(g.sequences) == 0 {
+			q.model = s.config.Model
+			if g, e := s.newGeneration(q); e == nil && len(g.sequences) == 0 {
 				t.Fatal("nothing to generate")
 			}
 		}

@@ -1,0 +1,202 @@
+package modelserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// conversation is what a prompt says, whatever API it came by.
+type conversation struct {
+	salt  string
+	tools json.RawMessage // as they were given; empty: none
+	turns []turn
+}
+
+// turn is a message.
+type turn struct {
+	role  string
+	parts []part
+}
+
+type partKind int
+
+const (
+	textPart partKind = iota
+	imagePart
+	thinkingPart
+	callPart   // a call of a tool
+	resultPart // what it has returned; the text follows as parts of their own
+	rawPart    // anything else
+)
+
+// part is a piece of a message.
+type part struct {
+	kind partKind
+	text string // or the URL of an image, or the arguments of a call as JSON
+	name string // of the tool
+}
+
+func text(s string) part { return part{kind: textPart, text: s} }
+
+// question returns what the last message says; "" if it isn't the user's own
+// words but what a tool has returned.
+func (c *conversation) question() (q string) {
+	if len(c.turns) == 0 {
+		return ""
+	}
+	last := c.turns[len(c.turns)-1]
+	if last.role != "user" {
+		return ""
+	}
+	for _, p := range last.parts {
+		switch p.kind {
+		case resultPart:
+			return ""
+		case textPart:
+			q += p.text
+		}
+	}
+	return q
+}
+
+// render writes the conversation as a template does. Thoughts are kept while
+// the tools that they led to are called, and left out once the user has spoken
+// again.
+func (c *conversation) render(blockTokens int) tokens {
+	t := newTokens(blockTokens, c.salt)
+	if given(c.tools) {
+		t.add(startOfTools)
+		t.addText(string(c.tools))
+		t.add(endOfMessage)
+	}
+	spoken := 0 // the user's last turn
+	for i, turn := range c.turns {
+		if turn.role == "user" && !turn.isResult() {
+			spoken = i
+		}
+	}
+	for i, turn := range c.turns {
+		t.addHeader(turn.role)
+		for _, p := range turn.parts {
+			if p.kind != thinkingPart || i > spoken {
+				t.addPart(p)
+			}
+		}
+		t.add(endOfMessage)
+	}
+	t.addHeader("assistant")
+	return t
+}
+
+func (t turn) isResult() bool {
+	for _, p := range t.parts {
+		if p.kind == resultPart {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *tokens) addHeader(role string) {
+	t.add(startOfHeader)
+	t.addText(role)
+	t.add(endOfHeader)
+}
+
+func (t *tokens) addPart(p part) {
+	switch p.kind {
+	case imagePart:
+		t.addImage(p.text)
+	case thinkingPart:
+		t.add(startOfThinking)
+		t.addText(p.text)
+	case callPart:
+		t.add(startOfCall)
+		t.addText(p.name)
+		t.add(endOfHeader)
+		t.addText(p.text)
+	case resultPart:
+	default:
+		t.addText(p.text)
+	}
+}
+
+func given(v json.RawMessage) bool { return len(v) > 0 && !bytes.Equal(v, []byte("null")) }
+
+// compact is JSON without the spaces between its values.
+func compact(v json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, v) != nil {
+		return string(v)
+	}
+	return b.String()
+}
+
+// contentPart is a part of a message in any of the APIs.
+type contentPart struct {
+	Type     string          `json:"type"`
+	Text     string          `json:"text"`
+	Thinking string          `json:"thinking"`
+	ImageURL json.RawMessage `json:"image_url"`
+	Source   struct {
+		URL  string `json:"url"`
+		Data string `json:"data"`
+	} `json:"source"`
+	Name    string          `json:"name"`
+	Input   json.RawMessage `json:"input"`
+	Content json.RawMessage `json:"content"`
+}
+
+// readContent reads text, or a list of parts.
+func readContent(v json.RawMessage) ([]part, error) {
+	if !given(v) {
+		return nil, nil // an assistant that only calls tools
+	}
+	var s string
+	if json.Unmarshal(v, &s) == nil {
+		return []part{text(s)}, nil
+	}
+	var list []contentPart
+	if json.Unmarshal(v, &list) != nil {
+		return nil, fmt.Errorf("is neither a string nor a list of parts")
+	}
+	var parts []part
+	for i, p := range list {
+		switch p.Type {
+		case "text", "input_text", "output_text", "summary_text", "reasoning_text":
+			parts = append(parts, text(p.Text))
+		case "image_url", "input_image":
+			parts = append(parts, part{kind: imagePart, text: imageURL(p.ImageURL)})
+		case "image", "document":
+			parts = append(parts, part{kind: imagePart, text: p.Source.URL + p.Source.Data})
+		case "thinking":
+			parts = append(parts, part{kind: thinkingPart, text: p.Thinking})
+		case "redacted_thinking":
+		case "tool_use":
+			parts = append(parts, part{kind: callPart, name: p.Name, text: compact(p.Input)})
+		case "tool_result":
+			result, err := readContent(p.Content)
+			if err != nil {
+				return nil, fmt.Errorf("has a part %d whose content %w", i, err)
+			}
+			parts = append(append(parts, part{kind: resultPart}), result...)
+		default:
+			return nil, fmt.Errorf("has a part %d of unknown type %q", i, p.Type)
+		}
+	}
+	return parts, nil
+}
+
+// imageURL reads {"url": …}, or the URL itself.
+func imageURL(v json.RawMessage) string {
+	var object struct {
+		URL string `json:"url"`
+	}
+	if json.Unmarshal(v, &object) == nil {
+		return object.URL
+	}
+	var url string
+	_ = json.Unmarshal(v, &url) // anything else is no image of ours
+	return url
+}
