@@ -9,7 +9,7 @@ type Cheap struct{}
 func (Cheap) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		c := &candidates[i]
-		dst[i] = 1 / (1 + c.Waiting)
+		dst[i] = 0.5 / (1 + c.Waiting)
 		if c.Endpoint.Labels["price"] == "low" && c.Waiting < 4 {
 			dst[i] = 1
 		}
