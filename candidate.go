@@ -21,8 +21,8 @@ type Candidate struct {
 	// KVUsage, K, is the engine's report, in [0, 1]; without one the mean of
 	// the others, and 0.5 if there are none.
 	KVUsage float64
-	// Reported are the signals that come from a report of this endpoint that
-	// is not out of date.
+	// Reported are the signals that come from a current report of this
+	// endpoint.
 	Reported Signals
 	// Report is that report as the engine gave it, or nil.
 	Report *Load

@@ -3,7 +3,7 @@
 // goroutine and no configuration file, decides in microseconds in the caller's
 // goroutine, and learns from what happens next.
 //
-// # The way of a request
+// # The path of a request
 //
 //	Request ── match ── predict ── admit ── filter ── score ── pick ──► Lease
 //	             │         │                                             │
@@ -16,7 +16,7 @@
 // stage once:
 //
 //   - a [Matcher] finds how much of the prompt each endpoint holds already,
-//   - a [Predictor] expects latencies,
+//   - a [Predictor] predicts latencies,
 //   - each [Admitter] may refuse the request,
 //   - each [Filter] narrows the choice,
 //   - each [Scorer] grades what is left, and the grades are combined by weight,
@@ -24,11 +24,12 @@
 //
 // What comes back is a [Lease]: where to send the request, and the account of
 // it. A stage that is also a [RoutedObserver], a [FirstTokenObserver] or a
-// [DoneObserver] hears of it when it is routed, at the first token, at the end.
+// [DoneObserver] hears of the request when it is routed, at its first token and
+// at its end.
 //
 // # Usage
 //
-// Make a router of a policy and endpoints; package scorer/preset has policies
+// Make a router from a policy and endpoints; package scorer/preset has policies
 // by name:
 //
 //	config := preset.LMetric()
@@ -54,30 +55,30 @@
 //   - Close every lease with [Lease.Done]. A lease that is lost all the same is
 //     reaped after Config.LeaseTimeout without a call; until then its request
 //     counts as in flight.
-//   - Say when the first token of a streamed response arrives, and count tokens,
-//     not chunks: what is in flight is known by this alone.
-//   - Set Request.Stream truly. A response that does not stream has no first
-//     token; its prefill ends in the accounts when its predicted TTFT has passed.
-//   - Report what engines say of themselves, with [Router.Report], a few times a
-//     second if possible, with a [Mark] taken when the engine was asked. Without
-//     reports the router goes by its own account. A signal that an engine does
-//     not have goes into Load.Absent: absent is not zero.
+//   - Say when the first token of a streamed response arrives, and count
+//     tokens, not chunks: the router knows what is in flight from this alone.
+//   - Set Request.Stream correctly. A response that does not stream has no
+//     first token; its prefill ends in the accounts when its predicted TTFT has
+//     passed.
+//   - Report what engines say about themselves, with [Router.Report], a few
+//     times a second if possible, with a [Mark] taken when the engine was
+//     asked. Without reports the router goes by its own account. List the
+//     signals that an engine does not have in Load.Absent: absent is not zero.
 //   - Retry a failed request by closing its lease and routing it again with the
 //     endpoint in Request.Exclude.
 //   - Leave Request.Blocks alone until Route returns; after that they are the
 //     caller's again.
-//   - Tell the router of the fleet with one [Router.SetEndpoints] where there is
-//     a list, such as discovery delivers; Add, Update and Remove are for single
-//     changes.
+//   - Pass the whole fleet to [Router.SetEndpoints] where discovery delivers a
+//     list; Add, Update and Remove are for single changes.
 //   - Give each router stages of its own: a stage with state knows endpoints by
-//     [Ref] and leases by [LeaseRef], and two routers use the same ones. The
-//     policies of one router may share stages, so that a prefix index outlives
-//     [Router.SetPolicy].
+//     [Ref] and leases by [LeaseRef], and the same ones mean something else in
+//     another router. The policies of one router may share stages, so that a
+//     prefix index outlives [Router.SetPolicy].
 //
 // # What is fresh, and what is chance
 //
 // What the router itself has in flight is exact, and right when Route returns.
-// An engine's report is as old as its scrape: a Candidate has it corrected by
+// An engine's report is as old as its scrape: a Candidate has it corrected for
 // what was opened and closed since its mark. A signal that an endpoint does not
 // report takes the mean of those that do, so that silence never looks idle.
 //
@@ -87,19 +88,20 @@
 //
 // # Stages of your own
 //
-// A scorer is one method over a slice; see the examples. Stages are called
-// concurrently. They write only what is theirs, keep nothing they are given, and
-// read the time from [Request.Now] and chance from [Request.ChanceOf]. Scores
-// are better the higher; those that are combined with others stay within
-// [0, 1]. State for endpoints belongs in a [PerEndpoint] and state for requests
-// in a [PerLease]; a stage that has either embeds [OneRouter]. An endpoint
-// without a prediction or a report must neither win nor lose by it.
+// A scorer is one method over a slice; see the examples of [Scorer], [Filter]
+// and, with state, [PerEndpoint]. Stages are called concurrently. They write
+// only what is theirs, keep nothing they are given, and read the time from
+// [Request.Now] and chance from [Request.ChanceOf]. Higher scores are better;
+// those that are combined with others stay within [0, 1]. State for endpoints
+// belongs in a [PerEndpoint] and state for requests in a [PerLease]; a stage
+// that has either embeds [OneRouter]. An endpoint without a prediction or a
+// report must neither win nor lose by it.
 //
-// A stage that breaks its contract costs its own opinion and not the request:
-// a score that is not finite becomes the lowest of the others, a filter that
+// A stage that breaks its contract loses its say, and the request goes on: a
+// score that is not finite becomes the lowest of the others, a filter that
 // leaves nobody is passed over, an index out of range becomes that of the best
-// score, and one that panics has no say. [Stats] counts these, and Config.Warn
-// is told of panics.
+// score, and what a stage that panics has said is ignored. [Stats] counts
+// these, and Config.Warn is told of panics.
 //
 // # Index
 //

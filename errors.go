@@ -13,13 +13,13 @@ var (
 	ErrRejected = errors.New("endpick: request rejected")
 	// ErrUnknownEndpoint: no endpoint has this ID.
 	ErrUnknownEndpoint = errors.New("endpick: unknown endpoint")
-	// ErrDuplicateEndpoint: an endpoint with this ID is there already.
+	// ErrDuplicateEndpoint: there is already an endpoint with this ID.
 	ErrDuplicateEndpoint = errors.New("endpick: duplicate endpoint")
 	// ErrBadEndpoint: the description of an endpoint contradicts itself.
 	ErrBadEndpoint = errors.New("endpick: bad endpoint")
-	// ErrBadLoad: a report holds a value that can't be.
+	// ErrBadLoad: a report holds an impossible value.
 	ErrBadLoad = errors.New("endpick: bad load")
-	// ErrBadRequest: a request holds a value that can't be.
+	// ErrBadRequest: a request holds an impossible value.
 	ErrBadRequest = errors.New("endpick: bad request")
 	// ErrConfig: a Config or Policy is not valid.
 	ErrConfig = errors.New("endpick: bad config")
@@ -108,8 +108,8 @@ func (e *ConfigError) Error() string {
 // Unwrap returns ErrConfig.
 func (e *ConfigError) Unwrap() error { return ErrConfig }
 
-// PanicError says which stage has panicked. The request went on without it. It
-// goes to Config.Warn.
+// PanicError says which stage panicked. The request went on without it. It goes
+// to Config.Warn.
 type PanicError struct {
 	Stage string // its name in receipts
 	Value any    // what it panicked with

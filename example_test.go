@@ -3,6 +3,7 @@ package endpick_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -39,7 +40,7 @@ func Example() {
 	// true endpick: no endpoint for model "gemma": 0 of 2 serve it, 0 excluded, 0 draining
 }
 
-// Cheapest is a scorer of one's own: it reads a label of the endpoint.
+// Cheapest is a scorer of your own: it reads a label of the endpoint.
 type Cheapest struct{}
 
 func (Cheapest) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
@@ -70,7 +71,75 @@ func ExampleScorer() {
 	// Output: cheap
 }
 
-// SameZone is a filter of one's own. With nobody in the zone it leaves nobody,
+// Flaky grades endpoints down that have failed requests lately. It learns as a
+// DoneObserver, and keeps what it learns for each endpoint.
+type Flaky struct {
+	endpick.OneRouter // handles mean something else in another router
+
+	mu       sync.Mutex
+	failures endpick.PerEndpoint[float64]
+}
+
+func (f *Flaky) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range candidates {
+		dst[i] = 1
+		if share := f.failures.Find(candidates[i].Ref); share != nil {
+			dst[i] = 1 - *share
+		}
+	}
+}
+
+func (f *Flaky) Done(e *endpick.Event, o *endpick.Outcome) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	share := f.failures.At(e.Candidate.Ref)
+	if share == nil {
+		return // the endpoint has been removed
+	}
+	*share *= 0.9
+	if o.Status == endpick.Failed {
+		*share += 0.1
+	}
+}
+
+func (f *Flaky) EndpointRemoved(ref endpick.Ref) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failures.Drop(ref)
+}
+
+// A scorer that learns: the endpoint that has failed a request comes last.
+func ExamplePerEndpoint() {
+	router, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &Flaky{}, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	lease, err := router.Route(endpick.Request{Exclude: []string{"b"}})
+	if err != nil {
+		panic(err)
+	}
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+
+	var receipt endpick.Receipt
+	lease, err = router.Route(endpick.Request{Receipt: &receipt})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Done(endpick.Outcome{})
+	for _, v := range receipt.Verdicts {
+		fmt.Println(v.Candidate.Endpoint.ID, v.Score)
+	}
+	// Output:
+	// b 1
+	// a 0.9
+}
+
+// SameZone is a filter of your own. If nobody is in the zone it keeps nobody,
 // which means that it has no opinion.
 type SameZone string
 

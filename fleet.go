@@ -221,9 +221,9 @@ func (f *fleet) explainEmpty(name string, excluded int) error {
 // SetEndpoints makes the fleet exactly these endpoints, as discovery delivers
 // them: those that are new are added, those that are known by their ID are
 // updated and keep what is in flight and what is known of them, and the rest is
-// removed. A drained endpoint stays drained. If any of the endpoints can't be,
-// or two have one ID, nothing changes and the error matches ErrBadEndpoint or
-// ErrDuplicateEndpoint.
+// removed. A drained endpoint stays drained. If any of the endpoints is
+// invalid, or two have the same ID, nothing changes and the error matches
+// ErrBadEndpoint or ErrDuplicateEndpoint.
 func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 	next := make([]*Endpoint, len(endpoints))
 	wanted := make(map[string]bool, len(endpoints))
@@ -328,7 +328,7 @@ func (r *Router) Drain(id string) error {
 	return r.setDraining(id, true)
 }
 
-// Resume takes Drain back.
+// Resume undoes Drain. The error matches ErrUnknownEndpoint.
 func (r *Router) Resume(id string) error {
 	return r.setDraining(id, false)
 }

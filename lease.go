@@ -10,7 +10,7 @@ import (
 // Lease is the right to send one request to one endpoint, and the account of
 // it. It is a small value: copy it freely. Its methods may be called from any
 // goroutine, in any order, any number of times; after the first Done all of
-// them do nothing, also when the router has long used the lease's place for
+// them do nothing, even if the router has since reused the lease's slot for
 // another request. The zero Lease is closed.
 type Lease struct {
 	slot       *leaseSlot

@@ -18,7 +18,7 @@ const (
 	allSignals = WaitingSignal | RunningSignal | KVUsageSignal
 )
 
-// Load is what an engine says of itself.
+// Load is what an engine says about itself.
 type Load struct {
 	Waiting float64 // requests in its queue
 	Running float64 // requests in its batch
@@ -101,7 +101,7 @@ func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 }
 
 // Mark remembers what is in flight on an endpoint now. Take it when an engine
-// is asked for its load and put it into the Load that it answers with: what is
+// is asked for its load, and put it into the Load made of the answer: what is
 // routed in between is then counted once. The mark of an unknown ID belongs to
 // no endpoint: Report refuses it.
 func (r *Router) Mark(id string) Mark {
@@ -114,9 +114,9 @@ func (r *Router) Mark(id string) Mark {
 	return m.state.mark(now)
 }
 
-// Report takes in what an engine says of itself. A signal that can't be is
+// Report takes in what an engine says about itself. An impossible signal is
 // dropped and named in a [LoadError]; the others are used. A report that was
-// asked for before the one in hand is ignored. The error matches
+// asked for before the current one is ignored. The error matches
 // ErrUnknownEndpoint if the endpoint is not there, or was replaced since the
 // mark.
 func (r *Router) Report(id string, load Load) error {

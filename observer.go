@@ -25,10 +25,11 @@ type DoneObserver interface {
 	Done(e *Event, o *Outcome)
 }
 
-// EndpointObserver is what a stage also implements if it keeps state for each
-// endpoint. EndpointRemoved is called once when an endpoint goes; a request
-// that was being routed there may still open a lease on it, and leases on it
-// end later: their Ref has the removed generation. It must not call the router.
+// EndpointObserver is implemented by a stage that keeps state for each
+// endpoint. EndpointRemoved is called once, when an endpoint is removed; a
+// request that was being routed there may still open a lease on it, and leases
+// on it may end later, with a Ref of the removed generation. It must not call
+// the router.
 type EndpointObserver interface {
 	EndpointRemoved(ref Ref)
 }
@@ -38,12 +39,12 @@ type Event struct {
 	// Lease is the dense handle of the lease: slots are used again, with
 	// another generation, after Done has returned.
 	Lease LeaseRef
-	// Request is the routed request; its Blocks are there in Routed only.
+	// Request is the routed request; its Blocks are set in Routed only.
 	Request *Request
 	// Candidate is the chosen candidate as it was when it was chosen.
 	Candidate *Candidate
-	// Candidates are all that the request could have gone to, the chosen one
-	// and those that filters removed among them, in no particular order. In
+	// Candidates are all that the request could have gone to, including the
+	// chosen one and those that filters removed, in no particular order. In
 	// Routed only.
 	Candidates []Candidate
 	// Now is the moment of the call.
@@ -87,7 +88,7 @@ type LeaseRef struct {
 	Generation uint32
 }
 
-// Outcome is how a request ended. The zero value is a success of which the
+// Outcome is how a request ended. The zero value is a success about which the
 // engine said nothing.
 type Outcome struct {
 	Status Status
@@ -99,12 +100,12 @@ type Outcome struct {
 	// only if HasCachedTokens: null is absent, not zero.
 	CachedTokens    int
 	HasCachedTokens bool
-	// Blocks are the chained hashes of the prompt and the response, head first
-	// and of as many tokens each as Request.Blocks, which they continue: what the
-	// client will send back in its next turn, as far as the engine has run just
-	// that. What a chat template drops of a response, reasoning for one, ends
-	// them. Nil: not known. The caller owns the slice and may reuse it as soon as
-	// Done has returned; no observer keeps it.
+	// Blocks are the chained hashes of the prompt and the response, head first,
+	// in blocks as long as those of Request.Blocks, which they continue: what
+	// the client will send back in its next turn, as far as the engine has run
+	// exactly that. They end before anything that the chat template drops from
+	// a response, such as reasoning. Nil: not known. The caller owns the slice
+	// and may reuse it as soon as Done has returned; no observer keeps it.
 	Blocks []uint64
 }
 

@@ -6,8 +6,9 @@ import (
 )
 
 // OneRouter is embedded by a stage that keeps state for endpoints or leases.
-// Their handles mean something else in another router, so that New and SetPolicy
-// refuse the stage there. All policies of one router may share it.
+// The handles of one router mean nothing in another, so New and SetPolicy
+// refuse a stage that another router uses already. The policies of one router
+// may share it.
 type OneRouter struct{ owner atomic.Pointer[Router] }
 
 func (o *OneRouter) oneRouter() *OneRouter { return o }

@@ -10,8 +10,9 @@ type Matcher interface {
 	Match(req *Request, candidates []Candidate)
 }
 
-// Predictor expects latencies. It sets the Prediction of each candidate on its
-// own: one that it can't predict keeps an empty one.
+// Predictor predicts latencies. It sets the Prediction of each candidate
+// independently of the others; a candidate that it can't predict keeps an empty
+// one.
 type Predictor interface {
 	Predict(req *Request, candidates []Candidate)
 }
@@ -44,9 +45,9 @@ type Picker interface {
 }
 
 // Policy is how a router decides. Every field may be left out: the zero policy
-// picks at random among the endpoints that serve the model. A stage that is made
-// as a struct literal, and can be made wrong, has a method Validate() error, which
-// New and SetPolicy ask.
+// picks at random among the endpoints that serve the model. A stage that is
+// made as a struct literal may have a method Validate() error, which New and
+// SetPolicy call.
 type Policy struct {
 	// Name is shown in receipts.
 	Name      string

@@ -10,7 +10,9 @@ import (
 
 // Receipt is the account of one decision. Put a pointer to one into
 // [Request.Receipt]; Route overwrites it, reusing its slices. It belongs to the
-// caller and must not be shared between requests in flight.
+// caller and must not be shared between requests in flight. With package
+// transport, set it in Config.Describe; of a request that is tried again it
+// shows the last decision.
 type Receipt struct {
 	Number      uint64    // of the request, in the router's sequence
 	At          time.Time // when it was routed
@@ -21,7 +23,9 @@ type Receipt struct {
 	// Verdict.Scores.
 	Scorers []string
 	// Verdicts holds every candidate: those that were scored, best first, and
-	// then those that filters removed, the last removed first.
+	// then those that filters removed, the last removed first. Endpoints that
+	// do not serve the model, are draining or are in Request.Exclude are no
+	// candidates, nor are those in Request.Avoid if there are others.
 	Verdicts []Verdict
 	// Chosen and RunnerUp are indices into Verdicts; −1 for nobody. The
 	// runner-up is the best of those that were scored and not chosen.

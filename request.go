@@ -68,8 +68,7 @@ type Request struct {
 	seed   uint64
 }
 
-// SLO holds latency targets. A target of zero or less is not asked for: there
-// is no target of zero.
+// SLO holds latency targets. Zero or less: there is no target.
 type SLO struct {
 	TTFT time.Duration // time to first token
 	TPOT time.Duration // time per output token after the first

@@ -17,20 +17,20 @@ type Config struct {
 	// Endpoints are there from the start.
 	Endpoints []Endpoint
 	// Clock tells the time. Nil: time.Now. It is called once in Route and in
-	// each call of a lease, concurrently, and never returns the zero Time.
+	// each call of a lease, concurrently, and must never return the zero Time.
 	Clock func() time.Time
 	// Seed is what chance depends on. Zero: a random one, which Stats tells, so
-	// that replicas before the same fleet don't break ties alike. Give one to
-	// have the same decisions again.
+	// that replicas in front of one fleet don't all break a tie the same way.
+	// Set it to repeat decisions.
 	Seed uint64
 	// LeaseTimeout is how long a lease may go without a call before it is
 	// taken for lost. Zero: 10 minutes.
 	LeaseTimeout time.Duration
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
-	// Warn is told what went wrong without costing a request: a [PanicError] of
-	// a stage. It is called in whatever goroutine it happened. Nil: nobody is
-	// told, but Stats counts.
+	// Warn is told of what went wrong without costing a request: a [PanicError]
+	// of a stage. It is called in the goroutine in which it happened. Nil:
+	// nobody is told, but Stats counts.
 	Warn func(error)
 }
 

@@ -21,7 +21,7 @@ type Stats struct {
 	BadRequest uint64 // requests that were not valid
 	BadStage   uint64 // results of stages that broke their contract and were not used
 	Panics     uint64 // of stages; see PanicError
-	Seed       uint64 // what chance depends on, also where the Config left it out
+	Seed       uint64 // what chance depends on, even if the Config left it out
 	OpenLeases int
 	Endpoints  int // that are not removed
 	Departing  int // removed, with leases still open
@@ -91,8 +91,8 @@ func (r *Router) Endpoints() []EndpointStatus {
 
 // AppendCandidates appends to dst every endpoint that takes requests, as a
 // request would see it now, ordered by slot, without match and prediction. It
-// allocates only if dst is too small, and takes no lock: it suits those who
-// look at the fleet often.
+// allocates only if dst is too small and takes no lock, for callers that look
+// at the fleet often.
 func (r *Router) AppendCandidates(dst []Candidate) []Candidate {
 	now := r.config.Clock()
 	r.leases.expire(now)

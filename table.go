@@ -8,9 +8,9 @@ import "iter"
 // successor comes. The zero value is ready. A Table is not safe for concurrent
 // use: the stage that owns it locks.
 //
-// A Table is as long as the highest slot it was asked to keep; slots are used
-// again, so that this is about the most endpoints or leases there ever were at
-// one time.
+// A Table is as long as the highest slot it was asked to keep; slots are
+// reused, so this is about the largest number of endpoints or leases there ever
+// were at one time.
 type Table[H Ref | LeaseRef, T any] struct {
 	// Forget, where it is not nil, is called with what is about to be
 	// forgotten: by Drop, or because another handle has come into the slot.
@@ -21,8 +21,9 @@ type Table[H Ref | LeaseRef, T any] struct {
 	values      []T
 }
 
-// PerEndpoint is state that a stage keeps for each endpoint. A stage that wants
-// it forgotten when the endpoint goes calls Drop in EndpointRemoved.
+// PerEndpoint is the state that a stage keeps for each endpoint, under a lock
+// of its own. A stage that keeps some embeds [OneRouter], and calls Drop in
+// EndpointRemoved if the state should go with the endpoint.
 type PerEndpoint[T any] = Table[Ref, T]
 
 // PerLease is state that a stage keeps for each lease: begun in Routed, dropped
@@ -36,8 +37,8 @@ type generation struct {
 }
 
 // At returns what is kept for the handle, a zero T if nothing was. It returns
-// nil for a handle that has been dropped or succeeded, which may be used late,
-// and for the zero handle. The pointer is good until the next call of At.
+// nil for the zero handle, and for one that has been dropped or succeeded, as a
+// late call may bring. The pointer is good until the next call of At.
 func (t *Table[H, T]) At(h H) *T {
 	ref := Ref(h)
 	if ref.Generation == 0 {

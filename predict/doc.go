@@ -2,15 +2,15 @@
 //
 // [Latency] is an endpick.Predictor and observer that fills in the time to first token and the time per output token of
 // every candidate, with an upper bound that nine requests in ten stay below. It follows "Predicted-Latency Based
-// Scheduling for LLMs" (llm-d, 2026), which asks a sidecar for what is asked of a slice here.
+// Scheduling for LLMs" (llm-d, 2026), which asks a sidecar what is looked up in process here.
 //
 //	latency, err := predict.NewLatency(predict.LatencyConfig{})
 //	…
 //	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: latency, …}})
 //
 // The router passes the predictor what it observes; there is nothing else to call, and nothing to close: a model is
-// fitted in a goroutine that ends with the fit, one at a time, started by the label that makes it due. A restart loses nothing if
-// [Latency.AppendBinary] is saved before and given to [Restore] after.
+// fitted in a goroutine that ends with the fit, one at a time, started by the label that makes it due. A restart loses
+// nothing if what [Latency.AppendBinary] returns is saved before and given to [Restore] after.
 //
 // The regressor is package predict/boost and can be used on its own.
 //

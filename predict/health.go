@@ -12,7 +12,7 @@ type Health struct {
 	Phase   string
 	Samples int    // in the window now
 	Labels  uint64 // taken in so far
-	Skipped uint64 // labels that were no positive number
+	Skipped uint64 // labels that were not positive numbers
 	Dropped uint64 // labels that came too fast to be kept
 	// Overdue are the requests that were unfinished at the last refit and older than their prediction.
 	Overdue int

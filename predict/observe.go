@@ -27,7 +27,7 @@ type openRequest struct {
 	before, after endpick.LeaseRef
 }
 
-// Routed notes what was known when the request was dispatched, of a request of known length.
+// Routed notes what was known when the request was dispatched, if its length is known.
 func (l *Latency) Routed(e *endpick.Event) {
 	model, variant := modelName(e.Request), e.Candidate.Endpoint.Variant
 	if e.Request.InputTokens <= 0 || len(model) > maxName || len(variant) > maxName {

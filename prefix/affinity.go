@@ -63,8 +63,8 @@ func (c *AffinityConfig) validate() error {
 // unless it explores, or unless they are so much busier than the others that
 // computing the prompt anew is faster.
 //
-// TTFT is the prediction's where the candidate has one. Else it is the time in
-// which PrefillRate works off what is in flight there and what this request
+// TTFT is the prediction's where the candidate has one. Otherwise it is the
+// time that PrefillRate takes for what is in flight there and what this request
 // would add: (Q + F) / rate.
 //
 // An Affinity is safe for concurrent use.

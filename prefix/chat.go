@@ -12,7 +12,7 @@ type Conversation struct {
 	// Tools are the JSON definitions of the tools, in the order given. Key
 	// order and white space in them don't matter; the order of tools does. That
 	// holds for 256 KiB of tools and arguments, a thousand levels deep; what is
-	// beyond counts as it is.
+	// beyond counts as it stands.
 	Tools    []string
 	Messages []Message
 }
@@ -48,7 +48,7 @@ type ToolCall struct {
 	ID   string
 	Name string
 	// Arguments is the JSON text of the arguments; key order and white space
-	// don't matter, as in tools. Text that is no JSON counts as it is.
+	// don't matter, as in tools. Text that is not JSON counts as it stands.
 	Arguments string
 }
 
@@ -57,10 +57,10 @@ type ToolCall struct {
 // from which a gateway without a tokenizer guesses the number of tokens.
 //
 // The canonical form is the sequence of all fields, tools first, as chat
-// templates put them. A conversation that continues another one shares all
-// its full blocks, even if what continues is the text of the last part.
-// Conversations that differ in any field differ from there on: no text can
-// pass for the border between two fields.
+// templates put them. A conversation that continues another one shares all its
+// full blocks, even if it continues the text of the last part. Conversations
+// that differ in any field differ from there on: no text can imitate the border
+// between two fields.
 func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, bytes int) {
 	var h Hasher
 	h.Reset(seed, dst)

@@ -23,7 +23,7 @@ const (
 	Identifier
 	// Number: a number, such as a counter.
 	Number
-	// Whitespace: the same words, wrapped or indented in another way.
+	// Whitespace: the same words, wrapped or indented differently.
 	Whitespace
 	// Reordered: the same tools in another order.
 	Reordered
@@ -43,7 +43,7 @@ func (c Cause) String() string {
 	return "unknown"
 }
 
-// Break is the place where two conversations part that should share a head:
+// Break is the place where two conversations that should share a head part:
 // nothing after it can be taken from a cache.
 type Break struct {
 	// Message is the index of the message; -1 if the tools differ.
@@ -59,7 +59,7 @@ type Break struct {
 	Offset      int
 	SharedBytes int
 	Cause       Cause
-	// Old and New are the words that differ, of media their hashes, cut to 64
+	// Old and New are the words that differ, or the hashes of media, cut to 64
 	// bytes; empty where a conversation has no word there.
 	Old, New string
 }

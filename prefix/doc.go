@@ -4,7 +4,7 @@
 // prompt that begins alike. This package names blocks by hashes that are
 // chained, so that a hash stands for a block and for all before it; remembers
 // which blocks were routed to which endpoint; and keeps requests near their
-// blocks as long as that is not too busy a place.
+// blocks unless it is too busy there.
 //
 // Names, by what they are for:
 //
@@ -26,18 +26,19 @@
 // # What the hashes protect
 //
 // Hashes depend on a secret [Key]. A client that does not know it can't make
-// prompts that pass for others, and so can't take the place of their blocks in
-// an index or learn of them from where its own requests go; prompts of two
-// models, adapters, tenants or salts have no block in common. A collision would
-// in any case cost a wrong guess of what is cached, and never a wrong answer.
+// prompts that pass for others, and so can't displace their blocks in an index,
+// or learn about them from where its own requests go; prompts of two models,
+// adapters, tenants or salts have no block in common. A collision would in any
+// case cost a wrong guess of what is cached, and never a wrong answer.
 //
-// They do not protect prompts from those who have hashes and key: they can test
-// whether they know a prompt. Nor are they signatures, or safe to show: whoever
-// collects hashes with their prompts can work out the seed. Keep hashes, and
-// recordings of them, where the prompts might be.
+// They do not protect prompts from those who have hashes and key, and can test
+// whether a prompt is among them. Nor are they signatures, or safe to show:
+// whoever collects hashes with their prompts can work out the seed. Keep
+// hashes, and recordings of them, where the prompts might be.
 //
-// Sources: BLIS for the index of the router's own making, 10,000 blocks of an
-// endpoint, least recently used first; predicted-latency scheduling for the
-// gate; vLLM for chained block hashes; NH of UMAC
-// (Black et al., CRYPTO 1999) and polynomials for what they are made of.
+// Sources: BLIS for an index of what the router itself has sent where, 10,000
+// blocks for each endpoint, the least recently used forgotten first;
+// predicted-latency scheduling for the gate; vLLM for chained block hashes; NH
+// of UMAC (Black et al., CRYPTO 1999) and polynomials for the hashes
+// themselves.
 package prefix

@@ -22,12 +22,12 @@ const (
 // for everything before it. With the same key it is the same on every
 // architecture. AppendTokens allocates only if dst is too small.
 //
-// Who doesn't know the key can't make prompts that collide: for any two heads
-// of n blocks, in one scope or in two, the chance is at most about n in 2^58.
-// That holds as long as they don't see the hashes, which are made to choose a
-// server by, at the speed of memory, and are no signatures: who has hashes
-// and the prompts they belong to can work out the seed, and who has the key
-// can make collisions, or test whether a prompt is in a recording.
+// Nobody can make prompts that collide without knowing the key: for any two
+// heads of n blocks, in one scope or in two, the chance is at most about n in
+// 2^58. That holds as long as nobody sees the hashes. They are made for
+// choosing a server, at the speed of memory, and are not signatures: whoever
+// has hashes and the prompts they belong to can work out the seed, and whoever
+// has the key can make collisions, or test whether a prompt is in a recording.
 func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
 	c := seed.chain(ofTokens)
 	if littleEndian() {
@@ -37,7 +37,7 @@ func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
 }
 
 // AppendText is AppendTokens for gateways without a tokenizer: blocks are
-// BlockBytes bytes of text. Set BlockTokens of the request to the number of
+// BlockBytes bytes of text. Set the request's BlockTokens to the number of
 // tokens that so many bytes make on average. Blocks of text and of tokens are
 // never equal.
 func AppendText(dst []uint64, seed Seed, text string) []uint64 {
@@ -71,8 +71,8 @@ func (c *chain) appendWordsPortable(dst []uint64, tokens []uint32) []uint64 {
 }
 
 // Hasher cuts text that comes in pieces into the same blocks as [AppendText]
-// cuts the whole. The zero Hasher is one after Reset with the zero Seed and a
-// nil slice. It is not safe for concurrent use.
+// cuts the whole. The zero Hasher is like one after Reset with the zero Seed
+// and a nil slice. It is not safe for concurrent use.
 type Hasher struct {
 	chain   chain
 	blocks  []uint64

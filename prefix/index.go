@@ -15,15 +15,15 @@ type IndexConfig struct {
 	// bounded by that. Zero: what its KV cache holds, and 10,000 where that is
 	// not known.
 	BlocksPerEndpoint int
-	// MaxBytes is the most memory to take for all endpoints together, at
-	// least 1 MiB; an eighth of it is for prompts in prefill. About 100 bytes
-	// for each open request come on top. Zero: 256 MiB, enough for 1,000
-	// endpoints of 10,000 blocks each of which nothing is shared, in prompts
-	// of at least 16 blocks. A prompt of a single block takes 180 bytes.
+	// MaxBytes is the most memory to take for all endpoints together, at least
+	// 1 MiB; an eighth of it is for prompts in prefill. About 100 bytes for
+	// each open request come on top. Zero: 256 MiB, enough for 1,000 endpoints
+	// with 10,000 blocks each that share nothing, in prompts of at least 16
+	// blocks. A prompt of a single block takes 180 bytes.
 	MaxBytes int64
 	// TenantShare, in (0, 1], is the part of an endpoint's blocks, and of what
-	// MaxBytes holds, up to which a tenant pushes others out. A tenant may hold
-	// more while there is room; who holds more gives way first. Zero: one half.
+	// MaxBytes holds, up to which a tenant may push others out. It may hold
+	// more while there is room, but then gives way first. Zero: one half.
 	TenantShare float64
 }
 
@@ -79,15 +79,14 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // added again begins with nothing.
 //
 // A request's blocks are matched as soon as it is routed, so that the next one
-// with the same head finds them. They count as used, and take the place of
-// others, only when the engine is known to have computed them: at the first
-// token, or at the end of a completed request. Until then they are pending, as
-// many as the endpoint holds at most and within a part of MaxBytes of their
-// own; a longer prompt has its head remembered. If the request ends without
-// that sign (failed, canceled or lost before the first token), those that no
-// other request has brought too are forgotten again. So neither a client whose
-// prompts are refused nor an endpoint that refuses everything changes what is
-// known of others.
+// with the same head finds them. They count as used, and displace others, only
+// when the engine is known to have computed them: at the first token, or at the
+// end of a completed request. Until then they are pending: at most as many as
+// the endpoint may hold, in a part of MaxBytes of their own; of a longer prompt
+// the head is remembered. If the request ends without that sign (failed,
+// canceled or lost before the first token), those that no other request has in
+// common are forgotten again. So neither a client whose prompts are refused nor
+// an endpoint that refuses everything changes what is known about others.
 //
 // At the end of a completed request the host may say how the conversation goes
 // on (Outcome.Blocks): the endpoint then holds prompt and response, as if it had
@@ -95,8 +94,8 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // not continue the request's own are no part of what its engine has run: they are
 // ignored, and counted in IndexStats.Strays.
 //
-// Tenants share what they have in common. What only one of them uses gives way
-// first where it holds more than IndexConfig.TenantShare.
+// Tenants share what they have in common. What only one of them uses goes
+// first, once that tenant holds more than IndexConfig.TenantShare.
 //
 // Cached tokens that an engine reports correct the number of blocks that it is
 // trusted to hold: see trust.go.

@@ -53,12 +53,12 @@ func ParseKey(text string) (Key, error) {
 	return Key{hide([keyBytes]byte(secret))}, nil
 }
 
-// Reveal returns the text of the key, which [ParseKey] reads. Who sees it can
-// make prompts whose hashes collide.
+// Reveal returns the text of the key, which [ParseKey] reads. Whoever sees it
+// can make prompts whose hashes collide.
 func (k Key) Reveal() string { return hex.EncodeToString(k.bytes()[:]) }
 
 // String returns a fingerprint, by which one can see that two processes have
-// the same key. It says no more of the key.
+// the same key. It reveals nothing else about the key.
 func (k Key) String() string {
 	sum := sha256.Sum256(append([]byte("endpick prefix fingerprint"), k.bytes()[:]...))
 	return "key " + hex.EncodeToString(sum[:4])

@@ -37,7 +37,7 @@ type secret struct {
 }
 
 // Seed returns the seed of the scope. It costs about a microsecond and an
-// allocation: keep it where the scope stays the same.
+// allocation: keep the seed while the scope stays the same.
 func (s Scope) Seed() Seed {
 	// Lengths go before the names, so that no two scopes are one when joined.
 	text := make([]byte, 0, 256)

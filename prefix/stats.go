@@ -11,7 +11,7 @@ type IndexStats struct {
 	Blocks  int    // different blocks
 	Pairs   int    // pairs of an endpoint and a block that it holds or is about to compute
 	Runs    int    // runs of blocks that always follow each other
-	Bytes   int64  // memory taken, free parts kept for reuse among them
+	Bytes   int64  // memory taken, including free parts kept for reuse
 	Evicted uint64 // pairs forgotten for lack of room
 	Strays  uint64 // conversations reported at the end of a request that do not continue its prompt
 
@@ -22,7 +22,7 @@ type IndexStats struct {
 type EndpointStats struct {
 	Ref      endpick.Ref
 	Held     int    // blocks that its engine has computed
-	Pending  int    // blocks of requests of which nobody knows yet whether the engine computes them
+	Pending  int    // blocks of requests that the engine may not have computed yet
 	Bound    int    // the most blocks, by the config and the endpoint's KV cache
 	Capacity int    // the most blocks, if the engine's reports have lowered it
 	Lowered  uint64 // how often they have

@@ -7,15 +7,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Dynamo is the cost of NVIDIA Dynamo's router, in blocks: the least
-// w·(F + Q)/block + context/block, where context are the tokens resident for
-// open requests (LMetric, section 6).
+// Dynamo is the cost of NVIDIA Dynamo's router, in blocks: the least w·(F + Q)/block + context/block, where context is
+// the number of tokens resident for open requests (LMetric, section 6).
 type Dynamo struct {
 	// PrefillWeight is w. Zero: 1.
 	PrefillWeight float64
 }
 
-// Validate is asked by [endpick.New].
+// Validate is called by [endpick.New].
 func (s Dynamo) Validate() error {
 	if !(s.PrefillWeight >= 0) || math.IsInf(s.PrefillWeight, 1) {
 		return &endpick.ConfigError{Field: "scorer.Dynamo.PrefillWeight", Reason: fmt.Sprintf("is %v, not above zero and finite", s.PrefillWeight)}

@@ -38,7 +38,8 @@ type Hotspot struct {
 	// Classes is how many classes of requests are tracked. Zero: 32.
 	Classes int
 	// HeadTokens is the length of the head by which requests are put into
-	// classes. A prefix that is not longer is not worth a hotspot. Zero: 128.
+	// classes. A prefix that is no longer than this makes no hotspot. Zero:
+	// 128.
 	HeadTokens int
 
 	// hot is the number of classes that are filtered; zero spares the lock.
@@ -53,7 +54,7 @@ type Hotspot struct {
 	stats   HotspotStats
 }
 
-// Validate is asked by [endpick.New].
+// Validate is called by [endpick.New].
 func (h *Hotspot) Validate() error {
 	for _, f := range []struct {
 		name  string
@@ -71,7 +72,7 @@ type HotspotStats struct {
 	Alarms    uint64 // classes for which the first phase began to hold
 	Hotspots  uint64 // of them, those for which the second did too
 	Recovered uint64 // of those, the ones for which the first no longer holds
-	Forgotten uint64 // of those, the ones that others took the place of
+	Forgotten uint64 // of those, the ones displaced by other classes
 	Filtered  uint64 // requests that were kept away from M
 	Tracked   int    // classes that are tracked now
 	Hot       int    // classes that are filtered now

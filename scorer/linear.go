@@ -6,16 +6,15 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Linear is the linear combination that Bailian uses: the least
-// λ(1 − H/L) + (1 − λ)·BS/max BS. The best λ depends on the workload. See LMetric,
-// figure 6b.
+// Linear is the linear combination that Bailian uses: the least λ(1 − H/L) + (1
+// − λ)·BS/max BS. The best λ depends on the workload. See LMetric, figure 6b.
 type Linear struct {
 	// Lambda is the weight of the prefix, in (0, 1]. Zero: 0.7, the best for
 	// the paper's chatbot trace.
 	Lambda float64
 }
 
-// Validate is asked by [endpick.New].
+// Validate is called by [endpick.New].
 func (s Linear) Validate() error {
 	if !(s.Lambda >= 0 && s.Lambda <= 1) {
 		return &endpick.ConfigError{Field: "scorer.Linear.Lambda", Reason: fmt.Sprintf("is %v, not within [0, 1]", s.Lambda)}

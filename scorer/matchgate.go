@@ -20,12 +20,12 @@ type MatchGate struct {
 	Share float64
 	// Range and Ratio say when load is out of balance: the largest batch size
 	// is more than Range above the smallest, and more than Ratio times it.
-	// Range zero: balance is not looked at.
+	// Range zero: balance is ignored.
 	Range float64
 	Ratio float64
 }
 
-// Validate is asked by [endpick.New].
+// Validate is called by [endpick.New].
 func (g MatchGate) Validate() error {
 	switch {
 	case !(g.Share >= 0 && g.Share < 1):

@@ -17,8 +17,8 @@ var ErrUnattainable = errors.New("slo: SLO out of reach")
 // API Inference Extension's admitter).
 const coldKVUsage = 0.02
 
-// LatencyAdmitter rejects a sheddable request, one of a priority below 0, with
-// an SLO that no endpoint is expected to meet. It admits as long as one
+// LatencyAdmitter rejects a sheddable request, one with a priority below 0,
+// with an SLO that no endpoint is expected to meet. It admits as long as one
 // endpoint is idle or cold, and it rejects nobody for lack of a prediction
 // (GIE, "SLO enforcement").
 //
@@ -43,8 +43,8 @@ func (a *LatencyAdmitter) Observer() any { return a.headroom }
 type UnattainableError struct {
 	// SLO is what was asked for.
 	SLO endpick.SLO
-	// TTFT and TPOT are the lowest that any endpoint was expected to have;
-	// of a response that is not streamed TTFT is the whole latency. Zero: not
+	// TTFT and TPOT are the lowest that any endpoint was expected to have; for
+	// a response that is not streamed, TTFT is the whole latency. Zero: not
 	// asked for. They may be those of two endpoints, and within the SLO: then
 	// no endpoint has both, or the request would break the target of one that
 	// runs.

@@ -12,8 +12,8 @@
 //   - [Tier] is the filter that keeps the endpoints which meet the SLO,
 //   - [BestFit] is the scorer, by headroom with an SLO and by latency without.
 //
-// [Warmup] is a filter that brings new endpoints in by a ramp.
+// [Warmup] is a filter that brings new endpoints in gradually.
 //
 // What happens when there is not enough room for all of them is the subject of
-// package queue below this one. Formulas are those of Predicted Latency and GIE.
+// package slo/queue. Formulas are those of Predicted Latency and GIE.
 package slo

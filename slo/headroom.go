@@ -9,9 +9,8 @@ import (
 // HeadroomConfig says how a [Headroom] is measured. The zero value is the
 // paper's.
 type HeadroomConfig struct {
-	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1);
-	// TPOT has the rest. Zero: 0.8 (Predicted Latency,
-	// "Latency-based scoring").
+	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1); TPOT
+	// has the rest. Zero: 0.8 (Predicted Latency, "Latency-based scoring").
 	TTFTWeight float64
 	// Bound is what is held against the targets. Zero: Expected.
 	Bound Bound
@@ -58,7 +57,7 @@ func (c *HeadroomConfig) validate() error {
 //
 // The TPOT target of a running request counts if it was expected to be kept
 // where the request was routed, whatever the [Bound]. One that could not be
-// kept there, or of which nothing was predicted, binds nobody: to keep others
+// kept there, or of which nothing was predicted, binds nobody: keeping others
 // away would not help.
 //
 // Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
@@ -98,23 +97,23 @@ type Fit struct {
 	// Combined is their weighted sum, the weight of a dimension that is not
 	// asked for going to the other.
 	Combined float64
-	// Deficit is Σ w·max(0, −share): surplus in one dimension never pays for
-	// a deficit in the other. The share of TPOT is here the one against the
-	// strictest of the request's own target and those of the requests that
-	// run on the endpoint; it has TPOT's weight also where the request itself
-	// does not ask for TPOT.
+	// Deficit is Σ w·max(0, −share): surplus in one dimension never pays for a
+	// deficit in the other. Here TPOT's share is measured against the strictest
+	// target among the request's own and those of the requests that run on the
+	// endpoint; it has TPOT's weight even if the request itself has no target
+	// for TPOT.
 	Deficit float64
 }
 
 // Meets reports whether every target is expected to be kept.
 func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
 
-// Of returns the headroom of the request on the candidate
-// (Predicted Latency, "Latency-based scoring").
+// Of returns the headroom of the request on the candidate (Predicted Latency,
+// "Latency-based scoring").
 //
-// Of a response that is not streamed neither first token nor time per token
-// can be seen: the whole latency is held against the TTFT target, and a TPOT
-// target takes no part.
+// In a response that is not streamed neither the first token nor the time per
+// token can be seen: the whole latency is held against the TTFT target, and a
+// TPOT target takes no part.
 func (h *Headroom) Of(req *endpick.Request, c *endpick.Candidate) Fit {
 	m := h.measure(req, h.config.Bound)
 	defer m.end()

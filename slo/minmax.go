@@ -7,10 +7,10 @@ import (
 )
 
 // minMax scores as bestFit does, with each dimension normalised over the
-// candidates of a group instead of taken as a share of the SLO
-// (Gateway API Inference Extension, latency scorer). A dimension in which all
-// are equal leaves its weight to the other. Normalised, a share is what an
-// absolute headroom would be: both differ by the SLO alone.
+// candidates of a group instead of taken as a share of the SLO (Gateway API
+// Inference Extension, latency scorer). A dimension in which all are equal
+// leaves its weight to the other. Normalised, a share is what an absolute
+// headroom would be: both differ by the SLO alone.
 func (s *BestFit) minMax(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	m := s.config.Headroom.measure(req, s.config.Headroom.config.Bound)
 	defer m.end()

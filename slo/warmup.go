@@ -15,10 +15,10 @@ type WarmupConfig struct {
 	Ramp time.Duration
 }
 
-// Warmup is a filter that brings new endpoints in by a ramp. An endpoint that
+// Warmup is a filter that brings new endpoints in gradually. An endpoint that
 // has just come is empty and looks fast, so that every cold request would go
-// there at once, before its compiled kernels, its cache and its first reports
-// are there.
+// there at once, before its kernels are compiled, its cache is filled and its
+// first reports have come.
 //
 // At age a an endpoint is considered for a share 1/n + (1 − 1/n)·a/Ramp of the
 // requests of which it holds no head, n being the number of candidates: at

@@ -28,7 +28,7 @@ type Config struct {
 	// Zero: 3. One: nothing is tried again.
 	MaxAttempts int
 	// RetryShare bounds the retries of requests that an endpoint may have
-	// worked on: this many for each request. Zero: 0.2.
+	// worked on, as a share of all requests. Zero: 0.2.
 	RetryShare float64
 	// RetryBurst is how many such retries may come at once, as after the death
 	// of a server. A tenth of it comes back each second. Zero: 100.
@@ -38,8 +38,8 @@ type Config struct {
 	FirstByteTimeout time.Duration
 	// StallTimeout bounds the silence of the endpoint within a stream. It must
 	// leave time for the prefill of others, and for a sequence that is set
-	// aside for lack of memory. Before the first token, FirstByteTimeout does
-	// if it is longer. Zero: two minutes.
+	// aside for lack of memory. Before the first token FirstByteTimeout applies
+	// instead, if it is longer. Zero: two minutes.
 	StallTimeout time.Duration
 	// ResponseTimeout bounds one attempt at a response that does not stream,
 	// from sending the request to the last byte. Zero: 10 minutes.
@@ -53,8 +53,9 @@ type Config struct {
 	// and may change what it found in the headers. It is called before the
 	// prompt is hashed, with the model, the SLO, the priority and the session
 	// filled in. A host with a tokenizer sets InputTokens, Blocks and
-	// BlockTokens itself. It must not change body or keep req. Nil: there are
-	// no tenants.
+	// BlockTokens itself. It may set Receipt, to one for this request alone,
+	// and read it once RoundTrip has returned. It must not change body or keep
+	// req. Nil: there are no tenants.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
 	// Dialect says how requests are read and prompts are hashed; its zero value is
 	// valid.

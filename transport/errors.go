@@ -70,7 +70,7 @@ func (e *UpstreamError) Error() string {
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
 // StatusClientClosedRequest is what [StatusOf] gives for a request whose client
-// went away. Nobody gets to see it but logs; nginx has coined it.
+// went away. Only logs get to see it; nginx coined it.
 const StatusClientClosedRequest = 499
 
 // StatusOf returns the HTTP status that tells a client of an error of
@@ -160,7 +160,7 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 // OpenAI's shape.
 //
 // A request that the queue has dropped gets a Retry-After of as long as it has
-// waited, from a second to a minute, and one that an queue.TokenBucket has refused
+// waited, from a second to a minute; one that a queue.TokenBucket has refused,
 // of as long as the bucket needs.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	status = StatusOf(err)

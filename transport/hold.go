@@ -23,10 +23,10 @@ const recheck = 10 * time.Millisecond
 // Every request waits its turn, at most once: retries do not. Fullness is that
 // of all endpoints that are not drained and not in bad health, whichever model
 // they serve: give models that do not share their endpoints a transport each.
-// Without any endpoint nothing is held, so that the client gets to know.
+// Without any endpoint nothing is held, so that the client is told at once.
 //
-// The TTFT target of a request is routed by what the wait has left of it; one
-// that has passed stays asked for and is out of reach.
+// A request is routed by what its wait has left of its TTFT target; a target
+// that has passed still counts, and is out of reach.
 type QueueConfig struct {
 	// Bounds of the queue, its time limit among them. The Bytes of a request
 	// are its body and its blocks.

@@ -11,31 +11,32 @@
 // A request goes to another endpoint if one can't be reached, sends nothing in
 // time, breaks off before the first byte of the response body, answers 429 or
 // 5xx (but for 501 and 505), or begins a stream with an error. A response is
-// therefore handed over with its first byte, not before. Requests that name a model are tried again even if an endpoint
-// may have worked on them: inference changes nothing. Others are, unless their
-// method is safe, only if nothing was sent. A request whose client went away is
-// never sent again.
+// therefore handed over with its first byte, not before. Requests that name a
+// model are tried again even if an endpoint may have worked on them: inference
+// changes nothing. Others are, unless their method is safe, only if nothing was
+// sent. A request whose client went away is never sent again.
 //
-// A refusal (400, 404 and their like) is the client's, unless it was the second
-// in a row of that endpoint: then another is asked, now and then.
+// A refusal (400, 404 and the like) is the client's fault, unless it was that
+// endpoint's second in a row: then, now and then, another one is asked.
 //
 // # Health
 //
-// The server that fails fastest always looks idlest, so that endpoints are judged
-// by what becomes of their requests. One has failed a request if another has then
-// served it, or if it can't be reached; what every endpoint fails of speaks
-// against the request. An endpoint with a quarter of failures, and clearly more
-// than the others, is avoided, as is one that has sent nothing to anybody for
-// much longer than the others take. From one to fifteen seconds later it gets one
-// request for a trial, then a tenth of the traffic, and its full share fifteen
-// seconds after that. If all endpoints are avoided, all are asked.
+// The server that fails fastest always looks idlest, so endpoints are judged by
+// what becomes of their requests. One has failed a request if it can't be
+// reached, or if another has then served the request; a request that every
+// endpoint fails speaks against none of them. An endpoint that fails a quarter
+// of its requests, and clearly more than the others, is avoided, as is one that
+// has sent nothing to anybody for much longer than the others take. From one to
+// fifteen seconds later it gets one request for a trial, then a tenth of the
+// traffic, and its full share fifteen seconds after that. If all endpoints are
+// avoided, all are asked.
 //
 // # Holding
 //
 // With Config.Queue, requests wait while the endpoints are full and are routed
-// when there is room, in the order of an [queue.Queue]. Then decisions are made
+// when there is room, in the order of a [queue.Queue]. Then decisions are made
 // one after another. A request that can't wait, or has waited too long, fails
-// with an [queue.Error].
+// with a [queue.Error].
 //
 // # Other requests
 //
@@ -48,12 +49,13 @@
 //
 // # What is refused
 //
-// With an [endpick.RequestError], status 400: a model that is no string; names of
-// models, sessions, tenants and adapters that are longer than 256 bytes or not
-// UTF-8; paths with a segment ".."; JSON that is nested deeper than 256 levels or
-// has more parts than Config.Dialect.MaxItems. Everything else that is wrong with a
-// request is for the engine to judge. A body that is too long, 413, is one above
-// Config.MaxBodyBytes, or one that is compressed to less than a sixty-fourth.
+// With an [endpick.RequestError], status 400: a model that is not a string;
+// names of models, sessions, tenants and adapters that are longer than 256
+// bytes or not UTF-8; paths with a segment ".."; JSON that is nested deeper
+// than 256 levels or has more parts than Config.Dialect.MaxItems. Everything
+// else that is wrong with a request is for the engine to judge. A body that is
+// too long, 413, is one above Config.MaxBodyBytes, or one that is compressed to
+// less than a sixty-fourth.
 //
 // What a request holds in memory is its body and an eighth of that, and reading it
 // takes a time that grows with its length alone.
@@ -124,9 +126,10 @@ type Stats struct {
 	Ill int
 }
 
-// New returns a transport, or an [endpick.ConfigError]. The addresses of the endpoints that
-// the router has by then must be such as [Target] takes; that of one that comes
-// later makes requests fail over, and Config.Warn is told.
+// New returns a transport, or an [endpick.ConfigError]. The addresses of the
+// endpoints that the router has by then must be such as [Target] takes; an
+// endpoint that comes later with a bad one fails its requests over to others,
+// and Config.Warn is told.
 func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -189,9 +192,9 @@ type trip struct {
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
-// error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]), the
-// queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError] or
-// that of a context that is done; [StatusOf] sorts them.
+// error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]),
+// the queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError]
+// or that of a context that is done; [StatusOf] turns them into statuses.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	tr := &trip{t: t, in: in, start: t.now()}

@@ -2,7 +2,7 @@
 //
 //	gateway [-duration 20s] [-policies round-robin,least-loaded,lmetric] [-format table|json] …
 //
-// starts model servers and the gateway before them, all over real HTTP on
+// starts model servers and a gateway in front of them, all over real HTTP on
 // loopback, sends the same conversations through under each policy, and prints
 // what a client measured. With -slo-ttft and -slo-tpot the requests ask for
 // latencies, and the share of those that got them is printed too.
@@ -16,24 +16,26 @@
 //
 //	gateway -listen ADDR [-admin ADDR] [-backend URL]… [-backend-file FILE] [-policy NAME] [-grace 30s]
 //
-// is a gateway that serves until it is interrupted, with /readyz. Without -backend
-// and -backend-file it starts model servers of its own. Prometheus metrics at /metrics and
-// a page of its decisions at /debug/endpick are on a port of their own, for the
-// operator: they tell what is cached where, and so of other clients' prompts.
+// is a gateway that serves until it is interrupted, with /readyz. Without
+// -backend and -backend-file it starts model servers of its own, which serve
+// the model demo-8b. Prometheus metrics at /metrics and a page of its decisions
+// at /debug/endpick are on a port of their own, for the operator: they tell
+// what is cached where, and so of other clients' prompts.
 //
 // The policy predicted-latency learns from the responses as they come, and
-// keeps to the targets in x-slo-ttft-ms and x-slo-tpot-ms. The page shows what was predicted against what came, how well the
-// models do, and how many targets were met.
+// keeps to the targets in x-slo-ttft-ms and x-slo-tpot-ms. The page shows what
+// was predicted against what came, how well the models do, and how many targets
+// were met.
 //
 // With -queue, requests are held in the gateway while the servers are full, and
-// leave it by priority, the tenants taking turns. What does not fit gets 429,
-// what has waited too long 503, both with Retry-After.
+// leave it by priority, the tenants taking turns. A request that does not fit
+// gets 429, one that has waited too long 503, both with Retry-After.
 //
-// Any client may write any header, and so the gateway looks at no other of them
-// unless -trust-headers says that something before it has set or checked them:
-// then X-Endpick-Priority is how important a request is (below zero it is answered
-// with 429 if no server can meet its target), X-Endpick-Session the conversation
-// that it belongs to, and OpenAI-Organization its tenant.
+// Any client can write any header, so the gateway reads no others unless
+// -trust-headers says that something in front of it has set or checked them:
+// then X-Endpick-Priority is how important a request is (below zero it is
+// answered with 429 if no server can meet its target), X-Endpick-Session the
+// conversation that it belongs to, and OpenAI-Organization its tenant.
 package main
 
 import (

@@ -90,8 +90,8 @@ var (
 	ErrVersion = codec.ErrVersion
 )
 
-// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it. The zero Model is there to be
-// restored into; it predicts nothing.
+// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it. The zero Model is for
+// UnmarshalBinary to fill; it predicts nothing.
 type Model struct {
 	config     Config
 	quantisers []quantiser

@@ -16,9 +16,9 @@ const (
 
 // Update returns a model with the same prior, bins and tests, whose leaves have been moved towards what data says; a
 // leaf that no row reaches keeps its value. It takes a fraction of the time of Fit and bridges the time between rare
-// fits; where a fit to every thousand new rows can be afforded, it gains nothing. A model that is only ever updated goes
-// on asking old questions. A model without trees moves its base alone. No row counts as further off than by a factor of
-// twenty, and unusable ones are skipped. The receiver does not change. The zero Model is ErrNoData.
+// fits; where a fit to every thousand new rows can be afforded, it gains nothing. A model that is only ever updated
+// goes on asking old questions. A model without trees moves its base alone. No row counts as off by more than a factor
+// of twenty, and unusable ones are skipped. The receiver does not change. The zero Model is ErrNoData.
 func (m *Model) Update(data Data) (*Model, error) {
 	if m.config.Features == 0 {
 		return nil, fmt.Errorf("%w: the model has not been fitted", ErrNoData)

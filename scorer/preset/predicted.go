@@ -22,9 +22,9 @@ type PredictedLatencyConfig struct {
 	Tier     slo.TierConfig
 	BestFit  slo.BestFitConfig
 	// DisableSpread holds the expected latency against an SLO, as the paper
-	// does, and not the bound that nine requests in ten keep. Best fit fills
-	// an endpoint until the last target is only just kept: in expectation
-	// that is missed every other time.
+	// does, and not the bound that nine requests in ten keep. Best fit fills an
+	// endpoint until the last target is only just kept; one that is only just
+	// kept in expectation is missed every other time.
 	DisableSpread bool
 	// DisableGate leaves out the gate that keeps to endpoints with the prefix:
 	// the match counts by what it does to the prediction alone.
@@ -65,8 +65,9 @@ const prefillRate = 8600
 // tune. It works from the first request on: until there is enough to predict
 // from, load and match decide.
 //
-// Its Predictor is a [predict.Latency], which has its health. Nothing has to be
-// closed: models are fitted in a goroutine that ends with the fit.
+// Its Predictor is a [predict.Latency], whose Health says how well it predicts.
+// Nothing has to be closed: models are fitted in a goroutine that ends with the
+// fit.
 func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err := c.validate(); err != nil {
 		return endpick.Config{}, err

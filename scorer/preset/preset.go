@@ -1,5 +1,5 @@
 // Package preset has ready-made policies by name, each as an [endpick.Config]
-// to which the caller adds endpoints, and whatever else is to differ, before
+// to which the caller adds endpoints, and whatever else should differ, before
 // [endpick.New]:
 //
 //	config := preset.LMetric()
@@ -7,8 +7,8 @@
 //	router, err := endpick.New(config)
 //
 // Every call makes a Config with state of its own: a Config is for one router.
-// Each has a story in testdata, told in prose with the decisions as they were: what
-// it looks at, and where it sends whom.
+// Each preset has a story in testdata, which tells what it looks at and which
+// request it sends where, with real decisions.
 //
 // [endpick.Router.SetPolicy] takes the Policy of another preset while the
 // router runs; to keep the prefix index over such a change, pass the Matcher
@@ -57,8 +57,8 @@ func VLLM() endpick.Config {
 
 // LoadPrefix is the load- and prefix-aware policy of the Gateway API inference
 // extension and llm-d: a weighted sum of prefix affinity, queue depth and KV
-// utilisation, by default 3 : 2 : 2. A weight of zero makes [endpick.New] fail; take
-// the scorer out of Policy.Scorers instead.
+// utilisation, 3 : 2 : 2 in the original and in ByName. A weight of zero makes
+// [endpick.New] fail; take the scorer out of Policy.Scorers instead.
 func LoadPrefix(prefixWeight, queueWeight, kvWeight float64) endpick.Config {
 	return config(fmt.Sprintf("load-prefix:%v:%v:%v", prefixWeight, queueWeight, kvWeight), endpick.Policy{
 		Matcher: index(),

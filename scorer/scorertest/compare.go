@@ -22,13 +22,14 @@ type Workload struct {
 	// "sharegpt" or "production".
 	Scenario string
 
-	// Rate is the arrivals of a scenario per second, Poisson; all but "production"
-	// need one.
+	// Rate is a scenario's mean arrivals per second, Poisson; all but
+	// "production" need one.
 	Rate float64
-	// RateScale makes a recording come so many times as fast. Zero: as recorded.
+	// RateScale makes a recording arrive this many times as fast. Zero: as
+	// recorded.
 	RateScale float64
-	// Requests ends the work after so many. Zero: the whole recording, and for a
-	// scenario 5,000 requests or its own end.
+	// Requests ends the work after this many. Zero: the whole recording, and
+	// for a scenario 5,000 requests or its own end.
 	Requests int
 
 	// Endpoints is the number of servers. Zero: the scenario's own, 8 for a recording.
@@ -79,14 +80,15 @@ type Latency struct {
 	Mean, P50, P90, P95, P99 float64
 }
 
-// Compare does the workload once with each policy and returns the reports in the
-// order of the configs. A run is the real router, with a virtual clock, before
-// modelled servers; runs are independent and use all cores.
+// Compare runs the workload once with each policy and returns the reports in
+// the order of the configs. A run is the real router, with a virtual clock,
+// before modelled servers; runs are independent and use all cores.
 //
-// A config is used for one run: its stages must not be shared with another one, nor
-// used again. Its Endpoints, Clock and Seed are not read. A policy that learns has to
-// do so synchronously (predict.LatencyConfig) to decide the same every time. The error names what is
-// wrong with the workload, the file or a config.
+// A config is used for one run: its stages must not be shared with another one,
+// nor used again. Its Endpoints, Clock and Seed are not read. A policy that
+// learns has to do so synchronously (predict.LatencyConfig) to decide the same
+// every time. The error names what is wrong with the workload, the file or a
+// config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	x := sim.Experiment{
 		Scenario: w.Scenario, Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests, Servers: w.Endpoints,

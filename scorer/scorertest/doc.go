@@ -9,9 +9,10 @@
 // [Run] holds for every scorer, [RunWeighted] also for those that are combined
 // by weight, and [RunPolicy] drives real routers with the whole policy. The
 // checks are properties over random input by pgregory.net/rapid, whose flags
-// apply (-rapid.checks, -rapid.seed). [Candidates] and [Requests] generate the
-// input of one's own properties.
+// apply (-rapid.checks, -rapid.seed). [Candidates] and [Requests] generate
+// input for properties of your own.
 //
 // [Compare] judges policies: it runs them side by side on a simulated fleet, on
-// one's own recording or on a scenario of the papers, and returns what came of it.
+// a recording of your own or a scenario from the papers, and returns what came
+// of it.
 package scorertest

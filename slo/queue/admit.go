@@ -18,16 +18,16 @@ var (
 	ErrSaturated = errors.New("queue: saturated")
 )
 
-// RejectAll is an admitter that rejects every request, for tests of what
-// stands before a router (BLIS, "Admission Pipeline").
+// RejectAll is an admitter that rejects every request, for tests of what stands
+// in front of a router (BLIS, "Admission Pipeline").
 type RejectAll struct{}
 
 // Admit implements [endpick.Admitter].
 func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return ErrRejectAll }
 
-// Admitter rejects sheddable requests, those of a priority below 0,
-// while the endpoints are full (BLIS, "Admission Pipeline"; by priority
-// under saturation). The zero value is ready.
+// Admitter rejects sheddable requests, those with a priority below 0, while the
+// endpoints are full (BLIS, "Admission Pipeline"; by priority under
+// saturation). The zero value is ready.
 type Admitter struct {
 	// By says what full is. Nil: Utilization{}.
 	By Saturation

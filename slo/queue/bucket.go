@@ -17,9 +17,9 @@ type TokenBucketConfig struct {
 	Refill float64
 }
 
-// TokenBucket is an admitter that lets in so many input tokens per second on
-// average and a full bucket of them at once (BLIS, "Admission Pipeline"). It
-// starts full. A request of unknown length costs one token.
+// TokenBucket is an admitter that lets in a number of input tokens per second
+// on average, and a full bucket of them at once (BLIS, "Admission Pipeline").
+// It starts full. A request of unknown length costs one token.
 //
 // What it admits is paid for even if a later admitter rejects it: put it last.
 // It is safe for concurrent use.

@@ -12,12 +12,12 @@ import (
 type Item[T any] struct {
 	// Priority: higher goes first, below zero can be shed.
 	Priority int
-	// Tenant is whose turn the request takes. It is the holder's to know: a
-	// client that chooses it gets a turn for each name.
+	// Tenant is whose turn the request takes. The holder has to know it: a
+	// client that could choose it would get a turn for each name.
 	Tenant string
 	// Deadline orders the requests of a tenant, the earliest first. It is a
 	// wish: a request is not dropped for missing it. Zero, or later than the
-	// request may wait: when its time is up.
+	// request may wait: the end of its wait.
 	Deadline time.Time
 	// Tokens is the length of the prompt: what the request costs its tenant.
 	// Zero, unknown: it costs one. At most 2³¹−1.

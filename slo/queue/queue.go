@@ -65,8 +65,8 @@ type Stats struct {
 // Queue is the gateway queue: it holds requests while the endpoints are full,
 // so that they are routed late, on fresh state, and in order of importance
 // (BLIS, "Gateway Queue"). It is a state machine: time and saturation are
-// arguments, it starts no goroutine and is not safe for concurrent use. Time
-// may leap by minutes: nobody has waited meanwhile.
+// arguments, it starts no goroutine and is not safe for concurrent use. If the
+// clock leaps by minutes, that counts as nobody's wait.
 //
 // Order: the highest priority first. Within a priority tenants take turns, the
 // one that has had the fewest input tokens first: a tenant with much to do
@@ -75,18 +75,17 @@ type Stats struct {
 // earliest deadline goes first, then the first to come. With one tenant that is
 // earliest deadline first within each priority.
 //
-// A request that does not fit displaces those that matter less: of the lowest
-// priority, which sheds the sheddable first; within it of the tenant that holds
-// the most of what there is too much of, requests, tokens or bytes, its latest
-// deadline. If that is the new request itself, it does not get in and nobody
-// else is dropped.
+// A request that does not fit displaces those that matter less: the lowest
+// priority goes first, and so the sheddable; within a priority the tenant that
+// holds the most of what there is too much of (requests, tokens or bytes) loses
+// its latest deadline. If that would be the new request itself, it does not get
+// in and no other is dropped.
 //
 // Every request that got in leaves exactly once: by Pop, by Cancel, or through
 // the function given to [New].
 //
-// What a call costs grows with the logarithm of the requests in the queue, for
-// each request that comes or goes; for a Push that is refused, for each that
-// would have had to go.
+// Each request that comes or goes costs time logarithmic in the length of the
+// queue; a Push that is refused pays for each that would have had to go.
 type Queue[T any] struct {
 	config Config
 	drop   func(Item[T], error)
@@ -146,7 +145,7 @@ const treeDegree = 16
 // New returns an empty queue, or an [endpick.ConfigError]. The function is
 // called for each request that is dropped, with an [Error]; it must not call
 // the queue. If it panics, the caller of the queue's method gets the panic, and
-// of what else was dropped the function hears in the next call.
+// the function hears of whatever else was dropped in the next call.
 func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) {
 	if err := config.validate(); err != nil {
 		return nil, err

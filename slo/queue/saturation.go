@@ -7,7 +7,7 @@ import (
 )
 
 // Saturation says how full a set of endpoints is: 1 and above is full. No
-// endpoints at all are full. Implementations are safe for concurrent use.
+// endpoints at all count as full. Implementations are safe for concurrent use.
 type Saturation interface {
 	Saturation(candidates []endpick.Candidate) float64
 }

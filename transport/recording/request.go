@@ -32,8 +32,8 @@ type Request struct {
 	MaxTokens    int  `json:"max_tokens,omitempty"` // the client's limit; 0: none
 
 	// Blocks are the chained hashes of the prompt, each standing for
-	// BlockTokens tokens. Recordings made with one transport.Config.HashKey can
-	// be compared; of others, only the requests within each.
+	// BlockTokens tokens. Recordings made with the same dialect.Config.HashKey
+	// can be compared; otherwise only requests within one recording can.
 	Blocks      []Hash  `json:"blocks,omitempty"`
 	BlockTokens float64 `json:"block_tokens,omitempty"`
 	// Tenant and Session are hashes of their names.

@@ -61,8 +61,8 @@ var copyLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank"}
 var (
 	// ErrFormat: the page is not in the Prometheus text format.
 	ErrFormat = errors.New("scrape: not in the Prometheus text format")
-	// ErrNoSignal: no metric of an engine that is known is on the page, or
-	// none of the endpoint's data-parallel rank.
+	// ErrNoSignal: the page has no metric of a known engine, or none for the
+	// endpoint's data-parallel rank.
 	ErrNoSignal = errors.New("scrape: no known metric")
 	// ErrTooLong: the page is longer than Config.MaxBytes.
 	ErrTooLong = errors.New("scrape: page too long")

@@ -39,8 +39,8 @@ func (e StatusError) Error() string { return fmt.Sprintf("scrape: HTTP status %d
 
 // Config says how a [Poller] is made. All fields but Router may be left out.
 type Config struct {
-	// Router is whose endpoints are polled and who gets the reports. It must
-	// be set.
+	// Router is the router whose endpoints are polled and which gets the
+	// reports. It must be set.
 	Router *endpick.Router
 	// Client asks. Nil: a client with connections of its own, which follows no
 	// redirect: a server is not to choose whom else is asked.
