@@ -108,6 +108,14 @@ func TestChangesCopy(t *testing.T) {
 	}
 }
 
+func TestReportCopies(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	adapters := []string{"l"}
+	require.NoError(t, r.Report("a", endpick.Load{Adapters: adapters}))
+	adapters[0] = "other"
+	assert.Equal(t, []string{"l"}, status(t, r, "a").Candidate.Report.Adapters)
+}
+
 // An endpoint that the new list describes as before is the same endpoint, down
 // to the pointer that leases hold.
 func TestSetEndpointsKeepsWhatStays(t *testing.T) {

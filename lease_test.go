@@ -450,6 +450,36 @@ func TestCountersCollide(t *testing.T) {
 	assert.Equal(t, uint64(8*each), r.Stats().Routed)
 }
 
+// Calls of one lease wait for each other, those of several on one endpoint don't.
+func TestTokensCollide(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
+	const batch = 1000
+	batches := 5000
+	if race.Enabled || testing.Short() {
+		batches = 20
+	}
+	// A careless counter beside the router's shows whether anything has collided yet.
+	var called, careless atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		l := route(t, r, endpick.Request{InputTokens: 3, Stream: true})
+		all.Go(func() {
+			for range batches {
+				for range batch {
+					l.Tokens(1)
+					careless.Store(careless.Load() + 1)
+				}
+				if called.Add(batch)-careless.Load() > batch {
+					break
+				}
+			}
+			l.Done(endpick.Outcome{})
+		})
+	}
+	all.Wait()
+	requireQuiet(t, r)
+}
+
 func TestAClockThatPanicsKeepsNoLeaseOpen(t *testing.T) {
 	broken := false
 	var told error

@@ -113,10 +113,6 @@ func (w *watch) look() {
 			x.trip.t.health.overdue(x.visit)
 		}
 		next = min(next, left)
-		if w.patience > 0 && now >= w.patience {
-			w.patience = 0
-			x.trip.t.health.overdue(x.visit)
-		}
 		if w.giveUp > 0 && now >= w.giveUp {
 			w.giveUp = 0
 			if x.giveUp() {

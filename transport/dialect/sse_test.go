@@ -153,7 +153,7 @@ func TestEventCutInTheMiddle(t *testing.T) {
 func TestEventTooLong(t *testing.T) {
 	long := "data: " + strings.Repeat("x", maxEvent+maxEvent/2)
 	for _, end := range []string{"\n", "\r\n", "\r"} {
-		stream := "data: first" + end + end + long + end + "data: more" + end + end + "data: drop" + end + end + "data: last" + end + end
+		stream := "data: first" + end + end + "data: begins" + end + long + end + "data: more" + end + end + "data: drop" + end + end + "data: last" + end + end
 		var judged []string
 		r := &eventReader{
 			src: chunked(stream, []int{5000, 1}),

@@ -83,6 +83,8 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"vLLM, colons written as underscores", strings.ReplaceAll(vllmRanks, "vllm:", "vllm_"), rank(1), endpick.Load{Waiting: 4, Running: 5, KVUsage: 0.6}},
 		{"a rank of vLLM", vllmRanks, rank(0), endpick.Load{Waiting: 0, Running: 3, KVUsage: 0.2}},
 		{"all ranks of vLLM: sums, and the mean of usage", vllmRanks, endpick.Endpoint{}, endpick.Load{Waiting: 4, Running: 8, KVUsage: 0.4}},
+		{"usage is the mean of those that tell it", "vllm:num_requests_running{engine=\"0\"} 3\nvllm:num_requests_running{engine=\"1\"} 5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.6\n",
+			endpick.Endpoint{}, endpick.Load{Running: 8, KVUsage: 0.6, Absent: endpick.WaitingSignal}},
 		{"vLLM without adapters running", "vllm:num_requests_running 2\nvllm:lora_requests_info{running_lora_adapters=\"\"} 1\n", endpick.Endpoint{},
 			endpick.Load{Running: 2, Adapters: []string{}, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 		{"SGLang: tensor-parallel copies and priorities count once", sglang, endpick.Endpoint{}, endpick.Load{Waiting: 4, Running: 3, KVUsage: 0.2}},
