@@ -1,0 +1,24 @@
+package dialect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// An engine that counts as it goes has counted everything before, also what was
+// longer by estimate: the next piece is estimated on its own.
+func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
+	m := startedMeter(t)
+	feed := func(bytes int, usage string) int {
+		m.Feed(nil, fmt.Appendf(nil, `data: {"choices":[{"delta":{"content":%q}}]%s}`+"\n\n", strings.Repeat("x", bytes), usage))
+		return m.Seen().OutputTokens
+	}
+	assert.Equal(t, 8, feed(32, ""), "four bytes a token")
+	assert.Equal(t, 11, feed(400, `,"usage":{"completion_tokens":11}`))
+	assert.Equal(t, 13, feed(8, ""))
+	assert.Equal(t, 13, feed(3, ""))
+	assert.Equal(t, 14, feed(1, ""), "parts of a token add up")
+}
