@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
@@ -66,6 +68,59 @@ func Example() {
 	// 404 from ""
 	// {"error":{"message":"the model `gpt-2` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}
 	// in flight: 0
+}
+
+// The host names the tenant, and asks for a receipt: who was considered, with
+// what scores, and who was chosen. It is complete when RoundTrip returns.
+func ExampleConfig() {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"choices":[{"text":"Hello!"}]}`)
+	}))
+	defer engine.Close()
+	config := preset.LMetric()
+	config.Endpoints = []endpick.Endpoint{{ID: "gpu-0", Address: engine.URL}, {ID: "gpu-1", Address: engine.URL}}
+	router, err := endpick.New(config)
+	if err != nil {
+		panic(err)
+	}
+	if err := router.Report("gpu-0", endpick.Load{Running: 8, KVUsage: 0.7}); err != nil {
+		panic(err)
+	}
+	if err := router.Report("gpu-1", endpick.Load{Running: 2, KVUsage: 0.3}); err != nil {
+		panic(err)
+	}
+	type receiptKey struct{}
+	t, err := transport.New(transport.Config{
+		Router: router,
+		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+			req.Tenant = "team-a" // from what the host has authenticated
+			req.Receipt, _ = in.Context().Value(receiptKey{}).(*endpick.Receipt)
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer t.CloseIdleConnections()
+
+	var receipt endpick.Receipt
+	ctx := context.WithValue(context.Background(), receiptKey{}, &receipt)
+	in, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
+	if err != nil {
+		panic(err)
+	}
+	resp, err := t.RoundTrip(in)
+	if err != nil {
+		panic(err)
+	}
+	resp.Body.Close()
+	fmt.Print(receipt.String())
+
+	// Output:
+	// request 1, policy lmetric, model "llama", 1 tokens
+	// * gpu-1            W 0    R 2    K 0.3   Q 0       H 0       score 0.125, lmetric 0.125
+	//   gpu-0            W 0    R 8    K 0.7   Q 0       H 0       score 0.05, lmetric 0.05
+	// regret 0
 }
 
 // Requests wait while the servers are full, and are routed when there is room.

@@ -1,5 +1,6 @@
-// Package transport sends OpenAI-style requests where an [endpick.Router] says.
-// A [Transport] is an http.RoundTripper: put it into an http.Client, or into an
+// Package transport sends LLM requests, over the APIs of OpenAI, Anthropic and
+// the engines, where an [endpick.Router] says. A [Transport] is an
+// http.RoundTripper: put it into an http.Client, or into an
 // httputil.ReverseProxy with [ErrorHandler].
 //
 // It reads each request whole, chooses an endpoint for it, rewrites the target
@@ -79,7 +80,8 @@
 //	X-Endpick-Endpoint             in responses: the ID of the endpoint, if
 //	                               Config.EnableEndpointHeader asks for it
 //
-// A gateway that does not trust its clients removes those headers before.
+// A gateway that does not trust its clients removes the endpick headers from
+// their requests first.
 package transport
 
 import (

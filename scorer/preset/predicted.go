@@ -67,7 +67,8 @@ const prefillRate = 8600
 //
 // Its Predictor is a [predict.Latency], whose Health says how well it predicts.
 // Nothing has to be closed: models are fitted in a goroutine that ends with the
-// fit.
+// fit. To go on with what was learned before a restart, set Policy.Predictor to
+// what [predict.Restore] returns.
 func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err := c.validate(); err != nil {
 		return endpick.Config{}, err
