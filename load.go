@@ -146,8 +146,8 @@ func (r *Router) Report(id string, load Load) error {
 	}
 }
 
-// Ref returns the handle of the endpoint that has this ID now; false if there is
-// none. It is for those who keep state per endpoint and are no stage.
+// Ref returns the handle of the endpoint that has this ID now; false if there
+// is none. It is for hosts that keep state for endpoints outside of stages.
 func (r *Router) Ref(id string) (Ref, bool) {
 	m, ok := r.member(id)
 	if !ok {

@@ -31,8 +31,8 @@ type Receipt struct {
 	// runner-up is the best of those that were scored and not chosen.
 	Chosen   int
 	RunnerUp int
-	// Regret is the best score less the chosen one's: above zero if the
-	// picker did not take the best.
+	// Regret is the best score minus the chosen one's: above zero if the picker
+	// did not take the best.
 	Regret float64
 	// Err is why there is no lease, or nil.
 	Err error

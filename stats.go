@@ -56,7 +56,7 @@ type EndpointStatus struct {
 	// Candidate is what a request would see now, without match and prediction.
 	Candidate Candidate
 	Draining  bool
-	// Removed says that the endpoint is gone but for its open leases.
+	// Removed says that the endpoint is gone except for its open leases.
 	Removed bool
 }
 

@@ -89,9 +89,9 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // an endpoint that refuses everything changes what is known about others.
 //
 // At the end of a completed request the host may say how the conversation goes
-// on (Outcome.Blocks): the endpoint then holds prompt and response, as if it had
-// computed both as a prompt, and the next turn matches to its end. Blocks that do
-// not continue the request's own are no part of what its engine has run: they are
+// on (Outcome.Blocks): the endpoint then holds prompt and response, as if it
+// had computed both as a prompt, and the next turn matches to its end. Blocks
+// that do not continue the request's own were not run by its engine: they are
 // ignored, and counted in IndexStats.Strays.
 //
 // Tenants share what they have in common. What only one of them uses goes

@@ -79,8 +79,9 @@ func (c *BestFitConfig) validate() error {
 // Without an SLO: the lowest predicted latency comes first, TTFT + E[output
 // tokens]·TPOT, whatever the strategy; with a PrefillRate the lowest sum of
 // that and the delay for others. That delay is what the product of LMetric
-// measures (LMetric, section 5): a greedy choice by one's own latency alone
-// ignores it, and it is far less noisy than the difference of two predictions.
+// measures (LMetric, section 5): a greedy choice by a request's own latency
+// alone ignores it, and it is far less noisy than the difference of two
+// predictions.
 //
 // A candidate without a prediction is scored by its load and match instead;
 // where others have one, it stays below the median of their scores.

@@ -51,10 +51,10 @@ func (e *HeaderError) Unwrap() error { return ErrHeader }
 // FromHeader reads the latency targets of a request from [TTFTHeader] and
 // [TPOTHeader], or where one is absent from llm-d's x-llm-d-slo-ttft-ms and
 // x-llm-d-slo-tpot-ms: a decimal number of milliseconds within [MinTarget] and
-// [MaxTarget]. An absent header asks for nothing. So does a malformed one; it is
-// named by the error, which is a [HeaderError] or several joined, and the other
-// header still counts: the SLO is to be used together with a non-nil error. A
-// header that is given twice is malformed.
+// [MaxTarget]. An absent header asks for nothing. So does a malformed one; it
+// is named by the error, which is a [HeaderError] or several joined, and the
+// other header still counts: use the SLO even if the error is not nil. A header
+// that is given twice is malformed.
 func FromHeader(h http.Header) (endpick.SLO, error) {
 	ttft, err1 := target(h, TTFTHeader)
 	tpot, err2 := target(h, TPOTHeader)

@@ -24,7 +24,7 @@ var (
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
-	// ErrAddress: the address of an endpoint is no host and no URL.
+	// ErrAddress: the address of an endpoint is neither a host nor a URL.
 	ErrAddress = errors.New("transport: bad endpoint address")
 )
 

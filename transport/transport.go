@@ -11,7 +11,7 @@
 //
 // A request goes to another endpoint if one can't be reached, sends nothing in
 // time, breaks off before the first byte of the response body, answers 429 or
-// 5xx (but for 501 and 505), or begins a stream with an error. A response is
+// 5xx (except 501 and 505), or begins a stream with an error. A response is
 // therefore handed over with its first byte, not before. Requests that name a
 // model are tried again even if an endpoint may have worked on them: inference
 // changes nothing. Others are, unless their method is safe, only if nothing was

@@ -84,7 +84,7 @@ var (
 	ErrShape = errors.New("boost: lengths do not match")
 	// ErrNoData: there was nothing to fit.
 	ErrNoData = errors.New("boost: no usable row")
-	// ErrFormat: the bytes are no saved model: cut short, damaged or something else.
+	// ErrFormat: the bytes are not a saved model: cut short, damaged or something else.
 	ErrFormat = codec.ErrFormat
 	// ErrVersion: the bytes come from another version of this package.
 	ErrVersion = codec.ErrVersion

@@ -11,11 +11,11 @@ import (
 )
 
 // RunPolicy checks that routers with the policy keep their invariants whatever
-// is asked of them: the same inputs give the same choices, also if the
+// is asked of them: the same inputs give the same choices, even if the
 // endpoints were added in another order; a request goes to an endpoint that
 // serves its model and is not excluded; what is in flight is what is open, and
-// nothing when all is closed. newPolicy returns a policy without history; it
-// is called many times.
+// nothing when all is closed. newPolicy returns a policy without history; it is
+// called many times.
 func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy) {
 	t.Helper()
 	t.Run("invariants", func(t *testing.T) {

@@ -29,8 +29,8 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 // Read calls f with every request and the number of its line, from 1, in the
 // order of the file, until f returns an error, which it returns. Empty lines
-// are skipped; any other line that is no request, or has a negative length or
-// time, is a [LineError], and so is an error from in. f may keep r.
+// are skipped; any other line that is not a request, or has a negative length
+// or time, is a [LineError], and so is an error from in. f may keep r.
 func Read(in io.Reader, f func(line int, r *Request) error) error {
 	lines := bufio.NewReaderSize(in, 64<<10)
 	for n := 1; ; n++ {
