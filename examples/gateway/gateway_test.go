@@ -33,7 +33,7 @@ func TestServersDie(t *testing.T) {
 			c := newClient(server.URL)
 			defer c.close()
 
-			w := workload{duration: 1800 * time.Millisecond, rate: 50, groups: 6, systemTokens: 1500, turns: 2, think: 100 * time.Millisecond, seed: 1}
+			w := workload{duration: 1800 * time.Millisecond, rate: 50, groups: 6, systemTokens: 1500, questionTokens: 80, outputTokens: 48, turns: 2, think: 100 * time.Millisecond, seed: 1}
 			var group sync.WaitGroup
 			group.Go(func() {
 				time.Sleep(600 * time.Millisecond)

@@ -165,6 +165,8 @@ func TestArguments(t *testing.T) {
 		"-format xml":                `-format "xml" is neither table nor json`,
 		"-endpoints 0":               "-endpoints 0 is below 1",
 		"-groups 0":                  "-groups 0 is below 1",
+		"-question-tokens 0":         "-question-tokens 0 is below 1",
+		"-output-tokens 0":           "-output-tokens 0 is below 1",
 		"-turns 0":                   "-turns 0 is below 1",
 		"-think -1s":                 "-think -1s is negative",
 		"-system-tokens 0":           "-system-tokens 0 is below 1",

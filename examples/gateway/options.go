@@ -46,7 +46,7 @@ type options struct {
 
 // Flags that only one of the two uses has.
 var (
-	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format", "api", "model", "single", "repeat"}
+	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "question-tokens", "output-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format", "api", "model", "single", "repeat"}
 	serveFlags   = []string{"admin", "backend-file", "policy", "grace", "trust-headers"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
@@ -85,6 +85,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.Float64Var(&o.rate, "rate", 16, "mean requests per `second`")
 	f.IntVar(&o.groups, "groups", 16, "groups of users; each shares a system prompt")
 	f.IntVar(&o.systemTokens, "system-tokens", 3000, "length of a system prompt")
+	f.IntVar(&o.questionTokens, "question-tokens", 80, "length of a question")
+	f.IntVar(&o.outputTokens, "output-tokens", 48, "mean length of an answer")
 	f.IntVar(&o.turns, "turns", 3, "questions in a conversation")
 	f.DurationVar(&o.think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
 	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "ask for this time to first token, and report how often it came; 0: ask for none")
@@ -202,6 +204,10 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-groups %d is below 1", o.groups)
 	case o.systemTokens < 1:
 		return fmt.Errorf("-system-tokens %d is below 1", o.systemTokens)
+	case o.questionTokens < 1:
+		return fmt.Errorf("-question-tokens %d is below 1", o.questionTokens)
+	case o.outputTokens < 1:
+		return fmt.Errorf("-output-tokens %d is below 1", o.outputTokens)
 	case o.turns < 1:
 		return fmt.Errorf("-turns %d is below 1", o.turns)
 	case o.think < 0:

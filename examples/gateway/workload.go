@@ -12,21 +12,16 @@ import (
 // each in one of several groups that share a long system prompt, each turn with
 // the whole history before it.
 type workload struct {
-	duration     time.Duration // during which conversations start
-	rate         float64       // requests a second, in the mean
-	groups       int
-	systemTokens int
-	turns        int
-	think        time.Duration // mean pause before the next turn; exponential, at most five times this
-	seed         uint64
+	duration       time.Duration // during which conversations start
+	rate           float64       // requests a second, in the mean
+	groups         int
+	systemTokens   int // lengths are in tokens of the embedded servers, four bytes each
+	questionTokens int
+	outputTokens   int // in the mean; uniform, from half of it to half more
+	turns          int
+	think          time.Duration // mean pause before the next turn; exponential, at most five times this
+	seed           uint64
 }
-
-// The lengths that are not set by flags, in tokens of the embedded servers.
-const (
-	questionTokens = 80
-	leastOutput    = 24 // lengths of answers are uniform
-	mostOutput     = 72
-)
 
 // conversation is one user's.
 type conversation struct {
@@ -44,7 +39,7 @@ type turn struct {
 // longest is the most tokens that a conversation comes to, the few of its
 // message headers included.
 func (w *workload) longest() int {
-	const perTurn = questionTokens + mostOutput + 16
+	perTurn := w.questionTokens + w.outputTokens*3/2 + 16
 	return w.systemTokens + w.turns*perTurn + 16
 }
 
@@ -64,7 +59,7 @@ func (w *workload) conversations() []conversation {
 		}
 		c := conversation{start: at, system: systems[random.IntN(w.groups)]}
 		for i := range w.turns {
-			t := turn{question: words(random, questionTokens), output: leastOutput + random.IntN(mostOutput-leastOutput+1)}
+			t := turn{question: words(random, w.questionTokens), output: (w.outputTokens+1)/2 + random.IntN(w.outputTokens+1)}
 			if i > 0 {
 				t.think = time.Duration(min(random.ExpFloat64(), 5) * float64(w.think))
 			}

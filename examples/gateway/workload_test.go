@@ -8,7 +8,7 @@ import (
 )
 
 func TestConversations(t *testing.T) {
-	w := workload{duration: 100 * time.Second, rate: 12, groups: 5, systemTokens: 100, turns: 3, think: 400 * time.Millisecond, seed: 1}
+	w := workload{duration: 100 * time.Second, rate: 12, groups: 5, systemTokens: 100, questionTokens: 80, outputTokens: 48, turns: 3, think: 400 * time.Millisecond, seed: 1}
 	all := w.conversations()
 	require.Equal(t, all, w.conversations(), "the same seed gives the same conversations")
 	// 400 are expected, with a standard deviation of 20.
@@ -25,9 +25,9 @@ func TestConversations(t *testing.T) {
 		require.Len(t, c.turns, 3)
 		require.Zero(t, c.turns[0].think)
 		for _, turn := range c.turns {
-			require.Len(t, turn.question, 4*questionTokens)
-			require.GreaterOrEqual(t, turn.output, leastOutput)
-			require.LessOrEqual(t, turn.output, mostOutput)
+			require.Len(t, turn.question, 4*w.questionTokens)
+			require.GreaterOrEqual(t, turn.output, 24)
+			require.LessOrEqual(t, turn.output, 72)
 			outputs += float64(turn.output)
 			thinks += turn.think.Seconds()
 		}
@@ -44,7 +44,7 @@ func TestLongestHolds(t *testing.T) {
 	config, err := serverConfig(4096)
 	require.NoError(t, err)
 	config.Speed = 20
-	w := workload{duration: time.Second, rate: 8, groups: 1, systemTokens: 500, turns: 4, seed: 1}
+	w := workload{duration: time.Second, rate: 8, groups: 1, systemTokens: 500, questionTokens: 80, outputTokens: 48, turns: 4, seed: 1}
 	f, err := startFleet(1, config)
 	require.NoError(t, err)
 	defer f.close()
@@ -52,7 +52,7 @@ func TestLongestHolds(t *testing.T) {
 	defer c.close()
 	conversation := w.conversations()[0]
 	for i := range conversation.turns {
-		conversation.turns[i].output, conversation.turns[i].think = mostOutput, 0
+		conversation.turns[i].output, conversation.turns[i].think = 72, 0
 	}
 	var last sample
 	c.converse(t.Context(), time.Now().Add(-conversation.start), &conversation, func(s sample) {
