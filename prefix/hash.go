@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"github.com/endpick/endpick"
@@ -89,6 +90,14 @@ func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.blocks = dst
 	h.written, h.n, h.json.spent = 0, 0, 0
 }
+
+// Trim lets go of the memory that has been used to read JSON: for a hasher that is
+// kept, to be written on later. A hasher may be copied; of two copies that are
+// written on, one needs blocks of its own ([Hasher.Own]).
+func (h *Hasher) Trim() { h.json = canonicalizer{spent: h.json.spent} }
+
+// Own makes the hasher append to a copy of its blocks.
+func (h *Hasher) Own() { h.blocks = slices.Clone(h.blocks) }
 
 // Blocks returns the slice given to Reset with the hashes of all full blocks
 // appended. More may be written afterwards.

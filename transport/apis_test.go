@@ -1,9 +1,13 @@
 package transport_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -66,6 +70,192 @@ func TestCountingIsNoPrompt(t *testing.T) {
 	assert.Equal(t, endpick.Outcome{Status: endpick.Canceled}, w.outcome(t))
 	assert.Equal(t, "completed", w.record(t).Status)
 	w.idle(t)
+}
+
+const (
+	long = "long enough that it fills blocks of its own, and then some more of them, whatever comes before or after it "
+	sure = "sure, that is long enough that it fills blocks of its own, and then some more of them, whatever comes before "
+)
+
+// What the response has said is part of the next turn's prompt, and is known at the
+// end of the first turn: the second is matched to the end of the response.
+func TestTheNextTurnIsKnown(t *testing.T) {
+	const stop = "data: [DONE]\n\n"
+	event := func(data string) string { return "data: " + data + "\n\n" }
+	message := func(blocks string) string {
+		return event(`{"type":"message_start","message":{"id":"msg_1"}}`) + blocks + event(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}`) + event(`{"type":"message_stop"}`)
+	}
+	text := event(`{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}`) +
+		event(`{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"sure, "}}`) +
+		event(`{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"`+sure[6:]+`"}}`)
+	thinking := event(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}`) + event(`{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}`)
+	use := event(`{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"t1","name":"f","input":{}}}`) +
+		event(`{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"b\": \"`+long+`\","}}`) +
+		event(`{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"\"a\":1}"}}`)
+	chatTurn := `{"model":"m","messages":[{"role":"user","content":"` + long + `"}`
+	messagesTurn := `{"model":"m","system":"x","messages":[{"role":"user","content":"` + long + `"}`
+	responsesTurn := `{"model":"m","instructions":"x","input":[{"role":"user","content":"` + long + `"}`
+	output := `[{"type":"reasoning","id":"r","summary":[]},{"type":"message","id":"m1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"` + sure + `","annotations":[]}]},{"type":"function_call","id":"f1","call_id":"c1","name":"f","arguments":"{}"}]`
+	for name, tc := range map[string]struct {
+		path, turn, kind, response string
+		back                       string // what the client adds to its next turn
+		unknown                    bool
+	}{
+		"chat": {chatPath, chatTurn, "", delta(`"role":"assistant","content":""`) + delta(`"content":"sure, "`) + delta(`"content":"`+sure[6:]+`"`) + finish + stop,
+			`{"role":"assistant","content":"` + sure + `"}`, false},
+		"chat, at once": {chatPath, chatTurn, "application/json", `{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"` + sure + `","tool_calls":null},"finish_reason":"stop"}]}`,
+			`{"role":"assistant","content":"` + sure + `"}`, false},
+		"chat, tools": {chatPath, chatTurn, "", delta(`"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":""}}]`) + delta(`"tool_calls":[{"index":0,"function":{"arguments":"{\"b\":\"`+long+`\","}}]`) +
+			delta(`"tool_calls":[{"index":0,"function":{"arguments":"\"a\":1}"}}]`) + delta(`"tool_calls":[{"index":1,"id":"c2","function":{"name":"g","arguments":"{}"}}]`) + finish + stop,
+			`{"role":"assistant","content":"","tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"b\":\"` + long + `\",\"a\":1}"}},{"id":"c2","function":{"name":"g","arguments":"{}"}}]}`, false},
+		"chat, reasoning": {chatPath, chatTurn, "", delta(`"reasoning_content":"hm"`) + delta(`"content":"`+sure+`"`) + finish + stop, `{"role":"assistant","content":"` + sure + `"}`, true},
+		"chat, reasoning at once": {chatPath, chatTurn, "application/json", `{"choices":[{"message":{"role":"assistant","reasoning_content":"hm","content":"` + sure + `"}}]}`,
+			`{"role":"assistant","content":"` + sure + `"}`, true},
+		"two choices": {chatPath, `{"n":2,` + chatTurn[1:], "", delta(`"content":"`+sure+`"`) + finish + stop, `{"role":"assistant","content":"` + sure + `"}`, true},
+		"messages":    {"/v1/messages", messagesTurn, "", message(text), `{"role":"assistant","content":[{"type":"text","text":"` + sure + `"}]}`, false},
+		"messages, tools": {"/v1/messages", messagesTurn, "", message(thinking + text + use),
+			`{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"` + sure + `"},{"type":"tool_use","id":"t1","name":"f","input":{"b":"` + long + `","a":1}}]}`, false},
+		"messages, thinking": {"/v1/messages", messagesTurn, "", message(thinking + text), `{"role":"assistant","content":[{"type":"text","text":"` + sure + `"}]}`, true},
+		"messages, at once": {"/v1/messages", messagesTurn, "application/json", `{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"` + sure + `"},{"type":"tool_use","id":"t1","name":"f","input":{}}]}`,
+			`{"role":"assistant","content":[{"type":"text","text":"` + sure + `"},{"type":"tool_use","id":"t1","name":"f","input":{}}]}`, false},
+		"responses": {"/v1/responses", responsesTurn, "", event(`{"type":"response.created","response":{"id":"resp_1"}}`) + event(`{"type":"response.completed","response":{"id":"resp_1","output":`+output+`}}`),
+			output[1 : len(output)-1], false},
+		"responses, at once": {"/v1/responses", responsesTurn, "application/json", `{"id":"resp_1","output":` + output + `}`, output[1 : len(output)-1], false},
+	} {
+		kind := tc.kind
+		first := tc.turn + `]}`
+		if kind == "" {
+			kind = "text/event-stream"
+			first = `{"stream":true,` + first[1:]
+		}
+		w := newWorld(t, transport.Config{}, startEngine(t, says(kind, tc.response)).URL)
+		w.ok(t, post(t, tc.path, first))
+		w.ok(t, post(t, tc.path, tc.turn+`,`+tc.back+`,{"role":"user","content":"`+long+`"}]}`))
+		w.idle(t)
+		prompt, said, next := w.observer.blocks[0], w.observer.said[0], w.observer.blocks[1]
+		require.NotEmpty(t, prompt, name)
+		if tc.unknown {
+			assert.Empty(t, said, name)
+			continue
+		}
+		require.Greater(t, len(said), len(prompt), name)
+		require.Greater(t, len(next), len(said), name)
+		assert.Equal(t, said, next[:len(said)], name)
+	}
+}
+
+// What a response appends is kept up to a bound, and beyond it nothing is said.
+func TestLongResponsesAreNotKept(t *testing.T) {
+	w := newWorld(t, transport.Config{}, startEngine(t, sse(strings.Repeat(delta(`"content":"`+strings.Repeat("x", 1000)+`"`), 300)+finish)).URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	w.ok(t, post(t, "/v1/messages", `{"model":"m","messages":[{}]}`))
+	w.idle(t)
+	assert.Empty(t, w.observer.said[0])
+}
+
+// The turn after a stored response goes to the server that holds it, as does
+// whoever asks for it; nobody else's does.
+func TestStoredResponsesAreFoundAgain(t *testing.T) {
+	held := func(id string) func(http.ResponseWriter, *http.Request, []byte) bool {
+		return says("application/json", `{"id":"resp_`+id+`","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"`+sure+`"}]}],"usage":{"input_tokens":9,"output_tokens":9}}`)
+	}
+	a, b := startEngine(t, held("a")), startEngine(t, held("b"))
+	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) { req.Tenant = in.Header.Get("X-Team") }}, a.URL)
+	turn := func(more string) string { return `{"model":"m","instructions":"x","input":"` + long + `"` + more + `}` }
+	w.ok(t, post(t, "/v1/responses", turn("")))
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first, if nothing speaks against it
+	w.ok(t, post(t, "/v1/responses", turn("")))
+
+	for i, tc := range []struct{ path, method, body, team, want string }{
+		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_a"`), "", "a"},
+		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_b"`), "", "B"},
+		{"/v1/responses/resp_a", "GET", "", "", "a"},
+		{"/v1/responses/resp_a/cancel", "POST", "", "", "a"},
+		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_a"`), "others", "B"},
+		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_x"`), "", "B"},
+		{"/v1/responses", "POST", strings.Replace(turn(`,"previous_response_id":"resp_a"`), `"x"`, `"y"`, 1), "", "a"},
+	} {
+		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
+		require.NoError(t, err)
+		req.Header.Set("X-Team", tc.team)
+		w.ok(t, req)
+		w.idle(t)
+		assert.Equal(t, tc.want, w.records[len(w.records)-1].Endpoint, "%d", i)
+	}
+	said, next := w.observer.said[0], w.observer.blocks[2]
+	require.NotEmpty(t, said)
+	require.Greater(t, len(next), len(said))
+	assert.Equal(t, said, next[:len(said)], "what came before is known")
+	assert.Empty(t, w.observer.blocks[6], "in another tenant nothing is")
+	assert.Equal(t, w.observer.requests[0].Session, w.observer.requests[2].Session)
+
+	// If the server is gone, the others say what they know.
+	require.NoError(t, w.router.Remove("a"))
+	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
+}
+
+func TestModelsAreThoseOfThePool(t *testing.T) {
+	var asked atomic.Int32
+	lists := func(ids ...string) *engine {
+		return startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			asked.Add(1)
+			if r.Header.Get("Authorization") == "Bearer bad" {
+				w.WriteHeader(401)
+				return true
+			}
+			var data []string
+			for _, id := range ids {
+				data = append(data, `{"id":"`+id+`","object":"model","max_model_len":7}`)
+			}
+			fmt.Fprintf(w, `{"object":"list","data":[%s]}`, strings.Join(data, ","))
+			return true
+		})
+	}
+	w := newWorld(t, transport.Config{}, lists("m", "n").URL, lists("n", "o").URL, startEngine(t, status(500)).URL)
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p", "m"}, Adapters: []string{"q"}}))
+	get := func(authorization string) (*http.Response, []string, error) {
+		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", authorization)
+		resp, body, err := w.do(t, req)
+		if err != nil {
+			return nil, nil, err
+		}
+		var list struct {
+			Object  string
+			Data    []struct{ ID, Object string }
+			HasMore *bool `json:"has_more"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(body), &list), body)
+		assert.Equal(t, "list", list.Object)
+		assert.NotNil(t, list.HasMore)
+		var ids []string
+		for _, m := range list.Data {
+			assert.Equal(t, "model", m.Object)
+			ids = append(ids, m.ID)
+		}
+		return resp, ids, nil
+	}
+	_, ids, err := get("Bearer x")
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"m", "n", "o", "p", "q"}, ids)
+	assert.EqualValues(t, 2, asked.Load())
+	_, again, _ := get("Bearer x")
+	assert.Equal(t, ids, again)
+	assert.EqualValues(t, 2, asked.Load(), "for a while the answer is good")
+	_, others, _ := get("Bearer bad")
+	assert.ElementsMatch(t, []string{"m", "p", "q"}, others, "an answer is for who has asked")
+	require.NoError(t, w.router.Remove("d"))
+	_, _, err = get("Bearer bad again")
+	require.NoError(t, err)
+	_, _, err = get("Bearer bad")
+	assert.Equal(t, 502, transport.StatusOf(err))
+	for _, id := range []string{"a", "b", "c"} {
+		require.NoError(t, w.router.Remove(id))
+	}
+	_, _, err = get("Bearer y")
+	assert.Equal(t, 503, transport.StatusOf(err))
+	assert.Empty(t, w.records, "no endpoint was chosen")
 }
 
 func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {

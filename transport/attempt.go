@@ -179,7 +179,7 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 		// if the idle one that it took turns out to be closed.
 		out.Header["X-Idempotency-Key"] = nil
 	}
-	if tr.call.Metered() {
+	if tr.call != nil && tr.call.Metered() {
 		out.Header.Set("Accept-Encoding", "identity") // what is metered is read as text
 	}
 	if e.Ranked {

@@ -107,7 +107,8 @@ func answer(w http.ResponseWriter, body []byte, pause time.Duration) {
 // observer remembers how requests ended.
 type observer struct {
 	mu       sync.Mutex
-	outcomes []endpick.Outcome
+	outcomes []endpick.Outcome // without their blocks, which are in said
+	said     [][]uint64
 	events   []endpick.Event
 	requests []endpick.Request
 	blocks   [][]uint64
@@ -123,7 +124,10 @@ func (o *observer) Routed(e *endpick.Event) {
 func (o *observer) Done(e *endpick.Event, out *endpick.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.outcomes = append(o.outcomes, *out)
+	o.said = append(o.said, append([]uint64(nil), out.Blocks...))
+	plain := *out
+	plain.Blocks = nil
+	o.outcomes = append(o.outcomes, plain)
 	o.events = append(o.events, *e)
 }
 

@@ -34,7 +34,28 @@ func (tr *trip) prepare() error {
 	call.Request.Blocks = nil // those of the trip are let go when the response is there
 	tr.call, tr.unpacked = call, unpacked
 	tr.payload = newPayload(call.Body())
+	tr.pin(call.Endpoint())
 	return nil
+}
+
+// pin leaves out all endpoints but the one that holds what the request refers to,
+// if it is still there. If not, any endpoint can say that it has no such thing.
+func (tr *trip) pin(id string) {
+	if id == "" {
+		return
+	}
+	var others []string
+	found := false
+	for _, e := range tr.t.config.Router.Endpoints() {
+		if other := e.Candidate.Endpoint.ID; other != id {
+			others = append(others, other)
+		} else {
+			found = !e.Removed
+		}
+	}
+	if found {
+		tr.tried = others
+	}
 }
 
 // memory is what the request holds while it waits: the body and the blocks.

@@ -113,6 +113,7 @@ type Transport struct {
 	health health
 	budget *budget
 	hold   *hold // nil: requests are not held
+	models modelList
 
 	requests, retries, denied, panics atomic.Uint64
 }
@@ -188,7 +189,7 @@ type trip struct {
 	maxTokens int
 	unpacked  bool // the body had a coding when it came
 	attempts  int
-	tried     []string // endpoints that have failed
+	tried     []string // endpoints that have failed, or can't serve it
 	failed    []failedVisit
 	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
 }
@@ -199,6 +200,9 @@ type trip struct {
 // or that of a context that is done; [StatusOf] turns them into statuses.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
+	if dialect.IsModelList(in.Method, in.URL.Path) {
+		return t.models.list(t, in)
+	}
 	tr := &trip{t: t, in: in, start: t.now()}
 	t.budget.request(tr.start)
 	if err := tr.prepare(); err != nil {

@@ -12,6 +12,8 @@ var chatDialect = dialect{
 	event:     readChunk,
 	usage:     (*usage).read,
 	inUsage:   "usage",
+	collect:   collectChat,
+	answered:  chatAnswered,
 }
 
 func placeChat(c *call, key []byte) *[]byte {

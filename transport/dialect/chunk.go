@@ -19,8 +19,7 @@ type chunk struct {
 	// of the response means nothing.
 	opening bool
 
-	response []byte // the whole response, in the last event of some streams
-	usage    []byte // the usage object; nil if absent or null
+	usage []byte // the usage object; nil if absent or null
 	// [usageAt, usageEnd) is the usage member, an object or null, with the
 	// comma that goes with it.
 	usageAt, usageEnd int

@@ -28,6 +28,14 @@ type dialect struct {
 	// a response that comes at once.
 	usage   func(u *usage, v []byte)
 	inUsage string
+	// collect takes what an event appends to the conversation, and answered
+	// writes what a response at once does. Nil: it is not collected.
+	collect  func(a *answer, data []byte)
+	answered func(p *promptReader, body []byte) bool
+	// keepsThought says that reasoning before calls of tools is sent back.
+	keepsThought bool
+	// stores says that its responses are kept by the engine, under an id.
+	stores bool
 	// idle says that the engine computes no prompt.
 	idle bool
 	// errors is how its errors look; nil: as those of OpenAI's API.

@@ -4,14 +4,17 @@ import "github.com/endpick/endpick/prefix"
 
 // Anthropic's messages.
 var messagesDialect = dialect{
-	paths:     []string{"/v1/messages"},
-	place:     placeMessages,
-	hasPrompt: func(c *call) bool { return hasElements(c.messages) },
-	prompt:    readMessages,
-	event:     readMessagesEvent,
-	usage:     (*usage).readMessages,
-	inUsage:   "usage",
-	errors:    anthropicErrors,
+	paths:        []string{"/v1/messages"},
+	place:        placeMessages,
+	hasPrompt:    func(c *call) bool { return hasElements(c.messages) },
+	prompt:       readMessages,
+	event:        readMessagesEvent,
+	usage:        (*usage).readMessages,
+	inUsage:      "usage",
+	collect:      collectMessages,
+	answered:     messagesAnswered,
+	keepsThought: true,
+	errors:       anthropicErrors,
 }
 
 // messageCountDialect counts the tokens of a prompt, which goes where the prompt

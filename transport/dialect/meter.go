@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 // Meter reads a response as it passes: the first token, tokens, usage. It tells
@@ -31,10 +32,22 @@ type Meter struct {
 	responses   int
 	promptBytes int
 
+	// spoken goes on where the prompt has ended; nil: what the response appends
+	// is not collected.
+	spoken   *prefix.Hasher
+	maxItems int
+	// Of a response that the engine stores.
+	stores  bool
+	key     storedKey
+	session string
+	head    uint64
+	size    int
+
 	events *eventFilter // of a stream
 	finder *usageFinder // of a response that comes at once
 	mu     sync.Mutex   // guards what follows, and finder
 
+	answer       answer
 	usage        usage
 	contentBytes int
 	estimate     float64 // tokens of the content that are not counted yet
@@ -84,6 +97,9 @@ func (m *Meter) Feed(dst, piece []byte) []byte {
 	if m.finder != nil {
 		m.mu.Lock()
 		m.finder.write(piece)
+		if m.collects() {
+			m.answer.capture(piece)
+		}
 		m.whole = m.finder.whole
 		m.mu.Unlock()
 	}
@@ -130,6 +146,9 @@ func (m *Meter) event(data []byte) verdict {
 		c.content = max(c.content-m.contentBytes, 0)
 	}
 	m.whole = m.whole || c.whole
+	if m.collects() {
+		d.collect(&m.answer, data)
+	}
 	m.chunks = m.chunks || c.choices
 	m.finished = m.finished || c.finished
 	m.failed = m.failed || c.failed
@@ -201,6 +220,10 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		}
 	}
 	u, contentBytes := m.usage, m.contentBytes
+	var blocks []uint64
+	if status == endpick.Completed && (m.events == nil || !m.events.skipped) {
+		blocks = m.goOn()
+	}
 	m.mu.Unlock()
 	if dialects[m.api].idle && status == endpick.Completed {
 		// For who listens nothing was computed, so that nothing is cached.
@@ -219,7 +242,60 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		OutputTokens:    u.completion,
 		CachedTokens:    u.cached,
 		HasCachedTokens: u.hasCached,
+		Blocks:          blocks,
 	}
+}
+
+// collects reports whether what the response appends is of use.
+func (m *Meter) collects() bool {
+	return dialects[m.api].collect != nil && (m.spoken != nil || m.stores)
+}
+
+// goOn returns the blocks of prompt and response, as the client will send them
+// back; nil if that is not known, or fills no block. It remembers a response that
+// the engine stores.
+func (m *Meter) goOn() (blocks []uint64) {
+	if !m.collects() {
+		return nil
+	}
+	a := &m.answer
+	var h *prefix.Hasher
+	if m.spoken != nil {
+		spoken := *m.spoken
+		spoken.Own()
+		before := len(spoken.Blocks())
+		if a.writeTo(&spoken, m.api, m.maxItems) {
+			spoken.Trim()
+			h = &spoken
+			if len(h.Blocks()) > before {
+				blocks = h.Blocks()
+			}
+		}
+	}
+	if m.stores {
+		m.store(h)
+	}
+	a.whole, a.pieces = nil, nil
+	return blocks
+}
+
+// store remembers where the response is.
+func (m *Meter) store(h *prefix.Hasher) {
+	id := m.answer.id
+	if id == "" {
+		id = string(stringBytes(field(m.answer.whole, "id")))
+	}
+	e := m.lease.Endpoint()
+	if id == "" || len(id) > maxName || e == nil {
+		return
+	}
+	s := &stored{key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session, head: m.head, size: m.size + m.contentBytes}
+	if h != nil {
+		own := *h // the blocks of the outcome are its owner's
+		own.Own()
+		s.h, s.size = &own, h.Len()
+	}
+	m.reader.stored.put(s)
 }
 
 // Seen is what a meter has seen of a response.

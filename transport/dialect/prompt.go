@@ -17,7 +17,7 @@ const mediaTokens = 1024
 // have no prompt becomes one of another API. The error is that of ctx, or an
 // [endpick.RequestError].
 func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
-	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
+	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed(), before: c.before}
 	if c.api != other && !dialects[c.api].prompt(&p) {
 		c.api, c.stream = other, false
 	}
@@ -29,6 +29,11 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
+	}
+	if !p.known && dialects[c.api].answered != nil && !p.rough && c.responses() == 1 {
+		h := p.h // alone: the reader refers to the body
+		h.Trim()
+		c.spoken = &h
 	}
 	if req.Session == "" && p.head != 0 {
 		req.Session = headSession(p.head)
@@ -65,7 +70,8 @@ type promptReader struct {
 	known bool // to the host: nothing needs hashing
 	seed  prefix.Seed
 
-	h prefix.Hasher // of a conversation
+	h      prefix.Hasher // of a conversation
+	before *stored       // the response that the request goes on from; nil: not known, or none
 
 	blocks []uint64
 	size   int // bytes of text
@@ -101,6 +107,9 @@ func (p *promptReader) begin() {
 
 // write adds a message.
 func (p *promptReader) write(m *prefix.Message) {
+	if len(m.ToolCalls) > 0 && len(m.Parts) == 1 && m.Parts[0] == (prefix.Part{}) {
+		m.Parts = m.Parts[:0] // an empty text beside calls of tools says as much as none
+	}
 	for i := range m.Parts {
 		if m.Parts[i].Type != "" {
 			p.media++

@@ -51,6 +51,7 @@ type Reader struct {
 	config  Config
 	learned learner
 	hashKey atomic.Pointer[prefix.Key]
+	stored  storedTable
 }
 
 // NewReader returns a reader, or an [endpick.ConfigError].
@@ -92,6 +93,7 @@ type Call struct {
 
 	reader *Reader
 	call
+	path  string
 	rates rates
 	// promptBytes of text have promptTokens by the engine's count, to learn
 	// from; 0: nothing to learn.
@@ -109,7 +111,7 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Call{reader: r, call: parsed}
+	c := &Call{reader: r, path: in.Path, call: parsed}
 	req := &c.Request
 	req.Model = c.model
 	if req.Session = in.Header.Get(SessionHeader); req.Session == "" {
@@ -140,10 +142,33 @@ func (c *Call) Prompt(ctx context.Context) error {
 		scope.Tenant = req.Tenant
 	}
 	c.rates = c.reader.learned.rates(c.model)
+	if id := c.refersTo(); id != "" {
+		if c.before = c.reader.stored.get(req.Tenant, id); c.before != nil && req.Session == "" {
+			req.Session = c.before.session
+		}
+	}
 	var err error
 	c.promptBytes, err = c.readPrompt(ctx, req, scope, c.rates)
 	req.Stream = c.stream
 	return err
+}
+
+// refersTo is the id of the stored response that the request names; empty: none.
+func (c *Call) refersTo() string {
+	if c.api == responses {
+		return text(c.session.previous)
+	}
+	return storedID(c.path)
+}
+
+// Endpoint is the ID of the endpoint that holds what the request refers to, such
+// as the response before, as far as that is known after Prompt: no other can serve
+// it. Empty: any may.
+func (c *Call) Endpoint() string {
+	if c.before == nil {
+		return ""
+	}
+	return c.before.endpoint
 }
 
 // Body returns the body as the engine is to have it, in pieces that refer to the
@@ -174,11 +199,16 @@ func (c *Call) Memory() int { return cap(c.body) }
 // Meter returns the meter of a response to the call. Body has been called before.
 // It refers to nothing of the body.
 func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
-	return &Meter{
-		reader: c.reader, lease: lease, clock: clock,
+	m := &Meter{
+		reader: c.reader, lease: lease, clock: clock, maxItems: c.maxItems,
 		model: c.model, api: c.api, hide: c.hide, rates: c.rates,
 		responses: c.responses(), promptBytes: c.promptBytes,
+		spoken: c.spoken, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
 	}
+	if dialects[c.api].stores {
+		m.stores, m.head, m.size = !c.session.unstored, headOfResponse(&c.call), int(float64(c.Request.InputTokens)/c.rates.prompt())
+	}
+	return m
 }
 
 // maxName is the length in bytes of the longest name of a model, an adapter, a

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 // call is a request as its path, header and body describe it.
@@ -34,6 +35,12 @@ type call struct {
 	params                                  []byte // of the sampling, where they are apart
 	// Who it is.
 	session
+
+	// before is the stored response that this goes on from; nil: none is known.
+	before *stored
+	// spoken goes on where the prompt has ended; nil: the prompt is not known so
+	// well.
+	spoken *prefix.Hasher
 
 	allowance
 	maxItems int

@@ -15,6 +15,9 @@ var responsesDialect = dialect{
 	event:     readResponsesEvent,
 	usage:     (*usage).readInput,
 	inUsage:   "usage",
+	collect:   collectResponses,
+	answered:  responsesAnswered,
+	stores:    true,
 }
 
 func placeResponses(c *call, key []byte) *[]byte {
@@ -33,15 +36,29 @@ func readResponses(p *promptReader) bool {
 	if p.known {
 		return true
 	}
-	p.begin()
-	if isString(p.system) {
-		p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: text(p.system)}}})
+	before := p.before
+	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
+		p.h = *before.h
+		p.h.Own()
+	} else {
+		p.begin()
+		if isString(p.system) {
+			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: text(p.system)}}})
+		}
+		if before != nil {
+			p.size = before.size
+		}
+		// What stands between is not known.
+		p.rough = isString(p.session.previous)
 	}
 	if isString(p.messages) {
 		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text(p.messages)}}})
 	}
 	p.items(p.messages)
 	p.end()
+	if p.rough {
+		p.blocks = nil
+	}
 	return true
 }
 
@@ -189,7 +206,6 @@ func readResponsesEvent(data []byte) (c chunk) {
 		if u := field(response, "usage"); present(u) {
 			c.usage = u
 		}
-		c.response = response
 	case "audio.delta": // not text
 	default:
 		if bytes.HasSuffix(rest, deltaEvent) {

@@ -1,0 +1,282 @@
+package dialect
+
+import (
+	"context"
+	"math"
+
+	"github.com/endpick/endpick/prefix"
+)
+
+// maxAnswer bounds the bytes that are kept of a response until it ends. Of a longer
+// one nothing is said.
+const maxAnswer = 256 << 10
+
+// answer is what a response appends to its conversation, until the client sends it
+// back with the next turn.
+type answer struct {
+	// whole is a response as it came at once, or as the last event of its stream
+	// has repeated it. id names it, where it can be referred to.
+	whole []byte
+	id    string
+	// pieces are those of a response that was streamed, in their order.
+	pieces []piece
+	size   int
+	// lost says that what the client will send back can't be told: it is too
+	// long, there are several, or it has parts that are not understood.
+	lost bool
+	// thought says that the model has reasoned before.
+	thought bool
+}
+
+// piece is a text, or a call of a tool.
+type piece struct {
+	index    int // by which the events of the stream name it
+	call     bool
+	id, name string
+	text     []byte // or the arguments
+}
+
+// keep accounts for n more bytes.
+func (a *answer) keep(n int) bool {
+	if a.size += n; a.size > maxAnswer {
+		a.lost, a.pieces = true, nil
+	}
+	return !a.lost
+}
+
+// pieceOverhead is about what a piece takes beside its text: without it endless
+// empty ones would cost nothing.
+const pieceOverhead = 64
+
+// piece returns the one with this index, which may be new; nil if the answer is
+// lost.
+func (a *answer) piece(index int, call bool) *piece {
+	for i := len(a.pieces) - 1; i >= 0; i-- {
+		if p := &a.pieces[i]; p.index == index && p.call == call {
+			return p
+		}
+	}
+	if !a.keep(pieceOverhead) {
+		return nil
+	}
+	a.pieces = append(a.pieces, piece{index: index, call: call})
+	return &a.pieces[len(a.pieces)-1]
+}
+
+// add appends the string value v to a piece.
+func (a *answer) add(p *piece, v []byte) {
+	if p != nil && isString(v) && a.keep(len(v)-2) {
+		p.text = appendUnquoted(p.text, v[1:len(v)-1])
+	}
+}
+
+// named sets what a call is named by.
+func (a *answer) named(p *piece, id, name []byte) {
+	if p == nil || !a.keep(len(id)+len(name)) {
+		return
+	}
+	if isString(id) {
+		p.id = string(stringBytes(id))
+	}
+	if isString(name) {
+		p.name += string(stringBytes(name))
+	}
+}
+
+// capture takes the next bytes of a response that comes at once. Its head is kept
+// even if it is too long: that is where its id is.
+func (a *answer) capture(b []byte) {
+	n := min(len(b), maxAnswer-len(a.whole))
+	a.whole = append(a.whole, b[:n]...)
+	a.lost = a.lost || n < len(b)
+}
+
+// message is the message that the pieces make.
+func (a *answer) message() prefix.Message {
+	m := prefix.Message{Role: "assistant"}
+	for _, p := range a.pieces {
+		if p.call {
+			m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.id, Name: p.name, Arguments: viewString(p.text)})
+		} else if len(p.text) > 0 {
+			m.Parts = append(m.Parts, prefix.Part{Content: viewString(p.text)})
+		}
+	}
+	return m
+}
+
+// writeTo goes on with the conversation and reports whether that is what the
+// client will send back, and the engine has run.
+func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
+	if a.lost {
+		return false
+	}
+	d := &dialects[api]
+	if a.whole == nil {
+		m := a.message()
+		if len(m.Parts)+len(m.ToolCalls) == 0 || a.thought && !(d.keepsThought && len(m.ToolCalls) > 0) {
+			return false
+		}
+		h.WriteMessage(&m)
+		return true
+	}
+	p := promptReader{ctx: context.Background(), call: &call{maxItems: maxItems}, h: *h}
+	p.allowance = allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
+	if !d.answered(&p, a.whole) || p.failed != noFault {
+		return false
+	}
+	*h = p.h
+	return true
+}
+
+// Chat.
+
+func collectChat(a *answer, data []byte) {
+	e, _ := elementsOf(field(data, "choices"))
+	for choice, ok := e.next(); ok; choice, ok = e.next() {
+		m, _ := membersOf(field(choice, "delta"))
+		for f, ok := m.next(); ok; f, ok = m.next() {
+			switch string(f.key) {
+			case "content":
+				if stringLen(f.value) > 0 {
+					a.add(a.piece(0, false), f.value)
+				}
+			case "reasoning_content", "reasoning":
+				a.thought = a.thought || stringLen(f.value) > 0
+			case "refusal", "function_call", "audio":
+				a.lost = a.lost || present(f.value)
+			case "tool_calls":
+				calls, _ := elementsOf(f.value)
+				for v, ok := calls.next(); ok; v, ok = calls.next() {
+					at, _ := count(field(v, "index"))
+					p, function := a.piece(at, true), field(v, "function")
+					a.named(p, field(v, "id"), field(function, "name"))
+					a.add(p, field(function, "arguments"))
+				}
+			}
+		}
+	}
+}
+
+func chatAnswered(p *promptReader, body []byte) bool {
+	e, _ := elementsOf(p.field(body, "choices"))
+	choice, ok := e.next()
+	if !ok {
+		return false
+	}
+	v := p.field(choice, "message")
+	for _, key := range [...]string{"reasoning_content", "reasoning", "refusal", "function_call", "audio"} {
+		if x := p.field(v, key); present(x) && string(x) != `""` {
+			return false
+		}
+	}
+	c := p.cursor(v)
+	var m prefix.Message
+	readMessage(&c, &m)
+	m.Role = "assistant"
+	p.write(&m)
+	return len(m.Parts)+len(m.ToolCalls) > 0
+}
+
+// Messages. Clients send thinking back while tools are called, and templates keep
+// it so long.
+
+func collectMessages(a *answer, data []byte) {
+	at, _ := count(field(data, "index"))
+	switch string(stringBytes(field(data, "type"))) {
+	case "content_block_start":
+		b := field(data, "content_block")
+		switch string(stringBytes(field(b, "type"))) {
+		case "text":
+			a.add(a.piece(at, false), field(b, "text"))
+		case "thinking", "redacted_thinking":
+			a.thought = true
+		case "tool_use":
+			a.named(a.piece(at, true), field(b, "id"), field(b, "name"))
+		default:
+			a.lost = true
+		}
+	case "content_block_delta":
+		m, _ := membersOf(field(data, "delta"))
+		for f, ok := m.next(); ok; f, ok = m.next() {
+			switch string(f.key) {
+			case "text":
+				a.add(a.piece(at, false), f.value)
+			case "partial_json":
+				a.add(a.piece(at, true), f.value)
+			case "thinking":
+				a.thought = true
+			}
+		}
+	case "message_delta": // the last one of content
+		for i := range a.pieces {
+			if p := &a.pieces[i]; p.call && len(p.text) == 0 {
+				p.text = []byte("{}") // clients send an object
+			}
+		}
+	}
+}
+
+func messagesAnswered(p *promptReader, body []byte) bool {
+	content := p.field(body, "content")
+	thought, calls := false, false
+	c := p.cursor(content)
+	if !c.open('[') {
+		return false
+	}
+	n := 0
+	for ; c.element(); n++ {
+		switch b := readBlock(&c); b.kind {
+		case "thinking", "redacted_thinking":
+			thought = true
+		case "tool_use":
+			calls = true
+		case "text":
+		default:
+			return false
+		}
+	}
+	if n == 0 || thought && !calls {
+		return false
+	}
+	w := blockWriter{promptReader: p}
+	w.message("assistant", content)
+	return true
+}
+
+// Responses: the last event repeats all.
+
+func collectResponses(a *answer, data []byte) {
+	response := field(data, "response")
+	if response == nil {
+		return
+	}
+	if id := field(response, "id"); a.id == "" && isString(id) && len(id) <= maxName {
+		a.id = string(stringBytes(id))
+	}
+	switch string(stringBytes(field(data, "type"))) {
+	case "response.completed", "response.incomplete":
+		a.capture(response)
+	}
+}
+
+func responsesAnswered(p *promptReader, body []byte) bool {
+	output := p.field(body, "output")
+	thought, calls, n := false, false, 0
+	c := p.cursor(output)
+	if !c.open('[') {
+		return false
+	}
+	for ; c.element(); n++ {
+		switch string(stringBytes(p.field(c.value(), "type"))) {
+		case "reasoning":
+			thought = true
+		case "function_call", "custom_tool_call":
+			calls = true
+		}
+	}
+	if n == 0 || thought && !calls {
+		return false
+	}
+	p.items(output)
+	return true
+}

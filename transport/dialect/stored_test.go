@@ -1,0 +1,141 @@
+package dialect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick/prefix"
+)
+
+// The table is its twin, a list that is searched from its end, and stays within its
+// bounds.
+func TestStoredTableIsItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const limit = 64 << 10
+		table := storedTable{limit: limit}
+		var twin []*stored // the latest last
+		find := func(k storedKey) int {
+			for i := range twin {
+				if twin[i].key == k {
+					return i
+				}
+			}
+			return -1
+		}
+		key := func() storedKey {
+			return storedKey{rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"), rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "id")}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(*rapid.T) {
+				s := &stored{key: key(), endpoint: "e", h: new(prefix.Hasher)}
+				// Of a third of the memory: few fit in.
+				s.h.Reset(prefix.Seed{}, make([]uint64, 0, rapid.SampledFrom([]int{0, limit / 8 / 3, limit / 8 * 2}).Draw(t, "blocks")))
+				table.put(s)
+				if i := find(s.key); i >= 0 {
+					twin = append(twin[:i], twin[i+1:]...)
+				}
+				twin = append(twin, s)
+				for total := func() (n int) {
+					for _, s := range twin {
+						n += s.cost()
+					}
+					return n
+				}; total() > limit && len(twin) > 1; {
+					twin = twin[1:]
+				}
+			},
+			"get": func(*rapid.T) {
+				k := key()
+				got := table.get(k.tenant, k.id)
+				i := find(k)
+				if i < 0 {
+					assert.Nil(t, got)
+					return
+				}
+				assert.Same(t, twin[i], got)
+				twin = append(append(twin[:i:i], twin[i+1:]...), twin[i])
+			},
+			"": func(*rapid.T) {
+				n := 0
+				for _, s := range twin {
+					n += s.cost()
+				}
+				assert.Equal(t, []int{len(twin), n}, []int{len(table.byKey), table.bytes})
+			},
+		})
+	})
+}
+
+func TestStoredTableIsBounded(t *testing.T) {
+	var table storedTable
+	for i := range maxStored + 5 {
+		table.put(&stored{key: storedKey{"", fmt.Sprint(i)}})
+	}
+	assert.Len(t, table.byKey, maxStored)
+	assert.Nil(t, table.get("", "4"))
+	assert.NotNil(t, table.get("", "5"))
+}
+
+func TestStoredIDs(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/responses/resp_1": "resp_1", "/x/v1/responses/resp_1/cancel": "resp_1", "/v1/responses/": "", "/v1/responses": "", "/responses/resp_1": "",
+	} {
+		assert.Equal(t, want, storedID(path), path)
+	}
+}
+
+// Endless small pieces cost memory too.
+func TestAnswersAreBounded(t *testing.T) {
+	var a answer
+	for i := range maxAnswer {
+		collectMessages(&a, []byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)))
+		if a.lost {
+			break
+		}
+	}
+	assert.True(t, a.lost)
+	assert.Nil(t, a.pieces)
+	collectChat(&a, []byte(`{"choices":[{"delta":{"content":"x","tool_calls":[{"index":7}]}}]}`))
+	assert.Nil(t, a.pieces)
+
+	a = answer{}
+	a.capture([]byte(`{"id":"resp_1","output":"`))
+	a.capture([]byte(strings.Repeat("x", maxAnswer)))
+	assert.True(t, a.lost)
+	assert.Len(t, a.whole, maxAnswer)
+	assert.Equal(t, `"resp_1"`, string(field(a.whole, "id")), "it stands before")
+	var h prefix.Hasher
+	assert.False(t, a.writeTo(&h, responses, manyItems))
+}
+
+// Whatever engines answer, nothing panics.
+func FuzzAnswers(f *testing.F) {
+	for _, s := range []string{
+		`{"choices":[{"message":{"content":"a","tool_calls":[{"function":{"name":"f"}}]}}]}`, `{"choices":[{"delta":{"content":"a","tool_calls":[{"index":1,"function":{"arguments":"{}"}}]}}]}`,
+		`{"content":[{"type":"text","text":"a"},{"type":"tool_use","input":{}}]}`, `{"type":"content_block_delta","index":1,"delta":{"partial_json":"{"}}`,
+		`{"output":[{"type":"message","content":[{"text":"a"}]},{"type":"function_call"}]}`, `{"type":"response.completed","response":{"id":"r","output":[{}]}}`,
+	} {
+		for kind := range dialects {
+			f.Add(uint8(kind), []byte(s))
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		k := api(int(kind) % len(dialects))
+		d := &dialects[k]
+		if d.collect == nil {
+			return
+		}
+		var a answer
+		var h prefix.Hasher
+		d.collect(&a, b)
+		d.collect(&a, b)
+		a.writeTo(&h, k, 100)
+		a = answer{}
+		a.capture(b)
+		a.writeTo(&h, k, 100)
+	})
+}
