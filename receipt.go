@@ -141,6 +141,9 @@ func (r *Receipt) String() string {
 		c := &v.Candidate
 		fmt.Fprintf(&b, "%c %-16s W %-4.4g R %-4.4g K %-5.3g Q %-7d H %-7d", mark, c.Endpoint.ID,
 			c.Waiting, c.Running, c.KVUsage, c.InFlight.PrefillTokens, c.PrefixTokens)
+		writeLatency(&b, "TTFT", TTFT, c.Prediction.Has, c.Prediction.TTFT)
+		writeLatency(&b, "TPOT", TPOT, c.Prediction.Has, c.Prediction.TPOT)
+		writeLatency(&b, "E2E", E2E, c.Prediction.Has, c.Prediction.E2E)
 		switch {
 		case v.RemovedBy != "":
 			fmt.Fprintf(&b, " removed by %s", v.RemovedBy)
@@ -156,4 +159,11 @@ func (r *Receipt) String() string {
 		fmt.Fprintf(&b, "regret %.6g\n", r.Regret)
 	}
 	return b.String()
+}
+
+// writeLatency writes a latency that is predicted.
+func writeLatency(b *strings.Builder, name string, which, has Latencies, d time.Duration) {
+	if has&which != 0 {
+		fmt.Fprintf(b, " %s %.4gms", name, float64(d)/float64(time.Millisecond))
+	}
 }

@@ -193,7 +193,7 @@ func TestClocksThatAreSet(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	require.Zero(t, w.longer(c), "nobody has been answered for less than no time")
 	w.answer(e)
-	e = w.send(c)
+	w.send(c)
 	w.now = w.now.Add(time.Minute)
 	require.Greater(t, w.longer(c), 50*time.Second, "after an answer by the clock as it is now all is as before")
 }

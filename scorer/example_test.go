@@ -172,7 +172,8 @@ func ExampleNoHitLRU() {
 		{Scorer: &scorer.NoHitLRU{}, Weight: 1},
 		{Scorer: scorer.QueueDepth{}, Weight: 1},
 	}}, "a", "b")
-	fmt.Println(send() != send(), "both idle, and yet not twice the same")
+	first, second := send(), send()
+	fmt.Println(first != second, "both idle, and yet not twice the same")
 	// Output:
 	// true both idle, and yet not twice the same
 }

@@ -75,11 +75,11 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 			w.client.Transport = tr
 			defer tr.CloseIdleConnections()
 
-			resp, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "x"))
+			_, _, err = w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "x"))
 			if tc.status == 200 {
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancel(context.Background())
-				resp, err = w.client.Do(post(t, chatPath, chatStream, "X-Mood", "hang", transport.PriorityHeader, "x").WithContext(ctx))
+				resp, err := w.client.Do(post(t, chatPath, chatStream, "X-Mood", "hang", transport.PriorityHeader, "x").WithContext(ctx))
 				require.NoError(t, err)
 				_, err = io.ReadFull(resp.Body, make([]byte, len(role)))
 				require.NoError(t, err)

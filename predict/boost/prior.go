@@ -10,8 +10,6 @@ type prior struct {
 	floor   float64   // the smallest value it gives; 0 when there is no prior
 }
 
-func (p *prior) used() bool { return p.floor > 0 }
-
 // at returns the prior's value for a row; 1 when there is none.
 func (p *prior) at(row []float64) float64 {
 	if p.floor == 0 {

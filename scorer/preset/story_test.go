@@ -147,7 +147,7 @@ func (s *stage) do(words []string) string {
 		if l, err := s.router.Route(req); err == nil { // the receipt has the error
 			s.open = append(s.open, l)
 		}
-		return req.Receipt.String() + expectations(req.Receipt)
+		return req.Receipt.String()
 	case "finish": // what was routed, before anything came of it
 		for _, l := range s.open {
 			l.Done(endpick.Outcome{Status: endpick.Canceled})
@@ -191,19 +191,6 @@ func (s *stage) unknown(tokens int) (blocks []uint64) {
 		blocks = append(blocks, s.others)
 	}
 	return blocks
-}
-
-// expectations says what was predicted, where anything was.
-func expectations(r *endpick.Receipt) string {
-	var b strings.Builder
-	for _, v := range r.Verdicts {
-		p := v.Candidate.Prediction
-		if p.Has != 0 {
-			fmt.Fprintf(&b, "  %s is expected to take %v to the first token (at most %v), then %v a token\n", v.Candidate.Endpoint.ID,
-				p.TTFT.Round(time.Millisecond), p.TTFTUpper.Round(time.Millisecond), p.TPOT.Round(time.Millisecond/10))
-		}
-	}
-	return b.String()
 }
 
 // TestConcepts holds the receipt in docs/concepts.md to a decision.
