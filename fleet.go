@@ -196,9 +196,6 @@ func (f *fleet) rebuild() {
 	members := slices.SortedFunc(maps.Values(f.byID), bySlot)
 	var next fleet
 	for _, m := range members {
-		next.pools(m.endpoint, func(*pool) {}) // so that every pool is there before it is filled
-	}
-	for _, m := range members {
 		next.show(m)
 	}
 	f.all.store(next.all.load())

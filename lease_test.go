@@ -130,6 +130,18 @@ func TestReapingIsByInactivity(t *testing.T) {
 	assert.True(t, slow.Done(endpick.Outcome{}))
 	requireQuiet(t, r)
 
+	// Heard of by a clock that was ahead and is set back: the timeout begins then.
+	ahead := route(t, r, endpick.Request{})
+	c.advance(time.Hour)
+	ahead.Tokens(0)
+	c.advance(-time.Hour)
+	assert.Zero(t, r.Sweep(c.Now()))
+	c.advance(time.Minute)
+	assert.Zero(t, r.Sweep(c.Now()))
+	c.advance(1)
+	assert.Equal(t, 1, r.Sweep(c.Now()))
+	requireQuiet(t, r)
+
 	// Without Sweep, Route reaps: all of them within as many requests as the
 	// router has room for, halved.
 	for range 600 {
@@ -141,7 +153,7 @@ func TestReapingIsByInactivity(t *testing.T) {
 		l.Done(endpick.Outcome{})
 	}
 	requireQuiet(t, r)
-	assert.Equal(t, uint64(601), r.Stats().Reaped)
+	assert.Equal(t, uint64(602), r.Stats().Reaped)
 	assert.Empty(t, s.faults)
 }
 

@@ -200,6 +200,33 @@ func TestTrustMoreThanExpected(t *testing.T) {
 	assert.EqualValues(t, 1, d.server().trust.more)
 }
 
+// What all reports of late have in common may be thousands of tokens because
+// there were so few: that is no grain, within which nothing would be missing.
+func TestTrustIsNotBlindWithFewReports(t *testing.T) {
+	d := newDesk(t, 8000)
+	for i := range 10 {
+		d.done(d.routed(prompt(i, 500)), 0)
+	}
+	d.done(d.routed(prompt(0, 500)), 300*16) // of 500 blocks 200 are missing, of 5,000 used
+	had, lacked := d.votes()
+	assert.Empty(t, had)
+	assert.Equal(t, map[int]float32{9: 1}, lacked)
+}
+
+// What the engine had behind the head that was remembered was not expected.
+func TestTrustOfAPromptThatWasCut(t *testing.T) {
+	d := newDesk(t, 1600)
+	long := prompt(0, 1600)
+	d.done(d.routed(long[:1200]), 0)
+	d.done(d.routed(prompt(1, 100)), 0)
+	d.routed(prompt(2, 1500)) // in prefill; there is room for 100 more
+	d.done(d.routed(long), 1600*16)
+	had, lacked := d.votes()
+	assert.Equal(t, map[int]float32{13: 1}, had, "1,300 blocks old")
+	assert.Empty(t, lacked)
+	assert.Zero(t, d.server().trust.more)
+}
+
 func TestTrustScalesGuessedTokens(t *testing.T) {
 	d := newDesk(t, 1600)
 	d.fill(10)

@@ -279,6 +279,21 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	assert.True(t, w.refused(w.visit("a")), "a trial is always checked")
 }
 
+// A request that went to an endpoint which is out, because nobody else was there,
+// is no trial, and leaves the time of the next one as it is.
+func TestOnlyATrialBringsTheNextForward(t *testing.T) {
+	w := newWard("a", "b")
+	w.play("a", "fff")
+	v := w.visit("a")
+	require.False(t, v.trial)
+	w.undecided(v)
+	w.full(v)
+	w.at = w.at.Add(firstBackoff - 1)
+	assert.True(t, w.waits("a"))
+	w.at = w.at.Add(1)
+	assert.False(t, w.waits("a"))
+}
+
 func TestFullIsNotIll(t *testing.T) {
 	w := newWard("a", "b")
 	for range 100 {

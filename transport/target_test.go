@@ -127,6 +127,15 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`, "Authorization", "Bearer of-the-client"))
 	assert.Equal(t, "  Bearer of-the-client", body)
 
+	// A Base of the host's may log or trace the URL.
+	w = newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		assert.Equal(t, "http://"+host+"/v1/embeddings", r.URL.String())
+		return http.DefaultTransport.RoundTrip(r)
+	})})
+	require.NoError(t, w.router.Add(endpick.Endpoint{Address: "http://ann:s3cret@" + host}))
+	_, body = w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
+	assert.Equal(t, "ann s3cret Basic YW5uOnMzY3JldA==", body)
+
 	// An address that can't be shows nothing of it either.
 	w = newWorld(t, transport.Config{})
 	require.NoError(t, w.router.Add(endpick.Endpoint{Address: "ftp://ann:s3cret@host"}))
