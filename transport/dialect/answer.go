@@ -130,28 +130,25 @@ func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
 
 // Chat.
 
-func collectChat(a *answer, data []byte) {
-	e, _ := elementsOf(field(data, "choices"))
-	for choice, ok := e.next(); ok; choice, ok = e.next() {
-		m, _ := membersOf(field(choice, "delta"))
-		for f, ok := m.next(); ok; f, ok = m.next() {
-			switch string(f.key) {
-			case "content":
-				if stringLen(f.value) > 0 {
-					a.add(a.piece(0, false), f.value)
-				}
-			case "reasoning_content", "reasoning":
-				a.thought = a.thought || stringLen(f.value) > 0
-			case "refusal", "function_call", "audio":
-				a.lost = a.lost || present(f.value)
-			case "tool_calls":
-				calls, _ := elementsOf(f.value)
-				for v, ok := calls.next(); ok; v, ok = calls.next() {
-					at, _ := count(field(v, "index"))
-					p, function := a.piece(at, true), field(v, "function")
-					a.named(p, field(v, "id"), field(function, "name"))
-					a.add(p, field(function, "arguments"))
-				}
+func collectChat(a *answer, _, delta []byte) {
+	m, _ := membersOf(delta)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "content":
+			if stringLen(f.value) > 0 {
+				a.add(a.piece(0, false), f.value)
+			}
+		case "reasoning_content", "reasoning":
+			a.thought = a.thought || stringLen(f.value) > 0
+		case "refusal", "function_call", "audio":
+			a.lost = a.lost || present(f.value)
+		case "tool_calls":
+			calls, _ := elementsOf(f.value)
+			for v, ok := calls.next(); ok; v, ok = calls.next() {
+				at, _ := count(field(v, "index"))
+				p, function := a.piece(at, true), field(v, "function")
+				a.named(p, field(v, "id"), field(function, "name"))
+				a.add(p, field(function, "arguments"))
 			}
 		}
 	}
@@ -180,7 +177,7 @@ func chatAnswered(p *promptReader, body []byte) bool {
 // Messages. Clients send thinking back while tools are called, and templates keep
 // it so long.
 
-func collectMessages(a *answer, data []byte) {
+func collectMessages(a *answer, data, _ []byte) {
 	at, _ := count(field(data, "index"))
 	switch string(stringBytes(field(data, "type"))) {
 	case "content_block_start":
@@ -245,7 +242,7 @@ func messagesAnswered(p *promptReader, body []byte) bool {
 
 // Responses: the last event repeats all.
 
-func collectResponses(a *answer, data []byte) {
+func collectResponses(a *answer, data, _ []byte) {
 	response := field(data, "response")
 	if response == nil {
 		return

@@ -226,6 +226,7 @@ func (c *chunk) readChoices(v []byte) {
 				c.content += stringLen(f.value)
 			case "delta":
 				c.content += deltaLen(f.value)
+				c.delta = f.value
 			case "finish_reason":
 				c.finished = c.finished || present(f.value)
 			}

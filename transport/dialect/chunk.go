@@ -19,6 +19,7 @@ type chunk struct {
 	// of the response means nothing.
 	opening bool
 
+	delta []byte // of the last choice
 	usage []byte // the usage object; nil if absent or null
 	// [usageAt, usageEnd) is the usage member, an object or null, with the
 	// comma that goes with it.

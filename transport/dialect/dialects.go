@@ -28,9 +28,10 @@ type dialect struct {
 	// a response that comes at once.
 	usage   func(u *usage, v []byte)
 	inUsage string
-	// collect takes what an event appends to the conversation, and answered
+	// collect takes what an event appends to the conversation; delta is that of
+	// the chunk that event has made of it. answered
 	// writes what a response at once does. Nil: it is not collected.
-	collect  func(a *answer, data []byte)
+	collect  func(a *answer, data, delta []byte)
 	answered func(p *promptReader, body []byte) bool
 	// keepsThought says that reasoning before calls of tools is sent back.
 	keepsThought bool

@@ -147,7 +147,7 @@ func (m *Meter) event(data []byte) verdict {
 	}
 	m.whole = m.whole || c.whole
 	if m.collects() {
-		d.collect(&m.answer, data)
+		d.collect(&m.answer, data, c.delta)
 	}
 	m.chunks = m.chunks || c.choices
 	m.finished = m.finished || c.finished

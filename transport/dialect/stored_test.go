@@ -92,14 +92,14 @@ func TestStoredIDs(t *testing.T) {
 func TestAnswersAreBounded(t *testing.T) {
 	var a answer
 	for i := range maxAnswer {
-		collectMessages(&a, []byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)))
+		collectMessages(&a, []byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)), nil)
 		if a.lost {
 			break
 		}
 	}
 	assert.True(t, a.lost)
 	assert.Nil(t, a.pieces)
-	collectChat(&a, []byte(`{"choices":[{"delta":{"content":"x","tool_calls":[{"index":7}]}}]}`))
+	collectChat(&a, nil, []byte(`{"content":"x","tool_calls":[{"index":7}]}`))
 	assert.Nil(t, a.pieces)
 
 	a = answer{}
@@ -131,8 +131,8 @@ func FuzzAnswers(f *testing.F) {
 		}
 		var a answer
 		var h prefix.Hasher
-		d.collect(&a, b)
-		d.collect(&a, b)
+		d.collect(&a, b, b)
+		d.collect(&a, b, d.event(b).delta)
 		a.writeTo(&h, k, 100)
 		a = answer{}
 		a.capture(b)
