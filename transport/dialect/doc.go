@@ -10,7 +10,7 @@
 //	call, err := reader.Read(dialect.Incoming{Method: "POST", Path: path, Header: header, Body: body})
 //	call.Request.Tenant = tenant
 //	err = call.Prompt(ctx)
-//	lease, err := router.Route(call.Request)
+//	lease, err := router.Route(call.Request) // to call.Endpoint(), if it names one
 //	send(lease.Endpoint(), call.Body())
 //	meter := call.Meter(lease, time.Now)
 //	meter.Header(status, header)
@@ -18,6 +18,8 @@
 //	out, err = meter.End(out)
 //	lease.Done(meter.Outcome(endpick.Completed))
 //
-// What a dialect is, is in a file of its own: where the prompt of its requests
-// is, what the events of its streams say, and what its usage is called.
+// What a dialect is, is in a file of its own and a line in the table of dialects:
+// which paths are its, where the prompt of its requests is, what the events of its
+// streams say, what its usage is called, what of a response the client will send
+// back, and how its errors look. docs/apis.md lists them.
 package dialect

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -43,15 +44,34 @@ func naively(kind api, body []byte) (n naive) {
 		for _, m := range messages {
 			n.message(m)
 		}
-		tools, _ := array(top["tools"])
-		for _, tool := range tools {
-			s, ok := str(tool)
-			if !ok {
-				s = string(tool)
-			}
-			n.conversation.Tools = append(n.conversation.Tools, s)
-		}
+		n.tools(top["tools"])
 		ok = len(messages) > 0
+	case messages:
+		list, _ := array(top["messages"])
+		n.tools(top["tools"])
+		if present(top["system"]) {
+			n.blocks("system", top["system"])
+		}
+		for _, m := range list {
+			f, _ := object(m)
+			role, _ := str(f["role"])
+			n.blocks(role, f["content"])
+		}
+		ok = len(list) > 0
+	case responses:
+		n.tools(top["tools"])
+		if s, ok := str(top["instructions"]); ok {
+			n.add(prefix.Message{Role: "system", Parts: []prefix.Part{{Content: s}}})
+		}
+		s, isText := str(top["input"])
+		if isText {
+			n.add(prefix.Message{Role: "user", Parts: []prefix.Part{{Content: s}}})
+		}
+		list, _ := array(top["input"])
+		for _, v := range list {
+			n.item(v)
+		}
+		ok = isText || len(list) > 0
 	case completion:
 		ok = n.prompt(top["prompt"])
 	}
@@ -91,7 +111,6 @@ func (n *naive) message(v json.RawMessage) {
 			s = string(content)
 		}
 		m.Parts = append(m.Parts, prefix.Part{Type: kind, Content: s})
-		n.media++
 	}
 	calls, _ := array(fields["tool_calls"])
 	for _, c := range calls {
@@ -103,7 +122,156 @@ func (n *naive) message(v json.RawMessage) {
 		t.Arguments, _ = str(function["arguments"])
 		m.ToolCalls = append(m.ToolCalls, t)
 	}
+	n.add(m)
+}
+
+func (n *naive) add(m prefix.Message) {
+	if len(m.ToolCalls) > 0 && len(m.Parts) == 1 && m.Parts[0] == (prefix.Part{}) {
+		m.Parts = nil
+	}
+	for _, p := range m.Parts {
+		if p.Type != "" {
+			n.media++
+		}
+	}
 	n.conversation.Messages = append(n.conversation.Messages, m)
+}
+
+func (n *naive) tools(v json.RawMessage) {
+	tools, _ := array(v)
+	for _, tool := range tools {
+		s, ok := str(tool)
+		if !ok {
+			s = string(tool)
+		}
+		if fields, ok := object(tool); ok && fields["cache_control"] != nil {
+			delete(fields, "cache_control")
+			b, _ := json.Marshal(fields)
+			s = string(b)
+		}
+		n.conversation.Tools = append(n.conversation.Tools, s)
+	}
+}
+
+// blocks reads a message of Anthropic's API.
+func (n *naive) blocks(role string, content json.RawMessage) {
+	var m prefix.Message
+	reset := func() { m = prefix.Message{Role: role} }
+	reset()
+	if s, ok := str(content); ok {
+		m.Parts = []prefix.Part{{Content: s}}
+	}
+	list, _ := array(content)
+	results := false
+	for _, v := range list {
+		b, _ := object(v)
+		kind, _ := str(b["type"])
+		switch kind {
+		case "tool_use":
+			var t prefix.ToolCall
+			t.ID, _ = str(b["id"])
+			t.Name, _ = str(b["name"])
+			t.Arguments = string(b["input"])
+			m.ToolCalls = append(m.ToolCalls, t)
+		case "tool_result":
+			if len(m.Parts)+len(m.ToolCalls) > 0 {
+				n.add(m)
+				reset()
+			}
+			answer := prefix.Message{Role: "tool"}
+			answer.ToolCallID, _ = str(b["tool_use_id"])
+			if s, ok := str(b["content"]); ok {
+				answer.Parts = []prefix.Part{{Content: s}}
+			}
+			inner, _ := array(b["content"])
+			for _, v := range inner {
+				answer.Parts = append(answer.Parts, block(v))
+			}
+			n.add(answer)
+			results = true
+		case "thinking":
+		default:
+			m.Parts = append(m.Parts, block(v))
+		}
+	}
+	if !results || len(m.Parts)+len(m.ToolCalls) > 0 {
+		n.add(m)
+	}
+}
+
+func block(v json.RawMessage) prefix.Part {
+	if s, ok := str(v); ok {
+		return prefix.Part{Content: s}
+	}
+	b, _ := object(v)
+	kind, _ := str(b["type"])
+	if kind == "" || kind == "text" {
+		s, _ := str(b["text"])
+		return prefix.Part{Content: s}
+	}
+	source, ok := b["source"]
+	if !ok {
+		return prefix.Part{Content: string(v)}
+	}
+	fields, _ := object(source)
+	for _, key := range []string{"data", "url", "file_id"} {
+		if s, ok := str(fields[key]); ok {
+			return prefix.Part{Type: kind, Content: s}
+		}
+	}
+	return prefix.Part{Type: kind, Content: string(source)}
+}
+
+// item reads an item of a response's input.
+func (n *naive) item(v json.RawMessage) {
+	f, ok := object(v)
+	if !ok {
+		return
+	}
+	kind, _ := str(f["type"])
+	id, _ := str(f["call_id"])
+	var m prefix.Message
+	switch kind {
+	case "", "message":
+		m.Role, _ = str(f["role"])
+		m.Parts = itemParts(f["content"])
+	case "function_call":
+		name, _ := str(f["name"])
+		arguments, _ := str(f["arguments"])
+		m = prefix.Message{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: id, Name: name, Arguments: arguments}}}
+	case "function_call_output":
+		m = prefix.Message{Role: "tool", ToolCallID: id, Parts: itemParts(f["output"])}
+	case "reasoning":
+		return
+	default:
+		m = prefix.Message{Role: kind, Parts: []prefix.Part{{Content: string(v)}}}
+	}
+	n.add(m)
+}
+
+func itemParts(v json.RawMessage) (parts []prefix.Part) {
+	if s, ok := str(v); ok {
+		return []prefix.Part{{Content: s}}
+	}
+	list, _ := array(v)
+	for _, v := range list {
+		f, _ := object(v)
+		kind, _ := str(f["type"])
+		s, _ := str(f["text"])
+		_, isText := f["text"]
+		var ok bool
+		p := prefix.Part{Content: s}
+		if !isText && kind != "" {
+			p = prefix.Part{Type: kind, Content: string(v)}
+			if url := f["image_url"]; present(url) {
+				if p.Content, ok = str(url); !ok {
+					p.Content = string(url)
+				}
+			}
+		}
+		parts = append(parts, p)
+	}
+	return parts
 }
 
 func (n *naive) prompt(v json.RawMessage) bool {
@@ -175,7 +343,7 @@ func agree(t require.TestingT, kind api, body []byte, u understood, err error) {
 	switch {
 	case n.api == other:
 		want.InputTokens = max(toTokens(len(body), tokensPerByte), 1)
-	case n.api == chat:
+	case n.api != completion:
 		want.Blocks, learn = prefix.AppendChat(nil, seed, &n.conversation)
 		want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
 		want.BlockTokens = 16
@@ -318,38 +486,116 @@ func (d *drawn) message() {
 	}, "role", "name", "content", "content", "tool_calls", "tool_call_id", "x")
 }
 
-func (d *drawn) request() (api, []byte) {
-	kind := rapid.SampledFrom([]api{chat, completion, other}).Draw(d.T, "kind")
+// shaped is an object that has its type and most of what belongs to it; a value
+// that is nil is a string.
+func (d *drawn) shaped(kind string, names []string, values ...func()) {
+	d.put(`{"type":"` + kind + `"`)
+	for i, name := range rapid.Permutation(names).Draw(d.T, "") {
+		if !d.often() {
+			continue
+		}
+		d.put(`,"` + name + `":`)
+		if i = slices.Index(names, name); i < len(values) && values[i] != nil {
+			values[i]()
+		} else {
+			d.str()
+		}
+	}
+	d.put("}")
+}
+
+func (d *drawn) block() {
+	source := func() { d.shaped("base64", []string{"data", "url", "file_id"}) }
+	switch rapid.IntRange(0, 6).Draw(d.T, "") {
+	case 0:
+		d.object(map[string]func(){"source": source, "content": func() { d.list(d.block) }}, "type", "text", "source", "input", "content", "id", "name", "tool_use_id")
+	case 1:
+		d.shaped("image", []string{"source", "text"}, source)
+	case 2:
+		d.shaped("tool_use", []string{"input", "id", "name"}, func() { d.anything(2) })
+	case 3:
+		d.shaped("tool_result", []string{"content", "tool_use_id"}, func() { d.list(d.block) })
+	case 4:
+		d.shaped("thinking", []string{"thinking", "text"})
+	default:
+		d.shaped("text", []string{"text"})
+	}
+}
+
+func (d *drawn) item() {
+	parts := func() {
+		d.list(func() {
+			d.shaped(d.one("input_text", "output_text", "input_image"), []string{d.one("text", "image_url"), "x"})
+		})
+	}
+	switch rapid.IntRange(0, 5).Draw(d.T, "") {
+	case 0:
+		d.object(map[string]func(){"content": parts, "output": parts}, "type", "role", "content", "content", "name", "call_id", "arguments", "output")
+	case 1:
+		d.shaped("function_call", []string{"call_id", "name", "arguments", "id"})
+	case 2:
+		d.shaped("function_call_output", []string{"output", "call_id"}, d.variant(parts, d.str))
+	case 3:
+		d.shaped(d.one("reasoning", "web_search_call"), []string{"id", "content"})
+	default:
+		d.shaped("message", []string{"content", "role"}, d.variant(parts, d.str))
+	}
+}
+
+func (d *drawn) variant(of ...func()) func() { return rapid.SampledFrom(of).Draw(d.T, "") }
+
+func (d *drawn) request(kind api) []byte {
 	prompts := []func(){d.str, d.ids, func() { d.list(d.ids) }, func() { d.list(d.str) }}
 	names := []string{"model", "messages", "messages", "messages", "stream", "tools", "x"}
-	if kind == completion {
+	message := d.message
+	switch kind {
+	case messages:
+		names = []string{"model", "messages", "messages", "messages", "messages", "messages", "system", "stream", "tools"}
+		message = func() {
+			d.shaped("", []string{"content", "role"}, d.variant(func() { d.list(d.block) }, d.str))
+		}
+	case responses:
+		names = []string{"model", "input", "input", "input", "input", "input", "instructions", "stream", "tools"}
+		message = d.item
+	case completion:
 		names = []string{"model", "prompt", "prompt", "stream", "n", "x"}
+	}
+	filled := func() {
+		d.list(message)
+		if s := d.b.String(); strings.HasSuffix(s, "}]") {
+			d.b.Reset()
+			d.put(s[:len(s)-1] + "," + filler + "]")
+		}
 	}
 	d.space()
 	d.object(map[string]func(){
-		"stream": func() { d.put(d.one("true", "false")) },
-		"messages": func() {
-			d.list(d.message)
-			if s := d.b.String(); strings.HasSuffix(s, "}]") {
-				d.b.Reset()
-				d.put(s[:len(s)-1] + "," + filler + "]")
-			}
-		},
+		"stream":   func() { d.put(d.one("true", "false")) },
+		"messages": filled, "input": filled,
+		"system": func() { d.list(d.block) }, "instructions": d.str,
 		"tools":  func() { d.list(func() { d.anything(2) }) },
 		"prompt": func() { rapid.SampledFrom(prompts).Draw(d.T, "")() },
 		"n":      func() { d.put("2") },
 	}, names...)
 	d.space()
-	return kind, []byte(d.b.String())
+	return []byte(d.b.String())
 }
 
-func readsAsOthersDo(t *rapid.T) {
-	kind, body := (&drawn{T: t}).request()
-	u, err := tryToUnderstand(kind, body, manyItems)
-	agree(t, kind, body, u, err)
+var readKinds = []api{chat, completion, messages, responses, other}
+
+func readsAsOthersDo(kind api) func(*rapid.T) {
+	return func(t *rapid.T) {
+		body := (&drawn{T: t}).request(kind)
+		u, err := tryToUnderstand(kind, body, manyItems)
+		agree(t, kind, body, u, err)
+	}
 }
 
-func TestReaderReadsAsOthersDo(t *testing.T) { rapid.Check(t, readsAsOthersDo) }
+func TestReaderReadsAsOthersDo(t *testing.T) {
+	for _, kind := range readKinds {
+		rapid.Check(t, readsAsOthersDo(kind))
+		rapid.Check(t, readsAsOthersDo(kind))
+	}
+}
 
 // Where a name stands twice, the last one counts, as for engines.
 func TestTheLastOfTwinsCounts(t *testing.T) {
@@ -377,7 +623,11 @@ func TestTheLastOfTwinsCounts(t *testing.T) {
 	}
 }
 
-func FuzzReaderReadsAsOthersDo(f *testing.F) { f.Fuzz(rapid.MakeFuzz(readsAsOthersDo)) }
+func FuzzReaderReadsAsOthersDo(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
+		readsAsOthersDo(rapid.SampledFrom(readKinds).Draw(t, "kind"))(t)
+	}))
+}
 
 // For every valid body the reader finds what the naive one finds, and what is sent
 // instead of it differs in stream_options only. Others do not make it panic.

@@ -135,12 +135,19 @@ func headOf(h prefix.Hasher) uint64 {
 // withoutCacheControl leaves out the mark with which clients of some APIs say what
 // should be cached. It moves from turn to turn.
 func withoutCacheControl(v []byte) []byte {
+	var out []byte
+	from := 0
 	m, _ := membersOf(v)
 	for f, ok := m.next(); ok; f, ok = m.next() {
-		if string(f.key) == "cache_control" {
-			at, end := withComma(v, f.at, f.end)
-			return append(append(make([]byte, 0, len(v)), v[:at]...), v[end:]...)
+		if string(f.key) != "cache_control" {
+			continue
 		}
+		at, end := withComma(v, f.at, f.end)
+		out = append(out, v[from:max(at, from)]...)
+		from = end
 	}
-	return v
+	if from == 0 {
+		return v
+	}
+	return append(out, v[from:]...)
 }
