@@ -3,6 +3,7 @@ package queue_test
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -254,11 +255,23 @@ func TestQueueCancel(t *testing.T) {
 	assert.Equal(t, queue.Stats{Pushed: 2, Canceled: 2}, q.Stats())
 }
 
+// wide is a number that an int of 32 bits can't hold; tests of such numbers
+// begin with needsWideInts.
+func wide(n int64) int { return int(n) }
+
+func needsWideInts(t *testing.T) {
+	t.Helper()
+	if strconv.IntSize < 64 {
+		t.Skip("int has 32 bits")
+	}
+}
+
 func TestQueueBadInput(t *testing.T) {
+	needsWideInts(t)
 	q := newQueue(t, queue.Config{})
 	for field, item := range map[string]queue.Item[string]{
 		"Tokens is -1, outside 0 to 2147483647":         {Tokens: -1},
-		"Tokens is 2147483648, outside":                 {Tokens: 1 << 31},
+		"Tokens is 2147483648, outside":                 {Tokens: wide(1 << 31)},
 		"Bytes is -1, outside 0 to 1099511627776":       {Bytes: -1},
 		"Bytes is 9223372036854775807, outside":         {Bytes: math.MaxInt},
 		"Timeout is -1, outside 0 to 92233720368547758": {Timeout: -1},
@@ -304,11 +317,12 @@ func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
 // Sums of the largest sizes do not turn over, and a clock that is set back
 // makes no wait negative.
 func TestQueueExtremes(t *testing.T) {
+	needsWideInts(t)
 	q := newQueue(t, queue.Config{MaxRequests: 3, MaxBytes: math.MaxInt64, Timeout: math.MaxInt64})
-	huge := queue.Item[string]{Value: "huge", Tenant: "a", Tokens: math.MaxInt32, Bytes: 1 << 40}
+	huge := queue.Item[string]{Value: "huge", Tenant: "a", Tokens: math.MaxInt32, Bytes: wide(1 << 40)}
 	q.push(t, huge, huge, queue.Item[string]{Value: "small", Tenant: "b"})
-	assert.EqualValues(t, 2*math.MaxInt32+1, q.Tokens())
-	assert.EqualValues(t, 2<<40, q.Bytes())
+	assert.Equal(t, int64(2*math.MaxInt32+1), q.Tokens())
+	assert.Equal(t, int64(2<<40), q.Bytes())
 	_, err := q.Push(at(-1000), queue.Item[string]{Value: "high", Priority: math.MaxInt})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"huge: queue: shed to make room after 0s"}, q.dropped)
