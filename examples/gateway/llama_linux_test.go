@@ -94,15 +94,11 @@ func noneOpen(t *testing.T, g *gateway, servers []*llamaserver.Server) {
 	}
 }
 
-// llamaAPIs are those whose prompts are read; the others are passed on, and go
-// wherever there is room.
-var llamaAPIs = map[string]bool{"chat": true, "completions": true, "messages": false, "responses": false}
-
-// Conversations over every API, streamed or not: no turn fails, and where prompts
-// are read each turn finds the one before in the cache of its server.
+// Conversations over every API, streamed or not: no turn fails, and each finds the
+// one before in the cache of its server.
 func TestLlamaConversations(t *testing.T) {
 	servers := startLlamas(t, 3)
-	for name, read := range llamaAPIs {
+	for name := range apis {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
 				g, url := beforeLlamas(t, servers)
@@ -124,7 +120,7 @@ func TestLlamaConversations(t *testing.T) {
 						require.Positive(t, s.promptTokens)
 						require.Positive(t, s.outputTokens)
 						require.Less(t, s.cachedTokens, s.promptTokens, "the last token is always computed")
-						if turn > 0 && read {
+						if turn > 0 {
 							// All of the turn before but for its answer, which comes back in other tokens.
 							require.GreaterOrEqual(t, s.cachedTokens, len(said[i][0].Content)+turn*4*w.questionTokens, "turn %d of conversation %d", turn, i)
 						}
@@ -140,7 +136,7 @@ func TestLlamaConversations(t *testing.T) {
 // Servers die and come back, with empty caches, and clients leave, while
 // conversations go on: no request fails of which no byte had arrived.
 func TestLlamaServersDie(t *testing.T) {
-	for name := range llamaAPIs {
+	for name := range apis {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
 				t.Parallel()
@@ -227,7 +223,7 @@ func TestLlamaServersDie(t *testing.T) {
 // reports of its load is read.
 func TestLlamaIsMetered(t *testing.T) {
 	servers := startLlamas(t, 1)
-	for _, name := range []string{"chat", "completions"} {
+	for name := range apis {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
 				config := preset.LMetric()
