@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/endpick/endpick"
 )
 
 // An engine that counts as it goes has counted everything before, also what was
@@ -21,4 +23,15 @@ func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
 	assert.Equal(t, 13, feed(8, ""))
 	assert.Equal(t, 13, feed(3, ""))
 	assert.Equal(t, 14, feed(1, ""), "parts of a token add up")
+}
+
+// A client that leaves is no failure of the engine, also after an error.
+func TestAnErrorInTheStreamIsAFailureOfTheWholeOnly(t *testing.T) {
+	for given, want := range map[endpick.Status]endpick.Status{
+		endpick.Completed: endpick.Failed, endpick.Failed: endpick.Failed, endpick.Canceled: endpick.Canceled,
+	} {
+		m := startedMeter(t)
+		m.Feed(nil, []byte(`data: {"error":{"message":"out of memory"}}`+"\n\n"))
+		assert.Equal(t, want, m.Outcome(given).Status, given)
+	}
 }

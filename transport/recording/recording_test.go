@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -112,6 +113,18 @@ func TestWriterKeepsTheFirstError(t *testing.T) {
 		w.Write(recording.Request{})
 	}
 	assert.Equal(t, errFull, w.Close())
+}
+
+// A request that can't be written ends the recording, and what came before it is there.
+func TestWriterKeepsWhatCameBeforeAnError(t *testing.T) {
+	var b bytes.Buffer
+	w := recording.NewWriter(&b)
+	w.Write(recording.Request{Model: "first"})
+	w.Write(recording.Request{Model: "bad", E2EMillis: math.NaN()})
+	w.Write(recording.Request{Model: "last"})
+	assert.ErrorContains(t, w.Close(), "NaN")
+	assert.Equal(t, 1, strings.Count(b.String(), "\n"))
+	assert.Contains(t, b.String(), "first")
 }
 
 // What can be read can be written, and is then read as the same.

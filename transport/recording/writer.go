@@ -39,8 +39,9 @@ func (w *Writer) Write(r Request) {
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = w.w.Flush()
+	// Also after a request that could not be written: those before it could.
+	if err := w.w.Flush(); w.err == nil {
+		w.err = err
 	}
 	return w.err
 }
