@@ -273,3 +273,27 @@ func TestPredictAllocatesNothing(t *testing.T) {
 	y := make([]float64, 100)
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Predict(y, d.X[:1000]) }))
 }
+
+// However many rows say the same, an update goes their way and no further.
+func TestUpdateNeverGoesTooFar(t *testing.T) {
+	var data Data
+	for i := range 4000 {
+		x := float64(i % 2)
+		data.X, data.Y = append(data.X, x), append(data.Y, 10+10*x)
+	}
+	m, err := Fit(Config{Features: 1}, data)
+	require.NoError(t, err)
+	require.NotZero(t, m.Trees())
+	before, after := make([]float64, 2), make([]float64, 2)
+	require.NoError(t, m.Predict(before, []float64{0, 1}))
+	for i := range data.Y {
+		data.Y[i] *= 2
+	}
+	m, err = m.Update(data)
+	require.NoError(t, err)
+	require.NoError(t, m.Predict(after, []float64{0, 1}))
+	for i, b := range before {
+		require.Greater(t, after[i], 1.5*b)
+		require.LessOrEqual(t, after[i], 2.01*b)
+	}
+}
