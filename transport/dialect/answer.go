@@ -44,9 +44,13 @@ func (a *answer) keep(n int) bool {
 	return !a.lost
 }
 
-// pieceOverhead is about what a piece takes beside its text: without it endless
-// empty ones would cost nothing.
-const pieceOverhead = 64
+const (
+	// pieceOverhead is about what a piece takes beside its text: without it
+	// endless empty ones would cost nothing.
+	pieceOverhead = 64
+	// maxPieces bounds them, since they are searched one by one.
+	maxPieces = 256
+)
 
 // piece returns the one with this index, which may be new; nil if the answer is
 // lost.
@@ -56,7 +60,10 @@ func (a *answer) piece(index int, call bool) *piece {
 			return p
 		}
 	}
-	if !a.keep(pieceOverhead) {
+	if len(a.pieces) >= maxPieces {
+		a.lost, a.pieces = true, nil
+	}
+	if a.lost || !a.keep(pieceOverhead) {
 		return nil
 	}
 	a.pieces = append(a.pieces, piece{index: index, call: call})
