@@ -1,6 +1,10 @@
 package prefix
 
-import "github.com/endpick/endpick"
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
 
 // Two bounds hold: the blocks of an endpoint, and the bytes of all. What is
 // pending is outside the first and has a part of its own in the second, so that
@@ -25,7 +29,7 @@ func (x *Index) allowance(s *server, a *account, bound int) int {
 	weight := x.pendingWeight()
 	return max(0, min(
 		bound-a.pending,
-		int(float64(bound)/x.config.TenantShare)-s.pending,
+		int(min(float64(bound)/x.config.TenantShare, math.MaxInt32))-s.pending,
 		weight-x.pending-entryWeight,
 		x.share(weight)-t.pending-entryWeight,
 	))
