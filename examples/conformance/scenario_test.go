@@ -1,0 +1,178 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A scenario is something that a client does, over one API. What it was told
+// comes as lines.
+type scenario struct {
+	name string
+	// open: the client leaves before the end, so that what it was sent ends
+	// anywhere.
+	open bool
+	// tools, thinking, errors on demand and WebSockets are the modelled
+	// servers' alone.
+	modelled bool
+	// fails: the client is told of errors.
+	fails bool
+}
+
+// scenarios are all that there are, in the order of the table. A client has those
+// of the APIs that it speaks.
+var scenarios = []scenario{
+	{name: "whole"},
+	{name: "stream"},
+	{name: "n = 2"},
+	{name: "n = 2, stream"},
+	{name: "tools", modelled: true},
+	{name: "tools, stream", modelled: true},
+	{name: "thinking", modelled: true},
+	{name: "thinking, stream", modelled: true},
+	{name: "two turns"},
+	{name: "previous response", modelled: true},
+	{name: "count tokens"},
+	{name: "abort", open: true, fails: true},
+	{name: "errors", modelled: true, fails: true},
+	{name: "unknown model", modelled: true, fails: true},
+	{name: "retries", modelled: true},
+	{name: "cut", modelled: true, fails: true},
+	{name: "WebSocket", modelled: true},
+}
+
+// What the prompts say.
+const (
+	question    = "What is the weather like in the town where I live, and what was it yesterday?"
+	second      = "And what will it be tomorrow?"
+	askForCall  = question + ` [[call weather {"city":"Paris"}]]`
+	askForRetry = question + " [[error 503 times=1]]"
+	askForCut   = question + " [[cut 3]]"
+	result      = "It rains."
+	maxTokens   = 12
+	longest     = 2000 // tokens: a stream of two seconds, which the client gives up
+	heard       = 3    // events with text until then
+)
+
+func askForError(status int) string {
+	if status == 429 {
+		return fmt.Sprintf("%s [[error %d retry-after=7]]", question, status)
+	}
+	return fmt.Sprintf("%s [[error %d]]", question, status)
+}
+
+var statuses = []int{400, 401, 404, 429, 500, 503}
+
+// documented are the differences that are meant, by the scenario.
+var documented = map[string]struct {
+	allowed []string
+	why     string
+}{
+	"unknown model": {
+		[]string{"body", "what the client is told"},
+		"the words: the gateway itself says that no server has the model, with the same status and in the same shape",
+	},
+}
+
+// lines collects what a client is told.
+type lines struct{ strings.Builder }
+
+func (l *lines) add(format string, args ...any) { fmt.Fprintf(l, format+"\n", args...) }
+
+// do is what a Go client does in a scenario.
+type do func(ctx context.Context, url string, told *lines)
+
+// outcome is a line of the table.
+type outcome struct {
+	fleet, client, api, scenario string
+
+	differs []string // beyond what is documented: must be none
+	why     string   // of what is documented and differs
+}
+
+func judge(fleet, client, api string, s scenario, direct, gateway run) outcome {
+	o := outcome{fleet: fleet, client: client, api: api, scenario: s.name}
+	d := documented[s.name]
+found:
+	for _, one := range differences(direct, gateway, s.open) {
+		for _, allowed := range d.allowed {
+			if strings.HasPrefix(one, allowed+": ") {
+				o.why = d.why
+				continue found
+			}
+		}
+		o.differs = append(o.differs, one)
+	}
+	return o
+}
+
+// fleet is a kind of servers to run scenarios on.
+type fleet struct {
+	name string
+	// targets are made for each scenario anew. The last two are compared: a server
+	// directly, and servers through a gateway. One before them warms what they
+	// share.
+	targets []func(*testing.T) *target
+	// one: the targets are the same server, so that scenarios run one by one.
+	one bool
+}
+
+var modelled = fleet{name: "modelled", targets: []func(*testing.T) *target{directly, throughGateway}}
+
+// has reports whether the servers can do a scenario.
+func (f *fleet) has(s scenario) bool { return !f.one || !s.modelled }
+
+// together runs functions, one by one if it must be.
+func (f *fleet) together(functions ...func()) {
+	if f.one {
+		for _, one := range functions {
+			one()
+		}
+		return
+	}
+	var group sync.WaitGroup
+	for _, one := range functions {
+		group.Go(one)
+	}
+	group.Wait()
+}
+
+// compare judges the last two runs of a scenario.
+func (f *fleet) compare(t *testing.T, client, api string, s scenario, runs []run) outcome {
+	t.Helper()
+	direct, gateway := runs[len(runs)-2], runs[len(runs)-1]
+	if *told {
+		fmt.Printf("%s, %s, %s, %s:\n%s", f.name, client, api, s.name, direct.told)
+	}
+	assert.NotEmpty(t, direct.told)
+	assert.NotEmpty(t, direct.wire)
+	if !s.fails && !f.one { // some clients can't read what llama.cpp says, directly or not
+		assert.NotRegexp(t, `(?m)^error|^end: [^<]`, direct.told, "%s, %s, %s", client, api, s.name)
+	}
+	return judge(f.name, client, api, s, direct, gateway)
+}
+
+// runGo runs a client of Go.
+func (f *fleet) runGo(t *testing.T, client, api string, does map[string]do) (all []outcome) {
+	t.Helper()
+	for _, s := range scenarios {
+		act := does[s.name]
+		if act == nil || !f.has(s) {
+			continue
+		}
+		var runs []run
+		for _, fresh := range f.targets {
+			p := fresh(t)
+			var told lines
+			act(t.Context(), p.url, &told)
+			runs = append(runs, run{told.String(), p.settled(t)})
+		}
+		all = append(all, f.compare(t, client, api, s, runs))
+	}
+	return all
+}

@@ -1,0 +1,145 @@
+package conformance
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/dialect"
+)
+
+const model = modelserver.DefaultModel
+
+// target is something to point a client at, with the servers behind it.
+type target struct {
+	url     string
+	server  *httptest.Server // which the client sees
+	wire    *recorder
+	servers []*modelserver.Server
+	router  *endpick.Router // nil: there is no gateway
+}
+
+// expose listens for clients.
+func expose(t *testing.T, h http.Handler) *target {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &target{url: "http://" + l.Addr().String(), wire: &recorder{Listener: l}}
+	p.server = &httptest.Server{Listener: p.wire, Config: &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}}
+	p.server.Start()
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+func newServer(t *testing.T) *modelserver.Server {
+	t.Helper()
+	s, err := modelserver.New(modelserver.Config{Engine: engine.Config{
+		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 1}, Blocks: 2000,
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// directly is one fresh server.
+func directly(t *testing.T) *target {
+	s := newServer(t)
+	p := expose(t, withWebSocket(s))
+	p.servers = append(p.servers, s)
+	return p
+}
+
+// throughGateway is a gateway before three fresh servers.
+func throughGateway(t *testing.T) *target {
+	var servers []*modelserver.Server
+	var urls []string
+	for range 3 {
+		s := newServer(t)
+		one := httptest.NewUnstartedServer(withWebSocket(s))
+		one.Config.ErrorLog = log.New(io.Discard, "", 0)
+		one.Start()
+		t.Cleanup(one.Close)
+		servers, urls = append(servers, s), append(urls, one.URL)
+	}
+	p := gatewayBefore(t, urls, []string{model})
+	p.servers = servers
+	return p
+}
+
+// gatewayBefore is what an application makes of endpick in its simplest form.
+func gatewayBefore(t *testing.T, urls, models []string) *target {
+	t.Helper()
+	c, err := preset.ByName("lmetric")
+	require.NoError(t, err)
+	for _, url := range urls {
+		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: url, Models: models})
+	}
+	router, err := endpick.New(c)
+	require.NoError(t, err)
+	rt, err := transport.New(transport.Config{Router: router, Dialect: dialect.Config{SharedCache: true}})
+	require.NoError(t, err)
+	t.Cleanup(rt.CloseIdleConnections)
+	p := expose(t, &httputil.ReverseProxy{
+		Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
+		Transport:    rt,
+		ErrorHandler: transport.ErrorHandler,
+		ErrorLog:     log.New(io.Discard, "", 0),
+	})
+	p.router = router
+	return p
+}
+
+// settled waits until nothing is on its way any more, and returns what was sent.
+func (p *target) settled(t *testing.T) []exchange {
+	t.Helper()
+	for _, s := range p.servers {
+		require.Eventually(t, func() bool {
+			l := s.Load()
+			return l.Running == 0 && l.Waiting == 0
+		}, 20*time.Second, time.Millisecond, "an engine goes on although its client has left")
+	}
+	p.server.CloseClientConnections()
+	p.server.Close()
+	if p.router != nil {
+		require.Eventually(t, func() bool { return p.router.Stats().OpenLeases == 0 }, 20*time.Second, time.Millisecond)
+	}
+	return p.wire.exchanges()
+}
+
+// withWebSocket adds the WebSocket of /v1/responses: each message comes back in an
+// event.
+func withWebSocket(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.HandleFunc("GET /v1/responses", func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+		if err != nil {
+			return
+		}
+		defer c.CloseNow()
+		for {
+			kind, data, err := c.Read(r.Context())
+			if err != nil {
+				return
+			}
+			event := append(append([]byte(`{"type":"response.output_text.delta","sequence_number":0,"item_id":"i","output_index":0,"content_index":0,"logprobs":[],"delta":"heard","echo":`), data...), '}')
+			if c.Write(r.Context(), kind, event) != nil {
+				return
+			}
+		}
+	})
+	return mux
+}
