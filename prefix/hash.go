@@ -91,13 +91,14 @@ func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.written, h.n, h.json.spent = 0, 0, 0
 }
 
-// Trim lets go of the memory that has been used to read JSON: for a hasher that is
-// kept, to be written on later. A hasher may be copied; of two copies that are
-// written on, one needs blocks of its own ([Hasher.Own]).
-func (h *Hasher) Trim() { h.json = canonicalizer{spent: h.json.spent} }
-
-// Own makes the hasher append to a copy of its blocks.
-func (h *Hasher) Own() { h.blocks = slices.Clone(h.blocks) }
+// Fork returns a hasher that goes on from here on its own, and takes little more
+// memory than the blocks so far, which both refer to and neither changes.
+func (h *Hasher) Fork() Hasher {
+	f := *h
+	f.blocks = slices.Clip(h.blocks)
+	f.json = canonicalizer{spent: h.json.spent}
+	return f
+}
 
 // Blocks returns the slice given to Reset with the hashes of all full blocks
 // appended. More may be written afterwards.

@@ -285,3 +285,29 @@ func TestHashAllocates(t *testing.T) {
 	scope := prefix.Scope{Model: "llama", Tenant: "tenant"}
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { seed = scope.Seed() }), 1.0)
 }
+
+// What goes on from one place goes on as if it had come whole, and disturbs nobody.
+func TestForksGoOn(t *testing.T) {
+	seed := prefix.Scope{Model: "m"}.Seed()
+	message := func(role string) *prefix.Message {
+		return &prefix.Message{Role: role, Parts: []prefix.Part{{Content: strings.Repeat(role, 100)}}, ToolCalls: []prefix.ToolCall{{Arguments: `{"b":1,"a":2}`}}}
+	}
+	whole := func(roles ...string) []uint64 {
+		var c prefix.Conversation
+		for _, r := range roles {
+			c.Messages = append(c.Messages, *message(r))
+		}
+		blocks, _ := prefix.AppendChat(nil, seed, &c)
+		return blocks
+	}
+	var h prefix.Hasher
+	h.Reset(seed, make([]uint64, 0, 100)) // there is room that both could write into
+	h.WriteMessage(message("user"))
+	a, b := h.Fork(), h.Fork()
+	a.WriteMessage(message("left"))
+	b.WriteMessage(message("right"))
+	h.WriteMessage(message("on"))
+	for want, got := range map[string]*prefix.Hasher{"left": &a, "right": &b, "on": &h} {
+		assert.Equal(t, whole("user", want), got.Blocks(), want)
+	}
+}

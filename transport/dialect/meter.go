@@ -261,11 +261,9 @@ func (m *Meter) goOn() (blocks []uint64) {
 	a := &m.answer
 	var h *prefix.Hasher
 	if m.spoken != nil {
-		spoken := *m.spoken
-		spoken.Own()
+		spoken := m.spoken.Fork()
 		before := len(spoken.Blocks())
 		if a.writeTo(&spoken, m.api, m.maxItems) {
-			spoken.Trim()
 			h = &spoken
 			if len(h.Blocks()) > before {
 				blocks = h.Blocks()
@@ -291,8 +289,7 @@ func (m *Meter) store(h *prefix.Hasher) {
 	}
 	s := &stored{key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session, head: m.head, size: m.size + m.contentBytes}
 	if h != nil {
-		own := *h // the blocks of the outcome are its owner's
-		own.Own()
+		own := h.Fork()
 		s.h, s.size = &own, h.Len()
 	}
 	m.reader.stored.put(s)

@@ -31,8 +31,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		return 0, err
 	}
 	if !p.known && dialects[c.api].answered != nil && !p.rough && c.responses() == 1 {
-		h := p.h // alone: the reader refers to the body
-		h.Trim()
+		h := p.h.Fork() // alone: the reader refers to the body
 		c.spoken = &h
 	}
 	if req.Session == "" && p.head != 0 {

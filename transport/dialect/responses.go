@@ -38,8 +38,7 @@ func readResponses(p *promptReader) bool {
 	}
 	before := p.before
 	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
-		p.h = *before.h
-		p.h.Own()
+		p.h = before.h.Fork()
 	} else {
 		p.begin()
 		if isString(p.system) {
