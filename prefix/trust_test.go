@@ -307,28 +307,28 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	type votes = map[int]float32
 	for _, tc := range []struct {
 		name   string
-		cached int // blocks, of 50 of the prompt and 50 of the response
+		cached int // blocks, of 50 of the prompt and 100 of the response
 		had    votes
 		lacked votes
 		more   float32
 	}{
-		// The conversation is 1,000 blocks old.
-		{name: "all there", cached: 100, had: votes{10: 1}, lacked: votes{}},
+		// The conversation is 1,050 blocks old.
+		{name: "all there", cached: 150, had: votes{10: 1}, lacked: votes{}},
 		{name: "the prompt is", cached: 50, had: votes{10: 1}, lacked: votes{}},
 		{name: "nearly", cached: 36, had: votes{10: 1}, lacked: votes{}},            // 8 and an eighth of 50 may be missing
-		{name: "half of the prompt", cached: 25, had: votes{}, lacked: votes{9: 1}}, // the first of 75 missing ones was 925 old
+		{name: "half of the prompt", cached: 25, had: votes{}, lacked: votes{9: 1}}, // the first of 125 missing ones was 925 old
 		{name: "nothing", cached: 0, had: votes{}, lacked: votes{9: 1}},             // 900
-		{name: "more than both", cached: 120, had: votes{}, lacked: votes{}, more: 1},
+		{name: "more than both", cached: 170, had: votes{}, lacked: votes{}, more: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newDesk(t, 1600)
-			all := prompt(0, 130)
-			d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
+			all := prompt(0, 180)
+			d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:150]})
 			for i := range 9 {
 				d.done(d.routed(prompt(1+i, 100)), 0)
 			}
 			d.server().trust.grain = 16
-			d.done(d.routed(all[:130]), 16*tc.cached)
+			d.done(d.routed(all), 16*tc.cached)
 			had, lacked := d.votes()
 			assert.Equal(t, tc.had, had)
 			assert.Equal(t, tc.lacked, lacked)
@@ -349,6 +349,21 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	_, lacked := d.votes()
 	assert.Equal(t, votes{9: 1}, lacked)
 
+	// Only what comes after the prompt is a response, also where the prompt has been
+	// pushed out before the answer was complete.
+	d = newDesk(t, 1600)
+	e := d.routed(all[:50])
+	d.x.FirstToken(e)
+	for i := range 17 {
+		d.done(d.routed(prompt(100+i, 100)), 0)
+	}
+	d.x.Done(e, &endpick.Outcome{Blocks: all[:100]})
+	d.routed(all)
+	l := d.x.leases.Find(d.key)
+	assert.Equal(t, []int{100, 50}, []int{l.matched, l.proven})
+
+	d = newDesk(t, 1600)
+	d.x.Done(d.routed(all), &endpick.Outcome{})
 	// Answers raise no capacity that reports have lowered.
 	d.server().trust.learned = 110
 	d.x.Done(d.routed(all[:100]), &endpick.Outcome{Blocks: all})
