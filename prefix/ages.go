@@ -1,5 +1,7 @@
 package prefix
 
+import "time"
+
 const epochs = 32
 
 // ages knows, to within a sixteenth, how many blocks of an endpoint were used
@@ -9,19 +11,31 @@ const epochs = 32
 type ages struct {
 	count  [epochs]uint32 // by epoch modulo epochs
 	newest uint32
+	ended  [epochs]int64 // of those before the newest, in nanoseconds since 1970
 }
 
 // advance begins a new epoch if the newest has a sixteenth of the capacity.
 // The oldest two become one.
-func (a *ages) advance(capacity int) bool {
+func (a *ages) advance(capacity int, now time.Time) bool {
 	if a.count[a.newest%epochs] < uint32(capacity)/16 {
 		return false
 	}
+	a.ended[a.newest%epochs] = now.UnixNano()
 	a.newest++
 	gone := a.newest % epochs
 	a.count[(gone+1)%epochs] += a.count[gone]
 	a.count[gone] = 0
 	return true
+}
+
+// idle returns for how long blocks that were last used in this epoch have not been
+// used, at least.
+func (a *ages) idle(epoch uint32, now time.Time) time.Duration {
+	back := min(a.newest-epoch, epochs-1)
+	if back == 0 {
+		return 0
+	}
+	return time.Duration(max(now.UnixNano()-a.ended[(a.newest-back)%epochs], 0))
 }
 
 // at returns the count for blocks last used in the epoch.

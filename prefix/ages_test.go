@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -10,7 +11,7 @@ import (
 func TestAges(t *testing.T) {
 	var a ages
 	use := func(n uint32) (epoch uint32) {
-		a.advance(160)
+		a.advance(160, time.Time{})
 		*a.at(a.newest) += n
 		return a.newest
 	}

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -124,6 +125,7 @@ type Index struct {
 	hand         uint32   // the account that pays next for the byte bound
 	evicted      uint64
 	strays       uint64
+	claims       claims
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -173,7 +175,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	l.blocks, l.digest, l.response = len(blocks), digest, noResponse
 	blocks = blocks[:min(len(blocks), l.bound)]
 	x.path = x.trie.walk(x.path[:0], blocks)
-	x.look(l, s)
+	x.look(l, s, e.Now)
 	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
 		blocks = blocks[:room]
 		x.path = x.trie.walk(x.path[:0], blocks)
@@ -187,7 +189,7 @@ func (x *Index) FirstToken(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
-		x.computed(l)
+		x.computed(l, e.Now)
 	}
 }
 
@@ -200,35 +202,38 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		x.computed(l)
+		x.computed(l, e.Now)
 		x.vote(l, e.Request, o)
 	}
 	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
-		x.respond(e.Lease, l, o.Blocks)
+		x.respond(e.Lease, l, o.Blocks, e.Now)
 	}
 	x.leases.Drop(e.Lease)
 }
 
 // computed says that the engine has computed the prompt of a lease: from now on
 // it counts.
-func (x *Index) computed(l *lease) {
+func (x *Index) computed(l *lease, now time.Time) {
 	s := x.servers.Find(l.ref)
 	if s == nil || !l.prefill {
 		return
 	}
 	s.bound = l.bound
-	if s.ages.advance(s.capacity()) {
+	x.claims.used[idleTime(l.idle)] += float64(l.matched)
+	if s.ages.advance(s.capacity(), now) {
 		s.trust.review(s)
+		// So that what two capacities of each endpoint have told counts the most.
+		x.claims.fade(1 - 1/float64(2*sixteenths*len(x.generations)))
 	}
 	s.trust.atLeast(int(l.to))
-	x.hold(l, s)
+	x.hold(l, s, now)
 }
 
 // hold makes sure what a lease vouches for, and makes room for it.
-func (x *Index) hold(l *lease, s *server) {
+func (x *Index) hold(l *lease, s *server, now time.Time) {
 	x.settle(l, s, true)
 	x.noteLargest(s, l.account)
-	x.evict(s, l.ref.Slot, l.account)
+	x.evict(s, l.ref.Slot, l.account, now)
 	x.fit(l.account, int(l.to))
 }
 

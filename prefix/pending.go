@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"slices"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -21,9 +22,10 @@ type lease struct {
 	// doubtful: some of the matched blocks were pending. What the engine will
 	// report of them says nothing about evictions.
 	doubtful bool
-	matched  int // blocks that were there before
-	proven   int // of the matched blocks, those that a prompt has gone through
-	age      int // blocks used more recently than the last matched one, and it
+	matched  int           // blocks that were there before
+	proven   int           // of the matched blocks, those that a prompt has gone through
+	idle     time.Duration // of the last matched block that is sure
+	age      int           // blocks used more recently than the last matched one, and it
 	// The prompt, whole as it was sent: its blocks and their digest.
 	blocks int
 	digest uint64
@@ -35,7 +37,7 @@ type lease struct {
 const noResponse = ^uint32(0)
 
 // look notes what the endpoint holds of the path.
-func (x *Index) look(l *lease, s *server) {
+func (x *Index) look(l *lease, s *server, now time.Time) {
 	at := 0
 	for _, p := range x.path {
 		n := x.trie.nodes.at(p.node)
@@ -52,7 +54,7 @@ func (x *Index) look(l *lease, s *server) {
 				break
 			}
 			if en.sure() {
-				l.age = s.ages.distance(en.epoch)
+				l.age, l.idle = s.ages.distance(en.epoch), s.ages.idle(en.epoch, now)
 			} else {
 				l.doubtful = true
 			}

@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"hash/maphash"
+	"time"
 	"unsafe"
 
 	"github.com/endpick/endpick"
@@ -12,7 +13,7 @@ import (
 // that all bounds hold for it as for any other: the endpoint's, the tenant's share
 // of it, and that of the memory. Nothing of it is pending after this. Only the
 // capacity is not raised by it: that takes a prompt, or a report.
-func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64) {
+func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now time.Time) {
 	s := x.servers.Find(l.ref)
 	if s == nil {
 		return
@@ -28,7 +29,7 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64) {
 	s.bound, l.response = l.bound, uint32(l.blocks)
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.vouch(ref, l, s, blocks)
-	x.hold(l, s)
+	x.hold(l, s, now)
 }
 
 // digest tells prompts apart. Only whoever knows the index's seed could make two

@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"math"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -47,7 +48,7 @@ func (x *Index) responseRoom() int { return x.share(x.pendingWeight()) - entryWe
 const pendingBytes = 10
 
 // evict makes room at an endpoint for what an account has brought.
-func (x *Index) evict(s *server, slot, account uint32) {
+func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 	capacity := s.capacity()
 	share := x.share(capacity)
 	for s.held > capacity {
@@ -62,6 +63,7 @@ func (x *Index) evict(s *server, slot, account uint32) {
 			}
 		}
 		by = min(by, x.size(id, slot))
+		x.claims.evicted[idleTime(s.ages.idle(x.entries.at(id).epoch, now))] += float64(by)
 		x.forget(s, slot, id, by)
 		x.evicted += uint64(by)
 	}

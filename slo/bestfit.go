@@ -48,6 +48,12 @@ type BestFitConfig struct {
 	// rate of the right order does. Zero: only the request's own latency
 	// counts, as in the paper.
 	PrefillRate float64
+	// Displaced is how many tokens of others' prompts an endpoint is expected to
+	// have to compute again if it takes the request, as
+	// [github.com/endpick/endpick/prefix.Index.Displaced] tells. Their time at
+	// PrefillRate counts like that of the request's own. It is called concurrently,
+	// for requests without an SLO alone. Nil: nothing is displaced.
+	Displaced func(req *endpick.Request, c *endpick.Candidate) float64
 	// Exploration is the probability with which, where only some candidates
 	// are predicted, the others are preferred, so that there is something to
 	// learn from. In (0, 1); zero: 0.01.
@@ -65,6 +71,9 @@ func (c *BestFitConfig) validate() error {
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
 		return &endpick.ConfigError{Field: "slo.BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
 	}
+	if c.Displaced != nil && c.PrefillRate == 0 {
+		return &endpick.ConfigError{Field: "slo.BestFitConfig.Displaced", Reason: "is set without a PrefillRate"}
+	}
 	c.Headroom = c.Headroom.orDefault()
 	return nil
 }
@@ -81,7 +90,8 @@ func (c *BestFitConfig) validate() error {
 // that and the delay for others. That delay is what the product of LMetric
 // measures (LMetric, section 5): a greedy choice by a request's own latency
 // alone ignores it, and it is far less noisy than the difference of two
-// predictions.
+// predictions. With Displaced it also counts what has to be computed again
+// because the request has taken its place.
 //
 // A candidate without a prediction is scored by its load and match instead;
 // where others have one, it stays below the median of their scores.
@@ -152,7 +162,11 @@ func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candi
 		}
 		if rate := s.config.PrefillRate; rate > 0 {
 			c := &candidates[i]
-			took += float64(c.NewTokens(req)) / rate * c.BatchSize() * float64(time.Second)
+			others := float64(c.NewTokens(req)) * c.BatchSize()
+			if s.config.Displaced != nil {
+				others += s.config.Displaced(req, c)
+			}
+			took += others / rate * float64(time.Second)
 		}
 		dst[i] = took
 		if predicted == 0 || took < lowest {

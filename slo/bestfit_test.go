@@ -88,6 +88,18 @@ func TestBestFitConsidersNeighbours(t *testing.T) {
 	got = score(newBestFit(t, slo.BestFitConfig{}), req, cs)
 	assert.InDeltaSlice(t, []float64{1, 1, 1100.0 / 1300}, got, 1e-9)
 
+	// 3,000 tokens that others will ask for again on the second: 1600 for it.
+	displaced := func(_ *endpick.Request, c *endpick.Candidate) float64 {
+		if c.PrefixTokens == 500 {
+			return 3000
+		}
+		return 0
+	}
+	got = score(newBestFit(t, slo.BestFitConfig{PrefillRate: 10_000, Displaced: displaced}), req, cs)
+	assert.InDeltaSlice(t, []float64{1300.0 / 1500, 1300.0 / 1600, 1}, got, 1e-9)
+	_, err := slo.NewBestFit(slo.BestFitConfig{Displaced: displaced})
+	assert.ErrorIs(t, err, endpick.ErrConfig, "without a rate")
+
 	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
 		_, err := slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})
 		assert.ErrorIs(t, err, endpick.ErrConfig)

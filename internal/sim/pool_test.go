@@ -85,3 +85,22 @@ func TestAgentsOnAFleet(t *testing.T) {
 	own, pooled := hits("round-robin")
 	require.Less(t, own, pooled-0.2)
 }
+
+// Cold prompts that go where nobody comes back for what they push out leave the others
+// more of their caches.
+func TestClaimsOfAgents(t *testing.T) {
+	sparingly(t)
+	missed := func(policy string) (sum float64) {
+		for seed := range uint64(4) {
+			rep := mustRun(t, Config{
+				Router: named(policy), Fleet: Fleet(4, engine.Config{Blocks: 6000}), Pooled: true, Seed: seed + 1,
+				Workload: Agents{Rate: 2, Scale: 16, Requests: 2000},
+			})
+			sum += *rep.PooledHitRatio - rep.PrefixHitRatio
+		}
+		return sum / 4
+	}
+	with, without := missed("predicted-latency:synchronous:no-gate"), missed("predicted-latency:synchronous:no-gate:no-claims")
+	t.Logf("points less than one cache: %.4f, without claims %.4f", with, without)
+	require.Less(t, with, without)
+}

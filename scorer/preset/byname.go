@@ -144,6 +144,7 @@ var variants = []struct {
 }{
 	{"min-max", func(c *PredictedLatencyConfig) { c.BestFit.Form = slo.MinMax }},
 	{"most", func(c *PredictedLatencyConfig) { c.BestFit.Strategy = slo.Most }},
+	{"no-claims", func(c *PredictedLatencyConfig) { c.DisableClaims = true }},
 	{"no-exploration", func(c *PredictedLatencyConfig) {
 		c.Affinity.DisableExploration, c.Tier.DisableExploration, c.BestFit.DisableExploration = true, true, true
 	}},

@@ -8,9 +8,10 @@ import (
 )
 
 // PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
-// the paper's system with two additions, each of which can be left out: it
+// the paper's system with three additions, each of which can be left out: it
 // holds the upper bounds of predictions against an SLO, and without an SLO it
-// considers the requests that are running.
+// considers the requests that are running, and those that will come back for what
+// they have in a cache.
 type PredictedLatencyConfig struct {
 	Index    prefix.IndexConfig
 	Latency  predict.LatencyConfig
@@ -33,6 +34,9 @@ type PredictedLatencyConfig struct {
 	// those that are on an endpoint already, as the paper does; see
 	// BestFit.PrefillRate, whose default here is that of the affinity gate.
 	DisableNeighbours bool
+	// DisableClaims leaves out what a request without an SLO pushes out of a
+	// cache that is likely to be asked for again. It goes with the neighbours.
+	DisableClaims bool
 }
 
 // validate refuses what would be ignored; the parts check themselves.
@@ -45,6 +49,7 @@ func (c *PredictedLatencyConfig) validate() error {
 		{"Tier.Headroom", c.Tier.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"BestFit.Headroom", c.BestFit.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
+		{"BestFit.Displaced", c.BestFit.Displaced != nil && (c.DisableClaims || c.DisableNeighbours), "is set and disabled"},
 		{"BestFit.PrefillRate", c.DisableNeighbours && c.BestFit.PrefillRate != 0, "is set and disabled"},
 	} {
 		if f.bad {
@@ -99,6 +104,9 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	}
 	if c.BestFit.PrefillRate == 0 && !c.DisableNeighbours {
 		c.BestFit.PrefillRate = prefillRate
+	}
+	if c.BestFit.Displaced == nil && !c.DisableNeighbours && !c.DisableClaims {
+		c.BestFit.Displaced = held.Displaced
 	}
 	fit, err := slo.NewBestFit(c.BestFit)
 	if err != nil {

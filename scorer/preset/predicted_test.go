@@ -64,10 +64,12 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	}
 	// What would be ignored is refused.
 	own := new(slo.Headroom)
+	none := func(*endpick.Request, *endpick.Candidate) float64 { return 0 }
 	for field, c := range map[string]preset.PredictedLatencyConfig{
 		"Tier.Headroom":       {Tier: slo.TierConfig{Headroom: own}},
 		"BestFit.Headroom":    {BestFit: slo.BestFitConfig{Headroom: own}},
 		"Headroom.Bound":      {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, DisableSpread: true},
+		"BestFit.Displaced":   {BestFit: slo.BestFitConfig{Displaced: none}, DisableClaims: true},
 		"BestFit.PrefillRate": {BestFit: slo.BestFitConfig{PrefillRate: 1}, DisableNeighbours: true},
 	} {
 		_, err := preset.PredictedLatency(c)

@@ -1,0 +1,82 @@
+package prefix
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// claims learns how much of what was idle for so long is asked for again.
+//
+// A conversation pauses, for a tool or for its human, and its blocks age. The
+// engine forgets the least recently used ones first, whatever a router would have
+// it keep; but a router decides which engine has to. By the time when something is
+// about to be forgotten, most tools have answered, so that the time for which it
+// was idle tells more than what it waits for.
+//
+// Blocks are weighed by how they ended: used again, or evicted. What is evicted
+// and then asked for counts as evicted, which errs on the side of no claim. Nobody
+// can claim for more than the blocks that the index lets a tenant hold, nor more
+// than that they are certain to be used again.
+type claims struct {
+	used    [idleTimes]float64 // blocks, by the time for which they were idle
+	evicted [idleTimes]float64
+}
+
+// idleTimes are powers of two of 100 ms; the last one is 3.4 years.
+const idleTimes = 32
+
+func idleTime(d time.Duration) int {
+	return min(bits.Len64(uint64(max(d, 0)/(100*time.Millisecond))), idleTimes-1)
+}
+
+// share is the part of what was idle for that time that is used again.
+func (c *claims) share(idle time.Duration) float64 {
+	var used, all float64
+	for i := idleTime(idle); i < idleTimes; i++ {
+		used += c.used[i]
+		all += c.used[i] + c.evicted[i]
+	}
+	if all == 0 {
+		return 0
+	}
+	return used / all
+}
+
+// fade leaves a part of what was learned.
+func (c *claims) fade(part float64) {
+	for i := range c.used {
+		c.used[i] *= part
+		c.evicted[i] *= part
+	}
+}
+
+// Displaced is how many tokens of other prompts the endpoint of a candidate, whose
+// PrefixTokens are set, is expected to have to compute again because the request
+// takes the place of their blocks: those that its engine would forget, as many as
+// the prompt and the expected output need, each by the share of such blocks that
+// were used again. 0 while there is room.
+//
+// It is what a cold prompt costs others, to be added to what it costs itself: see
+// slo.BestFitConfig.
+func (x *Index) Displaced(req *endpick.Request, c *endpick.Candidate) float64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.servers.Find(c.Ref)
+	if s == nil {
+		return 0
+	}
+	capacity := s.capacity()
+	needed := float64(c.NewTokens(req)+max(req.ExpectedOutputTokens, 0)) / req.Block()
+	over := s.held + s.pending + int(min(needed, float64(capacity))) - capacity
+	again := 0.0
+	for back := uint32(epochs - 1); back < epochs && over > 0; back-- {
+		epoch := s.ages.newest - back
+		if n := min(over, int(*s.ages.at(epoch))); n > 0 {
+			again += float64(n) * x.claims.share(s.ages.idle(epoch, req.Now()))
+			over -= n
+		}
+	}
+	return again * req.Block()
+}

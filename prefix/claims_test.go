@@ -1,0 +1,118 @@
+package prefix
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/endpick/endpick"
+)
+
+// claimant routes prompts to one endpoint, and its engine computes them at once.
+type claimant struct {
+	*Index
+	key       endpick.LeaseRef
+	candidate endpick.Candidate
+}
+
+func newClaimant(t testing.TB, blocks int) *claimant {
+	x, err := NewIndex(IndexConfig{BlocksPerEndpoint: blocks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &claimant{Index: x, candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}}}
+}
+
+func minute(n int) time.Time { return time.Unix(0, 0).Add(time.Duration(n) * time.Minute) }
+
+// serve has a prompt computed, or refused.
+func (c *claimant) serve(n int, status endpick.Status, blocks []uint64) {
+	c.key.Generation++
+	e := endpick.Event{
+		Lease: c.key, Request: &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks)}, Candidate: &c.candidate, Now: minute(n),
+	}
+	c.Routed(&e)
+	c.Done(&e, &endpick.Outcome{Status: status})
+}
+
+// displaced is asked for a request that needs so many blocks at a time.
+func (c *claimant) displaced(n, blocks int) float64 {
+	r := endpick.Request{InputTokens: 16 * blocks}.At(minute(n), 1, 1)
+	return c.Displaced(&r, &c.candidate) / 16
+}
+
+// Room for 1,600 blocks, a prompt of 100 a minute, so that each is an epoch.
+func TestDisplaced(t *testing.T) {
+	c := newClaimant(t, 1600)
+	assert.Zero(t, c.displaced(0, 1000), "nothing is known of the endpoint")
+	for i := range 16 {
+		c.serve(i, endpick.Completed, prompt(i, 100))
+	}
+	assert.Zero(t, c.displaced(16, 100), "nothing was asked for again so far")
+	c.serve(16, endpick.Completed, prompt(1, 100))  // idle for 14 minutes at least
+	c.serve(17, endpick.Completed, prompt(16, 100)) // prompt 0 is evicted, idle for 16
+	c.serve(17, endpick.Failed, prompt(2, 100))
+	// Both are within 13.7 and 27.3 minutes; what was used has faded twice by a 32nd.
+	used := 100. * 31 / 32 * 31 / 32
+	share := used / (used + 100)
+	assert.InDelta(t, 100*share, c.displaced(18, 100), 1e-9, "the least recently used are idle for 15 minutes")
+	assert.InDelta(t, 150*share, c.displaced(18, 150), 1e-9, "and for 14")
+	assert.InDelta(t, 1600*share, c.displaced(18, 9999), 1e-9, "no more than there is")
+	assert.InDelta(t, 100*share, c.displaced(30, 100), 1e-9)
+	assert.Zero(t, c.displaced(31, 100), "nobody was idle for 28 minutes and came back")
+
+	// What is held already takes nobody's place, what will be generated does, and so
+	// does what is on its way.
+	r := endpick.Request{InputTokens: 16 * 100, ExpectedOutputTokens: 16 * 10}.At(minute(18), 1, 1)
+	there := c.candidate
+	there.PrefixTokens = 16 * 60
+	assert.InDelta(t, 16*50*share, c.Displaced(&r, &there), 1e-9)
+	c.key.Generation++
+	c.Routed(&endpick.Event{Lease: c.key, Request: &endpick.Request{Blocks: prompt(30, 20)}, Candidate: &c.candidate, Now: minute(18)})
+	assert.InDelta(t, 16*70*share, c.Displaced(&r, &there), 1e-9)
+	there.Ref.Generation++
+	assert.Zero(t, c.Displaced(&r, &there))
+}
+
+func TestDisplacedWithRoom(t *testing.T) {
+	c := newClaimant(t, 1600)
+	for i := range 40 {
+		c.serve(i, endpick.Completed, prompt(i%15, 100))
+	}
+	assert.Zero(t, c.displaced(40, 100))
+	assert.InDelta(t, 1, c.displaced(40, 101), 1e-9, "everything was used again so far")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { c.displaced(40, 1600) }))
+}
+
+// A prompt that no engine computes is no return, and a clock that is set back makes
+// no age.
+func TestClaimsOfTheRefused(t *testing.T) {
+	c := newClaimant(t, 1600)
+	for i := range 16 {
+		c.serve(20-i, endpick.Completed, prompt(i, 100))
+	}
+	for range 100 {
+		c.serve(40, endpick.Failed, prompt(1, 100))
+	}
+	assert.Zero(t, c.displaced(40, 100))
+}
+
+func TestIdleTimes(t *testing.T) {
+	for d, want := range map[time.Duration]int{
+		-time.Hour: 0, 0: 0, 99 * time.Millisecond: 0, 100 * time.Millisecond: 1, time.Second: 4, time.Hour: 16, 1 << 62: 31,
+	} {
+		assert.Equal(t, want, idleTime(d), d)
+	}
+}
+
+func BenchmarkDisplaced(b *testing.B) {
+	c := newClaimant(b, 1600)
+	for i := range 40 {
+		c.serve(i, endpick.Completed, prompt(i%15, 100))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.displaced(40, 300)
+	}
+}
