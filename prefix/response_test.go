@@ -136,6 +136,13 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 	})
 }
 
+// Where a tenant's share of the memory is none, there is nothing to remember.
+func TestResponsesWithoutAShare(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, TenantShare: 0.0001})
+	s.answer(s.begin(0, "", 1, 2), endpick.Completed, 1, 2, 3)
+	assert.Equal(t, []int{0}, s.match(1, 2, 3))
+}
+
 // Whoever has filled what is set aside for pending prompts has filled it for
 // prompts: what is computed by then is remembered.
 func TestResponsesNeedNoPendingRoom(t *testing.T) {

@@ -41,7 +41,7 @@ func (x *Index) pendingWeight() int { return int(x.config.MaxBytes / pendingPart
 
 // responseRoom is how many blocks a conversation may have of which the response
 // is remembered: as many as a prompt may that is alone.
-func (x *Index) responseRoom() int { return x.share(x.pendingWeight()) - entryWeight }
+func (x *Index) responseRoom() int { return max(0, x.share(x.pendingWeight())-entryWeight) }
 
 // pendingBytes is what a block's weight takes, at most: its hash, in a slice
 // that may be a quarter too long.
