@@ -183,8 +183,11 @@ func readChunk(data []byte) chunk {
 		case "error":
 			c.failed = present(f.value)
 			c.more = c.more || c.failed
-		case "id", "object", "created", "model", "system_fingerprint", "service_tier",
-			"timings": // llama.cpp's, beside usage
+		case "timings": // llama.cpp's, in the last event, whichever that is
+			if present(f.value) {
+				c.timings = data[f.at:f.end]
+			}
+		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
 		default:
 			c.more = c.more || !isNull(f.value)
 		}

@@ -26,18 +26,23 @@ type chunk struct {
 	usageAt, usageEnd int
 	// more says that there is something beside usage and what every event has.
 	more bool
+	// timings is the member of that name, if it is present.
+	timings []byte
 }
 
 // hide is what becomes of the event where its usage is not for the client. The
 // event that an engine adds for usage alone is dropped: clients that did not
 // ask for it take choices to be there. From an event with content only a null
-// is taken: a figure would be there unasked.
+// is taken: a figure would be there unasked. Timings, which llama.cpp puts into
+// the last event, go into the one before, where they would be without usage.
 func (c *chunk) hide() verdict {
 	switch {
-	case c.usage == nil || !c.any && c.more:
+	case c.usage == nil:
+		return verdict{cut: c.usageAt, cutEnd: c.usageEnd, hold: c.finished}
+	case !c.any && c.more:
 		return verdict{cut: c.usageAt, cutEnd: c.usageEnd}
 	case !c.any:
-		return verdict{drop: true}
+		return verdict{drop: true, join: c.timings, cut: c.usageAt, cutEnd: c.usageEnd}
 	}
 	return verdict{}
 }

@@ -11,9 +11,14 @@ const (
 
 // verdict is what becomes of an event: it is passed on whole, without the bytes
 // [cut, cutEnd) of its data, or not at all.
+//
+// An event may be held back until the next is there: if that one is dropped, it
+// leaves a member to be joined to the object in the one before.
 type verdict struct {
 	drop        bool
 	cut, cutEnd int
+	hold        bool
+	join        []byte // a member of the object; not dropped if nothing is held
 }
 
 // eventFilter passes on a stream of server-sent events, whole events at a time,
@@ -25,7 +30,8 @@ type verdict struct {
 type eventFilter struct {
 	judge func(data []byte) verdict
 
-	dst []byte // what is passed on of the piece that is being fed
+	dst  []byte // what is passed on of the piece that is being fed
+	held []byte // the event before, which waits for the next
 	// buf[start:] is the event that is coming in, whose current line begins at
 	// line.
 	buf         []byte
@@ -78,6 +84,8 @@ func (s *eventFilter) end(dst []byte) []byte {
 
 // rest passes on what is left of a source that has broken off.
 func (s *eventFilter) rest(dst []byte) []byte {
+	dst = append(dst, s.held...)
+	s.held = nil
 	dst = append(dst, s.buf[s.start:]...)
 	s.buf, s.start, s.line, s.dst = s.buf[:0], 0, 0, nil
 	return dst
@@ -94,6 +102,7 @@ func (s *eventFilter) forget() {
 
 // giveUp passes on what has come in of an event that is too long.
 func (s *eventFilter) giveUp() {
+	s.letGo(nil)
 	s.pass(0, len(s.buf))
 	s.midLine = s.midLine || s.line < len(s.buf)
 	s.buf, s.line = s.buf[:0], 0
@@ -109,7 +118,11 @@ func (s *eventFilter) split(searched int) {
 			if s.buf[s.line] == '\n' {
 				s.line++
 				if s.start == s.line-1 { // the event before has ended with CR
-					if !s.dropLF {
+					switch {
+					case s.dropLF:
+					case len(s.held) > 0:
+						s.held = append(s.held, '\n')
+					default:
 						s.pass(s.start, s.line)
 					}
 					s.start = s.line
@@ -179,6 +192,11 @@ func (s *eventFilter) endEvent(end int) {
 		v = s.judge(s.joined)
 		v.cut, v.cutEnd = 0, 0 // stands in several places
 	}
+	if len(s.held) == 0 && v.join != nil {
+		v.drop = false
+	}
+	s.letGo(v.join)
+	from := len(s.dst)
 	switch {
 	case v.drop:
 	case v.cutEnd > v.cut:
@@ -187,9 +205,30 @@ func (s *eventFilter) endEvent(end int) {
 	default:
 		s.pass(s.start, end)
 	}
+	if v.hold && s.dataLines == 1 && len(bytes.Trim(s.buf[s.data[1]:end], "\r\n")) == 0 {
+		s.held = append(s.held, s.dst[from:]...)
+		s.dst = s.dst[:from]
+	}
 	s.dropLF = v.drop
 	s.start = end
 	s.dataLines, s.unjudged = 0, false
+}
+
+// letGo passes on what is held, with a member joined to its object if there is
+// one.
+func (s *eventFilter) letGo(join []byte) {
+	if len(s.held) == 0 {
+		return
+	}
+	at := bytes.LastIndexByte(s.held, '}')
+	if len(join) == 0 || at < 0 {
+		at = len(s.held)
+	}
+	s.dst = append(s.dst, s.held[:at]...)
+	if at < len(s.held) {
+		s.dst = append(append(append(s.dst, ','), join...), s.held[at:]...)
+	}
+	s.held = s.held[:0]
 }
 
 // pass passes buf[from:to] on.

@@ -150,6 +150,37 @@ func TestEventCutInTheMiddle(t *testing.T) {
 	assert.Equal(t, 1, judged, "half an event is not judged")
 }
 
+// A member that a dropped event leaves goes into the object of the event before,
+// wherever pieces end. If there is none, the event is not dropped.
+func TestAMemberIsJoinedToTheEventBefore(t *testing.T) {
+	judge := func(b []byte) verdict {
+		v := verdict{hold: bytes.Contains(b, []byte("hold"))}
+		if i := bytes.Index(b, []byte(`"join":1`)); i >= 0 {
+			v.drop, v.join = true, b[i:i+len(`"join":1`)]
+		}
+		return v
+	}
+	for stream, want := range map[string]string{
+		"data: {\"hold\":0}\n\ndata: {\"join\":1}\n\ndata: [DONE]\n\n":       "data: {\"hold\":0,\"join\":1}\n\ndata: [DONE]\n\n",
+		"data: {\"hold\":0}\r\n\r\ndata: {\"join\":1}\r\n\r\nid: 1\r\n\r\n":  "data: {\"hold\":0,\"join\":1}\r\n\r\nid: 1\r\n\r\n",
+		"data: {\"hold\":0}\r\rdata: {\"join\":1}\r\r":                       "data: {\"hold\":0,\"join\":1}\r\r",
+		"data: {\"hold\":0}\n\ndata: {\"hold\":1}\n\ndata: {\"join\":1}\n\n": "data: {\"hold\":0}\n\ndata: {\"hold\":1,\"join\":1}\n\n",
+		"data: {\"hold\":0}\n\ndata: {}\n\ndata: {\"join\":1}\n\n":           "data: {\"hold\":0}\n\ndata: {}\n\ndata: {\"join\":1}\n\n",
+		"data: {\"join\":1}\n\n":                                             "data: {\"join\":1}\n\n",
+		"data: {\"hold\":0}\n\n":                                             "data: {\"hold\":0}\n\n",
+		"data: {\"hold\":0}\n\ndata: {":                                      "data: {\"hold\":0}\n\ndata: {",
+		"data: {\"hold\":\ndata: 0}\n\ndata: {\"join\":1}\n\n":               "data: {\"hold\":\ndata: 0}\n\ndata: {\"join\":1}\n\n",
+		"data: {\"hold\":0}\nid: {}\n\ndata: {\"join\":1}\n\n":               "data: {\"hold\":0}\nid: {}\n\ndata: {\"join\":1}\n\n",
+	} {
+		for size := 1; size <= len(stream); size++ {
+			r := &eventReader{src: chunked(stream, []int{size}), judge: judge, end: func() error { return nil }}
+			got, err := io.ReadAll(r)
+			require.NoError(t, err)
+			require.Equal(t, want, string(got), "%q in pieces of %d", stream, size)
+		}
+	}
+}
+
 func TestEventTooLong(t *testing.T) {
 	long := "data: " + strings.Repeat("x", maxEvent+maxEvent/2)
 	for _, end := range []string{"\n", "\r\n", "\r"} {
