@@ -15,7 +15,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/dialect"
 )
 
 // says answers everything with one body.
@@ -259,7 +258,7 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 }
 
 func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
-	w := newWorld(t, transport.Config{Dialect: dialect.Config{DenyUnknown: true}})
+	w := newWorld(t, transport.Config{DenyUnknown: true})
 	for _, tc := range []struct {
 		path   string
 		status int

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/dialect"
+	"github.com/endpick/endpick/internal/dialect"
 )
 
 // attempt is what has come of sending a request to one endpoint.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/dialect"
+	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -57,9 +57,28 @@ type Config struct {
 	// and read it once RoundTrip has returned. It must not change body or keep
 	// req. Nil: there are no tenants.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
-	// Dialect says how requests are read and prompts are hashed; its zero value is
-	// valid.
-	Dialect dialect.Config
+	// MaxItems is how many messages, parts, tools, tool calls and prompts a
+	// request may have, all counted together; of members of objects that are
+	// looked into it may have sixteen times as many. Zero: 65,536.
+	MaxItems int
+	// SharedCache says that the engines share their prefix caches between
+	// tenants. By default the blocks of two tenants are never the same. A
+	// cache_salt in a request always keeps its blocks apart.
+	SharedCache bool
+	// HashKey is the secret that prompts are hashed with, so that no client can
+	// make prompts that pass for others. Gateways whose hashes or recordings are
+	// to be compared share one; see also [Transport.SetHashKey]. Zero: one that
+	// this process has drawn at random.
+	HashKey prefix.Key
+	// DisableUsage leaves out asking for usage in streams whose clients did
+	// not. Lengths are then estimated from the content.
+	DisableUsage bool
+	// AllowAdministration passes on what administers an engine, such as
+	// /sleep or /load_lora_adapter, instead of refusing it with [ErrForbidden].
+	AllowAdministration bool
+	// DenyUnknown refuses the paths of no API that is read, with
+	// [ErrUnknownPath]. By default they are passed on.
+	DenyUnknown bool
 
 	// EnableEndpointHeader names the endpoint in a response header. It tells
 	// clients who holds which prompt, others' prompts among them: for tests, and
@@ -90,6 +109,8 @@ func (c *Config) validate() error {
 		return badConfig("Router", "is nil")
 	case c.MaxBodyBytes < 0:
 		return badConfig("MaxBodyBytes", "is negative")
+	case c.MaxItems < 0:
+		return badConfig("MaxItems", "is negative")
 	case c.MaxAttempts < 0:
 		return badConfig("MaxAttempts", "is negative")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/slo/queue"
-	"github.com/endpick/endpick/transport/dialect"
 )
 
 // The kinds of error, for errors.Is.
@@ -24,6 +24,11 @@ var (
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
+	// ErrForbidden: the path administers an engine; see
+	// Config.AllowAdministration.
+	ErrForbidden = dialect.ErrForbidden
+	// ErrUnknownPath: the path is of no API that is read; see Config.DenyUnknown.
+	ErrUnknownPath = dialect.ErrUnknownPath
 	// ErrAddress: the address of an endpoint is neither a host nor a URL.
 	ErrAddress = errors.New("transport: bad endpoint address")
 )
@@ -106,9 +111,9 @@ func StatusOf(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
 		return StatusClientClosedRequest
-	case errors.Is(err, dialect.ErrForbidden):
+	case errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
-	case errors.Is(err, dialect.ErrUnknownPath):
+	case errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
 	case errors.Is(err, ErrBody), errors.Is(err, endpick.ErrBadRequest):
 		return http.StatusBadRequest

@@ -13,7 +13,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/dialect"
 )
 
 var testKey = func() prefix.Key {
@@ -35,7 +34,7 @@ func TestBlocksAreThoseOfTheScope(t *testing.T) {
 	text := strings.Repeat("the same words again and again ", 20)
 	e := startEngine(t, nil)
 	for _, shared := range []bool{false, true} {
-		w := newWorld(t, transport.Config{Dialect: dialect.Config{HashKey: testKey, SharedCache: shared}, Describe: scoped}, e.URL)
+		w := newWorld(t, transport.Config{HashKey: testKey, SharedCache: shared, Describe: scoped}, e.URL)
 		seen := map[uint64]prefix.Scope{}
 		for i, tc := range []struct{ model, adapter, tenant, salt string }{
 			{model: "m"}, {model: "n"},
@@ -82,7 +81,7 @@ func TestSetHashKeyStartsAnew(t *testing.T) {
 		Endpoints: []endpick.Endpoint{{ID: "a", Address: e.URL}}, Policy: endpick.Policy{Matcher: index},
 	})
 	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{Router: router, Dialect: dialect.Config{HashKey: testKey}})
+	routed, err := transport.New(transport.Config{Router: router, HashKey: testKey})
 	require.NoError(t, err)
 	t.Cleanup(routed.CloseIdleConnections)
 	client := &http.Client{Transport: routed}
@@ -106,7 +105,7 @@ func TestSetHashKeyStartsAnew(t *testing.T) {
 // The key is changed while requests come; each is hashed with one of them.
 func TestSetHashKeyAtAnyTime(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Dialect: dialect.Config{HashKey: testKey}}, e.URL)
+	w := newWorld(t, transport.Config{HashKey: testKey}, e.URL)
 	other := prefix.NewKey()
 	text := strings.Repeat("some prompt ", 20)
 	var group sync.WaitGroup

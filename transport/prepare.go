@@ -1,6 +1,6 @@
 package transport
 
-import "github.com/endpick/endpick/transport/dialect"
+import "github.com/endpick/endpick/internal/dialect"
 
 // prepare reads the request.
 func (tr *trip) prepare() error {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/dialect"
+	"github.com/endpick/endpick/internal/dialect"
 )
 
 // exchange is one request at one endpoint: the lease, and what the response has

@@ -46,14 +46,14 @@
 // Anything else is passed on unmetered. It is routed without blocks, with a length
 // guessed from its size, so that policies that weigh load choose by load. If no
 // model can be read from it, it may go to any endpoint. What administers engines is
-// refused ([dialect.ErrForbidden]).
+// refused ([ErrForbidden]).
 //
 // # What is refused
 //
 // With an [endpick.RequestError], status 400: a model that is not a string;
 // names of models, sessions, tenants and adapters that are longer than 256
 // bytes or not UTF-8; paths with a segment ".."; JSON that is nested deeper
-// than 256 levels or has more parts than Config.Dialect.MaxItems. Everything
+// than 256 levels or has more parts than Config.MaxItems. Everything
 // else that is wrong with a request is for the engine to judge. A body that is
 // too long, 413, is one above Config.MaxBodyBytes, or one that is compressed to
 // less than a sixty-fourth.
@@ -90,7 +90,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/dialect"
+	"github.com/endpick/endpick/internal/dialect"
 )
 
 // The headers of requests and responses that are endpick's own.
@@ -137,7 +137,10 @@ func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	reader, err := dialect.NewReader(config.Dialect)
+	reader, err := dialect.NewReader(dialect.Config{
+		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, DisableUsage: config.DisableUsage,
+		AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/dialect"
 )
 
 func TestConfig(t *testing.T) {
@@ -82,7 +81,7 @@ func TestClientThatAsksForUsageGetsIt(t *testing.T) {
 
 func TestUsageIsNotAskedForWhenDisabled(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Dialect: dialect.Config{DisableUsage: true}}, e.URL)
+	w := newWorld(t, transport.Config{DisableUsage: true}, e.URL)
 	resp, _ := w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, chatStream, e.lastBody())
 	assert.Empty(t, resp.Header.Get(transport.EndpointHeader))
@@ -146,7 +145,7 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 	assert.Zero(t, got.Priority)
 	require.Len(t, w.warnings, 2)
 	assert.ErrorIs(t, w.warnings[0], slo.ErrHeader)
-	var he *dialect.HeaderError
+	var he *endpick.RequestError
 	assert.ErrorAs(t, w.warnings[1], &he)
 }
 
@@ -154,7 +153,7 @@ func TestTenantsShareNoBlocks(t *testing.T) {
 	body := `{"model":"m","prompt":"` + strings.Repeat("the same words again and again ", 20) + `"}`
 	for _, shared := range []bool{false, true} {
 		e := startEngine(t, nil)
-		w := newWorld(t, transport.Config{Dialect: dialect.Config{SharedCache: shared}, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+		w := newWorld(t, transport.Config{SharedCache: shared, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant = in.Header.Get("X-Team")
 		}}, e.URL)
 		w.ok(t, post(t, completions, body, "X-Team", "red"))

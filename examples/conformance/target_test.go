@@ -18,7 +18,6 @@ import (
 	"github.com/endpick/endpick/internal/modelserver"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/dialect"
 )
 
 const model = modelserver.DefaultModel
@@ -89,7 +88,7 @@ func gatewayBefore(t *testing.T, urls, models []string) *target {
 	}
 	router, err := endpick.New(c)
 	require.NoError(t, err)
-	rt, err := transport.New(transport.Config{Router: router, Dialect: dialect.Config{SharedCache: true}})
+	rt, err := transport.New(transport.Config{Router: router, SharedCache: true})
 	require.NoError(t, err)
 	t.Cleanup(rt.CloseIdleConnections)
 	p := expose(t, &httputil.ReverseProxy{

@@ -12,7 +12,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/dialect"
 )
 
 // gatewayConfig is what a gateway is made of.
@@ -64,8 +63,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		Queue: config.queue,
 		// Tenants take turns in the queue; the servers share their caches
 		// between them.
-		Dialect:  dialect.Config{SharedCache: true},
-		Describe: g.describe(config.trustHeaders),
+		SharedCache: true,
+		Describe:    g.describe(config.trustHeaders),
 	}
 	if config.receipts > 0 {
 		g.receipts = newReceipts(config.receipts)

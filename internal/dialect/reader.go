@@ -123,7 +123,7 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	if v := in.Header.Get(PriorityHeader); v != "" {
 		if req.Priority, err = strconv.Atoi(v); err != nil {
 			req.Priority = 0
-			c.Warnings = append(c.Warnings, &HeaderError{Header: PriorityHeader, Value: v})
+			c.Warnings = append(c.Warnings, &endpick.RequestError{Field: PriorityHeader, Reason: strconv.Quote(v[:min(len(v), 40)]) + " is not an integer"})
 		}
 	}
 	return c, checkNames(req)
@@ -232,14 +232,6 @@ func checkNames(req *endpick.Request) error {
 
 func tooLong(field string) error {
 	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
-}
-
-// HeaderError says which header could not be read; the request is served as if
-// it were absent.
-type HeaderError struct{ Header, Value string }
-
-func (e *HeaderError) Error() string {
-	return "dialect: header " + e.Header + ": " + strconv.Quote(e.Value[:min(len(e.Value), 40)]) + " is not an integer"
 }
 
 // FirstFails reports whether a stream begins with an error: some engines say so
