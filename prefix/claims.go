@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
@@ -22,6 +23,10 @@ import (
 type claims struct {
 	used    [idleTimes]float64 // blocks, by the time for which they were idle
 	evicted [idleTimes]float64
+
+	// shares is what share returns, by idle time, as long as it is known.
+	shares [idleTimes]float64
+	known  bool
 }
 
 // idleTimes are powers of two of 100 ms; the last one is 3.4 years.
@@ -33,15 +38,29 @@ func idleTime(d time.Duration) int {
 
 // share is the part of what was idle for that time that is used again.
 func (c *claims) share(idle time.Duration) float64 {
-	var used, all float64
-	for i := idleTime(idle); i < idleTimes; i++ {
-		used += c.used[i]
-		all += c.used[i] + c.evicted[i]
+	if !c.known {
+		c.known = true
+		for from := range c.shares {
+			var used, all float64
+			for i := from; i < idleTimes; i++ {
+				used += c.used[i]
+				all += c.used[i] + c.evicted[i]
+			}
+			c.shares[from] = used / max(all, math.SmallestNonzeroFloat64)
+		}
 	}
-	if all == 0 {
-		return 0
-	}
-	return used / all
+	return c.shares[idleTime(idle)]
+}
+
+// use and evict note how blocks that were idle for so long have ended.
+func (c *claims) use(idle time.Duration, blocks float64) {
+	c.used[idleTime(idle)] += blocks
+	c.known = false
+}
+
+func (c *claims) evict(idle time.Duration, blocks float64) {
+	c.evicted[idleTime(idle)] += blocks
+	c.known = false
 }
 
 // fade leaves a part of what was learned.
@@ -50,6 +69,7 @@ func (c *claims) fade(part float64) {
 		c.used[i] *= part
 		c.evicted[i] *= part
 	}
+	c.known = false
 }
 
 // Displaced is how many tokens of other prompts the endpoint of a candidate, whose

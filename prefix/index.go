@@ -219,7 +219,7 @@ func (x *Index) computed(l *lease, now time.Time) {
 		return
 	}
 	s.bound = l.bound
-	x.claims.used[idleTime(l.idle)] += float64(l.matched)
+	x.claims.use(l.idle, float64(l.matched))
 	if s.ages.advance(s.capacity(), now) {
 		s.trust.review(s)
 		// So that what two capacities of each endpoint have told counts the most.

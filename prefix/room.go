@@ -63,7 +63,7 @@ func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 			}
 		}
 		by = min(by, x.size(id, slot))
-		x.claims.evicted[idleTime(s.ages.idle(x.entries.at(id).epoch, now))] += float64(by)
+		x.claims.evict(s.ages.idle(x.entries.at(id).epoch, now), float64(by))
 		x.forget(s, slot, id, by)
 		x.evicted += uint64(by)
 	}
