@@ -92,11 +92,19 @@ func TestPredictedLatency(t *testing.T) {
 	}
 	group.Wait()
 	var text string
+	streams := 48 + 3
 	require.Eventually(t, func() bool {
 		_, text = get(t, c.admin+"/debug/endpick")
 		health := rows(t, text, "health")
-		return len(health) == 1+3 && health[1][2] != "heuristic" && health[2][2] != "heuristic"
-	}, 20*time.Second, 20*time.Millisecond, "two targets have 48 labels each, and 25 will do")
+		if len(health) == 1+3 && health[1][2] != "heuristic" && health[2][2] != "heuristic" {
+			return true
+		}
+		// A fit that had to wait its turn begins with a later label.
+		streams++
+		code, body := post(t, c.url, true)
+		assert.Equal(t, 200, code, body)
+		return false
+	}, 30*time.Second, 200*time.Millisecond, "two targets have 48 labels each, and 25 will do")
 	targets := rows(t, text, "slo")
 	require.Equal(t, []string{"TTFT", "64", "64", "100.0 %"}, targets[1])
 	require.Equal(t, []string{"TPOT", "48", "48", "100.0 %"}, targets[2], "responses at once have none")
@@ -127,7 +135,7 @@ func TestPredictedLatency(t *testing.T) {
 	require.Regexp(t, `^\d+\.\d %$`, mape[8])
 	require.Equal(t, "none", mape[len(mape)-1])
 
-	testMetrics(t, c.admin)
+	testMetrics(t, c.admin, streams)
 	testShedding(t, c.url, f)
 
 	c.interrupt()
@@ -138,7 +146,7 @@ func TestPredictedLatency(t *testing.T) {
 }
 
 // The names are those of GIE, "Monitoring".
-func testMetrics(t *testing.T, url string) {
+func testMetrics(t *testing.T, url string, streams int) {
 	status, text := get(t, url+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	value := func(name, labels string) float64 {
@@ -150,14 +158,14 @@ func testMetrics(t *testing.T, url string) {
 		return v
 	}
 	for _, target := range []string{"ttft", "tpot"} {
-		require.EqualValues(t, 51, value(target+"_seconds_count", ""), "streams")
-		require.EqualValues(t, 51, value(target+"_seconds_bucket", `,le="\+Inf"`))
+		require.EqualValues(t, streams, value(target+"_seconds_count", ""), "streams")
+		require.EqualValues(t, streams, value(target+"_seconds_bucket", `,le="\+Inf"`))
 		require.Positive(t, value(target+"_seconds_gauge", ""))
 		require.GreaterOrEqual(t, value("predicted_"+target+"_seconds_count", ""), 3.0)
 		require.Positive(t, value("predicted_"+target+"_seconds_gauge", ""))
 		known := value(target+"_prediction_duration_seconds_count", "") // as one whose requests succeed
 		require.GreaterOrEqual(t, known, 59.0, "all but the first of each client")
-		require.LessOrEqual(t, known, 67.0)
+		require.LessOrEqual(t, known, float64(16+streams))
 		require.Positive(t, value(target+"_prediction_duration_seconds_gauge", ""))
 		require.LessOrEqual(t, value(target+"_slo_violation", ""), 1.0)
 		require.LessOrEqual(t, value(target+"_slo_violation_total", ""), 3.0, "tokens that come in one piece keep any target")
