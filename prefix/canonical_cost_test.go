@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/race"
 )
 
 // cpu is the time that the process has had, whatever else the machine does.
@@ -24,6 +26,9 @@ func cpu(t *testing.T) time.Duration {
 // Whatever is sent as a tool costs less than ten times what members in order
 // do, and little memory.
 func TestCanonicalJSONCostsLittle(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector costs some code more than other")
+	}
 	const n = maxCanonical - 20_000
 	dst := make([]uint64, 0, 2*n/BlockBytes+1000)
 	run := func(s string) (took time.Duration, allocated uint64) {
@@ -50,7 +55,7 @@ func TestCanonicalJSONCostsLittle(t *testing.T) {
 	for name, s := range hostile(n) {
 		require.InDelta(t, n, len(s), 60_000, name)
 		took, allocated := run(s)
-		assert.Less(t, allocated, uint64(25*n), name)
+		assert.Less(t, allocated, uint64(30*n), name)
 		assert.Less(t, took, 10*flat, name)
 	}
 }
