@@ -1,5 +1,7 @@
 package endpick
 
+import "fmt"
+
 // Stages are the host's, and may panic. What panics loses its say in this
 // decision, or does not hear of this event; the request goes on, and so do the
 // other stages. Each call into a stage has a frame of its own here, whose
@@ -9,8 +11,18 @@ package endpick
 func (r *Router) guard(stage any) {
 	if v := recover(); v != nil {
 		r.counts.panics.Add(1)
-		r.warn(&PanicError{Stage: stageName(stage), Value: v})
+		r.warn(&PanicError{Stage: nameOf(stage), Value: v})
 	}
+}
+
+// nameOf is stageName for a stage that has panicked, and may again.
+func nameOf(stage any) (name string) {
+	defer func() {
+		if recover() != nil {
+			name = fmt.Sprintf("%T", stage)
+		}
+	}()
+	return stageName(stage)
 }
 
 // warn tells the host; a Warn that panics itself has had its chance.

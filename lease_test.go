@@ -367,6 +367,22 @@ func (p *panicker) hear(what string) {
 	}
 }
 
+// nameless panics in what it does and in saying who it is.
+type nameless struct{}
+
+func (nameless) Name() string                                { panic("name") }
+func (nameless) Match(*endpick.Request, []endpick.Candidate) { panic("match") }
+
+func TestAPanicsNameMayPanic(t *testing.T) {
+	var told []error
+	r, _ := newRouter(t, endpick.Config{
+		Endpoints: named("a"), Policy: endpick.Policy{Matcher: nameless{}}, Warn: func(err error) { told = append(told, err) },
+	})
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	assert.Equal(t, []error{&endpick.PanicError{Stage: "endpick_test.nameless", Value: "match"}}, told)
+	requireQuiet(t, r)
+}
+
 // A stage that panics loses its say and nothing else: the request goes on,
 // later observers hear, no lock stays taken, and the host is told.
 func TestPanicsCostTheirStage(t *testing.T) {
