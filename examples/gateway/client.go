@@ -167,6 +167,9 @@ func (c *client) request(ctx context.Context, messages []message, output int) (*
 	if err != nil {
 		return nil, err
 	}
+	// A server may close an idle connection just as it is used again: net/http sends
+	// the request on another one if it is marked so, and does not send the mark.
+	req.Header["Idempotency-Key"] = nil
 	req.Header.Set("Content-Type", "application/json")
 	if c.slo.TTFT > 0 {
 		req.Header.Set(slo.TTFTHeader, strconv.FormatFloat(millis(c.slo.TTFT), 'f', -1, 64))
