@@ -69,9 +69,10 @@ func (a attempt) discard() {
 // end of the response.
 func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	t, e := tr.t, lease.Endpoint()
+	number := tr.attempts
 	tr.attempts++
 	ctx, cancel := context.WithCancelCause(tr.in.Context())
-	x := &exchange{trip: tr, lease: lease, ctx: ctx, cancel: cancel}
+	x := &exchange{trip: tr, number: number, lease: lease, ctx: ctx, cancel: cancel}
 	x.meter = tr.call.Meter(lease, t.now)
 	a.x = x
 	handed := false
@@ -85,6 +86,9 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 		}
 	}()
 	c, _ := lease.Candidate()
+	if tr.seen != nil {
+		tr.seen.sent(e, c)
+	}
 	x.visit = t.health.sent(e.ID, c.Ref)
 	x.follow(tr.in.Context())
 	x.watchFirstByte()

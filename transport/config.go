@@ -7,6 +7,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -89,6 +90,11 @@ type Config struct {
 	// [recording.Writer]. It is called from many goroutines. Nil: nothing is
 	// recorded.
 	Record func(recording.Request)
+	// Observe is told what became of each request, when it has ended: where it
+	// was sent and why not served there, what was predicted, what came. Lists of
+	// models are no requests. It is called from many goroutines, before Record,
+	// and while the client waits if there is no response. Nil: nobody is told.
+	Observe func(*observed.Request)
 	// Warn is told what was wrong with a request that was served all the same,
 	// such as a malformed header, and of panics of these callbacks
 	// ([endpick.PanicError]; in is nil for Clock and Saturation). It is called from many

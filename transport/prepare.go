@@ -35,6 +35,9 @@ func (tr *trip) prepare() error {
 	tr.call, tr.unpacked = call, unpacked
 	tr.payload = newPayload(call.Body())
 	tr.pin(call.Endpoint())
+	if tr.seen != nil {
+		tr.seen.ready = t.now()
+	}
 	return nil
 }
 

@@ -16,23 +16,34 @@ func hashOf(s string) recording.Hash {
 	return recording.Hash(xxhash.Sum64String(s))
 }
 
-// record hands over the record of a request that has ended; x is nil if it was
-// never sent.
+// record tells of a request that has ended; x is nil if it was never sent.
 func (tr *trip) record(x *exchange, status endpick.Status, code int) {
+	if tr.t.config.Record == nil && tr.seen == nil {
+		return
+	}
+	r := tr.summary(x, status, code)
+	if tr.seen != nil {
+		tr.observe(x, r)
+	}
 	if tr.t.config.Record == nil {
 		return
 	}
-	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	defer tr.t.guard(tr.in, "Config.Record")
+	for _, b := range tr.req.Blocks {
+		r.Blocks = append(r.Blocks, recording.Hash(b))
+	}
+	tr.t.config.Record(r)
+}
+
+// summary is the record of the request without its blocks.
+func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.Request {
+	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	end := tr.t.now()
 	r := recording.Request{
 		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.attempts,
 		Stream: tr.req.Stream, InputTokens: tr.req.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
 		BlockTokens: tr.req.BlockTokens, Tenant: hashOf(tr.req.Tenant), Session: hashOf(tr.req.Session),
 		Priority: tr.req.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
-	}
-	for _, b := range tr.req.Blocks {
-		r.Blocks = append(r.Blocks, recording.Hash(b))
 	}
 	if x != nil {
 		x.mu.Lock()
@@ -52,5 +63,5 @@ func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 		}
 	}
 	r.E2EMillis = millis(end.Sub(tr.start))
-	tr.t.config.Record(r)
+	return r
 }

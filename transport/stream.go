@@ -16,6 +16,7 @@ import (
 // said so far. It ends exactly once.
 type exchange struct {
 	trip   *trip
+	number int // of the attempts, from 0
 	lease  endpick.Lease
 	ctx    context.Context // of the request as it was sent
 	cancel context.CancelCauseFunc

@@ -195,6 +195,7 @@ type trip struct {
 	tried     []string // endpoints that have failed, or can't serve it
 	failed    []failedVisit
 	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
+	seen      *sighting
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
@@ -208,8 +209,11 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 	tr := &trip{t: t, in: in, start: t.now()}
 	t.budget.request(tr.start)
+	if t.config.Observe != nil {
+		tr.seen = new(sighting)
+	}
 	if err := tr.prepare(); err != nil {
-		tr.record(nil, tr.failure(), 0)
+		tr.ended(nil, err)
 		return nil, err
 	}
 	defer tr.judge(false) // of what failed, if nobody has served it
@@ -220,7 +224,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 			if tr.attempts > 0 {
 				return tr.result(best)
 			}
-			tr.record(nil, tr.failure(), 0)
+			tr.ended(nil, err)
 			return nil, err
 		}
 		refused := best.failure != nil && best.kind == refusal
@@ -231,6 +235,9 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 			}
 		}
 		a := tr.send(lease)
+		if tr.seen != nil {
+			tr.seen.answered(&a, tr.in.Context().Err() != nil)
+		}
 		more := tr.again(&a)
 		switch {
 		case !refused:
@@ -274,7 +281,13 @@ func (tr *trip) lease() (endpick.Lease, error) {
 func (tr *trip) route() (endpick.Lease, error) {
 	tr.req.Exclude = tr.tried
 	tr.req.Avoid = tr.t.health.avoid(nil)
-	return tr.t.config.Router.Route(tr.req)
+	if tr.seen == nil {
+		return tr.t.config.Router.Route(tr.req)
+	}
+	asked := tr.t.now()
+	lease, err := tr.t.config.Router.Route(tr.req)
+	tr.seen.routed(asked, tr.t.now())
+	return lease, err
 }
 
 // result hands over what the last attempt has come to: a response, if there is
@@ -291,9 +304,18 @@ func (tr *trip) result(a attempt) (*http.Response, error) {
 		a.x.handOver()
 		return a.response, nil
 	}
-	tr.record(a.x, tr.failure(), 0)
-	if gone := tr.in.Context().Err(); gone != nil {
-		return nil, gone
+	err := tr.in.Context().Err()
+	if err == nil {
+		err = &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.attempts, Err: a.failure}
 	}
-	return nil, &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.attempts, Err: a.failure}
+	tr.ended(a.x, err)
+	return nil, err
+}
+
+// ended says that the client gets no response but an error.
+func (tr *trip) ended(x *exchange, err error) {
+	if tr.seen != nil {
+		tr.seen.err = err
+	}
+	tr.record(x, tr.failure(), 0)
 }

@@ -1,0 +1,77 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// sighting is what Config.Observe is to be told of a request; nil where nobody
+// asks. One goroutine at a time has it: that of RoundTrip until the response is
+// handed over, then the one that ends it.
+type sighting struct {
+	ready    time.Time // when the request could be routed
+	asked    time.Time // when the router was asked last; zero: never
+	decision time.Duration
+	held     time.Duration
+	err      error
+	attempts []observed.Attempt
+}
+
+// routed says when the router was asked, and that it has answered by now.
+func (s *sighting) routed(asked, now time.Time) {
+	if s.asked.IsZero() {
+		s.held = max(asked.Sub(s.ready), 0)
+	}
+	s.asked, s.decision = asked, max(now.Sub(asked), 0)
+}
+
+// sent says where the request goes.
+func (s *sighting) sent(e *endpick.Endpoint, c endpick.Candidate) {
+	c.Endpoint = e // of a lease that has been closed by now there is no more
+	s.attempts = append(s.attempts, observed.Attempt{Candidate: c, At: s.asked, Decision: s.decision})
+}
+
+var results = [...]observed.Result{
+	unreachable: observed.Unreachable, broken: observed.Broken, erred: observed.Erred, full: observed.Full, refusal: observed.Refused,
+}
+
+// answered says what has come of the newest attempt so far.
+func (s *sighting) answered(a *attempt, gone bool) {
+	seen := &s.attempts[len(s.attempts)-1]
+	seen.HTTP, seen.Err = a.x.http, a.failure
+	switch {
+	case a.failure == nil:
+		seen.Result = observed.Served
+	case gone:
+		seen.Result = observed.Canceled
+	default:
+		seen.Result = results[a.kind]
+	}
+}
+
+// observe tells of a request that has ended; x is nil if it was never sent.
+func (tr *trip) observe(x *exchange, r recording.Request) {
+	s := tr.seen
+	o := &observed.Request{
+		Request: r, In: tr.in, Tenant: tr.req.Tenant, Err: s.err, Held: s.held, Attempts: s.attempts, Serving: -1,
+	}
+	if x == nil && s.asked.IsZero() && !s.ready.IsZero() && tr.t.hold != nil {
+		o.Held = max(tr.t.now().Sub(s.ready), 0) // and was never routed
+	}
+	if x != nil {
+		o.Serving = x.number
+		if last := &s.attempts[x.number]; last.Result == observed.Served {
+			switch r.Status {
+			case endpick.Failed.String():
+				last.Result = observed.Broken
+			case endpick.Canceled.String():
+				last.Result = observed.Canceled
+			}
+		}
+	}
+	defer tr.t.guard(tr.in, "Config.Observe")
+	tr.t.config.Observe(o)
+}

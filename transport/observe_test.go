@@ -1,0 +1,262 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+type nameKey struct{}
+
+// watched is a world that keeps what it is told of requests.
+func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *observed.Request) {
+	told := make(chan *observed.Request, 100)
+	config.Observe = func(r *observed.Request) { told <- r }
+	if config.Describe == nil {
+		config.Describe = func(_ *http.Request, _ []byte, req *endpick.Request) { req.Tenant = "ann" }
+	}
+	return newWorld(t, config, addresses...), told
+}
+
+func next(t *testing.T, told chan *observed.Request) *observed.Request {
+	t.Helper()
+	select {
+	case r := <-told:
+		return r
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing was told")
+		return nil
+	}
+}
+
+// way is where a request went: IDs of endpoints, results and statuses.
+func way(r *observed.Request) (all []string) {
+	for _, a := range r.Attempts {
+		all = append(all, fmt.Sprintf("%s %s %d", a.Candidate.Endpoint.ID, a.Result, a.HTTP))
+	}
+	return all
+}
+
+// failing answers with a status.
+func failing(status int) func(http.ResponseWriter, *http.Request, []byte) bool {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(status)
+		return true
+	}
+}
+
+func TestObserveStream(t *testing.T) {
+	e := startEngine(t, nil)
+	w, told := watched(t, transport.Config{}, e.URL)
+	req := post(t, chatPath, chatStream)
+	w.ok(t, req.WithContext(context.WithValue(t.Context(), nameKey{}, "mine")))
+	r := next(t, told)
+	recorded := w.record(t)
+	recorded.Blocks = nil
+	assert.Equal(t, recorded, r.Request)
+	assert.Equal(t, "mine", r.In.Context().Value(nameKey{}))
+	assert.Equal(t, "ann", r.Tenant)
+	assert.NoError(t, r.Err)
+	assert.True(t, r.Completed())
+	require.Equal(t, []string{"a served 200"}, way(r))
+	a := r.Last()
+	assert.Same(t, &r.Attempts[0], a)
+	assert.NoError(t, a.Err)
+	assert.False(t, a.At.Before(r.Time))
+	assert.GreaterOrEqual(t, a.Decision, time.Duration(0))
+	assert.NotZero(t, a.Candidate.Ref)
+	ttft, tpot, e2e := r.Latencies()
+	assert.Zero(t, ttft.Predicted+tpot.Predicted+e2e.Predicted)
+	assert.Positive(t, ttft.Actual)
+	assert.Positive(t, tpot.Actual)
+	assert.GreaterOrEqual(t, e2e.Actual, ttft.Actual)
+	assert.Empty(t, told)
+}
+
+func TestObserveTheWay(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	good := startEngine(t, nil)
+	status := func(code int) string { return startEngine(t, failing(code)).URL }
+	silent := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { panic(http.ErrAbortHandler) })
+	half := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	for name, tc := range map[string]struct {
+		addresses []string
+		want      []string
+		serving   int
+		status    int  // that the client gets
+		failed    bool // RoundTrip gives an error
+		recorded  string
+	}{
+		"elsewhere":       {[]string{dead.URL, good.URL}, []string{"a unreachable 0", "b served 200"}, 1, 200, false, "completed"},
+		"twice elsewhere": {[]string{status(500), status(429), good.URL}, []string{"a error 500", "b full 429", "c served 200"}, 2, 200, false, "completed"},
+		"no answer":       {[]string{silent.URL, good.URL}, []string{"a broken 0", "b served 200"}, 1, 200, false, "completed"},
+		"nobody":          {[]string{status(500), status(503)}, []string{"a error 500", "b error 503"}, 1, 503, false, "failed"},
+		"nobody there":    {[]string{dead.URL}, []string{"a unreachable 0"}, 0, 0, true, "failed"},
+		"the client's":    {[]string{status(400), good.URL}, []string{"a refused 400"}, 0, 400, false, "failed"},
+		"half":            {[]string{half.URL, good.URL}, []string{"a broken 200"}, 0, 200, false, "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, told := watched(t, transport.Config{}, tc.addresses...)
+			resp, _, err := w.do(t, post(t, chatPath, chatStream))
+			r := next(t, told)
+			assert.Equal(t, tc.want, way(r))
+			assert.Equal(t, tc.serving, r.Serving)
+			assert.Equal(t, tc.recorded, r.Status)
+			assert.Equal(t, tc.status, r.HTTP)
+			assert.Equal(t, tc.status == 200 && tc.recorded == "completed", r.Completed())
+			if tc.failed {
+				require.Error(t, err)
+				assert.ErrorIs(t, err, r.Err)
+				assert.Equal(t, 502, transport.StatusOf(r.Err))
+			} else {
+				assert.NoError(t, r.Err)
+				if resp != nil {
+					assert.Equal(t, tc.status, resp.StatusCode)
+				}
+			}
+			for i, a := range r.Attempts {
+				if i != r.Serving {
+					assert.Error(t, a.Err)
+				}
+			}
+			assert.Empty(t, told, "once")
+		})
+	}
+}
+
+// Of an endpoint that refuses again and again another opinion is taken; if that
+// is none, the client gets the first refusal.
+func TestObserveTheRefusalThatCounts(t *testing.T) {
+	w, told := watched(t, transport.Config{}, startEngine(t, failing(404)).URL, startEngine(t, failing(500)).URL)
+	for range 2 {
+		_, _, err := w.do(t, post(t, chatPath, chatStream))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"a refused 404"}, way(next(t, told)))
+	r := next(t, told)
+	require.Equal(t, []string{"a refused 404", "b error 500"}, way(r))
+	assert.Equal(t, 0, r.Serving)
+	assert.Equal(t, 404, r.HTTP)
+}
+
+func TestObserveClientsThatLeave(t *testing.T) {
+	g := startGated(t)
+	w, told := watched(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
+	ctx, leave := context.WithCancel(t.Context())
+	first := w.later(t, ctx, "first")
+	<-g.arrived
+	waiting, giveUp := context.WithCancel(t.Context())
+	second := w.later(t, waiting, "second")
+	w.held(t, 1)
+	giveUp()
+	require.ErrorIs(t, (<-second).err, context.Canceled)
+	r := next(t, told)
+	assert.Empty(t, r.Attempts)
+	assert.Equal(t, -1, r.Serving)
+	assert.Nil(t, r.Last())
+	assert.Equal(t, "canceled", r.Status)
+	assert.Positive(t, r.Held, "it waited until it left")
+	assert.ErrorIs(t, r.Err, context.Canceled)
+
+	leave()
+	require.ErrorIs(t, (<-first).err, context.Canceled)
+	r = next(t, told)
+	assert.Equal(t, []string{"a canceled 0"}, way(r))
+	assert.Equal(t, "canceled", r.Status)
+}
+
+func TestObserveTheQueue(t *testing.T) {
+	g := startGated(t)
+	w, told := watched(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1})}, g.URL)
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	second := w.later(t, t.Context(), "second")
+	w.held(t, 1)
+	_, _, err := w.do(t, post(t, chatPath, chatStream))
+	require.ErrorIs(t, err, queue.ErrFull)
+	r := next(t, told)
+	assert.ErrorIs(t, r.Err, queue.ErrFull)
+	assert.Empty(t, r.Attempts)
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	<-g.arrived
+	g.release <- struct{}{}
+	require.NoError(t, (<-second).err)
+	one, other := next(t, told), next(t, told)
+	assert.Equal(t, []string{"a served 200"}, way(one))
+	assert.Equal(t, []string{"a served 200"}, way(other))
+	if one.Time.After(other.Time) {
+		one, other = other, one
+	}
+	assert.Less(t, one.Held, other.Held, "the second has waited for the first")
+	assert.GreaterOrEqual(t, other.Last().At.Sub(other.Time), other.Held)
+}
+
+func TestObserveWhatIsRefused(t *testing.T) {
+	w, told := watched(t, transport.Config{})
+	_, _, err := w.do(t, post(t, chatPath, chatStream))
+	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	r := next(t, told)
+	assert.ErrorIs(t, r.Err, endpick.ErrNoEndpoints)
+	assert.Equal(t, "m", r.Model)
+	_, _, err = w.do(t, post(t, "/../x", "{}"))
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	assert.ErrorIs(t, next(t, told).Err, endpick.ErrBadRequest)
+	_, _, err = w.do(t, post(t, "/v1/models", ""))
+	require.Error(t, err)
+	assert.Len(t, told, 1, "a POST there is a request like any other")
+}
+
+// What panics costs its own observation, and the record is written.
+func TestObservePanics(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{Observe: func(*observed.Request) { panic("boom") }}, e.URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	assert.Equal(t, "completed", w.record(t).Status)
+	require.Eventually(t, func() bool { return w.t.Stats().Panics == 1 }, 10*time.Second, time.Millisecond)
+	w.idle(t)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var p *endpick.PanicError
+	require.ErrorAs(t, w.warnings[0], &p)
+	assert.Equal(t, "transport.Config.Observe", p.Stage)
+}
+
+// Without Record, and with neither.
+func TestObserveAlone(t *testing.T) {
+	e := startEngine(t, nil)
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
+	require.NoError(t, err)
+	told := make(chan *observed.Request, 1)
+	tr, err := transport.New(transport.Config{Router: router, Observe: func(r *observed.Request) { told <- r }})
+	require.NoError(t, err)
+	t.Cleanup(tr.CloseIdleConnections)
+	resp, err := tr.RoundTrip(post(t, chatPath, chatAtOnce))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	r := next(t, told)
+	assert.Equal(t, recording.Request{
+		Time: r.Time, E2EMillis: r.E2EMillis, Model: "m", Endpoint: r.Endpoint, Status: r.Status, HTTP: 200, Attempts: 1,
+		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CachedTokens: r.CachedTokens, Estimated: r.Estimated, BlockTokens: r.BlockTokens,
+		MaxTokens: r.MaxTokens, Session: r.Session,
+	}, r.Request, "no blocks")
+}

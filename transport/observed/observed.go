@@ -1,0 +1,158 @@
+// Package observed says what became of requests: package transport hands a
+// [Request] to its Config.Observe when one has ended. Metrics and traces are made
+// of it (transport/prometheus, transport/otel), and the debug page of
+// examples/gateway.
+package observed
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// Request is what became of one request. Nobody changes it any more: it may be
+// kept, as long as its memory is borne in mind.
+type Request struct {
+	// Request is what a recording holds, but without the blocks. Its times count
+	// from the arrival of the request.
+	recording.Request
+	// In is the request as the transport got it; its context tells it apart. The
+	// body has been read.
+	In *http.Request
+	// Tenant is who pays, as Config.Describe has said. Empty: nobody in particular.
+	Tenant string
+	// Err is what RoundTrip has returned. Nil: a response, whatever its status.
+	Err error
+	// Held is how long the request has waited in the gateway queue.
+	Held time.Duration
+	// Attempts are the endpoints that it was sent to, in that order. None: it was
+	// not valid, was refused, or nobody could take it.
+	Attempts []Attempt
+	// Serving is the attempt in Attempts that has given the response, or was the
+	// last; −1: there is none.
+	Serving int
+}
+
+// Attempt is one endpoint that a request was sent to.
+type Attempt struct {
+	// Candidate is the endpoint as it was when it was chosen, with its match and
+	// its prediction.
+	Candidate endpick.Candidate
+	// At is when the router was asked, and Decision how long it took to choose.
+	At       time.Time
+	Decision time.Duration
+	// HTTP is the status of the answer. 0: there was none.
+	HTTP   int
+	Result Result
+	// Err is what was wrong, if anything was.
+	Err error
+}
+
+// Result is how an attempt has ended.
+type Result string
+
+// How attempts end.
+const (
+	Served      Result = "served"
+	Unreachable Result = "unreachable" // it has not seen the request
+	Broken      Result = "broken"      // no answer, none in time, or half of one
+	Erred       Result = "error"       // 5xx, or a stream that is an error
+	Full        Result = "full"        // 429
+	Refused     Result = "refused"     // any other answer from 400 on: the client's fault, as a rule
+	Canceled    Result = "canceled"    // the client went away
+)
+
+// Failed reports whether the endpoint has failed the request. A refusal is no
+// failure, and neither is an endpoint that is full.
+func (r Result) Failed() bool { return r == Unreachable || r == Broken || r == Erred }
+
+// Last is the attempt that Serving says; nil: there is none.
+func (r *Request) Last() *Attempt {
+	if r.Serving < 0 || r.Serving >= len(r.Attempts) {
+		return nil
+	}
+	return &r.Attempts[r.Serving]
+}
+
+// Completed reports whether the client got the whole of a response that is not
+// an error.
+func (r *Request) Completed() bool {
+	return r.Status == endpick.Completed.String() && r.HTTP > 0 && r.HTTP < http.StatusBadRequest
+}
+
+// Latency is a latency as it was predicted when the endpoint was chosen, and as
+// it was measured from there. Zero: it is not known.
+type Latency struct{ Predicted, Actual time.Duration }
+
+// Latencies are those of the attempt that gave the response. A response that
+// does not stream shows neither TTFT nor TPOT.
+func (r *Request) Latencies() (ttft, tpot, e2e Latency) {
+	a := r.Last()
+	if a == nil {
+		return ttft, tpot, e2e
+	}
+	p := &a.Candidate.Prediction
+	routed := a.At.Sub(r.Time)
+	if r.Stream {
+		ttft.Predicted = predicted(p, endpick.TTFT, p.TTFT)
+		tpot.Predicted = predicted(p, endpick.TPOT, p.TPOT)
+	}
+	e2e.Predicted = predicted(p, endpick.E2E, p.E2E)
+	if first, ok := r.firstToken(); ok {
+		ttft.Actual = max(first-routed, 1)
+		if r.OutputTokens > 1 {
+			tpot.Actual = max((r.end()-first)/time.Duration(r.OutputTokens-1), 1)
+		}
+	}
+	if r.Completed() {
+		e2e.Actual = max(r.end()-routed, 1)
+	}
+	return ttft, tpot, e2e
+}
+
+func predicted(p *endpick.Prediction, which endpick.Latencies, d time.Duration) time.Duration {
+	if p.Has&which == 0 {
+		return 0
+	}
+	return max(d, 1)
+}
+
+func (r *Request) end() time.Duration { return millis(r.E2EMillis) }
+
+func (r *Request) firstToken() (time.Duration, bool) {
+	if !r.Stream || r.TTFTMillis == nil {
+		return 0, false
+	}
+	return millis(*r.TTFTMillis), true
+}
+
+func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+// Target reports whether a target for TTFT or TPOT was asked for and can be
+// judged, and whether it was met. It counts from the arrival of the request:
+// waiting in the gateway queue is part of it. A request that is refused or fails
+// misses its targets, one whose client leaves says nothing, and neither does a
+// response of one token about TPOT. Of a response that does not stream the whole
+// latency is held against the target for TTFT, as in package slo.
+func (r *Request) Target(which endpick.Latencies) (asked, met bool) {
+	if r.Status == endpick.Canceled.String() {
+		return false, false
+	}
+	first, streamed := r.firstToken()
+	switch which {
+	case endpick.TTFT:
+		asked = r.SLOTTFTMillis > 0
+		if !r.Stream {
+			first, streamed = r.end(), true
+		}
+		met = streamed && first <= millis(r.SLOTTFTMillis)
+	case endpick.TPOT:
+		asked = r.SLOTPOTMillis > 0 && r.Stream && !(r.Completed() && (r.OutputTokens < 2 || !streamed))
+		if streamed && r.OutputTokens > 1 {
+			met = (r.end()-first)/time.Duration(r.OutputTokens-1) <= millis(r.SLOTPOTMillis)
+		}
+	}
+	return asked, asked && met && r.Completed()
+}
