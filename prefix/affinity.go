@@ -23,6 +23,12 @@ type AffinityConfig struct {
 	// prefix may be than that of the best of all. Zero: 5 s.
 	MaxPenalty      time.Duration
 	DisableLoadGate bool
+	// LimitToSaved lets that TTFT be no longer than by what holding to the prefix
+	// saves, where that is less than MaxPenalty: the time at PrefillRate for the
+	// tokens which that endpoint holds and the best of all does not. What would
+	// be computed again is work for those who wait there, so that it may cost
+	// the request as much, and no more.
+	LimitToSaved bool
 	// PrefillRate, in tokens per second, turns the tokens in flight into a
 	// TTFT for endpoints without a prediction. Zero: 8,600, which is 8,192
 	// tokens in 954 ms, Llama-2-70B on four H100 as measured for Splitwise
@@ -42,6 +48,9 @@ func (c *AffinityConfig) validate() error {
 	}
 	if c.DisableLoadGate && c.MaxPenalty != 0 {
 		return bad("MaxPenalty", "is set and disabled")
+	}
+	if c.DisableLoadGate && c.LimitToSaved {
+		return bad("LimitToSaved", "is set and disabled")
 	}
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
 		return bad("PrefillRate", "is not a finite rate")
@@ -110,14 +119,14 @@ func (a *Affinity) Name() string { return "prefix-affinity-gate" }
 // Filter implements [endpick.Filter].
 func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	sticky := 0
-	bestSticky, best := math.Inf(1), math.Inf(1)
+	bestSticky, best := quickest{ttft: math.Inf(1)}, quickest{ttft: math.Inf(1)}
 	for i := range candidates {
 		c := &candidates[i]
 		ttft := a.ttft(req, c)
-		best = min(best, ttft)
+		best.add(ttft, c)
 		if a.sticky(req, c) {
 			sticky++
-			bestSticky = min(bestSticky, ttft)
+			bestSticky.add(ttft, c)
 		}
 	}
 	switch {
@@ -127,7 +136,7 @@ func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 	case a.explore.Hits(req, affinitySalt):
 		a.counts[explored].Add(1)
 		return candidates
-	case !a.config.DisableLoadGate && bestSticky-best > a.config.MaxPenalty.Seconds():
+	case !a.config.DisableLoadGate && bestSticky.ttft-best.ttft > a.tolerated(&bestSticky, &best):
 		a.counts[overloaded].Add(1)
 		return candidates
 	}
@@ -136,6 +145,29 @@ func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 		return candidates
 	}
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return a.sticky(req, c) })
+}
+
+// quickest is the candidate with the lowest TTFT; among equals, what the one with
+// the longest match holds.
+type quickest struct {
+	ttft float64 // seconds
+	held int
+}
+
+func (q *quickest) add(ttft float64, c *endpick.Candidate) {
+	if ttft < q.ttft || ttft == q.ttft && c.PrefixTokens > q.held {
+		q.ttft, q.held = ttft, c.PrefixTokens
+	}
+}
+
+// tolerated is how much longer, in seconds, the TTFT of the best endpoint with the
+// prefix may be.
+func (a *Affinity) tolerated(sticky, best *quickest) float64 {
+	most := a.config.MaxPenalty.Seconds()
+	if a.config.LimitToSaved {
+		most = min(most, float64(max(sticky.held-best.held, 0))/a.config.PrefillRate)
+	}
+	return most
 }
 
 func (a *Affinity) sticky(req *endpick.Request, c *endpick.Candidate) bool {

@@ -67,6 +67,29 @@ func TestAffinityGate(t *testing.T) {
 			[]one{{held: 900, inFlight: 90_000}, {}, {}}, []uint32{0}, exploit},
 		{"a narrower gate", prefix.AffinityConfig{MaxPenalty: time.Second},
 			[]one{{held: 900, inFlight: 1901}, {}, {}}, []uint32{0, 1, 2}, busy},
+		// 900 tokens are held, 900 ms of work. Sticky: 1,800 + 100 new = 1,900 ms. Others:
+		// 0 + 1,000 = 1,000 ms. 900 ms more is not more than 900 ms.
+		{"just within what is saved", prefix.AffinityConfig{LimitToSaved: true},
+			[]one{{held: 900, inFlight: 1800}, {}, {}}, []uint32{0}, exploit},
+		{"just beyond what is saved", prefix.AffinityConfig{LimitToSaved: true},
+			[]one{{held: 900, inFlight: 1801}, {}, {}}, []uint32{0, 1, 2}, busy},
+		// The best of all holds 700 of them, so that 200 ms are saved. Sticky: 400 + 100 =
+		// 500 ms; the best 0 + 300 ms; the idle one that holds nothing 1,000 ms.
+		{"the best one would compute less again", prefix.AffinityConfig{LimitToSaved: true},
+			[]one{{held: 900, inFlight: 400}, {held: 700}, {}}, []uint32{0}, exploit},
+		{"the best one would compute too little again", prefix.AffinityConfig{LimitToSaved: true},
+			[]one{{held: 900, inFlight: 401}, {held: 700}, {}}, []uint32{0, 1, 2}, busy},
+		// Equals: the sticky one that holds 950 saves more than the one with 900.
+		{"the longest match among equals", prefix.AffinityConfig{LimitToSaved: true},
+			[]one{{held: 900, inFlight: 1825}, {held: 950, inFlight: 1875}, {}}, []uint32{0, 1}, exploit},
+		// 900 ms are saved, and 500 ms are the most in any case.
+		{"no more than the penalty", prefix.AffinityConfig{LimitToSaved: true, MaxPenalty: 500 * time.Millisecond},
+			[]one{{held: 900, inFlight: 1401}, {}, {}}, []uint32{0, 1, 2}, busy},
+		{"as much as the penalty", prefix.AffinityConfig{LimitToSaved: true, MaxPenalty: 500 * time.Millisecond},
+			[]one{{held: 900, inFlight: 1400}, {}, {}}, []uint32{0}, exploit},
+		// The best of all is one that holds the prompt itself.
+		{"the sticky one is the best", prefix.AffinityConfig{LimitToSaved: true},
+			[]one{{held: 900}, {}, {}}, []uint32{0}, exploit},
 		// A prediction replaces the estimate, which would be 90,100 ms.
 		{"predicted to be quick", prefix.AffinityConfig{},
 			[]one{{held: 900, inFlight: 90_000, prediction: predicted(6 * time.Second)}, {}, {}}, []uint32{0}, exploit},
@@ -174,6 +197,7 @@ func TestAffinityConfig(t *testing.T) {
 		{Threshold: math.NaN()}, {Threshold: -1}, {Exploration: math.NaN()}, {Exploration: -0.1},
 		{PrefillRate: math.NaN()}, {PrefillRate: -1},
 		{Exploration: 0.1, DisableExploration: true}, {MaxPenalty: 1, DisableLoadGate: true},
+		{LimitToSaved: true, DisableLoadGate: true},
 	} {
 		_, err := prefix.NewAffinity(config)
 		assert.ErrorIs(t, err, endpick.ErrConfig, "%+v", config)

@@ -142,6 +142,7 @@ var variants = []struct {
 	name  string
 	apply func(*PredictedLatencyConfig)
 }{
+	{"fixed-gate", func(c *PredictedLatencyConfig) { c.FixedGate = true }},
 	{"min-max", func(c *PredictedLatencyConfig) { c.BestFit.Form = slo.MinMax }},
 	{"most", func(c *PredictedLatencyConfig) { c.BestFit.Strategy = slo.Most }},
 	{"no-claims", func(c *PredictedLatencyConfig) { c.DisableClaims = true }},

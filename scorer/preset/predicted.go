@@ -8,10 +8,10 @@ import (
 )
 
 // PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
-// the paper's system with three additions, each of which can be left out: it
-// holds the upper bounds of predictions against an SLO, and without an SLO it
-// considers the requests that are running, and those that will come back for what
-// they have in a cache.
+// the paper's system with four additions, each of which can be left out: its gate
+// holds no request for longer than that saves, upper bounds of predictions are held
+// against an SLO, and without an SLO it considers the requests that are running, and
+// those that will come back for what they have in a cache.
 type PredictedLatencyConfig struct {
 	Index    prefix.IndexConfig
 	Latency  predict.LatencyConfig
@@ -30,6 +30,11 @@ type PredictedLatencyConfig struct {
 	// DisableGate leaves out the gate that keeps to endpoints with the prefix:
 	// the match counts by what it does to the prediction alone.
 	DisableGate bool
+	// FixedGate lets the gate hold a request for MaxPenalty, as the paper does,
+	// however little that saves. Otherwise it is Affinity.LimitToSaved: nearly
+	// all of a next turn is known to be held, so that the gate has a say in most
+	// requests, and also in those whose prompts are computed in no time.
+	FixedGate bool
 	// DisableNeighbours leaves out what a request without an SLO does to
 	// those that are on an endpoint already, as the paper does; see
 	// BestFit.PrefillRate, whose default here is that of the affinity gate.
@@ -46,6 +51,7 @@ func (c *PredictedLatencyConfig) validate() error {
 		bad    bool
 		reason string
 	}{
+		{"Affinity.LimitToSaved", c.FixedGate && c.Affinity.LimitToSaved, "is set and disabled"},
 		{"Tier.Headroom", c.Tier.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"BestFit.Headroom", c.BestFit.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
@@ -81,6 +87,9 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	held, err := prefix.NewIndex(c.Index)
 	if err != nil {
 		return endpick.Config{}, err
+	}
+	if !c.FixedGate && !c.Affinity.DisableLoadGate {
+		c.Affinity.LimitToSaved = true
 	}
 	gate, err := prefix.NewAffinity(c.Affinity)
 	if err != nil {

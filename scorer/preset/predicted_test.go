@@ -66,15 +66,38 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	own := new(slo.Headroom)
 	none := func(*endpick.Request, *endpick.Candidate) float64 { return 0 }
 	for field, c := range map[string]preset.PredictedLatencyConfig{
-		"Tier.Headroom":       {Tier: slo.TierConfig{Headroom: own}},
-		"BestFit.Headroom":    {BestFit: slo.BestFitConfig{Headroom: own}},
-		"Headroom.Bound":      {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, DisableSpread: true},
-		"BestFit.Displaced":   {BestFit: slo.BestFitConfig{Displaced: none}, DisableClaims: true},
-		"BestFit.PrefillRate": {BestFit: slo.BestFitConfig{PrefillRate: 1}, DisableNeighbours: true},
+		"Affinity.LimitToSaved": {Affinity: prefix.AffinityConfig{LimitToSaved: true}, FixedGate: true},
+		"Tier.Headroom":         {Tier: slo.TierConfig{Headroom: own}},
+		"BestFit.Headroom":      {BestFit: slo.BestFitConfig{Headroom: own}},
+		"Headroom.Bound":        {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, DisableSpread: true},
+		"BestFit.Displaced":     {BestFit: slo.BestFitConfig{Displaced: none}, DisableClaims: true},
+		"BestFit.PrefillRate":   {BestFit: slo.BestFitConfig{PrefillRate: 1}, DisableNeighbours: true},
 	} {
 		_, err := preset.PredictedLatency(c)
 		var refused *endpick.ConfigError
 		require.ErrorAs(t, err, &refused, field)
 		assert.Equal(t, "preset.PredictedLatencyConfig."+field, refused.Field)
 	}
+}
+
+// The preset's gate holds no request for longer than that saves: 860 tokens, which take
+// 100 ms. With the paper's tolerance it does, and without a load gate however long.
+func TestPredictedLatencyLimitsItsGate(t *testing.T) {
+	kept := func(c preset.PredictedLatencyConfig, behind time.Duration) int {
+		c.Affinity.DisableExploration = true
+		config, err := preset.PredictedLatency(c)
+		require.NoError(t, err)
+		candidates := []endpick.Candidate{
+			{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 860, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second + behind}},
+			{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}},
+		}
+		req := endpick.Request{Stream: true, InputTokens: 900}
+		return len(config.Policy.Filters[1].Filter(&req, candidates))
+	}
+	const ms = time.Millisecond
+	assert.Equal(t, 1, kept(preset.PredictedLatencyConfig{}, 99*ms))
+	assert.Equal(t, 2, kept(preset.PredictedLatencyConfig{}, 101*ms))
+	assert.Equal(t, 1, kept(preset.PredictedLatencyConfig{FixedGate: true}, 4999*ms))
+	assert.Equal(t, 2, kept(preset.PredictedLatencyConfig{FixedGate: true}, 5001*ms))
+	assert.Equal(t, 1, kept(preset.PredictedLatencyConfig{Affinity: prefix.AffinityConfig{DisableLoadGate: true}}, time.Hour))
 }

@@ -73,7 +73,7 @@ func TestParametersOfAName(t *testing.T) {
 		"load-prefix:1":                    `has 1 parameters, but the policy has three weights or none`,
 		"load-prefix:1:0:1":                `has parameter "0", which is no weight above zero`,
 		"load-prefix:1:Inf:1":              `has parameter "Inf", which is no weight above zero`,
-		"predicted-latency:most:most":      `has "most", which is no variant, or there twice; there are min-max, most,`,
+		"predicted-latency:most:most":      `has "most", which is no variant, or there twice; there are fixed-gate, min-max, most,`,
 		"predicted-latency:better":         `has "better", which is no variant`,
 		"predicted-latency:no-gate:better": `has "better", which is no variant`,
 	} {

@@ -15,8 +15,9 @@ import (
 // Each variant changes what it says, and nothing else.
 func TestVariantsAreWhatTheySay(t *testing.T) {
 	want := map[string]PredictedLatencyConfig{
-		"min-max": {BestFit: slo.BestFitConfig{Form: slo.MinMax}},
-		"most":    {BestFit: slo.BestFitConfig{Strategy: slo.Most}},
+		"fixed-gate": {FixedGate: true},
+		"min-max":    {BestFit: slo.BestFitConfig{Form: slo.MinMax}},
+		"most":       {BestFit: slo.BestFitConfig{Strategy: slo.Most}},
 		"no-exploration": {
 			Affinity: prefix.AffinityConfig{DisableExploration: true},
 			Tier:     slo.TierConfig{DisableExploration: true}, BestFit: slo.BestFitConfig{DisableExploration: true},
