@@ -61,10 +61,10 @@ type Event struct {
 	OutputTokens int
 }
 
-// TTFT is the measured time to first token; false if there was none, or if the
-// clock has been set back since.
+// TTFT is the measured time to first token; false if there was none, if the
+// request was under way when it was routed, or if the clock has been set back since.
 func (e *Event) TTFT() (time.Duration, bool) {
-	if e.FirstTokenAt.IsZero() {
+	if e.FirstTokenAt.IsZero() || e.Request != nil && e.Request.UnderWay {
 		return 0, false
 	}
 	ttft := e.FirstTokenAt.Sub(e.RoutedAt)

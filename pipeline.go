@@ -155,9 +155,11 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 	if p.Predictor != nil {
 		r.predict(p.Predictor, d)
 	}
-	for _, a := range p.Admitters {
-		if err := r.admit(a, d); err != nil {
-			return -1, &RejectedError{Reason: err}
+	if !d.req.UnderWay {
+		for _, a := range p.Admitters {
+			if err := r.admit(a, d); err != nil {
+				return -1, &RejectedError{Reason: err}
+			}
 		}
 	}
 	left := d.candidates

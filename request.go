@@ -59,6 +59,12 @@ type Request struct {
 	// others, such as those in doubtful health. Owned by the caller.
 	Avoid []string
 
+	// UnderWay says that the request has been sent before it is routed, by
+	// somebody who has chosen an endpoint himself and whose choice the rest of the
+	// request allows: it is counted in there and not asked to be admitted, and of
+	// its time to first token nothing is known.
+	UnderWay bool
+
 	// Receipt, where it is not nil, is filled with the account of the
 	// decision. A nil Receipt costs nothing.
 	Receipt *Receipt

@@ -127,7 +127,7 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	switch latency, ok := e.TPOT(); {
 	case o.stream && ok:
 		m.label(tpot, v, &o, latency, e.Now)
-	case !o.stream && completed:
+	case !o.stream && completed && !e.Request.UnderWay:
 		m.label(e2e, v, &o, e.Now.Sub(o.routedAt), e.Now)
 	}
 }

@@ -3,15 +3,14 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"net/http/httptrace"
-	"strconv"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
 )
 
@@ -22,40 +21,8 @@ type attempt struct {
 	// should be tried; there may be a response as well.
 	response *http.Response
 	failure  error
-	kind     failureKind
+	kind     choose.Kind // counts only if there is a failure
 }
-
-// failureKind says what an attempt has failed of; it counts only if there is a
-// failure.
-type failureKind uint8
-
-const (
-	unreachable failureKind = iota // the endpoint has not seen the request
-	broken                         // no answer, or none in time
-	erred                          // 5xx, or an error as the first event
-	full                           // 429
-	refusal                        // any other answer from 400 on
-)
-
-// kindOf sorts answers. What an endpoint will never do is a refusal.
-func kindOf(status int) failureKind {
-	switch {
-	case status == http.StatusTooManyRequests:
-		return full
-	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
-		return refusal
-	}
-	return erred
-}
-
-// statusError is the failure of an endpoint that answered 400 or above.
-type statusError int
-
-func (e statusError) Error() string {
-	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
-}
-
-var errFirstEvent = errors.New("answered with an error event")
 
 // discard gives up a response that another attempt replaces.
 func (a attempt) discard() {
@@ -69,8 +36,8 @@ func (a attempt) discard() {
 // end of the response.
 func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	t, e := tr.t, lease.Endpoint()
-	number := tr.attempts
-	tr.attempts++
+	number := tr.Attempts
+	tr.Attempts++
 	ctx, cancel := context.WithCancelCause(tr.in.Context())
 	x := &exchange{trip: tr, number: number, lease: lease, ctx: ctx, cancel: cancel}
 	x.meter = tr.call.Meter(lease, t.now)
@@ -89,7 +56,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	if tr.seen != nil {
 		tr.seen.sent(e, c)
 	}
-	x.visit = t.health.sent(e.ID, c.Ref)
+	x.visit = t.desk.Health.Sent(e.ID, c.Ref)
 	x.follow(tr.in.Context())
 	x.watchFirstByte()
 
@@ -98,26 +65,26 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 		err = tr.awaitBody(response)
 	}
 	if err != nil {
-		a.failure, a.kind = x.cause(err), broken
-		if isDial(err) || errors.Is(err, ErrAddress) {
-			a.kind = unreachable
+		a.failure, a.kind = x.cause(err), choose.Broken
+		if choose.IsDial(err) || errors.Is(err, ErrAddress) {
+			a.kind = choose.Unreachable
 		}
 		if errors.Is(err, ErrAddress) {
-			tr.warn(&UpstreamError{Endpoint: e.ID, Attempts: tr.attempts, Err: err})
+			tr.warn(&UpstreamError{Endpoint: e.ID, Attempts: tr.Attempts, Err: err})
 		}
 		return a
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		a.failure, a.kind = statusError(response.StatusCode), kindOf(response.StatusCode)
+		a.failure, a.kind = choose.StatusError(response.StatusCode), choose.KindOf(response.StatusCode)
 	} else if tr.firstFails(response) {
-		a.failure, a.kind = errFirstEvent, erred
+		a.failure, a.kind = choose.ErrFirstEvent, choose.Erred
 	}
 	if t.config.EnableEndpointHeader {
 		response.Header.Set(EndpointHeader, e.ID)
 	}
-	t.health.heard(x.visit)
+	t.desk.Health.Heard(x.visit)
 	if a.failure == nil {
-		t.health.served(x.visit, tr.req.Stream, time.Since(x.watch.from))
+		t.desk.Health.Served(x.visit, tr.Request.Stream, time.Since(x.watch.from))
 	}
 	x.http = response.StatusCode
 	x.pass(response)
@@ -131,7 +98,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 // connection that the server has closed meanwhile costs no attempt: a new one
 // is taken. What must not be sent twice never goes over a used connection.
 func (tr *trip) roundTrip(x *exchange) (*http.Response, error) {
-	repeatable := tr.repeatable()
+	repeatable := tr.Repeatable()
 	own := !repeatable
 	for again := 3; ; again-- {
 		var c connection
@@ -178,17 +145,12 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 			return nil, err
 		}
 	}
-	if _, given := out.Header["X-Idempotency-Key"]; !given && tr.repeatable() {
+	if _, given := out.Header["X-Idempotency-Key"]; !given && tr.Repeatable() {
 		// Sends no header; it tells net/http that it may use a new connection
 		// if the idle one that it took turns out to be closed.
 		out.Header["X-Idempotency-Key"] = nil
 	}
-	if tr.call != nil && tr.call.Metered() {
-		out.Header.Set("Accept-Encoding", "identity") // what is metered is read as text
-	}
-	if e.Ranked {
-		out.Header.Set("X-Data-Parallel-Rank", strconv.Itoa(e.Rank))
-	}
+	choose.SetHeader(out.Header, tr.call != nil && tr.call.Metered(), e)
 	return out, nil
 }
 
@@ -204,7 +166,7 @@ func (tr *trip) awaitBody(response *http.Response) error {
 	for n == 0 && err == nil {
 		n, err = response.Body.Read(first)
 	}
-	if err == io.EOF && n == 0 && tr.req.Stream && response.StatusCode == http.StatusOK {
+	if err == io.EOF && n == 0 && tr.Request.Stream && response.StatusCode == http.StatusOK {
 		err = io.ErrUnexpectedEOF // a stream of nothing is no response
 	}
 	if n == 0 && err != io.EOF {

@@ -8,6 +8,8 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/endpick/endpick/internal/choose"
 )
 
 // base sends requests by the scheme of their URL. Those that are to be closed
@@ -83,16 +85,10 @@ func (c *connection) stale(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	return errors.As(err, &op) && !op.Timeout() && !isDial(err) ||
+	return errors.As(err, &op) && !op.Timeout() && !choose.IsDial(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || closedIdle(err)
 }
 
 // closedIdle reports whether the server had closed the connection before
 // anything was sent. net/http does not export that error.
 func closedIdle(err error) bool { return err.Error() == "http: server closed idle connection" }
-
-// isDial reports whether a connection could not even be made.
-func isDial(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}

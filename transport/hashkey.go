@@ -6,4 +6,4 @@ import "github.com/endpick/endpick/prefix"
 // sets it, for requests that come from now on. An index then starts anew: what
 // it holds under the old key is matched by nothing and gives way in time. It may
 // be called at any time, from any goroutine.
-func (t *Transport) SetHashKey(key prefix.Key) { t.reader.SetHashKey(key) }
+func (t *Transport) SetHashKey(key prefix.Key) { t.desk.Reader.SetHashKey(key) }

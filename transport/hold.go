@@ -92,7 +92,7 @@ type held struct {
 func (w *held) route(now time.Time) {
 	defer close(w.left)
 	defer func() { w.panicked = recover() }()
-	if target := &w.trip.req.SLO.TTFT; *target > 0 {
+	if target := &w.trip.Request.SLO.TTFT; *target > 0 {
 		*target = max(*target-max(now.Sub(w.since), 0), 1)
 	}
 	w.lease, w.err = w.trip.route()
@@ -118,7 +118,7 @@ func newHold(t *Transport, config QueueConfig) (*hold, error) {
 func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	ctx := tr.in.Context()
 	w := &held{trip: tr, since: h.t.now(), left: make(chan struct{})}
-	item := queue.NewItem(w.since, &tr.req, w)
+	item := queue.NewItem(w.since, &tr.Request, w)
 	item.Bytes = tr.memory()
 
 	handle, err := h.push(item)
@@ -201,7 +201,7 @@ func (h *hold) saturation() (full float64) {
 	if len(h.view) == 0 {
 		return 0 // nothing to wait for
 	}
-	h.sick = h.t.health.out(h.sick[:0])
+	h.sick = h.t.desk.Health.Out(h.sick[:0])
 	slices.Sort(h.sick)
 	well := endpick.Keep(h.view, func(c *endpick.Candidate) bool {
 		_, sick := slices.BinarySearch(h.sick, c.Endpoint.ID)

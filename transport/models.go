@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 )
 
 const (
@@ -157,7 +158,7 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, statusError(response.StatusCode)
+		return nil, choose.StatusError(response.StatusCode)
 	}
 	var list struct {
 		Data []json.RawMessage `json:"data"`

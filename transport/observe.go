@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -35,7 +36,7 @@ func (s *sighting) sent(e *endpick.Endpoint, c endpick.Candidate) {
 }
 
 var results = [...]observed.Result{
-	unreachable: observed.Unreachable, broken: observed.Broken, erred: observed.Erred, full: observed.Full, refusal: observed.Refused,
+	choose.Unreachable: observed.Unreachable, choose.Broken: observed.Broken, choose.Erred: observed.Erred, choose.Full: observed.Full, choose.Refusal: observed.Refused,
 }
 
 // answered says what has come of the newest attempt so far.
@@ -56,7 +57,7 @@ func (s *sighting) answered(a *attempt, gone bool) {
 func (tr *trip) observe(x *exchange, r recording.Request) {
 	s := tr.seen
 	o := &observed.Request{
-		Request: r, In: tr.in, Tenant: tr.req.Tenant, Err: s.err, Held: s.held, Attempts: s.attempts, Serving: -1,
+		Request: r, In: tr.in, Tenant: tr.Request.Tenant, Err: s.err, Held: s.held, Attempts: s.attempts, Serving: -1,
 	}
 	if x == nil && s.asked.IsZero() && !s.ready.IsZero() && tr.t.hold != nil {
 		o.Held = max(tr.t.now().Sub(s.ready), 0) // and was never routed

@@ -29,7 +29,7 @@ func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 		return
 	}
 	defer tr.t.guard(tr.in, "Config.Record")
-	for _, b := range tr.req.Blocks {
+	for _, b := range tr.Request.Blocks {
 		r.Blocks = append(r.Blocks, recording.Hash(b))
 	}
 	tr.t.config.Record(r)
@@ -40,10 +40,10 @@ func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	end := tr.t.now()
 	r := recording.Request{
-		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.attempts,
-		Stream: tr.req.Stream, InputTokens: tr.req.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
-		BlockTokens: tr.req.BlockTokens, Tenant: hashOf(tr.req.Tenant), Session: hashOf(tr.req.Session),
-		Priority: tr.req.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
+		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.Attempts,
+		Stream: tr.Request.Stream, InputTokens: tr.Request.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
+		BlockTokens: tr.Request.BlockTokens, Tenant: hashOf(tr.Request.Tenant), Session: hashOf(tr.Request.Session),
+		Priority: tr.Request.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
 	}
 	if x != nil {
 		x.mu.Lock()

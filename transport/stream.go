@@ -10,6 +10,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/health"
 )
 
 // exchange is one request at one endpoint: the lease, and what the response has
@@ -21,7 +22,7 @@ type exchange struct {
 	ctx    context.Context // of the request as it was sent
 	cancel context.CancelCauseFunc
 	meter  *dialect.Meter
-	visit  visit
+	visit  health.Visit
 	watch  watch
 	paid   bool // the next attempt is, because this one was given up
 	http   int  // status; 0: no response
@@ -46,12 +47,12 @@ func (x *exchange) follow(client context.Context) {
 
 // watchFirstByte bounds the wait for the first byte.
 func (x *exchange) watchFirstByte() {
-	c, stream := &x.trip.t.config, x.trip.req.Stream
+	c, stream := &x.trip.t.config, x.trip.Request.Stream
 	limit := c.ResponseTimeout
 	if stream {
 		limit = c.FirstByteTimeout
 	}
-	patience := x.trip.t.health.patience(stream)
+	patience := x.trip.t.desk.Health.Patience(stream)
 	giveUp := time.Duration(0)
 	if patience > 0 {
 		giveUp = max(2*patience, minStuck)
@@ -68,11 +69,11 @@ const minStuck = 10 * time.Second
 // time.
 func (x *exchange) giveUp() bool {
 	tr := x.trip
-	if tr.gaveUp || tr.attempts >= tr.t.config.MaxAttempts || !tr.repeatable() ||
-		!tr.t.health.stuck(x.visit) || !tr.hasOthers(x.lease.Endpoint().ID) {
+	if tr.gaveUp || tr.Attempts >= tr.t.config.MaxAttempts || !tr.Repeatable() ||
+		!tr.t.desk.Health.Stuck(x.visit) || !tr.HasOthers(x.lease.Endpoint().ID) {
 		return false
 	}
-	tr.gaveUp = tr.t.budget.retry(tr.t.now())
+	tr.gaveUp = tr.t.desk.Budget.Retry(tr.t.now())
 	x.paid = tr.gaveUp
 	return x.paid
 }
@@ -197,7 +198,7 @@ func (x *exchange) end(status endpick.Status) {
 		return
 	}
 	if status == endpick.Failed { // in the middle: nobody else can be asked
-		t.health.failed(x.visit, false)
+		t.desk.Health.Failed(x.visit, false)
 	}
 	x.trip.record(x, status, x.http)
 }

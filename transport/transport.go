@@ -90,7 +90,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/health"
 )
 
 // The headers of requests and responses that are endpick's own.
@@ -100,22 +102,17 @@ const (
 	EndpointHeader = "X-Endpick-Endpoint"
 )
 
-// retryRefill is the share of the retry burst that comes back each second.
-const retryRefill = 0.1
-
 // Transport is an http.RoundTripper over a router. Make one with [New]. It is
 // safe for concurrent use and starts no goroutine of its own; a timer for each
 // request that is sent wakes it when something is due, and one more while requests
 // are held.
 type Transport struct {
 	config Config
-	reader *dialect.Reader
-	health health
-	budget *budget
+	desk   choose.Desk
 	hold   *hold // nil: requests are not held
 	models modelList
 
-	requests, retries, denied, panics atomic.Uint64
+	requests, retries, panics atomic.Uint64
 }
 
 // Stats counts what a transport has done.
@@ -144,15 +141,11 @@ func New(config Config) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	burst := float64(config.RetryBurst)
-	t := &Transport{
-		config: config,
-		reader: reader,
-		budget: newBudget(config.RetryShare, retryRefill*burst, burst),
-	}
-	t.health.clock = t.now
-	t.health.current = config.Router.Ref
-	t.health.size = func() int { return len(config.Router.Endpoints()) }
+	t := &Transport{config: config}
+	t.desk.Router, t.desk.Reader, t.desk.Clock = config.Router, reader, t.now
+	t.desk.Health = health.New(config.Router, t.now)
+	t.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
+	t.desk.MaxAttempts = config.MaxAttempts
 	if config.Queue != nil {
 		if t.hold, err = newHold(t, *config.Queue); err != nil {
 			return nil, badConfig("Queue.Bounds", "are refused: "+err.Error())
@@ -164,8 +157,8 @@ func New(config Config) (*Transport, error) {
 // Stats returns the counts so far.
 func (t *Transport) Stats() Stats {
 	return Stats{
-		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.denied.Load(),
-		Panics: t.panics.Load(), Ill: t.health.ill(),
+		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.desk.Denied.Load(),
+		Panics: t.panics.Load(), Ill: t.desk.Health.Ill(),
 	}
 }
 
@@ -178,6 +171,7 @@ func (t *Transport) CloseIdleConnections() {
 
 // trip is one request on its way, over all attempts.
 type trip struct {
+	choose.Trip
 	t     *Transport
 	in    *http.Request
 	start time.Time
@@ -185,15 +179,11 @@ type trip struct {
 	// and streams last. What is needed until then stands beside them.
 	call    *dialect.Call
 	payload *payload
-	req     endpick.Request
-	slo     endpick.SLO // as it was asked for; that of req is what is left of it
+	slo     endpick.SLO // as it was asked for; that of Request is what is left of it
 	model   string
 	// maxTokens is the client's limit, for the record.
 	maxTokens int
 	unpacked  bool // the body had a coding when it came
-	attempts  int
-	tried     []string // endpoints that have failed, or can't serve it
-	failed    []failedVisit
 	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
 	seen      *sighting
 }
@@ -208,7 +198,8 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		return t.models.list(t, in)
 	}
 	tr := &trip{t: t, in: in, start: t.now()}
-	t.budget.request(tr.start)
+	tr.Desk, tr.Method, tr.Alone = &t.desk, in.Method, t.config.MaxAttempts == 1
+	t.desk.Budget.Request(tr.start)
 	if t.config.Observe != nil {
 		tr.seen = new(sighting)
 	}
@@ -216,19 +207,19 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		tr.ended(nil, err)
 		return nil, err
 	}
-	defer tr.judge(false) // of what failed, if nobody has served it
+	defer tr.Judge(false) // of what failed, if nobody has served it
 	var best attempt      // what the client gets if nothing better comes
 	for {
 		lease, err := tr.lease()
 		if err != nil {
-			if tr.attempts > 0 {
+			if tr.Attempts > 0 {
 				return tr.result(best)
 			}
 			tr.ended(nil, err)
 			return nil, err
 		}
-		refused := best.failure != nil && best.kind == refusal
-		if tr.attempts > 0 {
+		refused := best.failure != nil && best.kind == choose.Refusal
+		if tr.Attempts > 0 {
 			t.retries.Add(1)
 			if !refused {
 				best.discard()
@@ -242,19 +233,19 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		switch {
 		case !refused:
 			best = a
-		case a.failure == nil || a.kind == refusal:
+		case a.failure == nil || a.kind == choose.Refusal:
 			best.discard()
 			best = a
 		default: // the client's is to know why the first has refused
 			a.discard()
 		}
 		if a.failure == nil {
-			tr.judge(true)
+			tr.Judge(true)
 		}
 		if !more {
 			return tr.result(best)
 		}
-		tr.tried = append(tr.tried, lease.Endpoint().ID)
+		tr.Exclude(lease.Endpoint().ID)
 	}
 }
 
@@ -270,24 +261,30 @@ func (tr *trip) warn(err error) { tr.t.warn(tr.in, err) }
 
 // lease routes the request, the first time when it is its turn.
 func (tr *trip) lease() (endpick.Lease, error) {
-	if tr.t.hold != nil && tr.attempts == 0 {
+	if tr.t.hold != nil && tr.Attempts == 0 {
 		return tr.t.hold.route(tr)
 	}
 	return tr.route()
 }
 
-// route chooses an endpoint that has not failed the request yet. Endpoints in
-// bad health are left out unless nothing else is left.
+// route chooses an endpoint that has not failed the request yet.
 func (tr *trip) route() (endpick.Lease, error) {
-	tr.req.Exclude = tr.tried
-	tr.req.Avoid = tr.t.health.avoid(nil)
 	if tr.seen == nil {
-		return tr.t.config.Router.Route(tr.req)
+		return tr.Route()
 	}
 	asked := tr.t.now()
-	lease, err := tr.t.config.Router.Route(tr.req)
+	lease, err := tr.Route()
 	tr.seen.routed(asked, tr.t.now())
 	return lease, err
+}
+
+// again decides whether a failed attempt is followed by another, and pays for it.
+func (tr *trip) again(a *attempt) bool {
+	if a.failure == nil || tr.in.Context().Err() != nil {
+		return false
+	}
+	tr.Failed(a.x.visit, a.kind)
+	return tr.Again(tr.in.Context(), a.x.visit, a.kind, a.x.paid)
 }
 
 // result hands over what the last attempt has come to: a response, if there is
@@ -297,7 +294,7 @@ func (tr *trip) result(a attempt) (*http.Response, error) {
 	tr.maxTokens = tr.call.MaxTokens()
 	tr.call, tr.payload = nil, nil
 	if tr.t.config.Record == nil {
-		tr.req.Blocks = nil
+		tr.Request.Blocks = nil
 	}
 	if a.response != nil {
 		a.response.Request = tr.in // not the copy, which holds the body
@@ -306,7 +303,7 @@ func (tr *trip) result(a attempt) (*http.Response, error) {
 	}
 	err := tr.in.Context().Err()
 	if err == nil {
-		err = &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.attempts, Err: a.failure}
+		err = &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.Attempts, Err: a.failure}
 	}
 	tr.ended(a.x, err)
 	return nil, err

@@ -110,7 +110,7 @@ func (w *watch) look() {
 		}
 		if w.patience > 0 && now >= w.patience {
 			w.patience = 0
-			x.trip.t.health.overdue(x.visit)
+			x.trip.t.desk.Health.Overdue(x.visit)
 		}
 		next = min(next, left)
 		if w.giveUp > 0 && now >= w.giveUp {
@@ -147,7 +147,7 @@ func (r *wire) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.w.ended()
 	if n > 0 {
-		r.w.x.trip.t.health.heard(r.w.x.visit)
+		r.w.x.trip.t.desk.Health.Heard(r.w.x.visit)
 		r.w.x.lease.Tokens(0) // not lost, even if nothing is counted
 	}
 	return n, err

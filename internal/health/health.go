@@ -1,4 +1,6 @@
-package transport
+// Package health judges endpoints by what becomes of their requests. It knows
+// nothing of connections: whoever sends the requests tells it.
+package health
 
 import (
 	"slices"
@@ -53,7 +55,7 @@ const (
 	opinionBurst = 4
 )
 
-// health keeps requests away from endpoints that fail, and leads them back.
+// Health keeps requests away from endpoints that fail, and leads them back.
 // The server that fails fastest always looks idlest, so that it is not enough
 // to notice those that can't be reached. Its rules:
 //
@@ -80,7 +82,7 @@ const (
 //
 // It knows endpoints by their Ref and nothing of connections. What it keeps is
 // bounded by the endpoints there are. It is safe for concurrent use.
-type health struct {
+type Health struct {
 	clock func() time.Time
 	// size is how many endpoints there are, current the Ref of the one of that
 	// ID.
@@ -99,18 +101,26 @@ type health struct {
 	fleetAt  time.Time
 }
 
-// visit is one request at one endpoint, as health knows it. The zero visit is to
+// New returns the health of a router's endpoints, all well.
+func New(router *endpick.Router, clock func() time.Time) *Health {
+	return &Health{
+		clock: clock, current: router.Ref,
+		size: func() int { return len(router.Endpoints()) },
+	}
+}
+
+// Visit is one request at one endpoint, as health knows it. The zero visit is to
 // nobody.
-type visit struct {
+type Visit struct {
 	s     *standing
 	heard uint64 // s.heard when it was sent
 	spell uint32
 	trial bool
 }
 
-// avoid appends to dst the endpoints that the next request should not go to. A
+// Avoid appends to dst the endpoints that the next request should not go to. A
 // trial and a growing share are given out by leaving an endpoint off that list.
-func (h *health) avoid(dst []string) []string {
+func (h *Health) Avoid(dst []string) []string {
 	if h.known.Load() == 0 {
 		return dst
 	}
@@ -153,7 +163,7 @@ func (h *health) avoid(dst []string) []string {
 
 // spare is how many endpoints that are out, and not gone, can be spared; h.mu is
 // held. If all are out they all can: then all are asked.
-func (h *health) spare(now time.Time) int {
+func (h *Health) spare(now time.Time) int {
 	n := 0
 	for _, s := range h.remarked {
 		if s.phase == out {
@@ -166,8 +176,8 @@ func (h *health) spare(now time.Time) int {
 	return max(int(maxOut*float64(h.endpoints(now))), 1)
 }
 
-// out appends to dst the endpoints that wait for a trial.
-func (h *health) out(dst []string) []string {
+// Out appends to dst the endpoints that wait for a trial.
+func (h *Health) Out(dst []string) []string {
 	if h.known.Load() == 0 {
 		return dst
 	}
@@ -182,8 +192,8 @@ func (h *health) out(dst []string) []string {
 	return dst
 }
 
-// isOut reports whether an endpoint has been put out, also if a trial is due.
-func (h *health) isOut(id string) bool {
+// IsOut reports whether an endpoint has been put out, also if a trial is due.
+func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.remarked, func(s *standing) bool { return s.id == id && s.phase == out })
@@ -196,8 +206,8 @@ func ahead(now, at time.Time, most time.Duration) bool {
 	return left > 0 && left <= most
 }
 
-// sent says that a request goes to an endpoint.
-func (h *health) sent(id string, ref endpick.Ref) visit {
+// Sent says that a request goes to an endpoint.
+func (h *Health) Sent(id string, ref endpick.Ref) Visit {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.of.At(ref)
@@ -205,10 +215,10 @@ func (h *health) sent(id string, ref endpick.Ref) visit {
 		at = new(*standing)
 	}
 	if *at == nil {
-		*at = &standing{id: id, ref: ref, opinions: budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
+		*at = &standing{id: id, ref: ref, opinions: Budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
 	}
 	s := *at
-	v := visit{s: s, heard: s.heard.Load(), spell: s.spell}
+	v := Visit{s: s, heard: s.heard.Load(), spell: s.spell}
 	if s.phase == out {
 		if now := h.clock(); !ahead(now, s.until, maxBackoff) {
 			v.trial = true
@@ -218,8 +228,8 @@ func (h *health) sent(id string, ref endpick.Ref) visit {
 	return v
 }
 
-// heard says that the endpoint has sent something.
-func (h *health) heard(v visit) {
+// Heard says that the endpoint has sent something.
+func (h *Health) Heard(v Visit) {
 	v.s.heard.Add(1)
 	if v.s.silent.Load() {
 		h.mu.Lock()
@@ -230,18 +240,18 @@ func (h *health) heard(v visit) {
 	}
 }
 
-// patience is how long a request may wait for its first byte before it is
+// Patience is how long a request may wait for its first byte before it is
 // overdue: twice what the slowest have waited of late. 0: that is not known yet.
-func (h *health) patience(stream bool) time.Duration {
+func (h *Health) Patience(stream bool) time.Duration {
 	if h.seen[kind(stream)].Load() < minSeen {
 		return 0
 	}
 	return max(minPatience, 2*time.Duration(h.slowest[kind(stream)].Load()))
 }
 
-// stuck reports whether the endpoint has sent nothing to anybody since the
-// request was sent there.
-func (h *health) stuck(v visit) bool { return v.s.heard.Load() == v.heard }
+// Stuck reports whether the endpoint has sent nothing to anybody since the
+// Request was sent there.
+func (h *Health) Stuck(v Visit) bool { return v.s.heard.Load() == v.heard }
 
 func kind(stream bool) int {
 	if stream {
@@ -250,9 +260,9 @@ func kind(stream bool) int {
 	return 0
 }
 
-// served says that the request was answered well, for the first byte of which
+// Served says that the request was answered well, for the first byte of which
 // it has waited so long.
-func (h *health) served(v visit, stream bool, waited time.Duration) {
+func (h *Health) Served(v Visit, stream bool, waited time.Duration) {
 	if !v.s.silent.Load() { // of what was stuck nothing can be learned
 		h.seen[kind(stream)].Add(1)
 		slowest := &h.slowest[kind(stream)]
@@ -278,9 +288,9 @@ func (h *health) served(v visit, stream bool, waited time.Duration) {
 	}
 }
 
-// failed says that the endpoint has failed the request; certainly: that no
-// request can be the cause.
-func (h *health) failed(v visit, certainly bool) {
+// Failed says that the endpoint has failed the request; certainly: that no
+// Request can be the cause.
+func (h *Health) Failed(v Visit, certainly bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
@@ -300,8 +310,8 @@ func (h *health) failed(v visit, certainly bool) {
 	}
 }
 
-// overdue says that the request has waited as long as patience allows.
-func (h *health) overdue(v visit) {
+// Overdue says that the request has waited as long as patience allows.
+func (h *Health) Overdue(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
@@ -319,8 +329,8 @@ func (h *health) overdue(v visit) {
 	}
 }
 
-// full says that the endpoint has no room for the request.
-func (h *health) full(v visit) {
+// Full says that the endpoint has no room for the request.
+func (h *Health) Full(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock()
@@ -329,27 +339,27 @@ func (h *health) full(v visit) {
 	v.s.tryAgain(v, now)
 }
 
-// refused says that the endpoint has refused the request, and returns whether
+// Refused says that the endpoint has refused the request, and returns whether
 // another should be asked.
-func (h *health) refused(v visit) bool {
+func (h *Health) Refused(v Visit) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
 	h.remark(s, now)
 	s.refusals++
-	return v.trial || s.refusals > 1 && s.opinions.retry(now)
+	return v.trial || s.refusals > 1 && s.opinions.Retry(now)
 }
 
-// undecided says that the request has failed elsewhere too. If it was a trial,
+// Undecided says that the request has failed elsewhere too. If it was a trial,
 // the next may follow.
-func (h *health) undecided(v visit) {
+func (h *Health) Undecided(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v.s.tryAgain(v, h.clock())
 }
 
-// ill is how many endpoints get less than their share.
-func (h *health) ill() int {
+// Ill is how many endpoints get less than their share.
+func (h *Health) Ill() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
@@ -362,7 +372,7 @@ func (h *health) ill() int {
 }
 
 // remark notes that there is something to say of an endpoint; h.mu is held.
-func (h *health) remark(s *standing, now time.Time) {
+func (h *Health) remark(s *standing, now time.Time) {
 	if s.listed {
 		return
 	}
@@ -373,7 +383,7 @@ func (h *health) remark(s *standing, now time.Time) {
 }
 
 // forget drops an endpoint that is gone; h.mu is held.
-func (h *health) forget(s *standing) {
+func (h *Health) forget(s *standing) {
 	s.listed = false
 	if at := h.of.Find(s.ref); at != nil {
 		*at = nil
@@ -381,7 +391,7 @@ func (h *health) forget(s *standing) {
 }
 
 // endpoints is how many there are, looked up now and then; h.mu is held.
-func (h *health) endpoints(now time.Time) int {
+func (h *Health) endpoints(now time.Time) int {
 	if h.fleet == 0 || !ahead(now, h.fleetAt.Add(time.Second), time.Second) {
 		h.fleet, h.fleetAt = h.size(), now
 	}
@@ -390,7 +400,7 @@ func (h *health) endpoints(now time.Time) int {
 
 // others is the mean share of failures of the endpoints that are not out, but
 // for s; h.mu is held.
-func (h *health) others(s *standing, now time.Time) float64 {
+func (h *Health) others(s *standing, now time.Time) float64 {
 	sum, n := 0.0, h.endpoints(now)-1
 	for _, o := range h.remarked {
 		switch {

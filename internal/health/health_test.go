@@ -1,4 +1,4 @@
-package transport
+package health
 
 import (
 	"slices"
@@ -15,13 +15,13 @@ import (
 
 // ward is a health with a clock and endpoints a, b, c, …
 type ward struct {
-	*health
+	*Health
 	at   time.Time
 	refs map[string]endpick.Ref
 }
 
 func newWard(ids ...string) *ward {
-	w := &ward{health: new(health), at: time.Unix(1000, 0), refs: map[string]endpick.Ref{}}
+	w := &ward{Health: new(Health), at: time.Unix(1000, 0), refs: map[string]endpick.Ref{}}
 	for i, id := range ids {
 		w.refs[id] = endpick.Ref{Slot: uint32(i), Generation: 1}
 	}
@@ -31,7 +31,7 @@ func newWard(ids ...string) *ward {
 	return w
 }
 
-func (w *ward) visit(id string) visit { return w.sent(id, w.refs[id]) }
+func (w *ward) visit(id string) Visit { return w.Sent(id, w.refs[id]) }
 
 // play has requests end at an endpoint: f failed, u unreachable, s served, and
 // waits a second at a point.
@@ -39,11 +39,11 @@ func (w *ward) play(id, outcomes string) {
 	for _, o := range outcomes {
 		switch o {
 		case 'f':
-			w.failed(w.visit(id), false)
+			w.Failed(w.visit(id), false)
 		case 'u':
-			w.failed(w.visit(id), true)
+			w.Failed(w.visit(id), true)
 		case 's':
-			w.served(w.visit(id), true, time.Millisecond)
+			w.Served(w.visit(id), true, time.Millisecond)
 		case '.':
 			w.at = w.at.Add(time.Second)
 		}
@@ -51,7 +51,7 @@ func (w *ward) play(id, outcomes string) {
 }
 
 // waits reports whether the endpoint is out and no trial is due.
-func (w *ward) waits(id string) bool { return slices.Contains(w.out(nil), id) }
+func (w *ward) waits(id string) bool { return slices.Contains(w.Out(nil), id) }
 
 func TestWhatPutsAnEndpointOut(t *testing.T) {
 	many := strings.Repeat
@@ -103,7 +103,7 @@ func TestFailuresAreRemembered(t *testing.T) {
 	s.fade(w.at)
 	assert.InDelta(t, 0.975, s.bad, 1e-9)
 	w.at = w.at.Add(time.Hour)
-	assert.Empty(t, w.avoid(nil))
+	assert.Empty(t, w.Avoid(nil))
 	assert.Zero(t, w.known.Load(), "forgotten after an hour")
 	assert.Empty(t, w.remarked)
 }
@@ -115,27 +115,27 @@ func TestAtMostThreeQuartersAreAvoided(t *testing.T) {
 		w.play(id, "fff")
 		switch {
 		case n < 6:
-			assert.Equal(t, ids[:n+1], w.avoid(nil))
+			assert.Equal(t, ids[:n+1], w.Avoid(nil))
 		case n < 7:
-			assert.Equal(t, ids[:6], w.avoid(nil))
+			assert.Equal(t, ids[:6], w.Avoid(nil))
 		default:
-			assert.Equal(t, ids, w.avoid(nil), "all: the router asks all of them")
+			assert.Equal(t, ids, w.Avoid(nil), "all: the router asks all of them")
 		}
 	}
 	w = newWard(ids...)
 	for _, id := range ids[:7] {
 		w.play(id, "uuu")
 	}
-	assert.Equal(t, ids[:7], w.avoid(nil), "who can't be reached is avoided in any case")
+	assert.Equal(t, ids[:7], w.Avoid(nil), "who can't be reached is avoided in any case")
 	w = newWard("a", "b")
 	w.play("a", "fff")
-	assert.Equal(t, []string{"a"}, w.avoid(nil), "one of two")
+	assert.Equal(t, []string{"a"}, w.Avoid(nil), "one of two")
 }
 
 func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "fff")
-	avoided := func() bool { return slices.Contains(w.avoid(nil), "a") }
+	avoided := func() bool { return slices.Contains(w.Avoid(nil), "a") }
 	for _, wait := range []time.Duration{1, 2, 4, 8, 15, 15, 15} {
 		wait *= time.Second
 		w.at = w.at.Add(wait - 1)
@@ -148,15 +148,15 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 		v := w.visit("a")
 		assert.True(t, v.trial)
 		assert.False(t, w.visit("a").trial, "one trial at a time")
-		w.failed(v, false)
+		w.Failed(v, false)
 	}
 	w.at = w.at.Add(maxBackoff)
 	v := w.visit("a")
-	w.undecided(v)
+	w.Undecided(v)
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
-	w.served(w.visit("a"), true, 0)
+	w.Served(w.visit("a"), true, 0)
 	assert.False(t, w.waits("a"))
-	assert.Equal(t, 1, w.ill())
+	assert.Equal(t, 1, w.Ill())
 
 	// It gets a tenth of what the others may get, then more, then all.
 	shares := []int{}
@@ -174,7 +174,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	assert.InDelta(t, 17, shares[0], 1) // 0.1 + 1/15
 	assert.InDelta(t, 57, shares[6], 1)
 	assert.Equal(t, []int{100, 100}, shares[14:])
-	assert.Zero(t, w.ill())
+	assert.Zero(t, w.Ill())
 	w.play("a", "fff")
 	w.at = w.at.Add(firstBackoff)
 	assert.False(t, avoided(), "the first wait is short again")
@@ -185,12 +185,12 @@ func TestLateNewsIsNoNews(t *testing.T) {
 	w := newWard("a", "b")
 	before := w.visit("a")
 	w.play("a", "fff")
-	w.served(before, true, 0)
+	w.Served(before, true, 0)
 	assert.True(t, w.waits("a"))
 	w.at = w.at.Add(firstBackoff)
-	w.served(w.visit("a"), true, 0)
+	w.Served(w.visit("a"), true, 0)
 	for range 9 {
-		w.failed(before, false)
+		w.Failed(before, false)
 	}
 	assert.False(t, w.waits("a"))
 	w.play("a", "sfff")
@@ -202,56 +202,56 @@ func TestLateNewsIsNoNews(t *testing.T) {
 func TestSilence(t *testing.T) {
 	w := newWard("a", "b")
 	for range minSeen {
-		assert.Zero(t, w.patience(true), "nothing is known")
-		w.served(w.visit("b"), true, time.Second)
+		assert.Zero(t, w.Patience(true), "nothing is known")
+		w.Served(w.visit("b"), true, time.Second)
 	}
-	assert.Equal(t, minPatience, w.patience(true))
-	w.served(w.visit("b"), true, 4*time.Second)
-	assert.Equal(t, 8*time.Second, w.patience(true))
-	assert.Zero(t, w.patience(false), "responses at once are another matter")
+	assert.Equal(t, minPatience, w.Patience(true))
+	w.Served(w.visit("b"), true, 4*time.Second)
+	assert.Equal(t, 8*time.Second, w.Patience(true))
+	assert.Zero(t, w.Patience(false), "responses at once are another matter")
 	for range 1000 {
-		w.served(w.visit("b"), true, time.Millisecond)
+		w.Served(w.visit("b"), true, time.Millisecond)
 	}
-	assert.Equal(t, minPatience, w.patience(true))
+	assert.Equal(t, minPatience, w.Patience(true))
 
 	early := w.visit("a")
-	w.heard(early)
-	assert.False(t, w.stuck(early))
+	w.Heard(early)
+	assert.False(t, w.Stuck(early))
 	one, two, three := w.visit("a"), w.visit("a"), w.visit("a")
-	assert.True(t, w.stuck(one))
-	w.overdue(early)
-	w.overdue(one)
-	w.overdue(two)
+	assert.True(t, w.Stuck(one))
+	w.Overdue(early)
+	w.Overdue(one)
+	w.Overdue(two)
 	assert.False(t, w.waits("a"), "it has sent something since the first was sent")
-	w.avoid(nil)
+	w.Avoid(nil)
 	assert.EqualValues(t, 1, w.known.Load())
-	w.heard(one)
-	w.avoid(nil)
+	w.Heard(one)
+	w.Avoid(nil)
 	assert.Zero(t, w.known.Load(), "nothing to remember")
-	w.overdue(three)
+	w.Overdue(three)
 	assert.False(t, w.waits("a"), "and now to another")
 	for range 3 {
-		w.overdue(w.visit("a"))
+		w.Overdue(w.visit("a"))
 	}
 	assert.True(t, w.waits("a"))
-	w.served(w.visit("a"), true, time.Hour)
-	assert.Equal(t, minPatience, w.patience(true), "what was stuck shows nothing")
+	w.Served(w.visit("a"), true, time.Hour)
+	assert.Equal(t, minPatience, w.Patience(true), "what was stuck shows nothing")
 	w = newWard("a", "b")
 	old := w.visit("a")
 	for range 3 {
-		w.overdue(w.visit("a"))
+		w.Overdue(w.visit("a"))
 	}
 	require.True(t, w.waits("a"))
-	w.heard(old)
-	assert.False(t, w.isOut("a"), "any byte brings it back")
-	assert.Equal(t, 1, w.ill(), "by and by")
+	w.Heard(old)
+	assert.False(t, w.IsOut("a"), "any byte brings it back")
+	assert.Equal(t, 1, w.Ill(), "by and by")
 	next := w.visit("a")
-	w.overdue(next)
-	w.overdue(next)
-	assert.False(t, w.isOut("a"), "what was overdue before does not count")
-	w.heard(old)
+	w.Overdue(next)
+	w.Overdue(next)
+	assert.False(t, w.IsOut("a"), "what was overdue before does not count")
+	w.Heard(old)
 	w.play("a", "ffff")
-	w.heard(old)
+	w.Heard(old)
 	assert.True(t, w.waits("a"), "but not one that fails")
 }
 
@@ -259,7 +259,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	w := newWard("a", "b")
 	asked := func(n int) (yes int) {
 		for range n {
-			if w.refused(w.visit("a")) {
+			if w.Refused(w.visit("a")) {
 				yes++
 			}
 		}
@@ -276,7 +276,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	w.play("a", "fff")
 	w.at = w.at.Add(firstBackoff)
 	w.play("a", "")
-	assert.True(t, w.refused(w.visit("a")), "a trial is always checked")
+	assert.True(t, w.Refused(w.visit("a")), "a trial is always checked")
 }
 
 // A request that went to an endpoint which is out, because nobody else was there,
@@ -286,8 +286,8 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	w.play("a", "fff")
 	v := w.visit("a")
 	require.False(t, v.trial)
-	w.undecided(v)
-	w.full(v)
+	w.Undecided(v)
+	w.Full(v)
 	w.at = w.at.Add(firstBackoff - 1)
 	assert.True(t, w.waits("a"))
 	w.at = w.at.Add(1)
@@ -297,12 +297,12 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 func TestFullIsNotIll(t *testing.T) {
 	w := newWard("a", "b")
 	for range 100 {
-		w.full(w.visit("a"))
+		w.Full(w.visit("a"))
 	}
-	assert.Empty(t, w.out(nil))
-	assert.Equal(t, []string{"a"}, w.avoid(nil))
+	assert.Empty(t, w.Out(nil))
+	assert.Equal(t, []string{"a"}, w.Avoid(nil))
 	w.at = w.at.Add(fullFor)
-	assert.Empty(t, w.avoid(nil))
+	assert.Empty(t, w.Avoid(nil))
 	assert.Zero(t, w.known.Load())
 }
 
@@ -311,12 +311,12 @@ func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	late := w.visit("a")
 	w.play("a", "uuu")
 	w.refs["a"] = endpick.Ref{Slot: 0, Generation: 2}
-	assert.Empty(t, w.avoid(nil), "another under the same name starts anew")
+	assert.Empty(t, w.Avoid(nil), "another under the same name starts anew")
 	assert.Empty(t, w.remarked)
-	w.failed(late, true)
-	assert.Empty(t, w.avoid(nil))
+	w.Failed(late, true)
+	assert.Empty(t, w.Avoid(nil))
 	w.play("a", "uu")
-	assert.Empty(t, w.out(nil))
+	assert.Empty(t, w.Out(nil))
 	w.play("a", "u")
 	assert.True(t, w.waits("a"))
 
@@ -325,7 +325,7 @@ func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 		clear(w.refs)
 		w.refs["x"] = endpick.Ref{Slot: uint32(i % 3), Generation: uint32(i/3 + 1)}
 		w.play("x", "uuu")
-		w.avoid(nil)
+		w.Avoid(nil)
 		assert.LessOrEqual(t, len(w.remarked), 1)
 	}
 }
@@ -334,12 +334,12 @@ func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
 	w := newWard("a", "b")
 	w.at = w.at.Add(time.Hour)
 	w.play("a", "fff")
-	w.full(w.visit("b"))
+	w.Full(w.visit("b"))
 	w.at = w.at.Add(-time.Hour)
-	assert.Empty(t, w.avoid(nil))
+	assert.Empty(t, w.Avoid(nil))
 	w.play("a", "s")
 	w.at = w.at.Add(-time.Hour)
-	assert.Empty(t, w.avoid(nil), "nor does it come back forever")
+	assert.Empty(t, w.Avoid(nil), "nor does it come back forever")
 	w.play("a", "fff")
 	assert.True(t, w.waits("a"))
 }
@@ -352,10 +352,10 @@ func TestHealthProperties(t *testing.T) {
 		ids := []string{"a", "b", "c", "d"}
 		w := newWard(ids...)
 		id := rapid.SampledFrom(ids)
-		visits := map[string][]visit{}
+		visits := map[string][]Visit{}
 		failures := map[string]int{}
 		certain, full := false, 0
-		visitOf := func(t *rapid.T) (string, visit) {
+		visitOf := func(t *rapid.T) (string, Visit) {
 			id := id.Draw(t, "id")
 			if n := len(visits[id]); n > 0 && rapid.Bool().Draw(t, "old") {
 				return id, visits[id][rapid.IntRange(0, n-1).Draw(t, "which")]
@@ -368,27 +368,27 @@ func TestHealthProperties(t *testing.T) {
 				id, v := visitOf(t)
 				sure := rapid.IntRange(0, 9).Draw(t, "sure") == 0
 				certain = certain || sure
-				w.failed(v, sure)
+				w.Failed(v, sure)
 				failures[id]++
 			},
-			"overdue":   func(t *rapid.T) { id, v := visitOf(t); w.overdue(v); failures[id]++ },
-			"served":    func(t *rapid.T) { _, v := visitOf(t); w.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
-			"heard":     func(t *rapid.T) { _, v := visitOf(t); w.heard(v) },
-			"full":      func(t *rapid.T) { _, v := visitOf(t); w.full(v); full++ },
-			"refused":   func(t *rapid.T) { _, v := visitOf(t); w.refused(v) },
-			"undecided": func(t *rapid.T) { _, v := visitOf(t); w.undecided(v) },
-			"avoid":     func(t *rapid.T) { w.avoid(nil) },
+			"overdue":   func(t *rapid.T) { id, v := visitOf(t); w.Overdue(v); failures[id]++ },
+			"served":    func(t *rapid.T) { _, v := visitOf(t); w.Served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
+			"heard":     func(t *rapid.T) { _, v := visitOf(t); w.Heard(v) },
+			"full":      func(t *rapid.T) { _, v := visitOf(t); w.Full(v); full++ },
+			"refused":   func(t *rapid.T) { _, v := visitOf(t); w.Refused(v) },
+			"undecided": func(t *rapid.T) { _, v := visitOf(t); w.Undecided(v) },
+			"avoid":     func(t *rapid.T) { w.Avoid(nil) },
 			"wait": func(t *rapid.T) {
 				w.at = w.at.Add(time.Duration(rapid.Int64Range(0, int64(maxBackoff)).Draw(t, "for")))
 			},
 			"": func(t *rapid.T) {
-				outs := w.out(nil)
+				outs := w.Out(nil)
 				for _, id := range outs {
 					if failures[id] < 3 {
 						t.Fatalf("%s is out after %d failures", id, failures[id])
 					}
 				}
-				if avoided := w.avoid(nil); !certain && full == 0 && len(avoided) > 3 && len(outs) < len(ids) {
+				if avoided := w.Avoid(nil); !certain && full == 0 && len(avoided) > 3 && len(outs) < len(ids) {
 					t.Fatalf("%v are avoided, %v are out", avoided, outs)
 				}
 				if int(w.known.Load()) != len(w.remarked) || len(w.remarked) > len(ids) {
@@ -396,7 +396,7 @@ func TestHealthProperties(t *testing.T) {
 				}
 				at := w.at
 				w.at = at.Add(maxBackoff)
-				if left := w.out(nil); len(left) > 0 {
+				if left := w.Out(nil); len(left) > 0 {
 					t.Fatalf("%v wait for a trial too long", left)
 				}
 				w.at = at

@@ -1,4 +1,4 @@
-package transport
+package health
 
 import (
 	"sync/atomic"
@@ -31,7 +31,7 @@ type standing struct {
 	fadedAt   time.Time
 
 	refusals   int // since the last good answer
-	opinions   budget
+	opinions   Budget
 	overdue    int // requests, while heard stood at overdueAt
 	overdueAt  uint64
 	backoff    time.Duration // the next one
@@ -92,7 +92,7 @@ func (s *standing) wait(now time.Time) {
 }
 
 // tryAgain makes a trial not count.
-func (s *standing) tryAgain(v visit, now time.Time) {
+func (s *standing) tryAgain(v Visit, now time.Time) {
 	if v.trial && s.phase == out && s.spell == v.spell {
 		s.until = now
 		s.backoff = max(s.backoff/2, firstBackoff)

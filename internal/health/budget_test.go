@@ -1,4 +1,4 @@
-package transport
+package health
 
 import (
 	"testing"
@@ -10,24 +10,24 @@ import (
 
 func TestBudget(t *testing.T) {
 	at := time.Unix(1000, 0)
-	b := newBudget(0.2, 0, 2)
+	b := NewBudget(0.2, 0, 2)
 	take := func() (n int) { // all there are
-		for b.retry(at) {
+		for b.Retry(at) {
 			n++
 		}
 		return n
 	}
 	assert.Equal(t, 2, take(), "full at the start")
 	for range 4 {
-		b.request(at)
+		b.Request(at)
 	}
 	assert.Equal(t, 0, take(), "four requests pay 0.8 of a retry")
-	b.request(at)
-	b.request(at)
+	b.Request(at)
+	b.Request(at)
 	assert.Equal(t, 1, take())
 
-	b = newBudget(0, 10, 2)
-	b.request(at)
+	b = NewBudget(0, 10, 2)
+	b.Request(at)
 	assert.Equal(t, 2, take())
 	at = at.Add(-time.Hour)
 	assert.Equal(t, 0, take(), "a clock that steps back pays nothing")
@@ -43,16 +43,16 @@ func TestBudgetBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(1000, 0)
 		from := at
-		b := newBudget(0.2, 5, 10)
+		b := NewBudget(0.2, 5, 10)
 		requests, retries := 0, 0
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			at = at.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
 			if rapid.Bool().Draw(t, "retry") {
-				if b.retry(at) {
+				if b.Retry(at) {
 					retries++
 				}
 			} else {
-				b.request(at)
+				b.Request(at)
 				requests++
 			}
 		}

@@ -1,0 +1,191 @@
+// Package choose takes a request from endpoint to endpoint until one has served it.
+// It sends nothing: whoever does, an http.RoundTripper or a host with a connection
+// of its own, asks where to, and says what became of it.
+package choose
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/health"
+)
+
+// Desk is what all trips share. It is safe for concurrent use.
+type Desk struct {
+	Router *endpick.Router
+	Reader *dialect.Reader
+	Health *health.Health
+	Budget *health.Budget
+	// MaxAttempts is how many endpoints one request is sent to at most.
+	MaxAttempts int
+	Clock       func() time.Time
+	// Denied counts attempts that were not made for lack of budget.
+	Denied atomic.Uint64
+}
+
+// retryRefill is the share of the retry burst that comes back each second.
+const retryRefill = 0.1
+
+// NewBudget is the budget for retries as Config.RetryShare and RetryBurst have it.
+func NewBudget(share float64, burst int) *health.Budget {
+	return health.NewBudget(share, retryRefill*float64(burst), float64(burst))
+}
+
+// Trip is one request on its way, over all attempts. It is not safe for concurrent
+// use.
+type Trip struct {
+	Desk    *Desk
+	Request endpick.Request
+	Method  string
+	// Named says that the body names a model.
+	Named    bool
+	Attempts int
+	// Alone says that whoever sends the request asks one endpoint only.
+	Alone bool
+
+	exclude []string // endpoints that have failed, or can't serve it
+	failed  []failedVisit
+}
+
+// Kind says what an attempt has failed of.
+type Kind uint8
+
+// The kinds of failure.
+const (
+	Unreachable Kind = iota // the endpoint has not seen the request
+	Broken                  // no answer, or none in time
+	Erred                   // 5xx, or an error as the first event
+	Full                    // 429
+	Refusal                 // any other answer from 400 on
+)
+
+// KindOf sorts answers. What an endpoint will never do is a refusal.
+func KindOf(status int) Kind {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return Full
+	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
+		return Refusal
+	}
+	return Erred
+}
+
+// Exclude leaves endpoints out from now on.
+func (t *Trip) Exclude(ids ...string) { t.exclude = append(t.exclude, ids...) }
+
+// Prompt reads the prompt of the call, of which the host has said what it knows,
+// into the trip's request. The error is that of [dialect.Call.Prompt].
+func (t *Trip) Prompt(ctx context.Context, call *dialect.Call) error {
+	t.Named = call.Model() != ""
+	err := call.Prompt(ctx)
+	t.Request = call.Request
+	if err != nil {
+		return err
+	}
+	call.Request.Blocks = nil // those of the trip are let go when the response is there
+	t.exclude = slices.Clone(t.Request.Exclude)
+	if id := call.Endpoint(); id != "" {
+		if others, found := t.allBut(id); found { // if not, any can say that it has no such thing
+			t.exclude = append(t.exclude, others...)
+		}
+	}
+	return nil
+}
+
+// allBut is all endpoints but one, and whether that one is there.
+func (t *Trip) allBut(id string) (others []string, found bool) {
+	for _, e := range t.Desk.Router.Endpoints() {
+		if other := e.Candidate.Endpoint.ID; other != id {
+			others = append(others, other)
+		} else {
+			found = !e.Removed
+		}
+	}
+	return others, found
+}
+
+// Route chooses an endpoint that has not failed the request yet. Endpoints in bad
+// health are left out unless nothing else is left. The error is that of
+// [endpick.Router.Route].
+func (t *Trip) Route() (endpick.Lease, error) {
+	t.Request.Exclude = t.exclude
+	t.Request.Avoid = t.Desk.Health.Avoid(nil)
+	return t.Desk.Router.Route(t.Request)
+}
+
+// Adopt opens a lease for a request that is under way at an endpoint which somebody
+// else has chosen. The error is that of [endpick.Router.Route].
+func (t *Trip) Adopt(id string) (endpick.Lease, error) {
+	others, found := t.allBut(id)
+	if !found {
+		return endpick.Lease{}, &endpick.NoEndpointsError{Model: t.Request.Model, Endpoints: len(others), Excluded: len(others)}
+	}
+	req := t.Request
+	req.Exclude, req.Avoid, req.Receipt, req.UnderWay = others, nil, nil, true
+	return t.Desk.Router.Route(req)
+}
+
+// Repeatable reports whether the request may be sent twice.
+func (t *Trip) Repeatable() bool {
+	if t.Named {
+		return true
+	}
+	switch t.Method {
+	case "GET", "HEAD", "OPTIONS", "TRACE", "":
+		return true
+	}
+	return false
+}
+
+// HasOthers reports whether the request could go to another endpoint that is not
+// put out. It looks at all of them: for requests that are in trouble.
+func (t *Trip) HasOthers(id string) bool {
+	name := cmp.Or(t.Request.Adapter, t.Request.Model)
+	for _, e := range t.Desk.Router.Endpoints() {
+		other := e.Candidate.Endpoint
+		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||
+			slices.Contains(other.Models, name) || slices.Contains(other.Adapters, name)
+		if serves && !e.Draining && !e.Removed && other.ID != id &&
+			!slices.Contains(t.exclude, other.ID) && !t.Desk.Health.IsOut(other.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// StatusError is the failure of an endpoint that answered 400 or above.
+type StatusError int
+
+func (e StatusError) Error() string {
+	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
+}
+
+// ErrFirstEvent is the failure of an endpoint whose stream began with an error.
+var ErrFirstEvent = errors.New("answered with an error event")
+
+// SetHeader sets what an endpoint has to be told beside the body. What is metered
+// is read as text.
+func SetHeader(h http.Header, metered bool, e *endpick.Endpoint) {
+	if metered {
+		h.Set("Accept-Encoding", "identity")
+	}
+	if e.Ranked {
+		h.Set("X-Data-Parallel-Rank", strconv.Itoa(e.Rank))
+	}
+}
+
+// IsDial reports whether a connection could not even be made.
+func IsDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}

@@ -1,0 +1,274 @@
+package seam
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
+	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/transport"
+)
+
+// Attempt is a request at one endpoint. What its methods are told comes in the order
+// of the response.
+type Attempt struct {
+	call      *Call
+	ctx       context.Context
+	fallbacks []*endpick.Endpoint
+	stream    bool
+
+	lease   endpick.Lease
+	meter   *dialect.Meter
+	visit   health.Visit
+	since   time.Time   // when the request went to this endpoint
+	overdue *time.Timer // tells health of an endpoint that says nothing; nil: it is not known when
+	served  bool        // the header was good
+	coded   bool        // the response can't be read
+	ended   bool
+	failed  bool // it has ended as a failure of kind, which Again has not been asked of
+	kind    choose.Kind
+}
+
+var errAnswered = errors.New("seam: the request has been answered")
+
+// begin opens an attempt.
+func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
+	a := &Attempt{call: c, ctx: ctx, fallbacks: c.alternatives(), stream: c.trip.Request.Stream}
+	a.open(lease)
+	return a
+}
+
+// open takes a lease. What was opened before has ended.
+func (a *Attempt) open(lease endpick.Lease) {
+	desk := &a.call.seam.desk
+	candidate, _ := lease.Candidate()
+	a.lease, a.since, a.ended, a.failed = lease, desk.Clock(), false, false
+	a.meter = a.call.call.Meter(lease, desk.Clock)
+	visit := desk.Health.Sent(lease.Endpoint().ID, candidate.Ref)
+	a.visit = visit
+	if patience := desk.Health.Patience(a.stream); patience > 0 {
+		a.overdue = time.AfterFunc(patience, func() { desk.Health.Overdue(visit) })
+	}
+}
+
+// Endpoint is where the request goes, or has gone.
+func (a *Attempt) Endpoint() *endpick.Endpoint { return a.Lease().Endpoint() }
+
+// Lease is the account of the request there. The attempt closes it.
+func (a *Attempt) Lease() endpick.Lease {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.lease
+}
+
+// Fallbacks are the endpoints that could take the request if this one can't, the best
+// first, Config.Fallbacks of them at most. They belong to the attempt.
+func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
+
+// SetHeader sets in the header of the request what the endpoint has to be told beside
+// the body: that a response which is metered must come without a content coding, and
+// its data-parallel rank.
+func (a *Attempt) SetHeader(h http.Header) {
+	choose.SetHeader(h, a.call.Metered(), a.Endpoint())
+}
+
+// ServedBy says that somebody else has sent the request to another endpoint, and that
+// this one has failed it. It comes before Header, and moves the attempt there. The
+// error is an [endpick.NoEndpointsError] if the endpoint is unknown or takes no
+// requests; the attempt has ended then.
+func (a *Attempt) ServedBy(id string) error {
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id == a.lease.Endpoint().ID || !a.fail(choose.Erred) || c.call == nil {
+		return nil
+	}
+	a.failed = false // that was seen to
+	lease, err := c.trip.Adopt(id)
+	if err != nil {
+		return err
+	}
+	a.open(lease)
+	return nil
+}
+
+// Header takes in the header of the response, and what has come of its body, which may
+// be nothing and is fed all the same. The error, a [transport.UpstreamError], says why
+// the endpoint has failed the request: by its status, or by an event in its stream. The
+// attempt has ended then; the response may still be passed on.
+//
+// The length is taken out of the header if what is passed on may be shorter than what
+// is fed.
+func (a *Attempt) Header(status int, header http.Header, first []byte) error {
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.ended || a.served {
+		return nil
+	}
+	a.stopWaiting()
+	desk := &c.seam.desk
+	desk.Health.Heard(a.visit)
+	switch {
+	case status >= http.StatusBadRequest:
+		return a.failBy(choose.KindOf(status), choose.StatusError(status))
+	case a.stream && c.call.FirstFails(first):
+		return a.failBy(choose.Erred, choose.ErrFirstEvent)
+	}
+	if coding := header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		a.coded = true
+	} else {
+		a.meter.Header(status, header)
+	}
+	a.served = true
+	desk.Health.Served(a.visit, a.stream, desk.Clock().Sub(a.since))
+	c.answered()
+	return nil
+}
+
+// Feed takes in the next piece of the response's body, and appends to dst what is to
+// be passed on: whole events of a stream, everything of another response.
+func (a *Attempt) Feed(dst, piece []byte) []byte {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if !a.served || len(piece) == 0 {
+		return append(dst, piece...)
+	}
+	a.call.seam.desk.Health.Heard(a.visit)
+	a.lease.Tokens(0) // not lost, even if nothing is counted
+	if a.coded {
+		return append(dst, piece...)
+	}
+	return a.meter.Feed(dst, piece)
+}
+
+// End says that the response has ended cleanly, and appends to dst what was held back.
+// The error matches io.ErrUnexpectedEOF: the stream was never finished, so that the
+// endpoint has cut it off.
+func (a *Attempt) End(dst []byte) ([]byte, error) {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if a.served && !a.coded {
+		var cut error
+		if dst, cut = a.meter.End(dst); cut != nil {
+			return dst, a.failBy(choose.Broken, cut)
+		}
+	}
+	a.end(endpick.Completed)
+	return dst, nil
+}
+
+// Fail says that there was no response, or that it has broken off, and returns err as a
+// [transport.UpstreamError]. An endpoint that could not be reached is told from others
+// by an error of package net. If the context of Route is done, the client has gone, and
+// the endpoint has failed nothing.
+func (a *Attempt) Fail(err error) error {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if choose.IsDial(err) {
+		return a.failBy(choose.Unreachable, err)
+	}
+	return a.failBy(choose.Broken, err)
+}
+
+// Rest appends to dst what was held back of a stream that has broken off.
+func (a *Attempt) Rest(dst []byte) []byte {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.meter.Rest(dst)
+}
+
+// Again reports whether the request should be sent to another endpoint, which Route
+// then gives, and pays for that. It is asked once after a failure, before anything of
+// the response is passed on.
+func (a *Attempt) Again() bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if !a.failed || a.served {
+		return false
+	}
+	a.failed, a.call.trip.Alone = false, false
+	if a.kind == choose.Refusal {
+		a.call.trip.Failed(a.visit, a.kind)
+	}
+	return a.call.trip.Again(a.ctx, a.visit, a.kind, false)
+}
+
+// Seen is what was seen of a response.
+type Seen struct {
+	// InputTokens and OutputTokens are the engine's figures if Reported, or else
+	// OutputTokens is what was counted on the way.
+	InputTokens, OutputTokens int
+	Reported                  bool
+	CachedTokens              *int      // nil where the engine did not say
+	FirstToken                time.Time // zero: none was seen
+}
+
+// Seen returns what was seen so far.
+func (a *Attempt) Seen() Seen {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return Seen(a.meter.Seen())
+}
+
+// failBy ends the attempt as one that has failed for this reason.
+func (a *Attempt) failBy(kind choose.Kind, err error) error {
+	a.fail(kind)
+	return &transport.UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.trip.Attempts, Err: err}
+}
+
+// fail ends the attempt as one that has failed, unless the client has gone; false: it
+// has ended before, or the client has gone.
+func (a *Attempt) fail(kind choose.Kind) bool {
+	a.stopWaiting()
+	if a.ctx.Err() != nil {
+		a.end(endpick.Canceled)
+		return false
+	}
+	if !a.end(endpick.Failed) {
+		return false
+	}
+	if !a.served { // end has told what was broken off in the middle
+		a.failed, a.kind = true, kind
+		if kind != choose.Refusal { // the client's fault, unless another endpoint takes the request
+			a.call.trip.Failed(a.visit, kind)
+		}
+	}
+	return true
+}
+
+// close ends the attempt with its call.
+func (a *Attempt) close() {
+	a.stopWaiting()
+	if a.meter.Whole() {
+		a.end(endpick.Completed)
+	} else {
+		a.end(endpick.Canceled)
+	}
+}
+
+// end closes the lease; false: it was closed.
+func (a *Attempt) end(status endpick.Status) bool {
+	if a.ended {
+		return false
+	}
+	a.ended = true
+	o := a.meter.Outcome(status)
+	a.lease.Done(o)
+	if a.served && o.Status == endpick.Failed { // nobody else can be asked
+		a.call.seam.desk.Health.Failed(a.visit, false)
+	}
+	return true
+}
+
+// stopWaiting says that the endpoint owes no header any more.
+func (a *Attempt) stopWaiting() {
+	if a.overdue != nil {
+		a.overdue.Stop()
+	}
+}

@@ -1,0 +1,153 @@
+package seam
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
+	"github.com/endpick/endpick/internal/dialect"
+)
+
+// Incoming is a request as it came in.
+type Incoming struct {
+	Method, Path string
+	Header       http.Header // keys in their canonical form
+	// Body is whole and without a content coding. The [Call] refers to it, until an
+	// endpoint has answered: it must not change before the call is closed.
+	Body []byte
+}
+
+// Call is one request, over all attempts. Its methods and those of its attempts are
+// safe for concurrent use; Request and Warnings are not.
+type Call struct {
+	// Request is what is to be routed. Read fills in the model, the session, the
+	// priority and the targets, and the first Route what is missing of the prompt's
+	// length and blocks. What the program knows better it changes in between: the
+	// tenant, the adapter, the length and the blocks, the endpoints to exclude, and
+	// where the receipt goes.
+	Request endpick.Request
+	// Warnings are what was wrong with headers that are then taken to be absent.
+	Warnings []error
+
+	seam    *Seam
+	metered bool
+
+	mu sync.Mutex // guards what follows, and the attempts
+	// call and body are let go when an endpoint has answered: prompts are long, and
+	// streams last.
+	call    *dialect.Call
+	body    [][]byte
+	trip    choose.Trip
+	ready   bool     // the prompt has been read
+	attempt *Attempt // the last
+	receipt endpick.Receipt
+}
+
+// Read reads what a request says of itself, but for its prompt. The error is an
+// [endpick.RequestError], or matches [transport.ErrForbidden] or
+// [transport.ErrUnknownPath].
+func (s *Seam) Read(in Incoming) (*Call, error) {
+	read, err := s.desk.Reader.Read(dialect.Incoming(in))
+	if err != nil {
+		return nil, err
+	}
+	s.desk.Budget.Request(s.desk.Clock())
+	return &Call{
+		Request: read.Request, Warnings: read.Warnings, seam: s, call: read, metered: read.Metered(),
+		trip: choose.Trip{Desk: &s.desk, Method: in.Method, Alone: true},
+	}, nil
+}
+
+// Route chooses an endpoint for the request, the first time or, when the one before
+// has failed, another. An attempt that nothing was said of until then has failed.
+// The attempt is canceled when ctx is done.
+//
+// The error is an [endpick.NoEndpointsError], an [endpick.RejectedError], an
+// [endpick.RequestError] or that of ctx.
+func (c *Call) Route(ctx context.Context) (*Attempt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ready && c.call == nil {
+		return nil, errAnswered
+	}
+	if !c.ready {
+		c.call.Request = c.Request
+		if err := c.trip.Prompt(ctx, c.call); err != nil {
+			return nil, err
+		}
+		c.ready = true
+		c.body, c.metered = c.call.Body(), c.call.Metered()
+	} else if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if a := c.attempt; a != nil {
+		a.fail(choose.Broken)
+		c.trip.Alone = false
+		c.trip.Exclude(a.lease.Endpoint().ID)
+	}
+	if c.seam.fallbacks > 0 && c.trip.Request.Receipt == nil {
+		c.trip.Request.Receipt = &c.receipt
+	}
+	lease, err := c.trip.Route()
+	c.Request = c.trip.Request
+	if err != nil {
+		return nil, err
+	}
+	c.trip.Attempts++
+	c.attempt = c.begin(ctx, lease)
+	return c.attempt, nil
+}
+
+// alternatives are the endpoints that the last decision has left over, the best
+// first. What filters have removed comes after: it can serve the request all the
+// same.
+func (c *Call) alternatives() []*endpick.Endpoint {
+	r := c.trip.Request.Receipt
+	if c.seam.fallbacks == 0 {
+		return nil
+	}
+	var others []*endpick.Endpoint
+	for i := range r.Verdicts {
+		if i != r.Chosen && len(others) < c.seam.fallbacks {
+			others = append(others, r.Verdicts[i].Candidate.Endpoint)
+		}
+	}
+	return slices.Clip(others)
+}
+
+// Body is the body as an endpoint is to have it, in pieces that refer to the one that
+// came: a stream whose client did not ask for usage asks for it. It is to be read
+// after Route.
+func (c *Call) Body() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.body
+}
+
+// Metered reports whether the response will be read. One that won't may have any
+// coding.
+func (c *Call) Metered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.metered
+}
+
+// answered lets go of what only another attempt would need.
+func (c *Call) answered() {
+	c.trip.Judge(true)
+	c.call, c.body, c.trip.Request.Blocks, c.Request.Blocks = nil, nil, nil, nil
+}
+
+// Close ends the call, and with it an attempt that is still open: as canceled, unless
+// its response was whole. It may be called at any time, any number of times.
+func (c *Call) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.attempt != nil {
+		c.attempt.close()
+	}
+	c.trip.Judge(false)
+}

@@ -1,0 +1,130 @@
+package seam
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
+	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport"
+)
+
+// Config says how a [Seam] is made. All fields but Router may be left out.
+type Config struct {
+	// Router picks the endpoints. It must be set.
+	Router *endpick.Router
+	// Fallbacks is how many endpoints beside the chosen one [Attempt.Fallbacks]
+	// gives at most. Zero: none, and nothing is done for them.
+	Fallbacks int
+
+	// MaxAttempts is how many endpoints one request is sent to at most.
+	// Zero: 3.
+	MaxAttempts int
+	// RetryShare bounds the retries of requests that an endpoint may have
+	// worked on, as a share of all requests. Zero: 0.2.
+	RetryShare float64
+	// RetryBurst is how many such retries may come at once. A tenth of it comes
+	// back each second. Zero: 100.
+	RetryBurst int
+
+	// MaxItems is how many messages, parts, tools, tool calls and prompts a
+	// request may have, all counted together. Zero: 65,536.
+	MaxItems int
+	// SharedCache says that the engines share their prefix caches between
+	// tenants. By default the blocks of two tenants are never the same.
+	SharedCache bool
+	// HashKey is the secret that prompts are hashed with. Zero: one that this
+	// process has drawn at random.
+	HashKey prefix.Key
+	// DisableUsage leaves out asking for usage in streams whose clients did
+	// not. Lengths are then estimated from the content.
+	DisableUsage bool
+	// AllowAdministration passes on what administers an engine, instead of
+	// refusing it with [transport.ErrForbidden].
+	AllowAdministration bool
+	// DenyUnknown refuses the paths of no API that is read, with
+	// [transport.ErrUnknownPath].
+	DenyUnknown bool
+
+	// Clock tells the time for health and the retry budget. Nil: time.Now.
+	Clock func() time.Time
+}
+
+func (c *Config) validate() error {
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "seam.Config." + field, Reason: reason}
+	}
+	switch {
+	case c.Router == nil:
+		return bad("Router", "is nil")
+	case c.Fallbacks < 0:
+		return bad("Fallbacks", "is negative")
+	case c.MaxAttempts < 0:
+		return bad("MaxAttempts", "is negative")
+	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
+		return bad("RetryShare", "is not within 0 and 1")
+	case c.RetryBurst < 0:
+		return bad("RetryBurst", "is negative")
+	case c.MaxItems < 0:
+		return bad("MaxItems", "is negative")
+	}
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = 3
+	}
+	if c.RetryShare == 0 {
+		c.RetryShare = 0.2
+	}
+	if c.RetryBurst == 0 {
+		c.RetryBurst = 100
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return nil
+}
+
+// Seam reads requests, says where they should go, and learns from how they went.
+// Make one with [New]. It is safe for concurrent use and starts no goroutine of its
+// own; a timer for each request notices endpoints that say nothing.
+type Seam struct {
+	desk      choose.Desk
+	fallbacks int
+}
+
+// New returns a seam, or an [endpick.ConfigError].
+func New(config Config) (*Seam, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	reader, err := dialect.NewReader(dialect.Config{
+		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, DisableUsage: config.DisableUsage,
+		AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Seam{fallbacks: config.Fallbacks}
+	s.desk.Router, s.desk.Reader, s.desk.Clock = config.Router, reader, config.Clock
+	s.desk.Health = health.New(config.Router, config.Clock)
+	s.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
+	s.desk.MaxAttempts = config.MaxAttempts
+	return s, nil
+}
+
+// SetHashKey changes the key that prompts are hashed with, for requests that are
+// read from now on. An index then starts anew.
+func (s *Seam) SetHashKey(key prefix.Key) { s.desk.Reader.SetHashKey(key) }
+
+// Ill is how many endpoints get less than their share of the traffic now, because
+// they have failed of late.
+func (s *Seam) Ill() int { return s.desk.Health.Ill() }
+
+// ErrorResponse is how a client is told of an error of [Seam.Read] or [Call.Route],
+// or of an attempt's failure where no response is passed on:
+// [transport.ErrorResponse], for the path of the request.
+func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
+	return transport.ErrorResponse(path, err)
+}

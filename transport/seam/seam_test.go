@@ -1,0 +1,461 @@
+package seam_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+const (
+	chatPath = "/v1/chat/completions"
+	chatBody = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
+	events   = `data: {"choices":[{"delta":{"content":"Hello!"}}]}` + "\n\n" +
+		`data: {"choices":[{"delta":{},"finish_reason":"stop"}]}` + "\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}` + "\n\n" +
+		"data: [DONE]\n\n"
+)
+
+var (
+	sse    = http.Header{"Content-Type": {"text/event-stream"}}
+	noDial = &net.OpError{Op: "dial", Err: errors.New("refused")}
+	broken = errors.New("broken off")
+)
+
+// heard is a stage that remembers what observers are told. It scores endpoints by
+// their place in order.
+type heard struct {
+	order string
+	mu    sync.Mutex
+	lines []string
+	ttfts int
+}
+
+func (o *heard) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i, c := range candidates {
+		dst[i] = 1 / float64(2+strings.Index(o.order, c.Endpoint.ID))
+	}
+}
+
+func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := e.TTFT(); ok {
+		o.ttfts++
+	}
+	o.lines = append(o.lines, e.Candidate.Endpoint.ID+" "+outcome.Status.String())
+}
+
+func (o *heard) said() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, ", ")
+}
+
+type world struct {
+	*seam.Seam
+	router *endpick.Router
+	heard  *heard
+	at     time.Time
+}
+
+// newWorld has endpoints a, b and c, which are preferred in that order.
+func newWorld(t testing.TB, config seam.Config) *world {
+	w := &world{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
+	var err error
+	w.router, err = endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b", Ranked: true, Rank: 3}, {ID: "c"}},
+		Clock:     func() time.Time { return w.at },
+	})
+	require.NoError(t, err)
+	config.Router, config.Clock = w.router, func() time.Time { return w.at }
+	w.Seam, err = seam.New(config)
+	require.NoError(t, err)
+	return w
+}
+
+func (w *world) read(t testing.TB, body string) *seam.Call {
+	call, err := w.Read(seam.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)})
+	require.NoError(t, err)
+	return call
+}
+
+func (w *world) route(t testing.TB, call *seam.Call) *seam.Attempt {
+	a, err := call.Route(t.Context())
+	require.NoError(t, err)
+	return a
+}
+
+func (w *world) idle(t testing.TB) {
+	t.Helper()
+	assert.Zero(t, w.router.Stats().OpenLeases)
+	for _, e := range w.router.Endpoints() {
+		assert.Zero(t, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	for field, c := range map[string]seam.Config{
+		"Router":      {},
+		"Fallbacks":   {Router: router, Fallbacks: -1},
+		"MaxAttempts": {Router: router, MaxAttempts: -1},
+		"RetryShare":  {Router: router, RetryShare: 2},
+		"RetryBurst":  {Router: router, RetryBurst: -1},
+		"MaxItems":    {Router: router, MaxItems: -1},
+	} {
+		_, err := seam.New(c)
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, "seam.Config."+field, ce.Field)
+	}
+}
+
+func TestAResponseIsMetered(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	a := w.route(t, call)
+	assert.Equal(t, "a", a.Endpoint().ID)
+	assert.Empty(t, a.Fallbacks())
+	assert.Contains(t, string(concat(call.Body())), `"include_usage":true`)
+	assert.True(t, call.Metered())
+	out := http.Header{}
+	a.SetHeader(out)
+	assert.Equal(t, http.Header{"Accept-Encoding": {"identity"}}, out)
+
+	in := http.Header{"Content-Type": {"text/event-stream"}, "Content-Length": {"9"}}
+	require.NoError(t, a.Header(200, in, nil))
+	assert.Empty(t, in.Get("Content-Length"))
+	w.at = w.at.Add(time.Second)
+	var got []byte
+	for _, piece := range strings.SplitAfter(events, "e") { // anywhere
+		got = a.Feed(got, []byte(piece))
+	}
+	got, err := a.End(got)
+	require.NoError(t, err)
+	assert.NotContains(t, string(got), "usage", "the client did not ask for it")
+	assert.Contains(t, string(got), "Hello!")
+	seen := a.Seen()
+	assert.Equal(t, []any{9, 2, true, 4, w.at}, []any{seen.InputTokens, seen.OutputTokens, seen.Reported, *seen.CachedTokens, seen.FirstToken})
+	assert.Equal(t, "a completed", w.heard.said())
+	assert.Equal(t, 1, w.heard.ttfts)
+	w.idle(t)
+}
+
+func concat(pieces [][]byte) (all []byte) {
+	for _, p := range pieces {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// How attempts end, and who is asked next. Each step is what a host says: route, dial,
+// break, a status, feed (some of the response), end, cut, again, no (not again), close,
+// gone (the client).
+func TestAttemptsEndOnce(t *testing.T) {
+	for _, tc := range []struct{ name, steps, want string }{
+		{"whole", "route 200 feed end", "a completed"},
+		{"closed twice", "route 200 feed end close close", "a completed"},
+		{"never answered", "route close", "a canceled"},
+		{"closed in the middle", "route 200 part close", "a canceled"},
+		{"closed after the end of the stream", "route 200 feed close", "a completed"},
+		{"cut", "route 200 part cut close", "a failed"},
+		{"broken off", "route 200 part break no close", "a failed"},
+		{"the client has gone", "route gone break no close", "a canceled"},
+		{"gone in the middle", "route 200 part gone break close", "a canceled"},
+		{"unreachable, then served", "route dial again route 200 feed end", "a failed, b completed"},
+		{"broken, then served", "route break again route 200 feed end", "a failed, b completed"},
+		{"503, then served", "route 503 again route 200 feed end close", "a failed, b completed"},
+		{"429, then served", "route 429 again route 200 feed end", "a failed, b completed"},
+		{"begins with an error", "route first again route 200 feed end", "a failed, b completed"},
+		{"all fail", "route 503 again route 503 again route 503 no close", "a failed, b failed, c failed"},
+		{"nothing said of the first", "route route 200 feed end", "a failed, b completed"},
+		{"404 is the client's", "route 404 no end close", "a failed"},
+		{"another asked of a failure", "route 500 again no", "a failed"},
+		{"end twice", "route 200 feed end end break", "a completed"},
+		{"header twice", "route 200 503 feed end", "a completed"},
+		{"served by another", "route by-c 200 feed end", "a failed, c completed"},
+		{"served by the same", "route by-a 200 feed end", "a completed"},
+		{"served by nobody known", "route by-x 200 feed end close", "a failed"},
+		{"served by another, badly", "route by-b 503 close", "a failed, b failed"},
+		{"served by another, which is closed", "route by-b close", "a failed, b canceled"},
+		{"closed first", "close route close", "a canceled"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, seam.Config{Fallbacks: 2})
+			call := w.read(t, chatBody)
+			ctx, gone := context.WithCancel(t.Context())
+			defer gone()
+			var a *seam.Attempt
+			var err error
+			for _, step := range strings.Fields(tc.steps) {
+				switch step {
+				case "route":
+					a, err = call.Route(ctx)
+					require.NoError(t, err)
+				case "dial":
+					require.ErrorIs(t, a.Fail(noDial), noDial)
+				case "break":
+					require.ErrorIs(t, a.Fail(broken), broken)
+				case "200":
+					require.NoError(t, a.Header(200, sse.Clone(), []byte(events)))
+				case "first":
+					require.Error(t, a.Header(200, sse.Clone(), []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
+				case "404", "429", "500", "503":
+					status := map[string]int{"404": 404, "429": 429, "500": 500, "503": 503}[step]
+					err = a.Header(status, http.Header{}, nil)
+					if tc.name == "header twice" {
+						require.NoError(t, err)
+						break
+					}
+					var failed *transport.UpstreamError
+					require.ErrorAs(t, err, &failed)
+					assert.Equal(t, a.Endpoint().ID, failed.Endpoint)
+					assert.Equal(t, "sorry", string(a.Feed(nil, []byte("sorry"))), "it may be passed on")
+				case "part":
+					a.Feed(nil, []byte(events[:60]))
+				case "feed":
+					a.Feed(nil, []byte(events))
+				case "end":
+					_, err = a.End(nil)
+					require.NoError(t, err)
+				case "cut":
+					_, err = a.End(nil)
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				case "again":
+					require.True(t, a.Again())
+				case "no":
+					require.False(t, a.Again())
+				case "close":
+					call.Close()
+				case "gone":
+					gone()
+				default:
+					id := strings.TrimPrefix(step, "by-")
+					if err := a.ServedBy(id); id == "x" {
+						require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+					} else {
+						require.NoError(t, err)
+					}
+				}
+			}
+			assert.Equal(t, tc.want, w.heard.said())
+			w.idle(t)
+			call.Close()
+			assert.Equal(t, tc.want, w.heard.said())
+		})
+	}
+}
+
+// Of a request that was under way nobody knows how long its first token took.
+func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	call := w.read(t, chatBody)
+	a := w.route(t, call)
+	require.NoError(t, a.ServedBy("c"))
+	require.NoError(t, a.Header(200, sse.Clone(), nil))
+	a.Feed(nil, []byte(events))
+	_, err := a.End(nil)
+	require.NoError(t, err)
+	assert.Zero(t, w.heard.ttfts)
+	assert.Equal(t, "a failed, c completed", w.heard.said())
+}
+
+func TestFallbacksAreInOrder(t *testing.T) {
+	ids := func(endpoints []*endpick.Endpoint) (all string) {
+		for _, e := range endpoints {
+			all += e.ID
+		}
+		return all
+	}
+	for n, want := range map[int]string{0: "", 1: "c", 2: "ca", 5: "ca"} {
+		w := newWorld(t, seam.Config{Fallbacks: n})
+		w.heard.order = "bca"
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		assert.Equal(t, want, ids(a.Fallbacks()))
+		out := http.Header{}
+		a.SetHeader(out)
+		assert.Equal(t, "3", out.Get("X-Data-Parallel-Rank"))
+		call.Close()
+
+		call = w.read(t, chatBody)
+		var receipt endpick.Receipt
+		call.Request.Receipt, call.Request.Exclude = &receipt, []string{"c"}
+		a = w.route(t, call)
+		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks())[:min(n, len(strings.ReplaceAll(want, "c", "")))])
+		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
+		call.Close()
+		w.idle(t)
+	}
+}
+
+// An endpoint that fails what others then serve is avoided, whoever sends the requests.
+func TestHealth(t *testing.T) {
+	for name, fail := range map[string]func(*seam.Call, *seam.Attempt) *seam.Attempt{
+		"retried by the host": func(c *seam.Call, a *seam.Attempt) *seam.Attempt {
+			if a.Header(503, http.Header{}, nil); !a.Again() {
+				panic("the budget allows it")
+			}
+			a, err := c.Route(context.Background())
+			if err != nil {
+				panic(err)
+			}
+			return a
+		},
+		"retried by somebody else": func(_ *seam.Call, a *seam.Attempt) *seam.Attempt {
+			if err := a.ServedBy("b"); err != nil {
+				panic(err)
+			}
+			return a
+		},
+		"never retried": func(_ *seam.Call, a *seam.Attempt) *seam.Attempt {
+			a.Header(503, http.Header{}, nil)
+			return nil
+		},
+		"cut in the middle": func(_ *seam.Call, a *seam.Attempt) *seam.Attempt {
+			a.Header(200, sse.Clone(), nil)
+			a.Feed(nil, []byte(events[:60]))
+			a.End(nil)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, seam.Config{})
+			to := ""
+			for range 6 {
+				call := w.read(t, chatBody)
+				a := w.route(t, call)
+				to += a.Endpoint().ID
+				if a.Endpoint().ID == "a" {
+					a = fail(call, a)
+				}
+				if a != nil {
+					a.Header(200, sse.Clone(), nil)
+					a.Feed(nil, []byte(events))
+					a.End(nil)
+				}
+				call.Close()
+			}
+			assert.Equal(t, "aaabbb", to)
+			assert.Equal(t, 1, w.Ill())
+			w.idle(t)
+		})
+	}
+	t.Run("what is the client's fault", func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		for range 20 {
+			call := w.read(t, chatBody)
+			w.route(t, call).Header(400, http.Header{}, nil)
+			call.Close()
+		}
+		assert.Zero(t, w.Ill())
+	})
+}
+
+func TestWhatCannotBeRead(t *testing.T) {
+	w := newWorld(t, seam.Config{DenyUnknown: true})
+	for _, tc := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{chatPath, `{"model":7}`, 400, "invalid_request_error"},
+		{"/v1/messages", `{"model":7}`, 400, `{"type":"error","error":{"type":"invalid_request_error"`},
+		{"/sleep", ``, 403, "not for clients"},
+		{"/v2/unheard-of", ``, 404, "nothing here"},
+	} {
+		_, err := w.Read(seam.Incoming{Method: "POST", Path: tc.path, Body: []byte(tc.body)})
+		require.Error(t, err)
+		status, header, body := seam.ErrorResponse(tc.path, err)
+		assert.Equal(t, tc.status, status)
+		assert.Equal(t, "application/json", header.Get("Content-Type"))
+		assert.Contains(t, string(body), tc.want)
+	}
+	call := w.read(t, chatBody)
+	call.Request.Tenant = strings.Repeat("x", 300)
+	_, err := call.Route(t.Context())
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	call.Close()
+	call = w.read(t, chatBody)
+	call.Request.Model = "other"
+	require.NoError(t, w.router.Update(endpick.Endpoint{ID: "a", Models: []string{"m"}}))
+	require.NoError(t, w.router.Remove("b"))
+	require.NoError(t, w.router.Remove("c"))
+	_, err = call.Route(t.Context())
+	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = call.Route(gone)
+	require.ErrorIs(t, err, context.Canceled)
+	w.idle(t)
+}
+
+func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	call := w.read(t, chatBody)
+	a := w.route(t, call)
+	require.NoError(t, a.Header(200, sse.Clone(), nil))
+	assert.Nil(t, call.Body(), "prompts are not kept while the response streams")
+	_, err := call.Route(t.Context())
+	require.Error(t, err)
+	assert.False(t, a.Again())
+	call.Close()
+	assert.Equal(t, "a canceled", w.heard.said())
+}
+
+// A coded response is passed on as it is.
+func TestCodedResponses(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	call := w.read(t, chatBody)
+	a := w.route(t, call)
+	h := sse.Clone()
+	h.Set("Content-Encoding", "br")
+	require.NoError(t, a.Header(200, h, nil))
+	assert.Equal(t, "\x1b\x02", string(a.Feed(nil, []byte("\x1b\x02"))))
+	_, err := a.End(nil)
+	require.NoError(t, err)
+	assert.Equal(t, "a completed", w.heard.said())
+	assert.Zero(t, a.Seen())
+}
+
+// Everything may be called from everywhere at any time; a request is accounted for
+// once.
+func TestManyGoroutines(t *testing.T) {
+	w := newWorld(t, seam.Config{Fallbacks: 1, RetryBurst: 1 << 20})
+	var all sync.WaitGroup
+	for range 50 {
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		for _, f := range []func(){
+			func() { a.Header(200, sse.Clone(), nil) },
+			func() { a.Feed(nil, []byte(events[:100])) },
+			func() { a.Fail(broken) },
+			func() { a.Again() },
+			func() { a.Seen(); a.Endpoint(); call.Metered(); call.Body() },
+			func() { a.ServedBy("b") },
+			func() { call.Close() },
+		} {
+			all.Add(1)
+			go func() { defer all.Done(); f() }()
+		}
+		all.Wait()
+		call.Close()
+	}
+	w.idle(t)
+}
