@@ -1,0 +1,28 @@
+package prometheus_test
+
+import (
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// slow is a predictor that predicts nothing.
+type slow struct{}
+
+func (slow) Predict(*endpick.Request, []endpick.Candidate) {}
+
+type bomb struct{}
+
+func (bomb) Predict(*endpick.Request, []endpick.Candidate) { panic("boom") }
+
+// listener is a predictor that notes what it hears.
+type listener struct {
+	endpick.OneRouter
+	strings.Builder
+}
+
+func (l *listener) Predict(*endpick.Request, []endpick.Candidate) { l.WriteString("predict ") }
+func (l *listener) Routed(*endpick.Event)                         { l.WriteString("routed ") }
+func (l *listener) FirstToken(*endpick.Event)                     { l.WriteString("first ") }
+func (l *listener) Done(*endpick.Event, *endpick.Outcome)         { l.WriteString("done ") }
+func (l *listener) EndpointRemoved(endpick.Ref)                   { l.WriteString("removed ") }

@@ -1,0 +1,134 @@
+package prometheus
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport"
+)
+
+// Config says how [Metrics] are made. The zero value is a usable default.
+type Config struct {
+	// MaxModels and MaxTenants are how many of each are counted apart. Zero: 64.
+	MaxModels, MaxTenants int
+	// MaxEndpoints is how many endpoints are; it matters if there are more than
+	// that at one time. Zero: 10,000.
+	MaxEndpoints int
+}
+
+func (c *Config) validate() error {
+	for _, f := range []struct {
+		name  string
+		value *int
+		zero  int
+	}{{"MaxModels", &c.MaxModels, 64}, {"MaxTenants", &c.MaxTenants, 64}, {"MaxEndpoints", &c.MaxEndpoints, 10_000}} {
+		if *f.value < 0 {
+			return &endpick.ConfigError{Field: "prometheus.Config." + f.name, Reason: fmt.Sprintf("is %d, below 0", *f.value)}
+		}
+		if *f.value == 0 {
+			*f.value = f.zero
+		}
+	}
+	return nil
+}
+
+// Sources are asked when the metrics are. Each may be nil: what it knows is left
+// out.
+type Sources struct {
+	Router    *endpick.Router
+	Transport *transport.Transport
+	Index     *prefix.Index // the policy's
+	// Latencies are the policy's. Of a model that several learn the first has the
+	// say.
+	Latencies []*predict.Latency
+}
+
+// Metrics are those of one transport and its router. Of several in one process
+// each is registered with a label of its own (prometheus.WrapRegistererWith). Make
+// one with [New]; it is safe for concurrent use.
+type Metrics struct {
+	config  Config
+	sources atomic.Pointer[Sources]
+
+	// mu guards what follows, and is held while a series is written: a name that
+	// has given up its label must not come back with an old one.
+	mu        sync.Mutex
+	models    names
+	tenants   names
+	endpoints map[string]bool                    // that have series
+	timings   map[string]*timing                 // nil: predictions are not timed
+	timed     atomic.Pointer[map[string]*timing] // timings, for reading without the lock
+	series    families
+}
+
+// New returns metrics that have counted nothing yet, or an [endpick.ConfigError].
+func New(config Config) (*Metrics, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	m := &Metrics{
+		config: config, series: newFamilies(),
+		models: names{most: config.MaxModels}, tenants: names{most: config.MaxTenants},
+		endpoints: map[string]bool{},
+	}
+	m.sources.Store(&Sources{})
+	return m, nil
+}
+
+// Watch says whom to ask. It may be called again, when a policy was replaced.
+func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prom.Desc) {
+	for _, c := range m.series.clean() {
+		c.Describe(to)
+	}
+	for _, p := range pull {
+		to <- p.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prom.Metric) {
+	s := m.sources.Load()
+	v := s.view()
+	m.prune(v)
+	for _, c := range m.series.clean() {
+		c.Collect(to)
+	}
+	v.to = to
+	for _, p := range pull {
+		p.collect(v, p.desc)
+	}
+}
+
+// GIE returns the metrics of GIE's list alone, for a page of their own. Ten of
+// them are also in m, whose registry must not be the same.
+func (m *Metrics) GIE() prom.Collector { return gie{m} }
+
+type gie struct{ m *Metrics }
+
+func (g gie) all() (all []prom.Collector) {
+	for _, l := range []*latencies{g.m.series.ttft, g.m.series.tpot} {
+		all = append(append(all, l.clean()...), l.newest()...)
+	}
+	return all
+}
+
+func (g gie) Describe(to chan<- *prom.Desc) {
+	for _, c := range g.all() {
+		c.Describe(to)
+	}
+}
+
+func (g gie) Collect(to chan<- prom.Metric) {
+	for _, c := range g.all() {
+		c.Collect(to)
+	}
+}

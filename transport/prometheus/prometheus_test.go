@@ -1,0 +1,497 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/prometheus"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// gie is the list of the Gateway API inference extension (GIE, "Monitoring").
+var gie = strings.Fields(`
+inference_objective_request_ttft_seconds
+inference_objective_request_ttft_seconds_gauge
+inference_objective_request_predicted_ttft_seconds
+inference_objective_request_predicted_ttft_seconds_gauge
+inference_objective_request_ttft_prediction_duration_seconds
+inference_objective_request_ttft_prediction_duration_seconds_gauge
+inference_objective_request_tpot_seconds
+inference_objective_request_tpot_seconds_gauge
+inference_objective_request_predicted_tpot_seconds
+inference_objective_request_predicted_tpot_seconds_gauge
+inference_objective_request_tpot_prediction_duration_seconds
+inference_objective_request_tpot_prediction_duration_seconds_gauge
+inference_objective_request_ttft_slo_violation
+inference_objective_request_ttft_slo_violation_total
+inference_objective_request_tpot_slo_violation
+inference_objective_request_tpot_slo_violation_total`)
+
+func newMetrics(t testing.TB) *prometheus.Metrics {
+	m, err := prometheus.New(prometheus.Config{})
+	require.NoError(t, err)
+	return m
+}
+
+func gather(t testing.TB, c prom.Collector) []*dto.MetricFamily {
+	t.Helper()
+	registry := prom.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	all, err := registry.Gather()
+	require.NoError(t, err)
+	return all
+}
+
+func page(t testing.TB, all []*dto.MetricFamily) string {
+	var b strings.Builder
+	for _, f := range all {
+		_, err := expfmt.MetricFamilyToText(&b, f)
+		require.NoError(t, err)
+	}
+	return b.String()
+}
+
+func series(all []*dto.MetricFamily) (n int) {
+	for _, f := range all {
+		n += len(f.Metric)
+	}
+	return n
+}
+
+// labels are the values of a label that there are.
+func labels(all []*dto.MetricFamily, name string) []string {
+	var values []string
+	for _, f := range all {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == name {
+					values = append(values, l.GetValue())
+				}
+			}
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+var epoch = time.Unix(1_000_000, 0)
+
+func number(v float64) *float64 { return &v }
+
+// streamed is a stream of 10 tokens from server a, routed 30 ms after it came, with
+// its first token after 100 and its last after 190 ms, for which 50 and 9 ms were
+// predicted; of 1,000 tokens 640 were expected to be cached and 512 were. Its
+// targets of 80 and 10 ms are missed and met.
+func streamed(model, tenant string) *observed.Request {
+	cached := 512
+	return &observed.Request{
+		Request: recording.Request{
+			Time: epoch, Model: model, Endpoint: "a", Stream: true, HTTP: 200, Status: "completed", Attempts: 1,
+			TTFTMillis: number(100), E2EMillis: 190, InputTokens: 1000, OutputTokens: 10, CachedTokens: &cached,
+			SLOTTFTMillis: 80, SLOTPOTMillis: 10,
+		},
+		Tenant: tenant,
+		Held:   20 * time.Millisecond,
+		Attempts: []observed.Attempt{{
+			Candidate: endpick.Candidate{
+				Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 640,
+				Prediction: endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 50 * time.Millisecond, TPOT: 9 * time.Millisecond},
+			},
+			At: epoch.Add(30 * time.Millisecond), Decision: 20 * time.Microsecond, HTTP: 200, Result: observed.Served,
+		}},
+	}
+}
+
+// failed is a request that server a has failed and that nobody else served.
+func failed(model, tenant string) *observed.Request {
+	r := streamed(model, tenant)
+	r.Status, r.HTTP, r.TTFTMillis, r.OutputTokens, r.CachedTokens = "failed", 0, nil, 0, nil
+	r.Err = &transport.UpstreamError{Endpoint: "a", Attempts: 1, Err: errors.New("broke off")}
+	r.Attempts[0].HTTP, r.Attempts[0].Result, r.Attempts[0].Err = 0, observed.Broken, r.Err
+	return r
+}
+
+func refused(model string, err error) *observed.Request {
+	return &observed.Request{
+		Request: recording.Request{Time: epoch, Model: model, Status: "failed", E2EMillis: 1}, Err: err, Serving: -1,
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, field := range []string{"MaxModels", "MaxTenants", "MaxEndpoints"} {
+		c := map[string]prometheus.Config{"MaxModels": {MaxModels: -1}, "MaxTenants": {MaxTenants: -1}, "MaxEndpoints": {MaxEndpoints: -1}}[field]
+		_, err := prometheus.New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, "prometheus.Config."+field, bad.Field)
+	}
+}
+
+// The whole page after a few requests, worked out by hand.
+func TestPage(t *testing.T) {
+	m := newMetrics(t)
+	m.Observe(streamed("llama", "ann"))
+	m.Observe(failed("llama", "ann"))
+	m.Observe(refused("invented", &endpick.NoEndpointsError{Model: "invented", Endpoints: 3}))
+	away := streamed("llama", "ann")
+	away.Attempts = append([]observed.Attempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "b"}}, HTTP: 500, Result: observed.Erred, Decision: time.Millisecond}}, away.Attempts...)
+	away.Serving, away.SLOTTFTMillis = 1, 0
+	m.Observe(away)
+	left := streamed("llama", "")
+	left.Status = "canceled"
+	left.Attempts[0].Result = observed.Canceled
+	m.Observe(left)
+	text := page(t, gather(t, m))
+	golden := filepath.Join("testdata", "page.txt")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), text)
+}
+
+func TestReasons(t *testing.T) {
+	rejected := func(err error) error { return &endpick.RejectedError{Reason: err} }
+	for reason, err := range map[string]error{
+		"queue_full":    &queue.Error{Reason: queue.ErrFull},
+		"queue_timeout": &queue.Error{Reason: queue.ErrTimeout},
+		"shed":          &queue.Error{Reason: queue.ErrShed},
+		"too_large":     &transport.BodyError{},
+		"rate_limited":  rejected(&queue.RateLimitError{}),
+		"saturated":     rejected(queue.ErrSaturated),
+		"slo":           rejected(&slo.UnattainableError{}),
+		"rejected":      rejected(errors.New("for a reason of the host's")),
+		"no_endpoint":   &endpick.NoEndpointsError{},
+		"unknown_model": &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
+		"invalid":       &endpick.RequestError{},
+		"forbidden":     transport.ErrForbidden,
+		"unknown_path":  transport.ErrUnknownPath,
+		"client_left":   context.Canceled,
+		"other":         &endpick.PanicError{},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			m := newMetrics(t)
+			r := refused("m", err)
+			m.Observe(r)
+			assert.Equal(t, []string{`endpick_refusals_total{reason="` + reason + `"} 1`},
+				regexp.MustCompile(`(?m)^endpick_refusals_total\S+ [^0].*$`).FindAllString(page(t, gather(t, m)), -1))
+		})
+	}
+}
+
+func TestCodesAreBounded(t *testing.T) {
+	m := newMetrics(t)
+	for status := range 10_000 {
+		r := failed("m", "")
+		r.Err, r.HTTP = nil, status
+		m.Observe(r)
+	}
+	codes := labels(gather(t, m), "code")
+	assert.Less(t, len(codes), 70)
+	assert.Subset(t, codes, []string{"200", "404", "429", "499", "503", "other"})
+}
+
+func TestPromlint(t *testing.T) {
+	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{})
+	require.NoError(t, err)
+	m := newMetrics(t)
+	_, all := watched(t, m, config, "a")
+	m.Observe(streamed("llama", "ann"))
+	all()
+	problems, err := promlint.NewWithMetricFamilies(gather(t, m)).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+
+	problems, err = promlint.NewWithMetricFamilies(gather(t, m.GIE())).Lint()
+	require.NoError(t, err)
+	for _, p := range problems {
+		assert.True(t, strings.HasSuffix(p.Metric, "_gauge"), "%v", p)
+	}
+	assert.Len(t, problems, 6)
+}
+
+// GIE's list is on a page of its own, and what of it promlint lets pass is on ours.
+func TestGIE(t *testing.T) {
+	m := newMetrics(t)
+	p := m.Predictor(slow{})
+	m.Observe(streamed("llama", ""))
+	p.Predict(&endpick.Request{Model: "llama"}, nil)
+	var names, ours []string
+	for _, f := range gather(t, m.GIE()) {
+		names = append(names, f.GetName())
+		for _, metric := range f.Metric {
+			for _, l := range metric.Label {
+				assert.Contains(t, []string{"model_name", "target_model_name"}, l.GetName())
+			}
+		}
+	}
+	assert.ElementsMatch(t, gie, names)
+	for _, f := range gather(t, m) {
+		ours = append(ours, f.GetName())
+	}
+	for _, name := range gie {
+		assert.Equal(t, !strings.HasSuffix(name, "_gauge"), slices.Contains(ours, name), name)
+	}
+	text := page(t, gather(t, m.GIE()))
+	for _, want := range []string{
+		"_ttft_seconds_gauge{model_name=\"llama\",target_model_name=\"llama\"} 0.07\n",
+		"_predicted_ttft_seconds_gauge{model_name=\"llama\",target_model_name=\"llama\"} 0.05\n",
+		"_tpot_seconds_gauge{model_name=\"llama\",target_model_name=\"llama\"} 0.01\n",
+		"_predicted_tpot_seconds_gauge{model_name=\"llama\",target_model_name=\"llama\"} 0.009\n",
+		"_ttft_slo_violation{model_name=\"llama\",target_model_name=\"llama\"} 1\n",
+		"_tpot_slo_violation{model_name=\"llama\",target_model_name=\"llama\"} 0\n",
+		"_tpot_slo_violation_total{model_name=\"llama\",target_model_name=\"llama\"} 0\n",
+		"_ttft_prediction_duration_seconds_count{model_name=\"llama\",target_model_name=\"llama\"} 1\n",
+	} {
+		assert.Contains(t, text, want)
+	}
+}
+
+var odd = []string{"\xff", "half \xe2\x82", strings.Repeat("m", 1<<16), "", "<script>\"\n", "other", "a,b{}=\\"}
+
+// Names that were only asked for take no place of those that are served, however many
+// there are; and of those that are served only the last have one.
+func TestCardinality(t *testing.T) {
+	m := newMetrics(t)
+	m.Predictor(slow{}) // times all names
+	p := m.Predictor(slow{})
+	for _, name := range odd {
+		m.Observe(failed(name, name))
+		m.Observe(streamed(name, name))
+		p.Predict(&endpick.Request{Model: name}, nil)
+	}
+	before := gather(t, m)
+	for i := range 10_000 {
+		name := fmt.Sprint("invented ", i)
+		m.Observe(failed(name, name))
+		m.Observe(refused(name, &endpick.NoEndpointsError{Model: name, Endpoints: 3}))
+		r := streamed(name, name)
+		r.Status = "canceled"
+		m.Observe(r)
+		p.Predict(&endpick.Request{Model: name}, nil)
+	}
+	after := gather(t, m)
+	assert.LessOrEqual(t, series(after), series(before)+4, "but for codes and the like")
+	assert.Equal(t, []string{"<script>\"\n", "a,b{}=\\", "other"}, labels(after, "model"))
+	assert.Equal(t, labels(after, "model"), labels(after, "tenant"))
+
+	for i := range 10_000 {
+		name := fmt.Sprintf("served %04d", i)
+		m.Observe(streamed("often", "often"))
+		m.Observe(streamed(name, name))
+		p.Predict(&endpick.Request{Model: name}, nil)
+	}
+	want := []string{"often", "other"}
+	for i := 10_000 - 63; i < 10_000; i++ {
+		want = append(want, fmt.Sprintf("served %04d", i))
+	}
+	for _, all := range [][]*dto.MetricFamily{gather(t, m), gather(t, m.GIE())} {
+		if slices.ContainsFunc(all, func(f *dto.MetricFamily) bool { return f.GetName() == "endpick_requests_total" }) {
+			assert.ElementsMatch(t, want, labels(all, "model"))
+			assert.ElementsMatch(t, want, labels(all, "tenant"))
+		}
+		assert.ElementsMatch(t, want, labels(all, "model_name"))
+		assert.Less(t, series(all), 65*30)
+	}
+	assert.Contains(t, page(t, gather(t, m)), `endpick_tenant_requests_total{tenant="often"} 10000`)
+}
+
+// Endpoints beyond the bound, and those that are gone.
+func TestEndpointLabels(t *testing.T) {
+	m, err := prometheus.New(prometheus.Config{MaxEndpoints: 3})
+	require.NoError(t, err)
+	for i := range 100 {
+		r := streamed("m", "")
+		r.Attempts[0].Candidate.Endpoint = &endpick.Endpoint{ID: fmt.Sprint("server ", i)}
+		m.Observe(r)
+	}
+	assert.Equal(t, []string{"other", "server 0", "server 1", "server 2"}, labels(gather(t, m), "endpoint"))
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "server 2"}, {ID: "new"}}})
+	require.NoError(t, err)
+	m.Watch(prometheus.Sources{Router: router})
+	for _, want := range []string{"server 2", "new"} {
+		assert.Contains(t, labels(gather(t, m), "endpoint"), want)
+	}
+	assert.NotContains(t, labels(gather(t, m), "endpoint"), "server 1")
+	r := streamed("m", "")
+	r.Attempts[0].Candidate.Endpoint = &endpick.Endpoint{ID: "new"}
+	m.Observe(r)
+	assert.Contains(t, page(t, gather(t, m)), `endpick_endpoint_attempts_total{endpoint="new",result="served"} 1`)
+}
+
+// watched is a router with its policy and a transport, in use. all closes what is open.
+func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...string) (*endpick.Router, func()) {
+	for _, id := range ids {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: "http://" + id})
+	}
+	index, _ := config.Policy.Matcher.(*prefix.Index)
+	var latencies []*predict.Latency
+	if l, ok := config.Policy.Predictor.(*predict.Latency); ok {
+		latencies = []*predict.Latency{l, l} // the second is to be ignored
+	}
+	config.Policy.Predictor = m.Predictor(config.Policy.Predictor)
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	tr, err := transport.New(transport.Config{Router: router, Observe: m.Observe, Queue: &transport.QueueConfig{}})
+	require.NoError(t, err)
+	m.Watch(prometheus.Sources{Router: router, Transport: tr, Index: index, Latencies: latencies})
+	blocks := make([]uint64, 10)
+	for i := range blocks {
+		blocks[i] = uint64(i + 1)
+	}
+	var open []endpick.Lease
+	for range 30 {
+		lease, err := router.Route(endpick.Request{Model: "llama", Blocks: blocks, Stream: true})
+		require.NoError(t, err)
+		lease.Tokens(1)
+		lease.Tokens(3)
+		open = append(open, lease)
+	}
+	for _, lease := range open[1:] {
+		lease.Done(endpick.Outcome{})
+	}
+	return router, func() { open[0].Done(endpick.Outcome{}) }
+}
+
+func TestSources(t *testing.T) {
+	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{})
+	require.NoError(t, err)
+	m := newMetrics(t)
+	router, end := watched(t, m, config, "a", "b")
+	require.NoError(t, router.Drain("b"))
+	require.NoError(t, router.Report("a", endpick.Load{Waiting: 2, Running: 3, KVUsage: 0.25, Absent: endpick.RunningSignal}))
+	at := "b"
+	if e := router.Endpoints()[0].Candidate; e.InFlight.Requests == 1 {
+		at = "a"
+	}
+	text := page(t, gather(t, m))
+	for _, want := range []string{
+		"endpick_routed_total 30\n", "endpick_open_leases 1\n", "endpick_leases_reaped_total 0\n", "endpick_stage_panics_total 0\n",
+		`endpick_endpoints{state="serving"} 1`, `endpick_endpoints{state="draining"} 1`, `endpick_endpoints{state="departing"} 0`,
+		`endpick_endpoint_serving{endpoint="a"} 1`, `endpick_endpoint_serving{endpoint="b"} 0`,
+		`endpick_endpoint_in_flight_requests{endpoint="` + at + `"} 1`, `endpick_endpoint_context_tokens{endpoint="` + at + `"} 160`,
+		`endpick_endpoint_waiting_requests{endpoint="a"} 2`, `endpick_endpoint_kv_usage_ratio{endpoint="a"} 0.25`,
+		`endpick_endpoint_reporting{endpoint="a"} 1`, `endpick_endpoint_reporting{endpoint="b"} 0`,
+		"endpick_ill_endpoints 0\n", "endpick_retries_total 0\n", "endpick_queue_requests 0\n", "endpick_index_blocks 10\n",
+		`endpick_prediction_labels_total{latency="ttft",model="llama"} `,
+	} {
+		assert.Contains(t, text, want)
+	}
+	for _, absent := range []string{
+		`running_requests{endpoint="a"}`, `waiting_requests{endpoint="b"}`, `kv_usage_ratio{endpoint="b"}`, "NaN", `latency="e2e"`,
+	} {
+		assert.NotContains(t, text, absent, "what is not known is not zero")
+	}
+	assert.Regexp(t, `endpick_index_bytes [1-9]`, text)
+
+	// One that is gone and still busy, beside another of its name.
+	require.NoError(t, router.Remove(at))
+	require.NoError(t, router.Add(endpick.Endpoint{ID: at}))
+	text = page(t, gather(t, m))
+	assert.Contains(t, text, `endpick_endpoints{state="departing"} 1`)
+	assert.Contains(t, text, `endpick_endpoint_in_flight_requests{endpoint="`+at+`"} 0`)
+	end()
+	assert.Contains(t, page(t, gather(t, m)), "endpick_open_leases 0\n")
+
+	m.Watch(prometheus.Sources{})
+	assert.NotContains(t, page(t, gather(t, m)), "endpick_routed_total")
+}
+
+func TestPredictorPassesAllOn(t *testing.T) {
+	m := newMetrics(t)
+	assert.Nil(t, m.Predictor(nil))
+	s := &listener{}
+	policy := endpick.Policy{Predictor: m.Predictor(s)}
+	router, err := endpick.New(endpick.Config{Policy: policy, Endpoints: []endpick.Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	lease, err := router.Route(endpick.Request{Model: "m", Stream: true})
+	require.NoError(t, err)
+	lease.Tokens(1)
+	lease.Done(endpick.Outcome{})
+	require.NoError(t, router.Remove("a"))
+	assert.Equal(t, "predict routed first done removed ", s.String())
+	_, err = endpick.New(endpick.Config{Policy: policy})
+	assert.ErrorIs(t, err, endpick.ErrConfig, "it belongs to one router")
+
+	p, err := endpick.New(endpick.Config{
+		Policy: endpick.Policy{Predictor: m.Predictor(bomb{})}, Endpoints: []endpick.Endpoint{{ID: "a"}},
+		Warn: func(err error) { assert.ErrorContains(t, err, "stage prometheus_test.bomb panicked") },
+	})
+	require.NoError(t, err)
+	_, err = p.Route(endpick.Request{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, p.Stats().Panics)
+}
+
+// Everything at once, for the race detector, and no label comes back from the dead.
+func TestConcurrently(t *testing.T) {
+	m, err := prometheus.New(prometheus.Config{MaxModels: 2})
+	require.NoError(t, err)
+	p := m.Predictor(slow{})
+	var group sync.WaitGroup
+	for g := range 4 {
+		group.Go(func() {
+			for i := range 300 {
+				name := fmt.Sprint((i + g) % 7)
+				m.Observe(streamed(name, name))
+				p.Predict(&endpick.Request{Model: name}, nil)
+				m.Observe(failed(name, name))
+				if i%50 == 0 {
+					gather(t, m)
+					gather(t, m.GIE())
+				}
+			}
+		})
+	}
+	group.Wait()
+	assert.LessOrEqual(t, len(labels(gather(t, m), "model")), 3)
+	assert.LessOrEqual(t, len(labels(gather(t, m.GIE()), "model_name")), 3)
+}
+
+// What counts a request allocates little, and what times a prediction nothing.
+func BenchmarkObserve(b *testing.B) {
+	m := newMetrics(b)
+	r := streamed("llama", "ann")
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Observe(r)
+	}
+}
+
+func TestPredictionsAllocateNothing(t *testing.T) {
+	m := newMetrics(t)
+	p := m.Predictor(slow{})
+	m.Observe(streamed("llama", ""))
+	for _, name := range []string{"llama", "unheard of"} {
+		req := endpick.Request{Model: name}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { p.Predict(&req, nil) }), name)
+	}
+}

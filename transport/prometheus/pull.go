@@ -1,0 +1,237 @@
+package prometheus
+
+import (
+	"unicode/utf8"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport"
+)
+
+// view is what the sources say at one moment.
+type view struct {
+	sources   *Sources
+	to        chan<- prom.Metric
+	router    endpick.Stats
+	endpoints []endpick.EndpointStatus // without those that are removed
+	departing int
+	transport transport.Stats
+	queue     *transport.QueueStatus // nil: there is none
+	index     *prefix.IndexStats
+	health    []predict.ModelHealth
+}
+
+func (s *Sources) view() *view {
+	v := &view{sources: s}
+	if s.Router != nil {
+		v.router = s.Router.Stats()
+		for _, e := range s.Router.Endpoints() {
+			if e.Removed {
+				v.departing++ // another may have its ID by now
+			} else {
+				v.endpoints = append(v.endpoints, e)
+			}
+		}
+	}
+	if s.Transport != nil {
+		v.transport = s.Transport.Stats()
+		if q, ok := s.Transport.Queue(); ok {
+			v.queue = &q
+		}
+	}
+	if s.Index != nil {
+		stats := s.Index.Stats()
+		v.index = &stats
+	}
+	learned := map[string]bool{}
+	for _, l := range s.Latencies {
+		for _, h := range l.Health() {
+			if !learned[h.Model] && utf8.ValidString(h.Model) {
+				learned[h.Model] = true
+				v.health = append(v.health, h)
+			}
+		}
+	}
+	return v
+}
+
+// pulled is a metric that is asked for.
+type pulled struct {
+	desc    *prom.Desc
+	collect func(v *view, d *prom.Desc)
+}
+
+func newPulled(name, help string, labels []string, collect func(v *view, d *prom.Desc)) *pulled {
+	return &pulled{prom.NewDesc("endpick_"+name, help, labels, nil), collect}
+}
+
+func (v *view) send(d *prom.Desc, kind prom.ValueType, value float64, labels ...string) {
+	v.to <- prom.MustNewConstMetric(d, kind, value, labels...)
+}
+
+// from makes a metric of what a source tells, which is nil where there is none.
+func from[S any](kind prom.ValueType, of func(*view) *S, name, help string, value func(*S) float64) *pulled {
+	return newPulled(name, help, nil, func(v *view, d *prom.Desc) {
+		if s := of(v); s != nil {
+			v.send(d, kind, value(s))
+		}
+	})
+}
+
+func ofRouter(v *view) *endpick.Stats {
+	if v.sources.Router == nil {
+		return nil
+	}
+	return &v.router
+}
+
+func ofTransport(v *view) *transport.Stats {
+	if v.sources.Transport == nil {
+		return nil
+	}
+	return &v.transport
+}
+
+func ofQueue(v *view) *transport.QueueStatus { return v.queue }
+func ofIndex(v *view) *prefix.IndexStats     { return v.index }
+
+func perEndpoint(name, help string, value func(*endpick.EndpointStatus) (float64, bool)) *pulled {
+	return newPulled("endpoint_"+name, help, []string{"endpoint"}, func(v *view, d *prom.Desc) {
+		for i := range v.endpoints {
+			if x, ok := value(&v.endpoints[i]); ok {
+				v.send(d, prom.GaugeValue, x, v.endpoints[i].Candidate.Endpoint.ID)
+			}
+		}
+	})
+}
+
+// reported is a signal of those endpoints that report it.
+func reported(signal endpick.Signals, value func(*endpick.Candidate) float64) func(*endpick.EndpointStatus) (float64, bool) {
+	return func(s *endpick.EndpointStatus) (float64, bool) {
+		return value(&s.Candidate), s.Candidate.Reported&signal != 0
+	}
+}
+
+func inFlight(value func(*endpick.InFlight) int) func(*endpick.EndpointStatus) (float64, bool) {
+	return func(s *endpick.EndpointStatus) (float64, bool) { return float64(value(&s.Candidate.InFlight)), true }
+}
+
+func perIndexed(name, help string, value func(*prefix.EndpointStats) int) *pulled {
+	return newPulled("endpoint_"+name, help, []string{"endpoint"}, func(v *view, d *prom.Desc) {
+		if v.index == nil {
+			return
+		}
+		of := make(map[endpick.Ref]*prefix.EndpointStats, len(v.index.Endpoints))
+		for i := range v.index.Endpoints {
+			of[v.index.Endpoints[i].Ref] = &v.index.Endpoints[i]
+		}
+		for i := range v.endpoints {
+			if s := of[v.endpoints[i].Candidate.Ref]; s != nil {
+				v.send(d, prom.GaugeValue, float64(value(s)), v.endpoints[i].Candidate.Endpoint.ID)
+			}
+		}
+	})
+}
+
+// perModel is something of each latency of each model that is learned.
+func perModel(kind prom.ValueType, name, help string, value func(*predict.Health) float64) *pulled {
+	return newPulled("prediction_"+name, help, []string{"model", "latency"}, func(v *view, d *prom.Desc) {
+		for i := range v.health {
+			h := &v.health[i]
+			for _, l := range []struct {
+				name string
+				of   *predict.Health
+			}{{"ttft", &h.TTFT}, {"tpot", &h.TPOT}, {"e2e", &h.E2E}} {
+				if x := value(l.of); x == x && l.of.Labels > 0 { // NaN is not known yet
+					v.send(d, kind, x, h.Model, l.name)
+				}
+			}
+		}
+	})
+}
+
+const (
+	counter = prom.CounterValue
+	gauge   = prom.GaugeValue
+)
+
+func is(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// pull are the metrics that are asked for. Those that may be missing are left out
+// where they are not known.
+var pull = []*pulled{
+	from(counter, ofRouter, "routed_total", "Leases opened: attempts that were given an endpoint.", func(s *endpick.Stats) float64 { return float64(s.Routed) }),
+	from(counter, ofRouter, "rejected_total", "Requests that an admitter has refused.", func(s *endpick.Stats) float64 { return float64(s.Rejected) }),
+	from(counter, ofRouter, "without_endpoint_total", "Times that no endpoint could take a request.", func(s *endpick.Stats) float64 { return float64(s.NoEndpoint) }),
+	from(counter, ofRouter, "leases_reaped_total", "Leases that nobody has closed.", func(s *endpick.Stats) float64 { return float64(s.Reaped) }),
+	from(counter, ofRouter, "bad_stage_results_total", "Results of stages that broke their contract and were not used.", func(s *endpick.Stats) float64 { return float64(s.BadStage) }),
+	from(counter, ofRouter, "stage_panics_total", "Panics of stages, each of which has cost a stage its say in one decision.", func(s *endpick.Stats) float64 { return float64(s.Panics) }),
+	from(gauge, ofRouter, "open_leases", "Requests in flight.", func(s *endpick.Stats) float64 { return float64(s.OpenLeases) }),
+
+	newPulled("endpoints", "Endpoints by state: those that take requests, are drained, or are gone with requests still open.", []string{"state"}, func(v *view, d *prom.Desc) {
+		if v.sources.Router == nil {
+			return
+		}
+		drained := 0
+		for i := range v.endpoints {
+			if v.endpoints[i].Draining {
+				drained++
+			}
+		}
+		v.send(d, gauge, float64(len(v.endpoints)-drained), "serving")
+		v.send(d, gauge, float64(drained), "draining")
+		v.send(d, gauge, float64(v.departing), "departing")
+	}),
+	from(gauge, ofTransport, "ill_endpoints", "Endpoints that get less than their share, because they have failed of late.", func(s *transport.Stats) float64 { return float64(s.Ill) }),
+	from(counter, ofTransport, "retries_total", "Attempts after the first of a request.", func(s *transport.Stats) float64 { return float64(s.Retries) }),
+	from(counter, ofTransport, "retries_denied_total", "Retries that there was no budget for.", func(s *transport.Stats) float64 { return float64(s.RetriesDenied) }),
+	from(counter, ofTransport, "callback_panics_total", "Panics of the host's callbacks.", func(s *transport.Stats) float64 { return float64(s.Panics) }),
+
+	from(gauge, ofQueue, "queue_requests", "Requests held in the gateway queue.", func(s *transport.QueueStatus) float64 { return float64(s.Requests) }),
+	from(gauge, ofQueue, "queue_tokens", "Tokens of their prompts.", func(s *transport.QueueStatus) float64 { return float64(s.Tokens) }),
+	from(gauge, ofQueue, "queue_bytes", "Memory that they hold.", func(s *transport.QueueStatus) float64 { return float64(s.Bytes) }),
+	from(gauge, ofQueue, "saturation_ratio", "How full the endpoints are; from 1 on requests are held.", func(s *transport.QueueStatus) float64 { return s.Saturation }),
+
+	perEndpoint("serving", "Whether the endpoint takes requests (1) or is drained (0).", func(s *endpick.EndpointStatus) (float64, bool) {
+		return is(!s.Draining), true
+	}),
+	perEndpoint("in_flight_requests", "Requests in flight, by the router's own account.", inFlight(func(f *endpick.InFlight) int { return f.Requests })),
+	perEndpoint("prefill_tokens", "Prompt tokens that were routed there and are not prefilled yet (Q).", inFlight(func(f *endpick.InFlight) int { return f.PrefillTokens })),
+	perEndpoint("context_tokens", "Prompt tokens of the requests in flight.", inFlight(func(f *endpick.InFlight) int { return f.ContextTokens })),
+	perEndpoint("waiting_requests", "Requests in the engine's queue, as reported and corrected (W).",
+		reported(endpick.WaitingSignal, func(c *endpick.Candidate) float64 { return c.Waiting })),
+	perEndpoint("running_requests", "Requests in the engine's batch, likewise (R).",
+		reported(endpick.RunningSignal, func(c *endpick.Candidate) float64 { return c.Running })),
+	perEndpoint("kv_usage_ratio", "Share of the KV cache that is in use, as reported (K).",
+		reported(endpick.KVUsageSignal, func(c *endpick.Candidate) float64 { return c.KVUsage })),
+	perEndpoint("reporting", "Whether there is a current report of the engine.", func(s *endpick.EndpointStatus) (float64, bool) {
+		return is(s.Candidate.Reported != 0), true
+	}),
+
+	from(gauge, ofIndex, "index_blocks", "Different blocks in the prefix index.", func(s *prefix.IndexStats) float64 { return float64(s.Blocks) }),
+	from(gauge, ofIndex, "index_pairs", "Pairs of an endpoint and a block that it holds or is about to compute.", func(s *prefix.IndexStats) float64 { return float64(s.Pairs) }),
+	from(gauge, ofIndex, "index_bytes", "Memory that the index takes.", func(s *prefix.IndexStats) float64 { return float64(s.Bytes) }),
+	from(counter, ofIndex, "index_evicted_total", "Pairs forgotten for lack of room.", func(s *prefix.IndexStats) float64 { return float64(s.Evicted) }),
+	from(counter, ofIndex, "index_strays_total", "Responses that did not continue the prompt as it was routed.", func(s *prefix.IndexStats) float64 { return float64(s.Strays) }),
+	perIndexed("index_blocks", "Blocks that the engine is believed to hold.", func(s *prefix.EndpointStats) int { return s.Held }),
+	perIndexed("index_capacity_blocks", "Blocks that it is trusted to hold.", func(s *prefix.EndpointStats) int { return s.Capacity }),
+
+	perModel(gauge, "error_ratio", "Mean absolute percentage error of the last 1,000 predictions (MAPE).", func(h *predict.Health) float64 { return h.MAPE }),
+	perModel(gauge, "error_p90_ratio", "Error that nine in ten predictions stay below.", func(h *predict.Health) float64 { return h.P90 }),
+	perModel(gauge, "coverage_ratio", "Share of the predictions whose upper bound held; nine in ten should.", func(h *predict.Health) float64 { return h.Coverage }),
+	perModel(gauge, "drift_ratio", "Newest errors over those of the long run.", func(h *predict.Health) float64 { return h.Drift }),
+	perModel(gauge, "samples", "Samples in the window that the model is fitted to.", func(h *predict.Health) float64 { return float64(h.Samples) }),
+	perModel(counter, "labels_total", "Measured latencies taken in.", func(h *predict.Health) float64 { return float64(h.Labels) }),
+	perModel(counter, "labels_dropped_total", "Measured latencies that came too fast to be kept.", func(h *predict.Health) float64 { return float64(h.Dropped) }),
+	perModel(counter, "refits_total", "Times that the model was fitted.", func(h *predict.Health) float64 { return float64(h.Refits) }),
+	perModel(gauge, "overdue_requests", "Requests that were unfinished at the last fit and older than predicted.", func(h *predict.Health) float64 { return float64(h.Overdue) }),
+	perModel(gauge, "failing", "Whether the last fit went wrong.", func(h *predict.Health) float64 { return is(h.LastFail != nil) }),
+}

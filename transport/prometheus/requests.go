@@ -1,0 +1,304 @@
+package prometheus
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
+)
+
+// families are the metrics that are counted as requests end.
+type families struct {
+	ttft, tpot *latencies
+
+	requests                  *prom.CounterVec // by model, code and status
+	refusals                  *prom.CounterVec // by reason
+	duration                  *prom.HistogramVec
+	decision, held            prom.Histogram
+	input, output             *prom.CounterVec // tokens by model
+	prompt, expected, cached  *prom.CounterVec // likewise
+	mistaken                  *prom.CounterVec // likewise
+	judged, met               *prom.CounterVec // by model and latency
+	targets                   *prom.GaugeVec
+	tenantRequests, tenantIn  *prom.CounterVec
+	tenantOut, tenantRefusals *prom.CounterVec
+	attempts                  *prom.CounterVec // by endpoint and result
+	firstTokens               *prom.SummaryVec
+}
+
+func newFamilies() families {
+	counter := func(name, help string, labels ...string) *prom.CounterVec {
+		return prom.NewCounterVec(prom.CounterOpts{Name: "endpick_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) prom.HistogramOpts {
+		return prom.HistogramOpts{Name: "endpick_" + name, Help: help, Buckets: buckets}
+	}
+	f := families{
+		ttft:     newLatencies("ttft", "time to first token", ttftBuckets),
+		tpot:     newLatencies("tpot", "time per output token", tpotBuckets),
+		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got and by how that has ended: completed, failed or canceled.", "model", "code", "status"),
+		refusals: counter("refusals_total", "Requests that were sent to no endpoint, by the reason.", "reason"),
+		duration: prom.NewHistogramVec(histogram("request_duration_seconds", "Time from the arrival of a request to the end of its response, of those that were served.", durationBuckets), []string{"model"}),
+		decision: prom.NewHistogram(histogram("decision_duration_seconds", "Time that the router took to choose an endpoint.", decisionBuckets)),
+		held:     prom.NewHistogram(histogram("held_duration_seconds", "Time that requests have waited in the gateway queue.", heldBuckets)),
+		input:    counter("input_tokens_total", "Tokens of prompts that were served.", "model"),
+		output:   counter("output_tokens_total", "Tokens of responses, the cut ones among them.", "model"),
+
+		prompt:   counter("prefix_prompt_tokens_total", "Tokens of the prompts of which the engine has said how much was in its cache.", "model"),
+		expected: counter("prefix_expected_tokens_total", "Tokens of those that the index expected to be in the cache.", "model"),
+		cached:   counter("prefix_cached_tokens_total", "Tokens of those that were.", "model"),
+		mistaken: counter("prefix_mistaken_tokens_total", "Tokens by which the index was wrong, too many and too few added up.", "model"),
+
+		judged:  counter("slo_requests_total", "Requests with a target for this latency.", "model", "latency"),
+		met:     counter("slo_met_total", "Requests that have met their target for this latency, counted from their arrival.", "model", "latency"),
+		targets: prom.NewGaugeVec(prom.GaugeOpts{Name: "endpick_slo_target_seconds", Help: "The target for this latency that was asked for last."}, []string{"model", "latency"}),
+
+		tenantRequests: counter("tenant_requests_total", "Requests of a tenant that have ended.", "tenant"),
+		tenantRefusals: counter("tenant_refusals_total", "Requests of a tenant that were sent to no endpoint.", "tenant"),
+		tenantIn:       counter("tenant_input_tokens_total", "Tokens of a tenant's prompts that were served.", "tenant"),
+		tenantOut:      counter("tenant_output_tokens_total", "Tokens of a tenant's responses.", "tenant"),
+
+		attempts: counter("endpoint_attempts_total", "Requests that were sent to an endpoint, by how that has ended.", "endpoint", "result"),
+		firstTokens: prom.NewSummaryVec(prom.SummaryOpts{
+			Name: "endpick_endpoint_ttft_seconds", Help: "Measured time to first token of streamed responses, from their routing.",
+		}, []string{"endpoint"}),
+	}
+	for _, reason := range append(reasons(), other) {
+		f.refusals.WithLabelValues(reason)
+	}
+	return f
+}
+
+func (f *families) clean() []prom.Collector {
+	all := append(f.ttft.clean(), f.tpot.clean()...)
+	return append(all, f.requests, f.refusals, f.duration, f.decision, f.held, f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken,
+		f.judged, f.met, f.targets, f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
+}
+
+// causes of requests that were sent nowhere: the first that the error matches.
+var causes = []struct {
+	err    error
+	reason string
+}{
+	{queue.ErrFull, "queue_full"},
+	{queue.ErrTimeout, "queue_timeout"},
+	{queue.ErrShed, "shed"},
+	{queue.ErrTooLarge, "too_large"},
+	{transport.ErrBodyTooLarge, "too_large"},
+	{queue.ErrRateLimited, "rate_limited"},
+	{queue.ErrSaturated, "saturated"},
+	{slo.ErrUnattainable, "slo"},
+	{endpick.ErrRejected, "rejected"},
+	{endpick.ErrNoEndpoints, "no_endpoint"},
+	{endpick.ErrBadRequest, "invalid"},
+	{transport.ErrBody, "invalid"},
+	{transport.ErrForbidden, "forbidden"},
+	{transport.ErrUnknownPath, "unknown_path"},
+}
+
+const (
+	unknownModel = "unknown_model"
+	left         = "client_left"
+)
+
+func reasons() []string {
+	all := []string{unknownModel, left}
+	for _, c := range causes {
+		all = append(all, c.reason)
+	}
+	return all
+}
+
+func reasonOf(err error, status int) string {
+	if status == transport.StatusClientClosedRequest {
+		return left
+	}
+	if errors.Is(err, endpick.ErrNoEndpoints) && status == http.StatusNotFound {
+		return unknownModel
+	}
+	for _, c := range causes {
+		if errors.Is(err, c.err) {
+			return c.reason
+		}
+	}
+	return other
+}
+
+// code is a status as a label: servers can answer anything.
+func code(status int) string {
+	if http.StatusText(status) == "" && status != transport.StatusClientClosedRequest {
+		return other
+	}
+	return strconv.Itoa(status)
+}
+
+// Observe takes in a request that has ended; it is for transport.Config.Observe.
+func (m *Metrics) Observe(r *observed.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Completed() {
+		if gone := m.models.succeeded(r.Model); gone != "" {
+			m.forgetModel(gone)
+		}
+		if gone := m.tenants.succeeded(r.Tenant); gone != "" {
+			m.forgetTenant(gone)
+		}
+	}
+	f, model := &m.series, m.models.of(r.Model)
+	if m.timings != nil && m.timings[model] == nil {
+		m.time(model)
+	}
+	status := r.HTTP
+	if r.Err != nil {
+		status = transport.StatusOf(r.Err)
+	}
+	f.requests.WithLabelValues(model, code(status), r.Status).Inc()
+	f.held.Observe(r.Held.Seconds())
+	if r.Completed() {
+		f.duration.WithLabelValues(model).Observe(r.E2EMillis / 1e3)
+		f.input.WithLabelValues(model).Add(float64(r.InputTokens))
+	}
+	f.output.WithLabelValues(model).Add(float64(r.OutputTokens))
+	m.observeTenant(r)
+	m.observeAttempts(r)
+	m.observeCache(model, r)
+	if len(r.Attempts) == 0 {
+		f.refusals.WithLabelValues(reasonOf(r.Err, status)).Inc()
+	}
+
+	ttft, tpot, _ := r.Latencies()
+	f.ttft.measured(model, ttft)
+	f.tpot.measured(model, tpot)
+	m.judge(f.ttft, model, "ttft", r.SLOTTFTMillis, r, endpick.TTFT)
+	m.judge(f.tpot, model, "tpot", r.SLOTPOTMillis, r, endpick.TPOT)
+}
+
+func (m *Metrics) judge(l *latencies, model, name string, millis float64, r *observed.Request, which endpick.Latencies) {
+	asked, met := r.Target(which)
+	if !asked {
+		return
+	}
+	f := &m.series
+	f.targets.WithLabelValues(model, name).Set(millis / 1e3)
+	f.judged.WithLabelValues(model, name).Inc()
+	kept := f.met.WithLabelValues(model, name)
+	if met {
+		kept.Inc()
+	}
+	l.judged(model, met)
+}
+
+func (m *Metrics) observeTenant(r *observed.Request) {
+	if r.Tenant == "" {
+		return
+	}
+	f, tenant := &m.series, m.tenants.of(r.Tenant)
+	f.tenantRequests.WithLabelValues(tenant).Inc()
+	refused := f.tenantRefusals.WithLabelValues(tenant)
+	if len(r.Attempts) == 0 {
+		refused.Inc()
+	}
+	if r.Completed() {
+		f.tenantIn.WithLabelValues(tenant).Add(float64(r.InputTokens))
+	}
+	f.tenantOut.WithLabelValues(tenant).Add(float64(r.OutputTokens))
+}
+
+// observeCache compares what the index has expected of the endpoint with what the
+// engine has said.
+func (m *Metrics) observeCache(model string, r *observed.Request) {
+	a := r.Last()
+	if a == nil || r.CachedTokens == nil || !r.Completed() {
+		return
+	}
+	f := &m.series
+	expected, cached := a.Candidate.PrefixTokens, min(max(*r.CachedTokens, 0), r.InputTokens)
+	f.prompt.WithLabelValues(model).Add(float64(r.InputTokens))
+	f.expected.WithLabelValues(model).Add(float64(expected))
+	f.cached.WithLabelValues(model).Add(float64(cached))
+	f.mistaken.WithLabelValues(model).Add(float64(max(expected-cached, cached-expected)))
+}
+
+var results = []observed.Result{
+	observed.Served, observed.Unreachable, observed.Broken, observed.Erred, observed.Full, observed.Refused, observed.Canceled,
+}
+
+func (m *Metrics) observeAttempts(r *observed.Request) {
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		m.series.decision.Observe(a.Decision.Seconds())
+		id := a.Candidate.Endpoint.ID
+		if !m.endpoints[id] {
+			if len(m.endpoints) >= m.config.MaxEndpoints {
+				id = other
+			}
+			m.endpoints[id] = true
+			for _, result := range results { // so that the first failure is an increase
+				m.series.attempts.WithLabelValues(id, string(result))
+			}
+		}
+		m.series.attempts.WithLabelValues(id, string(a.Result)).Inc()
+		if i == r.Serving {
+			if ttft, _, _ := r.Latencies(); ttft.Actual > 0 {
+				m.series.firstTokens.WithLabelValues(id).Observe(ttft.Actual.Seconds())
+			}
+		}
+	}
+}
+
+// prune forgets endpoints that the router no longer has.
+func (m *Metrics) prune(v *view) {
+	if v.sources.Router == nil {
+		return
+	}
+	there := make(map[string]bool, len(v.endpoints))
+	for i := range v.endpoints {
+		there[v.endpoints[i].Candidate.Endpoint.ID] = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.endpoints {
+		if !there[id] {
+			delete(m.endpoints, id)
+			for _, result := range results {
+				m.series.attempts.DeleteLabelValues(id, string(result))
+			}
+			m.series.firstTokens.DeleteLabelValues(id)
+		}
+	}
+}
+
+func (m *Metrics) forgetModel(model string) {
+	f := &m.series
+	f.ttft.forget(model)
+	f.tpot.forget(model)
+	f.requests.DeletePartialMatch(prom.Labels{"model": model})
+	f.duration.DeleteLabelValues(model)
+	for _, c := range []*prom.CounterVec{f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken} {
+		c.DeleteLabelValues(model)
+	}
+	for _, name := range []string{"ttft", "tpot"} {
+		f.judged.DeleteLabelValues(model, name)
+		f.met.DeleteLabelValues(model, name)
+		f.targets.DeleteLabelValues(model, name)
+	}
+	if t := m.timings[model]; t != nil {
+		t.gone = true
+		delete(m.timings, model)
+		m.publish()
+	}
+}
+
+func (m *Metrics) forgetTenant(tenant string) {
+	f := &m.series
+	for _, c := range []*prom.CounterVec{f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut} {
+		c.DeleteLabelValues(tenant)
+	}
+}
