@@ -9,6 +9,9 @@ import (
 
 // record tells of a request that has ended; x is nil if it was never sent.
 func (tr *trip) record(x *exchange, status endpick.Status, code int) {
+	if tr.charged {
+		tr.settle(x, status)
+	}
 	if tr.t.config.Record == nil && tr.seen == nil {
 		return
 	}
