@@ -34,6 +34,10 @@ type Request struct {
 	// BlockTokens is the number of tokens that one block stands for; a
 	// fraction where blocks are cut from text. Zero: DefaultBlockTokens.
 	BlockTokens float64
+	// Exact says that Blocks are cut from the engine's own token ids, not from text or
+	// from the ids of a tokenizer that may differ: what engines say of their caches
+	// applies to them.
+	Exact bool
 	// ExpectedOutputTokens is the caller's guess of the response's length
 	// (max_tokens, or a mean it has learned). Zero: unknown.
 	ExpectedOutputTokens int

@@ -11,35 +11,37 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick/internal/blockhash"
 )
 
 // someSecret is the secret of some scope under some key.
-func someSecret(n uint64) *secret {
+func someSecret(n uint64) *blockhash.Secret {
 	var k [keyBytes]byte
 	binary.LittleEndian.PutUint64(k[:], n)
-	return *Scope{Key: Key{hide(k)}}.Seed().secret
+	return *Scope{Key: Key{hide(k)}}.Seed().secret()
 }
 
-func (s *secret) seed() Seed { return Seed{&s} }
+func seedOf(s *blockhash.Secret) Seed { return Seed{blockhash.NewSeed(&s)} }
 
 // naive is the chain as its comment says it, in whole numbers of any size.
-func naive(s *secret, kind uint64, p []byte) (hashes []uint64) {
+func naive(s *blockhash.Secret, kind uint64, p []byte) (hashes []uint64) {
 	whole := func(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
 	low := func(n *big.Int, bits uint) *big.Int {
 		return new(big.Int).Mod(n, new(big.Int).Lsh(big.NewInt(1), bits))
 	}
-	state := [2]*big.Int{whole(s.starts[0] + kind), whole(s.starts[1] + kind)}
+	state := [2]*big.Int{whole(s.Starts[0] + kind), whole(s.Starts[1] + kind)}
 	for ; len(p) >= BlockBytes; p = p[BlockBytes:] {
 		sum := new(big.Int)
-		for i := 0; i < blockWords; i += 2 {
-			x := low(new(big.Int).Add(whole(binary.LittleEndian.Uint64(p[8*i:])), whole(s.words[i])), 64)
-			y := low(new(big.Int).Add(whole(binary.LittleEndian.Uint64(p[8*i+8:])), whole(s.words[i+1])), 64)
+		for i := 0; i < blockhash.Words; i += 2 {
+			x := low(new(big.Int).Add(whole(binary.LittleEndian.Uint64(p[8*i:])), whole(s.Words[i])), 64)
+			y := low(new(big.Int).Add(whole(binary.LittleEndian.Uint64(p[8*i+8:])), whole(s.Words[i+1])), 64)
 			sum.Add(sum, x.Mul(x, y))
 		}
 		sum = low(sum, 128)
 		for i, half := range []*big.Int{low(sum, 64), new(big.Int).Rsh(sum, 64)} {
 			n := new(big.Int).Add(state[i], low(half, 61))
-			n.Mul(n, whole(s.points[i]/8))
+			n.Mul(n, whole(s.Points[i]/8))
 			state[i] = new(big.Int).Add(low(n, 61), new(big.Int).Rsh(n, 61)) // as 2^61 is 1
 		}
 		h := (state[0].Uint64() + bits.RotateLeft64(state[1].Uint64(), 32)) * 0x9e3779b97f4a7c15
@@ -57,44 +59,44 @@ func TestChainIsWhatItsCommentSays(t *testing.T) {
 		for _, id := range tokens {
 			data = binary.LittleEndian.AppendUint32(data, id)
 		}
-		require.Equal(t, naive(s, ofTokens, data), AppendTokens(nil, s.seed(), tokens))
-		require.Equal(t, naive(s, ofText, data), AppendText(nil, s.seed(), string(data)))
+		require.Equal(t, naive(s, blockhash.OfTokens, data), AppendTokens(nil, seedOf(s), tokens))
+		require.Equal(t, naive(s, blockhash.OfText, data), AppendText(nil, seedOf(s), string(data)))
 
 		media := binary.LittleEndian.AppendUint32(data, 7)[:len(data)+rapid.IntRange(0, 3).Draw(t, "more")]
 		filled := append(media[:len(media):len(media)], make([]byte, BlockBytes-len(media)%BlockBytes)...)
-		all := naive(s, ofMedia+4*uint64(len(media)), filled)
-		require.Equal(t, all[len(all)-1], s.seed().sum(media))
+		all := naive(s, blockhash.OfMedia+4*uint64(len(media)), filled)
+		require.Equal(t, all[len(all)-1], blockhash.Sum(&s, media))
 	})
 }
 
 // The largest numbers that can be don't run over.
 func TestChainHasRoom(t *testing.T) {
 	const most = 1<<64 - 1
-	s := &secret{points: [2]uint64{most >> 4 << 3, most >> 4 << 3}, starts: [2]uint64{modulus, modulus}}
-	for i := range s.words {
-		s.words[i] = uint64(i % 2) // products of 2^64 - 1 and 2^64 - 1 or 0
+	s := &blockhash.Secret{Points: [2]uint64{most >> 4 << 3, most >> 4 << 3}, Starts: [2]uint64{blockhash.Modulus, blockhash.Modulus}}
+	for i := range s.Words {
+		s.Words[i] = uint64(i % 2) // products of 2^64 - 1 and 2^64 - 1 or 0
 	}
 	p := make([]byte, 100*BlockBytes)
 	for i := range p {
 		p[i] = 0xff
 	}
-	c := s.seed().chain(ofText)
-	require.Equal(t, naive(s, ofText, p), c.append(nil, p))
-	state := s.seed().chain(ofText)
+	c := seedOf(s).chain(blockhash.OfText)
+	require.Equal(t, naive(s, blockhash.OfText, p), c.Append(nil, p))
+	state := seedOf(s).chain(blockhash.OfText)
 	for range 1000 {
-		state.a = times(max(state.a, 1<<63+1<<61-1)+modulus, s.points[0])
-		require.Less(t, state.a, uint64(1<<63+1<<61))
+		state.A = blockhash.Times(max(state.A, 1<<63+1<<61-1)+blockhash.Modulus, s.Points[0])
+		require.Less(t, state.A, uint64(1<<63+1<<61))
 	}
 }
 
 func TestSeedIsNotPrintedByAccident(t *testing.T) {
-	seed := someSecret(1).seed()
+	seed := seedOf(someSecret(1))
 	var h Hasher
 	h.Reset(seed, nil)
 	for _, v := range []any{seed, &seed, h, &h, struct{ seed Seed }{seed}, struct{ h Hasher }{h}} {
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 			for _, look := range []string{"%d", "%x", "%X"} {
-				require.NotContains(t, fmt.Sprintf(format, v), fmt.Sprintf(look, (*seed.secret).words[0]))
+				require.NotContains(t, fmt.Sprintf(format, v), fmt.Sprintf(look, (*seed.secret()).Words[0]))
 			}
 		}
 	}
@@ -106,9 +108,9 @@ func TestChainIsPortable(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		tokens := rapid.SliceOfN(rapid.Uint32(), 0, 200).Draw(t, "tokens")
-		fast := someSecret(rapid.Uint64().Draw(t, "key")).seed().chain(ofTokens)
+		fast := seedOf(someSecret(rapid.Uint64().Draw(t, "key"))).chain(blockhash.OfTokens)
 		slow := fast
-		require.Equal(t, slow.appendWordsPortable([]uint64{0}, tokens), fast.appendWords([]uint64{0}, tokens))
+		require.Equal(t, appendWordsPortable(&slow, []uint64{0}, tokens), appendWords(&fast, []uint64{0}, tokens))
 		require.Equal(t, slow, fast)
 	})
 }
@@ -119,20 +121,20 @@ func TestChainIsPortable(t *testing.T) {
 func TestCollisionsUnderAnotherKey(t *testing.T) {
 	known := someSecret(1)
 	tail := make([]byte, 4*BlockBytes)
-	for word := 0; word < blockWords; word++ {
+	for word := 0; word < blockhash.Words; word++ {
 		var texts []string
 		for n := range uint64(50) {
 			p := make([]byte, BlockBytes)
 			binary.LittleEndian.PutUint64(p[8*word:], n)
 			other := word ^ 1
-			binary.LittleEndian.PutUint64(p[8*other:], -known.words[other])
+			binary.LittleEndian.PutUint64(p[8*other:], -known.Words[other])
 			texts = append(texts, string(append(p, tail...)))
 		}
 		for _, text := range texts {
-			require.Equal(t, AppendText(nil, known.seed(), texts[0]), AppendText(nil, known.seed(), text), "this is how to collide")
+			require.Equal(t, AppendText(nil, seedOf(known), texts[0]), AppendText(nil, seedOf(known), text), "this is how to collide")
 		}
 		for key := range uint64(20) {
-			unknown := someSecret(2 + key).seed()
+			unknown := seedOf(someSecret(2 + key))
 			seen := map[uint64]bool{}
 			for _, text := range texts {
 				for _, h := range AppendText(nil, unknown, text) {
@@ -158,7 +160,7 @@ func TestNoTextsCollideForEveryKey(t *testing.T) {
 		}
 	}
 	for key := range uint64(50) {
-		seed := someSecret(key).seed()
+		seed := seedOf(someSecret(key))
 		a, b := AppendText(nil, seed, string(one)), AppendText(nil, seed, string(two))
 		for i := range a {
 			require.NotEqual(t, a[i], b[i], "key %d, block %d", key, i)
@@ -172,36 +174,10 @@ func TestCollisionsDoNotLast(t *testing.T) {
 	s := someSecret(3)
 	block := make([]byte, BlockBytes)
 	for range 10_000 {
-		c := chain{s.seed().secret, r.Uint64() >> 3, r.Uint64() >> 3}
+		c := blockhash.Chain{Secret: seedOf(s).secret(), A: r.Uint64() >> 3, B: r.Uint64() >> 3}
 		by := r.Uint64() >> 40
-		d := chain{c.secret, c.a + by, bits.RotateLeft64(bits.RotateLeft64(c.b, 32)-by, 32)}
+		d := blockhash.Chain{Secret: c.Secret, A: c.A + by, B: bits.RotateLeft64(bits.RotateLeft64(c.B, 32)-by, 32)}
 		require.NotEqual(t, c, d)
-		assert.NotEqual(t, c.append(nil, block), d.append(nil, block))
+		assert.NotEqual(t, c.Append(nil, block), d.Append(nil, block))
 	}
-}
-
-// mix(a, ·) is x ^ a, two odd multiplications and two shifts: each can be
-// undone.
-func TestMixIsABijection(t *testing.T) {
-	undo := func(a, sum uint64) uint64 {
-		x := sum ^ sum>>32
-		x *= inverse(0xd6e8feb86659fd93)
-		x ^= x >> 32
-		x *= inverse(0x9e3779b97f4a7c15)
-		return x ^ a
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
-		require.Equal(t, b, undo(a, mix(a, b)))
-		require.Equal(t, a, undo(b, mix(a, b)))
-	})
-}
-
-// inverse returns the multiplicative inverse of an odd number, modulo 2^64.
-func inverse(a uint64) uint64 {
-	x := a
-	for range 6 {
-		x *= 2 - a*x
-	}
-	return x
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+
+	"github.com/endpick/endpick/internal/blockhash"
 )
 
 // Conversation is the prompt of a chat request, as far as it decides which
@@ -155,7 +157,7 @@ func (h *Hasher) writeText(p []byte) {
 // writeSum writes a hash of media as mediaBytes hexadecimal digits.
 func (h *Hasher) writeSum(content string) {
 	var sum [8]byte
-	binary.BigEndian.PutUint64(sum[:], Seed{h.chain.secret}.sum(bytesOf(content)))
+	binary.BigEndian.PutUint64(sum[:], blockhash.Sum(h.chain.Secret, bytesOf(content)))
 	var digits [mediaBytes]byte
 	hex.Encode(digits[:], sum[:])
 	h.write(digits[:])

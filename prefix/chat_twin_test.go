@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick/internal/blockhash"
 )
 
 // naiveForm is the canonical form of a conversation, written down as it is
 // described.
-func naiveForm(s *secret, c *Conversation) string {
+func naiveForm(s *blockhash.Secret, c *Conversation) string {
 	var b strings.Builder
 	field := func(kind fieldKind, text string) {
 		b.WriteString("\xff" + string([]byte{byte(kind)}) + strings.ReplaceAll(text, "\xff", "\xff\x00"))
@@ -43,7 +45,7 @@ func naiveForm(s *secret, c *Conversation) string {
 				continue
 			}
 			filled := p.Content + strings.Repeat("\x00", BlockBytes-len(p.Content)%BlockBytes)
-			sums := naive(s, ofMedia+4*uint64(len(p.Content)), []byte(filled))
+			sums := naive(s, blockhash.OfMedia+4*uint64(len(p.Content)), []byte(filled))
 			field(mediaTypeField, p.Type)
 			field(mediaField, fmt.Sprintf("%016x", sums[len(sums)-1]))
 		}
@@ -80,12 +82,12 @@ func checkChat(t *rapid.T) {
 		c.Messages = append(c.Messages, m)
 	}
 	want := naiveForm(s, &c)
-	blocks, n := AppendChat([]uint64{7}, s.seed(), &c)
+	blocks, n := AppendChat([]uint64{7}, seedOf(s), &c)
 	require.Equal(t, len(want), n)
-	require.Equal(t, AppendText([]uint64{7}, s.seed(), want), blocks)
+	require.Equal(t, AppendText([]uint64{7}, seedOf(s), want), blocks)
 
 	var h Hasher // piece by piece
-	h.Reset(s.seed(), []uint64{7})
+	h.Reset(seedOf(s), []uint64{7})
 	for _, tool := range c.Tools {
 		h.WriteTool(tool)
 	}
@@ -113,7 +115,7 @@ func TestChatBringsSoMuchIntoOrder(t *testing.T) {
 			{Tools: tools[:1], Messages: []Message{{ToolCalls: []ToolCall{{Arguments: strings.Join(tools[1:], " ")}}}, {ToolCalls: []ToolCall{{Arguments: tool(20)}}}}},
 		} {
 			want := naiveForm(s, &c)
-			h.Reset(s.seed(), nil)
+			h.Reset(seedOf(s), nil)
 			for _, tool := range c.Tools {
 				h.WriteTool(tool)
 			}
@@ -121,7 +123,7 @@ func TestChatBringsSoMuchIntoOrder(t *testing.T) {
 				h.WriteMessage(&c.Messages[i])
 			}
 			require.Equal(t, len(want), h.Len())
-			require.Equal(t, AppendText(nil, s.seed(), want), h.Blocks())
+			require.Equal(t, AppendText(nil, seedOf(s), want), h.Blocks())
 
 			next := c // where the tools end, the next one's messages differ
 			next.Messages = append(slices.Clone(c.Messages), Message{Role: "a"}, Message{Role: "x"})
@@ -184,19 +186,19 @@ func hostile(n int) map[string]string {
 
 // Media of different lengths are different, even where the rest is zeros.
 func TestMediaCountTheirLength(t *testing.T) {
-	seed := someSecret(1).seed()
+	seed := seedOf(someSecret(1))
 	seen := map[uint64]int{}
 	for n := range 5 * BlockBytes {
-		h := seed.sum(make([]byte, n))
+		h := blockhash.Sum(seed.secret(), make([]byte, n))
 		other, ok := seen[h]
 		require.False(t, ok, "%d and %d", n, other)
 		seen[h] = n
 	}
 	long := make([]byte, 300*BlockBytes)
-	whole := seed.sum(long)
+	whole := blockhash.Sum(seed.secret(), long)
 	for i := range 300 {
 		long[i*BlockBytes] = 1
-		require.NotEqual(t, whole, seed.sum(long), "block %d", i)
+		require.NotEqual(t, whole, blockhash.Sum(seed.secret(), long), "block %d", i)
 		long[i*BlockBytes] = 0
 	}
 }

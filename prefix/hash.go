@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/blockhash"
 )
 
 const (
@@ -30,11 +31,11 @@ const (
 // has hashes and the prompts they belong to can work out the seed, and whoever
 // has the key can make collisions, or test whether a prompt is in a recording.
 func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
-	c := seed.chain(ofTokens)
+	c := seed.chain(blockhash.OfTokens)
 	if littleEndian() {
-		return c.appendWords(dst, tokens)
+		return appendWords(&c, dst, tokens)
 	}
-	return c.appendWordsPortable(dst, tokens)
+	return appendWordsPortable(&c, dst, tokens)
 }
 
 // AppendText is AppendTokens for gateways without a tokenizer: blocks are
@@ -42,8 +43,8 @@ func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
 // tokens that so many bytes make on average. Blocks of text and of tokens are
 // never equal.
 func AppendText(dst []uint64, seed Seed, text string) []uint64 {
-	c := seed.chain(ofText)
-	return c.append(dst, bytesOf(text))
+	c := seed.chain(blockhash.OfText)
+	return c.Append(dst, bytesOf(text))
 }
 
 // bytesOf returns the bytes of a string, which must not be changed.
@@ -55,17 +56,17 @@ func littleEndian() bool {
 
 // appendWords reads the ids in place, which gives their little-endian bytes
 // on a little-endian machine.
-func (c *chain) appendWords(dst []uint64, tokens []uint32) []uint64 {
-	return c.append(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
+func appendWords(c *blockhash.Chain, dst []uint64, tokens []uint32) []uint64 {
+	return c.Append(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
 }
 
-func (c *chain) appendWordsPortable(dst []uint64, tokens []uint32) []uint64 {
+func appendWordsPortable(c *blockhash.Chain, dst []uint64, tokens []uint32) []uint64 {
 	var block [BlockBytes]byte
 	for len(tokens) >= BlockTokens {
 		for i, t := range tokens[:BlockTokens] {
 			binary.LittleEndian.PutUint32(block[4*i:], t)
 		}
-		dst = c.append(dst, block[:])
+		dst = c.Append(dst, block[:])
 		tokens = tokens[BlockTokens:]
 	}
 	return dst
@@ -75,7 +76,7 @@ func (c *chain) appendWordsPortable(dst []uint64, tokens []uint32) []uint64 {
 // cuts the whole. The zero Hasher is like one after Reset with the zero Seed
 // and a nil slice. It is not safe for concurrent use.
 type Hasher struct {
-	chain   chain
+	chain   blockhash.Chain
 	blocks  []uint64
 	written int
 	n       int // bytes of the block that is not full yet
@@ -86,7 +87,7 @@ type Hasher struct {
 // Reset starts a new text. Blocks are appended to dst, which belongs to the
 // hasher until Blocks gives it back.
 func (h *Hasher) Reset(seed Seed, dst []uint64) {
-	h.chain = seed.chain(ofText)
+	h.chain = seed.chain(blockhash.OfText)
 	h.blocks = dst
 	h.written, h.n, h.json.spent = 0, 0, 0
 }
@@ -111,7 +112,7 @@ func (h *Hasher) Len() int { return h.written }
 func (h *Hasher) WriteString(s string) { h.write(bytesOf(s)) }
 
 func (h *Hasher) write(p []byte) {
-	if h.chain.secret == nil { // the zero Hasher
+	if h.chain.Secret == nil { // the zero Hasher
 		h.Reset(Seed{}, nil)
 	}
 	h.written += len(p)
@@ -122,8 +123,8 @@ func (h *Hasher) write(p []byte) {
 		if h.n < BlockBytes {
 			return
 		}
-		h.blocks = h.chain.append(h.blocks, h.partial[:])
+		h.blocks = h.chain.Append(h.blocks, h.partial[:])
 	}
-	h.blocks = h.chain.append(h.blocks, p)
+	h.blocks = h.chain.Append(h.blocks, p)
 	h.n = copy(h.partial[:], p[len(p)-len(p)%BlockBytes:])
 }

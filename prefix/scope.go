@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"sync"
+
+	"github.com/endpick/endpick/internal/blockhash"
 )
 
 // Scope is what must agree before two prompts may share a block. Engines keep
@@ -26,15 +28,7 @@ type Scope struct {
 // Seed is what the hashes of one scope are made with. The zero Seed is that of
 // the zero Scope. Like a [Key] it is secret, is not printed by accident, and
 // can be copied and used from many goroutines.
-type Seed struct{ secret **secret }
-
-// secret is what a seed is made of: random numbers, as far as anyone without
-// the key can tell, and others in each scope. See chain for what they are for.
-type secret struct {
-	words  [blockWords]uint64
-	points [2]uint64
-	starts [2]uint64
-}
+type Seed struct{ blockhash.Seed }
 
 // Seed returns the seed of the scope. It costs about a microsecond and an
 // allocation: keep the seed while the scope stays the same.
@@ -59,24 +53,25 @@ func (s Scope) Seed() Seed {
 		at += 8
 		return binary.LittleEndian.Uint64(numbers[at-8:])
 	}
-	var m secret
-	for i := range m.words {
-		m.words[i] = draw()
+	var m blockhash.Secret
+	for i := range m.Words {
+		m.Words[i] = draw()
 	}
-	for i := range m.points {
-		m.points[i] = draw() >> 4 << 3
-		m.starts[i] = draw() & modulus
+	for i := range m.Points {
+		m.Points[i] = draw() >> 4 << 3
+		m.Starts[i] = draw() & blockhash.Modulus
 	}
-	return Seed{hide(m)}
+	return Seed{blockhash.NewSeed(hide(m))}
 }
 
 // chain starts to hash something of this kind.
-func (s Seed) chain(kind uint64) chain {
-	if s.secret == nil {
-		s = zeroSeed()
+func (s Seed) chain(kind uint64) blockhash.Chain { return blockhash.Start(s.secret(), kind) }
+
+func (s Seed) secret() **blockhash.Secret {
+	if m := blockhash.SecretOf(s.Seed); m != nil {
+		return m
 	}
-	starts := &(*s.secret).starts
-	return chain{s.secret, starts[0] + kind, starts[1] + kind}
+	return blockhash.SecretOf(zeroSeed().Seed)
 }
 
 var zeroSeed = sync.OnceValue(func() Seed { return Scope{}.Seed() })

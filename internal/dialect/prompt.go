@@ -50,7 +50,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		req.InputTokens = max(toTokens(len(c.body), perByte), 1)
 		return 0, nil
 	case p.tokens > 0:
-		req.InputTokens, req.Blocks, req.BlockTokens = p.tokens, p.blocks, prefix.BlockTokens
+		req.InputTokens, req.Blocks, req.BlockTokens, req.Exact = p.tokens, p.blocks, prefix.BlockTokens, true
 		return 0, nil
 	}
 	req.InputTokens = max(toTokens(p.size, perByte)+p.media*mediaTokens, 1)

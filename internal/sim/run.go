@@ -251,7 +251,7 @@ func (r *run) dispatch(slot int) {
 		}
 		request := endpick.Request{
 			Model: f.request.Model, Adapter: f.request.Adapter,
-			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens,
+			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens, Exact: true,
 			ExpectedOutputTokens: f.request.ExpectedOutputTokens, Stream: true,
 			Priority: f.request.Priority, SLO: f.request.SLO,
 			Tenant: f.request.Tenant, Session: f.request.Session,

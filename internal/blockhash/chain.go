@@ -1,4 +1,7 @@
-package prefix
+// Package blockhash is the chained hash that names the blocks of a prompt. Package
+// prefix gives it to the public; package precise goes on with it where an engine's
+// events do.
+package blockhash
 
 import (
 	"encoding/binary"
@@ -6,7 +9,49 @@ import (
 	"slices"
 )
 
-// chain is a hash in the middle of its input, asked after each block for the
+// Bytes is the length of a block: of text, or of token ids of four bytes, the
+// lowest first.
+const Bytes = 64
+
+// Words is the number of words in a block.
+const Words = Bytes / 8
+
+// Modulus is that of the polynomials.
+const Modulus = 1<<61 - 1
+
+// What is hashed, added to the start of a chain: text, tokens and media are
+// never equal. Of media, the length is added above these two bits.
+const (
+	OfTokens = iota
+	OfText
+	OfMedia
+)
+
+// Secret is what a seed is made of: random numbers, as far as anyone without the
+// key can tell, and others in each scope. See [Chain] for what they are for.
+type Secret struct {
+	Words  [Words]uint64
+	Points [2]uint64
+	Starts [2]uint64
+}
+
+// Seed refers to a Secret in a way that fmt does not follow.
+type Seed struct{ secret **Secret }
+
+// NewSeed returns the seed of a secret.
+func NewSeed(secret **Secret) Seed { return Seed{secret} }
+
+// SecretOf returns the secret of a seed; nil: it is the zero Seed. It is no method,
+// so that none is promoted to the public type that embeds Seed.
+func SecretOf(s Seed) **Secret { return s.secret }
+
+// Start starts to hash something of this kind under a secret.
+func Start(secret **Secret, kind uint64) Chain {
+	starts := &(*secret).Starts
+	return Chain{secret, starts[0] + kind, starts[1] + kind}
+}
+
+// Chain is a hash in the middle of its input, asked after each block for the
 // sum so far.
 //
 // A block is compressed by NH, the inner hash of UMAC (Black et al., CRYPTO
@@ -36,62 +81,49 @@ import (
 //
 // This is no cryptographic hash. Its guarantee holds against those who do not
 // see hashes; from enough of them, with their prompts, the secret can be found.
-type chain struct {
-	secret **secret
-	a, b   uint64
+type Chain struct {
+	Secret **Secret
+	A, B   uint64
 }
 
-const (
-	blockWords = BlockBytes / 8
-	modulus    = 1<<61 - 1
-)
-
-// What is hashed, added to the start of a chain: text, tokens and media are
-// never equal. Of media, the length is added above these two bits.
-const (
-	ofTokens = iota
-	ofText
-	ofMedia
-)
-
-// append appends the sum of everything so far after each full block of p, and
+// Append appends the sum of everything so far after each full block of p, and
 // leaves out a partial last one.
-func (c *chain) append(dst []uint64, p []byte) []uint64 {
-	n := len(p) / BlockBytes
+func (c *Chain) Append(dst []uint64, p []byte) []uint64 {
+	n := len(p) / Bytes
 	dst = slices.Grow(dst, n)
 	out := dst[len(dst) : len(dst)+n]
-	k := &(*c.secret).words
-	x, y := (*c.secret).points[0], (*c.secret).points[1]
-	a, b := c.a, c.b
+	k := &(*c.Secret).Words
+	x, y := (*c.Secret).Points[0], (*c.Secret).Points[1]
+	a, b := c.A, c.B
 	for i := range out {
-		m := (*[BlockBytes]byte)(p[BlockBytes*i:])
+		m := (*[Bytes]byte)(p[Bytes*i:])
 		hi, lo := product(m[0:16], k[0], k[1])
 		hi, lo = plus(hi, lo, m[16:32], k[2], k[3])
 		hi, lo = plus(hi, lo, m[32:48], k[4], k[5])
 		hi, lo = plus(hi, lo, m[48:64], k[6], k[7])
 
-		a = times(a+lo&modulus, x)
-		b = times(b+hi&modulus, y)
+		a = Times(a+lo&Modulus, x)
+		b = Times(b+hi&Modulus, y)
 		h := (a + bits.RotateLeft64(b, 32)) * 0x9e3779b97f4a7c15
 		out[i] = h ^ h>>32
 	}
-	c.a, c.b = a, b
+	c.A, c.B = a, b
 	return dst[:len(dst)+n]
 }
 
-// sum is the hash of something whole, such as a picture.
-func (s Seed) sum(p []byte) uint64 {
+// Sum is the hash of something whole, such as a picture.
+func Sum(secret **Secret, p []byte) uint64 {
 	// The last block is filled up with zeros, which the length makes good.
-	c := s.chain(ofMedia + uint64(len(p))<<2)
+	c := Start(secret, OfMedia+uint64(len(p))<<2)
 	var some [64]uint64
-	for len(p) >= BlockBytes {
-		n := min(len(p), len(some)*BlockBytes)
-		c.append(some[:0], p[:n])
-		p = p[n-n%BlockBytes:]
+	for len(p) >= Bytes {
+		n := min(len(p), len(some)*Bytes)
+		c.Append(some[:0], p[:n])
+		p = p[n-n%Bytes:]
 	}
-	var last [BlockBytes]byte
+	var last [Bytes]byte
 	copy(last[:], p)
-	return c.append(some[:0], last[:])[0]
+	return c.Append(some[:0], last[:])[0]
 }
 
 // product is the product of two words, with a secret added to each.
@@ -107,18 +139,10 @@ func plus(hi, lo uint64, p []byte, k0, k1 uint64) (uint64, uint64) {
 	return hi, lo
 }
 
-// times is a number below 2^63 + 2^61 that is v times the point, modulo
+// Times is a number below 2^63 + 2^61 that is v times the point, modulo
 // 2^61 - 1. Points are kept times eight, so that what is above 2^61 stands in
 // the upper word.
-func times(v, point uint64) uint64 {
+func Times(v, point uint64) uint64 {
 	hi, lo := bits.Mul64(v, point)
 	return hi + lo>>3
-}
-
-// mix makes one number of two. For a fixed a it is a bijection of b, and the
-// other way around.
-func mix(a, b uint64) uint64 {
-	h := (a ^ b) * 0x9e3779b97f4a7c15
-	h = (h ^ h>>32) * 0xd6e8feb86659fd93
-	return h ^ h>>32
 }

@@ -1,0 +1,127 @@
+package precise_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// BenchmarkApply is blocks of 16 tokens that come and go, in a cache of 32,000.
+func BenchmarkApply(b *testing.B) {
+	for _, blocks := range []int{1, 64} {
+		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
+			f := newFleet(b, precise.Config{})
+			feed := f.feed("a", 0)
+			var events []precise.Event
+			for i := range 2 * 32_000 / blocks {
+				e := long(i, blocks)
+				events = append(events, e)
+			}
+			at := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				feed.Apply(events[at : at+1])
+				old := events[(at+len(events)/2)%len(events)]
+				feed.Apply([]precise.Event{{Kind: precise.Removed, Hashes: old.Hashes}})
+				at = (at + 1) % len(events)
+			}
+			b.ReportMetric(float64(b.N*blocks)/b.Elapsed().Seconds(), "blocks/s")
+		})
+	}
+}
+
+// BenchmarkMatch is a prompt of which one endpoint in ten holds three quarters, and all
+// hold the first tenth.
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		for _, tokens := range []int{2 << 10, 16 << 10} {
+			b.Run(fmt.Sprintf("endpoints=%d/tokens=%d", n, tokens), func(b *testing.B) {
+				x, err := precise.New(precise.Config{})
+				require.NoError(b, err)
+				config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: func() time.Time { return time.Unix(1, 0) }, Seed: 1}
+				for i := range n {
+					config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+				}
+				router, err := endpick.New(config)
+				require.NoError(b, err)
+				whole := long(1, tokens/prefix.BlockTokens)
+				for i := range n {
+					ref, _ := router.Ref(fmt.Sprint(i))
+					feed, err := x.Feed(ref, precise.FeedConfig{Scope: scope})
+					require.NoError(b, err)
+					feed.Reset(precise.Whole)
+					part := len(whole.Hashes) / 10
+					if i%10 == 0 {
+						part = len(whole.Hashes) * 3 / 4
+					}
+					feed.Apply([]precise.Event{{Hashes: whole.Hashes[:part], Tokens: whole.Tokens[:16*part]}})
+				}
+				var candidates []endpick.Candidate
+				for _, e := range router.Endpoints() {
+					candidates = append(candidates, e.Candidate)
+				}
+				req := request(whole.Tokens).At(time.Unix(1, 0), 1, 1)
+				b.ReportAllocs()
+				for b.Loop() {
+					x.Match(&req, candidates)
+				}
+				require.Equal(b, tokens/prefix.BlockTokens*3/4*16, candidates[0].PrefixTokens)
+			})
+		}
+	}
+}
+
+// FuzzEvents takes any sequence of events that bytes spell, however little sense it
+// makes, and leaves nothing behind.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("\x00\x00\x03\x00\x00abc"))
+	f.Add([]byte("\x00\x00\x03\x00\x20abc\x01\x01\x02\x10\x20ab\x02\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 4<<10 {
+			return
+		}
+		fl := newFleet(t, precise.Config{MaxBytes: 1 << 20})
+		feed := fl.feed("a", 0)
+		next := func() int {
+			if len(data) == 0 {
+				return 0
+			}
+			b := data[0]
+			data = data[1:]
+			return int(b)
+		}
+		tokens := ids(0, 255)
+		for len(data) > 0 {
+			kind := next()
+			e := precise.Event{Kind: precise.Kind(kind & 3), Tier: precise.Tier(kind >> 2 & 7), Group: kind >> 5}
+			for range next() % 9 {
+				e.Hashes = append(e.Hashes, precise.Hash(next()))
+				e.Foreign = append(e.Foreign, next() > 240)
+			}
+			if at := next(); at > 0 {
+				e.HasParent, e.Parent = true, precise.Hash(at)
+			}
+			from := next()
+			e.Tokens = tokens[min(from, 250):][:next()%(256-max(from, 1))%len(tokens[min(from, 250):])]
+			e.BlockTokens, e.Spec, e.Window = next()-1, precise.Spec(next()%4), next()-1
+			if e.BlockTokens > 100 {
+				e.Keys = make([]uint64, len(e.Hashes))
+				for i := range e.Keys {
+					e.Keys[i] = uint64(e.Hashes[i])
+				}
+			}
+			feed.Apply([]precise.Event{e})
+			held := fl.index.Lookup(request(tokens).Blocks, fl.ref("a"))
+			require.LessOrEqual(t, held.Saved, 15.0)
+		}
+		feed.Close()
+		s := fl.index.Stats()
+		require.Zero(t, s.Bytes)
+	})
+}

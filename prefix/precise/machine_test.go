@@ -1,0 +1,363 @@
+package precise
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/prefix"
+)
+
+// modelScope is how the tests' host hashes prompts.
+func modelScope(adapter, salt string) prefix.Scope {
+	return prefix.Scope{Model: "m", Adapter: adapter, Salt: salt}
+}
+
+// talker is an engine that says what it stores and removes, in the way of its kind, and
+// forgets what it has said: only its names for blocks are consistent.
+type talker struct {
+	r      *rand.Rand
+	size   int
+	groups []Event // what its events say of each group
+	chains []chain // blocks it has said something of
+	salt   uint64  // its names, another after a restart
+}
+
+type chain struct {
+	tokens         []uint32
+	adapter, seal  string
+	foreignFrom    int // tokens; 0: nowhere
+	lastSaid, said int
+}
+
+func (c *chain) name(t *talker, blocks int) Hash {
+	h := t.salt ^ uint64(len(c.adapter))<<1 ^ uint64(len(c.seal))<<9
+	if c.foreignFrom > 0 && blocks*t.size > c.foreignFrom {
+		h ^= 1 << 40
+	}
+	for _, token := range c.tokens[:blocks*t.size] {
+		h = h*0x9e3779b97f4a7c15 + uint64(token) + 1
+		h ^= h >> 29
+	}
+	return Hash(h)
+}
+
+// prompt returns a prompt of few different beginnings.
+func (t *talker) prompt() []uint32 {
+	n := 1 + t.r.IntN(140)
+	tokens := make([]uint32, n)
+	kind := uint32(0)
+	for i := range tokens {
+		if i%24 == 0 {
+			kind = kind*3 + uint32(t.r.IntN(3))
+		}
+		tokens[i] = kind*100 + uint32(i)
+	}
+	return tokens
+}
+
+func (t *talker) event() Event {
+	e := t.groups[t.r.IntN(len(t.groups))]
+	roll := t.r.IntN(100)
+	if len(t.chains) == 0 {
+		roll = 0
+	}
+	pick := func() *chain { return &t.chains[t.r.IntN(len(t.chains))] }
+	names := func(c *chain) (names []Hash) {
+		all := len(c.tokens) / t.size
+		from := t.r.IntN(all)
+		for i := from; i < min(all, from+1+t.r.IntN(4)); i++ {
+			names = append(names, c.name(t, i+1))
+		}
+		return names
+	}
+	switch {
+	case roll < 45: // a prompt, in one event or in several
+		c := chain{tokens: t.prompt()}
+		if len(t.chains) > 0 && t.r.IntN(3) > 0 {
+			c = *pick()
+			c.tokens = append(slices.Clip(c.tokens[:t.r.IntN(len(c.tokens))]), t.prompt()...)
+		}
+		if t.r.IntN(20) == 0 {
+			c.adapter = "a"
+		}
+		if t.r.IntN(20) == 0 {
+			c.seal = "salty"
+		}
+		if t.r.IntN(20) == 0 {
+			c.foreignFrom = 1 + t.r.IntN(len(c.tokens))
+		}
+		all := len(c.tokens) / t.size
+		if all == 0 {
+			return Event{Kind: Stored}
+		}
+		from := 0
+		if t.r.IntN(2) == 0 {
+			from = t.r.IntN(all)
+		}
+		if e.Tier = GPU; t.r.IntN(8) == 0 {
+			e.Tier = Tier(t.r.IntN(Tiers))
+		}
+		e.Tokens = c.tokens[from*t.size : all*t.size]
+		e.Adapter, e.Salt = c.adapter, c.seal
+		if e.BlockTokens = t.size; e.Spec == Full && t.r.IntN(4) == 0 {
+			e.BlockTokens = []int{0, 1, 7}[t.r.IntN(3)] // of no use
+		}
+		if from > 0 {
+			e.HasParent, e.Parent = true, c.name(t, from)
+		}
+		first := from
+		if e.Spec != Full && t.r.IntN(2) == 0 {
+			first = all - 1 - t.r.IntN(min(all-from, 2)) // only the last blocks have names
+		}
+		for i := first; i < all; i++ {
+			e.Hashes = append(e.Hashes, c.name(t, i+1))
+			e.Foreign = append(e.Foreign, c.foreignFrom > 0 && (i+1)*t.size > c.foreignFrom)
+		}
+		if len(t.chains) < 60 {
+			t.chains = append(t.chains, c)
+		} else {
+			t.chains[t.r.IntN(len(t.chains))] = c
+		}
+	case roll < 52: // moved to another tier
+		c := pick()
+		if len(c.tokens) < t.size {
+			return Event{Kind: Stored}
+		}
+		e.Hashes, e.Tier = names(c), Tier(t.r.IntN(Tiers))
+	case roll < 99:
+		c := pick()
+		if len(c.tokens) < t.size {
+			return Event{Kind: Removed}
+		}
+		e.Kind, e.Hashes = Removed, names(c)
+		if e.Tier = GPU; t.r.IntN(4) == 0 {
+			e.Tier = Tier(t.r.IntN(Tiers))
+		}
+	default:
+		e.Kind = Cleared
+		if t.r.IntN(2) == 0 {
+			e.Tier = CPU
+		}
+	}
+	return e
+}
+
+// lossy loses events, doubles them and changes their order.
+func lossy(r *rand.Rand, events []Event) []Event {
+	var out []Event
+	for _, e := range events {
+		switch r.IntN(12) {
+		case 0:
+		case 1:
+			out = append(out, e, e)
+		case 2:
+			at := r.IntN(len(out) + 1)
+			out = slices.Insert(out, at, e)
+		default:
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// fleetOf adds endpoints to a router whose policy has the index.
+func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Router, []endpick.Ref) {
+	config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: clock, Seed: 1}
+	for i := range n {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i)})
+	}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	refs := make([]endpick.Ref, n)
+	for i := range refs {
+		ref, ok := router.Ref(fmt.Sprint("e", i))
+		require.True(t, ok)
+		refs[i] = ref
+	}
+	return router, refs
+}
+
+// Whatever engines say, and whatever becomes of it on the way, the index is its twin.
+func TestIndexIsItsTwin(t *testing.T) {
+	events := 100_000
+	if race.Enabled {
+		events = 10_000
+	}
+	kinds := []struct {
+		size   int
+		groups []Event
+	}{
+		{16, []Event{{}}},
+		{32, []Event{{Group: 3}}},
+		{16, []Event{{}, {Group: 1, Spec: Window, Window: 40, BlockTokens: 16}}},
+		{24, []Event{{}}},
+		{4, []Event{{}}},
+		{16, []Event{{}, {Group: 1}, {Group: 2, Spec: State, BlockTokens: 16}}},
+		{16, []Event{{Spec: Window, Window: 33, BlockTokens: 16}}},
+		{1, []Event{{}}},
+	}
+	r := rand.New(rand.NewPCG(5, uint64(events)))
+	x, err := New(Config{})
+	require.NoError(t, err)
+	now := time.Unix(1000, 0)
+	router, refs := fleetOf(t, x, len(kinds), func() time.Time { return now })
+	two := newTwin(x.config.LoadCost, len(kinds))
+	var feeds []*Feed
+	var talkers []*talker
+	for i, k := range kinds {
+		f, err := x.Feed(refs[i], FeedConfig{Scope: modelScope})
+		require.NoError(t, err)
+		feeds = append(feeds, f)
+		talkers = append(talkers, &talker{r: r, size: k.size, groups: k.groups, salt: r.Uint64()})
+	}
+	type open struct {
+		lease endpick.Lease
+		keys  []uint64
+		feed  *twinFeed
+		since time.Time
+		first bool
+	}
+	var leases []open
+	unroute := func(o open) {
+		for _, k := range o.keys {
+			o.feed.routed[k]--
+		}
+	}
+	matched := 0
+	check := func() {
+		tokens := talkers[r.IntN(len(talkers))].prompt()
+		if c := talkers[r.IntN(len(talkers))].chains; len(c) > 0 && r.IntN(8) > 0 {
+			tokens = c[r.IntN(len(c))].tokens
+			if r.IntN(2) == 0 {
+				tokens = append(slices.Clip(tokens), talkers[0].prompt()...)
+			}
+		}
+		scope := modelScope("", "")
+		if r.IntN(20) == 0 {
+			scope = modelScope("a", "")
+		}
+		blocks := prefix.AppendTokens(nil, scope.Seed(), tokens)
+		for i, f := range two.feeds {
+			want := two.saved(f, blocks)
+			got := x.Lookup(blocks, refs[i])
+			require.InDelta(t, want, got.Saved, 1e-9, "feed %d, %d blocks", i, len(blocks))
+			require.Equal(t, f.knows, got.Knows)
+			if want > 0 {
+				matched++
+			}
+		}
+	}
+	for said := 0; said < events; {
+		i := r.IntN(len(kinds))
+		var batch []Event
+		for range 1 + r.IntN(20) {
+			batch = append(batch, talkers[i].event())
+		}
+		batch = lossy(r, batch)
+		said += len(batch)
+		want := 0
+		for j := range batch {
+			want += two.feeds[i].apply(&batch[j])
+		}
+		require.Equal(t, want, feeds[i].Apply(batch), "feed %d", i)
+		if r.IntN(200) == 0 {
+			k := Knowledge(r.IntN(3))
+			feeds[i].Reset(k)
+			two.feeds[i].reset(k)
+			talkers[i].salt, talkers[i].chains = r.Uint64(), nil
+		}
+		check()
+
+		// Requests come, begin to answer, and end in one way or another.
+		now = now.Add(time.Duration(r.IntN(300)) * time.Millisecond)
+		x.mu.Lock()
+		x.routed.expire(now)
+		x.mu.Unlock()
+		var left []open
+		for _, o := range leases {
+			if o.first && now.Sub(o.since) >= time.Second {
+				unroute(o)
+				continue
+			}
+			left = append(left, o)
+		}
+		leases = left
+		if r.IntN(2) == 0 && len(talkers[i].chains) > 0 {
+			c := talkers[i].chains[r.IntN(len(talkers[i].chains))]
+			blocks := prefix.AppendTokens(nil, modelScope("", "").Seed(), c.tokens)
+			lease, err := router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true})
+			require.NoError(t, err)
+			at := slices.IndexFunc(refs, func(ref endpick.Ref) bool {
+				mine, _ := router.Ref(lease.Endpoint().ID)
+				return ref == mine
+			})
+			f := two.feeds[at]
+			o := open{lease: lease, feed: f}
+			for _, k := range blocks {
+				if f.knows != Nothing && !(len(f.groups) == 1 && f.groups[0].need == 0 && f.has[k][0]) {
+					o.keys = append(o.keys, k)
+					f.routed[k]++
+				}
+			}
+			leases = append(leases, o)
+		}
+		for j := 0; j < len(leases); j++ {
+			o := &leases[j]
+			switch roll := r.IntN(30); {
+			case o.first:
+			case roll < 10:
+				o.lease.FirstToken()
+				o.first, o.since = true, now
+			case roll < 12:
+				o.lease.Done(endpick.Outcome{Status: endpick.Completed})
+				o.first, o.since = true, now
+			case roll < 14:
+				o.lease.Done(endpick.Outcome{Status: endpick.Failed})
+				unroute(*o)
+				leases = slices.Delete(leases, j, j+1)
+				j--
+			}
+		}
+	}
+	t.Logf("%d of the matches were not empty; %+v", matched, x.Stats())
+	require.Greater(t, matched, events/10)
+	require.NotZero(t, x.Stats().Sets)
+
+	for _, o := range leases {
+		o.lease.Done(endpick.Outcome{Status: endpick.Canceled})
+	}
+	for i := range feeds {
+		if i%2 == 0 {
+			feeds[i].Close()
+		} else {
+			router.Remove(fmt.Sprint("e", i))
+		}
+	}
+	now = now.Add(time.Hour)
+	x.routed.expire(now)
+	requireEmpty(t, x)
+}
+
+// requireEmpty checks that nothing is left behind.
+func requireEmpty(t testing.TB, x *Index) {
+	t.Helper()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	require.Empty(t, x.store.keys)
+	require.Zero(t, x.store.sets.live)
+	require.Zero(t, x.store.sets.total)
+	require.Len(t, x.store.sets.sums, 1)
+	require.Empty(t, x.store.scopes.numbers)
+	require.Empty(t, x.routed.counts)
+	require.Zero(t, x.tails.live())
+	require.Zero(t, x.entries)
+	require.Zero(t, x.windowed)
+	require.Zero(t, x.weight())
+}

@@ -1,0 +1,482 @@
+package precise_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// fleet is a router before servers a, b and c, and the index of its policy.
+type fleet struct {
+	t      testing.TB
+	index  *precise.Index
+	router *endpick.Router
+	now    time.Time
+}
+
+func newFleet(t testing.TB, config precise.Config) *fleet {
+	f := &fleet{t: t, now: time.Unix(1e9, 0)}
+	var err error
+	f.index, err = precise.New(config)
+	require.NoError(t, err)
+	f.router, err = endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Matcher: f.index},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
+		Clock:     func() time.Time { return f.now }, Seed: 1,
+	})
+	require.NoError(t, err)
+	return f
+}
+
+func (f *fleet) ref(id string) endpick.Ref {
+	ref, ok := f.router.Ref(id)
+	require.True(f.t, ok)
+	return ref
+}
+
+func (f *fleet) feed(id string, rank int) *precise.Feed {
+	feed, err := f.index.Feed(f.ref(id), precise.FeedConfig{Rank: rank, Scope: scope})
+	require.NoError(f.t, err)
+	feed.Reset(precise.Whole)
+	return feed
+}
+
+func scope(adapter, salt string) prefix.Scope {
+	return prefix.Scope{Model: "m", Adapter: adapter, Salt: salt}
+}
+
+// ids are n token ids from a first one on.
+func ids(first, n int) []uint32 {
+	tokens := make([]uint32, n)
+	for i := range tokens {
+		tokens[i] = uint32(first + i)
+	}
+	return tokens
+}
+
+func request(tokens []uint32) endpick.Request {
+	return endpick.Request{InputTokens: len(tokens), Blocks: prefix.AppendTokens(nil, scope("", "").Seed(), tokens), Exact: true}
+}
+
+// matched is what the candidates of a request are matched with, without routing it.
+func (f *fleet) matched(req endpick.Request) map[string]int {
+	var candidates []endpick.Candidate
+	for _, e := range f.router.Endpoints() {
+		candidates = append(candidates, e.Candidate)
+	}
+	req = req.At(f.now, 1, 1)
+	f.index.Match(&req, candidates)
+	got := map[string]int{}
+	for _, c := range candidates {
+		got[c.Endpoint.ID] = c.PrefixTokens
+	}
+	return got
+}
+
+func stored(hashes []precise.Hash, tokens []uint32) precise.Event {
+	return precise.Event{Hashes: hashes, Tokens: tokens}
+}
+
+func after(parent precise.Hash, e precise.Event) precise.Event {
+	e.Parent, e.HasParent = parent, true
+	return e
+}
+
+func removed(hashes ...precise.Hash) precise.Event {
+	return precise.Event{Kind: precise.Removed, Hashes: hashes}
+}
+
+type hashes = []precise.Hash
+
+// The same names of two engines are different blocks, and removing one's leaves the
+// other's.
+func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a, b := f.feed("a", 0), f.feed("b", 0)
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
+	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(1000, 48)), stored(hashes{7, 8}, ids(0, 32))}))
+	require.Equal(t, map[string]int{"a": 48, "b": 32, "c": 0}, f.matched(request(ids(0, 60))))
+	require.Equal(t, map[string]int{"a": 0, "b": 48, "c": 0}, f.matched(request(ids(1000, 60))))
+
+	require.Zero(t, a.Apply([]precise.Event{removed(2)}))
+	require.Equal(t, map[string]int{"a": 16, "b": 32, "c": 0}, f.matched(request(ids(0, 60))), "a head without gaps")
+	require.Equal(t, 48, f.matched(request(ids(1000, 60)))["b"])
+	require.Zero(t, b.Apply([]precise.Event{removed(7)}))
+	require.Equal(t, map[string]int{"a": 16, "b": 0, "c": 0}, f.matched(request(ids(0, 60))))
+}
+
+func TestTheLastTokenIsAlwaysComputed(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
+	require.Equal(t, 31, f.matched(request(ids(0, 32)))["a"])
+}
+
+func TestParents(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	require.Zero(t, a.Apply([]precise.Event{
+		stored(hashes{1, 2}, ids(0, 32)),
+		after(2, stored(hashes{3}, ids(32, 16))), // of the event before
+		after(1, stored(hashes{4, 5}, ids(500, 32))),
+	}))
+	require.Equal(t, 48, f.matched(request(ids(0, 64)))["a"])
+	require.Equal(t, 48, f.matched(request(slices.Concat(ids(0, 16), ids(500, 48))))["a"])
+	require.Equal(t, 1, a.Apply([]precise.Event{after(99, stored(hashes{100}, ids(48, 16)))}), "nobody knows 99")
+	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Unknown)
+}
+
+// An engine may have computed a block twice, and tells of each copy that goes.
+func TestCopies(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(0, 16)), removed(1)})
+	require.Equal(t, 16, f.matched(request(ids(0, 20)))["a"])
+	a.Apply([]precise.Event{removed(1)})
+	require.Zero(t, f.matched(request(ids(0, 20)))["a"])
+}
+
+func TestTiers(t *testing.T) {
+	f := newFleet(t, precise.Config{LoadCost: precise.LoadCosts{CPU: 0.25, Disk: 1}})
+	a := f.feed("a", 0)
+	cpu := precise.Event{Tier: precise.CPU, Hashes: hashes{1, 2}} // without tokens
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48)), cpu}))
+	req := request(ids(0, 64))
+	require.Equal(t, 48, f.matched(req)["a"])
+
+	a.Apply([]precise.Event{removed(2, 3)})
+	require.Equal(t, 28, f.matched(req)["a"], "16 + 3/4 of 16")
+	require.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{1, 1, 0, 0}, Saved: 1.75}, f.index.Lookup(req.Blocks, f.ref("a")))
+
+	a.Apply([]precise.Event{removed(1), {Tier: precise.Disk, Hashes: hashes{2}}})
+	require.Equal(t, 24, f.matched(req)["a"])
+	a.Apply([]precise.Event{{Kind: precise.Removed, Tier: precise.CPU, Hashes: hashes{2}}})
+	require.Equal(t, 12, f.matched(req)["a"], "what is on disk is not worth loading here")
+	a.Apply([]precise.Event{{Kind: precise.Cleared}})
+	require.Equal(t, 12, f.matched(req)["a"], "the cleared tier is another")
+	a.Apply([]precise.Event{{Kind: precise.Cleared, Tier: precise.CPU}})
+	require.Zero(t, f.matched(req)["a"])
+	require.Equal(t, 1, a.Apply([]precise.Event{{Tier: precise.CPU, Hashes: hashes{77}}}), "neither tokens nor a known name")
+}
+
+// Blocks of 32 tokens are found whole or not at all, whatever of them the prompt has in
+// common.
+func TestEnginesBlocks(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	a.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 64))})
+	require.Equal(t, 64, f.matched(request(ids(0, 80)))["a"])
+	require.Equal(t, 32, f.matched(request(slices.Concat(ids(0, 48), ids(700, 32))))["a"])
+
+	b := f.feed("b", 0) // pages of a token
+	var pages hashes
+	for i := range 40 {
+		pages = append(pages, precise.Hash(i+1))
+	}
+	require.Zero(t, b.Apply([]precise.Event{stored(pages[:20], ids(0, 20)), after(20, stored(pages[20:], ids(20, 20)))}))
+	require.Equal(t, 32, f.matched(request(ids(0, 80)))["b"])
+	b.Apply([]precise.Event{removed(pages[30:]...)})
+	require.Equal(t, 16, f.matched(request(ids(0, 80)))["b"])
+}
+
+// A model with full attention and a window of 40 tokens: three blocks of 16 hold the
+// 39 tokens before any place.
+func TestWindows(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	window := precise.Event{Group: 1, Spec: precise.Window, Window: 40, BlockTokens: 16, Hashes: hashes{1, 2, 3, 4, 5, 6, 7, 8}, Tokens: ids(0, 128)}
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
+	req := request(ids(0, 200))
+	require.Equal(t, 128, f.matched(req)["a"])
+	drop := func(h ...precise.Hash) {
+		e := removed(h...)
+		e.Group = 1
+		require.Zero(t, a.Apply([]precise.Event{e}))
+	}
+	drop(1, 2, 3, 4)
+	require.Equal(t, 128, f.matched(req)["a"], "blocks 6 to 8 are the window")
+	require.Zero(t, f.matched(request(slices.Concat(ids(0, 96), ids(500, 90))))["a"], "5 and 6 are too few for a prompt that ends with them")
+	drop(8)
+	require.Equal(t, 112, f.matched(req)["a"], "5 to 7 are the window")
+	drop(7)
+	require.Zero(t, f.matched(req)["a"])
+
+	// The engine leaves out what lies before the window: hashes are those of the last.
+	b := f.feed("b", 0)
+	window.Hashes = hashes{6, 7, 8}
+	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
+	require.Equal(t, 128, f.matched(req)["b"])
+}
+
+// A recurrent state is there at the end of a block or not.
+func TestState(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	state := precise.Event{Group: 1, Spec: precise.State, BlockTokens: 32, Hashes: hashes{6}, Tokens: ids(0, 96)}
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), state}))
+	require.Equal(t, 96, f.matched(request(ids(0, 200)))["a"])
+	require.Zero(t, f.matched(request(ids(0, 90)))["a"])
+}
+
+// What the engine keeps apart is apart, and so is what its tokens don't name.
+func TestIsolation(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	salted := stored(hashes{1, 2}, ids(0, 32))
+	salted.Salt = "s"
+	adapted := stored(hashes{11, 12}, ids(0, 32))
+	adapted.Adapter = "lora"
+	seen := stored(hashes{21, 22, 23}, ids(0, 48))
+	seen.Foreign = []bool{false, true, false}
+	require.Zero(t, a.Apply([]precise.Event{salted, adapted, seen, after(2, stored(hashes{3}, ids(32, 16))), after(23, stored(hashes{24}, ids(48, 16)))}))
+	of := func(s prefix.Scope) int {
+		return f.matched(endpick.Request{InputTokens: 64, Blocks: prefix.AppendTokens(nil, s.Seed(), ids(0, 64)), Exact: true})["a"]
+	}
+	require.Equal(t, 48, of(scope("", "s")))
+	require.Equal(t, 32, of(scope("lora", "")))
+	require.Equal(t, 16, of(scope("", "")), "the second block is a picture's, and so is all that follows")
+	require.Zero(t, of(scope("lora", "s")))
+	require.Zero(t, of(prefix.Scope{Model: "m", Tenant: "t"}), "what tenants share in the engine they don't share here")
+	require.Zero(t, of(prefix.Scope{Model: "other"}))
+}
+
+// What was routed a moment ago counts before its events come, until they must have
+// come, or the request has failed.
+func TestRoutedAMomentAgo(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	for _, id := range []string{"a", "b", "c"} {
+		f.feed(id, 0)
+	}
+	req := request(ids(0, 64))
+	next := request(ids(0, 100))
+	first, err := f.router.Route(req)
+	require.NoError(t, err)
+	at := first.Endpoint().ID
+	require.Equal(t, 64, f.matched(next)[at])
+	require.Equal(t, precise.Holding{Knows: precise.Whole, Routed: 4, Saved: 4}, f.index.Lookup(req.Blocks, f.ref(at)))
+	f.now = f.now.Add(time.Hour) // it waits in a queue
+	require.Equal(t, 64, f.matched(next)[at])
+	first.FirstToken()
+	f.now = f.now.Add(999 * time.Millisecond)
+	require.Equal(t, 64, f.matched(next)[at])
+	f.now = f.now.Add(time.Millisecond)
+	require.Zero(t, f.matched(next)[at], "its engine said nothing")
+
+	second, err := f.router.Route(req)
+	require.NoError(t, err)
+	second.Done(endpick.Outcome{Status: endpick.Failed})
+	require.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(next))
+	require.Zero(t, f.index.Stats().Expected)
+}
+
+// Endpoints without events, and prompts of which only the text is known, are matched
+// as without this index.
+func TestTheRestIsApproximate(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	req, next := request(ids(0, 64)), request(ids(0, 100))
+	lease, err := f.router.Route(req)
+	require.NoError(t, err)
+	lease.FirstToken()
+	lease.Done(endpick.Outcome{})
+	at := lease.Endpoint().ID
+	f.now = f.now.Add(time.Minute)
+	require.Equal(t, 64, f.matched(next)[at], "nobody says anything")
+
+	feed := f.feed(at, 0)
+	require.Zero(t, f.matched(next)[at], "the engine says that it has nothing")
+	text := next
+	text.Exact = false
+	require.Equal(t, 64, f.matched(text)[at])
+	feed.Reset(precise.Partial)
+	require.Equal(t, 64, f.matched(next)[at])
+	feed.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5}, ids(0, 80))})
+	require.Equal(t, 80, f.matched(next)[at], "the better of the two")
+	feed.Reset(precise.Nothing)
+	require.Equal(t, 64, f.matched(next)[at])
+	feed.Reset(precise.Whole)
+	require.Zero(t, f.matched(next)[at])
+	feed.Close()
+	require.Equal(t, 64, f.matched(next)[at])
+	require.Zero(t, feed.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}), "a closed feed is deaf")
+	require.Equal(t, 64, f.matched(next)[at])
+}
+
+func TestRanks(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	zero, one := f.feed("a", 0), f.feed("a", 1)
+	zero.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
+	one.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
+	require.Equal(t, 32, f.matched(request(ids(0, 40)))["a"])
+	one.Reset(precise.Whole)
+	require.Equal(t, 16, f.matched(request(ids(0, 40)))["a"], "the other rank has not restarted")
+	again := f.feed("a", 0)
+	zero.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
+	require.Zero(t, f.matched(request(ids(0, 40)))["a"], "succeeded")
+	again.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
+	require.Equal(t, 16, f.matched(request(ids(0, 40)))["a"])
+}
+
+// What is known of an endpoint ends with it.
+func TestEndpointsComeBackWithNothing(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a, old := f.feed("a", 0), f.ref("a")
+	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
+	require.NoError(t, f.router.Remove("a"))
+	_, err := f.index.Feed(old, precise.FeedConfig{})
+	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	require.NoError(t, f.router.Add(endpick.Endpoint{ID: "a"}))
+	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
+	require.Zero(t, f.matched(request(ids(0, 40)))["a"])
+	require.Empty(t, f.index.Stats().Feeds)
+}
+
+func TestConfig(t *testing.T) {
+	for field, c := range map[string]precise.Config{
+		"MaxBytes":            {MaxBytes: 1},
+		"Grace":               {Grace: -1},
+		"LoadCost.Disk":       {LoadCost: precise.LoadCosts{Disk: -1}},
+		"IndexConfig.MaxByte": {Approximate: prefix.IndexConfig{MaxBytes: 1}},
+	} {
+		_, err := precise.New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		require.Contains(t, bad.Field, field)
+	}
+	f := newFleet(t, precise.Config{})
+	_, err := f.index.Feed(f.ref("a"), precise.FeedConfig{Rank: -1})
+	require.ErrorContains(t, err, "precise.FeedConfig.Rank")
+}
+
+// long stores prompts of n blocks that share nothing.
+func long(prompt, n int) precise.Event {
+	e := precise.Event{Tokens: ids(prompt<<20, 16*n)}
+	for i := range n {
+		e.Hashes = append(e.Hashes, precise.Hash(prompt<<20+i+1))
+	}
+	return e
+}
+
+// However much engines say, the bound is kept; who has the most is forgotten.
+func TestBytesAreBounded(t *testing.T) {
+	f := newFleet(t, precise.Config{MaxBytes: 1 << 20})
+	a, b := f.feed("a", 0), f.feed("b", 0)
+	b.Apply([]precise.Event{stored(hashes{1}, ids(5, 16))})
+	for i := range 400 {
+		a.Apply([]precise.Event{long(i, 50)})
+		require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
+	}
+	s := f.index.Stats()
+	require.Positive(t, s.Overflows)
+	require.Equal(t, precise.Partial, s.Feeds[0].Knows)
+	require.Equal(t, precise.Whole, s.Feeds[1].Knows)
+	require.Equal(t, 16, f.matched(request(ids(5, 20)))["b"])
+
+	// Clients can't fill it with prompts that no engine computes.
+	for i := range 100 {
+		lease, err := f.router.Route(request(ids(1<<28+i<<16, 16*500)))
+		require.NoError(t, err)
+		defer lease.Done(endpick.Outcome{Status: endpick.Canceled})
+	}
+	require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
+	require.LessOrEqual(t, f.index.Stats().Expected, 1<<20/8/200)
+	require.Positive(t, f.index.Stats().Expected)
+}
+
+// A block takes no more memory than Config.MaxBytes says, and Stats.Bytes is no less
+// than what is really taken.
+func TestMemoryPerBlock(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector takes memory of its own")
+	}
+	const blocks = 200_000
+	f := newFleet(t, precise.Config{})
+	a, b := f.feed("a", 0), f.feed("b", 0)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range blocks / 100 {
+		a.Apply([]precise.Event{long(i, 100)})
+	}
+	one := heap() - before
+	for i := range blocks / 100 {
+		b.Apply([]precise.Event{long(i, 100)})
+	}
+	two := heap() - before - one
+	s := f.index.Stats()
+	t.Logf("%d bytes for a block of one engine, %d more for a second; counted as %d for both", one/blocks, two/blocks, s.Bytes/blocks)
+	require.Equal(t, blocks, s.Blocks)
+	require.Less(t, one/blocks, int64(220))
+	require.Less(t, two/blocks, int64(70))
+	require.Less(t, one+two, s.Bytes+s.Bytes/8)
+	runtime.KeepAlive(f)
+}
+
+func TestMatchAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools forget under the race detector")
+	}
+	f := newFleet(t, precise.Config{})
+	f.feed("a", 0).Apply([]precise.Event{long(1, 100)})
+	f.feed("b", 0).Apply([]precise.Event{long(1, 50)})
+	f.feed("c", 0)
+	req := request(long(1, 100).Tokens)
+	route := func() {
+		lease, err := f.router.Route(req)
+		require.NoError(t, err)
+		lease.FirstToken()
+		lease.Done(endpick.Outcome{})
+		f.now = f.now.Add(2 * time.Second)
+	}
+	for range 100 {
+		route()
+	}
+	require.Zero(t, testing.AllocsPerRun(100, route))
+}
+
+func ExampleIndex() {
+	index, err := precise.New(precise.Config{})
+	if err != nil {
+		panic(err)
+	}
+	router, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Matcher: index},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	ref, _ := router.Ref("b")
+	scope := func(adapter, salt string) prefix.Scope {
+		return prefix.Scope{Model: "llama", Adapter: adapter, Salt: salt}
+	}
+	feed, err := index.Feed(ref, precise.FeedConfig{Scope: scope})
+	if err != nil {
+		panic(err)
+	}
+
+	// The engine has started, and computed a prompt of 40 tokens.
+	tokens := make([]uint32, 40)
+	feed.Reset(precise.Whole)
+	feed.Apply([]precise.Event{{Kind: precise.Stored, Hashes: []precise.Hash{0xa1, 0xb2}, Tokens: tokens[:32]}})
+
+	blocks := prefix.AppendTokens(nil, scope("", "").Seed(), tokens)
+	lease, err := router.Route(endpick.Request{InputTokens: len(tokens), Blocks: blocks, Exact: true, Exclude: []string{"a"}})
+	if err != nil {
+		panic(err)
+	}
+	chosen, _ := lease.Candidate()
+	fmt.Println(chosen.Endpoint.ID, "holds", chosen.PrefixTokens, "of", len(tokens))
+	// Output: b holds 32 of 40
+}

@@ -1,0 +1,160 @@
+package precise
+
+import (
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// routed is what was sent to engines so short a time ago that their events can't have
+// come: the blocks of a request count as held from when it is routed until its first
+// token is out and a grace has passed. If it ends before, they never were there.
+type routed struct {
+	x      *Index
+	leases endpick.PerLease[lease]
+	// The first token is out; in the order of time.
+	grace  []waiting
+	first  int               // of grace that is still to end
+	counts map[uint64]uint32 // requests, by pair
+	spare  [][]uint64        // slices of pairs that are not in use
+	most   int
+}
+
+// lease is a request whose first token is not out.
+type lease struct{ pairs []uint64 }
+
+type waiting struct {
+	until time.Time
+	pairs []uint64
+}
+
+// A pair is a block and a feed that is expected to tell of it.
+func pairOf(id, feed uint32) uint64 { return uint64(id)<<32 | uint64(feed) }
+
+func (r *routed) init(x *Index) {
+	r.x = x
+	r.counts = map[uint64]uint32{}
+	r.most = int(x.config.MaxBytes / 8 / (pairWeight + nodeWeight + setWeight))
+	r.leases.Forget = func(_ endpick.LeaseRef, l *lease) { r.drop(l.pairs) }
+}
+
+// begin notes the blocks of a request that its engine is not known to have. Beyond the
+// bound its head is noted.
+func (r *routed) begin(e *endpick.Event) {
+	x := r.x
+	at := x.endpoints.Find(e.Candidate.Ref)
+	if at == nil || at.knows() == Nothing {
+		return
+	}
+	l := r.leases.At(e.Lease)
+	if l == nil {
+		return
+	}
+	l.pairs = r.slice()
+	s := &x.store
+	last := uint32(0)
+	for _, key := range e.Request.Blocks {
+		if len(r.counts)+len(at.feeds) > r.most {
+			break
+		}
+		id := s.take(key, last)
+		s.give(last)
+		last = id
+		for _, f := range at.feeds {
+			if f.full != 0 && f.count == 1 && s.sets.mask(s.at(id).set, f.number)&f.full == f.full {
+				continue // the engine has it
+			}
+			pair := pairOf(id, f.number)
+			l.pairs = append(l.pairs, pair)
+			r.counts[pair]++
+			if r.counts[pair] == 1 {
+				s.at(id).refs++
+				s.set(id, f.number, routedBit, true)
+			}
+		}
+	}
+	s.give(last)
+	x.fit()
+}
+
+// computed says that the first token is out.
+func (r *routed) computed(ref endpick.LeaseRef, now time.Time) {
+	l := r.leases.Find(ref)
+	if l == nil || l.pairs == nil {
+		return
+	}
+	r.grace = append(r.grace, waiting{now.Add(r.x.config.Grace), l.pairs})
+	l.pairs = nil
+}
+
+// expire ends what has had its grace.
+func (r *routed) expire(now time.Time) {
+	for r.first < len(r.grace) && !now.Before(r.grace[r.first].until) {
+		r.drop(r.grace[r.first].pairs)
+		r.grace[r.first] = waiting{}
+		r.first++
+	}
+	if r.first > len(r.grace)/2 {
+		n := copy(r.grace, r.grace[r.first:])
+		clear(r.grace[n:])
+		r.grace, r.first = r.grace[:n], 0
+	}
+}
+
+func (r *routed) drop(pairs []uint64) {
+	if pairs == nil {
+		return
+	}
+	// From the end: a block is not given up before what follows it.
+	for i := len(pairs) - 1; i >= 0; i-- {
+		if pairs[i] != gone {
+			r.dropPair(pairs[i])
+		}
+	}
+	const worthKeeping = 64
+	if len(r.spare) < worthKeeping {
+		r.spare = append(r.spare, pairs[:0])
+	}
+}
+
+func (r *routed) dropPair(pair uint64) {
+	n := r.counts[pair] - 1
+	if n > 0 {
+		r.counts[pair] = n
+		return
+	}
+	delete(r.counts, pair)
+	id, feed := uint32(pair>>32), uint32(pair)
+	r.x.store.set(id, feed, routedBit, false)
+	r.x.store.give(id)
+}
+
+func (r *routed) slice() []uint64 {
+	if n := len(r.spare); n > 0 {
+		s := r.spare[n-1]
+		r.spare = r.spare[:n-1]
+		return s
+	}
+	return make([]uint64, 0, 64)
+}
+
+// gone stands for a pair of a feed that has ended.
+const gone = 0
+
+// unvouchFeed forgets what was routed for a feed.
+func (x *Index) unvouchFeed(number uint32) {
+	forget := func(pairs []uint64) {
+		for i := len(pairs) - 1; i >= 0; i-- {
+			if pairs[i] != gone && uint32(pairs[i]) == number {
+				x.routed.dropPair(pairs[i])
+				pairs[i] = gone
+			}
+		}
+	}
+	for _, l := range x.routed.leases.All() {
+		forget(l.pairs)
+	}
+	for i := range x.routed.grace[x.routed.first:] {
+		forget(x.routed.grace[x.routed.first+i].pairs)
+	}
+}

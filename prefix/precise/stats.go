@@ -1,0 +1,55 @@
+package precise
+
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// Stats is a snapshot of an [Index].
+type Stats struct {
+	Blocks    int    // different ones that engines hold or are about to compute
+	Sets      int    // of feeds that hold the same blocks
+	Expected  int    // pairs of a block that was routed and a feed that should tell of it
+	Bytes     int64  // the most memory that what events tell may take
+	Overflows uint64 // feeds that were forgotten for lack of room
+	Feeds     []FeedStats
+	// Approximate is the index for endpoints without events.
+	Approximate prefix.IndexStats
+}
+
+// FeedStats is what an [Index] knows of one feed.
+type FeedStats struct {
+	Ref     endpick.Ref
+	Rank    int
+	Knows   Knowledge
+	Blocks  int    // the engine's own, in any tier; of each group
+	Groups  int    // caches of the engine
+	Events  uint64 // taken in
+	Stored  uint64 // blocks that came
+	Unknown uint64 // events about blocks that should have been known and were not
+	Missed  uint64 // blocks removed that were not known
+	Ignored uint64 // events that make no sense, or are about a ninth group
+	Resets  uint64
+}
+
+// Stats returns a snapshot. It takes time in proportion to the number of endpoints and
+// allocates.
+func (x *Index) Stats() Stats {
+	approx := x.approx.Stats()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := Stats{
+		Blocks: len(x.store.keys), Sets: x.store.sets.live, Expected: len(x.routed.counts),
+		Bytes: x.weight(), Overflows: x.overflows, Approximate: approx,
+	}
+	for _, f := range x.feeds {
+		if f == nil {
+			continue
+		}
+		fs := f.stats
+		fs.Ref, fs.Rank, fs.Knows = f.ref, f.rank, f.knows
+		fs.Blocks, fs.Groups = len(f.entries), int(f.count)
+		s.Feeds = append(s.Feeds, fs)
+	}
+	return s
+}
