@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"log"
 	"net/url"
 	"os"
 	"slices"
@@ -71,7 +71,7 @@ func named(urls []string) (all []endpick.Endpoint) {
 
 // follow makes the router's endpoints those of the file whenever it changes, until
 // the context ends. What can't be is logged, and the endpoints stay.
-func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *slog.Logger) {
+func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *log.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	failing := "" // what was logged last, which is enough once
@@ -84,14 +84,14 @@ func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *slo
 		endpoints, err := l.changed()
 		if err == nil && endpoints != nil {
 			if err = router.SetEndpoints(endpoints); err == nil {
-				logger.Info("endpoints", "number", len(endpoints))
+				logger.Printf("%d endpoints", len(endpoints))
 			}
 		}
 		if err == nil {
 			failing = ""
 		} else if failing != err.Error() {
 			failing = err.Error()
-			logger.Error("endpoints stay as they are", "error", err)
+			logger.Print(err)
 		}
 	}
 }

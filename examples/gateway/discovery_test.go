@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 		var logged lockedBuffer
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go l.follow(ctx, router, newLogger(&logged, &logSettings{Level: "info"}))
+		go l.follow(ctx, router, log.New(&logged, "", 0))
 		after := func(text string, want ...string) {
 			t.Helper()
 			write(text)

@@ -1,7 +1,8 @@
 package main
 
 import (
-	"log/slog"
+	"io"
+	"log"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -23,7 +24,7 @@ func TestServersDie(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, f.close()) }()
 			g, err := newGateway(gatewayConfig{
-				policy: policy, endpoints: f.endpoints(), seed: 1, log: slog.New(slog.DiscardHandler),
+				policy: policy, endpoints: f.endpoints(), seed: 1, log: log.New(io.Discard, "", 0),
 			})
 			require.NoError(t, err)
 			defer g.close()

@@ -1,0 +1,322 @@
+package caddy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/modelserver"
+)
+
+// server starts a modelled server on a free port until the test ends.
+func server(t *testing.T) string {
+	t.Helper()
+	s, err := modelserver.New(modelserver.Config{Speed: 20, Engine: engine.Config{
+		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 10}, Blocks: 10_000,
+	}})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		_ = s.Close()
+		assert.NoError(t, <-served)
+	})
+	return l.Addr().String()
+}
+
+// running is a Caddy that listens on a socket in a directory of the test.
+type running struct {
+	t      *testing.T
+	socket string
+	client *http.Client
+}
+
+func newRunning(t *testing.T) *running {
+	r := &running{t: t, socket: filepath.Join(t.TempDir(), "c.sock")}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", r.socket)
+	}
+	r.client = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 100}}
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		assert.NoError(t, caddy.Stop())
+		_, kept := pools.References("default")
+		assert.False(t, kept, "a pool outlives all that used it")
+	})
+	return r
+}
+
+// load makes Caddy run with these settings of the transport; more are other lines
+// of the proxy.
+func (r *running) load(settings, more string) error {
+	adapter := caddyconfig.GetAdapter("caddyfile")
+	text := fmt.Sprintf("{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/%s\n\treverse_proxy {\n\t\tdynamic endpick\n%s\n\t\ttransport endpick {\n%s\n\t\t}\n\t}\n}\n", r.socket, more, settings)
+	config, _, err := adapter.Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		return err
+	}
+	return caddy.Load(config, true)
+}
+
+func (r *running) post(path, body string) (*http.Response, string, error) {
+	in, err := http.NewRequest(http.MethodPost, "http://caddy"+path, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	// Caddy closes idle connections when it reloads, whatever its transport. A client
+	// whose request meets that sends it again; net/http does so for what is marked,
+	// and sends no mark, but not on a connection that Caddy has closed unused.
+	in.Header["Idempotency-Key"] = nil
+	response, err := r.client.Do(in)
+	for n := 0; n < 10 && err != nil; n++ {
+		in.Body, _ = in.GetBody()
+		response, err = r.client.Do(in)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response, string(text), err
+}
+
+// chat is a conversation of so many turns behind a system prompt.
+func chat(system string, turns int, stream bool) string {
+	messages := []map[string]string{{"role": "system", "content": strings.Repeat(system+" ", 400)}}
+	for i := range turns {
+		messages = append(messages, map[string]string{"role": "user", "content": fmt.Sprintf("question %d", i)})
+	}
+	body, err := json.Marshal(map[string]any{"model": modelserver.DefaultModel, "max_tokens": 5, "stream": stream, "messages": messages})
+	if err != nil {
+		panic(err)
+	}
+	return string(body)
+}
+
+const explained = `
+		header_down X-To {http.reverse_proxy.endpick.endpoint}
+		header_down X-Held {http.reverse_proxy.endpick.matched_tokens}
+		header_down X-Of {http.reverse_proxy.endpick.input_tokens}
+		header_down X-Policy {http.reverse_proxy.endpick.policy}
+		header_down X-Candidates {http.reverse_proxy.endpick.candidates}
+		header_down X-Model {http.reverse_proxy.endpick.model}`
+
+// A conversation stays where its prefix is, placeholders say why, and what goes
+// wrong comes in the shape of the API.
+func TestProxy(t *testing.T) {
+	c := newRunning(t)
+	a, b := server(t), server(t)
+	require.NoError(t, c.load("endpoint "+a+"\nendpoint "+b, explained))
+	first := ""
+	for turn := range 6 {
+		response, text, err := c.post("/v1/chat/completions", chat("one", turn+1, turn%2 == 1))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		if turn == 0 {
+			first = response.Header.Get("X-To")
+			assert.Contains(t, []string{a, b}, first)
+			assert.Equal(t, "0", response.Header.Get("X-Held"))
+		} else {
+			assert.Equal(t, first, response.Header.Get("X-To"), "turn %d", turn)
+			assert.NotEqual(t, "0", response.Header.Get("X-Held"))
+			assert.Regexp(t, `^[1-9]\d\d`, response.Header.Get("X-Of"))
+		}
+		assert.Equal(t, "lmetric", response.Header.Get("X-Policy"))
+		assert.Equal(t, "2", response.Header.Get("X-Candidates"))
+		assert.Equal(t, modelserver.DefaultModel, response.Header.Get("X-Model"))
+		assert.Empty(t, response.Header.Get("X-Endpick-Endpoint"), "clients are not told where others' prompts are")
+		if turn%2 == 1 {
+			assert.Contains(t, text, "data: [DONE]")
+			assert.NotContains(t, text, `"usage":{`, "nobody asked for it")
+		}
+	}
+
+	response, text, err := c.post("/v1/messages", `{"model":"\xff"}`)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusBadRequest, response.StatusCode)
+	response, text, err = c.post("/v1/messages", `{"model":"`+strings.Repeat("x", 300)+`","messages":[]}`)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusBadRequest, response.StatusCode)
+	assert.Contains(t, text, `"type":"invalid_request_error"`)
+	assert.Contains(t, text, `{"type":"error"`, "as Anthropic's libraries expect it")
+	response, text, err = c.post("/sleep", `{}`)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusForbidden, response.StatusCode, text)
+}
+
+// Nobody is there: 502 or 503 with a body, not Caddy's empty one.
+func TestNobodyIsThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	c := newRunning(t)
+	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
+	response, text, err := c.post("/v1/chat/completions", chat("one", 1, true))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusBadGateway, response.StatusCode)
+	assert.Contains(t, text, `"error":{`)
+}
+
+// A tenant is what Caddy's placeholders say, and tenants share no prefix.
+func TestTenant(t *testing.T) {
+	c := newRunning(t)
+	require.NoError(t, c.load("endpoint "+server(t)+"\ntenant {http.request.header.X-Team}", explained))
+	held := func(team string) string {
+		in, err := http.NewRequest(http.MethodPost, "http://caddy/v1/chat/completions", strings.NewReader(chat("one", 1, false)))
+		require.NoError(t, err)
+		in.Header.Set("X-Team", team)
+		response, err := c.client.Do(in)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.Header.Get("X-Held")
+	}
+	assert.Equal(t, "0", held("red"))
+	assert.NotEqual(t, "0", held("red"))
+	assert.Equal(t, "0", held("blue"))
+	assert.NotEqual(t, "0", held("blue"))
+}
+
+// What can't run is refused, and what runs goes on as it was.
+func TestBadConfigurations(t *testing.T) {
+	c := newRunning(t)
+	address := server(t)
+	require.NoError(t, c.load("endpoint "+address, explained))
+	_, _, err := c.post("/v1/chat/completions", chat("one", 1, false))
+	require.NoError(t, err)
+	for settings, want := range map[string]string{
+		"":                                   "there is no endpoint",
+		"endpoint " + address + "\npolicy x": `unknown policy "x"`,
+		"endpoint " + address + "\nendpoint " + address:                    "endpick: ",
+		"endpoint ftp://host":                                              "bad endpoint address",
+		"endpoint " + address + "\nqueue 10":                               "without scrape",
+		"endpoint " + address + "\nhash_key 12":                            "hash_key",
+		"endpoint 10.0.0.9:1\n}\n}\nreverse_proxy {\ntransport nonesuch {": "nonesuch",
+	} {
+		assert.ErrorContains(t, c.load(settings, explained), want, settings)
+		response, text, err := c.post("/v1/chat/completions", chat("one", 1, false))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		assert.Equal(t, address, response.Header.Get("X-To"))
+		assert.NotEqual(t, "0", response.Header.Get("X-Held"))
+	}
+	other := "endpoint " + address + "\n}\n}\nreverse_proxy /other {\ndynamic endpick\ntransport endpick {\nendpoint " + server(t)
+	assert.ErrorContains(t, c.load(other, explained), "two transports of one pool differ")
+	require.NoError(t, c.load(strings.Replace(other, "/other {\ndynamic endpick\ntransport endpick {", "/other {\ndynamic endpick\ntransport endpick {\npool other", 1), explained))
+	response, _, err := c.post("/v1/chat/completions", chat("one", 1, false))
+	require.NoError(t, err)
+	assert.NotEqual(t, "0", response.Header.Get("X-Held"), "the pool is the one there was")
+}
+
+// Twenty reloads under load, each with another setting, a server more or less, or
+// another policy: no request is lost, and prefixes stay known.
+func TestReload(t *testing.T) {
+	c := newRunning(t)
+	a, b, d := server(t), server(t), server(t)
+	base := "endpoint " + a + "\nendpoint " + b + "\nscrape 10ms\n"
+	require.NoError(t, c.load(base, explained))
+	const conversations = 8
+	homes := [conversations]string{}
+	for i := range homes {
+		response, text, err := c.post("/v1/chat/completions", chat(fmt.Sprint("system ", i), 1, false))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		homes[i] = response.Header.Get("X-To")
+	}
+
+	var stop atomic.Bool
+	var asked, cold atomic.Int64
+	var wait sync.WaitGroup
+	for i := range conversations {
+		wait.Go(func() {
+			for turn := 2; !stop.Load(); turn++ {
+				response, text, err := c.post("/v1/chat/completions", chat(fmt.Sprint("system ", i), turn%20+1, turn%2 == 0))
+				if !assert.NoError(t, err) || !assert.Equal(t, http.StatusOK, response.StatusCode, text) {
+					return
+				}
+				asked.Add(1)
+				if response.Header.Get("X-Held") == "0" {
+					cold.Add(1)
+				}
+			}
+		})
+	}
+	for n := range 20 {
+		settings := base
+		switch n % 4 {
+		case 0:
+			settings += fmt.Sprintf("stall_timeout %ds", 30+n)
+		case 1:
+			settings += "endpoint " + d
+		case 2:
+			settings += "policy predicted-latency"
+		}
+		if !assert.NoError(t, c.load(settings, explained)) {
+			break
+		}
+		for before, began := asked.Load(), time.Now(); asked.Load() < before+conversations && time.Since(began) < 30*time.Second; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	stop.Store(true)
+	wait.Wait()
+	assert.Greater(t, asked.Load(), int64(100))
+	// A request that is sent to a server for the first time finds nothing there.
+	assert.Less(t, cold.Load(), asked.Load()/10+5)
+
+	shared, there := pools.References("default")
+	require.True(t, there)
+	require.Equal(t, 1, shared)
+}
+
+// A connection that is upgraded passes through.
+func TestUpgrade(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	echo := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.CopyN(conn, buffered, 5)
+	})}
+	go func() { _ = echo.Serve(l) }()
+	t.Cleanup(func() { _ = echo.Close() })
+
+	c := newRunning(t)
+	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
+	conn, err := net.Dial("unix", c.socket)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: caddy\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	head := make([]byte, 12)
+	_, err = io.ReadFull(conn, head)
+	require.NoError(t, err)
+	assert.Equal(t, "HTTP/1.1 101", string(head))
+	fmt.Fprint(conn, "hello")
+	rest, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(string(rest), "hello"), "%q", rest)
+}

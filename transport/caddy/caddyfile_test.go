@@ -1,0 +1,91 @@
+package caddy
+
+import (
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// All that can be set, as Caddy's JSON.
+func TestCaddyfile(t *testing.T) {
+	d := caddyfile.NewTestDispenser(`endpick {
+		pool      chat
+		policy    load-prefix:3:2:2
+		endpoint  10.0.0.1:8000
+		endpoint  http://10.0.0.2:8000 {
+			id            second
+			variant       h100-tp2
+			models        llama qwen
+			adapters      french
+			max_sequences 256
+			kv_tokens     400000
+			label         price low
+			label         zone a
+		}
+		scrape    500ms
+		queue     200 {
+			timeout   20s
+			sequences 64
+		}
+		tenant    {http.auth.user.id}
+		ttft      2s
+		tpot      50ms
+		max_attempts 2
+		max_body  64MiB
+		first_byte_timeout 30s
+		stall_timeout      40s
+		response_timeout   5m
+		hash_key  {env.HASH_KEY}
+		shared_cache
+		disable_usage
+		allow_administration
+		deny_unknown
+	}`)
+	var got Transport
+	require.NoError(t, got.UnmarshalCaddyfile(d))
+	want := `{"pool":"chat","policy":"load-prefix:3:2:2","endpoints":[{"address":"10.0.0.1:8000"},
+		{"id":"second","address":"http://10.0.0.2:8000","models":["llama","qwen"],"adapters":["french"],"variant":"h100-tp2",
+		"max_sequences":256,"kv_tokens":400000,"labels":{"price":"low","zone":"a"}}],
+		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":64},"tenant":"{http.auth.user.id}",
+		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,
+		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,
+		"hash_key":"{env.HASH_KEY}","shared_cache":true,"disable_usage":true,"allow_administration":true,"deny_unknown":true}`
+	assert.JSONEq(t, want, string(caddyconfig.JSON(&got.Settings, nil)))
+}
+
+// A mistake names its line and what is wrong.
+func TestCaddyfileMistakes(t *testing.T) {
+	for settings, want := range map[string]string{
+		"\npolice lmetric":                       `unknown setting "police", at Testfile:2`,
+		"\npolicy":                               "wrong argument count",
+		"\npolicy a b":                           "wrong argument count",
+		"\npolicy a\npolicy b":                   "policy is there twice, at Testfile:3",
+		"\nendpoint":                             "wrong argument count",
+		"\nendpoint a {\nweight 3\n}":            `unknown setting "weight" of an endpoint, at Testfile:3`,
+		"\nendpoint a {\nlabel zone\n}":          "wrong argument count",
+		"\nendpoint a {\nmodels\n}":              "wrong argument count",
+		"\nendpoint a {\nkv_tokens many\n}":      `kv_tokens: "many" is no whole number above zero`,
+		"\nscrape often":                         `scrape: "often" is no duration above zero`,
+		"\nttft 0s":                              `ttft: "0s" is no duration above zero`,
+		"\nstall_timeout -1s":                    `stall_timeout: "-1s" is no duration above zero`,
+		"\nmax_attempts 0":                       `max_attempts: "0" is no whole number above zero`,
+		"\nmax_body big":                         `max_body: "big" is no size`,
+		"\nshared_cache yes":                     "wrong argument count",
+		"\nqueue few":                            `queue: "few" is no number of requests`,
+		"\nqueue 1 {\nlength 3\n}":               `unknown setting "length" of queue`,
+		"\nqueue\nqueue":                         "queue is there twice",
+		"\nqueue {\nsequences 1.5\n}":            `sequences: "1.5" is no whole number above zero`,
+		"\nqueue 1 {\ntimeout 1s\ntimeout soon}": `timeout: "soon}" is no duration`,
+	} {
+		var got Transport
+		assert.ErrorContains(t, got.UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick {"+settings+"\n}")), want, settings)
+	}
+	assert.Error(t, new(Transport).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick lmetric")))
+	assert.Error(t, new(Upstreams).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick lmetric")))
+	assert.ErrorContains(t, new(Upstreams).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick {\npolicy lmetric\n}")), "there is nothing to set")
+	assert.NoError(t, new(Upstreams).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick")))
+}

@@ -1,0 +1,185 @@
+package caddy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/scrape"
+)
+
+// pools are what outlives a reload: the routers by the names of their pools, each
+// as long as a configuration uses it.
+var pools = caddy.NewUsagePool()
+
+// pool is a router with what it has learned, and the transport over it.
+type pool struct {
+	mu      sync.Mutex
+	logger  atomic.Pointer[zap.Logger] // of the configuration that runs
+	router  *endpick.Router
+	policy  endpick.Policy // the router's
+	sender  *transport.Transport
+	applied definition
+	// claimed is what the configuration that came last wants of the pool, and
+	// by names that configuration. Claims are counted; one that is older than
+	// what was applied comes too late.
+	claimed        definition
+	by             any
+	claims, newest uint64
+	stop           context.CancelFunc // of the polling
+	polled         sync.WaitGroup
+}
+
+// definition is all that decides what a pool is, in parts that change on their own.
+type definition struct{ policy, endpoints, sending, scrape string }
+
+// Destruct implements [caddy.Destructor]: nothing uses the pool any more.
+func (p *pool) Destruct() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopPolling()
+	if p.sender != nil {
+		p.sender.CloseIdleConnections()
+	}
+	return nil
+}
+
+func (t *Settings) definition() definition {
+	text := func(v any) string {
+		b, _ := json.Marshal(v) // plain data
+		return string(b)
+	}
+	sending := *t
+	sending.Policy, sending.Endpoints, sending.Scrape = "", nil, 0
+	return definition{t.policy(), text(t.Endpoints), text(&sending), text(t.Scrape)}
+}
+
+// claim notes what a configuration wants of the pool, and refuses a second thing.
+// It returns the number of the claim.
+func (p *pool) claim(d definition, by any) (uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.by == by && p.claimed != d {
+		return 0, errors.New("endpick: two transports of one pool differ; give one of them a pool of its own")
+	}
+	p.claimed, p.by = d, by
+	p.claims++
+	return p.claims, nil
+}
+
+// apply makes the pool what t says, keeping what it knows. It is called with the
+// first request that a configuration gets, not when it is read: a configuration
+// that turns out to be wrong elsewhere never gets one.
+func (p *pool) apply(t *Transport) (*transport.Transport, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := t.definition()
+	if t.claim < p.newest {
+		return p.sender, nil // a request that the former configuration still serves
+	}
+	p.logger.Store(t.logger)
+	if p.sender != nil && p.applied == next {
+		p.newest = t.claim
+		return p.sender, nil
+	}
+	if err := p.route(t, next); err != nil {
+		return nil, err
+	}
+	if p.sender == nil || p.applied.sending != next.sending {
+		config, err := t.sending()
+		if err != nil {
+			return nil, err
+		}
+		config.Router, config.Describe, config.Warn = p.router, describe, p.warn
+		sender, err := transport.New(config)
+		if err != nil {
+			return nil, err
+		}
+		if p.sender != nil {
+			p.sender.CloseIdleConnections()
+		}
+		p.sender = sender
+	}
+	if p.applied.scrape != next.scrape {
+		if err := p.poll(t); err != nil {
+			return nil, err
+		}
+	}
+	p.applied, p.newest = next, t.claim
+	return p.sender, nil
+}
+
+// route brings policy and endpoints up to date.
+func (p *pool) route(t *Transport, next definition) error {
+	if p.router != nil && p.applied.policy == next.policy && p.applied.endpoints == next.endpoints {
+		return nil
+	}
+	config, err := t.routing()
+	if err != nil {
+		return err
+	}
+	if p.router == nil {
+		p.router, err = endpick.New(config)
+		p.policy = config.Policy
+		return err
+	}
+	if p.applied.policy != next.policy {
+		// What has been learned goes on with the new policy, if it has a use for it.
+		if config.Policy.Matcher != nil && p.policy.Matcher != nil {
+			config.Policy.Matcher = p.policy.Matcher
+		}
+		if config.Policy.Predictor != nil && p.policy.Predictor != nil {
+			config.Policy.Predictor = p.policy.Predictor
+		}
+		if err := p.router.SetPolicy(config.Policy); err != nil {
+			return err
+		}
+		p.policy = config.Policy
+	}
+	return p.router.SetEndpoints(config.Endpoints)
+}
+
+// poll begins to ask the servers for their load, or stops.
+func (p *pool) poll(t *Transport) error {
+	p.stopPolling()
+	if t.Scrape == 0 {
+		return nil
+	}
+	poller, err := scrape.New(scrape.Config{
+		Router: p.router, Interval: time.Duration(t.Scrape),
+		OnError: func(err error) { p.logger.Load().Debug("a server's load is not known", zap.Error(err)) },
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.polled.Go(func() { poller.Run(ctx) })
+	return nil
+}
+
+// warn logs what was wrong with a request that was served all the same.
+func (p *pool) warn(in *http.Request, err error) {
+	if in == nil {
+		p.logger.Load().Warn("a callback failed", zap.Error(err))
+		return
+	}
+	p.logger.Load().Warn("something is wrong with a request", zap.String("path", in.URL.Path), zap.Error(err))
+}
+
+func (p *pool) stopPolling() {
+	if p.stop != nil {
+		p.stop()
+		p.polled.Wait()
+		p.stop = nil
+	}
+}

@@ -1,0 +1,99 @@
+package caddy
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+)
+
+// Endpoint is one inference server; see [endpick.Endpoint].
+type Endpoint struct {
+	ID      string `json:"id,omitempty"`
+	Address string `json:"address"`
+	// Models and Adapters are what it serves; none: everything.
+	Models   []string `json:"models,omitempty"`
+	Adapters []string `json:"adapters,omitempty"`
+	// Variant names its kind of accelerator and runtime.
+	Variant      string            `json:"variant,omitempty"`
+	MaxSequences int               `json:"max_sequences,omitempty"`
+	KVTokens     int               `json:"kv_tokens,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+}
+
+// Queue holds requests while the servers are full; see [transport.QueueConfig].
+type Queue struct {
+	// Requests is how many it holds at most. Zero: 1000.
+	Requests int `json:"requests,omitempty"`
+	// Timeout is how long one may wait. Zero: 30 s.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+	// Sequences is how many requests a server runs at once, where it does not
+	// say so itself, to judge by the router's own account when it is full.
+	// Zero: judge by the servers' reports, which needs Scrape.
+	Sequences int `json:"sequences,omitempty"`
+}
+
+// policy is the preset's name, as it was given or by default.
+func (t *Settings) policy() string {
+	if t.Policy == "" {
+		return "lmetric"
+	}
+	return t.Policy
+}
+
+// routing is the router's configuration, with state of its own.
+func (t *Settings) routing() (endpick.Config, error) {
+	config, err := preset.ByName(t.policy())
+	if err != nil {
+		return config, err
+	}
+	if len(t.Endpoints) == 0 {
+		return config, errors.New("endpick: there is no endpoint")
+	}
+	for _, e := range t.Endpoints {
+		at := endpick.Endpoint{
+			ID: e.ID, Address: e.Address, Models: e.Models, Adapters: e.Adapters, Labels: e.Labels,
+			Variant: e.Variant, MaxSequences: e.MaxSequences, KVTokens: e.KVTokens,
+		}
+		if _, err := transport.Target(&at, new(url.URL)); err != nil {
+			return config, err
+		}
+		config.Endpoints = append(config.Endpoints, at)
+	}
+	return config, nil
+}
+
+// sending is the transport's configuration, but for the router and the callbacks.
+func (t *Settings) sending() (transport.Config, error) {
+	config := transport.Config{
+		MaxAttempts: t.MaxAttempts, MaxBodyBytes: t.MaxBodyBytes, SharedCache: t.SharedCache, DisableUsage: t.DisableUsage,
+		AllowAdministration: t.AllowAdministration, DenyUnknown: t.DenyUnknown,
+		FirstByteTimeout: time.Duration(t.FirstByteTimeout), StallTimeout: time.Duration(t.StallTimeout), ResponseTimeout: time.Duration(t.ResponseTimeout),
+		EnableEndpointHeader: true, // becomes a placeholder, and leaves the response
+	}
+	if t.HashKey != "" {
+		key, err := prefix.ParseKey(t.HashKey)
+		if err != nil {
+			return config, fmt.Errorf("hash_key: %w", err)
+		}
+		config.HashKey = key
+	}
+	if q := t.Queue; q != nil {
+		config.Queue = &transport.QueueConfig{Bounds: queue.Config{MaxRequests: q.Requests, Timeout: time.Duration(q.Timeout)}}
+		switch {
+		case q.Sequences > 0:
+			config.Queue.Saturation = queue.Concurrency{Requests: q.Sequences}
+		case t.Scrape == 0:
+			return config, errors.New("endpick: queue: without scrape, how many sequences a server runs has to be said")
+		}
+	}
+	return config, nil
+}

@@ -1,0 +1,217 @@
+package caddy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+func init() {
+	caddy.RegisterModule(new(Transport))
+	caddy.RegisterModule(new(Upstreams))
+}
+
+// placeholders is what the placeholders' names begin with.
+const placeholders = "http.reverse_proxy.endpick."
+
+// Transport is a transport of Caddy's reverse_proxy that picks the server.
+type Transport struct {
+	Settings
+
+	pool   *pool
+	claim  uint64                              // on the pool
+	sender atomic.Pointer[transport.Transport] // nil until the first request
+	logger *zap.Logger
+}
+
+// Settings are the JSON configuration of a [Transport]; docs/caddy.md has the
+// Caddyfile's words.
+type Settings struct {
+	// Pool names what is kept over reloads. Transports of one pool in one
+	// configuration must be alike. Empty: "default".
+	Pool string `json:"pool,omitempty"`
+	// Policy is a preset's name; see [preset.ByName]. Empty: lmetric.
+	Policy    string     `json:"policy,omitempty"`
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
+	// Scrape is how often the servers' /metrics are asked for their load.
+	// Zero: never.
+	Scrape caddy.Duration `json:"scrape,omitempty"`
+	// Queue holds requests while the servers are full. Nil: it does not.
+	Queue *Queue `json:"queue,omitempty"`
+	// Tenant says whom a request is from, with placeholders. Empty: there are
+	// no tenants. What a client can choose freely is no tenant.
+	Tenant string `json:"tenant,omitempty"`
+	// TTFT and TPOT are the targets of requests that bring none. Zero: none.
+	TTFT caddy.Duration `json:"ttft,omitempty"`
+	TPOT caddy.Duration `json:"tpot,omitempty"`
+
+	// The rest is that of [transport.Config], zero being its default. HashKey is
+	// 64 hexadecimal digits; {env.NAME} and {file.PATH} are replaced.
+	MaxAttempts         int            `json:"max_attempts,omitempty"`
+	MaxBodyBytes        int64          `json:"max_body_bytes,omitempty"`
+	FirstByteTimeout    caddy.Duration `json:"first_byte_timeout,omitempty"`
+	StallTimeout        caddy.Duration `json:"stall_timeout,omitempty"`
+	ResponseTimeout     caddy.Duration `json:"response_timeout,omitempty"`
+	HashKey             string         `json:"hash_key,omitempty"`
+	SharedCache         bool           `json:"shared_cache,omitempty"`
+	DisableUsage        bool           `json:"disable_usage,omitempty"`
+	AllowAdministration bool           `json:"allow_administration,omitempty"`
+	DenyUnknown         bool           `json:"deny_unknown,omitempty"`
+}
+
+// CaddyModule implements [caddy.Module].
+func (*Transport) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.reverse_proxy.transport.endpick", New: func() caddy.Module { return new(Transport) }}
+}
+
+// Provision implements [caddy.Provisioner]. It refuses whatever is wrong with the
+// configuration and changes nothing that runs.
+func (t *Transport) Provision(ctx caddy.Context) error {
+	t.logger = ctx.Logger()
+	t.HashKey = caddy.NewReplacer().ReplaceKnown(t.HashKey, "")
+	if t.Pool == "" {
+		t.Pool = "default"
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	// One of Caddy's own modules tells configurations apart: each has its own.
+	configuration, err := ctx.App("events")
+	if err != nil {
+		return err
+	}
+	shared, _, err := pools.LoadOrNew(t.Pool, func() (caddy.Destructor, error) { return new(pool), nil })
+	if err != nil {
+		return err
+	}
+	t.pool = shared.(*pool)
+	t.claim, err = t.pool.claim(t.definition(), configuration)
+	return err
+}
+
+// check tries the configuration out.
+func (t *Transport) check() error {
+	routing, err := t.routing()
+	if err != nil {
+		return err
+	}
+	sending, err := t.sending()
+	if err != nil {
+		return err
+	}
+	if sending.Router, err = endpick.New(routing); err != nil {
+		return err
+	}
+	if t.Scrape < 0 || t.TTFT < 0 || t.TPOT < 0 {
+		return errors.New("endpick: scrape, ttft or tpot is negative")
+	}
+	_, err = transport.New(sending)
+	return err
+}
+
+// Cleanup implements [caddy.CleanerUpper].
+func (t *Transport) Cleanup() error {
+	if t.pool == nil {
+		return nil
+	}
+	_, err := pools.Delete(t.Pool)
+	return err
+}
+
+// RoundTrip implements [http.RoundTripper]. What goes wrong becomes a response in
+// the shape of the API, as clients' libraries expect it, and is logged.
+func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
+	sender := t.sender.Load()
+	if sender == nil {
+		var err error
+		if sender, err = t.pool.apply(t); err != nil {
+			return nil, err
+		}
+		t.sender.Store(sender)
+	}
+	trip := &trip{by: t}
+	response, err := sender.RoundTrip(in.WithContext(context.WithValue(in.Context(), tripKey{}, trip)))
+	endpoint := ""
+	switch {
+	case err == nil:
+		endpoint = response.Header.Get(transport.EndpointHeader)
+		response.Header.Del(transport.EndpointHeader)
+	case errors.Is(err, context.Canceled):
+		return nil, err // the client has gone
+	default:
+		t.logger.Error("request failed", zap.String("path", in.URL.Path), zap.Error(err))
+		response = failure(in, err)
+	}
+	explain(in, endpoint, &trip.receipt)
+	return response, nil
+}
+
+// CloseIdleConnections is for whoever closes a http.Client's.
+func (t *Transport) CloseIdleConnections() {
+	if sender := t.sender.Load(); sender != nil {
+		sender.CloseIdleConnections()
+	}
+}
+
+// failure is the response that tells of an error.
+func failure(in *http.Request, err error) *http.Response {
+	status, header, body := transport.ErrorResponse(in.URL.Path, err)
+	return &http.Response{
+		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: in,
+	}
+}
+
+// trip is what describe needs to know of a request, and leaves of it. A pool's
+// transport serves configurations that come and go.
+type trip struct {
+	by      *Transport
+	receipt endpick.Receipt
+}
+
+type tripKey struct{}
+
+// explain sets the placeholders that say where a request went, and why.
+func explain(in *http.Request, endpoint string, receipt *endpick.Receipt) {
+	to, ok := in.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return
+	}
+	to.Set(placeholders+"endpoint", endpoint)
+	to.Set(placeholders+"policy", receipt.Policy)
+	to.Set(placeholders+"model", receipt.Model)
+	to.Set(placeholders+"input_tokens", receipt.InputTokens)
+	to.Set(placeholders+"candidates", len(receipt.Verdicts))
+	matched := 0
+	if receipt.Policy != "" && receipt.Chosen >= 0 {
+		matched = receipt.Verdicts[receipt.Chosen].Candidate.PrefixTokens
+	}
+	to.Set(placeholders+"matched_tokens", matched)
+}
+
+// describe says what only the host knows of a request.
+func describe(in *http.Request, _ []byte, req *endpick.Request) {
+	trip, ok := in.Context().Value(tripKey{}).(*trip)
+	if !ok {
+		return
+	}
+	req.Receipt = &trip.receipt
+	if trip.by.Tenant != "" {
+		if values, ok := in.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+			req.Tenant = values.ReplaceAll(trip.by.Tenant, "")
+		}
+	}
+	if !req.SLO.Asked() {
+		req.SLO = endpick.SLO{TTFT: time.Duration(trip.by.TTFT), TPOT: time.Duration(trip.by.TPOT)}
+	}
+}
