@@ -365,6 +365,7 @@ func (m *machine) done(t *rapid.T) {
 	l := m.lease(t)
 	o := endpick.Outcome{
 		Status:       rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled}).Draw(t, "status"),
+		InputTokens:  rapid.IntRange(-1, 6000).Draw(t, "engine's input"), // may differ from what was routed
 		OutputTokens: rapid.IntRange(-1, 500).Draw(t, "usage"),
 	}
 	require.Equal(t, !l.closed, l.lease.Done(o))

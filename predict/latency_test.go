@@ -246,6 +246,19 @@ func TestWhatFailedTeachesNothing(t *testing.T) {
 		require.Equal(t, c2.ttft, h.TTFT.Samples, "case %d", i)
 		require.Equal(t, c2.tpot, h.TPOT.Samples, "case %d", i)
 	}
+	// How long a response took that was not to its end tells nothing of whole ones.
+	for _, status := range []endpick.Status{endpick.Failed, endpick.Lost, endpick.Canceled, endpick.Completed} {
+		req := w.request()
+		req.Stream = false
+		e := w.route(req, &c)
+		w.after(e, 500)
+		w.latency.Done(e, &endpick.Outcome{Status: status})
+		want := 0
+		if status == endpick.Completed {
+			want = 1
+		}
+		require.Equal(t, want, w.latency.Health()[0].E2E.Samples, "%v", status)
+	}
 }
 
 func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {

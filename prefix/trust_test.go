@@ -260,6 +260,15 @@ func TestTrustIgnores(t *testing.T) {
 		d.done(second, 0)
 		quiet(t, d)
 	})
+	t.Run("a tail that was still in prefill, behind a head that is old", func(t *testing.T) {
+		d := newDesk(t, 1600)
+		d.fill(10)
+		d.server().trust.grain = 16
+		long := append(prompt(0, 100), prompt(100, 100)...)
+		d.routed(long)
+		d.done(d.routed(long), 100*16)
+		quiet(t, d)
+	})
 	t.Run("a request that failed", func(t *testing.T) {
 		d := newDesk(t, 1600)
 		d.fill(10)

@@ -173,6 +173,7 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_a"`), "others", "B"},
 		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_x"`), "", "B"},
 		{"/v1/responses", "POST", strings.Replace(turn(`,"previous_response_id":"resp_a"`), `"x"`, `"y"`, 1), "", "a"},
+		{"/v1/responses", "POST", turn(`,"tools":[{"type":"function","name":"f"}],"previous_response_id":"resp_a"`), "", "a"},
 	} {
 		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
 		require.NoError(t, err)
@@ -186,6 +187,8 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	require.Greater(t, len(next), len(said))
 	assert.Equal(t, said, next[:len(said)], "what came before is known")
 	assert.Empty(t, w.observer.blocks[6], "in another tenant nothing is")
+	assert.Empty(t, w.observer.blocks[8], "nor where the instructions are others")
+	assert.Empty(t, w.observer.blocks[9], "or the tools are")
 	assert.Equal(t, w.observer.requests[0].Session, w.observer.requests[2].Session)
 
 	// If the server is gone, the others say what they know.

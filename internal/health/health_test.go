@@ -71,6 +71,7 @@ func TestWhatPutsAnEndpointOut(t *testing.T) {
 		{name: "each ten minutes apart", a: many("f"+many(".", 600), 10)},
 		{name: "all fail alike", a: many("fs", 20), b: many("fs", 20), c: many("fs", 20)},
 		{name: "all fail, but one more often", a: "fff", b: "ffs", c: "ffs"},
+		{name: "the only other that is not out fails, too", a: "fff", b: "ffs", c: "uuu"},
 		{name: "one other fails now and then", a: "fff", b: many("fssssssss", 6), out: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -199,6 +199,26 @@ func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 	require.False(t, l.Health().Prior, "dropped where it does not")
 }
 
+// A challenger takes over if it is better by two in a hundred on fifty samples of its own time, and each is judged
+// anew: what one has scored does not count for the next.
+func TestChallengersAreJudgedOneByOne(t *testing.T) {
+	for _, c := range []struct {
+		count, challenger float64
+		takesOver         bool
+	}{{50, 9.7, true}, {49, 9.7, false}, {50, 9.9, false}, {50, 11, false}} {
+		course := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
+		l := course.learner
+		course.run(quiet, 200)
+		require.NoError(t, l.Refit())
+		require.True(t, l.Health().Prior)
+		l.scores.model, l.scores.challenger, l.scores.count = 10, c.challenger, c.count
+		require.NoError(t, l.Refit())
+		require.Equal(t, !c.takesOver, l.Health().Prior, "%+v", c)
+		require.NoError(t, l.Refit())
+		require.Equal(t, !c.takesOver, l.Health().Prior, "%+v, and nothing new since", c)
+	}
+}
+
 func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
 	c := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	row, _, _ := c.engine.next(quiet)

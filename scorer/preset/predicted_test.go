@@ -43,6 +43,32 @@ func TestPredictedLatencyHoldsTheUpperBoundAgainstAnSLO(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, 1 - 0.4*0.25}, got[:], 1e-9)
 }
 
+// What admission, tiers and scorer take for within reach is the same: the tier keeps
+// the second of the two, whose upper bound is below the target, and removes the first.
+func TestPredictedLatencyMeasuresByOneHeadroom(t *testing.T) {
+	const ms = time.Millisecond
+	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
+		DisableGate: true, Tier: slo.TierConfig{DisableExploration: true}, Latency: predict.LatencyConfig{Synchronous: true},
+	})
+	require.NoError(t, err)
+	tier := config.Policy.Filters[1]
+	var measures []any
+	for _, stage := range []any{config.Policy.Admitters[0], tier, config.Policy.Scorers[0].Scorer} {
+		measures = append(measures, stage.(interface{ Observer() any }).Observer())
+	}
+	assert.Same(t, measures[0], measures[1])
+	assert.Same(t, measures[0], measures[2])
+
+	candidates := []endpick.Candidate{
+		{Endpoint: &endpick.Endpoint{ID: "a"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms, TTFTUpper: 300 * ms}},
+		{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 150 * ms, TTFTUpper: 180 * ms}},
+	}
+	req := endpick.Request{Stream: true, InputTokens: 860, SLO: endpick.SLO{TTFT: 200 * ms}}
+	kept := tier.Filter(&req, candidates)
+	require.Len(t, kept, 1)
+	assert.Equal(t, "b", kept[0].Endpoint.ID)
+}
+
 func TestPredictedLatencyConsidersNeighbours(t *testing.T) {
 	// 100 ms and 20 times 100 ms for the others; 150 ms and twice 100 ms.
 	got := scores(t, preset.PredictedLatencyConfig{}, 0)
