@@ -237,6 +237,16 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	had, lacked := d.votes()
 	assert.Len(t, had, 1)
 	assert.Empty(t, lacked)
+
+	// So is the grain: of 400 tokens in 800 it is 50 of 100 blocks, within which the
+	// half that is missing tells nothing.
+	d = newDesk(t, 1600)
+	d.fill(10)
+	d.server().trust.grain = 400
+	d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{HasCachedTokens: true, CachedTokens: 400, InputTokens: 800})
+	had, lacked = d.votes()
+	assert.Empty(t, had)
+	assert.Empty(t, lacked)
 }
 
 func TestTrustIgnores(t *testing.T) {

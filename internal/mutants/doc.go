@@ -1,0 +1,33 @@
+// Package mutants asks of the tests whether they would notice a fault.
+//
+// A mutant is one of the faults of testdata, such as a careful reader of a change
+// fears: a copy that was forgotten, a generation that is not compared, a limit that
+// does not apply. Each changes what the program does, and is applied alone.
+//
+//	ENDPICK_MUTANTS=1 go test ./internal/mutants -run TestMutants -v -timeout 2h
+//
+// runs the tests of the mutant's package, and then those of the packages that stand
+// on it, the nearest first, until one fails. A mutant that no test notices fails.
+// ENDPICK_MUTANTS=own asks the mutant's own package alone, -run
+// TestMutants/prefix/trust.go takes those of one file, and -parallel says how many
+// are looked at together.
+//
+// Without the variable it is only checked that each mutant can still be applied:
+// that its old text stands in its file, once. Whoever changes that text changes the
+// mutant with it, or writes another one.
+//
+// # Files
+//
+// A file of testdata has mutants of some packages, one after the other:
+//
+//	prefix/trust.go: each vote of a tenant weighs as much as the first
+//	<<<
+//	return 1 / float32(a.votes)
+//	===
+//	return 1
+//	>>>
+//
+// The old and the new text are whole lines. A line "survives: …" below the first
+// says why no test can see the difference; such a mutant is kept for those who
+// would write it again.
+package mutants

@@ -1,0 +1,187 @@
+package mutants
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMutants fails for each mutant that survives the tests. It takes an hour, and
+// runs where ENDPICK_MUTANTS is set.
+func TestMutants(t *testing.T) {
+	if os.Getenv("ENDPICK_MUTANTS") == "" {
+		t.Skip("ENDPICK_MUTANTS is not set")
+	}
+	packages := list(t)
+	all := mutants(t)
+	var killed, survived atomic.Int64
+	t.Cleanup(func() { t.Logf("%d mutants killed, %d survived", killed.Load(), survived.Load()) })
+	for i := range all {
+		m := &all[i]
+		t.Run(m.String(), func(t *testing.T) {
+			t.Parallel()
+			by := m.kill(t, packages)
+			switch {
+			case by != "":
+				killed.Add(1)
+				t.Log("killed by", by)
+			case m.survives != "":
+				survived.Add(1)
+				t.Log("survives:", m.survives)
+			default:
+				survived.Add(1)
+				t.Error("survived")
+			}
+		})
+	}
+}
+
+// kill runs the tests that may notice the mutant until one does, and returns which;
+// empty: none has.
+func (m *mutant) kill(t *testing.T, packages []goPackage) string {
+	source, err := m.applied(m.read(t))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	changed := filepath.Join(dir, "mutant.go")
+	require.NoError(t, os.WriteFile(changed, []byte(source), 0o666))
+	original, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(m.file)))
+	require.NoError(t, err)
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	require.NoError(t, err)
+	overlayFile := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(overlayFile, overlay, 0o666))
+
+	some := concerned(packages, path.Dir(m.file))
+	if os.Getenv("ENDPICK_MUTANTS") == "own" {
+		some = some[:1]
+	}
+	for _, p := range some {
+		cmd := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile, p)
+		cmd.Dir = root
+		output, err := cmd.CombinedOutput()
+		var failed *exec.ExitError
+		switch {
+		case err == nil:
+			continue
+		case !errors.As(err, &failed):
+			require.NoError(t, err)
+		case bytes.Contains(output, []byte("[build failed]")), bytes.Contains(output, []byte("[setup failed]")):
+			require.Fail(t, "the mutant does not compile", "%s", output)
+		}
+		return p + " " + culprit(output)
+	}
+	return ""
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: (.*)|^fatal error: (.*)`)
+
+// culprit is the test that has failed, the innermost one.
+func culprit(output []byte) string {
+	last := ""
+	for _, m := range failure.FindAllSubmatch(output, -1) {
+		if name := string(bytes.Join(m[1:], nil)); len(name) > len(last) && strings.HasPrefix(name, last) || last == "" {
+			last = name
+		}
+	}
+	return last
+}
+
+// goPackage is a package and what its tests can see a change of.
+type goPackage struct {
+	path    string
+	dir     string   // from the root of the repository, with slashes
+	imports []string // of its own files
+	tested  []string // and of its tests
+}
+
+// list returns the packages of all modules.
+func list(t *testing.T) (all []goPackage) {
+	top, err := filepath.Abs(root)
+	require.NoError(t, err)
+	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}}|{{.Dir}}|{{join .Imports \",\"}}|{{join .TestImports \",\"}},{{join .XTestImports \",\"}}", "work")
+	cmd.Dir = top
+	output, err := cmd.Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(output)) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		require.Len(t, f, 4, line)
+		dir, err := filepath.Rel(top, f[1])
+		require.NoError(t, err)
+		p := goPackage{path: f[0], dir: filepath.ToSlash(dir), imports: strings.Split(f[2], ",")}
+		p.tested = append(strings.Split(f[3], ","), p.imports...)
+		all = append(all, p)
+	}
+	return all
+}
+
+// concerned lists the packages whose tests may notice a change in dir: its own, and
+// then those that stand on it, the nearest first.
+func concerned(packages []goPackage, dir string) (paths []string) {
+	at := slices.IndexFunc(packages, func(p goPackage) bool { return p.dir == dir })
+	if at < 0 {
+		return nil
+	}
+	reached := map[string]bool{packages[at].path: true} // by the files of packages themselves
+	paths = []string{packages[at].path}
+	for grown := true; grown; {
+		grown = false
+		before := len(reached)
+		var next []string
+		for _, p := range packages {
+			on := func(imports []string) bool {
+				return slices.ContainsFunc(imports, func(i string) bool { return reached[i] })
+			}
+			if on(p.tested) && !slices.Contains(paths, p.path) {
+				paths, grown = append(paths, p.path), true
+			}
+			if on(p.imports) && !reached[p.path] {
+				next = append(next, p.path)
+			}
+		}
+		for _, p := range next {
+			reached[p] = true
+		}
+		grown = grown || len(reached) > before
+	}
+	return paths
+}
+
+func TestConcerned(t *testing.T) {
+	packages := []goPackage{
+		{path: "m/top", dir: "top", imports: []string{"m/mid"}, tested: []string{"m/mid"}},
+		{path: "m/mid", dir: "mid", imports: []string{"m"}, tested: []string{"m"}},
+		{path: "m", dir: ".", imports: []string{"fmt"}, tested: []string{"fmt", "m/kit"}},
+		{path: "m/kit", dir: "kit"},
+		{path: "m/looks", dir: "looks", tested: []string{"m/mid"}},
+		{path: "m/else", dir: "else", imports: []string{"fmt"}},
+	}
+	for dir, want := range map[string][]string{
+		".":     {"m", "m/mid", "m/top", "m/looks"},
+		"mid":   {"m/mid", "m/top", "m/looks"},
+		"kit":   {"m/kit", "m"},
+		"looks": {"m/looks"},
+	} {
+		require.Equal(t, want, concerned(packages, dir), dir)
+	}
+}
+
+func TestCulprit(t *testing.T) {
+	for output, want := range map[string]string{
+		"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\n": "TestA/b",
+		"panic: test timed out after 5m\n":                               "test timed out after 5m",
+		"FAIL\tm [no test files]\n":                                      "",
+	} {
+		require.Equal(t, want, culprit([]byte(output)))
+	}
+}
