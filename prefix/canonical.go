@@ -13,9 +13,11 @@ const (
 	// the JSON parsers of engines go.
 	maxDepth = 1000
 	// maxCanonical is how many bytes the texts of one conversation may have
-	// together: more than tools have that somebody wants to use. It bounds the
-	// time, some 20 ns a byte, and the memory, some ten bytes a byte.
+	// together, and maxParts how many commas, colons and opening brackets: more
+	// than tools have that somebody wants to use. They bound the memory, some ten
+	// bytes a byte, and the time, which goes by the parts.
 	maxCanonical = 256 << 10
+	maxParts     = 16 << 10
 	// keptCanonical is how long a text may be for its memory to be kept.
 	keptCanonical = 64 << 10
 )
@@ -24,7 +26,7 @@ const (
 // strings with as few escapes as can be, numbers as they were written; of equal
 // keys the last counts. Text that is not one JSON value counts as it is, and so
 // does text with strings that are not Unicode, nested deeper than maxDepth, or
-// too long for what is left of maxCanonical.
+// too long for what is left of maxCanonical or maxParts.
 //
 // The text is read once, into a compact form in the order given and a list of
 // where the members of unsorted objects are in it. Then it is written once, in
@@ -32,14 +34,51 @@ const (
 // nesting. The zero value is ready, and memory is used again.
 type canonicalizer struct {
 	jsonReader
-	spent   int // bytes of maxCanonical
+	spent   budget
 	compact []byte
 	open    []container // what is around the place where the reader is
 	members []member    // of the open objects
 	sorted  []member    // of the unsorted objects, in the order of keys
 	objects []object    // those that are unsorted, or around such
+	order   []sortKey   // of the members that are being sorted
 	writing []object    // unsorted objects around the place being written
 }
+
+// budget is what was spent of maxCanonical and maxParts.
+type budget struct{ bytes, parts int }
+
+// take spends what a text costs, if it is there.
+func (b *budget) take(text []byte) bool {
+	if len(text) > maxCanonical-b.bytes {
+		return false
+	}
+	parts := partsOf(text)
+	if parts > maxParts-b.parts {
+		return false
+	}
+	b.bytes += len(text)
+	b.parts += parts
+	return true
+}
+
+// partsOf counts commas, colons and opening brackets.
+func partsOf(text []byte) (n int) {
+	if len(text) < 64 {
+		for _, c := range text {
+			n += int(isPart[c])
+		}
+		return n
+	}
+	for i := range len(parts) {
+		n += bytes.Count(text, parts[i:i+1])
+	}
+	return n
+}
+
+var (
+	parts  = []byte(",:[{")
+	isPart = [256]uint8{',': 1, ':': 1, '[': 1, '{': 1}
+)
 
 // container is an array or an object that is being read.
 type container struct {
@@ -50,8 +89,15 @@ type container struct {
 
 // A member is a key and its value in compact.
 type member struct {
+	head             uint64 // the first bytes of the key, which order most keys
 	from, keyEnd, to uint32
 	next             uint32 // the first of objects that begins here or later
+}
+
+// sortKey is by what a member is sorted, and which it is.
+type sortKey struct {
+	head   uint64
+	member uint32
 }
 
 // An object in compact, from brace to brace. While it is written, first, count
@@ -68,19 +114,20 @@ func canonicalJSON(s string) string { return new(canonicalizer).text(s) }
 // text returns the canonical form of s.
 func (c *canonicalizer) text(s string) string {
 	var b strings.Builder
-	c.write(s, func(piece []byte) { b.Write(piece) })
+	if !c.write(s, func(piece []byte) { b.Write(piece) }) {
+		return s
+	}
 	return b.String()
 }
 
-// write calls yield with the canonical form of s, piece by piece. A piece is
-// valid until yield returns.
-func (c *canonicalizer) write(s string, yield func([]byte)) {
+// write calls yield with the canonical form of s, piece by piece, if it has one. A
+// piece is valid until yield returns.
+func (c *canonicalizer) write(s string, yield func([]byte)) bool {
 	if len(s) > keptCanonical {
 		defer func() { *c = canonicalizer{spent: c.spent} }()
 	}
 	if !c.read(s) {
-		yield(bytesOf(s))
-		return
+		return false
 	}
 	from, to, next := uint32(0), uint32(len(c.compact)), uint32(0)
 	for {
@@ -100,7 +147,7 @@ func (c *canonicalizer) write(s string, yield func([]byte)) {
 		yield(c.compact[from:to])
 		n := len(c.writing)
 		if n == 0 {
-			return
+			return true
 		}
 		o := &c.writing[n-1]
 		if o.count > 1 {
@@ -120,15 +167,12 @@ var commaBytes = []byte{','}
 
 // read reads s and reports whether it has a canonical form.
 func (c *canonicalizer) read(s string) bool {
-	if len(s) > maxCanonical-c.spent {
-		return false
-	}
-	c.spent += len(s)
-	if !utf8.ValidString(s) {
+	src := bytesOf(s)
+	if !c.spent.take(src) || !utf8.Valid(src) {
 		return false
 	}
 	// The compact form is never longer than the text.
-	c.jsonReader = jsonReader{src: s, dst: slices.Grow(c.compact[:0], len(s))}
+	c.jsonReader = jsonReader{src: src, dst: slices.Grow(c.compact[:0], len(s))}
 	c.open, c.members, c.sorted, c.objects, c.writing = c.open[:0], c.members[:0], c.sorted[:0], c.objects[:0], c.writing[:0]
 	ok := c.values() && c.space() == 0 && c.at == len(c.src)
 	c.compact = c.dst
@@ -206,6 +250,10 @@ func (c *canonicalizer) key() bool {
 		return false
 	}
 	m.keyEnd = uint32(len(c.dst))
+	for _, b := range c.dst[m.from+1 : min(m.from+9, m.keyEnd)] {
+		m.head = m.head<<8 | uint64(b)
+	}
+	m.head <<= 8 * (8 - min(m.keyEnd-m.from-1, 8))
 	c.copy(1)
 	c.members = append(c.members, m)
 	return true
@@ -218,7 +266,7 @@ func (c *canonicalizer) endMember(in *container) {
 		return
 	}
 	c.members[last].to = uint32(len(c.dst))
-	if last > in.first && bytes.Compare(c.keyOf(c.members[last-1]), c.keyOf(c.members[last])) >= 0 {
+	if last > in.first && c.compare(&c.members[last-1], &c.members[last]) >= 0 {
 		in.unsorted = true
 	}
 }
@@ -236,20 +284,41 @@ func (c *canonicalizer) endObject(in *container) {
 	if !in.unsorted {
 		return
 	}
-	slices.SortFunc(members, func(a, b member) int {
-		if order := bytes.Compare(c.keyOf(a), c.keyOf(b)); order != 0 {
-			return order
+	c.order = c.order[:0]
+	for i, m := range members {
+		c.order = append(c.order, sortKey{m.head, uint32(i)})
+	}
+	slices.SortFunc(c.order, func(a, b sortKey) int {
+		switch {
+		case a.head < b.head:
+			return -1
+		case a.head > b.head:
+			return 1
 		}
-		return cmp.Compare(a.from, b.from)
+		return c.compare(&members[a.member], &members[b.member])
 	})
 	o.first = uint32(len(c.sorted))
 	c.sorted = slices.Grow(c.sorted, len(members))
-	for i, m := range members {
-		if i+1 == len(members) || !bytes.Equal(c.keyOf(m), c.keyOf(members[i+1])) {
-			c.sorted = append(c.sorted, m)
+	for i, p := range c.order {
+		m := &members[p.member]
+		last := len(c.sorted) - 1
+		switch {
+		case i == 0 || c.compare(&c.sorted[last], m) != 0:
+			c.sorted = append(c.sorted, *m)
+		case c.sorted[last].from < m.from:
+			c.sorted[last] = *m // the last of equals counts
 		}
 	}
 	o.count = uint32(len(c.sorted)) - o.first
 }
 
-func (c *canonicalizer) keyOf(m member) []byte { return c.dst[m.from:m.keyEnd] }
+// compare compares keys.
+func (c *canonicalizer) compare(a, b *member) int {
+	if a.head != b.head {
+		return cmp.Compare(a.head, b.head)
+	}
+	if a.keyEnd-a.from <= 9 {
+		return 0 // all of it is in there, with the quote that ends it
+	}
+	return bytes.Compare(c.dst[a.from:a.keyEnd], c.dst[b.from:b.keyEnd])
+}

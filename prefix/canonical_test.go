@@ -58,7 +58,7 @@ func TestCanonicalJSON(t *testing.T) {
 
 // naiveCanonical is canonicalJSON by way of encoding/json.
 func naiveCanonical(s string) string {
-	if !json.Valid([]byte(s)) || !isUnicode(s) || depth(s) > maxDepth || len(s) > maxCanonical {
+	if !json.Valid([]byte(s)) || !isUnicode(s) || depth(s) > maxDepth || len(s) > maxCanonical || naiveParts(s) > maxParts {
 		return s
 	}
 	d := json.NewDecoder(strings.NewReader(s))
@@ -181,7 +181,10 @@ func TestCanonicalJSONIsTheNaiveOne(t *testing.T) {
 		}
 		want := naiveCanonical(s)
 		var got []byte
-		c.write(s, func(piece []byte) { got = append(got, piece...) })
+		c.spent = budget{}
+		if !c.write(s, func(piece []byte) { got = append(got, piece...) }) {
+			got = []byte(s)
+		}
 		require.Equal(t, want, string(got))
 		require.Equal(t, want, canonicalJSON(want), "a canonical form is its own")
 		require.Equal(t, want, canonicalJSON(s))

@@ -13,8 +13,9 @@ import (
 type Conversation struct {
 	// Tools are the JSON definitions of the tools, in the order given. Key
 	// order and white space in them don't matter; the order of tools does. That
-	// holds for 256 KiB of tools and arguments, a thousand levels deep; what is
-	// beyond counts as it stands.
+	// holds for 256 KiB of tools and arguments with 16,384 commas, colons and
+	// opening brackets, a thousand levels deep; what is beyond counts as it
+	// stands.
 	Tools    []string
 	Messages []Message
 }
@@ -120,15 +121,47 @@ const border = 0xff
 func (h *Hasher) writeField(f field) {
 	// A kind is above zero, so that border, kind differs from a border in
 	// the text, which is written as border, zero.
+	if f.kind.isPlain() && h.writeShort(f.kind, f.text) {
+		return
+	}
 	h.WriteString(borders[f.kind])
 	switch f.kind {
 	case toolField, argumentsField:
-		h.json.write(f.text, h.writeText)
+		// What has a canonical form is Unicode, and without borders.
+		if !h.json.write(f.text, h.write) {
+			h.writeText(bytesOf(f.text))
+		}
 	case mediaField:
 		h.writeSum(f.text)
 	default:
 		h.writeText(bytesOf(f.text))
 	}
+}
+
+// isPlain says that the text of a field is written as it is.
+func (k fieldKind) isPlain() bool {
+	return k != toolField && k != argumentsField && k != mediaField
+}
+
+// writeShort writes a field that fits into the block, and has no border: most are
+// roles, names and numbers.
+func (h *Hasher) writeShort(kind fieldKind, text string) bool {
+	const most = 32
+	end := h.n + 2 + len(text)
+	if len(text) > most || end >= BlockBytes || h.chain.Secret == nil {
+		return false
+	}
+	to := h.partial[h.n:end]
+	for i := range len(text) {
+		if text[i] == border {
+			return false
+		}
+		to[2+i] = text[i]
+	}
+	to[0], to[1] = border, byte(kind)
+	h.n = end
+	h.written += len(to)
+	return true
 }
 
 // writeText writes text, with a zero after each border byte.
@@ -137,6 +170,10 @@ func (h *Hasher) writeText(p []byte) {
 		h.write(p)
 		return
 	}
+	h.writeBorders(p)
+}
+
+func (h *Hasher) writeBorders(p []byte) {
 	var some [256]byte
 	n := 0
 	for _, b := range p {

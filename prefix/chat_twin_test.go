@@ -20,12 +20,13 @@ func naiveForm(s *blockhash.Secret, c *Conversation) string {
 	field := func(kind fieldKind, text string) {
 		b.WriteString("\xff" + string([]byte{byte(kind)}) + strings.ReplaceAll(text, "\xff", "\xff\x00"))
 	}
-	spent := 0
+	spent, punctuation := 0, 0
 	json := func(s string) string {
-		if spent+len(s) > maxCanonical {
+		n := naiveParts(s)
+		if spent+len(s) > maxCanonical || punctuation+n > maxParts {
 			return s
 		}
-		spent += len(s)
+		spent, punctuation = spent+len(s), punctuation+n
 		return naiveCanonical(s)
 	}
 	for _, tool := range c.Tools {
@@ -56,6 +57,10 @@ func naiveForm(s *blockhash.Secret, c *Conversation) string {
 		}
 	}
 	return b.String()
+}
+
+func naiveParts(s string) int {
+	return len(s) - len(strings.NewReplacer(",", "", ":", "", "[", "", "{", "").Replace(s))
 }
 
 func TestChatIsTheNaiveForm(t *testing.T) { rapid.Check(t, checkChat) }
@@ -103,10 +108,13 @@ func TestChatBringsSoMuchIntoOrder(t *testing.T) {
 	tool := func(n int) string {
 		return `{"b": 1, "a": "` + strings.Repeat("x", n-len(`{"b": 1, "a": ""}`)) + `"}`
 	}
+	// With so many parts.
+	list := func(n int) string { return "[ 1" + strings.Repeat(",1", n-1) + "]" }
 	var h Hasher
 	for _, tools := range [][]string{
 		{tool(maxCanonical)}, {tool(maxCanonical + 1)}, {tool(maxCanonical), tool(20)},
 		{tool(maxCanonical - 50), tool(51), tool(30), tool(21), tool(20)},
+		{list(maxParts)}, {list(maxParts + 1)}, {list(maxParts), tool(20)}, {list(maxParts - 4), tool(30), tool(20)}, {list(maxParts - 3), tool(30), `{"b":1, "a":2}`, "[ 1 ]"},
 		{"no JSON" + strings.Repeat("x", maxCanonical/2), tool(maxCanonical / 2), tool(20)},
 		{"\xff" + strings.Repeat("x", maxCanonical-40), tool(20), tool(20)},
 	} {

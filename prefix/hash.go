@@ -89,7 +89,7 @@ type Hasher struct {
 func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.chain = seed.chain(blockhash.OfText)
 	h.blocks = dst
-	h.written, h.n, h.json.spent = 0, 0, 0
+	h.written, h.n, h.json.spent = 0, 0, budget{}
 }
 
 // Fork returns a hasher that goes on from here on its own, and takes little more
@@ -112,6 +112,17 @@ func (h *Hasher) Len() int { return h.written }
 func (h *Hasher) WriteString(s string) { h.write(bytesOf(s)) }
 
 func (h *Hasher) write(p []byte) {
+	if n := h.n + len(p); n < BlockBytes && h.chain.Secret != nil {
+		copy(h.partial[h.n:], p)
+		h.n = n
+		h.written += len(p)
+		return
+	}
+	h.writeBlocks(p)
+}
+
+// writeBlocks writes what fills a block.
+func (h *Hasher) writeBlocks(p []byte) {
 	if h.chain.Secret == nil { // the zero Hasher
 		h.Reset(Seed{}, nil)
 	}

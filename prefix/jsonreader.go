@@ -1,7 +1,9 @@
 package prefix
 
 import (
-	"strings"
+	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -9,7 +11,7 @@ import (
 // jsonReader copies tokens of JSON into dst, strings with as few escapes as can
 // be. Its methods report whether what they found is valid.
 type jsonReader struct {
-	src string // valid UTF-8
+	src []byte // valid UTF-8
 	at  int
 	dst []byte
 }
@@ -24,6 +26,9 @@ func (r *jsonReader) peek() byte {
 
 // space skips white space and returns the byte after it, 0 at the end.
 func (r *jsonReader) space() byte {
+	if b := r.peek(); b > ' ' {
+		return b
+	}
 	for ; ; r.at++ {
 		switch b := r.peek(); b {
 		case ' ', '\t', '\r', '\n':
@@ -77,7 +82,7 @@ func (r *jsonReader) word() bool {
 }
 
 func (r *jsonReader) literal(w string) bool {
-	if !strings.HasPrefix(r.src[r.at:], w) {
+	if !bytes.HasPrefix(r.src[r.at:], bytesOf(w)) {
 		return false
 	}
 	r.copy(len(w))
@@ -98,11 +103,21 @@ func (r *jsonReader) string() bool {
 	from := r.at
 	r.at++
 	for {
+		for r.at+8 <= len(r.src) {
+			marks := ends(r.src[r.at : r.at+8])
+			if marks != 0 {
+				r.at += bits.TrailingZeros64(marks) / 8
+				break
+			}
+			r.at += 8
+		}
 		switch b := r.peek(); {
 		case b == '"':
 			r.at++
 			r.dst = append(r.dst, r.src[from:r.at]...)
 			return true
+		case b == '\\' && r.at+1 < len(r.src) && short[r.src[r.at+1]]:
+			r.at += 2 // stays as it is
 		case b == '\\':
 			r.dst = append(r.dst, r.src[from:r.at]...)
 			if !r.escape() {
@@ -117,13 +132,25 @@ func (r *jsonReader) string() bool {
 	}
 }
 
-// escape reads an escape. What need not be escaped is written as it is.
+// ends marks quotes, backslashes and control characters in eight bytes by the
+// highest bit of each. The lowest mark is right; those above it may be wrong.
+func ends(b []byte) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	x := binary.LittleEndian.Uint64(b)
+	quote, escape := x^ones*'"', x^ones*'\\'
+	return ((quote-ones)&^quote | (escape-ones)&^escape | (x-ones*' ')&^x) & highs
+}
+
+var escapedLetter = []byte(`\u`)
+
+// short are the letters of escapes that stay.
+var short = [256]bool{'"': true, '\\': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
+
+// escape reads another escape. What need not be escaped is written as it is.
 func (r *jsonReader) escape() bool {
 	r.at++
 	b := r.peek()
 	switch b {
-	case '"', '\\', 'b', 'f', 'n', 'r', 't':
-		r.dst = append(r.dst, '\\', b)
 	case '/':
 		r.dst = append(r.dst, b)
 	case 'u':
@@ -140,7 +167,7 @@ func (r *jsonReader) unicode() bool {
 	c, ok := r.hex()
 	if ok && utf16.IsSurrogate(c) {
 		var low rune
-		if ok = strings.HasPrefix(r.src[r.at:], `\u`); ok {
+		if ok = bytes.HasPrefix(r.src[r.at:], escapedLetter); ok {
 			r.at++
 			low, ok = r.hex()
 		}

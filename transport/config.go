@@ -60,7 +60,8 @@ type Config struct {
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together; of members of objects that are
-	// looked into it may have sixteen times as many. Zero: 65,536.
+	// looked into it may have sixteen times as many. Zero: 65,536. Short
+	// bodies may have fewer, as SECURITY.md says.
 	MaxItems int
 	// SharedCache says that the engines share their prefix caches between
 	// tenants. By default the blocks of two tenants are never the same. A

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"context"
-	"math"
 
 	"github.com/endpick/endpick/prefix"
 )
@@ -126,8 +125,8 @@ func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
 		h.WriteMessage(&m)
 		return true
 	}
-	p := promptReader{ctx: context.Background(), call: &call{maxItems: maxItems}, h: *h}
-	p.allowance = allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
+	p := promptReader{ctx: context.Background(), call: &call{maxItems: maxItems}, progress: progress{h: *h}}
+	p.allowance = newAllowance(maxItems)
 	if !d.answered(&p, a.whole) || p.failed != noFault {
 		return false
 	}
@@ -228,8 +227,9 @@ func messagesAnswered(p *promptReader, body []byte) bool {
 		return false
 	}
 	n := 0
+	var b contentBlock
 	for ; c.element(); n++ {
-		switch b := readBlock(&c); b.kind {
+		switch readBlock(&c, &b); b.kind {
 		case "thinking", "redacted_thinking":
 			thought = true
 		case "tool_use":

@@ -33,10 +33,9 @@ func readChat(p *promptReader) bool {
 	p.begin()
 	c := p.cursor(p.messages)
 	c.open('[')
-	var m prefix.Message
 	for c.element() && p.goOn() {
-		readMessage(&c, &m)
-		p.write(&m)
+		readMessage(&c, &p.m)
+		p.write(&p.m)
 	}
 	p.end()
 	return true
@@ -90,24 +89,41 @@ func readPart(c *cursor) prefix.Part {
 		return prefix.Part{}
 	}
 	var kind string
-	var words, content []byte
+	var words []byte
+	// What stands beside type and text, as far as there is room.
+	var beside [3]struct{ key, value []byte }
+	n := 0
 	for c.member() {
-		switch {
-		case string(c.key) == "type":
-			kind, content = c.text(), nil
-		case string(c.key) == "text":
+		switch string(c.key) {
+		case "type":
+			kind = c.text()
+		case "text":
 			words = c.value()
-		case string(c.key) == kind:
-			content = c.value()
 		default:
-			c.value()
+			if c.escaped {
+				n = len(beside)
+			}
+			if n < len(beside) {
+				beside[n].key = c.key
+				beside[n].value = c.value()
+			} else {
+				c.value()
+			}
+			n++
 		}
 	}
 	if kind == "" || kind == "text" {
 		return prefix.Part{Content: text(words)}
 	}
-	if content == nil { // it stands before its type
+	var content []byte
+	if n > len(beside) || kind == "type" {
 		content = c.field(c.b[start:c.i], kind)
+	} else {
+		for _, m := range beside[:n] {
+			if string(m.key) == kind {
+				content = m.value
+			}
+		}
 	}
 	if url := c.field(content, "url"); isString(url) {
 		content = url

@@ -1,7 +1,5 @@
 package dialect
 
-import "bytes"
-
 // cursor walks through JSON and reads each byte of what it goes into once: a
 // value is either entered (open, then element or member until false) or taken
 // as it stands (value). It is as tolerant as the rest of the scanner; what can't
@@ -10,6 +8,9 @@ type cursor struct {
 	b   []byte
 	i   int
 	key []byte // of the member that member has found, unescaped, until another is
+	// escaped says that key is not as it stands in the text: it is to be copied to
+	// be kept.
+	escaped bool
 	*allowance
 }
 
@@ -52,6 +53,14 @@ func (c *cursor) open(kind byte) bool {
 	}
 	c.i++
 	return true
+}
+
+// peek is the first byte of what comes next; 0: nothing does.
+func (c *cursor) peek() byte {
+	if c.i = skipSpace(c.b, c.i); c.i < len(c.b) {
+		return c.b[c.i]
+	}
+	return 0
 }
 
 // more goes to the next element or member, or leaves the array or object.
@@ -102,14 +111,27 @@ func (c *cursor) member() bool {
 	}
 	c.key = c.b[i+1 : end-1]
 	// An escape has six bytes at most for each that it stands for.
-	if len(c.key) <= len(c.allowance.key) && bytes.IndexByte(c.key, '\\') >= 0 {
+	if c.escaped = len(c.key) <= len(c.allowance.key) && isEscaped(c.key); c.escaped {
 		c.key = appendUnquoted(c.allowance.key[:0], c.key)
 	}
-	if end = skipSpace(c.b, end); end >= len(c.b) || c.b[end] != ':' {
+	if end < len(c.b) && c.b[end] != ':' {
+		end = skipSpace(c.b, end)
+	}
+	if end >= len(c.b) || c.b[end] != ':' {
 		return c.fail(malformed)
 	}
 	c.i = skipSpace(c.b, end+1)
 	return true
+}
+
+// isEscaped reports whether a key has an escape.
+func isEscaped(key []byte) bool {
+	for _, c := range key {
+		if c == '\\' {
+			return true
+		}
+	}
+	return false
 }
 
 // value takes the value as it stands; nil if there is none.

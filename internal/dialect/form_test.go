@@ -87,7 +87,8 @@ func TestFormField(t *testing.T) {
 	}
 }
 
-// Whatever a form is made of, looking for a field takes no longer than for others.
+// Whatever a form is made of, it is read once: in milliseconds. What is quadratic
+// takes minutes.
 func TestFormsOfMostlyBordersAreReadOnce(t *testing.T) {
 	const size = 4 << 20
 	measure := func(unit string) time.Duration {
@@ -98,10 +99,10 @@ func TestFormsOfMostlyBordersAreReadOnce(t *testing.T) {
 	}
 	for _, unit := range []string{"\r\n--", "\r\n--x\r\n", "\r\n--x\r\n\r\n", "\r\n\r\n", "--x", "\r\n--x\r\nContent-Disposition: form-data; name=model\r\n\r\n"} {
 		best := time.Hour
-		for n := 0; n < 50 && best > 100*time.Millisecond; n++ {
+		for n := 0; n < 10 && best > 5*time.Second; n++ {
 			best = min(best, measure(unit))
 		}
-		assert.Less(t, best, 100*time.Millisecond, "%q", unit)
+		assert.Less(t, best, 5*time.Second, "%q", unit)
 	}
 }
 

@@ -53,23 +53,7 @@ func readMessages(p *promptReader) bool {
 	c := p.cursor(p.messages)
 	c.open('[')
 	for c.element() && p.goOn() {
-		var role string
-		var content []byte
-		if !c.open('{') {
-			c.value()
-		} else {
-			for c.member() {
-				switch string(c.key) {
-				case "role":
-					role = c.text()
-				case "content":
-					content = c.value()
-				default:
-					c.value()
-				}
-			}
-		}
-		w.message(role, content)
+		w.read(&c)
 	}
 	p.end()
 	return true
@@ -80,23 +64,72 @@ func readMessages(p *promptReader) bool {
 // nothing, since templates leave it out of what is past.
 type blockWriter struct {
 	*promptReader
-	m prefix.Message // memory that is used again
+	// Memory that is used again.
+	m, answer prefix.Message
+}
+
+// read reads a message. Its content is written while it is read if the role
+// stands before, as nearly all clients have it. If it turns out that another
+// content or role counts, that is undone.
+func (w *blockWriter) read(c *cursor) {
+	var role string
+	var content []byte
+	var before progress
+	named, written := false, false
+	if !c.open('{') {
+		c.value()
+	} else {
+		for c.member() {
+			switch string(c.key) {
+			case "role":
+				if written {
+					w.progress, written = before, false
+				}
+				role, named = c.text(), true
+			case "content":
+				if written {
+					w.progress, written = before, false
+				}
+				if !named || c.peek() != '[' {
+					content = c.value()
+					continue
+				}
+				before = w.progress
+				start := c.i
+				w.blocks(role, c)
+				content, written = c.b[start:c.i], true
+			default:
+				c.value()
+			}
+		}
+	}
+	if !written {
+		w.message(role, content)
+	}
 }
 
 func (w *blockWriter) message(role string, content []byte) {
+	c := w.cursor(content)
+	if c.peek() == '[' {
+		w.blocks(role, &c)
+		return
+	}
+	m := &w.m
+	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
+	if isString(content) {
+		m.Parts = append(m.Parts, prefix.Part{Content: text(content)})
+	}
+	w.write(m)
+}
+
+// blocks reads the array at c, and writes the messages that it makes.
+func (w *blockWriter) blocks(role string, c *cursor) {
 	m := &w.m
 	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 	written := false
-	c := w.cursor(content)
-	if !c.open('[') {
-		if isString(content) {
-			m.Parts = append(m.Parts, prefix.Part{Content: text(content)})
-		}
-		w.write(m)
-		return
-	}
-	for c.element() && w.goOn() {
-		b := readBlock(&c)
+	var b contentBlock
+	for c.open('['); c.element() && w.goOn(); {
+		w.block(c, &b)
 		switch b.kind {
 		case "", "text":
 			m.Parts = append(m.Parts, prefix.Part{Content: text(b.text)})
@@ -108,7 +141,16 @@ func (w *blockWriter) message(role string, content []byte) {
 				w.write(m)
 				m.Parts, m.ToolCalls = m.Parts[:0], m.ToolCalls[:0]
 			}
-			w.write(&prefix.Message{Role: "tool", ToolCallID: b.answers, Parts: w.parts(b.content)})
+			a := &w.answer
+			if !b.answered {
+				a.Parts = a.Parts[:0]
+				if len(b.content) > 0 {
+					c := w.cursor(b.content)
+					a.Parts = readBlockParts(&c, a.Parts)
+				}
+			}
+			*a = prefix.Message{Role: "tool", ToolCallID: b.answers, Parts: a.Parts}
+			w.write(a)
 			written = true
 		default:
 			m.Parts = append(m.Parts, b.part())
@@ -119,17 +161,35 @@ func (w *blockWriter) message(role string, content []byte) {
 	}
 }
 
-// parts reads the content of a tool's result.
-func (w *blockWriter) parts(content []byte) (parts []prefix.Part) {
-	c := w.cursor(content)
+// block reads a block, and the content of a tool's result at once if its type
+// stands before: into answer.
+func (w *blockWriter) block(c *cursor, b *contentBlock) {
+	if !b.open(c) {
+		return
+	}
+	for c.member() {
+		if string(c.key) == "content" && b.kind == "tool_result" {
+			w.answer.Parts = readBlockParts(c, w.answer.Parts[:0])
+			b.answered = true
+			continue
+		}
+		b.member(c)
+	}
+	b.whole = c.b[b.start:c.i]
+}
+
+// readBlockParts reads the content of a tool's result.
+func readBlockParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	if !c.open('[') {
-		if isString(content) {
-			parts = append(parts, prefix.Part{Content: text(content)})
+		if v := c.value(); isString(v) {
+			parts = append(parts, prefix.Part{Content: text(v)})
 		}
 		return parts
 	}
+	var b contentBlock
 	for c.element() {
-		if b := readBlock(&c); b.kind == "" || b.kind == "text" {
+		readBlock(c, &b)
+		if b.kind == "" || b.kind == "text" {
 			parts = append(parts, prefix.Part{Content: text(b.text)})
 		} else {
 			parts = append(parts, b.part())
@@ -140,57 +200,100 @@ func (w *blockWriter) parts(content []byte) (parts []prefix.Part) {
 
 // contentBlock is a block of a message, as it stands in the request.
 type contentBlock struct {
-	kind, id, name, answers             string
-	text, input, content, source, whole []byte
+	kind, id, name, answers string
+	text, input, content    []byte
+	source, data, url, file []byte
+	whole                   []byte
+	start                   int
+	marked                  bool // it has a cache_control
+	answered                bool // its content is in blockWriter.answer
 }
 
-func readBlock(c *cursor) (b contentBlock) {
-	c.i = skipSpace(c.b, c.i)
-	start := c.i
+func readBlock(c *cursor, b *contentBlock) {
+	if !b.open(c) {
+		return
+	}
+	for c.member() {
+		b.member(c)
+	}
+	b.whole = c.b[b.start:c.i]
+}
+
+// open begins another block, which may be a text alone: then it has no members.
+func (b *contentBlock) open(c *cursor) bool {
+	*b = contentBlock{start: skipSpace(c.b, c.i)}
 	if !c.open('{') {
 		if v := c.value(); isString(v) {
 			b.text = v
 		}
-		return b
+		return false
 	}
-	for c.member() {
+	return true
+}
+
+func (b *contentBlock) member(c *cursor) {
+	switch string(c.key) {
+	case "type":
+		b.kind = c.text()
+	case "id":
+		b.id = c.text()
+	case "name":
+		b.name = c.text()
+	case "tool_use_id":
+		b.answers = c.text()
+	case "text":
+		b.text = c.value()
+	case "input":
+		b.input = c.value()
+	case "content":
+		b.content, b.answered = c.value(), false
+	case "source":
+		b.readSource(c)
+	case "cache_control":
+		b.marked = true
+		c.value()
+	default:
+		c.value()
+	}
+}
+
+func (b *contentBlock) readSource(c *cursor) {
+	b.data, b.url, b.file = nil, nil, nil
+	if c.peek() != '{' {
+		b.source = c.value()
+		return
+	}
+	start := c.i
+	for c.open('{'); c.member(); {
 		switch string(c.key) {
-		case "type":
-			b.kind = c.text()
-		case "id":
-			b.id = c.text()
-		case "name":
-			b.name = c.text()
-		case "tool_use_id":
-			b.answers = c.text()
-		case "text":
-			b.text = c.value()
-		case "input":
-			b.input = c.value()
-		case "content":
-			b.content = c.value()
-		case "source":
-			b.source = c.value()
+		case "data":
+			b.data = c.value()
+		case "url":
+			b.url = c.value()
+		case "file_id":
+			b.file = c.value()
 		default:
 			c.value()
 		}
 	}
-	b.whole = c.b[start:c.i]
-	return b
+	b.source = c.b[start:c.i]
 }
 
 // part is a block that is neither text nor a tool's: a picture, a document. It is
 // told by its data or by where it is; what is neither, by all it says.
 func (b *contentBlock) part() prefix.Part {
-	for _, key := range [...]string{"data", "url", "file_id"} {
-		if v := field(b.source, key); isString(v) {
+	for _, v := range [...][]byte{b.data, b.url, b.file} {
+		if isString(v) {
 			return prefix.Part{Type: b.kind, Content: text(v)}
 		}
 	}
 	if b.source != nil {
 		return prefix.Part{Type: b.kind, Content: viewString(b.source)}
 	}
-	return prefix.Part{Content: viewString(withoutCacheControl(b.whole))}
+	if b.marked {
+		return prefix.Part{Content: viewString(withoutCacheControl(b.whole))}
+	}
+	return prefix.Part{Content: viewString(b.whole)}
 }
 
 func readMessagesEvent(data []byte) (c chunk) {

@@ -617,6 +617,29 @@ func TestTheLastOfTwinsCounts(t *testing.T) {
 		u, err := tryToUnderstand(chat, []byte(body), manyItems)
 		agree(t, chat, []byte(body), u, err)
 	}
+	for _, message := range []string{
+		`{"role":"a","content":[{"text":"1"}],"role":"b"}`, `{"role":"a","content":[{"text":"1"}],"content":[{"text":"2"}]}`,
+		`{"role":"a","content":[{"text":"1"}],"content":"2"}`, `{"role":"a","content":"1","content":[{"text":"2"}]}`, `{"content":[{"text":"1"}],"role":"a"}`,
+		`{"role":"a","content":[{"type":"tool_result","content":[{"text":"1"}]},{"text":"2"}],"role":"b","content":[]}`,
+		`{"role":"a","content":[{"type":"image","source":{"url":"1"}}],"role":"user"}`,
+		`{"role":"a","content":[{"type":"tool_result","content":[{"text":"1"}],"content":"2"}]}`,
+		`{"role":"a","content":[{"type":"tool_result","content":[{"text":"1"}],"type":"x","content":"2","type":"tool_result"}]}`,
+		`{"role":"a","content":[{"content":[{"text":"1"}],"type":"tool_result"}]}`,
+		`{"role":"a","content":[{"type":"tool_result","content":[{"type":"tool_result","content":[{"text":"1"}]},{"text":"2"}]}]}`,
+		`{"role":"a","content":[{"type":"image","source":{"url":"1"},"source":{"data":"2"}}]}`, `{"role":"a","content":[{"type":"image","source":{"url":"1"},"source":7}]}`,
+	} {
+		body := `{"messages":[` + message + "," + filler + "]}"
+		u, err := tryToUnderstand(messages, []byte(body), manyItems)
+		agree(t, messages, []byte(body), u, err)
+	}
+	for _, item := range []string{
+		`{"type":"reasoning","content":[{"text":"1"}],"type":"message"}`, `{"role":"a","content":"1","content":[{"text":"2"}]}`,
+		`{"type":"function_call_output","output":"1","content":[{"text":"2"}]}`, `{"type":"x","content":[{"text":"2"}],"output":[{"text":"3"}]}`,
+	} {
+		body := `{"input":[` + item + "," + item + "," + filler + "]}"
+		u, err := tryToUnderstand(responses, []byte(body), manyItems)
+		agree(t, responses, []byte(body), u, err)
+	}
 	for _, body := range []string{`{"prompt":"a","prompt":["b","c"]}`, `{"prompt":[1],"prompt":"b"}`, `{"prompt":"a","prompt":null}`, `{"model":"a","model":"b","prompt":""}`} {
 		u, err := tryToUnderstand(completion, []byte(body), manyItems)
 		agree(t, completion, []byte(body), u, err)

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/endpick/endpick"
@@ -18,6 +19,7 @@ const mediaTokens = 1024
 // [endpick.RequestError].
 func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed(), before: c.before}
+	c.atMost(fewTexts + len(c.body)/textBytes)
 	if c.api != other && !dialects[c.api].prompt(&p) {
 		c.api, c.stream = other, false
 	}
@@ -69,24 +71,38 @@ type promptReader struct {
 	known bool // to the host: nothing needs hashing
 	seed  prefix.Seed
 
-	h      prefix.Hasher // of a conversation
-	before *stored       // the response that the request goes on from; nil: not known, or none
+	before *stored // the response that the request goes on from; nil: not known, or none
+	progress
+
+	m      prefix.Message // memory that is used again
+	output []prefix.Part  // likewise
+	asked  uint           // how often goOn was
 
 	blocks []uint64
 	size   int // bytes of text
 	tokens int // where the client gives token ids
-	media  int // parts that are no text
 	// rough says that the length is a guess that has little to do with bytes of
 	// text, so that nothing is to be learned from it.
 	rough bool
-	head  uint64 // of a conversation: stands for all up to its first message from a user; 0: none
 }
 
-// goOn reports whether there is still somebody to read for.
-func (p *promptReader) goOn() bool { return p.ctx.Err() == nil }
+// progress is how far the reading of a conversation has come.
+type progress struct {
+	h     prefix.Hasher
+	media int    // parts that are no text
+	head  uint64 // stands for all up to its first message from a user; 0: none
+}
+
+// goOn reports whether there is still somebody to read for, as far as that is
+// known: it looks every now and then, the first time it is asked.
+func (p *promptReader) goOn() bool {
+	p.asked++
+	return p.asked%64 != 1 || p.ctx.Err() == nil
+}
 
 // begin starts a conversation with its tools.
 func (p *promptReader) begin() {
+	p.ofConversation()
 	const room = 1 << 10
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
 	c := p.cursor(p.tools)
@@ -132,13 +148,21 @@ func headOf(h prefix.Hasher) uint64 {
 }
 
 // withoutCacheControl leaves out the mark with which clients of some APIs say what
-// should be cached. It moves from turn to turn.
+// should be cached. It moves from turn to turn. Of an object that has more members
+// than tools and blocks have, it is left in.
 func withoutCacheControl(v []byte) []byte {
+	const most = 256
+	if !bytes.Contains(v, cacheControl) && !bytes.Contains(v, escapedLetter) {
+		return v
+	}
 	var out []byte
-	from := 0
+	from, n := 0, 0
 	m, _ := membersOf(v)
 	for f, ok := m.next(); ok; f, ok = m.next() {
-		if string(f.key) != "cache_control" {
+		if n++; n > most {
+			return v
+		}
+		if string(f.key) != string(cacheControl) {
 			continue
 		}
 		at, end := withComma(v, f.at, f.end)
@@ -150,3 +174,8 @@ func withoutCacheControl(v []byte) []byte {
 	}
 	return append(out, v[from:]...)
 }
+
+var (
+	cacheControl  = []byte("cache_control")
+	escapedLetter = []byte(`\u`)
+)

@@ -24,7 +24,9 @@ const (
 type Config struct {
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together; of members of objects that are
-	// looked into it may have sixteen times as many. Zero: 65,536.
+	// looked into it may have sixteen times as many. Zero: 65,536. Short bodies
+	// may have fewer: 1,024 and one for each 32 bytes, 2,048 texts and one for
+	// each 8 bytes, 1,024 members and one for each 8 bytes.
 	MaxItems int
 	// SharedCache says that the engines share their prefix caches between
 	// tenants. By default the blocks of two tenants are never the same. A

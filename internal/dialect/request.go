@@ -44,14 +44,20 @@ type call struct {
 
 	allowance
 	maxItems int
+	// limit is how many items there may be, mostMembers how many members.
+	limit, mostMembers int
 }
 
 // parse reads what it can of a request; what it can't read is passed on as it
 // is. The error is an [endpick.RequestError]. The call refers to body, which must
 // not change after.
 func parse(kind api, header http.Header, body []byte, maxItems int) (call, error) {
-	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems}
-	c.allowance = allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
+	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
+	c.allowance = newAllowance(maxItems)
+	if kind != other {
+		c.members = min(c.members, fewMembers+len(body)/memberBytes)
+	}
+	c.mostMembers = c.members
 	if boundary := formBoundary(header); boundary != "" {
 		c.model = formField(body, boundary, "model")
 		if kind == transcription {
@@ -157,6 +163,28 @@ const maxOptions = 4 << 10
 // or three.
 const membersPerItem = 16
 
+// What is small costs more to read than its bytes do to send. So that the cost of a
+// body stays in proportion to its length, there may be no more in it than so many
+// for each byte, beside a few: more than what clients send has. A message has thirty
+// bytes beside its text, a part of one twenty-five, a member of either eight or more.
+const (
+	itemBytes, fewItems     = 32, 1024 // of conversations
+	textBytes, fewTexts     = 8, 2048  // of lists of texts, such as are embedded
+	memberBytes, fewMembers = 8, 1024
+)
+
+func newAllowance(maxItems int) allowance {
+	return allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
+}
+
+// atMost lowers the number of items that there may be, before any has been counted.
+func (c *call) atMost(items int) {
+	c.limit = min(c.limit, items)
+	c.items = min(c.items, items)
+}
+
+func (c *call) ofConversation() { c.atMost(fewItems + len(c.body)/itemBytes) }
+
 // refused is the error of a call that has more than it may.
 func (c *call) refused() error {
 	bad := func(format string, args ...any) error {
@@ -166,9 +194,9 @@ func (c *call) refused() error {
 	case tooDeep:
 		return bad("is nested deeper than %d levels", maxDepth)
 	case tooManyItems:
-		return bad("has more than %d messages, parts, tools, tool calls or prompts", c.maxItems)
+		return bad("has more than %d messages, parts, tools, tool calls or prompts in %d bytes", c.limit, len(c.body))
 	case tooManyMembers:
-		return bad("has more than %d members of objects", membersPerItem*c.maxItems)
+		return bad("has more than %d members of objects in %d bytes", c.mostMembers, len(c.body))
 	}
 	return nil
 }

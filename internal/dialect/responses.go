@@ -37,6 +37,7 @@ func readResponses(p *promptReader) bool {
 		return true
 	}
 	before := p.before
+	p.ofConversation()
 	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
 		p.h = before.h.Fork()
 	} else {
@@ -82,7 +83,9 @@ func (p *promptReader) item(c *cursor) {
 		return
 	}
 	var kind, role, name, id string
-	var content, arguments, output []byte
+	var arguments []byte
+	m := &p.m
+	content, output := m.Parts[:0], p.output[:0]
 	for c.member() {
 		switch string(c.key) {
 		case "type":
@@ -94,38 +97,44 @@ func (p *promptReader) item(c *cursor) {
 		case "call_id":
 			id = c.text()
 		case "content":
-			content = c.value()
+			content = readItemParts(c, content[:0])
 		case "arguments", "input":
 			arguments = c.value()
 		case "output":
-			output = c.value()
+			output = readItemParts(c, output[:0])
 		default:
 			c.value()
 		}
 	}
+	*m = prefix.Message{Parts: content, ToolCalls: m.ToolCalls[:0]}
+	p.output = output
 	switch kind {
 	case "", "message":
-		p.write(&prefix.Message{Role: role, Parts: p.itemParts(content)})
+		m.Role = role
 	case "function_call", "custom_tool_call":
-		p.write(&prefix.Message{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: id, Name: name, Arguments: text(arguments)}}})
+		m.Role, m.Parts = "assistant", content[:0]
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: id, Name: name, Arguments: text(arguments)})
 	case "function_call_output", "custom_tool_call_output":
-		p.write(&prefix.Message{Role: "tool", ToolCallID: id, Parts: p.itemParts(output)})
+		m.Role, m.ToolCallID, m.Parts = "tool", id, output
 	case "reasoning":
+		return
 	default:
-		p.write(&prefix.Message{Role: kind, Parts: []prefix.Part{{Content: viewString(c.b[start:c.i])}}})
+		m.Role = kind
+		m.Parts = append(content[:0], prefix.Part{Content: viewString(c.b[start:c.i])})
 	}
+	p.write(m)
+	m.Parts = content[:0]
 }
 
-func (p *promptReader) itemParts(v []byte) (parts []prefix.Part) {
-	if isString(v) {
-		return []prefix.Part{{Content: text(v)}}
-	}
-	c := p.cursor(v)
+func readItemParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	if !c.open('[') {
-		return nil
+		if v := c.value(); isString(v) {
+			parts = append(parts, prefix.Part{Content: text(v)})
+		}
+		return parts
 	}
 	for c.element() {
-		parts = append(parts, readItemPart(&c))
+		parts = append(parts, readItemPart(c))
 	}
 	return parts
 }

@@ -2,6 +2,9 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -13,50 +16,86 @@ import (
 
 // skipSpace returns the index of the first byte of b from i that is no space.
 func skipSpace(b []byte, i int) int {
+	if i < len(b) && b[i] <= ' ' {
+		return skipSpaces(b, i)
+	}
+	return i
+}
+
+func skipSpaces(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
 	return i
 }
 
-// few bytes are looked at one by one before the rest is searched at the speed of
-// memory: most strings are short, and escapes come in crowds.
+// Most strings are short, and escapes come in crowds: strings are looked at by
+// words of eight bytes, and after few words without a quote or an escape the rest
+// is searched at the speed of memory.
 const (
-	few  = 16 // from the start of a string
-	near = 4  // after an escape
+	wordBytes = 8
+	few       = 4
 )
+
+// ends marks the quotes and backslashes in eight bytes by the highest bit of each.
+// The lowest mark is right; those above it may be wrong.
+func ends(b []byte) uint64 {
+	x := binary.LittleEndian.Uint64(b)
+	quote, escape := x^ones*'"', x^ones*'\\'
+	return ((quote-ones)&^quote | (escape-ones)&^escape) & highs
+}
 
 // skipString returns the index after the string that starts at b[i], or -1 if
 // it does not end.
 func skipString(b []byte, i int) int {
+	i++
 	quote := -1 // the nearest one, once it was looked for
-	for i, n := i+1, few; i < len(b); n = near {
-		for end := min(i+n, len(b)); i < end; {
-			switch b[i] {
-			case '"':
-				return i + 1
-			case '\\':
-				i += 2
-				end = min(i+near, len(b))
-			default:
-				i++
+	for words := 0; i+wordBytes <= len(b); {
+		marks := ends(b[i : i+wordBytes])
+		if marks == 0 {
+			i += wordBytes
+			if words++; words < few {
+				continue
 			}
-		}
-		if i >= len(b) {
-			return -1
-		}
-		if quote < i {
-			n := bytes.IndexByte(b[i:], '"')
+			if quote < i {
+				n := bytes.IndexByte(b[i:], '"')
+				if n < 0 {
+					return -1
+				}
+				quote = i + n
+			}
+			n := bytes.IndexByte(b[i:quote], '\\')
 			if n < 0 {
-				return -1
+				return quote + 1
 			}
-			quote = i + n
+			i, words = i+n+2, 0
+			continue
 		}
-		n := bytes.IndexByte(b[i:quote], '\\')
-		if n < 0 {
-			return quote + 1
+		words = 0
+		for marks != 0 {
+			n := bits.TrailingZeros64(marks) / 8
+			switch b[i+n] {
+			case '"':
+				return i + n + 1
+			case '\\':
+				if n == wordBytes-1 {
+					i++
+				}
+				marks &^= 0xffff << (8 * n) // what is escaped does not count
+			default:
+				marks &= marks - 1
+			}
 		}
-		i += n
+		i += wordBytes
+	}
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+		i++
 	}
 	return -1
 }
@@ -75,39 +114,7 @@ func skipValue(b []byte, i int) int {
 	case '"':
 		return skipString(b, i)
 	case '{', '[':
-		depth := 0
-		for i < len(b) {
-			c := b[i]
-			if !structural[c] {
-				i++
-				continue
-			}
-			switch c {
-			case '"':
-				end := i + 1
-				for end < len(b) && end < i+few && !quoted[b[end]] {
-					end++
-				}
-				if end < len(b) && b[end] == '"' {
-					i = end + 1
-					continue
-				}
-				if i = skipString(b, i); i < 0 {
-					return -1
-				}
-				continue
-			case '{', '[':
-				if depth++; depth > maxDepth {
-					return -2
-				}
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-		return -1
+		return skipContainer(b, i)
 	}
 	start := i
 	for i < len(b) && !isDelimiter(b[i]) {
@@ -119,15 +126,84 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
+// skipContainer skips an object or an array. It counts brackets, eight bytes at a
+// time, and goes on after each string.
+func skipContainer(b []byte, i int) int {
+	depth := 1
+	for i++; i+wordBytes <= len(b); {
+		x := binary.LittleEndian.Uint64(b[i : i+wordBytes])
+		quotes := x ^ ones*'"'
+		quotes = (quotes - ones) &^ quotes & highs
+		before := quotes&-quotes - 1 // all before the first quote
+		folded := x | ones*0x20      // both kinds of bracket are one
+		opens, closes := zeros(folded^ones*'{')&before, zeros(folded^ones*'}')&before
+		opened, closed := marked(opens), marked(closes)
+		if closed < depth && depth+opened <= maxDepth {
+			depth += opened - closed
+		} else { // it may end here
+			for marks := opens | closes; marks != 0; marks &= marks - 1 {
+				if opens&marks&-marks != 0 {
+					if depth++; depth > maxDepth {
+						return -2
+					}
+				} else if depth--; depth == 0 {
+					return i + bits.TrailingZeros64(marks)/8 + 1
+				}
+			}
+		}
+		if quotes == 0 {
+			i += wordBytes
+			continue
+		}
+		i += bits.TrailingZeros64(quotes) / 8
+		// Most strings are keys and other short ones.
+		if i+wordBytes < len(b) {
+			if marks := ends(b[i+1 : i+1+wordBytes]); marks != 0 {
+				if end := i + 1 + bits.TrailingZeros64(marks)/8; b[end] == '"' {
+					i = end + 1
+					continue
+				}
+			}
+		}
+		if i = skipString(b, i); i < 0 {
+			return -1
+		}
+	}
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			if i = skipString(b, i); i < 0 {
+				return -1
+			}
+			continue
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return -2
+			}
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+		i++
+	}
+	return -1
+}
+
+// Bytes of a word.
+const ones, highs = 0x0101010101010101, 0x8080808080808080
+
+// zeros marks the bytes that are zero by their highest bit, and no others.
+func zeros(x uint64) uint64 { return ^((x&^highs + ^uint64(highs)) | x | ^uint64(highs)) }
+
+// marked counts marks.
+func marked(x uint64) int { return int(x >> 7 * ones >> 56) }
+
 func isDelimiter(c byte) bool { return delimiters[c] }
 
-var (
-	structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
-	quoted     = [256]bool{'"': true, '\\': true} // what matters in a string
-	delimiters = [256]bool{
-		',': true, ':': true, '}': true, ']': true, '{': true, '[': true, '"': true, ' ': true, '\n': true, '\r': true, '\t': true,
-	}
-)
+var delimiters = [256]bool{
+	',': true, ':': true, '}': true, ']': true, '{': true, '[': true, '"': true, ' ': true, '\n': true, '\r': true, '\t': true,
+}
 
 // members walks over the members of an object, elements over those of an
 // array. The zero value of either is at an end.
@@ -287,48 +363,97 @@ func stringLen(v []byte) int {
 		return 0
 	}
 	v = v[1 : len(v)-1]
-	n := 0
-	for len(v) > 0 {
-		i := bytes.IndexByte(v, '\\')
-		if i < 0 {
-			return n + len(v)
+	n := bytes.IndexByte(v, '\\')
+	if n < 0 {
+		return len(v)
+	}
+	for v = v[n:]; len(v) > 0; {
+		if v[0] == '\\' {
+			r, size := unescape(v)
+			n += utf8.RuneLen(r)
+			v = v[size:]
+			continue
 		}
-		r, size := unescape(v[i:])
-		n += i + utf8.RuneLen(r)
-		v = v[i+size:]
+		i := 1
+		for i < len(v) && i < wordBytes && v[i] != '\\' {
+			i++
+		}
+		if i == wordBytes {
+			if i = bytes.IndexByte(v, '\\'); i < 0 {
+				return n + len(v)
+			}
+		}
+		n += i
+		v = v[i:]
 	}
 	return n
 }
 
 // appendUnquoted appends the content of a string, given without its quotes.
 func appendUnquoted(dst, s []byte) []byte {
-	for i := 0; i < len(s); {
-		if s[i] == '\\' {
-			if i+1 < len(s) && shortEscapes[s[i+1]] != 0 {
-				dst = append(dst, shortEscapes[s[i+1]])
-				i += 2
+	dst = slices.Grow(dst, len(s))
+	n, out := len(dst), dst[:cap(dst)]
+	for i, words := 0, 0; i < len(s); {
+		if s[i] != '\\' {
+			if i+wordBytes > len(s) || n+wordBytes > len(out) {
+				out[n] = s[i]
+				i, n = i+1, n+1
 				continue
 			}
-			r, size := unescape(s[i:])
-			dst = utf8.AppendRune(dst, r)
-			i += size
+			// What is copied too much is written over.
+			word := s[i : i+wordBytes]
+			copy(out[n:n+wordBytes], word)
+			if m := escapes(word); m != 0 {
+				m := bits.TrailingZeros64(m) / 8
+				i, n, words = i+m, n+m, 0
+				continue
+			}
+			i, n = i+wordBytes, n+wordBytes
+			if words++; words >= few {
+				end := bytes.IndexByte(s[i:], '\\')
+				if end < 0 {
+					end = len(s) - i
+				}
+				n += copy(out[n:], s[i:i+end])
+				i, words = i+end, 0
+			}
 			continue
 		}
-		end := i + 1
-		for end < len(s) && end < i+near && s[end] != '\\' {
-			end++
-		}
-		if end == i+near {
-			n := bytes.IndexByte(s[end:], '\\')
-			if n < 0 {
-				return append(dst, s[i:]...)
+		if i+6 <= len(s) && s[i+1] == 'u' {
+			r := hex4(s[i+2 : i+6])
+			switch {
+			case r < 0:
+			case r < utf8.RuneSelf:
+				out[n] = byte(r)
+				i, n = i+6, n+1
+				continue
+			case r < 0x800:
+				out[n], out[n+1] = 0xc0|byte(r>>6), 0x80|byte(r&0x3f)
+				i, n = i+6, n+2
+				continue
+			case r&0xf800 != 0xd800: // no half of a pair
+				out[n], out[n+1], out[n+2] = 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f)
+				i, n = i+6, n+3
+				continue
 			}
-			end += n
+		} else if i+1 < len(s) && shortEscapes[s[i+1]] != 0 {
+			out[n] = shortEscapes[s[i+1]]
+			i, n = i+2, n+1
+			continue
 		}
-		dst = append(dst, s[i:end]...)
-		i = end
+		r, size := unescape(s[i:])
+		i += size
+		// What is no escape is longer than it was.
+		dst = slices.Grow(utf8.AppendRune(out[:n], r), len(s)-i)
+		n, out = len(dst), dst[:cap(dst)]
 	}
-	return dst
+	return out[:n]
+}
+
+// escapes marks the backslashes in eight bytes, as ends does.
+func escapes(b []byte) uint64 {
+	x := binary.LittleEndian.Uint64(b) ^ ones*'\\'
+	return (x - ones) &^ x & highs
 }
 
 var shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
@@ -345,15 +470,18 @@ func unescape(s []byte) (rune, int) {
 	if s[1] != 'u' {
 		return utf8.RuneError, 2
 	}
-	r, ok := hex4(s[2:])
-	if !ok {
+	if len(s) < 6 {
+		return utf8.RuneError, 2
+	}
+	r := hex4(s[2:6])
+	if r < 0 {
 		return utf8.RuneError, 2
 	}
 	if !utf16.IsSurrogate(r) {
 		return r, 6
 	}
 	if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
-		if low, ok := hex4(s[8:]); ok {
+		if low := hex4(s[8:12]); low >= 0 {
 			if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
 				return pair, 12
 			}
@@ -362,23 +490,24 @@ func unescape(s []byte) (rune, int) {
 	return utf8.RuneError, 6
 }
 
-func hex4(s []byte) (rune, bool) {
-	if len(s) < 4 {
-		return 0, false
-	}
-	var r rune
-	for _, c := range s[:4] {
-		r <<= 4
+// hex4 is the number that four hexadecimal digits write, or negative if they are
+// none.
+func hex4(s []byte) rune {
+	_ = s[3]
+	return rune(hexDigits[s[0]])<<12 | rune(hexDigits[s[1]])<<8 | rune(hexDigits[s[2]])<<4 | rune(hexDigits[s[3]])
+}
+
+// hexDigits are what digits stand for; -1: none.
+var hexDigits = func() (digits [256]int8) {
+	for c := range digits {
 		switch {
 		case c >= '0' && c <= '9':
-			r |= rune(c - '0')
-		case c >= 'a' && c <= 'f':
-			r |= rune(c-'a') + 10
-		case c >= 'A' && c <= 'F':
-			r |= rune(c-'A') + 10
+			digits[c] = int8(c - '0')
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			digits[c] = int8(c | 0x20 - 'a' + 10)
 		default:
-			return 0, false
+			digits[c] = -1
 		}
 	}
-	return r, true
-}
+	return digits
+}()

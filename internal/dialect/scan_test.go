@@ -70,6 +70,40 @@ func TestSkipString(t *testing.T) {
 	})
 }
 
+// Objects and arrays end where they end, wherever that falls in a word.
+func TestSkipContainerIsItsTwin(t *testing.T) {
+	twin := func(b []byte) int {
+		depth := 0
+		for i := 0; i < len(b); i++ {
+			switch b[i] {
+			case '"':
+				for i++; i < len(b) && b[i] != '"'; i++ {
+					if b[i] == '\\' {
+						i++
+					}
+				}
+				if i >= len(b) {
+					return -1
+				}
+			case '{', '[':
+				if depth++; depth > maxDepth {
+					return -2
+				}
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+		}
+		return -1
+	}
+	pieces := rapid.SampledFrom([]string{"{", "[", "[", "}", "]", "]", `""`, `"]"`, `"\\"`, `"\""`, "\"", ",", ":", "1", "   ", "#", "]", "\xfb\xfd", `"long text "`, strings.Repeat("[", 90)})
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte("[" + strings.Join(rapid.SliceOfN(pieces, 0, 40).Draw(t, "pieces"), ""))
+		require.Equal(t, twin(b), skipValue(b, 0), "%s", b)
+	})
+}
+
 // For every valid text the scanner finds what encoding/json finds; for all
 // others it only has to come back.
 func FuzzScan(f *testing.F) {

@@ -24,6 +24,14 @@ func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
 			id = 10*id + int(v[i]-'0')
 			i++
 		}
+		if i > start && i+1 < len(v) && v[i] == ',' && v[i+1] > ' ' { // nearly always
+			i++
+			n++
+			if keep && n <= maxHashedTokens {
+				ids = append(ids, uint32(id))
+			}
+			continue
+		}
 		if i == start || i < len(v) && !isDelimiter(v[i]) { // long, a float, or no id
 			if i = skipValue(v, start); i < 0 {
 				return nil, 0, false
@@ -35,10 +43,6 @@ func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
 		n++
 		if keep && n <= maxHashedTokens {
 			ids = append(ids, uint32(id))
-		}
-		if i+1 < len(v) && v[i] == ',' && v[i+1] > ' ' { // nearly always
-			i++
-			continue
 		}
 		if i = skipSpace(v, i); i < len(v) && v[i] == ',' {
 			i = skipSpace(v, i+1)

@@ -16,7 +16,8 @@ import (
 // Many tenants, or many priorities, each with one small request, make room for
 // a large one: that takes no longer than their coming did, times a few. A push
 // that looks at all tenants for each that it drops takes hundreds of times as
-// long.
+// long. The margin is wide, and the least of several runs counts, since a machine
+// may be busy with something else.
 func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 	if race.Enabled {
 		t.Skip("it measures time")
@@ -45,7 +46,8 @@ func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fastest := math.Inf(1)
-			for range 3 {
+			const most = 50
+			for runs := 0; runs < 10 && fastest >= most; runs++ {
 				dropped := 0
 				q, err := queue.New(queue.Config{MaxRequests: 2 * n, MaxTokens: n}, func(queue.Item[int], error) { dropped++ })
 				require.NoError(t, err)
@@ -65,7 +67,7 @@ func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 				}
 				fastest = min(fastest, ratio)
 			}
-			assert.Less(t, fastest, 5.0, "times as long as to fill it")
+			assert.Less(t, fastest, float64(most), "times as long as to fill it")
 		})
 	}
 }
