@@ -48,6 +48,21 @@ func (r *Router) admit(a Admitter, d *decision) error {
 	return a.Admit(&d.req, d.candidates)
 }
 
+// withdraw tells admitters that a request which they have let in is not routed
+// after all, or not yet.
+func (r *Router) withdraw(admitted []Admitter, d *decision) {
+	for _, a := range admitted {
+		if w, ok := a.(interface{ Withdrawn(*Request) }); ok {
+			r.withdrawn(w, d)
+		}
+	}
+}
+
+func (r *Router) withdrawn(w interface{ Withdrawn(*Request) }, d *decision) {
+	defer r.guard(w)
+	w.Withdrawn(&d.req)
+}
+
 func (r *Router) filter(f Filter, d *decision, left []Candidate) []Candidate {
 	defer r.guard(f)
 	return f.Filter(&d.req, left)

@@ -156,8 +156,9 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 		r.predict(p.Predictor, d)
 	}
 	if !d.req.UnderWay {
-		for _, a := range p.Admitters {
+		for i, a := range p.Admitters {
 			if err := r.admit(a, d); err != nil {
+				r.withdraw(p.Admitters[:i], d)
 				return -1, &RejectedError{Reason: err}
 			}
 		}

@@ -19,6 +19,12 @@ type Predictor interface {
 
 // Admitter lets the request in by returning nil, or says why not. The router
 // wraps the reason in a [RejectedError].
+//
+// An Admitter that keeps account of what it lets in may have a method
+// Withdrawn(*Request): it is called if the request is not routed after all, because
+// another admitter has refused it or the chosen endpoint was removed meanwhile.
+// Otherwise Routed follows, if the Admitter is a [RoutedObserver]; for a request that
+// is UnderWay it does without Admit.
 type Admitter interface {
 	Admit(req *Request, candidates []Candidate) error
 }

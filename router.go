@@ -151,6 +151,9 @@ func (r *Router) decide(d *decision) (Lease, error) {
 		}
 		m := d.memberOf(chosen)
 		if !r.enter(m.state) {
+			if !d.req.UnderWay {
+				r.withdraw(p.Admitters, d)
+			}
 			continue // removed since gather: choose among the others
 		}
 		d.writeReceipt(p, chosen, nil)

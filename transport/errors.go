@@ -13,6 +13,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/slo/quota"
 )
 
 // The kinds of error, for errors.Is.
@@ -165,8 +166,8 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 // OpenAI's shape.
 //
 // A request that the queue has dropped gets a Retry-After of as long as it has
-// waited, from a second to a minute; one that a queue.TokenBucket has refused,
-// of as long as the bucket needs.
+// waited, from a second to a minute; one that a queue.TokenBucket or a quota.Quota
+// has refused, of as long as the bucket needs.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	status = StatusOf(err)
 	p := dialect.Problem{Status: status, Message: http.StatusText(status)}
@@ -211,7 +212,10 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 func retryAfter(err error) time.Duration {
 	var dropped *queue.Error
 	var limited *queue.RateLimitError
+	var over *quota.Error
 	switch {
+	case errors.As(err, &over):
+		return over.RetryAfter
 	case errors.As(err, &limited):
 		return limited.RetryAfter
 	case errors.Is(err, queue.ErrTooLarge) || !errors.As(err, &dropped):

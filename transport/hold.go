@@ -169,6 +169,27 @@ func (h *hold) ended() {
 	}
 }
 
+// settle has the tenant in the queue charged for what the request has really taken;
+// x is nil if it was never sent.
+func (tr *trip) settle(x *exchange, status endpick.Status) {
+	input, output := 0, 0
+	if x != nil {
+		seen := x.meter.Seen()
+		input, output = tr.Request.InputTokens, seen.OutputTokens
+		if seen.Reported {
+			input = seen.InputTokens
+		}
+		if status == endpick.Failed && output == 0 {
+			input = 0
+		}
+	}
+	h := tr.t.hold
+	h.mu.Lock()
+	defer h.unlock()
+	h.queue.Settle(tr.queued, input, output)
+	tr.queued = queue.Item[*held]{}
+}
+
 // dispatch routes requests while the endpoints have room. Each is in flight
 // before it is asked whether there is room for the next. h.mu is held.
 func (h *hold) dispatch() {
@@ -178,6 +199,8 @@ func (h *hold) dispatch() {
 		if !ok {
 			break
 		}
+		tr := item.Value.trip
+		tr.queued, tr.charged = item, true
 		item.Value.route(now)
 	}
 	next, ok := h.queue.NextExpiry()

@@ -128,6 +128,57 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 	w.idle(t)
 }
 
+// Turns are by what requests have really taken: red's answer was long, so that blue's
+// second goes before red's, which came earlier.
+func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
+	for _, long := range []bool{false, true} {
+		arrived, release := make(chan string, 10), make(chan struct{})
+		e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			name := r.Header.Get("X-Name")
+			arrived <- name
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			if !long || name != "red 1" {
+				return false
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000,"total_tokens":5100}}`+"\n\n"+done)
+			return true
+		})
+		w := newWorld(t, transport.Config{
+			Queue: one(queue.Config{}),
+			Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+				req.Tenant, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 4
+			},
+		}, e.URL)
+		var all []chan reply
+		for i, name := range []string{"first", "red 1", "blue 1", "red 2", "blue 2"} {
+			all = append(all, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
+			w.held(t, i)
+			if i == 0 {
+				require.Equal(t, "first", <-arrived)
+			}
+		}
+		order := []string{}
+		for range 4 {
+			release <- struct{}{}
+			order = append(order, <-arrived)
+		}
+		release <- struct{}{}
+		for _, c := range all {
+			require.NoError(t, (<-c).err)
+		}
+		if long {
+			assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order)
+		} else {
+			assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
+		}
+		w.idle(t)
+	}
+}
+
 // A request that waited for one server goes to the one that has become free.
 func TestHeldRequestIsRoutedLate(t *testing.T) {
 	a, b := startGated(t), startGated(t)

@@ -3,21 +3,15 @@ package transport
 import (
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/recording"
 )
 
-func hashOf(s string) recording.Hash {
-	if s == "" {
-		return 0
-	}
-	return recording.Hash(xxhash.Sum64String(s))
-}
-
 // record tells of a request that has ended; x is nil if it was never sent.
 func (tr *trip) record(x *exchange, status endpick.Status, code int) {
+	if tr.charged {
+		tr.settle(x, status)
+	}
 	if tr.t.config.Record == nil && tr.seen == nil {
 		return
 	}
@@ -42,7 +36,7 @@ func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.
 	r := recording.Request{
 		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.Attempts,
 		Stream: tr.Request.Stream, InputTokens: tr.Request.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
-		BlockTokens: tr.Request.BlockTokens, Tenant: hashOf(tr.Request.Tenant), Session: hashOf(tr.Request.Session),
+		BlockTokens: tr.Request.BlockTokens, Tenant: recording.NameHash(tr.Request.Tenant), Session: recording.NameHash(tr.Request.Session),
 		Priority: tr.Request.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
 	}
 	if x != nil {

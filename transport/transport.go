@@ -93,6 +93,7 @@ import (
 	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // The headers of requests and responses that are endpick's own.
@@ -186,6 +187,8 @@ type trip struct {
 	unpacked  bool // the body had a coding when it came
 	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
 	seen      *sighting
+	queued    queue.Item[*held] // as it left the queue
+	charged   bool              // its tenant, for what was expected of it
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -79,13 +79,13 @@ func measure(ctx context.Context, o *options, policy string, conversations []con
 	if policy == alone {
 		return drive(ctx, o, o.single, conversations, step)
 	}
-	endpoints, stop, err := backends(o, nil)
+	endpoints, stop, err := backends(o.settings(), nil, o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: policy, endpoints: endpoints, seed: o.seed, queue: o.hold(), log: log.New(io.Discard, "", 0),
+		policy: policy, endpoints: endpoints, seed: o.seed, queue: o.settings().hold(), log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@ package main
 
 import (
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -130,7 +130,7 @@ func TestDebugPage(t *testing.T) {
 // endpoints in every state.
 func TestDebugPageOfABarePolicy(t *testing.T) {
 	g, err := newGateway(gatewayConfig{
-		policy: "random", receipts: 2, log: log.New(io.Discard, "", 0),
+		policy: "random", receipts: 2, log: slog.New(slog.DiscardHandler),
 		endpoints: []endpick.Endpoint{{ID: "a", Address: `http://a/"><b>`}, {ID: "b", Address: "b"}, {ID: "c", Address: "c"}},
 	})
 	require.NoError(t, err)

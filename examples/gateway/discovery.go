@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -71,7 +71,7 @@ func named(urls []string) (all []endpick.Endpoint) {
 
 // follow makes the router's endpoints those of the file whenever it changes, until
 // the context ends. What can't be is logged, and the endpoints stay.
-func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *log.Logger) {
+func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	failing := "" // what was logged last, which is enough once
@@ -84,14 +84,14 @@ func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *log
 		endpoints, err := l.changed()
 		if err == nil && endpoints != nil {
 			if err = router.SetEndpoints(endpoints); err == nil {
-				logger.Printf("%d endpoints", len(endpoints))
+				logger.Info("endpoints", "number", len(endpoints))
 			}
 		}
 		if err == nil {
 			failing = ""
 		} else if failing != err.Error() {
 			failing = err.Error()
-			logger.Print(err)
+			logger.Error("endpoints stay as they are", "error", err)
 		}
 	}
 }

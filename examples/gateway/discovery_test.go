@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +30,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 		var logged lockedBuffer
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go l.follow(ctx, router, log.New(&logged, "", 0))
+		go l.follow(ctx, router, newLogger(&logged, &logSettings{Level: "info"}))
 		after := func(text string, want ...string) {
 			t.Helper()
 			write(text)

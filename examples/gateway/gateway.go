@@ -1,17 +1,20 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
-	"log"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // gatewayConfig is what a gateway is made of.
@@ -24,7 +27,10 @@ type gatewayConfig struct {
 	// trustHeaders says that whoever sends requests may say in their headers
 	// how important they are and whose.
 	trustHeaders bool
-	log          *log.Logger
+	log          *slog.Logger
+	// settings are what else it is told: models, tenants, limits, timeouts. Nil: the
+	// defaults.
+	settings *settings
 }
 
 // gateway is a reverse proxy before model servers. It is an http.Handler.
@@ -40,65 +46,166 @@ type gateway struct {
 	policy       string
 	stopping     atomic.Bool // new requests are refused
 	stop         func()      // ends the polling
+
+	log *slog.Logger
+	// policies are those that the router has had; keys, engineKey and certificate
+	// change with a reload.
+	policies    policies
+	keys        atomic.Pointer[keyring] // nil: everybody may come in
+	engineKey   atomic.Pointer[string]
+	certificate atomic.Pointer[tls.Certificate]
+	recorder    *recorder               // nil: nothing is recorded
+	ended       func(recording.Request) // nil, or hears of all requests, for tests
 }
 
 // tenantHeader names who pays, in OpenAI's API.
 const tenantHeader = "OpenAI-Organization"
 
 func newGateway(config gatewayConfig) (_ *gateway, err error) {
-	g := &gateway{policy: config.policy, stop: func() {}}
-	c, err := preset.ByName(config.policy)
-	if err != nil {
-		return nil, err
+	s := config.settings
+	if s == nil {
+		s = defaultSettings()
+		s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
+		s.Log.Requests = "none"
 	}
+	g := &gateway{policy: config.policy, log: config.log, stop: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
 		}
 	}()
-	c.Endpoints, c.Seed = config.endpoints, config.seed
-	g.index, _ = c.Policy.Matcher.(*prefix.Index)
-	g.latency, _ = c.Policy.Predictor.(*predict.Latency)
+	policy, err := g.policies.compose(config.policy, s.Models)
+	if err != nil {
+		return nil, err
+	}
+	g.index = g.policies.index
+	if all := g.policies.latencies(); len(all) > 0 {
+		g.latency = all[0]
+	}
 	t := transport.Config{
-		Queue: config.queue,
-		// Tenants take turns in the queue; the servers share their caches
-		// between them.
-		SharedCache: true,
-		Describe:    g.describe(config.trustHeaders),
+		Queue:       config.queue,
+		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
+		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
+		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response,
+		Describe: g.describe(config.trustHeaders),
+		Record:   g.record(s),
+		Warn: func(_ *http.Request, err error) {
+			g.log.Debug("request", "warning", err)
+		},
+	}
+	if s.Record != nil {
+		if g.recorder, err = newRecorder(s.Record, g.log); err != nil {
+			return nil, err
+		}
 	}
 	if config.receipts > 0 {
 		g.receipts = newReceipts(config.receipts)
-		g.watch = &watch{predictor: c.Policy.Predictor, metrics: newMetrics()}
-		c.Policy.Predictor, t.Record = g.watch, g.watch.record
+		g.watch = &watch{metrics: newMetrics()}
 	}
-	if g.router, err = endpick.New(c); err != nil {
+	if g.router, err = endpick.New(endpick.Config{
+		Policy: g.watched(policy), Endpoints: config.endpoints, Seed: config.seed,
+		Warn: func(err error) { g.log.Error("router", "error", err) },
+	}); err != nil {
 		return nil, err
 	}
 	t.Router = g.router
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
 	}
+	if err := g.admitTenants(s); err != nil {
+		return nil, err
+	}
+	g.serveClients(config.trustHeaders)
+	stop, err := startPolling(g.router, config.log)
+	if err != nil {
+		return nil, err
+	}
+	g.stop = stop
+	return g, nil
+}
 
+// watched puts what listens for the debug page and the metrics into a policy.
+func (g *gateway) watched(p endpick.Policy) endpick.Policy {
+	if g.watch != nil {
+		p.Predictor = g.watch.around(p.Predictor)
+	}
+	return p
+}
+
+// admitTenants takes over whose requests are let in, and what servers are shown.
+func (g *gateway) admitTenants(s *settings) error {
+	if t := s.TLS; t != nil {
+		certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return err
+		}
+		g.certificate.Store(&certificate)
+	}
+	g.keys.Store(newKeyring(s.Tenants))
+	g.engineKey.Store(&s.EngineKey)
+	return nil
+}
+
+// apply takes over settings while requests are served. On an error nothing has
+// changed. What stays on both sides keeps all that is known of it: endpoints their
+// accounts and their place in the index, policies their models.
+func (g *gateway) apply(s *settings) error {
+	policy, err := g.policies.compose(s.Policy, s.Models)
+	if err != nil {
+		return err
+	}
+	for _, e := range s.endpoints() {
+		if _, err := transport.Target(&e, new(url.URL)); err != nil {
+			return fmt.Errorf("endpoint %q: %w", e.ID, err)
+		}
+	}
+	if s.EndpointsFile == "" {
+		if err := g.router.SetEndpoints(s.endpoints()); err != nil {
+			return err
+		}
+	}
+	// The settings are valid: what follows can fail only if a file was replaced
+	// meanwhile, and then they are read again.
+	if err := g.router.SetPolicy(g.watched(policy)); err != nil {
+		return err
+	}
+	g.index = g.policies.index
+	if s.HashKey != "" {
+		g.transport.SetHashKey(s.hashKey)
+	}
+	return g.admitTenants(s)
+}
+
+// serveClients makes the handlers.
+func (g *gateway) serveClients(trustHeaders bool) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
-			if !config.trustHeaders {
+			if !trustHeaders {
 				r.Out.Header.Del(transport.PriorityHeader)
 				r.Out.Header.Del(transport.SessionHeader)
+			}
+			if tenantOf(r.In.Context()) != nil {
+				for _, name := range credentials {
+					r.Out.Header.Del(name)
+				}
+			}
+			if key := *g.engineKey.Load(); key != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+key)
 			}
 		},
 		Transport:    g.transport,
 		ErrorHandler: transport.ErrorHandler,
-		ErrorLog:     config.log,
+		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("/", g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.stopping.Load() {
 			transport.ErrorHandler(w, r, &endpick.NoEndpointsError{})
 			return
 		}
 		proxy.ServeHTTP(w, r)
-	})
+	})))
 	mux.HandleFunc("GET /readyz", g.ready)
 	if g.receipts != nil {
 		proxy.Transport = g.receipts.keep(g.transport)
@@ -108,18 +215,33 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		g.admin = admin
 	}
 	g.Handler = mux
-	stop, err := startPolling(g.router, config.log)
-	if err != nil {
-		return nil, err
+}
+
+// record hands on what was seen of a request.
+func (g *gateway) record(s *settings) func(recording.Request) {
+	return func(r recording.Request) {
+		if g.watch != nil {
+			g.watch.record(r)
+		}
+		if g.recorder != nil {
+			g.recorder.record(r)
+		}
+		if g.ended != nil {
+			g.ended(r)
+		}
+		logRequest(g.log, s.Log.Requests, &r, g.tenantName(r.Tenant))
 	}
-	g.stop = stop
-	return g, nil
 }
 
 // describe tells the router what the transport does not know.
 func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpick.Request) {
 	return func(in *http.Request, body []byte, req *endpick.Request) {
-		if trustHeaders {
+		if t := tenantOf(in.Context()); t != nil {
+			req.Tenant = t.name
+			if req.SLO == (endpick.SLO{}) {
+				req.SLO = t.slo
+			}
+		} else if trustHeaders {
 			req.Tenant = in.Header.Get(tenantHeader)
 		}
 		if g.receipts != nil {
@@ -154,6 +276,9 @@ func (g *gateway) close() error {
 	g.stop()
 	if g.transport != nil {
 		g.transport.CloseIdleConnections()
+	}
+	if g.recorder != nil {
+		return g.recorder.close()
 	}
 	return nil
 }

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -24,7 +23,7 @@ func TestServersDie(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, f.close()) }()
 			g, err := newGateway(gatewayConfig{
-				policy: policy, endpoints: f.endpoints(), seed: 1, log: log.New(io.Discard, "", 0),
+				policy: policy, endpoints: f.endpoints(), seed: 1, log: slog.New(slog.DiscardHandler),
 			})
 			require.NoError(t, err)
 			defer g.close()

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -61,7 +61,7 @@ func beforeLlamas(t *testing.T, servers []*llamaserver.Server) (*gateway, string
 	for _, s := range servers {
 		endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
 	}
-	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: endpoints, seed: 1, log: log.New(io.Discard, "", 0)})
+	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: endpoints, seed: 1, log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, g.close()) })
 	server := httptest.NewServer(g)

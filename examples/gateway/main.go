@@ -31,6 +31,11 @@
 // leave it by priority, the tenants taking turns. A request that does not fit
 // gets 429, one that has waited too long 503, both with Retry-After.
 //
+//	gateway -config FILE [-check]
+//
+// serves as a file says, with tenants, keys, policies for models, TLS and a
+// recording, and follows its changes: docs/gateway.md.
+//
 // Any client can write any header, so the gateway reads no others unless
 // -trust-headers says that something in front of it has set or checked them:
 // then X-Endpick-Priority is how important a request is (below zero it is
@@ -66,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "gateway: %v\n", err)
 		return 2
 	}
-	if o.listen != "" {
+	if o.listen != "" || o.config != "" {
 		err = serve(ctx, o, stderr)
 	} else {
 		err = compare(ctx, o, stdout, stderr)

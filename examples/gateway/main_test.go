@@ -224,8 +224,8 @@ type command struct {
 }
 
 var (
-	routingOn   = regexp.MustCompile(`routing on (http://\S+)\n`)
-	decisionsAt = regexp.MustCompile(`decisions at (http://\S+)/debug/endpick`)
+	routingOn   = regexp.MustCompile(`msg=routing url=(http\S+) `)
+	decisionsAt = regexp.MustCompile(`decisions=(http://\S+)/debug/endpick`)
 )
 
 func start(t *testing.T, args ...string) *command {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -60,7 +60,7 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 	}))
 	defer server.Close()
 	g, err := newGateway(gatewayConfig{
-		policy: "lmetric", receipts: 5, log: log.New(io.Discard, "", 0), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
+		policy: "lmetric", receipts: 5, log: slog.New(slog.DiscardHandler), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
 	})
 	require.NoError(t, err)
 	defer g.close()
@@ -90,7 +90,7 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 func ended(w *watch, model string, status endpick.Status) {
 	at := time.Unix(100, 0)
 	req := endpick.Request{Model: model, Stream: true}
-	w.Done(&endpick.Event{
+	w.ends(&endpick.Event{
 		Request: &req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}}, Now: at.Add(time.Second),
 		RoutedAt: at, FirstTokenAt: at.Add(100 * time.Millisecond), LastTokenAt: at.Add(time.Second), OutputTokens: 10,
 	}, &endpick.Outcome{Status: status})

@@ -13,8 +13,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
-	"github.com/endpick/endpick/slo/queue"
-	"github.com/endpick/endpick/transport"
 )
 
 // options are the flags, checked.
@@ -28,9 +26,12 @@ type options struct {
 	single   string // URL of one server to compare them with; empty: none
 	repeat   int
 
+	config   string // path of the settings; empty: the flags say all
+	check    bool   // the settings, and no more
 	listen   string
 	admin    string
 	trust    bool
+	record   string
 	backends []string
 	// backendFile names the model servers, and is followed. Empty: backends are all.
 	backendFile string
@@ -47,13 +48,14 @@ type options struct {
 // Flags that only one of the two uses has.
 var (
 	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "question-tokens", "output-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format", "api", "model", "single", "repeat"}
-	serveFlags   = []string{"admin", "backend-file", "policy", "grace", "trust-headers"}
+	serveFlags   = []string{"admin", "backend-file", "policy", "grace", "trust-headers", "record"}
 	serverFlags  = []string{"endpoints", "kv-tokens"} // of embedded servers
 )
 
 const usage = `Usage:
   gateway [-policies NAME,NAME…] [-backend URL]… [flags]       compare policies
   gateway -listen ADDR [-policy NAME] [-backend URL]… [flags]  serve
+  gateway -config FILE [-check]                                serve, as docs/gateway.md explains
 
 Policies: %s.
 
@@ -97,6 +99,9 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.single, "single", "", "`URL` of one server with as many slots as all of -backend, which serves the same conversations without a gateway")
 	f.IntVar(&o.repeat, "repeat", 1, "times that each policy has its turn, with other conversations")
 
+	f.StringVar(&o.config, "config", "", "serve as this `file` says, and follow its changes; no other flag is needed then, or taken")
+	f.BoolVar(&o.check, "check", false, "only say whether the file of -config has a mistake")
+	f.StringVar(&o.record, "record", "", "keep a recording of the requests in this `file`: lengths, hashes and times")
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the page of decisions on this `address`; not for clients, whom they tell of each other's prompts")
 	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from the headers of requests, which another gateway has set or checked")
@@ -145,6 +150,17 @@ func (o *options) validate(given map[string]bool) error {
 			}
 		}
 		return nil
+	}
+	if given["config"] {
+		for name := range given {
+			if name != "config" && name != "check" {
+				return fmt.Errorf("-%s: the file of -config says all", name)
+			}
+		}
+		return nil
+	}
+	if given["check"] {
+		return errors.New("-check needs -config")
 	}
 	policies := o.policies
 	if given["listen"] {
@@ -232,10 +248,22 @@ func (o *options) validate(given map[string]bool) error {
 	return nil
 }
 
-// hold is the gateway queue; nil: there is none.
-func (o *options) hold() *transport.QueueConfig {
-	if o.queue == 0 {
-		return nil
+// settings are what the flags say of a gateway that serves.
+func (o *options) settings() *settings {
+	s := defaultSettings()
+	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders, s.EndpointsFile = o.listen, o.admin, o.policy, o.seed, o.trust, o.backendFile
+	s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
+	s.Timeouts.Grace, s.Timeouts.Body = o.grace, 0
+	s.Limits.Connections = 0
+	s.Log.Requests = "none"
+	for _, url := range o.backends {
+		s.Endpoints = append(s.Endpoints, endpointSettings{URL: url})
 	}
-	return &transport.QueueConfig{Bounds: queue.Config{MaxRequests: o.queue, Timeout: o.queueTimeout}}
+	if o.queue > 0 {
+		s.Queue = &queueSettings{Requests: o.queue, Timeout: o.queueTimeout}
+	}
+	if o.record != "" {
+		s.Record = &recordSettings{File: o.record}
+	}
+	return s
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"log"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,7 +15,7 @@ import (
 const pollInterval = 200 * time.Millisecond
 
 // startPolling polls the router's endpoints until stop is called.
-func startPolling(router *endpick.Router, logger *log.Logger) (stop func(), err error) {
+func startPolling(router *endpick.Router, logger *slog.Logger) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
 		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
 	})
@@ -36,7 +36,7 @@ func startPolling(router *endpick.Router, logger *log.Logger) (stop func(), err 
 
 // pollErrors logs what went wrong, for each endpoint once a minute.
 type pollErrors struct {
-	log *log.Logger
+	log *slog.Logger
 
 	mu   sync.Mutex
 	last map[string]time.Time // by endpoint
@@ -51,6 +51,6 @@ func (p *pollErrors) report(err error) {
 	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.last[id]) >= time.Minute {
 		p.last[id] = now
-		p.log.Print(err)
+		p.log.Warn("no report", "error", err)
 	}
 }

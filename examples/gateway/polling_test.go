@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -25,7 +25,7 @@ func TestPollingReports(t *testing.T) {
 	defer f.close()
 	require.NoError(t, f.members[1].kill())
 	var logged lockedBuffer
-	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.endpoints(), log: log.New(&logged, "", 0)})
+	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.endpoints(), log: newLogger(&logged, &logSettings{Level: "info"})})
 	require.NoError(t, err)
 
 	// Straight to the server: the router knows of it by the report alone.
@@ -41,7 +41,7 @@ func TestPollingReports(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, (<-done).err, context.Canceled)
-	require.Eventually(t, func() bool { return strings.Contains(logged.String(), `"server-2"`) }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(logged.String(), `\"server-2\"`) }, 5*time.Second, time.Millisecond)
 	require.Nil(t, g.router.Endpoints()[1].Candidate.Report, "a dead server reports nothing")
 	g.close()
 }
@@ -50,19 +50,19 @@ func TestPollingReports(t *testing.T) {
 func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged lockedBuffer
-		p := &pollErrors{log: log.New(&logged, "", 0), last: map[string]time.Time{}}
+		p := &pollErrors{log: newLogger(&logged, &logSettings{Level: "info"}), last: map[string]time.Time{}}
 		for range 3 * time.Minute / pollInterval {
 			p.report(&scrape.Error{Endpoint: "server-1", Err: io.EOF})
 			p.report(&scrape.Error{Endpoint: "server-2", Err: io.EOF})
 			time.Sleep(pollInterval)
 		}
-		require.Equal(t, 3, strings.Count(logged.String(), `"server-1"`))
-		require.Equal(t, 3, strings.Count(logged.String(), `"server-2"`))
+		require.Equal(t, 3, strings.Count(logged.String(), `\"server-1\"`))
+		require.Equal(t, 3, strings.Count(logged.String(), `\"server-2\"`))
 	})
 }
 
 func TestClientsSeeReadinessAlone(t *testing.T) {
-	g, err := newGateway(gatewayConfig{policy: "random", receipts: 1, endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: log.New(io.Discard, "", 0)})
+	g, err := newGateway(gatewayConfig{policy: "random", receipts: 1, endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer g.close()
 	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 502, "/metrics": 502} { // passed on, to nobody

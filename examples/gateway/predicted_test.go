@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"runtime"
@@ -252,7 +252,7 @@ func TestQueue(t *testing.T) {
 	require.Contains(t, body, "queue: full")
 
 	c.interrupt()
-	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "stopping; 2 requests") }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "msg=stopping requests=2") }, 5*time.Second, time.Millisecond)
 	code, _ = post(t, c.url, true)
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	cancel()
@@ -275,7 +275,7 @@ func TestGatewayThatCannotBeMade(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {
 		_, err := newGateway(gatewayConfig{
-			policy: "predicted-latency", endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, log: log.New(io.Discard, "", 0),
+			policy: "predicted-latency", endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, log: slog.New(slog.DiscardHandler),
 		})
 		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 	}

@@ -2,14 +2,20 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
+
+	"golang.org/x/net/netutil"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -19,36 +25,49 @@ import (
 const keptReceipts = 20
 
 // serve is a gateway until the context ends. Then it takes no more requests
-// and lets those in flight end, for o.grace at most.
+// and lets those in flight end, for the grace at most.
 func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
-	logger := log.New(stderr, "gateway: ", log.LstdFlags)
-	var list *listed
-	if o.backendFile != "" {
-		list = &listed{path: o.backendFile}
+	s, text := o.settings(), []byte(nil)
+	if o.config != "" {
+		if s, text, err = readSettings(o.config); err != nil || o.check {
+			return err
+		}
 	}
-	endpoints, stop, err := backends(o, list)
+	logger := newLogger(stderr, &s.Log)
+	var list *listed
+	if s.EndpointsFile != "" {
+		list = &listed{path: s.EndpointsFile}
+	}
+	endpoints, stop, err := backends(s, list, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: o.policy, endpoints: endpoints, seed: o.seed, receipts: keptReceipts, queue: o.hold(), trustHeaders: o.trust, log: logger,
+		policy: s.Policy, endpoints: endpoints, seed: s.Seed, receipts: keptReceipts, queue: s.hold(), trustHeaders: s.TrustHeaders,
+		log: logger, settings: s,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
-	if list != nil {
-		go list.follow(ctx, g.router, logger)
-	}
-	l, err := net.Listen("tcp", o.listen)
+	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	admin, err := net.Listen("tcp", o.admin)
+	admin, err := net.Listen("tcp", s.Admin)
 	if err != nil {
 		return err
+	}
+	if list != nil {
+		go list.follow(ctx, g.router, logger)
+	}
+	if o.config != "" {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+		go newReloader(o.config, text, s, g, logger).follow(ctx, hangup)
 	}
 	for _, e := range endpoints {
 		to, err := transport.Target(&e, &url.URL{})
@@ -56,31 +75,106 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 			return err
 		}
 		to.User = nil // what it has of credentials is for the server alone
-		logger.Printf("endpoint %s at %s", e.ID, to)
+		logger.Info("endpoint", "id", e.ID, "url", to.String())
 	}
-	logger.Printf("decisions at http://%s/debug/endpick, metrics at /metrics there", admin.Addr())
-	logger.Printf("%s routing on http://%s", o.policy, l.Addr())
 
-	server := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, ErrorLog: logger}
-	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ErrorLog: logger}
+	server := g.server(s)
+	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ErrorLog: server.ErrorLog}
 	defer pages.Close()
 	served := make(chan error, 2)
-	go func() { served <- server.Serve(l) }()
+	go func() { served <- serveOn(server, limited(l, s.Limits.Connections)) }()
 	go func() { served <- pages.Serve(admin) }()
+	at := url.URL{Scheme: "http", Host: l.Addr().String()}
+	if server.TLSConfig != nil {
+		at.Scheme = "https"
+	}
+	pagesAt := "http://" + admin.Addr().String()
+	logger.Info("routing", "url", at.String(), "policy", s.Policy, "decisions", pagesAt+"/debug/endpick", "metrics", pagesAt+"/metrics")
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	return g.shutdown(server, o.grace, logger)
+	return g.shutdown(server, s.Timeouts.Grace)
+}
+
+// server is what clients talk to.
+func (g *gateway) server(s *settings) *http.Server {
+	server := &http.Server{
+		Handler: limitBody(g, s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
+		MaxHeaderBytes: int(s.Limits.Header), ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+		Protocols: new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(s.H2C)
+	if s.TLS != nil {
+		server.Protocols.SetHTTP2(true)
+		server.TLSConfig = &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return g.certificate.Load(), nil
+			},
+		}
+	}
+	return server
+}
+
+func serveOn(server *http.Server, l net.Listener) error {
+	if server.TLSConfig != nil {
+		return server.ServeTLS(l, "", "")
+	}
+	return server.Serve(l)
+}
+
+// limited is a listener with so many connections open at most; others wait to be
+// accepted. Zero: no limit.
+func limited(l net.Listener, most int) net.Listener {
+	if most == 0 {
+		return l
+	}
+	return netutil.LimitListener(l, most)
+}
+
+// limitBody bounds the time in which a client has to send its request: the body is
+// read whole before an endpoint is chosen. Zero: no bound. What comes after has
+// time limits of its own.
+func limitBody(next http.Handler, within time.Duration) http.Handler {
+	if within == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(within)) // an HTTP/2 stream has one too
+		r.Body = &timedBody{ReadCloser: r.Body, control: control}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// timedBody lifts the deadline when the body has been read: what is read of the
+// connection after that is whether the client is still there.
+type timedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // shutdown waits for the requests that are held or in flight, for grace at most,
 // and stops the server. Until then others are refused and /readyz says so: a load
 // balancer gets to know.
-func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log.Logger) error {
+func (g *gateway) shutdown(server *http.Server, grace time.Duration) error {
 	g.stopping.Store(true)
-	logger.Printf("stopping; %d requests may take %v to end", g.pending(), grace)
+	g.log.Info("stopping", "requests", g.pending(), "grace", grace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -98,23 +192,23 @@ func (g *gateway) shutdown(server *http.Server, grace time.Duration, logger *log
 	return nil
 }
 
-// backends are the endpoints that the flags or a list name, or embedded servers,
+// backends are the endpoints that the settings or a list name, or embedded servers,
 // which stop takes down.
-func backends(o *options, list *listed) (endpoints []endpick.Endpoint, stop func() error, err error) {
+func backends(s *settings, list *listed, o *options) (endpoints []endpick.Endpoint, stop func() error, err error) {
 	if list != nil {
 		endpoints, err = list.changed()
 		return endpoints, func() error { return nil }, err
 	}
-	if len(o.backends) == 0 {
-		config, err := serverConfig(o.kvTokens)
-		if err != nil {
-			return nil, nil, err
-		}
-		f, err := startFleet(o.endpoints, config)
-		if err != nil {
-			return nil, nil, err
-		}
-		return f.endpoints(), f.close, nil
+	if len(s.Endpoints) > 0 {
+		return s.endpoints(), func() error { return nil }, nil
 	}
-	return named(o.backends), func() error { return nil }, nil
+	config, err := serverConfig(o.kvTokens)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := startFleet(o.endpoints, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f.endpoints(), f.close, nil
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,7 +34,7 @@ func TestHeadersAreTrustedOnDemand(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		seen := &spy{}
 		g, err := newGateway(gatewayConfig{
-			policy: "random", trustHeaders: trusted, log: log.New(io.Discard, "", 0), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
+			policy: "random", trustHeaders: trusted, log: slog.New(slog.DiscardHandler), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
 		})
 		require.NoError(t, err)
 		defer g.close()

@@ -13,11 +13,10 @@ import (
 // keptRequests is how many requests the debug page shows.
 const keptRequests = 20
 
-// watch stands where the policy's predictor would. It passes all on to it, and
-// keeps what came of the predictions. It is safe for concurrent use.
+// watch keeps what came of requests and of predictions. It is safe for concurrent
+// use.
 type watch struct {
-	predictor endpick.Predictor // nil: the policy has none
-	metrics   *metrics
+	metrics *metrics
 
 	mu       sync.Mutex
 	ended    []measured // the newest last
@@ -59,7 +58,16 @@ type kept struct{ Asked, Met int }
 // Share is met of asked; NaN if none was asked for.
 func (k kept) Share() float64 { return float64(k.Met) / float64(k.Asked) }
 
-func (w *watch) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+// around returns what stands where the predictor of a policy would, passes all on to
+// it, and tells the watch. Nil: the policy has none.
+func (w *watch) around(predictor endpick.Predictor) *watched { return &watched{w, predictor} }
+
+type watched struct {
+	*watch
+	predictor endpick.Predictor
+}
+
+func (w *watched) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	if w.predictor == nil {
 		return
 	}
@@ -68,22 +76,33 @@ func (w *watch) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	w.metrics.predicted(req.Model, time.Since(began))
 }
 
-func (w *watch) Routed(e *endpick.Event) {
+func (w *watched) Routed(e *endpick.Event) {
 	if o, ok := w.predictor.(endpick.RoutedObserver); ok {
 		o.Routed(e)
 	}
 }
 
-func (w *watch) FirstToken(e *endpick.Event) {
+func (w *watched) FirstToken(e *endpick.Event) {
 	if o, ok := w.predictor.(endpick.FirstTokenObserver); ok {
 		o.FirstToken(e)
 	}
 }
 
-func (w *watch) Done(e *endpick.Event, outcome *endpick.Outcome) {
+func (w *watched) EndpointRemoved(ref endpick.Ref) {
+	if o, ok := w.predictor.(endpick.EndpointObserver); ok {
+		o.EndpointRemoved(ref)
+	}
+}
+
+func (w *watched) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	if o, ok := w.predictor.(endpick.DoneObserver); ok {
 		o.Done(e, outcome)
 	}
+	w.ends(e, outcome)
+}
+
+// ends takes in how a request has ended.
+func (w *watch) ends(e *endpick.Event, outcome *endpick.Outcome) {
 	p := &e.Candidate.Prediction
 	m := measured{
 		At: e.Now, Model: e.Request.Model, Endpoint: e.Candidate.Endpoint.ID, Status: outcome.Status.String(),
@@ -120,12 +139,6 @@ func expected(p *endpick.Prediction, t endpick.Latencies, d time.Duration) time.
 		return 0
 	}
 	return max(d, 1)
-}
-
-func (w *watch) EndpointRemoved(ref endpick.Ref) {
-	if o, ok := w.predictor.(endpick.EndpointObserver); ok {
-		o.EndpointRemoved(ref)
-	}
 }
 
 // record counts a request, with all of its attempts, for attainment.

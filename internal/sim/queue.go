@@ -63,6 +63,7 @@ func (r *run) enqueue(slot int) {
 	g, now := r.gates[f.router], r.clock()
 	item := queue.NewItem(now, &endpick.Request{
 		Priority: f.request.Priority, Tenant: f.request.Tenant, SLO: f.request.SLO, InputTokens: f.request.InputTokens,
+		ExpectedOutputTokens: f.request.ExpectedOutputTokens,
 	}, slot)
 	if _, err := g.queue.Push(now, item); err != nil {
 		r.tally.queue.Refused++
@@ -85,6 +86,7 @@ func (r *run) release() {
 				break
 			}
 			slot := item.Value
+			r.flights[slot].item = item
 			r.tally.queue.Dispatched++
 			r.tally.queueWait = append(r.tally.queueWait, millis(r.now-r.flights[slot].request.Arrival))
 			r.dispatch(slot)
@@ -92,6 +94,13 @@ func (r *run) release() {
 		g.busy = false
 	}
 	r.armExpiry()
+}
+
+// settle tells the queue what a request has taken in the end.
+func (r *run) settle(f *flight, input, output int) {
+	if r.gates != nil {
+		r.gates[f.router].queue.Settle(f.item, input, output)
+	}
 }
 
 // saturation is how full a router sees the fleet.

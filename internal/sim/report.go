@@ -58,6 +58,15 @@ type Report struct {
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
 	Windows   []Window       `json:"-"` // over the whole run
+
+	Tenants map[string]TenantReport `json:"-"` // by name
+}
+
+// TenantReport is the account of one tenant.
+type TenantReport struct {
+	Requests int
+	Rejected int // for whatever reason
+	TTFT     Summary
 }
 
 // Class is the account of one SLO class.
@@ -112,7 +121,7 @@ func (r *run) finish() *Report {
 		Lost:     t.outcomes[lost], Running: r.open, TooLong: t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
 		Jain: t.jain(), Windows: t.windows,
-		Realised: t.realised(),
+		Realised: t.realised(), Tenants: t.tenantReports(),
 	}
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
 		rep.OfferedRPS = float64(t.requests-1) / span

@@ -10,6 +10,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/engine"
 	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // epoch is the wall time at which every run begins.
@@ -74,7 +75,8 @@ type flight struct {
 	cached   int
 	metered  int // tokens that the router knows of
 	refused  outcome
-	probe    *probe // nil: an ordinary request
+	probe    *probe          // nil: an ordinary request
+	item     queue.Item[int] // as it left the queue
 }
 
 // batch is the reports of all engines, for all routers, taken at one time.
@@ -265,6 +267,7 @@ func (r *run) dispatch(slot int) {
 			r.end(slot, f.refused) // why the endpoints that were tried did not do
 			return
 		case errors.Is(err, endpick.ErrRejected):
+			r.settle(f, 0, 0)
 			r.end(slot, rejected)
 			return
 		default:
@@ -344,6 +347,7 @@ func (r *run) handle(i int) {
 				outcome.Blocks = f.request.Blocks
 			}
 			f.lease.Done(outcome)
+			r.settle(f, f.request.InputTokens, f.request.OutputTokens)
 			r.tally.completed(f, r.now)
 			f.probe.completed(millis(r.now - f.request.Arrival))
 			r.servers[i].requests++
@@ -367,6 +371,9 @@ func (r *run) handle(i int) {
 func (r *run) end(slot int, how outcome) {
 	f := &r.flights[slot]
 	r.tally.outcomes[how]++
+	if how != completed && how != lost {
+		r.tally.tenant(f.request.Tenant).rejected++
+	}
 	request := f.request
 	*f = flight{excluded: f.excluded[:0]}
 	r.free = append(r.free, slot)

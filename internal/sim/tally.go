@@ -26,13 +26,29 @@ type tally struct {
 
 	firstArrival, lastArrival, lastCompletion time.Duration
 
-	tenants map[string]float64 // output tokens of completed requests
+	tenants map[string]*tenantTally
 	classes map[string]*Class
 
 	input, output moments
 
 	queue     QueueReport
 	queueWait []float64
+}
+
+// tenantTally is what became of one tenant's requests.
+type tenantTally struct {
+	requests, rejected int
+	output             float64   // tokens of completed requests
+	ttft               []float64 // milliseconds, by completion
+}
+
+func (t *tally) tenant(name string) *tenantTally {
+	own := t.tenants[name]
+	if own == nil {
+		own = &tenantTally{}
+		t.tenants[name] = own
+	}
+	return own
 }
 
 // moments are running sums for a mean and a standard deviation.
@@ -49,7 +65,7 @@ func (m *moments) meanStd() (mean, std float64) {
 }
 
 func (t *tally) init(window time.Duration) {
-	t.tenants, t.classes = map[string]float64{}, map[string]*Class{}
+	t.tenants, t.classes = map[string]*tenantTally{}, map[string]*Class{}
 	t.windowLength = window
 }
 
@@ -61,7 +77,7 @@ func (t *tally) arrived(r *Request) {
 	t.lastArrival = r.Arrival
 	t.input.add(float64(r.InputTokens))
 	t.output.add(float64(r.OutputTokens))
-	t.tenants[r.Tenant] += 0
+	t.tenant(r.Tenant).requests++
 	if name := r.class(); name != "" {
 		c := t.classes[name]
 		if c == nil {
@@ -92,7 +108,9 @@ func (t *tally) completed(f *flight, now time.Duration) {
 	}
 	t.outputTokens += int64(r.OutputTokens)
 	t.lastCompletion = now
-	t.tenants[r.Tenant] += float64(r.OutputTokens)
+	own := t.tenant(r.Tenant)
+	own.output += float64(r.OutputTokens)
+	own.ttft = append(own.ttft, millis(ttft))
 	if (r.SLO.TTFT > 0 && ttft > r.SLO.TTFT) || (r.SLO.TPOT > 0 && tpot > r.SLO.TPOT) {
 		return
 	}
@@ -105,9 +123,17 @@ func (t *tally) completed(f *flight, now time.Duration) {
 func (t *tally) jain() float64 {
 	var got []float64
 	for _, name := range slices.Sorted(maps.Keys(t.tenants)) { // sums of floats depend on the order
-		got = append(got, t.tenants[name])
+		got = append(got, t.tenants[name].output)
 	}
 	return jain(got)
+}
+
+func (t *tally) tenantReports() map[string]TenantReport {
+	all := make(map[string]TenantReport, len(t.tenants))
+	for name, own := range t.tenants {
+		all[name] = TenantReport{Requests: own.requests, Rejected: own.rejected, TTFT: summarize(own.ttft)}
+	}
+	return all
 }
 
 // imbalance takes the whole run, whose prefill seconds by server are given, where

@@ -4,7 +4,8 @@ import "github.com/google/btree"
 
 // band holds the requests of one priority. Tenants take turns by start-time
 // fair queueing (Goyal, Vin and Cheng, 1996): each has a virtual time, which a
-// dispatched request moves on by its tokens, and the lowest goes next. As a
+// dispatched request moves on by what it is expected to cost, and the lowest goes
+// next. What it has cost more or less in the end moves the time of its tenant. As a
 // tenant's requests go by deadline, the tag belongs to the tenant and not to
 // the request. A tenant that comes back starts no earlier than those that
 // waited: having been away earns nothing.
@@ -13,6 +14,7 @@ import "github.com/google/btree"
 // when nobody waits, nobody is owed a turn.
 type band[T any] struct {
 	priority int
+	epoch    uint64                // tells it from an earlier band of the priority
 	now      int64                 // the virtual time of the last turn
 	tenants  map[string]*tenant[T] // each is in turns and heaviest, or in idle
 
@@ -25,6 +27,7 @@ type band[T any] struct {
 type tenant[T any] struct {
 	name     string
 	turn     int64 // virtual time of its next turn
+	start    int64 // the time at which it last began to wait: no turn lies before
 	held     amounts
 	requests *btree.BTreeG[*entry[T]]
 	// The first and last of the requests are part of its place in the trees.
@@ -62,6 +65,8 @@ func (q *Queue[T]) bandOf(priority int) *band[T] {
 	if known, ok := q.bands.Get(b); ok {
 		return known
 	}
+	q.epochs++
+	b.epoch = q.epochs
 	b.tenants = map[string]*tenant[T]{}
 	b.turns = btree.NewG(treeDegree, turnFirst[T])
 	for short, most := range q.config.bounds() {
@@ -74,19 +79,45 @@ func (q *Queue[T]) bandOf(priority int) *band[T] {
 }
 
 func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
-	t := b.tenants[e.item.Tenant]
-	if t == nil {
-		t = &tenant[T]{name: e.item.Tenant, requests: btree.NewWithFreeListG(treeDegree, earlier[T], nodes)}
-		b.tenants[t.name] = t
-	}
+	t := b.tenantOf(e.item.Tenant, nodes)
 	e.tenant = t
 	b.change(t, func() {
 		if t.first == nil {
-			t.turn = max(t.turn, b.now)
+			t.turn, t.start = max(t.turn, b.now), b.now
 		}
 		t.requests.ReplaceOrInsert(e)
 		t.held.add(e.item.amounts(), 1)
 	})
+}
+
+// tenantOf returns the tenant of a name, which may be a new one.
+func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tenant[T] {
+	t := b.tenants[name]
+	if t == nil {
+		t = &tenant[T]{name: name, requests: btree.NewWithFreeListG(treeDegree, earlier[T], nodes)}
+		b.tenants[t.name] = t
+	}
+	return t
+}
+
+// charge moves a tenant's turn on, or back by what it has paid too much. Who waits
+// for nothing and owes nothing is not remembered for it.
+func (b *band[T]) charge(name string, cost int64, nodes *btree.FreeListG[*entry[T]]) {
+	t := b.tenants[name]
+	if t == nil {
+		if cost < 0 {
+			return
+		}
+		t = b.tenantOf(name, nodes)
+	}
+	b.change(t, func() {
+		if t.first == nil {
+			t.turn = max(t.turn, b.now) + cost
+		} else {
+			t.turn = max(t.turn+cost, t.start)
+		}
+	})
+	b.forget()
 }
 
 func (b *band[T]) detach(e *entry[T]) {
@@ -126,12 +157,13 @@ func (b *band[T]) change(t *tenant[T], do func()) {
 
 // next gives the tenant that comes next its turn and returns its request,
 // which is still to be taken out.
-func (b *band[T]) next() *entry[T] {
+func (b *band[T]) next(config *Config) *entry[T] {
 	t, _ := b.turns.Min()
 	e := t.first
+	e.item.epoch = b.epoch
 	b.change(t, func() {
-		b.now = t.turn
-		t.turn += e.item.amounts()[tokens]
+		b.now = max(b.now, t.turn)
+		t.turn += costOf(config, &e.item)
 	})
 	return e
 }

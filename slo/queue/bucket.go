@@ -21,8 +21,8 @@ type TokenBucketConfig struct {
 // on average, and a full bucket of them at once (BLIS, "Admission Pipeline").
 // It starts full. A request of unknown length costs one token.
 //
-// What it admits is paid for even if a later admitter rejects it: put it last.
-// It is safe for concurrent use.
+// It is safe for concurrent use. Package quota has one for each tenant, which counts
+// output too.
 type TokenBucket struct {
 	config TokenBucketConfig
 
@@ -80,6 +80,13 @@ func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 		err.RetryAfter = time.Duration(min(wait, math.MaxInt64/2))
 	}
 	return err
+}
+
+// Withdrawn gives back what a request was charged that is not routed after all.
+func (b *TokenBucket) Withdrawn(req *endpick.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens = min(b.tokens+float64(max(req.InputTokens, 1)), b.config.Capacity)
 }
 
 // refill lets in what has flowed since the last call; b.mu is held. Routers call

@@ -19,20 +19,30 @@ type Item[T any] struct {
 	// wish: a request is not dropped for missing it. Zero, or later than the
 	// request may wait: the end of its wait.
 	Deadline time.Time
-	// Tokens is the length of the prompt: what the request costs its tenant.
-	// Zero, unknown: it costs one. At most 2³¹−1.
+	// Tokens is the length of the prompt. Zero, unknown: it counts as one. At most
+	// 2³¹−1.
 	Tokens int
+	// OutputTokens are those that will be generated, as far as is known. With the
+	// prompt they are what the request costs its tenant, until [Queue.Settle] says
+	// better. Zero: unknown, and nothing until then. At most 2³¹−1.
+	OutputTokens int
 	// Bytes is the memory that the request holds, at most 2⁴⁰.
 	Bytes int
 	// Timeout is how long it may wait. Zero: Config.Timeout.
 	Timeout time.Duration
 	Value   T
+
+	// epoch is that of the band in which the request had its turn.
+	epoch uint64
 }
 
 // NewItem returns the item for a request that arrives now: its deadline is the
 // TTFT target, where there is one.
 func NewItem[T any](now time.Time, req *endpick.Request, value T) Item[T] {
-	item := Item[T]{Priority: req.Priority, Tenant: req.Tenant, Tokens: req.InputTokens, Value: value}
+	item := Item[T]{
+		Priority: req.Priority, Tenant: req.Tenant, Value: value,
+		Tokens: req.InputTokens, OutputTokens: min(req.ExpectedOutputTokens, math.MaxInt32),
+	}
 	if req.SLO.TTFT > 0 {
 		item.Deadline = now.Add(req.SLO.TTFT)
 	}
@@ -46,7 +56,7 @@ func (i *Item[T]) validate() error {
 		name     string
 		v, limit int64
 	}{
-		{"Tokens", int64(i.Tokens), math.MaxInt32}, {"Bytes", int64(i.Bytes), 1 << 40},
+		{"Tokens", int64(i.Tokens), math.MaxInt32}, {"OutputTokens", int64(i.OutputTokens), math.MaxInt32}, {"Bytes", int64(i.Bytes), 1 << 40},
 		{"Timeout", int64(i.Timeout), math.MaxInt64},
 	} {
 		if f.v < 0 || f.v > f.limit {
@@ -75,7 +85,17 @@ func (a *amounts) add(b amounts, times int64) {
 	}
 }
 
-// amounts are those of one request; its tokens are also what its turn costs.
+// amounts are those of one request.
 func (i *Item[T]) amounts() amounts {
 	return amounts{requests: 1, tokens: max(int64(i.Tokens), 1), bytes: int64(i.Bytes)}
 }
+
+// cost is what tokens cost a tenant, in tokens of prompt. What is believed of a
+// response is bounded like what is believed of a request.
+func (c *Config) cost(input, output int) int64 {
+	output = min(max(output, 0), math.MaxInt32)
+	return int64(min(max(input, 0), math.MaxInt32)) + int64(math.Round(c.OutputWeight*float64(output)))
+}
+
+// costOf is what the turn of a request costs when it is dispatched.
+func costOf[T any](c *Config, i *Item[T]) int64 { return c.cost(max(i.Tokens, 1), i.OutputTokens) }

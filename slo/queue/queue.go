@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/google/btree"
@@ -21,6 +22,10 @@ type Config struct {
 	// Timeout is how long a request may wait if it does not say so itself.
 	// Zero: 30 seconds.
 	Timeout time.Duration
+	// OutputWeight is what a generated token costs a tenant, in tokens of prompt.
+	// Zero: 2, as in VTC (Sheng et al., Fairness in Serving Large Language Models,
+	// 2024).
+	OutputWeight float64
 }
 
 func (c *Config) validate() error {
@@ -34,6 +39,12 @@ func (c *Config) validate() error {
 		if f.negative {
 			return &endpick.ConfigError{Field: "queue.Config." + f.name, Reason: "is negative"}
 		}
+	}
+	if !(c.OutputWeight >= 0 && c.OutputWeight <= 1e6) {
+		return &endpick.ConfigError{Field: "queue.Config.OutputWeight", Reason: fmt.Sprintf("is %v, not within 0 and 1e6", c.OutputWeight)}
+	}
+	if c.OutputWeight == 0 {
+		c.OutputWeight = 2
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 1000
@@ -69,9 +80,9 @@ type Stats struct {
 // clock leaps by minutes, that counts as nobody's wait.
 //
 // Order: the highest priority first. Within a priority tenants take turns, the
-// one that has had the fewest input tokens first: a tenant with much to do
-// does not hold up the others, and no tenant gets ahead by claiming tighter
-// deadlines. Among a tenant's requests, and among tenants that are level, the
+// one that has had the fewest tokens first, those of output weighted: a tenant
+// with much to do does not hold up the others, and no tenant gets ahead by
+// claiming tighter deadlines, or shorter answers than it gets. Among a tenant's requests, and among tenants that are level, the
 // earliest deadline goes first, then the first to come. With one tenant that is
 // earliest deadline first within each priority.
 //
@@ -97,6 +108,7 @@ type Queue[T any] struct {
 	nodes *btree.FreeListG[*entry[T]]
 
 	sequence uint64
+	epochs   uint64 // of bands
 	held     amounts
 	clock    clock
 	stats    Stats
@@ -264,9 +276,24 @@ func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
 	if !ok || !(saturation < 1) {
 		return Item[T]{}, false
 	}
-	e := b.next()
+	e := b.next(&q.config)
 	q.stats.Dispatched++
 	return q.release(e), true
+}
+
+// Settle says what a request that was popped has really taken, when it has ended:
+// so many tokens of prompt, as far as that is known better than it was, and of
+// output; none of either if it was not served. Its tenant is charged for these in
+// place of what was expected. Without a call the expectation stands.
+//
+// As with all that a tenant has had, it counts for as long as some request of its
+// priority waits.
+func (q *Queue[T]) Settle(item Item[T], input, output int) {
+	b, ok := q.bands.Get(&band[T]{priority: item.Priority})
+	ok = ok && b.epoch == item.epoch
+	if more := q.config.cost(input, output) - costOf(&q.config, &item); ok && more != 0 {
+		b.charge(item.Tenant, more, q.nodes)
+	}
 }
 
 // Cancel takes out the request of the handle; false if it has left already.

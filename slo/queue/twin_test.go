@@ -17,6 +17,8 @@ type twin struct {
 	items  []twinItem
 	now    map[int]int64            // virtual time by priority
 	turn   map[int]map[string]int64 // by priority and tenant
+	start  map[int]map[string]int64 // when the tenant last began to wait
+	epoch  map[int]int              // how often nobody has waited in a priority
 }
 
 type twinItem struct {
@@ -26,6 +28,9 @@ type twinItem struct {
 }
 
 func (i *twinItem) cost() int64 { return int64(max(i.Tokens, 1)) }
+
+// turnCost is what a turn costs, at an output weight of 3.
+func (i *twinItem) turnCost() int64 { return i.cost() + 3*int64(i.OutputTokens) }
 
 func (i *twinItem) before(j *twinItem) bool {
 	due := func(i *twinItem) time.Time {
@@ -64,7 +69,9 @@ func (w *twin) settle() {
 	for p := range w.turn {
 		if !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Priority == p }) {
 			delete(w.turn, p)
+			delete(w.start, p)
 			delete(w.now, p)
+			w.epoch[p]++
 		}
 	}
 }
@@ -132,10 +139,11 @@ func (w *twin) push(item twinItem) (shed []int, err error) {
 	}
 	p := item.Priority
 	if w.turn[p] == nil {
-		w.turn[p] = map[string]int64{}
+		w.turn[p], w.start[p] = map[string]int64{}, map[string]int64{}
 	}
 	if !slices.ContainsFunc(before, func(i twinItem) bool { return i.Priority == p && i.Tenant == item.Tenant }) {
 		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p])
+		w.start[p][item.Tenant] = w.now[p]
 	}
 	w.settle()
 	return shed, nil
@@ -160,11 +168,28 @@ func (w *twin) pop() (int, bool) {
 			best = &first
 		}
 	}
-	w.now[p] = w.turn[p][best.Tenant]
-	w.turn[p][best.Tenant] += best.cost()
+	w.now[p] = max(w.now[p], w.turn[p][best.Tenant])
+	w.turn[p][best.Tenant] += best.turnCost()
 	w.remove(best.sequence)
 	w.settle()
 	return best.Value, true
+}
+
+// charge is what Settle does: nothing if since then nobody has waited in that priority.
+func (w *twin) charge(item queue.Item[int], epoch, input, output int) {
+	p, tenant := item.Priority, false
+	if w.turn[p] == nil || w.epoch[p] != epoch {
+		return
+	}
+	for _, i := range w.items {
+		tenant = tenant || i.Priority == p && i.Tenant == item.Tenant
+	}
+	more := int64(input) + 3*int64(output) - (&twinItem{Item: item}).turnCost()
+	if tenant {
+		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant]+more, w.start[p][item.Tenant])
+	} else { // who comes back starts no earlier than those that waited
+		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p]) + more
+	}
 }
 
 func (w *twin) expire(now time.Time) (gone []int) {
@@ -191,8 +216,10 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			MaxRequests: rapid.IntRange(1, 8).Draw(t, "max requests"),
 			MaxTokens:   int64(rapid.IntRange(0, 60).Draw(t, "max tokens")),
 			MaxBytes:    int64(rapid.IntRange(0, 40).Draw(t, "max bytes")),
-			Timeout:     50 * time.Millisecond,
+			Timeout:     50 * time.Millisecond, OutputWeight: 3,
 		}
+		var dispatched []queue.Item[int]
+		var epochs []int // in which they were
 		var timedOut, shed []int
 		q, err := queue.New(config, func(i queue.Item[int], err error) {
 			switch qe := err.(*queue.Error); qe.Reason {
@@ -207,7 +234,10 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &twin{config: config, now: map[int]int64{}, turn: map[int]map[string]int64{}}
+		w := &twin{
+			config: config, now: map[int]int64{}, turn: map[int]map[string]int64{},
+			start: map[int]map[string]int64{}, epoch: map[int]int{},
+		}
 		now, sequence := 0, 0
 		handles := map[int]queue.Handle{}
 		left := map[int]int{} // how often each request has left
@@ -223,12 +253,13 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			"push": func(t *rapid.T) {
 				timedOut, shed = nil, nil
 				item := queue.Item[int]{
-					Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
-					Tenant:   rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"),
-					Tokens:   rapid.SampledFrom([]int{0, 1, 10, 10, 20, 31}).Draw(t, "tokens"),
-					Bytes:    rapid.IntRange(0, 20).Draw(t, "bytes"),
-					Timeout:  time.Duration(rapid.IntRange(0, 40).Draw(t, "timeout")) * time.Millisecond,
-					Value:    sequence,
+					Priority:     rapid.IntRange(-1, 1).Draw(t, "priority"),
+					Tenant:       rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"),
+					Tokens:       rapid.SampledFrom([]int{0, 1, 10, 10, 20, 31}).Draw(t, "tokens"),
+					OutputTokens: rapid.IntRange(0, 30).Draw(t, "output tokens"),
+					Bytes:        rapid.IntRange(0, 20).Draw(t, "bytes"),
+					Timeout:      time.Duration(rapid.IntRange(0, 40).Draw(t, "timeout")) * time.Millisecond,
+					Value:        sequence,
 				}
 				if d := rapid.IntRange(0, 5).Draw(t, "deadline"); d > 0 {
 					item.Deadline = at(now + 10*d)
@@ -255,13 +286,27 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				timedOut = nil
 				item, ok := q.Pop(at(now), 0.5)
 				same("timed out", timedOut, w.expire(at(now)))
+				epochs = append(epochs, w.epoch[item.Priority])
 				want, wantOK := w.pop()
+				if dispatched = append(dispatched, item); !ok {
+					dispatched, epochs = dispatched[:len(epochs)-1], epochs[:len(epochs)-1]
+				}
 				if ok != wantOK || item.Value != want {
 					t.Fatalf("popped %d %v, the twin says %d %v", item.Value, ok, want, wantOK)
 				}
 				if ok {
 					left[item.Value]++
 				}
+			},
+			"settle": func(t *rapid.T) {
+				if len(dispatched) == 0 {
+					return
+				}
+				at := rapid.IntRange(0, len(dispatched)-1).Draw(t, "which")
+				input, output := rapid.IntRange(0, 40).Draw(t, "input"), rapid.IntRange(0, 40).Draw(t, "output")
+				q.Settle(dispatched[at], input, output)
+				w.charge(dispatched[at], epochs[at], input, output)
+				dispatched, epochs = slices.Delete(dispatched, at, at+1), slices.Delete(epochs, at, at+1)
 			},
 			"full": func(t *rapid.T) {
 				timedOut = nil

@@ -3,6 +3,8 @@ package recording
 import (
 	"strconv"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Request is what was seen of one request.
@@ -76,6 +78,15 @@ func (r *Request) check() (field, reason string) {
 // Hash is a hash of 64 bits, in JSON a string of hexadecimal digits, because
 // numbers of that size do not survive every reader. Zero: none.
 type Hash uint64
+
+// NameHash is how a recording has the name of a tenant or a session. Whoever can
+// guess the name can tell it by the hash. Zero: no name.
+func NameHash(name string) Hash {
+	if name == "" {
+		return 0
+	}
+	return Hash(xxhash.Sum64String(name))
+}
 
 // MarshalText writes hexadecimal digits.
 func (h Hash) MarshalText() ([]byte, error) {

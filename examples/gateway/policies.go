@@ -1,0 +1,295 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+)
+
+// policies are the policies of a gateway by name. Each is made once and kept, so
+// that a reload that names it again finds its models as they were; all have the one
+// prefix index. It belongs to one router, and is not safe for concurrent use.
+type policies struct {
+	built map[string]endpick.Policy
+	index *prefix.Index // nil: no policy has had one so far
+}
+
+const predictedLatency = "predicted-latency"
+
+// build returns the policy of that name.
+func (ps *policies) build(name string) (endpick.Policy, error) {
+	if p, ok := ps.built[name]; ok {
+		return p, nil
+	}
+	c, err := preset.ByName(name)
+	if err != nil {
+		return endpick.Policy{}, err
+	}
+	if own, ok := c.Policy.Matcher.(*prefix.Index); ok {
+		base, _, varied := strings.Cut(name, ":")
+		switch {
+		case ps.index == nil:
+			ps.index = own
+		case base == predictedLatency && varied:
+			return endpick.Policy{}, fmt.Errorf("policy %q weighs what is in its own index, and there is one already: it can't join others", name)
+		case base == predictedLatency: // it asks the index what a prompt pushes out
+			c, err = preset.PredictedLatency(preset.PredictedLatencyConfig{BestFit: slo.BestFitConfig{Displaced: ps.index.Displaced}})
+			if err != nil {
+				return endpick.Policy{}, err
+			}
+		}
+		c.Policy.Matcher = ps.index
+	}
+	if ps.built == nil {
+		ps.built = map[string]endpick.Policy{}
+	}
+	ps.built[name] = c.Policy
+	return c.Policy, nil
+}
+
+// compose returns the policy of a gateway where some models have one of their own.
+// If all have the same it is that policy, and receipts show its stages; otherwise
+// they show which policy has decided and its score.
+func (ps *policies) compose(other string, models map[string]modelSettings) (endpick.Policy, error) {
+	rest, err := ps.build(other)
+	if err != nil {
+		return endpick.Policy{}, err
+	}
+	c := &perModel{other: newOfModel(rest), models: map[string]*ofModel{}}
+	made := map[string]*ofModel{other: c.other}
+	for model, m := range models {
+		if made[m.Policy] == nil {
+			p, err := ps.build(m.Policy)
+			if err != nil {
+				return endpick.Policy{}, err
+			}
+			made[m.Policy] = newOfModel(p)
+		}
+		c.models[model] = made[m.Policy]
+	}
+	if len(made) == 1 {
+		return rest, nil
+	}
+	for _, m := range made {
+		c.listen(m)
+	}
+	p := endpick.Policy{
+		Name: "per model", Predictor: (*perModelPredictor)(c), Admitters: []endpick.Admitter{c},
+		Filters: []endpick.Filter{c}, Scorers: []endpick.Weighted{{Scorer: c, Weight: 1}}, Picker: c,
+	}
+	if ps.index != nil {
+		p.Matcher = ps.index
+	}
+	return p, nil
+}
+
+// perModel is a policy that gives each model its own. Its stages are shared with
+// the policies that it is made of, so that it can be replaced and nothing is lost.
+type perModel struct {
+	models map[string]*ofModel
+	other  *ofModel // of models that have none
+
+	known             []any // stages that can be compared, each once
+	stages            []any
+	routed            []endpick.RoutedObserver
+	firstToken        []endpick.FirstTokenObserver
+	done              []endpick.DoneObserver
+	endpointObservers []endpick.EndpointObserver
+}
+
+// ofModel is the policy of some models.
+type ofModel struct {
+	endpick.Policy
+	weights []float64 // of the scorers; their sum is one
+	scratch sync.Pool // *[]float64
+}
+
+func newOfModel(p endpick.Policy) *ofModel {
+	m := &ofModel{Policy: p}
+	if m.Picker == nil {
+		m.Picker = endpick.MaxScore{}
+	}
+	sum := 0.0
+	for _, w := range p.Scorers {
+		sum += w.Weight
+	}
+	for _, w := range p.Scorers {
+		m.weights = append(m.weights, w.Weight/sum)
+	}
+	m.scratch.New = func() any { return new([]float64) }
+	return m
+}
+
+// of returns the policy of a request.
+func (c *perModel) of(req *endpick.Request) *ofModel {
+	if m := c.models[req.Model]; m != nil {
+		return m
+	}
+	return c.other
+}
+
+// listen makes the stages of a policy hear of all requests, as they do where they
+// are alone: what runs on an endpoint counts, whichever policy has sent it there.
+// The index is the router's own to tell.
+func (c *perModel) listen(m *ofModel) {
+	stages := []any{m.Predictor, m.Picker}
+	for _, a := range m.Admitters {
+		stages = append(stages, a)
+	}
+	for _, f := range m.Filters {
+		stages = append(stages, f)
+	}
+	for _, s := range m.Scorers {
+		stages = append(stages, s.Scorer)
+	}
+	for _, s := range stages {
+		if shares, ok := s.(interface{ Observer() any }); ok {
+			stages = append(stages, shares.Observer())
+		}
+	}
+	for _, s := range stages {
+		if s == nil {
+			continue
+		}
+		if reflect.ValueOf(s).Comparable() {
+			if slices.Contains(c.known, s) {
+				continue
+			}
+			c.known = append(c.known, s)
+		}
+		c.stages = append(c.stages, s)
+		if o, ok := s.(endpick.RoutedObserver); ok {
+			c.routed = append(c.routed, o)
+		}
+		if o, ok := s.(endpick.FirstTokenObserver); ok {
+			c.firstToken = append(c.firstToken, o)
+		}
+		if o, ok := s.(endpick.DoneObserver); ok {
+			c.done = append(c.done, o)
+		}
+		if o, ok := s.(endpick.EndpointObserver); ok {
+			c.endpointObservers = append(c.endpointObservers, o)
+		}
+	}
+}
+
+// Name is what receipts call the score.
+func (c *perModel) Name() string { return "of the model's policy" }
+
+// Validate implements what the router asks of stages.
+func (c *perModel) Validate() error {
+	for _, s := range c.stages {
+		if v, ok := s.(interface{ Validate() error }); ok {
+			if err := v.Validate(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Admit implements [endpick.Admitter].
+func (c *perModel) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
+	for _, a := range c.of(req).Admitters {
+		if err := a.Admit(req, candidates); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Filter implements [endpick.Filter].
+func (c *perModel) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	for _, f := range c.of(req).Filters {
+		if kept := f.Filter(req, candidates); len(kept) > 0 {
+			candidates = kept
+		}
+	}
+	return candidates
+}
+
+// Score implements [endpick.Scorer], as the router combines scores.
+func (c *perModel) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	m := c.of(req)
+	if len(m.Scorers) == 1 {
+		m.Scorers[0].Scorer.Score(req, candidates, dst)
+		return
+	}
+	clear(dst)
+	scratch := m.scratch.Get().(*[]float64)
+	defer m.scratch.Put(scratch)
+	*scratch = slices.Grow((*scratch)[:0], len(dst))
+	one := (*scratch)[:len(dst)]
+	for i, w := range m.Scorers {
+		clear(one)
+		w.Scorer.Score(req, candidates, one)
+		for j, v := range one {
+			if math.IsNaN(v) {
+				v = 0
+			}
+			dst[j] = min(dst[j]+float64(m.weights[i]*min(max(v, 0), 1)), 1)
+		}
+	}
+}
+
+// Pick implements [endpick.Picker].
+func (c *perModel) Pick(req *endpick.Request, candidates []endpick.Candidate, scores []float64) int {
+	return c.of(req).Picker.Pick(req, candidates, scores)
+}
+
+// perModelPredictor is the predictor and the ears of a perModel.
+type perModelPredictor perModel
+
+// Predict implements [endpick.Predictor].
+func (c *perModelPredictor) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+	if p := (*perModel)(c).of(req).Predictor; p != nil {
+		p.Predict(req, candidates)
+	}
+}
+
+// Routed implements [endpick.RoutedObserver].
+func (c *perModelPredictor) Routed(e *endpick.Event) {
+	for _, o := range c.routed {
+		o.Routed(e)
+	}
+}
+
+// FirstToken implements [endpick.FirstTokenObserver].
+func (c *perModelPredictor) FirstToken(e *endpick.Event) {
+	for _, o := range c.firstToken {
+		o.FirstToken(e)
+	}
+}
+
+// Done implements [endpick.DoneObserver].
+func (c *perModelPredictor) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	for _, o := range c.done {
+		o.Done(e, outcome)
+	}
+}
+
+// EndpointRemoved implements [endpick.EndpointObserver].
+func (c *perModelPredictor) EndpointRemoved(ref endpick.Ref) {
+	for _, o := range c.endpointObservers {
+		o.EndpointRemoved(ref)
+	}
+}
+
+// latencies are the predictors of policies, without those that predict nothing.
+func (ps *policies) latencies() (all []*predict.Latency) {
+	for _, p := range ps.built {
+		if l, ok := p.Predictor.(*predict.Latency); ok && !slices.Contains(all, l) {
+			all = append(all, l)
+		}
+	}
+	return all
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// recorder keeps a recording of a bounded size: what is newest in FILE, what came
+// before in FILE.1 and so on. It writes in a goroutine of its own. Where the disk is
+// slow or full, records are lost and counted; requests never wait for it.
+type recorder struct {
+	path  string
+	bytes int64 // of a file
+	files int   // besides the newest
+	log   *slog.Logger
+
+	queue chan recording.Request
+	quit  chan struct{}
+	ended chan struct{}
+	lost  atomic.Uint64
+
+	file    *os.File
+	size    int64
+	failing time.Time // when a failure was logged last
+}
+
+// recorderQueue is how many records may wait for the disk. Those of prompts of
+// 100,000 tokens have some 100 KB each.
+const recorderQueue = 256
+
+func newRecorder(s *recordSettings, logger *slog.Logger) (*recorder, error) {
+	r := &recorder{
+		path: s.File, bytes: int64(cmp.Or(s.Bytes, defaultRecordBytes)), files: cmp.Or(s.Files, defaultRecordFiles), log: logger,
+		queue: make(chan recording.Request, recorderQueue), quit: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if err := r.open(); err != nil { // what can't be from the start is a mistake
+		return nil, err
+	}
+	go r.run()
+	return r, nil
+}
+
+// record takes a record. It suits transport.Config.Record.
+func (r *recorder) record(request recording.Request) {
+	select {
+	case r.queue <- request:
+	default:
+		r.lost.Add(1)
+	}
+}
+
+// close writes what waits, and ends. No record may come after.
+func (r *recorder) close() error {
+	close(r.quit)
+	<-r.ended
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+func (r *recorder) run() {
+	defer close(r.ended)
+	for {
+		select {
+		case request := <-r.queue:
+			r.write(request)
+		case <-r.quit:
+			for {
+				select {
+				case request := <-r.queue:
+					r.write(request)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// write appends a line, whole or not at all.
+func (r *recorder) write(request recording.Request) {
+	line, err := json.Marshal(request)
+	if err == nil {
+		err = r.append(append(line, '\n'))
+	}
+	if err == nil {
+		return
+	}
+	lost := r.lost.Add(1)
+	if now := time.Now(); now.Sub(r.failing) >= time.Minute {
+		r.failing = now
+		r.log.Error("a record is lost", "error", err, "lost", lost)
+	}
+}
+
+func (r *recorder) append(line []byte) error {
+	if r.file != nil && r.size > 0 && r.size+int64(len(line)) > r.bytes {
+		if err := r.rotate(); err != nil {
+			return err
+		}
+	}
+	if r.file == nil {
+		if err := r.open(); err != nil {
+			return err
+		}
+	}
+	n, err := r.file.Write(line)
+	if err == nil {
+		r.size += int64(n)
+		return nil
+	}
+	// Half a line would end the reading of all that come after.
+	if undo := r.file.Truncate(r.size); undo != nil {
+		err = errors.Join(err, undo, r.file.Close())
+		r.file = nil
+	}
+	return err
+}
+
+// open goes on with the file that is there.
+func (r *recorder) open() error {
+	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if info.Mode().IsRegular() && info.Size() > 0 {
+		if err := endLine(r.path, info.Size()); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		if info, err = f.Stat(); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	r.file, r.size = f, info.Size()
+	return nil
+}
+
+// endLine cuts off half a line at the end of a file, as a process leaves it that was
+// killed.
+func endLine(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	const step = 64 << 10
+	buffer := make([]byte, step)
+	for end := size; end > 0; {
+		n := min(end, step)
+		if _, err := f.ReadAt(buffer[:n], end-n); err != nil {
+			return err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if buffer[i] == '\n' {
+				if at := end - n + i + 1; at < size {
+					return f.Truncate(at)
+				}
+				return nil
+			}
+		}
+		end -= n
+	}
+	return f.Truncate(0)
+}
+
+// rotate moves every file on by one; the oldest goes.
+func (r *recorder) rotate() error {
+	err := r.file.Close()
+	r.file = nil
+	name := func(i int) string { return r.path + "." + strconv.Itoa(i) }
+	for i := r.files; i > 1; i-- {
+		if e := os.Rename(name(i-1), name(i)); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	if e := os.Rename(r.path, name(1)); e != nil {
+		return errors.Join(err, fmt.Errorf("the recording is not rotated: %w", e))
+	}
+	return err
+}

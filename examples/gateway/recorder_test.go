@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport/recording"
+)
+
+func models(t *testing.T, path string) (all []string) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, recording.Read(f, func(_ int, r *recording.Request) error {
+		all = append(all, r.Model)
+		return nil
+	}))
+	return all
+}
+
+func someRequest(i int) recording.Request {
+	return recording.Request{Time: time.Unix(int64(i), 0).UTC(), Model: fmt.Sprint("m", i), Status: "completed"}
+}
+
+// A recording takes so many bytes and no more, whole lines in each file.
+func TestRecordingIsRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.jsonl")
+	r, err := newRecorder(&recordSettings{File: path, Bytes: 300, Files: 2}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	for i := range 10 { // some 110 bytes each: two to a file
+		r.record(someRequest(i))
+	}
+	require.NoError(t, r.close())
+	assert.Zero(t, r.lost.Load())
+	assert.Equal(t, []string{"m8", "m9"}, models(t, path))
+	assert.Equal(t, []string{"m6", "m7"}, models(t, path+".1"))
+	assert.Equal(t, []string{"m4", "m5"}, models(t, path+".2"))
+	assert.NoFileExists(t, path+".3")
+
+	// Another process goes on where it has ended, after half a line of one that was
+	// killed.
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteString(`{"time":"20`)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	r, err = newRecorder(&recordSettings{File: path, Bytes: 400, Files: 2}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r.record(someRequest(10))
+	require.NoError(t, r.close())
+	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path))
+}
+
+func TestEndOfHalfALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r")
+	for text, want := range map[string]string{
+		"a\nb\n": "a\nb\n", "a\nb": "a\n", "b": "", "a\n" + strings.Repeat("b", 200<<10): "a\n", strings.Repeat("b", 200<<10): "",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		require.NoError(t, endLine(path, int64(len(text))))
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got))
+	}
+}
+
+// A full disk costs records, is said once a minute, and requests never wait for it.
+func TestAFullDiskCostsRecords(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	var logged bytes.Buffer
+	r, err := newRecorder(&recordSettings{File: "/dev/full"}, slog.New(slog.NewTextHandler(&logged, nil)))
+	require.NoError(t, err)
+	const many = 10 * recorderQueue
+	for i := range many {
+		r.record(someRequest(i)) // returns, whatever the disk does
+	}
+	_ = r.close()
+	assert.EqualValues(t, many, r.lost.Load())
+	assert.Equal(t, 1, strings.Count(logged.String(), "a record is lost"), logged.String())
+	assert.Contains(t, logged.String(), "no space left on device")
+}
+
+func TestARecordingThatCannotBeIsAMistake(t *testing.T) {
+	_, err := newRecorder(&recordSettings{File: filepath.Join(t.TempDir(), "no", "r")}, slog.New(slog.DiscardHandler))
+	require.Error(t, err)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"reflect"
+	"time"
+)
+
+// reloadInterval is how often the file of settings, and those that it names, are
+// looked at.
+const reloadInterval = time.Second
+
+// reloader brings changes of the settings to a gateway that runs.
+type reloader struct {
+	path    string
+	gateway *gateway
+	log     *slog.Logger
+
+	first  *settings // those that the process has started with
+	now    *settings // in force
+	text   []byte    // of the file, as it was read last
+	stamps []stamp   // of the files that it names
+	failed string    // what was logged last of a file that can't be read
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	size int64
+	at   time.Time
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{size: -1}
+	}
+	return stamp{info.Size(), info.ModTime()}
+}
+
+func newReloader(path string, text []byte, now *settings, g *gateway, logger *slog.Logger) *reloader {
+	r := &reloader{path: path, gateway: g, log: logger, first: now, now: now, text: text}
+	r.stamps = r.named()
+	return r
+}
+
+// named are the stamps of the certificate and its key.
+func (r *reloader) named() (all []stamp) {
+	if t := r.now.TLS; t != nil {
+		all = []stamp{stampOf(t.Cert), stampOf(t.Key)}
+	}
+	return all
+}
+
+// follow reloads when the file changes, and when somebody asks for it, until the
+// context ends.
+func (r *reloader) follow(ctx context.Context, asked <-chan os.Signal) {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-asked:
+			r.look(true)
+		case <-tick.C:
+			r.look(false)
+		}
+	}
+}
+
+// look reads the file, and takes over what it says if that is new or was asked for.
+// With a mistake in it, all stays as it was.
+func (r *reloader) look(asked bool) {
+	text, err := os.ReadFile(r.path)
+	if err != nil {
+		if asked || r.failed != err.Error() {
+			r.log.Error("the settings can't be read; the old ones stay", "error", err)
+		}
+		r.failed = err.Error()
+		// A file that is not there is being replaced, and will be new.
+		if errors.Is(err, fs.ErrNotExist) {
+			r.text = nil
+		}
+		return
+	}
+	r.failed = ""
+	stamps := r.named()
+	if !asked && bytes.Equal(text, r.text) && reflect.DeepEqual(stamps, r.stamps) {
+		return
+	}
+	r.text, r.stamps = text, stamps
+	next, err := parseSettings(r.path, text)
+	if err == nil {
+		err = r.gateway.apply(next)
+	}
+	if err != nil {
+		r.log.Error("the new settings have a mistake; the old ones stay", "error", err)
+		return
+	}
+	for _, field := range restart(r.first, next) {
+		r.log.Warn("this changes with a restart only", "field", field)
+	}
+	r.now = next
+	r.stamps = r.named()
+	r.log.Info("settings reloaded", "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
+}
+
+// restart lists the fields that differ and that a gateway which runs can't change.
+func restart(old, next *settings) (fields []string) {
+	for _, f := range []struct {
+		name     string
+		old, new any
+	}{
+		{"listen", old.Listen, next.Listen},
+		{"admin", old.Admin, next.Admin},
+		{"tls", old.TLS != nil, next.TLS != nil},
+		{"h2c", old.H2C, next.H2C},
+		{"trust_headers", old.TrustHeaders, next.TrustHeaders},
+		{"shared_cache", old.SharedCache, next.SharedCache},
+		{"deny_unknown", old.DenyUnknown, next.DenyUnknown},
+		{"allow_administration", old.AllowAdministration, next.AllowAdministration},
+		{"seed", old.Seed, next.Seed},
+		{"queue", old.Queue, next.Queue},
+		{"limits", old.Limits, next.Limits},
+		{"timeouts", old.Timeouts, next.Timeouts},
+		{"record", old.Record, next.Record},
+		{"log", old.Log, next.Log},
+	} {
+		if !reflect.DeepEqual(f.old, f.new) {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}

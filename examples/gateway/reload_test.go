@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// startConfig serves as a file says; the flags are its path and no more.
+func startConfig(t *testing.T, path string) *command {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &command{stderr: &lockedBuffer{}, interrupt: cancel, status: make(chan int, 1)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.status <- run(ctx, []string{"-config", path}, io.Discard, c.stderr)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 30*time.Second, time.Millisecond, c.stderr)
+	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
+	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
+	return c
+}
+
+func (c *command) logs(t *testing.T, what string, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(c.stderr.String(), what) >= times }, 30*time.Second, 5*time.Millisecond, "%s: %s", what, c.stderr)
+}
+
+// A running gateway follows its file, and SIGHUP. A mistake is said with its place, and
+// changes nothing.
+func TestReload(t *testing.T) {
+	one, two := newBackend(t), newBackend(t)
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(url, more string) {
+		require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+url+"\"}]\n"+more), 0o600))
+	}
+	served := func(b *backend) int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.headers)
+	}
+	ask := func(c *command, key string) int {
+		r, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+key)
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	write(one.URL, "")
+	c := startConfig(t, path)
+	require.Equal(t, 200, ask(c, ""))
+	require.Equal(t, 1, served(one))
+
+	write(two.URL, "tenants: {ann: {keys: ["+annsKey+"]}}\nseed: 7\n")
+	c.logs(t, "settings reloaded", 1)
+	c.logs(t, `msg="this changes with a restart only" field=seed`, 1)
+	require.Equal(t, 401, ask(c, ""))
+	require.Equal(t, 200, ask(c, annsKey))
+	require.Equal(t, []int{1, 1}, []int{served(one), served(two)})
+
+	for i, mistake := range []string{"polcy: lmetric", "policy: best", "endpoints: [{url: x}]", "{"} {
+		write(one.URL, mistake)
+		c.logs(t, "the new settings have a mistake; the old ones stay", i+1)
+		require.Equal(t, 401, ask(c, ""))
+		require.Equal(t, 200, ask(c, annsKey))
+		require.Equal(t, []int{1, 2 + i}, []int{served(one), served(two)})
+	}
+	require.Contains(t, c.stderr.String(), path+":3: polcy: is unknown here")
+	require.NoError(t, os.Remove(path))
+	c.logs(t, "the settings can't be read; the old ones stay", 1)
+	require.Equal(t, 200, ask(c, annsKey))
+
+	write(one.URL, "seed: 7\n")
+	c.logs(t, "settings reloaded", 2)
+	require.Equal(t, 200, ask(c, ""))
+	require.Equal(t, 2, served(one))
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	c.logs(t, "settings reloaded", 3)
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+// Requests go on while settings come and go, with and without mistakes: none is lost,
+// what stays keeps its cache and its models, and the accounts end at zero.
+func TestReloadUnderLoad(t *testing.T) {
+	config, err := serverConfig(65536)
+	require.NoError(t, err)
+	f, err := startFleet(3, config)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, f.close()) }()
+	settings := func(more string, members ...int) string {
+		text := "policy: lmetric\nmodels: {other: {policy: predicted-latency}}\n" + more + "endpoints:\n"
+		for _, i := range members {
+			text += fmt.Sprintf("  - {id: %s, url: \"http://%s\", kv_tokens: 65536}\n", f.members[i].id, f.members[i].address)
+		}
+		return text
+	}
+	g := newTestGateway(t, settings("", 0, 1, 2))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := g.server(defaultSettings())
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+
+	index, latencies := g.index, g.policies.latencies()
+	require.Len(t, latencies, 1)
+	c := newClient("http://" + l.Addr().String())
+	defer c.close()
+	system := message{"system", strings.Repeat("You are helpful. ", 100)}
+	require.NoError(t, c.ask(t.Context(), time.Now(), []message{system, {"user", "First."}}, 2).err)
+
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	var asked atomic.Int64
+	for i := range 8 {
+		group.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s := c.ask(context.Background(), time.Now(), []message{system, {"user", fmt.Sprint("Question ", i, n)}}, 4)
+				assert.NoError(t, s.err)
+				asked.Add(1)
+			}
+		})
+	}
+	for i := range 60 {
+		text := settings("", 0, 1, 2)
+		switch i % 6 {
+		case 1:
+			text = settings("", 0, 1)
+		case 2:
+			text = settings("models: {}\n", 0, 1) // twice: a mistake
+		case 3:
+			text = strings.Replace(settings("", 0, 2), "policy: lmetric", "policy: load-prefix", 1)
+		case 4:
+			text = strings.Replace(settings("", 0, 1, 2), "other:", "demo-8b:", 1)
+		case 5:
+			text = settings("hash_key: abc\n", 0)
+		}
+		s, err := parseSettings("test.yaml", []byte(text))
+		if i%6 == 2 || i%6 == 5 {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, g.apply(s))
+		from := asked.Load()
+		require.Eventually(t, func() bool { return asked.Load() >= from+4 }, 30*time.Second, time.Millisecond)
+	}
+	close(stop)
+	group.Wait()
+	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+	for _, e := range g.router.Endpoints() {
+		require.Zero(t, e.Candidate.InFlight)
+	}
+	require.Zero(t, g.router.Stats().Panics)
+	require.Same(t, index, g.index)
+	require.Equal(t, latencies, g.policies.latencies(), "the same models, and none of them twice")
+	// What server-1 was asked before all of it is still known to be there.
+	held := 0
+	for _, e := range index.Stats().Endpoints {
+		for _, s := range g.router.Endpoints() {
+			if s.Candidate.Ref == e.Ref && s.Candidate.Endpoint.ID == "server-1" {
+				held = e.Held
+			}
+		}
+	}
+	require.Positive(t, held)
+}
+
+// HTTP/2 in the clear, and TLS with a certificate that is replaced.
+func TestProtocols(t *testing.T) {
+	b := newBackend(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gateway.yaml")
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\"}]\n"+text), 0o600))
+	}
+	t.Run("h2c", func(t *testing.T) {
+		write("h2c: true\n")
+		c := startConfig(t, path)
+		h2 := &http.Transport{Protocols: new(http.Protocols)}
+		h2.Protocols.SetUnencryptedHTTP2(true)
+		defer h2.CloseIdleConnections()
+		for _, client := range []*http.Client{{Transport: h2}, http.DefaultClient} {
+			resp, err := client.Get(c.url + "/readyz")
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 200, resp.StatusCode)
+		}
+	})
+	t.Run("TLS", func(t *testing.T) {
+		serial := func(url, cert string) int64 {
+			pool := x509.NewCertPool()
+			pem, err := os.ReadFile(cert)
+			require.NoError(t, err)
+			pool.AppendCertsFromPEM(pem)
+			tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+			defer tr.CloseIdleConnections()
+			resp, err := (&http.Client{Transport: tr}).Get(url + "/readyz")
+			if err != nil {
+				return 0
+			}
+			defer resp.Body.Close()
+			require.Equal(t, 2, resp.ProtoMajor)
+			return resp.TLS.PeerCertificates[0].SerialNumber.Int64()
+		}
+		cert, _ := writeCertificate(t, dir, 1)
+		write("tls: {cert: server.pem, key: server.key}\n")
+		c := startConfig(t, path)
+		require.True(t, strings.HasPrefix(c.url, "https://"))
+		require.EqualValues(t, 1, serial(c.url, cert))
+		writeCertificate(t, dir, 2)
+		require.Eventually(t, func() bool { return serial(c.url, cert) == 2 }, 30*time.Second, 50*time.Millisecond)
+	})
+}
+
+// A client that does not send its body, and one that sends too much, end by the limits.
+func TestClientLimits(t *testing.T) {
+	b := newBackend(t)
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\"}]\n"+
+		"limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms}\n"), 0o600))
+	c := startConfig(t, path)
+	resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"`+strings.Repeat("m", 2048)+`"}`))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+	http.DefaultClient.CloseIdleConnections()
+
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	_, err = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn) // the server ends the connection
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "HTTP/1.1 499 ")
+	require.Zero(t, len(b.headers))
+}
+
+// Each model is routed by its own policy, on the same servers and accounts.
+func TestPoliciesPerModel(t *testing.T) {
+	g := newTestGateway(t, `
+endpoints: [{url: "http://127.0.0.1:1", id: a}, {url: "http://127.0.0.1:2", id: b}, {url: "http://127.0.0.1:3", id: c}]
+policy: round-robin
+models: {busy: {policy: always-busiest}, loaded: {policy: least-loaded}, mixed: {policy: load-prefix}}
+`)
+	route := func(model string) string {
+		lease, err := g.router.Route(endpick.Request{Model: model, InputTokens: 100})
+		require.NoError(t, err)
+		return lease.Endpoint().ID
+	}
+	seen := map[string]int{}
+	for range 6 {
+		seen[route("any")]++
+	}
+	require.Equal(t, map[string]int{"a": 2, "b": 2, "c": 2}, seen)
+	first := route("busy")
+	for range 5 {
+		require.Equal(t, first, route("busy"))
+	}
+	for range 12 {
+		seen[route("loaded")]++
+	}
+	require.Equal(t, map[string]int{"a": 8, "b": 8, "c": 8}, func() map[string]int {
+		seen[first] += 6
+		return seen
+	}(), "what another policy has sent there counts")
+	require.Contains(t, []string{"a", "b", "c"}, route("mixed"))
+	require.Zero(t, g.router.Stats().BadStage)
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// writeCertificate writes a certificate for this machine and its key, and returns
+// where they are.
+func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	cert, key = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	return cert, key
+}
+
+// The example in the documentation is a whole file, and is what it says.
+func TestDocumentedSettings(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/gateway.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(doc)
+	require.NotNil(t, block)
+	dir := t.TempDir()
+	writeCertificate(t, dir, 1)
+	path := filepath.Join(dir, "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, block[1], 0o600))
+	s, _, err := readSettings(path)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "server.pem"), s.TLS.Cert, "paths count from the file")
+	assert.Len(t, s.Endpoints, 3)
+	assert.Equal(t, "predicted-latency", s.Models["llama-70b"].Policy)
+	assert.Equal(t, 500*time.Millisecond, s.Tenants["support"].SLO.TTFT)
+	assert.Equal(t, byteSize(32<<20), s.Limits.Body)
+
+	// Every field that there is, is in the example or in the table below it.
+	for _, name := range fieldNames(t) {
+		assert.Contains(t, string(doc), name, "docs/gateway.md says nothing of it")
+	}
+
+	var stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stderr, &stderr), stderr.String())
+}
+
+// fieldNames are the yaml tags of the settings.
+func fieldNames(t *testing.T) (all []string) {
+	source, err := os.ReadFile("settings.go")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile("`yaml:\"([a-z0-9_]+)\"`").FindAllStringSubmatch(string(source), -1) {
+		all = append(all, m[1])
+	}
+	require.Greater(t, len(all), 40)
+	return all
+}
+
+const goodSettings = `
+listen: 127.0.0.1:0
+endpoints:
+  - url: http://10.0.0.1:8000
+  - url: http://10.0.0.2:8000
+    id: b
+    models: [m]
+tenants:
+  ann:
+    keys: [sk-0123456789abcdef]
+`
+
+// A mistake names the file, the line and the field.
+func TestSettingsWithAMistake(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gateway.yaml")
+	_, err := parseSettings(path, []byte(goodSettings))
+	require.NoError(t, err)
+	end := 1 + strings.Count(goodSettings, "\n")
+	for _, tc := range []struct {
+		name, old, new string
+		line           int
+		field, reason  string
+	}{
+		{"unknown field", "listen:", "listens:", 2, "listens", "is unknown here"},
+		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is unknown here"},
+		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", 3, "listen", "is there twice, first in line 2"},
+		{"wrong kind", "models: [m]", "models: m", 7, "endpoints[1].models", `is "m", not a list`},
+		{"no mapping", "  - url: http://10.0.0.1:8000", "  - http://10.0.0.1:8000", 4, "endpoints[0]", `is "http://10.0.0.1:8000", not a mapping`},
+		{"empty", "id: b", "id:", 6, "endpoints[1].id", "is empty, not text"},
+		{"broken", "endpoints:", "endpoints: [", 0, "", ""},
+		{"an alias", "id: b", "id: &b b", 6, "endpoints[1].id", "is or has an alias, which is not supported"},
+		{"two documents", "tenants:", "---\ntenants:", 8, "", "is a second document; there is to be one"},
+		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
+		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is in the list twice"},
+		{"no number", "id: b", "kv_tokens: many", 6, "endpoints[1].kv_tokens", `"many" is not a whole number`},
+		{"negative", "id: b", "kv_tokens: -1", 6, "endpoints[1].kv_tokens", "-1 is negative"},
+		{"short key", "sk-0123456789abcdef", "secret", 10, "tenants.ann.keys[0]", "is shorter than 16 bytes"},
+		{"bad hash", "sk-0123456789abcdef", "sha256:00", 10, "tenants.ann.keys[0]", "is not sha256: and 64 hexadecimal digits"},
+		{"no keys", "    keys: [sk-0123456789abcdef]", "    slo: {ttft: 1s}", 9, "tenants.ann.keys", "is missing"},
+		{"one key for two", "tenants:", "tenants:\n  bob: {keys: [sk-0123456789abcdef]}", 9, "tenants.bob.keys[0]", "is a key of tenant ann already"},
+		{"more", "", "policy: best\n", end, "policy", `unknown policy "best"`},
+		{"more", "", "models:\n  m:\n    policy: linear:7\n", end + 2, "models.m.policy", "no weight in (0, 1]"},
+		{"more", "", "models:\n  m: {}\n", end + 1, "models.m.policy", "is missing"},
+		{"more", "", "hash_key: abc\n", end, "hash_key", "is not 64 hexadecimal digits"},
+		{"more", "", "seed: -1\n", end, "seed", `"-1" is not a whole number`},
+		{"more", "", "h2c: yes\n", end, "h2c", `"yes" is not true or false`},
+		{"more", "", "timeouts: {stall: 10}\n", end, "timeouts.stall", `"10" is no duration, such as 500ms or 1m30s`},
+		{"more", "", "timeouts: {stall: -1s}\n", end, "timeouts.stall", "is negative"},
+		{"more", "", "limits:\n  body: 5 apples\n", end + 1, "limits.body", "is no number of bytes"},
+		{"more", "", "limits:\n  body: 99999999999 GiB\n", end + 1, "limits.body", "is no number of bytes"},
+		{"more", "", "queue: {timeout: -1s}\n", end, "queue.timeout", "is negative"},
+		{"more", "", "record: {files: 1}\n", end, "record.file", "is missing"},
+		{"more", "", "log: {level: loud}\n", end, "log.level", `"loud" is none of`},
+		{"more", "", "log: {format: xml}\n", end, "log.format", "is neither text nor json"},
+		{"more", "", "log: {requests: some}\n", end, "log.requests", "is none of all, failed, none"},
+		{"more", "", "tls: {cert: a.pem}\n", end, "tls.key", "is missing"},
+		{"more", "", "tls: {cert: a.pem, key: b.pem}\n", end, "tls", "no such file"},
+		{"more", "", "trust_headers: true\n", end, "trust_headers", "there can be one of the two"},
+		{"more", "", "endpoints_file: list\n", end, "endpoints_file", "can't both be given"},
+	} {
+		t.Run(tc.name+" "+tc.field, func(t *testing.T) {
+			text := goodSettings + tc.new
+			if tc.old != "" {
+				text = strings.Replace(goodSettings, tc.old, tc.new, 1)
+			}
+			_, err := parseSettings(path, []byte(text))
+			var bad *fileError
+			require.ErrorAs(t, err, &bad)
+			assert.Equal(t, path, bad.File)
+			if tc.line > 0 {
+				assert.Equal(t, tc.line, bad.Line, err)
+			}
+			assert.Positive(t, bad.Line, err)
+			assert.Equal(t, tc.field, bad.Field)
+			assert.Contains(t, bad.Reason, tc.reason)
+			assert.NotContains(t, err.Error(), "0123456789abcdef", "a key is not shown")
+		})
+	}
+	for text, want := range map[string]string{
+		"": "is empty", "# nothing\n": "is empty", "\xff": "is not UTF-8", "listen: ''\nendpoints: []": ":1: listen: is empty",
+		"listen: a": "endpoints: is missing",
+	} {
+		_, err := parseSettings(path, []byte(text))
+		assert.ErrorContains(t, err, path)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// Whatever stands in the file, reading it ends in settings or in an error that says
+// where.
+func FuzzSettings(f *testing.F) {
+	f.Add(goodSettings)
+	f.Add("a: &a [*a]\n")
+	f.Add("limits: {body: 1 KiB}\n? [x]\n: y\n")
+	f.Add("{endpoints: [{url: http://a, labels: {1: 2}}]}")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := parseSettings("f.yaml", []byte(text))
+		var bad *fileError
+		if err != nil {
+			require.ErrorAs(t, err, &bad)
+			return
+		}
+		require.NotEmpty(t, s.Endpoints)
+	})
+}

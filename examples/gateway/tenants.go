@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// tenant is who pays for a request, as the settings have it.
+type tenant struct {
+	name string
+	slo  endpick.SLO // of requests that ask for none
+}
+
+// keyring knows the tenants by their keys. It never changes.
+//
+// What a client sends is hashed with a secret that this process has drawn, and found
+// by that: how long it takes says nothing of the keys, since nobody can choose a
+// key whose hash is near to another's. What is found is compared once more, in
+// constant time.
+type keyring struct {
+	secret [32]byte
+	owners map[[32]byte]keyOwner
+	names  map[recording.Hash]string // of the tenants, as recordings have them
+}
+
+type keyOwner struct {
+	sum    [32]byte // of the key
+	tenant *tenant
+}
+
+// newKeyring returns the keyring of settings that were validated; nil: there are no
+// tenants, and everybody may come in.
+func newKeyring(tenants map[string]tenantSettings) *keyring {
+	if len(tenants) == 0 {
+		return nil
+	}
+	k := &keyring{owners: map[[32]byte]keyOwner{}, names: map[recording.Hash]string{}}
+	rand.Read(k.secret[:]) // never fails
+	for name, t := range tenants {
+		owner := &tenant{name: name, slo: endpick.SLO{TTFT: t.SLO.TTFT, TPOT: t.SLO.TPOT}}
+		k.names[recording.NameHash(name)] = name
+		for _, key := range t.Keys {
+			sum, _ := keySum(key)
+			k.owners[k.place(sum)] = keyOwner{sum, owner}
+		}
+	}
+	return k
+}
+
+// tenantName is the name behind a hash in a recording, or the hash where it is of no
+// tenant that there is now; empty: nobody's.
+func (g *gateway) tenantName(h recording.Hash) string {
+	if h == 0 {
+		return ""
+	}
+	if keys := g.keys.Load(); keys != nil && keys.names[h] != "" {
+		return keys.names[h]
+	}
+	text, _ := h.MarshalText()
+	return string(text)
+}
+
+func sumOf(key string) [32]byte { return sha256.Sum256([]byte(key)) }
+
+// place is where the owner of a key stands.
+func (k *keyring) place(sum [32]byte) (p [32]byte) {
+	mac := hmac.New(sha256.New, k.secret[:])
+	mac.Write(sum[:])
+	mac.Sum(p[:0])
+	return p
+}
+
+// owner returns whose key it is; nil: nobody's.
+func (k *keyring) owner(key string) *tenant {
+	sum := sumOf(key)
+	found, ok := k.owners[k.place(sum)]
+	if !ok || subtle.ConstantTimeCompare(found.sum[:], sum[:]) != 1 {
+		return nil
+	}
+	return found.tenant
+}
+
+// keyOf takes the key out of a request, as the clients of the APIs send it: empty if
+// there is none, or if there are two that differ.
+func keyOf(h http.Header) (key string) {
+	for _, name := range credentials {
+		for _, v := range h[name] {
+			if name == "Authorization" {
+				scheme, rest, _ := strings.Cut(v, " ")
+				if !strings.EqualFold(scheme, "Bearer") {
+					return ""
+				}
+				v = strings.TrimSpace(rest)
+			}
+			if key != "" && key != v {
+				return ""
+			}
+			key = v
+		}
+	}
+	return key
+}
+
+// credentials are the headers that clients put their keys into. With tenants the
+// keys are the gateway's, and engines don't get to see them.
+var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
+
+type tenantKey struct{}
+
+// tenantOf is the tenant of a request that was let in; nil: there are none.
+func tenantOf(ctx context.Context) *tenant {
+	t, _ := ctx.Value(tenantKey{}).(*tenant)
+	return t
+}
+
+// admit lets in requests with a key, and says whose they are.
+func (g *gateway) admit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if keys := g.keys.Load(); keys != nil {
+			owner := keys.owner(keyOf(r.Header))
+			if owner == nil {
+				unauthorized(w, r)
+				return
+			}
+			r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, owner))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// unauthorized answers in the shape of the API that was called.
+func unauthorized(w http.ResponseWriter, r *http.Request) {
+	body := dialect.Problem{Status: http.StatusUnauthorized, Message: "this needs a valid API key", Code: "invalid_api_key"}.Body(r.URL.Path)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("WWW-Authenticate", "Bearer")
+	w.WriteHeader(http.StatusUnauthorized)
+	_, _ = w.Write(body)
+}

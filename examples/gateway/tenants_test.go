@@ -1,0 +1,158 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// backend is a server that remembers what it was asked.
+type backend struct {
+	*httptest.Server
+	mu      sync.Mutex
+	headers []http.Header
+}
+
+func newBackend(t *testing.T) *backend {
+	b := &backend{}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodPost {
+			b.mu.Lock()
+			b.headers = append(b.headers, r.Header.Clone())
+			b.mu.Unlock()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}`)
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *backend) last() http.Header {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.headers[len(b.headers)-1]
+}
+
+// newTestGateway is a gateway with settings, as text.
+func newTestGateway(t *testing.T, text string) *gateway {
+	t.Helper()
+	s, err := parseSettings("test.yaml", []byte(text))
+	require.NoError(t, err)
+	g, err := newGateway(gatewayConfig{
+		policy: s.Policy, endpoints: s.endpoints(), seed: 1, receipts: 10, queue: s.hold(), settings: s, log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	return g
+}
+
+// ask sends a request to a gateway and returns the answer; headers are pairs.
+func askGateway(t *testing.T, h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+const (
+	annsKey = "sk-ann-0123456789abcdef"
+	bobsKey = "sk-bob-0123456789abcdef"
+)
+
+// The tenant is that of the key, whatever else a client writes, and no key gets
+// through to a server.
+func TestTenantsComeFromKeys(t *testing.T) {
+	b := newBackend(t)
+	// printf %s sk-bob-0123456789abcdef | sha256sum
+	const bobsSum = "sha256:fb358364d67bf422d27e1fb8d84354119bcf3d6f5b4faddc9cbe369e86201d69"
+	g := newTestGateway(t, `
+endpoints: [{url: "`+b.URL+`"}]
+engine_key: for-the-engine
+tenants:
+  ann: {keys: [`+annsKey+`], slo: {ttft: 5s, tpot: 1s}}
+  bob: {keys: ["`+bobsSum+`"]}
+`)
+	var ended []recording.Request
+	g.ended = func(r recording.Request) { ended = append(ended, r) }
+	const chat = "/v1/chat/completions"
+	for _, tc := range []struct {
+		headers []string
+		tenant  string // empty: refused
+	}{
+		{nil, ""},
+		{[]string{"Authorization", "Bearer " + annsKey}, "ann"},
+		{[]string{"Authorization", "bearer  " + annsKey}, "ann"},
+		{[]string{"X-Api-Key", bobsKey}, "bob"},
+		{[]string{"Api-Key", bobsKey, "OpenAI-Organization", "ann"}, "bob"},
+		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", annsKey}, "ann"},
+		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", bobsKey}, ""},
+		{[]string{"Authorization", "Bearer " + annsKey, "Authorization", "Bearer " + bobsKey}, ""},
+		{[]string{"Authorization", annsKey}, ""},
+		{[]string{"Authorization", "Basic " + annsKey}, ""},
+		{[]string{"Authorization", "Bearer " + annsKey + "x"}, ""},
+		{[]string{"Authorization", "Bearer " + bobsSum}, ""},
+		{[]string{"Authorization", "Bearer "}, ""},
+		{[]string{"OpenAI-Organization", "ann"}, ""},
+	} {
+		before := len(ended)
+		w := askGateway(t, g, chat, tc.headers...)
+		if tc.tenant == "" {
+			require.Equal(t, http.StatusUnauthorized, w.Code, tc.headers)
+			require.JSONEq(t, `{"error":{"message":"this needs a valid API key","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`, w.Body.String())
+			require.Len(t, ended, before)
+			continue
+		}
+		require.Equal(t, http.StatusOK, w.Code, tc.headers)
+		require.Len(t, ended, before+1)
+		require.Equal(t, tc.tenant, g.tenantName(ended[before].Tenant))
+		h := b.last()
+		require.Equal(t, []string{"Bearer for-the-engine"}, h["Authorization"])
+		require.Empty(t, h["X-Api-Key"])
+		require.Empty(t, h["Api-Key"])
+		// A tenant's targets are those of requests that ask for none.
+		want := endpick.SLO{}
+		if tc.tenant == "ann" {
+			want = endpick.SLO{TTFT: 5 * time.Second, TPOT: time.Second}
+		}
+		require.Equal(t, want, slos(ended[before]))
+	}
+	require.Equal(t, http.StatusOK, askGateway(t, g, chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "250").Code)
+	require.Equal(t, endpick.SLO{TTFT: 250 * time.Millisecond}, slos(ended[len(ended)-1]))
+
+	w := askGateway(t, g, "/v1/messages")
+	require.Equal(t, http.StatusUnauthorized, w.Code)
+	require.JSONEq(t, `{"type":"error","error":{"type":"authentication_error","message":"this needs a valid API key"}}`, w.Body.String())
+	r := httptest.NewRecorder()
+	g.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	require.Equal(t, http.StatusOK, r.Code, "a load balancer has no key")
+}
+
+func slos(r recording.Request) endpick.SLO {
+	millis := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
+	return endpick.SLO{TTFT: millis(r.SLOTTFTMillis), TPOT: millis(r.SLOTPOTMillis)}
+}
+
+// Without tenants everybody may come in, and keys are the engines'.
+func TestWithoutTenantsKeysPass(t *testing.T) {
+	b := newBackend(t)
+	g := newTestGateway(t, `endpoints: [{url: "`+b.URL+`"}]`)
+	require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Authorization", "Bearer of-the-engine").Code)
+	require.Equal(t, "Bearer of-the-engine", b.last().Get("Authorization"))
+}

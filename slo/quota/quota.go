@@ -1,0 +1,319 @@
+package quota
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// DefaultOutputWeight is what a generated token costs where nothing else is said,
+// in tokens of prompt. It is that of VTC (Sheng et al., Fairness in Serving Large
+// Language Models, 2024): a token of output takes about twice the time.
+const DefaultOutputWeight = 2
+
+// maxTokens is the most that is believed of a prompt or an output: what an engine
+// reports is not to put a tenant into debt for good.
+const maxTokens = 1 << 24
+
+// Limits are what one tenant may use. The zero Limits limit nothing.
+type Limits struct {
+	// Rate is how many tokens flow into the tenant's bucket each second. Zero or
+	// less: tokens are not limited.
+	Rate float64
+	// Burst is how many the bucket holds: what can be used at once after a pause.
+	// Zero or less: what flows in in a minute.
+	Burst float64
+	// Requests is how many may be in flight at one time. Zero or less: any number.
+	Requests int
+}
+
+func (l *Limits) metered() bool { return l.Rate > 0 }
+
+// burst is how much the bucket holds, at least one token.
+func (l *Limits) burst() float64 {
+	if l.Burst > 0 {
+		return max(l.Burst, 1)
+	}
+	return max(60*l.Rate, 1)
+}
+
+// Config says how a [Quota] is made.
+type Config struct {
+	// Limits are those of a tenant. It is called for each request, from many
+	// goroutines, and may answer differently from one to the next, as when a
+	// configuration is read again: what a tenant has used stays. It must be set.
+	Limits func(tenant string) Limits
+	// OutputWeight is what a generated token costs, in tokens of prompt. Zero:
+	// DefaultOutputWeight.
+	OutputWeight float64
+	// MaxTenants is how many tenants are remembered. The least recently used of
+	// those that have nothing in flight gives way, and begins anew with a full
+	// bucket when it comes back. Zero: 16,384.
+	MaxTenants int
+}
+
+func (c *Config) validate() error {
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "quota.Config." + field, Reason: reason}
+	}
+	switch {
+	case c.Limits == nil:
+		return bad("Limits", "is nil")
+	case !(c.OutputWeight >= 0 && c.OutputWeight <= 1e6):
+		return bad("OutputWeight", fmt.Sprintf("is %v, not within 0 and 1e6", c.OutputWeight))
+	case c.MaxTenants < 0:
+		return bad("MaxTenants", "is negative")
+	}
+	if c.OutputWeight == 0 {
+		c.OutputWeight = DefaultOutputWeight
+	}
+	if c.MaxTenants == 0 {
+		c.MaxTenants = 16_384
+	}
+	return nil
+}
+
+// Quota is an admitter that keeps tenants to their limits. It belongs to one
+// router, whose policies may share it, and is safe for concurrent use. Time is the
+// router's.
+//
+// The tokens of a tenant are a bucket that starts full. A request is let in if the
+// bucket holds what the request is expected to cost, or is full, and is paid for at
+// once. When it has ended, the difference to what it really took goes back or is
+// taken: the bucket may be in debt then, so that over any time a tenant gets what
+// flowed in and one bucket, but for what was in flight. An endpoint that fails
+// before the first token costs its tenant nothing; a client that goes away pays for
+// the prompt and for what it got.
+type Quota struct {
+	endpick.OneRouter
+	config Config
+
+	mu      sync.Mutex
+	tenants map[string]*tenant
+	idle    tenant // the ring of those that have nothing in flight, the least recently used first
+	leases  endpick.PerLease[charge]
+	stats   Stats
+}
+
+// tenant is the account of one tenant.
+type tenant struct {
+	name       string
+	prev, next *tenant // in the ring, if open is 0
+
+	open   int     // requests in flight, and those that are about to be
+	tokens float64 // in the bucket at that time; below 0: debt
+	at     time.Time
+	rate   float64 // as of at
+	burst  float64
+}
+
+// charge is what a request has been charged, and whose.
+type charge struct {
+	tenant *tenant
+	cost   float64
+}
+
+// New returns a Quota, or an [endpick.ConfigError].
+func New(config Config) (*Quota, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	q := &Quota{config: config, tenants: map[string]*tenant{}}
+	q.idle.prev, q.idle.next = &q.idle, &q.idle
+	return q, nil
+}
+
+// Name implements the name in receipts.
+func (q *Quota) Name() string { return "quota" }
+
+// Admit implements [endpick.Admitter].
+func (q *Quota) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	limits := q.config.Limits(req.Tenant)
+	cost, now := q.expected(req), req.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.find(req.Tenant)
+	t.refill(now, &limits)
+	if limits.Requests > 0 && t.open >= limits.Requests {
+		q.stats.RefusedRequests++
+		q.rest(t)
+		return &Error{Reason: ErrRequests, Tenant: t.name, Requests: t.open, RetryAfter: requestsRetry}
+	}
+	if limits.metered() {
+		// What floating point loses is forgiven, so that whoever comes back after
+		// RetryAfter gets in.
+		if need := min(cost, t.burst); t.tokens < need-1e-9*t.burst {
+			q.stats.RefusedTokens++
+			q.rest(t)
+			return &Error{Reason: ErrTokens, Tenant: t.name, Need: need, Have: t.tokens, RetryAfter: waitFor(need-t.tokens, limits.Rate)}
+		}
+		t.tokens -= cost
+	}
+	q.stats.Admitted++
+	t.open++
+	q.rest(t)
+	return nil
+}
+
+// waitFor is how long tokens take to flow in.
+func waitFor(tokens, rate float64) time.Duration {
+	wait := math.Ceil(tokens / rate * float64(time.Second))
+	return max(time.Duration(min(wait, math.MaxInt64/2)), 1)
+}
+
+// Withdrawn is called by the router for a request that was let in and is not
+// routed after all.
+func (q *Quota) Withdrawn(req *endpick.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.tenants[req.Tenant]; t != nil && t.open > 0 {
+		q.stats.Admitted--
+		q.settle(t, q.paid(t, req))
+	}
+}
+
+// Routed implements [endpick.RoutedObserver].
+func (q *Quota) Routed(e *endpick.Event) {
+	var limits Limits
+	if e.Request.UnderWay { // nobody has asked
+		limits = q.config.Limits(e.Request.Tenant)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e.Request.UnderWay {
+		t := q.find(e.Request.Tenant)
+		t.refill(e.Now, &limits)
+		t.tokens -= q.paid(t, e.Request)
+		t.open++
+		q.stats.Admitted++
+		q.rest(t)
+	}
+	t, c := q.tenants[e.Request.Tenant], q.leases.At(e.Lease)
+	if t != nil && c != nil {
+		*c = charge{t, q.paid(t, e.Request)}
+	}
+}
+
+// Done implements [endpick.DoneObserver].
+func (q *Quota) Done(e *endpick.Event, o *endpick.Outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.leases.Find(e.Lease)
+	if c == nil || c.tenant == nil {
+		return
+	}
+	t, paid := c.tenant, c.cost
+	q.leases.Drop(e.Lease)
+	t.flow(e.Now)
+	q.settle(t, paid-q.taken(e, o))
+}
+
+// settle ends a request of a tenant and gives it back what it has paid too much, or
+// takes what it has paid too little; q.mu is held.
+func (q *Quota) settle(t *tenant, back float64) {
+	if t.rate > 0 {
+		t.tokens = min(t.tokens+back, t.burst)
+	}
+	t.open--
+	q.rest(t)
+}
+
+// paid is what a request of a tenant was charged when it was let in.
+func (q *Quota) paid(t *tenant, req *endpick.Request) float64 {
+	if t.rate > 0 {
+		return q.expected(req)
+	}
+	return 0
+}
+
+// expected is what a request will cost, as far as is known.
+func (q *Quota) expected(req *endpick.Request) float64 {
+	return q.cost(max(req.InputTokens, 1), req.ExpectedOutputTokens)
+}
+
+// taken is what a request has cost.
+func (q *Quota) taken(e *endpick.Event, o *endpick.Outcome) float64 {
+	if o.Status == endpick.Failed && e.OutputTokens == 0 && e.FirstTokenAt.IsZero() {
+		return 0
+	}
+	input := o.InputTokens
+	if input == 0 {
+		input = max(e.Request.InputTokens, 1)
+	}
+	return q.cost(input, e.OutputTokens)
+}
+
+func (q *Quota) cost(input, output int) float64 {
+	return float64(min(input, maxTokens)) + q.config.OutputWeight*float64(min(max(output, 0), maxTokens))
+}
+
+// refill lets in what has flowed since the last call, under limits that may be new.
+func (t *tenant) refill(now time.Time, l *Limits) {
+	if !l.metered() {
+		t.rate = 0 // what was used is forgotten with the limit
+		return
+	}
+	if t.rate > 0 {
+		t.flow(now)
+	} else {
+		t.tokens, t.at = l.burst(), now
+	}
+	t.rate, t.burst = l.Rate, l.burst()
+	t.tokens = min(t.tokens, t.burst)
+}
+
+// flow lets in what has flowed since the last call. Routers call concurrently: a
+// moment that has passed adds nothing. One that lies further back than the bucket
+// takes to fill means that the clock has been set back: time goes on from there, or
+// nothing would flow until it has caught up.
+func (t *tenant) flow(now time.Time) {
+	if !(t.rate > 0) {
+		return
+	}
+	switch passed := now.Sub(t.at).Seconds(); {
+	case passed > 0:
+		t.tokens = min(t.tokens+passed*t.rate, t.burst)
+		t.at = now
+	case passed < -max(t.burst/t.rate, 1):
+		t.at = now
+	}
+}
+
+// find returns the account of a tenant, which may be a new one, and which takes
+// part in no ring; q.mu is held.
+func (q *Quota) find(name string) *tenant {
+	if t := q.tenants[name]; t != nil {
+		t.leaveRing()
+		return t
+	}
+	t := &tenant{name: strings.Clone(name)} // it may be part of a request's body
+	q.tenants[t.name] = t
+	return t
+}
+
+func (t *tenant) leaveRing() {
+	if t.next != nil {
+		t.prev.next, t.next.prev = t.next, t.prev
+		t.prev, t.next = nil, nil
+	}
+}
+
+// rest puts a tenant that has nothing in flight into the ring, as the one that was
+// used last, and forgets those that are too many; q.mu is held.
+func (q *Quota) rest(t *tenant) {
+	if t.open == 0 {
+		t.leaveRing()
+		last := q.idle.prev
+		t.prev, t.next = last, &q.idle
+		last.next, q.idle.prev = t, t
+	}
+	for len(q.tenants) > q.config.MaxTenants && q.idle.next != &q.idle {
+		oldest := q.idle.next
+		oldest.leaveRing()
+		delete(q.tenants, oldest.name)
+	}
+}

@@ -1,0 +1,390 @@
+package quota_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/slo/quota"
+)
+
+// shop is a router with a quota, on a clock that the test moves.
+type shop struct {
+	*endpick.Router
+	quota *quota.Quota
+	now   time.Time
+	no    *later
+}
+
+// later is an admitter behind the quota that refuses at will.
+type later struct{ refuse bool }
+
+var errLater = errors.New("refused later")
+
+func (l *later) Admit(*endpick.Request, []endpick.Candidate) error {
+	if l.refuse {
+		return errLater
+	}
+	return nil
+}
+
+func open(t require.TestingT, config quota.Config) *shop {
+	s := &shop{now: time.Unix(1000, 0), no: &later{}}
+	var err error
+	s.quota, err = quota.New(config)
+	require.NoError(t, err)
+	s.Router, err = endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{s.quota, s.no}},
+		Clock:     func() time.Time { return s.now }, Seed: 1,
+	})
+	require.NoError(t, err)
+	return s
+}
+
+// all gives every tenant the same limits.
+func all(l quota.Limits) func(string) quota.Limits { return func(string) quota.Limits { return l } }
+
+func (s *shop) route(tenant string, input, expected int) (endpick.Lease, error) {
+	return s.Route(endpick.Request{Tenant: tenant, InputTokens: input, ExpectedOutputTokens: expected, Stream: true})
+}
+
+func (s *shop) left(tenant string) float64 {
+	for _, u := range s.quota.Tenants(s.now, -1) {
+		if u.Tenant == tenant {
+			return u.Tokens
+		}
+	}
+	return math.NaN()
+}
+
+// refused is the quota's error, which must be there.
+func refused(t testing.TB, err error) *quota.Error {
+	t.Helper()
+	var e *quota.Error
+	require.ErrorAs(t, err, &e)
+	require.ErrorIs(t, err, endpick.ErrRejected)
+	return e
+}
+
+func asQuota(err error) (e *quota.Error, ok bool) {
+	ok = errors.As(err, &e)
+	return e, ok
+}
+
+// Worked out by hand: a bucket of 1,000 into which 100 flow a second, and output
+// that costs 3 a token.
+func TestTokensAreChargedAndCorrected(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 100, Burst: 1000}), OutputWeight: 3})
+	a, err := s.route("a", 400, 100) // 400 + 300
+	require.NoError(t, err)
+	assert.Equal(t, 300.0, s.left("a"))
+	_, err = s.route("a", 350, 0)
+	e := refused(t, err)
+	assert.ErrorIs(t, e, quota.ErrTokens)
+	assert.Equal(t, &quota.Error{Reason: quota.ErrTokens, Tenant: "a", Need: 350, Have: 300, RetryAfter: 500 * time.Millisecond}, e)
+	assert.EqualError(t, e, `quota: out of tokens: tenant "a" needs 350 and has 300, try again in 500ms`)
+	b, err := s.route("b", 1000, 0)
+	require.NoError(t, err, "another's bucket is another")
+
+	s.now = s.now.Add(time.Second) // 400
+	a.Done(endpick.Outcome{InputTokens: 420, OutputTokens: 10})
+	assert.Equal(t, 400.0+700-420-30, s.left("a"))
+	b.Tokens(50)
+	b.Done(endpick.Outcome{Status: endpick.Canceled})
+	assert.Equal(t, 100.0-150, s.left("b"), "who goes away pays for the prompt and for what came: a debt")
+	_, err = s.route("b", 1, 0)
+	assert.Equal(t, 510*time.Millisecond, refused(t, err).RetryAfter)
+
+	s.now = s.now.Add(time.Hour)
+	assert.Equal(t, 1000.0, s.left("a"), "never more than the bucket")
+	huge, err := s.route("a", 5000, math.MaxInt32)
+	require.NoError(t, err, "a full bucket is enough for anything, and the debt remains")
+	assert.Equal(t, 1000.0-5000-3*(1<<24), s.left("a"), "what is believed is bounded")
+	huge.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 1000.0, s.left("a"), "an endpoint that fails at once costs nothing")
+	cut, err := s.route("a", 100, 0)
+	require.NoError(t, err)
+	cut.Tokens(7)
+	cut.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 1000.0-100-21, s.left("a"), "one that breaks off, what came of it")
+	_, err = s.route("c", 0, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 999.0, s.left("c"), "an unknown length costs one")
+}
+
+func TestRequestsAtOnce(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Requests: 2})})
+	one, err := s.route("a", 1<<20, 1<<20)
+	require.NoError(t, err, "tokens are not limited")
+	_, err = s.route("a", 1, 0)
+	require.NoError(t, err)
+	_, err = s.route("a", 1, 0)
+	e := refused(t, err)
+	assert.ErrorIs(t, e, quota.ErrRequests)
+	assert.Equal(t, time.Second, e.RetryAfter)
+	assert.EqualError(t, e, `quota: too many requests at once: tenant "a" has 2 in flight`)
+	_, err = s.route("b", 1, 0)
+	require.NoError(t, err)
+	one.Done(endpick.Outcome{})
+	one.Done(endpick.Outcome{})
+	_, err = s.route("a", 1, 0)
+	require.NoError(t, err)
+	_, err = s.route("a", 1, 0)
+	refused(t, err)
+	assert.Equal(t, quota.Stats{Admitted: 4, RefusedRequests: 2, Tenants: 2}, s.quota.Stats())
+	s.now = s.now.Add(time.Hour)
+	assert.Equal(t, 3, s.Sweep(s.now))
+	for range 2 {
+		_, err = s.route("a", 1, 0)
+		require.NoError(t, err, "leases that were lost count no longer")
+	}
+}
+
+// What another admitter refuses, and what finds its endpoint removed in that moment,
+// has cost nothing.
+func TestWhatIsNotRoutedCostsNothing(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
+	s.no.refuse = true
+	for range 10 {
+		_, err := s.route("a", 60, 0)
+		require.ErrorIs(t, err, errLater)
+	}
+	s.no.refuse = false
+	assert.Equal(t, 100.0, s.left("a"))
+	lease, err := s.route("a", 60, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 40.0, s.left("a"))
+	lease.Done(endpick.Outcome{})
+
+	// A filter that removes what it leaves.
+	removing := &removes{router: s.Router}
+	require.NoError(t, s.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{s.quota}, Filters: []endpick.Filter{removing}}))
+	s.now = s.now.Add(time.Hour)
+	_, err = s.route("a", 60, 0)
+	require.NoError(t, err, "the other endpoint")
+	assert.Equal(t, 2, removing.calls)
+	assert.Equal(t, 40.0, s.left("a"), "charged once")
+	_, err = s.route("b", 60, 0)
+	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.EqualValues(t, 2, s.quota.Stats().Admitted)
+}
+
+// removes removes the first endpoint that it sees, before it is chosen.
+type removes struct {
+	router *endpick.Router
+	calls  int
+}
+
+func (f *removes) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+	f.calls++
+	if f.calls == 1 {
+		_ = f.router.Remove(cs[0].Endpoint.ID)
+		return cs[:1]
+	}
+	_ = f.router.Drain(cs[0].Endpoint.ID)
+	return cs
+}
+
+// What somebody else has sent already is charged, and not refused.
+func TestRequestsUnderWay(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
+	for range 2 {
+		lease, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 150, UnderWay: true})
+		require.NoError(t, err)
+		defer lease.Done(endpick.Outcome{})
+	}
+	assert.Equal(t, -200.0, s.left("a"))
+	_, err := s.route("a", 1, 0)
+	assert.Equal(t, 2, refused(t, err).Requests)
+}
+
+// Limits may change while requests are in flight; what was used stays.
+func TestLimitsChange(t *testing.T) {
+	var limits atomic.Pointer[quota.Limits]
+	limits.Store(&quota.Limits{Rate: 10, Burst: 100})
+	s := open(t, quota.Config{Limits: func(string) quota.Limits { return *limits.Load() }})
+	first, err := s.route("a", 80, 0)
+	require.NoError(t, err)
+	limits.Store(&quota.Limits{Rate: 10, Burst: 1000})
+	_, err = s.route("a", 50, 0)
+	assert.Equal(t, 3*time.Second, refused(t, err).RetryAfter, "a larger bucket is not a fuller one")
+	limits.Store(&quota.Limits{Rate: 10, Burst: 15})
+	_, err = s.route("a", 5, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 10.0, s.left("a"))
+	limits.Store(&quota.Limits{})
+	free, err := s.route("a", 1000, 0)
+	require.NoError(t, err)
+	first.Done(endpick.Outcome{})
+	limits.Store(&quota.Limits{Rate: 1})
+	_, err = s.route("a", 1, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 59.0, s.left("a"), "a minute's, full")
+	free.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 59.0, s.left("a"), "what was not charged is not given back")
+}
+
+// The table is bounded, and nobody is forgotten who has something in flight.
+func TestTenantsAreForgotten(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10, Requests: 1}), MaxTenants: 3})
+	hold, err := s.route("held", 10, 0)
+	require.NoError(t, err)
+	for i := range 100 {
+		lease, err := s.route(fmt.Sprint(i), 10, 0)
+		require.NoError(t, err)
+		lease.Done(endpick.Outcome{})
+		assert.LessOrEqual(t, s.quota.Stats().Tenants, 3)
+	}
+	_, err = s.route("held", 1, 0)
+	assert.ErrorIs(t, refused(t, err), quota.ErrRequests)
+	_, err = s.route("99", 10, 0)
+	refused(t, err) // known still
+	_, err = s.route("97", 10, 0)
+	require.NoError(t, err, "forgotten: a full bucket")
+	hold.Done(endpick.Outcome{})
+	var leases []endpick.Lease
+	for i := range 50 {
+		lease, err := s.route(fmt.Sprint("more-", i), 10, 0)
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	assert.Equal(t, 51, s.quota.Stats().Tenants, "those with something in flight stay")
+	for _, l := range leases {
+		l.Done(endpick.Outcome{})
+	}
+	assert.Equal(t, 3, s.quota.Stats().Tenants)
+	most := s.quota.Tenants(s.now, 2)
+	require.Len(t, most, 2)
+	assert.Equal(t, quota.Usage{Tenant: "97", Requests: 1, Tokens: 0, Burst: 10}, most[0], "who has least left and most in flight")
+}
+
+// A clock that leaps and is set right lets tokens flow on.
+func TestClockLeaps(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100})})
+	use := func(tokens int) error {
+		lease, err := s.route("a", tokens, 0)
+		lease.Done(endpick.Outcome{})
+		return err
+	}
+	s.now = s.now.Add(24 * time.Hour)
+	require.NoError(t, use(100))
+	s.now = s.now.Add(-24 * time.Hour)
+	require.Error(t, use(1))
+	s.now = s.now.Add(time.Second)
+	require.NoError(t, use(10))
+	s.now = s.now.Add(-time.Second)
+	require.Error(t, use(1), "a call that comes late adds nothing")
+}
+
+func TestConfig(t *testing.T) {
+	ok := all(quota.Limits{})
+	for field, c := range map[string]quota.Config{
+		"Limits": {}, "OutputWeight": {Limits: ok, OutputWeight: math.NaN()}, "MaxTenants": {Limits: ok, MaxTenants: -1},
+	} {
+		_, err := quota.New(c)
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, "quota.Config."+field, ce.Field)
+	}
+	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: -1})
+	require.ErrorIs(t, err, endpick.ErrConfig)
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: math.NaN(), Burst: -1, Requests: -1})})
+	for range 10 {
+		_, err = s.route("a", 1<<20, 0)
+		require.NoError(t, err, "limits that make no sense limit nothing")
+	}
+}
+
+// However many come at once, no more get in than may.
+func TestLimitHoldsForManyAtOnce(t *testing.T) {
+	const most = 5
+	q, err := quota.New(quota.Config{Limits: all(quota.Limits{Requests: most, Rate: 1e-9, Burst: 1000})})
+	require.NoError(t, err)
+	r, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{q}}})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	var open, worst, served atomic.Int64
+	for range 16 {
+		wg.Go(func() {
+			for range 200 {
+				lease, err := r.Route(endpick.Request{InputTokens: 1})
+				if err != nil {
+					continue
+				}
+				if n := open.Add(1); n > worst.Load() {
+					worst.Store(n)
+				}
+				served.Add(1)
+				open.Add(-1)
+				lease.Done(endpick.Outcome{})
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, worst.Load(), int64(most))
+	assert.LessOrEqual(t, served.Load(), int64(1000))
+	assert.Positive(t, served.Load())
+}
+
+func TestAllocs(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1e9, Requests: 100})})
+	assert.Zero(t, testing.AllocsPerRun(200, func() {
+		lease, err := s.route("a", 100, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Done(endpick.Outcome{OutputTokens: 50})
+	}))
+}
+
+// Two tenants: one has used its tokens, the other has not.
+func Example() {
+	limits, err := quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
+		return quota.Limits{Rate: 1000, Burst: 5000, Requests: 8}
+	}})
+	if err != nil {
+		panic(err)
+	}
+	now := time.Unix(0, 0)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{limits}},
+		Clock:     func() time.Time { return now },
+	})
+	if err != nil {
+		panic(err)
+	}
+	ask := func(tenant string) {
+		lease, err := router.Route(endpick.Request{Tenant: tenant, InputTokens: 2000, ExpectedOutputTokens: 500})
+		var over *quota.Error
+		if errors.As(err, &over) {
+			fmt.Println(tenant, "waits", over.RetryAfter)
+			return
+		}
+		lease.Done(endpick.Outcome{OutputTokens: 1000})
+		fmt.Println(tenant, "is served")
+	}
+	ask("search")
+	ask("search")
+	ask("chat")
+	now = now.Add(2 * time.Second)
+	ask("search")
+	// Output:
+	// search is served
+	// search waits 2s
+	// chat is served
+	// search is served
+}
