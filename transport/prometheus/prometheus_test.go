@@ -27,6 +27,7 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
@@ -181,21 +182,23 @@ func TestPage(t *testing.T) {
 func TestReasons(t *testing.T) {
 	rejected := func(err error) error { return &endpick.RejectedError{Reason: err} }
 	for reason, err := range map[string]error{
-		"queue_full":    &queue.Error{Reason: queue.ErrFull},
-		"queue_timeout": &queue.Error{Reason: queue.ErrTimeout},
-		"shed":          &queue.Error{Reason: queue.ErrShed},
-		"too_large":     &transport.BodyError{},
-		"rate_limited":  rejected(&queue.RateLimitError{}),
-		"saturated":     rejected(queue.ErrSaturated),
-		"slo":           rejected(&slo.UnattainableError{}),
-		"rejected":      rejected(errors.New("for a reason of the host's")),
-		"no_endpoint":   &endpick.NoEndpointsError{},
-		"unknown_model": &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
-		"invalid":       &endpick.RequestError{},
-		"forbidden":     transport.ErrForbidden,
-		"unknown_path":  transport.ErrUnknownPath,
-		"client_left":   context.Canceled,
-		"other":         &endpick.PanicError{},
+		"queue_full":     &queue.Error{Reason: queue.ErrFull},
+		"queue_timeout":  &queue.Error{Reason: queue.ErrTimeout},
+		"shed":           &queue.Error{Reason: queue.ErrShed},
+		"too_large":      &transport.BodyError{},
+		"rate_limited":   rejected(&queue.RateLimitError{}),
+		"saturated":      rejected(queue.ErrSaturated),
+		"quota_tokens":   rejected(&quota.Error{Reason: quota.ErrTokens}),
+		"quota_requests": rejected(&quota.Error{Reason: quota.ErrRequests}),
+		"slo":            rejected(&slo.UnattainableError{}),
+		"rejected":       rejected(errors.New("for a reason of the host's")),
+		"no_endpoint":    &endpick.NoEndpointsError{},
+		"unknown_model":  &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
+		"invalid":        &endpick.RequestError{},
+		"forbidden":      transport.ErrForbidden,
+		"unknown_path":   transport.ErrUnknownPath,
+		"client_left":    context.Canceled,
+		"other":          &endpick.PanicError{},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			m := newMetrics(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/observed"
 )
@@ -93,6 +94,8 @@ var causes = []struct {
 	{queue.ErrTooLarge, "too_large"},
 	{transport.ErrBodyTooLarge, "too_large"},
 	{queue.ErrRateLimited, "rate_limited"},
+	{quota.ErrTokens, "quota_tokens"},
+	{quota.ErrRequests, "quota_requests"},
 	{queue.ErrSaturated, "saturated"},
 	{slo.ErrUnattainable, "slo"},
 	{endpick.ErrRejected, "rejected"},

@@ -1,0 +1,163 @@
+package otel
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+)
+
+const scope = "github.com/endpick/endpick/transport/otel"
+
+// Config says how a [Tracer] is made. All fields may be left out.
+type Config struct {
+	// Provider makes the spans. Nil: otel.GetTracerProvider, asked in New.
+	Provider trace.TracerProvider
+	// Propagator writes the context of a span into the headers for the engine. Nil:
+	// propagation.TraceContext, the headers traceparent and tracestate of the W3C.
+	Propagator propagation.TextMapPropagator
+	// TrustParent takes the context in the headers of a request for the parent of
+	// its span. Without it any client could decide what is sampled and in whose
+	// trace it appears: the span is then only linked to the client's. A span in the
+	// context of the request, such as that of otelhttp, is the parent anyway.
+	TrustParent bool
+	// ProviderName is gen_ai.provider.name. Empty: "endpick".
+	ProviderName string
+}
+
+// Tracer makes the spans. Make one with [New]; it is safe for concurrent use.
+type Tracer struct {
+	config Config
+	tracer trace.Tracer
+}
+
+// New returns a Tracer.
+func New(config Config) *Tracer {
+	if config.Provider == nil {
+		config.Provider = otel.GetTracerProvider()
+	}
+	if config.Propagator == nil {
+		config.Propagator = propagation.TraceContext{}
+	}
+	if config.ProviderName == "" {
+		config.ProviderName = "endpick"
+	}
+	return &Tracer{config: config, tracer: config.Provider.Tracer(scope)}
+}
+
+// flight is a request with a span.
+type flight struct {
+	tracer    *Tracer
+	span      trace.Span
+	receipt   atomic.Pointer[endpick.Receipt]
+	described atomic.Bool // it will be observed
+}
+
+type flightKey struct{}
+
+func flightOf(ctx context.Context, t *Tracer) *flight {
+	f, _ := ctx.Value(flightKey{}).(*flight)
+	if f == nil || f.tracer != t {
+		return nil
+	}
+	return f
+}
+
+// RoundTripper begins a span for each request that goes to next, which is a
+// [transport.Transport] with Describe and Observe, or leads to one. The context of
+// the request that next gets has the span.
+func (t *Tracer) RoundTripper(next http.RoundTripper) http.RoundTripper {
+	return &roundTripper{t, next}
+}
+
+type roundTripper struct {
+	tracer *Tracer
+	next   http.RoundTripper
+}
+
+func (rt *roundTripper) RoundTrip(in *http.Request) (response *http.Response, err error) {
+	t := rt.tracer
+	operation := operationOf(in.URL.Path)
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(operationKey.String(operation), providerKey.String(t.config.ProviderName), pathKey.String(short(in.URL.Path))),
+	}
+	ctx := in.Context()
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		theirs := t.config.Propagator.Extract(ctx, propagation.HeaderCarrier(in.Header))
+		if t.config.TrustParent {
+			ctx = theirs
+		} else if link := trace.LinkFromContext(theirs); link.SpanContext.IsValid() {
+			options = append(options, trace.WithNewRoot(), trace.WithLinks(link))
+		}
+	}
+	ctx, span := t.tracer.Start(ctx, operation, options...)
+	f := &flight{tracer: t, span: span}
+	out := in.Clone(context.WithValue(ctx, flightKey{}, f))
+	for _, name := range t.config.Propagator.Fields() {
+		out.Header.Del(name) // what is not sampled must not look like the client's
+	}
+	t.config.Propagator.Inject(ctx, propagation.HeaderCarrier(out.Header))
+	returned := false
+	defer func() {
+		if !returned {
+			span.SetStatus(codes.Error, "panic")
+		}
+		if !returned || !f.described.Load() {
+			span.End() // again, if it has been observed: then that does nothing
+		}
+	}()
+	response, err = rt.next.RoundTrip(out)
+	returned = true
+	if response != nil && response.Request == out {
+		response.Request = in
+	}
+	return response, err
+}
+
+// CloseIdleConnections passes the call on.
+func (rt *roundTripper) CloseIdleConnections() {
+	if c, ok := rt.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// Describe asks the router for the receipt of a request whose span is recorded; it is
+// for transport.Config.Describe. A receipt that is there already is used.
+func (t *Tracer) Describe(in *http.Request, _ []byte, req *endpick.Request) {
+	f := flightOf(in.Context(), t)
+	if f == nil {
+		return
+	}
+	f.described.Store(true)
+	if !f.span.IsRecording() {
+		return
+	}
+	if req.Receipt == nil {
+		req.Receipt = new(endpick.Receipt)
+	}
+	f.receipt.Store(req.Receipt)
+}
+
+// Observe ends the span of a request; it is for transport.Config.Observe.
+func (t *Tracer) Observe(r *observed.Request) {
+	f := flightOf(r.In.Context(), t)
+	if f == nil {
+		return
+	}
+	defer f.span.End()
+	if !f.span.IsRecording() {
+		return
+	}
+	if r.Model != "" {
+		f.span.SetName(operationOf(r.In.URL.Path) + " " + short(r.Model))
+	}
+	describe(f.span, r, f.receipt.Load())
+}

@@ -1,0 +1,375 @@
+package otel_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/propagation"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/otel"
+)
+
+const (
+	secret = "cardamom"
+	stream = `{"model":"m","stream":true,"max_tokens":7,"messages":[{"role":"user","content":"the secret is ` + secret + `"}]}`
+)
+
+// engine streams three tokens and remembers the headers that it was sent.
+type engine struct {
+	*httptest.Server
+	mu      sync.Mutex
+	headers []http.Header
+}
+
+func startEngine(t *testing.T, handle http.HandlerFunc) *engine {
+	e := &engine{}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		e.mu.Lock()
+		e.headers = append(e.headers, r.Header.Clone())
+		e.mu.Unlock()
+		if handle != nil {
+			handle(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, word := range []string{"one", "two", "three"} {
+			fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", word)
+			w.(http.Flusher).Flush()
+		}
+		fmt.Fprint(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
+			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n")
+	}))
+	t.Cleanup(e.Close)
+	return e
+}
+
+// stages are a policy with something to tell: endpoint a is the best.
+type stages struct{}
+
+func (stages) Name() string { return "order" }
+func (stages) Match(_ *endpick.Request, cs []endpick.Candidate) {
+	for i := range cs {
+		cs[i].PrefixTokens = 48
+	}
+}
+func (stages) Predict(_ *endpick.Request, cs []endpick.Candidate) {
+	for i := range cs {
+		cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 250 * time.Millisecond, TPOT: 20 * time.Millisecond}
+	}
+}
+func (stages) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	for i := range cs {
+		dst[i] = 1 / float64(1+cs[i].Endpoint.ID[0]-'a')
+	}
+}
+
+// newClient is a traced transport before engines a, b and so on.
+func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Client {
+	config := endpick.Config{Policy: endpick.Policy{
+		Name: "test", Matcher: stages{}, Predictor: stages{}, Scorers: []endpick.Weighted{{Scorer: stages{}, Weight: 1}},
+	}}
+	for i, a := range addresses {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
+	}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	routed, err := transport.New(transport.Config{
+		Router: router, Observe: tracer.Observe,
+		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
+			req.Tenant = "ann"
+			tracer.Describe(in, body, req)
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(routed.CloseIdleConnections)
+	return &http.Client{Transport: tracer.RoundTripper(routed)}
+}
+
+func post(t *testing.T, ctx context.Context, c *http.Client, path, body string, headers ...string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func traceparent(s *spans.Span) string {
+	return "00-" + hex.EncodeToString(s.TraceId) + "-" + hex.EncodeToString(s.SpanId) + "-01"
+}
+
+// A span with the whole story, at a receiver that speaks OTLP.
+func TestSpan(t *testing.T) {
+	r, provider := newReceiver(t)
+	e := startEngine(t, nil)
+	spare := startEngine(t, nil)
+	c := newClient(t, otel.New(otel.Config{Provider: provider}), strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL)
+	_, err := post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000")
+	require.NoError(t, err)
+	s := r.wait(t, 1)[0]
+	assert.Equal(t, "github.com/endpick/endpick/transport/otel", r.scope)
+	assert.Equal(t, "chat m", s.Name)
+	assert.Equal(t, spans.Span_SPAN_KIND_CLIENT, s.Kind)
+	assert.Equal(t, spans.Status_STATUS_CODE_UNSET, s.Status.GetCode())
+	assert.Empty(t, s.ParentSpanId)
+	assert.Empty(t, s.Links)
+	assert.Empty(t, s.Events)
+	got := attributes(s.Attributes)
+	port, err := strconv.ParseInt(e.URL[strings.LastIndexByte(e.URL, ':')+1:], 10, 64)
+	require.NoError(t, err)
+	want := map[string]any{
+		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "endpick", "gen_ai.request.model": "m", "gen_ai.request.stream": true,
+		"gen_ai.request.max_tokens": int64(7), "gen_ai.usage.input_tokens": int64(100), "gen_ai.usage.output_tokens": int64(3),
+		"gen_ai.usage.cache_read.input_tokens": int64(64),
+		"server.address":                       "127.0.0.1", "server.port": port, "http.response.status_code": int64(200), "url.path": "/v1/chat/completions",
+		"endpick.endpoint": "a", "endpick.status": "completed", "endpick.attempts": int64(1), "endpick.tenant": "ann", "endpick.policy": "test",
+		"endpick.decision.number": int64(1), "endpick.decision.candidates": int64(2), "endpick.decision.removed": int64(0),
+		"endpick.decision.score": 1.0, "endpick.decision.regret": 0.0, "endpick.decision.scorers": []any{"order"}, "endpick.decision.scores": []any{1.0},
+		"endpick.decision.runner_up": "b", "endpick.decision.runner_up.score": 0.5,
+		"endpick.prefix.matched_tokens": int64(48), "endpick.predicted.ttft": 0.25, "endpick.predicted.tpot": 0.02,
+		"endpick.load.waiting": 0.0, "endpick.load.running": 0.0, "endpick.load.kv_usage": 0.5, "endpick.load.prefill_tokens": int64(0),
+		"endpick.slo.ttft": 60.0, "endpick.slo.ttft.met": true, "endpick.slo.tpot": 60.0, "endpick.slo.tpot.met": true,
+	}
+	for _, key := range []string{
+		"endpick.held", "endpick.decision.duration", "endpick.measured.ttft", "endpick.measured.tpot", "endpick.measured.e2e",
+		"gen_ai.response.time_to_first_chunk",
+	} {
+		v, ok := got[key].(float64)
+		assert.True(t, ok, key)
+		assert.GreaterOrEqual(t, v, 0.0, key)
+		want[key] = got[key]
+	}
+	assert.Equal(t, want, got)
+	text := fmt.Sprint(s)
+	assert.NotContains(t, text, secret)
+	assert.NotContains(t, text, "password")
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	assert.Equal(t, traceparent(s), e.headers[0].Get("Traceparent"), "the engine's spans are below it")
+}
+
+func TestAttempts(t *testing.T) {
+	r, provider := newReceiver(t)
+	ill := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
+	well := startEngine(t, nil)
+	c := newClient(t, otel.New(otel.Config{Provider: provider}), ill.URL, well.URL)
+	_, err := post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`)
+	require.NoError(t, err)
+	s := r.wait(t, 1)[0]
+	assert.Equal(t, "text_completion m", s.Name)
+	assert.Equal(t, spans.Status_STATUS_CODE_UNSET, s.Status.GetCode(), "it was served")
+	assert.Equal(t, "b", attributes(s.Attributes)["endpick.endpoint"])
+	assert.EqualValues(t, 1, attributes(s.Attributes)["endpick.decision.candidates"], "of the last decision")
+	require.Len(t, s.Events, 2)
+	assert.Equal(t, map[string]any{
+		"endpick.endpoint": "a", "endpick.result": "error", "http.response.status_code": int64(500), "endpick.error": "answered 500 Internal Server Error",
+	}, attributes(s.Events[0].Attributes))
+	assert.Equal(t, map[string]any{"endpick.endpoint": "b", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
+	assert.LessOrEqual(t, s.StartTimeUnixNano, s.Events[0].TimeUnixNano)
+	assert.Equal(t, traceparent(s), well.headers[0].Get("Traceparent"))
+	assert.Equal(t, traceparent(s), ill.headers[0].Get("Traceparent"))
+}
+
+func TestFailures(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	answering := func(status int) string {
+		return startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }).URL
+	}
+	cut := startEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}).URL
+	const failed, unset = spans.Status_STATUS_CODE_ERROR, spans.Status_STATUS_CODE_UNSET
+	for name, tc := range map[string]struct {
+		address, path, body string
+		code                spans.Status_StatusCode
+		kind                string
+		status              int64
+	}{
+		"nobody there":  {dead.URL, "/v1/chat/completions", stream, failed, "502", 502},
+		"5xx":           {answering(503), "/v1/chat/completions", stream, failed, "503", 503},
+		"the client's":  {answering(400), "/v1/chat/completions", stream, unset, "400", 400},
+		"cut":           {cut, "/v1/chat/completions", stream, failed, "broken", 200},
+		"invalid":       {cut, "/a/../b", "{}", unset, "400", 400},
+		"administrator": {cut, "/sleep", "", unset, "403", 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, provider := newReceiver(t)
+			c := newClient(t, otel.New(otel.Config{Provider: provider}), tc.address)
+			_, _ = post(t, t.Context(), c, tc.path, tc.body)
+			s := r.wait(t, 1)[0]
+			got := attributes(s.Attributes)
+			assert.Equal(t, tc.code, s.Status.GetCode())
+			assert.Equal(t, tc.kind, got["error.type"])
+			assert.Equal(t, tc.status, got["http.response.status_code"])
+		})
+	}
+	t.Run("no endpoint", func(t *testing.T) {
+		r, provider := newReceiver(t)
+		_, err := post(t, t.Context(), newClient(t, otel.New(otel.Config{Provider: provider})), "/v1/embeddings", `{"model":"`+strings.Repeat("é", 128)+`","input":"x"}`)
+		require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+		s := r.wait(t, 1)[0]
+		assert.Equal(t, "embeddings "+strings.Repeat("é", 128), s.Name)
+		assert.Equal(t, failed, s.Status.GetCode())
+		assert.NotContains(t, attributes(s.Attributes), "endpick.endpoint")
+		assert.EqualValues(t, 0, attributes(s.Attributes)["endpick.decision.candidates"])
+	})
+	t.Run("client left", func(t *testing.T) {
+		r, provider := newReceiver(t)
+		arrived := make(chan struct{})
+		e := startEngine(t, func(_ http.ResponseWriter, r *http.Request) {
+			close(arrived)
+			<-r.Context().Done()
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		go func() { <-arrived; leave() }()
+		_, err := post(t, ctx, newClient(t, otel.New(otel.Config{Provider: provider}), e.URL), "/v1/chat/completions", stream)
+		require.ErrorIs(t, err, context.Canceled)
+		s := r.wait(t, 1)[0]
+		assert.Equal(t, "canceled", attributes(s.Attributes)["error.type"])
+		assert.Equal(t, unset, s.Status.GetCode(), "that is no failure of ours")
+	})
+}
+
+// A client's word on where a span belongs is taken only from those who are trusted.
+func TestParents(t *testing.T) {
+	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, trusted := range []bool{false, true} {
+		t.Run(fmt.Sprint(trusted), func(t *testing.T) {
+			r, provider := newReceiver(t)
+			e := startEngine(t, nil)
+			c := newClient(t, otel.New(otel.Config{Provider: provider, TrustParent: trusted}), e.URL)
+			_, err := post(t, t.Context(), c, "/v1/chat/completions", stream, "Traceparent", theirs, "Tracestate", "vendor=x")
+			require.NoError(t, err)
+			s := r.wait(t, 1)[0]
+			if trusted {
+				assert.Equal(t, "b7ad6b7169203331", hex.EncodeToString(s.ParentSpanId))
+				assert.Equal(t, "0af7651916cd43dd8448eb211c80319c", hex.EncodeToString(s.TraceId))
+				assert.Equal(t, "vendor=x", e.headers[0].Get("Tracestate"))
+			} else {
+				assert.Empty(t, s.ParentSpanId)
+				assert.NotEqual(t, "0af7651916cd43dd8448eb211c80319c", hex.EncodeToString(s.TraceId))
+				require.Len(t, s.Links, 1)
+				assert.Equal(t, "b7ad6b7169203331", hex.EncodeToString(s.Links[0].SpanId))
+				assert.Empty(t, e.headers[0].Values("Tracestate"), "the client's does not go with another trace")
+			}
+			assert.Equal(t, traceparent(s), e.headers[0].Get("Traceparent"))
+		})
+	}
+	t.Run("a span of the host", func(t *testing.T) {
+		r, provider := newReceiver(t)
+		e := startEngine(t, nil)
+		c := newClient(t, otel.New(otel.Config{Provider: provider}), e.URL)
+		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
+		_, err := post(t, ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs)
+		require.NoError(t, err)
+		s := r.wait(t, 1)[0]
+		parent := outer.SpanContext().SpanID()
+		assert.Equal(t, parent[:], s.ParentSpanId)
+	})
+}
+
+// A span that is not sampled costs no receipt, and the engine is told that it is not.
+func TestNotSampled(t *testing.T) {
+	_, provider := newReceiver(t, sdk.WithSampler(sdk.NeverSample()))
+	e := startEngine(t, nil)
+	tracer := otel.New(otel.Config{Provider: provider})
+	asked := false
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
+	require.NoError(t, err)
+	routed, err := transport.New(transport.Config{
+		Router: router, Observe: tracer.Observe,
+		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
+			tracer.Describe(in, body, req)
+			asked = req.Receipt != nil
+			assert.True(t, trace.SpanContextFromContext(in.Context()).IsValid())
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(routed.CloseIdleConnections)
+	_, err = post(t, t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream)
+	require.NoError(t, err)
+	assert.False(t, asked)
+	assert.True(t, strings.HasSuffix(e.headers[0].Get("Traceparent"), "-00"))
+}
+
+// Whatever RoundTrip comes to, a span has ended: lists of models are not observed, and
+// of a panic nobody is told.
+func TestEverySpanEnds(t *testing.T) {
+	r, provider := newReceiver(t)
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[{"id":"m"}]}`) })
+	tracer := otel.New(otel.Config{Provider: provider, ProviderName: "vllm"})
+	c := newClient(t, tracer, e.URL)
+	resp, err := c.Get("http://gateway/v1/models")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	s := r.wait(t, 1)[0]
+	assert.Equal(t, "request", s.Name)
+	assert.Equal(t, "vllm", attributes(s.Attributes)["gen_ai.provider.name"])
+
+	boom := tracer.RoundTripper(roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") }))
+	req, err := http.NewRequest(http.MethodGet, "http://gateway/", nil)
+	require.NoError(t, err)
+	assert.PanicsWithValue(t, "boom", func() { _, _ = boom.RoundTrip(req) })
+	assert.Equal(t, spans.Status_STATUS_CODE_ERROR, r.wait(t, 2)[1].Status.GetCode())
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
+
+// The parts work without each other: no span, another tracer's span, other headers.
+func TestParts(t *testing.T) {
+	tracer := otel.New(otel.Config{})
+	req, err := http.NewRequest(http.MethodPost, "http://gateway/v1/generate", nil)
+	require.NoError(t, err)
+	var routed endpick.Request
+	tracer.Describe(req, nil, &routed)
+	tracer.Observe(&observed.Request{In: req})
+	assert.Nil(t, routed.Receipt)
+
+	r, provider := newReceiver(t)
+	inner := otel.New(otel.Config{Provider: noop.NewTracerProvider(), Propagator: propagation.Baggage{}})
+	outer := otel.New(otel.Config{Provider: provider})
+	own := new(endpick.Receipt)
+	_, err = outer.RoundTripper(inner.RoundTripper(roundTripper(func(in *http.Request) (*http.Response, error) {
+		routed := endpick.Request{Receipt: own}
+		inner.Describe(in, nil, &routed)
+		outer.Describe(in, nil, &routed) // hidden by the inner one
+		assert.Same(t, own, routed.Receipt, "the host's")
+		return nil, io.ErrUnexpectedEOF
+	}))).RoundTrip(req)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	assert.Equal(t, []string{"text_completion"}, []string{r.wait(t, 1)[0].Name})
+	assert.NotContains(t, maps.Clone(req.Header), "Traceparent", "the request that came is not touched")
+}
