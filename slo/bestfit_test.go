@@ -54,6 +54,10 @@ func TestBestFitScores(t *testing.T) {
 			[]float64{0.2 - 0.2/3, 0.2, 0}},
 		{"min-max of deficits of TPOT", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 60), both(100, 80), both(100, 100)),
 			[]float64{0.2, 0.1, 0}},
+		// Deficits of TTFT over 0.25 to 1 are 1/3, 1, 0 and of TPOT over 0.2 to 1 are 0, 0.5, 1:
+		// combined 0.8/3, 0.9, 0.2.
+		{"min-max of both deficits", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(300, 60), both(400, 80), both(250, 100)),
+			[]float64{0.2 - 0.2*0.8/3, 0.2 - 0.2*0.9, 0.2 - 0.2*0.2}},
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

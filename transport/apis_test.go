@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -258,6 +259,29 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 	_, _, err = get("Bearer y")
 	assert.Equal(t, 503, transport.StatusOf(err))
 	assert.Empty(t, w.records, "no endpoint was chosen")
+}
+
+// Engines are not asked for their models all the time, and a clock that is set does
+// not keep a list for longer.
+func TestAListOfModelsIsGoodForAWhile(t *testing.T) {
+	var asked atomic.Int32
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		asked.Add(1)
+		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+		return true
+	})
+	at := time.Unix(1e9, 0)
+	w := newWorld(t, transport.Config{Clock: func() time.Time { return at }}, e.URL)
+	for i, step := range []struct {
+		passed time.Duration
+		asked  int32
+	}{{0, 1}, {4 * time.Second, 1}, {time.Second, 2}, {-time.Hour, 3}, {time.Second, 3}, {-time.Second / 2, 3}, {24 * time.Hour, 4}} {
+		at = at.Add(step.passed)
+		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+		require.NoError(t, err)
+		w.ok(t, req)
+		assert.Equal(t, step.asked, asked.Load(), "step %d", i)
+	}
 }
 
 func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -23,6 +24,28 @@ func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
 	assert.Equal(t, 13, feed(8, ""))
 	assert.Equal(t, 13, feed(3, ""))
 	assert.Equal(t, 14, feed(1, ""), "parts of a token add up")
+}
+
+// A stream with an event that is too long to be read is passed on, and nothing is
+// said of what was not understood: neither that it was cut nor how it goes on.
+func TestAStreamWithAnEventTooLong(t *testing.T) {
+	content := []byte(`data: {"choices":[{"delta":{"content":"` + strings.Repeat("x", 100) + `"}}]}` + "\n\n")
+	for _, long := range []bool{false, true} {
+		m := startedMeter(t)
+		m.Feed(nil, content)
+		if long {
+			m.Feed(nil, []byte("data: "+strings.Repeat("x", maxEvent+1)+"\n\n"))
+		}
+		_, err := m.End(nil)
+		blocks := m.Outcome(endpick.Completed).Blocks
+		if long {
+			assert.NoError(t, err)
+			assert.Empty(t, blocks)
+		} else {
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.NotEmpty(t, blocks)
+		}
+	}
 }
 
 // A client that leaves is no failure of the engine, also after an error.

@@ -78,6 +78,16 @@ func TestStoredTableIsBounded(t *testing.T) {
 	assert.Len(t, table.byKey, maxStored)
 	assert.Nil(t, table.get("", "4"))
 	assert.NotNil(t, table.get("", "5"))
+
+	// What it takes is names, and the blocks of the conversation.
+	table = storedTable{}
+	s := &stored{key: storedKey{"ab", "cde"}, session: "f", h: new(prefix.Hasher)}
+	table.put(s)
+	assert.Equal(t, storedOverhead+6, table.bytes)
+	s = &stored{key: s.key, h: new(prefix.Hasher)}
+	s.h.Reset(prefix.Seed{}, make([]uint64, 3, 100))
+	table.put(s)
+	assert.Equal(t, storedOverhead+5+800, table.bytes)
 }
 
 func TestStoredIDs(t *testing.T) {

@@ -34,6 +34,11 @@ func TestAShiftCorrectsWhatCameBeforeAndNothingElse(t *testing.T) {
 		}
 	}
 	require.Len(t, c.learner.window.y, len(raw))
+
+	// The model in force knows nothing of it yet; until another does, the same shift is not corrected twice.
+	c.run(code, 2*shiftHistory)
+	require.EqualValues(t, 1, c.learner.Health().Shifts)
+	require.InEpsilon(t, factor, c.learner.window.y[0]/raw[0], 1e-12)
 }
 
 func TestRescaledLabelsStayWhatCanBeSaved(t *testing.T) {

@@ -4,23 +4,23 @@
 // fears: a copy that was forgotten, a generation that is not compared, a limit that
 // does not apply. Each changes what the program does, and is applied alone.
 //
-//	ENDPICK_MUTANTS=1 go test ./internal/mutants -run TestMutants -v -timeout 2h
+//	ENDPICK_MUTANTS=all go test ./internal/mutants -run TestMutants -v -timeout 2h
 //
 // runs the tests of the mutant's package, and then those of the packages that stand
 // on it, the nearest first, until one fails. A mutant that no test notices fails.
-// ENDPICK_MUTANTS=own asks the mutant's own package alone, -run
-// TestMutants/prefix/trust.go takes those of one file, and -parallel says how many
-// are looked at together.
+// ENDPICK_MUTANTS=1 asks the mutant's own package alone, 2 the nearest one as well,
+// and so on. -run TestMutants/prefix takes the mutants of package prefix, and
+// -parallel says how many are looked at together.
 //
 // Without the variable it is only checked that each mutant can still be applied:
-// that its old text stands in its file, once. Whoever changes that text changes the
+// that its old text stands in its package, once. Whoever changes that text changes the
 // mutant with it, or writes another one.
 //
 // # Files
 //
 // A file of testdata has mutants of some packages, one after the other:
 //
-//	prefix/trust.go: each vote of a tenant weighs as much as the first
+//	prefix: each vote of a tenant weighs as much as the first
 //	<<<
 //	return 1 / float32(a.votes)
 //	===

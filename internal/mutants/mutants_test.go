@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,20 +18,36 @@ import (
 
 // mutant is one fault.
 type mutant struct {
-	file     string // from the root of the repository, with slashes
+	dir      string // of its package, from the root of the repository, with slashes
 	what     string
 	survives string // why no test sees it; empty: one should
 	old, new string
 }
 
-func (m *mutant) String() string { return m.file + ": " + m.what }
+func (m *mutant) String() string { return m.dir + ": " + m.what }
 
-// applied is the source of the mutant's file with the fault in it.
-func (m *mutant) applied(source string) (string, error) {
-	if n := strings.Count(source, m.old); n != 1 {
-		return "", fmt.Errorf("%v: the old text is there %d times, want once", m, n)
+// applied finds the file of the package that has the mutant's text, and returns its
+// name and its source with the fault in it.
+func (m *mutant) applied(root fs.FS) (file, source string, err error) {
+	files, err := fs.Glob(root, path.Join(m.dir, "*.go"))
+	if err != nil {
+		return "", "", err
 	}
-	return strings.Replace(source, m.old, m.new, 1), nil
+	found := 0
+	for _, f := range files {
+		text, err := fs.ReadFile(root, f)
+		if err != nil {
+			return "", "", err
+		}
+		if n := strings.Count(string(text), m.old); n > 0 && !strings.HasSuffix(f, "_test.go") {
+			found += n
+			file, source = f, strings.Replace(string(text), m.old, m.new, 1)
+		}
+	}
+	if found != 1 {
+		return "", "", fmt.Errorf("%v: the old text is there %d times, want once: has the fault moved, or must it be another?", m, found)
+	}
+	return file, source, nil
 }
 
 // parse reads a file of mutants.
@@ -63,8 +81,8 @@ func parse(text string) (all []mutant, err error) {
 		}
 		var m mutant
 		first := at
-		if m.file, m.what, ok = strings.Cut(strings.TrimSpace(line), ": "); !ok || !strings.HasSuffix(m.file, ".go") {
-			return nil, fmt.Errorf("line %d: %q is no file and what is wrong in it", first, line)
+		if m.dir, m.what, ok = strings.Cut(strings.TrimSpace(line), ": "); !ok {
+			return nil, fmt.Errorf("line %d: %q is no package and what is wrong in it", first, line)
 		}
 		head, opened := until("<<<\n")
 		m.survives = strings.TrimPrefix(strings.TrimSpace(head), "survives: ")
@@ -98,12 +116,6 @@ func mutants(t *testing.T) (all []mutant) {
 	return all
 }
 
-func (m *mutant) read(t *testing.T) string {
-	source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.file)))
-	require.NoError(t, err)
-	return string(source)
-}
-
 // A mutant whose text has changed is changed with it. A fault that a test finds can
 // be applied: it is Go, if nothing else.
 func TestMutantsCanBeApplied(t *testing.T) {
@@ -114,40 +126,50 @@ func TestMutantsCanBeApplied(t *testing.T) {
 		m := &all[i]
 		assert.False(t, seen[m.String()], "%v: is there twice", m)
 		seen[m.String()] = true
-		packages[path.Dir(m.file)] = true
-		source, err := m.applied(m.read(t))
+		packages[m.dir] = true
+		file, source, err := m.applied(os.DirFS(root))
 		if !assert.NoError(t, err) {
 			continue
 		}
-		_, err = parser.ParseFile(token.NewFileSet(), m.file, source, parser.SkipObjectResolution)
+		_, err = parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
 		assert.NoError(t, err, "%v", m)
 	}
 	t.Logf("%d mutants in %d packages", len(all), len(packages))
 }
 
 func TestParse(t *testing.T) {
-	all, err := parse("a/b.go: a fault\n<<<\n\tone\n\n\ttwo\n===\n>>>\n\nc.go: another\nsurvives: nobody looks\n<<<\nx\n===\ny\n>>>\n")
+	all, err := parse("a: a fault\n<<<\n\tone\n\n\ttwo\n===\n>>>\n\n.: another\nsurvives: nobody looks\n<<<\nx\n===\ny\n>>>\n")
 	require.NoError(t, err)
 	assert.Equal(t, []mutant{
-		{file: "a/b.go", what: "a fault", old: "\tone\n\n\ttwo\n"},
-		{file: "c.go", what: "another", survives: "nobody looks", old: "x\n", new: "y\n"},
+		{dir: "a", what: "a fault", old: "\tone\n\n\ttwo\n"},
+		{dir: ".", what: "another", survives: "nobody looks", old: "x\n", new: "y\n"},
 	}, all)
-	source, err := all[1].applied("w\nx\nz\n")
-	require.NoError(t, err)
-	assert.Equal(t, "w\ny\nz\n", source)
-	_, err = all[1].applied("x\nx\n")
-	assert.ErrorContains(t, err, "there 2 times")
-
 	for _, text := range []string{
-		"no file\n<<<\nx\n===\ny\n>>>\n",
-		"a.txt: no Go\n<<<\nx\n===\ny\n>>>\n",
-		"a.go: changes nothing\n<<<\nx\n===\nx\n>>>\n",
-		"a.go: adds only\n<<<\n===\nx\n>>>\n",
-		"a.go: does not end\n<<<\nx\n===\ny\n",
-		"a.go: is not divided\n<<<\nx\n>>>\n",
-		"a.go: has no reason\nbecause\n<<<\nx\n===\ny\n>>>\n",
+		"no package\n<<<\nx\n===\ny\n>>>\n",
+		"a: changes nothing\n<<<\nx\n===\nx\n>>>\n",
+		"a: adds only\n<<<\n===\nx\n>>>\n",
+		"a: does not end\n<<<\nx\n===\ny\n",
+		"a: is not divided\n<<<\nx\n>>>\n",
+		"a: has no reason\nbecause\n<<<\nx\n===\ny\n>>>\n",
 	} {
 		_, err := parse(text)
 		assert.ErrorContains(t, err, "line 1", text)
 	}
+}
+
+func TestApplied(t *testing.T) {
+	m := mutant{dir: "a", what: "a fault", old: "x\n", new: "y\n"}
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	root := fstest.MapFS{"a/1.go": file("w\n"), "a/2.go": file("w\nx\nz\n"), "a/2_test.go": file("x\n"), "a/b/3.go": file("x\n"), "4.go": file("x\n")}
+	name, source, err := m.applied(root)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a/2.go", "w\ny\nz\n"}, []string{name, source})
+	for _, other := range []string{"x\n", "w\nx\n"} {
+		root["a/1.go"] = file(other)
+		_, _, err = m.applied(root)
+		assert.ErrorContains(t, err, "a: a fault: the old text is there 2 times")
+	}
+	m.dir = "none"
+	_, _, err = m.applied(root)
+	assert.ErrorContains(t, err, "there 0 times")
 }

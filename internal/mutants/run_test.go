@@ -6,10 +6,10 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,21 +50,21 @@ func TestMutants(t *testing.T) {
 // kill runs the tests that may notice the mutant until one does, and returns which;
 // empty: none has.
 func (m *mutant) kill(t *testing.T, packages []goPackage) string {
-	source, err := m.applied(m.read(t))
+	file, source, err := m.applied(os.DirFS(root))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	changed := filepath.Join(dir, "mutant.go")
 	require.NoError(t, os.WriteFile(changed, []byte(source), 0o666))
-	original, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(m.file)))
+	original, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(file)))
 	require.NoError(t, err)
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
 	require.NoError(t, err)
 	overlayFile := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(overlayFile, overlay, 0o666))
 
-	some := concerned(packages, path.Dir(m.file))
-	if os.Getenv("ENDPICK_MUTANTS") == "own" {
-		some = some[:1]
+	some := concerned(packages, m.dir)
+	if most, err := strconv.Atoi(os.Getenv("ENDPICK_MUTANTS")); err == nil {
+		some = some[:min(most, len(some))]
 	}
 	for _, p := range some {
 		cmd := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile, p)

@@ -146,6 +146,32 @@ func TestCrash(t *testing.T) {
 	require.Equal(t, []int{2, 3}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
 }
 
+// A window holds the work of its own time.
+func TestWindowsByHand(t *testing.T) {
+	rep := mustRun(t, Config{
+		Router: named("round-robin"), Fleet: Fleet(2, plain), Window: 10 * time.Millisecond,
+		Workload: hand{at(0, 10, 1), at(1, 10, 1), at(12, 10, 1), at(25, 10, 1), at(31, 10, 1)},
+	})
+	// A millisecond each, in turn: one on each server, then one at a time.
+	require.Equal(t, []Window{
+		{Start: 0, PrefillSeconds: []float64{0.001, 0.001}},
+		{Start: 10 * time.Millisecond, PrefillSeconds: []float64{0.001, 0}},
+		{Start: 20 * time.Millisecond, PrefillSeconds: []float64{0, 0.001}},
+	}, rep.Windows)
+	require.InDelta(t, (0+0.5+0.5)/(1+0.5+0.5), rep.Imbalance, 1e-12)
+}
+
+// Who got nothing has been treated unfairly.
+func TestFairnessCountsWhoGotNothing(t *testing.T) {
+	small := plain
+	small.Blocks = 10
+	work := hand{at(0, 10, 5), at(0, 1000, 5)}
+	work[0].Tenant, work[1].Tenant = "served", "never"
+	rep := mustRun(t, Config{Router: named("round-robin"), Fleet: Fleet(1, small), Workload: work})
+	require.Equal(t, []int{1, 1}, []int{rep.Completed, rep.TooLong})
+	require.Equal(t, 0.5, rep.Jain)
+}
+
 func TestPromptsThatNeverFit(t *testing.T) {
 	small := plain
 	small.Blocks = 10

@@ -92,6 +92,33 @@ func TestTokenBucketBound(t *testing.T) {
 	})
 }
 
+// Who comes back after RetryAfter gets in, not a nanosecond later, and a microsecond
+// earlier is too early.
+func TestTokenBucketRetryAfter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := float64(rapid.IntRange(1, 1000).Draw(t, "capacity"))
+		refill := rapid.Float64Range(1e5, 1e8).Draw(t, "refill")
+		b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: capacity, Refill: refill})
+		require.NoError(t, err)
+		now := at(0)
+		admit := func() error {
+			req := endpick.Request{InputTokens: int(capacity)}.At(now, 1, 1)
+			return b.Admit(&req, nil)
+		}
+		require.NoError(t, admit())
+		var limit *queue.RateLimitError
+		require.ErrorAs(t, admit(), &limit)
+		if limit.RetryAfter > time.Microsecond {
+			now = at(0).Add(limit.RetryAfter - time.Microsecond)
+			require.Error(t, admit())
+			require.ErrorAs(t, admit(), &limit)
+			require.InDelta(t, time.Microsecond, limit.RetryAfter, 2)
+		}
+		now = now.Add(limit.RetryAfter)
+		require.NoError(t, admit())
+	})
+}
+
 func TestTokenBucketConfig(t *testing.T) {
 	for _, v := range []float64{0, -1, nan, math.Inf(1)} {
 		_, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: v, Refill: 1})
