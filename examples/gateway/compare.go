@@ -9,8 +9,9 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/endpick/endpick/internal/traffic"
 )
 
 // alone names what a fleet is compared with: one server that has it all.
@@ -23,7 +24,7 @@ const alone = "one server"
 func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if len(o.backends) > 0 && o.model == "" {
 		var err error
-		if o.model, err = modelOf(ctx, o.backends[0]); err != nil {
+		if o.model, err = traffic.ModelOf(ctx, o.backends[0]); err != nil {
 			return err
 		}
 	}
@@ -31,20 +32,20 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if o.single != "" {
 		contenders = append(slices.Clone(contenders), alone)
 	}
-	samples := make([][]sample, len(contenders))
+	samples := make([][]traffic.Sample, len(contenders))
 	for again := range o.repeat {
-		w := o.workload
-		w.seed += uint64(again)
-		conversations := w.conversations()
+		w := o.Workload
+		w.Seed += uint64(again)
+		conversations := w.Conversations()
 		for i, name := range contenders {
 			if len(o.backends) > 0 {
-				conversations = cold(conversations)
+				conversations = traffic.Cold(conversations)
 			}
 			label := name
 			if o.repeat > 1 {
 				label = fmt.Sprintf("%s, %d of %d", name, again+1, o.repeat)
 			}
-			bar := newBar(stderr, label, len(conversations)*o.turns)
+			bar := newBar(stderr, label, len(conversations)*o.Turns)
 			more, err := measure(ctx, o, name, conversations, bar.step)
 			bar.end()
 			if err != nil {
@@ -53,13 +54,13 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			samples[i] = append(samples[i], more...)
 		}
 	}
-	var results []result
+	var results []traffic.Result
 	for i, name := range contenders {
-		results = append(results, summarise(name, samples[i], o.slo))
+		results = append(results, traffic.Summarise(name, samples[i], o.slo))
 	}
-	write := writeTable
+	write := traffic.WriteTable
 	if o.format == "json" {
-		write = writeJSON
+		write = traffic.WriteJSON
 	}
 	if err := write(stdout, results); err != nil {
 		return err
@@ -67,7 +68,7 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	var failures []error
 	for _, r := range results {
 		if r.Failed > 0 {
-			failures = append(failures, fmt.Errorf("%s: %d requests failed, the first: %w", r.Policy, r.Failed, r.firstErr))
+			failures = append(failures, fmt.Errorf("%s: %d requests failed, the first: %w", r.Policy, r.Failed, r.FirstErr))
 		}
 	}
 	return errors.Join(failures...)
@@ -75,7 +76,7 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 
 // measure puts a gateway before the servers, plays the conversations and takes all
 // down again. step is called after each request.
-func measure(ctx context.Context, o *options, policy string, conversations []conversation, step func()) (samples []sample, err error) {
+func measure(ctx context.Context, o *options, policy string, conversations []traffic.Conversation, step func()) (samples []traffic.Sample, err error) {
 	if policy == alone {
 		return drive(ctx, o, o.single, conversations, step)
 	}
@@ -85,7 +86,7 @@ func measure(ctx context.Context, o *options, policy string, conversations []con
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	g, err := newGateway(gatewayConfig{
-		policy: policy, endpoints: endpoints, seed: o.seed, queue: o.settings().hold(), log: slog.New(slog.DiscardHandler),
+		policy: policy, endpoints: endpoints, seed: o.Seed, queue: o.settings().hold(), log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err
@@ -102,35 +103,12 @@ func measure(ctx context.Context, o *options, policy string, conversations []con
 }
 
 // drive plays the conversations against a gateway or a server.
-func drive(ctx context.Context, o *options, url string, conversations []conversation, step func()) ([]sample, error) {
-	c := newClient(url)
-	defer c.close()
-	c.slo, c.api = o.slo, apis[o.api]
+func drive(ctx context.Context, o *options, url string, conversations []traffic.Conversation, step func()) ([]traffic.Sample, error) {
+	c := traffic.NewClient(url)
+	defer c.Close()
+	c.SLO, c.API = o.slo, traffic.APIs[o.api]
 	if len(o.backends) > 0 {
-		c.model, c.exact = o.model, false
+		c.Model, c.Exact = o.model, false
 	}
-	samples := play(ctx, c, conversations, step)
-	return samples, ctx.Err()
-}
-
-// play plays all conversations at their times and returns when they are over.
-func play(ctx context.Context, c *client, conversations []conversation, step func()) []sample {
-	var (
-		group   sync.WaitGroup
-		mu      sync.Mutex
-		samples []sample
-	)
-	begin := time.Now()
-	for i := range conversations {
-		group.Go(func() {
-			c.converse(ctx, begin, &conversations[i], func(s sample) {
-				mu.Lock()
-				defer mu.Unlock()
-				samples = append(samples, s)
-				step()
-			})
-		})
-	}
-	group.Wait()
-	return samples
+	return c.Play(ctx, conversations, step), ctx.Err()
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
@@ -36,7 +38,7 @@ func milliseconds(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return strconv.FormatFloat(millis(d), 'f', 1, 64)
+	return strconv.FormatFloat(traffic.Millis(d), 'f', 1, 64)
 }
 
 func share(format string, v float64) string {

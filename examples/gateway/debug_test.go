@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
@@ -65,14 +67,14 @@ func page(t *testing.T, text string) *html.Node {
 
 func TestDebugPage(t *testing.T) {
 	c := start(t, "-endpoints", "3")
-	ask := newClient(c.url)
-	defer ask.close()
+	ask := traffic.NewClient(c.url)
+	defer ask.Close()
 	_, empty := get(t, c.admin+"/debug/endpick")
 	require.Contains(t, textIn(page(t, empty)), "None yet.")
 
-	system := message{"system", strings.Repeat("You are helpful. ", 40)}
+	system := traffic.Message{Role: "system", Content: strings.Repeat("You are helpful. ", 40)}
 	for range 4 {
-		require.NoError(t, ask.ask(t.Context(), time.Now(), []message{system, {"user", "Hello."}}, 2).err)
+		require.NoError(t, ask.Ask(t.Context(), time.Now(), []traffic.Message{system, {Role: "user", Content: "Hello."}}, 2).Err)
 	}
 	const hostile = `<script>alert("x")</script>`
 	resp, err := http.Post(c.url+"/v1/chat/completions", "application/json",

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,38 +19,38 @@ func TestServersDie(t *testing.T) {
 	for _, policy := range []string{"round-robin", "lmetric", "predicted-latency"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
-			config, err := serverConfig(16384)
+			config, err := traffic.ServerConfig(16384)
 			require.NoError(t, err)
-			f, err := startFleet(4, config)
+			f, err := traffic.StartFleet(4, config)
 			require.NoError(t, err)
-			defer func() { assert.NoError(t, f.close()) }()
+			defer func() { assert.NoError(t, f.Close()) }()
 			g, err := newGateway(gatewayConfig{
-				policy: policy, endpoints: f.endpoints(), seed: 1, log: slog.New(slog.DiscardHandler),
+				policy: policy, endpoints: f.Endpoints(), seed: 1, log: slog.New(slog.DiscardHandler),
 			})
 			require.NoError(t, err)
 			defer g.close()
 			server := httptest.NewServer(g)
 			defer server.Close()
-			c := newClient(server.URL)
-			defer c.close()
+			c := traffic.NewClient(server.URL)
+			defer c.Close()
 
-			w := workload{duration: 1800 * time.Millisecond, rate: 50, groups: 6, systemTokens: 1500, questionTokens: 80, outputTokens: 48, turns: 2, think: 100 * time.Millisecond, seed: 1}
+			w := traffic.Workload{Duration: 1800 * time.Millisecond, Rate: 50, Groups: 6, SystemTokens: 1500, QuestionTokens: 80, OutputTokens: 48, Turns: 2, Think: 100 * time.Millisecond, Seed: 1}
 			var group sync.WaitGroup
 			group.Go(func() {
 				time.Sleep(600 * time.Millisecond)
-				assert.NoError(t, f.members[0].kill())
+				assert.NoError(t, f.Members[0].Kill())
 				time.Sleep(150 * time.Millisecond)
-				assert.NoError(t, f.members[1].kill())
+				assert.NoError(t, f.Members[1].Kill())
 				time.Sleep(150 * time.Millisecond)
-				assert.NoError(t, f.members[0].start(config))
+				assert.NoError(t, f.Members[0].Start(config))
 			})
-			samples := play(t.Context(), c, w.conversations(), func() {})
+			samples := c.Play(t.Context(), w.Conversations(), func() {})
 			group.Wait()
 
 			var cut int
 			for _, s := range samples {
-				if s.err != nil {
-					assert.True(t, s.gotByte, "failed before its first byte: %v", s.err)
+				if s.Err != nil {
+					assert.True(t, s.GotByte, "failed before its first byte: %v", s.Err)
 					cut++
 				}
 			}
@@ -58,8 +60,8 @@ func TestServersDie(t *testing.T) {
 			require.Positive(t, g.transport.Stats().Retries, "the kills were noticed")
 			// Health may keep it out for some seconds after it is back.
 			require.Eventually(t, func() bool {
-				_ = c.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 1)
-				return f.members[0].server.Totals().Completed > 0
+				_ = c.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Hello."}}, 1)
+				return f.Members[0].Server.Totals().Completed > 0
 			}, time.Minute, 20*time.Millisecond, "the server that came back is used again")
 			// A client has its last byte a little before the proxy closes the lease.
 			require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 5*time.Second, time.Millisecond)

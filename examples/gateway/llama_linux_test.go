@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -70,10 +72,10 @@ func beforeLlamas(t *testing.T, servers []*llamaserver.Server) (*gateway, string
 }
 
 // llamaClient talks to an engine whose answers may be shorter than asked for.
-func llamaClient(t *testing.T, url, name string, atOnce bool) *client {
-	c := newClient(url)
-	c.api, c.exact, c.atOnce = apis[name], false, atOnce
-	t.Cleanup(c.close)
+func llamaClient(t *testing.T, url, name string, atOnce bool) *traffic.Client {
+	c := traffic.NewClient(url)
+	c.API, c.Exact, c.AtOnce = traffic.APIs[name], false, atOnce
+	t.Cleanup(c.Close)
 	return c
 }
 
@@ -98,33 +100,33 @@ func noneOpen(t *testing.T, g *gateway, servers []*llamaserver.Server) {
 // one before in the cache of its server.
 func TestLlamaConversations(t *testing.T) {
 	servers := startLlamas(t, 3)
-	for name := range apis {
+	for name := range traffic.APIs {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
 				g, url := beforeLlamas(t, servers)
 				c := llamaClient(t, url, name, atOnce)
 				// No two share a system prompt: with llama.cpp the later of two that do takes
 				// the slot of the earlier, and with it the place of its history.
-				w := workload{duration: 2 * time.Second, rate: 24, groups: 1000, systemTokens: 60, questionTokens: 40, outputTokens: 12, turns: 3, seed: 7}
-				conversations := cold(w.conversations())[:4]
+				w := traffic.Workload{Duration: 2 * time.Second, Rate: 24, Groups: 1000, SystemTokens: 60, QuestionTokens: 40, OutputTokens: 12, Turns: 3, Seed: 7}
+				conversations := traffic.Cold(w.Conversations())[:4]
 				// One request at a time: it is not load that decides.
-				said := make([][]message, len(conversations))
-				for turn := range w.turns {
+				said := make([][]traffic.Message, len(conversations))
+				for turn := range w.Turns {
 					for i, conversation := range conversations {
 						if turn == 0 {
-							said[i] = []message{{"system", conversation.system}}
+							said[i] = []traffic.Message{{Role: "system", Content: conversation.System}}
 						}
-						said[i] = append(said[i], message{"user", conversation.turns[turn].question})
-						s := c.ask(t.Context(), time.Now(), said[i], 12)
-						require.NoError(t, s.err)
-						require.Positive(t, s.promptTokens)
-						require.Positive(t, s.outputTokens)
-						require.Less(t, s.cachedTokens, s.promptTokens, "the last token is always computed")
+						said[i] = append(said[i], traffic.Message{Role: "user", Content: conversation.Turns[turn].Question})
+						s := c.Ask(t.Context(), time.Now(), said[i], 12)
+						require.NoError(t, s.Err)
+						require.Positive(t, s.PromptTokens)
+						require.Positive(t, s.OutputTokens)
+						require.Less(t, s.CachedTokens, s.PromptTokens, "the last token is always computed")
 						if turn > 0 {
 							// All of the turn before but for its answer, which comes back in other tokens.
-							require.GreaterOrEqual(t, s.cachedTokens, len(said[i][0].Content)+turn*4*w.questionTokens, "turn %d of conversation %d", turn, i)
+							require.GreaterOrEqual(t, s.CachedTokens, len(said[i][0].Content)+turn*4*w.QuestionTokens, "turn %d of conversation %d", turn, i)
 						}
-						said[i] = append(said[i], message{"assistant", s.text})
+						said[i] = append(said[i], traffic.Message{Role: "assistant", Content: s.Text})
 					}
 				}
 				noneOpen(t, g, servers)
@@ -136,7 +138,7 @@ func TestLlamaConversations(t *testing.T) {
 // Servers die and come back, with empty caches, and clients leave, while
 // conversations go on: no request fails of which no byte had arrived.
 func TestLlamaServersDie(t *testing.T) {
-	for name := range apis {
+	for name := range traffic.APIs {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
 				t.Parallel()
@@ -157,36 +159,36 @@ func TestLlamaServersDie(t *testing.T) {
 					random := rand.New(rand.NewPCG(1, uint64(n)))
 					clients.Go(func() {
 						for ctx.Err() == nil {
-							messages := []message{{"system", words(random, 60)}}
+							messages := []traffic.Message{{Role: "system", Content: traffic.Words(random, 60)}}
 							for range 3 {
 								select {
 								case <-ended:
 									return
 								default:
 								}
-								messages = append(messages, message{"user", words(random, 20)})
+								messages = append(messages, traffic.Message{Role: "user", Content: traffic.Words(random, 20)})
 								asking, cancel := context.WithCancel(ctx)
 								leaves := random.IntN(5) == 0
 								if leaves {
 									time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, cancel)
 								}
-								s := c.ask(asking, time.Now(), messages, 20)
+								s := c.Ask(asking, time.Now(), messages, 20)
 								cancel()
 								mu.Lock()
 								turns++
 								switch {
-								case s.err == nil:
+								case s.Err == nil:
 								case leaves:
 									left++
 								default:
-									assert.True(t, s.gotByte, "failed before its first byte: %v", s.err)
+									assert.True(t, s.GotByte, "failed before its first byte: %v", s.Err)
 									cut++
 								}
 								mu.Unlock()
-								if s.err != nil {
+								if s.Err != nil {
 									break
 								}
-								messages = append(messages, message{"assistant", s.text})
+								messages = append(messages, traffic.Message{Role: "assistant", Content: s.Text})
 							}
 						}
 					})
@@ -223,7 +225,7 @@ func TestLlamaServersDie(t *testing.T) {
 // reports of its load is read.
 func TestLlamaIsMetered(t *testing.T) {
 	servers := startLlamas(t, 1)
-	for name := range apis {
+	for name := range traffic.APIs {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
 				config := preset.LMetric()
@@ -235,18 +237,18 @@ func TestLlamaIsMetered(t *testing.T) {
 				require.NoError(t, err)
 				defer tr.CloseIdleConnections()
 				c := llamaClient(t, "http://gateway", name, atOnce)
-				c.http = &http.Client{Transport: tr}
-				messages := []message{{"user", name + fmt.Sprint(atOnce) + " tell me a story that begins as all stories do"}}
+				c.HTTP = &http.Client{Transport: tr}
+				messages := []traffic.Message{{Role: "user", Content: name + fmt.Sprint(atOnce) + " tell me a story that begins as all stories do"}}
 				for i := range 2 {
-					s := c.ask(t.Context(), time.Now(), messages, 8)
-					require.NoError(t, s.err)
+					s := c.Ask(t.Context(), time.Now(), messages, 8)
+					require.NoError(t, s.Err)
 					r := <-records
-					require.Equal(t, s.promptTokens, r.InputTokens)
-					require.Equal(t, s.outputTokens, r.OutputTokens)
+					require.Equal(t, s.PromptTokens, r.InputTokens)
+					require.Equal(t, s.OutputTokens, r.OutputTokens)
 					require.NotNil(t, r.CachedTokens)
-					require.Equal(t, s.cachedTokens, *r.CachedTokens)
+					require.Equal(t, s.CachedTokens, *r.CachedTokens)
 					if i > 0 {
-						require.Equal(t, s.promptTokens-1, *r.CachedTokens, "a whole prompt but for its last token")
+						require.Equal(t, s.PromptTokens-1, *r.CachedTokens, "a whole prompt but for its last token")
 					}
 					require.Equal(t, !atOnce, r.TTFTMillis != nil)
 					require.Equal(t, "completed", r.Status)
@@ -280,7 +282,7 @@ func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 		return resp.StatusCode, resp.Header.Get("Content-Type"), varying.ReplaceAllString(string(text), "")
 	}
 	asked := func(name string, extra map[string]any) string {
-		fields := apis[name].body([]message{{"system", "Be brief."}, {"user", "Hello there."}}, 6)
+		fields := traffic.APIs[name].Body([]traffic.Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Hello there."}}, 6)
 		fields["model"], fields["temperature"] = "any", 0
 		for k, v := range extra {
 			fields[k] = v
@@ -291,19 +293,19 @@ func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 	}
 	type call struct{ path, body string }
 	calls := map[string]call{
-		"chat, usage asked for": {apis["chat"].path, asked("chat", map[string]any{"stream": true, "stream_options": map[string]bool{"include_usage": true}})},
-		"chat, two answers":     {apis["chat"].path, asked("chat", map[string]any{"n": 2})},
+		"chat, usage asked for": {traffic.APIs["chat"].Path, asked("chat", map[string]any{"stream": true, "stream_options": map[string]bool{"include_usage": true}})},
+		"chat, two answers":     {traffic.APIs["chat"].Path, asked("chat", map[string]any{"n": 2})},
 		"count":                 {"/v1/messages/count_tokens", asked("messages", nil)},
 		"tokenize":              {"/tokenize", `{"content":"Hello there."}`},
-		"no JSON":               {apis["chat"].path, `{"model":"any",`},
-		"too long":              {apis["chat"].path, `{"model":"any","messages":[{"role":"user","content":"` + strings.Repeat("long ", 8000) + `"}]}`},
+		"no JSON":               {traffic.APIs["chat"].Path, `{"model":"any",`},
+		"too long":              {traffic.APIs["chat"].Path, `{"model":"any","messages":[{"role":"user","content":"` + strings.Repeat("long ", 8000) + `"}]}`},
 		"no such API":           {"/v1/nothing", `{"model":"any"}`},
 		"not switched on":       {"/v1/embeddings", `{"model":"any","input":"Hello"}`},
 	}
-	for name, a := range apis {
-		calls[name] = call{a.path, asked(name, nil)}
-		calls[name+", streamed"] = call{a.path, asked(name, map[string]any{"stream": true})}
-		calls[name+", malformed"] = call{a.path, strings.NewReplacer(`"messages":[`, `"messages":7,"x":[`, `"input":[`, `"input":7,"x":[`, `"prompt":"`, `"prompt":7,"x":"`).Replace(asked(name, nil))}
+	for name, a := range traffic.APIs {
+		calls[name] = call{a.Path, asked(name, nil)}
+		calls[name+", streamed"] = call{a.Path, asked(name, map[string]any{"stream": true})}
+		calls[name+", malformed"] = call{a.Path, strings.NewReplacer(`"messages":[`, `"messages":7,"x":[`, `"input":[`, `"input":7,"x":[`, `"prompt":"`, `"prompt":7,"x":"`).Replace(asked(name, nil))}
 	}
 	for name, c := range calls {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -78,20 +80,20 @@ func TestCompareTable(t *testing.T) {
 // caches, and one server of the same room is measured beside them.
 func TestCompareServersThatAreThere(t *testing.T) {
 	t.Parallel()
-	config, err := serverConfig(65536)
+	config, err := traffic.ServerConfig(65536)
 	require.NoError(t, err)
-	f, err := startFleet(3, config)
+	f, err := traffic.StartFleet(3, config)
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, f.close()) }()
+	defer func() { assert.NoError(t, f.Close()) }()
 	var args []string
-	for _, m := range f.members[:2] {
-		args = append(args, "-backend", "http://"+m.address)
+	for _, m := range f.Members[:2] {
+		args = append(args, "-backend", "http://"+m.Address)
 	}
-	args = append(args, "-single", "http://"+f.members[2].address+"/", "-api", "chat", "-repeat", "2", "-policies", "lmetric", "-format", "json",
+	args = append(args, "-single", "http://"+f.Members[2].Address+"/", "-api", "chat", "-repeat", "2", "-policies", "lmetric", "-format", "json",
 		"-duration", "600ms", "-rate", "20", "-turns", "2", "-think", "10ms", "-groups", "1000", "-system-tokens", "500")
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, 0, run(t.Context(), args, &stdout, &stderr), stderr.String())
-	var got []result
+	var got []traffic.Result
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got))
 	require.Len(t, got, 2)
 	require.Equal(t, []string{"lmetric", "one server"}, []string{got[0].Policy, got[1].Policy})
@@ -109,8 +111,8 @@ func TestCompareServersThatAreThere(t *testing.T) {
 		require.Positive(t, *r.LaterHitRatio)
 	}
 	require.Regexp(t, `(?s)^lmetric, 1 of 2: \d+ requests\none server, 1 of 2: \d+ requests\nlmetric, 2 of 2`, stderr.String())
-	require.Positive(t, f.members[0].server.Totals().Completed)
-	require.Positive(t, f.members[1].server.Totals().Completed)
+	require.Positive(t, f.Members[0].Server.Totals().Completed)
+	require.Positive(t, f.Members[1].Server.Totals().Completed)
 }
 
 func TestCompareWithoutAModel(t *testing.T) {
@@ -262,11 +264,11 @@ func TestGracefulStop(t *testing.T) {
 	status, _ := get(t, c.url+"/readyz")
 	require.Equal(t, http.StatusOK, status)
 
-	streaming := newClient(c.url)
-	defer streaming.close()
-	done := make(chan sample, 1)
+	streaming := traffic.NewClient(c.url)
+	defer streaming.Close()
+	done := make(chan traffic.Sample, 1)
 	go func() {
-		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to a hundred."}}, 100)
+		done <- streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Count to a hundred."}}, 100)
 	}()
 	require.Eventually(t, func() bool {
 		_, page := get(t, c.admin+"/debug/endpick")
@@ -277,22 +279,22 @@ func TestGracefulStop(t *testing.T) {
 		status, _ := get(t, c.url+"/readyz")
 		return status == http.StatusServiceUnavailable
 	}, 5*time.Second, time.Millisecond, "says so while the stream goes on")
-	refused := streaming.ask(t.Context(), time.Now(), []message{{"user", "Too late."}}, 1)
-	require.ErrorContains(t, refused.err, "503")
+	refused := streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1)
+	require.ErrorContains(t, refused.Err, "503")
 	s := <-done
-	require.NoError(t, s.err, "a stream that had begun ends")
-	require.Len(t, s.text, 400)
+	require.NoError(t, s.Err, "a stream that had begun ends")
+	require.Len(t, s.Text, 400)
 	require.Equal(t, 0, <-c.status, c.stderr)
-	require.Error(t, streaming.ask(t.Context(), time.Now(), []message{{"user", "Too late."}}, 1).err)
+	require.Error(t, streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1).Err)
 }
 
 func TestStopAfterGrace(t *testing.T) {
 	c := start(t, "-endpoints", "1", "-grace", "50ms")
-	streaming := newClient(c.url)
-	defer streaming.close()
-	done := make(chan sample, 1)
+	streaming := traffic.NewClient(c.url)
+	defer streaming.Close()
+	done := make(chan traffic.Sample, 1)
 	go func() {
-		done <- streaming.ask(t.Context(), time.Now(), []message{{"user", "Count to ten thousand."}}, 10_000)
+		done <- streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Count to ten thousand."}}, 10_000)
 	}()
 	require.Eventually(t, func() bool {
 		_, page := get(t, c.admin+"/debug/endpick")
@@ -301,23 +303,23 @@ func TestStopAfterGrace(t *testing.T) {
 	c.interrupt()
 	require.Equal(t, 1, <-c.status)
 	require.Contains(t, c.stderr.String(), "1 requests were cut off after 50ms")
-	require.Error(t, (<-done).err)
+	require.Error(t, (<-done).Err)
 }
 
 func TestServeBackends(t *testing.T) {
-	config, err := serverConfig(4096)
+	config, err := traffic.ServerConfig(4096)
 	require.NoError(t, err)
-	f, err := startFleet(2, config)
+	f, err := traffic.StartFleet(2, config)
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, f.close()) }()
-	c := start(t, "-policy", "round-robin", "-backend", "http://"+f.members[0].address, "-backend", "http://"+f.members[1].address)
-	ask := newClient(c.url)
-	defer ask.close()
+	defer func() { assert.NoError(t, f.Close()) }()
+	c := start(t, "-policy", "round-robin", "-backend", "http://"+f.Members[0].Address, "-backend", "http://"+f.Members[1].Address)
+	ask := traffic.NewClient(c.url)
+	defer ask.Close()
 	for range 4 {
-		require.NoError(t, ask.ask(t.Context(), time.Now(), []message{{"user", "Hello."}}, 2).err)
+		require.NoError(t, ask.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Hello."}}, 2).Err)
 	}
-	for _, m := range f.members {
-		require.EqualValues(t, 2, m.server.Totals().Completed)
+	for _, m := range f.Members {
+		require.EqualValues(t, 2, m.Server.Totals().Completed)
 	}
 	status, body := get(t, c.url+"/v1/models")
 	require.Equal(t, http.StatusOK, status)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
@@ -17,7 +19,7 @@ import (
 
 // options are the flags, checked.
 type options struct {
-	workload
+	traffic.Workload
 	policies []string
 	format   string
 	slo      endpick.SLO // of every request
@@ -79,22 +81,22 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		f.PrintDefaults()
 	}
 
-	f.DurationVar(&o.duration, "duration", 20*time.Second, "how long conversations start, for each policy; those under way then end")
+	f.DurationVar(&o.Duration, "duration", 20*time.Second, "how long conversations start, for each policy; those under way then end")
 	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric)", func(s string) error {
 		o.policies = strings.Split(s, ",")
 		return nil
 	})
-	f.Float64Var(&o.rate, "rate", 16, "mean requests per `second`")
-	f.IntVar(&o.groups, "groups", 16, "groups of users; each shares a system prompt")
-	f.IntVar(&o.systemTokens, "system-tokens", 3000, "length of a system prompt")
-	f.IntVar(&o.questionTokens, "question-tokens", 80, "length of a question")
-	f.IntVar(&o.outputTokens, "output-tokens", 48, "mean length of an answer")
-	f.IntVar(&o.turns, "turns", 3, "questions in a conversation")
-	f.DurationVar(&o.think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
+	f.Float64Var(&o.Rate, "rate", 16, "mean requests per `second`")
+	f.IntVar(&o.Groups, "groups", 16, "groups of users; each shares a system prompt")
+	f.IntVar(&o.SystemTokens, "system-tokens", 3000, "length of a system prompt")
+	f.IntVar(&o.QuestionTokens, "question-tokens", 80, "length of a question")
+	f.IntVar(&o.OutputTokens, "output-tokens", 48, "mean length of an answer")
+	f.IntVar(&o.Turns, "turns", 3, "questions in a conversation")
+	f.DurationVar(&o.Think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
 	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "ask for this time to first token, and report how often it came; 0: ask for none")
 	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "ask for this time per output token, likewise")
 	f.StringVar(&o.format, "format", "table", "table or json")
-	f.StringVar(&o.api, "api", "chat", "how clients ask: "+apiNames())
+	f.StringVar(&o.api, "api", "chat", "how clients ask: "+traffic.APINames())
 	f.StringVar(&o.model, "model", "", "`name` of the model to ask for (default: the first that the first -backend lists)")
 	f.StringVar(&o.single, "single", "", "`URL` of one server with as many slots as all of -backend, which serves the same conversations without a gateway")
 	f.IntVar(&o.repeat, "repeat", 1, "times that each policy has its turn, with other conversations")
@@ -123,7 +125,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 30*time.Second, "how long a request may be held")
 	f.IntVar(&o.endpoints, "endpoints", 4, "embedded model servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each embedded server")
-	f.Uint64Var(&o.seed, "seed", 0, "seed of the conversations and of the router (default 1 for comparing, random for serving: replicas should differ)")
+	f.Uint64Var(&o.Seed, "seed", 0, "seed of the conversations and of the router (default 1 for comparing, random for serving: replicas should differ)")
 
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -137,7 +139,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	given := map[string]bool{}
 	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
 	if !given["listen"] && !given["seed"] {
-		o.seed = 1
+		o.Seed = 1
 	}
 	return o, o.validate(given)
 }
@@ -195,8 +197,8 @@ func (o *options) validate(given map[string]bool) error {
 			return fmt.Errorf("-single: %w", err)
 		}
 	}
-	if _, ok := apis[o.api]; !ok {
-		return fmt.Errorf("-api %q is none of %s", o.api, apiNames())
+	if _, ok := traffic.APIs[o.api]; !ok {
+		return fmt.Errorf("-api %q is none of %s", o.api, traffic.APINames())
 	}
 	if given["queue-timeout"] && o.queue == 0 {
 		return errors.New("-queue-timeout needs -queue")
@@ -212,22 +214,22 @@ func (o *options) validate(given map[string]bool) error {
 	switch {
 	case o.format != "table" && o.format != "json":
 		return fmt.Errorf("-format %q is neither table nor json", o.format)
-	case o.duration <= 0:
-		return fmt.Errorf("-duration %v is not above zero", o.duration)
-	case !(o.rate > 0) || math.IsInf(o.rate, 1):
-		return fmt.Errorf("-rate %v is not above zero and finite", o.rate)
-	case o.groups < 1:
-		return fmt.Errorf("-groups %d is below 1", o.groups)
-	case o.systemTokens < 1:
-		return fmt.Errorf("-system-tokens %d is below 1", o.systemTokens)
-	case o.questionTokens < 1:
-		return fmt.Errorf("-question-tokens %d is below 1", o.questionTokens)
-	case o.outputTokens < 1:
-		return fmt.Errorf("-output-tokens %d is below 1", o.outputTokens)
-	case o.turns < 1:
-		return fmt.Errorf("-turns %d is below 1", o.turns)
-	case o.think < 0:
-		return fmt.Errorf("-think %v is negative", o.think)
+	case o.Duration <= 0:
+		return fmt.Errorf("-duration %v is not above zero", o.Duration)
+	case !(o.Rate > 0) || math.IsInf(o.Rate, 1):
+		return fmt.Errorf("-rate %v is not above zero and finite", o.Rate)
+	case o.Groups < 1:
+		return fmt.Errorf("-groups %d is below 1", o.Groups)
+	case o.SystemTokens < 1:
+		return fmt.Errorf("-system-tokens %d is below 1", o.SystemTokens)
+	case o.QuestionTokens < 1:
+		return fmt.Errorf("-question-tokens %d is below 1", o.QuestionTokens)
+	case o.OutputTokens < 1:
+		return fmt.Errorf("-output-tokens %d is below 1", o.OutputTokens)
+	case o.Turns < 1:
+		return fmt.Errorf("-turns %d is below 1", o.Turns)
+	case o.Think < 0:
+		return fmt.Errorf("-think %v is negative", o.Think)
 	case o.slo.TTFT != 0 && (o.slo.TTFT < slo.MinTarget || o.slo.TTFT > slo.MaxTarget):
 		return fmt.Errorf("-slo-ttft %v is not within %v and %v", o.slo.TTFT, slo.MinTarget, slo.MaxTarget)
 	case o.slo.TPOT != 0 && (o.slo.TPOT < slo.MinTarget || o.slo.TPOT > slo.MaxTarget):
@@ -242,8 +244,8 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-grace %v is negative", o.grace)
 	case o.repeat < 1:
 		return fmt.Errorf("-repeat %d is below 1", o.repeat)
-	case len(o.backends) == 0 && o.kvTokens < o.longest():
-		return fmt.Errorf("-kv-tokens %d can't hold a conversation of %d tokens", o.kvTokens, o.longest())
+	case len(o.backends) == 0 && o.kvTokens < o.Longest():
+		return fmt.Errorf("-kv-tokens %d can't hold a conversation of %d tokens", o.kvTokens, o.Longest())
 	}
 	return nil
 }
@@ -251,7 +253,7 @@ func (o *options) validate(given map[string]bool) error {
 // settings are what the flags say of a gateway that serves.
 func (o *options) settings() *settings {
 	s := defaultSettings()
-	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders, s.EndpointsFile = o.listen, o.admin, o.policy, o.seed, o.trust, o.backendFile
+	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders, s.EndpointsFile = o.listen, o.admin, o.policy, o.Seed, o.trust, o.backendFile
 	s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
 	s.Timeouts.Grace, s.Timeouts.Body = o.grace, 0
 	s.Limits.Connections = 0

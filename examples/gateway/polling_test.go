@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
@@ -18,29 +20,29 @@ import (
 )
 
 func TestPollingReports(t *testing.T) {
-	config, err := serverConfig(4096)
+	config, err := traffic.ServerConfig(4096)
 	require.NoError(t, err)
-	f, err := startFleet(2, config)
+	f, err := traffic.StartFleet(2, config)
 	require.NoError(t, err)
-	defer f.close()
-	require.NoError(t, f.members[1].kill())
+	defer f.Close()
+	require.NoError(t, f.Members[1].Kill())
 	var logged lockedBuffer
-	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.endpoints(), log: newLogger(&logged, &logSettings{Level: "info"})})
+	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.Endpoints(), log: newLogger(&logged, &logSettings{Level: "info"})})
 	require.NoError(t, err)
 
 	// Straight to the server: the router knows of it by the report alone.
-	c := newClient("http://" + f.members[0].address)
-	defer c.close()
+	c := traffic.NewClient("http://" + f.Members[0].Address)
+	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	done := make(chan sample, 1)
-	go func() { done <- c.ask(ctx, time.Now(), []message{{"user", "Hello."}}, 3000) }()
+	done := make(chan traffic.Sample, 1)
+	go func() { done <- c.Ask(ctx, time.Now(), []traffic.Message{{Role: "user", Content: "Hello."}}, 3000) }()
 	require.Eventually(t, func() bool {
 		e := g.router.Endpoints()[0].Candidate
 		return e.Report != nil && e.Running == 1 && e.KVUsage > 0
 	}, 5*time.Second, time.Millisecond)
 	cancel()
-	require.ErrorIs(t, (<-done).err, context.Canceled)
+	require.ErrorIs(t, (<-done).Err, context.Canceled)
 	require.Eventually(t, func() bool { return strings.Contains(logged.String(), `\"server-2\"`) }, 5*time.Second, time.Millisecond)
 	require.Nil(t, g.router.Endpoints()[1].Candidate.Report, "a dead server reports nothing")
 	g.close()

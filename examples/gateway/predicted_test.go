@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/traffic"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
@@ -53,7 +55,7 @@ func rows(t *testing.T, text, table string) (all [][]string) {
 func post(t *testing.T, url string, stream bool, headers ...string) (int, string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{
-		"model": modelserver.DefaultModel, "messages": []message{{"user", "Hello."}}, "max_tokens": 3, "stream": stream,
+		"model": modelserver.DefaultModel, "messages": []traffic.Message{{Role: "user", Content: "Hello."}}, "max_tokens": 3, "stream": stream,
 	})
 	require.NoError(t, err)
 	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
@@ -75,12 +77,12 @@ func post(t *testing.T, url string, stream bool, headers ...string) (int, string
 func TestPredictedLatency(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	before := runtime.NumGoroutine()
-	config, err := serverConfig(4096)
+	config, err := traffic.ServerConfig(4096)
 	require.NoError(t, err)
-	f, err := startFleet(2, config)
+	f, err := traffic.StartFleet(2, config)
 	require.NoError(t, err)
-	defer f.close()
-	c := start(t, "-trust-headers", "-policy", "predicted-latency", "-backend", "http://"+f.members[0].address, "-backend", "http://"+f.members[1].address)
+	defer f.Close()
+	c := start(t, "-trust-headers", "-policy", "predicted-latency", "-backend", "http://"+f.Members[0].Address, "-backend", "http://"+f.Members[1].Address)
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
@@ -140,7 +142,7 @@ func TestPredictedLatency(t *testing.T) {
 
 	c.interrupt()
 	require.Equal(t, 0, <-c.status, c.stderr)
-	require.NoError(t, f.close())
+	require.NoError(t, f.Close())
 	http.DefaultClient.CloseIdleConnections()
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 15*time.Second, 10*time.Millisecond)
 }
@@ -177,16 +179,16 @@ func testMetrics(t *testing.T, url string, streams int) {
 // Both servers are busy with what others sent them, and hold enough to be warm:
 // then a sheddable request with a target out of reach gets 429, and an important
 // one is served.
-func testShedding(t *testing.T, url string, f *fleet) {
+func testShedding(t *testing.T, url string, f *traffic.Fleet) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var group sync.WaitGroup
-	for _, m := range f.members {
+	for _, m := range f.Members {
 		group.Go(func() {
-			long := newClient("http://" + m.address)
-			defer long.close()
-			s := long.ask(ctx, time.Now(), []message{{"user", strings.Repeat("word", 400)}}, 3000)
-			assert.ErrorIs(t, s.err, context.Canceled)
+			long := traffic.NewClient("http://" + m.Address)
+			defer long.Close()
+			s := long.Ask(ctx, time.Now(), []traffic.Message{{Role: "user", Content: strings.Repeat("word", 400)}}, 3000)
+			assert.ErrorIs(t, s.Err, context.Canceled)
 		})
 	}
 	target := []string{slo.TTFTHeader, "1", transport.PriorityHeader}
@@ -214,16 +216,16 @@ func testShedding(t *testing.T, url string, f *fleet) {
 // fill starts a gateway with a queue for one request before one server, whose
 // cache a request fills, and sends another, which waits. What came of the two is
 // sent when it has; cancel ends the first.
-func fill(t *testing.T, args ...string) (c *command, cancel func(), first, second chan sample) {
+func fill(t *testing.T, args ...string) (c *command, cancel func(), first, second chan traffic.Sample) {
 	t.Helper()
 	c = start(t, append(args, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")...)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	ask := newClient(c.url)
-	t.Cleanup(ask.close)
-	send := func(ctx context.Context, prompt string, output int) chan sample {
-		done := make(chan sample, 1)
-		go func() { done <- ask.ask(ctx, time.Now(), []message{{"user", prompt}}, output) }()
+	ask := traffic.NewClient(c.url)
+	t.Cleanup(ask.Close)
+	send := func(ctx context.Context, prompt string, output int) chan traffic.Sample {
+		done := make(chan traffic.Sample, 1)
+		go func() { done <- ask.Ask(ctx, time.Now(), []traffic.Message{{Role: "user", Content: prompt}}, output) }()
 		return done
 	}
 	queue := func() (all string) {
@@ -256,8 +258,8 @@ func TestQueue(t *testing.T) {
 	code, _ = post(t, c.url, true)
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	cancel()
-	require.ErrorIs(t, (<-first).err, context.Canceled)
-	require.NoError(t, (<-second).err)
+	require.ErrorIs(t, (<-first).Err, context.Canceled)
+	require.NoError(t, (<-second).Err)
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
 
@@ -266,8 +268,8 @@ func TestQueueIsCutOffAfterGrace(t *testing.T) {
 	c.interrupt()
 	require.Equal(t, 1, <-c.status)
 	require.Contains(t, c.stderr.String(), "2 requests were cut off after 50ms")
-	require.Error(t, (<-first).err)
-	require.Error(t, (<-second).err)
+	require.Error(t, (<-first).Err)
+	require.Error(t, (<-second).Err)
 }
 
 // A gateway that can't be made leaves no trainer behind.

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/traffic"
 )
 
 // startConfig serves as a file says; the flags are its path and no more.
@@ -108,15 +109,15 @@ func TestReload(t *testing.T) {
 // Requests go on while settings come and go, with and without mistakes: none is lost,
 // what stays keeps its cache and its models, and the accounts end at zero.
 func TestReloadUnderLoad(t *testing.T) {
-	config, err := serverConfig(65536)
+	config, err := traffic.ServerConfig(65536)
 	require.NoError(t, err)
-	f, err := startFleet(3, config)
+	f, err := traffic.StartFleet(3, config)
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, f.close()) }()
+	defer func() { assert.NoError(t, f.Close()) }()
 	settings := func(more string, members ...int) string {
 		text := "policy: lmetric\nmodels: {other: {policy: predicted-latency}}\n" + more + "endpoints:\n"
 		for _, i := range members {
-			text += fmt.Sprintf("  - {id: %s, url: \"http://%s\", kv_tokens: 65536}\n", f.members[i].id, f.members[i].address)
+			text += fmt.Sprintf("  - {id: %s, url: \"http://%s\", kv_tokens: 65536}\n", f.Members[i].ID, f.Members[i].Address)
 		}
 		return text
 	}
@@ -129,10 +130,10 @@ func TestReloadUnderLoad(t *testing.T) {
 
 	index, latencies := g.index, g.policies.latencies()
 	require.Len(t, latencies, 1)
-	c := newClient("http://" + l.Addr().String())
-	defer c.close()
-	system := message{"system", strings.Repeat("You are helpful. ", 100)}
-	require.NoError(t, c.ask(t.Context(), time.Now(), []message{system, {"user", "First."}}, 2).err)
+	c := traffic.NewClient("http://" + l.Addr().String())
+	defer c.Close()
+	system := traffic.Message{Role: "system", Content: strings.Repeat("You are helpful. ", 100)}
+	require.NoError(t, c.Ask(t.Context(), time.Now(), []traffic.Message{system, {Role: "user", Content: "First."}}, 2).Err)
 
 	stop := make(chan struct{})
 	var group sync.WaitGroup
@@ -145,8 +146,8 @@ func TestReloadUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				s := c.ask(context.Background(), time.Now(), []message{system, {"user", fmt.Sprint("Question ", i, n)}}, 4)
-				assert.NoError(t, s.err)
+				s := c.Ask(context.Background(), time.Now(), []traffic.Message{system, {Role: "user", Content: fmt.Sprint("Question ", i, n)}}, 4)
+				assert.NoError(t, s.Err)
 				asked.Add(1)
 			}
 		})

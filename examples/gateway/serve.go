@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/traffic"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -202,13 +203,13 @@ func backends(s *settings, list *listed, o *options) (endpoints []endpick.Endpoi
 	if len(s.Endpoints) > 0 {
 		return s.endpoints(), func() error { return nil }, nil
 	}
-	config, err := serverConfig(o.kvTokens)
+	config, err := traffic.ServerConfig(o.kvTokens)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := startFleet(o.endpoints, config)
+	f, err := traffic.StartFleet(o.endpoints, config)
 	if err != nil {
 		return nil, nil, err
 	}
-	return f.endpoints(), f.close, nil
+	return f.Endpoints(), f.Close, nil
 }

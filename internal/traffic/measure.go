@@ -1,4 +1,4 @@
-package main
+package traffic
 
 import (
 	"math"
@@ -8,15 +8,15 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// result is what was measured under one policy. What nothing was measured for
+// Result is what was measured under one policy. What nothing was measured for
 // is null.
-type result struct {
+type Result struct {
 	Policy         string       `json:"policy"`
 	Requests       int          `json:"requests"`
 	Failed         int          `json:"failed"`
-	TTFT           *percentiles `json:"ttft_ms"`
-	TPOT           *percentiles `json:"tpot_ms"`
-	E2E            *percentiles `json:"e2e_ms"`
+	TTFT           *Percentiles `json:"ttft_ms"`
+	TPOT           *Percentiles `json:"tpot_ms"`
+	E2E            *Percentiles `json:"e2e_ms"`
 	PrefixHitRatio *float64     `json:"prefix_hit_ratio"` // cached prompt tokens of all prompt tokens
 	// LaterHitRatio is that of the turns after the first of each conversation.
 	LaterHitRatio *float64 `json:"prefix_hit_ratio_later"`
@@ -24,40 +24,41 @@ type result struct {
 	// asked for; absent if none was.
 	SLOMet *float64 `json:"slo_met,omitempty"`
 
-	firstErr error
+	FirstErr error `json:"-"`
 }
 
-// percentiles are in milliseconds.
-type percentiles struct {
+// Percentiles are in milliseconds.
+type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
 	P99 float64 `json:"p99"`
 }
 
-func summarise(policy string, samples []sample, slo endpick.SLO) result {
-	r := result{Policy: policy, Requests: len(samples)}
+// Summarise counts what was measured under a policy, with these targets.
+func Summarise(policy string, samples []Sample, slo endpick.SLO) Result {
+	r := Result{Policy: policy, Requests: len(samples)}
 	var ttft, tpot, e2e []float64
 	var all, later tally
 	met := 0
 	for _, s := range samples {
-		if s.err != nil {
+		if s.Err != nil {
 			r.Failed++
-			if r.firstErr == nil {
-				r.firstErr = s.err
+			if r.FirstErr == nil {
+				r.FirstErr = s.Err
 			}
 			continue
 		}
-		ttft = append(ttft, millis(s.ttft))
-		e2e = append(e2e, millis(s.e2e))
-		if s.outputTokens > 1 {
-			tpot = append(tpot, millis(s.tpot()))
+		ttft = append(ttft, Millis(s.TTFT))
+		e2e = append(e2e, Millis(s.E2E))
+		if s.OutputTokens > 1 {
+			tpot = append(tpot, Millis(s.TPOT()))
 		}
 		if s.meets(slo) {
 			met++
 		}
-		all.add(s.cachedTokens, s.promptTokens)
-		if s.turn > 0 {
-			later.add(s.cachedTokens, s.promptTokens)
+		all.add(s.CachedTokens, s.PromptTokens)
+		if s.Turn > 0 {
+			later.add(s.CachedTokens, s.PromptTokens)
 		}
 	}
 	r.TTFT, r.TPOT, r.E2E = percentilesOf(ttft), percentilesOf(tpot), percentilesOf(e2e)
@@ -85,23 +86,24 @@ func (s tally) ratio() *float64 {
 	return &v
 }
 
-// tpot is the mean time per output token after the first; zero for one token.
-func (s *sample) tpot() time.Duration { return s.sinceFirst / time.Duration(max(s.outputTokens-1, 1)) }
+// TPOT is the mean time per output token after the first; zero for one token.
+func (s *Sample) TPOT() time.Duration { return s.SinceFirst / time.Duration(max(s.OutputTokens-1, 1)) }
 
 // meets reports whether a request that was served kept the targets.
-func (s *sample) meets(slo endpick.SLO) bool {
-	return (slo.TTFT <= 0 || s.ttft <= slo.TTFT) && (slo.TPOT <= 0 || s.tpot() <= slo.TPOT)
+func (s *Sample) meets(slo endpick.SLO) bool {
+	return (slo.TTFT <= 0 || s.TTFT <= slo.TTFT) && (slo.TPOT <= 0 || s.TPOT() <= slo.TPOT)
 }
 
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// Millis is a duration in milliseconds.
+func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // percentilesOf sorts values. Nil for none.
-func percentilesOf(values []float64) *percentiles {
+func percentilesOf(values []float64) *Percentiles {
 	if len(values) == 0 {
 		return nil
 	}
 	slices.Sort(values)
-	return &percentiles{P50: rank(values, 50), P95: rank(values, 95), P99: rank(values, 99)}
+	return &Percentiles{P50: rank(values, 50), P95: rank(values, 95), P99: rank(values, 99)}
 }
 
 // rank is the smallest of the sorted values that is not below percent of them.

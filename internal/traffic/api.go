@@ -1,4 +1,4 @@
-package main
+package traffic
 
 import (
 	"encoding/json"
@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// api is one of the ways in which clients talk to model servers.
-type api struct {
-	path string
-	// body is a request for the next answer of a conversation, of so many tokens.
-	body func(messages []message, output int) map[string]any
+// API is one of the ways in which clients talk to model servers.
+type API struct {
+	Path string
+	// Body is a request for the next answer of a conversation, of so many tokens.
+	Body func(messages []Message, output int) map[string]any
 	// read takes in an event of a stream, or all of a response that comes at once.
 	read func(data []byte, r *reply) error
 	// usage says that a stream has to be asked for its usage.
@@ -25,27 +25,30 @@ type reply struct {
 	ended                    bool
 }
 
-var apis = map[string]api{
+// APIs are those that there are, by name.
+var APIs = map[string]API{
 	"chat":        {"/v1/chat/completions", chatBody, readOpenAI, true},
 	"completions": {"/v1/completions", completionBody, readOpenAI, true},
 	"messages":    {"/v1/messages", messagesBody, readMessages, false},
 	"responses":   {"/v1/responses", responsesBody, readResponses, false},
 }
 
-func apiNames() string { return strings.Join(slices.Sorted(maps.Keys(apis)), ", ") }
+// APINames lists the names of APIs.
+func APINames() string { return strings.Join(slices.Sorted(maps.Keys(APIs)), ", ") }
 
-type message struct {
+// Message is one of a conversation.
+type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-func chatBody(messages []message, output int) map[string]any {
+func chatBody(messages []Message, output int) map[string]any {
 	return map[string]any{"messages": messages, "max_tokens": output}
 }
 
 // completionBody writes the conversation into one prompt, as clients do that have
 // a template of their own.
-func completionBody(messages []message, output int) map[string]any {
+func completionBody(messages []Message, output int) map[string]any {
 	var prompt strings.Builder
 	for _, m := range messages {
 		prompt.WriteString(m.Role + ": " + m.Content + "\n")
@@ -54,14 +57,14 @@ func completionBody(messages []message, output int) map[string]any {
 }
 
 // headed takes the system prompt off a conversation.
-func headed(messages []message) (system string, rest []message) {
+func headed(messages []Message) (system string, rest []Message) {
 	if len(messages) > 0 && messages[0].Role == "system" {
 		return messages[0].Content, messages[1:]
 	}
 	return "", messages
 }
 
-func messagesBody(messages []message, output int) map[string]any {
+func messagesBody(messages []Message, output int) map[string]any {
 	system, rest := headed(messages)
 	body := map[string]any{"messages": rest, "max_tokens": output}
 	if system != "" {
@@ -70,7 +73,7 @@ func messagesBody(messages []message, output int) map[string]any {
 	return body
 }
 
-func responsesBody(messages []message, output int) map[string]any {
+func responsesBody(messages []Message, output int) map[string]any {
 	system, rest := headed(messages)
 	items := []map[string]any{}
 	for _, m := range rest {

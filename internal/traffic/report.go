@@ -1,4 +1,4 @@
-package main
+package traffic
 
 import (
 	"encoding/json"
@@ -8,18 +8,18 @@ import (
 	"text/tabwriter"
 )
 
-// writeJSON writes one array with an object for each policy.
-func writeJSON(w io.Writer, results []result) error {
+// WriteJSON writes one array with an object for each policy.
+func WriteJSON(w io.Writer, results []Result) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(results)
 }
 
-// writeTable writes a row for each policy; times are in milliseconds.
-func writeTable(w io.Writer, results []result) error {
+// WriteTable writes a row for each policy; times are in milliseconds.
+func WriteTable(w io.Writer, results []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	above, head := "", ""
-	asked := slices.ContainsFunc(results, func(r result) bool { return r.SLOMet != nil })
+	asked := slices.ContainsFunc(results, func(r Result) bool { return r.SLOMet != nil })
 	if asked {
 		above, head = "SLO\t", "met\t"
 	}
@@ -36,7 +36,7 @@ func writeTable(w io.Writer, results []result) error {
 	return t.Flush()
 }
 
-func cells(p *percentiles) string {
+func cells(p *Percentiles) string {
 	if p == nil {
 		return "-\t-\t-\t"
 	}

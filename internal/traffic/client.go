@@ -1,4 +1,4 @@
-package main
+package traffic
 
 import (
 	"bufio"
@@ -18,28 +18,28 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// client asks for answers and measures them.
-type client struct {
+// Client asks for answers and measures them.
+type Client struct {
 	url    string      // of the gateway
-	slo    endpick.SLO // asked for with every request
-	api    api
-	model  string
-	atOnce bool // responses do not stream
-	// exact says that answers have as many tokens as were asked for.
-	exact bool
-	http  *http.Client
+	SLO    endpick.SLO // asked for with every request
+	API    API
+	Model  string
+	AtOnce bool // responses do not stream
+	// Exact says that answers have as many tokens as were asked for.
+	Exact bool
+	HTTP  *http.Client
 }
 
-// newClient returns one for embedded servers, which streams chats.
-func newClient(url string) *client {
-	return &client{
-		url: strings.TrimRight(url, "/"), api: apis["chat"], model: modelserver.DefaultModel, exact: true,
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+// NewClient returns one for embedded servers, which streams chats.
+func NewClient(url string) *Client {
+	return &Client{
+		url: strings.TrimRight(url, "/"), API: APIs["chat"], Model: modelserver.DefaultModel, Exact: true,
+		HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 	}
 }
 
-// modelOf is the first model on a server's list.
-func modelOf(ctx context.Context, url string) (string, error) {
+// ModelOf is the first model on a server's list.
+func ModelOf(ctx context.Context, url string) (string, error) {
 	url = strings.TrimRight(url, "/")
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/models", nil)
 	if err != nil {
@@ -57,36 +57,37 @@ func modelOf(ctx context.Context, url string) (string, error) {
 	return list.Data[0].ID, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+// Close closes its idle connections.
+func (c *Client) Close() { c.HTTP.CloseIdleConnections() }
 
-// sample is what was seen of one request.
-type sample struct {
-	err error
-	// gotByte says that some of the response had arrived when it failed.
-	gotByte bool
+// Sample is what was seen of one request.
+type Sample struct {
+	Err error
+	// GotByte says that some of the response had arrived when it failed.
+	GotByte bool
 
-	turn         int           // of its conversation, from 0
-	ttft, e2e    time.Duration // from the moment at which it was due
-	sinceFirst   time.Duration // from the first token to the last
-	promptTokens int
-	cachedTokens int
-	outputTokens int
-	text         string
+	Turn         int           // of its conversation, from 0
+	TTFT, E2E    time.Duration // from the moment at which it was due
+	SinceFirst   time.Duration // from the first token to the last
+	PromptTokens int
+	CachedTokens int
+	OutputTokens int
+	Text         string
 }
 
-// ask sends one request that was due at a moment.
-func (c *client) ask(ctx context.Context, due time.Time, messages []message, output int) sample {
-	var s sample
-	s.err = c.measure(ctx, due, messages, output, &s)
+// Ask sends one request that was due at a moment.
+func (c *Client) Ask(ctx context.Context, due time.Time, messages []Message, output int) Sample {
+	var s Sample
+	s.Err = c.measure(ctx, due, messages, output, &s)
 	return s
 }
 
-func (c *client) measure(ctx context.Context, due time.Time, messages []message, output int, s *sample) error {
+func (c *Client) measure(ctx context.Context, due time.Time, messages []Message, output int, s *Sample) error {
 	req, err := c.request(ctx, messages, output)
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (c *client) measure(ctx context.Context, due time.Time, messages []message,
 	)
 	read := func(data []byte) error {
 		r.text = ""
-		if err := c.api.read(data, &r); err != nil {
+		if err := c.API.read(data, &r); err != nil {
 			return fmt.Errorf("an event is no JSON: %w", err)
 		}
 		if r.text != "" {
@@ -114,9 +115,9 @@ func (c *client) measure(ctx context.Context, due time.Time, messages []message,
 		}
 		return nil
 	}
-	if c.atOnce {
+	if c.AtOnce {
 		whole, err := io.ReadAll(resp.Body)
-		s.gotByte = len(whole) > 0
+		s.GotByte = len(whole) > 0
 		if err == nil {
 			err = read(whole)
 		}
@@ -127,7 +128,7 @@ func (c *client) measure(ctx context.Context, due time.Time, messages []message,
 		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() { // to its end, so that nobody takes it for given up
-			s.gotByte = true
+			s.GotByte = true
 			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
 				if err := read(data); err != nil {
 					return err
@@ -141,21 +142,21 @@ func (c *client) measure(ctx context.Context, due time.Time, messages []message,
 	switch {
 	case first.IsZero():
 		return errors.New("no text came")
-	case c.exact && r.produced != output:
+	case c.Exact && r.produced != output:
 		return fmt.Errorf("%d tokens instead of %d", r.produced, output)
 	}
-	s.ttft, s.e2e, s.sinceFirst = first.Sub(due), time.Since(due), last.Sub(first)
-	s.promptTokens, s.cachedTokens, s.outputTokens = r.prompt, r.cached, r.produced
-	s.text = text.String()
+	s.TTFT, s.E2E, s.SinceFirst = first.Sub(due), time.Since(due), last.Sub(first)
+	s.PromptTokens, s.CachedTokens, s.OutputTokens = r.prompt, r.cached, r.produced
+	s.Text = text.String()
 	return nil
 }
 
-func (c *client) request(ctx context.Context, messages []message, output int) (*http.Request, error) {
-	fields := c.api.body(messages, output)
-	fields["model"] = c.model
-	if !c.atOnce {
+func (c *Client) request(ctx context.Context, messages []Message, output int) (*http.Request, error) {
+	fields := c.API.Body(messages, output)
+	fields["model"] = c.Model
+	if !c.AtOnce {
 		fields["stream"] = true
-		if c.api.usage {
+		if c.API.usage {
 			fields["stream_options"] = map[string]bool{"include_usage": true}
 		}
 	}
@@ -163,7 +164,7 @@ func (c *client) request(ctx context.Context, messages []message, output int) (*
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+c.api.path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+c.API.Path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -171,33 +172,33 @@ func (c *client) request(ctx context.Context, messages []message, output int) (*
 	// the request on another one if it is marked so, and does not send the mark.
 	req.Header["Idempotency-Key"] = nil
 	req.Header.Set("Content-Type", "application/json")
-	if c.slo.TTFT > 0 {
-		req.Header.Set(slo.TTFTHeader, strconv.FormatFloat(millis(c.slo.TTFT), 'f', -1, 64))
+	if c.SLO.TTFT > 0 {
+		req.Header.Set(slo.TTFTHeader, strconv.FormatFloat(Millis(c.SLO.TTFT), 'f', -1, 64))
 	}
-	if c.slo.TPOT > 0 {
-		req.Header.Set(slo.TPOTHeader, strconv.FormatFloat(millis(c.slo.TPOT), 'f', -1, 64))
+	if c.SLO.TPOT > 0 {
+		req.Header.Set(slo.TPOTHeader, strconv.FormatFloat(Millis(c.SLO.TPOT), 'f', -1, 64))
 	}
 	return req, nil
 }
 
-// converse plays a conversation and hands a sample of each turn to seen. It ends
+// Converse plays a conversation and hands a sample of each turn to seen. It ends
 // early with the first turn that fails, or with the context.
-func (c *client) converse(ctx context.Context, begin time.Time, conversation *conversation, seen func(sample)) {
+func (c *Client) Converse(ctx context.Context, begin time.Time, conversation *Conversation, seen func(Sample)) {
 	due := begin.Add(conversation.start)
-	messages := []message{{"system", conversation.system}}
-	for i, t := range conversation.turns {
+	messages := []Message{{Role: "system", Content: conversation.System}}
+	for i, t := range conversation.Turns {
 		due = due.Add(t.think)
 		if sleepUntil(ctx, due) != nil {
 			return
 		}
-		messages = append(messages, message{"user", t.question})
-		s := c.ask(ctx, due, messages, t.output)
-		s.turn = i
+		messages = append(messages, Message{Role: "user", Content: t.Question})
+		s := c.Ask(ctx, due, messages, t.output)
+		s.Turn = i
 		seen(s)
-		if s.err != nil {
+		if s.Err != nil {
 			return
 		}
-		messages = append(messages, message{"assistant", s.text})
+		messages = append(messages, Message{Role: "assistant", Content: s.Text})
 		due = time.Now()
 	}
 }
