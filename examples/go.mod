@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/endpick/endpick v0.0.0
+	github.com/endpick/endpick/transport/prometheus v0.0.0
 	github.com/endpick/endpick/transport/scrape v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/schollz/progressbar/v3 v3.19.1
@@ -40,3 +41,5 @@ require (
 replace github.com/endpick/endpick => ../
 
 replace github.com/endpick/endpick/transport/scrape => ../transport/scrape
+
+replace github.com/endpick/endpick/transport/prometheus => ../transport/prometheus

@@ -100,15 +100,16 @@ func (g *gateway) debugPage() debugPage {
 		p.Queue = &q
 	}
 	p.Requests, p.Attained = g.watch.newest()
-	if g.latency != nil {
-		for _, m := range g.latency.Health() {
+	sources := g.watch.sources.Load()
+	for _, l := range sources.Latencies {
+		for _, m := range l.Health() {
 			p.Health = append(p.Health,
 				debugHealth{m.Model, "TTFT", m.TTFT}, debugHealth{m.Model, "TPOT", m.TPOT}, debugHealth{m.Model, "E2E", m.E2E})
 		}
 	}
 	held := map[endpick.Ref]*prefix.EndpointStats{}
-	if g.index != nil {
-		stats := g.index.Stats()
+	if sources.Index != nil {
+		stats := sources.Index.Stats()
 		p.Index = &stats
 		for i := range stats.Endpoints {
 			held[stats.Endpoints[i].Ref] = &stats.Endpoints[i]

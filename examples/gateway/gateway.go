@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -39,9 +38,7 @@ type gateway struct {
 	admin        http.Handler // metrics and the debug page; nil: there are none
 	router       *endpick.Router
 	transport    *transport.Transport
-	index        *prefix.Index    // nil: the policy has none
-	latency      *predict.Latency // nil: the policy predicts nothing
-	receipts     *receipts        // nil: not kept, and nobody watches
+	receipts     *receipts // nil: not kept, and nobody watches
 	watch        *watch
 	policy       string
 	stopping     atomic.Bool // new requests are refused
@@ -78,10 +75,6 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g.index = g.policies.index
-	if all := g.policies.latencies(); len(all) > 0 {
-		g.latency = all[0]
-	}
 	t := transport.Config{
 		Queue:       config.queue,
 		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
@@ -100,7 +93,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	}
 	if config.receipts > 0 {
 		g.receipts = newReceipts(config.receipts)
-		g.watch = &watch{metrics: newMetrics()}
+		g.watch = newWatch()
+		t.Observe = g.watch.observe
 	}
 	if g.router, err = endpick.New(endpick.Config{
 		Policy: g.watched(policy), Endpoints: config.endpoints, Seed: config.seed,
@@ -112,6 +106,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
 	}
+	g.follow()
 	if err := g.admitTenants(s); err != nil {
 		return nil, err
 	}
@@ -124,12 +119,19 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	return g, nil
 }
 
-// watched puts what listens for the debug page and the metrics into a policy.
+// watched has the predictions of a policy timed.
 func (g *gateway) watched(p endpick.Policy) endpick.Policy {
 	if g.watch != nil {
-		p.Predictor = g.watch.around(p.Predictor)
+		p.Predictor = g.watch.metrics.Predictor(p.Predictor)
 	}
 	return p
+}
+
+// follow shows the metrics and the debug page the policies as they are now.
+func (g *gateway) follow() {
+	if g.watch != nil {
+		g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Index: g.policies.index, Latencies: g.policies.latencies()})
+	}
 }
 
 // admitTenants takes over whose requests are let in, and what servers are shown.
@@ -169,7 +171,7 @@ func (g *gateway) apply(s *settings) error {
 	if err := g.router.SetPolicy(g.watched(policy)); err != nil {
 		return err
 	}
-	g.index = g.policies.index
+	g.follow()
 	if s.HashKey != "" {
 		g.transport.SetHashKey(s.hashKey)
 	}
@@ -211,7 +213,9 @@ func (g *gateway) serveClients(trustHeaders bool) {
 		proxy.Transport = g.receipts.keep(g.transport)
 		admin := http.NewServeMux()
 		admin.HandleFunc("GET /debug/endpick", g.debug)
-		admin.Handle("GET /metrics", g.watch.metrics)
+		ours, gie := metricsPages(g.watch.metrics)
+		admin.Handle("GET /metrics", ours)
+		admin.Handle("GET /metrics/gie", gie)
 		g.admin = admin
 	}
 	g.Handler = mux
@@ -220,9 +224,6 @@ func (g *gateway) serveClients(trustHeaders bool) {
 // record hands on what was seen of a request.
 func (g *gateway) record(s *settings) func(recording.Request) {
 	return func(r recording.Request) {
-		if g.watch != nil {
-			g.watch.record(r)
-		}
 		if g.recorder != nil {
 			g.recorder.record(r)
 		}

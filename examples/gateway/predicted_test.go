@@ -25,7 +25,6 @@ import (
 	"github.com/endpick/endpick/internal/modelserver"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/recording"
 )
 
 // rows are the texts of the cells of a table on the debug page.
@@ -149,8 +148,15 @@ func TestPredictedLatency(t *testing.T) {
 
 // The names are those of GIE, "Monitoring".
 func testMetrics(t *testing.T, url string, streams int) {
-	status, text := get(t, url+"/metrics")
+	status, text := get(t, url+"/metrics/gie")
 	require.Equal(t, http.StatusOK, status)
+	_, ours := get(t, url+"/metrics")
+	for _, want := range []string{
+		`endpick_slo_requests_total{latency="ttft",model="demo-8b"} 67`, `endpick_slo_met_total{latency="ttft",model="demo-8b"} 64`,
+		`endpick_prediction_error_ratio{latency="ttft",model="demo-8b"} `, "endpick_decision_duration_seconds_count 67", "process_cpu_seconds_total",
+	} {
+		require.Contains(t, ours, want)
+	}
 	value := func(name, labels string) float64 {
 		m := regexp.MustCompile(`(?m)^inference_objective_request_` + name + `\{model_name="` + modelserver.DefaultModel +
 			`",target_model_name="` + modelserver.DefaultModel + `"` + labels + `\} (\S+)$`).FindStringSubmatch(text)
@@ -282,41 +288,4 @@ func TestGatewayThatCannotBeMade(t *testing.T) {
 		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 	}
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 5*time.Second, time.Millisecond)
-}
-
-func TestAttainment(t *testing.T) {
-	ms := func(v float64) *float64 { return &v }
-	stream := func(ttft, e2e float64, output int) recording.Request {
-		return recording.Request{
-			Model: "m", Stream: true, HTTP: 200, Status: "completed", TTFTMillis: ms(ttft), E2EMillis: e2e, OutputTokens: output,
-			SLOTTFTMillis: 100, SLOTPOTMillis: 10,
-		}
-	}
-	for name, tc := range map[string]struct {
-		change     func(*recording.Request)
-		ttft, tpot kept
-	}{
-		"met":               {nil, kept{1, 1}, kept{1, 1}}, // (190 − 100)/9 = 10
-		"late":              {func(r *recording.Request) { r.TTFTMillis = ms(101) }, kept{1, 0}, kept{1, 1}},
-		"slow":              {func(r *recording.Request) { r.E2EMillis = 191 }, kept{1, 1}, kept{1, 0}},
-		"one token":         {func(r *recording.Request) { r.OutputTokens = 1 }, kept{1, 1}, kept{}},
-		"TTFT alone":        {func(r *recording.Request) { r.SLOTPOTMillis = 0 }, kept{1, 1}, kept{}},
-		"nothing asked for": {func(r *recording.Request) { r.SLOTPOTMillis, r.SLOTTFTMillis = 0, 0 }, kept{}, kept{}},
-		"rejected":          {func(r *recording.Request) { *r = stream(0, 1, 0); r.TTFTMillis, r.HTTP, r.Status = nil, 0, "failed" }, kept{1, 0}, kept{1, 0}},
-		"refused there":     {func(r *recording.Request) { r.HTTP = 400 }, kept{1, 0}, kept{1, 0}},
-		"left":              {func(r *recording.Request) { r.Status = "canceled" }, kept{}, kept{}},
-		"at once":           {func(r *recording.Request) { r.Stream, r.TTFTMillis, r.E2EMillis = false, nil, 100 }, kept{1, 1}, kept{}},
-		"at once, late":     {func(r *recording.Request) { r.Stream, r.TTFTMillis = false, nil }, kept{1, 0}, kept{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := &watch{metrics: newMetrics()}
-			r := stream(100, 190, 10)
-			if tc.change != nil {
-				tc.change(&r)
-			}
-			w.record(r)
-			_, got := w.newest()
-			require.Equal(t, attainment{TTFT: tc.ttft, TPOT: tc.tpot}, got)
-		})
-	}
 }

@@ -128,7 +128,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 
-	index, latencies := g.index, g.policies.latencies()
+	index, latencies := g.policies.index, g.policies.latencies()
 	require.Len(t, latencies, 1)
 	c := traffic.NewClient("http://" + l.Addr().String())
 	defer c.Close()
@@ -183,7 +183,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		require.Zero(t, e.Candidate.InFlight)
 	}
 	require.Zero(t, g.router.Stats().Panics)
-	require.Same(t, index, g.index)
+	require.Same(t, index, g.policies.index)
 	require.Equal(t, latencies, g.policies.latencies(), "the same models, and none of them twice")
 	// What server-1 was asked before all of it is still known to be there.
 	held := 0
