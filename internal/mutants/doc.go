@@ -14,7 +14,8 @@
 //
 // Without the variable it is only checked that each mutant can still be applied:
 // that its old text stands in its package, once. Whoever changes that text changes the
-// mutant with it, or writes another one.
+// mutant with it, or writes another one; a few that are left behind are told of and
+// no failure until TestMutants runs.
 //
 // # Files
 //
