@@ -6,17 +6,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/endpick/endpick/internal/coding"
 )
 
-const (
-	// firstRead is how much of a body's announced length is believed before any
-	// of it has come.
-	firstRead = 1 << 20
-	// A compressed body may become this many times its size, and so many bytes
-	// more, or unpacking it would cost more than sending it. JSON shrinks to a
-	// fifth, text that repeats itself to a thirtieth.
-	maxInflation, freeInflation = 64, 64 << 10
-)
+// firstRead is how much of a body's announced length is believed before any of it
+// has come.
+const firstRead = 1 << 20
 
 // readBody reads the body once, and closes it. If the standard library knows its
 // coding, it comes unpacked, which unpacked tells: engines don't take others.
@@ -31,12 +27,12 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 	if body, err = readAll(req, req.Body, req.ContentLength, limit); err != nil {
 		return nil, false, err
 	}
-	open := decoder(strings.TrimSpace(strings.Join(req.Header["Content-Encoding"], ",")))
+	open := coding.Decoder(strings.TrimSpace(strings.Join(req.Header["Content-Encoding"], ",")))
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
-	limit = min(limit, freeInflation+maxInflation*int64(len(body)))
-	body, err = readAll(req, &lazyReader{src: bytes.NewReader(body), open: open}, -1, limit)
+	limit = coding.Limit(len(body), limit)
+	body, err = readAll(req, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, limit)
 	return body, true, err
 }
 

@@ -147,6 +147,7 @@ func TestCompressedBodies(t *testing.T) {
 // What is packed more tightly than anything that people write costs no more than
 // its sender has paid for.
 func TestBombsAreRefused(t *testing.T) {
+	const freeInflation, maxInflation = 64 << 10, 64
 	for _, size := range []int{freeInflation, 1 << 20, 16 << 20} {
 		bomb := pack(t, "gzip", strings.Repeat("x", size))
 		var before, after runtime.MemStats

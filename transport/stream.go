@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/coding"
 	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/internal/health"
 )
@@ -106,12 +107,12 @@ func (x *exchange) pass(response *http.Response) {
 	if !x.trip.call.Metered() || response.StatusCode >= http.StatusBadRequest {
 		return
 	}
-	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		open := decoder(coding)
+	if packed := response.Header.Get("Content-Encoding"); packed != "" && !strings.EqualFold(packed, "identity") {
+		open := coding.Decoder(packed)
 		if open == nil {
 			return // passed on as it is; its tokens are not known
 		}
-		passed.Reader = &lazyReader{src: body, open: open}
+		passed.Reader = &coding.Reader{Src: body, Open: open}
 		response.Header.Del("Content-Encoding")
 		response.Header.Del("Content-Length")
 		response.Uncompressed = true

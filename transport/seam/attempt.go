@@ -71,9 +71,12 @@ func (a *Attempt) Lease() endpick.Lease {
 func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
 
 // SetHeader sets in the header of the request what the endpoint has to be told beside
-// the body: that a response which is metered must come without a content coding, and
-// its data-parallel rank.
+// the body: that the body has no coding any more, that a response which is metered must
+// come without one, and its data-parallel rank.
 func (a *Attempt) SetHeader(h http.Header) {
+	if a.call.unpacked {
+		h.Del("Content-Encoding")
+	}
 	choose.SetHeader(h, a.call.Metered(), a.Endpoint())
 }
 

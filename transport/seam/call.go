@@ -1,22 +1,28 @@
 package seam
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/choose"
+	"github.com/endpick/endpick/internal/coding"
 	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/transport"
 )
 
 // Incoming is a request as it came in.
 type Incoming struct {
 	Method, Path string
 	Header       http.Header // keys in their canonical form
-	// Body is whole and without a content coding. The [Call] refers to it, until an
-	// endpoint has answered: it must not change before the call is closed.
+	// Body is whole. One in gzip or deflate is unpacked: engines don't take others.
+	// The [Call] refers to it, until an endpoint has answered: it must not change
+	// before the call is closed.
 	Body []byte
 }
 
@@ -32,8 +38,9 @@ type Call struct {
 	// Warnings are what was wrong with headers that are then taken to be absent.
 	Warnings []error
 
-	seam    *Seam
-	metered bool
+	seam     *Seam
+	metered  bool
+	unpacked bool // the body had a coding when it came
 
 	mu sync.Mutex // guards what follows, and the attempts
 	// call and body are let go when an endpoint has answered: prompts are long, and
@@ -47,18 +54,43 @@ type Call struct {
 }
 
 // Read reads what a request says of itself, but for its prompt. The error is an
-// [endpick.RequestError], or matches [transport.ErrForbidden] or
-// [transport.ErrUnknownPath].
+// [endpick.RequestError], a [transport.BodyError] or a [transport.ReadError], or
+// matches [transport.ErrForbidden] or [transport.ErrUnknownPath].
 func (s *Seam) Read(in Incoming) (*Call, error) {
+	unpacked, err := s.unpack(&in)
+	if err != nil {
+		return nil, err
+	}
 	read, err := s.desk.Reader.Read(dialect.Incoming(in))
 	if err != nil {
 		return nil, err
 	}
 	s.desk.Budget.Request(s.desk.Clock())
 	return &Call{
-		Request: read.Request, Warnings: read.Warnings, seam: s, call: read, metered: read.Metered(),
+		Request: read.Request, Warnings: read.Warnings, seam: s, call: read, metered: read.Metered(), unpacked: unpacked,
 		trip: choose.Trip{Desk: &s.desk, Method: in.Method, Alone: true},
 	}, nil
+}
+
+// unpack undoes the coding of the body, and reports whether it had one.
+func (s *Seam) unpack(in *Incoming) (bool, error) {
+	if int64(len(in.Body)) > s.maxBodyBytes {
+		return false, &transport.BodyError{Limit: s.maxBodyBytes, Length: int64(len(in.Body))}
+	}
+	open := coding.Decoder(strings.TrimSpace(strings.Join(in.Header["Content-Encoding"], ",")))
+	if open == nil || len(in.Body) == 0 {
+		return false, nil
+	}
+	limit := coding.Limit(len(in.Body), s.maxBodyBytes)
+	body, err := io.ReadAll(io.LimitReader(&coding.Reader{Src: bytes.NewReader(in.Body), Open: open}, limit+1))
+	switch {
+	case err != nil:
+		return false, &transport.ReadError{Err: err}
+	case int64(len(body)) > limit:
+		return false, &transport.BodyError{Limit: limit, Length: -1}
+	}
+	in.Body = body
+	return true, nil
 }
 
 // Route chooses an endpoint for the request, the first time or, when the one before

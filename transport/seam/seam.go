@@ -30,6 +30,9 @@ type Config struct {
 	// back each second. Zero: 100.
 	RetryBurst int
 
+	// MaxBodyBytes is the longest body of a request, with its content coding and
+	// without. Zero: 32 MiB.
+	MaxBodyBytes int64
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together. Zero: 65,536.
 	MaxItems int
@@ -68,6 +71,8 @@ func (c *Config) validate() error {
 		return bad("RetryShare", "is not within 0 and 1")
 	case c.RetryBurst < 0:
 		return bad("RetryBurst", "is negative")
+	case c.MaxBodyBytes < 0:
+		return bad("MaxBodyBytes", "is negative")
 	case c.MaxItems < 0:
 		return bad("MaxItems", "is negative")
 	}
@@ -80,6 +85,9 @@ func (c *Config) validate() error {
 	if c.RetryBurst == 0 {
 		c.RetryBurst = 100
 	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 32 << 20
+	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -90,8 +98,9 @@ func (c *Config) validate() error {
 // Make one with [New]. It is safe for concurrent use and starts no goroutine of its
 // own; a timer for each request notices endpoints that say nothing.
 type Seam struct {
-	desk      choose.Desk
-	fallbacks int
+	desk         choose.Desk
+	fallbacks    int
+	maxBodyBytes int64
 }
 
 // New returns a seam, or an [endpick.ConfigError].
@@ -106,7 +115,7 @@ func New(config Config) (*Seam, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Seam{fallbacks: config.Fallbacks}
+	s := &Seam{fallbacks: config.Fallbacks, maxBodyBytes: config.MaxBodyBytes}
 	s.desk.Router, s.desk.Reader, s.desk.Clock = config.Router, reader, config.Clock
 	s.desk.Health = health.New(config.Router, config.Clock)
 	s.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
@@ -117,6 +126,9 @@ func New(config Config) (*Seam, error) {
 // SetHashKey changes the key that prompts are hashed with, for requests that are
 // read from now on. An index then starts anew.
 func (s *Seam) SetHashKey(key prefix.Key) { s.desk.Reader.SetHashKey(key) }
+
+// MaxBodyBytes is the longest body that Read takes, for who collects one.
+func (s *Seam) MaxBodyBytes() int64 { return s.maxBodyBytes }
 
 // Ill is how many endpoints get less than their share of the traffic now, because
 // they have failed of late.

@@ -1,6 +1,8 @@
 package seam_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -117,6 +119,8 @@ func TestConfig(t *testing.T) {
 		"RetryShare":  {Router: router, RetryShare: 2},
 		"RetryBurst":  {Router: router, RetryBurst: -1},
 		"MaxItems":    {Router: router, MaxItems: -1},
+
+		"MaxBodyBytes": {Router: router, MaxBodyBytes: -1},
 	} {
 		_, err := seam.New(c)
 		var ce *endpick.ConfigError
@@ -432,6 +436,39 @@ func TestCodedResponses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "a completed", w.heard.said())
 	assert.Zero(t, a.Seen())
+}
+
+func TestPackedBodies(t *testing.T) {
+	w := newWorld(t, seam.Config{MaxBodyBytes: 1 << 20})
+	pack := func(s string) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		io.WriteString(z, s)
+		z.Close()
+		return b.Bytes()
+	}
+	read := func(body []byte) (*seam.Call, error) {
+		return w.Read(seam.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body})
+	}
+	call, err := read(pack(chatBody))
+	require.NoError(t, err)
+	defer call.Close()
+	assert.Equal(t, "m", call.Request.Model)
+	out := http.Header{"Content-Encoding": {"gzip"}}
+	w.route(t, call).SetHeader(out)
+	assert.NotContains(t, out, "Content-Encoding")
+	assert.Contains(t, string(concat(call.Body())), `"Hi!"`)
+
+	for status, body := range map[int][]byte{
+		400: []byte("no gzip"),
+		413: pack(strings.Repeat(" ", 512<<10)), // a bomb: a thousandth of that
+	} {
+		_, err = read(body)
+		got, _, _ := seam.ErrorResponse(chatPath, err)
+		assert.Equal(t, status, got, "%v", err)
+	}
+	_, err = read(make([]byte, 1<<20+1))
+	require.ErrorIs(t, err, transport.ErrBodyTooLarge)
 }
 
 // Everything may be called from everywhere at any time; a request is accounted for

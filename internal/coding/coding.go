@@ -1,0 +1,55 @@
+// Package coding undoes the content codings of bodies.
+package coding
+
+import (
+	"bufio"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+	"strings"
+)
+
+// Decoder opens a content coding; nil if the standard library has none.
+func Decoder(coding string) func(io.Reader) (io.Reader, error) {
+	switch strings.ToLower(coding) {
+	case "gzip", "x-gzip":
+		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+	case "deflate":
+		return func(r io.Reader) (io.Reader, error) {
+			// Meant is zlib (RFC 9110, 8.4.1.2); some send deflate without it.
+			in := bufio.NewReader(r)
+			if head, err := in.Peek(2); err == nil && head[0]&0x0f == 8 && (uint(head[0])<<8|uint(head[1]))%31 == 0 {
+				return zlib.NewReader(in)
+			}
+			return flate.NewReader(in), nil
+		}
+	}
+	return nil
+}
+
+// Reader opens a decoder when it is first read: opening reads.
+type Reader struct {
+	Src  io.Reader
+	Open func(io.Reader) (io.Reader, error)
+	r    io.Reader
+	err  error
+}
+
+func (l *Reader) Read(p []byte) (int, error) {
+	if l.r == nil && l.err == nil {
+		l.r, l.err = l.Open(l.Src)
+	}
+	if l.err != nil {
+		return 0, l.err
+	}
+	return l.r.Read(p)
+}
+
+// A compressed body may become this many times its size, and so many bytes more, or
+// unpacking it would cost more than sending it. JSON shrinks to a fifth, text that
+// repeats itself to a thirtieth.
+const maxInflation, freeInflation = 64, 64 << 10
+
+// Limit is how many bytes a body of n compressed ones may become, and no more than most.
+func Limit(n int, most int64) int64 { return min(most, freeInflation+maxInflation*int64(n)) }

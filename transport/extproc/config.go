@@ -1,0 +1,45 @@
+package extproc
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// The names of protocol 004.
+const (
+	// DestinationHeader carries the chosen server and those to try after it, as
+	// ip:port, separated by commas. The metadata has the same name.
+	DestinationHeader = "x-gateway-destination-endpoint"
+
+	servedKey         = "x-gateway-destination-endpoint-served"
+	subsetKey         = "x-gateway-destination-endpoint-subset"
+	balancerNamespace = "envoy.lb"
+	subsetNamespace   = "envoy.lb.subset_hint"
+)
+
+// Config says how a [Server] is made. All fields but Seam.Router may be left out.
+type Config struct {
+	// Seam says how requests are read and endpoints chosen. The addresses of its
+	// Router's endpoints are an IP and a port, as the protocol has it, or URLs of
+	// such; a scheme and a path are the proxy's business. MaxAttempts and the
+	// settings of retries are not used: the proxy does these.
+	Seam seam.Config
+	// Buffered says that a proxy which does not tell how it sends the bodies of
+	// requests does it in mode BUFFERED.
+	Buffered bool
+	// Describe may fill in what the server can't know, such as the Tenant, and may
+	// change what it found in the headers. It is called before the prompt is hashed,
+	// from many goroutines. It must not change header or body, nor keep req. Nil:
+	// there are no tenants.
+	Describe func(header http.Header, body []byte, req *endpick.Request)
+	// DrainTimeout is how long streams that are open may go on after the context of
+	// Serve is done. Zero: 30 seconds.
+	DrainTimeout time.Duration
+	// Warn is told what was wrong with a request that was served all the same, of
+	// endpoints with an address that can't be used, and of panics of Describe. It is
+	// called from many goroutines. Nil: nobody is told.
+	Warn func(error)
+}

@@ -1,0 +1,281 @@
+package extproc
+
+import (
+	"bytes"
+	"net/http"
+	"time"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// conversation is the stream of messages about one request.
+type conversation struct {
+	server *Server
+	stream extprocv3.ExternalProcessor_ProcessServer
+
+	begun bool
+	// How the proxy sends bodies.
+	requestMode, responseMode filterv3.ProcessingMode_BodySendMode
+
+	// Of the request, until it is picked.
+	header   http.Header
+	pseudo   map[string]string
+	subset   *structpb.Value // nil: any endpoint will do
+	body     []byte
+	headed   bool // its header has come
+	picked   bool
+	answered bool // the header of its response has come
+
+	call    *seam.Call    // nil: not read yet
+	attempt *seam.Attempt // nil: not picked yet
+	beat    *time.Timer   // shows the router that the lease is not lost
+	out     []byte        // what is sent on of a piece, used again
+}
+
+const (
+	none       = filterv3.ProcessingMode_NONE
+	pieces     = filterv3.ProcessingMode_STREAMED
+	buffered   = filterv3.ProcessingMode_BUFFERED
+	partial    = filterv3.ProcessingMode_BUFFERED_PARTIAL
+	fullDuplex = filterv3.ProcessingMode_FULL_DUPLEX_STREAMED
+)
+
+// begin takes in how the proxy sends bodies.
+func (c *conversation) begin(p *extprocv3.ProtocolConfiguration) {
+	c.begun = true
+	switch {
+	case p != nil:
+		c.requestMode, c.responseMode = p.GetRequestBodyMode(), p.GetResponseBodyMode()
+	case c.server.config.Buffered:
+		c.requestMode, c.responseMode = buffered, buffered
+	default:
+		c.requestMode, c.responseMode = fullDuplex, fullDuplex
+	}
+}
+
+// take takes in a message and answers it; done: that was the last word.
+func (c *conversation) take(in *extprocv3.ProcessingRequest) (done bool, err error) {
+	if !c.begun {
+		c.begin(in.GetProtocolConfig())
+	}
+	if hint := metadataOf(in.GetMetadataContext(), subsetNamespace, subsetKey); hint != nil {
+		c.subset = hint
+	}
+	switch m := in.GetRequest().(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		return c.requestHeaders(m.RequestHeaders)
+	case *extprocv3.ProcessingRequest_RequestBody:
+		return c.requestBody(m.RequestBody)
+	case *extprocv3.ProcessingRequest_RequestTrailers:
+		return c.requestTrailers()
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		served := metadataOf(in.GetMetadataContext(), balancerNamespace, servedKey)
+		return false, c.responseHeaders(m.ResponseHeaders, served.GetStringValue())
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		return false, c.responseBody(m.ResponseBody)
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		return false, c.responseTrailers()
+	}
+	return false, status.Error(codes.InvalidArgument, "extproc: a message of no known kind")
+}
+
+func (c *conversation) requestHeaders(m *extprocv3.HttpHeaders) (done bool, err error) {
+	if c.headed || c.picked {
+		return false, status.Error(codes.InvalidArgument, "extproc: a second request on one stream")
+	}
+	c.headed = true
+	c.header, c.pseudo = headerOf(m.GetHeaders())
+	switch {
+	case m.GetEndOfStream(), c.requestMode == none, c.requestMode == pieces: // there is no body, or none that can be waited for
+		to, failed := c.pick()
+		if failed != nil {
+			return true, c.stream.Send(failed)
+		}
+		return false, c.send(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}), to)
+	case c.requestMode == fullDuplex:
+		return false, nil // answered when the body is here
+	}
+	return false, c.stream.Send(request.headers(&extprocv3.CommonResponse{}))
+}
+
+func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error) {
+	if c.picked {
+		if c.requestMode == fullDuplex {
+			return false, status.Error(codes.InvalidArgument, "extproc: a request goes on after its end")
+		}
+		return false, c.stream.Send(request.body(&extprocv3.CommonResponse{}))
+	}
+	if limit := c.server.seam.MaxBodyBytes(); int64(len(c.body)+len(m.GetBody())) > limit {
+		return true, c.stream.Send(c.refusal(c.path(), &transport.BodyError{Limit: limit, Length: -1}))
+	}
+	if c.body == nil && m.GetEndOfStream() {
+		c.body = m.GetBody() // the message is ours
+	} else {
+		c.body = append(c.body, m.GetBody()...)
+	}
+	if c.requestMode == fullDuplex {
+		if !m.GetEndOfStream() {
+			return false, nil
+		}
+		return c.passOn(false)
+	}
+	to, failed := c.pick()
+	if failed != nil {
+		return true, c.stream.Send(failed)
+	}
+	common := &extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}
+	if to.changed {
+		common.BodyMutation = replaced(bytes.Join(to.body, nil))
+	}
+	return false, c.send(request.body(common), to)
+}
+
+func (c *conversation) requestTrailers() (done bool, err error) {
+	if !c.picked {
+		if done, err = c.passOn(true); done || err != nil {
+			return done, err
+		}
+	}
+	return false, c.stream.Send(request.trailers())
+}
+
+// passOn answers a request that has come in pieces, now that all of it is here:
+// headers, then its body in pieces. With trailers after it the body does not end the
+// request.
+func (c *conversation) passOn(trailers bool) (done bool, err error) {
+	to, failed := c.pick()
+	if failed != nil {
+		return true, c.stream.Send(failed)
+	}
+	if err := c.send(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}), to); err != nil {
+		return false, err
+	}
+	body := to.body
+	if to.size <= maxPiece { // in one message
+		body = [][]byte{bytes.Join(body, nil)}
+	}
+	for i, b := range body {
+		if err := c.sendPieces(request, b, !trailers && i == len(body)-1); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// send sends the answer that names the servers.
+func (c *conversation) send(m *extprocv3.ProcessingResponse, to *choice) error {
+	m.DynamicMetadata = destination(to.servers)
+	return c.stream.Send(m)
+}
+
+// sendPieces sends a body, or what there is of it now, in pieces. Of an empty one only
+// the end is sent.
+func (c *conversation) sendPieces(d direction, b []byte, last bool) error {
+	for len(b) > maxPiece {
+		if err := c.stream.Send(d.body(streamed(b[:maxPiece], false))); err != nil {
+			return err
+		}
+		b = b[maxPiece:]
+	}
+	if len(b) == 0 && !last {
+		return nil
+	}
+	return c.stream.Send(d.body(streamed(b, last)))
+}
+
+func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) error {
+	if c.answered {
+		return status.Error(codes.InvalidArgument, "extproc: a second response on one stream")
+	}
+	c.answered = true
+	common := &extprocv3.CommonResponse{}
+	if c.attempt != nil {
+		c.servedBy(served)
+		header, pseudo := headerOf(m.GetHeaders())
+		long := header.Get("Content-Length") != ""
+		// The proxy has seen to trying others: what this one says goes to the client.
+		_ = c.attempt.Header(statusOf(pseudo), header, nil)
+		if long && header.Get("Content-Length") == "" {
+			common.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}}
+		}
+		if m.GetEndOfStream() || c.responseMode == none {
+			c.rest()
+		}
+	}
+	return c.stream.Send(response.headers(common))
+}
+
+// rest ends the response, and returns what was held back of it.
+func (c *conversation) rest() []byte {
+	c.out = c.out[:0]
+	if c.attempt != nil {
+		c.out, _ = c.attempt.End(c.out) // a stream that was cut goes to the client as it is
+	}
+	return c.out
+}
+
+func (c *conversation) responseBody(m *extprocv3.HttpBody) error {
+	piece := m.GetBody()
+	out, whole := piece, m.GetEndOfStream() || c.responseMode == buffered || c.responseMode == partial
+	if c.attempt != nil {
+		c.out = c.attempt.Feed(c.out[:0], piece)
+		if whole {
+			c.out, _ = c.attempt.End(c.out)
+		}
+		out = c.out
+	}
+	if c.responseMode == fullDuplex {
+		return c.sendPieces(response, out, m.GetEndOfStream())
+	}
+	common := &extprocv3.CommonResponse{}
+	if !bytes.Equal(out, piece) {
+		common.BodyMutation = replaced(out)
+	}
+	return c.stream.Send(response.body(common))
+}
+
+func (c *conversation) responseTrailers() error {
+	rest := c.rest()
+	if c.responseMode == fullDuplex {
+		if err := c.sendPieces(response, rest, false); err != nil {
+			return err
+		}
+	}
+	return c.stream.Send(response.trailers())
+}
+
+// end ends the request, whatever has become of it.
+func (c *conversation) end() {
+	if c.beat != nil {
+		c.beat.Stop()
+	}
+	if c.call != nil {
+		c.call.Close()
+	}
+}
+
+// keep shows the router that the lease is not lost while the stream is open, however
+// long the endpoint takes.
+func (c *conversation) keep(lease func() endpick.Lease) {
+	every := max(c.server.router.LeaseTimeout()/3, time.Millisecond)
+	ctx := c.stream.Context()
+	var beat *time.Timer
+	ready := make(chan struct{})
+	beat = time.AfterFunc(every, func() {
+		<-ready
+		if ctx.Err() == nil {
+			lease().Tokens(0)
+			beat.Reset(every)
+		}
+	})
+	c.beat = beat
+	close(ready)
+}

@@ -1,0 +1,198 @@
+package extproc
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// choice is what the proxy is told of a request.
+type choice struct {
+	servers  string // the chosen one and those to try after it, as the protocol has them
+	mutation *extprocv3.HeaderMutation
+	body     [][]byte // as the server is to have it
+	size     int      // its length
+	changed  bool     // it is not the one that came
+}
+
+// pick chooses a server, or returns the answer for the client if there is none.
+func (c *conversation) pick() (*choice, *extprocv3.ProcessingResponse) {
+	c.picked = true
+	path := c.path()
+	to, err := c.choose(path)
+	if err != nil {
+		return nil, c.refusal(path, err)
+	}
+	c.header, c.pseudo, c.body, c.subset = nil, nil, nil, nil
+	c.keep(c.attempt.Lease)
+	return to, nil
+}
+
+// path is the path of the request as package net/url reads it; what can't be one
+// stays as it is.
+func (c *conversation) path() string {
+	raw := c.pseudo[":path"]
+	if u, err := url.ParseRequestURI(raw); err == nil {
+		return u.Path
+	}
+	return raw
+}
+
+func (c *conversation) choose(path string) (*choice, error) {
+	call, err := c.server.seam.Read(seam.Incoming{Method: c.pseudo[":method"], Path: path, Header: c.header, Body: c.body})
+	if err != nil {
+		return nil, err
+	}
+	c.call = call
+	for _, w := range call.Warnings {
+		c.server.warn(w)
+	}
+	if err := c.describe(&call.Request); err != nil {
+		return nil, err
+	}
+	excluded := c.outsiders()
+	call.Request.Exclude = append(call.Request.Exclude, excluded...)
+	for {
+		attempt, err := call.Route(c.stream.Context())
+		if err != nil {
+			if c.subset != nil && errors.Is(err, endpick.ErrNoEndpoints) {
+				return nil, &endpick.NoEndpointsError{Excluded: len(excluded)} // whatever they serve
+			}
+			return nil, err
+		}
+		first, err := hostPort(attempt.Endpoint())
+		if err == nil {
+			c.attempt = attempt
+			return c.tell(first), nil
+		}
+		c.server.warn(attempt.Fail(err))
+	}
+}
+
+// describe lets the host fill in the request.
+func (c *conversation) describe(req *endpick.Request) (err error) {
+	if c.server.config.Describe == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = c.server.panicked("Config.Describe", v)
+		}
+	}()
+	c.server.config.Describe(c.header, c.body, req)
+	return nil
+}
+
+// outsiders are the endpoints that the proxy does not want, if it says which it does.
+func (c *conversation) outsiders() (ids []string) {
+	if c.subset == nil {
+		return nil
+	}
+	wanted := map[string]bool{}
+	for _, v := range c.subset.GetListValue().GetValues() {
+		wanted[canonical(v.GetStringValue())] = true
+	}
+	for address := range strings.SplitSeq(c.subset.GetStringValue(), ",") {
+		wanted[canonical(address)] = true
+	}
+	for _, e := range c.server.router.Endpoints() {
+		at, err := hostPort(e.Candidate.Endpoint)
+		if err != nil || !wanted[at] {
+			ids = append(ids, e.Candidate.Endpoint.ID)
+		}
+	}
+	return ids
+}
+
+// tell makes what the proxy is told.
+func (c *conversation) tell(first string) *choice {
+	chosen := c.attempt.Endpoint()
+	servers := []string{first}
+	for _, e := range c.attempt.Fallbacks() {
+		// A rank is told in one header, whichever server gets the request.
+		at, err := hostPort(e)
+		if err == nil && e.Ranked == chosen.Ranked && e.Rank == chosen.Rank && !slices.Contains(servers, at) {
+			servers = append(servers, at)
+		}
+	}
+	to := &choice{servers: strings.Join(servers, ","), body: c.call.Body()}
+	for _, b := range to.body {
+		to.size += len(b)
+	}
+	to.changed = len(to.body) != 1 || to.size != len(c.body) || to.size > 0 && &to.body[0][0] != &c.body[0]
+	to.mutation = c.mutation(to)
+	return to
+}
+
+// mutation is what changes in the header of the request.
+func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
+	m := &extprocv3.HeaderMutation{}
+	m.SetHeaders = append(m.SetHeaders, set(DestinationHeader, to.servers))
+	const coding = "Content-Encoding"
+	told := http.Header{}
+	if _, coded := c.header[coding]; coded {
+		told.Set(coding, "")
+	}
+	coded := len(told)
+	c.attempt.SetHeader(told)
+	if _, still := told[coding]; coded > 0 && !still {
+		m.RemoveHeaders = append(m.RemoveHeaders, "content-encoding")
+	}
+	delete(told, coding)
+	for _, name := range []string{"Accept-Encoding", "X-Data-Parallel-Rank"} {
+		if v := told.Get(name); v != "" {
+			m.SetHeaders = append(m.SetHeaders, set(strings.ToLower(name), v))
+		}
+	}
+	if to.changed {
+		m.SetHeaders = append(m.SetHeaders, set("content-length", strconv.Itoa(to.size)))
+	}
+	return m
+}
+
+// servedBy takes in which server has got the request in the end; empty: the proxy does
+// not say.
+func (c *conversation) servedBy(address string) {
+	address = canonical(address)
+	if address == "" {
+		return
+	}
+	own := c.attempt.Endpoint()
+	if at, _ := hostPort(own); at == address {
+		return
+	}
+	for _, e := range c.attempt.Fallbacks() {
+		if at, _ := hostPort(e); at == address && e.Ranked == own.Ranked && e.Rank == own.Rank {
+			c.move(e.ID)
+			return
+		}
+	}
+	for _, e := range c.server.router.Endpoints() {
+		if at, _ := hostPort(e.Candidate.Endpoint); at == address {
+			c.move(e.Candidate.Endpoint.ID)
+			return
+		}
+	}
+	c.server.warn(&transport.UpstreamError{Endpoint: address, Err: endpick.ErrUnknownEndpoint})
+}
+
+func (c *conversation) move(id string) {
+	if err := c.attempt.ServedBy(id); err != nil {
+		c.server.warn(err)
+	}
+}
+
+// refusal is the answer for a client whose request goes to no server.
+func (c *conversation) refusal(path string, err error) *extprocv3.ProcessingResponse {
+	status, header, body := seam.ErrorResponse(path, err)
+	return immediate(status, header, body, err.Error())
+}

@@ -1,0 +1,434 @@
+package extproc_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// The lines of proposal 004, v1.0.0, and of Envoy's external_processor.proto and
+// processing_mode.proto that it stands on, each on a real connection in both modes of
+// sending bodies. docs/extproc.md lists them.
+func TestProtocol(t *testing.T) {
+	two := extproc.Config{Seam: seam.Config{Fallbacks: 1}}
+	for _, line := range []struct {
+		name   string
+		config extproc.Config
+		do     func(t *testing.T, w *world, c *talk)
+	}{
+		{"the chosen server is named in header and metadata alike", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			m, _ := c.request(chatBody)
+			header, metadata := destination(m)
+			assert.Equal(t, "10.0.0.1:8000", header)
+			assert.Equal(t, header, metadata)
+			assert.True(t, common(m).GetClearRouteCache())
+		}},
+		{"fallbacks follow in order", extproc.Config{Seam: seam.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
+			header, metadata := destination(first(c.request(chatBody)))
+			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000,[fd00::3]:8000", header)
+			assert.Equal(t, header, metadata)
+		}},
+		{"as many fallbacks as asked for", two, func(t *testing.T, w *world, c *talk) {
+			header, _ := destination(first(c.request(chatBody)))
+			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000", header)
+		}},
+		{"what a client says of the destination is overwritten", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			header, _ := destination(first(c.request(chatBody, extproc.DestinationHeader, "10.6.6.6:1")))
+			assert.Equal(t, "10.0.0.1:8000", header)
+		}},
+		{"only servers of the subset, as a list", two, func(t *testing.T, w *world, c *talk) {
+			c.send(subset(requestHeaders(true), []any{"[fd00:0::3]:8000", "10.0.0.2:8000", "10.9.9.9:1"}))
+			header, metadata := destination(c.recv())
+			assert.Equal(t, "10.0.0.2:8000,[fd00::3]:8000", header)
+			assert.Equal(t, header, metadata)
+		}},
+		{"only servers of the subset, as a string", two, func(t *testing.T, w *world, c *talk) {
+			c.send(subset(requestHeaders(true), "[fd00::3]:8000, 10.0.0.2:8000"))
+			header, _ := destination(c.recv())
+			assert.Equal(t, "10.0.0.2:8000,[fd00::3]:8000", header)
+		}},
+		{"a subset without a server: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(subset(requestHeaders(true), []any{"10.9.9.9:1"}))
+			assert.EqualValues(t, 503, c.recv().GetImmediateResponse().GetStatus().GetCode())
+		}},
+		{"an empty subset: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(subset(requestHeaders(true), []any{}))
+			assert.EqualValues(t, 503, c.recv().GetImmediateResponse().GetStatus().GetCode())
+		}},
+		{"a subset whose servers serve another model: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.4:1", Models: []string{"other"}}))
+			c.send(subset(requestHeaders(false), "10.0.0.4:1"))
+			if c.mode == atOnce {
+				c.recv()
+			}
+			c.send(requestBody(chatBody, true))
+			assert.EqualValues(t, 503, c.recv().GetImmediateResponse().GetStatus().GetCode())
+		}},
+		{"no server is ready: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			require.NoError(t, w.router.SetEndpoints(nil))
+			refused(t, first(c.request(chatBody)), 503, "no server is available")
+		}},
+		{"shed: 429 with a reason", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			w.heard.refuse = errors.New("too much at once")
+			refused(t, first(c.request(chatBody)), 429, "too much at once")
+		}},
+		{"an unknown model: 404", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			refused(t, first(c.request(`{"model":"gpt","messages":[{"role":"user","content":"Hi!"}]}`)), 404, "model_not_found")
+		}},
+		{"a request that can't be: 400", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			refused(t, first(c.request(`{"model":7}`)), 400, "invalid_request_error")
+		}},
+		{"errors have the shape of the API", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			refused(t, first(c.request(`{"model":7}`, ":path", "/v1/messages?beta=true")), 400, `{"type":"error","error":{"type":"invalid_request_error"`)
+		}},
+		{"administration: 403", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			refused(t, first(c.request(`{}`, ":path", "/%73leep?level=1")), 403, "not for clients")
+		}},
+		{"the end of the request in its headers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestHeaders(true, ":method", "GET", ":path", "/v1/models"))
+			m := c.recv()
+			require.NotNil(t, m.GetRequestHeaders())
+			header, metadata := destination(m)
+			assert.Equal(t, "10.0.0.1:8000", header)
+			assert.Equal(t, header, metadata)
+		}},
+		{"a body in many messages", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			if c.mode == atOnce {
+				t.Skip("BUFFERED has one")
+			}
+			c.send(requestHeaders(false))
+			for _, b := range []byte(chatBody) {
+				c.send(requestBody(string(b), false))
+			}
+			c.send(requestBody("", true))
+			require.NotNil(t, c.recv().GetRequestHeaders(), "headers come before the body")
+			piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+			assert.Equal(t, asked, string(piece.GetBody()))
+			assert.True(t, piece.GetEndOfStream())
+		}},
+		{"usage is asked for, and its length told", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			m, body := c.request(chatBody)
+			assert.Equal(t, asked, body)
+			assert.Equal(t, strconv.Itoa(len(body)), mutation(m, "content-length"))
+			assert.Equal(t, "identity", mutation(m, "accept-encoding"))
+		}},
+		{"a body that needs no change goes as it came", extproc.Config{Seam: seam.Config{DisableUsage: true}}, func(t *testing.T, w *world, c *talk) {
+			m, body := c.request(chatBody)
+			assert.Equal(t, chatBody, body)
+			assert.Empty(t, mutation(m, "content-length"))
+			if c.mode == atOnce {
+				assert.Nil(t, common(m).GetBodyMutation())
+			}
+		}},
+		{"a packed body is unpacked", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			var packed bytes.Buffer
+			z := gzip.NewWriter(&packed)
+			z.Write([]byte(chatBody))
+			z.Close()
+			m, body := c.request(packed.String(), "content-encoding", "gzip")
+			assert.Equal(t, asked, body)
+			assert.Equal(t, []string{"content-encoding"}, common(m).GetHeaderMutation().GetRemoveHeaders())
+		}},
+		{"an empty body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			header, _ := destination(first(c.request("")))
+			assert.Equal(t, "10.0.0.1:8000", header)
+		}},
+		{"trailers of a request end its body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestHeaders(false))
+			if c.mode == atOnce {
+				require.NotNil(t, c.recv().GetRequestHeaders())
+			}
+			c.send(requestBody(chatBody, false))
+			if c.mode == atOnce {
+				require.NotNil(t, c.recv().GetRequestBody(), "one answer for each message")
+				c.send(requestTrailers())
+			} else {
+				c.send(requestTrailers())
+				require.NotNil(t, c.recv().GetRequestHeaders())
+				piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+				assert.Equal(t, asked, string(piece.GetBody()))
+				assert.False(t, piece.GetEndOfStream(), "the trailers do that")
+			}
+			require.NotNil(t, c.recv().GetRequestTrailers())
+		}},
+		{"a data-parallel rank is told", extproc.Config{Seam: seam.Config{Fallbacks: 3}}, func(t *testing.T, w *world, c *talk) {
+			require.NoError(t, w.router.SetEndpoints([]endpick.Endpoint{
+				{ID: "a", Address: "10.0.0.1:8000", Ranked: true, Rank: 3}, {ID: "b", Address: "10.0.0.1:8000", Ranked: true, Rank: 2},
+				{ID: "c", Address: "10.0.0.2:8000", Ranked: true, Rank: 3}, {ID: "d", Address: "10.0.0.3:8000"},
+			}))
+			m, _ := c.request(chatBody)
+			header, _ := destination(m)
+			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000", header, "who falls back gets the same rank")
+			assert.Equal(t, "3", mutation(m, "x-data-parallel-rank"))
+		}},
+		{"the response is metered as it passes", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("200", false, "content-length", "1000"))
+			head := c.recv().GetResponseHeaders()
+			require.NotNil(t, head)
+			assert.Equal(t, []string{"content-length"}, head.GetResponse().GetHeaderMutation().GetRemoveHeaders())
+			assert.Equal(t, events+done, c.response(events+usage+done))
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a completed", w.heard.said())
+			assert.Equal(t, endpick.Outcome{InputTokens: 9, OutputTokens: 2, CachedTokens: 4, HasCachedTokens: true}, w.heard.outcome)
+			assert.Equal(t, 1, w.heard.ttfts)
+		}},
+		{"events are passed on whole, whatever the pieces", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			if c.mode == atOnce {
+				t.Skip("BUFFERED has one")
+			}
+			c.request(chatBody)
+			c.send(responseHeaders("200", false))
+			c.recv()
+			all := events + usage + done
+			for _, b := range []byte(all) {
+				c.send(responseBody(string(b), false))
+			}
+			c.send(responseBody("", true))
+			got := ""
+			for end := false; !end; {
+				piece := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+				require.NotNil(t, piece)
+				assert.True(t, piece.GetEndOfStream() || strings.HasSuffix(string(piece.GetBody()), "\n\n"), "%q", piece.GetBody())
+				got, end = got+string(piece.GetBody()), piece.GetEndOfStream()
+			}
+			assert.Equal(t, events+done, got)
+		}},
+		{"the first token is passed on before the rest comes", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			if c.mode == atOnce {
+				t.Skip("BUFFERED waits")
+			}
+			c.request(chatBody)
+			c.send(responseHeaders("200", false))
+			c.recv()
+			c.send(responseBody(events[:60], false))
+			piece := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+			assert.Contains(t, string(piece.GetBody()), "Hello!")
+		}},
+		{"a response at once", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(strings.Replace(chatBody, `"stream":true,`, "", 1))
+			c.send(responseHeaders("200", false, "content-type", "application/json"))
+			c.recv()
+			whole := `{"choices":[{"message":{"role":"assistant","content":"Hello!"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`
+			assert.Equal(t, whole, c.response(whole))
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, 9, w.heard.outcome.InputTokens)
+		}},
+		{"the end of the response in its headers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("204", true))
+			require.NotNil(t, c.recv().GetResponseHeaders())
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a completed", w.heard.said())
+		}},
+		{"trailers of a response end its body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("200", false))
+			c.recv()
+			c.send(responseBody(events+usage+done, false))
+			m := c.recv()
+			if c.mode == inPieces {
+				piece := m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+				assert.Equal(t, events+done, string(piece.GetBody()))
+				assert.False(t, piece.GetEndOfStream())
+			}
+			c.send(responseTrailers())
+			require.NotNil(t, c.recv().GetResponseTrailers())
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a completed", w.heard.said())
+		}},
+		{"what is held back goes before the trailers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			if c.mode == atOnce {
+				t.Skip("BUFFERED holds nothing back")
+			}
+			c.request(chatBody)
+			c.send(responseHeaders("200", false))
+			c.recv()
+			c.send(responseBody(events+"data: [DONE]", false)) // no empty line
+			c.send(responseTrailers())
+			got := ""
+			for {
+				m := c.recv()
+				if m.GetResponseTrailers() != nil {
+					break
+				}
+				piece := m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+				assert.False(t, piece.GetEndOfStream())
+				got += string(piece.GetBody())
+			}
+			assert.Equal(t, events+"data: [DONE]", got)
+		}},
+		{"the server that served is learned of", two, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(served(responseHeaders("200", false), "10.0.0.2:8000"))
+			c.recv()
+			c.response(events + usage + done)
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a failed, b completed", w.heard.said())
+			assert.Empty(t, w.warnings())
+		}},
+		{"the server that served was the chosen one", two, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(served(responseHeaders("200", false), "10.0.0.1:8000"))
+			c.recv()
+			c.response(events + usage + done)
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a completed", w.heard.said())
+		}},
+		{"the server that served was not named", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(served(responseHeaders("200", false), "[fd00::3]:8000"))
+			c.recv()
+			c.response(events + usage + done)
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a failed, c completed", w.heard.said())
+		}},
+		{"the server that served is unknown", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(served(responseHeaders("200", false), "10.9.9.9:8000"))
+			c.recv()
+			assert.Equal(t, events+done, c.response(events+usage+done))
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a completed", w.heard.said())
+			require.Len(t, w.warnings(), 1)
+			assert.ErrorIs(t, w.warnings()[0], endpick.ErrUnknownEndpoint)
+		}},
+		{"an error of the server is passed on", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("500", false, "content-type", "application/json"))
+			c.recv()
+			assert.Equal(t, `{"error":"no"}`, c.response(`{"error":"no"}`))
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a failed", w.heard.said())
+		}},
+		{"an error in the stream is no success", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("200", false))
+			c.recv()
+			c.response(`data: {"error":{"message":"no"}}` + "\n\n")
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a failed", w.heard.said())
+		}},
+		{"a stream that was never finished is no success", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("200", false))
+			c.recv()
+			assert.Equal(t, events[:60], c.response(events[:60]))
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a failed", w.heard.said())
+		}},
+		{"a response without a request that was picked", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestHeaders(false))
+			if c.mode == atOnce {
+				c.recv()
+			}
+			c.send(responseHeaders("408", false))
+			require.NotNil(t, c.recv().GetResponseHeaders())
+			assert.Equal(t, "timeout", c.response("timeout"))
+			c.ends()
+			w.idle(t)
+			assert.Empty(t, w.heard.said())
+		}},
+		{"a stream that is closed early is closed in the accounts", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a canceled", w.heard.said())
+		}},
+		{"observability mode asks for no answer", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			m := requestHeaders(true)
+			m.ObservabilityMode = true
+			c.send(m)
+			_, err := c.stream.Recv()
+			require.EqualError(t, err, "EOF")
+		}},
+		{"two requests on one stream are refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(requestHeaders(true))
+			_, err := c.stream.Recv()
+			assert.Equal(t, codes.InvalidArgument, status.Code(err))
+			w.idle(t)
+		}},
+		{"a message of no kind is refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(&extprocv3.ProcessingRequest{})
+			_, err := c.stream.Recv()
+			assert.Equal(t, codes.InvalidArgument, status.Code(err))
+		}},
+	} {
+		for name, mode := range map[string]filterv3.ProcessingMode_BodySendMode{"full duplex": inPieces, "buffered": atOnce} {
+			t.Run(line.name+"/"+name, func(t *testing.T) {
+				w := newWorld(t, line.config)
+				c := w.talk(t, mode)
+				line.do(t, w, c)
+				c.cancel()
+				w.idle(t)
+			})
+		}
+	}
+}
+
+func first(m *extprocv3.ProcessingResponse, _ string) *extprocv3.ProcessingResponse { return m }
+
+func refused(t *testing.T, m *extprocv3.ProcessingResponse, status int, reason string) {
+	t.Helper()
+	i := m.GetImmediateResponse()
+	require.NotNil(t, i, "%v", m)
+	assert.EqualValues(t, status, i.GetStatus().GetCode())
+	assert.Contains(t, string(i.GetBody()), reason)
+	assert.NotEmpty(t, i.GetDetails())
+	assert.Nil(t, m.GetDynamicMetadata())
+	for _, h := range i.GetHeaders().GetSetHeaders() {
+		assert.Equal(t, "Content-Type", h.GetHeader().GetKey())
+		assert.Equal(t, "application/json", string(h.GetHeader().GetRawValue()))
+	}
+}
+
+// response sends the body of a response and returns what is passed on.
+func (c *talk) response(body string) (got string) {
+	c.t.Helper()
+	c.send(responseBody(body, true))
+	for {
+		common := c.recv().GetResponseBody().GetResponse()
+		require.NotNil(c.t, common)
+		if c.mode == atOnce {
+			switch b := common.GetBodyMutation().GetMutation().(type) {
+			case *extprocv3.BodyMutation_Body:
+				return string(b.Body)
+			case *extprocv3.BodyMutation_ClearBody:
+				return ""
+			}
+			return body
+		}
+		piece := common.GetBodyMutation().GetStreamedResponse()
+		require.NotNil(c.t, piece)
+		got += string(piece.GetBody())
+		if piece.GetEndOfStream() {
+			return got
+		}
+	}
+}

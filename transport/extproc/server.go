@@ -1,0 +1,163 @@
+package extproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// Server answers an Envoy's questions where requests should go. Make one with [New].
+// It is safe for concurrent use.
+type Server struct {
+	extprocv3.UnimplementedExternalProcessorServer
+
+	config Config
+	router *endpick.Router
+	seam   *seam.Seam
+	health *health.Server
+}
+
+// New returns a server that is ready, or an [endpick.ConfigError].
+func New(config Config) (*Server, error) {
+	if config.DrainTimeout < 0 {
+		return nil, &endpick.ConfigError{Field: "extproc.Config.DrainTimeout", Reason: "is negative"}
+	}
+	if config.DrainTimeout == 0 {
+		config.DrainTimeout = 30 * time.Second
+	}
+	s, err := seam.New(config.Seam)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range config.Seam.Router.Endpoints() {
+		if _, err := hostPort(e.Candidate.Endpoint); err != nil {
+			return nil, &endpick.ConfigError{
+				Field:  "extproc.Config.Seam.Router",
+				Reason: fmt.Sprintf("has endpoint %q with an address that is no IP and port", e.Candidate.Endpoint.ID),
+			}
+		}
+	}
+	server := &Server{config: config, router: config.Seam.Router, seam: s, health: health.NewServer()}
+	server.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
+	server.SetReady(true)
+	return server, nil
+}
+
+// SetReady says whether the server is to be asked, as the health services "readiness",
+// "envoy.service.ext_proc.v3.ExternalProcessor" and the nameless one tell: a host that
+// has not heard of its endpoints yet is not, nor one that has stepped back behind
+// another. Who asks all the same is answered.
+func (s *Server) SetReady(ready bool) {
+	state := healthv1.HealthCheckResponse_NOT_SERVING
+	if ready {
+		state = healthv1.HealthCheckResponse_SERVING
+	}
+	for _, service := range []string{"", "readiness", extprocv3.ExternalProcessor_ServiceDesc.ServiceName} {
+		s.health.SetServingStatus(service, state)
+	}
+}
+
+// Seam is what the server reads and chooses with, for a host that wants to know of its
+// health or to change its hash key.
+func (s *Server) Seam() *seam.Seam { return s.seam }
+
+// Register registers the processor and the health services with a gRPC server of the
+// host's own. It should take messages of MaxBodyBytes where bodies come in mode
+// BUFFERED.
+func (s *Server) Register(g grpc.ServiceRegistrar) {
+	extprocv3.RegisterExternalProcessorServer(g, s)
+	healthv1.RegisterHealthServer(g, s.health)
+}
+
+// Serve answers on the listener until ctx is done, and then drains: it is not ready
+// any more, takes no new connections or streams, and returns when the streams that are
+// open have ended, or after DrainTimeout. Options come after its own: credentials for
+// TLS, say.
+func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.ServerOption) error {
+	const overhead = 1 << 20 // of a message beside its body
+	limit := s.config.Seam.MaxBodyBytes
+	if limit == 0 {
+		limit = 32 << 20
+	}
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(int(limit) + overhead),
+		// A proxy that has died without a word is noticed, and one that asks
+		// whether we have is answered.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}, options...)...)
+	s.Register(g)
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		s.SetReady(false)
+		late := time.AfterFunc(s.config.DrainTimeout, g.Stop)
+		defer late.Stop()
+		g.GracefulStop()
+	})
+	err := g.Serve(l)
+	if stop() {
+		g.Stop()
+		return err
+	}
+	<-drained
+	if errors.Is(err, grpc.ErrServerStopped) { // ctx was done before
+		l.Close()
+		return nil
+	}
+	return err
+}
+
+// Process answers for one request of the proxy's; it is called by gRPC.
+func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (err error) {
+	c := &conversation{server: s, stream: stream}
+	defer func() {
+		if v := recover(); v != nil { // gRPC would end the process
+			err = status.Error(codes.Internal, s.panicked("Process", v).Error())
+		}
+		c.end()
+	}()
+	for {
+		in, err := stream.Recv()
+		switch {
+		case err == io.EOF:
+			return nil // the proxy has no more questions
+		case err != nil:
+			return err
+		case in.GetObservabilityMode():
+			return nil // nobody would listen
+		}
+		done, err := c.take(in)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) panicked(where string, v any) error {
+	err := &endpick.PanicError{Stage: "extproc." + where, Value: v}
+	s.warn(err)
+	return err
+}
+
+// warn tells the host; a Warn that panics itself has had its chance.
+func (s *Server) warn(err error) {
+	if s.config.Warn != nil {
+		defer func() { _ = recover() }()
+		s.config.Warn(err)
+	}
+}

@@ -1,0 +1,294 @@
+package extproc_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+func TestConfig(t *testing.T) {
+	router := func(address string) *endpick.Router {
+		r, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "x", Address: address}}})
+		require.NoError(t, err)
+		return r
+	}
+	good := router("10.0.0.1:80")
+	for field, c := range map[string]extproc.Config{
+		"seam.Config.Router":          {},
+		"seam.Config.MaxBodyBytes":    {Seam: seam.Config{Router: good, MaxBodyBytes: -1}},
+		"extproc.Config.DrainTimeout": {Seam: seam.Config{Router: good}, DrainTimeout: -1},
+		"extproc.Config.Seam.Router":  {Seam: seam.Config{Router: router("gpu-0:8000")}},
+	} {
+		_, err := extproc.New(c)
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, field, ce.Field)
+	}
+	for _, address := range []string{"10.0.0.1:80", "[fd00::1]:80", "http://10.0.0.1", "https://user:secret@10.0.0.1/base", "h2c://10.0.0.1:8000"} {
+		_, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router(address)}})
+		assert.NoError(t, err, address)
+	}
+	for _, address := range []string{"10.0.0.1", "10.0.0.1:http", "http://gpu-0:8000", "fd00::1", "10.0.0.1:99999"} {
+		_, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router(address)}})
+		assert.Error(t, err, address)
+	}
+}
+
+func TestAddressesAsTheyAreTold(t *testing.T) {
+	for address, want := range map[string]string{
+		"http://10.0.0.1": "10.0.0.1:80", "https://user:secret@10.0.0.1/base": "10.0.0.1:443", "[::ffff:10.0.0.1]:9": "10.0.0.1:9", "http://[fd00::1]": "[fd00::1]:80",
+	} {
+		w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "a", Address: address})
+		header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
+		assert.Equal(t, want, header)
+	}
+}
+
+// One that comes later with an address that can't be used costs its own signal.
+func TestAnEndpointWithABadAddressIsPassedOver(t *testing.T) {
+	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
+	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
+	assert.Equal(t, "10.0.0.2:8000", header)
+	assert.Len(t, w.warnings(), 1)
+	require.NoError(t, w.router.Remove("b"))
+	refused(t, first(w.talk(t, inPieces).request(chatBody)), 503, "no server is available")
+}
+
+func TestHealthServices(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	client := healthv1.NewHealthClient(w.conn)
+	check := func(service string) string {
+		answer, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: service})
+		if err != nil {
+			return status.Code(err).String()
+		}
+		return answer.GetStatus().String()
+	}
+	const processor = "envoy.service.ext_proc.v3.ExternalProcessor"
+	for _, ready := range []bool{true, false, true} {
+		w.server.SetReady(ready)
+		want := map[bool]string{true: "SERVING", false: "NOT_SERVING"}[ready]
+		assert.Equal(t, []string{"SERVING", want, want, want}, []string{check("liveness"), check("readiness"), check(processor), check("")})
+	}
+	assert.Equal(t, codes.NotFound.String(), check("unheard-of"))
+}
+
+func TestDescribe(t *testing.T) {
+	w := newWorld(t, extproc.Config{Describe: func(header http.Header, body []byte, req *endpick.Request) {
+		if header.Get("X-Team") == "panic" {
+			panic("oh")
+		}
+		assert.Equal(t, chatBody, string(body))
+		req.Tenant = header.Get("X-Team")
+	}})
+	c := w.talk(t, inPieces)
+	c.request(chatBody, "x-team", "blue", "x-slo-ttft-ms", "250", "x-endpick-priority", "high")
+	c.ends()
+	w.idle(t)
+	assert.Equal(t, "blue", w.heard.request.Tenant)
+	assert.Equal(t, 250*time.Millisecond, w.heard.request.SLO.TTFT)
+	assert.Len(t, w.warnings(), 1, "of the priority")
+	refused(t, first(w.talk(t, inPieces).request(chatBody, "x-team", "panic")), 500, "Internal Server Error")
+	header, _ := destination(first(w.talk(t, inPieces).request(chatBody, "x-team", "blue")))
+	assert.NotEmpty(t, header, "it goes on")
+}
+
+// Without the bodies requests are routed by load, and responses end with their header.
+func TestModesWithoutBodies(t *testing.T) {
+	for name, mode := range map[string]filterv3.ProcessingMode_BodySendMode{"none": filterv3.ProcessingMode_NONE, "streamed": filterv3.ProcessingMode_STREAMED} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, extproc.Config{})
+			c := w.talk(t, mode)
+			c.send(requestHeaders(false))
+			header, metadata := destination(c.recv())
+			assert.Equal(t, "10.0.0.1:8000", header)
+			assert.Equal(t, header, metadata)
+			if mode != filterv3.ProcessingMode_NONE {
+				c.send(requestBody(chatBody, true))
+				assert.Nil(t, c.recv().GetRequestBody().GetResponse().GetBodyMutation(), "too late to change anything")
+			}
+			c.send(responseHeaders("200", false))
+			c.recv()
+			if mode != filterv3.ProcessingMode_NONE {
+				c.send(responseBody(events, true))
+				assert.Nil(t, c.recv().GetResponseBody().GetResponse().GetBodyMutation())
+			}
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a completed", w.heard.said())
+		})
+	}
+}
+
+func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
+	w := newWorld(t, extproc.Config{Buffered: true})
+	c := w.talk(t, atOnce)
+	c.first = false // the message goes without its configuration
+	_, body := c.request(chatBody)
+	assert.Equal(t, asked, body)
+}
+
+// A lease is kept for as long as its stream is open, however long the server says
+// nothing.
+func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
+	const timeout = 60 * time.Millisecond
+	var now, asked atomic.Int64
+	now.Store(time.Unix(1000, 0).UnixNano())
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}, LeaseTimeout: timeout,
+		Clock: func() time.Time { at := time.Unix(0, now.Load()); asked.Add(1); return at },
+	})
+	require.NoError(t, err)
+	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
+	require.NoError(t, err)
+	conn := serve(t, server)
+	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(requestHeaders(true)))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	for range 3 { // each beat asks for the time
+		now.Add(int64(timeout))
+		before := asked.Load()
+		require.Eventually(t, func() bool { return asked.Load() > before+1 }, 30*time.Second, time.Millisecond)
+	}
+	assert.Zero(t, router.Sweep(time.Unix(0, now.Load())), "it was heard of just now")
+	require.NoError(t, stream.CloseSend())
+	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+	assert.Zero(t, router.Stats().Reaped)
+}
+
+func serve(t *testing.T, server *extproc.Server) *grpc.ClientConn {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close(); stop(); assert.NoError(t, <-ended) })
+	return conn
+}
+
+// Streams that are open when the server drains go on; new ones are refused.
+func TestDraining(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	router, server := w.router, w.server
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, drain := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
+	require.NoError(t, err)
+	defer conn.Close()
+	w.conn.Close()
+	w.conn = conn
+	c := w.talk(t, inPieces)
+	c.request(chatBody)
+	drain()
+	require.Eventually(t, func() bool {
+		probe, err := net.Dial("tcp", l.Addr().String())
+		if err == nil {
+			probe.Close()
+		}
+		return err != nil
+	}, 30*time.Second, time.Millisecond, "nobody listens any more")
+	c.send(responseHeaders("200", false))
+	c.recv()
+	assert.Equal(t, events+done, c.response(events+usage+done))
+	select {
+	case err := <-ended:
+		t.Fatalf("ended before its streams: %v", err)
+	default:
+	}
+	c.ends()
+	require.NoError(t, <-ended)
+	assert.Equal(t, "a completed", w.heard.said())
+	assert.Zero(t, router.Stats().OpenLeases)
+}
+
+// A stream that never ends does not keep a server from going.
+func TestDrainingEnds(t *testing.T) {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
+	require.NoError(t, err)
+	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}, DrainTimeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, drain := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
+	require.NoError(t, err)
+	defer conn.Close()
+	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(requestHeaders(true)))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	drain()
+	require.NoError(t, <-ended)
+	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	l, err = net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	assert.NoError(t, server.Serve(gone, l), "done before it began")
+}
+
+func TestTLSAndKeepAlive(t *testing.T) {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
+	require.NoError(t, err)
+	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
+	require.NoError(t, err)
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	defer certified.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- server.Serve(ctx, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates})))
+	}()
+	trusted := certified.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	conn, err := grpc.NewClient(l.Addr().String(),
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: trusted, ServerName: "example.com"})),
+		// As often as Envoy may be told to; a server that minds would close the connection.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, PermitWithoutStream: true}))
+	require.NoError(t, err)
+	defer conn.Close()
+	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(requestHeaders(true)))
+	m, err := stream.Recv()
+	require.NoError(t, err)
+	header, _ := destination(m)
+	assert.Equal(t, "10.0.0.1:1", header)
+	require.NoError(t, stream.CloseSend())
+	stop()
+	require.NoError(t, <-ended)
+}
