@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/target"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -21,6 +23,11 @@ type Config struct {
 	// the caller's own gets such addresses as http:// and should neither limit
 	// the wait for headers nor decompress.
 	Base http.RoundTripper
+
+	// Health is told how requests fare, and may check the endpoints beside. It is over
+	// the same Router, and transports over one router may share it. Nil: the
+	// transport has one of its own, which checks nothing.
+	Health *health.Monitor
 
 	// MaxBodyBytes is the longest body of any request that is accepted: it is
 	// read whole before the endpoint is chosen. Zero: 32 MiB.
@@ -114,6 +121,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return badConfig("Router", "is nil")
+	case c.Health != nil && c.Health.Router() != c.Router:
+		return badConfig("Health", "is over another router")
 	case c.MaxBodyBytes < 0:
 		return badConfig("MaxBodyBytes", "is negative")
 	case c.MaxItems < 0:
@@ -132,7 +141,7 @@ func (c *Config) validate() error {
 		return badConfig("ResponseTimeout", "is negative")
 	}
 	for _, e := range c.Router.Endpoints() {
-		if _, err := parseAddress(e.Candidate.Endpoint.Address); err != nil {
+		if _, err := target.Parse(e.Candidate.Endpoint.Address); err != nil {
 			return badConfig("Router", fmt.Sprintf("has endpoint %q with an address that can't be", e.Candidate.Endpoint.ID))
 		}
 	}

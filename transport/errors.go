@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/target"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 )
@@ -31,7 +33,7 @@ var (
 	// ErrUnknownPath: the path is of no API that is read; see Config.DenyUnknown.
 	ErrUnknownPath = dialect.ErrUnknownPath
 	// ErrAddress: the address of an endpoint is neither a host nor a URL.
-	ErrAddress = errors.New("transport: bad endpoint address")
+	ErrAddress = target.ErrAddress
 )
 
 // BodyError says by how much a request was too large. It matches
@@ -88,12 +90,12 @@ const StatusClientClosedRequest = 499
 //	404  no endpoint serves the model, though there are endpoints; or the path is
 //	     of no API, and others are denied (dialect.Config.DenyUnknown)
 //	429  an Admitter refused the request, or the queue is full
-//	503  all endpoints that serve the model are drained or excluded, there are
+//	503  all endpoints that serve the model are drained, excluded or down, there are
 //	     none at all, or the request has waited in the queue as long as it may
 //	504  the endpoint did not answer in time
 //	499  the client went away
 //	500  Config.Describe panicked
-//	502  everything else: the endpoint could not be reached or broke off
+//	502  everything else: the endpoint broke off before it answered
 func StatusOf(err error) int {
 	var tooLarge *http.MaxBytesError
 	var panicked *endpick.PanicError
@@ -120,6 +122,8 @@ func StatusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError
+	case choose.IsDial(err):
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway
 }

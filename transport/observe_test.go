@@ -126,7 +126,7 @@ func TestObserveTheWay(t *testing.T) {
 			if tc.failed {
 				require.Error(t, err)
 				assert.ErrorIs(t, err, r.Err)
-				assert.Equal(t, 502, transport.StatusOf(r.Err))
+				assert.Equal(t, 503, transport.StatusOf(r.Err))
 			} else {
 				assert.NoError(t, r.Err)
 				if resp != nil {

@@ -1,11 +1,14 @@
 package transport
 
-import "github.com/endpick/endpick/internal/dialect"
+import (
+	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/internal/target"
+)
 
 // prepare reads the request.
 func (tr *trip) prepare() error {
 	t, in := tr.t, tr.in
-	if err := checkPath(in.URL); err != nil {
+	if err := target.CheckPath(in.URL); err != nil {
 		return err
 	}
 	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)

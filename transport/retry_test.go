@@ -193,7 +193,7 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 		require.ErrorAs(t, err, &ue)
 		assert.Equal(t, 2, ue.Attempts)
 		assert.Equal(t, "b", ue.Endpoint)
-		assert.Equal(t, 502, transport.StatusOf(err))
+		assert.Equal(t, 503, transport.StatusOf(err))
 		assert.Equal(t, "failed", w.record(t).Status)
 		w.idle(t)
 	})

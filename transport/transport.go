@@ -30,7 +30,9 @@
 // has sent nothing to anybody for much longer than the others take. From one to
 // fifteen seconds later it gets one request for a trial, then a tenth of the
 // traffic, and its full share fifteen seconds after that. If all endpoints are
-// avoided, all are asked.
+// avoided, all are asked, but for those of which it is known that they only take long:
+// if that leaves nobody, clients are told at once. Package transport/health shows
+// who is ill and how, and checks endpoints beside.
 //
 // # Holding
 //
@@ -144,7 +146,11 @@ func New(config Config) (*Transport, error) {
 	}
 	t := &Transport{config: config}
 	t.desk.Router, t.desk.Reader, t.desk.Clock = config.Router, reader, t.now
-	t.desk.Health = health.New(config.Router, t.now)
+	if config.Health != nil {
+		t.desk.Health = config.Health.Core()
+	} else {
+		t.desk.Health = health.New(config.Router, t.now)
+	}
 	t.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
 	t.desk.MaxAttempts = config.MaxAttempts
 	if config.Queue != nil {
@@ -286,7 +292,7 @@ func (tr *trip) again(a *attempt) bool {
 	if a.failure == nil || tr.in.Context().Err() != nil {
 		return false
 	}
-	tr.Failed(a.x.visit, a.kind)
+	tr.Failed(a.x.visit.Because(a.failure), a.kind)
 	return tr.Again(tr.in.Context(), a.x.visit, a.kind, a.x.paid)
 }
 

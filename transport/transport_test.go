@@ -314,7 +314,7 @@ func TestStatusOf(t *testing.T) {
 		504: &transport.UpstreamError{Err: transport.ErrTimeout},
 		499: context.Canceled,
 		400: &endpick.RequestError{},
-		502: &transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}},
+		502: &transport.UpstreamError{Err: &net.OpError{Op: "read", Err: errBroke}},
 	} {
 		assert.Equal(t, want, transport.StatusOf(err), "%v", err)
 		if err == nil {
@@ -330,6 +330,7 @@ func TestStatusOf(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 504, transport.StatusOf(context.DeadlineExceeded))
+	assert.Equal(t, 503, transport.StatusOf(&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}), "nobody is there")
 	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointsError{Model: "m"}), "an empty fleet says nothing of the model")
 	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointsError{Endpoints: 1}), "none was named")
 }

@@ -115,11 +115,15 @@ func (t *Trip) allBut(id string) (others []string, found bool) {
 }
 
 // Route chooses an endpoint that has not failed the request yet. Endpoints in bad
-// health are left out unless nothing else is left. The error is that of
+// health are left out unless nothing else is left, and those that are known to take
+// long in vain even then. The error is that of
 // [endpick.Router.Route].
 func (t *Trip) Route() (endpick.Lease, error) {
-	t.Request.Exclude = t.exclude
-	t.Request.Avoid = t.Desk.Health.Avoid(nil)
+	avoid, inVain := t.Desk.Health.Avoid(nil)
+	t.Request.Exclude, t.Request.Avoid = t.exclude, avoid
+	if len(inVain) > 0 {
+		t.Request.Exclude = slices.Concat(t.exclude, inVain)
+	}
 	return t.Desk.Router.Route(t.Request)
 }
 

@@ -40,6 +40,11 @@ const (
 	// The first wait before a trial, doubled by each trial up to maxBackoff.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Second
+	// checksCount is how long a check counts.
+	checksCount = time.Minute
+	// vainTrials is how many trials have been made at a silent endpoint before it is
+	// not asked even if there are no others.
+	vainTrials = 2
 	// offerFor is how long a trial is kept for the request it was offered to.
 	offerFor = 20 * time.Millisecond
 	// rampTime is how long it takes from a trial's success to a full share,
@@ -70,7 +75,10 @@ const (
 //     brings it back. A request that waits there for twice as long, and ten
 //     seconds at least, is sent to another, once and within the retry budget.
 //   - Who is out is avoided, but for those that can be reached no more than
-//     three quarters of the endpoints, unless all are out: then all are asked.
+//     three quarters of the endpoints, unless all are out: then all are asked,
+//     but for those of which it is known that they take long and give nothing.
+//   - An endpoint that has failed its checks is out, and not tried until it passes
+//     one, unless it answers them and all are out; see [Health.Checked].
 //   - After a second, and twice as long after each trial, up to 15 s, one
 //     request is tried there. If it is served, the endpoint gets a tenth of the
 //     traffic, and all of its share 15 s later.
@@ -116,18 +124,27 @@ type Visit struct {
 	heard uint64 // s.heard when it was sent
 	spell uint32
 	trial bool
+	err   error // what it has failed of; nil: not known
+}
+
+// Because is the visit with what it has failed of.
+func (v Visit) Because(err error) Visit {
+	v.err = err
+	return v
 }
 
 // Avoid appends to dst the endpoints that the next request should not go to. A
-// trial and a growing share are given out by leaving an endpoint off that list.
-func (h *Health) Avoid(dst []string) []string {
+// trial and a growing share are given out by leaving an endpoint off that list. In
+// vain are those that it should not go to even if there are no others, because who
+// asks them waits for long and gets nothing.
+func (h *Health) Avoid(dst []string) (avoid, inVain []string) {
 	if h.known.Load() == 0 {
-		return dst
+		return dst, nil
 	}
 	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	spare := h.spare(now)
+	spare, all := h.spare(now)
 	h.remarked = slices.DeleteFunc(h.remarked, func(s *standing) bool {
 		if ref, ok := h.current(s.id); !ok || ref != s.ref {
 			h.forget(s)
@@ -135,18 +152,22 @@ func (h *Health) Avoid(dst []string) []string {
 		}
 		avoided := ahead(now, s.fullUntil, fullFor)
 		switch s.phase {
-		case out:
+		case Out:
 			if !s.gone {
 				if spare--; spare < 0 {
 					break
 				}
 			}
-			if ahead(now, s.until, maxBackoff) || ahead(now, s.offeredAt.Add(offerFor), offerFor) {
+			ailing := s.isAiling(now) && (s.mute || !all)
+			if ailing || ahead(now, s.until, maxBackoff) || ahead(now, s.offeredAt.Add(offerFor), offerFor) {
 				avoided = true
+				if s.mute || s.silent.Load() && s.trials >= vainTrials {
+					inVain = append(inVain, s.id)
+				}
 			} else if !avoided {
 				s.offeredAt = now
 			}
-		case returning:
+		case Returning:
 			avoided = s.spared(now) || avoided
 		}
 		if avoided {
@@ -154,26 +175,25 @@ func (h *Health) Avoid(dst []string) []string {
 			return false
 		}
 		s.fade(now)
-		s.listed = s.phase != well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0 && s.overdueAt == s.heard.Load()
+		s.listed = s.phase != Well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0 && s.overdueAt == s.heard.Load() || s.unfit > 0
 		return !s.listed
 	})
 	h.known.Store(int32(len(h.remarked)))
-	return dst
+	return dst, inVain
 }
 
 // spare is how many endpoints that are out, and not gone, can be spared; h.mu is
 // held. If all are out they all can: then all are asked.
-func (h *Health) spare(now time.Time) int {
-	n := 0
+func (h *Health) spare(now time.Time) (n int, all bool) {
 	for _, s := range h.remarked {
-		if s.phase == out {
+		if s.phase == Out {
 			n++
 		}
 	}
 	if n == 0 || n >= h.endpoints(now) {
-		return n
+		return n, true
 	}
-	return max(int(maxOut*float64(h.endpoints(now))), 1)
+	return max(int(maxOut*float64(h.endpoints(now))), 1), false
 }
 
 // Out appends to dst the endpoints that wait for a trial.
@@ -185,7 +205,7 @@ func (h *Health) Out(dst []string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.remarked {
-		if s.phase == out && ahead(now, s.until, maxBackoff) {
+		if s.phase == Out && (s.isAiling(now) || ahead(now, s.until, maxBackoff)) {
 			dst = append(dst, s.id)
 		}
 	}
@@ -196,7 +216,7 @@ func (h *Health) Out(dst []string) []string {
 func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.remarked, func(s *standing) bool { return s.id == id && s.phase == out })
+	return slices.ContainsFunc(h.remarked, func(s *standing) bool { return s.id == id && s.phase == Out })
 }
 
 // ahead reports whether a moment is still to come. One that is further off than
@@ -210,6 +230,20 @@ func ahead(now, at time.Time, most time.Duration) bool {
 func (h *Health) Sent(id string, ref endpick.Ref) Visit {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	s := h.standing(id, ref)
+	v := Visit{s: s, heard: s.heard.Load(), spell: s.spell}
+	if s.phase == Out {
+		if now := h.clock(); !ahead(now, s.until, maxBackoff) {
+			v.trial = true
+			s.trials++
+			s.wait(now)
+		}
+	}
+	return v
+}
+
+// standing is that of an endpoint, which may be a new one; h.mu is held.
+func (h *Health) standing(id string, ref endpick.Ref) *standing {
 	at := h.of.At(ref)
 	if at == nil { // it is gone
 		at = new(*standing)
@@ -217,15 +251,7 @@ func (h *Health) Sent(id string, ref endpick.Ref) Visit {
 	if *at == nil {
 		*at = &standing{id: id, ref: ref, opinions: Budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
 	}
-	s := *at
-	v := Visit{s: s, heard: s.heard.Load(), spell: s.spell}
-	if s.phase == out {
-		if now := h.clock(); !ahead(now, s.until, maxBackoff) {
-			v.trial = true
-			s.wait(now)
-		}
-	}
-	return v
+	return *at
 }
 
 // Heard says that the endpoint has sent something.
@@ -283,7 +309,7 @@ func (h *Health) Served(v Visit, stream bool, waited time.Duration) {
 	s.outcome(now)
 	s.good++
 	s.refusals = 0
-	if s.phase == out && s.spell == v.spell {
+	if s.phase == Out && s.spell == v.spell {
 		s.comeBack(now)
 	}
 }
@@ -294,7 +320,8 @@ func (h *Health) Failed(v Visit, certainly bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
-	if s.phase == out || s.spell != v.spell {
+	s.err = v.err
+	if s.phase == Out || s.spell != v.spell {
 		return // known already
 	}
 	h.remark(s, now)
@@ -304,9 +331,12 @@ func (h *Health) Failed(v Visit, certainly bool) {
 	if s.bad < minFailures || share < outShare {
 		return
 	}
-	if certainly || share >= outRatio*h.others(s, now) {
-		s.putOut(now)
-		s.gone = certainly
+	switch {
+	case certainly:
+		s.putOut(now, Unreachable)
+		s.gone, s.mute = true, isTimeout(v.err)
+	case share >= outRatio*h.others(s, now):
+		s.putOut(now, Failing)
 	}
 }
 
@@ -315,7 +345,7 @@ func (h *Health) Overdue(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
-	if s.phase == out || s.spell != v.spell || s.heard.Load() != v.heard {
+	if s.phase == Out || s.spell != v.spell || s.heard.Load() != v.heard {
 		return
 	}
 	h.remark(s, now)
@@ -324,7 +354,7 @@ func (h *Health) Overdue(v Visit) {
 	}
 	s.overdue++
 	if s.overdue >= maxOverdue {
-		s.putOut(now)
+		s.putOut(now, Silent)
 		s.silent.Store(true)
 	}
 }
@@ -364,7 +394,7 @@ func (h *Health) Ill() int {
 	defer h.mu.Unlock()
 	n := 0
 	for _, s := range h.remarked {
-		if s.phase != well {
+		if s.phase != Well {
 			n++
 		}
 	}
@@ -405,7 +435,7 @@ func (h *Health) others(s *standing, now time.Time) float64 {
 	for _, o := range h.remarked {
 		switch {
 		case o == s:
-		case o.phase == out:
+		case o.phase == Out:
 			n--
 		default:
 			o.fade(now)

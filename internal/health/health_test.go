@@ -31,6 +31,11 @@ func newWard(ids ...string) *ward {
 	return w
 }
 
+func (w *ward) Avoid(dst []string) []string {
+	avoid, _ := w.Health.Avoid(dst)
+	return avoid
+}
+
 func (w *ward) visit(id string) Visit { return w.Sent(id, w.refs[id]) }
 
 // play has requests end at an endpoint: f failed, u unreachable, s served, and

@@ -7,14 +7,6 @@ import (
 	"github.com/endpick/endpick"
 )
 
-type phase uint8
-
-const (
-	well phase = iota
-	out
-	returning
-)
-
 // standing is what is known of one endpoint; health.mu guards it.
 type standing struct {
 	id  string
@@ -24,8 +16,10 @@ type standing struct {
 	silent atomic.Bool   // put out for saying nothing
 
 	gone      bool // it can't be reached: requests did not cause that
+	mute      bool // asking it takes long, and is in vain
+	trials    int  // since it was put out
 	listed    bool // in remarked
-	phase     phase
+	phase     State
 	spell     uint32 // how many times it was put out
 	good, bad float64
 	fadedAt   time.Time
@@ -40,14 +34,24 @@ type standing struct {
 	returnedAt time.Time
 	credit     float64 // returning: the share of requests that was not used yet
 	fullUntil  time.Time
+
+	since  time.Time // of the phase; zero: ever
+	reason Reason    // out: why
+	err    error     // of the newest failure
+
+	checkedAt time.Time // zero: never
+	unfit     int       // checks that it has failed in a row
+	checkErr  error     // of the newest check; nil: it has passed
+	passed    bool      // it has passed one
+	ailing    bool      // it has failed as many as it takes
 }
 
 // spared reports whether the next request is not among the share of an endpoint
 // that is coming back.
 func (s *standing) spared(now time.Time) bool {
-	share := rampFrom + float64(now.Sub(s.returnedAt))/float64(rampTime)
+	share := s.growth(now)
 	if share >= 1 || share < rampFrom { // it is back, or the clock was set back
-		s.phase, s.backoff = well, 0
+		s.phase, s.backoff, s.since = Well, 0, now
 		return false
 	}
 	if s.credit += share; s.credit < 1 {
@@ -55,6 +59,17 @@ func (s *standing) spared(now time.Time) bool {
 	}
 	s.credit--
 	return false
+}
+
+// isAiling reports whether checks say that the endpoint is unfit. Where nobody checks
+// any more they say nothing.
+func (s *standing) isAiling(now time.Time) bool {
+	return s.ailing && ahead(now, s.checkedAt.Add(checksCount), checksCount)
+}
+
+// growth is the share of its traffic that an endpoint gets that is coming back.
+func (s *standing) growth(now time.Time) float64 {
+	return rampFrom + float64(now.Sub(s.returnedAt))/float64(rampTime)
 }
 
 // fade makes old outcomes count less.
@@ -77,8 +92,9 @@ func (s *standing) outcome(now time.Time) {
 
 func (s *standing) share() float64 { return s.bad / max(s.good+s.bad, 1) }
 
-func (s *standing) putOut(now time.Time) {
-	s.phase, s.gone = out, false
+func (s *standing) putOut(now time.Time, why Reason) {
+	s.phase, s.gone, s.mute, s.trials = Out, false, false, 0
+	s.since, s.reason = now, why
 	s.spell++
 	s.good, s.bad, s.refusals = 0, 0, 0
 	s.wait(now)
@@ -93,15 +109,16 @@ func (s *standing) wait(now time.Time) {
 
 // tryAgain makes a trial not count.
 func (s *standing) tryAgain(v Visit, now time.Time) {
-	if v.trial && s.phase == out && s.spell == v.spell {
+	if v.trial && s.phase == Out && s.spell == v.spell {
 		s.until = now
 		s.backoff = max(s.backoff/2, firstBackoff)
 	}
 }
 
 func (s *standing) comeBack(now time.Time) {
-	s.phase = returning
-	s.returnedAt = now
+	s.phase = Returning
+	s.returnedAt, s.since = now, now
+	s.reason, s.mute, s.ailing, s.unfit = Fine, false, false, 0
 	s.credit = 0
 	s.good, s.bad, s.refusals = 1, 0, 0
 	s.silent.Store(false)

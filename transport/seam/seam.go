@@ -10,6 +10,7 @@ import (
 	"github.com/endpick/endpick/internal/health"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
+	monitor "github.com/endpick/endpick/transport/health"
 )
 
 // Config says how a [Seam] is made. All fields but Router may be left out.
@@ -19,6 +20,10 @@ type Config struct {
 	// Fallbacks is how many endpoints beside the chosen one [Attempt.Fallbacks]
 	// gives at most. Zero: none, and nothing is done for them.
 	Fallbacks int
+
+	// Health is told how requests fare, and may check the endpoints beside. It is over
+	// the same Router. Nil: the seam has one of its own, which checks nothing.
+	Health *monitor.Monitor
 
 	// MaxAttempts is how many endpoints one request is sent to at most.
 	// Zero: 3.
@@ -63,6 +68,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return bad("Router", "is nil")
+	case c.Health != nil && c.Health.Router() != c.Router:
+		return bad("Health", "is over another router")
 	case c.Fallbacks < 0:
 		return bad("Fallbacks", "is negative")
 	case c.MaxAttempts < 0:
@@ -117,7 +124,11 @@ func New(config Config) (*Seam, error) {
 	}
 	s := &Seam{fallbacks: config.Fallbacks, maxBodyBytes: config.MaxBodyBytes}
 	s.desk.Router, s.desk.Reader, s.desk.Clock = config.Router, reader, config.Clock
-	s.desk.Health = health.New(config.Router, config.Clock)
+	if config.Health != nil {
+		s.desk.Health = config.Health.Core()
+	} else {
+		s.desk.Health = health.New(config.Router, config.Clock)
+	}
 	s.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
 	s.desk.MaxAttempts = config.MaxAttempts
 	return s, nil

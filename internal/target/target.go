@@ -1,0 +1,73 @@
+// Package target makes URLs of the addresses of endpoints.
+package target
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// ErrAddress: the address of an endpoint is neither a host nor a URL.
+var ErrAddress = errors.New("transport: bad endpoint address")
+
+// Of is the URL at which the server of an address serves the path and query of in;
+// see transport.Target.
+func Of(address string, in *url.URL) (*url.URL, error) {
+	to, err := Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckPath(in); err != nil {
+		return nil, err
+	}
+	out := *to
+	if base := strings.TrimSuffix(to.EscapedPath(), "/"); base == "" {
+		out.Path, out.RawPath = in.Path, in.RawPath
+	} else {
+		out = *out.JoinPath(in.EscapedPath())
+	}
+	out.RawQuery, out.ForceQuery = in.RawQuery, in.ForceQuery
+	return &out, nil
+}
+
+// Parse reads an address. The error is ErrAddress.
+func Parse(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	to, err := url.Parse(address)
+	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
+		return nil, ErrAddress // not err: it would show credentials
+	}
+	return to, nil
+}
+
+var schemes = []string{"http", "https", "h2c"}
+
+// CheckPath refuses paths with a segment "..", however it is escaped: a server
+// that resolves them would leave the base path of its address, and no API has
+// one.
+func CheckPath(in *url.URL) error {
+	for segment := range strings.FieldsFuncSeq(in.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if segment == ".." {
+			return &endpick.RequestError{Field: "path", Reason: "has a segment .."}
+		}
+	}
+	return nil
+}
+
+// Page is the URL of a page of the server at an address, for a client that knows
+// http and https alone: empty if there can be none.
+func Page(address, path string) string {
+	to, err := Of(address, &url.URL{Path: path})
+	if err != nil {
+		return ""
+	}
+	if to.Scheme == "h2c" {
+		to.Scheme = "http"
+	}
+	return to.String()
+}

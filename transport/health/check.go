@@ -1,0 +1,160 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/health"
+)
+
+// StatusError is the status of a page that says that its server is not well.
+type StatusError int
+
+func (e StatusError) Error() string {
+	return fmt.Sprintf("health: answered %d %s", int(e), http.StatusText(int(e)))
+}
+
+// rounds is what checks share.
+type rounds struct {
+	mu   sync.Mutex
+	busy map[string]bool // URLs that are being asked
+}
+
+// Run checks until ctx is done, and has left no goroutine when it returns. Endpoints
+// that come and go are noticed in the next round. Endpoints with one URL, such as the
+// ranks of a server, are asked together.
+func (m *Monitor) Run(ctx context.Context) {
+	var round sync.WaitGroup
+	defer round.Wait()
+	tick := time.NewTicker(m.config.Interval)
+	defer tick.Stop()
+	told := map[endpick.Ref]State{}
+	for {
+		m.start(ctx, &round)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		m.tell(told)
+	}
+}
+
+// Check asks every endpoint once and returns when all have answered, or their time
+// was up.
+func (m *Monitor) Check(ctx context.Context) {
+	var round sync.WaitGroup
+	m.start(ctx, &round)
+	round.Wait()
+}
+
+// tell tells the host of endpoints that stand otherwise than they did.
+func (m *Monitor) tell(told map[endpick.Ref]State) {
+	if m.config.OnChange == nil {
+		return
+	}
+	seen := map[endpick.Ref]bool{}
+	for _, e := range m.config.Router.Endpoints() {
+		if e.Removed {
+			continue
+		}
+		ref, id := e.Candidate.Ref, e.Candidate.Endpoint.ID
+		seen[ref] = true
+		s := Status{id, e.Draining, m.core.Status(id, ref)}
+		if was := told[ref]; was != s.State { // the zero State is well
+			told[ref] = s.State
+			func() {
+				defer func() { _ = recover() }() // the host's own affair
+				m.config.OnChange(s)
+			}()
+		}
+	}
+	for ref := range told {
+		if !seen[ref] {
+			delete(told, ref)
+		}
+	}
+}
+
+// start asks every server that is not being asked already.
+func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup) {
+	servers := map[string][]endpick.Candidate{}
+	for _, s := range m.config.Router.Endpoints() {
+		if !s.Removed {
+			if u := m.url(s.Candidate.Endpoint); u != "" {
+				servers[u] = append(servers[u], s.Candidate)
+			}
+		}
+	}
+	for u, endpoints := range servers {
+		m.rounds.mu.Lock()
+		busy := m.rounds.busy[u]
+		m.rounds.busy[u] = true
+		m.rounds.mu.Unlock()
+		if busy {
+			continue
+		}
+		round.Go(func() {
+			m.check(ctx, u, endpoints)
+			m.rounds.mu.Lock()
+			delete(m.rounds.busy, u)
+			m.rounds.mu.Unlock()
+		})
+	}
+}
+
+// url is where an endpoint's page is; a function that panics knows none.
+func (m *Monitor) url(e *endpick.Endpoint) (u string) {
+	defer func() {
+		if recover() != nil {
+			u = ""
+		}
+	}()
+	return m.config.URL(e)
+}
+
+// check asks one server, and says of its endpoints how it went.
+func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candidate) {
+	visits := make([]health.Visit, len(endpoints))
+	for i, c := range endpoints {
+		visits[i] = m.core.Check(c.Endpoint.ID, c.Ref)
+	}
+	err := m.ask(ctx, u)
+	if ctx.Err() != nil {
+		return
+	}
+	for _, v := range visits {
+		m.core.Checked(v, err, m.config.Failures)
+	}
+}
+
+// ask gets a page; nil: its server is well, or the page says nothing of it, or the
+// host's client has panicked.
+func (m *Monitor) ask(ctx context.Context, u string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.config.Timeout)
+	defer cancel()
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return nil
+	}
+	resp, err := m.config.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // to use the connection again
+	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
+		return StatusError(resp.StatusCode)
+	}
+	return nil
+}

@@ -1,0 +1,354 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// servers answer requests and checks, in the time of a synctest bubble. How a host
+// fares is a status, "hang", "refuse", "drop" (no connection, and nothing said), or
+// "busy" (checks time out, requests are served); empty is well.
+type servers struct {
+	mu     sync.Mutex
+	fares  map[string]string
+	checks map[string]int
+	sent   map[string]int
+}
+
+func newServers() *servers {
+	return &servers{fares: map[string]string{}, checks: map[string]int{}, sent: map[string]int{}}
+}
+
+func (s *servers) set(fare string, hosts ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range hosts {
+		s.fares[h] = fare
+	}
+}
+
+// took returns how many requests each host was sent since the last call.
+func (s *servers) took() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := s.sent
+	s.sent = map[string]int{}
+	return sent
+}
+
+type noTime struct{}
+
+func (noTime) Error() string { return "i/o timeout" }
+func (noTime) Timeout() bool { return true }
+
+func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
+	check := strings.HasSuffix(r.URL.Path, "/health")
+	s.mu.Lock()
+	fare := s.fares[r.URL.Host]
+	if check {
+		s.checks[r.URL.Host]++
+	} else {
+		s.sent[r.URL.Host]++
+	}
+	s.mu.Unlock()
+	answer := func(code int) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+	}
+	switch fare {
+	case "refuse":
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	case "drop":
+		select {
+		case <-time.After(5 * time.Second): // the time of transport's dialer
+			return nil, &net.OpError{Op: "dial", Err: noTime{}}
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	case "hang":
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case "busy":
+		if check {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+	case "500":
+		return answer(500)
+	case "503":
+		return answer(503)
+	case "fails":
+		if !check {
+			return answer(500)
+		}
+	case "no page":
+		if check {
+			return answer(404)
+		}
+	}
+	if !check {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return answer(200)
+}
+
+type ward struct {
+	*servers
+	router  *endpick.Router
+	monitor *health.Monitor
+	tr      *transport.Transport
+	mu      sync.Mutex
+	told    []string
+}
+
+// open runs a test with three servers and a monitor that checks them every second.
+func open(t *testing.T, config health.Config, test func(*testing.T, *ward)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &ward{servers: newServers()}
+		var endpoints []endpick.Endpoint
+		for _, id := range []string{"a", "b", "c"} {
+			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
+		}
+		var err error
+		w.router, err = endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1})
+		require.NoError(t, err)
+		config.Router, config.Client = w.router, &http.Client{Transport: w.servers}
+		config.Interval, config.Timeout = time.Second, 900*time.Millisecond
+		config.OnChange = func(s health.Status) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, strings.TrimSpace(s.Endpoint+" "+s.State.String()+" "+s.Reason.String()))
+		}
+		w.monitor, err = health.New(config)
+		require.NoError(t, err)
+		w.tr, err = transport.New(transport.Config{Router: w.router, Base: w.servers, Health: w.monitor})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { w.monitor.Run(ctx) })
+		time.Sleep(500 * time.Millisecond) // between two rounds from now on
+		test(t, w)
+		cancel()
+		run.Wait()
+	})
+}
+
+// ask sends one request, and returns its status and how long it took.
+func (w *ward) ask() (int, time.Duration) {
+	start := time.Now()
+	req, _ := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"m","prompt":"x"}`))
+	resp, err := w.tr.RoundTrip(req)
+	if err != nil {
+		return transport.StatusOf(err), time.Since(start)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return resp.StatusCode, time.Since(start)
+}
+
+func (w *ward) status(id string) health.Status {
+	for _, s := range w.monitor.Endpoints() {
+		if s.Endpoint == id {
+			return s
+		}
+	}
+	return health.Status{}
+}
+
+func (w *ward) news() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := w.told
+	w.told = nil
+	return told
+}
+
+func (w *ward) alive() int {
+	n, _ := w.monitor.Alive()
+	return n
+}
+
+// A server that dies is known before a request has met it, gets nothing while it is
+// dead, and its share again when it is back.
+func TestChecksFindWhatIsDead(t *testing.T) {
+	for fare, reason := range map[string]string{"refuse": "connection refused", "hang": "deadline exceeded", "503": "answered 503", "500": "answered 500"} {
+		t.Run(fare, func(t *testing.T) {
+			open(t, health.Config{}, func(t *testing.T, w *ward) {
+				assert.Equal(t, 3, w.alive())
+				assert.Equal(t, health.Well, w.status("b").State)
+				assert.False(t, w.status("b").Checked.IsZero())
+				w.set(fare, "b")
+				time.Sleep(4 * time.Second)
+				s := w.status("b")
+				assert.Equal(t, health.Out, s.State)
+				assert.Equal(t, health.Unfit, s.Reason)
+				assert.ErrorContains(t, s.CheckErr, reason)
+				assert.GreaterOrEqual(t, s.Failed, 2)
+				assert.Zero(t, s.Share)
+				assert.Equal(t, 2, w.alive())
+				assert.Equal(t, []string{"b out unfit"}, w.news())
+				for range 300 {
+					status, _ := w.ask()
+					assert.Equal(t, 200, status)
+				}
+				assert.Zero(t, w.took()["b"], "no request is risked")
+				w.set("", "b")
+				time.Sleep(1500 * time.Millisecond)
+				assert.Equal(t, 3, w.alive(), "about to be tried")
+				for range 30 {
+					w.ask()
+				}
+				assert.Equal(t, health.Returning, w.status("b").State)
+				assert.InDelta(t, 0.3, w.status("b").Share, 0.2)
+				for range 600 {
+					w.ask()
+				}
+				assert.Equal(t, []string{"b returning", "b well"}, w.news())
+				w.took()
+				for range 300 {
+					w.ask()
+				}
+				assert.InDelta(t, 100, w.took()["b"], 30)
+				assert.Equal(t, 1.0, w.status("b").Share)
+			})
+		})
+	}
+}
+
+// With all dead, clients are told within a second, by the engines or by us, and
+// readiness says so; when they are back, they serve within seconds.
+func TestAllAreDead(t *testing.T) {
+	for fare, want := range map[string]int{"refuse": 503, "hang": 503, "drop": 503, "503": 503, "500": 500} {
+		t.Run(fare, func(t *testing.T) {
+			open(t, health.Config{}, func(t *testing.T, w *ward) {
+				for range 20 {
+					w.ask()
+				}
+				w.set(fare, "a", "b", "c")
+				time.Sleep(10 * time.Second)
+				for range 100 {
+					status, took := w.ask()
+					assert.Equal(t, want, status)
+					assert.LessOrEqual(t, took, time.Second)
+					time.Sleep(100 * time.Millisecond)
+				}
+				assert.Zero(t, w.alive())
+				assert.Zero(t, w.router.Stats().OpenLeases)
+				w.set("", "a", "b", "c")
+				time.Sleep(6 * time.Second)
+				assert.Equal(t, 3, w.alive())
+				for range 100 {
+					status, _ := w.ask()
+					assert.Equal(t, 200, status)
+				}
+			})
+		})
+	}
+}
+
+// A server that is busy serving may be late to say that it is well.
+func TestABusyServerIsNotUnfit(t *testing.T) {
+	open(t, health.Config{}, func(t *testing.T, w *ward) {
+		w.ask()
+		w.set("busy", "a", "b", "c")
+		for range 300 { // thirty seconds
+			status, _ := w.ask()
+			assert.Equal(t, 200, status)
+		}
+		assert.Equal(t, 3, w.alive())
+		assert.Empty(t, w.news())
+	})
+}
+
+// Whose checks pass and whose requests fail is ill. Whose page is not there is judged
+// by requests alone, and so is one that has never passed a check.
+func TestChecksAreNotAll(t *testing.T) {
+	open(t, health.Config{}, func(t *testing.T, w *ward) {
+		w.set("fails", "b")
+		for range 100 {
+			status, _ := w.ask()
+			assert.Equal(t, 200, status, "served by another")
+		}
+		s := w.status("b")
+		assert.Equal(t, health.Out, s.State)
+		assert.Equal(t, health.Failing, s.Reason)
+		assert.ErrorContains(t, s.Err, "answered 500")
+		assert.NoError(t, s.CheckErr)
+		assert.True(t, s.NextTrial.After(time.Now()))
+
+		w.set("no page", "c")
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, health.Well, w.status("c").State)
+		assert.NoError(t, w.status("c").CheckErr)
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "d"}))
+		w.set("busy", "d")
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, health.Well, w.status("d").State)
+		assert.Error(t, w.status("d").CheckErr, "it is told all the same")
+		w.set("refuse", "d")
+		w.took()
+		for range 50 {
+			w.ask()
+		}
+		assert.Equal(t, health.Unreachable, w.status("d").Reason, "as requests have found")
+		require.NoError(t, w.router.Remove("d"))
+		require.NoError(t, w.router.Drain("c"))
+		_, of := w.monitor.Alive()
+		assert.Equal(t, 2, of, "those that take requests")
+		assert.True(t, w.status("c").Draining)
+		assert.Len(t, w.monitor.Endpoints(), 3)
+	})
+}
+
+// Ranks of a server are asked together, and an endpoint without a page is not.
+func TestWhoIsAsked(t *testing.T) {
+	open(t, health.Config{URL: func(e *endpick.Endpoint) string {
+		switch e.ID {
+		case "a":
+			return "http://a/deep/health"
+		case "b":
+			panic("a URL")
+		}
+		return ""
+	}}, func(t *testing.T, w *ward) {
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a#1", Address: "a"}))
+		time.Sleep(10 * time.Second)
+		w.servers.mu.Lock()
+		defer w.servers.mu.Unlock()
+		assert.InDelta(t, 10, w.checks["a"], 1)
+		assert.Zero(t, w.checks["b"]+w.checks["c"])
+	})
+}
+
+func TestConfig(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	for field, c := range map[string]health.Config{
+		"Router": {}, "Interval": {Router: router, Interval: -1}, "Timeout": {Router: router, Timeout: -1}, "Failures": {Router: router, Failures: -1},
+	} {
+		_, err := health.New(c)
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, "health.Config."+field, ce.Field)
+	}
+	m, err := health.New(health.Config{Router: router})
+	require.NoError(t, err)
+	other, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	_, err = transport.New(transport.Config{Router: other, Health: m})
+	assert.ErrorIs(t, err, endpick.ErrConfig)
+}
