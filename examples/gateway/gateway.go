@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -38,6 +41,7 @@ type gateway struct {
 	admin        http.Handler // metrics and the debug page; nil: there are none
 	router       *endpick.Router
 	transport    *transport.Transport
+	health       *health.Monitor
 	receipts     *receipts // nil: not kept, and nobody watches
 	watch        *watch
 	policy       string
@@ -102,7 +106,10 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	t.Router = g.router
+	if g.health, err = health.New(health.Config{Router: g.router, OnChange: g.logHealth}); err != nil {
+		return nil, err
+	}
+	t.Router, t.Health = g.router, g.health
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
 	}
@@ -111,7 +118,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		return nil, err
 	}
 	g.serveClients(config.trustHeaders)
-	stop, err := startPolling(g.router, config.log)
+	stop, err := startPolling(g.router, g.health, config.log)
 	if err != nil {
 		return nil, err
 	}
@@ -251,19 +258,31 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 	}
 }
 
-// ready answers 200 while some endpoint takes requests.
+// ready answers 200 while some endpoint takes requests and may be able to serve them.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.stopping.Load() {
 		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	for _, e := range g.router.Endpoints() {
-		if !e.Draining && !e.Removed {
-			_, _ = w.Write([]byte("ready\n"))
-			return
+	if alive, of := g.health.Alive(); alive == 0 {
+		http.Error(w, fmt.Sprintf("none of %d endpoints is alive", of), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte("ready\n"))
+}
+
+// logHealth says which endpoint has become ill, and how, or well again.
+func (g *gateway) logHealth(s health.Status) {
+	attributes := []any{"endpoint", s.Endpoint, "state", s.State.String()}
+	level := slog.LevelInfo
+	if s.State == health.Out {
+		level = slog.LevelWarn
+		attributes = append(attributes, "reason", s.Reason.String())
+		if err := cmp.Or(s.CheckErr, s.Err); err != nil {
+			attributes = append(attributes, "error", err)
 		}
 	}
-	http.Error(w, "no endpoint takes requests", http.StatusServiceUnavailable)
+	g.log.Log(context.Background(), level, "health", attributes...)
 }
 
 // pending is how many requests wait in the queue or are on their way.

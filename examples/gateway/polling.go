@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/scrape"
 )
 
 // pollInterval is how often each server is asked for its load.
 const pollInterval = 200 * time.Millisecond
 
-// startPolling polls the router's endpoints until stop is called.
-func startPolling(router *endpick.Router, logger *slog.Logger) (stop func(), err error) {
+// startPolling polls the router's endpoints for their load, and checks them, until stop
+// is called.
+func startPolling(router *endpick.Router, monitor *health.Monitor, logger *slog.Logger) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
 		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
 	})
@@ -23,14 +25,12 @@ func startPolling(router *endpick.Router, logger *slog.Logger) (stop func(), err
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		poller.Run(ctx)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { poller.Run(ctx) })
+	running.Go(func() { monitor.Run(ctx) })
 	return func() {
 		cancel()
-		<-ended
+		running.Wait()
 	}, nil
 }
 

@@ -67,7 +67,7 @@ func TestClientsSeeReadinessAlone(t *testing.T) {
 	g, err := newGateway(gatewayConfig{policy: "random", receipts: 1, endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer g.close()
-	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 502, "/metrics": 502} { // passed on, to nobody
+	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 503, "/metrics": 503} { // passed on, to nobody
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))
 		require.Equal(t, want, w.Code, path)

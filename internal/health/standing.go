@@ -43,7 +43,8 @@ type standing struct {
 	unfit     int       // checks that it has failed in a row
 	checkErr  error     // of the newest check; nil: it has passed
 	passed    bool      // it has passed one
-	ailing    bool      // it has failed as many as it takes
+	doubtful  bool      // it has failed as many as it takes
+	ailing    bool      // and passed one before: it is out
 }
 
 // spared reports whether the next request is not among the share of an endpoint
@@ -118,7 +119,7 @@ func (s *standing) tryAgain(v Visit, now time.Time) {
 func (s *standing) comeBack(now time.Time) {
 	s.phase = Returning
 	s.returnedAt, s.since = now, now
-	s.reason, s.mute, s.ailing, s.unfit = Fine, false, false, 0
+	s.reason, s.mute, s.ailing, s.doubtful, s.unfit = Fine, false, false, false, 0
 	s.credit = 0
 	s.good, s.bad, s.refusals = 1, 0, 0
 	s.silent.Store(false)

@@ -67,6 +67,10 @@ type Status struct {
 	Err error
 	// NextTrial is when a request is tried there. Zero: it is not out.
 	NextTrial time.Time
+	// Alive says that the endpoint may be able to serve a request: it is not out, or a
+	// trial is due and no check says otherwise; and it has sent something, or not
+	// failed its checks.
+	Alive bool
 	// Full says that it is being spared because it has answered 429.
 	Full bool
 
@@ -77,12 +81,6 @@ type Status struct {
 	Failed   int
 }
 
-// Alive reports whether the endpoint may be able to serve a request: it is not out,
-// or a trial is due and no check says otherwise.
-func (s *Status) Alive(now time.Time) bool {
-	return s.State != Out || s.CheckErr == nil && !ahead(now, s.NextTrial, maxBackoff)
-}
-
 // Status is how an endpoint stands.
 func (h *Health) Status(id string, ref endpick.Ref) Status {
 	now := h.clock()
@@ -90,16 +88,18 @@ func (h *Health) Status(id string, ref endpick.Ref) Status {
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
 	if at == nil || *at == nil {
-		return Status{Share: 1}
+		return Status{Share: 1, Alive: true}
 	}
 	s := *at
 	st := Status{
 		State: s.phase, Reason: s.reason, Since: s.since, Share: 1, Err: s.err, Full: ahead(now, s.fullUntil, fullFor),
 		Checked: s.checkedAt, CheckErr: s.checkErr, Failed: s.unfit,
+		Alive: !s.doubtful || s.heard.Load() > 0,
 	}
 	switch s.phase {
 	case Out:
 		st.Share, st.NextTrial = 0, s.until
+		st.Alive = s.checkErr == nil && !ahead(now, s.until, maxBackoff)
 	case Returning:
 		st.Share = min(max(s.growth(now), 0), 1)
 	}
@@ -129,7 +129,7 @@ func (h *Health) Checked(v Visit, err error, most int) {
 		if (s.ailing || s.gone) && s.phase == Out {
 			s.until = now
 		}
-		s.passed, s.unfit, s.ailing, s.mute = true, 0, false, false
+		s.passed, s.unfit, s.doubtful, s.ailing, s.mute = true, 0, false, false, false
 		return
 	}
 	silent := isTimeout(err)
@@ -138,7 +138,9 @@ func (h *Health) Checked(v Visit, err error, most int) {
 		return
 	}
 	h.remark(s, now)
-	if s.unfit++; s.unfit < most || !s.passed {
+	s.unfit++
+	s.doubtful = s.unfit >= most
+	if !s.doubtful || !s.passed {
 		return
 	}
 	if s.phase != Out {

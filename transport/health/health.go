@@ -132,17 +132,15 @@ func (m *Monitor) Endpoints() []Status {
 	return all
 }
 
-// Alive is how many endpoints may be able to serve a request, of all that take
-// requests: those that are not out, and those that are and are about to be tried.
-// Readiness is that one is.
+// Alive is how many endpoints may be able to serve a request, of all that are not
+// drained; see [Status]. Readiness is that one is.
 func (m *Monitor) Alive() (alive, of int) {
-	now := m.config.Clock()
 	for _, s := range m.Endpoints() {
 		if s.Draining {
 			continue
 		}
 		of++
-		if s.Alive(now) {
+		if s.Alive {
 			alive++
 		}
 	}

@@ -260,6 +260,29 @@ func TestAllAreDead(t *testing.T) {
 	}
 }
 
+// A gateway that starts before its servers is not ready until one has passed a check,
+// or served a request.
+func TestNobodyIsAliveYet(t *testing.T) {
+	open(t, health.Config{}, func(t *testing.T, w *ward) {
+		for _, id := range []string{"a", "b", "c"} { // as new ones
+			require.NoError(t, w.router.Remove(id))
+			require.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: id}))
+		}
+		assert.Equal(t, 3, w.alive(), "nobody has asked yet")
+		w.set("refuse", "a", "b", "c")
+		time.Sleep(3 * time.Second)
+		assert.Zero(t, w.alive())
+		assert.Equal(t, health.Well, w.status("a").State, "the check may be wrong")
+		w.set("busy", "a")
+		status, _ := w.ask()
+		assert.Equal(t, 200, status)
+		assert.Equal(t, 1, w.alive())
+		w.set("", "b")
+		time.Sleep(time.Second)
+		assert.Equal(t, 2, w.alive())
+	})
+}
+
 // A server that is busy serving may be late to say that it is well.
 func TestABusyServerIsNotUnfit(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, w *ward) {

@@ -1,0 +1,148 @@
+package health
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type timeout struct{}
+
+func (timeout) Error() string { return "timeout" }
+func (timeout) Timeout() bool { return true }
+
+// check is a check of an endpoint that fails with err.
+func (w *ward) check(id string, err error) { w.Checked(w.Check(id, w.refs[id]), err, 2) }
+
+func (w *ward) status(id string) Status { return w.Status(id, w.refs[id]) }
+
+func (w *ward) inVain() []string {
+	_, inVain := w.Health.Avoid(nil)
+	return inVain
+}
+
+func TestChecks(t *testing.T) {
+	bad := errors.New("bad")
+	w := newWard("a", "b", "c")
+	assert.Equal(t, Status{Share: 1, Alive: true}, w.status("a"))
+	w.check("a", nil)
+	w.check("a", bad)
+	assert.Empty(t, w.Avoid(nil), "one is none")
+	assert.True(t, w.status("a").Alive)
+	w.check("a", nil)
+	w.check("a", bad)
+	assert.Empty(t, w.Avoid(nil), "in a row")
+	w.check("a", bad)
+	assert.Equal(t, []string{"a"}, w.Avoid(nil))
+	assert.Equal(t, Status{
+		State: Out, Reason: Unfit, Since: w.at, NextTrial: w.at.Add(firstBackoff), Checked: w.at, CheckErr: bad, Failed: 2,
+	}, w.status("a"))
+	assert.Empty(t, w.inVain(), "it answers")
+	for range 3 {
+		w.at = w.at.Add(maxBackoff)
+		w.check("a", bad)
+		assert.Equal(t, []string{"a"}, w.Avoid(nil), "no trial")
+		assert.Equal(t, []string{"a"}, w.Out(nil))
+	}
+	w.check("a", nil)
+	assert.True(t, w.status("a").Alive)
+	assert.Empty(t, w.Avoid(nil), "a trial at once")
+	assert.Equal(t, []string{"a"}, w.Avoid(nil), "one")
+	v := w.visit("a")
+	require.True(t, v.trial)
+	w.Served(v, true, 0)
+	assert.Equal(t, Returning, w.status("a").State)
+	assert.InDelta(t, rampFrom, w.status("a").Share, 1e-9)
+	assert.Equal(t, Fine, w.status("a").Reason)
+
+	// Nobody checks any more.
+	w.check("a", bad)
+	w.check("a", bad)
+	w.at = w.at.Add(checksCount)
+	assert.Empty(t, w.Avoid(nil), "a trial is due")
+}
+
+func TestChecksThatSayNothing(t *testing.T) {
+	w := newWard("a", "b", "c")
+	for range 5 {
+		w.check("a", timeout{})
+	}
+	assert.Empty(t, w.Avoid(nil), "it has never passed one")
+	assert.False(t, w.status("a").Alive, "and has never sent anything")
+	w.Heard(w.visit("a"))
+	assert.True(t, w.status("a").Alive)
+	w.check("a", nil)
+	for range 5 {
+		v := w.Check("a", w.refs["a"])
+		w.Heard(w.visit("a"))
+		w.Checked(v, timeout{}, 2)
+	}
+	assert.Empty(t, w.Avoid(nil), "it has sent something meanwhile")
+	w.check("a", timeout{})
+	w.check("a", timeout{})
+	assert.Equal(t, []string{"a"}, w.inVain())
+	w.check("a", nil)
+	assert.Empty(t, w.inVain())
+}
+
+// Who has been put out for what requests tell is not tried earlier for passing checks,
+// unless it could not be reached.
+func TestChecksAndRequests(t *testing.T) {
+	w := newWard("a", "b", "c")
+	w.play("a", "fff")
+	w.play("b", "uuu")
+	w.check("a", nil)
+	w.check("b", nil)
+	assert.Equal(t, []string{"a"}, w.Avoid(nil))
+	assert.Equal(t, Failing, w.status("a").Reason)
+	assert.Equal(t, Unreachable, w.status("b").Reason)
+
+	// All are out: those that answer are asked, those that don't are not.
+	w = newWard("a", "b")
+	for _, id := range []string{"a", "b"} {
+		w.check(id, nil)
+	}
+	for range 2 {
+		w.check("a", errors.New("bad"))
+		w.check("b", timeout{})
+	}
+	w.at = w.at.Add(firstBackoff)
+	assert.Equal(t, []string{"b"}, w.Avoid(nil))
+	assert.Equal(t, []string{"b"}, w.inVain())
+}
+
+// An endpoint that is silent is not asked in vain when it has been tried twice, and one
+// that nobody could connect to in time not from the first.
+func TestWhoIsAskedInVain(t *testing.T) {
+	w := newWard("a")
+	for range minSeen {
+		w.Served(w.visit("a"), true, time.Millisecond)
+	}
+	for range maxOverdue {
+		w.Overdue(w.visit("a"))
+	}
+	assert.Equal(t, Silent, w.status("a").Reason)
+	for trial := range vainTrials {
+		assert.Empty(t, w.inVain(), "after %d trials", trial)
+		w.at = w.at.Add(maxBackoff)
+		require.True(t, w.visit("a").trial)
+	}
+	assert.Equal(t, []string{"a"}, w.inVain())
+	w.at = w.at.Add(maxBackoff)
+	assert.Empty(t, w.inVain(), "a trial is due")
+	v := w.visit("a")
+	assert.Equal(t, []string{"a"}, w.inVain())
+	w.Heard(v)
+	assert.Empty(t, w.inVain())
+
+	w = newWard("a", "b")
+	for range 3 {
+		w.Failed(w.visit("a").Because(timeout{}), true)
+		w.Failed(w.visit("b").Because(errors.New("refused")), true)
+	}
+	assert.Equal(t, []string{"a"}, w.inVain())
+	assert.EqualError(t, w.status("b").Err, "refused")
+}
