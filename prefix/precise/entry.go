@@ -35,7 +35,7 @@ type tail struct {
 func entryKey(h Hash, group uint32) uint64 { return uint64(h) + uint64(group)*0x9e3779b97f4a7c15 }
 
 // stored takes in blocks that are there now. It reports false if it is not known what
-// they are.
+// they follow.
 func (f *Feed) stored(e *Event) bool {
 	n := len(e.Hashes)
 	number, ok := f.groupOf(e)
@@ -48,7 +48,8 @@ func (f *Feed) stored(e *Event) bool {
 	case len(e.Keys) > 0:
 		return f.storedKeys(e, number)
 	case len(e.Tokens) == 0:
-		return f.storedAgain(e, number)
+		f.storedAgain(e, number)
+		return true
 	}
 	size, skipped, ok := shape(e)
 	if !ok {
@@ -232,19 +233,17 @@ func (f *Feed) storedKeys(e *Event, number uint32) bool {
 }
 
 // storedAgain takes in known blocks that are now in another tier.
-func (f *Feed) storedAgain(e *Event, number uint32) (all bool) {
-	all = true
+func (f *Feed) storedAgain(e *Event, number uint32) {
 	for _, h := range e.Hashes {
 		key := entryKey(h, number)
 		en, ok := f.entries[key]
 		if !ok {
-			all = false
+			f.stats.Missed++
 			continue
 		}
 		f.hold(&en, e.Tier)
 		f.entries[key] = en
 	}
-	return all
 }
 
 // put notes that a block is there, which ends where the cursor is.

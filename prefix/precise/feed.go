@@ -120,9 +120,9 @@ func (x *Index) freeNumber() (uint32, bool) {
 }
 
 // Apply takes in events, which must be in the order in which the engine published
-// them, each once. It returns how many of them were about blocks that are not known
-// although they should be: where knowledge is Whole, events have been lost, or the
-// engine has restarted. A feed that knows [Nothing] knows a part afterwards.
+// them, each once. It returns how many of them store blocks after one that is not known:
+// events have been lost, or the engine has restarted. What is known is Partial then, as
+// it is where nothing was known before.
 func (f *Feed) Apply(events []Event) (unknown int) {
 	for i := range events {
 		unknown += f.apply(&events[i])
@@ -151,6 +151,7 @@ func (f *Feed) apply(e *Event) (unknown int) {
 		f.remove(e)
 	case !f.stored(e):
 		f.stats.Unknown++
+		f.knows = Partial // or this would be known
 		unknown = 1
 	}
 	x.fit()

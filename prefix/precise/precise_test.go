@@ -132,6 +132,7 @@ func TestParents(t *testing.T) {
 	require.Equal(t, 48, f.matched(request(slices.Concat(ids(0, 16), ids(500, 48))))["a"])
 	require.Equal(t, 1, a.Apply([]precise.Event{after(99, stored(hashes{100}, ids(48, 16)))}), "nobody knows 99")
 	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Unknown)
+	require.Equal(t, precise.Partial, f.index.Stats().Feeds[0].Knows, "something was missed")
 }
 
 // An engine may have computed a block twice, and tells of each copy that goes.
@@ -164,7 +165,8 @@ func TestTiers(t *testing.T) {
 	require.Equal(t, 12, f.matched(req)["a"], "the cleared tier is another")
 	a.Apply([]precise.Event{{Kind: precise.Cleared, Tier: precise.CPU}})
 	require.Zero(t, f.matched(req)["a"])
-	require.Equal(t, 1, a.Apply([]precise.Event{{Tier: precise.CPU, Hashes: hashes{77}}}), "neither tokens nor a known name")
+	require.Zero(t, a.Apply([]precise.Event{{Tier: precise.CPU, Hashes: hashes{77}}}))
+	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Missed, "neither tokens nor a known name")
 }
 
 // Blocks of 32 tokens are found whole or not at all, whatever of them the prompt has in

@@ -26,8 +26,8 @@ type FeedStats struct {
 	Groups  int    // caches of the engine
 	Events  uint64 // taken in
 	Stored  uint64 // blocks that came
-	Unknown uint64 // events about blocks that should have been known and were not
-	Missed  uint64 // blocks removed that were not known
+	Unknown uint64 // events that store blocks after one that was not known
+	Missed  uint64 // blocks removed, or stored without tokens, that were not known
 	Ignored uint64 // events that make no sense, or are about a ninth group
 	Resets  uint64
 }

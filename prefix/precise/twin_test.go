@@ -129,11 +129,9 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 		for _, h := range e.Hashes {
 			if b := f.blocks[twinName{h, group}]; b != nil {
 				f.hold(b, twinName{h, group}, e.Tier)
-			} else {
-				unknown = 1
 			}
 		}
-		return unknown
+		return 0
 	}
 	size := len(e.Tokens) / len(e.Hashes)
 	if e.Spec != Full {
@@ -151,6 +149,7 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 	}
 	f.describe(&group, e, size)
 	if e.HasParent && parent == nil {
+		f.knows = Partial
 		return 1
 	}
 	var b twinBlock

@@ -1,0 +1,99 @@
+package kvevents
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// prompts are batches as vLLM publishes them after a step, each with the blocks of one
+// prompt that come and of one that go. Names are of 32 bytes.
+func prompts(t testing.TB, n, blocks int) (batches [][]byte) {
+	name := func(prompt, block int) []byte {
+		h := make([]byte, 32)
+		copy(h, fmt.Sprintf("%d of %d", block, prompt%n))
+		return h
+	}
+	for prompt := range n {
+		var came, went [][]byte
+		var tokens []int
+		for b := range blocks {
+			came, went = append(came, name(prompt, b)), append(went, name(prompt+n/2, blocks-1-b))
+		}
+		for i := range 16 * blocks {
+			tokens = append(tokens, (prompt*7919+i*31)%150_000)
+		}
+		payload, err := msgpack.Marshal([]any{1.5, []any{
+			map[string]any{
+				"type": "BlockStored", "block_hashes": came, "parent_block_hash": nil, "token_ids": tokens, "block_size": 16,
+				"lora_id": nil, "medium": "GPU", "lora_name": nil, "extra_keys": make([]any, blocks), "group_idx": 0, "kv_cache_spec_kind": "full_attention",
+			},
+			map[string]any{"type": "BlockRemoved", "block_hashes": went, "medium": "GPU", "group_idx": 0},
+		}, 0})
+		require.NoError(t, err)
+		batches = append(batches, payload)
+	}
+	return batches
+}
+
+func sinkOf(t testing.TB) *precise.Feed {
+	x, err := precise.New(precise.Config{})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: x}, Endpoints: []endpick.Endpoint{{ID: "e"}}})
+	require.NoError(t, err)
+	ref, _ := router.Ref("e")
+	feed, err := x.Feed(ref, precise.FeedConfig{})
+	require.NoError(t, err)
+	return feed
+}
+
+// BenchmarkDecode reads messages and puts them into an index with a cache of 32,000
+// blocks.
+func BenchmarkDecode(b *testing.B) {
+	for _, apply := range []bool{false, true} {
+		b.Run(fmt.Sprintf("apply=%v", apply), func(b *testing.B) {
+			const blocks = 32
+			batches := prompts(b, 2000, blocks)
+			feed := sinkOf(b)
+			d := NewDecoder()
+			var batch Batch
+			at := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				require.NoError(b, d.Decode(batches[at%len(batches)], &batch))
+				if apply {
+					feed.Apply(batch.Events)
+				}
+				at++
+			}
+			b.ReportMetric(float64(b.N*blocks)/b.Elapsed().Seconds(), "blocks/s")
+		})
+	}
+}
+
+// BenchmarkSubscriber is the whole way: from a PUB socket over TCP into the index. The
+// publisher takes a part of the time too.
+func BenchmarkSubscriber(b *testing.B) {
+	const blocks = 32
+	batches := prompts(b, 2000, blocks)
+	e := &engine{}
+	p := newPublisher(b, true, 1)
+	e.is(p)
+	r := read(b, e, nil)
+	r.live(p)
+	p.keep = 0
+	start := time.Now()
+	for b.Loop() {
+		p.publishRaw(false, batches[p.next%uint64(len(batches))])
+	}
+	require.Eventually(b, func() bool { return r.sub.Stats().Next == p.next }, time.Minute, time.Microsecond)
+	b.ReportMetric(float64(b.N*blocks)/time.Since(start).Seconds(), "blocks/s")
+	require.Zero(b, r.sub.Stats().Lost)
+	r.end()
+}

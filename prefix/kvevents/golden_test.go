@@ -1,0 +1,158 @@
+package kvevents
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+var update = flag.Bool("update", false, "write what messages are read as into testdata")
+
+// capture is a message of testdata and what it should be read as.
+func capture(t testing.TB, file string) (head string, message []byte, read string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	head, read, ok := strings.Cut(string(text), "=>\n")
+	require.True(t, ok, file)
+	for line := range strings.Lines(head) {
+		code, _, _ := strings.Cut(line, "#")
+		b, err := hex.DecodeString(strings.TrimSpace(code))
+		require.NoError(t, err, "%s: %s", file, line)
+		message = append(message, b...)
+	}
+	return head, message, read
+}
+
+func captures(t testing.TB) []string {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 10)
+	return files
+}
+
+// dump writes a batch for people. Long names of blocks are numbered as they come.
+func dump(b *Batch) string {
+	var w strings.Builder
+	seen := map[precise.Hash]int{}
+	name := func(h precise.Hash) string {
+		if h < 1000 {
+			return fmt.Sprint(uint64(h))
+		}
+		if seen[h] == 0 {
+			seen[h] = len(seen) + 1
+		}
+		return fmt.Sprintf("h%d", seen[h])
+	}
+	fmt.Fprintf(&w, "time %.3f", b.Time)
+	if b.HasRank {
+		fmt.Fprintf(&w, " rank %d", b.Rank)
+	}
+	w.WriteByte('\n')
+	for _, e := range b.Events {
+		fmt.Fprintf(&w, "%s %v", [...]string{"stored", "removed", "cleared"}[e.Kind], e.Tier)
+		for _, h := range e.Hashes {
+			fmt.Fprintf(&w, " %s", name(h))
+		}
+		if e.HasParent {
+			fmt.Fprintf(&w, " after %s", name(e.Parent))
+		}
+		if n := len(e.Tokens); n > 0 {
+			fmt.Fprintf(&w, ", %d tokens %d..%d", n, e.Tokens[0], e.Tokens[n-1])
+		}
+		for _, f := range []struct {
+			what  string
+			value any
+			zero  bool
+		}{
+			{"blocks of", e.BlockTokens, e.BlockTokens == 0}, {"group", e.Group, e.Group == 0},
+			{"spec", [...]string{"full", "window", "state"}[e.Spec], e.Spec == precise.Full}, {"window", e.Window, e.Window == 0},
+			{"adapter", e.Adapter, e.Adapter == ""}, {"salt", e.Salt, e.Salt == ""}, {"foreign", e.Foreign, e.Foreign == nil},
+		} {
+			if !f.zero {
+				fmt.Fprintf(&w, ", %s %v", f.what, f.value)
+			}
+		}
+		w.WriteByte('\n')
+	}
+	if b.Counts != (Counts{}) {
+		fmt.Fprintf(&w, "%+v\n", b.Counts)
+	}
+	return w.String()
+}
+
+// Each form that engines have, byte by byte.
+func TestCaptures(t *testing.T) {
+	for _, file := range captures(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			head, message, want := capture(t, file)
+			var any any
+			require.NoError(t, msgpack.Unmarshal(message, &any), "it is MessagePack to others too")
+			var b Batch
+			d := NewDecoder()
+			require.NoError(t, d.Decode(message, &b))
+			got := dump(&b)
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(head+"=>\n"+got), 0o666))
+				return
+			}
+			require.Equal(t, want, got)
+			require.NoError(t, d.Decode(message, &b), "memory is used again")
+			require.Equal(t, want, dump(&b))
+			// A message that was cut off says nothing.
+			for n := range message {
+				require.ErrorIs(t, d.Decode(message[:n], &b), ErrMalformed, "%d bytes", n)
+			}
+		})
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, file := range captures(f) {
+		_, message, _ := capture(f, file)
+		f.Add(message)
+	}
+	f.Fuzz(func(t *testing.T, message []byte) {
+		d := NewDecoder()
+		var b Batch
+		err := d.Decode(message, &b)
+		if err != nil {
+			require.ErrorIs(t, err, ErrMalformed)
+			return
+		}
+		for _, e := range b.Events {
+			require.LessOrEqual(t, len(e.Hashes)+len(e.Tokens), len(message))
+			require.Less(t, e.Tier, precise.Tier(precise.Tiers))
+		}
+		require.LessOrEqual(t, len(b.Events), len(message))
+		require.NoError(t, d.Decode(append([]byte(nil), message...), &b))
+	})
+}
+
+func TestTopics(t *testing.T) {
+	topic, ok := ParseTopic("kv@10.0.0.7:8000@meta-llama/Llama-3.1-8B@main")
+	require.True(t, ok)
+	require.Equal(t, Topic{"10.0.0.7:8000", "meta-llama/Llama-3.1-8B@main"}, topic)
+	for _, bad := range []string{"", "kv-events", "kv@pod", "kv@@model", "kv@pod@", "KV@a@b"} {
+		_, ok := ParseTopic(bad)
+		require.False(t, ok, bad)
+	}
+	for _, c := range []struct {
+		address string
+		rank    int
+		want    string
+	}{{"tcp://*:5557", 0, "tcp://*:5557"}, {"tcp://[::1]:5557", 3, "tcp://[::1]:5560"}, {"h:65535", 1, ""}, {"h", 1, ""}, {"h:5557", -1, ""}, {"h:x", 1, ""}} {
+		got, ok := RankAddress(c.address, c.rank)
+		require.Equal(t, c.want, got)
+		require.Equal(t, c.want != "", ok)
+	}
+}

@@ -1,0 +1,295 @@
+package kvevents
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// reading is a subscriber that runs, and the index that it feeds.
+type reading struct {
+	t      testing.TB
+	index  *precise.Index
+	ref    endpick.Ref
+	sub    *Subscriber
+	engine *engine
+	end    func()
+}
+
+func read(t testing.TB, e *engine, change func(*Config)) *reading {
+	r := &reading{t: t, engine: e}
+	var err error
+	r.index, err = precise.New(precise.Config{})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: r.index}, Endpoints: []endpick.Endpoint{{ID: "e"}}})
+	require.NoError(t, err)
+	r.ref, _ = router.Ref("e")
+	feed, err := r.index.Feed(r.ref, precise.FeedConfig{})
+	require.NoError(t, err)
+	config := Config{Events: "tcp://events:1", Replay: "replay:1", Sink: feed, Dial: e.dial, Reconnect: time.Millisecond}
+	if change != nil {
+		change(&config)
+	}
+	r.sub, err = New(config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.sub.Run(ctx) }()
+	r.end = func() {
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	}
+	return r
+}
+
+// held is how many tokens of those from first on the engine is known to have.
+func (r *reading) held(first, blocks int) int {
+	tokens := make([]uint32, 16*blocks)
+	for i := range tokens {
+		tokens[i] = uint32(first + i)
+	}
+	return int(16 * r.index.Lookup(prefix.AppendTokens(nil, prefix.Seed{}, tokens), r.ref).Saved)
+}
+
+func (r *reading) knows() precise.Knowledge { return r.index.Lookup(nil, r.ref).Knows }
+
+// until waits for something.
+func (r *reading) until(what string, ok func(Stats) bool) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return ok(r.sub.Stats()) }, 30*time.Second, time.Millisecond, "%s: %+v", what, r.sub.Stats())
+}
+
+// live publishes until something arrives: a PUB socket sends nothing to who is not yet
+// known to it.
+func (r *reading) live(p *publisher) {
+	r.t.Helper()
+	first := p.next
+	r.until("live", func(s Stats) bool {
+		if s.State == Live && s.Next <= first {
+			p.publish(false)
+		}
+		return s.Next > first
+	})
+	p.mu.Lock()
+	next := p.next
+	p.mu.Unlock()
+	r.until("all", func(s Stats) bool { return s.Next == next })
+}
+
+// An engine that was there before, batches that get lost, a restart in the middle, and
+// one while nobody is connected, with both framings of replies.
+func TestSubscriber(t *testing.T) {
+	for _, topicBack := range []bool{false, true} {
+		t.Run(fmt.Sprintf("topic in replies %v", topicBack), func(t *testing.T) {
+			e := &engine{}
+			p := newPublisher(t, topicBack, 10_000)
+			p.publish(false, store(nil, 0, 1, 2), store(2, 32, 3)) // before anybody listens
+			e.is(p)
+			r := read(t, e, nil)
+			r.until("whole", func(s Stats) bool { return s.Next == 1 })
+			require.Equal(t, 48, r.held(0, 4))
+			require.Equal(t, precise.Whole, r.knows())
+
+			r.live(p)
+			gaps := r.sub.Stats().Gaps
+			p.publish(true, store(3, 48, 4)) // lost
+			p.publish(true, remove(3))       // lost
+			p.publish(true, store(2, 32, 3)) // lost
+			p.publish(false, store(4, 64, 5))
+			next := p.next
+			r.until("the gap is closed", func(s Stats) bool { return s.Next == next })
+			require.Equal(t, 80, r.held(0, 8))
+			s := r.sub.Stats()
+			require.Equal(t, gaps+1, s.Gaps)
+			require.Zero(t, s.Lost+s.Restarts+s.Unknown+s.ReplaysFailed)
+			require.Equal(t, Live, s.State)
+			require.Equal(t, precise.Whole, r.knows())
+
+			// It restarts, with other names for its blocks, and an empty cache.
+			p.kill()
+			q := newPublisher(t, topicBack, 10_000)
+			q.publish(false, store(nil, 0, 101))
+			e.is(q)
+			r.until("restart", func(s Stats) bool { return s.Restarts == 1 && s.Next == 1 && s.State == Live })
+			require.Equal(t, 16, r.held(0, 8))
+			require.Equal(t, precise.Whole, r.knows())
+			r.live(q)
+			q.publish(false, store(101, 16, 102))
+			next = q.next
+			r.until("it goes on", func(s Stats) bool { return s.Next == next })
+			require.Equal(t, 32, r.held(0, 8))
+
+			// The connection breaks, and the engine goes on without us.
+			e.is(nil)
+			q.pub.Close()
+			r.until("no connection", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
+			require.Equal(t, 32, r.held(0, 8), "for some time it counts")
+			q.publishUnheard(store(102, 32, 103))
+			q.listenAgain()
+			e.is(q)
+			r.until("what was missed", func(s Stats) bool { return s.Next == next+1 && s.State == Live })
+			require.Equal(t, 48, r.held(0, 8))
+			require.Equal(t, uint64(1), r.sub.Stats().Restarts)
+			require.Equal(t, precise.Whole, r.knows())
+
+			r.end()
+			require.Equal(t, precise.Nothing, r.knows())
+		})
+	}
+}
+
+// What the engine no longer has to send again costs the knowledge of its cache.
+func TestReplayDoesNotReachBack(t *testing.T) {
+	e := &engine{}
+	p := newPublisher(t, true, 2)
+	e.is(p)
+	for i := range 5 {
+		p.publish(false, store(nil, 1000*i, i+1))
+	}
+	r := read(t, e, nil)
+	r.until("what there is", func(s Stats) bool { return s.Next == 5 })
+	require.Equal(t, precise.Partial, r.knows())
+	require.Equal(t, 16, r.held(3000, 2))
+	require.Zero(t, r.held(2000, 2))
+	r.live(p)
+	for i := range 4 {
+		p.publish(true, store(nil, 10_000*(i+1), 10+i))
+	}
+	p.publish(false, store(nil, 90_000, 20))
+	r.until("the rest", func(s Stats) bool { return s.Next == p.next })
+	require.Equal(t, precise.Partial, r.knows())
+	require.Equal(t, 16, r.held(90_000, 2))
+	require.Equal(t, 16, r.held(40_000, 2), "the buffer reached back so far")
+	require.Zero(t, r.held(3000, 2), "it may be there or not")
+	r.end()
+}
+
+// Without a replay socket the numbers alone tell.
+func TestWithoutReplay(t *testing.T) {
+	e := &engine{}
+	p := newPublisher(t, true, 2)
+	e.is(p)
+	r := read(t, e, func(c *Config) { c.Replay = "" })
+	r.live(p)
+	p.publish(false, store(nil, 0, 1))
+	r.until("one", func(s Stats) bool { return s.Next == p.next })
+	require.Equal(t, 16, r.held(0, 2))
+	p.publish(true, remove(1))
+	p.publish(false, store(nil, 500, 2))
+	r.until("a gap", func(s Stats) bool { return s.Next == p.next })
+	require.Equal(t, uint64(1), r.sub.Stats().Lost)
+	require.Equal(t, precise.Partial, r.knows())
+	require.Zero(t, r.held(0, 2))
+
+	p.kill()
+	q := newPublisher(t, true, 2)
+	e.is(q)
+	r.until("restart", func(s Stats) bool {
+		if s.State == Live && s.Connections > 1 {
+			q.publish(false)
+		}
+		return s.Restarts == 1
+	})
+	r.end()
+}
+
+// After some time without a connection nobody knows any more, and who comes then is new.
+func TestStale(t *testing.T) {
+	e := &engine{}
+	p := newPublisher(t, true, 100)
+	p.publish(false, store(nil, 0, 1))
+	e.is(p)
+	r := read(t, e, func(c *Config) { c.StaleAfter = time.Millisecond })
+	r.until("whole", func(s Stats) bool { return s.Next == 1 && s.State == Live })
+	e.is(nil)
+	p.pub.Close()
+	r.until("nothing", func(s Stats) bool { return s.State == Connecting && s.Knows == precise.Nothing })
+	require.Zero(t, r.held(0, 1))
+	require.Equal(t, precise.Nothing, r.knows())
+	r.end()
+}
+
+// Events about blocks that nobody has heard of bring the whole history again.
+func TestUnknownBlocksAreAskedFor(t *testing.T) {
+	e := &engine{}
+	p := newPublisher(t, true, 100)
+	p.publish(false, store(nil, 0, 1))
+	e.is(p)
+	r := read(t, e, nil)
+	r.live(p)
+	p.publish(false, store(77, 16, 2)) // after a block that never was
+	r.until("resync", func(s Stats) bool { return s.Resyncs == 1 && s.Next == p.next })
+	require.Equal(t, 16, r.held(0, 2))
+	require.Equal(t, precise.Partial, r.knows())
+	p.publish(false, store(78, 16, 3))
+	r.until("once in a minute", func(s Stats) bool { return s.Next == p.next })
+	require.Equal(t, uint64(1), r.sub.Stats().Resyncs)
+	r.end()
+}
+
+// A peer that is no engine, or sends what can't be, costs a connection.
+func TestHostilePeers(t *testing.T) {
+	ready := "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+	hello := "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x00NULL" + string(make([]byte, 48))
+	for name, says := range map[string]string{
+		"nothing":                "",
+		"HTTP":                   "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n                      ",
+		"CURVE":                  "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x00CURVE" + string(make([]byte, 47)),
+		"no READY":               hello + "\x04\x06\x05ERROR",
+		"half a READY":           hello + "\x04\x0a\x05READY\x0bSoc",
+		"a socket of its own":    hello + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ",
+		"2^63 bytes":             hello + ready + "\x02\x7f\xff\xff\xff\xff\xff\xff\xff",
+		"2^64 - 1 bytes":         hello + ready + "\x02\xff\xff\xff\xff\xff\xff\xff\xff",
+		"a greeting of 2^60":     hello + "\x06\x10\x00\x00\x00\x00\x00\x00\x00",
+		"frames without end":     hello + ready + string(frames(1000)),
+		"a megabyte that is cut": hello + ready + "\x02\x00\x00\x00\x00\x00\x10\x00\x00abc",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dial := func(context.Context, string, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() {
+					go func() { // or a pipe would block
+						buffer := make([]byte, 1024)
+						for err := error(nil); err == nil; {
+							_, err = there.Read(buffer)
+						}
+					}()
+					_, _ = there.Write([]byte(says))
+					there.Close()
+				}()
+				return here, nil
+			}
+			r := read(t, &engine{}, func(c *Config) { c.Dial, c.Replay = dial, "" })
+			r.until("an error", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
+			r.end()
+		})
+	}
+}
+
+func frames(n int) (b []byte) {
+	for range n {
+		b = append(b, 1, 0)
+	}
+	return b
+}
+
+func TestConfig(t *testing.T) {
+	feed := &told{}
+	for field, c := range map[string]Config{
+		"Events": {Sink: feed}, "Replay": {Sink: feed, Events: "h:1", Replay: "h"}, "Sink": {Events: "h:1"},
+		"MaxMessage": {Events: "h:1", Sink: feed, MaxMessage: -1}, "StaleAfter": {Events: "h:1", Sink: feed, StaleAfter: -1},
+	} {
+		_, err := New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, "kvevents.Config."+field, bad.Field)
+	}
+}

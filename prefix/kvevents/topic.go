@@ -1,0 +1,41 @@
+package kvevents
+
+import (
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Topic is what llm-d's deployments name the events of one process by.
+type Topic struct{ Pod, Model string }
+
+// ParseTopic reads a topic of the form kv@pod@model; false if it is another.
+func ParseTopic(topic string) (Topic, bool) {
+	rest, ok := strings.CutPrefix(topic, "kv@")
+	if !ok {
+		return Topic{}, false
+	}
+	pod, model, ok := strings.Cut(rest, "@")
+	return Topic{pod, model}, ok && pod != "" && model != ""
+}
+
+// RankAddress is where a data-parallel rank publishes, given the address that the engine
+// was started with: on the port that is as much higher. Scheme and host stay as they are.
+func RankAddress(address string, rank int) (string, bool) {
+	at := strings.LastIndexByte(address, ':')
+	if at < 0 || rank < 0 {
+		return "", false
+	}
+	port, err := strconv.ParseUint(address[at+1:], 10, 16)
+	if err != nil || rank > 1<<16 || port+uint64(rank) >= 1<<16 {
+		return "", false
+	}
+	return address[:at+1] + strconv.FormatUint(port+uint64(rank), 10), true
+}
+
+// dialAddress is the address without the scheme that engines' flags have.
+func dialAddress(address string) (string, error) {
+	address = strings.TrimPrefix(address, "tcp://")
+	_, _, err := net.SplitHostPort(address)
+	return address, err
+}
