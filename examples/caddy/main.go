@@ -1,0 +1,197 @@
+// Caddy is Caddy with endpick in it, and a comparison of endpick with Caddy's own
+// ways of balancing.
+//
+//	go run .                           compares, in two minutes
+//	go run . run --config Caddyfile    is Caddy, with all its commands
+//
+// The comparison starts modelled servers, puts Caddy before them with each of the
+// balancers in turn, and plays the same conversations through it over real HTTP and
+// SSE; then through the library's own transport, without Caddy. It exits with 0 if no
+// request failed, endpick's median TTFT is at most a quarter of each other's, and as
+// much of the prompts was cached as without Caddy, to a point.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+	_ "github.com/endpick/endpick/transport/caddy"
+)
+
+func main() {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		caddycmd.Main()
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	w := traffic.Workload{
+		Groups: 16, SystemTokens: 3000, QuestionTokens: 80, OutputTokens: 48, Turns: 3, Think: 400 * time.Millisecond, Seed: 1,
+	}
+	flag.DurationVar(&w.Duration, "duration", 20*time.Second, "how long conversations start, for each way of balancing")
+	flag.Float64Var(&w.Rate, "rate", 16, "mean requests per `second`")
+	policy := flag.String("policy", "lmetric", "endpick's policy")
+	flag.Parse()
+	if err := compare(ctx, &w, *policy, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "caddy:", err)
+		os.Exit(1)
+	}
+}
+
+// direct is endpick without Caddy.
+const direct = "endpick, no Caddy"
+
+// compare plays the workload through each contender and prints a table.
+func compare(ctx context.Context, w *traffic.Workload, policy string, out, progress io.Writer) error {
+	dir, err := os.MkdirTemp("", "caddy")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var results []traffic.Result
+	for _, name := range []string{"random", "round_robin", "least_conn", "endpick", direct} {
+		fmt.Fprintln(progress, name)
+		samples, err := measure(ctx, w, name, policy, filepath.Join(dir, "socket"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		results = append(results, traffic.Summarise(name, samples, endpick.SLO{}))
+	}
+	if err := traffic.WriteTable(out, results); err != nil {
+		return err
+	}
+	return judge(results, out)
+}
+
+// judge says whether Caddy with endpick, the last but one, is what it should be.
+func judge(results []traffic.Result, out io.Writer) error {
+	last := len(results) - 1
+	with, without := results[last-1], results[last]
+	var wrong []error
+	for _, r := range results {
+		if r.Failed > 0 {
+			wrong = append(wrong, fmt.Errorf("%s: %d requests failed, the first: %w", r.Policy, r.Failed, r.FirstErr))
+		}
+		if r.TTFT == nil {
+			return errors.Join(append(wrong, fmt.Errorf("%s: nothing was measured", r.Policy))...)
+		}
+	}
+	worst := 0.0
+	for _, r := range results[:last-1] {
+		worst = max(worst, with.TTFT.P50/r.TTFT.P50)
+	}
+	apart := math.Abs(*with.PrefixHitRatio - *without.PrefixHitRatio)
+	if worst > 0.25 {
+		wrong = append(wrong, fmt.Errorf("endpick's median TTFT is %.2f of another's", worst))
+	}
+	if apart > 0.01 {
+		wrong = append(wrong, fmt.Errorf("%.1f points of the prompts lie between endpick in Caddy and without", 100*apart))
+	}
+	fmt.Fprintf(out, "\nmedian TTFT at most %.2f of that of Caddy's own, hits %.1f points from those without Caddy, %d failed\n",
+		worst, 100*apart, with.Failed)
+	return errors.Join(wrong...)
+}
+
+// measure starts servers and a contender before them, and plays the conversations.
+func measure(ctx context.Context, w *traffic.Workload, name, policy, socket string) (samples []traffic.Sample, err error) {
+	config, err := traffic.ServerConfig(16384)
+	if err != nil {
+		return nil, err
+	}
+	f, err := traffic.StartFleet(4, config)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_ = os.Remove(socket)
+	stop, err := front(f, name, policy, socket)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c := traffic.NewClient("http://front")
+	c.HTTP = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer c.Close()
+	return c.Play(ctx, w.Conversations(), func() {}), ctx.Err()
+}
+
+// front puts a contender before the servers.
+func front(f *traffic.Fleet, name, policy, socket string) (stop func() error, err error) {
+	switch name {
+	case direct:
+		return library(f, policy, socket)
+	case "endpick":
+		lines := "dynamic endpick\n\ttransport endpick {\n\tpolicy " + policy + "\n"
+		for _, m := range f.Members {
+			lines += "\tendpoint " + m.Address + "\n"
+		}
+		return caddy.Stop, load(lines+"\t}\n", socket)
+	}
+	lines := "lb_policy " + name + "\n\tto"
+	for _, m := range f.Members {
+		lines += " " + m.Address
+	}
+	return caddy.Stop, load(lines+"\n", socket)
+}
+
+// load makes Caddy run with these lines in its proxy.
+func load(lines, socket string) error {
+	text := "{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\tlevel ERROR\n\t}\n}\nhttp:// {\n\tbind unix/" + socket + "\n\treverse_proxy {\n\t" + lines + "}\n}\n"
+	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
+	if err != nil {
+		return err
+	}
+	return caddy.Load(config, true)
+}
+
+// library is a proxy of the standard library's with endpick's transport.
+func library(f *traffic.Fleet, policy, socket string) (stop func() error, err error) {
+	config, err := preset.ByName(policy)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range f.Members {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: m.Address})
+	}
+	router, err := endpick.New(config)
+	if err != nil {
+		return nil, err
+	}
+	routed, err := transport.New(transport.Config{Router: router})
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler:           &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler},
+	}
+	go func() { _ = server.Serve(l) }()
+	return server.Close, nil
+}
