@@ -116,3 +116,25 @@ func BenchmarkDisplaced(b *testing.B) {
 		c.displaced(40, 300)
 	}
 }
+
+// A share is that of all that has been noted so far, whenever it is asked for.
+func TestSharesFollowWhatIsNoted(t *testing.T) {
+	var c claims
+	const idle = time.Minute
+	for _, step := range []struct {
+		note func()
+		want float64
+	}{
+		{func() {}, 0},
+		{func() { c.use(idle, 30) }, 1},
+		{func() { c.evict(idle, 10) }, 0.75},
+		{func() { c.evict(2*idle, 20) }, 0.5},
+		{func() { c.use(time.Second, 1000) }, 0.5}, // was not idle for as long
+		{func() { c.use(2*idle, 60) }, 0.75},
+		{func() { c.fade(0.5) }, 0.75},
+		{func() { c.evict(idle, 60) }, 45. / 120}, // 45 used, 15 and 60 evicted
+	} {
+		step.note()
+		assert.InDelta(t, step.want, c.share(idle), 1e-12)
+	}
+}

@@ -221,3 +221,16 @@ func TestBoundFollowsTheEndpoint(t *testing.T) {
 	s.end(e, endpick.Completed)
 	assert.Equal(t, 30, s.Stats().Endpoints[0].Held)
 }
+
+// When the tenant that holds the most goes with its endpoint, another one is the
+// largest, also if nothing is left of where the first was kept.
+func TestTheLargestTenantMayGo(t *testing.T) {
+	s := newShelf(t, 2, prefix.IndexConfig{BlocksPerEndpoint: 10_000, MaxBytes: 1 << 20})
+	for i := range 100 {
+		s.serve(0, fmt.Sprint("tenant", i), s.fresh(1+i)...)
+	}
+	s.EndpointRemoved(s.fleet[0].Ref)
+	mine := s.serveAll(1, "small", 20, 20)
+	s.serveAll(1, "flood", 2000, 20)
+	assert.Equal(t, 20, s.found(1, mine), "it is the flood that gives way")
+}

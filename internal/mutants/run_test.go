@@ -111,8 +111,10 @@ func list(t *testing.T) (all []goPackage) {
 	require.NoError(t, err)
 	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}}|{{.Dir}}|{{join .Imports \",\"}}|{{join .TestImports \",\"}},{{join .XTestImports \",\"}}", "work")
 	cmd.Dir = top
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
 	output, err := cmd.Output()
-	require.NoError(t, err)
+	require.NoError(t, err, "%s", &complaint)
 	for line := range strings.Lines(string(output)) {
 		f := strings.Split(strings.TrimSpace(line), "|")
 		require.Len(t, f, 4, line)
