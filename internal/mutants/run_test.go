@@ -63,6 +63,7 @@ func (m *mutant) kill(t *testing.T, packages []goPackage) string {
 	require.NoError(t, os.WriteFile(overlayFile, overlay, 0o666))
 
 	some := concerned(packages, m.dir)
+	require.NotEmpty(t, some, "package %s is in no module of go.work", m.dir)
 	if most, err := strconv.Atoi(os.Getenv("ENDPICK_MUTANTS")); err == nil {
 		some = some[:min(most, len(some))]
 	}
