@@ -1,0 +1,99 @@
+// Command epp is an endpoint picker for Envoy and the gateways that speak its protocol.
+//
+//	go run ./examples/epp
+//
+// runs one for a minute, with modelled model servers behind it and a client before it
+// that plays Envoy's side message by message, under round-robin and under a policy of
+// the library's, and compares that with package transport in the place of both.
+//
+//	go run ./examples/epp -listen :9002 -endpoints servers.txt
+//
+// is a picker that serves: docs/extproc.md has the Envoy before it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+// options are the flags, checked.
+type options struct {
+	traffic.Workload
+	policy    string
+	buffered  bool
+	servers   int
+	kvTokens  int // of each
+	listen    string
+	endpoints string
+	dns       string
+	plaintext bool
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("epp", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.policy, "policy", "lmetric", "policy: "+preset.Usage())
+	f.DurationVar(&o.Duration, "duration", 15*time.Second, "how long conversations start, each time")
+	f.Float64Var(&o.Rate, "rate", 16, "mean requests per `second`")
+	f.IntVar(&o.servers, "servers", 4, "modelled servers")
+	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
+	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; a first token then comes with the last")
+	f.StringVar(&o.listen, "listen", "", "serve as a picker on this `address` until interrupted, instead of comparing")
+	f.StringVar(&o.endpoints, "endpoints", "", "`file` with an ip:port a line, which is followed")
+	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints, looked up again every ten seconds")
+	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the certificate is one that the picker makes itself, as gateways expect it")
+	o.Groups, o.SystemTokens, o.QuestionTokens, o.OutputTokens, o.Turns, o.Think, o.Seed = 16, 3000, 80, 48, 3, 400*time.Millisecond, 1
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
+	case o.listen != "" && (o.endpoints == "") == (o.dns == ""):
+		return nil, errors.New("-listen needs -endpoints or -dns")
+	case o.Duration <= 0 || o.Rate <= 0 || o.servers < 1 || o.servers > 64:
+		return nil, errors.New("-duration, -rate and -servers are above 0, -servers at most 64")
+	}
+	_, err := preset.ByName(o.policy)
+	return o, err
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the command without its process. It returns the exit status: 2 for arguments
+// that make no sense, 1 if something failed.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "epp: %v\n", err)
+		return 2
+	}
+	if o.listen != "" {
+		err = serve(ctx, o, stderr, nil)
+	} else {
+		err = compare(ctx, o, stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "epp: %v\n", err)
+		return 1
+	}
+	return 0
+}

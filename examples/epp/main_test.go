@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/endpick/endpick/internal/traffic"
+)
+
+// TestCompare runs the command small, in both modes: everything is served, measured and
+// closed.
+func TestCompare(t *testing.T) {
+	for _, mode := range []string{"-buffered=false", "-buffered"} {
+		var stdout bytes.Buffer
+		o, err := parse([]string{"-duration", "500ms", "-rate", "20", "-servers", "2", mode}, &stdout)
+		require.NoError(t, err)
+		o.Groups, o.SystemTokens, o.OutputTokens, o.Turns, o.Think = 2, 300, 8, 2, 10*time.Millisecond
+		require.NoError(t, compare(t.Context(), o, &stdout))
+		lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+		assert.Regexp(t, `^ok: \d+ requests over \d+ streams of the protocol; hit ratio 0\.\d+ through the picker, 0\.\d+ through transport; `, lines[len(lines)-1])
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for _, args := range [][]string{{"x"}, {"-servers", "0"}, {"-listen", ":0"}, {"-listen", ":0", "-dns", "a:1", "-endpoints", "f"}, {"-policy", "best"}, {"-rate", "-1"}} {
+		var stderr bytes.Buffer
+		assert.Equal(t, 2, run(t.Context(), args, nil, &stderr), "%v", args)
+		assert.NotEmpty(t, stderr.String())
+	}
+	assert.Zero(t, run(t.Context(), []string{"-help"}, nil, new(bytes.Buffer)))
+	assert.Equal(t, 1, run(t.Context(), []string{"-listen", "127.0.0.1:0", "-endpoints", "no such file"}, nil, new(bytes.Buffer)))
+}
+
+func TestSummaryTellsWhatFailed(t *testing.T) {
+	good := traffic.Result{Requests: 3, TTFT: &traffic.Percentiles{P50: 2}, PrefixHitRatio: new(float64)}
+	bad := good
+	bad.Failed, bad.FirstErr = 1, errors.New("broken off")
+	assert.NoError(t, summary(new(bytes.Buffer), []traffic.Result{good, good, good}, 6))
+	assert.ErrorContains(t, summary(new(bytes.Buffer), []traffic.Result{good, bad, good}, 6), "broken off")
+	assert.Error(t, summary(new(bytes.Buffer), []traffic.Result{good, {}, good}, 6))
+}
+
+// TestServe asks a picker that serves for its health, over TLS, and has it follow its
+// file.
+func TestServe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "servers.txt")
+	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000 # h100\n\n"), 0o600))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	o, err := parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer))
+	require.NoError(t, err)
+	at := make(chan net.Addr, 1)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, o, new(bytes.Buffer), func(a net.Addr) { at <- a }) }()
+	conn, err := grpc.NewClient((<-at).String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
+	require.NoError(t, err)
+	defer conn.Close()
+	answer, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"})
+	require.NoError(t, err)
+	assert.Equal(t, healthv1.HealthCheckResponse_SERVING, answer.GetStatus())
+	stop()
+	require.NoError(t, <-ended)
+}
+
+func TestEndpointsAreFollowed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "servers.txt")
+	o := &options{endpoints: file}
+	_, router, err := newPicker("lmetric", nil, nil)
+	require.NoError(t, err)
+	write := func(text string) error {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return refresh(t.Context(), o, router)
+	}
+	require.NoError(t, write("10.0.0.1:8000\n10.0.0.2:8000"))
+	assert.Equal(t, 2, router.Stats().Endpoints)
+	require.NoError(t, write("10.0.0.2:8000\n"))
+	assert.Equal(t, 1, router.Stats().Endpoints)
+	assert.Error(t, write("nonsense"))
+	assert.Equal(t, 1, router.Stats().Endpoints, "what can't be used changes nothing")
+	o = &options{dns: "localhost:8000"}
+	require.NoError(t, refresh(t.Context(), o, router))
+	assert.Positive(t, router.Stats().Endpoints)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	o = &options{dns: "no port"}
+	assert.Error(t, refresh(ctx, o, router))
+}
