@@ -1,0 +1,454 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/slo"
+)
+
+const watching = "watching"
+
+// needs skips where a program of Debian's package prometheus is missing.
+func needs(t *testing.T, program string) {
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("there is no %s: apt-get install prometheus", program)
+	}
+}
+
+func promtool(t *testing.T, stdin string, args ...string) {
+	t.Helper()
+	needs(t, "promtool")
+	c := exec.CommandContext(t.Context(), "promtool", args...)
+	c.Dir, c.Stdin = watching, strings.NewReader(stdin)
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", args, out)
+}
+
+// Each alert fires when it should and not before, on series that are made up.
+func TestAlerts(t *testing.T) {
+	promtool(t, "", "check", "config", "prometheus.yml")
+	promtool(t, "", "test", "rules", "alerts_test.yml")
+	rules, err := os.ReadFile(filepath.Join(watching, "alerts.yml"))
+	require.NoError(t, err)
+	tests, err := os.ReadFile(filepath.Join(watching, "alerts_test.yml"))
+	require.NoError(t, err)
+	docs, err := os.ReadFile("../../docs/watching.md")
+	require.NoError(t, err)
+	for _, name := range alertsIn(string(rules)) {
+		assert.Equal(t, 3, strings.Count(string(tests), ": "+name), "%s: silent, too early, and fired", name)
+		assert.Contains(t, string(docs), "`"+name+"`")
+	}
+}
+
+func alertsIn(rules string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)alert: (\S+)$`).FindAllStringSubmatch(rules, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// engines are model servers that the test can take down.
+func startEngines(t *testing.T, n int) (all []*modelserver.Server, urls []string) {
+	config, err := traffic.ServerConfig(16384)
+	require.NoError(t, err)
+	for range n {
+		s, err := modelserver.New(config)
+		require.NoError(t, err)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		t.Cleanup(func() {
+			_ = s.Close()
+			<-served
+		})
+		all, urls = append(all, s), append(urls, "http://"+l.Addr().String())
+	}
+	return all, urls
+}
+
+// load sends streams of two tenants and a few conversations until the context ends.
+func load(ctx context.Context, gateway string, group *sync.WaitGroup) {
+	for client := range 6 {
+		group.Go(func() {
+			system := strings.Repeat(fmt.Sprintf("You are assistant number %d. ", client%3), 60)
+			for turn := 0; ctx.Err() == nil; turn++ {
+				body, _ := json.Marshal(map[string]any{
+					"model": modelserver.DefaultModel, "stream": true, "max_tokens": 12,
+					"messages": []map[string]string{{"role": "system", "content": system}, {"role": "user", "content": fmt.Sprint("Question ", turn, " of ", client)}},
+				})
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, gateway+"/v1/chat/completions", bytes.NewReader(body))
+				req.Header.Set(tenantHeader, []string{"red", "blue"}[client%2])
+				req.Header.Set(slo.TTFTHeader, "60000")
+				req.Header.Set(slo.TPOTHeader, "60000")
+				if resp, err := http.DefaultClient.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		})
+	}
+}
+
+// tsdb is a Prometheus that scrapes one gateway.
+type tsdb struct {
+	url string
+	log *lockedBuffer
+}
+
+var listeningOn = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
+
+func startPrometheus(t *testing.T, target string) *tsdb {
+	dir := t.TempDir()
+	rules, err := filepath.Abs(filepath.Join(watching, "alerts.yml"))
+	require.NoError(t, err)
+	config := filepath.Join(dir, "prometheus.yml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}
+rule_files: [%q]
+scrape_configs:
+  - job_name: endpick
+    static_configs: [{targets: [%q]}]
+`, rules, strings.TrimPrefix(target, "http://")), 0o600))
+	c := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
+	p := &tsdb{log: &lockedBuffer{}}
+	c.Stdout, c.Stderr = p.log, p.log
+	require.NoError(t, c.Start())
+	t.Cleanup(func() {
+		_ = c.Process.Signal(os.Interrupt)
+		_ = c.Wait()
+	})
+	require.Eventually(t, func() bool { return listeningOn.MatchString(p.log.String()) }, 30*time.Second, 10*time.Millisecond, p.log)
+	p.url = "http://" + listeningOn.FindStringSubmatch(p.log.String())[1]
+	return p
+}
+
+// sample is a value with its labels.
+type promSample struct {
+	Metric map[string]string
+	Value  [2]any
+}
+
+func (s *promSample) number() float64 {
+	v, _ := strconv.ParseFloat(s.Value[1].(string), 64)
+	return v
+}
+
+// query evaluates an instant query; a panel's interval is ten seconds.
+func (p *tsdb) query(expr string) ([]promSample, error) {
+	expr = strings.ReplaceAll(expr, "$__rate_interval", "10s")
+	resp, err := http.Get(p.url + "/api/v1/query?query=" + url.QueryEscape(expr))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			ResultType string
+			Result     []promSample
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, err
+	}
+	if answer.Status != "success" || answer.Data.ResultType != "vector" {
+		return nil, fmt.Errorf("%s: %s %s", expr, answer.Data.ResultType, answer.Error)
+	}
+	return answer.Data.Result, nil
+}
+
+// panels are the queries of the dashboard, by the titles of its panels and the
+// letters of their queries.
+func panels(t *testing.T) map[string]string {
+	text, err := os.ReadFile(filepath.Join(watching, "grafana", "endpick.json"))
+	require.NoError(t, err)
+	var dashboard struct {
+		UID    string
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr, RefID, LegendFormat string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	all := map[string]string{}
+	for _, p := range dashboard.Panels {
+		require.Equal(t, p.Type == "row", len(p.Targets) == 0, p.Title)
+		for _, target := range p.Targets {
+			name := p.Title + " " + target.RefID
+			require.NotContains(t, all, name)
+			all[name] = target.Expr
+		}
+	}
+	return all
+}
+
+// rules are the expressions of the alerts, as Prometheus has read them.
+func (p *tsdb) rules(t *testing.T) map[string]string {
+	resp, err := http.Get(p.url + "/api/v1/rules")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var answer struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct{ Name, Query, LastError string }
+			}
+		}
+	}
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
+	all := map[string]string{}
+	for _, g := range answer.Data.Groups {
+		for _, r := range g.Rules {
+			require.Empty(t, r.LastError)
+			all[r.Name] = r.Query
+		}
+	}
+	return all
+}
+
+// expectation is what a query should return while servers are well and under load.
+type expectation struct {
+	labels []string // of each sample, in any order; nil: one sample without
+	from   float64  // each value is within
+	to     float64
+}
+
+func (e expectation) check(got []promSample) error {
+	var labels []string
+	for i := range got {
+		s := &got[i]
+		var all []string
+		for _, name := range []string{"endpoint", "model", "latency", "tenant", "status", "code", "reason", "result"} {
+			if v, ok := s.Metric[name]; ok {
+				all = append(all, v)
+			}
+		}
+		labels = append(labels, strings.Join(all, " "))
+		if v := s.number(); !(v >= e.from && v <= e.to) {
+			return fmt.Errorf("%v is %v, not within %v and %v", s.Metric, v, e.from, e.to)
+		}
+	}
+	want := e.labels
+	if want == nil {
+		want = []string{""}
+	}
+	slices.Sort(labels)
+	want = slices.Sorted(slices.Values(want))
+	if !slices.Equal(want, labels) {
+		return fmt.Errorf("labels %q, want %q", labels, want)
+	}
+	return nil
+}
+
+// expectations are those of each query of the dashboard, with three servers that are
+// well and two tenants, none of whose requests fails.
+func expectations(servers []string) map[string]expectation {
+	const most = 1e5
+	demo := modelserver.DefaultModel
+	both := []string{"ttft", "tpot"}
+	learned := []string{demo + " ttft", demo + " tpot"}
+	none := []string{}
+	return map[string]expectation{
+		"Servers that take requests A": {nil, 3, 3},
+		"Ill servers A":                {nil, 0, 0},
+		"Requests that fail A":         {none, 0, 0}, // there is no such series yet
+		"Targets met A":                {both, 1, 1},
+		"Requests A":                   {[]string{"completed"}, 0.1, most},
+		"Statuses of failures A":       {none, 0, 0},
+		"Refused A":                    {none, 0, 0},
+		"Retries A":                    {nil, 0, 0},
+		"Retries B":                    {nil, 0, 0},
+
+		"Time to first token A":   {nil, 1e-4, 60},
+		"Time to first token B":   {nil, 1e-4, 60},
+		"Time to first token C":   {nil, 1e-4, 60},
+		"Time per output token A": {nil, 1e-5, 10},
+		"Time per output token B": {nil, 1e-5, 10},
+		"Time per output token C": {nil, 1e-5, 10},
+		"Whole request A":         {nil, 1e-3, 60},
+		"Whole request B":         {nil, 1e-3, 60},
+		"Time to decide A":        {nil, 1e-8, 1},
+		"Time to decide B":        {nil, 1e-8, 1},
+		"Gateway queue A":         {nil, 0, 6},
+		"Gateway queue B":         {nil, 0, 6},
+		"Saturation A":            {nil, 0, 5},
+
+		"Served by server A":         {servers, 0, most},
+		"Failures by server A":       {none, 0, 0},
+		"In flight A":                {servers, 0, 6},
+		"Waiting in the engine A":    {servers, 0, 6},
+		"KV cache in use A":          {servers, 0, 1},
+		"Mean time to first token A": {servers, 1e-4, 60},
+
+		"Prompt tokens from the cache A": {nil, 0.1, 1},
+		"Prompt tokens from the cache B": {nil, 0.1, 1},
+		"Prompt tokens from the cache C": {nil, 0, 0.3},
+		"Tokens A":                       {[]string{demo}, 1, 1e7},
+		"Tokens B":                       {[]string{demo}, 1, 1e7},
+		"Memory of the index A":          {nil, 1, 1e9},
+		"Forgotten for lack of room A":   {nil, 0, 1e6},
+
+		"Prediction error A":  {learned, 0, 1},
+		"Samples A":           {learned, 10, 1e6},
+		"Tokens by tenant A":  {[]string{"red", "blue"}, 1, 1e7},
+		"Refused by tenant A": {[]string{"red", "blue"}, 0, 0},
+	}
+}
+
+// A real Prometheus scrapes the gateway under load. Every query of the dashboard and
+// every alert returns what it should: while all is well, when a server has died, when
+// all have, and when the gateway itself is gone. ENDPICK_WATCH_FOR=1m keeps all well
+// for so long.
+func TestPrometheus(t *testing.T) {
+	needs(t, "prometheus")
+	if race.Enabled {
+		t.Skip("it takes its time, and races are looked for elsewhere")
+	}
+	engines, urls := startEngines(t, 3)
+	args := []string{"-policy", "predicted-latency", "-trust-headers", "-queue", "100", "-seed", "1"}
+	for _, u := range urls {
+		args = append(args, "-backend", u)
+	}
+	c := start(t, args...)
+	p := startPrometheus(t, c.admin)
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	load(ctx, c.url, &group)
+	began := time.Now()
+
+	queries, want := panels(t), expectations(urls)
+	for name := range want {
+		require.Contains(t, queries, name)
+	}
+	for name, expr := range queries {
+		e, ok := want[name]
+		require.True(t, ok, "nothing is expected of %s", name)
+		var last error
+		require.Eventually(t, func() bool {
+			got, err := p.query(expr)
+			if err == nil {
+				err = e.check(got)
+			}
+			last = err
+			return err == nil
+		}, 60*time.Second, 100*time.Millisecond, "%s\n%v", name, &last)
+	}
+	least, _ := time.ParseDuration(os.Getenv("ENDPICK_WATCH_FOR"))
+	for time.Since(began) < least {
+		time.Sleep(time.Second)
+	}
+
+	alerts := p.rules(t)
+	text, err := os.ReadFile(filepath.Join(watching, "alerts.yml"))
+	require.NoError(t, err)
+	require.Len(t, alerts, len(alertsIn(string(text))))
+	// pending are the alerts that would fire if it stayed like that.
+	pending := func() (names []string, err error) {
+		for name, expr := range alerts {
+			got, err := p.query(expr)
+			if err != nil {
+				return nil, err
+			}
+			if len(got) > 0 {
+				names = append(names, strings.TrimPrefix(name, "Endpick"))
+			}
+		}
+		return names, nil
+	}
+	names, err := pending()
+	require.NoError(t, err)
+	assert.Empty(t, names, "all is well")
+	status, page := get(t, c.admin+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	promtool(t, page, "check", "metrics")
+
+	has := func(what string, names ...string) {
+		t.Helper()
+		var got []string
+		require.Eventually(t, func() bool {
+			all, err := pending()
+			if got = all; err != nil {
+				return false
+			}
+			return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(got, name) })
+		}, 60*time.Second, 200*time.Millisecond, "%s: %v", what, &got)
+		// What a death brings with it sooner or later.
+		for _, name := range got {
+			assert.Contains(t, append(names, "EndpointIll", "EndpointFails", "EndpointSilent", "RequestsFail", "RetriesDenied", "NobodyServes", "TargetsMissed"), name, what)
+		}
+	}
+	require.NoError(t, engines[0].Close())
+	has("a server has died", "EndpointIll")
+	require.Eventually(t, func() bool {
+		got, err := p.query(queries["Failures by server A"])
+		return err == nil && slices.ContainsFunc(got, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] })
+	}, 60*time.Second, 100*time.Millisecond, "which one")
+	require.NoError(t, engines[1].Close())
+	require.NoError(t, engines[2].Close())
+	has("all have", "EndpointIll", "EndpointFails", "RequestsFail", "TargetsMissed")
+	stop()
+	group.Wait()
+	c.interrupt()
+	has("the gateway is gone", "Down")
+}
+
+// Models and tenants that clients invent make no series.
+func TestInventedNamesMakeNoSeries(t *testing.T) {
+	g, err := newGateway(gatewayConfig{
+		policy: "lmetric", receipts: 5, log: slog.New(slog.DiscardHandler), trustHeaders: true,
+		endpoints: []endpick.Endpoint{{ID: "a", Address: "127.0.0.1:1", Models: []string{"llama"}}},
+	})
+	require.NoError(t, err)
+	defer g.close()
+	ask := func(i int) {
+		name := fmt.Sprint("invented-", i)
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"`+name+`","messages":[{"role":"user","content":"hi"}]}`))
+		r.Header.Set(tenantHeader, name)
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		require.Equal(t, http.StatusNotFound, w.Code)
+	}
+	lines := func() int { return strings.Count(scrapeMetrics(t, g.admin), "\n") }
+	ask(0)
+	before := lines()
+	for i := range 10_000 {
+		ask(i)
+	}
+	assert.Equal(t, before, lines())
+	text := scrapeMetrics(t, g.admin)
+	assert.NotContains(t, text, "invented")
+	assert.Contains(t, text, `endpick_requests_total{code="404",model="other",status="failed"} 10001`)
+	assert.Contains(t, text, `endpick_tenant_refusals_total{tenant="other"} 10001`)
+}
