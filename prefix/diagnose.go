@@ -3,11 +3,10 @@ package prefix
 import (
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/endpick/endpick/internal/words"
 )
 
 // Cause is what broke a prefix, as far as the texts tell.
@@ -83,7 +82,7 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 			h.WriteString(borders[mediaField])
 			shared = h.Len() // media count as a whole
 		} else if x.kind == y.kind {
-			offset = commonBytes(x.text, y.text)
+			offset = words.Common(x.text, y.text)
 			if offset == len(x.text) && i == len(a)-1 || offset == len(y.text) && i == len(b)-1 {
 				return Break{}, false
 			}
@@ -160,7 +159,7 @@ func (f *field) wordAt(offset int) string {
 	if f.kind == mediaField {
 		return strconv.FormatUint(xxhash.Sum64String(f.text), 16)
 	}
-	return wordAt(f.text, offset)
+	return words.At(f.text, offset)
 }
 
 func (k fieldKind) name() string {
@@ -215,97 +214,14 @@ func holds(messages []Message, from int, m *Message) bool {
 
 func compare(a, b, wordA, wordB string) Cause {
 	switch {
-	case sameWords(a, b):
+	case words.Same(a, b):
 		return Whitespace
-	case isTimestamp(wordA) && isTimestamp(wordB):
+	case words.Timestamp(wordA) && words.Timestamp(wordB):
 		return Timestamp
-	case isNumber(wordA) && isNumber(wordB):
+	case words.Number(wordA) && words.Number(wordB):
 		return Number
-	case isIdentifier(wordA) && isIdentifier(wordB):
+	case words.Identifier(wordA) && words.Identifier(wordB):
 		return Identifier
 	}
 	return Reworded
-}
-
-// sameWords reports whether two texts differ in white space only.
-func sameWords(a, b string) bool {
-	for {
-		a, b = strings.TrimLeftFunc(a, unicode.IsSpace), strings.TrimLeftFunc(b, unicode.IsSpace)
-		if a == "" || b == "" {
-			return a == b
-		}
-		x, n := utf8.DecodeRuneInString(a)
-		y, m := utf8.DecodeRuneInString(b)
-		if x != y || n != m || a[0] != b[0] {
-			return false
-		}
-		a, b = a[n:], b[m:]
-	}
-}
-
-func commonBytes(a, b string) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
-// wordAt returns the word around byte i: letters, digits and what joins them
-// in dates and identifiers.
-func wordAt(s string, i int) string {
-	inWord := func(r rune) bool {
-		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_:.+", r)
-	}
-	i = min(i, len(s))
-	from := i
-	for from > 0 {
-		r, n := utf8.DecodeLastRuneInString(s[:from])
-		if !inWord(r) {
-			break
-		}
-		from -= n
-	}
-	to := strings.IndexFunc(s[i:], func(r rune) bool { return !inWord(r) })
-	if to < 0 {
-		to = len(s) - i
-	}
-	return strings.Trim(s[from:i+to], ":.")
-}
-
-// isTimestamp recognises 2025-01-15, 10:30, 2025-01-15T10:30:00Z and seconds
-// or milliseconds since the epoch between 2001 and 2286.
-func isTimestamp(w string) bool {
-	shape := strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return '0'
-		}
-		return r
-	}, w)
-	if strings.HasPrefix(shape, "0000-00-00") || strings.HasPrefix(shape, "00:00") {
-		return true
-	}
-	whole, _, _ := strings.Cut(shape, ".")
-	return w[:min(1, len(w))] != "0" && (whole == "0000000000" || whole == "0000000000000")
-}
-
-func isNumber(w string) bool {
-	digits := 0
-	for _, r := range w {
-		switch {
-		case r >= '0' && r <= '9':
-			digits++
-		case !strings.ContainsRune("+-.:", r):
-			return false
-		}
-	}
-	return digits > 0
-}
-
-// isIdentifier recognises UUIDs, hashes and names such as req_8f3a2b: at least
-// six characters in one word with a digit among them.
-func isIdentifier(w string) bool {
-	return len(w) >= 6 && strings.ContainsAny(w, "0123456789")
 }

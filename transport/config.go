@@ -98,6 +98,9 @@ type Config struct {
 	// [recording.Writer]. It is called from many goroutines. Nil: nothing is
 	// recorded.
 	Record func(recording.Request)
+	// RecordText adds the text of prompts to records, up to 1 MiB of each, so that a
+	// diagnosis can show what differs. By default there are only hashes and lengths.
+	RecordText bool
 	// Observe is told what became of each request, when it has ended: where it
 	// was sent and why not served there, what was predicted, what came. Lists of
 	// models are no requests. It is called from many goroutines, before Record,

@@ -255,7 +255,7 @@ func TestObserveAlone(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	r := next(t, told)
 	assert.Equal(t, recording.Request{
-		Time: r.Time, E2EMillis: r.E2EMillis, Model: "m", Endpoint: r.Endpoint, Status: r.Status, HTTP: 200, Attempts: 1,
+		Version: recording.Version, Time: r.Time, E2EMillis: r.E2EMillis, Model: "m", Endpoint: r.Endpoint, Status: r.Status, HTTP: 200, Attempts: 1,
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CachedTokens: r.CachedTokens, Estimated: r.Estimated, BlockTokens: r.BlockTokens,
 		MaxTokens: r.MaxTokens, Session: r.Session,
 	}, r.Request, "no blocks")

@@ -34,6 +34,7 @@ func (tr *trip) prepare() error {
 	}
 	tr.call, tr.unpacked = call, unpacked
 	tr.payload = newPayload(call.Body())
+	tr.sketch, tr.salt = call.Sketch()
 	if tr.seen != nil {
 		tr.seen.ready = t.now()
 	}

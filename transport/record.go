@@ -34,6 +34,7 @@ func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	end := tr.t.now()
 	r := recording.Request{
+		Version: recording.Version, Prompt: tr.sketch, Salt: tr.salt, Adapter: tr.Request.Adapter,
 		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.Attempts,
 		Stream: tr.Request.Stream, InputTokens: tr.Request.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
 		BlockTokens: tr.Request.BlockTokens, Tenant: recording.NameHash(tr.Request.Tenant), Session: recording.NameHash(tr.Request.Session),

@@ -96,6 +96,7 @@ import (
 	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/internal/health"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // The headers of requests and responses that are endpick's own.
@@ -140,6 +141,7 @@ func New(config Config) (*Transport, error) {
 	reader, err := dialect.NewReader(dialect.Config{
 		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, DisableUsage: config.DisableUsage,
 		AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
+		Sketch: config.Record != nil, SketchText: config.RecordText,
 	})
 	if err != nil {
 		return nil, err
@@ -190,7 +192,9 @@ type trip struct {
 	model   string
 	// maxTokens is the client's limit, for the record.
 	maxTokens int
-	unpacked  bool // the body had a coding when it came
+	unpacked  bool              // the body had a coding when it came
+	sketch    *recording.Prompt // for the record; nil: none
+	salt      recording.Hash
 	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
 	seen      *sighting
 	queued    queue.Item[*held] // as it left the queue

@@ -85,7 +85,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response,
 		Describe: g.describe(config.trustHeaders),
-		Record:   g.record(s),
+		Record:   g.record(s), RecordText: s.Record != nil && s.Record.Text,
 		Warn: func(_ *http.Request, err error) {
 			g.log.Debug("request", "warning", err)
 		},

@@ -36,6 +36,11 @@
 // serves as a file says, with tenants, keys, policies for models, TLS and a
 // recording, and follows its changes: docs/gateway.md.
 //
+//	gateway diagnose [-price 1.25] [-cached 0.25] [-tenant NAME] [-session NAME] FILE…
+//
+// reads recordings and says which place in which client's prompts kept them from
+// being found in a cache, and what that has cost.
+//
 // Any client can write any header, so the gateway reads no others unless
 // -trust-headers says that something in front of it has set or checked them:
 // then X-Endpick-Priority is how important a request is (below zero it is
@@ -63,6 +68,9 @@ func main() {
 // run is the command without its process. It returns the exit status: 2 for
 // arguments that make no sense, 1 if something failed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "diagnose" {
+		return diagnoseCommand(args[1:], stdout, stderr)
+	}
 	o, err := parseOptions(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -58,6 +58,7 @@ const usage = `Usage:
   gateway [-policies NAME,NAME…] [-backend URL]… [flags]       compare policies
   gateway -listen ADDR [-policy NAME] [-backend URL]… [flags]  serve
   gateway -config FILE [-check]                                serve, as docs/gateway.md explains
+  gateway diagnose [flags] FILE…                               say why caches were not hit in recordings
 
 Policies: %s.
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,10 +24,13 @@ type recorder struct {
 	files int   // besides the newest
 	log   *slog.Logger
 
-	queue chan recording.Request
-	quit  chan struct{}
-	ended chan struct{}
-	lost  atomic.Uint64
+	queue  chan recording.Request
+	closed sync.Once
+	quit   chan struct{}
+	ended  chan struct{}
+	lost   atomic.Uint64
+
+	closing error // of the end
 
 	file    *os.File
 	size    int64
@@ -60,12 +64,14 @@ func (r *recorder) record(request recording.Request) {
 
 // close writes what waits, and ends. No record may come after.
 func (r *recorder) close() error {
-	close(r.quit)
-	<-r.ended
-	if r.file == nil {
-		return nil
-	}
-	return r.file.Close()
+	r.closed.Do(func() {
+		close(r.quit)
+		<-r.ended
+		if r.file != nil {
+			r.closing = r.file.Close()
+		}
+	})
+	return r.closing
 }
 
 func (r *recorder) run() {

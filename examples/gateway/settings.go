@@ -115,6 +115,7 @@ type recordSettings struct {
 	File  string   `yaml:"file"`
 	Bytes byteSize `yaml:"max_bytes"`
 	Files int      `yaml:"files"`
+	Text  bool     `yaml:"text"`
 }
 
 type logSettings struct {

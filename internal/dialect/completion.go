@@ -55,6 +55,9 @@ func (p *promptReader) readText(v []byte, first bool) {
 	s := text(v)
 	p.blocks = prefix.AppendText(nil, p.seed, s)
 	p.size = len(s)
+	if p.sketcher != nil {
+		p.sketcher.Text(s, len(s))
+	}
 }
 
 func (p *promptReader) readTokens(v []byte, first bool) bool {

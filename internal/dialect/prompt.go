@@ -117,6 +117,9 @@ func (p *promptReader) begin() {
 			v = withoutCacheControl(v)
 		}
 		p.h.WriteTool(viewString(v))
+		if p.sketcher != nil {
+			p.sketcher.Tool(viewString(v), p.h.Len())
+		}
 	}
 }
 
@@ -131,6 +134,9 @@ func (p *promptReader) write(m *prefix.Message) {
 		}
 	}
 	p.h.WriteMessage(m)
+	if p.sketcher != nil {
+		p.sketcher.Message(m, p.h.Len())
+	}
 	if p.head == 0 && m.Role == "user" {
 		p.head = headOf(p.h)
 	}

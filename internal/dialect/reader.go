@@ -10,8 +10,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/sketch"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // The headers of requests that are endpick's own.
@@ -44,6 +46,9 @@ type Config struct {
 	// DenyUnknown refuses the paths of no API that is read; see
 	// [ErrUnknownPath]. By default they are passed on.
 	DenyUnknown bool
+	// Sketch makes [Call.Sketch] say what prompts are made of; SketchText adds their
+	// text.
+	Sketch, SketchText bool
 }
 
 // Reader reads requests, and learns from the meters of their responses how many
@@ -101,6 +106,7 @@ type Call struct {
 	// from; 0: nothing to learn.
 	promptBytes int
 	hide        bool // usage in the stream is not for the client
+	saltHash    recording.Hash
 }
 
 // Read reads what a request says of itself, but for its prompt. The error is an
@@ -144,6 +150,10 @@ func (c *Call) Prompt(ctx context.Context) error {
 		scope.Tenant = req.Tenant
 	}
 	c.rates = c.reader.learned.rates(c.model)
+	if c.reader.config.Sketch {
+		c.sketcher = sketch.New(scope.Key, c.reader.config.SketchText)
+		c.saltHash = c.sketcher.Name(c.salt)
+	}
 	if id := c.refersTo(); id != "" {
 		if c.before = c.reader.stored.get(req.Tenant, id); c.before != nil && req.Session == "" {
 			req.Session = c.before.session
@@ -153,6 +163,18 @@ func (c *Call) Prompt(ctx context.Context) error {
 	c.promptBytes, err = c.readPrompt(ctx, req, scope, c.rates)
 	req.Stream = c.stream
 	return err
+}
+
+// Sketch is what the prompt is made of, for a recording, and a hash of the
+// cache_salt. Prompt has been called before. Nil: it was not asked for, or the prompt
+// is not text that was read.
+func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
+	if c.sketcher != nil {
+		if p := c.sketcher.Prompt(); len(p.Messages) > 0 {
+			prompt = p
+		}
+	}
+	return prompt, c.saltHash
 }
 
 // refersTo is the id of the stored response that the request names; empty: none.

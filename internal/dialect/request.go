@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/sketch"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -41,6 +42,8 @@ type call struct {
 	// spoken goes on where the prompt has ended; nil: the prompt is not known so
 	// well.
 	spoken *prefix.Hasher
+	// sketcher says what the prompt is made of; nil: nobody asks.
+	sketcher *sketch.Sketcher
 
 	allowance
 	maxItems int

@@ -40,6 +40,7 @@ func readResponses(p *promptReader) bool {
 	p.ofConversation()
 	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
 		p.h = before.h.Fork()
+		p.cut()
 	} else {
 		p.begin()
 		if isString(p.system) {
@@ -49,7 +50,9 @@ func readResponses(p *promptReader) bool {
 			p.size = before.size
 		}
 		// What stands between is not known.
-		p.rough = isString(p.session.previous)
+		if p.rough = isString(p.session.previous); p.rough {
+			p.cut()
+		}
 	}
 	if isString(p.messages) {
 		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text(p.messages)}}})
@@ -60,6 +63,13 @@ func readResponses(p *promptReader) bool {
 		p.blocks = nil
 	}
 	return true
+}
+
+// cut says that not all of the prompt is in the sketch.
+func (p *promptReader) cut() {
+	if p.sketcher != nil {
+		p.sketcher.Cut()
+	}
 }
 
 // items writes the items of an input, or of an output that will be one.

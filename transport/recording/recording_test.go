@@ -27,6 +27,17 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 			Blocks: []recording.Hash{1, 0xfedcba9876543210}, BlockTokens: 15.25, Tenant: 7, Session: 8,
 			Priority: -1, SLOTTFTMillis: 200, SLOTPOTMillis: 50,
 		},
+		{
+			Version: recording.Version, Time: time.Unix(1, 0).UTC(), Status: "completed", Adapter: "l", Salt: 9,
+			Prompt: &recording.Prompt{
+				Tools: []recording.Piece{{Bytes: 3, End: 5, Hash: 1}},
+				Messages: []recording.Piece{{
+					Role: "user", Bytes: 20, End: 40, Hash: 2, Words: 3, Template: 4, Text: "at 10:30",
+					Values: []recording.Value{{At: 3, Kind: "timestamp", Hash: 5}}, Shape: []uint32{1, 2},
+				}},
+				Partial: true,
+			},
+		},
 		{Time: time.Unix(0, 0).UTC(), Status: "failed"},
 	}
 	var b bytes.Buffer
@@ -47,7 +58,7 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 		return nil
 	}))
 	assert.Equal(t, requests, got)
-	assert.Equal(t, []int{2, 3}, lines, "empty lines count")
+	assert.Equal(t, []int{2, 3, 4}, lines, "empty lines count")
 }
 
 const good = `{"time":"2026-01-02T03:04:05Z","status":"completed","e2e_ms":1,"input_tokens":1,"output_tokens":1,"attempts":1}`
@@ -70,6 +81,10 @@ func TestBrokenLinesAreNamed(t *testing.T) {
 		{with(`"attempts":1`, `"block_tokens":-2`), "block_tokens", "is negative"},
 		{with(`"attempts":1`, `"slo_ttft_ms":-2`), "slo_ttft_ms", "is negative"},
 		{with(`"attempts":1`, `"slo_tpot_ms":-2`), "slo_tpot_ms", "is negative"},
+		{with(`"attempts":1`, `"v":3`), "v", "is no version of the format that is known here"},
+		{with(`"attempts":1`, `"prompt":{"messages":[{"bytes":-1}]}`), "prompt.bytes", "is negative"},
+		{with(`"attempts":1`, `"prompt":{"tools":[{"end":9}],"messages":[{"end":8}]}`), "prompt.end", "is before that of the piece before"},
+		{with(`"attempts":1`, `"prompt":{"messages":[{"bytes":8,"values":[{"at":9}]}]}`), "prompt.values.at", "is out of order, or beyond the text"},
 		{with(`"attempts":1`, `"blocks":["xyz"]`), "", `strconv.ParseUint: parsing "xyz": invalid syntax`},
 	} {
 		n := 0
@@ -161,4 +176,19 @@ func FuzzRead(f *testing.F) {
 		require.NoError(t, w.Close())
 		require.Equal(t, once.String(), twice.String())
 	})
+}
+
+// What version 1 has written is read, and says nothing of what it did not know.
+func TestVersion1IsRead(t *testing.T) {
+	const line = `{"time":"2026-01-02T03:04:05Z","ttft_ms":12.5,"e2e_ms":250,"model":"m","endpoint":"a","status":"completed","http":200,` +
+		`"attempts":1,"stream":true,"input_tokens":100,"output_tokens":4,"cached_tokens":64,"blocks":["1","ff"],"block_tokens":16,"tenant":"7","session":"8"}`
+	n := 0
+	require.NoError(t, recording.Read(strings.NewReader(line), func(_ int, r *recording.Request) error {
+		n++
+		assert.Zero(t, r.Version)
+		assert.Nil(t, r.Prompt)
+		assert.Equal(t, []recording.Hash{1, 0xff}, r.Blocks)
+		return nil
+	}))
+	assert.Equal(t, 1, n)
 }

@@ -9,6 +9,8 @@ import (
 
 // Request is what was seen of one request.
 type Request struct {
+	// Version is that of the format; see [Version]. Zero: 1.
+	Version int `json:"v,omitempty"`
 	// Time is when the request arrived; the durations count from there, in
 	// milliseconds.
 	Time time.Time `json:"time"`
@@ -41,6 +43,12 @@ type Request struct {
 	// Tenant and Session are hashes of their names.
 	Tenant  Hash `json:"tenant,omitzero"`
 	Session Hash `json:"session,omitzero"`
+	// Adapter, and a hash of the cache_salt: prompts share blocks only where both
+	// are the same, and the model and the tenant too.
+	Adapter string `json:"adapter,omitempty"`
+	Salt    Hash   `json:"salt,omitzero"`
+	// Prompt is what the prompt was made of. Nil: not recorded, or not read.
+	Prompt *Prompt `json:"prompt,omitempty"`
 
 	Priority int `json:"priority,omitempty"`
 	// The latency targets; 0: none.
@@ -50,8 +58,16 @@ type Request struct {
 
 // check returns the field that can't be, and why; empty if all can.
 func (r *Request) check() (field, reason string) {
+	if r.Version < 0 || r.Version > Version {
+		return "v", "is no version of the format that is known here"
+	}
 	if r.Time.IsZero() {
 		return "time", "is missing"
+	}
+	if r.Prompt != nil {
+		if field, reason := r.Prompt.check(); field != "" {
+			return field, reason
+		}
 	}
 	for _, f := range [...]struct {
 		name     string

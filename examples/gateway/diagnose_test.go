@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/traffic"
+)
+
+// played is a fleet behind a gateway that records what a script asks.
+type played struct {
+	t    *testing.T
+	url  string
+	file string
+}
+
+type scene struct {
+	servers  int
+	kvTokens int
+	models   []string // of the servers; none: the default
+	settings string
+}
+
+// play runs a script over real HTTP and returns the recording.
+func (s scene) play(t *testing.T, script func(p *played)) string {
+	t.Helper()
+	config, err := traffic.ServerConfig(max(s.kvTokens, 1<<14))
+	if s.kvTokens == 0 {
+		config, err = traffic.ServerConfig(1 << 20)
+	}
+	require.NoError(t, err)
+	config.Speed = 200
+	text := ""
+	for i := range max(s.servers, 1) {
+		if len(s.models) > 0 {
+			config.Model = s.models[i]
+		}
+		f, err := traffic.StartFleet(1, config)
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, f.Close()) }()
+		text += fmt.Sprintf("  - {id: s%d, url: \"http://%s\"", i, f.Members[0].Address)
+		if len(s.models) > 0 {
+			text += ", models: [" + s.models[i] + "]"
+		}
+		text += "}\n"
+	}
+	file := filepath.Join(t.TempDir(), "r.jsonl")
+	if !strings.Contains(s.settings, "record:") {
+		s.settings += "record: {file: " + file + "}\n"
+	} else {
+		s.settings = strings.Replace(s.settings, "FILE", file, 1)
+	}
+	g := newTestGateway(t, s.settings+"endpoints:\n"+text)
+	server := httptest.NewServer(g)
+	defer server.Close()
+	script(&played{t, server.URL, file})
+	require.NoError(t, g.close())
+	return file
+}
+
+// say sends a chat and returns the answer; more are members of the body, and headers
+// in pairs.
+func (p *played) say(messages []traffic.Message, more map[string]any, headers ...string) string {
+	p.t.Helper()
+	body := map[string]any{"model": modelserver.DefaultModel, "messages": messages, "max_tokens": 16}
+	for k, v := range more {
+		body[k] = v
+	}
+	b, err := json.Marshal(body)
+	require.NoError(p.t, err)
+	r, err := http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(b))
+	require.NoError(p.t, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(p.t, err)
+	defer resp.Body.Close()
+	b, err = io.ReadAll(resp.Body)
+	require.NoError(p.t, err)
+	require.Equal(p.t, 200, resp.StatusCode, string(b))
+	var answer struct {
+		Choices []struct{ Message traffic.Message }
+	}
+	require.NoError(p.t, json.Unmarshal(b, &answer))
+	return answer.Choices[0].Message.Content
+}
+
+// prose is text of so many bytes that comes nowhere else.
+func prose(seed, n int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		x := splitmix.Mix(uint64(seed)<<32 + uint64(i))
+		fmt.Fprintf(&b, "%c%c%c%c%c ", 'a'+x%26, 'a'+x>>8%26, 'a'+x>>16%26, 'a'+x>>24%26, 'a'+x>>32%26)
+	}
+	return b.String()[:n]
+}
+
+// apart asks six questions that have nothing but the system prompt in common.
+func apart(system func(i int) string, more func(i int) map[string]any) func(*played) {
+	return func(p *played) {
+		for i := range 6 {
+			var body map[string]any
+			if more != nil {
+				body = more(i)
+			}
+			p.say([]traffic.Message{{Role: "system", Content: system(i)}, {Role: "user", Content: prose(100+i, 64)}}, body)
+		}
+	}
+}
+
+// converse asks six questions, one after the other, and changes the conversation
+// before each.
+func converse(change func(i int, messages []traffic.Message) []traffic.Message, more func(i int) map[string]any, headers func(i int) []string) func(*played) {
+	return func(p *played) {
+		messages := []traffic.Message{{Role: "system", Content: prose(1, 1600)}}
+		for i := range 6 {
+			messages = append(messages, traffic.Message{Role: "user", Content: prose(200+i, 200)})
+			var body map[string]any
+			if more != nil {
+				body = more(i)
+			}
+			var head []string
+			if headers != nil {
+				head = headers(i)
+			}
+			asked := messages
+			if change != nil {
+				asked = change(i, messages)
+			}
+			messages = append(messages, traffic.Message{Role: "assistant", Content: p.say(asked, body, head...)})
+		}
+	}
+}
+
+func diagnosed(t *testing.T, args ...string) jsonReport {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), append([]string{"diagnose", "-json", "-price", "1.25"}, args...), &stdout, &stderr), stderr.String())
+	var r jsonReport
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
+	return r
+}
+
+const twoTenants = "tenants: {ann: {keys: [" + annsKey + "]}, bob: {keys: [" + bobsKey + "]}}\n"
+
+// Each cause of the troubleshooting table is planted, in traffic that is played once
+// with and once without it over real HTTP. It is named with its place; the tokens are
+// those that the engines had cached without it and not with it, to the token; and
+// nothing is found without it.
+func TestDiagnose(t *testing.T) {
+	steady := func(int) string { return prose(1, 2400) }
+	fixed := "It is 2025-01-15T10:30:00Z, request 6ba7b810-9dad-11d1-80b4-00c04fd430c8 no 17 of them. "
+	fixed += strings.Repeat(" ", (4-len(fixed)%4)%4)
+	tools := func(order ...int) map[string]any {
+		var all []any
+		for _, i := range order {
+			all = append(all, map[string]any{"type": "function", "function": map[string]any{"name": fmt.Sprintf("tool%d", i), "description": prose(50+i, 400)}})
+		}
+		return map[string]any{"tools": all}
+	}
+	alwaysSame := func(int) map[string]any { return tools(0, 1, 2, 3) }
+	ofAnn := func(int) []string { return []string{"Authorization", "Bearer " + annsKey} }
+	for _, tc := range []struct {
+		cause          string
+		clean, planted scene
+		with, without  func(*played)
+		message, tool  int // -1: none
+		offset         int
+		atLeast        int // tokens
+	}{
+		{"timestamp", scene{}, scene{},
+			apart(func(i int) string {
+				return strings.Replace(fixed, "10:30", fmt.Sprintf("10:3%d", i), 1) + prose(1, 2400)
+			}, nil),
+			apart(func(i int) string { return fixed + prose(1, 2400) }, nil), 0, -1, 6, 5 * 560},
+		{"identifier", scene{}, scene{},
+			apart(func(i int) string { return strings.Replace(fixed, "6ba7", fmt.Sprintf("%dba7", i), 1) + prose(1, 2400) }, nil),
+			apart(func(i int) string { return fixed + prose(1, 2400) }, nil), 0, -1, 36, 5 * 560},
+		{"number", scene{}, scene{},
+			apart(func(i int) string {
+				return strings.Replace(fixed, "no 17", fmt.Sprintf("no 2%d", i), 1) + prose(1, 2400)
+			}, nil),
+			apart(func(i int) string { return fixed + prose(1, 2400) }, nil), 0, -1, 76, 5 * 560},
+		{"whitespace", scene{}, scene{},
+			apart(func(i int) string { return wrap(prose(1, 2400), 30+6*i) }, nil), apart(steady, nil), 0, -1, -2, 5 * 560},
+		{"reworded", scene{}, scene{},
+			apart(func(i int) string {
+				if i < 3 {
+					return prose(1, 2400)
+				}
+				return "Other words " + prose(1, 2400)[12:]
+			}, nil), apart(steady, nil), 0, -1, -2, 580},
+		{"tools reordered", scene{}, scene{},
+			apart(steady, func(i int) map[string]any {
+				return [...]map[string]any{tools(0, 1, 2, 3), tools(1, 0, 2, 3), tools(2, 1, 0, 3), tools(3, 1, 2, 0), tools(2, 3, 0, 1), tools(3, 2, 1, 0)}[i]
+			}), apart(steady, alwaysSame), -1, 0, -1, 5 * 900},
+		{"other server", scene{servers: 2, settings: "policy: lmetric\n"}, scene{servers: 2, settings: "policy: round-robin\n"},
+			converse(nil, nil, nil), converse(nil, nil, nil), -1, -1, -1, 500},
+		{"other model", scene{servers: 2, models: []string{"large", "small"}}, scene{servers: 2, models: []string{"large", "small"}},
+			converse(nil, func(i int) map[string]any {
+				return map[string]any{"model": [...]string{"large", "large", "small", "small", "large", "large"}[i]}
+			}, nil),
+			converse(nil, func(i int) map[string]any { return map[string]any{"model": "large"} }, nil), -1, -1, -1, 400},
+		{"other tenant", scene{servers: 4, settings: twoTenants}, scene{servers: 4, settings: twoTenants},
+			converse(nil, nil, func(i int) []string {
+				return []string{"Authorization", "Bearer " + [...]string{annsKey, bobsKey}[i/3]}
+			}),
+			converse(nil, nil, ofAnn), -1, -1, -1, 400},
+		{"other salt", scene{}, scene{},
+			converse(nil, func(i int) map[string]any { return map[string]any{"cache_salt": fmt.Sprint("salt", i)} }, nil),
+			converse(nil, func(i int) map[string]any { return map[string]any{"cache_salt": "salt"} }, nil), -1, -1, -1, 5 * 400},
+		{"inserted", scene{}, scene{},
+			converse(func(i int, m []traffic.Message) []traffic.Message {
+				asked := []traffic.Message{m[0]} // what is remembered, the newest first
+				for n := i; n >= 0; n-- {
+					asked = append(asked, traffic.Message{Role: "system", Content: prose(300+n, 40)})
+				}
+				return append(asked, m[1:]...)
+			}, nil, nil),
+			nil, 0, -1, 0, 200},
+		{"dropped", scene{}, scene{},
+			converse(func(i int, m []traffic.Message) []traffic.Message {
+				return append([]traffic.Message{m[0]}, m[max(1, len(m)-3):]...)
+			}, nil, nil),
+			nil, 0, -1, 0, 200},
+	} {
+		t.Run(tc.cause, func(t *testing.T) {
+			t.Parallel()
+			planted := diagnosed(t, tc.planted.play(t, tc.with))
+			require.NotEmpty(t, planted.Findings)
+			f := planted.Findings[0]
+			tokens, cost := 0, 0.0
+			for _, f := range planted.Findings { // one for each model
+				require.Equal(t, tc.cause, f.Cause, "%+v", planted)
+				tokens, cost = tokens+f.Tokens, cost+f.Cost
+			}
+			if tc.message >= 0 && tc.without != nil {
+				require.NotNil(t, f.Message)
+				require.Equal(t, tc.message, *f.Message)
+			}
+			if tc.tool >= 0 {
+				require.NotNil(t, f.Tool)
+			}
+			if tc.offset >= 0 {
+				require.NotNil(t, f.Offset)
+				if tc.without != nil {
+					require.Equal(t, tc.offset, *f.Offset)
+				}
+			}
+			require.GreaterOrEqual(t, tokens, tc.atLeast)
+			require.Equal(t, tokens, planted.LostTokens)
+			require.InDelta(t, float64(tokens)*1.25/1e6*0.75, cost, 1e-12)
+			require.InDelta(t, cost, planted.Cost, 1e-12)
+			if tc.without == nil {
+				return
+			}
+			clean := diagnosed(t, tc.clean.play(t, tc.without))
+			require.Empty(t, clean.Findings)
+			require.Zero(t, clean.LostTokens)
+			require.Equal(t, clean.CachedTokens-planted.CachedTokens, planted.LostTokens, "%+v", planted)
+		})
+	}
+}
+
+// wrap breaks lines at spaces, one in so many bytes, without changing the length.
+func wrap(s string, width int) string {
+	b := []byte(s)
+	last := 0
+	for i, c := range b {
+		if c == ' ' && i-last >= width {
+			b[i], last = '\n', i
+		}
+	}
+	return string(b)
+}
+
+// Two conversations take turns on a server whose cache holds one.
+func TestDiagnoseEviction(t *testing.T) {
+	talk := func(p *played) {
+		var messages [2][]traffic.Message
+		for i := range 8 {
+			m := &messages[i%2]
+			if len(*m) == 0 {
+				*m = []traffic.Message{{Role: "system", Content: prose(i, 40_000)}}
+			}
+			*m = append(*m, traffic.Message{Role: "user", Content: prose(200+i, 200)})
+			*m = append(*m, traffic.Message{Role: "assistant", Content: p.say(*m, nil)})
+		}
+	}
+	planted := diagnosed(t, scene{kvTokens: 1 << 14}.play(t, talk))
+	clean := diagnosed(t, scene{}.play(t, talk))
+	require.Empty(t, clean.Findings)
+	require.Len(t, planted.Findings, 1)
+	require.Equal(t, "evicted", planted.Findings[0].Cause)
+	require.Equal(t, clean.CachedTokens-planted.CachedTokens, planted.LostTokens)
+	require.Greater(t, planted.LostTokens, 20_000)
+}
+
+// With the text in the recording a finding shows what differs; without it, no word of
+// it is anywhere.
+func TestDiagnoseShowsText(t *testing.T) {
+	script := apart(func(i int) string { return fmt.Sprintf("It is 10:3%d. ", i) + prose(1, 2400) }, nil)
+	file := scene{settings: "record: {file: \"FILE\", text: true}\n"}.play(t, script)
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"diagnose", file}, &stdout, &stderr), stderr.String())
+	require.Contains(t, stdout.String(), "timestamp: ")
+	require.Contains(t, stdout.String(), "where   message 0 (system), byte 6")
+	require.Contains(t, stdout.String(), `differs "10:30", then "10:31"`)
+
+	file = scene{}.play(t, script)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, word := range strings.Fields(prose(1, 200)) {
+		require.NotContains(t, string(text), word)
+	}
+	stdout.Reset()
+	require.Equal(t, 0, run(t.Context(), []string{"diagnose", file}, &stdout, &stderr), stderr.String())
+	require.Contains(t, stdout.String(), "where   message 0 (system), byte 6")
+	require.NotContains(t, stdout.String(), "differs")
+}
+
+func TestDiagnoseArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                "no file is given",
+		"-price -1 f":     "diagnose.Config.Price is negative",
+		"-cached 2 f":     "diagnose.Config.CachedMultiplier is not within 0 and 1",
+		"-window -1s f":   "diagnose.Config.Window is negative",
+		"-window 0 f":     "-window 0s is not above zero",
+		"-min-tokens 0 f": "-min-tokens 0 is below 1",
+		"-tenant #x f":    "invalid value",
+		"-frobnicate f":   "flag provided but not defined",
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 2, run(t.Context(), append([]string{"diagnose"}, strings.Fields(args)...), &stdout, &stderr), args)
+		require.Contains(t, stderr.String(), want)
+	}
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"diagnose", "no-such-file"}, &stdout, &stderr))
+	bad := filepath.Join(t.TempDir(), "r")
+	require.NoError(t, os.WriteFile(bad, []byte("{}\n"), 0o600))
+	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, &stdout, &stderr))
+	require.Contains(t, stderr.String(), bad+": recording: line 1: time is missing")
+	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-h"}, &stdout, &stderr))
+}

@@ -1,0 +1,199 @@
+package sketch_test
+
+import (
+	"encoding/json"
+	"math/bits"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick/internal/sketch"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+const keyText = "0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10"
+
+func key(t require.TestingT) prefix.Key {
+	k, err := prefix.ParseKey(keyText)
+	require.NoError(t, err)
+	return k
+}
+
+func of(t require.TestingT, text string) recording.Piece {
+	s := sketch.New(key(t), false)
+	s.Text(text, len(text))
+	return s.Prompt().Messages[0]
+}
+
+func TestPieces(t *testing.T) {
+	s := sketch.New(key(t), false)
+	s.Tool(`{"name":"a"}`, 14)
+	s.Message(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: "It is 10:30."}}}, 40)
+	s.Message(&prefix.Message{Role: strings.Repeat("r", 40), Parts: []prefix.Part{{Type: "image_url", Content: "data:"}, {Type: "text", Content: "b"}}}, 80)
+	p := s.Prompt()
+	require.Len(t, p.Tools, 1)
+	require.Len(t, p.Messages, 2)
+	assert.Equal(t, []int{12, 12, 1}, []int{p.Tools[0].Bytes, p.Messages[0].Bytes, p.Messages[1].Bytes}, "a picture has no text")
+	assert.Equal(t, []int{14, 40, 80}, []int{p.Tools[0].End, p.Messages[0].End, p.Messages[1].End})
+	assert.Equal(t, []string{"", "system", strings.Repeat("r", 32)}, []string{p.Tools[0].Role, p.Messages[0].Role, p.Messages[1].Role})
+	require.Len(t, p.Messages[0].Values, 1)
+	assert.Equal(t, "timestamp", p.Messages[0].Values[0].Kind)
+	assert.Equal(t, 6, p.Messages[0].Values[0].At)
+	assert.False(t, p.Partial)
+	s.Cut()
+	assert.True(t, p.Partial)
+	assert.NotEqual(t, s.Name("a"), s.Name("b"))
+	assert.Zero(t, s.Name(""))
+}
+
+// What is not text, and where a field ends, is part of the whole's hash and of that
+// alone.
+func TestFieldsAreNotText(t *testing.T) {
+	one := func(m prefix.Message) recording.Piece {
+		s := sketch.New(key(t), false)
+		s.Message(&m, 0)
+		return s.Prompt().Messages[0]
+	}
+	text := func(parts ...string) (all []prefix.Part) {
+		for _, p := range parts {
+			all = append(all, prefix.Part{Content: p})
+		}
+		return all
+	}
+	base := one(prefix.Message{Role: "user", Parts: text("ab")})
+	for name, m := range map[string]prefix.Message{
+		"role":    {Role: "system", Parts: text("ab")},
+		"name":    {Role: "user", Name: "ann", Parts: text("ab")},
+		"answers": {Role: "user", ToolCallID: "x", Parts: text("ab")},
+		"parts":   {Role: "user", Parts: text("a", "b")},
+		"picture": {Role: "user", Parts: append(text("ab"), prefix.Part{Type: "image", Content: "x"})},
+		"call":    {Role: "user", ToolCalls: []prefix.ToolCall{{ID: "1", Name: "a", Arguments: "b"}}},
+	} {
+		p := one(m)
+		assert.NotEqual(t, base.Hash, p.Hash, name)
+		assert.Equal(t, base.Words, p.Words, name)
+		assert.Equal(t, base.Template, p.Template, name)
+	}
+	assert.Equal(t, base, one(prefix.Message{Role: "user", Parts: text("ab")}))
+}
+
+func TestWhatDiffers(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b            string
+		words, template bool   // stay the same
+		kind            string // of the first value that differs
+		at              int
+	}{
+		"timestamp":       {"now 2025-01-15T10:30:00Z, go", "now 2025-01-15T10:31:00Z, go", false, true, "timestamp", 4},
+		"epoch":           {"ts=1736937000.", "ts=1736937001.", false, true, "timestamp", 3},
+		"date in words":   {"It is Wednesday, January 15, 2025.", "It is Thursday, February 16, 2025.", false, true, "timestamp", 6},
+		"uuid":            {"id 6ba7b810-9dad-11d1-80b4-00c04fd430c8 x", "id 7ba7b810-9dad-11d1-80b4-00c04fd430c8 x", false, true, "identifier", 3},
+		"number":          {"turn 7 of 9", "turn 8 of 9", false, true, "number", 5},
+		"one and another": {"turn 7 at 10:30", "turn 7 at 11:30", false, true, "timestamp", 10},
+		"wrapped":         {"be polite and\nbrief", "be polite\nand brief", true, true, "", 0},
+		"indented":        {"a b", "  a\t b\u00a0 ", true, true, "", 0},
+		"another word":    {"be polite", "be rude", false, false, "", 0},
+		"dots":            {"a... 1", "a.. 1", false, false, "", 0},
+		"length of value": {"turn 9 of x", "turn 10 of x", false, true, "number", 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := of(t, c.a), of(t, c.b)
+			assert.NotEqual(t, a.Hash, b.Hash)
+			assert.Equal(t, c.words, a.Words == b.Words)
+			assert.Equal(t, c.template, a.Template == b.Template)
+			for i := range a.Values {
+				if a.Values[i].Hash != b.Values[i].Hash {
+					assert.Equal(t, c.kind, b.Values[i].Kind)
+					assert.Equal(t, c.at, b.Values[i].At)
+					return
+				}
+			}
+			assert.Empty(t, c.kind)
+		})
+	}
+}
+
+func alike(a, b []uint32) (same int) {
+	for _, x := range a {
+		for _, y := range b {
+			if x == y {
+				same++
+			}
+		}
+	}
+	return same
+}
+
+// Shapes of texts that are mostly the same have most in common, of others nothing.
+func TestShapes(t *testing.T) {
+	vocabulary := strings.Fields("the quick brown fox jumps over a lazy dog while seven wizards quietly mix potions in old towers near the sea and nobody asks why")
+	text := func(seed uint64) []string {
+		all := make([]string, 120)
+		for i := range all {
+			seed = bits.RotateLeft64(seed*0x9e3779b97f4a7c15+uint64(i), 23)
+			all[i] = vocabulary[seed%uint64(len(vocabulary))]
+		}
+		return all
+	}
+	a := text(1)
+	edited := append([]string{}, a...)
+	edited[3] = "purple"
+	assert.GreaterOrEqual(t, alike(of(t, strings.Join(a, " ")).Shape, of(t, strings.Join(edited, "\n")).Shape), 5)
+	assert.Less(t, alike(of(t, strings.Join(a, " ")).Shape, of(t, strings.Join(text(2), " ")).Shape), 2)
+	assert.Empty(t, of(t, "too short").Shape)
+}
+
+// Without being asked no text is kept, however it is cut; with it, as much as may be.
+func TestText(t *testing.T) {
+	s := sketch.New(key(t), false)
+	s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "the secret ingredient is cardamom 20417"}}}, 10)
+	b, err := json.Marshal(s.Prompt())
+	require.NoError(t, err)
+	for _, word := range []string{"secret", "cardamom", "20417"} {
+		assert.NotContains(t, string(b), word)
+	}
+	s = sketch.New(key(t), true)
+	s.Text(strings.Repeat("a", sketch.MaxText-1), 0)
+	s.Text("bcd", 0)
+	s.Text("e", 0)
+	m := s.Prompt().Messages
+	assert.Equal(t, []int{sketch.MaxText - 1, 1, 0}, []int{len(m[0].Text), len(m[1].Text), len(m[2].Text)})
+	assert.Equal(t, "b", m[1].Text)
+	assert.Equal(t, 3, m[1].Bytes)
+}
+
+// Any text can be sketched and written down; equal texts are equal, and another key
+// makes others.
+func TestAnyText(t *testing.T) {
+	other := prefix.NewKey()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune("a1-:. \n\xffé"))),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
+		p := of(t, text)
+		require.Equal(t, p, of(t, text))
+		require.Equal(t, len(text), p.Bytes)
+		require.LessOrEqual(t, len(p.Values), recording.MaxValues)
+		at := -1
+		for _, v := range p.Values {
+			require.Greater(t, v.At, at)
+			require.Less(t, v.At, len(text))
+			at = v.At
+		}
+		s := sketch.New(other, false)
+		s.Text(text, len(text))
+		require.NotEqual(t, p.Hash, s.Prompt().Messages[0].Hash)
+	})
+}
+
+func BenchmarkSketch(b *testing.B) {
+	text := strings.Repeat("The quick brown fox jumps over the lazy dog at 10:30, request 6ba7b810-9dad-11d1.\n", 1<<20/82)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		s := sketch.New(prefix.Key{}, false)
+		s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text}}}, 0)
+	}
+}

@@ -1,0 +1,64 @@
+package diagnose
+
+// Cause is what kept a prompt from being found in a cache.
+type Cause uint8
+
+// The causes, by what they are about.
+const (
+	Timestamp      Cause = iota // a date or a time of day has changed
+	Identifier                  // a UUID, a hash or another made-up name has
+	Number                      // a number has
+	Whitespace                  // the same words are wrapped or indented in another way
+	Reworded                    // words have changed: the template has drifted
+	ToolsReordered              // the same tools stand in another order
+	ToolsChanged                // there are other tools
+	Inserted                    // messages stand before old ones
+	Dropped                     // messages that were there are missing
+	OtherServer                 // it went to a server that had not seen it
+	Evicted                     // the server had seen it, and has forgotten it
+	OtherModel                  // the conversation went on with another model,
+	OtherAdapter                // adapter,
+	OtherTenant                 // tenant
+	OtherSalt                   // or cache_salt
+	causes
+)
+
+var names = [causes]struct{ name, advice string }{
+	Timestamp:      {"timestamp", "move it behind what stays the same, into the last message of the user"},
+	Identifier:     {"identifier", "leave it out, or move it into the last message of the user"},
+	Number:         {"number", "move it behind what stays the same, into the last message of the user"},
+	Whitespace:     {"whitespace", "make the prompt from one template: white space counts"},
+	Reworded:       {"reworded", "make the prompt from one template, and change that seldom"},
+	ToolsReordered: {"tools reordered", "sort the tools"},
+	ToolsChanged:   {"tools changed", "give the same tools in each request"},
+	Inserted:       {"inserted", "append to the conversation instead of changing its middle"},
+	Dropped:        {"dropped", "cut the history seldom, and then by much"},
+	OtherServer:    {"other server", "affinity is preferred, not guaranteed: see the receipts for why it moved"},
+	Evicted:        {"evicted", "more KV cache, more servers, or fewer conversations at once"},
+	OtherModel:     {"other model", "stay with one model in a conversation"},
+	OtherAdapter:   {"other adapter", "stay with one adapter in a conversation"},
+	OtherTenant:    {"other tenant", "stay with one key in a conversation"},
+	OtherSalt:      {"other salt", "keep the cache_salt as long as its secrets are the same"},
+}
+
+// String returns the cause in lower case.
+func (c Cause) String() string {
+	if c < causes {
+		return names[c].name
+	}
+	return "unknown"
+}
+
+// Advice is what to do about it, in a few words.
+func (c Cause) Advice() string {
+	if c < causes {
+		return names[c].advice
+	}
+	return ""
+}
+
+// MarshalText returns String.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// inPrompt reports whether a place in the prompt is to blame.
+func (c Cause) inPrompt() bool { return c <= Dropped }
