@@ -1,0 +1,161 @@
+package main
+
+import (
+	"archive/zip"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func run(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), name, args...)
+	c.Dir = dir
+	c.Env = append(os.Environ(), env...)
+	out, err := c.Output()
+	var message []byte
+	if failed, ok := err.(*exec.ExitError); ok {
+		message = failed.Stderr
+	}
+	require.NoError(t, err, "%s %v: %s%s", name, args, out, message)
+	return strings.TrimSpace(string(out))
+}
+
+// tracked copies what git knows of the repository.
+func tracked(t *testing.T) (dir string, files []string) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("there is no git")
+	}
+	top, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Skip("this is no git repository")
+	}
+	from := strings.TrimSpace(string(top))
+	dir = t.TempDir()
+	for f := range strings.SplitSeq(run(t, from, nil, "git", "ls-files", "-z"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(from, filepath.FromSlash(f)))
+		if f == "" || os.IsNotExist(err) {
+			continue // removed, not yet committed
+		}
+		require.NoError(t, err)
+		to := filepath.Join(dir, filepath.FromSlash(f))
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		require.NoError(t, os.WriteFile(to, text, 0o644))
+		files = append(files, f)
+	}
+	return dir, files
+}
+
+// publish lays the modules out as a module proxy has them.
+func publish(t *testing.T, dir string, files []string, modules []library, version, proxy string) {
+	t.Helper()
+	for _, m := range modules {
+		inside := func(f string) bool {
+			if m.dir != "." && !strings.HasPrefix(f, m.dir+"/") {
+				return false
+			}
+			// What lies in a module below belongs to that one.
+			return !slices.ContainsFunc(files, func(other string) bool {
+				below, ok := strings.CutSuffix(other, "go.mod")
+				return ok && below != "" && below != m.dir+"/" && strings.HasPrefix(f, below) && (m.dir == "." || strings.HasPrefix(below, m.dir+"/"))
+			})
+		}
+		at := filepath.Join(proxy, filepath.FromSlash(m.path), "@v")
+		require.NoError(t, os.MkdirAll(at, 0o755))
+		write := func(name string, text []byte) {
+			require.NoError(t, os.WriteFile(filepath.Join(at, name), text, 0o644))
+		}
+		mod, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(m.dir), "go.mod"))
+		require.NoError(t, err)
+		write("list", []byte(version+"\n"))
+		write(version+".info", fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, version))
+		write(version+".mod", mod)
+		archive, err := os.Create(filepath.Join(at, version+".zip"))
+		require.NoError(t, err)
+		z := zip.NewWriter(archive)
+		for _, f := range files {
+			if !inside(f) {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(f)))
+			require.NoError(t, err)
+			w, err := z.Create(m.path + "@" + version + "/" + strings.TrimPrefix(f, strings.TrimPrefix(m.dir+"/", "./")))
+			require.NoError(t, err)
+			_, err = w.Write(text)
+			require.NoError(t, err)
+		}
+		require.NoError(t, z.Close())
+		require.NoError(t, archive.Close())
+	}
+}
+
+// A release is played: the modules are prepared and published, and a program outside
+// that requires them all resolves every import with no replace, and is built with
+// those that don't take minutes to compile.
+func TestRelease(t *testing.T) {
+	if os.Getenv("ENDPICK_RELEASE") == "" {
+		t.Skip("a release is played where ENDPICK_RELEASE is set: it takes half a minute and is the same on every machine")
+	}
+	const version = "v0.9.0"
+	dir, files := tracked(t)
+	tags, err := prepare(dir, version)
+	require.NoError(t, err)
+	modules, err := libraries(dir)
+	require.NoError(t, err)
+	require.Len(t, tags, len(modules))
+	require.Equal(t, version, tags[0])
+	require.Contains(t, tags, "transport/scrape/"+version)
+	require.Contains(t, tags, "transport/caddy/"+version)
+
+	proxy, outside := t.TempDir(), t.TempDir()
+	publish(t, dir, files, modules, version, proxy)
+	cache := run(t, dir, []string{"GOWORK=off"}, "go", "env", "GOMODCACHE")
+	env := []string{
+		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE=" + t.TempDir(), "GONOSUMDB=*", "GONOSUMCHECK=1",
+		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache", "download") + "," + run(t, dir, nil, "go", "env", "GOPROXY"),
+	}
+	mod := "module example.com/outside\n\ngo 1.26.0\n\nrequire (\n"
+	main := "package main\n\nimport (\n"
+	for _, m := range modules {
+		mod += "\t" + m.path + " " + version + "\n"
+		if m.path != root {
+			main += "\t_ \"" + m.path + "\"\n"
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "go.mod"), []byte(mod+")\n"), 0o644))
+	program := "package main\n\nimport (\n\t\"" + root + "/scorer/preset\"\n\t\"" + root + "/transport\"\n" +
+		"\t_ \"" + root + "/transport/scrape\"\n\t_ \"" + root + "/transport/prometheus\"\n)\n\nfunc main() { _, _ = transport.New(transport.Config{}); _ = preset.LMetric() }\n"
+	for name, text := range map[string]string{"program/main.go": program, "all/main.go": main + ")\n\nfunc main() {}\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(outside, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(outside, name), []byte(text), 0o644))
+	}
+	run(t, outside, env, "go", "build", "-o", os.DevNull, "./program")
+	deps := strings.Split(run(t, outside, env, "go", "list", "-deps", "./all"), "\n")
+	for _, m := range modules {
+		if m.path != root {
+			assert.Contains(t, deps, m.path)
+		}
+	}
+	assert.Equal(t, version, run(t, outside, env, "go", "list", "-m", "-f", "{{.Version}}{{with .Replace}} replaced{{end}}", root))
+}
+
+func TestVersions(t *testing.T) {
+	for v, want := range map[string]bool{
+		"v0.1.0": true, "v1.20.3": true, "v0.2.0-rc.1": true,
+		"0.1.0": false, "v2.0.0": false, "v0.1": false, "v0.01.0": false, "v0.1.0 ": false, "": false,
+	} {
+		assert.Equal(t, want, isVersion(v), v)
+	}
+	_, err := prepare(".", "latest")
+	require.ErrorContains(t, err, `"latest" is no version`)
+	_, err = prepare(t.TempDir(), "v0.1.0")
+	require.ErrorContains(t, err, "not the root of the repository")
+}
