@@ -284,6 +284,76 @@ func TestAListOfModelsIsGoodForAWhile(t *testing.T) {
 	}
 }
 
+// Who asks about one model is told what the list says of it, by whichever engine.
+func TestOneModelIsFoundInThePool(t *testing.T) {
+	list := func(ids ...string) string {
+		for i, id := range ids {
+			ids[i] = `{"id":"` + id + `","object":"model","max_model_len":7}`
+		}
+		return startEngine(t, says("application/json", `{"object":"list","data":[`+strings.Join(ids, ",")+`]}`)).URL
+	}
+	w := newWorld(t, transport.Config{}, list("m"), list("org/n"))
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p"}}))
+	get := func(path string) (string, error) {
+		req, err := http.NewRequest("GET", "http://gateway"+path, nil)
+		require.NoError(t, err)
+		_, body, err := w.do(t, req)
+		return body, err
+	}
+	for path, want := range map[string]string{
+		"/v1/models/m": `{"id":"m","object":"model","max_model_len":7}`, "/v1/models/org/n": `{"id":"org/n","object":"model","max_model_len":7}`,
+		"/v1/models/org%2Fn": `{"id":"org/n","object":"model","max_model_len":7}`,
+		"/v1/models/p":       `{"id":"p","object":"model","created":0,"owned_by":"endpick","type":"model","display_name":"p","created_at":"1970-01-01T00:00:00Z"}`,
+	} {
+		body, err := get(path)
+		require.NoError(t, err, path)
+		assert.JSONEq(t, want, body, path)
+	}
+	for _, path := range []string{"/v1/models/n", "/v1/models/M"} {
+		_, err := get(path)
+		var none *endpick.NoEndpointsError
+		require.ErrorAs(t, err, &none, path)
+		status, _, body := transport.ErrorResponse(path, err)
+		assert.Equal(t, 404, status, path)
+		assert.Contains(t, string(body), "model_not_found")
+	}
+	assert.Empty(t, w.records, "no endpoint was chosen")
+
+	// One that can't be asked may have it.
+	w = newWorld(t, transport.Config{}, list("m"), startEngine(t, status(500)).URL)
+	_, err := get("/v1/models/m")
+	require.NoError(t, err)
+	_, err = get("/v1/models/n")
+	assert.Equal(t, 502, transport.StatusOf(err))
+}
+
+// An event that is too long to be looked at is passed on byte for byte. What it
+// would have said is not known, but where the response is stored is.
+func TestALongLastEventIsPassedOn(t *testing.T) {
+	output := `[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"` + strings.Repeat("x", 3<<19) + `"}]}]`
+	stream := func(id string) string {
+		return "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_" + id + "\"}}\n\n" +
+			"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"xxxxxxxx\"}\n\n" +
+			"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"resp_" + id + "\",\"output\":" + output + ",\"usage\":{\"input_tokens\":9,\"output_tokens\":9}}}\n\n"
+	}
+	a, b := startEngine(t, says("text/event-stream", stream("a"))), startEngine(t, says("text/event-stream", stream("b")))
+	w := newWorld(t, transport.Config{}, a.URL)
+	turn := func(more string) string { return `{"model":"m","stream":true,"input":"` + long + `"` + more + `}` }
+	_, body := w.ok(t, post(t, "/v1/responses", turn("")))
+	assert.True(t, stream("a") == body, "byte for byte")
+	w.idle(t)
+	assert.Equal(t, endpick.Outcome{}, w.outcome(t))
+	assert.Equal(t, []any{"completed", 2}, []any{w.records[0].Status, w.records[0].OutputTokens}, "as many as were seen to come")
+	assert.Empty(t, w.observer.said[0])
+
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first, if nothing speaks against it
+	for _, tc := range []struct{ more, want string }{{`,"previous_response_id":"resp_a"`, "a"}, {"", "B"}} {
+		w.ok(t, post(t, "/v1/responses", turn(tc.more)))
+		w.idle(t)
+		assert.Equal(t, tc.want, w.records[len(w.records)-1].Endpoint)
+	}
+}
+
 func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
 	w := newWorld(t, transport.Config{DenyUnknown: true})
 	for _, tc := range []struct {

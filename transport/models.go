@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,46 +35,67 @@ const (
 // answer is for this client's.
 type modelList struct {
 	mu            sync.Mutex
-	body          []byte
+	models        *models
 	at            time.Time
 	authorization string
 }
 
 // list returns the response to a request for all models.
 func (l *modelList) list(t *Transport, in *http.Request) (*http.Response, error) {
+	models, err := l.get(t, in)
+	if err != nil {
+		return nil, err
+	}
+	return answer(in, models.body()), nil
+}
+
+// one returns the response to a request for one model.
+func (l *modelList) one(t *Transport, in *http.Request, model string) (*http.Response, error) {
+	models, err := l.get(t, in)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range models.names {
+		if name == model {
+			return answer(in, models.list[i]), nil
+		}
+	}
+	if models.missing != nil { // who might have it
+		return nil, models.missing
+	}
+	return nil, &endpick.NoEndpointsError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
+}
+
+func answer(in *http.Request, body []byte) *http.Response {
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: in,
+		Header:        http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}},
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	}
+}
+
+func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	if in.Body != nil {
 		in.Body.Close()
 	}
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	body, err := l.get(t, in)
-	if err != nil {
-		return nil, err
-	}
-	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: in,
-		Header:        http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}},
-		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
-	}, nil
-}
-
-func (l *modelList) get(t *Transport, in *http.Request) ([]byte, error) {
 	now, authorization := t.now(), credentialsOf(in.Header)
 	l.mu.Lock()
-	if age := now.Sub(l.at); l.body != nil && age >= 0 && age < modelsFor && l.authorization == authorization {
+	if age := now.Sub(l.at); l.models != nil && age >= 0 && age < modelsFor && l.authorization == authorization {
 		defer l.mu.Unlock()
-		return l.body, nil
+		return l.models, nil
 	}
 	l.mu.Unlock()
-	body, err := union(t, in)
+	models, err := union(t, in)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.body, l.at, l.authorization = body, now, authorization
-	return body, nil
+	l.models, l.at, l.authorization = models, now, authorization
+	return models, nil
 }
 
 func credentialsOf(h http.Header) string {
@@ -81,8 +103,8 @@ func credentialsOf(h http.Header) string {
 }
 
 // union asks who has to be asked, and puts all together.
-func union(t *Transport, in *http.Request) ([]byte, error) {
-	var models models
+func union(t *Transport, in *http.Request) (*models, error) {
+	models := new(models)
 	var ask []*endpick.Endpoint
 	endpoints := t.config.Router.Endpoints()
 	for i := range endpoints {
@@ -124,24 +146,28 @@ func union(t *Transport, in *http.Request) ([]byte, error) {
 			}
 		}
 	}
+	for i, err := range errs {
+		if err != nil && models.missing == nil {
+			models.missing = &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
+		}
+	}
 	if len(models.list) == 0 {
-		for i, err := range errs {
-			if err != nil {
-				return nil, &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
-			}
+		if models.missing != nil {
+			return nil, models.missing
 		}
 		if len(endpoints) == 0 {
 			return nil, &endpick.NoEndpointsError{}
 		}
 	}
-	return models.body(), nil
+	return models, nil
 }
 
 // modelsOf is what an engine tells of its models.
 func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) ([]json.RawMessage, error) {
 	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil)}
 	tr.in.Method, tr.in.Body = http.MethodGet, nil
-	tr.in.URL = &url.URL{Path: in.URL.Path, RawPath: in.URL.RawPath}
+	path, _, _ := strings.Cut(in.URL.Path, "/v1/models")
+	tr.in.URL = &url.URL{Path: path + "/v1/models"}
 	tr.in.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
 		if v, ok := in.Header[name]; ok {
@@ -176,6 +202,9 @@ type models struct {
 	list  []json.RawMessage
 	names []string
 	seen  map[string]bool
+	// missing is why an engine has not told its models; nil: all that were asked
+	// have.
+	missing error
 }
 
 // add takes a model as an engine describes it; nil: by its name alone.

@@ -210,6 +210,9 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	if dialect.IsModelList(in.Method, in.URL.Path) {
 		return t.models.list(t, in)
 	}
+	if model, ok := dialect.ModelOf(in.Method, in.URL.Path); ok {
+		return t.models.one(t, in, model)
+	}
 	tr := &trip{t: t, in: in, start: t.now()}
 	tr.Desk, tr.Method, tr.Alone = &t.desk, in.Method, t.config.MaxAttempts == 1
 	t.desk.Budget.Request(tr.start)

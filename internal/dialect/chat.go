@@ -16,6 +16,17 @@ var chatDialect = dialect{
 	answered:  chatAnswered,
 }
 
+// chatCountDialect counts the tokens of a prompt, which goes where the prompt itself
+// will go.
+var chatCountDialect = dialect{
+	paths:     []string{"/chat/completions/input_tokens"},
+	place:     placeChat,
+	hasPrompt: chatDialect.hasPrompt,
+	prompt:    readChat,
+	usage:     func(*usage, []byte) {},
+	idle:      true,
+}
+
 func placeChat(c *call, key []byte) *[]byte {
 	switch string(key) {
 	case "messages":

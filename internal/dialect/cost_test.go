@@ -86,6 +86,11 @@ var shapes = map[string]shape{
 	"texts":                     {completion, `{"prompt":[`, `"x"`, `]}`, ","},
 	"empty texts":               {completion, `{"prompt":[`, `""`, `]}`, ","},
 	"texts that are none":       {completion, `{"prompt":["x",`, `1`, `]}`, ","},
+	"ids and texts":             {native, `{"prompt":["x"`, `,1`, `]}`, ""},
+	"mixed prompts":             {native, `{"prompt":[`, `["x",1]`, `]}`, ","},
+	"prompts in objects":        {native, `{"prompt":[`, `{"prompt_string":"x"}`, `]}`, ","},
+	"media":                     {native, `{"prompt":{"prompt_string":"x","multimodal_data":[`, `1`, `]}}`, ","},
+	"files of code":             {infill, `{"input_prefix":"","input_suffix":"","input_extra":[`, `{"text":"x"}`, `]}`, ","},
 	"commas":                    {completion, `{"prompt":[1`, `,`, `]}`, ""},
 }
 

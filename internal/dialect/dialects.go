@@ -28,6 +28,9 @@ type dialect struct {
 	// a response that comes at once.
 	usage   func(u *usage, v []byte)
 	inUsage string
+	// endsEach says that each of several responses ends with its own usage, and
+	// none with that of all, which is then not known.
+	endsEach bool
 	// collect takes what an event appends to the conversation; delta is that of
 	// the chunk that event has made of it. answered
 	// writes what a response at once does. Nil: it is not collected.
@@ -58,6 +61,10 @@ const (
 	transcription
 	generation
 	tokenization
+	native
+	infill
+	chatCount
+	responseCount
 )
 
 var dialects = [...]dialect{
@@ -71,6 +78,10 @@ var dialects = [...]dialect{
 	transcription: transcriptionDialect,
 	generation:    generationDialect,
 	tokenization:  tokenizationDialect,
+	native:        nativeDialect,
+	infill:        infillDialect,
+	chatCount:     chatCountDialect,
+	responseCount: responseCountDialect,
 }
 
 // apiOf tells from method and path.

@@ -3,12 +3,14 @@ package dialect
 // What reads a prompt and answers with numbers: embeddings, pooling,
 // classification.
 var embeddingDialect = dialect{
-	paths:     []string{"/embeddings", "/pooling", "/classify"},
-	place:     placeEmbedding,
-	hasPrompt: func(c *call) bool { return isString(c.prompt) || hasElements(c.prompt) || hasElements(c.messages) },
+	paths: []string{"/embeddings", "/embedding", "/pooling", "/classify"},
+	place: placeEmbedding,
+	hasPrompt: func(c *call) bool {
+		return isString(c.prompt) || hasElements(c.prompt) || isObject(c.prompt) || hasElements(c.messages)
+	},
 	prompt: func(p *promptReader) bool {
 		if present(p.prompt) {
-			return readCompletion(p)
+			return readPrompts(p)
 		}
 		return readChat(p)
 	},
@@ -16,10 +18,11 @@ var embeddingDialect = dialect{
 	inUsage: "usage",
 }
 
-// placeEmbedding also takes a conversation, which vLLM does.
+// placeEmbedding also takes a conversation, which vLLM does, and content, which
+// llama.cpp does.
 func placeEmbedding(c *call, key []byte) *[]byte {
 	switch string(key) {
-	case "input":
+	case "input", "content":
 		return &c.prompt
 	case "messages":
 		return &c.messages

@@ -145,14 +145,14 @@ func (m *Meter) event(data []byte) verdict {
 	if c.cumulative {
 		c.content = max(c.content-m.contentBytes, 0)
 	}
-	m.whole = m.whole || c.whole
+	m.whole = m.whole || c.whole && (!d.endsEach || m.responses <= 1)
 	if m.collects() {
 		d.collect(&m.answer, data, c.delta)
 	}
 	m.chunks = m.chunks || c.choices
 	m.finished = m.finished || c.finished
 	m.failed = m.failed || c.failed
-	if c.usage != nil {
+	if c.usage != nil && (!d.endsEach || m.responses <= 1) {
 		d.usage(&m.usage, c.usage)
 		if c.opening {
 			m.usage.completion, m.usage.hasCompletion = 0, false
@@ -215,13 +215,16 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		status = endpick.Failed
 	}
 	if m.finder != nil && status == endpick.Completed {
-		if v := m.finder.found(); v != nil {
+		if v := m.finder.found(); v != nil && (!dialects[m.api].endsEach || m.responses <= 1) {
 			dialects[m.api].usage(&m.usage, v)
 		}
 	}
 	u, contentBytes := m.usage, m.contentBytes
 	var blocks []uint64
-	if status == endpick.Completed && (m.events == nil || !m.events.skipped) {
+	if status == endpick.Completed {
+		if m.events != nil && m.events.skipped {
+			m.answer.lost = true // but where it is stored is known
+		}
 		blocks = m.goOn()
 	}
 	m.mu.Unlock()

@@ -27,8 +27,8 @@ var (
 	//           clear_hicache_storage_backend, attach_hicache_storage_backend,
 	//           open_session, close_session, freeze_gc, dump_*, load_*, unload_*,
 	//           start_*, stop_*, slow_down, add_worker, remove_worker, workers
-	//   llama.cpp  slots, lora-adapters, models/load, models/unload, and props
-	//           unless it is only read
+	//   llama.cpp  slots, lora-adapters, cors-proxy, models/load, models/unload, and
+	//           models and props unless they are only read
 	//
 	// and others that begin like those. TGI has none. Metrics and health are for who
 	// asks, unless DenyUnknown is set.
@@ -54,7 +54,7 @@ func (e *PathError) Unwrap() error { return e.Err }
 var (
 	administration = []string{
 		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend", "begin_weight_update", "clear_hicache_storage_backend",
-		"close_session", "collective_rpc", "commit_weights_update", "configure_logging", "continue_generation", "detach_hicache_storage_backend",
+		"close_session", "collective_rpc", "commit_weights_update", "configure_logging", "continue_generation", "cors-proxy", "detach_hicache_storage_backend",
 		"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name", "get_world_size", "is_paused",
 		"is_scaling_elastic_ep", "is_sleeping", "lora-adapters", "open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
 		"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume", "resume_memory_occupation", "scale_elastic_ep", "server_info",
@@ -92,6 +92,9 @@ func administers(method, path string) bool {
 			}
 		}
 	}
+	if strings.HasSuffix(path, "/models") && method != http.MethodGet && method != http.MethodHead {
+		return true // of llama.cpp's router
+	}
 	return strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload")
 }
 
@@ -101,10 +104,21 @@ func reads(method, path string) bool {
 	if IsModelList(method, path) {
 		return true
 	}
-	return strings.Contains(path, "/v1/responses/") || strings.Contains(path, "/v1/models/") && method == http.MethodGet
+	_, isModel := ModelOf(method, path)
+	return isModel || strings.Contains(path, "/v1/responses/")
 }
 
 // IsModelList reports whether a request asks which models there are.
 func IsModelList(method, path string) bool {
 	return method == http.MethodGet && strings.HasSuffix(path, "/v1/models")
+}
+
+// ModelOf is the model that a request asks about, as in GET /v1/models/{model};
+// false if it asks about none.
+func ModelOf(method, path string) (model string, ok bool) {
+	if method != http.MethodGet {
+		return "", false
+	}
+	_, model, _ = strings.Cut(path, "/v1/models/")
+	return model, model != ""
 }

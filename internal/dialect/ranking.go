@@ -3,7 +3,7 @@ package dialect
 // What compares texts: rerankers, in the form of Jina and Cohere, and vLLM's
 // scores.
 var rankingDialect = dialect{
-	paths:     []string{"/rerank", "/score"},
+	paths:     []string{"/rerank", "/reranking", "/score"},
 	place:     placeRanking,
 	hasPrompt: func(c *call) bool { return present(c.prompt) && present(c.others) },
 	prompt:    readRanking,
@@ -15,7 +15,7 @@ func placeRanking(c *call, key []byte) *[]byte {
 	switch string(key) {
 	case "query", "queries", "text_1", "data_1":
 		return &c.prompt
-	case "documents", "items", "text_2", "data_2":
+	case "documents", "texts", "items", "text_2", "data_2":
 		return &c.others
 	}
 	return nil

@@ -120,6 +120,9 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 		return nil, err
 	}
 	c := &Call{reader: r, path: in.Path, call: parsed}
+	if model, ok := ModelOf(in.Method, in.Path); ok {
+		c.model = model // who has it knows of it
+	}
 	req := &c.Request
 	req.Model = c.model
 	if req.Session = in.Header.Get(SessionHeader); req.Session == "" {
@@ -179,7 +182,7 @@ func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 
 // refersTo is the id of the stored response that the request names; empty: none.
 func (c *Call) refersTo() string {
-	if c.api == responses {
+	if c.api == responses || c.api == responseCount {
 		return text(c.session.previous)
 	}
 	return storedID(c.path)

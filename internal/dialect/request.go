@@ -89,12 +89,12 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 			c.stream = isTrue(v)
 		case "stream_options":
 			c.options, c.optionsEnd = v, m.i
-		case "n":
+		case "n", "n_cmpl":
 			c.n = 1
 			if n, ok := count(v); ok {
 				c.n = max(n, 1)
 			}
-		case "max_tokens", "max_completion_tokens", "max_output_tokens":
+		case "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict":
 			if n, ok := count(v); ok {
 				c.maxTokens = n
 			}

@@ -20,6 +20,17 @@ var responsesDialect = dialect{
 	stores:    true,
 }
 
+// responseCountDialect counts the tokens of a prompt, which goes where the prompt
+// itself will go.
+var responseCountDialect = dialect{
+	paths:     []string{"/v1/responses/input_tokens"},
+	place:     placeResponses,
+	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
+	prompt:    readResponses,
+	usage:     func(*usage, []byte) {},
+	idle:      true,
+}
+
 func placeResponses(c *call, key []byte) *[]byte {
 	switch string(key) {
 	case "instructions":

@@ -312,6 +312,7 @@ func field(b []byte, key string) []byte {
 }
 
 func isString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
+func isObject(v []byte) bool { return len(v) >= 2 && v[0] == '{' }
 func isTrue(v []byte) bool   { return string(v) == "true" }
 func isNull(v []byte) bool   { return string(v) == "null" }
 

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"cmp"
+	"container/heap"
 	"container/list"
 	"strings"
 	"sync"
@@ -21,14 +22,52 @@ const (
 
 // storedTable knows where the responses are that engines have stored, so that who
 // refers to one is served by the engine that holds it. An entry is made of a
-// response that an engine has given, and found by who has asked for it alone. The
-// one that was not used for longest gives way. It is safe for concurrent use.
+// response that an engine has given, and found by who has asked for it alone. Where
+// the table is full, the tenant that holds the most gives up what it has not used
+// for longest, so that a flood pushes out nothing but itself. It is safe for
+// concurrent use.
 type storedTable struct {
-	mu    sync.Mutex
-	byKey map[storedKey]*list.Element
+	mu      sync.Mutex
+	byKey   map[storedKey]*list.Element
+	tenants map[string]*storedTenant
+	most    storedHeap
+	bytes   int
+	limit   int // of bytes; zero: maxStoredBytes
+}
+
+// storedTenant is what one tenant has in the table.
+type storedTenant struct {
+	name  string
 	used  list.List // of *stored, the latest first
 	bytes int
-	limit int // of bytes; zero: maxStoredBytes
+	at    int // in the heap
+}
+
+// storedHeap has the tenant on top that holds the most.
+type storedHeap []*storedTenant
+
+func (h storedHeap) Len() int { return len(h) }
+func (h storedHeap) Less(i, j int) bool {
+	if h[i].bytes != h[j].bytes {
+		return h[i].bytes > h[j].bytes
+	}
+	return h[i].name < h[j].name
+}
+func (h storedHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+func (h *storedHeap) Push(x any) {
+	t := x.(*storedTenant)
+	t.at = len(*h)
+	*h = append(*h, t)
+}
+func (h *storedHeap) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return t
 }
 
 type storedKey struct{ tenant, id string }
@@ -56,13 +95,19 @@ func (t *storedTable) put(s *stored) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byKey == nil {
-		t.byKey = map[storedKey]*list.Element{}
+		t.byKey, t.tenants = map[storedKey]*list.Element{}, map[string]*storedTenant{}
 	}
 	t.drop(t.byKey[s.key])
-	t.byKey[s.key] = t.used.PushFront(s)
-	t.bytes += s.cost()
-	for t.used.Len() > maxStored || t.bytes > cmp.Or(t.limit, maxStoredBytes) && t.used.Len() > 1 {
-		t.drop(t.used.Back())
+	tenant := t.tenants[s.key.tenant]
+	if tenant == nil {
+		tenant = &storedTenant{name: s.key.tenant}
+		t.tenants[tenant.name] = tenant
+		heap.Push(&t.most, tenant)
+	}
+	t.byKey[s.key] = tenant.used.PushFront(s)
+	t.account(tenant, s.cost())
+	for len(t.byKey) > maxStored || t.bytes > cmp.Or(t.limit, maxStoredBytes) && len(t.byKey) > 1 {
+		t.drop(t.most[0].used.Back())
 	}
 }
 
@@ -70,9 +115,22 @@ func (t *storedTable) drop(e *list.Element) {
 	if e == nil {
 		return
 	}
-	s := t.used.Remove(e).(*stored)
+	s := e.Value.(*stored)
 	delete(t.byKey, s.key)
-	t.bytes -= s.cost()
+	tenant := t.tenants[s.key.tenant]
+	tenant.used.Remove(e)
+	t.account(tenant, -s.cost())
+	if tenant.used.Len() == 0 {
+		heap.Remove(&t.most, tenant.at)
+		delete(t.tenants, tenant.name)
+	}
+}
+
+// account changes what a tenant holds.
+func (t *storedTable) account(tenant *storedTenant, bytes int) {
+	tenant.bytes += bytes
+	t.bytes += bytes
+	heap.Fix(&t.most, tenant.at)
 }
 
 // get returns nil for what is not known.
@@ -83,7 +141,7 @@ func (t *storedTable) get(tenant, id string) *stored {
 	if e == nil {
 		return nil
 	}
-	t.used.MoveToFront(e)
+	t.tenants[tenant].used.MoveToFront(e)
 	return e.Value.(*stored)
 }
 

@@ -1,7 +1,10 @@
 package dialect
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,13 +42,18 @@ func TestStoredTableIsItsTwin(t *testing.T) {
 					twin = append(twin[:i], twin[i+1:]...)
 				}
 				twin = append(twin, s)
-				for total := func() (n int) {
+				for len(twin) > 1 {
+					total, held := 0, map[string]int{}
 					for _, s := range twin {
-						n += s.cost()
+						total += s.cost()
+						held[s.key.tenant] += s.cost()
 					}
-					return n
-				}; total() > limit && len(twin) > 1; {
-					twin = twin[1:]
+					if total <= limit {
+						break
+					}
+					most := slices.MaxFunc(slices.Sorted(maps.Keys(held)), func(a, b string) int { return cmp.Compare(held[a], held[b]) })
+					i := slices.IndexFunc(twin, func(s *stored) bool { return s.key.tenant == most })
+					twin = append(twin[:i:i], twin[i+1:]...)
 				}
 			},
 			"get": func(*rapid.T) {
@@ -65,6 +73,7 @@ func TestStoredTableIsItsTwin(t *testing.T) {
 					n += s.cost()
 				}
 				assert.Equal(t, []int{len(twin), n}, []int{len(table.byKey), table.bytes})
+				assert.Len(t, table.most, len(table.tenants))
 			},
 		})
 	})
@@ -88,6 +97,36 @@ func TestStoredTableIsBounded(t *testing.T) {
 	s.h.Reset(prefix.Seed{}, make([]uint64, 3, 100))
 	table.put(s)
 	assert.Equal(t, storedOverhead+5+800, table.bytes)
+}
+
+// A flood pushes out the flood.
+func TestStoredTableKeepsTenantsApart(t *testing.T) {
+	for _, blocks := range []int{0, 1000} {
+		var table storedTable
+		put := func(tenant string, i int) {
+			h := new(prefix.Hasher)
+			h.Reset(prefix.Seed{}, make([]uint64, 0, blocks))
+			table.put(&stored{key: storedKey{tenant, fmt.Sprint(i)}, h: h})
+		}
+		for i := range 1000 {
+			put("quiet", i)
+			put("silent", i)
+		}
+		flood := 2 * maxStored
+		if blocks > 0 {
+			flood = 20_000
+		}
+		for i := range flood {
+			put("loud", i)
+		}
+		assert.LessOrEqual(t, table.bytes, maxStoredBytes)
+		assert.NotNil(t, table.get("loud", fmt.Sprint(flood-1)))
+		assert.Nil(t, table.get("loud", "0"))
+		for i := range 1000 {
+			assert.NotNil(t, table.get("quiet", fmt.Sprint(i)), i)
+			assert.NotNil(t, table.get("silent", fmt.Sprint(i)), i)
+		}
+	}
 }
 
 func TestStoredIDs(t *testing.T) {

@@ -1,8 +1,9 @@
 package dialect
 
-// What an engine does without its model: tokens of a text, and back.
+// What an engine does without its model: tokens of a text, and back, or the text of
+// a conversation.
 var tokenizationDialect = dialect{
-	paths:     []string{"/tokenize", "/detokenize"},
+	paths:     []string{"/tokenize", "/detokenize", "/apply-template"},
 	place:     placeTokenization,
 	hasPrompt: func(c *call) bool { return present(c.prompt) || hasElements(c.messages) },
 	// No prompt is computed, so that it has no blocks and costs next to nothing.

@@ -1,0 +1,252 @@
+package dialect
+
+import (
+	"encoding/binary"
+
+	"github.com/endpick/endpick/prefix"
+)
+
+// llama.cpp's own API: /completion, and /infill for code with a hole in it.
+var nativeDialect = dialect{
+	paths:     []string{"/completion"},
+	place:     placeCompletion,
+	hasPrompt: func(c *call) bool { return isString(c.prompt) || hasElements(c.prompt) || isObject(c.prompt) },
+	prompt:    readPrompts,
+	event:     readNativeEvent,
+	usage:     (*usage).readNative,
+	inUsage:   "timings",
+	endsEach:  true,
+}
+
+var infillDialect = dialect{
+	paths:     []string{"/infill"},
+	place:     placeInfill,
+	hasPrompt: func(c *call) bool { return present(c.system) && present(c.others) },
+	prompt:    readInfill,
+	event:     readNativeEvent,
+	usage:     (*usage).readNative,
+	inUsage:   "timings",
+	endsEach:  true,
+}
+
+func placeInfill(c *call, key []byte) *[]byte {
+	switch string(key) {
+	case "input_extra":
+		return &c.messages
+	case "input_prefix":
+		return &c.system
+	case "prompt":
+		return &c.prompt
+	case "input_suffix":
+		return &c.others
+	}
+	return nil
+}
+
+// readInfill takes the files first, as the engine does, then what stands before the
+// hole and what stands after it. The engine may leave out parts of each.
+func readInfill(p *promptReader) bool {
+	if p.known {
+		return true
+	}
+	p.begin()
+	c := p.cursor(p.messages)
+	for more := c.open('['); more && c.element() && p.goOn(); {
+		p.file(&c)
+	}
+	m := &p.m
+	for _, v := range [...]struct {
+		role   string
+		pieces [2][]byte
+	}{{"prefix", [2][]byte{p.system, p.prompt}}, {"suffix", [2][]byte{p.others}}} {
+		*m = prefix.Message{Role: v.role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
+		for _, piece := range v.pieces {
+			switch {
+			case isString(piece):
+				m.Parts = append(m.Parts, prefix.Part{Content: text(piece)})
+			case present(piece): // tokens
+				m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
+				p.rough = true
+			}
+		}
+		p.write(m)
+	}
+	p.end()
+	return true
+}
+
+func (p *promptReader) file(c *cursor) {
+	m := &p.m
+	*m = prefix.Message{Role: "file", Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
+	if !c.open('{') {
+		c.value()
+		return
+	}
+	var words []byte
+	for c.member() {
+		switch string(c.key) {
+		case "filename":
+			m.Name = c.text()
+		case "text":
+			words = c.value()
+		default:
+			c.value()
+		}
+	}
+	m.Parts = append(m.Parts, prefix.Part{Content: text(words)})
+	p.write(m)
+}
+
+// readPrompts takes what llama.cpp takes for a prompt or several: a text, a list of
+// token ids or of ids and texts, an object with a text and media, or a list of such.
+// Blocks are those of the first.
+func readPrompts(p *promptReader) bool {
+	if !hasElements(p.prompt) {
+		return p.onePrompt(p.prompt, true)
+	}
+	c := p.cursor(p.prompt)
+	if c.open('['); isNumber(c.peek()) {
+		return p.onePrompt(p.prompt, true)
+	}
+	for p.prompts = 0; c.element() && p.goOn(); p.prompts++ {
+		v := c.value()
+		if len(v) > 0 && isNumber(v[0]) { // they were no prompts
+			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
+			return p.mixedPrompt(p.prompt, true)
+		}
+		if !p.onePrompt(v, p.prompts == 0) {
+			return false
+		}
+	}
+	if p.size > 0 && p.tokens > 0 {
+		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
+	}
+	return p.failed == noFault
+}
+
+func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
+
+// onePrompt adds one of several prompts.
+func (p *promptReader) onePrompt(v []byte, first bool) bool {
+	switch {
+	case isString(v):
+		p.readText(v, first)
+		return true
+	case isObject(v):
+		words, media := p.field(v, "prompt_string"), p.field(v, "multimodal_data")
+		if !isString(words) {
+			return false
+		}
+		c := p.cursor(media)
+		for more := c.open('['); more && c.element(); p.media++ {
+			c.value()
+		}
+		p.readText(words, first)
+		return true
+	}
+	return p.readTokens(v, first) || p.mixedPrompt(v, first)
+}
+
+// tokenBytes is how much text a token counts as that stands beside text.
+const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
+
+// mixedPrompt reads a list of token ids and texts.
+func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
+	if !hasElements(v) {
+		return false
+	}
+	p.rough = true
+	if first && !p.known {
+		p.h.Reset(p.seed, nil)
+	}
+	n := 0
+	c := p.cursor(v)
+	for c.open('['); c.element() && p.goOn(); n++ {
+		x := c.value()
+		if id, ok := count(x); ok {
+			p.size += tokenBytes
+			if first && !p.known {
+				// After a byte that no text has, so that no text is like it.
+				var b [1 + tokenBytes]byte
+				b[0] = 0xff
+				binary.LittleEndian.PutUint32(b[1:], uint32(id))
+				p.h.WriteString(viewString(b[:]))
+			}
+			continue
+		}
+		if !isString(x) {
+			return false
+		}
+		p.size += stringLen(x)
+		if first && !p.known {
+			p.h.WriteString(text(x))
+		}
+	}
+	if first && !p.known {
+		p.blocks = p.h.Blocks()
+	}
+	return n > 0
+}
+
+// readNativeEvent reads an event of llama.cpp's own streams: a piece of text and
+// the tokens that it is made of. The last one of each response repeats the prompt
+// and says what all have cost; it is too long to be read where the prompt is.
+func readNativeEvent(data []byte) (c chunk) {
+	stop, ids := false, 0
+	predicted := 0
+	m, _ := membersOf(data)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "content":
+			c.choices = true
+			c.content = stringLen(f.value)
+		case "tokens":
+			ids = 0
+			e, _ := elementsOf(f.value)
+			for _, ok := e.next(); ok; _, ok = e.next() {
+				ids++
+			}
+		case "stop":
+			stop = isTrue(f.value)
+		case "tokens_predicted":
+			predicted, _ = count(f.value)
+		case "error":
+			c.failed = present(f.value)
+		}
+	}
+	c.any = c.choices
+	if stop {
+		c.finished, c.whole = true, true
+		c.usage = data
+	} else if predicted > 0 { // else it tells how far the prompt is
+		c.tokens = ids
+	}
+	return c
+}
+
+// readNative takes the figures of a last event, or of the timings of a response at
+// once. The tokens of the prompt are those that were computed and those that were
+// cached: cache_n. (tokens_cached is what the slot holds at the end, the response
+// among it.) Engines that don't give cache_n say how many tokens the prompt has
+// beside the timings, or not at all.
+func (u *usage) readNative(v []byte) {
+	timings := v
+	if t := field(v, "timings"); t != nil {
+		timings = t
+	}
+	computed, hasComputed := count(field(timings, "prompt_n"))
+	cached, hasCached := count(field(timings, "cache_n"))
+	all, hasAll := count(field(v, "tokens_evaluated"))
+	switch {
+	case hasCached && hasComputed:
+		u.prompt, u.hasPrompt = computed+cached, true
+		u.cached, u.hasCached = cached, true
+	case hasAll:
+		u.prompt, u.hasPrompt = all, true
+		if hasComputed && computed <= all {
+			u.cached, u.hasCached = all-computed, true
+		}
+	}
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(timings, "predicted_n"))
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(v, "tokens_predicted"))
+}

@@ -1,0 +1,312 @@
+package dialect
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// The answers are those of llama.cpp's server, shortened.
+const (
+	nativeLast = `{"index":0,"content":"","tokens":[],"id_slot":1,"stop":true,"model":"tiny.gguf","tokens_predicted":3,"tokens_evaluated":24,` +
+		`"generation_settings":{"seed":1},"prompt":"<s> Once upon a time","truncated":false,"stop_type":"limit","tokens_cached":26,` +
+		`"timings":{"cache_n":18,"prompt_n":6,"prompt_ms":0.7,"predicted_n":3,"predicted_ms":1.5}}`
+	nativeProgress = `{"index":0,"content":"","tokens":[0],"stop":false,"id_slot":-1,"tokens_predicted":0,"tokens_evaluated":24,"prompt_progress":{"total":24,"cache":18,"processed":24}}`
+)
+
+func nativePiece(content string) string {
+	return `{"index":0,"content":"` + content + `","tokens":[390],"stop":false,"id_slot":-1,"tokens_predicted":1,"tokens_evaluated":24}`
+}
+
+func TestNativeStreamsAreMetered(t *testing.T) {
+	const request = `{"prompt":"Once upon a time","n_predict":3,"stream":true}`
+	cached := 18
+	whole := events(nativeProgress, nativePiece(" a"), nativePiece(""), nativePiece(" c"), nativeLast)
+	for path, request := range map[string]string{
+		"/completion": request,
+		"/infill":     `{"input_prefix":"def f(","input_suffix":"return","n_predict":3,"stream":true}`,
+	} {
+		seen, outcome, err := metered(t, path, request, EventStream, whole)
+		require.NoError(t, err)
+		assert.Equal(t, Seen{InputTokens: 24, OutputTokens: 3, Reported: true, CachedTokens: &cached, FirstToken: seen.FirstToken}, seen, path)
+		assert.False(t, seen.FirstToken.IsZero())
+		assert.Equal(t, endpick.Outcome{InputTokens: 24, OutputTokens: 3, CachedTokens: 18, HasCachedTokens: true}, outcome, path)
+	}
+	seen, _, err := metered(t, "/completion", request, EventStream, events(nativeProgress))
+	assert.Error(t, err, "it was cut")
+	assert.True(t, seen.FirstToken.IsZero(), "what is told of the prompt is no token")
+	seen, _, err = metered(t, "/completion", request, EventStream, events(nativePiece(" a"), nativePiece(" b")))
+	assert.Error(t, err, "it was cut")
+	assert.Equal(t, 2, seen.OutputTokens, "tokens are counted as they come")
+	_, outcome, err := metered(t, "/completion", request, EventStream, events(`{"error":{"code":500,"message":"no","type":"server_error"}}`))
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Failed, outcome.Status)
+
+	// Each of two ends, and none tells what both have cost.
+	two := events(nativePiece(" a"), nativeLast, nativePiece(" b"))
+	seen, outcome, err = metered(t, "/completion", `{"prompt":["a","b"],"stream":true}`, EventStream, two)
+	require.NoError(t, err)
+	assert.Equal(t, []any{2, false}, []any{seen.OutputTokens, seen.Reported})
+	assert.Equal(t, endpick.Outcome{}, outcome)
+
+	_, outcome, err = metered(t, "/completion", request, "application/json", strings.Replace(nativeLast, `"content":""`, `"content":" a b c"`, 1))
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Outcome{InputTokens: 24, OutputTokens: 3, CachedTokens: 18, HasCachedTokens: true}, outcome)
+	_, outcome, err = metered(t, "/completion", `{"prompt":"a","n_cmpl":2}`, "application/json", "["+nativeLast+","+nativeLast+"]")
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Outcome{}, outcome)
+}
+
+func TestNativeUsage(t *testing.T) {
+	for body, want := range map[string]usage{
+		`{"cache_n":2,"prompt_n":3,"predicted_n":4}`:                                       {prompt: 5, cached: 2, completion: 4, hasPrompt: true, hasCached: true, hasCompletion: true},
+		`{"prompt_n":3,"predicted_n":4}`:                                                   {completion: 4, hasCompletion: true},
+		`{"tokens_evaluated":9,"tokens_predicted":4,"timings":{"prompt_n":3}}`:             {prompt: 9, cached: 6, completion: 4, hasPrompt: true, hasCached: true, hasCompletion: true},
+		`{"tokens_evaluated":9,"tokens_cached":12}`:                                        {prompt: 9, hasPrompt: true},
+		`{"tokens_evaluated":9,"timings":{"prompt_n":10}}`:                                 {prompt: 9, hasPrompt: true},
+		`{"tokens_evaluated":9,"timings":{"cache_n":0,"prompt_n":7}}`:                      {prompt: 7, hasPrompt: true, hasCached: true},
+		`{"timings":7,"tokens_predicted":-1}`:                                              {},
+		`{"timings":{"cache_n":null,"prompt_n":3},"tokens_evaluated":4,"tokens_cached":1}`: {prompt: 4, cached: 1, hasPrompt: true, hasCached: true},
+	} {
+		var u usage
+		u.readNative([]byte(body))
+		assert.Equal(t, want, u, body)
+	}
+}
+
+func TestNativePromptsAreRead(t *testing.T) {
+	text128 := strings.Repeat("abcdefgh", 16)
+	ids := strings.Repeat("7,", 31) + "7"
+	for name, tc := range map[string]struct {
+		kind                            api
+		body                            string
+		tokens, blocks, output, prompts int
+		learn                           int
+	}{
+		"a text":                 {native, `{"prompt":"` + text128 + `","n_predict":7,"stream":true}`, 32, 2, 7, 1, 128},
+		"without an end":         {native, `{"prompt":"` + text128 + `","n_predict":-1}`, 32, 2, 0, 1, 128},
+		"texts":                  {native, `{"prompt":["` + text128 + `","x234"],"n_predict":7}`, 33, 2, 14, 2, 132},
+		"several responses":      {native, `{"prompt":"` + text128 + `","n_predict":7,"n_cmpl":3}`, 32, 2, 21, 1, 128},
+		"token ids":              {native, `{"prompt":[` + ids + `]}`, 32, 2, 0, 1, 0},
+		"lists of token ids":     {native, `{"prompt":[[` + ids + `],[1,2]]}`, 34, 2, 0, 2, 0},
+		"ids and texts":          {native, `{"prompt":[` + ids + `,"` + text128 + `",7]}`, 65, 4, 0, 1, 0},
+		"texts and ids":          {native, `{"prompt":["` + text128 + `",1]}`, 33, 2, 0, 1, 0},
+		"a mixed one and a text": {native, `{"prompt":[["` + text128 + `",1],"x234"]}`, 34, 2, 0, 2, 0},
+		"a text and ids":         {native, `{"prompt":["` + text128 + `",[1,2]]}`, 34, 2, 0, 2, 0},
+		"a picture":              {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc"]}}`, 1056, 2, 0, 1, 0},
+		"a text in an object":    {native, `{"prompt":[{"prompt_string":"` + text128 + `"}]}`, 32, 2, 0, 1, 128},
+		"nothing":                {native, `{"prompt":[]}`, -1, 0, 0, 0, 0},
+		"another object":         {native, `{"prompt":{"a":1}}`, -1, 0, 0, 0, 0},
+		"another list":           {native, `{"prompt":[null]}`, -1, 0, 0, 0, 0},
+		"no id":                  {native, `{"prompt":[1.5]}`, -1, 0, 0, 0, 0},
+		"code":                   {infill, `{"input_prefix":"` + text128 + `","input_suffix":"x","n_predict":7}`, 37, 2, 7, 1, 149},
+		"code without a suffix":  {infill, `{"input_prefix":"x"}`, -1, 0, 0, 0, 0},
+		"code in tokens":         {infill, `{"input_prefix":[1,2,3],"input_suffix":"x","prompt":"y"}`, 8, 0, 0, 1, 0},
+		"content":                {embedding, `{"content":"` + text128 + `"}`, 32, 2, 1, 1, 128},
+		"contents":               {embedding, `{"content":["` + text128 + `",[1,2]]}`, 34, 2, 1, 2, 0},
+		"a template":             {tokenization, `{"messages":[{}]}`, 1, 0, 1, 1, 0},
+		"texts to rank":          {ranking, `{"query":"` + text128 + `","texts":["a123"]}`, 33, 2, 1, 1, 0},
+	} {
+		u := understand(t, tc.kind, tc.body)
+		if tc.tokens < 0 {
+			assert.Equal(t, other, u.api, name)
+			continue
+		}
+		require.Equal(t, tc.kind, u.api, name)
+		assert.Equal(t, []int{tc.tokens, tc.blocks, tc.output, tc.prompts, tc.learn}, []int{u.req.InputTokens, len(u.req.Blocks), u.req.ExpectedOutputTokens, u.prompts, u.learn}, name)
+		pieces, hide := u.askForUsage()
+		assert.False(t, hide)
+		assert.Equal(t, tc.body, joined(pieces), name)
+	}
+	for path, want := range map[string]api{
+		"/completion": native, "/x/completion": native, "/completions": completion, "/v1/completions": completion, "/infill": infill, "/embedding": embedding, "/embeddings": embedding,
+		"/apply-template": tokenization, "/reranking": ranking, "/v1/chat/completions/input_tokens": chatCount, "/v1/responses/input_tokens": responseCount,
+	} {
+		assert.Equal(t, want, apiOf("POST", path), path)
+	}
+}
+
+// What comes first for the engine comes first in the blocks: other files, then what
+// stands before the hole.
+func TestInfillSharesItsFiles(t *testing.T) {
+	file := `{"filename":"a.go","text":"` + words("package a") + `"}`
+	read := func(extra, before string) []uint64 {
+		return understand(t, infill, `{"input_suffix":"}","input_prefix":"`+before+`","input_extra":[`+extra+`]}`).req.Blocks
+	}
+	shared := func(a, b []uint64) (n int) {
+		for n < min(len(a), len(b)) && a[n] == b[n] {
+			n++
+		}
+		return n
+	}
+	one := read(file, words("func f"))
+	assert.Greater(t, shared(one, read(file, words("func g"))), 0)
+	assert.Equal(t, 0, shared(one, read(strings.Replace(file, "a.go", "b.go", 1), words("func f"))))
+	assert.Less(t, shared(one, read(file, words("func f")+"more")), len(one)+1)
+	assert.Equal(t, one, read(`{"text":"`+words("package a")+`","x":[1],"filename":"a.go"}`, words("func f")))
+	assert.Equal(t, one[:1], read(file+","+file, words("func f"))[:1], "another file comes after")
+	assert.NotEqual(t, one, read(`7,`+file, words("func g")))
+}
+
+// Counting goes where the prompt will go.
+func TestCountsHaveThePromptsBlocks(t *testing.T) {
+	for _, tc := range []struct {
+		counting, of api
+		body         string
+	}{
+		{chatCount, chat, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
+		{responseCount, responses, `{"input":"` + words("one") + `"}`},
+		{messageCount, messages, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
+	} {
+		assert.Equal(t, understand(t, tc.of, tc.body).req.Blocks, understand(t, tc.counting, tc.body).req.Blocks)
+		assert.True(t, dialects[tc.counting].idle)
+	}
+	_, outcome, err := metered(t, "/v1/chat/completions/input_tokens", `{"messages":[{}]}`, "application/json", `{"input_tokens":14}`)
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Canceled, outcome.Status)
+}
+
+// naivePrompts reads a prompt of llama.cpp's by building it: text or token ids of
+// the first, and how many there are.
+func naivePrompts(v json.RawMessage) (text []byte, ids []uint32, prompts int, ok bool) {
+	list, _ := array(v)
+	for _, e := range list {
+		if isNumber(e[0]) {
+			list = nil // it is one
+		}
+	}
+	if len(list) == 0 {
+		text, ids, ok = naivePrompt(v)
+		return text, ids, 1, ok
+	}
+	for i, e := range list {
+		t, n, ok := naivePrompt(e)
+		if !ok {
+			return nil, nil, 0, false
+		}
+		if i == 0 {
+			text, ids = t, n
+		}
+	}
+	return text, ids, len(list), true
+}
+
+func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
+	if s, ok := str(v); ok {
+		return []byte(s), nil, true
+	}
+	if o, ok := object(v); ok {
+		s, ok := str(o["prompt_string"])
+		return []byte(s), nil, ok
+	}
+	list, _ := array(v)
+	pure := true
+	for _, e := range list {
+		if n, ok := count(e); ok {
+			ids = append(ids, uint32(n))
+			text = binary.LittleEndian.AppendUint32(append(text, 0xff), uint32(n))
+			continue
+		}
+		s, ok := str(e)
+		if !ok {
+			return nil, nil, false
+		}
+		pure = false
+		text = append(text, s...)
+	}
+	if pure {
+		return nil, ids, len(list) > 0
+	}
+	return text, nil, true
+}
+
+func checkNativePrompt(t require.TestingT, v []byte) {
+	body := append(append([]byte(`{"prompt":`), v...), '}')
+	u, err := tryToUnderstand(native, body, manyItems)
+	require.NoError(t, err)
+	text, ids, prompts, ok := naivePrompts(v)
+	if !ok {
+		require.Equal(t, other, u.api, "%s", body)
+		return
+	}
+	require.Equal(t, native, u.api, "%s", body)
+	require.Equal(t, prompts, u.prompts, "%s", body)
+	seed := prefix.Scope{Model: "m", Salt: "salt"}.Seed()
+	want := prefix.AppendText(nil, seed, string(text))
+	if ids != nil {
+		want = prefix.AppendTokens(nil, seed, ids)
+	}
+	require.Equal(t, append([]uint64{}, want...), append([]uint64{}, u.req.Blocks...), "%s", body)
+}
+
+func TestNativePromptsAreTheirTwins(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawn{T: t}
+		long := func() { d.put(`"` + words("long") + `"`) }
+		one := func() {
+			rapid.SampledFrom([]func(){
+				d.str, d.ids, long,
+				func() { d.list(rapid.SampledFrom([]func(){long, func() { d.put("7") }, d.str}).Draw(t, "of")) },
+				func() { d.put(`[1,`); long(); d.put(`,2]`) },
+				func() { d.put(`{"prompt_string":`); long(); d.put(`,"multimodal_data":["x"]}`) },
+				func() { d.anything(1) },
+			}).Draw(t, "one")()
+		}
+		if d.often() {
+			d.list(one)
+		} else {
+			one()
+		}
+		checkNativePrompt(t, []byte(d.b.String()))
+	})
+}
+
+func FuzzNativePrompt(f *testing.F) {
+	for _, s := range []string{`"a"`, `[1,2]`, `[1,"a"]`, `["a",1]`, `[["a",1],"b"]`, `{"prompt_string":"a"}`, `[{"prompt_string":"a","multimodal_data":["x"]}]`, `[]`, `[[]]`, `null`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if json.Valid(b) && utf8.Valid(b) && len(b) < 4096 {
+			if depthOf(b) < 50 {
+				checkNativePrompt(t, b)
+			}
+		}
+	})
+}
+
+func depthOf(b []byte) int { return strings.Count(string(b), "[") + strings.Count(string(b), "{") }
+
+// Of every event the reader says what encoding/json finds.
+func FuzzNativeEvent(f *testing.F) {
+	for _, s := range []string{nativeLast, nativeProgress, nativePiece(" a"), `{"error":{}}`, `{"content":7,"tokens":{},"stop":"true","tokens_predicted":1.0}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := readNativeEvent(b)
+		if c.content < 0 || c.tokens < 0 || c.content > 4*len(b) {
+			t.Fatalf("%q: %+v", b, c)
+		}
+		top, ok := object(b)
+		if !json.Valid(b) || !utf8.Valid(b) || !ok {
+			return
+		}
+		content, _ := str(top["content"])
+		require.Equal(t, len(content), c.content)
+		require.Equal(t, string(top["stop"]) == "true", c.finished)
+		ids, _ := array(top["tokens"])
+		if n, _ := count(top["tokens_predicted"]); n == 0 || c.finished {
+			ids = nil
+		}
+		require.Equal(t, len(ids), c.tokens)
+		require.Equal(t, present(top["error"]), c.failed)
+	})
+}
