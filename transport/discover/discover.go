@@ -1,0 +1,234 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/target"
+)
+
+// Source lists the endpoints there are.
+type Source interface {
+	// Endpoints returns the whole list, in any order. The caller may change it. It is
+	// called by one goroutine at a time. An error that matches ErrEmpty says that there
+	// are none.
+	Endpoints(ctx context.Context) ([]endpick.Endpoint, error)
+}
+
+// ErrEmpty: the source lists nobody; for errors.Is.
+var ErrEmpty = errors.New("discover: no endpoints")
+
+// Error says what was wrong with a list. It matches the cause: ErrEmpty, a [FileError],
+// endpick's ErrBadEndpoint or ErrDuplicateEndpoint, or what a resolver returned.
+type Error struct{ Err error }
+
+func (e *Error) Error() string { return "discover: the endpoints stay as they are: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Change is what a new list has brought.
+type Change struct {
+	Endpoints      int      // that there are now
+	Added, Removed []string // their IDs, sorted
+}
+
+// maxEndpoints bounds a list.
+const maxEndpoints = 100_000
+
+// Config says how a [Watcher] is made. Router and Source must be set.
+type Config struct {
+	// Router gets the lists.
+	Router *endpick.Router
+	// Source has them.
+	Source Source
+	// Interval is the time from one question to the next. Zero: two seconds.
+	Interval time.Duration
+	// Timeout is how long the source may take to answer. Zero: five seconds.
+	Timeout time.Duration
+	// AllowEmpty takes an empty list as it is.
+	AllowEmpty bool
+	// Fill completes each endpoint of a list, such as with what the engine says of
+	// itself. It is called at each question; what it knows only later is then taken
+	// over. Nil: endpoints are as the source lists them.
+	Fill func(*endpick.Endpoint)
+	// OnChange is told of each list that was taken over. Nil: nobody is told.
+	OnChange func(Change)
+	// OnError is told what was wrong, as an [Error], once for as long as it stays the
+	// same. Nil: nobody is told.
+	OnError func(error)
+}
+
+func (c *Config) validate() error {
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "discover.Config." + field, Reason: reason}
+	}
+	switch {
+	case c.Router == nil:
+		return bad("Router", "is nil")
+	case c.Source == nil:
+		return bad("Source", "is nil")
+	case c.Interval < 0:
+		return bad("Interval", "is negative")
+	case c.Timeout < 0:
+		return bad("Timeout", "is negative")
+	}
+	if c.Interval == 0 {
+		c.Interval = 2 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
+	}
+	return nil
+}
+
+// Watcher keeps the endpoints of a router those of a source. Make one with [New]; one
+// router has one. It is safe for concurrent use.
+type Watcher struct {
+	config Config
+
+	mu     sync.Mutex // held while the source is asked
+	taken  bool
+	last   []endpick.Endpoint // as they were taken over, sorted
+	failed string             // what was told last
+}
+
+// New returns a watcher, or an [endpick.ConfigError].
+func New(config Config) (*Watcher, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Watcher{config: config}, nil
+}
+
+// Run asks the source until ctx is done.
+func (w *Watcher) Run(ctx context.Context) {
+	tick := time.NewTicker(w.config.Interval)
+	defer tick.Stop()
+	for {
+		_ = w.Poll(ctx) // OnError is told
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Poll asks the source once and takes its list over if it has changed. The error is an
+// [Error], or that of ctx; the endpoints are what they were then.
+func (w *Watcher) Poll(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list, err := w.ask(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var change *Change
+	if err == nil && !(w.taken && reflect.DeepEqual(list, w.last)) {
+		change, err = w.take(list)
+	}
+	if err != nil {
+		err = &Error{err}
+		if text := err.Error(); text != w.failed {
+			w.failed = text
+			guard(func() {
+				if w.config.OnError != nil {
+					w.config.OnError(err)
+				}
+			})
+		}
+		return err
+	}
+	w.failed = ""
+	if change != nil && w.config.OnChange != nil {
+		guard(func() { w.config.OnChange(*change) })
+	}
+	return nil
+}
+
+// ask gets a list that can be taken over, sorted by ID.
+func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			list, err = nil, fmt.Errorf("panic: %v", v)
+		}
+	}()
+	list, err = w.config.Source.Endpoints(ctx)
+	switch {
+	case errors.Is(err, ErrEmpty):
+		list = nil
+	case err != nil:
+		return nil, err
+	case len(list) > maxEndpoints:
+		return nil, fmt.Errorf("%d endpoints are more than %d", len(list), maxEndpoints)
+	}
+	if len(list) == 0 {
+		if w.config.AllowEmpty {
+			return nil, nil
+		}
+		if err == nil {
+			err = ErrEmpty
+		}
+		return nil, err
+	}
+	for i := range list {
+		e := &list[i]
+		if _, err := target.Parse(e.Address); err != nil {
+			return nil, fmt.Errorf("endpoint %d of the list, %q: %w", i+1, e.ID, err)
+		}
+		if w.config.Fill != nil {
+			w.config.Fill(e)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b endpick.Endpoint) int { return compare(&a, &b) })
+	return list, nil
+}
+
+// take gives a list to the router.
+func (w *Watcher) take(list []endpick.Endpoint) (*Change, error) {
+	before := w.ids()
+	if err := w.config.Router.SetEndpoints(list); err != nil {
+		return nil, err
+	}
+	w.taken, w.last = true, slices.Clone(list)
+	now := w.ids()
+	return &Change{Endpoints: len(now), Added: missing(now, before), Removed: missing(before, now)}, nil
+}
+
+// ids are those of the router's endpoints, sorted.
+func (w *Watcher) ids() []string {
+	var ids []string
+	for _, e := range w.config.Router.Endpoints() {
+		if !e.Removed {
+			ids = append(ids, e.Candidate.Endpoint.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// missing are those of a that are not in b; both are sorted.
+func missing(a, b []string) (left []string) {
+	for _, id := range a {
+		if _, found := slices.BinarySearch(b, id); !found {
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+// guard calls what is the host's, in a goroutine of which a panic would end the
+// process.
+func guard(f func()) {
+	defer func() { _ = recover() }()
+	f()
+}

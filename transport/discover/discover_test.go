@@ -1,0 +1,304 @@
+package discover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/discover"
+)
+
+// follow runs a watcher that asks every second, in a synctest bubble.
+type following struct {
+	router *endpick.Router
+	mu     sync.Mutex
+	errs   []string
+	count  atomic.Int64 // of changes
+}
+
+func follow(t *testing.T, config discover.Config, test func(*following)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &following{}
+		var err error
+		f.router, err = endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}})
+		require.NoError(t, err)
+		config.Router, config.Interval = f.router, time.Second
+		config.OnError = func(err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			var own *discover.Error
+			assert.ErrorAs(t, err, &own)
+			f.errs = append(f.errs, own.Err.Error())
+			panic("a logger")
+		}
+		config.OnChange = func(discover.Change) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.count.Add(1)
+			panic("a logger")
+		}
+		w, err := discover.New(config)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { w.Run(ctx) })
+		time.Sleep(500 * time.Millisecond)
+		test(f)
+		cancel()
+		run.Wait()
+	})
+}
+
+// told returns what was wrong since the last call.
+func (f *following) told() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	errs := f.errs
+	f.errs = nil
+	return errs
+}
+
+func (f *following) ids() (ids []string) {
+	for _, e := range f.router.Endpoints() {
+		if !e.Removed {
+			ids = append(ids, e.Candidate.Endpoint.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Whatever becomes of the file, the last good list stays, and what was wrong is told
+// once, with its line.
+func TestAFileThatTurnsToGarbage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write("a:1\n\n# spare\n http://b:1 \n")
+	follow(t, discover.Config{Source: &discover.File{Path: path}}, func(f *following) {
+		good := []string{"a:1", "http://b:1"}
+		assert.Equal(t, good, f.ids(), "the first is taken at once")
+		for _, tc := range []struct{ text, told string }{
+			{"", path + ": discover: no endpoints"},
+			{"# nobody\n", path + ": discover: no endpoints"},
+			{"a:1\nftp://c\n", path + ":2: the address is neither a host nor a URL of http, https or h2c"},
+			{"a:1\n\na:1", path + ":3: is there twice"},
+			{"[]", path + ": discover: no endpoints"},
+			{"[\n {\"address\": \"a:1\"},\n {\"adress\": \"b:1\"}\n]", path + `:3: json: unknown field "adress"`},
+			{"[\n {\"address\": \"a:1\"},\n\n {\"address\": \"b:1\", \"kv_tokens\": \"many\"}\n]", path + ":4: json: cannot unmarshal string into Go struct field described.kv_tokens of type int"},
+			{"[\n {\"address\": \"a:1\"},\n null\n]", path + ":3: an endpoint without an address"},
+			{"[\n {\"address\": \"a:1\"}\n {}]", path + ":3: "},
+			{"[\n {\"address\": \"a:1\"},\n", path + ":3: the list does not end"},
+			{"[{\"address\": \"a:1\"}]\nmore", path + ":2: there is something after the list"},
+			{"[{\"address\": \"a:1\"},\n{\"address\": \"b:1\", \"id\": \"a:1\"}]", `endpick: endpoint "a:1" is in the list twice`},
+			{"[{\"address\": \"a:1\", \"rank\": -1}]", `endpick: endpoint "a:1#-1" rank is negative`},
+		} {
+			write(tc.text)
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, good, f.ids(), tc.text)
+			if told := f.told(); assert.Len(t, told, 1, tc.text) {
+				assert.True(t, strings.HasPrefix(told[0], tc.told), told[0])
+			}
+			write("a:1\nhttp://b:1")
+			time.Sleep(3 * time.Second)
+			assert.Empty(t, f.told())
+		}
+		require.NoError(t, os.Remove(path))
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []string{path + ": no such file or directory"}, f.told())
+		assert.Equal(t, good, f.ids())
+		write("b:2")
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, []string{"b:2"}, f.ids())
+	})
+}
+
+// A file is taken over when it has stopped changing.
+func TestAFileThatIsBeingWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	text := ""
+	for i := range 20 {
+		text += fmt.Sprintf("10.0.0.%d:8000\n", i)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	follow(t, discover.Config{Source: &discover.File{Path: path}}, func(f *following) {
+		require.Len(t, f.ids(), 20)
+		text = strings.ReplaceAll(text, "10.0", "10.1")
+		for at := 0; at <= len(text); at += 17 { // one question at each stage
+			require.NoError(t, os.WriteFile(path, []byte(text[:at]), 0o600))
+			time.Sleep(time.Second)
+			assert.Len(t, f.ids(), 20, "at %d", at)
+			assert.Equal(t, "10.0.0.0:8000", f.ids()[0])
+		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, "10.1.0.0:8000", f.ids()[0])
+		assert.Empty(t, f.told())
+		assert.EqualValues(t, 2, f.count.Load())
+	})
+}
+
+func TestFileDescribesEndpoints(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	require.NoError(t, os.WriteFile(path, []byte(`
+		[{"id": "gpu-0", "address": "https://user:secret@a", "rank": 0, "models": ["m"], "adapters": ["x", "y"],
+		  "labels": {"zone": "z"}, "variant": "v", "max_sequences": 3, "kv_tokens": 4},
+		 {"address": "b:1"}]`), 0o600))
+	list, err := (&discover.File{Path: path}).Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []endpick.Endpoint{
+		{ID: "gpu-0", Address: "https://user:secret@a", Ranked: true, Models: []string{"m"}, Adapters: []string{"x", "y"},
+			Labels: map[string]string{"zone": "z"}, Variant: "v", MaxSequences: 3, KVTokens: 4},
+		{Address: "b:1"},
+	}, list)
+}
+
+// source is a source of the test's.
+type source func(ctx context.Context) ([]endpick.Endpoint, error)
+
+func (s source) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) { return s(ctx) }
+
+// A source that fails, panics, takes too long, lists nobody or what can't be changes
+// nothing; one that comes back is followed again.
+func TestSourcesThatFail(t *testing.T) {
+	var current atomic.Pointer[source]
+	set := func(s source) { current.Store(&s) }
+	list := func(addresses ...string) source {
+		return func(context.Context) (all []endpick.Endpoint, _ error) {
+			for _, a := range addresses {
+				all = append(all, endpick.Endpoint{Address: a})
+			}
+			return all, nil
+		}
+	}
+	broken := errors.New("broken")
+	set(func(context.Context) ([]endpick.Endpoint, error) { return nil, broken })
+	config := discover.Config{Timeout: 2 * time.Second, Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) { return (*current.Load())(ctx) })}
+	follow(t, config, func(f *following) {
+		assert.Equal(t, []string{"own"}, f.ids(), "until the first good list")
+		assert.Equal(t, []string{"broken"}, f.told())
+		set(list("a:1", "b:1"))
+		time.Sleep(2 * time.Second)
+		for told, bad := range map[string]source{
+			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return nil, broken },
+			"panic: oops":               func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
+			"context deadline exceeded": func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
+			"discover: no endpoints":    list(),
+			"discover: no endpoints: gone": func(context.Context) ([]endpick.Endpoint, error) {
+				return nil, fmt.Errorf("%w: gone", discover.ErrEmpty)
+			},
+			`endpick: endpoint "a:1" is in the list twice`:                list("a:1", "b:1", "a:1"),
+			`endpoint 2 of the list, "": transport: bad endpoint address`: list("a:1", "gopher://x"),
+		} {
+			set(bad)
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, []string{told}, f.told())
+			assert.Equal(t, []string{"a:1", "b:1"}, f.ids())
+			set(list("b:1", "a:1")) // the order does not matter
+			time.Sleep(4 * time.Second)
+		}
+		assert.EqualValues(t, 1, f.count.Load())
+		set(list("b:1"))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, []string{"b:1"}, f.ids())
+	})
+	config.AllowEmpty = true
+	set(list("a:1"))
+	follow(t, config, func(f *following) {
+		for range 2 {
+			set(list())
+			time.Sleep(2 * time.Second)
+			assert.Empty(t, f.ids())
+			set(list("a:1"))
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, []string{"a:1"}, f.ids())
+		}
+		set(func(context.Context) ([]endpick.Endpoint, error) {
+			return nil, fmt.Errorf("%w: gone", discover.ErrEmpty)
+		})
+		time.Sleep(2 * time.Second)
+		assert.Empty(t, f.ids())
+		assert.Empty(t, f.told())
+	})
+}
+
+// What Fill knows only later is taken over then.
+func TestFill(t *testing.T) {
+	var known atomic.Bool
+	config := discover.Config{Source: discover.NewList(endpick.Endpoint{Address: "a:1", Variant: "h100"}), Fill: func(e *endpick.Endpoint) {
+		if known.Load() {
+			e.KVTokens = 1000
+		}
+	}}
+	follow(t, config, func(f *following) {
+		lease, err := f.router.Route(endpick.Request{InputTokens: 10})
+		require.NoError(t, err)
+		assert.Zero(t, lease.Endpoint().KVTokens)
+		known.Store(true)
+		time.Sleep(3 * time.Second)
+		e := f.router.Endpoints()[0].Candidate
+		assert.Equal(t, endpick.Endpoint{ID: "a:1", Address: "a:1", Variant: "h100", KVTokens: 1000}, *e.Endpoint)
+		assert.Equal(t, 1, e.InFlight.Requests, "the same endpoint")
+		assert.EqualValues(t, 2, f.count.Load())
+		lease.Done(endpick.Outcome{})
+	})
+}
+
+func TestConfig(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	list := discover.NewList()
+	for field, c := range map[string]discover.Config{
+		"Router": {Source: list}, "Source": {Router: router},
+		"Interval": {Router: router, Source: list, Interval: -1}, "Timeout": {Router: router, Source: list, Timeout: -1},
+	} {
+		_, err := discover.New(c)
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, "discover.Config."+field, ce.Field)
+	}
+	w, err := discover.New(discover.Config{Router: router, Source: list})
+	require.NoError(t, err)
+	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
+	list.Set([]endpick.Endpoint{{Address: "::bad::"}})
+	assert.ErrorIs(t, w.Poll(t.Context()), transport.ErrAddress)
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, w.Poll(done), context.Canceled)
+}
+
+// Servers of a file, beside what the program knows of them.
+func ExampleFile() {
+	path := filepath.Join(os.TempDir(), "endpick-example-servers")
+	defer os.Remove(path)
+	_ = os.WriteFile(path, []byte("10.0.0.1:8000\n10.0.0.2:8000\n"), 0o600)
+	router, err := endpick.New(endpick.Config{})
+	if err != nil {
+		panic(err)
+	}
+	watcher, err := discover.New(discover.Config{
+		Router: router, Source: &discover.File{Path: path},
+		Fill:     func(e *endpick.Endpoint) { e.Models = []string{"llama"} },
+		OnChange: func(c discover.Change) { fmt.Println(c.Endpoints, "endpoints, new:", c.Added) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := watcher.Poll(context.Background()); err != nil { // a gateway calls go watcher.Run(ctx)
+		panic(err)
+	}
+	// Output: 2 endpoints, new: [10.0.0.1:8000 10.0.0.2:8000]
+}

@@ -1,0 +1,160 @@
+package discover_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/discover"
+)
+
+// zone is a name server: it answers for one name, over TCP's framing on a pipe.
+type zone struct {
+	mu        sync.Mutex
+	addresses []netip.Addr
+	services  []net.SRV
+	code      byte // of the answer: 2 is a server's failure, 3 no such name
+}
+
+func (z *zone) set(code byte, addresses []netip.Addr, services []net.SRV) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.code, z.addresses, z.services = code, addresses, services
+}
+
+// resolver asks the zone.
+func (z *zone) resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go z.serve(server)
+		return client, nil
+	}}
+}
+
+func (z *zone) serve(c net.Conn) {
+	defer c.Close()
+	for {
+		var length [2]byte
+		if _, err := io.ReadFull(c, length[:]); err != nil {
+			return
+		}
+		query := make([]byte, binary.BigEndian.Uint16(length[:]))
+		if _, err := io.ReadFull(c, query); err != nil {
+			return
+		}
+		answer := z.answer(query)
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
+			return
+		}
+	}
+}
+
+// answer makes a message of the header, the question as it came, and the records.
+func (z *zone) answer(query []byte) []byte {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	end := 12
+	for query[end] != 0 {
+		end += 1 + int(query[end])
+	}
+	end += 5
+	const a, aaaa, srv = 1, 28, 33
+	kind := binary.BigEndian.Uint16(query[end-4:])
+	var records []byte
+	n := 0
+	add := func(data []byte) {
+		n++
+		records = append(records, 0xc0, 12) // the name of the question
+		records = binary.BigEndian.AppendUint16(records, kind)
+		records = append(records, 0, 1, 0, 0, 0, 60)
+		records = binary.BigEndian.AppendUint16(records, uint16(len(data)))
+		records = append(records, data...)
+	}
+	if z.code == 0 {
+		for _, ip := range z.addresses {
+			if ip.Is4() && kind == a || ip.Is6() && kind == aaaa {
+				add(ip.AsSlice())
+			}
+		}
+		for _, s := range z.services {
+			if kind != srv {
+				break
+			}
+			var data []byte
+			for _, v := range []uint16{s.Priority, s.Weight, s.Port} {
+				data = binary.BigEndian.AppendUint16(data, v)
+			}
+			for label := range strings.SplitSeq(strings.TrimSuffix(s.Target, "."), ".") {
+				if label != "" {
+					data = append(append(data, byte(len(label))), label...)
+				}
+			}
+			add(append(data, 0))
+		}
+	}
+	header := []byte{query[0], query[1], 0x81, 0x80 | z.code, 0, 1, byte(n >> 8), byte(n), 0, 0, 0, 0}
+	return append(append(header, query[12:end]...), records...)
+}
+
+func addresses(list []endpick.Endpoint) (all []string) {
+	for _, e := range list {
+		all = append(all, e.ID+" "+e.Address)
+	}
+	return all
+}
+
+func TestDNS(t *testing.T) {
+	z := &zone{}
+	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::1")}, nil)
+	d := &discover.DNS{Name: "models.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "x", Models: []string{"m"}, Variant: "h100"}}
+	list, err := d.Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"10.0.0.1:8000 https://10.0.0.1:8000", "10.0.0.2:8000 https://10.0.0.2:8000", "[fd00::1]:8000 https://[fd00::1]:8000"}, addresses(list))
+	assert.Equal(t, "h100", list[1].Variant)
+	list[0].Models[0] = "changed"
+	assert.Equal(t, "m", list[1].Models[0], "each has its own")
+	d.Network, d.Scheme = "ip4", ""
+	list, err = d.Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000", "10.0.0.2:8000 10.0.0.2:8000"}, addresses(list))
+
+	z.set(3, nil, nil)
+	_, err = d.Endpoints(t.Context())
+	assert.ErrorIs(t, err, discover.ErrEmpty, "no such name")
+	z.set(0, nil, nil)
+	_, err = d.Endpoints(t.Context())
+	assert.ErrorIs(t, err, discover.ErrEmpty, "no addresses")
+	z.set(2, nil, nil)
+	_, err = d.Endpoints(t.Context())
+	assert.Error(t, err)
+	assert.NotErrorIs(t, err, discover.ErrEmpty, "who knows")
+}
+
+func TestSRV(t *testing.T) {
+	z := &zone{}
+	z.set(0, nil, []net.SRV{
+		{Target: "b.test.", Port: 8001, Priority: 1, Weight: 5}, {Target: "a.test.", Port: 8000, Priority: 1},
+		{Target: "spare.test.", Port: 8000, Priority: 2}, {Target: "a.test.", Port: 8001, Priority: 1}, {Target: "b.test.", Port: 8001, Priority: 1},
+	})
+	s := &discover.SRV{Name: "_http._tcp.models.test.", Scheme: "h2c", Resolver: z.resolver(), Endpoint: endpick.Endpoint{Variant: "h100"}}
+	list, err := s.Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a.test:8000 h2c://a.test:8000", "a.test:8001 h2c://a.test:8001", "b.test:8001 h2c://b.test:8001"}, addresses(list))
+	assert.Equal(t, "h100", list[2].Variant)
+	z.set(0, nil, []net.SRV{{Target: "."}})
+	list, err = s.Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, list, "there is no such service")
+	z.set(3, nil, nil)
+	_, err = s.Endpoints(t.Context())
+	assert.ErrorIs(t, err, discover.ErrEmpty)
+}

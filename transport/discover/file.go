@@ -1,0 +1,213 @@
+package discover
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/target"
+)
+
+// File is a source that reads a file, which somebody or something writes anew when the
+// servers change. It has the address of a server on each line; empty lines, and lines
+// that begin with #, are skipped. Or, if it begins with a bracket, it is a list in
+// JSON:
+//
+//	[
+//	  {"address": "10.0.0.1:8000", "models": ["llama"], "variant": "h100"},
+//	  {"address": "http://10.0.0.2:8000", "id": "gpu-2", "rank": 0, "adapters": ["sql"],
+//	   "labels": {"zone": "a"}, "max_sequences": 256, "kv_tokens": 512000}
+//	]
+//
+// All members but address may be left out; others are a mistake.
+//
+// A file that has changed counts when it was the same at two questions, so that
+// nothing is taken over that is half written. It may be replaced by another under its
+// name. At most 16 MiB of it are read.
+type File struct {
+	// Path is where it is. It must be set.
+	Path string
+
+	list    []endpick.Endpoint // that of text
+	text    []byte             // as it was taken over; nil: not yet
+	pending []byte             // what it said last, if that is something else
+}
+
+// FileError says what was wrong with a file, and where.
+type FileError struct {
+	Path string
+	Line int // from 1; 0: not in a line of it
+	Err  error
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.Path, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.Path, e.Line, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// maxFile is how much of a file is read.
+const maxFile = 16 << 20
+
+// Endpoints implements [Source]. The error is a [FileError].
+func (f *File) Endpoints(context.Context) ([]endpick.Endpoint, error) {
+	text, err := read(f.Path)
+	if err != nil {
+		f.pending = nil
+		return nil, &FileError{Path: f.Path, Err: err}
+	}
+	if f.text != nil {
+		if bytes.Equal(text, f.text) {
+			f.pending = nil
+			return copied(f.list), nil
+		}
+		if f.pending == nil || !bytes.Equal(text, f.pending) {
+			f.pending = text
+			return copied(f.list), nil
+		}
+	}
+	list, line, err := parse(text)
+	if err != nil {
+		return nil, &FileError{Path: f.Path, Line: line, Err: err}
+	}
+	f.list, f.text, f.pending = list, text, nil
+	return copied(list), nil
+}
+
+// read returns the file; what it returns is never nil without an error.
+func read(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Unwrap(err) // without the path
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("is longer than %d bytes", maxFile)
+	}
+	return text, err
+}
+
+// parse reads a file. Where there is an error it is in that line.
+func parse(text []byte) (list []endpick.Endpoint, line int, err error) {
+	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("[")) {
+		list, line, err = parseJSON(text)
+	} else {
+		list, line, err = parseLines(string(text))
+	}
+	if err == nil && len(list) == 0 {
+		err = ErrEmpty
+	}
+	return list, line, err
+}
+
+func parseLines(text string) (list []endpick.Endpoint, line int, err error) {
+	seen := map[string]bool{}
+	for one := range strings.Lines(text) {
+		line++
+		one = strings.TrimSpace(one)
+		switch {
+		case one == "" || one[0] == '#':
+			continue
+		case seen[one]:
+			return nil, line, errors.New("is there twice")
+		}
+		seen[one] = true
+		e := endpick.Endpoint{Address: one}
+		if err := check(&e); err != nil {
+			return nil, line, err
+		}
+		list = append(list, e)
+	}
+	return list, 0, nil
+}
+
+// described is an endpoint as files have it.
+type described struct {
+	ID           string            `json:"id"`
+	Address      string            `json:"address"`
+	Rank         *int              `json:"rank"`
+	Models       []string          `json:"models"`
+	Adapters     []string          `json:"adapters"`
+	Labels       map[string]string `json:"labels"`
+	Variant      string            `json:"variant"`
+	MaxSequences int               `json:"max_sequences"`
+	KVTokens     int               `json:"kv_tokens"`
+}
+
+func (d *described) endpoint() endpick.Endpoint {
+	e := endpick.Endpoint{
+		ID: d.ID, Address: d.Address, Models: d.Models, Adapters: d.Adapters, Labels: d.Labels, Variant: d.Variant,
+		MaxSequences: d.MaxSequences, KVTokens: d.KVTokens,
+	}
+	if d.Rank != nil {
+		e.Ranked, e.Rank = true, *d.Rank
+	}
+	return e
+}
+
+var errNoEnd = errors.New("the list does not end")
+
+func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	// at is the line of what comes next.
+	at := func(offset int64) int {
+		head := text[:min(offset, int64(len(text)))]
+		rest := text[len(head):]
+		space := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
+		return 1 + bytes.Count(text[:len(head)+space], []byte("\n"))
+	}
+	if _, err := decoder.Token(); err != nil { // the bracket
+		return nil, 1, err
+	}
+	for decoder.More() {
+		from := decoder.InputOffset()
+		var d described
+		if err := decoder.Decode(&d); err != nil {
+			var syntax *json.SyntaxError
+			switch {
+			case err == io.EOF, err == io.ErrUnexpectedEOF:
+				return nil, at(from), errNoEnd
+			case errors.As(err, &syntax):
+				return nil, at(syntax.Offset - 1), err
+			}
+			return nil, at(from), err
+		}
+		e := d.endpoint()
+		if err := check(&e); err != nil {
+			return nil, at(from), err
+		}
+		list = append(list, e)
+	}
+	if _, err := decoder.Token(); err == io.EOF {
+		return nil, at(decoder.InputOffset()), errNoEnd
+	} else if err != nil { // what comes is not the other bracket
+		return nil, at(decoder.InputOffset()), err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, at(decoder.InputOffset()), errors.New("there is something after the list")
+	}
+	return list, 0, nil
+}
+
+// check refuses what the router or the transport would.
+func check(e *endpick.Endpoint) error {
+	if e.Address == "" {
+		return errors.New("an endpoint without an address")
+	}
+	if _, err := target.Parse(e.Address); err != nil {
+		return errors.New("the address is neither a host nor a URL of http, https or h2c")
+	}
+	return nil
+}
