@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -105,6 +106,10 @@ func (o *options) config(c cell) (sim.Config, error) {
 	cfg.Seed, cfg.Fitness = c.seed, o.fitness
 	cfg.ReportInterval = o.interval
 	cfg.PromptsOnly = o.prompts
+	cfg.Routers = o.routers
+	if strings.HasSuffix(c.policy, listening) {
+		cfg.Events = &o.events
+	}
 	cfg.Pooled = c.sweep.ofAgents()
 	return cfg, nil
 }

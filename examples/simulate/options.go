@@ -27,7 +27,9 @@ type options struct {
 	out        string
 	timing     bool
 	regret     int
-	prompts    bool               // routers hear of no responses
+	prompts    bool // routers hear of no responses
+	routers    int
+	events     sim.Events
 	fitness    map[string]float64 // weights of the report's fitness; nil: none
 	command    string             // as given, for the page
 }
@@ -61,7 +63,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most: "+preset.Usage())
+	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most, and +events after them to let engines tell what they hold: "+preset.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
@@ -73,6 +75,9 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&x.Duration, "duration", 0, "end at this simulated `time`, instead of -requests")
 	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
 	flags.BoolVar(&o.prompts, "prompts-only", false, "keep from the router what responses append to conversations")
+	flags.IntVar(&o.routers, "routers", 1, "`number` of routers before the servers, each with an index of its own; requests go to them in turn")
+	flags.DurationVar(&o.events.Delay, "events-delay", 0, "`time` that engines' KV-cache events take to routers, for policies with +events after their name")
+	flags.Float64Var(&o.events.Loss, "events-loss", 0, "`share` of the batches of events, in [0, 1), that get lost for good")
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
@@ -116,7 +121,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}{
 		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
 		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
-		{"regret", o.regret < 1},
+		{"regret", o.regret < 1}, {"routers", o.routers < 1},
 	} {
 		if given[f.name] && f.bad {
 			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)

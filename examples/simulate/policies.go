@@ -4,12 +4,20 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset"
 )
+
+// listening is what follows the name of a policy whose index hears of engines' caches.
+const listening = "+events"
 
 // newPolicy makes the preset of this name with state of its own. Fitting in the
 // background would make a run depend on the machine.
 func newPolicy(name string) (endpick.Config, error) {
+	if name, ok := strings.CutSuffix(name, listening); ok {
+		return newListener(name)
+	}
 	config, err := preset.ByName(name)
 	if err == nil && base(name) == "predicted-latency" && !strings.Contains(name, ":synchronous") {
 		config, err = preset.ByName(name + ":synchronous")
@@ -27,4 +35,19 @@ func base(name string) string {
 func readPolicy(name string) (string, error) {
 	_, err := newPolicy(name)
 	return name, err
+}
+
+// newListener makes a preset whose index is told by engines what they hold.
+func newListener(name string) (endpick.Config, error) {
+	config, err := newPolicy(name)
+	if err != nil {
+		return config, err
+	}
+	approximate, ok := config.Policy.Matcher.(*prefix.Index)
+	if !ok {
+		return config, usage("%s has no index that could hear of events", name)
+	}
+	config.Policy.Matcher, err = precise.New(precise.Config{Approximate: approximate})
+	config.Policy.Name = name + listening
+	return config, err
 }

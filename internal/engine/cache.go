@@ -14,6 +14,7 @@ type cache struct {
 	ring    *run            // sentinel of the ring of idle runs: next is the least recently used
 	spare   *run            // recycled runs, linked by next
 	evicted [kinds]int64    // blocks by kind
+	log     cacheLog
 }
 
 // The kinds of blocks, as requests describe them.
@@ -47,6 +48,7 @@ func newCache(blocks int64) cache {
 func (c *cache) clear() {
 	clear(c.heads)
 	c.free, c.idle = c.blocks, 0
+	c.log.clear()
 	c.ring.prev, c.ring.next = c.ring, c.ring
 }
 
@@ -62,6 +64,7 @@ func (c *cache) take(n int64) {
 		n := min(int64(len(r.hashes)), -c.free)
 		keep := len(r.hashes) - int(n)
 		c.countEvicted(r, r.start+keep, r.start+len(r.hashes))
+		c.log.went(r.hashes[keep:])
 		c.free += n
 		c.idle -= n
 		if keep > 0 {
@@ -189,6 +192,7 @@ func (c *cache) register(s *sequence, limit int) {
 		c.heads[leaf.key] = leaf
 		s.leaf = leaf
 	}
+	c.log.came(s.hashes, s.cached, limit)
 	leaf.hashes = s.hashes[leaf.start:limit]
 	leaf.system, leaf.user = s.system, s.user
 	s.cached = limit

@@ -36,6 +36,8 @@ type Config struct {
 	MaxBatchedTokens int
 	// DisablePrefixCaching computes every prompt in full.
 	DisablePrefixCaching bool
+	// CacheEvents records changes of the cache for [Engine.CacheEvents].
+	CacheEvents bool
 }
 
 func (c *Config) validate() error {

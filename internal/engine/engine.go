@@ -92,13 +92,15 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{
+	e := &Engine{
 		cfg:       cfg,
 		costs:     newCosts(cfg.Profile),
 		cache:     newCache(int64(cfg.Blocks)),
 		sequences: map[uint64]*sequence{},
 		residues:  make([]int64, cfg.BlockTokens),
-	}, nil
+	}
+	e.cache.log.on = cfg.CacheEvents
+	return e, nil
 }
 
 // Config returns the configuration with its defaults filled in.

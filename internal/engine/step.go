@@ -50,6 +50,7 @@ func (e *Engine) begin() {
 	}
 	e.phase, e.steps, e.slope = busy, 1, 0
 	e.first = e.costs.step(tokens, decodes+int64(len(e.prefills)), e.context, pairs)
+	e.cache.log.date(e.at + e.first)
 	switch {
 	case len(e.prefills) > 0:
 		own := e.first
@@ -191,6 +192,7 @@ func (e *Engine) finish() {
 		}
 	}
 	e.prefills = e.prefills[:0]
+	e.cache.log.date(e.at)
 	e.phase = ready
 	if len(e.sequences) == 0 {
 		e.phase = idle
@@ -243,6 +245,7 @@ func (e *Engine) pass(n int64) {
 		allocated++ // the next one is in flight
 	}
 	e.cache.take(e.blocksBetween(e.allocated, allocated))
+	e.cache.log.date(e.at)
 	e.allocated = allocated
 }
 

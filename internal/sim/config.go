@@ -54,6 +54,9 @@ type Config struct {
 	// PromptsOnly keeps from the routers what responses append to their prompts, which the
 	// engines cache all the same.
 	PromptsOnly bool
+	// Events lets engines tell routers what enters and leaves their caches, as far as a
+	// router's matcher is a precise.Index. Nil: they don't.
+	Events *Events
 	// Fitness weighs the metrics of the report's fitness. Nil: no fitness.
 	Fitness map[string]float64
 }
@@ -153,6 +156,9 @@ func (c *Config) validate() error {
 		}
 		ids[s.Endpoint.ID] = true
 		fleet[i] = s
+	}
+	if e := c.Events; e != nil && (e.Delay < 0 || !(e.Loss >= 0 && e.Loss < 1)) {
+		return bad("Events", "has a negative Delay, or a Loss that is not within [0, 1)")
 	}
 	for i, ch := range c.Changes {
 		field := fmt.Sprintf("Changes[%d]", i)

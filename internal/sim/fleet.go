@@ -137,6 +137,7 @@ func (r *run) change() {
 			router.Remove(ch.Endpoint) // in case the crash was not noticed
 			router.Add(s.Endpoint)
 		})
+		r.news.joined(r, i)
 	case Drain:
 		r.eachRouter(func(router *endpick.Router) { router.Drain(ch.Endpoint) })
 	case Resume:

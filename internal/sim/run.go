@@ -50,6 +50,7 @@ type run struct {
 	tally   tally
 	probes  map[int]*probe // by number of arrival
 	pool    *instant       // nil: not asked for
+	news    news
 	err     error
 }
 
@@ -112,6 +113,7 @@ func newRun(cfg Config) (*run, error) {
 	r.tally.init(cfg.Window)
 	for i := range cfg.Fleet {
 		s := server{Server: cfg.Fleet[i]}
+		s.Engine.CacheEvents = s.Engine.CacheEvents || cfg.Events != nil
 		e, err := engine.New(s.Engine)
 		if err != nil {
 			return nil, fmt.Errorf("sim: Fleet[%d]: %w", i, err)
@@ -150,6 +152,7 @@ func newRun(cfg Config) (*run, error) {
 		}
 		r.tally.policy, r.tally.indexed = rc.Policy.Name, rc.Policy.Matcher != nil
 		r.routers = append(r.routers, router)
+		r.subscribe(router, rc.Policy.Matcher)
 		if cfg.Queue != nil {
 			g, err := r.newGate(cfg.Queue)
 			if err != nil {
@@ -249,6 +252,7 @@ func (r *run) dispatch(slot int) {
 		if r.cfg.ReportInterval == 0 {
 			r.refresh(f.router)
 		}
+		r.listen()
 		request := endpick.Request{
 			Model: f.request.Model, Adapter: f.request.Adapter,
 			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens, Exact: true,

@@ -21,8 +21,10 @@ type Config struct {
 	// Grace is how long after the first token what was routed still counts without its
 	// events. Zero: one second.
 	Grace time.Duration
-	// Approximate is the index for endpoints without events. Its memory comes on top.
-	Approximate prefix.IndexConfig
+	// Approximate is the index for endpoints without events, which hears of requests
+	// through this one: it must not be in a policy itself. Its memory comes on top. Nil:
+	// a new one of default size.
+	Approximate *prefix.Index
 }
 
 // LoadCosts are what loading a block into GPU memory costs, by where it lies, as a part
@@ -115,11 +117,13 @@ func New(config Config) (*Index, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	approx, err := prefix.NewIndex(config.Approximate)
-	if err != nil {
-		return nil, err
+	if config.Approximate == nil {
+		var err error
+		if config.Approximate, err = prefix.NewIndex(prefix.IndexConfig{}); err != nil {
+			return nil, err
+		}
 	}
-	x := &Index{config: config, approx: approx}
+	x := &Index{config: config, approx: config.Approximate}
 	costs := [Tiers]float64{0, config.LoadCost.CPU, config.LoadCost.Disk, config.LoadCost.External}
 	for tiers := range x.worth {
 		for t, cost := range costs {

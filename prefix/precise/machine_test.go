@@ -30,10 +30,9 @@ type talker struct {
 }
 
 type chain struct {
-	tokens         []uint32
-	adapter, seal  string
-	foreignFrom    int // tokens; 0: nowhere
-	lastSaid, said int
+	tokens        []uint32
+	adapter, seal string
+	foreignFrom   int // tokens; 0: nowhere
 }
 
 func (c *chain) name(t *talker, blocks int) Hash {

@@ -342,10 +342,9 @@ func TestEndpointsComeBackWithNothing(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for field, c := range map[string]precise.Config{
-		"MaxBytes":            {MaxBytes: 1},
-		"Grace":               {Grace: -1},
-		"LoadCost.Disk":       {LoadCost: precise.LoadCosts{Disk: -1}},
-		"IndexConfig.MaxByte": {Approximate: prefix.IndexConfig{MaxBytes: 1}},
+		"MaxBytes":      {MaxBytes: 1},
+		"Grace":         {Grace: -1},
+		"LoadCost.Disk": {LoadCost: precise.LoadCosts{Disk: -1}},
 	} {
 		_, err := precise.New(c)
 		var bad *endpick.ConfigError
