@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -120,12 +121,16 @@ type fleet struct {
 	targets []func(*testing.T) *target
 	// one: the targets are the same server, so that scenarios run one by one.
 	one bool
+	// without are scenarios that the way there can't do.
+	without []string
 }
 
 var modelled = fleet{name: "modelled", targets: []func(*testing.T) *target{directly, throughGateway}}
 
 // has reports whether the servers can do a scenario.
-func (f *fleet) has(s scenario) bool { return !f.one || !s.modelled }
+func (f *fleet) has(s scenario) bool {
+	return (!f.one || !s.modelled) && !slices.Contains(f.without, s.name)
+}
 
 // together runs functions, one by one if it must be.
 func (f *fleet) together(functions ...func()) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -35,6 +36,9 @@ type Proxy struct {
 	// list, or one string if SubsetText is set.
 	Subset     []string
 	SubsetText bool
+	// RetryOn are the statuses for which the next of the servers is asked, if there
+	// is one. One that can't be reached is always followed by the next.
+	RetryOn []int
 	// Base sends the requests to the servers. Nil: http.DefaultTransport.
 	Base http.RoundTripper
 }
@@ -267,7 +271,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, string) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	for _, server := range x.servers {
+	for i, server := range x.servers {
 		out := x.in.Clone(ctx)
 		out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = "http", server, "", ""
 		out.Header, out.Trailer, out.TransferEncoding = x.header.Clone(), nil, nil
@@ -276,9 +280,14 @@ func (x *exchange) send(ctx context.Context) (*http.Response, string) {
 		if len(x.body) > 0 {
 			out.Body = io.NopCloser(bytes.NewReader(x.body))
 		}
-		if response, err := base.RoundTrip(out); err == nil {
+		response, err := base.RoundTrip(out)
+		if err != nil {
+			continue
+		}
+		if i == len(x.servers)-1 || !slices.Contains(x.p.RetryOn, response.StatusCode) {
 			return response, server
 		}
+		response.Body.Close()
 	}
 	return &http.Response{
 		StatusCode: 503, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"text/plain"}},

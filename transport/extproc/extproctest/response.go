@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -95,6 +96,7 @@ func (x *exchange) passBuffered(response *http.Response) error {
 func (x *exchange) passInPieces(response *http.Response) {
 	upstream, trailer := response.Body, response.Trailer
 	out, in := io.Pipe()
+	var cut atomic.Pointer[error] // what the server broke off with
 	response.Body = &pipeBody{PipeReader: out, close: func() { x.cancel(); upstream.Close() }}
 	go func() { // to the picker
 		defer upstream.Close()
@@ -102,9 +104,9 @@ func (x *exchange) passInPieces(response *http.Response) {
 		for {
 			n, err := upstream.Read(piece)
 			switch {
-			case err != nil && err != io.EOF: // the server broke off, as does Envoy then
-				in.CloseWithError(err)
-				x.cancel()
+			case err != nil && err != io.EOF: // what the picker has is still passed on
+				cut.Store(&err)
+				_ = x.stream.CloseSend()
 				return
 			case n > 0 || err == io.EOF && len(trailer) == 0:
 				if x.stream.Send(responseBody(piece[:n], err == io.EOF && len(trailer) == 0)) != nil {
@@ -126,6 +128,9 @@ func (x *exchange) passInPieces(response *http.Response) {
 			if err == nil && m.GetResponseTrailers() != nil && len(trailer) > 0 {
 				in.Close()
 				return
+			}
+			if broken := cut.Load(); err != nil && broken != nil {
+				err = *broken
 			}
 			if err != nil {
 				in.CloseWithError(err)

@@ -1,0 +1,92 @@
+package conformance
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/extproc/extproctest"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// behindPicker are servers that an endpoint picker chooses from, with a client of the
+// protocol in the place of Envoy. That one upgrades no connections.
+var behindPicker = fleet{
+	name: "picker", targets: []func(*testing.T) *target{directly, throughPicker}, without: []string{"WebSocket"},
+}
+
+func throughPicker(t *testing.T) *target {
+	t.Helper()
+	c, err := preset.ByName("lmetric")
+	require.NoError(t, err)
+	var servers []*modelserver.Server
+	for range 3 {
+		s := newServer(t)
+		one := httptest.NewUnstartedServer(s)
+		one.Config.ErrorLog = log.New(io.Discard, "", 0)
+		one.Start()
+		t.Cleanup(one.Close)
+		servers = append(servers, s)
+		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: one.URL, Models: []string{model}})
+	}
+	router, err := endpick.New(c)
+	require.NoError(t, err)
+	picker, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2, SharedCache: true}})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- picker.Serve(ctx, l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	base := &http.Transport{DisableCompression: true}
+	t.Cleanup(func() {
+		base.CloseIdleConnections()
+		conn.Close()
+		stop()
+		require.NoError(t, <-ended)
+	})
+	p := expose(t, &httputil.ReverseProxy{
+		Rewrite:       func(*httputil.ProxyRequest) {}, // the picker names the target
+		Transport:     &extproctest.Proxy{Picker: conn, RetryOn: []int{502, 503}, Base: base},
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+	})
+	p.servers, p.router = servers, router
+	return p
+}
+
+// Clients behind the picker are told what they are told directly, but for what
+// docs/extproc.md lists.
+func TestClientsBehindThePicker(t *testing.T) {
+	var all []outcome
+	all = append(all, behindPicker.runGo(t, "openai-go", "chat", openaiChat)...)
+	all = append(all, behindPicker.runGo(t, "openai-go", "responses", openaiResponses)...)
+	all = append(all, behindPicker.runGo(t, "anthropic-sdk-go", "messages", anthropicMessages)...)
+	require.Greater(t, len(all), 30)
+	for _, o := range all {
+		o.differs = slices.DeleteFunc(o.differs, func(one string) bool {
+			// A body that may be changed has no length any more, as with Envoy.
+			return strings.HasPrefix(one, "header Content-Length: ") || strings.HasPrefix(one, "header Transfer-Encoding: ")
+		})
+		assert.Empty(t, o.differs, "%s, %s, %s", o.client, o.api, o.scenario)
+	}
+	t.Logf("%d scenarios", len(all))
+}
