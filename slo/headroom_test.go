@@ -48,6 +48,8 @@ func TestHeadroom(t *testing.T) {
 			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.25, TPOT: -0.2, Combined: 0.16, Deficit: 0.04}},
 		{"an upper bound that is missing is the expected value", slo.HeadroomConfig{Bound: slo.Upper}, ask(200, 0),
 			endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}},
+		{"of TPOT likewise", slo.HeadroomConfig{Bound: slo.Upper}, ask(0, 50),
+			endpick.Prediction{Has: endpick.TPOT, TPOT: 40 * ms}, slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
 		{"nothing is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{},
 			slo.Fit{Asked: endpick.TTFT | endpick.TPOT}},
 		{"one of two is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{Has: endpick.TTFT, TTFT: 1},
@@ -84,6 +86,11 @@ func TestHeadroomWithoutStreaming(t *testing.T) {
 	// 500 + 100·10 = 1500.
 	f = of(ask(2000, 0), both(500, 10))
 	assert.Equal(t, 0.25, f.TTFT)
+	upper := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	at := ask(2000, 0)
+	at.Stream = false
+	cs := fleet(endpick.Prediction{Has: endpick.E2E, E2E: 1000 * ms}) // without an upper bound
+	assert.Equal(t, 0.5, upper.Of(&at, &cs[0]).TTFT)
 	req := ask(2000, 0)
 	req.ExpectedOutputTokens = 0
 	f = of(req, both(500, 10)) // 500 + 50·10

@@ -192,8 +192,14 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	assert.Empty(t, w.observer.blocks[9], "or the tools are")
 	assert.Equal(t, w.observer.requests[0].Session, w.observer.requests[2].Session)
 
-	// If the server is gone, the others say what they know.
+	// If the server is gone, the others say what they know, also while it still has a
+	// request to end.
+	last, err := w.router.Route(endpick.Request{Exclude: []string{"B"}})
+	require.NoError(t, err)
+	require.Equal(t, "a", last.Endpoint().ID)
 	require.NoError(t, w.router.Remove("a"))
+	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
+	last.Done(endpick.Outcome{})
 	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
 }
 

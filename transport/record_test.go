@@ -2,8 +2,11 @@ package transport_test
 
 import (
 	"bytes"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,4 +40,45 @@ func TestRejectedRequestsAreRecorded(t *testing.T) {
 	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
 	r := w.record(t)
 	assert.Equal(t, []any{"failed", 0, 0, ""}, []any{r.Status, r.Attempts, r.HTTP, r.Endpoint})
+}
+
+// A request lasts until its response has ended, however long the host takes to hear of
+// that: here an hour for each call of the lease, of which Done is the last.
+func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	var passed, perCall, atDone atomic.Int64
+	now := func() time.Time { return start.Add(time.Duration(passed.Load())) }
+	w := newWorldOf(t, transport.Config{Clock: now}, endpick.Config{Clock: func() time.Time {
+		atDone.Store(passed.Load())
+		passed.Add(perCall.Load())
+		return now()
+	}}, startEngine(t, nil).URL)
+	resp, err := w.client.Do(post(t, completions, `{"model":"m","prompt":"x"}`))
+	require.NoError(t, err)
+	passed.Add(int64(3 * time.Second))
+	perCall.Store(int64(time.Hour))
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.GreaterOrEqual(t, passed.Load(), int64(time.Hour))
+	assert.Equal(t, float64(atDone.Load())/1e6, w.record(t).E2EMillis)
+}
+
+// The client's limit is recorded, also if every endpoint fails.
+func TestTheLimitIsRecorded(t *testing.T) {
+	good, bad := startEngine(t, nil).URL, startEngine(t, status(500)).URL
+	for _, tc := range []struct {
+		address, body string
+		want          int
+	}{
+		{good, `{"model":"m","prompt":"x","max_tokens":7}`, 7},
+		{good, `{"model":"m","prompt":"x","stream":true,"max_tokens":8}`, 8},
+		{good, `{"model":"m","prompt":"x"}`, 0},
+		{bad, `{"model":"m","prompt":"x","max_tokens":9}`, 9},
+		{nobody(t), `{"model":"m","prompt":"x","max_tokens":10}`, 10},
+	} {
+		w := newWorld(t, transport.Config{}, tc.address)
+		_, _, _ = w.do(t, post(t, completions, tc.body))
+		assert.Equal(t, tc.want, w.record(t).MaxTokens, tc.body)
+	}
 }

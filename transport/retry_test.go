@@ -90,6 +90,18 @@ func TestNoRetryOnAnAnswer(t *testing.T) {
 	}
 }
 
+// closing is a body that counts as open until it is closed.
+type closing struct {
+	io.ReadCloser
+	once sync.Once
+	open *atomic.Int32
+}
+
+func (c *closing) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.ReadCloser.Close()
+}
+
 // When an endpoint has refused two requests in a row, another is asked. The
 // client gets what is better: an answer, or why the first has refused.
 func TestARefusalIsCheckedElsewhere(t *testing.T) {
@@ -114,11 +126,22 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 			if tc.other != "" {
 				addresses = append(addresses, tc.other)
 			}
-			w := newWorld(t, transport.Config{EnableEndpointHeader: true}, addresses...)
+			var open atomic.Int32
+			own := &http.Transport{}
+			defer own.CloseIdleConnections()
+			w := newWorld(t, transport.Config{EnableEndpointHeader: true, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				resp, err := own.RoundTrip(r)
+				if err == nil {
+					open.Add(1)
+					resp.Body = &closing{ReadCloser: resp.Body, open: &open}
+				}
+				return resp, err
+			})}, addresses...)
 			before := bad.requests.Load()
 			for n := range 2 {
 				resp, body, err := w.do(t, post(t, chatPath, chatStream))
 				require.NoError(t, err)
+				assert.Zero(t, open.Load(), "responses that nobody closes")
 				if n == 0 {
 					assert.Equal(t, 404, resp.StatusCode)
 					assert.Equal(t, refused, body)
@@ -269,6 +292,17 @@ func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
 		assert.Equal(t, tc.want, resp.StatusCode, tc.name)
 		w.idle(t)
 	}
+}
+
+// What a host excludes is its own list: endpoints that fail are not written behind it.
+func TestTheHostsExclusionsStayItsOwn(t *testing.T) {
+	list := make([]string, 1, 8)
+	list[0] = "c"
+	w := newWorld(t, transport.Config{Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Exclude = list }},
+		startEngine(t, status(500)).URL, startEngine(t, nil).URL, startEngine(t, nil).URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	assert.Equal(t, "b", w.record(t).Endpoint)
+	assert.Equal(t, []string{"c", "", "", "", "", "", "", ""}, list[:cap(list)])
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

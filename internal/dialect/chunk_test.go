@@ -127,6 +127,7 @@ func TestUsageFinder(t *testing.T) {
 		"too long":              {`{"usage":{"x":"` + strings.Repeat("y", 2*maxUsage) + `","prompt_tokens":1}}`, usage{}},
 		"a key that starts so":  {`{"usages":` + u + `}`, usage{}},
 		"a key with an escape":  {`{"usag\e":` + u + `}`, usage{}},
+		"an escape beside it":   {`{"us\nage":` + u + `}`, usage{}},
 		"an escaped quote":      {`{"a\"":"\"","usage":` + u + `}`, want},
 		"an escape over chunks": {`{"a":"\\\\\\","usage":` + u + `}`, want},
 	} {

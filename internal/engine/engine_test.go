@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // plain is a profile with round numbers: a step takes 1 ms, 1 µs per token above
@@ -251,4 +253,34 @@ func TestSameCallsSameEvents(t *testing.T) {
 		return append(events, drain(e)...)
 	}
 	require.Equal(t, run(), run())
+}
+
+// The heap is its twin, a list that is searched, whoever leaves it.
+func TestFinishHeapIsItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var h finishHeap
+		var twin []*sequence
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				s := &sequence{finish: rapid.Int64Range(0, 30).Draw(t, "finish"), order: int64(len(twin))}
+				h.push(s)
+				twin = append(twin, s)
+			},
+			"remove": func(t *rapid.T) {
+				if len(twin) == 0 {
+					t.Skip("empty")
+				}
+				i := rapid.IntRange(0, len(twin)-1).Draw(t, "which")
+				h.remove(twin[i])
+				twin = slices.Delete(twin, i, i+1)
+			},
+			"": func(t *rapid.T) {
+				require.Len(t, h, len(twin))
+				for i, s := range h {
+					require.Equal(t, i, s.slot)
+					require.False(t, i > 0 && h.less(i, (i-1)/2), "out of order")
+				}
+			},
+		})
+	})
 }

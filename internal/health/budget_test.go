@@ -26,6 +26,11 @@ func TestBudget(t *testing.T) {
 	b.Request(at)
 	assert.Equal(t, 1, take())
 
+	for range 1000 { // in one moment
+		b.Request(at)
+	}
+	assert.Equal(t, 2, take(), "never more than the bucket holds")
+
 	b = NewBudget(0, 10, 2)
 	b.Request(at)
 	assert.Equal(t, 2, take())

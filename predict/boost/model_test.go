@@ -53,6 +53,33 @@ func TestDamagedModelsAreRefused(t *testing.T) {
 	require.Equal(t, saved, modelBytes(t, old), "a model is not changed by what it refuses")
 }
 
+// What can't have been fitted is refused, whatever its checksum.
+func TestContentThatMakesNoModelIsRefused(t *testing.T) {
+	d := randomData(9, 150, 3)
+	for name, spoil := range map[string]func(*Model){
+		"equal cuts":            func(m *Model) { m.quantisers[0].cuts[1] = m.quantisers[0].cuts[0] },
+		"descending cuts":       func(m *Model) { c := m.quantisers[0].cuts; c[0], c[1] = c[1], c[0] },
+		"a cut at the bottom":   func(m *Model) { m.quantisers[0].cuts[0] = 0 },
+		"a cut above all cells": func(m *Model) { c := m.quantisers[0].cuts; c[len(c)-1] = cellCount },
+		"cells of no width":     func(m *Model) { m.quantisers[0].shift = 53 },
+		"another feature":       func(m *Model) { m.trees[0].feature[0] = 3 },
+		"the bin of the absent": func(m *Model) { m.trees[0].threshold[0] = 0 },
+		"a bin too high":        func(m *Model) { m.trees[0].threshold[0] = (maxBins + 1) * lowBits },
+		"a leaf":                func(m *Model) { m.trees[0].leaf[5] = float32(math.Inf(1)) },
+		"a base":                func(m *Model) { m.base = math.NaN() },
+		"a prior of nothing":    func(m *Model) { m.prior.floor = 0 },
+		"a prior below zero":    func(m *Model) { m.prior.floor = -1 },
+		"a prior cut short":     func(m *Model) { m.prior.weights = m.prior.weights[:1] },
+		"importances":           func(m *Model) { m.gained = m.gained[:2] },
+		"a column":              func(m *Model) { m.config.Prior = []int{3} },
+	} {
+		m := fit(t, Config{Features: 3, Trees: 2, Prior: []int{1}}, d)
+		require.NoError(t, new(Model).UnmarshalBinary(modelBytes(t, m)))
+		spoil(m)
+		require.ErrorIs(t, new(Model).UnmarshalBinary(modelBytes(t, m)), ErrFormat, name)
+	}
+}
+
 // reseal gives changed content a header that is right, so that only the content can be at fault.
 func reseal(b []byte) []byte {
 	if len(b) < codec.HeaderSize {

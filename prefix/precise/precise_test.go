@@ -279,6 +279,70 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	require.Zero(t, f.index.Stats().Expected)
 }
 
+// An endpoint has one feed for a rank: the newest. The one before says nothing any more.
+func TestANewFeedSucceedsTheOld(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	req := request(ids(0, 64))
+	block := stored(hashes{1, 2, 3, 4}, ids(0, 64))
+	old := f.feed("a", 0)
+	old.Apply([]precise.Event{block})
+	require.Equal(t, 63, f.matched(req)["a"])
+	next := f.feed("a", 0)
+	require.Zero(t, f.matched(req)["a"])
+	require.Zero(t, old.Apply([]precise.Event{block}))
+	require.Zero(t, f.matched(req)["a"])
+	next.Apply([]precise.Event{block})
+	require.Equal(t, 63, f.matched(req)["a"])
+	old.Close()
+	require.Equal(t, 63, f.matched(req)["a"])
+}
+
+// What is noted of layers with a window means something else than of those that need
+// all. Where a group turns out to be of the other kind, what was there is not known any
+// more, and so it may be there.
+func TestGroupsThatBecomeOthers(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	req := request(ids(0, 64))
+	feed := f.feed("a", 0)
+	knows := func() precise.Knowledge { return f.index.Lookup(req.Blocks, f.ref("a")).Knows }
+	feed.Apply([]precise.Event{stored(hashes{1, 2, 3, 4}, ids(0, 64))})
+	require.Equal(t, precise.Whole, knows())
+	again := stored(hashes{5}, ids(500, 16))
+	feed.Apply([]precise.Event{again})
+	require.Equal(t, precise.Whole, knows())
+	again.Hashes, again.Spec, again.Window = hashes{6}, precise.Window, 32
+	feed.Apply([]precise.Event{again})
+	require.Equal(t, precise.Partial, knows())
+	require.Zero(t, f.matched(req)["a"])
+}
+
+// What was routed for a feed ends with it, also behind its first token: the next feed
+// has what its own engine tells.
+func TestRoutedEndsWithTheFeed(t *testing.T) {
+	for _, started := range []bool{false, true} {
+		f := newFleet(t, precise.Config{})
+		var feeds []*precise.Feed
+		for _, id := range []string{"a", "b", "c"} {
+			feeds = append(feeds, f.feed(id, 0))
+		}
+		req := request(ids(0, 64))
+		lease, err := f.router.Route(req)
+		require.NoError(t, err)
+		at := lease.Endpoint().ID
+		if started {
+			lease.FirstToken()
+		}
+		require.Equal(t, 63, f.matched(req)[at])
+		feeds[at[0]-'a'].Close()
+		require.Zero(t, f.index.Stats().Expected)
+		other := string('a' + (at[0]-'a'+1)%3)
+		f.feed(other, 1) // takes the place of the one that was closed
+		require.Zero(t, f.matched(req)[other])
+		lease.Done(endpick.Outcome{})
+		require.Zero(t, f.matched(req)[other])
+	}
+}
+
 // Endpoints without events, and prompts of which only the text is known, are matched
 // as without this index.
 func TestTheRestIsApproximate(t *testing.T) {

@@ -208,6 +208,27 @@ func TestRequestsUnderWay(t *testing.T) {
 	assert.Equal(t, 2, refused(t, err).Requests)
 }
 
+// An endpoint that fails before its first token has cost nobody anything. One that
+// fails after it has, also if the host has counted no tokens.
+func TestWhatFailedLateIsPaid(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(endpick.Lease)
+		left   float64
+	}{
+		"nothing":        {func(endpick.Lease) {}, 1000},
+		"a sign of life": {func(l endpick.Lease) { l.Tokens(0) }, 1000},
+		"a first token":  {func(l endpick.Lease) { l.FirstToken() }, 900},
+		"tokens":         {func(l endpick.Lease) { l.Tokens(5) }, 890},
+	} {
+		s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 1000})})
+		lease, err := s.route("a", 100, 50)
+		require.NoError(t, err)
+		tc.before(lease)
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+		assert.Equal(t, tc.left, s.left("a"), name)
+	}
+}
+
 // Limits may change while requests are in flight; what was used stays.
 func TestLimitsChange(t *testing.T) {
 	var limits atomic.Pointer[quota.Limits]

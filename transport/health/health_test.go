@@ -357,6 +357,32 @@ func TestWhoIsAsked(t *testing.T) {
 	})
 }
 
+// A server that takes longer to answer than there is between two rounds is asked once
+// all the same.
+func TestAServerThatHangsIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers()
+		s.set("hang", "a")
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "a"}, {ID: "b", Address: "b"}}})
+		require.NoError(t, err)
+		monitor, err := health.New(health.Config{Router: router, Client: &http.Client{Transport: s}, Interval: time.Second, Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { monitor.Run(ctx) })
+		time.Sleep(4500 * time.Millisecond)
+		s.mu.Lock()
+		assert.Equal(t, map[string]int{"a": 1, "b": 5}, s.checks)
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		s.mu.Lock()
+		assert.Equal(t, 2, s.checks["a"], "it was given up after five seconds")
+		s.mu.Unlock()
+		cancel()
+		run.Wait()
+	})
+}
+
 func TestConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)

@@ -61,7 +61,7 @@ func TestTarget(t *testing.T) {
 func TestLatencies(t *testing.T) {
 	at := time.Unix(100, 0)
 	r := stream(100, 190, 10)
-	r.Time = at
+	r.Time, r.Held = at, 20*time.Millisecond // a part of the time until the routing
 	ttft, tpot, e2e := r.Latencies()
 	assert.Zero(t, ttft, "it was sent nowhere")
 	assert.Zero(t, tpot)

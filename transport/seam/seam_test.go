@@ -161,6 +161,24 @@ func TestAResponseIsMetered(t *testing.T) {
 	w.idle(t)
 }
 
+// A response that goes on is not lost, however long it says nothing that counts.
+func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	a := w.route(t, call)
+	require.NoError(t, a.Header(200, http.Header{"Content-Type": {"text/event-stream"}}, nil))
+	for range 4 {
+		w.at = w.at.Add(w.router.LeaseTimeout() - time.Second)
+		a.Feed(nil, []byte(": still there\n\n"))
+		require.Zero(t, w.router.Sweep(w.at))
+	}
+	_, err := a.End(a.Feed(nil, []byte(events)))
+	require.NoError(t, err)
+	assert.Equal(t, "a completed", w.heard.said())
+	w.idle(t)
+}
+
 func concat(pieces [][]byte) (all []byte) {
 	for _, p := range pieces {
 		all = append(all, p...)
