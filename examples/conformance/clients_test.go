@@ -39,7 +39,10 @@ func TestClients(t *testing.T) {
 	for _, f := range fleets {
 		all = append(all, f.runGo(t, "openai-go", "chat", openaiChat)...)
 		all = append(all, f.runGo(t, "openai-go", "responses", openaiResponses)...)
+		all = append(all, f.runGo(t, "openai-go", "completions", openaiCompletions)...)
+		all = append(all, f.runGo(t, "openai-go", "models", openaiModels)...)
 		all = append(all, f.runGo(t, "anthropic-sdk-go", "messages", anthropicMessages)...)
+		all = append(all, f.runGo(t, "anthropic-sdk-go", "models", anthropicModels)...)
 		if dir == "" {
 			continue
 		}

@@ -20,8 +20,8 @@ var nodeClients = []struct {
 	script, client string
 	apis           []string
 }{
-	{"openai.mjs", "openai", []string{"chat", "responses"}},
-	{"anthropic.mjs", "@anthropic-ai/sdk", []string{"messages"}},
+	{"openai.mjs", "openai", []string{"chat", "responses", "completions", "models"}},
+	{"anthropic.mjs", "@anthropic-ai/sdk", []string{"messages", "models"}},
 	{"ai.mjs", "ai", []string{"chat", "responses", "messages"}},
 	{"agents.mjs", "@openai/agents", []string{"chat", "responses"}},
 }

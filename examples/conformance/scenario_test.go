@@ -39,6 +39,8 @@ var scenarios = []scenario{
 	{name: "two turns"},
 	{name: "previous response", modelled: true},
 	{name: "count tokens"},
+	{name: "list of models"},
+	{name: "one model", modelled: true},
 	{name: "abort", open: true, fails: true},
 	{name: "errors", modelled: true, fails: true},
 	{name: "unknown model", modelled: true, fails: true},
@@ -69,15 +71,25 @@ func askForError(status int) string {
 
 var statuses = []int{400, 401, 404, 429, 500, 503}
 
-// documented are the differences that are meant, by the scenario.
-var documented = map[string]struct {
+type documentation struct {
 	allowed []string
 	why     string
-}{
+}
+
+// documented are the differences that are meant, by the scenario.
+var documented = map[string]documentation{
 	"unknown model": {
 		[]string{"body", "what the client is told"},
 		"the words: the gateway itself says that no server has the model, with the same status and in the same shape",
 	},
+	"list of models": models,
+	"one model":      models,
+}
+
+// models are the gateway's own answers.
+var models = documentation{
+	[]string{"body", "header Server", "header Access-Control-Allow-Origin", "header Content-Type"},
+	"the gateway answers for all servers: of models that it was told by their names it says no more",
 }
 
 // lines collects what a client is told.

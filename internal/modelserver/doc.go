@@ -14,7 +14,8 @@
 //	POST /v1/chat/completions, POST /v1/completions   whole or as server-sent events
 //	POST /v1/messages, POST /v1/responses             likewise
 //	POST /v1/messages/count_tokens
-//	GET  /v1/models, GET /health, GET /metrics        the last with vLLM's names
+//	GET  /v1/models, GET /v1/models/{model}           the one that it has
+//	GET  /health, GET /metrics                        the last with vLLM's names
 //
 // The same requests in the same order give the same bytes, but for ids and times;
 // streams have an event for each token.

@@ -259,9 +259,21 @@ func (o *responder) callID(prefix string, choice int) string {
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{
 		"object": "list",
-		"data": []map[string]any{{
-			"id": s.config.Model, "object": "model", "created": s.started.Unix(),
-			"owned_by": "endpick", "max_model_len": s.limit,
-		}},
+		"data":   []map[string]any{s.described()},
 	})
+}
+
+func (s *Server) described() map[string]any {
+	return map[string]any{
+		"id": s.config.Model, "object": "model", "created": s.started.Unix(),
+		"owned_by": "endpick", "max_model_len": s.limit,
+	}
+}
+
+func (s *Server) model(w http.ResponseWriter, r *http.Request) {
+	if e := s.knows(r.PathValue("model")); e != nil {
+		writeError(w, e)
+		return
+	}
+	writeJSON(w, http.StatusOK, s.described())
 }

@@ -81,4 +81,11 @@ await main({
       await c.attempt(() => whole(c, request(c, c.askForCut)));
     },
   },
+  models: {
+    'list of models': async (c) => {
+      for await (const m of client(c).models.list()) c.told(m.id);
+      c.told('end');
+    },
+    'one model': async (c) => c.told((await client(c).models.retrieve(c.model)).id),
+  },
 });

@@ -42,6 +42,13 @@ const responses = {
   longest: (c) => ({ max_output_tokens: c.longest }),
 };
 
+const completions = {
+  request: (c, q, more = {}) => ({ model: c.model, max_tokens: c.maxTokens, temperature: 0, prompt: q, ...more }),
+  create: (c, body, options) => client(c, options?.maxRetries).completions.create(body, options),
+  isText: (e) => Boolean(e.choices[0]?.text),
+  longest: (c) => ({ max_tokens: c.longest }),
+};
+
 async function whole(api, c, body, options) {
   const r = await api.create(c, body, options);
   c.told(r);
@@ -128,6 +135,28 @@ await main({
       runner.on('chunk', (e) => c.told(e));
       c.told('end', await runner.finalContent());
     },
+  },
+  completions: {
+    ...common(completions),
+    thinking: undefined,
+    'thinking, stream': undefined,
+    stream: async (c) => {
+      await stream(completions, c, completions.request(c, c.question));
+      await stream(completions, c, completions.request(c, c.question, { stream_options: { include_usage: true } }));
+    },
+    'n = 2': (c) => whole(completions, c, completions.request(c, c.question, { n: 2 })),
+    'n = 2, stream': (c) => stream(completions, c, completions.request(c, c.question, { n: 2 })),
+  },
+  models: {
+    'list of models': async (c) => {
+      for await (const m of client(c).models.list()) c.told(m.id, m.object);
+      c.told('end');
+    },
+    'one model': async (c) => {
+      const m = await client(c).models.retrieve(c.model);
+      c.told(m.id, m.object);
+    },
+    'unknown model': async (c) => c.told(await client(c).models.retrieve('nobody-has-it')),
   },
   responses: {
     ...common(responses),
