@@ -2,44 +2,56 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"html/template"
 	"math"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/endpick/endpick/internal/traffic"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/observed"
 )
 
 //go:embed debug.html
 var debugHTML string
 
+//go:embed debug.css
+var debugCSS string
+
+//go:embed debug.js
+var debugJS string
+
+// debugPolicy lets the page run its own script and nothing else, whatever is in it.
+var debugPolicy = func() string {
+	sum := sha256.Sum256([]byte(debugJS))
+	return "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}()
+
 var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
+	"css":    func() template.CSS { return template.CSS(debugCSS) },
+	"script": func() template.JS { return template.JS(debugJS) },
 	"number": func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) },
-	"clock":  func(t time.Time) string { return t.Format("15:04:05.000") },
+	"clock":  func(t time.Time) string { return t.Format("15:04:05") },
+	"last":   func(n int) int { return n - 1 },
 	// What is not known is not zero: it stays empty.
-	"ms":      milliseconds,
+	"brief":   brief,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
-	"expected": func(c endpick.Candidate) []time.Duration {
-		p := &c.Prediction
-		return []time.Duration{expected(p, endpick.TTFT, p.TTFT), expected(p, endpick.TPOT, p.TPOT)}
-	},
+	"said":    func(a observed.Attempt) string { return said(&a) },
 }).Parse(debugHTML))
-
-func milliseconds(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(traffic.Millis(d), 'f', 1, 64)
-}
 
 func share(format string, v float64) string {
 	if math.IsNaN(v) {
@@ -48,21 +60,39 @@ func share(format string, v float64) string {
 	return fmt.Sprintf(format, 100*v)
 }
 
+const (
+	mostShownServers    = 100
+	mostShownCandidates = 12
+)
+
 // debugPage is what the page shows.
 type debugPage struct {
 	Now       time.Time
 	Policy    string
 	Router    endpick.Stats
 	Transport transport.Stats
-	Endpoints []debugEndpoint
+	Ill       []string // sentences
+	Serving   int      // servers that are not drained or removed
+	Servers   []debugServer
+	Hidden    int // servers that are not shown
+	Figures   []figure
+	Minutes   int                // that the plots of all servers show
 	Index     *prefix.IndexStats // nil: the policy has none
-	Decisions []*endpick.Receipt // the newest first
 
 	Queue    *transport.QueueStatus // nil: nothing is held
 	Health   []debugHealth          // of the predictor, if there is one
 	Attained attainment
-	Requests []measured // the newest first
+	Lists    []debugList
 }
+
+// figure is a plot with its newest value.
+type figure struct {
+	Title, Value, Note string
+	Plot               template.HTML
+	Keys               []key
+}
+
+type key struct{ Class, Name string }
 
 // debugHealth is how well one latency of one model is predicted.
 type debugHealth struct {
@@ -70,11 +100,29 @@ type debugHealth struct {
 	predict.Health
 }
 
-type debugEndpoint struct {
-	endpick.EndpointStatus
-	State string
-	// Index is what the prefix index knows of it, or nil.
-	Index *prefix.EndpointStats
+// debugList are requests, the newest first.
+type debugList struct {
+	ID, Title, Note string
+	Stories         []debugStory
+}
+
+type debugStory struct {
+	Receipt *endpick.Receipt
+	Ending  *ending // nil: it goes on
+	Chosen  string
+	Held    int // tokens of the prompt that the chosen one held
+	Why     []string
+	Hidden  int // verdicts that are not shown
+}
+
+// Verdicts are those that are shown, the chosen one always among them.
+func (s *debugStory) Verdicts() []endpick.Verdict {
+	return s.Receipt.Verdicts[:len(s.Receipt.Verdicts)-s.Hidden]
+}
+
+// Predicted says whether anything was predicted.
+func (s *debugStory) Predicted() bool {
+	return slices.ContainsFunc(s.Receipt.Verdicts, func(v endpick.Verdict) bool { return v.Candidate.Prediction.Has != 0 })
 }
 
 // debug writes the page. The requests' text is nowhere on it.
@@ -87,19 +135,17 @@ func (g *gateway) debug(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	h.Set("Content-Security-Policy", debugPolicy)
 	_, _ = b.WriteTo(w)
 }
 
 func (g *gateway) debugPage() debugPage {
-	p := debugPage{
-		Now: time.Now(), Policy: g.policy,
-		Router: g.router.Stats(), Transport: g.transport.Stats(), Decisions: g.receipts.newest(),
-	}
+	now := time.Now()
+	g.watch.sample(now)
+	p := debugPage{Now: now, Policy: g.policy, Router: g.router.Stats(), Transport: g.transport.Stats()}
 	if q, ok := g.transport.Queue(); ok {
 		p.Queue = &q
 	}
-	p.Requests, p.Attained = g.watch.newest()
 	sources := g.watch.sources.Load()
 	for _, l := range sources.Latencies {
 		for _, m := range l.Health() {
@@ -107,23 +153,226 @@ func (g *gateway) debugPage() debugPage {
 				debugHealth{m.Model, "TTFT", m.TTFT}, debugHealth{m.Model, "TPOT", m.TPOT}, debugHealth{m.Model, "E2E", m.E2E})
 		}
 	}
-	held := map[endpick.Ref]*prefix.EndpointStats{}
 	if sources.Index != nil {
 		stats := sources.Index.Stats()
 		p.Index = &stats
-		for i := range stats.Endpoints {
-			held[stats.Endpoints[i].Ref] = &stats.Endpoints[i]
-		}
 	}
-	for _, s := range g.router.Endpoints() {
-		e := debugEndpoint{EndpointStatus: s, State: "serving", Index: held[s.Candidate.Ref]}
-		switch {
-		case s.Removed:
-			e.State = "removed"
-		case s.Draining:
-			e.State = "draining"
-		}
-		p.Endpoints = append(p.Endpoints, e)
+	g.addServers(&p)
+	g.watch.mu.Lock()
+	p.Attained = g.watch.attained
+	all := g.watch.history.all.last(now)
+	g.watch.mu.Unlock()
+	p.Figures = figures(all, p.Router.OpenLeases, p.Queue)
+	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
+	newest, failed := g.watch.stories.last()
+	p.Lists = []debugList{{"newest", "Why did it go there?", "The newest requests. Open one to see how its server was chosen.", tell(newest)}}
+	if len(failed) > 0 {
+		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The newest requests that failed or were turned away, but for those that clients got wrong.", tell(failed)})
 	}
 	return p
+}
+
+func tell(all []*story) (shown []debugStory) {
+	for _, told := range all {
+		s := debugStory{Receipt: &told.receipt, Ending: told.end.Load()}
+		r := s.Receipt
+		var before []observed.Attempt
+		if s.Ending != nil {
+			before = s.Ending.Before()
+		}
+		if r.Number > 0 {
+			s.Why = why(r, before)
+			s.Hidden = max(len(r.Verdicts)-max(mostShownCandidates, r.Chosen+1), 0)
+		}
+		if r.Chosen >= 0 && r.Chosen < len(r.Verdicts) {
+			c := &r.Verdicts[r.Chosen].Candidate
+			s.Chosen, s.Held = c.Endpoint.ID, c.PrefixTokens
+		}
+		shown = append(shown, s)
+	}
+	return shown
+}
+
+// figures are the plots over all servers.
+func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
+	var minute slot
+	for _, s := range all[len(all)-perMinute:] {
+		if s != nil {
+			minute.add(s)
+		}
+	}
+	all = shown(all)
+	perSecond := func(of func(*slot) int) []float64 {
+		return values(all, 0, func(s *slot) float64 { return float64(of(s)) / slotTime.Seconds() })
+	}
+	rate := func(n int) string { return fmt.Sprintf("%.3g/s", float64(n)/time.Minute.Seconds()) }
+	quantile := func(q float64) []float64 {
+		return values(all, math.NaN(), func(s *slot) float64 { return s.ttft.quantile(q) })
+	}
+	of := func(part func(*slot) float64) []float64 {
+		return values(all, math.NaN(), func(s *slot) float64 {
+			if s.prompt == 0 {
+				return math.NaN()
+			}
+			return part(s) / s.prompt
+		})
+	}
+	requests := figure{
+		Title: "Requests", Value: rate(minute.served + minute.failed + minute.refused), Note: "in the last minute",
+		Plot: plot("requests a second over time", 0.2, line{"good", perSecond(func(s *slot) int { return s.served }), true},
+			line{"bad", seen(perSecond(func(s *slot) int { return s.failed + s.refused })), false}),
+		Keys: []key{{"good", "served"}, {"bad", "failed or refused"}},
+	}
+	if bad := minute.failed + minute.refused; bad > 0 {
+		requests.Note = fmt.Sprintf("%d failed and %d refused in the last minute", minute.failed, minute.refused)
+	}
+	first := figure{
+		Title: "Time to first token", Value: "–", Note: "median of the last minute, in steps of 40 %",
+		Plot: plot("time to first token over time", 0.01, line{"second", quantile(0.95), false}, line{"main", quantile(0.5), false}),
+		Keys: []key{{"main", "median"}, {"second", "95 %"}},
+	}
+	if m := minute.ttft.quantile(0.5); !math.IsNaN(m) {
+		first.Value = brief(time.Duration(m * float64(time.Second)))
+	}
+	cache := figure{
+		Title: "Prompts from the cache", Value: "–", Note: "of the prompt tokens in the last minute",
+		Plot: plot("share of prompt tokens from the cache over time", 1,
+			line{"second", of(func(s *slot) float64 { return s.expected }), false}, line{"main", of(func(s *slot) float64 { return s.cached }), false}),
+		Keys: []key{{"main", "by the engines"}, {"second", "expected"}},
+	}
+	if minute.prompt > 0 {
+		cache.Value = share("%.0f %%", minute.cached/minute.prompt)
+	}
+	busy := figure{
+		Title: "In flight", Value: strconv.Itoa(inFlight), Note: "now, on all servers",
+		Plot: plot("requests in flight over time", 4, line{"main", values(all, math.NaN(), func(s *slot) float64 { return float64(s.inFlight) }), true},
+			line{"second", values(all, math.NaN(), func(s *slot) float64 { return float64(s.held) }), false}),
+		Keys: []key{{"main", "in flight"}},
+	}
+	if q != nil {
+		busy.Note = fmt.Sprintf("now; %d more wait in the gateway", q.Requests)
+		busy.Keys = append(busy.Keys, key{"second", "waiting in the gateway"})
+	}
+	return []figure{requests, first, cache, busy}
+}
+
+// debugServer is a server as the page shows it.
+type debugServer struct {
+	endpick.EndpointStatus
+	State, Class string // in words, and how bad it is: good, soso, bad or off
+	Detail       string
+	// Index is what the prefix index knows of it, or nil.
+	Index *prefix.EndpointStats
+	// Of the last minute.
+	Rate, Failures string
+	TTFT           time.Duration
+	Plot           template.HTML
+}
+
+func (g *gateway) addServers(p *debugPage) {
+	held := map[endpick.Ref]*prefix.EndpointStats{}
+	if p.Index != nil {
+		for i := range p.Index.Endpoints {
+			held[p.Index.Endpoints[i].Ref] = &p.Index.Endpoints[i]
+		}
+	}
+	stands := map[string]health.Status{}
+	for _, s := range g.health.Endpoints() {
+		stands[s.Endpoint] = s
+	}
+	there := map[string]bool{}
+	for _, s := range g.router.Endpoints() {
+		id := s.Candidate.Endpoint.ID
+		there[id] = true
+		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "well", Class: "good"}
+		stand, known := stands[id]
+		switch {
+		case s.Removed:
+			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
+		case known && stand.State != health.Well:
+			e.State, e.Class, e.Detail = illness(&stand, p.Now)
+			p.Ill = append(p.Ill, id+" is "+e.State+": "+e.Detail)
+			p.Serving++
+		case s.Draining:
+			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
+		default:
+			p.Serving++
+			if stand.Full {
+				e.State, e.Class, e.Detail = "full", "soso", "it has answered 429"
+			} else if s.Candidate.Reported == 0 {
+				e.Detail = "does not report its load"
+			}
+		}
+		p.Servers = append(p.Servers, e)
+	}
+	order := map[string]int{"bad": 0, "soso": 1, "good": 2, "off": 3}
+	slices.SortStableFunc(p.Servers, func(a, b debugServer) int { return cmp.Compare(order[a.Class], order[b.Class]) })
+	if len(p.Servers) > mostShownServers {
+		p.Hidden = len(p.Servers) - mostShownServers
+		p.Servers = p.Servers[:mostShownServers]
+	}
+	g.watch.mu.Lock()
+	defer g.watch.mu.Unlock()
+	g.watch.history.keep(there)
+	for i := range p.Servers {
+		p.Servers[i].remember(&g.watch.history, p.Now)
+	}
+}
+
+// remember adds what has become of the server's requests.
+func (e *debugServer) remember(h *history, now time.Time) {
+	r := h.servers[e.Candidate.Endpoint.ID]
+	if r == nil || e.Removed {
+		return
+	}
+	all := r.last(now)
+	served, failed, first := 0, 0, 0
+	var ttft time.Duration
+	for _, s := range all[len(all)-perMinute:] {
+		if s != nil {
+			served, failed, first, ttft = served+s.served, failed+s.failed, first+s.first, ttft+s.ttft
+		}
+	}
+	e.Rate = fmt.Sprintf("%.2g/s", float64(served+failed)/time.Minute.Seconds())
+	if failed > 0 {
+		e.Failures = fmt.Sprintf("%d of %d failed", failed, served+failed)
+	}
+	if first > 0 {
+		e.TTFT = ttft / time.Duration(first)
+	}
+	e.Plot = plot("requests a second over time", 0.2,
+		line{"good", values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.served) / slotTime.Seconds() }), true},
+		line{"bad", seen(values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.failed) / slotTime.Seconds() })), false})
+}
+
+var reasons = map[health.Reason]string{
+	health.Unreachable: "it can't be reached",
+	health.Failing:     "it fails requests that others serve",
+	health.Silent:      "it has sent nothing to anybody for long",
+	health.Unfit:       "it fails its health checks",
+}
+
+// illness says how a server is ill.
+func illness(s *health.Status, now time.Time) (state, class, detail string) {
+	state, class = "ill", "bad"
+	var parts []string
+	if s.State == health.Returning {
+		state, class = "coming back", "soso"
+		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))
+	} else if reason := reasons[s.Reason]; reason != "" {
+		parts = append(parts, reason)
+	}
+	if err := cmp.Or(s.CheckErr, s.Err); err != nil {
+		if u := new(url.Error); errors.As(err, &u) {
+			err = u.Err // which URL is known
+		}
+		parts = append(parts, strings.TrimPrefix(err.Error(), "transport: "))
+	}
+	if !s.Since.IsZero() {
+		parts = append(parts, "for "+max(now.Sub(s.Since), 0).Round(time.Second).String())
+	}
+	if wait := s.NextTrial.Sub(now); s.State == health.Out && !s.NextTrial.IsZero() && wait > 0 {
+		parts = append(parts, "tried again in "+wait.Round(time.Second).String())
+	}
+	return state, class, strings.Join(parts, ", ")
 }

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -15,6 +19,8 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/recording"
 )
 
 // elements walks all elements of a parsed page.
@@ -90,7 +96,7 @@ func TestDebugPage(t *testing.T) {
 		return strings.Contains(text, "open 0,")
 	}, 5*time.Second, time.Millisecond)
 	require.Equal(t, http.StatusOK, status)
-	require.NotContains(t, text, "<script")
+	require.Equal(t, 1, strings.Count(text, "<script"), "its own")
 	root := page(t, text)
 	var decisions, chosen int
 	var endpoints []string
@@ -121,8 +127,8 @@ func TestDebugPage(t *testing.T) {
 	require.Equal(t, 4, chosen, "the fifth had no endpoint")
 	all := textIn(root)
 	for _, want := range []string{
-		"endpick, policy lmetric", "Routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up server-", "regret 0",
-		"model " + hostile, "no endpoint for model",
+		"endpick policy lmetric", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are well.",
+		hostile, "no endpoint for model",
 	} {
 		require.Contains(t, all, want)
 	}
@@ -140,40 +146,120 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	require.NoError(t, g.router.Report("a", endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}))
 	require.NoError(t, g.router.Drain("a"))
 	require.NoError(t, g.router.Remove("b"))
-	var kept endpick.Receipt
-	lease, err := g.router.Route(endpick.Request{Model: "m", Receipt: &kept})
+	kept := new(story)
+	lease, err := g.router.Route(endpick.Request{Model: "m", Receipt: &kept.receipt})
 	require.NoError(t, err)
 	require.NoError(t, g.router.Remove("c"))
-	g.receipts.add(&kept)
+	g.watch.stories.add(kept)
 
 	w := httptest.NewRecorder()
 	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
 	root := page(t, w.Body.String())
-	bold := 0
-	elements(root, func(n *html.Node) {
-		if n.Data == "b" {
-			bold++
-		}
-	})
-	require.Equal(t, 1, bold, "the endpoint of the one decision")
 	all := textIn(root)
-	for _, want := range []string{`"><b>`, "draining", "removed", "0.25"} {
+	for _, want := range []string{`"><b>`, "draining", "removed", "25.0 %"} {
 		require.Contains(t, all, want)
 	}
 	require.NotContains(t, all, "Prefix index")
 	lease.Done(endpick.Outcome{})
 }
 
-func TestReceiptsKeepTheNewest(t *testing.T) {
-	r := newReceipts(2)
-	r.add(&endpick.Receipt{}) // never filled
+func TestStoriesKeepTheNewest(t *testing.T) {
+	s := stories{most: 2, mostFailed: 1}
+	s.add(&story{}) // never decided
 	for _, n := range []uint64{1, 3, 2} {
-		r.add(&endpick.Receipt{Number: n})
+		s.add(&story{receipt: endpick.Receipt{Number: n}})
 	}
-	all := r.newest()
-	require.Len(t, all, 2)
-	require.EqualValues(t, 3, all[0].Number)
-	require.EqualValues(t, 2, all[1].Number)
+	newest, failed := s.last()
+	require.Len(t, newest, 2)
+	require.EqualValues(t, 3, newest[0].receipt.Number)
+	require.EqualValues(t, 2, newest[1].receipt.Number)
+	require.Empty(t, failed)
+	for n, status := range []int{500, 404, 429, 503, 200} {
+		told := &story{receipt: endpick.Receipt{Number: uint64(n)}}
+		in := httptest.NewRequest(http.MethodPost, "/", nil)
+		s.observe(&observed.Request{
+			Request: recording.Request{Status: map[bool]string{true: "completed", false: "failed"}[status == 200], HTTP: status}, Serving: -1,
+			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, told)),
+		})
+		require.Equal(t, status, told.end.Load().HTTP)
+	}
+	_, failed = s.last()
+	require.Len(t, failed, 1)
+	require.Equal(t, 503, failed[0].end.Load().HTTP, "the last, and what a client got wrong is not among them")
+	s.observe(&observed.Request{In: httptest.NewRequest(http.MethodPost, "/", nil)})
+}
+
+// A server that has died comes first, with the reason, and so does what was not served.
+func TestDebugPageNamesTheIll(t *testing.T) {
+	engines, urls := startEngines(t, 2)
+	c := start(t, "-policy", "round-robin", "-backend", urls[0], "-backend", urls[1])
+	for range 4 {
+		code, body := post(t, c.url, true)
+		require.Equal(t, 200, code, body)
+	}
+	_, text := get(t, c.admin+"/debug/endpick")
+	require.Contains(t, textIn(page(t, text)), "All 2 servers are well.")
+	require.NoError(t, engines[1].Close())
+	require.Eventually(t, func() bool {
+		_, _ = post(t, c.url, true)
+		_, text = get(t, c.admin+"/debug/endpick")
+		return strings.Contains(textIn(page(t, text)), "1 of 2 servers is ill.")
+	}, 30*time.Second, 10*time.Millisecond)
+	servers := rows(t, text, "endpoints")
+	require.Contains(t, servers[1][0], urls[1])
+	require.Regexp(t, `^ill`, servers[1][1])
+	require.Contains(t, servers[1][1], "connection refused")
+	require.NotContains(t, servers[1][1], "Get ")
+	require.Regexp(t, `^well`, servers[2][1])
+	require.Contains(t, textIn(page(t, text)), "could not be reached", "why the request went to the other one")
+
+	require.NoError(t, engines[0].Close())
+	require.Eventually(t, func() bool {
+		code, _ := post(t, c.url, true)
+		_, text = get(t, c.admin+"/debug/endpick")
+		return code >= 500 && strings.Contains(textIn(page(t, text)), "What was not served?")
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// The page runs the script that it has and no other.
+func TestDebugPageRunsItsScriptAlone(t *testing.T) {
+	g, err := newGateway(gatewayConfig{policy: "random", receipts: 2, log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer g.close()
+	w := httptest.NewRecorder()
+	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	_, rest, _ := strings.Cut(w.Body.String(), "<script>")
+	script, _, found := strings.Cut(rest, "</script>")
+	require.True(t, found)
+	sum := sha256.Sum256([]byte(script))
+	require.Contains(t, w.Header().Get("Content-Security-Policy"), "script-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	require.NotContains(t, w.Body.String(), "http://", "nothing comes from elsewhere")
+	require.Contains(t, w.Body.String(), "No server takes requests.")
+}
+
+func TestDebugPageOfManyServers(t *testing.T) {
+	var endpoints []endpick.Endpoint
+	for i := range 1000 {
+		endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%03d", i), Address: "127.0.0.1:1"})
+	}
+	g, err := newGateway(gatewayConfig{policy: "random", receipts: 20, log: slog.New(slog.DiscardHandler), endpoints: endpoints})
+	require.NoError(t, err)
+	defer g.close()
+	for range 20 {
+		told := new(story)
+		lease, err := g.router.Route(endpick.Request{Receipt: &told.receipt})
+		require.NoError(t, err)
+		lease.Done(endpick.Outcome{})
+		g.watch.stories.add(told)
+	}
+	w := httptest.NewRecorder()
+	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	text := w.Body.String()
+	page(t, text)
+	require.Contains(t, text, "900 more are not shown.")
+	require.Contains(t, text, "more candidates are not shown.")
+	require.Equal(t, 20, strings.Count(text, `<tr class="chosen">`), "the chosen one always is")
+	require.Less(t, len(text), 6<<20)
 }

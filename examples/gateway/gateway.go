@@ -42,8 +42,7 @@ type gateway struct {
 	router       *endpick.Router
 	transport    *transport.Transport
 	health       *health.Monitor
-	receipts     *receipts // nil: not kept, and nobody watches
-	watch        *watch
+	watch        *watch // nil: nobody does
 	policy       string
 	stopping     atomic.Bool // new requests are refused
 	stop         func()      // ends the polling
@@ -96,8 +95,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		}
 	}
 	if config.receipts > 0 {
-		g.receipts = newReceipts(config.receipts)
-		g.watch = newWatch()
+		g.watch = newWatch(config.receipts)
 		t.Observe = g.watch.observe
 	}
 	if g.router, err = endpick.New(endpick.Config{
@@ -216,8 +214,8 @@ func (g *gateway) serveClients(trustHeaders bool) {
 		proxy.ServeHTTP(w, r)
 	})))
 	mux.HandleFunc("GET /readyz", g.ready)
-	if g.receipts != nil {
-		proxy.Transport = g.receipts.keep(g.transport)
+	if g.watch != nil {
+		proxy.Transport = g.watch.stories.keep(g.transport)
 		admin := http.NewServeMux()
 		admin.HandleFunc("GET /debug/endpick", g.debug)
 		ours, gie := metricsPages(g.watch.metrics)
@@ -252,8 +250,8 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 		} else if trustHeaders {
 			req.Tenant = in.Header.Get(tenantHeader)
 		}
-		if g.receipts != nil {
-			g.receipts.describe(in, body, req)
+		if g.watch != nil {
+			g.watch.stories.describe(in, req)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,27 +11,26 @@ import (
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
-// keptRequests is how many requests the debug page shows.
-const keptRequests = 20
-
-// watch keeps what came of requests and of predictions. It is safe for concurrent
-// use.
+// watch keeps what came of requests and of predictions, for the metrics and the debug
+// page. It is safe for concurrent use.
 type watch struct {
 	metrics *prometheus.Metrics
+	stories stories
 	// sources are whom metrics and page ask; they change with a reload.
 	sources atomic.Pointer[prometheus.Sources]
 
 	mu       sync.Mutex
-	ended    []measured // the newest last
 	attained attainment
+	history  history
 }
 
-func newWatch() *watch {
+// newWatch returns one that shows so many requests.
+func newWatch(most int) *watch {
 	metrics, err := prometheus.New(prometheus.Config{})
 	if err != nil {
 		panic(err) // the defaults are valid
 	}
-	w := &watch{metrics: metrics}
+	w := &watch{metrics: metrics, stories: stories{most: most, mostFailed: max(most/2, 1)}}
 	w.sources.Store(&prometheus.Sources{})
 	return w
 }
@@ -41,15 +39,6 @@ func newWatch() *watch {
 func (w *watch) follow(s prometheus.Sources) {
 	w.sources.Store(&s)
 	w.metrics.Watch(s)
-}
-
-// measured is a request that has ended, as its endpoint served it: the times
-// count from its routing, as predictions do.
-type measured struct {
-	At                        time.Time
-	Model, Endpoint, Status   string
-	InputTokens, OutputTokens int
-	TTFT, TPOT, E2E           latency
 }
 
 // latency is what was predicted and what came. Zero: nothing was.
@@ -63,9 +52,6 @@ func (l latency) Error() float64 {
 	}
 	return float64(l.Predicted-l.Actual) / float64(l.Actual)
 }
-
-// Latencies are TTFT, TPOT and E2E.
-func (m measured) Latencies() []latency { return []latency{m.TTFT, m.TPOT, m.E2E} }
 
 // attainment counts how latency targets were kept; see observed.Request.Target.
 type attainment struct{ TTFT, TPOT kept }
@@ -87,37 +73,29 @@ func (k *kept) count(asked, met bool) {
 // observe takes in how a request has ended.
 func (w *watch) observe(r *observed.Request) {
 	w.metrics.Observe(r)
-	ttft, tpot, e2e := r.Latencies()
-	m := measured{
-		At: r.Time.Add(time.Duration(r.E2EMillis * float64(time.Millisecond))), Model: r.Model, Endpoint: r.Endpoint, Status: r.Status,
-		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, TTFT: latency(ttft), TPOT: latency(tpot), E2E: latency(e2e),
-	}
+	w.stories.observe(r)
+	now := time.Now()
+	w.sample(now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.attained.TTFT.count(r.Target(endpick.TTFT))
 	w.attained.TPOT.count(r.Target(endpick.TPOT))
-	if len(r.Attempts) == 0 {
+	w.history.observe(now, r)
+}
+
+// sample looks at what is in flight, once in each slot.
+func (w *watch) sample(now time.Time) {
+	w.mu.Lock()
+	_, fresh := w.history.all.at(now)
+	w.mu.Unlock()
+	s := w.sources.Load()
+	if !fresh || s.Transport == nil {
 		return
 	}
-	if len(w.ended) == keptRequests {
-		w.ended = slices.Delete(w.ended, 0, 1)
-	}
-	w.ended = append(w.ended, m)
-}
-
-// expected is a predicted latency; zero: it was not predicted.
-func expected(p *endpick.Prediction, t endpick.Latencies, d time.Duration) time.Duration {
-	if p.Has&t == 0 {
-		return 0
-	}
-	return max(d, 1)
-}
-
-// newest returns the requests that ended last, the newest first.
-func (w *watch) newest() ([]measured, attainment) {
+	inFlight := s.Router.Stats().OpenLeases
+	q, _ := s.Transport.Queue()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := slices.Clone(w.ended)
-	slices.Reverse(all)
-	return all, w.attained
+	at, _ := w.history.all.at(now)
+	at.inFlight, at.held = max(at.inFlight, inFlight), max(at.held, q.Requests)
 }

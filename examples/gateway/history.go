@@ -1,0 +1,178 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+)
+
+// The plots of the debug page show the last ten minutes, in slots.
+const (
+	slotTime  = 5 * time.Second
+	slots     = 120
+	perMinute = int(time.Minute / slotTime)
+)
+
+// slot is what has happened within slotTime. The zero slot: nothing has.
+type slot struct {
+	served, failed, refused int
+	inFlight, held          int // the most that was seen
+	ttft                    histogram
+	// Tokens of prompts of which the engine has said how much it had cached, what the
+	// index expected of that, and what it was.
+	prompt, expected, cached float64
+}
+
+// histogram counts latencies in buckets, each of which reaches 40 % further.
+type histogram [34]int
+
+const (
+	firstBucket = 1e-3 // seconds
+	bucketRatio = 1.4
+)
+
+func (h *histogram) add(d time.Duration) {
+	i := int(math.Ceil(math.Log(max(d.Seconds()/firstBucket, 1)) / math.Log(bucketRatio)))
+	h[min(i, len(h)-1)]++
+}
+
+// quantile returns an upper bound of it, in seconds; NaN if nothing was counted.
+func (h *histogram) quantile(q float64) float64 {
+	sum := 0
+	for _, n := range h {
+		sum += n
+	}
+	if sum == 0 {
+		return math.NaN()
+	}
+	rank := int(math.Ceil(q * float64(sum)))
+	for i, n := range h {
+		if rank -= n; rank <= 0 {
+			return firstBucket * math.Pow(bucketRatio, float64(i))
+		}
+	}
+	return math.NaN()
+}
+
+func (s *slot) add(o *slot) {
+	s.served, s.failed, s.refused = s.served+o.served, s.failed+o.failed, s.refused+o.refused
+	s.inFlight, s.held = max(s.inFlight, o.inFlight), max(s.held, o.held)
+	s.prompt, s.expected, s.cached = s.prompt+o.prompt, s.expected+o.expected, s.cached+o.cached
+	for i, n := range o.ttft {
+		s.ttft[i] += n
+	}
+}
+
+// serverSlot is the part of one server.
+type serverSlot struct {
+	served, failed int
+	first          int           // tokens that were timed
+	ttft           time.Duration // of all together
+}
+
+// history is the last ten minutes. The zero value is ready. Its owner locks.
+type history struct {
+	all     ring[slot]
+	servers map[string]*ring[serverSlot]
+}
+
+// ring holds a slot for each slotTime.
+type ring[S any] [slots]struct {
+	number int64 // of slotTimes since 1970
+	slot   S
+}
+
+func slotNumber(now time.Time) int64 { return now.UnixNano() / int64(slotTime) }
+
+// at is the slot of a moment, and whether it is new.
+func (r *ring[S]) at(now time.Time) (s *S, fresh bool) {
+	n := slotNumber(now)
+	e := &r[n%slots]
+	if e.number != n {
+		e.number, e.slot = n, *new(S)
+		fresh = true
+	}
+	return &e.slot, fresh
+}
+
+// last returns the slots up to now, the oldest first; nil stands for one in which
+// nothing was seen.
+func (r *ring[S]) last(now time.Time) (all []*S) {
+	n := slotNumber(now)
+	for i := n - slots + 1; i <= n; i++ {
+		if e := &r[i%slots]; e.number == i {
+			s := e.slot
+			all = append(all, &s)
+		} else {
+			all = append(all, nil)
+		}
+	}
+	return all
+}
+
+// observe takes in a request that has ended.
+func (h *history) observe(now time.Time, r *observed.Request) {
+	s, _ := h.all.at(now)
+	switch {
+	case r.Completed():
+		s.served++
+	case r.Status == endpick.Canceled.String():
+	case len(r.Attempts) == 0:
+		s.refused++
+	default:
+		s.failed++
+	}
+	ttft, _, _ := r.Latencies()
+	if ttft.Actual > 0 {
+		s.ttft.add(ttft.Actual)
+	}
+	if a := r.Last(); a != nil && r.CachedTokens != nil && r.Completed() {
+		s.prompt += float64(r.InputTokens)
+		s.expected += float64(a.Candidate.PrefixTokens)
+		s.cached += float64(*r.CachedTokens)
+	}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		at := h.server(a.Candidate.Endpoint.ID)
+		if at == nil {
+			continue
+		}
+		s, _ := at.at(now)
+		switch {
+		case a.Result == observed.Served:
+			s.served++
+		case a.Result.Failed():
+			s.failed++
+		}
+		if i == r.Serving && ttft.Actual > 0 {
+			s.first++
+			s.ttft += ttft.Actual
+		}
+	}
+}
+
+// mostServers bounds the servers that have a history.
+const mostServers = 2000
+
+func (h *history) server(id string) *ring[serverSlot] {
+	if h.servers == nil {
+		h.servers = map[string]*ring[serverSlot]{}
+	}
+	r := h.servers[id]
+	if r == nil && len(h.servers) < mostServers {
+		r = new(ring[serverSlot])
+		h.servers[id] = r
+	}
+	return r
+}
+
+// keep forgets the servers that are gone.
+func (h *history) keep(there map[string]bool) {
+	for id := range h.servers {
+		if !there[id] {
+			delete(h.servers, id)
+		}
+	}
+}

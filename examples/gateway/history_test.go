@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+// seenRequest is a stream from server a, after b has failed it, with its first token
+// after 100 ms; of 1,000 tokens 640 were expected to be cached and 512 were.
+func seenRequest(status string) *observed.Request {
+	ttft, cached := 100.0, 512
+	at := time.Unix(1000, 0)
+	of := func(id string, prefix int) endpick.Candidate {
+		return endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, PrefixTokens: prefix}
+	}
+	return &observed.Request{
+		Request: recording.Request{
+			Time: at, Stream: true, Status: status, HTTP: 200, TTFTMillis: &ttft, E2EMillis: 200, InputTokens: 1000, OutputTokens: 3, CachedTokens: &cached,
+		},
+		Attempts: []observed.Attempt{
+			{Candidate: of("b", 0), At: at, Result: observed.Erred},
+			{Candidate: of("a", 640), At: at, Result: observed.Served},
+		},
+		Serving: 1,
+	}
+}
+
+func TestHistory(t *testing.T) {
+	var h history
+	now := time.Unix(1_000_000, 0)
+	h.observe(now, seenRequest("completed"))
+	h.observe(now.Add(4*time.Second), seenRequest("completed"))
+	h.observe(now.Add(5*time.Second), seenRequest("failed"))
+	h.observe(now.Add(5*time.Second), seenRequest("canceled"))
+	h.observe(now.Add(5*time.Second), &observed.Request{Request: recording.Request{Status: "failed"}, Serving: -1})
+	all := h.all.last(now.Add(5 * time.Second))
+	require.Len(t, all, slots)
+	require.NotNil(t, all[slots-2])
+	first, second := *all[slots-2], *all[slots-1]
+	assert.Equal(t, []int{2, 0, 0}, []int{first.served, first.failed, first.refused})
+	assert.Equal(t, []int{0, 1, 1}, []int{second.served, second.failed, second.refused})
+	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
+	assert.Nil(t, all[slots-3])
+	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.4)
+
+	a := h.servers["a"].last(now.Add(5 * time.Second))[slots-2]
+	assert.Equal(t, serverSlot{served: 2, first: 2, ttft: 200 * time.Millisecond}, *a)
+	b := h.servers["b"].last(now.Add(5 * time.Second))[slots-2]
+	assert.Equal(t, serverSlot{failed: 2}, *b)
+
+	// A slot is used again after ten minutes, and nothing of before is in it.
+	later := now.Add(slots * slotTime)
+	assert.Nil(t, h.all.last(later)[slots-1])
+	h.observe(later, seenRequest("completed"))
+	assert.Equal(t, 1, h.all.last(later)[slots-1].served)
+
+	h.keep(map[string]bool{"a": true})
+	assert.Len(t, h.servers, 1)
+	for i := range 2 * mostServers {
+		r := seenRequest("completed")
+		r.Attempts[1].Candidate.Endpoint = &endpick.Endpoint{ID: fmt.Sprint(i)}
+		h.observe(later, r)
+	}
+	assert.Len(t, h.servers, mostServers)
+}
+
+func TestHistogram(t *testing.T) {
+	var h histogram
+	assert.True(t, math.IsNaN(h.quantile(0.5)))
+	for i := range 100 {
+		h.add(time.Duration(i+1) * 10 * time.Millisecond)
+	}
+	for _, q := range []float64{0.01, 0.5, 0.95, 1} {
+		got := h.quantile(q)
+		assert.GreaterOrEqual(t, got, q, "an upper bound: %v", q)
+		assert.LessOrEqual(t, got, q*bucketRatio+1e-9)
+	}
+	h.add(0)
+	h.add(-time.Second)
+	h.add(time.Duration(math.MaxInt64))
+	assert.Equal(t, firstBucket, h.quantile(0.001))
+}
+
+func TestPlot(t *testing.T) {
+	nan := math.NaN()
+	assert.Equal(t, `<svg viewBox="0 0 240 48" preserveAspectRatio="none" role="img" aria-label="a &lt;b&gt;">`+
+		`<path class="area good" d="M0.0 47.0L120.0 24.0L240.0 1.0L240.0 48 L0.0 48 Z"/><path class="line good" d="M0.0 47.0L120.0 24.0L240.0 1.0"/></svg>`,
+		string(plot("a <b>", 1, line{"good", []float64{0, 2, 4}, true})))
+	assert.Contains(t, string(plot("", 0, line{"x", []float64{nan, 1, nan, 1, 1}, false})), `d="M60.0 1.0h0.1"/><path class="line x" d="M180.0 1.0L240.0 1.0"/>`)
+	for _, odd := range [][]float64{nil, {nan}, {nan, nan}, {0}, {math.Inf(1), -1}, {-5, 3}} {
+		assert.NotContains(t, string(plot("", 0, line{"x", odd, true})), "NaN")
+		assert.NotContains(t, string(plot("", 0, line{"x", odd, true})), "Inf")
+	}
+}
+
+func TestShown(t *testing.T) {
+	all := make([]*int, slots)
+	assert.Len(t, shown(all), 2*perMinute)
+	all[slots-2] = new(int)
+	assert.Len(t, shown(all), 2*perMinute)
+	all[10] = new(int)
+	assert.Len(t, shown(all), slots-1-10)
+	assert.Same(t, all[10], shown(all)[0])
+}

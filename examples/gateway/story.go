@@ -1,0 +1,149 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
+)
+
+// story is one request on the debug page: the decision, and what came of it. Of a
+// request that was tried again the decision is the last.
+type story struct {
+	receipt endpick.Receipt
+	end     atomic.Pointer[ending] // nil: it goes on
+}
+
+// ending is what came of a request. It holds nothing of the client's but names.
+type ending struct {
+	At              time.Time
+	Model, Endpoint string
+	Status          string
+	HTTP            int // that the client got
+	Err             string
+	Stream          bool
+	Input, Output   int
+	Cached          *int
+	Held            time.Duration
+	Attempts        []observed.Attempt
+	Serving         int
+	TTFT, TPOT, E2E latency
+}
+
+func newEnding(r *observed.Request) *ending {
+	ttft, tpot, e2e := r.Latencies()
+	e := &ending{
+		At: r.Time.Add(time.Duration(r.E2EMillis * float64(time.Millisecond))), Model: r.Model, Endpoint: r.Endpoint, Status: r.Status, HTTP: r.HTTP,
+		Stream: r.Stream, Input: r.InputTokens, Output: r.OutputTokens, Cached: r.CachedTokens, Held: r.Held, Attempts: r.Attempts,
+		Serving: r.Serving, TTFT: latency(ttft), TPOT: latency(tpot), E2E: latency(e2e),
+	}
+	if r.Err != nil {
+		e.HTTP, e.Err = transport.StatusOf(r.Err), r.Err.Error()
+	}
+	return e
+}
+
+// Failed reports whether the request was not served for a reason that is not the
+// client's.
+func (e *ending) Failed() bool {
+	switch {
+	case e.Status == endpick.Canceled.String():
+		return false
+	case e.HTTP == http.StatusTooManyRequests || e.HTTP >= 500:
+		return true
+	}
+	return e.Status == endpick.Failed.String() && e.HTTP < 400
+}
+
+// Before are the attempts that failed before the last.
+func (e *ending) Before() []observed.Attempt {
+	if e.Serving < 0 {
+		return e.Attempts
+	}
+	return e.Attempts[:min(e.Serving, len(e.Attempts))]
+}
+
+// stories keeps the newest requests, and the newest of those that failed.
+type stories struct {
+	most, mostFailed int
+
+	mu     sync.Mutex
+	newest []*story // in order of the first bytes
+	failed []*story // in order of their ends
+}
+
+type storyKey struct{}
+
+// keep gives every request a story whose receipt the router fills, and keeps it when
+// the response begins.
+func (s *stories) keep(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(in *http.Request) (*http.Response, error) {
+		told := new(story)
+		defer s.add(told)
+		return next.RoundTrip(in.WithContext(context.WithValue(in.Context(), storyKey{}, told)))
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
+
+func storyOf(ctx context.Context) *story {
+	told, _ := ctx.Value(storyKey{}).(*story)
+	return told
+}
+
+// describe asks the router for the receipt.
+func (s *stories) describe(in *http.Request, req *endpick.Request) {
+	if told := storyOf(in.Context()); told != nil {
+		req.Receipt = &told.receipt
+	}
+}
+
+func (s *stories) add(told *story) {
+	if told.receipt.Number == 0 {
+		return // it never came to a decision
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.newest = appended(s.newest, told, s.most)
+}
+
+// observe takes in how a request has ended.
+func (s *stories) observe(r *observed.Request) {
+	told := storyOf(r.In.Context())
+	if told == nil {
+		return
+	}
+	end := newEnding(r)
+	told.end.Store(end)
+	if end.Failed() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.failed = appended(s.failed, told, s.mostFailed)
+	}
+}
+
+func appended(all []*story, told *story, most int) []*story {
+	if len(all) >= most {
+		all = slices.Delete(all, 0, len(all)-most+1)
+	}
+	return append(all, told)
+}
+
+// last returns the stories kept, the newest first.
+func (s *stories) last() (newest, failed []*story) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newest, failed = slices.Clone(s.newest), slices.Clone(s.failed)
+	slices.SortFunc(newest, func(a, b *story) int { return cmp.Compare(b.receipt.Number, a.receipt.Number) })
+	slices.Reverse(failed)
+	return newest, failed
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+)
+
+// why says in words what a receipt says in numbers: why the request went where it
+// went. before are the attempts that have failed.
+func why(r *endpick.Receipt, before []observed.Attempt) (all []string) {
+	for i := range before {
+		a := &before[i]
+		when := "next"
+		if i == 0 {
+			when = "first"
+		}
+		all = append(all, fmt.Sprintf("%s was asked %s and %s.", a.Candidate.Endpoint.ID, when, said(a)))
+	}
+	if r.Chosen < 0 || r.Chosen >= len(r.Verdicts) {
+		if r.Err != nil {
+			all = append(all, "No server was chosen: "+r.Err.Error()+".")
+		}
+		return all
+	}
+	chosen := &r.Verdicts[r.Chosen]
+	scored, removed, tied, best := 0, map[string]int{}, 0, chosen
+	var filters []string
+	for i := range r.Verdicts {
+		v := &r.Verdicts[i]
+		if v.RemovedBy != "" {
+			if removed[v.RemovedBy]++; removed[v.RemovedBy] == 1 {
+				filters = append(filters, v.RemovedBy)
+			}
+			continue
+		}
+		scored++
+		if v.Score > best.Score {
+			best = v
+		}
+		if i != r.Chosen && v.Score == chosen.Score {
+			tied++
+		}
+	}
+	for _, f := range filters {
+		all = append(all, fmt.Sprintf("%s set %s aside.", f, count(removed[f], "server")))
+	}
+	id := chosen.Candidate.Endpoint.ID
+	switch {
+	case scored == 1 && len(filters) == 0:
+		return append(all, id+" was the only server that could take it.")
+	case scored == 1:
+		return append(all, "That left "+id+".")
+	case best.Score > chosen.Score:
+		all = append(all, fmt.Sprintf("%s scored %.4g, and %s %.4g: the policy leaves something to chance.", id, chosen.Score, best.Candidate.Endpoint.ID, best.Score))
+	case tied > 0:
+		all = append(all, fmt.Sprintf("%s scored %.4g, as did %s: chance decided.", id, chosen.Score, count(tied, "other")))
+		return append(all, differences(chosen, r)...)
+	default:
+		all = append(all, fmt.Sprintf("%s had the best score, %.4g, before %s with %.4g.", id, chosen.Score,
+			r.Verdicts[r.RunnerUp].Candidate.Endpoint.ID, r.Verdicts[r.RunnerUp].Score))
+	}
+	return append(all, differences(chosen, r)...)
+}
+
+// said is what has come of an attempt.
+func said(a *observed.Attempt) string {
+	switch {
+	case a.Result == observed.Full:
+		return "was full"
+	case a.HTTP > 0:
+		return fmt.Sprintf("answered %d", a.HTTP)
+	case a.Result == observed.Unreachable:
+		return "could not be reached"
+	}
+	return "did not answer"
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// differences compares the chosen one with the next best.
+func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
+	if r.RunnerUp < 0 {
+		return nil
+	}
+	a, b := &chosen.Candidate, &r.Verdicts[r.RunnerUp].Candidate
+	var facts []string
+	compare := func(format string, x, y float64) {
+		if x != y {
+			facts = append(facts, fmt.Sprintf(format, math.Abs(x-y), map[bool]string{true: "more", false: "fewer"}[x > y]))
+		}
+	}
+	compare("it holds %.6g %s tokens of the prompt", float64(a.PrefixTokens), float64(b.PrefixTokens))
+	compare("it has %.6g %s tokens of others to read first", float64(a.InFlight.PrefillTokens), float64(b.InFlight.PrefillTokens))
+	compare("%.4g %s requests wait for it", a.Waiting, b.Waiting)
+	compare("%.4g %s run on it", a.Running, b.Running)
+	if a.Prediction.Has&b.Prediction.Has&endpick.TTFT != 0 && a.Prediction.TTFT != b.Prediction.TTFT {
+		facts = append(facts, fmt.Sprintf("its first token was expected after %s instead of %s", brief(a.Prediction.TTFT), brief(b.Prediction.TTFT)))
+	}
+	if a.Prediction.Has&b.Prediction.Has&endpick.TPOT != 0 && a.Prediction.TPOT != b.Prediction.TPOT {
+		facts = append(facts, fmt.Sprintf("each one after that in %s instead of %s", brief(a.Prediction.TPOT), brief(b.Prediction.TPOT)))
+	}
+	if len(facts) == 0 {
+		return []string{"Both looked the same."}
+	}
+	return []string{fmt.Sprintf("Compared with %s: %s.", b.Endpoint.ID, strings.Join(facts, "; "))}
+}
+
+// brief is a duration as people read it; empty for zero: not known.
+func brief(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
+	switch {
+	case d == 0:
+		return ""
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.2f s", ms/1000)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/observed"
+)
+
+func verdict(id string, score float64, change func(*endpick.Candidate)) endpick.Verdict {
+	v := endpick.Verdict{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Score: score}
+	if change != nil {
+		change(&v.Candidate)
+	}
+	return v
+}
+
+func removed(id, by string) endpick.Verdict {
+	v := verdict(id, 0, nil)
+	v.RemovedBy = by
+	return v
+}
+
+// The decision that docs/concepts.md works out, and what else can be.
+func TestWhy(t *testing.T) {
+	a := verdict("a", 4.06e-06, func(c *endpick.Candidate) {
+		c.Running, c.InFlight.PrefillTokens, c.PrefixTokens = 12, 9000, 608
+	})
+	b := verdict("b", 0.000165, func(c *endpick.Candidate) { c.Running = 2 })
+	c := verdict("c", 7.81e-05, func(c *endpick.Candidate) { c.Waiting, c.Running, c.PrefixTokens = 3, 4, 208 })
+	attempt := func(id string, result observed.Result, http int) observed.Attempt {
+		return observed.Attempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, HTTP: http}
+	}
+	for name, tc := range map[string]struct {
+		receipt endpick.Receipt
+		before  []observed.Attempt
+		want    []string
+	}{
+		"best": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 0, RunnerUp: 1}, nil,
+			[]string{
+				"b had the best score, 0.000165, before c with 7.81e-05.",
+				"Compared with c: it holds 208 fewer tokens of the prompt; 3 fewer requests wait for it; 2 fewer run on it.",
+			},
+		},
+		"by chance": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0}, nil,
+			[]string{
+				"a scored 4.06e-06, and b 0.000165: the policy leaves something to chance.",
+				"Compared with b: it holds 608 more tokens of the prompt; it has 9000 more tokens of others to read first; 10 more run on it.",
+			},
+		},
+		"equals": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0}, nil,
+			[]string{"y scored 1, as did 2 others: chance decided.", "Both looked the same."},
+		},
+		"predicted": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{
+				verdict("x", 0.9, func(c *endpick.Candidate) {
+					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 21 * time.Millisecond, TPOT: 8 * time.Millisecond}
+				}),
+				verdict("y", 0.1, func(c *endpick.Candidate) {
+					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 1500 * time.Millisecond, TPOT: 12500 * time.Microsecond}
+				}),
+			}, RunnerUp: 1}, nil,
+			[]string{
+				"x had the best score, 0.9, before y with 0.1.",
+				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each one after that in 8.0 ms instead of 12 ms.",
+			},
+		},
+		"alone": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, nil, []string{"a was the only server that could take it."},
+		},
+		"filtered": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a, removed("y", "affinity gate"), removed("z", "affinity gate"), removed("w", "tier")}, RunnerUp: -1}, nil,
+			[]string{"affinity gate set 2 servers aside.", "tier set 1 server aside.", "That left a."},
+		},
+		"after others": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1},
+			[]observed.Attempt{attempt("x", observed.Unreachable, 0), attempt("y", observed.Erred, 503), attempt("z", observed.Full, 429), attempt("w", observed.Broken, 0)},
+			[]string{
+				"x was asked first and could not be reached.", "y was asked next and answered 503.", "z was asked next and was full.",
+				"w was asked next and did not answer.", "a was the only server that could take it.",
+			},
+		},
+		"refused": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, Chosen: -1, RunnerUp: -1, Err: errors.New("too late")}, nil,
+			[]string{"No server was chosen: too late."},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, why(&tc.receipt, tc.before)) })
+	}
+}
