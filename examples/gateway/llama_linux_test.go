@@ -25,6 +25,7 @@ import (
 	"github.com/endpick/endpick/internal/llamaserver"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -263,6 +264,25 @@ func TestLlamaIsMetered(t *testing.T) {
 			return l != nil && l.Absent == endpick.KVUsageSignal
 		}, 10*time.Second, 5*time.Millisecond, "requests that run and wait are on its page, the KV cache is not")
 	})
+}
+
+// What a server holds is found out: its slots, and the context that they share.
+func TestLlamaTellsWhatItHolds(t *testing.T) {
+	servers := startLlamas(t, 1)
+	g, _ := beforeLlamas(t, servers)
+	require.Eventually(t, func() bool {
+		e := g.router.Endpoints()[0].Candidate.Endpoint
+		return e.MaxSequences == llamaserver.Slots && e.KVTokens == llamaserver.Context && len(e.Models) == 0
+	}, 30*time.Second, 5*time.Millisecond)
+	alive, of := g.health.Alive()
+	require.Equal(t, []int{1, 1}, []int{alive, of})
+	require.Eventually(t, func() bool { return !g.health.Endpoints()[0].Checked.IsZero() }, 30*time.Second, 5*time.Millisecond)
+	require.NoError(t, g.health.Endpoints()[0].CheckErr)
+	servers[0].Kill()
+	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 0 }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, health.Unfit, g.health.Endpoints()[0].Reason)
+	require.NoError(t, servers[0].Restart())
+	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 1 }, time.Minute, 5*time.Millisecond)
 }
 
 // varying is what differs between two answers of one server to one request.

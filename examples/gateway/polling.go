@@ -15,8 +15,8 @@ import (
 // pollInterval is how often each server is asked for its load.
 const pollInterval = 200 * time.Millisecond
 
-// startPolling polls the router's endpoints for their load, and checks them, until stop
-// is called.
+// startPolling polls the router's endpoints for their load, checks them, and finds out
+// what they hold, until stop is called.
 func startPolling(router *endpick.Router, monitor *health.Monitor, logger *slog.Logger) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
 		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
@@ -24,10 +24,15 @@ func startPolling(router *endpick.Router, monitor *health.Monitor, logger *slog.
 	if err != nil {
 		return nil, err
 	}
+	survey, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, DisableModels: true}) // who can't be asked is told of already
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { poller.Run(ctx) })
 	running.Go(func() { monitor.Run(ctx) })
+	running.Go(func() { survey.Run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()

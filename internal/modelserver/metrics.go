@@ -28,6 +28,9 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	write("gauge", "num_requests_running", "Number of requests in model execution batches.", load.Running)
 	write("gauge", "num_requests_waiting", "Number of requests waiting to be processed.", load.Waiting)
 	write("gauge", "kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", load.KVUsage)
+	config := s.driver.engine.Config()
+	fmt.Fprintf(w, "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n# TYPE vllm:cache_config_info gauge\n"+
+		"vllm:cache_config_info{block_size=\"%d\",engine=\"0\",num_gpu_blocks=\"%d\"} 1.0\n", config.BlockTokens, config.Blocks)
 	write("counter", "prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", totals.PrefixQueryTokens)
 	write("counter", "prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", totals.PrefixHitTokens)
 	write("counter", "num_preemptions_total", "Cumulative number of preemptions from the engine.", totals.Preemptions)

@@ -90,7 +90,7 @@ func parse(r io.Reader, most int64) (page, error) {
 
 // load reads the load of an endpoint: of its rank, if it has one, else of the
 // whole server. What is not on the page is absent.
-func (p page) load(e *endpick.Endpoint) (endpick.Load, error) {
+func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 	var l endpick.Load
 	read := func(names []series, signal endpick.Signals, to *float64) int {
 		for _, s := range names {
@@ -102,9 +102,9 @@ func (p page) load(e *endpick.Endpoint) (endpick.Load, error) {
 		l.Absent |= signal
 		return 1
 	}
-	read(waiting, endpick.WaitingSignal, &l.Waiting)
-	read(running, endpick.RunningSignal, &l.Running)
-	n := read(kvUsage, endpick.KVUsageSignal, &l.KVUsage)
+	read(from.waiting, endpick.WaitingSignal, &l.Waiting)
+	read(from.running, endpick.RunningSignal, &l.Running)
+	n := read(from.kvUsage, endpick.KVUsageSignal, &l.KVUsage)
 	l.KVUsage /= float64(n) // the mean of ranks
 	l.Adapters = p.adapters()
 	const all = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal

@@ -70,6 +70,8 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"} 0.25
 `
 
+var known = signals{waiting, running, kvUsage}
+
 func TestLoadOfEachEngine(t *testing.T) {
 	rank := func(n int) endpick.Endpoint { return endpick.Endpoint{Ranked: true, Rank: n} }
 	for _, tc := range []struct {
@@ -101,7 +103,7 @@ func TestLoadOfEachEngine(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := parse(strings.NewReader(tc.page), 1<<20)
 			require.NoError(t, err)
-			l, err := p.load(&tc.endpoint)
+			l, err := p.load(&tc.endpoint, &known)
 			require.NoError(t, err)
 			assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12)
 			l.KVUsage = tc.want.KVUsage
@@ -122,13 +124,13 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 	} {
 		p, err := parse(strings.NewReader(in), 50000)
 		if err == nil {
-			_, err = p.load(&endpick.Endpoint{})
+			_, err = p.load(&endpick.Endpoint{}, &known)
 		}
 		assert.ErrorIs(t, err, want, "%.40q", in)
 	}
 	p, err := parse(strings.NewReader(vllmRanks), 1<<20)
 	require.NoError(t, err)
-	_, err = p.load(&endpick.Endpoint{Ranked: true, Rank: 7})
+	_, err = p.load(&endpick.Endpoint{Ranked: true, Rank: 7}, &known)
 	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
 }
 
@@ -140,7 +142,7 @@ func TestSeriesWithoutARank(t *testing.T) {
 	of := func(text string, rank int) (endpick.Load, error) {
 		p, err := parse(strings.NewReader(text), 1<<20)
 		require.NoError(t, err)
-		return p.load(&endpick.Endpoint{Ranked: true, Rank: rank})
+		return p.load(&endpick.Endpoint{Ranked: true, Rank: rank}, &known)
 	}
 	first, err := of(unnamed, 0)
 	require.NoError(t, err)
@@ -176,7 +178,7 @@ func TestAPageMayBeAsLongAsTheBound(t *testing.T) {
 	const text = "vllm:num_requests_running 3\n"
 	p, err := parse(strings.NewReader(text), int64(len(text)))
 	require.NoError(t, err)
-	l, err := p.load(&endpick.Endpoint{})
+	l, err := p.load(&endpick.Endpoint{}, &known)
 	require.NoError(t, err)
 	assert.Equal(t, 3.0, l.Running)
 	_, err = parse(strings.NewReader(text), int64(len(text)-1))
@@ -192,7 +194,7 @@ func FuzzPage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = p.load(&endpick.Endpoint{})
-		_, _ = p.load(&endpick.Endpoint{Ranked: true, Rank: rank})
+		_, _ = p.load(&endpick.Endpoint{}, &known)
+		_, _ = p.load(&endpick.Endpoint{Ranked: true, Rank: rank}, &known)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type Poller struct {
 	config Config
 	slots  chan struct{}
 	panics atomic.Uint64
+	names  signals
 
 	mu   sync.Mutex
 	busy map[string]bool // URLs that are being asked
@@ -32,7 +34,11 @@ func New(config Config) (*Poller, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Poller{config: config, slots: make(chan struct{}, maxAtOnce), busy: map[string]bool{}}, nil
+	names, err := config.Names.signals()
+	if err != nil {
+		return nil, err
+	}
+	return &Poller{config: config, names: names, slots: make(chan struct{}, maxAtOnce), busy: map[string]bool{}}, nil
 }
 
 // Panics is how often a function of the Config, or the reading of a page, has
@@ -115,6 +121,9 @@ func (p *Poller) guard(f func()) (err error) {
 
 // tell says what went wrong.
 func (p *Poller) tell(e *endpick.Endpoint, u string, err error) {
+	if at, err := url.Parse(u); err == nil {
+		u = at.Redacted() // a password in it is for the server alone
+	}
 	_ = p.guard(func() { p.config.OnError(&Error{Endpoint: e.ID, URL: u, Err: err}) }) // it is counted
 }
 
@@ -132,7 +141,7 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 	for i, e := range endpoints {
 		load, bad := endpick.Load{}, err
 		if bad == nil {
-			load, bad = page.load(e)
+			load, bad = page.load(e, &p.names)
 		}
 		if bad != nil {
 			p.tell(e, u, bad)

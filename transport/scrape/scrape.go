@@ -1,6 +1,10 @@
 // Package scrape asks engines for their load: it polls the /metrics page of each
 // endpoint of a router, in the names of vLLM, SGLang, TensorRT-LLM and llama.cpp
-// (which has the page with --metrics), and reports what it finds.
+// (which has the page with --metrics), or in names that the host gives ([Names]), and
+// reports what it finds.
+//
+// A [Survey] asks engines what they hold and serve: the size of the KV cache, how many
+// requests run at once, models and adapters.
 //
 // It is a module of its own because it brings a parser of the Prometheus text
 // format with it.
@@ -57,6 +61,8 @@ type Config struct {
 	// asked. Nil: "/metrics" at the endpoint's Address. (trtllm-serve has its
 	// page at /prometheus/metrics.) It is called in each round.
 	URL func(*endpick.Endpoint) string
+	// Names are metrics of engines that are not known. Zero: none.
+	Names Names
 	// OnError is told what went wrong, as an [Error]. It is called from many
 	// goroutines. Nil: nobody is told. If it panics, nobody is told; see
 	// [Poller.Panics].
@@ -98,8 +104,11 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func metricsURL(e *endpick.Endpoint) string {
-	to, err := transport.Target(e, &url.URL{Path: "/metrics"})
+func metricsURL(e *endpick.Endpoint) string { return pageURL(e, "/metrics") }
+
+// pageURL is where a page of an endpoint's server is.
+func pageURL(e *endpick.Endpoint, path string) string {
+	to, err := transport.Target(e, &url.URL{Path: path})
 	if err != nil {
 		return ""
 	}

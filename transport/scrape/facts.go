@@ -1,0 +1,151 @@
+package scrape
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/endpick/endpick"
+)
+
+// What an engine says of itself is believed up to these, far beyond what there is: a
+// broken one is not to claim all memory of the router for its cache.
+const (
+	maxKVTokens  = 1 << 30
+	maxSequences = 1 << 20
+	maxNames     = 4096
+	maxName      = 256
+)
+
+// atMost is v as an int in [0, most].
+func atMost(v float64, most int) int {
+	if !(v > 0) {
+		return 0
+	}
+	return int(math.Min(v, float64(most)))
+}
+
+func parsePage(text []byte) (page, error) { return parse(bytes.NewReader(text), int64(len(text))) }
+
+// has reports whether a family of this prefix is on the page.
+func (p page) has(prefix string) bool {
+	for name := range p {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// vllm reads vLLM's vllm:cache_config_info, whose labels are the configuration of the
+// cache: that of the endpoint's rank, or of all of them together.
+func (p page) vllm(e *endpick.Endpoint) Facts {
+	f := Facts{Engine: "vllm"}
+	info := p["vllm_cache_config_info"]
+	if info == nil {
+		return f
+	}
+	tokens := 0.0
+	for _, m := range info.Metric {
+		labels := labelsOf(m)
+		if e.Ranked && !ofRank(labels, e.Rank) {
+			continue
+		}
+		block, _ := strconv.ParseFloat(labels["block_size"], 64)
+		blocks, _ := strconv.ParseFloat(labels["num_gpu_blocks"], 64) // "None" before it is known
+		f.BlockTokens = atMost(block, maxKVTokens)
+		tokens += max(block*blocks, 0)
+	}
+	f.KVTokens = atMost(tokens, maxKVTokens)
+	return f
+}
+
+// llamaFacts reads llama.cpp's /props. Its slots share the context, of which it tells
+// the part of one.
+func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
+	var props struct {
+		Slots    *float64 `json:"total_slots"`
+		Settings struct {
+			Context float64 `json:"n_ctx"`
+		} `json:"default_generation_settings"`
+	}
+	if err := json.Unmarshal(text, &props); err != nil {
+		return Facts{}, badPage("/props", err)
+	}
+	if props.Slots == nil {
+		return Facts{}, ErrNoFacts
+	}
+	return Facts{
+		Engine: "llama.cpp", BlockTokens: 1,
+		MaxSequences: atMost(*props.Slots, maxSequences),
+		KVTokens:     atMost(*props.Slots*props.Settings.Context, maxKVTokens),
+	}, nil
+}
+
+// sglangFacts reads SGLang's /get_server_info, later called /server_info: its
+// arguments, and the state of each data-parallel rank.
+func sglangFacts(text []byte, e *endpick.Endpoint) (Facts, error) {
+	var info struct {
+		Tokens float64  `json:"max_total_num_tokens"` // of a rank
+		Page   float64  `json:"page_size"`
+		Most   *float64 `json:"max_running_requests"`
+		States []struct {
+			Most   float64 `json:"effective_max_running_requests_per_dp"`
+			Memory struct {
+				Tokens float64 `json:"token_capacity"`
+			} `json:"memory_usage"`
+		} `json:"internal_states"`
+	}
+	if err := json.Unmarshal(text, &info); err != nil {
+		return Facts{}, badPage("/get_server_info", err)
+	}
+	if info.Tokens == 0 && len(info.States) == 0 {
+		return Facts{}, ErrNoFacts
+	}
+	f := Facts{Engine: "sglang", BlockTokens: atMost(info.Page, maxKVTokens)}
+	tokens, most := 0.0, 0.0
+	for rank, s := range info.States {
+		if e.Ranked && rank != e.Rank {
+			continue
+		}
+		if s.Memory.Tokens == 0 {
+			s.Memory.Tokens = info.Tokens
+		}
+		tokens += s.Memory.Tokens
+		most += s.Most
+	}
+	if len(info.States) == 0 {
+		tokens = info.Tokens
+	}
+	if most == 0 && info.Most != nil {
+		most = *info.Most
+	}
+	f.KVTokens, f.MaxSequences = atMost(tokens, maxKVTokens), atMost(most, maxSequences)
+	return f, nil
+}
+
+// servedNames reads a list of models: those that have a parent are adapters.
+func servedNames(text []byte) (models, adapters []string, err error) {
+	var list struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Parent *string `json:"parent"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, nil, badPage("/v1/models", err)
+	}
+	for _, m := range list.Data {
+		switch {
+		case m.ID == "" || len(m.ID) > maxName || !utf8.ValidString(m.ID) || len(models)+len(adapters) >= maxNames:
+		case m.Parent != nil && *m.Parent != "":
+			adapters = append(adapters, m.ID)
+		default:
+			models = append(models, m.ID)
+		}
+	}
+	return models, adapters, nil
+}

@@ -1,0 +1,46 @@
+package scrape
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// Names are the metrics of an engine that this package does not know. Each is a name,
+// or a name and the value of one label: `requests{state="waiting"}`. They count before
+// those that are known. A signal that is left out is read as usual.
+type Names struct {
+	Waiting string // requests in the queue
+	Running string // requests in the batch
+	KVUsage string // share of the KV cache that is in use, in [0, 1]
+}
+
+var selector = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:.]*)(?:\{([a-zA-Z_][a-zA-Z0-9_]*)="([^"]*)"\})?$`)
+
+// signals are the series in which each signal may be.
+type signals struct{ waiting, running, kvUsage []series }
+
+// signals are those of the names, and those that are known.
+func (n *Names) signals() (s signals, err error) {
+	for _, f := range []struct {
+		field, name string
+		known       []series
+		to          *[]series
+	}{
+		{"Waiting", n.Waiting, waiting, &s.waiting}, {"Running", n.Running, running, &s.running}, {"KVUsage", n.KVUsage, kvUsage, &s.kvUsage},
+	} {
+		*f.to = f.known
+		if f.name == "" {
+			continue
+		}
+		m := selector.FindStringSubmatch(f.name)
+		if m == nil {
+			return s, &endpick.ConfigError{Field: "scrape.Config.Names." + f.field, Reason: fmt.Sprintf("%q is no name of a metric, with one label or without", f.name)}
+		}
+		own := series{strings.ReplaceAll(m[1], ":", "_"), m[2], m[3]}
+		*f.to = append([]series{own}, f.known...)
+	}
+	return s, nil
+}

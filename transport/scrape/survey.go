@@ -1,0 +1,329 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Facts are what an engine says of itself. What it does not say is zero.
+type Facts struct {
+	Engine       string // "vllm", "sglang" or "llama.cpp"; empty: another
+	KVTokens     int    // tokens that its KV cache holds
+	BlockTokens  int    // tokens of one block of it
+	MaxSequences int    // requests that it runs at once
+	// Models and Adapters are the names that it serves. Nil: it does not say, or, as
+	// llama.cpp, takes requests for any.
+	Models, Adapters []string
+}
+
+// SurveyConfig says how a [Survey] is made. All fields but Router may be left out.
+type SurveyConfig struct {
+	// Router has the endpoints. It must be set.
+	Router *endpick.Router
+	// Client asks. Nil: as in [Config].
+	Client *http.Client
+	// Interval is the time after which an engine that has answered is asked again, as
+	// it may have been restarted or have loaded an adapter. One that has not is asked
+	// again after a tenth of it. Zero: one minute.
+	Interval time.Duration
+	// Timeout is how long each page may take. Zero: five seconds.
+	Timeout time.Duration
+	// MaxBytes bounds a page. Zero: 8 MiB.
+	MaxBytes int64
+	// DisableModels leaves Models and Adapters of endpoints as they are: one that
+	// names none then serves any model.
+	DisableModels bool
+	// OnError is told what went wrong, as an [Error]. It is called from many
+	// goroutines. Nil: nobody is told. If it panics, nobody is told.
+	OnError func(error)
+}
+
+// Survey asks engines what they hold and serve, and completes the endpoints of a
+// router: KVTokens and MaxSequences where they are 0, Models and Adapters where both
+// are empty. What the host has set stays. Make one with [NewSurvey]. It is safe for
+// concurrent use.
+type Survey struct {
+	config SurveyConfig
+	asker  *Poller // for its client, limits and guards
+
+	mu    sync.Mutex
+	known map[string]*surveyed // by key
+}
+
+// surveyed is what is known of one endpoint.
+type surveyed struct {
+	facts Facts
+	good  bool      // facts are there
+	asked time.Time // when it was asked last; while it is being asked, too
+	busy  bool
+	base  endpick.Endpoint // as the host describes it
+	set   endpick.Endpoint // as it was completed
+}
+
+// NewSurvey returns a survey, or an [endpick.ConfigError].
+func NewSurvey(config SurveyConfig) (*Survey, error) {
+	if config.Interval < 0 {
+		return nil, &endpick.ConfigError{Field: "scrape.SurveyConfig.Interval", Reason: "is negative"}
+	}
+	if config.Interval == 0 {
+		config.Interval = time.Minute
+	}
+	asker, err := New(Config{
+		Router: config.Router, Client: config.Client, Timeout: config.Timeout, MaxBytes: config.MaxBytes, OnError: config.OnError,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Survey{config: config, asker: asker, known: map[string]*surveyed{}}, nil
+}
+
+// key tells servers and their ranks apart.
+func key(e *endpick.Endpoint) string {
+	if e.Ranked {
+		return e.Address + "#" + strconv.Itoa(e.Rank)
+	}
+	return e.Address
+}
+
+// Run asks new endpoints within a second, and the others from time to time, until ctx
+// is done. It has left no goroutine when it returns.
+func (s *Survey) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	tick := time.NewTicker(min(time.Second, s.config.Interval))
+	defer tick.Stop()
+	for {
+		s.start(ctx, &all, false)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Poll asks every endpoint once and returns when all have answered.
+func (s *Survey) Poll(ctx context.Context) {
+	var all sync.WaitGroup
+	s.start(ctx, &all, true)
+	all.Wait()
+}
+
+// Facts returns what is known of an endpoint; false: nothing.
+func (s *Survey) Facts(e *endpick.Endpoint) (Facts, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.known[key(e)]
+	if k == nil || !k.good {
+		return Facts{}, false
+	}
+	return k.facts, true
+}
+
+// Fill completes the description of an endpoint by what is known of it. It asks nobody.
+// It suits the Fill of package discover, so that lists which are taken over again lose
+// nothing.
+func (s *Survey) Fill(e *endpick.Endpoint) {
+	if facts, ok := s.Facts(e); ok {
+		s.fill(e, &facts)
+	}
+}
+
+func (s *Survey) fill(e *endpick.Endpoint, f *Facts) {
+	if e.KVTokens == 0 {
+		e.KVTokens = f.KVTokens
+	}
+	if e.MaxSequences == 0 {
+		e.MaxSequences = f.MaxSequences
+	}
+	if !s.config.DisableModels && len(e.Models)+len(e.Adapters) == 0 {
+		e.Models, e.Adapters = slices.Clone(f.Models), slices.Clone(f.Adapters)
+	}
+}
+
+// start asks the endpoints whose time has come, and completes the others.
+func (s *Survey) start(ctx context.Context, all *sync.WaitGroup, now bool) {
+	there := map[string]bool{}
+	for _, status := range s.config.Router.Endpoints() {
+		e := status.Candidate.Endpoint
+		if status.Removed || there[key(e)] {
+			continue
+		}
+		there[key(e)] = true
+		if s.due(e, now) {
+			all.Go(func() { s.ask(ctx, e) })
+		}
+		s.complete(e)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.known, func(k string, v *surveyed) bool { return !there[k] && !v.busy })
+}
+
+// due reports whether an endpoint is to be asked, and notes that it is.
+func (s *Survey) due(e *endpick.Endpoint, now bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.known[key(e)]
+	if k == nil {
+		k = &surveyed{}
+		s.known[key(e)] = k
+	}
+	wait := s.config.Interval
+	if !k.good {
+		wait /= 10
+	}
+	if k.busy || !now && time.Since(k.asked) < wait {
+		return false
+	}
+	k.busy, k.asked = true, time.Now()
+	return true
+}
+
+// ask asks one engine.
+func (s *Survey) ask(ctx context.Context, e *endpick.Endpoint) {
+	var facts Facts
+	var err error
+	if bad := s.asker.guard(func() { facts, err = s.read(ctx, e) }); bad != nil {
+		err = bad
+	}
+	s.mu.Lock()
+	k := s.known[key(e)]
+	k.busy = false
+	if err == nil {
+		k.facts, k.good = facts, true
+	}
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.asker.tell(e, pageURL(e, ""), err)
+		return
+	}
+	s.complete(e)
+}
+
+// complete has the router take over what is known of an endpoint.
+func (s *Survey) complete(e *endpick.Endpoint) {
+	s.mu.Lock()
+	k := s.known[key(e)]
+	if k == nil || !k.good {
+		s.mu.Unlock()
+		return
+	}
+	if !reflect.DeepEqual(*e, k.set) { // the host has described it anew
+		k.base = *e
+	}
+	next := k.base
+	s.fill(&next, &k.facts)
+	k.set = next
+	s.mu.Unlock()
+	if !reflect.DeepEqual(next, *e) {
+		if err := s.config.Router.Update(next); err != nil && !errors.Is(err, endpick.ErrUnknownEndpoint) { // removed meanwhile
+			s.asker.tell(e, pageURL(e, ""), err)
+		}
+	}
+}
+
+// get reads a page of an engine. A status other than 200 is a StatusError.
+func (s *Survey) get(ctx context.Context, e *endpick.Endpoint, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.asker.config.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, pageURL(e, path), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.asker.config.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	most := s.asker.config.MaxBytes
+	if resp.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+		return nil, StatusError(resp.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = ErrTooLong
+	}
+	return text, err
+}
+
+// ErrNoFacts: the server has no page of a known engine that tells of its capacity.
+var ErrNoFacts = errors.New("scrape: no known engine")
+
+// read finds out which engine it is, and what it says.
+func (s *Survey) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
+	text, err := s.get(ctx, e, "/metrics")
+	var status StatusError
+	if err != nil && !errors.As(err, &status) {
+		return Facts{}, err
+	}
+	if err == nil {
+		p, err := parsePage(text)
+		if err != nil {
+			return Facts{}, err
+		}
+		if p.has("vllm_") {
+			f := p.vllm(e)
+			err = s.readModels(ctx, e, &f)
+			return f, err
+		}
+	}
+	// SGLang and llama.cpp may have no metrics.
+	for _, page := range []struct {
+		path string
+		read func([]byte, *endpick.Endpoint) (Facts, error)
+	}{{"/props", llamaFacts}, {"/get_server_info", sglangFacts}, {"/server_info", sglangFacts}} {
+		text, err := s.get(ctx, e, page.path)
+		if errors.As(err, &status) {
+			continue
+		}
+		if err != nil {
+			return Facts{}, err
+		}
+		f, err := page.read(text, e)
+		if errors.Is(err, ErrNoFacts) {
+			continue
+		}
+		if err == nil && f.Engine == "sglang" {
+			err = s.readModels(ctx, e, &f)
+		}
+		return f, err
+	}
+	return Facts{}, ErrNoFacts
+}
+
+// readModels adds what an engine says that it serves. One that asks for a key keeps it
+// to itself.
+func (s *Survey) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
+	if s.config.DisableModels {
+		return nil
+	}
+	text, err := s.get(ctx, e, "/v1/models")
+	var status StatusError
+	if errors.As(err, &status) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f.Models, f.Adapters, err = servedNames(text)
+	return err
+}
+
+// badPage says what was wrong with a page.
+func badPage(path string, err error) error { return fmt.Errorf("%w: %s: %w", ErrFormat, path, err) }

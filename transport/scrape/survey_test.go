@@ -1,0 +1,258 @@
+package scrape_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/discover"
+	"github.com/endpick/endpick/transport/scrape"
+)
+
+// site is servers with pages, by host and path. What is not there is 404.
+type site struct {
+	mu    sync.Mutex
+	pages map[string]string
+	asked map[string]int
+	down  error
+}
+
+func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked == nil {
+		s.asked = map[string]int{}
+	}
+	at := r.URL.Host + r.URL.Path
+	s.asked[at]++
+	if s.down != nil {
+		return nil, s.down
+	}
+	code, text := 404, `{"error":"not found"}`
+	if page, ok := s.pages[at]; ok {
+		code, text = 200, page
+	}
+	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+func (s *site) set(at, page string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pages[at] = page
+}
+
+func (s *site) times(at string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[at]
+}
+
+const (
+	vllmInfo = `# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",engine="0",num_gpu_blocks="1000",num_gpu_blocks_override="None"} 1.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",engine="1",num_gpu_blocks="2000",num_gpu_blocks_override="None"} 1.0
+vllm:num_requests_running{engine="0"} 1
+`
+	vllmModels = `{"object":"list","data":[{"id":"llama","object":"model","parent":null,"max_model_len":8192},{"id":"sql","parent":"llama"},{"id":"","parent":null}]}`
+	sglangInfo = `{"model_path":"qwen","served_model_name":"qwen","page_size":64,"max_running_requests":null,"api_key":"secret","dp_size":2,
+		"max_total_num_tokens":20480,"internal_states":[
+		{"memory_usage":{"weight":0.98,"kvcache":0.23,"token_capacity":20480},"effective_max_running_requests_per_dp":128},
+		{"memory_usage":{},"effective_max_running_requests_per_dp":64}],"version":"0.5"}`
+	llamaProps = `{"default_generation_settings":{"params":{"seed":1},"n_ctx":8192},"total_slots":4,"model_path":"/models/tiny.gguf","build_info":"b1"}`
+)
+
+func known() map[string]string {
+	return map[string]string{
+		"vllm/metrics": vllmInfo, "vllm/v1/models": vllmModels,
+		"sglang/get_server_info": sglangInfo, "sglang/v1/models": `{"data":[{"id":"qwen"}]}`,
+		"newer/server_info": sglangInfo, "newer/metrics": "sglang:num_running_reqs 1\n",
+		"llama/metrics": "llamacpp:requests_processing 0\n", "llama/props": llamaProps, "llama/v1/models": `{"data":[{"id":"/models/tiny.gguf"}]}`,
+		"bare/props":    llamaProps,
+		"old/metrics":   "vllm:num_requests_running 1\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n",
+		"other/metrics": "go_goroutines 1\n", "other/props": "{}", "other/server_info": `{"uptime":1}`,
+		"garbage/metrics":      "<html>",
+		"liar/props":           `{"total_slots":1e300,"default_generation_settings":{"n_ctx":-5}}`,
+		"huge/get_server_info": `{"max_total_num_tokens":1e300,"page_size":-1,"max_running_requests":1e300}`,
+		"broken/props":         `{"total_slots":"four"}`,
+	}
+}
+
+func TestSurveyReadsEachEngine(t *testing.T) {
+	for _, tc := range []struct {
+		host string
+		rank int // −1: none
+		want scrape.Facts
+		err  error
+	}{
+		{"vllm", -1, scrape.Facts{Engine: "vllm", KVTokens: 48000, BlockTokens: 16, Models: []string{"llama"}, Adapters: []string{"sql"}}, nil},
+		{"vllm", 1, scrape.Facts{Engine: "vllm", KVTokens: 32000, BlockTokens: 16, Models: []string{"llama"}, Adapters: []string{"sql"}}, nil},
+		{"sglang", -1, scrape.Facts{Engine: "sglang", KVTokens: 40960, BlockTokens: 64, MaxSequences: 192, Models: []string{"qwen"}}, nil},
+		{"sglang", 1, scrape.Facts{Engine: "sglang", KVTokens: 20480, BlockTokens: 64, MaxSequences: 64, Models: []string{"qwen"}}, nil},
+		{"newer", 0, scrape.Facts{Engine: "sglang", KVTokens: 20480, BlockTokens: 64, MaxSequences: 128}, nil},
+		{"llama", -1, scrape.Facts{Engine: "llama.cpp", KVTokens: 32768, BlockTokens: 1, MaxSequences: 4}, nil},
+		{"bare", -1, scrape.Facts{Engine: "llama.cpp", KVTokens: 32768, BlockTokens: 1, MaxSequences: 4}, nil},
+		{"old", -1, scrape.Facts{Engine: "vllm", BlockTokens: 16}, nil},
+		{"other", -1, scrape.Facts{}, scrape.ErrNoFacts},
+		{"nobody", -1, scrape.Facts{}, scrape.ErrNoFacts},
+		{"garbage", -1, scrape.Facts{}, scrape.ErrFormat},
+		{"broken", -1, scrape.Facts{}, scrape.ErrFormat},
+		{"liar", -1, scrape.Facts{Engine: "llama.cpp", BlockTokens: 1, MaxSequences: 1 << 20}, nil},
+		{"huge", -1, scrape.Facts{Engine: "sglang", KVTokens: 1 << 30, MaxSequences: 1 << 20}, nil},
+	} {
+		t.Run(fmt.Sprint(tc.host, tc.rank), func(t *testing.T) {
+			e := endpick.Endpoint{ID: "e", Address: tc.host, Ranked: tc.rank >= 0, Rank: max(tc.rank, 0)}
+			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{e}})
+			require.NoError(t, err)
+			errs := &errorList{}
+			s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, OnError: errs.add})
+			require.NoError(t, err)
+			s.Poll(t.Context())
+			got, ok := s.Facts(&e)
+			told := errs.take()
+			if tc.err != nil {
+				assert.False(t, ok)
+				require.Len(t, told, 1)
+				assert.ErrorIs(t, told[0], tc.err)
+				assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
+				return
+			}
+			assert.Empty(t, told)
+			assert.Equal(t, tc.want, got)
+			e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
+			assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
+		})
+	}
+}
+
+// What the host has set stays, also when the engine says something else; what it has
+// not set follows the engine; and what it sets anew is taken up.
+func TestSurveyAndTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &site{pages: known()}
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}}}})
+		require.NoError(t, err)
+		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}, Interval: time.Minute})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { s.Run(ctx) })
+		now := func() endpick.Endpoint { return *router.Endpoints()[0].Candidate.Endpoint }
+		time.Sleep(1500 * time.Millisecond)
+		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}, KVTokens: 48000}, now())
+		lease, err := router.Route(endpick.Request{Model: "mine", InputTokens: 10})
+		require.NoError(t, err)
+
+		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000")) // it was restarted
+		time.Sleep(time.Minute)
+		assert.Equal(t, 64000, now().KVTokens)
+		assert.InDelta(t, 2, at.times("vllm/metrics"), 0)
+		require.NoError(t, router.Update(endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100"}))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000}, now())
+		require.NoError(t, router.Update(endpick.Endpoint{ID: "a", Address: "vllm", KVTokens: 5}))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 5, now().KVTokens)
+
+		// One that can't be reached is asked again soon, and what was known stays.
+		at.mu.Lock()
+		at.down = errors.New("down")
+		at.mu.Unlock()
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "b", Address: "llama"}))
+		time.Sleep(30 * time.Second)
+		assert.InDelta(t, 5, at.times("llama/metrics"), 1)
+		assert.Equal(t, []string{"llama"}, now().Models)
+		at.mu.Lock()
+		at.down = nil
+		at.mu.Unlock()
+		time.Sleep(7 * time.Second)
+		assert.Equal(t, 4, router.Endpoints()[1].Candidate.Endpoint.MaxSequences)
+		assert.Equal(t, 1, router.Endpoints()[0].Candidate.InFlight.Requests, "the same endpoint all along")
+		lease.Done(endpick.Outcome{})
+		require.NoError(t, router.Remove("b"))
+		time.Sleep(2 * time.Second)
+		_, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
+		assert.False(t, ok, "forgotten")
+		cancel()
+		run.Wait()
+	})
+}
+
+// Discovery that lists bare addresses takes nothing away of what engines have said.
+func TestSurveyBesideDiscovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		router, err := endpick.New(endpick.Config{})
+		require.NoError(t, err)
+		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, DisableModels: true})
+		require.NoError(t, err)
+		list := discover.NewList(endpick.Endpoint{Address: "vllm"}, endpick.Endpoint{Address: "llama"})
+		w, err := discover.New(discover.Config{Router: router, Source: list, Fill: s.Fill})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { s.Run(ctx) })
+		run.Go(func() { w.Run(ctx) })
+		time.Sleep(5 * time.Second)
+		check := func() {
+			for _, e := range router.Endpoints() {
+				want := map[string]endpick.Endpoint{
+					"vllm": {ID: "vllm", Address: "vllm", KVTokens: 48000}, "llama": {ID: "llama", Address: "llama", KVTokens: 32768, MaxSequences: 4},
+					"bare": {ID: "bare", Address: "bare", KVTokens: 32768, MaxSequences: 4},
+				}[e.Candidate.Endpoint.ID]
+				assert.Equal(t, want, *e.Candidate.Endpoint)
+			}
+		}
+		check()
+		list.Set([]endpick.Endpoint{{Address: "bare"}, {Address: "vllm"}})
+		for range 40 { // at no time is what was known unknown
+			time.Sleep(100 * time.Millisecond)
+			for _, e := range router.Endpoints() {
+				if e.Candidate.Endpoint.ID == "vllm" {
+					assert.Equal(t, 48000, e.Candidate.Endpoint.KVTokens)
+				}
+			}
+		}
+		require.Len(t, router.Endpoints(), 2)
+		check()
+		cancel()
+		run.Wait()
+	})
+}
+
+func TestSurveyConfig(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	for _, c := range []scrape.SurveyConfig{{}, {Router: router, Interval: -1}, {Router: router, Timeout: -1}, {Router: router, MaxBytes: -1}} {
+		_, err := scrape.NewSurvey(c)
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+	}
+}
+
+func TestNames(t *testing.T) {
+	page := "my_queue{kind=\"waiting\"} 7\nmy_queue{kind=\"running\"} 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
+	a := servePage(t, page)
+	router, p, errs := newPoller(t, scrape.Config{Names: scrape.Names{Waiting: `my_queue{kind="waiting"}`, Running: `my_queue{kind="running"}`}}, endpick.Endpoint{ID: "a", Address: a.URL})
+	p.Poll(t.Context())
+	assert.Empty(t, errs.take())
+	c := candidates(router)["a"]
+	assert.Equal(t, []float64{7, 3, 0.5}, []float64{c.Waiting, c.Running, c.KVUsage})
+	a.set(load(4, 5, 0.6), 200)
+	p.Poll(t.Context())
+	assert.Equal(t, 4.0, candidates(router)["a"].Waiting, "those that are known count where the host's are not there")
+	for _, bad := range []string{"two words", `x{a="b",c="d"}`, `x{a=b}`, "{}", "1x"} {
+		_, err := scrape.New(scrape.Config{Router: router, Names: scrape.Names{KVUsage: bad}})
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce, bad)
+		assert.Equal(t, "scrape.Config.Names.KVUsage", ce.Field)
+	}
+}
