@@ -13,6 +13,8 @@
 //	b = attempt.Feed(b[:0], piece)            // for each piece; b is for the client
 //	b, err = attempt.End(b[:0])
 //
+// Where the body is a reader, [Attempt.Reader] does the last two.
+//
 // [Seam.Read] fails for requests that no engine should get, [Call.Route] where no
 // endpoint can take the request: [ErrorResponse] is what the client is told then.
 //

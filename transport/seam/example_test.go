@@ -79,22 +79,16 @@ func pass(w http.ResponseWriter, response *http.Response, attempt *seam.Attempt)
 	defer response.Body.Close()
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
-	piece, out := make([]byte, 16<<10), []byte(nil)
+	body, piece := attempt.Reader(response.Body), make([]byte, 16<<10)
 	for {
-		n, err := response.Body.Read(piece)
-		out = attempt.Feed(out[:0], piece[:n])
-		if err == io.EOF {
-			out, err = attempt.End(out)
-			w.Write(out)
-			if err == nil {
-				return
-			}
-		} else {
-			w.Write(out)
+		n, err := body.Read(piece)
+		w.Write(piece[:n])
+		switch err {
+		case nil:
 			http.NewResponseController(w).Flush()
-		}
-		if err != nil {
-			attempt.Fail(err)
+		case io.EOF:
+			return
+		default:
 			panic(http.ErrAbortHandler) // the client has to notice that it was cut
 		}
 	}

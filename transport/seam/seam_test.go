@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -439,6 +440,50 @@ func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	assert.False(t, a.Again())
 	call.Close()
 	assert.Equal(t, "a canceled", w.heard.said())
+}
+
+// A reader of any size gives what Feed and End give, and ends the attempt as they do.
+func TestReader(t *testing.T) {
+	whole := strings.ReplaceAll(events, `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`+"\n\n", "")
+	for _, tc := range []struct {
+		name  string
+		body  func() io.Reader
+		want  string
+		err   error
+		ended string
+	}{
+		{"whole", func() io.Reader { return strings.NewReader(events) }, whole, nil, "a completed"},
+		{"a byte at a time", func() io.Reader { return iotest.OneByteReader(strings.NewReader(events)) }, whole, nil, "a completed"},
+		{"the end with the last bytes", func() io.Reader { return iotest.DataErrReader(strings.NewReader(events)) }, whole, nil, "a completed"},
+		{"cut", func() io.Reader { return strings.NewReader(events[:60]) }, events[:60], io.ErrUnexpectedEOF, "a failed"},
+		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(broken)) }, events[:60], broken, "a failed"},
+	} {
+		for _, size := range []int{1, 7, 4096} {
+			w := newWorld(t, seam.Config{})
+			call := w.read(t, chatBody)
+			a := w.route(t, call)
+			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			body := a.Reader(io.NopCloser(tc.body()))
+			n, err := body.Read(nil)
+			assert.Zero(t, n)
+			require.NoError(t, err)
+			var got []byte
+			for p := make([]byte, size); err == nil; {
+				n, err = body.Read(p)
+				got = append(got, p[:n]...)
+			}
+			assert.Equal(t, tc.want, string(got), tc.name)
+			if tc.err == nil {
+				assert.Equal(t, io.EOF, err)
+			} else {
+				require.ErrorIs(t, err, tc.err)
+			}
+			assert.Equal(t, tc.ended, w.heard.said(), tc.name)
+			body.Close()
+			call.Close()
+			w.idle(t)
+		}
+	}
 }
 
 // A coded response is passed on as it is.
