@@ -80,7 +80,7 @@ func measure(ctx context.Context, o *options, policy string, conversations []tra
 	if policy == alone {
 		return drive(ctx, o, o.single, conversations, step)
 	}
-	endpoints, stop, err := backends(o.settings(), nil, o)
+	endpoints, stop, err := backends(o.settings(), o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
-	"os"
-	"slices"
-	"strings"
+	"reflect"
 	"time"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/discover"
 )
 
 // checkBackend reports whether a model server can be at this address.
@@ -24,74 +21,122 @@ func checkBackend(s string) error {
 	return nil
 }
 
-// listed is the discovery of a small shop: a file that names the model servers, one
-// URL a line, and that somebody or something writes anew when they change. Empty
-// lines, and lines that begin with #, are skipped.
-type listed struct {
-	path string
-	last []byte // as it was read last
+// discoverTimeout is how long the first list may take to come.
+const discoverTimeout = 10 * time.Second
+
+// source is where the list of endpoints comes from; nil: the settings have it.
+func (s *settings) source() discover.Source {
+	d := s.Discover
+	switch {
+	case d == nil:
+		return nil
+	case d.File != "":
+		return &discover.File{Path: d.File}
+	case d.SRV != "":
+		return &discover.SRV{Name: d.SRV, Scheme: d.Scheme, Endpoint: d.Endpoint.endpoint()}
+	}
+	return &discover.DNS{Name: d.DNS, Port: d.Port, Network: d.Network, Scheme: d.Scheme, Endpoint: d.Endpoint.endpoint()}
 }
 
-// changed returns the servers if the file says something new, or nil.
-func (l *listed) changed() ([]endpick.Endpoint, error) {
-	text, err := os.ReadFile(l.path)
-	if err != nil || (l.last != nil && bytes.Equal(text, l.last)) {
-		return nil, err
-	}
-	l.last = text
-	var urls []string
-	number := 0
-	for line := range strings.Lines(string(text)) {
-		number++
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
+func (s *settings) validateDiscover() error {
+	d := s.Discover
+	given := 0
+	for _, name := range [...]string{d.File, d.DNS, d.SRV} {
+		if name != "" {
+			given++
 		}
-		if err := checkBackend(line); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", l.path, number, err)
-		}
-		if slices.Contains(urls, line) {
-			return nil, fmt.Errorf("%s:%d: there twice", l.path, number)
-		}
-		urls = append(urls, line)
 	}
-	if len(urls) == 0 { // it is more likely being written than meant
-		return nil, fmt.Errorf("%s names no server", l.path)
+	switch {
+	case len(s.Endpoints) > 0:
+		return s.bad("discover", "and endpoints can't both be given")
+	case given != 1:
+		return s.bad("discover", "needs one of file, dns and srv")
+	case d.DNS != "" && (d.Port < 1 || d.Port > 65535):
+		return s.bad("discover.port", "%d is no port", d.Port)
+	case d.DNS == "" && d.Port != 0:
+		return s.bad("discover.port", "is for dns")
+	case d.DNS == "" && d.Network != "":
+		return s.bad("discover.network", "is for dns")
+	case d.Network != "" && d.Network != "ip4" && d.Network != "ip6":
+		return s.bad("discover.network", "%q is neither ip4 nor ip6", d.Network)
+	case d.File != "" && d.Scheme != "":
+		return s.bad("discover.scheme", "is for dns and srv; the file has URLs")
+	case d.Scheme != "" && d.Scheme != "http" && d.Scheme != "https" && d.Scheme != "h2c":
+		return s.bad("discover.scheme", "%q is none of http, https, h2c", d.Scheme)
+	case d.Interval < 0:
+		return s.bad("discover.interval", "is negative")
+	case d.File != "" && !reflect.ValueOf(d.Endpoint).IsZero():
+		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
+	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil:
+		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
+	case d.Endpoint.KVTokens < 0:
+		return s.bad("discover.endpoint.kv_tokens", "%d is negative", d.Endpoint.KVTokens)
+	case d.Endpoint.Sequences < 0:
+		return s.bad("discover.endpoint.max_sequences", "%d is negative", d.Endpoint.Sequences)
 	}
-	return named(urls), nil
+	return nil
 }
 
-// named are the endpoints at these addresses. They serve whatever they are asked for.
-func named(urls []string) (all []endpick.Endpoint) {
-	for _, u := range urls {
-		all = append(all, endpick.Endpoint{Address: u})
-	}
-	return all
+// discovery keeps the endpoints those of a source.
+type discovery struct {
+	settings *discoverSettings // nil: nobody keeps them
+	stop     func()
 }
 
-// follow makes the router's endpoints those of the file whenever it changes, until
-// the context ends. What can't be is logged, and the endpoints stay.
-func (l *listed) follow(ctx context.Context, router *endpick.Router, logger *slog.Logger) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	failing := "" // what was logged last, which is enough once
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		endpoints, err := l.changed()
-		if err == nil && endpoints != nil {
-			if err = router.SetEndpoints(endpoints); err == nil {
-				logger.Info("endpoints", "number", len(endpoints))
+// findEndpoints takes over the endpoints that settings list, or where they are to be
+// found. On an error nothing has changed.
+func (g *gateway) findEndpoints(s *settings) error {
+	if s.Discover == nil {
+		for _, e := range s.endpoints() {
+			if _, err := transport.Target(&e, new(url.URL)); err != nil {
+				return fmt.Errorf("endpoint %q: %w", e.ID, err)
 			}
 		}
-		if err == nil {
-			failing = ""
-		} else if failing != err.Error() {
-			failing = err.Error()
-			logger.Error("endpoints stay as they are", "error", err)
-		}
+		g.discovery.end()
+		return g.router.SetEndpoints(s.endpoints())
 	}
+	if reflect.DeepEqual(s.Discover, g.discovery.settings) {
+		return nil
+	}
+	watcher, err := discover.New(discover.Config{
+		Router: g.router, Source: s.source(), Interval: s.Discover.Interval,
+		OnChange: func(c discover.Change) {
+			g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
+		},
+		OnError: func(err error) { g.log.Error("endpoints stay as they are", "error", err) },
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), discoverTimeout)
+	defer cancel()
+	if err := watcher.Poll(ctx); err != nil {
+		return err
+	}
+	g.discovery.end()                         // or it would go on with its own list
+	if err := watcher.Poll(ctx); err != nil { // a file is believed when it says the same twice
+		return err
+	}
+	g.discovery = startDiscovery(s.Discover, watcher)
+	return nil
+}
+
+func startDiscovery(s *discoverSettings, watcher *discover.Watcher) discovery {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watcher.Run(ctx)
+	}()
+	return discovery{s, func() {
+		cancel()
+		<-ended
+	}}
+}
+
+func (d *discovery) end() {
+	if d.stop != nil {
+		d.stop()
+	}
+	*d = discovery{}
 }

@@ -1,62 +1,77 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 )
 
+// ids are the endpoints that take requests.
+func ids(g *gateway) (all []string) {
+	for _, e := range g.router.Endpoints() {
+		if !e.Removed {
+			all = append(all, strings.TrimPrefix(e.Candidate.Endpoint.ID, "http://"))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // Servers come and go with the lines of a file; one that stays keeps what is in
-// flight, and what can't be leaves all as it was.
+// flight, what can't be leaves all as it was, and a reload may turn from a file to a
+// list and back.
 func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("http://a:1\n\n# spare\nhttp://b:1\n")
-	synctest.Test(t, func(t *testing.T) {
-		l := &listed{path: path}
-		first, err := l.changed()
+	file := "discover: {file: \"" + path + "\", interval: 5ms}\n"
+	g := newTestGateway(t, file)
+	becomes := func(want ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
+	}
+	require.Equal(t, []string{"a:1", "b:1"}, ids(g), "from the start")
+	lease, err := g.router.Route(endpick.Request{Exclude: []string{"http://a:1"}})
+	require.NoError(t, err)
+	write("http://b:1\nhttp://c:1\n")
+	becomes("b:1", "c:1")
+	for _, bad := range []string{"", "# nobody\n", "http://c:1\n{\n", "http://c:1\nhttp://c:1\n"} {
+		write(bad)
+		time.Sleep(30 * time.Millisecond) // some looks at it
+		require.Equal(t, []string{"b:1", "c:1"}, ids(g))
+	}
+	require.Equal(t, 1, g.router.Stats().OpenLeases)
+	require.Equal(t, "http://b:1", lease.Endpoint().Address)
+
+	reload := func(text string) error {
+		s, err := parseSettings("test.yaml", []byte(text))
 		require.NoError(t, err)
-		router, err := endpick.New(endpick.Config{Endpoints: first})
-		require.NoError(t, err)
-		var logged lockedBuffer
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go l.follow(ctx, router, newLogger(&logged, &logSettings{Level: "info"}))
-		after := func(text string, want ...string) {
-			t.Helper()
-			write(text)
-			time.Sleep(1500 * time.Millisecond)
-			synctest.Wait()
-			var got []string
-			for _, e := range router.Endpoints() {
-				if !e.Removed {
-					got = append(got, strings.TrimPrefix(e.Candidate.Endpoint.Address, "http://"))
-				}
-			}
-			assert.ElementsMatch(t, want, got)
-		}
-		after("http://a:1\nhttp://b:1", "a:1", "b:1")
-		lease, err := router.Route(endpick.Request{Exclude: []string{router.Endpoints()[0].Candidate.Endpoint.ID}})
-		require.NoError(t, err)
-		kept := lease.Endpoint().Address
-		after(kept+"\nhttp://c:1\n", strings.TrimPrefix(kept, "http://"), "c:1")
-		assert.Equal(t, 1, router.Stats().OpenLeases)
-		for _, bad := range []string{"", "# nobody\n", "http://c:1\nc:1\n", "http://c:1\nhttp://c:1\n"} {
-			after(bad, strings.TrimPrefix(kept, "http://"), "c:1")
-		}
-		time.Sleep(time.Minute)
-		assert.Equal(t, 1, strings.Count(logged.String(), ":2: there twice"), "once")
-		assert.Equal(t, 1, strings.Count(logged.String(), "names no server"), "of two such files one after the other")
-		after("http://c:1\n", "c:1")
-		assert.True(t, lease.Done(endpick.Outcome{}))
-	})
+		return g.apply(s)
+	}
+	require.NoError(t, reload(file), "the same discovery goes on, whatever the file has become")
+	require.Error(t, reload("discover: {file: /no/such/file}\n"))
+	require.Equal(t, []string{"b:1", "c:1"}, ids(g))
+	write("http://d:1\n")
+	becomes("d:1")
+	require.NoError(t, reload("endpoints: [{url: \"http://b:1\"}]\n"))
+	write("http://e:1\n")
+	require.Equal(t, []string{"b:1"}, ids(g))
+	require.NoError(t, reload(file))
+	becomes("e:1")
+	require.True(t, lease.Done(endpick.Outcome{}))
+}
+
+func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("discover: {file: servers}\n"), 0o600))
+	var stderr lockedBuffer
+	require.Equal(t, 1, run(t.Context(), []string{"-config", path}, &stderr, &stderr))
+	require.Contains(t, stderr.String(), "servers")
 }

@@ -9,10 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
+	"slices"
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/prometheus"
@@ -54,6 +55,8 @@ type gateway struct {
 	keys        atomic.Pointer[keyring] // nil: everybody may come in
 	engineKey   atomic.Pointer[string]
 	certificate atomic.Pointer[tls.Certificate]
+	discovery   discovery
+	quota       *quota.Quota
 	recorder    *recorder               // nil: nothing is recorded
 	ended       func(recording.Request) // nil, or hears of all requests, for tests
 }
@@ -74,6 +77,9 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 			err = errors.Join(err, g.close())
 		}
 	}()
+	if g.quota, err = quota.New(quota.Config{Limits: g.limits}); err != nil {
+		return nil, err
+	}
 	policy, err := g.policies.compose(config.policy, s.Models)
 	if err != nil {
 		return nil, err
@@ -115,6 +121,11 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if err := g.admitTenants(s); err != nil {
 		return nil, err
 	}
+	if s.Discover != nil {
+		if err := g.findEndpoints(s); err != nil {
+			return nil, err
+		}
+	}
 	g.serveClients(config.trustHeaders)
 	stop, err := startPolling(g.router, g.health, config.log)
 	if err != nil {
@@ -124,8 +135,9 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	return g, nil
 }
 
-// watched has the predictions of a policy timed.
+// watched has tenants kept to their quotas, and the predictions of a policy timed.
 func (g *gateway) watched(p endpick.Policy) endpick.Policy {
+	p.Admitters = append(slices.Clone(p.Admitters), g.quota)
 	if g.watch != nil {
 		p.Predictor = g.watch.metrics.Predictor(p.Predictor)
 	}
@@ -161,15 +173,8 @@ func (g *gateway) apply(s *settings) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range s.endpoints() {
-		if _, err := transport.Target(&e, new(url.URL)); err != nil {
-			return fmt.Errorf("endpoint %q: %w", e.ID, err)
-		}
-	}
-	if s.EndpointsFile == "" {
-		if err := g.router.SetEndpoints(s.endpoints()); err != nil {
-			return err
-		}
+	if err := g.findEndpoints(s); err != nil {
+		return err
 	}
 	// The settings are valid: what follows can fail only if a file was replaced
 	// meanwhile, and then they are read again.
@@ -292,6 +297,7 @@ func (g *gateway) pending() int {
 // close ends what the gateway does on its own.
 func (g *gateway) close() error {
 	g.stop()
+	g.discovery.end()
 	if g.transport != nil {
 		g.transport.CloseIdleConnections()
 	}

@@ -254,7 +254,10 @@ func (o *options) validate(given map[string]bool) error {
 // settings are what the flags say of a gateway that serves.
 func (o *options) settings() *settings {
 	s := defaultSettings()
-	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders, s.EndpointsFile = o.listen, o.admin, o.policy, o.Seed, o.trust, o.backendFile
+	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders = o.listen, o.admin, o.policy, o.Seed, o.trust
+	if o.backendFile != "" {
+		s.Discover = &discoverSettings{File: o.backendFile, Interval: time.Second}
+	}
 	s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
 	s.Timeouts.Grace, s.Timeouts.Body = o.grace, 0
 	s.Limits.Connections = 0

@@ -24,11 +24,12 @@ type recorder struct {
 	files int   // besides the newest
 	log   *slog.Logger
 
-	queue  chan recording.Request
-	closed sync.Once
-	quit   chan struct{}
-	ended  chan struct{}
-	lost   atomic.Uint64
+	queue   chan recording.Request
+	closed  sync.Once
+	quit    chan struct{}
+	ended   chan struct{}
+	lost    atomic.Uint64
+	waiting atomic.Int64 // bytes
 
 	closing error // of the end
 
@@ -37,9 +38,25 @@ type recorder struct {
 	failing time.Time // when a failure was logged last
 }
 
-// recorderQueue is how many records may wait for the disk. Those of prompts of
-// 100,000 tokens have some 100 KB each.
-const recorderQueue = 256
+// What may wait for the disk: so many records, of so many bytes together. Those of
+// prompts of 100,000 tokens have some 100 KB each; a client can make them larger.
+const (
+	recorderQueue = 256
+	recorderBytes = 64 << 20
+)
+
+// sizeOf is about the memory that a record holds.
+func sizeOf(r *recording.Request) int64 {
+	n := 512 + 8*len(r.Blocks)
+	if r.Prompt != nil {
+		for _, pieces := range [...][]recording.Piece{r.Prompt.Tools, r.Prompt.Messages} {
+			for i := range pieces {
+				n += 160 + 40*len(pieces[i].Values) + 4*len(pieces[i].Shape) + len(pieces[i].Text)
+			}
+		}
+	}
+	return int64(n)
+}
 
 func newRecorder(s *recordSettings, logger *slog.Logger) (*recorder, error) {
 	r := &recorder{
@@ -55,11 +72,16 @@ func newRecorder(s *recordSettings, logger *slog.Logger) (*recorder, error) {
 
 // record takes a record. It suits transport.Config.Record.
 func (r *recorder) record(request recording.Request) {
-	select {
-	case r.queue <- request:
-	default:
-		r.lost.Add(1)
+	size := sizeOf(&request)
+	if r.waiting.Add(size) <= recorderBytes {
+		select {
+		case r.queue <- request:
+			return
+		default:
+		}
 	}
+	r.waiting.Add(-size)
+	r.lost.Add(1)
 }
 
 // close writes what waits, and ends. No record may come after.
@@ -95,6 +117,7 @@ func (r *recorder) run() {
 
 // write appends a line, whole or not at all.
 func (r *recorder) write(request recording.Request) {
+	defer r.waiting.Add(-sizeOf(&request))
 	line, err := json.Marshal(request)
 	if err == nil {
 		err = r.append(append(line, '\n'))

@@ -96,3 +96,15 @@ func TestARecordingThatCannotBeIsAMistake(t *testing.T) {
 	_, err := newRecorder(&recordSettings{File: filepath.Join(t.TempDir(), "no", "r")}, slog.New(slog.DiscardHandler))
 	require.Error(t, err)
 }
+
+// What waits for a slow disk is bounded in bytes, too.
+func TestLargeRecordsDoNotWait(t *testing.T) {
+	r := &recorder{queue: make(chan recording.Request, recorderQueue)} // nobody writes
+	large := recording.Request{Blocks: make([]recording.Hash, 1<<20), Prompt: &recording.Prompt{Messages: make([]recording.Piece, 1<<15)}}
+	for range recorderQueue {
+		r.record(large)
+	}
+	assert.Len(t, r.queue, 4) // of some 13.6 MB
+	assert.EqualValues(t, recorderQueue-4, r.lost.Load())
+	assert.Equal(t, 4*sizeOf(&large), r.waiting.Load())
+}

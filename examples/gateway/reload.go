@@ -130,6 +130,7 @@ func restart(old, next *settings) (fields []string) {
 		{"timeouts", old.Timeouts, next.Timeouts},
 		{"record", old.Record, next.Record},
 		{"log", old.Log, next.Log},
+		{"price", old.Price, next.Price},
 	} {
 		if !reflect.DeepEqual(f.old, f.new) {
 			fields = append(fields, f.name)

@@ -35,11 +35,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		}
 	}
 	logger := newLogger(stderr, &s.Log)
-	var list *listed
-	if s.EndpointsFile != "" {
-		list = &listed{path: s.EndpointsFile}
-	}
-	endpoints, stop, err := backends(s, list, o)
+	endpoints, stop, err := backends(s, o)
 	if err != nil {
 		return err
 	}
@@ -60,9 +56,6 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	admin, err := net.Listen("tcp", s.Admin)
 	if err != nil {
 		return err
-	}
-	if list != nil {
-		go list.follow(ctx, g.router, logger)
 	}
 	if o.config != "" {
 		hangup := make(chan os.Signal, 1)
@@ -193,14 +186,10 @@ func (g *gateway) shutdown(server *http.Server, grace time.Duration) error {
 	return nil
 }
 
-// backends are the endpoints that the settings or a list name, or embedded servers,
-// which stop takes down.
-func backends(s *settings, list *listed, o *options) (endpoints []endpick.Endpoint, stop func() error, err error) {
-	if list != nil {
-		endpoints, err = list.changed()
-		return endpoints, func() error { return nil }, err
-	}
-	if len(s.Endpoints) > 0 {
+// backends are the endpoints that the settings name, or embedded servers, which stop
+// takes down.
+func backends(s *settings, o *options) (endpoints []endpick.Endpoint, stop func() error, err error) {
+	if s.Discover != nil || len(s.Endpoints) > 0 {
 		return s.endpoints(), func() error { return nil }, nil
 	}
 	config, err := traffic.ServerConfig(o.kvTokens)

@@ -28,9 +28,9 @@ type settings struct {
 	TLS    *tlsSettings `yaml:"tls"`
 	H2C    bool         `yaml:"h2c"`
 
-	Endpoints     []endpointSettings `yaml:"endpoints"`
-	EndpointsFile string             `yaml:"endpoints_file"`
-	EngineKey     string             `yaml:"engine_key"`
+	Endpoints []endpointSettings `yaml:"endpoints"`
+	Discover  *discoverSettings  `yaml:"discover"`
+	EngineKey string             `yaml:"engine_key"`
 
 	Policy string                   `yaml:"policy"`
 	Models map[string]modelSettings `yaml:"models"`
@@ -49,6 +49,7 @@ type settings struct {
 	Limits   limitSettings   `yaml:"limits"`
 	Timeouts timeoutSettings `yaml:"timeouts"`
 	Record   *recordSettings `yaml:"record"`
+	Price    priceSettings   `yaml:"price"`
 	Log      logSettings     `yaml:"log"`
 
 	document *document // where the fields stand; nil: they come from flags
@@ -72,13 +73,37 @@ type endpointSettings struct {
 	Labels    map[string]string `yaml:"labels"`
 }
 
+// discoverSettings say where a list of endpoints is kept; one of File, DNS and SRV.
+type discoverSettings struct {
+	File     string           `yaml:"file"`
+	DNS      string           `yaml:"dns"`
+	Port     int              `yaml:"port"`
+	Network  string           `yaml:"network"`
+	SRV      string           `yaml:"srv"`
+	Scheme   string           `yaml:"scheme"`
+	Interval time.Duration    `yaml:"interval"`
+	Endpoint endpointSettings `yaml:"endpoint"` // what all have in common
+}
+
 type modelSettings struct {
 	Policy string `yaml:"policy"`
 }
 
 type tenantSettings struct {
-	Keys []string    `yaml:"keys"`
-	SLO  sloSettings `yaml:"slo"`
+	Keys  []string      `yaml:"keys"`
+	SLO   sloSettings   `yaml:"slo"`
+	Quota quotaSettings `yaml:"quota"`
+}
+
+type quotaSettings struct {
+	Rate     float64 `yaml:"tokens_per_second"`
+	Burst    float64 `yaml:"burst"`
+	Requests int     `yaml:"requests"`
+}
+
+type priceSettings struct {
+	Prompt float64 `yaml:"prompt"`
+	Cached float64 `yaml:"cached"`
 }
 
 type sloSettings struct {
@@ -130,6 +155,7 @@ func defaultSettings() *settings {
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "lmetric",
 		Limits:   limitSettings{Header: 64 << 10, Connections: 4096},
 		Timeouts: timeoutSettings{Header: 10 * time.Second, Body: time.Minute, Idle: 2 * time.Minute, Grace: 30 * time.Second},
+		Price:    priceSettings{Cached: 0.25},
 		Log:      logSettings{Format: "text", Level: "info", Requests: "failed"},
 	}
 }
@@ -170,7 +196,9 @@ func parseSettings(path string, text []byte) (*settings, error) {
 
 // paths are the names of files in the settings.
 func (s *settings) paths() (all []*string) {
-	all = append(all, &s.EndpointsFile)
+	if s.Discover != nil {
+		all = append(all, &s.Discover.File)
+	}
 	if s.TLS != nil {
 		all = append(all, &s.TLS.Cert, &s.TLS.Key)
 	}
@@ -222,11 +250,11 @@ func (s *settings) validateListeners() error {
 }
 
 func (s *settings) validateEndpoints() error {
-	switch {
-	case s.EndpointsFile != "" && len(s.Endpoints) > 0:
-		return s.bad("endpoints_file", "and endpoints can't both be given")
-	case s.EndpointsFile == "" && len(s.Endpoints) == 0:
-		return s.bad("endpoints", "is missing")
+	if s.Discover != nil {
+		return s.validateDiscover()
+	}
+	if len(s.Endpoints) == 0 {
+		return s.bad("endpoints", "is missing, and so is discover")
 	}
 	for i, e := range s.Endpoints {
 		at := fmt.Sprintf("endpoints[%d]", i)
@@ -313,6 +341,14 @@ func (s *settings) validateTenants() error {
 			}
 			owners[sum] = name
 		}
+		for field, v := range map[string]float64{"tokens_per_second": t.Quota.Rate, "burst": t.Quota.Burst, "requests": float64(t.Quota.Requests)} {
+			if v < 0 {
+				return s.bad(at+".quota."+field, "%v is negative", v)
+			}
+		}
+		if t.Quota.Burst > 0 && t.Quota.Rate == 0 {
+			return s.bad(at+".quota.burst", "needs tokens_per_second")
+		}
 		for field, v := range map[string]time.Duration{"ttft": t.SLO.TTFT, "tpot": t.SLO.TPOT} {
 			if v != 0 && (v < slo.MinTarget || v > slo.MaxTarget) {
 				return s.bad(at+".slo."+field, "%v is not within %v and %v", v, slo.MinTarget, slo.MaxTarget)
@@ -351,6 +387,12 @@ func (s *settings) validateRest() error {
 		if s.hashKey, err = prefix.ParseKey(key); err != nil {
 			return s.bad("hash_key", "is not 64 hexadecimal digits, as openssl rand -hex 32 makes them")
 		}
+	}
+	if s.Price.Prompt < 0 {
+		return s.bad("price.prompt", "%v is negative", s.Price.Prompt)
+	}
+	if s.Price.Cached < 0 || s.Price.Cached > 1 {
+		return s.bad("price.cached", "%v is not within 0 and 1", s.Price.Cached)
 	}
 	if s.Record != nil && s.Record.File == "" {
 		return s.bad("record.file", "is missing")

@@ -43,8 +43,9 @@ func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string)
 func TestDocumentedSettings(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/gateway.md")
 	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(doc)
-	require.NotNil(t, block)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(doc, -1)
+	require.Len(t, blocks, 2)
+	block := blocks[0]
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
 	path := filepath.Join(dir, "gateway.yaml")
@@ -57,9 +58,13 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Equal(t, 500*time.Millisecond, s.Tenants["support"].SLO.TTFT)
 	assert.Equal(t, byteSize(32<<20), s.Limits.Body)
 
+	d, err := parseSettings(path, blocks[1][1])
+	require.NoError(t, err)
+	assert.Equal(t, "h100", d.Discover.Endpoint.Variant)
+
 	// Every field that there is, is in the example or in the table below it.
 	for _, name := range fieldNames(t) {
-		assert.Contains(t, string(doc), name, "docs/gateway.md says nothing of it")
+		assert.True(t, bytes.Contains(doc, []byte(name+":")), "docs/gateway.md says nothing of %s", name)
 	}
 
 	var stderr bytes.Buffer
@@ -136,7 +141,11 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"more", "", "tls: {cert: a.pem}\n", end, "tls.key", "is missing"},
 		{"more", "", "tls: {cert: a.pem, key: b.pem}\n", end, "tls", "no such file"},
 		{"more", "", "trust_headers: true\n", end, "trust_headers", "there can be one of the two"},
-		{"more", "", "endpoints_file: list\n", end, "endpoints_file", "can't both be given"},
+		{"more", "", "discover: {file: list}\n", end, "discover", "can't both be given"},
+		{"more", "", "price: {cached: 2}\n", end, "price.cached", "2 is not within 0 and 1"},
+		{"more", "", "price: {prompt: -1}\n", end, "price.prompt", "-1 is negative"},
+		{"quota", "sk-0123456789abcdef]", "sk-0123456789abcdef]\n    quota: {requests: -1}", 11, "tenants.ann.quota.requests", "-1 is negative"},
+		{"quota", "sk-0123456789abcdef]", "sk-0123456789abcdef]\n    quota: {burst: 1}", 11, "tenants.ann.quota.burst", "needs tokens_per_second"},
 	} {
 		t.Run(tc.name+" "+tc.field, func(t *testing.T) {
 			text := goodSettings + tc.new
@@ -158,7 +167,14 @@ func TestSettingsWithAMistake(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "is empty", "# nothing\n": "is empty", "\xff": "is not UTF-8", "listen: ''\nendpoints: []": ":1: listen: is empty",
-		"listen: a": "endpoints: is missing",
+		"listen: a":    "endpoints: is missing",
+		"discover: {}": ":1: discover: needs one of file, dns and srv", "discover: {file: a, dns: b}": "needs one of",
+		"discover: {dns: a}": ":1: discover.port: 0 is no port", "discover: {file: a, port: 1}": "discover.port: is for dns",
+		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",
+		"discover: {srv: a, scheme: ftp}": "discover.scheme: \"ftp\" is none of", "discover: {file: a, scheme: http}": "the file has URLs",
+		"discover: {srv: a, interval: -1s}": "discover.interval: is negative", "discover: {srv: a, endpoint: {id: b}}": "belongs to one endpoint alone",
+		"discover: {file: a, endpoint: {variant: b}}":   "the file says what each endpoint is",
+		"discover: {srv: a, endpoint: {kv_tokens: -1}}": "discover.endpoint.kv_tokens: -1 is negative",
 	} {
 		_, err := parseSettings(path, []byte(text))
 		assert.ErrorContains(t, err, path)
@@ -180,6 +196,6 @@ func FuzzSettings(f *testing.F) {
 			require.ErrorAs(t, err, &bad)
 			return
 		}
-		require.NotEmpty(t, s.Endpoints)
+		require.True(t, len(s.Endpoints) > 0 || s.Discover != nil)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -31,6 +32,7 @@ type keyring struct {
 	secret [32]byte
 	owners map[[32]byte]keyOwner
 	names  map[recording.Hash]string // of the tenants, as recordings have them
+	limits map[string]quota.Limits   // by tenant
 }
 
 type keyOwner struct {
@@ -44,10 +46,11 @@ func newKeyring(tenants map[string]tenantSettings) *keyring {
 	if len(tenants) == 0 {
 		return nil
 	}
-	k := &keyring{owners: map[[32]byte]keyOwner{}, names: map[recording.Hash]string{}}
+	k := &keyring{owners: map[[32]byte]keyOwner{}, names: map[recording.Hash]string{}, limits: map[string]quota.Limits{}}
 	rand.Read(k.secret[:]) // never fails
 	for name, t := range tenants {
 		owner := &tenant{name: name, slo: endpick.SLO{TTFT: t.SLO.TTFT, TPOT: t.SLO.TPOT}}
+		k.limits[name] = quota.Limits{Rate: t.Quota.Rate, Burst: t.Quota.Burst, Requests: t.Quota.Requests}
 		k.names[recording.NameHash(name)] = name
 		for _, key := range t.Keys {
 			sum, _ := keySum(key)
@@ -114,6 +117,14 @@ func keyOf(h http.Header) (key string) {
 // credentials are the headers that clients put their keys into. With tenants the
 // keys are the gateway's, and engines don't get to see them.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
+
+// limits are those of a tenant as the settings are now.
+func (g *gateway) limits(tenant string) quota.Limits {
+	if keys := g.keys.Load(); keys != nil {
+		return keys.limits[tenant]
+	}
+	return quota.Limits{}
+}
 
 type tenantKey struct{}
 

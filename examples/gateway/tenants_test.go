@@ -156,3 +156,35 @@ func TestWithoutTenantsKeysPass(t *testing.T) {
 	require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Authorization", "Bearer of-the-engine").Code)
 	require.Equal(t, "Bearer of-the-engine", b.last().Get("Authorization"))
 }
+
+// A tenant that has used its tokens gets 429 and is told when to come back; others go
+// on, and a reload gives it more.
+func TestQuotas(t *testing.T) {
+	b := newBackend(t)
+	text := `
+endpoints: [{url: "` + b.URL + `"}]
+tenants:
+  ann: {keys: [` + annsKey + `], quota: {tokens_per_second: 0.001, burst: 20}}
+  bob: {keys: [` + bobsKey + `]}
+`
+	g := newTestGateway(t, text)
+	const chat = "/v1/chat/completions"
+	refused := func() *httptest.ResponseRecorder {
+		for range 20 {
+			if w := askGateway(t, g, chat, "X-Api-Key", annsKey); w.Code != http.StatusOK {
+				return w
+			}
+		}
+		return nil
+	}
+	w := refused()
+	require.NotNil(t, w)
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+	require.Equal(t, http.StatusOK, askGateway(t, g, chat, "X-Api-Key", bobsKey).Code)
+
+	s, err := parseSettings("test.yaml", []byte(strings.Replace(text, "quota: {tokens_per_second: 0.001, burst: 20}", "quota: {requests: 1}", 1)))
+	require.NoError(t, err)
+	require.NoError(t, g.apply(s))
+	require.Nil(t, refused())
+}

@@ -25,6 +25,9 @@ const (
 	shapeSize  = 8
 	shapeBytes = 200
 	shapeWords = 4
+	// MaxPieces bounds the tools and messages that are kept apart; a prompt of more is
+	// partial.
+	MaxPieces = 4096
 	// MaxText bounds the text that is kept of a prompt where it is asked for.
 	MaxText = 1 << 20
 )
@@ -73,6 +76,9 @@ func (s *Sketcher) Cut() { s.prompt.Partial = true }
 // Tool adds the definition of a tool; end is where it ends in what is cut into
 // blocks.
 func (s *Sketcher) Tool(definition string, end int) {
+	if s.full() {
+		return
+	}
 	s.begin("tool")
 	s.content = append(s.content, definition...)
 	s.prompt.Tools = append(s.prompt.Tools, s.end("", end))
@@ -80,6 +86,9 @@ func (s *Sketcher) Tool(definition string, end int) {
 
 // Message adds a message. It keeps nothing of m.
 func (s *Sketcher) Message(m *prefix.Message, end int) {
+	if s.full() {
+		return
+	}
 	s.begin(m.Role, m.Name, m.ToolCallID)
 	for _, p := range m.Parts {
 		if p.Type == "" || p.Type == "text" {
@@ -94,6 +103,14 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 		s.content = append(append(s.content, c.Name...), c.Arguments...)
 	}
 	s.prompt.Messages = append(s.prompt.Messages, s.end(m.Role, end))
+}
+
+func (s *Sketcher) full() bool {
+	if len(s.prompt.Tools)+len(s.prompt.Messages) < MaxPieces {
+		return false
+	}
+	s.Cut()
+	return true
 }
 
 // Text adds a prompt of plain text.

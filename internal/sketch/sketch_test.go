@@ -166,6 +166,19 @@ func TestText(t *testing.T) {
 	assert.Equal(t, 3, m[1].Bytes)
 }
 
+func TestManyPieces(t *testing.T) {
+	s := sketch.New(key(t), false)
+	s.Tool("{}", 2)
+	for i := range sketch.MaxPieces {
+		require.False(t, s.Prompt().Partial)
+		s.Message(&prefix.Message{Role: "user"}, 10+i)
+	}
+	require.True(t, s.Prompt().Partial)
+	require.Len(t, s.Prompt().Messages, sketch.MaxPieces-1)
+	s.Tool("{}", 9999)
+	require.Len(t, s.Prompt().Tools, 1)
+}
+
 // Any text can be sketched and written down; equal texts are equal, and another key
 // makes others.
 func TestAnyText(t *testing.T) {

@@ -105,7 +105,12 @@ type walk struct {
 	a, b int // the next messages
 	breach
 	broken bool
+	differ int // messages so far
 }
+
+// maxDiffer is after how many different messages two prompts are others: each costs
+// time.
+const maxDiffer = 64
 
 // breaks takes note of the first difference.
 func (w *walk) breaks(c Cause, offset int) {
@@ -143,8 +148,10 @@ func (w *walk) tools() {
 // walk goes on as long as the prompts are the same but for what one can blame.
 func (w *walk) walk() {
 	for w.a < len(w.q.messages) && w.b < len(w.p.messages) {
-		if w.q.messages[w.a].Hash != w.p.messages[w.b].Hash && !w.differ() {
-			return
+		if w.q.messages[w.a].Hash != w.p.messages[w.b].Hash {
+			if w.differ++; w.differ > maxDiffer || !w.explains() {
+				return
+			}
 		}
 		w.a++
 		w.b++
@@ -157,9 +164,9 @@ func (w *walk) ofUser() bool {
 	return w.b == len(w.p.messages)-1 && (role == "user" || role == "tool")
 }
 
-// differ explains a difference, and returns false if there is nothing to explain: the
+// explains finds the reason of a difference, and returns false if there is nothing to explain: the
 // prompts go different ways from here.
-func (w *walk) differ() bool {
+func (w *walk) explains() bool {
 	x, y := &w.q.messages[w.a], &w.p.messages[w.b]
 	if w.ofUser() {
 		return false
