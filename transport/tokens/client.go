@@ -1,0 +1,354 @@
+package tokens
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+)
+
+// Config says whom a [Client] asks, and how long it waits. Tokenizer is needed; the zero
+// value of everything else is its default.
+type Config struct {
+	Tokenizer Tokenizer
+	// Within is how long a request waits for its ids. After that it is routed by what is
+	// known of its head, or by its text; the answer is remembered all the same, for the
+	// next turn. Zero: 5 ms.
+	Within time.Duration
+	// GiveUp ends a call that takes longer. Zero: 2 s.
+	GiveUp time.Duration
+	// MaxCalls bounds the calls that are under way. Requests beyond are not tokenized.
+	// Zero: 64.
+	MaxCalls int
+	// MaxBytes bounds the ids that are remembered, 4 bytes each and about 150 for each
+	// prompt. Zero: 64 MiB.
+	MaxBytes int64
+	// MaxPrompt is the longest body to ask for, in bytes. Zero: 8 MiB.
+	MaxPrompt int
+	// RestAfter is how many calls in a row may fail until there is a rest, which begins
+	// with RestFor, 500 ms if zero, and doubles up to a minute. Zero: 5.
+	RestAfter int
+	RestFor   time.Duration
+	// Clock is the time. Nil: time.Now.
+	Clock func() time.Time
+}
+
+func (c *Config) validate() error {
+	if c.Tokenizer == nil {
+		return &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}
+	}
+	if c.MaxBytes < 0 || c.MaxCalls < 0 || c.MaxPrompt < 0 || c.RestAfter < 0 || c.Within < 0 || c.GiveUp < 0 || c.RestFor < 0 {
+		return &endpick.ConfigError{Field: "tokens.Config", Reason: "has a negative field"}
+	}
+	setDefault(&c.Within, 5*time.Millisecond)
+	setDefault(&c.GiveUp, 2*time.Second)
+	setDefault(&c.MaxCalls, 64)
+	setDefault(&c.MaxBytes, 64<<20)
+	setDefault(&c.MaxPrompt, 8<<20)
+	setDefault(&c.RestAfter, 5)
+	setDefault(&c.RestFor, 500*time.Millisecond)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return nil
+}
+
+func setDefault[T int | int64 | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+const longestRest = time.Minute
+
+// Stats counts what became of requests.
+type Stats struct {
+	Asked     uint64 // calls of the tokenizer
+	Failed    uint64 // of them
+	Hits      uint64 // prompts whose ids were remembered
+	Shared    uint64 // requests that waited for another's call
+	Late      uint64 // requests that could not wait
+	Heads     uint64 // of them, those routed by the ids of their head
+	Declined  uint64 // requests that were not asked for: too many, too long, a rest, no prompt
+	Bytes     int64  // remembered
+	Prompts   int    // remembered
+	RestUntil time.Time
+}
+
+// Client gets the ids of prompts within a time that a request can spare. It is safe for
+// concurrent use.
+type Client struct {
+	config Config
+	seed   maphash.Seed
+
+	mu    sync.Mutex // guards what follows
+	memo  memo
+	calls map[uint64]*call
+	stats Stats
+	rest  time.Duration
+	fails int
+}
+
+// call is one question that is under way.
+type call struct {
+	done chan struct{}
+	ids  []uint32 // once it is done; nil: it has failed
+}
+
+// New returns a client, or an [endpick.ConfigError].
+func New(config Config) (*Client, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Client{config: config, seed: maphash.MakeSeed(), memo: newMemo(config.MaxBytes), calls: map[uint64]*call{}}, nil
+}
+
+// Stats returns a snapshot.
+func (c *Client) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.Bytes, s.Prompts = c.memo.bytes, c.memo.order.Len()
+	return s
+}
+
+// Fill fills in the length and the blocks of a request's prompt from its token ids, with
+// the seed of its scope, and reports whether it could. Where it could not, the request
+// is as it was. It returns after Config.Within at the latest, and takes in no panic of
+// the tokenizer.
+func (c *Client) Fill(ctx context.Context, path string, body []byte, seed prefix.Seed, req *endpick.Request) bool {
+	ids, rest := c.Tokens(ctx, path, body)
+	if len(ids) == 0 {
+		return false
+	}
+	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
+	req.BlockTokens, req.Exact = prefix.BlockTokens, true
+	req.InputTokens = len(ids) + rest/bytesPerToken
+	return true
+}
+
+// bytesPerToken is what text has in the mean, JSON around it included.
+const bytesPerToken = 4
+
+// Tokens returns the ids of a request's prompt: nil if they are not to be had in time.
+// If only those of the conversation's head are, rest is how many bytes of messages
+// follow. The ids must not be changed.
+func (c *Client) Tokens(ctx context.Context, path string, body []byte) (ids []uint32, rest int) {
+	if len(body) > c.config.MaxPrompt {
+		c.decline()
+		return nil, 0
+	}
+	keys, lengths, ok := c.keys(path, body)
+	if !ok {
+		c.decline()
+		return nil, 0
+	}
+	whole := keys[len(keys)-1]
+	w := c.begin(ctx, whole, path, body)
+	if w == nil {
+		return c.known(keys, lengths)
+	}
+	select {
+	case <-w.done: // perhaps long ago
+	default:
+		timer := time.NewTimer(c.config.Within)
+		defer timer.Stop()
+		select {
+		case <-w.done:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	select {
+	case <-w.done:
+		if w.ids != nil {
+			return w.ids, 0
+		}
+	default:
+		c.mu.Lock()
+		c.stats.Late++
+		c.mu.Unlock()
+	}
+	return c.known(keys, lengths)
+}
+
+// known returns the ids of the longest head that is remembered.
+func (c *Client) known(keys []uint64, lengths []int) ([]uint32, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(keys) - 1; i >= 0; i-- {
+		if ids := c.memo.get(keys[i]); ids != nil {
+			c.stats.Heads++
+			return ids, lengths[len(lengths)-1] - lengths[i]
+		}
+	}
+	return nil, 0
+}
+
+func (c *Client) decline() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Declined++
+}
+
+// begin returns the call that answers for a prompt: one that is done, if it is
+// remembered, one that is under way, or a new one; nil if there may be none.
+func (c *Client) begin(ctx context.Context, key uint64, path string, body []byte) *call {
+	now := c.config.Clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ids := c.memo.get(key); ids != nil {
+		c.stats.Hits++
+		return &call{done: closed, ids: ids}
+	}
+	if w := c.calls[key]; w != nil {
+		c.stats.Shared++
+		return w
+	}
+	if len(c.calls) >= c.config.MaxCalls || now.Before(c.stats.RestUntil) {
+		c.stats.Declined++
+		return nil
+	}
+	w := &call{done: make(chan struct{})}
+	c.calls[key] = w
+	c.stats.Asked++
+	// It goes on when the request can't wait for it: body may change then.
+	body = append([]byte(nil), body...)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.GiveUp)
+	go func() {
+		defer cancel()
+		ids, err := c.ask(ctx, path, body)
+		c.end(key, w, ids, err)
+	}()
+	return w
+}
+
+var closed = func() chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}()
+
+var errPanic = errors.New("tokens: the tokenizer panics")
+
+func (c *Client) ask(ctx context.Context, path string, body []byte) (ids []uint32, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errPanic
+		}
+	}()
+	return c.config.Tokenizer.Tokens(ctx, path, body)
+}
+
+// end notes how a call has ended.
+func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
+	now := c.config.Clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, key)
+	var refused statusError
+	switch {
+	case err == nil && len(ids) > 0:
+		w.ids = ids
+		c.memo.put(key, ids)
+		c.fails, c.rest = 0, 0
+	case errors.Is(err, ErrNoPrompt), errors.As(err, &refused) && refused >= 400 && refused < 500:
+		c.stats.Failed++ // what one client sends is no reason not to ask for others
+	default:
+		c.stats.Failed++
+		if c.fails++; c.fails >= c.config.RestAfter {
+			c.rest = min(max(2*c.rest, c.config.RestFor), longestRest)
+			c.stats.RestUntil = now.Add(c.rest)
+			c.fails = c.config.RestAfter - 1 // one more failure, another rest
+		}
+	}
+	close(w.done)
+}
+
+// shaping are the members of a request, besides its messages, that may change its
+// prompt.
+type shaping struct {
+	Model                json.RawMessage   `json:"model"`
+	Messages             []json.RawMessage `json:"messages"`
+	Prompt               json.RawMessage   `json:"prompt"`
+	Tools                json.RawMessage   `json:"tools"`
+	ToolChoice           json.RawMessage   `json:"tool_choice"`
+	Functions            json.RawMessage   `json:"functions"`
+	Documents            json.RawMessage   `json:"documents"`
+	Template             json.RawMessage   `json:"chat_template"`
+	TemplateArguments    json.RawMessage   `json:"chat_template_kwargs"`
+	AddGenerationPrompt  json.RawMessage   `json:"add_generation_prompt"`
+	ContinueFinalMessage json.RawMessage   `json:"continue_final_message"`
+	AddSpecialTokens     json.RawMessage   `json:"add_special_tokens"`
+	ReasoningEffort      json.RawMessage   `json:"reasoning_effort"`
+	ResponseFormat       json.RawMessage   `json:"response_format"`
+	Truncate             json.RawMessage   `json:"truncate_prompt_tokens"`
+}
+
+// keys names a prompt and, if it is a conversation, its heads, the whole last; lengths
+// are the bytes of messages up to there. The names depend on a secret: nobody can make
+// two prompts that share one.
+func (c *Client) keys(path string, body []byte) (keys []uint64, lengths []int, ok bool) {
+	var s shaping
+	if json.Unmarshal(body, &s) != nil {
+		return nil, nil, false
+	}
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	add := func(b []byte) {
+		// A length goes before each part, so that no two lists are one when joined.
+		n := len(b)
+		h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
+		h.Write(b)
+	}
+	add([]byte(path))
+	for _, m := range []json.RawMessage{
+		s.Model, s.Tools, s.ToolChoice, s.Functions, s.Documents, s.Template, s.TemplateArguments,
+		s.AddGenerationPrompt, s.ContinueFinalMessage, s.AddSpecialTokens, s.ReasoningEffort, s.ResponseFormat, s.Truncate, s.Prompt,
+	} {
+		add(m)
+	}
+	if len(s.Messages) == 0 {
+		return []uint64{h.Sum64()}, []int{len(s.Prompt)}, len(s.Prompt) > 0
+	}
+	length := 0
+	for _, m := range s.Messages {
+		if !textOnly(m) {
+			return nil, nil, false
+		}
+		add(m)
+		length += len(m)
+		keys, lengths = append(keys, h.Sum64()), append(lengths, length)
+	}
+	return keys, lengths, true
+}
+
+// textOnly reports whether a message has nothing that its tokens don't name.
+func textOnly(message json.RawMessage) bool {
+	var m struct {
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(message, &m) != nil {
+		return false
+	}
+	if len(m.Content) == 0 || m.Content[0] != '[' {
+		return true
+	}
+	var parts []struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(m.Content, &parts) != nil {
+		return false
+	}
+	for _, p := range parts {
+		if p.Type != "text" {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,296 @@
+package tokens_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/tokens"
+)
+
+// letters is a tokenizer whose ids are the bytes of all contents, and which may be made
+// to wait or to fail.
+type letters struct {
+	asked atomic.Int64
+	wait  func()
+	err   error
+}
+
+func (l *letters) Tokens(_ context.Context, _ string, body []byte) ([]uint32, error) {
+	l.asked.Add(1)
+	if l.wait != nil {
+		l.wait()
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	var ids []uint32
+	for _, part := range strings.Split(string(body), `"content":"`)[1:] {
+		text, _, _ := strings.Cut(part, `"`)
+		for _, b := range []byte(text) {
+			ids = append(ids, uint32(b))
+		}
+	}
+	return ids, nil
+}
+
+// chat is a request with messages of these contents.
+func chat(contents ...string) []byte {
+	var messages []string
+	for _, c := range contents {
+		messages = append(messages, fmt.Sprintf(`{"role":"user","content":"%s"}`, c))
+	}
+	return []byte(`{"model":"m","temperature":0,"messages":[` + strings.Join(messages, ",") + `]}`)
+}
+
+const path = "/v1/chat/completions"
+
+func newClient(t *testing.T, config tokens.Config) *tokens.Client {
+	c, err := tokens.New(config)
+	require.NoError(t, err)
+	return c
+}
+
+func TestFill(t *testing.T) {
+	c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute})
+	seed := prefix.Scope{Model: "m"}.Seed()
+	body := chat("who are you, and what do you want from me?")
+	req := endpick.Request{Model: "m"}
+	require.True(t, c.Fill(t.Context(), path, body, seed, &req))
+	ids, err := (&letters{}).Tokens(t.Context(), path, body)
+	require.NoError(t, err)
+	require.Equal(t, endpick.Request{Model: "m", InputTokens: 42, Blocks: prefix.AppendTokens(nil, seed, ids), BlockTokens: 16, Exact: true}, req)
+
+	req = endpick.Request{Model: "m"}
+	for _, body := range []string{"", "no JSON", `{"messages":[]}`, `{"prompt":""`, `{"messages":[{"content":[{"type":"image_url"}]}]}`, `{"messages":[7]}`} {
+		require.False(t, c.Fill(t.Context(), path, []byte(body), seed, &req), body)
+		require.Equal(t, endpick.Request{Model: "m"}, req)
+	}
+}
+
+// The same prompt is asked for once, whatever else the request says; any other anew.
+func TestPromptsAreRemembered(t *testing.T) {
+	l := &letters{}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
+	ask := func(body []byte) {
+		ids, rest := c.Tokens(t.Context(), path, body)
+		require.NotEmpty(t, ids)
+		require.Zero(t, rest)
+	}
+	ask(chat("hello"))
+	ask(chat("hello"))
+	ask([]byte(strings.Replace(string(chat("hello")), `"temperature":0`, `"temperature":1,"max_tokens":5`, 1)))
+	require.Equal(t, int64(1), l.asked.Load())
+	for i, change := range []string{`"tools":[]`, `"chat_template":"x"`, `"model":"n"`, `"documents":[1]`, `"reasoning_effort":"low"`} {
+		ask([]byte(strings.Replace(string(chat("hello")), `"temperature":0`, change, 1)))
+		require.Equal(t, int64(2+i), l.asked.Load(), change)
+	}
+	ask(chat("hell", "o"))
+	require.Equal(t, int64(7), l.asked.Load())
+	require.Equal(t, uint64(2), c.Stats().Hits)
+}
+
+// Who can't wait gets the head of the conversation that is known; the answer that comes
+// too late is remembered for the next turn.
+func TestLateAnswers(t *testing.T) {
+	release := make(chan struct{})
+	l := &letters{}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Millisecond})
+	require.Eventually(t, func() bool { ids, _ := c.Tokens(t.Context(), path, chat("one")); return len(ids) == 3 }, 30*time.Second, time.Millisecond)
+	l.wait = func() { <-release }
+	body := chat("one", "two")
+	ids, rest := c.Tokens(t.Context(), path, body)
+	require.Equal(t, []uint32{'o', 'n', 'e'}, ids)
+	require.Equal(t, len(`{"role":"user","content":"two"}`), rest)
+	req := endpick.Request{}
+	require.True(t, c.Fill(t.Context(), path, body, prefix.Seed{}, &req))
+	require.Equal(t, 3+rest/4, req.InputTokens)
+
+	ids, _ = c.Tokens(t.Context(), path, chat("something else"))
+	require.Empty(t, ids)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	ids, _ = c.Tokens(gone, path, chat("something else again"))
+	require.Empty(t, ids)
+	close(release)
+	require.Eventually(t, func() bool { ids, _ := c.Tokens(t.Context(), path, body); return len(ids) == 6 }, 30*time.Second, time.Millisecond)
+	s := c.Stats()
+	require.GreaterOrEqual(t, s.Late, uint64(3))
+	require.GreaterOrEqual(t, s.Heads, uint64(2))
+	require.Equal(t, uint64(4), s.Asked)
+}
+
+// Requests that come at once with one prompt make one call.
+func TestCallsAreShared(t *testing.T) {
+	release := make(chan struct{})
+	l := &letters{wait: func() { <-release }}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			ids, _ := c.Tokens(t.Context(), path, chat("same"))
+			assert.Len(t, ids, 4)
+		})
+	}
+	require.Eventually(t, func() bool { return c.Stats().Shared == 19 }, 30*time.Second, time.Millisecond)
+	close(release)
+	group.Wait()
+	require.Equal(t, int64(1), l.asked.Load())
+}
+
+func TestBounds(t *testing.T) {
+	t.Run("bytes", func(t *testing.T) {
+		c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxBytes: 10_000})
+		for i := range 200 {
+			c.Tokens(t.Context(), path, chat(fmt.Sprintf("%0100d", i)))
+			require.LessOrEqual(t, c.Stats().Bytes, int64(10_000))
+		}
+		require.Greater(t, c.Stats().Prompts, 5)
+		ids, _ := c.Tokens(t.Context(), path, chat(strings.Repeat("x", 5000)))
+		require.Len(t, ids, 5000, "it is not remembered, and told")
+	})
+	t.Run("calls", func(t *testing.T) {
+		release := make(chan struct{})
+		c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}, Within: time.Microsecond, MaxCalls: 3})
+		for i := range 10 {
+			c.Tokens(t.Context(), path, chat(fmt.Sprint(i)))
+		}
+		require.Equal(t, uint64(3), c.Stats().Asked)
+		require.Equal(t, uint64(7), c.Stats().Declined)
+		close(release)
+	})
+	t.Run("length", func(t *testing.T) {
+		c := newClient(t, tokens.Config{Tokenizer: &letters{}, MaxPrompt: 100})
+		ids, _ := c.Tokens(t.Context(), path, chat(strings.Repeat("x", 100)))
+		require.Empty(t, ids)
+		require.Zero(t, c.Stats().Asked)
+	})
+}
+
+// A tokenizer that fails is left alone for a while, longer each time; one that refuses a
+// client's prompt is not.
+func TestRests(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := &letters{err: errors.New("down")}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 3, RestFor: time.Second, Clock: func() time.Time { return now }})
+	n := 0
+	ask := func() {
+		n++
+		c.Tokens(t.Context(), path, chat(fmt.Sprint(n)))
+	}
+	for range 10 {
+		ask()
+	}
+	require.Equal(t, int64(3), l.asked.Load())
+	now = now.Add(time.Second)
+	ask()
+	ask()
+	require.Equal(t, int64(4), l.asked.Load())
+	now = now.Add(time.Second)
+	ask()
+	require.Equal(t, int64(4), l.asked.Load(), "two seconds this time")
+	now = now.Add(time.Second)
+	l.err = nil
+	ask()
+	ask()
+	require.Equal(t, int64(6), l.asked.Load())
+	l.err = tokens.ErrNoPrompt
+	for range 10 {
+		ask()
+	}
+	require.Equal(t, int64(16), l.asked.Load())
+	l.err, l.wait = nil, func() { panic("a bug") }
+	for range 10 {
+		ask()
+	}
+	require.Equal(t, int64(19), l.asked.Load(), "a panic is a failure")
+}
+
+// engine answers as engines do.
+func engine(t *testing.T, answers map[string]string) (string, *[]string) {
+	var mu sync.Mutex
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		mu.Lock()
+		asked = append(asked, r.Method+" "+r.URL.Path+" "+string(body))
+		mu.Unlock()
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, &asked
+}
+
+// The answers are those of vLLM's GenerateRequest (vllm-project/vllm#39819), of its
+// /tokenize, and of llama.cpp.
+func TestEngines(t *testing.T) {
+	body := chat("hello")
+	t.Run("render", func(t *testing.T) {
+		url, asked := engine(t, map[string]string{
+			"/v1/chat/completions/render": `{"request_id":"chatcmpl-1","token_ids":[8948,198],"features":null,"sampling_params":{"temperature":0.7}}`,
+			"/v1/completions/render":      `[{"request_id":"cmpl-1","token_ids":[1,2,3]}]`,
+		})
+		e := &tokens.Rendering{URL: url}
+		ids, err := e.Tokens(t.Context(), path, body)
+		require.NoError(t, err)
+		require.Equal(t, []uint32{8948, 198}, ids)
+		ids, err = e.Tokens(t.Context(), "/v1/completions/", []byte(`{"prompt":"x"}`))
+		require.NoError(t, err)
+		require.Equal(t, []uint32{1, 2, 3}, ids)
+		require.Equal(t, []string{"POST /v1/chat/completions/render " + string(body), `POST /v1/completions/render {"prompt":"x"}`}, *asked)
+		_, err = e.Tokens(t.Context(), "/v1/embeddings", body)
+		require.ErrorIs(t, err, tokens.ErrNoPrompt)
+	})
+	t.Run("tokenize", func(t *testing.T) {
+		url, asked := engine(t, map[string]string{"/tokenize": `{"count":3,"max_model_len":4096,"tokens":[5,6,7]}`})
+		e := &tokens.Rendering{URL: url}
+		for range 2 {
+			ids, err := e.Tokens(t.Context(), path, body)
+			require.NoError(t, err)
+			require.Equal(t, []uint32{5, 6, 7}, ids)
+		}
+		require.Len(t, *asked, 3, "it is remembered that there is no render")
+	})
+	t.Run("llama.cpp", func(t *testing.T) {
+		url, asked := engine(t, map[string]string{"/apply-template": `{"prompt":"<s>hello"}`, "/tokenize": `{"tokens":[1,15043]}`})
+		e := &tokens.Llama{URL: url}
+		ids, err := e.Tokens(t.Context(), path, body)
+		require.NoError(t, err)
+		require.Equal(t, []uint32{1, 15043}, ids)
+		require.Equal(t, []string{"POST /apply-template " + string(body), `POST /tokenize {"add_special":true,"content":"\u003cs\u003ehello","parse_special":true}`}, *asked)
+	})
+	for name, answer := range map[string]string{"no ids": `{"token_ids":[]}`, "negative": `{"token_ids":[-1]}`, "two prompts": `[{"token_ids":[1]},{"token_ids":[2]}]`, "no JSON": `x`, "nothing": ``} {
+		t.Run(name, func(t *testing.T) {
+			url, _ := engine(t, map[string]string{"/v1/chat/completions/render": answer})
+			_, err := (&tokens.Rendering{URL: url}).Tokens(t.Context(), path, body)
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []tokens.Config{{}, {Tokenizer: &letters{}, MaxBytes: -1}} {
+		_, err := tokens.New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+	}
+}

@@ -1,0 +1,161 @@
+package tokens
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// Tokenizer returns the token ids of the prompt that a request has, as the engine makes
+// them. Path and body are those of the request; the body must not be changed or kept.
+// It must be safe for concurrent use.
+type Tokenizer interface {
+	Tokens(ctx context.Context, path string, body []byte) ([]uint32, error)
+}
+
+// ErrNoPrompt says that a request is of an API whose prompts the engine can't be asked
+// for, or has no single prompt.
+var ErrNoPrompt = errors.New("tokens: there is no prompt to ask for")
+
+// maxAnswer bounds what is read of an engine's answer: more than any context takes.
+const maxAnswer = 64 << 20
+
+// Rendering asks vLLM or SGLang. They render chats and completions at the paths of these
+// APIs with /render after them, and where that is missing, which is noticed, at
+// /tokenize. It must not be copied after use.
+type Rendering struct {
+	// URL is the engine's, such as http://10.0.0.7:8000.
+	URL string
+	// Client sends. Nil: http.DefaultClient.
+	Client *http.Client
+
+	old atomic.Bool // it has no /render
+}
+
+// Tokens implements [Tokenizer].
+func (e *Rendering) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
+	path = "/" + strings.Trim(path, "/")
+	if path != "/v1/chat/completions" && path != "/v1/completions" {
+		return nil, ErrNoPrompt
+	}
+	if !e.old.Load() {
+		var answer rendered
+		err := ask(ctx, e.Client, e.URL+path+"/render", body, &answer)
+		var status statusError
+		if !errors.As(err, &status) || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+			return answer.ids, err
+		}
+	}
+	var answer struct{ Tokens []uint32 }
+	if err := ask(ctx, e.Client, e.URL+"/tokenize", body, &answer); err != nil {
+		return nil, err
+	}
+	e.old.Store(true)
+	return some(answer.Tokens)
+}
+
+// rendered is one prompt, or a list of them as completions have.
+type rendered struct{ ids []uint32 }
+
+type renderedPrompt struct {
+	TokenIDs []uint32 `json:"token_ids"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *rendered) UnmarshalJSON(b []byte) error {
+	var one renderedPrompt
+	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '[' {
+		var all []renderedPrompt
+		if err := json.Unmarshal(b, &all); err != nil {
+			return err
+		}
+		if len(all) != 1 {
+			return ErrNoPrompt
+		}
+		one = all[0]
+	} else if err := json.Unmarshal(b, &one); err != nil {
+		return err
+	}
+	var err error
+	r.ids, err = some(one.TokenIDs)
+	return err
+}
+
+func some(ids []uint32) ([]uint32, error) {
+	if len(ids) == 0 {
+		return nil, errors.New("tokens: the answer has no ids")
+	}
+	return ids, nil
+}
+
+// Llama asks a server of llama.cpp: /apply-template for a chat, and /tokenize.
+type Llama struct {
+	// URL is the server's, such as http://10.0.0.7:8080.
+	URL string
+	// Client sends. Nil: http.DefaultClient.
+	Client *http.Client
+}
+
+// Tokens implements [Tokenizer].
+func (e *Llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
+	var prompt struct{ Prompt string }
+	switch path = strings.TrimPrefix("/"+strings.Trim(path, "/"), "/v1"); path {
+	case "/chat/completions":
+		if err := ask(ctx, e.Client, e.URL+"/apply-template", body, &prompt); err != nil {
+			return nil, err
+		}
+	case "/completions", "/completion":
+		if err := json.Unmarshal(body, &prompt); err != nil {
+			return nil, ErrNoPrompt
+		}
+	default:
+		return nil, ErrNoPrompt
+	}
+	// As the server does it with what it generates from.
+	content, err := json.Marshal(map[string]any{"content": prompt.Prompt, "add_special": true, "parse_special": true})
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ Tokens []uint32 }
+	if err := ask(ctx, e.Client, e.URL+"/tokenize", content, &answer); err != nil {
+		return nil, err
+	}
+	return some(answer.Tokens)
+}
+
+// statusError is an answer that is none.
+type statusError int
+
+func (e statusError) Error() string { return fmt.Sprintf("tokens: the engine answers %d", int(e)) }
+
+// ask posts JSON and reads the answer.
+func ask(ctx context.Context, c *http.Client, url string, body []byte, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c == nil {
+		c = http.DefaultClient
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection is used again
+		return statusError(resp.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, answer)
+}
