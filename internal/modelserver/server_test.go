@@ -199,6 +199,16 @@ func TestCompletions(t *testing.T) {
 		require.Len(t, seen, 4, "choices differ")
 		require.Equal(t, &usage{PromptTokens: 3, CompletionTokens: 20, TotalTokens: 23}, r.Usage)
 	})
+	t.Run("choices share what was cached", func(t *testing.T) {
+		body := `{"model":"demo-8b","prompt":["` + strings.Repeat("word", 40) + `","cccc"],"n":3,"max_tokens":1}`
+		var r response
+		for range 2 { // the second finds the prompt of the first
+			resp := post(t, t.Context(), url+"/v1/completions", body)
+			require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
+		}
+		require.Equal(t, 41, r.Usage.PromptTokens)
+		require.Equal(t, 32, r.Usage.Details.CachedTokens, "two full blocks of 16")
+	})
 	t.Run("streams of several choices", func(t *testing.T) {
 		all := events(t, post(t, t.Context(), url+"/v1/completions",
 			`{"model":"demo-8b","prompt":[1,2,3],"n":3,"max_tokens":5,"stream":true}`).Body)

@@ -310,3 +310,18 @@ func TestAgentsRefused(t *testing.T) {
 	_, err = scenario(t, "agents").Conversations()
 	require.EqualError(t, err, `sim: Scenario "agents" is no workload of conversations in groups`)
 }
+
+// A parent goes on when all of its sub-agents have reported, after the latest of them,
+// in whatever order their reports come.
+func TestAParentWaitsForTheLatest(t *testing.T) {
+	for _, ends := range [][2]time.Duration{{50 * time.Second, 100 * time.Second}, {100 * time.Second, 50 * time.Second}} {
+		s := newAgentSession(1, 1, 1, 0)
+		p := s.agents[0]
+		p.tasks = 2
+		first, second := s.newAgent(p, &p.random), s.newAgent(p, &p.random)
+		require.Empty(t, first.report(ends[0], nil))
+		require.Equal(t, []*agent{p}, second.report(ends[1], nil))
+		require.Equal(t, 100*time.Second+seconds(agentTool[0].value), p.due)
+		require.Equal(t, []*agent{p}, s.agents)
+	}
+}
