@@ -165,7 +165,7 @@ func (g *gateway) debugPage() debugPage {
 	p.Figures = figures(all, p.Router.OpenLeases, p.Queue)
 	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
 	newest, failed := g.watch.stories.last()
-	p.Lists = []debugList{{"newest", "Why did it go there?", "The newest requests. Open one to see how its server was chosen.", tell(newest)}}
+	p.Lists = []debugList{{"newest", "Why did it go there?", "The newest requests. Open one to see how its server was chosen; the list waits while one is open.", tell(newest)}}
 	if len(failed) > 0 {
 		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The newest requests that failed or were turned away, but for those that clients got wrong.", tell(failed)})
 	}

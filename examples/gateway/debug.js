@@ -19,15 +19,15 @@
   const find = key => document.querySelector(`[data-key="${CSS.escape(key)}"]`);
   const renew = text => {
     const next = new DOMParser().parseFromString(text, "text/html");
-    const open = new Set([...document.querySelectorAll("details[open]")].map(e => e.dataset.key));
     const aside = new Map([...document.querySelectorAll(".wide")].map(e => [e.dataset.key, e.scrollLeft]));
     const at = scrollY > 0 ? anchor() : null;
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = next.getElementById(part.id);
       if (!fresh) { location.reload(); return; }
+      // What is open is being read: its list waits, or it would soon be gone.
+      if (part.querySelector("details[open]")) continue;
       if (fresh.innerHTML !== part.innerHTML || fresh.className !== part.className) part.replaceWith(document.adoptNode(fresh));
     }
-    for (const e of document.querySelectorAll("details[data-key]")) e.open = open.has(e.dataset.key);
     for (const e of document.querySelectorAll(".wide")) e.scrollLeft = aside.get(e.dataset.key) || 0;
     const same = at && find(at.key);
     if (same) scrollBy(0, same.getBoundingClientRect().top - at.top);

@@ -147,7 +147,7 @@ func (g *gateway) watched(p endpick.Policy) endpick.Policy {
 // follow shows the metrics and the debug page the policies as they are now.
 func (g *gateway) follow() {
 	if g.watch != nil {
-		g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Index: g.policies.index, Latencies: g.policies.latencies()})
+		g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies()})
 	}
 }
 

@@ -304,6 +304,7 @@ func expectations(servers []string) map[string]expectation {
 		"Saturation A":            {nil, 0, 5},
 
 		"Served by server A":         {servers, 0, most},
+		"Share of the traffic A":     {servers, 1, 1},
 		"Failures by server A":       {none, 0, 0},
 		"In flight A":                {servers, 0, 6},
 		"Waiting in the engine A":    {servers, 0, 6},
@@ -411,6 +412,10 @@ func TestPrometheus(t *testing.T) {
 	}
 	require.NoError(t, engines[0].Close())
 	has("a server has died", "EndpointIll")
+	ill, err := p.query(alerts["EndpickEndpointIll"])
+	require.NoError(t, err)
+	require.Len(t, ill, 1)
+	assert.Equal(t, urls[0], ill[0].Metric["endpoint"])
 	require.Eventually(t, func() bool {
 		// Over minutes: it fails for a moment, and is then known to be dead and left alone.
 		got, err := p.query(`sum by (endpoint) (increase(endpick_endpoint_attempts_total{result=~"unreachable|broken|error|full"}[5m])) > 0`)

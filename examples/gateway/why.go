@@ -94,20 +94,24 @@ func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 	}
 	a, b := &chosen.Candidate, &r.Verdicts[r.RunnerUp].Candidate
 	var facts []string
-	compare := func(format string, x, y float64) {
+	compare := func(one, many string, x, y float64) {
+		format := many
+		if math.Abs(x-y) == 1 {
+			format = one
+		}
 		if x != y {
 			facts = append(facts, fmt.Sprintf(format, math.Abs(x-y), map[bool]string{true: "more", false: "fewer"}[x > y]))
 		}
 	}
-	compare("it holds %.6g %s tokens of the prompt", float64(a.PrefixTokens), float64(b.PrefixTokens))
-	compare("it has %.6g %s tokens of others to read first", float64(a.InFlight.PrefillTokens), float64(b.InFlight.PrefillTokens))
-	compare("%.4g %s requests wait for it", a.Waiting, b.Waiting)
-	compare("%.4g %s run on it", a.Running, b.Running)
-	if a.Prediction.Has&b.Prediction.Has&endpick.TTFT != 0 && a.Prediction.TTFT != b.Prediction.TTFT {
+	compare("it holds %.6g %s token of the prompt", "it holds %.6g %s tokens of the prompt", float64(a.PrefixTokens), float64(b.PrefixTokens))
+	compare("it has %.6g %s token of others to read first", "it has %.6g %s tokens of others to read first", float64(a.InFlight.PrefillTokens), float64(b.InFlight.PrefillTokens))
+	compare("%.4g %s request waits for it", "%.4g %s requests wait for it", a.Waiting, b.Waiting)
+	compare("%.4g %s runs on it", "%.4g %s run on it", a.Running, b.Running)
+	if a.Prediction.Has&b.Prediction.Has&endpick.TTFT != 0 && brief(a.Prediction.TTFT) != brief(b.Prediction.TTFT) {
 		facts = append(facts, fmt.Sprintf("its first token was expected after %s instead of %s", brief(a.Prediction.TTFT), brief(b.Prediction.TTFT)))
 	}
-	if a.Prediction.Has&b.Prediction.Has&endpick.TPOT != 0 && a.Prediction.TPOT != b.Prediction.TPOT {
-		facts = append(facts, fmt.Sprintf("each one after that in %s instead of %s", brief(a.Prediction.TPOT), brief(b.Prediction.TPOT)))
+	if a.Prediction.Has&b.Prediction.Has&endpick.TPOT != 0 && brief(a.Prediction.TPOT) != brief(b.Prediction.TPOT) {
+		facts = append(facts, fmt.Sprintf("each further one in %s instead of %s", brief(a.Prediction.TPOT), brief(b.Prediction.TPOT)))
 	}
 	if len(facts) == 0 {
 		return []string{"Both looked the same."}

@@ -69,8 +69,19 @@ func TestWhy(t *testing.T) {
 			}, RunnerUp: 1}, nil,
 			[]string{
 				"x had the best score, 0.9, before y with 0.1.",
-				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each one after that in 8.0 ms instead of 12 ms.",
+				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each further one in 8.0 ms instead of 12 ms.",
 			},
+		},
+		"one": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{
+				verdict("x", 2, func(c *endpick.Candidate) {
+					c.Waiting, c.Prediction = 1, endpick.Prediction{Has: endpick.TTFT, TTFT: 20_100 * time.Microsecond}
+				}),
+				verdict("y", 1, func(c *endpick.Candidate) {
+					c.PrefixTokens, c.Running, c.Prediction = 1, 1, endpick.Prediction{Has: endpick.TTFT, TTFT: 20_200 * time.Microsecond}
+				}),
+			}, RunnerUp: 1}, nil,
+			[]string{"x had the best score, 2, before y with 1.", "Compared with y: it holds 1 fewer token of the prompt; 1 more request waits for it; 1 fewer runs on it."},
 		},
 		"alone": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, nil, []string{"a was the only server that could take it."},

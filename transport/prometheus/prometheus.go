@@ -11,6 +11,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 )
 
 // Config says how [Metrics] are made. The zero value is a usable default.
@@ -43,7 +44,10 @@ func (c *Config) validate() error {
 type Sources struct {
 	Router    *endpick.Router
 	Transport *transport.Transport
-	Index     *prefix.Index // the policy's
+	// Health is that of the transport's Config. Nil: there is no word on single
+	// endpoints.
+	Health *health.Monitor
+	Index  *prefix.Index // the policy's
 	// Latencies are the policy's. Of a model that several learn the first has the
 	// say.
 	Latencies []*predict.Latency

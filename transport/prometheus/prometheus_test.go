@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,6 +31,7 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
@@ -426,6 +429,41 @@ func TestSources(t *testing.T) {
 
 	m.Watch(prometheus.Sources{})
 	assert.NotContains(t, page(t, gather(t, m)), "endpick_routed_total")
+}
+
+// Who is out, why, and what share of the traffic the others get.
+func TestHealth(t *testing.T) {
+	well := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
+	defer well.Close()
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	router, err := endpick.New(endpick.Config{Seed: 1, Endpoints: []endpick.Endpoint{{ID: "dead", Address: dead.URL}, {ID: "well", Address: well.URL}}})
+	require.NoError(t, err)
+	monitor, err := health.New(health.Config{Router: router})
+	require.NoError(t, err)
+	m := newMetrics(t)
+	tr, err := transport.New(transport.Config{Router: router, Health: monitor, Observe: m.Observe})
+	require.NoError(t, err)
+	t.Cleanup(tr.CloseIdleConnections)
+	m.Watch(prometheus.Sources{Router: router, Transport: tr, Health: monitor})
+	assert.Contains(t, page(t, gather(t, m)), `endpick_endpoint_share_ratio{endpoint="dead"} 1`)
+	for range 30 {
+		req := httptest.NewRequest(http.MethodPost, "http://gateway/v1/completions", strings.NewReader(`{"model":"m","prompt":"x"}`))
+		response, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+	}
+	text := page(t, gather(t, m))
+	for _, want := range []string{
+		`endpick_endpoint_share_ratio{endpoint="dead"} 0`, `endpick_endpoint_out{endpoint="dead",reason="unreachable"} 1`,
+		`endpick_endpoint_share_ratio{endpoint="well"} 1`, "endpick_ill_endpoints 1",
+	} {
+		assert.Contains(t, text, want+"\n")
+	}
+	assert.NotContains(t, text, `endpick_endpoint_out{endpoint="well"`)
+	problems, err := promlint.NewWithMetricFamilies(gather(t, m)).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
 }
 
 func TestPredictorPassesAllOn(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 )
 
 // view is what the sources say at one moment.
@@ -22,6 +23,7 @@ type view struct {
 	queue     *transport.QueueStatus // nil: there is none
 	index     *prefix.IndexStats
 	health    []predict.ModelHealth
+	stands    []health.Status
 }
 
 func (s *Sources) view() *view {
@@ -45,6 +47,9 @@ func (s *Sources) view() *view {
 	if s.Index != nil {
 		stats := s.Index.Stats()
 		v.index = &stats
+	}
+	if s.Health != nil {
+		v.stands = s.Health.Endpoints()
 	}
 	learned := map[string]bool{}
 	for _, l := range s.Latencies {
@@ -202,6 +207,18 @@ var pull = []*pulled{
 
 	perEndpoint("serving", "Whether the endpoint takes requests (1) or is drained (0).", func(s *endpick.EndpointStatus) (float64, bool) {
 		return is(!s.Draining), true
+	}),
+	newPulled("endpoint_share_ratio", "Part of its usual traffic that the endpoint gets: 1 where it is well, 0 where it is out.", []string{"endpoint"}, func(v *view, d *prom.Desc) {
+		for i := range v.stands {
+			v.send(d, gauge, v.stands[i].Share, v.stands[i].Endpoint)
+		}
+	}),
+	newPulled("endpoint_out", "Endpoints that are out, by the reason.", []string{"endpoint", "reason"}, func(v *view, d *prom.Desc) {
+		for i := range v.stands {
+			if s := &v.stands[i]; s.State == health.Out {
+				v.send(d, gauge, 1, s.Endpoint, s.Reason.String())
+			}
+		}
 	}),
 	perEndpoint("in_flight_requests", "Requests in flight, by the router's own account.", inFlight(func(f *endpick.InFlight) int { return f.Requests })),
 	perEndpoint("prefill_tokens", "Prompt tokens that were routed there and are not prefilled yet (Q).", inFlight(func(f *endpick.InFlight) int { return f.PrefillTokens })),
