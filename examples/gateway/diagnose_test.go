@@ -32,6 +32,7 @@ type scene struct {
 	kvTokens int
 	models   []string // of the servers; none: the default
 	settings string
+	inspect  func(*gateway) // nil, or looks at it in the end
 }
 
 // play runs a script over real HTTP and returns the recording.
@@ -67,6 +68,9 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 	server := httptest.NewServer(g)
 	defer server.Close()
 	script(&played{t, server.URL, file})
+	if s.inspect != nil {
+		s.inspect(g)
+	}
 	require.NoError(t, g.close())
 	return file
 }
@@ -97,6 +101,14 @@ func (p *played) say(messages []traffic.Message, more map[string]any, headers ..
 	}
 	require.NoError(p.t, json.Unmarshal(b, &answer))
 	return answer.Choices[0].Message.Content
+}
+
+// asMessages are roles and what they say, in turns.
+func asMessages(pairs ...string) (all []traffic.Message) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		all = append(all, traffic.Message{Role: pairs[i], Content: pairs[i+1]})
+	}
+	return all
 }
 
 // prose is text of so many bytes that comes nowhere else.

@@ -87,19 +87,21 @@ type discovery struct {
 // found. On an error nothing has changed.
 func (g *gateway) findEndpoints(s *settings) error {
 	if s.Discover == nil {
-		for _, e := range s.endpoints() {
-			if _, err := transport.Target(&e, new(url.URL)); err != nil {
-				return fmt.Errorf("endpoint %q: %w", e.ID, err)
+		all := s.endpoints()
+		for i := range all {
+			if _, err := transport.Target(&all[i], new(url.URL)); err != nil {
+				return fmt.Errorf("endpoint %q: %w", all[i].ID, err)
 			}
+			g.survey.Fill(&all[i]) // or it would be forgotten until the next survey
 		}
 		g.discovery.end()
-		return g.router.SetEndpoints(s.endpoints())
+		return g.router.SetEndpoints(all)
 	}
 	if reflect.DeepEqual(s.Discover, g.discovery.settings) {
 		return nil
 	}
 	watcher, err := discover.New(discover.Config{
-		Router: g.router, Source: s.source(), Interval: s.Discover.Interval,
+		Router: g.router, Source: s.source(), Interval: s.Discover.Interval, Fill: g.survey.Fill,
 		OnChange: func(c discover.Change) {
 			g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
 		},

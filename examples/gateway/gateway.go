@@ -18,6 +18,7 @@ import (
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/endpick/endpick/transport/scrape"
 )
 
 // gatewayConfig is what a gateway is made of.
@@ -56,6 +57,8 @@ type gateway struct {
 	engineKey   atomic.Pointer[string]
 	certificate atomic.Pointer[tls.Certificate]
 	discovery   discovery
+	survey      *scrape.Survey // of what servers hold
+	recent      *recent        // nil: nobody watches
 	quota       *quota.Quota
 	recorder    *recorder               // nil: nothing is recorded
 	ended       func(recording.Request) // nil, or hears of all requests, for tests
@@ -102,6 +105,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	}
 	if config.receipts > 0 {
 		g.watch = newWatch(config.receipts)
+		g.recent = &recent{}
 		t.Observe = g.watch.observe
 	}
 	if g.router, err = endpick.New(endpick.Config{
@@ -117,6 +121,10 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
 	}
+	// Who can't be asked is told of by the polling.
+	if g.survey, err = scrape.NewSurvey(scrape.SurveyConfig{Router: g.router, DisableModels: true}); err != nil {
+		return nil, err
+	}
 	g.follow()
 	if err := g.admitTenants(s); err != nil {
 		return nil, err
@@ -126,8 +134,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 			return nil, err
 		}
 	}
-	g.serveClients(config.trustHeaders)
-	stop, err := startPolling(g.router, g.health, config.log)
+	g.serveClients(config.trustHeaders, s.Price)
+	stop, err := startPolling(g.router, g.health, g.survey, config.log)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +197,7 @@ func (g *gateway) apply(s *settings) error {
 }
 
 // serveClients makes the handlers.
-func (g *gateway) serveClients(trustHeaders bool) {
+func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
@@ -223,6 +231,7 @@ func (g *gateway) serveClients(trustHeaders bool) {
 		proxy.Transport = g.watch.stories.keep(g.transport)
 		admin := http.NewServeMux()
 		admin.HandleFunc("GET /debug/endpick", g.debug)
+		admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
 		ours, gie := metricsPages(g.watch.metrics)
 		admin.Handle("GET /metrics", ours)
 		admin.Handle("GET /metrics/gie", gie)
@@ -234,6 +243,9 @@ func (g *gateway) serveClients(trustHeaders bool) {
 // record hands on what was seen of a request.
 func (g *gateway) record(s *settings) func(recording.Request) {
 	return func(r recording.Request) {
+		if g.recent != nil {
+			g.recent.add(r)
+		}
 		if g.recorder != nil {
 			g.recorder.record(r)
 		}

@@ -17,14 +17,10 @@ const pollInterval = 200 * time.Millisecond
 
 // startPolling polls the router's endpoints for their load, checks them, and finds out
 // what they hold, until stop is called.
-func startPolling(router *endpick.Router, monitor *health.Monitor, logger *slog.Logger) (stop func(), err error) {
+func startPolling(router *endpick.Router, monitor *health.Monitor, survey *scrape.Survey, logger *slog.Logger) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
 		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
 	})
-	if err != nil {
-		return nil, err
-	}
-	survey, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, DisableModels: true}) // who can't be asked is told of already
 	if err != nil {
 		return nil, err
 	}

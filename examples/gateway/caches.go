@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick/prefix/diagnose"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+//go:embed caches.html
+var cachesHTML string
+
+// What the page of caches looks back on: so many requests, of so many bytes together.
+const (
+	recentRequests = 512
+	recentBytes    = 4 << 20
+)
+
+// recent keeps the newest requests for a diagnosis. It is safe for concurrent use.
+type recent struct {
+	mu    sync.Mutex
+	all   []*recording.Request // the newest last
+	bytes int64
+
+	explaining sync.Mutex // one diagnosis at a time
+}
+
+// add keeps a request, without its text.
+func (c *recent) add(r recording.Request) {
+	if r.Prompt != nil {
+		r.Prompt = withoutText(r.Prompt)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, &r)
+	c.bytes += sizeOf(&r)
+	drop := 0
+	for len(c.all)-drop > recentRequests || c.bytes > recentBytes {
+		c.bytes -= sizeOf(c.all[drop])
+		c.all[drop] = nil
+		drop++
+	}
+	c.all = c.all[drop:]
+}
+
+func withoutText(p *recording.Prompt) *recording.Prompt {
+	strip := func(pieces []recording.Piece) []recording.Piece {
+		own := append([]recording.Piece(nil), pieces...)
+		for i := range own {
+			own[i].Text = ""
+		}
+		return own
+	}
+	return &recording.Prompt{Tools: strip(p.Tools), Messages: strip(p.Messages), Partial: p.Partial}
+}
+
+// explain diagnoses what is kept, and says since when that is.
+func (c *recent) explain(price priceSettings) (*diagnose.Report, time.Time, error) {
+	c.explaining.Lock()
+	defer c.explaining.Unlock()
+	c.mu.Lock()
+	all := append([]*recording.Request(nil), c.all...)
+	c.mu.Unlock()
+	var since time.Time
+	for _, r := range all {
+		if since.IsZero() || r.Time.Before(since) {
+			since = r.Time
+		}
+	}
+	report, err := diagnose.Explain(all, diagnose.Config{Price: price.Prompt, CachedMultiplier: price.Cached})
+	return report, since, err
+}
+
+// cachesPage is what the page shows.
+type cachesPage struct {
+	Now, Since time.Time
+	Money      bool
+	Report     *diagnose.Report
+}
+
+// caches writes the page that says why caches were not hit. The requests' text is
+// nowhere on it.
+func (g *gateway) caches(price priceSettings) http.HandlerFunc {
+	page := template.Must(template.New("caches").Funcs(template.FuncMap{
+		"where":  func(f diagnose.Finding) string { return where(&f) },
+		"tenant": g.tenantName,
+		"money":  func(v float64) string { return fmt.Sprintf("%.6f", v) },
+	}).Parse(cachesHTML))
+	return func(w http.ResponseWriter, _ *http.Request) {
+		p := cachesPage{Now: time.Now(), Money: price.Prompt > 0}
+		var err error
+		if p.Report, p.Since, err = g.recent.explain(price); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		var b bytes.Buffer
+		if err := page.Execute(&b, p); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		_, _ = b.WriteTo(w)
+	}
+}

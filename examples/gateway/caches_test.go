@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport/recording"
+)
+
+func cachesOf(t *testing.T, g *gateway) string {
+	w := httptest.NewRecorder()
+	g.admin.ServeHTTP(w, httptest.NewRequest("GET", "/debug/endpick/caches", nil))
+	require.Equal(t, 200, w.Code, w.Body)
+	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'", w.Header().Get("Content-Security-Policy"))
+	return textIn(page(t, w.Body.String()))
+}
+
+// The page says what a recording would, of the requests that have just been, and names
+// tenants.
+func TestCachesPage(t *testing.T) {
+	settings := twoTenants + "price: {prompt: 1.25, cached: 0.25}\n"
+	s := scene{settings: settings}
+	s.inspect = func(g *gateway) {
+		text := cachesOf(t, g)
+		assert.Contains(t, text, "timestamp: ")
+		assert.Contains(t, text, "message 0 (system), byte 6")
+		assert.Contains(t, text, "in 5 requests")
+		assert.Contains(t, text, ", tenant ann")
+		assert.Regexp(t, `\d{4} tokens, 0\.00\d{4}, were computed again`, text)
+	}
+	s.play(t, func(p *played) {
+		for i := range 6 {
+			p.say(asMessages("system", fmt.Sprintf("It is 10:3%d. ", i)+prose(1, 2400), "user", prose(100+i, 64)), nil, "X-Api-Key", annsKey)
+		}
+	})
+	s.inspect = func(g *gateway) { assert.Contains(t, cachesOf(t, g), "Nothing has kept prompts from the caches.") }
+	s.play(t, func(p *played) {
+		p.say(asMessages("system", prose(1, 2400), "user", prose(2, 64)), nil, "X-Api-Key", annsKey)
+	})
+}
+
+// What is kept for the page is bounded, whatever clients send, and holds no text.
+func TestRecentRequests(t *testing.T) {
+	c := &recent{}
+	for i := range 2 * recentRequests {
+		c.add(recording.Request{Time: time.Unix(int64(i), 0), Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "secret"}}}})
+	}
+	require.Len(t, c.all, recentRequests)
+	require.Equal(t, time.Unix(recentRequests, 0), c.all[0].Time)
+	require.Empty(t, c.all[0].Prompt.Messages[0].Text)
+	bytes := int64(0)
+	for _, r := range c.all {
+		bytes += sizeOf(r)
+	}
+	require.Equal(t, bytes, c.bytes)
+	for range 100 {
+		c.add(recording.Request{Blocks: make([]recording.Hash, 1<<16)})
+	}
+	require.Len(t, c.all, 7) // half a MiB each
+	c.add(recording.Request{Blocks: make([]recording.Hash, 1<<20)})
+	require.Empty(t, c.all, "larger than all that is kept")
+	require.Zero(t, c.bytes)
+}
+
+// A name that a client has made up does no harm there.
+func TestCachesPageEscapes(t *testing.T) {
+	g := newTestGateway(t, `endpoints: [{url: "http://127.0.0.1:1"}]`)
+	ttft, cached := 1.0, 0
+	for i := range 2 {
+		r := recording.Request{
+			Time: time.Unix(int64(i), 0), Model: "<script>x", Endpoint: fmt.Sprint("<i>", i), HTTP: 200, Status: "completed", TTFTMillis: &ttft,
+			InputTokens: 200, CachedTokens: &cached, BlockTokens: 16,
+		}
+		for b := range 12 {
+			r.Blocks = append(r.Blocks, recording.Hash(b+1))
+		}
+		g.recent.add(r)
+	}
+	w := httptest.NewRecorder()
+	g.admin.ServeHTTP(w, httptest.NewRequest("GET", "/debug/endpick/caches", nil))
+	require.Contains(t, w.Body.String(), "other server: 192 tokens")
+	require.NotContains(t, w.Body.String(), "<script>")
+	require.False(t, strings.Contains(w.Body.String(), "<i>"))
+}
