@@ -285,6 +285,68 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 1 }, time.Minute, 5*time.Millisecond)
 }
 
+// What it says over its own API is metered, and requests of it are matched to what it
+// holds.
+func TestLlamaNativeAPIIsMetered(t *testing.T) {
+	servers := startLlamas(t, 2)
+	config := preset.LMetric()
+	for _, s := range servers {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: s.URL()})
+	}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	records := make(chan recording.Request, 1)
+	tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }})
+	require.NoError(t, err)
+	defer tr.CloseIdleConnections()
+	post := func(path string, body any) (string, recording.Request) {
+		b, err := json.Marshal(body)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: tr}).Post("http://gateway"+path, "application/json", bytes.NewReader(b))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(text), <-records
+	}
+	type object map[string]any
+	for _, stream := range []bool{false, true} {
+		story := fmt.Sprintf("%v, tell me a story that begins as all stories do, and goes on as long as none has gone on before. ", stream)
+		var first recording.Request
+		for turn := range 4 {
+			text, r := post("/completion", object{"prompt": strings.Repeat(story, turn+2), "n_predict": 6, "stream": stream, "ignore_eos": true})
+			require.Contains(t, text, `"tokens_predicted":6`)
+			var last struct {
+				Evaluated int `json:"tokens_evaluated"`
+				Timings   struct {
+					Cached int `json:"cache_n"`
+				}
+			}
+			if i := strings.LastIndex(text, "data: "); i >= 0 {
+				text = text[i+len("data: "):]
+			}
+			require.NoError(t, json.Unmarshal([]byte(text), &last), text)
+			require.Equal(t, []any{"completed", 6, last.Evaluated, false}, []any{r.Status, r.OutputTokens, r.InputTokens, r.Estimated})
+			require.NotNil(t, r.CachedTokens)
+			require.Equal(t, last.Timings.Cached, *r.CachedTokens)
+			require.Equal(t, stream, r.TTFTMillis != nil)
+			require.Equal(t, 6, r.MaxTokens)
+			if turn == 0 {
+				first = r
+				continue
+			}
+			require.Equal(t, first.Endpoint, r.Endpoint, "it goes where it began")
+			require.Greater(t, *r.CachedTokens, r.InputTokens/2)
+		}
+	}
+	text, r := post("/apply-template", object{"messages": []object{{"role": "user", "content": "hi"}}})
+	require.Contains(t, text, "hi")
+	require.Equal(t, []any{"completed", 200}, []any{r.Status, r.HTTP})
+	text, r = post("/infill", object{"input_prefix": "a", "input_suffix": "b"})
+	require.Contains(t, text, "not_supported_error", "this model has no tokens for that")
+	require.Equal(t, 501, r.HTTP)
+}
+
 // varying is what differs between two answers of one server to one request.
 var varying = regexp.MustCompile(`"(?:created|created_at|completed_at)":\d+|,"timings":\{[^}]*\}|(?:chatcmpl-|resp_|msg_|rs_)[A-Za-z0-9]{20,}|"(?:cached_tokens|cache_read_input_tokens|input_tokens)":\d+`)
 
