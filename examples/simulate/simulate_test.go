@@ -298,7 +298,7 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -load full", `"full" is no load (known: low, middle, high)`},
 		{"-workload A -load low -rate 3", "-load is for -workload, without -rate"},
 		{"-workload A,B -format html", "-format html is for one workload"},
-		{"-workload A -policies predicted-latency:fast", `has "fast", which is no variant, or there twice; there are min-max, most,`},
+		{"-workload A -policies predicted-latency:fast", `has "fast", which is no variant, or there twice; there are fixed-gate, min-max, most,`},
 		{"-workload A -policies predicted-latency:most:most", `has "most", which is no variant, or there twice`},
 		{"-workload A -policies best", `unknown policy "best"; there are aibrix,`},
 		{"-workload A -policies linear:2", `policy "linear:2" has parameter "2", which is no weight in (0, 1]`},
