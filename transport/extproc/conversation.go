@@ -3,6 +3,7 @@ package extproc
 import (
 	"bytes"
 	"net/http"
+	"strconv"
 	"time"
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -119,6 +120,9 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 	if c.body == nil && m.GetEndOfStream() {
 		c.body = m.GetBody() // the message is ours
 	} else {
+		if c.body == nil {
+			c.body = make([]byte, 0, c.announced())
+		}
 		c.body = append(c.body, m.GetBody()...)
 	}
 	if c.requestMode == fullDuplex {
@@ -136,6 +140,14 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		common.BodyMutation = replaced(bytes.Join(to.body, nil))
 	}
 	return false, c.send(request.body(common), to)
+}
+
+// announced is how long the body should become, as far as that is believed before much
+// of it has come.
+func (c *conversation) announced() int {
+	const believed = 1 << 20
+	n, _ := strconv.Atoi(c.header.Get("Content-Length"))
+	return max(min(n, believed), 0)
 }
 
 func (c *conversation) requestTrailers() (done bool, err error) {

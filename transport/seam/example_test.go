@@ -1,6 +1,7 @@
 package seam_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -53,11 +54,18 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 			refuse(err)
 			return
 		}
-		if attempt.Header(response.StatusCode, response.Header, nil) != nil && attempt.Again() {
+		// What begins with an error can still be had from another server.
+		body := bufio.NewReader(response.Body)
+		_, _ = body.Peek(1)
+		first, _ := body.Peek(body.Buffered())
+		if attempt.Header(response.StatusCode, response.Header, first) != nil && attempt.Again() {
 			response.Body.Close()
 			continue
 		}
-		pass(w, response, attempt)
+		defer response.Body.Close()
+		maps.Copy(w.Header(), response.Header)
+		w.WriteHeader(response.StatusCode)
+		pass(w, attempt.Reader(io.NopCloser(body)))
 		return
 	}
 }
@@ -74,12 +82,9 @@ func (g *gateway) send(in *http.Request, call *seam.Call, attempt *seam.Attempt)
 	return g.client.Do(out)
 }
 
-// pass passes the response on, metered.
-func pass(w http.ResponseWriter, response *http.Response, attempt *seam.Attempt) {
-	defer response.Body.Close()
-	maps.Copy(w.Header(), response.Header)
-	w.WriteHeader(response.StatusCode)
-	body, piece := attempt.Reader(response.Body), make([]byte, 16<<10)
+// pass passes a body on as it comes.
+func pass(w http.ResponseWriter, body io.Reader) {
+	piece := make([]byte, 16<<10)
 	for {
 		n, err := body.Read(piece)
 		w.Write(piece[:n])
