@@ -104,7 +104,9 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		}
 	}
 	if config.receipts > 0 {
-		g.watch = newWatch(config.receipts)
+		if g.watch, err = newWatch(config.receipts, config.trustHeaders); err != nil {
+			return nil, err
+		}
 		g.recent = &recent{}
 		t.Observe = g.watch.observe
 	}
@@ -228,7 +230,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	})))
 	mux.HandleFunc("GET /readyz", g.ready)
 	if g.watch != nil {
-		proxy.Transport = g.watch.stories.keep(g.transport)
+		proxy.Transport = g.watch.around(g.transport)
 		admin := http.NewServeMux()
 		admin.HandleFunc("GET /debug/endpick", g.debug)
 		admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
@@ -268,7 +270,7 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 			req.Tenant = in.Header.Get(tenantHeader)
 		}
 		if g.watch != nil {
-			g.watch.stories.describe(in, req)
+			g.watch.describe(in, body, req)
 		}
 	}
 }
@@ -313,8 +315,12 @@ func (g *gateway) close() error {
 	if g.transport != nil {
 		g.transport.CloseIdleConnections()
 	}
+	var errs []error
 	if g.recorder != nil {
-		return g.recorder.close()
+		errs = append(errs, g.recorder.close())
 	}
-	return nil
+	if g.watch != nil {
+		errs = append(errs, g.watch.close())
+	}
+	return errors.Join(errs...)
 }

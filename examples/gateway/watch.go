@@ -2,11 +2,13 @@ package main
 
 import (
 	"math"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 )
@@ -16,6 +18,7 @@ import (
 type watch struct {
 	metrics *prometheus.Metrics
 	stories stories
+	traces  *traces // nil: there are none
 	// sources are whom metrics and page ask; they change with a reload.
 	sources atomic.Pointer[prometheus.Sources]
 
@@ -24,15 +27,43 @@ type watch struct {
 	history  history
 }
 
-// newWatch returns one that shows so many requests.
-func newWatch(most int) *watch {
+// newWatch returns one that shows so many requests; see newTraces for trusted.
+func newWatch(most int, trusted bool) (*watch, error) {
 	metrics, err := prometheus.New(prometheus.Config{})
 	if err != nil {
-		panic(err) // the defaults are valid
+		return nil, err
 	}
-	w := &watch{metrics: metrics, stories: stories{most: most, mostFailed: max(most/2, 1)}}
+	traces, err := newTraces(trusted)
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{metrics: metrics, traces: traces, stories: stories{most: most, mostFailed: max(most/2, 1)}}
 	w.sources.Store(&prometheus.Sources{})
-	return w
+	return w, nil
+}
+
+// around watches what goes to the transport.
+func (w *watch) around(t *transport.Transport) http.RoundTripper {
+	if w.traces != nil {
+		return w.stories.keep(w.traces.RoundTripper(t))
+	}
+	return w.stories.keep(t)
+}
+
+// describe asks the router for receipts.
+func (w *watch) describe(in *http.Request, body []byte, req *endpick.Request) {
+	w.stories.describe(in, req)
+	if w.traces != nil {
+		w.traces.Describe(in, body, req)
+	}
+}
+
+// close sends the spans that are left.
+func (w *watch) close() error {
+	if w.traces == nil {
+		return nil
+	}
+	return w.traces.close()
 }
 
 // follow says whom to ask from now on.
@@ -74,6 +105,9 @@ func (k *kept) count(asked, met bool) {
 func (w *watch) observe(r *observed.Request) {
 	w.metrics.Observe(r)
 	w.stories.observe(r)
+	if w.traces != nil {
+		w.traces.Observe(r)
+	}
 	now := time.Now()
 	w.sample(now)
 	w.mu.Lock()

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+)
+
+type spanReceiver struct {
+	collector.UnimplementedTraceServiceServer
+	got chan *spans.Span
+}
+
+func (r *spanReceiver) Export(_ context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	for _, resource := range in.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			for _, s := range scope.Spans {
+				r.got <- s
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// The gateway's spans come to a collector, and go on in its servers.
+func TestTraces(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &spanReceiver{got: make(chan *spans.Span, 10)}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, r)
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+
+	parents := make(chan string, 1)
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		if in.Method == http.MethodPost {
+			parents <- in.Header.Get("Traceparent")
+			_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`))
+		}
+	}))
+	defer engine.Close()
+	c := start(t, "-backend", engine.URL)
+	status, body := post(t, c.url, false)
+	require.Equal(t, http.StatusOK, status, body)
+	select {
+	case s := <-r.got:
+		require.Equal(t, "chat demo-8b", s.Name)
+		require.Equal(t, "00-"+hex.EncodeToString(s.TraceId)+"-"+hex.EncodeToString(s.SpanId)+"-01", <-parents)
+		got := map[string]string{}
+		for _, a := range s.Attributes {
+			got[a.Key] = a.Value.GetStringValue()
+		}
+		require.Equal(t, engine.URL, got["endpick.endpoint"])
+		require.Equal(t, "lmetric", got["endpick.policy"])
+	case <-time.After(30 * time.Second):
+		t.Fatal("no span came")
+	}
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
