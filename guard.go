@@ -101,3 +101,14 @@ func (r *Router) endpointRemoved(o EndpointObserver, ref Ref) {
 	defer r.guard(o)
 	o.EndpointRemoved(ref)
 }
+
+// explain asks a scorer for its reasons, if it can give any: for each candidate in
+// words for people.
+func (r *Router) explain(s Scorer, d *decision, left []Candidate, dst []string) {
+	if x, ok := s.(interface {
+		Explain(req *Request, candidates []Candidate, dst []string)
+	}); ok {
+		defer r.guard(s)
+		x.Explain(&d.req, left, dst)
+	}
+}

@@ -49,10 +49,14 @@ type Verdict struct {
 	Scores []float64
 	// Score is the combined score.
 	Score float64
+	// Why is what scorers say of it in words, those that have a method
+	// Explain(req *Request, candidates []Candidate, dst []string), which is called
+	// only for a receipt and fills dst as Score does. Empty: nothing.
+	Why string
 }
 
 // writeReceipt fills the request's receipt, if it has one.
-func (d *decision) writeReceipt(p *pipeline, chosen int, err error) {
+func (r *Router) writeReceipt(d *decision, p *pipeline, chosen int, err error) {
 	receipt := d.req.Receipt
 	if receipt == nil {
 		return
@@ -73,13 +77,13 @@ func (d *decision) writeReceipt(p *pipeline, chosen int, err error) {
 		verdicts = append(verdicts, Verdict{Candidate: c})
 	}
 	if err == nil {
-		d.judge(p, verdicts, chosen, receipt)
+		r.judge(d, p, verdicts, chosen, receipt)
 	}
 	receipt.Verdicts = verdicts
 }
 
 // judge completes the verdicts of a decision that was made, and orders them.
-func (d *decision) judge(p *pipeline, verdicts []Verdict, chosen int, receipt *Receipt) {
+func (r *Router) judge(d *decision, p *pipeline, verdicts []Verdict, chosen int, receipt *Receipt) {
 	end := len(verdicts)
 	removed := make([]int, len(verdicts)) // the filter's number from 1; 0: scored
 	for i, cut := range d.cuts {
@@ -96,6 +100,17 @@ func (d *decision) judge(p *pipeline, verdicts []Verdict, chosen int, receipt *R
 		}
 		verdicts[j].Scores = slices.Clip(each[len(each)-len(p.Scorers):])
 		verdicts[j].Score = d.scores[j]
+	}
+	why := make([]string, end)
+	for _, w := range p.Scorers {
+		clear(why)
+		r.explain(w.Scorer, d, d.candidates[:end], why)
+		for j, text := range why {
+			if verdicts[j].Why != "" && text != "" {
+				text = "; " + text
+			}
+			verdicts[j].Why += text
+		}
 	}
 	ref := verdicts[chosen].Candidate.Ref
 	receipt.Regret = slices.Max(d.scores[:end]) - d.scores[chosen]
@@ -151,6 +166,9 @@ func (r *Receipt) String() string {
 			fmt.Fprintf(&b, " score %.6g", v.Score)
 			for j, s := range v.Scores {
 				fmt.Fprintf(&b, ", %s %.6g", r.Scorers[j], s)
+			}
+			if v.Why != "" {
+				fmt.Fprintf(&b, " (%s)", v.Why)
 			}
 		}
 		b.WriteByte('\n')

@@ -134,19 +134,19 @@ func (r *Router) decide(d *decision) (Lease, error) {
 	if err := d.req.validate(); err != nil {
 		r.counts.badRequest.Add(1)
 		d.candidates = d.candidates[:0]
-		d.writeReceipt(p, -1, err)
+		r.writeReceipt(d, p, -1, err)
 		return Lease{}, err
 	}
 	for {
 		if err := r.gather(d); err != nil {
 			r.counts.noEndpoint.Add(1)
-			d.writeReceipt(p, -1, err)
+			r.writeReceipt(d, p, -1, err)
 			return Lease{}, err
 		}
 		chosen, err := r.run(p, d)
 		if err != nil {
 			r.counts.rejected.Add(1)
-			d.writeReceipt(p, -1, err)
+			r.writeReceipt(d, p, -1, err)
 			return Lease{}, err
 		}
 		m := d.memberOf(chosen)
@@ -156,7 +156,7 @@ func (r *Router) decide(d *decision) (Lease, error) {
 			}
 			continue // removed since gather: choose among the others
 		}
-		d.writeReceipt(p, chosen, nil)
+		r.writeReceipt(d, p, chosen, nil)
 		r.counts.routed.Add(1)
 		return r.leases.open(d, p, m, &d.candidates[chosen]), nil
 	}

@@ -14,6 +14,8 @@
 //
 // [Warmup] is a filter that brings new endpoints in gradually.
 //
-// What happens when there is not enough room for all of them is the subject of
-// package slo/queue. Formulas are those of Predicted Latency and GIE.
+// Package slo/delay is a scorer for requests with and without targets, and a
+// predictor of what these stages measure. What happens when there is not enough
+// room for all requests is the subject of package slo/queue. Formulas are those of
+// Predicted Latency and GIE.
 package slo

@@ -6,8 +6,9 @@
 //	simulate -trace conversation.jsonl.gz -policies vllm,lmetric -format html -out report.html
 //	simulate capacity
 //	simulate calibrate recording.csv.gz
+//	simulate tournament -quick
 //
-// See simulate -h, simulate capacity -h and simulate calibrate -h.
+// See simulate -h, and the same of each verb: simulate tournament -h.
 package main
 
 import (
@@ -31,6 +32,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			verb, args = capacity, args[1:]
 		case "calibrate":
 			verb, args = calibrate, args[1:]
+		case "tournament":
+			verb, args = playTournament, args[1:]
 		}
 	}
 	err := verb(args, stdout, stderr)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
 )
 
 // named is a preset as programs ask for it by name. Parameters follow the name,
@@ -29,6 +30,7 @@ func table() []named {
 		{"linear", "[:LAMBDA]", buildLinear},
 		{"lmetric", "", plain(LMetric)},
 		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
+		{"marginal-delay", "[:without-TERM]...", buildMarginalDelay},
 		{"power-of-two", "", plain(PowerOfTwo)},
 		{"preble", "", plain(Preble)},
 		{"predicted-latency", "[:VARIANT]...", buildPredictedLatency},
@@ -84,7 +86,8 @@ func Usage() string {
 	for _, n := range table() {
 		all = append(all, n.name+n.parameters)
 	}
-	return strings.Join(all, ", ") + "; variants are " + strings.Join(variantNames(), ", ")
+	return strings.Join(all, ", ") + "; variants are " + strings.Join(variantNames(), ", ") +
+		", terms " + strings.Join(delay.TermNames(), ", ")
 }
 
 // plain is a preset without parameters.
@@ -167,6 +170,23 @@ func buildPredictedLatency(parameters []string) (endpick.Config, error) {
 		variants[at].apply(&c)
 	}
 	return PredictedLatency(c)
+}
+
+// without begins the parameters of marginal-delay.
+const without = "without-"
+
+// buildMarginalDelay leaves out the terms that are named.
+func buildMarginalDelay(parameters []string) (endpick.Config, error) {
+	var c MarginalDelayConfig
+	for _, p := range parameters {
+		name, ok := strings.CutPrefix(p, without)
+		term, known := delay.TermByName(name)
+		if !ok || !known || c.Delay.Without&term != 0 {
+			return endpick.Config{}, fmt.Errorf("has %q, which is no term to leave out, or there twice; there are %s%s", p, without, strings.Join(delay.TermNames(), ", "+without))
+		}
+		c.Delay.Without |= term
+	}
+	return MarginalDelay(c)
 }
 
 func variantNames() (names []string) {

@@ -19,7 +19,7 @@ import (
 
 func TestByName(t *testing.T) {
 	require.True(t, slices.IsSorted(preset.Names()))
-	for _, name := range append(preset.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:no-gate:most") {
+	for _, name := range append(preset.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:no-gate:most", "marginal-delay:without-room:without-pace") {
 		config, err := preset.ByName(name)
 		require.NoError(t, err)
 		assert.Equal(t, name, config.Policy.Name)
@@ -64,18 +64,20 @@ func TestParametersOfAName(t *testing.T) {
 	assert.Equal(t, []string{all[0], all[2]}, without)
 
 	for name, reason := range map[string]string{
-		"lmetric:1":                        `has parameter "1", but the policy has none`,
-		"linear:":                          `has parameter "", which is no weight in (0, 1]`,
-		"linear:0":                         `has parameter "0", which is no weight in (0, 1]`,
-		"linear:1.5":                       `has parameter "1.5", which is no weight in (0, 1]`,
-		"linear:NaN":                       `has parameter "NaN", which is no weight in (0, 1]`,
-		"linear:0.5:0.5":                   `has 2 parameters, but the policy has one`,
-		"load-prefix:1":                    `has 1 parameters, but the policy has three weights or none`,
-		"load-prefix:1:0:1":                `has parameter "0", which is no weight above zero`,
-		"load-prefix:1:Inf:1":              `has parameter "Inf", which is no weight above zero`,
-		"predicted-latency:most:most":      `has "most", which is no variant, or there twice; there are fixed-gate, min-max, most,`,
-		"predicted-latency:better":         `has "better", which is no variant`,
-		"predicted-latency:no-gate:better": `has "better", which is no variant`,
+		"lmetric:1":                   `has parameter "1", but the policy has none`,
+		"linear:":                     `has parameter "", which is no weight in (0, 1]`,
+		"linear:0":                    `has parameter "0", which is no weight in (0, 1]`,
+		"linear:1.5":                  `has parameter "1.5", which is no weight in (0, 1]`,
+		"linear:NaN":                  `has parameter "NaN", which is no weight in (0, 1]`,
+		"linear:0.5:0.5":              `has 2 parameters, but the policy has one`,
+		"load-prefix:1":               `has 1 parameters, but the policy has three weights or none`,
+		"load-prefix:1:0:1":           `has parameter "0", which is no weight above zero`,
+		"load-prefix:1:Inf:1":         `has parameter "Inf", which is no weight above zero`,
+		"predicted-latency:most:most": `has "most", which is no variant, or there twice; there are fixed-gate, min-max, most,`,
+		"marginal-delay:room":         `has "room", which is no term to leave out, or there twice; there are without-weight, without-horizon,`,
+		"marginal-delay:without-room:without-room": `has "without-room", which is no term to leave out, or there twice`,
+		"predicted-latency:better":                 `has "better", which is no variant`,
+		"predicted-latency:no-gate:better":         `has "better", which is no variant`,
 	} {
 		_, err := preset.ByName(name)
 		var bad *endpick.ConfigError

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/endpick/endpick/internal/engine"
+	"github.com/endpick/endpick/internal/sim"
+)
+
+// A contest is a workload and a fleet on which policies are compared.
+type contest struct {
+	name string
+	// about says what it is like.
+	about string
+	// held is true of those by which nothing was tuned.
+	held  bool
+	fleet func() ([]sim.Server, error)
+	// work is the workload at so many requests per second, of about so many
+	// requests.
+	work func(rate float64, requests int) (sim.Workload, error)
+	// guess is a rate that is above what the fleet can serve, to begin with.
+	guess float64
+	// saturation is that rate where it can't be found so, because requests wait for
+	// one another. Zero: it can.
+	saturation float64
+}
+
+// profileFleet is n servers of one profile.
+func profileFleet(n int, profile string) func() ([]sim.Server, error) {
+	return func() ([]sim.Server, error) {
+		p, err := engine.ProfileByName(profile)
+		return sim.Fleet(n, engine.Config{Profile: p}), err
+	}
+}
+
+// mixedFleet is n servers each of two profiles.
+func mixedFleet(n int, one, other string) func() ([]sim.Server, error) {
+	return func() ([]sim.Server, error) {
+		a, err := profileFleet(n, one)()
+		if err != nil {
+			return nil, err
+		}
+		b, err := profileFleet(n, other)()
+		return append(a, b...), err
+	}
+}
+
+// lameFleet is n servers of one profile, of which the last takes twice as long for
+// everything and does not say so.
+func lameFleet(n int, profile string) func() ([]sim.Server, error) {
+	return func() ([]sim.Server, error) {
+		fleet, err := profileFleet(n, profile)()
+		if err != nil {
+			return nil, err
+		}
+		p := &fleet[n-1].Engine.Profile
+		for _, t := range []*float64{&p.StepMicros, &p.WeightMicros, &p.TokenMicros, &p.SequenceMicros, &p.ContextNanos, &p.PairNanos} {
+			*t *= 2
+		}
+		return fleet, nil
+	}
+}
+
+func scenarioWork(name string) func(float64, int) (sim.Workload, error) {
+	return func(rate float64, requests int) (sim.Workload, error) {
+		n, err := sim.Scenario(name)
+		if err != nil {
+			return nil, err
+		}
+		return n.Workload.At(sim.Pace{Rate: rate, Requests: requests})
+	}
+}
+
+// span is how long so many requests take to arrive.
+func span(rate float64, requests int) time.Duration {
+	return time.Duration(float64(requests) / rate * float64(time.Second))
+}
+
+// zipf is conversations in groups whose shares fall with their rank, renewed so
+// many times in the course of the run.
+func zipf(groups int, exponent float64, periods int, one sim.Conversations) func(float64, int) (sim.Workload, error) {
+	return func(rate float64, requests int) (sim.Workload, error) {
+		sum := 0.0
+		for g := range groups {
+			sum += math.Pow(float64(g+1), -exponent)
+		}
+		var all sim.Merge
+		length := span(rate, requests) / time.Duration(periods)
+		for period := range periods {
+			for g := range groups {
+				c := one
+				c.Groups = 1
+				c.Arrivals.Stages = []sim.Stage{{Duration: length, Rate: rate * math.Pow(float64(g+1), -exponent) / sum}}
+				if period > 0 {
+					quiet := sim.Stage{Duration: length * time.Duration(period), Rate: 1e-9}
+					c.Arrivals.Stages = append([]sim.Stage{quiet}, c.Arrivals.Stages...)
+				}
+				all = append(all, c)
+			}
+		}
+		return all, nil
+	}
+}
+
+// bursts is workloads together whose arrivals come in bursts, each with its share
+// of the rate.
+func bursts(cv float64, shares []float64, parts ...sim.Conversations) func(float64, int) (sim.Workload, error) {
+	return func(rate float64, requests int) (sim.Workload, error) {
+		var all sim.Merge
+		for i, c := range parts {
+			c.Arrivals = sim.Arrivals{CV: cv, Stages: []sim.Stage{{Duration: span(rate, requests), Rate: rate * shares[i]}}}
+			all = append(all, c)
+		}
+		return all, nil
+	}
+}
+
+// flash is a crowd at time zero: a fifth of all requests in a twentieth of the time.
+func flash(c sim.Conversations) func(float64, int) (sim.Workload, error) {
+	return func(rate float64, requests int) (sim.Workload, error) {
+		length := span(rate, requests)
+		c.Arrivals.Stages = []sim.Stage{
+			{Duration: length / 20, Rate: 4 * rate}, {Duration: length - length/20, Rate: rate * 0.8 / 0.95},
+		}
+		return c, nil
+	}
+}
+
+// traceWork replays the beginning of a recorded trace, at another speed.
+func traceWork(path string) func(float64, int) (sim.Workload, error) {
+	var held *sim.Trace
+	return func(rate float64, requests int) (sim.Workload, error) {
+		if held == nil {
+			t, err := sim.OpenTrace(path)
+			if err != nil {
+				return nil, err
+			}
+			held = t
+		}
+		t := *held
+		t.Records = t.Records[:min(requests, len(t.Records))]
+		if len(t.Records) < 2 {
+			return nil, fmt.Errorf("%s: is too short", path)
+		}
+		own := float64(len(t.Records)) / (t.Records[len(t.Records)-1].ArrivalMillis / 1000)
+		t.RateScale = rate / own
+		return &t, nil
+	}
+}
+
+// contests are all of them.
+func contests() []contest {
+	const (
+		tp2  = "qwen3-32b-h100-tp2"
+		h100 = "llama-3.1-8b-h100"
+		a100 = "llama-3.1-8b-a100"
+		b200 = "llama-3.1-8b-rtxpro6000"
+		moe  = "moe-480b-h200-tp8"
+	)
+	length := func(mean float64) sim.Length { return sim.Length{Mean: mean, Std: 0.3 * mean} }
+	chat := sim.Conversations{Groups: 15, UsersPerGroup: 40, SystemTokens: 1500, Question: length(200), Output: length(300)}
+	document := sim.Conversations{
+		Groups: 15, UsersPerGroup: 40, SystemTokens: 500, Turns: 3,
+		Question: sim.Length{Mean: 12_000, Std: 9_000, Shape: sim.LogNormal, Max: 60_000}, Output: length(500),
+	}
+	group := sim.Conversations{UsersPerGroup: 60, SystemTokens: 4000, Question: length(500), Output: length(400)}
+	ladder := func(name, profile string, servers int, guess float64) contest {
+		return contest{name: name + "-" + profile[:3], about: "scenario " + name + " on " + profile, fleet: profileFleet(servers, profile), work: scenarioWork(name), guess: guess}
+	}
+	shared := "../shared/traces/"
+	return []contest{
+		ladder("A", tp2, 10, 80), ladder("B", tp2, 10, 20), ladder("C", tp2, 10, 10), ladder("D", tp2, 10, 4),
+		ladder("A", h100, 8, 120), ladder("B", h100, 8, 30), ladder("C", h100, 8, 20), ladder("D", h100, 8, 8),
+		{name: "sharegpt", about: "ShareGPT lengths, nothing shared", fleet: profileFleet(8, h100), work: scenarioWork("sharegpt"), guess: 120},
+		{name: "agents", about: "coding agents", fleet: profileFleet(16, tp2), work: scenarioWork("agents"), saturation: 2.5},
+		{name: "zipf", about: "400 groups by Zipf, a tenth of them fit", fleet: profileFleet(10, tp2), work: zipf(400, 1, 1, group), guess: 30},
+		{name: "bursts", about: "gamma arrivals, CV 3.5, documents among chats", fleet: profileFleet(10, tp2), work: bursts(3.5, []float64{0.9, 0.1}, chat, document), guess: 60},
+		{name: "mixed", about: "scenario C on H100 and A100", fleet: mixedFleet(5, h100, a100), work: scenarioWork("C"), guess: 20},
+		{name: "lame", about: "scenario B, one server half as fast without saying so", fleet: lameFleet(8, b200), work: scenarioWork("B"), guess: 20},
+		{name: "conversation", about: "Mooncake's conversation trace", fleet: profileFleet(8, tp2), work: traceWork(shared + "mooncake_conversation_first_half.jsonl.gz"), guess: 10},
+
+		{name: "shift", held: true, about: "groups by Zipf that change three times", fleet: profileFleet(10, tp2), work: zipf(150, 1, 4, group), guess: 30},
+		{name: "flash", held: true, about: "150 groups, a flash crowd at time zero", fleet: profileFleet(10, tp2), guess: 30,
+			work: flash(sim.Conversations{Groups: 150, UsersPerGroup: 20, SystemTokens: 5000, Question: length(400), Output: length(300)})},
+		{name: "bursts-15", held: true, about: "gamma arrivals, CV 4, 15 groups", fleet: profileFleet(8, h100), work: bursts(4, []float64{1}, chat), guess: 120},
+		{name: "mixed-docs", held: true, about: "documents among chats on H100 and RTX PRO 6000", fleet: mixedFleet(4, h100, b200), work: bursts(1, []float64{0.8, 0.2}, chat, document), guess: 60},
+		{name: "moe", held: true, about: "long lognormal prompts on a mixture of experts", fleet: profileFleet(8, moe), guess: 40,
+			work: bursts(1, []float64{1}, sim.Conversations{
+				Groups: 1, UsersPerGroup: 2000, SystemTokens: 1000,
+				Question: sim.Length{Mean: 2000, Std: 6000, Shape: sim.LogNormal, Max: 100_000}, Output: sim.Length{Mean: 300, Std: 900, Shape: sim.LogNormal, Max: 8192},
+			})},
+		{name: "tools", held: true, about: "a trace like Mooncake's of tools and agents", fleet: profileFleet(8, tp2), work: traceWork(shared + "mooncake_toolagent_like_first_half.jsonl.gz"), guess: 10},
+		{name: "azure-code", held: true, about: "Azure's trace of code", fleet: profileFleet(8, h100), work: traceWork(shared + "azure_2023_code.csv.gz"), guess: 60},
+		{name: "agents-8", held: true, about: "coding agents, shorter, on 8 servers", fleet: profileFleet(8, h100), saturation: 6,
+			work: func(rate float64, requests int) (sim.Workload, error) {
+				return sim.Agents{Scale: 4, Rate: rate, Requests: requests}, nil
+			}},
+	}
+}

@@ -1,0 +1,431 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+const tournamentUsage = `simulate tournament [flags]: every policy on many workloads, at several loads
+
+A load is a share of the fleet's saturation, which is found first: the requests per
+second that are completed when three times as many arrive. The loss of a policy in a
+cell, a workload at a load, is how much longer it takes than the best policy there.`
+
+// tournament is the command line of the verb.
+type tournament struct {
+	contests []contest
+	policies []string
+	loads    []float64
+	seeds    []uint64
+	requests int
+	state    string
+	format   string
+}
+
+// score is one run: a line of the state file.
+type score struct {
+	Contest  string  `json:"contest"`
+	Load     float64 `json:"load"` // share of saturation; 0: the run that found it
+	Policy   string  `json:"policy"`
+	Seed     uint64  `json:"seed"`
+	Requests int     `json:"requests"`
+	Rate     float64 `json:"rate"`
+
+	TTFTMean float64 `json:"ttft_mean_ms"`
+	TTFT50   float64 `json:"ttft_p50_ms"`
+	TTFT95   float64 `json:"ttft_p95_ms"`
+	TPOT95   float64 `json:"tpot_p95_ms"`
+	E2EMean  float64 `json:"e2e_mean_ms"`
+	E2E95    float64 `json:"e2e_p95_ms"`
+	Done     float64 `json:"throughput_rps"`
+	Hits     float64 `json:"prefix_hit_ratio"`
+}
+
+type scoreKey struct {
+	contest string
+	load    float64
+	policy  string
+	seed    uint64
+	size    int
+}
+
+func (s *score) key() scoreKey { return scoreKey{s.Contest, s.Load, s.Policy, s.Seed, s.Requests} }
+
+// measures are what policies are compared by.
+var measures = []struct {
+	name  string
+	value func(*score) float64
+}{
+	{"E2E mean", func(s *score) float64 { return s.E2EMean }},
+	{"E2E p95", func(s *score) float64 { return s.E2E95 }},
+	{"TTFT mean", func(s *score) float64 { return s.TTFTMean }},
+	{"TTFT p50", func(s *score) float64 { return s.TTFT50 }},
+	{"TTFT p95", func(s *score) float64 { return s.TTFT95 }},
+	{"TPOT p95", func(s *score) float64 { return s.TPOT95 }},
+}
+
+func playTournament(args []string, stdout, stderr io.Writer) error {
+	var t tournament
+	flags := flag.NewFlagSet(tournamentUsage, flag.ContinueOnError)
+	all := contests()
+	names := listOf(func(s string) (string, error) {
+		if slices.ContainsFunc(all, func(c contest) bool { return c.name == s }) || s == "tuned" || s == "held" {
+			return s, nil
+		}
+		return "", fmt.Errorf("%q is no contest (known: tuned, held, %s)", s, contestNames(all))
+	})
+	flags.Var(names, "contests", "comma-separated `names`; tuned and held are those by which the library was tuned, and the others (default: all): "+contestNames(all))
+	policies := listOf(readPolicy, tournamentPolicies()...)
+	flags.Var(policies, "policies", "comma-separated `names`")
+	loads := listOf(positive, 0.5, 0.8, 1.05)
+	flags.Var(loads, "load", "comma-separated `shares` of saturation")
+	seeds := listOf(readSeed, 1, 2, 3, 4, 5)
+	flags.Var(seeds, "seed", "comma-separated `seeds`")
+	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
+	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
+	flags.StringVar(&t.state, "state", "", "keep what was run in this `file`, and don't run it again")
+	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), or json")
+	path := flags.String("out", "", "write to this `file` (default: standard output)")
+	given, err := parse(flags, args, stderr)
+	if err != nil {
+		return err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
+	case !slices.Contains([]string{"table", "cells", "json"}, t.format):
+		return usage("-format %q is unknown (known: table, cells, json)", t.format)
+	case t.requests < 100:
+		return usage("-requests %d is too small", t.requests)
+	}
+	if *quick {
+		if !given["requests"] {
+			t.requests = 4000
+		}
+		if !given["seed"] {
+			seeds.values = []uint64{1, 2, 3}
+		}
+		if !given["policies"] {
+			policies.values = []string{"load-prefix", "lmetric", "preble", "sglang", "predicted-latency", "marginal-delay"}
+		}
+	}
+	t.policies, t.loads, t.seeds = policies.values, loads.values, seeds.values
+	for _, c := range all {
+		if len(names.values) == 0 || slices.Contains(names.values, c.name) ||
+			slices.Contains(names.values, "held") && c.held || slices.Contains(names.values, "tuned") && !c.held {
+			t.contests = append(t.contests, c)
+		}
+	}
+	out, err := openOutput(*path, stdout)
+	if err != nil {
+		return err
+	}
+	scores, err := t.play(stderr)
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	if t.format == "json" {
+		err = indented(&page, scores)
+	} else {
+		err = t.write(&page, scores)
+	}
+	if err != nil {
+		return err
+	}
+	return out.write(&page)
+}
+
+func contestNames(all []contest) string {
+	var names []string
+	for _, c := range all {
+		names = append(names, c.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// tournamentPolicies are all presets but the one that is there to be the worst.
+func tournamentPolicies() []string {
+	return slices.DeleteFunc(preset.Names(), func(name string) bool { return name == "always-busiest" })
+}
+
+// probes are the policies under which saturation is looked for.
+var probes = []string{"lmetric", "load-prefix"}
+
+// play makes all runs that are not in the state file.
+func (t *tournament) play(stderr io.Writer) ([]score, error) {
+	held, err := t.readState()
+	if err != nil {
+		return nil, err
+	}
+	file := io.Discard
+	if t.state != "" {
+		f, err := os.OpenFile(t.state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		file = f
+	}
+	var find []score
+	for _, c := range t.contests {
+		for _, p := range probes {
+			if c.saturation > 0 {
+				continue
+			}
+			find = append(find, score{Contest: c.name, Policy: p, Seed: 1, Requests: t.requests, Rate: 3 * c.guess})
+		}
+	}
+	if err := t.runAll(find, held, file, stderr); err != nil {
+		return nil, err
+	}
+	saturation := map[string]float64{}
+	for _, c := range t.contests {
+		saturation[c.name] = c.saturation
+	}
+	for _, s := range find {
+		done := held[s.key()].Done
+		saturation[s.Contest] = max(saturation[s.Contest], done)
+	}
+	var runs []score
+	for _, c := range t.contests {
+		for _, load := range t.loads {
+			for _, p := range t.policies {
+				for _, seed := range t.seeds {
+					runs = append(runs, score{Contest: c.name, Load: load, Policy: p, Seed: seed, Requests: t.requests, Rate: load * saturation[c.name]})
+				}
+			}
+		}
+	}
+	if err := t.runAll(runs, held, file, stderr); err != nil {
+		return nil, err
+	}
+	for i := range runs {
+		runs[i] = held[runs[i].key()]
+	}
+	return runs, nil
+}
+
+func (t *tournament) readState() (map[scoreKey]score, error) {
+	held := map[scoreKey]score{}
+	if t.state == "" {
+		return held, nil
+	}
+	f, err := os.Open(t.state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return held, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var s score
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			continue // cut off when it was stopped
+		}
+		held[s.key()] = s
+	}
+	return held, lines.Err()
+}
+
+// runAll makes the runs that are not held, on all cores.
+func (t *tournament) runAll(runs []score, held map[scoreKey]score, file io.Writer, stderr io.Writer) error {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(s score) bool { _, ok := held[s.key()]; return ok })
+	progress := newProgress(stderr, len(runs))
+	defer progress.end()
+	var mu sync.Mutex
+	var first error
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(runs)) {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				mu.Lock()
+				stop := first != nil
+				mu.Unlock()
+				if i >= len(runs) || stop {
+					return
+				}
+				s := runs[i]
+				err := t.run(&s)
+				mu.Lock()
+				if err == nil {
+					var line []byte
+					if line, err = json.Marshal(s); err == nil {
+						_, err = file.Write(append(line, '\n'))
+					}
+				}
+				if err != nil {
+					first = fmt.Errorf("%s, %s: %w", s.Contest, s.Policy, err)
+				}
+				held[s.key()] = s
+				mu.Unlock()
+				progress.add()
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+func (t *tournament) run(s *score) error {
+	i := slices.IndexFunc(t.contests, func(c contest) bool { return c.name == s.Contest })
+	c := &t.contests[i]
+	fleet, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	mu.Lock() // a trace is read once
+	work, err := c.work(s.Rate, s.Requests)
+	mu.Unlock()
+	if err != nil {
+		return err
+	}
+	report, err := sim.Run(sim.Config{
+		Fleet: fleet, Workload: work, Seed: s.Seed,
+		Router: func() (endpick.Config, error) { return newPolicy(s.Policy) },
+	})
+	if err != nil {
+		return err
+	}
+	s.TTFTMean, s.TTFT50, s.TTFT95 = report.TTFT.Mean, report.TTFT.P50, report.TTFT.P95
+	s.TPOT95, s.E2EMean, s.E2E95 = report.TPOT.P95, report.E2E.Mean, report.E2E.P95
+	s.Done, s.Hits = report.ThroughputRPS, report.PrefixHitRatio
+	return nil
+}
+
+var mu sync.Mutex
+
+// round is a workload at a load: the scores of each policy, by seed.
+type round struct {
+	contest string
+	load    float64
+	rate    float64
+	scores  map[string][]score
+}
+
+func (t *tournament) rounds(scores []score) []round {
+	var rounds []round
+	for _, c := range t.contests {
+		for _, load := range t.loads {
+			r := round{contest: c.name, load: load, scores: map[string][]score{}}
+			for _, s := range scores {
+				if s.Contest == c.name && s.Load == load {
+					r.rate = s.Rate
+					r.scores[s.Policy] = append(r.scores[s.Policy], s)
+				}
+			}
+			rounds = append(rounds, r)
+		}
+	}
+	return rounds
+}
+
+// mean is a policy's mean over seeds.
+func (r *round) mean(policy string, value func(*score) float64) float64 {
+	sum := 0.0
+	for i := range r.scores[policy] {
+		sum += value(&r.scores[policy][i])
+	}
+	return sum / float64(len(r.scores[policy]))
+}
+
+// loss is a policy's mean over that of the best, at least 1.
+func (r *round) loss(policies []string, policy string, value func(*score) float64) float64 {
+	best := math.Inf(1)
+	for _, p := range policies {
+		best = min(best, r.mean(p, value))
+	}
+	return r.mean(policy, value) / best
+}
+
+// write prints each policy's losses: their geometric mean and, in brackets, the worst.
+func (t *tournament) write(w io.Writer, scores []score) error {
+	rounds := t.rounds(scores)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(tw, "policy\t")
+	for _, m := range measures {
+		fmt.Fprintf(tw, "%s\tworst\tin\t", m.name)
+	}
+	fmt.Fprintln(tw)
+	for _, p := range t.policies {
+		fmt.Fprintf(tw, "%s\t", p)
+		for _, m := range measures {
+			log, worst, where := 0.0, 0.0, ""
+			for i := range rounds {
+				r := &rounds[i]
+				loss := r.loss(t.policies, p, m.value)
+				log += math.Log(loss)
+				if loss > worst {
+					worst, where = loss, fmt.Sprintf("%s %g", r.contest, r.load)
+				}
+			}
+			fmt.Fprintf(tw, "%.3f\t%.2f\t%s\t", math.Exp(log/float64(len(rounds))), worst, where)
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if t.format == "cells" {
+		for _, m := range measures {
+			if m.name == "TPOT p95" || m.name == "TTFT p50" {
+				continue
+			}
+			fmt.Fprintf(w, "\n%s: the best, and the loss of each\n\n", m.name)
+			fmt.Fprint(tw, "contest\tload\treq/s\tbest, ms\t")
+			for _, p := range t.policies {
+				fmt.Fprintf(tw, "%s\t", p)
+			}
+			fmt.Fprintln(tw)
+			for i := range rounds {
+				r := &rounds[i]
+				best := math.Inf(1)
+				for _, p := range t.policies {
+					best = min(best, r.mean(p, m.value))
+				}
+				fmt.Fprintf(tw, "%s\t%g\t%.2f\t%.0f\t", r.contest, r.load, r.rate, best)
+				for _, p := range t.policies {
+					fmt.Fprintf(tw, "%.3f\t", r.loss(t.policies, p, m.value))
+				}
+				fmt.Fprintln(tw)
+			}
+			if err := tw.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell.\n",
+		len(rounds), len(t.contests), loads(t.loads), t.requests, len(t.seeds))
+	return nil
+}
+
+func loads(shares []float64) string {
+	var text []string
+	for _, s := range shares {
+		text = append(text, fmt.Sprintf("%g %%", math.Round(1000*s)/10))
+	}
+	return strings.Join(text, ", ")
+}

@@ -1,0 +1,63 @@
+package preset
+
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
+)
+
+// MarginalDelayConfig says how [MarginalDelay] is made. The zero value is all of
+// it.
+type MarginalDelayConfig struct {
+	Index prefix.IndexConfig
+	Delay delay.Config
+	// Headroom is shared by admission and tiers; Tier.Headroom stays nil. Its Bound
+	// is slo.Upper, whatever is set.
+	Headroom slo.HeadroomConfig
+	Warmup   slo.WarmupConfig
+	Tier     slo.TierConfig
+}
+
+// MarginalDelay sends each request to where it delays everybody the least: itself,
+// and those who are there or come next. How long things take it learns from the
+// responses; there is nothing to tune. A request with an SLO goes to such a server
+// among those that are expected to keep it.
+//
+// It works from the first request on: until there is a response to learn from,
+// costs are in prompt tokens. Receipts show what a choice would have cost whom. See
+// docs/marginal-delay.md.
+func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
+	if c.Tier.Headroom != nil {
+		return endpick.Config{}, &endpick.ConfigError{Field: "preset.MarginalDelayConfig.Tier.Headroom", Reason: "is set; the stages share the one that Headroom describes"}
+	}
+	held, err := prefix.NewIndex(c.Index)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	marginal, err := delay.New(c.Delay)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	c.Headroom.Bound = slo.Upper
+	headroom, err := slo.NewHeadroom(c.Headroom)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	c.Tier.Headroom = headroom
+	tier, err := slo.NewTier(c.Tier)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	warmup, err := slo.NewWarmup(c.Warmup)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	return config("marginal-delay", endpick.Policy{
+		Matcher:   held,
+		Predictor: marginal,
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
+		Filters:   []endpick.Filter{warmup, tier},
+		Scorers:   one(marginal),
+	}), nil
+}

@@ -1,0 +1,74 @@
+package preset_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
+)
+
+func TestMarginalDelayConfig(t *testing.T) {
+	for _, c := range []preset.MarginalDelayConfig{
+		{Index: prefix.IndexConfig{BlocksPerEndpoint: -1}}, {Delay: delay.Config{MaxKinds: -1}}, {Headroom: slo.HeadroomConfig{OutputTokens: -1}},
+		{Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}}, {Tier: slo.TierConfig{Headroom: new(slo.Headroom)}},
+	} {
+		_, err := preset.MarginalDelay(c)
+		assert.ErrorIs(t, err, endpick.ErrConfig, "%+v", c)
+	}
+}
+
+// What scores is what predicts, and it hears of each request once.
+func TestMarginalDelayIsOneStage(t *testing.T) {
+	c, err := preset.MarginalDelay(preset.MarginalDelayConfig{})
+	require.NoError(t, err)
+	assert.Same(t, c.Policy.Predictor, c.Policy.Scorers[0].Scorer)
+}
+
+// Before there is a response to learn from it neither herds nor copies: prompts that
+// share a head stay together while that costs less than to compute it again, and
+// those that share nothing are spread.
+func TestMarginalDelayFromTheFirstRequestOn(t *testing.T) {
+	c, err := preset.MarginalDelay(preset.MarginalDelayConfig{})
+	require.NoError(t, err)
+	c.Seed = 1
+	for _, id := range []string{"a", "b", "c", "d"} {
+		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: id})
+	}
+	r, err := endpick.New(c)
+	require.NoError(t, err)
+	cold, copies := map[string]int{}, map[uint64]map[string]bool{}
+	for n := range uint64(200) {
+		blocks := make([]uint64, 100)
+		for i := range blocks {
+			blocks[i] = n<<32 | uint64(i)
+			if group := n % 20; i < 80 && n%2 == 0 {
+				blocks[i] = group<<32 | 1<<62 | uint64(i)
+			}
+		}
+		l, err := r.Route(endpick.Request{InputTokens: 1600, Blocks: blocks, Stream: true})
+		require.NoError(t, err)
+		id := l.Endpoint().ID
+		if n%2 == 0 {
+			if copies[n%20] == nil {
+				copies[n%20] = map[string]bool{}
+			}
+			copies[n%20][id] = true
+		} else {
+			cold[id]++
+		}
+	}
+	for id, n := range cold {
+		assert.InDelta(t, 25, n, 12, id)
+	}
+	all := 0
+	for _, servers := range copies {
+		all += len(servers)
+	}
+	assert.Less(t, all, 20, "of ten groups on four servers, all at once")
+}

@@ -1,0 +1,289 @@
+package delay
+
+import (
+	"math"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// endpoint is the account of one endpoint. Times are in nanoseconds since the
+// epoch.
+type endpoint struct {
+	pairs float64 // of prompts that are not computed yet
+
+	// Those that decode, and their sums over time in milliseconds.
+	at                      int64
+	decoding, resident      float64
+	decodingTime, sizeTime  float64
+	computed, computedPairs float64 // so far
+
+	pace pace
+	silence
+
+	difference float64 // of its load to the mean of its kind, at a moment
+	differed   int64
+}
+
+// advance brings the sums up to now.
+func (e *endpoint) advance(now int64) {
+	if passed := float64(now-e.at) / 1e6; passed > 0 {
+		e.decodingTime += float64(e.decoding * passed)
+		e.sizeTime += float64(e.resident * passed)
+	}
+	e.at = now
+}
+
+// lease is what is remembered of an open request.
+type lease struct {
+	ref      endpick.Ref
+	name     kindName
+	stream   bool
+	answered bool
+	crowded  bool // others waited at the engine, for room or for their prompts
+	tenant   string
+	guess    float64
+	routedAt int64
+
+	fresh, pairs float64 // what has to be computed for it
+	size         float64 // tokens in memory, in the middle of its response
+	output       float64 // expected
+	x            amounts // what its time to first token is made of
+	foreign      float64 // requests there that are not this router's
+	foreignSize  float64
+
+	// The endpoint's sums at its first token.
+	firstAt                 int64
+	decodingTime, sizeTime  float64
+	computed, computedPairs float64
+}
+
+// Routed implements [endpick.RoutedObserver].
+func (m *Marginal) Routed(ev *endpick.Event) {
+	now := nanoseconds(ev.RoutedAt)
+	c, req := ev.Candidate, ev.Request
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, e := m.leases.At(ev.Lease), m.endpoints.At(c.Ref)
+	if l == nil {
+		return
+	}
+	if e == nil {
+		e = &endpoint{} // it has just been removed, and the request goes on
+	}
+	n := nameOf(req, c.Endpoint)
+	k := m.find(n)
+	output := m.lengths.of(req)
+	s := m.see(req, c, e, k, output)
+	*l = lease{
+		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: float64(req.ExpectedOutputTokens),
+		routedAt: now, fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first, crowded: c.Waiting > 0,
+		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
+	}
+	e.pairs += l.pairs
+	m.prompt.add(float64(max(req.InputTokens, 1)) + output)
+	m.anew.add(s.fresh + output)
+	expected := k.of(&s.first) * k.late.ratio()
+	if !req.Stream {
+		expected = (k.of(&s.first) + output*k.of(&s.step)) * k.late.ratio()
+	}
+	if m.common.labels == 0 {
+		expected = 0 // a number of tokens
+	}
+	e.wait(now, expected)
+	m.compare(ev.Candidates, n, now)
+}
+
+// compare notes how the loads of a kind differ, every half of a response's time. It
+// adds whole numbers, so that the order of candidates changes nothing.
+func (m *Marginal) compare(candidates []endpick.Candidate, n kindName, now int64) {
+	k := m.kinds[n]
+	if k == nil {
+		return
+	}
+	every := int64(k.decoding.or(0) / 2 * 1e6)
+	if since := now - k.compared; every <= 0 || since >= 0 && since < every {
+		return
+	}
+	k.compared = now
+	mean := average(candidates, n.variant)
+	var count, lags, square, product int64
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Endpoint.Variant != n.variant {
+			continue
+		}
+		e := m.endpoints.At(c.Ref)
+		if e == nil {
+			continue
+		}
+		difference := min(max(c.BatchSize()-mean, -1e4), 1e4)
+		if lag := now - e.differed; e.differed != 0 && lag > 0 && lag < 2*every {
+			count++
+			lags += lag / 1e6
+			square += int64(e.difference * e.difference * 1024)
+			product += int64(e.difference * difference * 1024)
+		}
+		e.difference, e.differed = difference, now
+	}
+	if count > 0 {
+		lag := float64(lags) / float64(count)
+		k.persistence.add(float64(square)/1024, float64(product)/1024, lag)
+		m.common.persistence.add(float64(square)/1024, float64(product)/1024, lag)
+	}
+}
+
+// FirstToken implements [endpick.FirstTokenObserver].
+func (m *Marginal) FirstToken(ev *endpick.Event) {
+	now := nanoseconds(ev.Now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.leases.Find(ev.Lease)
+	if l == nil || l.answered {
+		return
+	}
+	l.answered, l.firstAt = true, now
+	if e := m.endpoints.Find(l.ref); e != nil {
+		e.advance(now)
+		e.leave(now, true)
+		e.pairs = max(e.pairs-l.pairs, 0)
+		e.computed += l.fresh
+		e.computedPairs += l.pairs
+		e.decoding++
+		e.resident += l.size
+		l.decodingTime, l.sizeTime = e.decodingTime, e.sizeTime
+		l.computed, l.computedPairs = e.computed, e.computedPairs
+	}
+	ttft, ok := ev.TTFT()
+	if ms := milliseconds(ttft); ok && ms > 0 && ms <= maxLatency {
+		if l.crowded {
+			return
+		}
+		m.learn(l.name, &l.x, ms)
+		for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
+			if k != nil {
+				k.late.add(ms / max(k.of(&l.x), 1e-3))
+				k.fresh.add(l.fresh)
+			}
+		}
+	}
+}
+
+// Done implements [endpick.DoneObserver].
+func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
+	now := nanoseconds(ev.Now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.leases.Find(ev.Lease)
+	if l == nil {
+		return
+	}
+	defer m.leases.Drop(ev.Lease)
+	completed := o.Status == endpick.Completed
+	if completed {
+		m.admit(l.name)
+		if ev.OutputTokens > 0 {
+			m.lengths.add(l.tenant, l.guess, float64(min(ev.OutputTokens, mostTokens)))
+		}
+	}
+	e := m.endpoints.Find(l.ref)
+	if e == nil {
+		e = &endpoint{}
+	}
+	e.advance(now)
+	if !l.answered {
+		e.leave(now, completed)
+		e.pairs = max(e.pairs-l.pairs, 0)
+		if completed {
+			m.labelWhole(ev, l)
+		}
+		return
+	}
+	e.decoding = max(e.decoding-1, 0)
+	e.resident = max(e.resident-l.size, 0)
+	if completed || o.Status == endpick.Canceled {
+		m.labelDecode(ev, l, e, completed)
+	}
+}
+
+// mostTokens is more than any response has.
+const mostTokens = 1 << 24
+
+// labelDecode learns from the tokens after the first.
+func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, completed bool) {
+	took := milliseconds(ev.LastTokenAt.Sub(ev.FirstTokenAt))
+	spent := float64(nanoseconds(ev.Now)-l.firstAt) / 1e6
+	n := float64(min(ev.OutputTokens, mostTokens) - 1)
+	if n < 1 || !(took > 0 && spent > 0) || took > maxLatency {
+		return
+	}
+	batch := (e.decodingTime-l.decodingTime)/spent + l.foreign
+	size := (e.sizeTime-l.sizeTime)/spent + l.foreignSize
+	var x amounts
+	x[tokens], x[pairs] = e.computed-l.computed, e.computedPairs-l.computedPairs
+	x[steps], x[batches], x[contexts] = n, n*max(batch, 1), n*max(size, l.size)
+	if !l.crowded {
+		m.learn(l.name, &x, took)
+	}
+	whole := milliseconds(ev.Now.Sub(ev.RoutedAt))
+	ttft, ok := ev.TTFT()
+	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
+		if k == nil {
+			continue
+		}
+		k.slow.add(took / max(k.of(&x), 1e-3))
+		k.decoding.add(took)
+		k.size.add(l.size)
+		k.output.add(n + 1)
+		k.note(&x, n)
+		if l.stream && completed && ok {
+			k.first.add(milliseconds(ttft))
+			k.whole.add(whole)
+		}
+	}
+	if k := m.kinds[l.name]; k != nil {
+		e.pace.add(took / max(k.of(&x), 1e-3))
+	}
+}
+
+// note keeps what was computed for others in a step.
+func (k *kind) note(x *amounts, n float64) {
+	const keep = 1 - 1.0/memory
+	k.meanwhile[tokens] = float64(k.meanwhile[tokens]*keep) + x[tokens]
+	k.meanwhile[pairs] = float64(k.meanwhile[pairs]*keep) + x[pairs]
+	k.meanSteps = float64(k.meanSteps*keep) + n
+}
+
+// labelWhole learns from a response that did not stream.
+func (m *Marginal) labelWhole(ev *endpick.Event, l *lease) {
+	took := milliseconds(ev.Now.Sub(ev.RoutedAt))
+	if !(took > 0) || took > maxLatency {
+		return
+	}
+	n := max(float64(min(ev.OutputTokens, mostTokens)-1), 0)
+	x := l.x
+	x[steps] += n
+	x[batches] += n * max(l.x[batches]/firstSteps, 1)
+	x[contexts] += n * max(l.x[contexts]/firstSteps, l.size)
+	m.learn(l.name, &x, took)
+	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
+		if k != nil {
+			k.late.add(took / max(k.of(&x), 1e-3))
+			k.fresh.add(l.fresh)
+			k.size.add(l.size)
+			k.decoding.add(took)
+		}
+	}
+}
+
+// EndpointRemoved implements [endpick.EndpointObserver].
+func (m *Marginal) EndpointRemoved(ref endpick.Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endpoints.Drop(ref)
+}
+
+// nanoseconds is t.UnixNano within what can be added to.
+func nanoseconds(t time.Time) int64 {
+	return max(math.MinInt64/4, min(t.UnixNano(), math.MaxInt64/4))
+}

@@ -1,0 +1,395 @@
+package delay_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/endpick/endpick/slo/delay"
+)
+
+func newMarginal(tb testing.TB, config delay.Config) *delay.Marginal {
+	tb.Helper()
+	m, err := delay.New(config)
+	require.NoError(tb, err)
+	return m
+}
+
+func TestConfig(t *testing.T) {
+	for field, config := range map[string]delay.Config{
+		"Without": {Without: 1 << 15}, "MaxKinds": {MaxKinds: -1},
+	} {
+		_, err := delay.New(config)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, "delay.Config."+field, bad.Field)
+	}
+}
+
+func TestTerms(t *testing.T) {
+	all := delay.Terms(0)
+	for _, name := range delay.TermNames() {
+		term, ok := delay.TermByName(name)
+		require.True(t, ok, name)
+		assert.Equal(t, name, term.String())
+		assert.Zero(t, all&term)
+		all |= term
+	}
+	newMarginal(t, delay.Config{Without: all})
+	_, err := delay.New(delay.Config{Without: all + 1<<len(delay.TermNames())})
+	assert.Error(t, err)
+	_, ok := delay.TermByName("")
+	assert.False(t, ok)
+	assert.Equal(t, "weight,room", (delay.Weight | delay.Room).String())
+}
+
+func TestConforms(t *testing.T) {
+	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
+}
+
+// A model server in the smallest form: it computes prompts one after another, a token
+// in token, and decodes all others meanwhile, a step in step and slot more for each.
+type server struct {
+	token, step, slot time.Duration
+}
+
+// world is a router before such servers, in its own time.
+type world struct {
+	t       require.TestingT
+	router  *endpick.Router
+	m       *delay.Marginal
+	now     time.Time
+	servers map[string]server
+	stream  bool
+	// jitter lengthens each latency by so many parts in a thousand, in turn.
+	jitter int
+	number int
+}
+
+func newWorld(t require.TestingT, config delay.Config, servers map[string]server, variants map[string]string) *world {
+	m, err := delay.New(config)
+	require.NoError(t, err)
+	w := &world{t: t, m: m, now: time.Unix(1e9, 0), servers: servers, stream: true}
+	c := endpick.Config{Seed: 1, Clock: func() time.Time { return w.now }, Policy: endpick.Policy{
+		Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}},
+	}}
+	for i := range len(servers) {
+		id := string(rune('a' + i))
+		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: id, Variant: variants[id]})
+	}
+	w.router, err = endpick.New(c)
+	require.NoError(t, err)
+	return w
+}
+
+// serve sends a request of so many tokens to a server that has others to decode
+// beside it, and lets it be answered.
+func (w *world) serve(id string, input, output, beside int) {
+	var exclude []string
+	for other := range w.servers {
+		if other != id {
+			exclude = append(exclude, other)
+		}
+	}
+	var held []endpick.Lease
+	s := w.servers[id]
+	for n := range beside {
+		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1, Stream: true, Exclude: exclude})
+		require.NoError(w.t, err)
+		w.now = w.now.Add(s.token + (s.step+time.Duration(n+1)*s.slot)*3/2)
+		l.FirstToken()
+		held = append(held, l)
+	}
+	w.number++
+	late := func(d time.Duration) time.Duration {
+		return d + d*time.Duration(w.number%3*w.jitter)/1000
+	}
+	lease, err := w.router.Route(endpick.Request{Model: "m", InputTokens: input, Stream: w.stream, Exclude: exclude})
+	require.NoError(w.t, err)
+	each := s.step + time.Duration(beside+1)*s.slot
+	w.now = w.now.Add(late(time.Duration(input)*s.token + each*3/2))
+	if w.stream {
+		lease.FirstToken()
+	}
+	w.now = w.now.Add(late(each * time.Duration(output-1)))
+	if w.stream {
+		lease.Tokens(output - 1)
+	}
+	lease.Done(endpick.Outcome{OutputTokens: output})
+	for _, l := range held {
+		l.Done(endpick.Outcome{Status: endpick.Canceled})
+	}
+	w.now = w.now.Add(time.Second)
+}
+
+// predictions returns what is predicted of a request on each server.
+func (w *world) predictions(req endpick.Request) map[string]endpick.Prediction {
+	req.Receipt = new(endpick.Receipt)
+	req.Model = "m"
+	l, err := w.router.Route(req)
+	require.NoError(w.t, err)
+	l.Done(endpick.Outcome{Status: endpick.Canceled})
+	out := map[string]endpick.Prediction{}
+	for _, v := range req.Receipt.Verdicts {
+		out[v.Candidate.Endpoint.ID] = v.Candidate.Prediction
+	}
+	return out
+}
+
+var plain = server{token: 100 * time.Microsecond, step: 15 * time.Millisecond, slot: 500 * time.Microsecond}
+
+// What it learns is how long things take, also of requests unlike those it learned
+// from.
+func TestLearnsTimes(t *testing.T) {
+	for _, jitter := range []int{0, 50} {
+		w := newWorld(t, delay.Config{Without: delay.Horizon}, map[string]server{"a": plain, "b": plain}, nil)
+		w.jitter = jitter
+		for i := range 200 {
+			w.serve("a", 100+i*37%3000, 50+i%100, i%20)
+		}
+		for _, input := range []int{200, 1000, 4000} {
+			got := w.predictions(endpick.Request{InputTokens: input, Stream: true, ExpectedOutputTokens: 100})
+			for _, id := range []string{"a", "b"} {
+				require.Equal(t, endpick.TTFT|endpick.TPOT, got[id].Has, "b is of the same kind")
+				late := 1 + float64(jitter)/1000
+				assert.InEpsilon(t, late*(float64(input)*0.1+1.5*15.5), got[id].TTFT.Seconds()*1e3, 0.15, "input %d on %s", input, id)
+				assert.InEpsilon(t, late*15.5, got[id].TPOT.Seconds()*1e3, 0.1)
+				assert.GreaterOrEqual(t, got[id].TTFTUpper, got[id].TTFT)
+				assert.GreaterOrEqual(t, got[id].TPOTUpper, got[id].TPOT)
+			}
+		}
+	}
+}
+
+// A response that does not stream is learned from as a whole.
+func TestLearnsFromWholeResponses(t *testing.T) {
+	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
+	w.stream = false
+	for i := range 200 {
+		w.serve("a", 100+i*37%3000, 50+i%100, 0)
+	}
+	got := w.predictions(endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 100})["a"]
+	require.Equal(t, endpick.TTFT|endpick.E2E, got.Has)
+	assert.InEpsilon(t, 100+15.5*100.5, got.E2E.Seconds()*1e3, 0.2)
+}
+
+// Kinds are told apart, and a new one is taken to be like the others.
+func TestKinds(t *testing.T) {
+	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
+	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
+	for i := range 100 {
+		w.serve("a", 100+i*37%3000, 50+i%100, i%5)
+		w.serve("b", 100+i*37%3000, 50+i%100, i%5)
+	}
+	got := w.predictions(endpick.Request{InputTokens: 1000, Stream: true})
+	assert.InEpsilon(t, 4, float64(got["b"].TTFT)/float64(got["a"].TTFT), 0.2)
+	assert.InEpsilon(t, 4, float64(got["b"].TPOT)/float64(got["a"].TPOT), 0.2)
+	assert.Greater(t, got["c"].TPOT, got["a"].TPOT)
+	assert.Less(t, got["c"].TPOT, got["b"].TPOT)
+	req := endpick.Request{InputTokens: 1000, Stream: true, Model: "m"}
+	l, err := w.router.Route(req)
+	require.NoError(t, err)
+	assert.Equal(t, "a", l.Endpoint().ID)
+}
+
+// A server that is slower than others of its kind, and does not say so, is known by
+// what comes from it; noise is not.
+func TestPace(t *testing.T) {
+	half := server{token: 2 * plain.token, step: 2 * plain.step, slot: 2 * plain.slot}
+	tpot := func(without delay.Terms, b server, jitter int) float64 {
+		w := newWorld(t, delay.Config{Without: without}, map[string]server{"a": plain, "b": b}, nil)
+		w.jitter = jitter
+		for i := range 100 {
+			w.serve("a", 500+i, 50+i%100, i%5)
+			w.serve("b", 500+i, 50+i%100, i%5)
+		}
+		got := w.predictions(endpick.Request{InputTokens: 1000, Stream: true})
+		return float64(got["b"].TPOT) / float64(got["a"].TPOT)
+	}
+	assert.InEpsilon(t, 2, tpot(0, half, 0), 0.25)
+	assert.InEpsilon(t, 1, tpot(delay.Pace, half, 0), 0.01)
+	assert.Equal(t, 1.0, tpot(0, plain, 100))
+}
+
+// While requests wait and nobody is answered, the wait is expected to go on.
+func TestSilence(t *testing.T) {
+	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": plain}, nil)
+	for i := range 50 {
+		w.serve("a", 500+i, 50, 0)
+	}
+	ask := endpick.Request{InputTokens: 500, Stream: true}
+	stuck, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 500, Stream: true, Exclude: []string{"b"}})
+	require.NoError(t, err)
+	before := w.predictions(ask)
+	w.now = w.now.Add(20 * time.Second)
+	got := w.predictions(ask)
+	assert.InDelta(t, 20, (got["a"].TTFT - before["a"].TTFT).Seconds(), 0.01)
+	assert.Equal(t, before["b"].TTFT, got["b"].TTFT)
+	// It leaves unanswered: what it has waited for, up to 15 s, fades as it grew.
+	stuck.Done(endpick.Outcome{Status: endpick.Canceled})
+	w.now = w.now.Add(10 * time.Second)
+	assert.InDelta(t, 5, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.2)
+	w.serve("a", 500, 50, 0)
+	assert.InDelta(t, 0, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.1)
+}
+
+// Guesses of lengths are corrected by what came of them, per tenant.
+func TestLengths(t *testing.T) {
+	m := newMarginal(t, delay.Config{})
+	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}, Endpoints: []endpick.Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	for range 400 {
+		for tenant, output := range map[string]int{"short": 50, "long": 1000} {
+			for _, guess := range []int{0, 4000} {
+				l, err := r.Route(endpick.Request{Tenant: tenant, ExpectedOutputTokens: guess, InputTokens: 10, Stream: true})
+				require.NoError(t, err)
+				l.FirstToken()
+				l.Done(endpick.Outcome{OutputTokens: output})
+			}
+		}
+	}
+	expected := func(tenant string, guess int) float64 {
+		req := endpick.Request{Tenant: tenant, ExpectedOutputTokens: guess}
+		return delay.ExpectedOutput(m, &req)
+	}
+	for _, guess := range []int{0, 4000} {
+		assert.InEpsilon(t, 50, expected("short", guess), 0.4)
+		assert.InEpsilon(t, 1000, expected("long", guess), 0.1)
+		assert.InEpsilon(t, 525, expected("new", guess), 0.1)
+		assert.InEpsilon(t, 525, expected("", guess), 0.1)
+	}
+}
+
+// learned returns a Marginal that has seen a fleet at work.
+func learned(t require.TestingT) *delay.Marginal {
+	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
+	for i := range 60 {
+		w.serve(string(rune('a'+i%3)), 100+i*37%3000, 50+i%100, i%20)
+	}
+	return w.m
+}
+
+// More load never makes an endpoint look better, a longer match never worse, and a
+// lower predicted latency is never behind a higher one.
+func TestMonotone(t *testing.T) {
+	for name, m := range map[string]*delay.Marginal{"cold": newMarginal(t, delay.Config{}), "warm": learned(t)} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				req := scorertest.Requests().Draw(rt, "request")
+				req.Model = "m"
+				of := scorertest.Candidates(req, 4).Draw(rt, "candidates")
+				for i := range of {
+					of[i].Prediction = endpick.Prediction{}
+				}
+				// Two that are equal but for what is changed.
+				a, b := of[0], of[0]
+				a.Ref.Slot, b.Ref.Slot = 100, 101
+				switch what := rapid.SampledFrom([]string{"waiting", "running", "queue", "match", "latency"}).Draw(rt, "what"); what {
+				case "waiting":
+					b.Waiting += float64(rapid.IntRange(1, 100).Draw(rt, "more"))
+				case "running":
+					b.Running += float64(rapid.IntRange(1, 100).Draw(rt, "more"))
+				case "queue":
+					b.InFlight.PrefillTokens += rapid.IntRange(1, 1<<20).Draw(rt, "more")
+				case "match":
+					a.PrefixTokens = rapid.IntRange(0, max(req.InputTokens-1, 0)).Draw(rt, "match")
+					b.PrefixTokens = rapid.IntRange(0, a.PrefixTokens).Draw(rt, "shorter match")
+				case "latency":
+					low := time.Duration(rapid.Int64Range(0, 1e12).Draw(rt, "low"))
+					high := low + time.Duration(rapid.Int64Range(1, 1e12).Draw(rt, "more"))
+					which := rapid.SampledFrom([]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}).Draw(rt, "which")
+					a.Prediction = endpick.Prediction{Has: which, TTFT: low, TPOT: low, E2E: low}
+					b.Prediction = endpick.Prediction{Has: which, TTFT: high, TPOT: high, E2E: high}
+				}
+				candidates := append([]endpick.Candidate{a, b}, of[1:]...)
+				dst := make([]float64, len(candidates))
+				m.Score(&req, candidates, dst)
+				if dst[0] < dst[1] {
+					rt.Fatalf("%v and %v", dst[0], dst[1])
+				}
+			})
+		})
+	}
+}
+
+// Labels that can't be leave every number finite: clocks that are set back and
+// ahead, responses of no tokens and of too many.
+func TestBadLabels(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(rt, delay.Config{MaxKinds: 2}, map[string]server{"a": plain, "b": plain}, nil)
+		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
+			l, err := w.router.Route(endpick.Request{
+				Model: fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "model")), InputTokens: rapid.SampledFrom([]int{0, 1, 1000, math.MaxInt32}).Draw(rt, "input"),
+				Stream: rapid.Bool().Draw(rt, "stream"), ExpectedOutputTokens: rapid.SampledFrom([]int{0, 1, math.MaxInt32}).Draw(rt, "guess"),
+			})
+			require.NoError(rt, err)
+			step := func() {
+				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int64{0, 1, 1e9, -1e9, 1e15, -1e15, 1e18}).Draw(rt, "step")))
+			}
+			step()
+			if rapid.Bool().Draw(rt, "first token") {
+				l.FirstToken()
+				step()
+			}
+			l.Done(endpick.Outcome{
+				Status: endpick.Status(rapid.IntRange(0, 3).Draw(rt, "status")), OutputTokens: rapid.SampledFrom([]int{0, 1, 2, math.MaxInt32}).Draw(rt, "output"),
+			})
+		}
+		stats := w.router.Stats()
+		if stats.BadStage != 0 || stats.Panics != 0 {
+			rt.Fatalf("%+v", stats)
+		}
+		receipt := new(endpick.Receipt)
+		l, err := w.router.Route(endpick.Request{Model: "0", InputTokens: 100, Stream: true, Receipt: receipt})
+		require.NoError(rt, err)
+		l.Done(endpick.Outcome{})
+		for _, v := range receipt.Verdicts {
+			if !(v.Score >= 0 && v.Score <= 1) {
+				rt.Fatalf("score %v", v.Score)
+			}
+		}
+		if kinds := delay.Kinds(w.m); kinds > 2 {
+			rt.Fatalf("%d kinds", kinds)
+		}
+	})
+}
+
+func TestAllocatesNothing(t *testing.T) {
+	m := learned(t)
+	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true, Tenant: "t"}
+	candidates := make([]endpick.Candidate, 20)
+	for i := range candidates {
+		candidates[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}}
+	}
+	dst := make([]float64, len(candidates))
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		m.Predict(&req, candidates)
+		m.Score(&req, candidates, dst)
+	}))
+}
+
+func BenchmarkDecision(b *testing.B) {
+	m := learned(b)
+	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true}
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			candidates := make([]endpick.Candidate, n)
+			for i := range candidates {
+				candidates[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}}
+			}
+			dst := make([]float64, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Predict(&req, candidates)
+				m.Score(&req, candidates, dst)
+			}
+		})
+	}
+}

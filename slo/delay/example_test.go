@@ -1,0 +1,62 @@
+package delay_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/delay"
+)
+
+// One that predicts and scores. Receipts say what a choice costs whom.
+func ExampleMarginal() {
+	m, err := delay.New(delay.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	now := time.Unix(1e9, 0)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
+		Policy:    endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+		Clock:     func() time.Time { return now },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// Requests of 1,000 tokens are served in 100 ms and 20 ms a token.
+	for range 50 {
+		lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		now = now.Add(100 * time.Millisecond)
+		lease.FirstToken()
+		now = now.Add(2 * time.Second)
+		lease.Tokens(100)
+		lease.Done(endpick.Outcome{})
+	}
+	if err := router.Report("a", endpick.Load{Running: 30, KVUsage: 0.5}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := router.Report("b", endpick.Load{Running: 3, KVUsage: 0.5}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	var receipt endpick.Receipt
+	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true, Receipt: &receipt})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("goes to", lease.Endpoint().ID)
+	terms, _, _ := strings.Cut(receipt.Verdicts[receipt.Chosen].Why, ":")
+	fmt.Println(strings.Fields(terms)[0], "in", strings.Fields(terms)[2])
+	// Output:
+	// goes to b
+	// costs in ms
+}

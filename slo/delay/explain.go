@@ -1,0 +1,39 @@
+package delay
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// Explain writes what each candidate would cost whom, for receipts:
+//
+//	costs 1.63e+04 ms: TTFT 112 ms × 8.2, decode 1.31e+04 ms; others: prefill 1.05e+03 ms, decode 1.2e+03 ms
+func (m *Marginal) Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	unit := milliseconds3
+	if m.common.labels == 0 {
+		unit = promptTokens
+	}
+	j := m.judge(req, candidates)
+	for i := range candidates {
+		var c Cost
+		j.of(&candidates[i], &c)
+		dst[i] = c.text(unit)
+	}
+}
+
+func milliseconds3(v float64) string { return fmt.Sprintf("%.3g ms", v) }
+func promptTokens(v float64) string  { return fmt.Sprintf("%.3g tokens", v) }
+
+func (c *Cost) text(unit func(float64) string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "costs %s: TTFT %s", unit(c.Sum()), unit(c.TTFT))
+	if c.Weight != 1 {
+		fmt.Fprintf(&b, " × %.3g", c.Weight)
+	}
+	fmt.Fprintf(&b, ", decode %s; others: prefill %s, decode %s", unit(c.Decode), unit(c.Prefill), unit(c.Slowdown))
+	return b.String()
+}

@@ -1,0 +1,126 @@
+package delay
+
+import "math"
+
+// What time is made of. A latency is a sum of these amounts, each times what one
+// of it takes on a kind of server, in milliseconds.
+const (
+	requests = iota // that begin
+	tokens          // of prompts, to be computed
+	pairs           // of such a token and one before it: attention
+	steps           // of decoding
+	batches         // requests that decode in each step
+	contexts        // tokens that each step reads
+	blocked         // milliseconds until there is room for another request
+	parts
+)
+
+type amounts [parts]float64
+
+// proportions is what is taken for known before there is a measurement: what one
+// of each takes, against a prompt token. They are ratios of operations and bytes
+// that transformers have in common, not times: reading the weights for a step
+// takes as long as some hundred prompt tokens, attention costs as much as the
+// rest at some ten thousand tokens.
+var proportions = amounts{
+	requests: 100, tokens: 1, pairs: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
+}
+
+// linear is a model of time: a sum of parts, none of them negative, so that more
+// of anything never takes less time. It is fitted by least squares over relative
+// errors in which labels fade, and what they don't tell stays at its prior.
+type linear struct {
+	each     amounts // what one of each takes, in milliseconds
+	products [parts][parts]float64
+	answers  amounts
+	labels   float64 // that have not faded
+}
+
+// memory is how many labels count: some minutes of a busy kind of server.
+const memory = 1000
+
+// leastError is a time, in milliseconds, below which errors are as good as none:
+// nothing is measured better, and what takes no time must not outweigh the rest.
+const leastError = 1
+
+// of returns the time that the amounts take.
+func (l *linear) of(x *amounts) (ms float64) {
+	for i, v := range x {
+		ms += float64(v * l.each[i])
+	}
+	return ms
+}
+
+// label learns from a measured time. Errors count as a share of what was
+// expected; one of more than three times that is an accident, not a slope.
+func (l *linear) label(x *amounts, ms float64, prior *amounts) {
+	expected := max(l.of(x), leastError)
+	weight := 1 / expected
+	if ms > 3*expected {
+		weight *= 3 * expected / ms
+	}
+	weight *= weight
+	const keep = 1 - 1.0/memory
+	l.labels = float64(l.labels*keep) + 1
+	for i, v := range x {
+		for j := range i + 1 {
+			p := float64(l.products[i][j]*keep) + float64(weight*v*x[j])
+			l.products[i][j], l.products[j][i] = p, p
+		}
+		l.answers[i] = float64(l.answers[i]*keep) + float64(weight*v*ms)
+	}
+	l.solve(prior)
+}
+
+// doubt is one over the factor by which a prior may be wrong: to be ten times off
+// counts as much as one label that is wrong by all of its time.
+const doubt = 0.1
+
+// solve goes some steps of coordinate descent to the least squares, from where
+// the last label has left it.
+func (l *linear) solve(prior *amounts) {
+	for range 5 {
+		for i := range parts {
+			trust := doubt * doubt / (prior[i] * prior[i])
+			rest := l.answers[i] + float64(trust*prior[i])
+			for j, p := range l.products[i] {
+				if j != i {
+					rest -= float64(p * l.each[j])
+				}
+			}
+			l.each[i] = max(rest/(l.products[i][i]+trust), 0)
+		}
+	}
+}
+
+// start begins with a prior.
+func (l *linear) start(prior *amounts) { l.each = *prior }
+
+// scaled are the proportions at a time for a prompt token.
+func scaled(token float64) amounts {
+	a := proportions
+	for i := range a {
+		a[i] *= token
+	}
+	a[blocked] = 1
+	return a
+}
+
+// mean fades by count: the newest labels count, up to a memory of them.
+type mean struct{ sum, weight float64 }
+
+func (m *mean) add(v float64) {
+	const keep = 1 - 1.0/memory
+	m.sum = float64(m.sum*keep) + v
+	m.weight = float64(m.weight*keep) + 1
+}
+
+func (m *mean) or(v float64) float64 {
+	if m.weight == 0 {
+		return v
+	}
+	return m.sum / m.weight
+}
+
+// finite reports whether a time can be one.
+func finite(ms float64) bool { return ms >= 0 && !math.IsInf(ms, 1) }

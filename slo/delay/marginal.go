@@ -1,0 +1,246 @@
+package delay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Config says how a [Marginal] decides. The zero value is a usable default.
+type Config struct {
+	// Without leaves terms out, to see what they are worth. Zero: none.
+	Without Terms
+	// MaxKinds bounds the pairs of served model and variant that are learned; one
+	// has a place when a request for it has been completed, and the one least
+	// recently completed gives way. Zero: 64.
+	MaxKinds int
+}
+
+// Terms is a set of the terms of the cost.
+type Terms uint16
+
+// The terms that can be left out.
+const (
+	// Weight is that of the time to first token; without it a millisecond of it
+	// counts as one of decoding.
+	Weight Terms = 1 << iota
+	// Horizon shrinks differences of load by how much of them lasts; without it
+	// servers are taken to stay as busy as they are.
+	Horizon
+	// Prefill is the delay that those on the endpoint have from the request's
+	// prefill.
+	Prefill
+	// Worth is what a token takes besides its computation: the place in a cache of
+	// others that would have been found there again.
+	Worth
+	// Crowding is that a delay comes back: those who have it stay longer, and delay
+	// who comes after them.
+	Crowding
+	// Slowdown is the delay that those on the endpoint have from decoding in a
+	// larger batch.
+	Slowdown
+	// Room is the wait for KV memory or a place in the batch.
+	Room
+	// Pace tells servers of one kind apart, where one is slower than the others.
+	Pace
+
+	allTerms = Weight | Horizon | Prefill | Worth | Crowding | Slowdown | Room | Pace
+)
+
+var termNames = []string{"weight", "horizon", "prefill", "worth", "crowding", "slowdown", "room", "pace"}
+
+// String returns the names of the terms, separated by commas.
+func (t Terms) String() string {
+	var names []string
+	for i, name := range termNames {
+		if t&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// TermByName returns the term of that name, as [Terms.String] has it; false if
+// there is none.
+func TermByName(name string) (Terms, bool) {
+	if i := slices.Index(termNames, name); i >= 0 {
+		return 1 << i, true
+	}
+	return 0, false
+}
+
+// TermNames are the names of all terms.
+func TermNames() []string { return slices.Clone(termNames) }
+
+const defaultMaxKinds = 64
+
+func (c *Config) validate() error {
+	if c.Without&^allTerms != 0 {
+		return &endpick.ConfigError{Field: "delay.Config.Without", Reason: fmt.Sprintf("has bits that are no terms: %#x", uint16(c.Without&^allTerms))}
+	}
+	if c.MaxKinds < 0 {
+		return &endpick.ConfigError{Field: "delay.Config.MaxKinds", Reason: "is negative"}
+	}
+	if c.MaxKinds == 0 {
+		c.MaxKinds = defaultMaxKinds
+	}
+	return nil
+}
+
+// Marginal is a Scorer, and the Predictor of its latencies: put one into both
+// places of a policy. Another Predictor may stand in its place; then the request's
+// own latencies are that one's where it has them.
+//
+// The cost of a candidate is the sum of the delays, in milliseconds, that the
+// request would have and cause there; the lowest scores 1, one of twice the cost a
+// half. All is learned from the responses, per served model and variant; before
+// there are any, a cost is a number of prompt tokens.
+//
+// Marginal is safe for concurrent use, belongs to one router and must not be
+// copied. It allocates nothing in a decision.
+type Marginal struct {
+	endpick.OneRouter
+	config Config
+
+	mu           sync.RWMutex // guards what follows
+	kinds        map[kindName]*kind
+	common       kind // of all kinds together, for those that are new
+	token        mean // what a prompt token takes, by the proportions
+	lengths      lengths
+	prompt, anew mean // tokens of a prompt and its response, and those of them to be computed
+	leases       endpick.PerLease[lease]
+	endpoints    endpick.PerEndpoint[endpoint]
+	completed    uint64
+}
+
+var (
+	_ endpick.Predictor          = (*Marginal)(nil)
+	_ endpick.Scorer             = (*Marginal)(nil)
+	_ endpick.RoutedObserver     = (*Marginal)(nil)
+	_ endpick.FirstTokenObserver = (*Marginal)(nil)
+	_ endpick.DoneObserver       = (*Marginal)(nil)
+	_ endpick.EndpointObserver   = (*Marginal)(nil)
+)
+
+// New returns a Marginal that has learned nothing, or an [endpick.ConfigError].
+func New(config Config) (*Marginal, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	m := &Marginal{config: config, kinds: map[kindName]*kind{}}
+	prior := scaled(1)
+	m.common.start(&prior)
+	return m, nil
+}
+
+// Name is what receipts show.
+func (*Marginal) Name() string { return "marginal-delay" }
+
+// kindName is what servers behave alike by.
+type kindName struct{ model, variant string }
+
+// maxName is the length in bytes beyond which a name is none.
+const maxName = 256
+
+// nameOf is the kind of a request on an endpoint: adapters run on their model.
+func nameOf(req *endpick.Request, e *endpick.Endpoint) kindName {
+	n := kindName{req.Model, e.Variant}
+	if n.model == "" {
+		n.model = req.Adapter
+	}
+	return n
+}
+
+// kind is what is known of the servers of one kind. Times are in milliseconds.
+type kind struct {
+	linear
+	used        uint64 // Marginal.completed when a request there was completed last
+	first       mean   // time to first token of streams
+	whole       mean   // time of whole responses that stream
+	decoding    mean   // time from the first token to the last
+	size        mean   // tokens in memory of a request in the middle of its response
+	output      mean
+	fresh       mean    // prompt tokens computed for one
+	meanwhile   amounts // tokens and pairs computed for others in a step, summed
+	meanSteps   float64
+	late, slow  bound
+	persistence persistence
+	compared    int64 // when its endpoints were, in nanoseconds since the epoch
+}
+
+// find returns the kind of that name; that of all where it has none yet. m.mu is
+// held.
+func (m *Marginal) find(n kindName) *kind {
+	if k := m.kinds[n]; k != nil {
+		return k
+	}
+	return &m.common
+}
+
+// admit gives a kind of which a request has been completed a place.
+func (m *Marginal) admit(n kindName) {
+	k := m.kinds[n]
+	if k == nil {
+		if len(n.model) > maxName || len(n.variant) > maxName {
+			return
+		}
+		if len(m.kinds) >= m.config.MaxKinds {
+			delete(m.kinds, m.leastUsed())
+		}
+		k = new(kind)
+		*k = m.common
+		k.linear = linear{}
+		k.start(&m.common.each)
+		m.kinds[kindName{strings.Clone(n.model), strings.Clone(n.variant)}] = k
+	}
+	m.completed++
+	k.used = m.completed
+}
+
+func (m *Marginal) leastUsed() (least kindName) {
+	used := m.completed + 1
+	for n, k := range m.kinds {
+		if k.used < used { // no two are equal
+			least, used = n, k.used
+		}
+	}
+	return least
+}
+
+// learn passes a measured time on to the kind and to what all have in common.
+func (m *Marginal) learn(n kindName, x *amounts, ms float64) {
+	base := 0.0
+	for i, v := range x {
+		base += float64(v * proportions[i])
+	}
+	if base > 0 {
+		m.token.add(ms / base)
+	}
+	prior := scaled(max(m.token.or(1), 1e-6))
+	if m.common.labels == 0 {
+		m.common.start(&prior)
+	}
+	m.common.label(x, ms, &prior)
+	if k := m.kinds[n]; k != nil {
+		own := m.common.each
+		for i, v := range own {
+			own[i] = max(v, prior[i]/100) // what is nothing to all may be something to one
+		}
+		k.label(x, ms, &own)
+	}
+}
+
+// milliseconds is the time since then; below zero if the clock was set back.
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// duration is at most a day.
+func duration(ms float64) time.Duration {
+	return time.Duration(min(ms, maxLatency) * float64(time.Millisecond))
+}
+
+// maxLatency is the longest that is predicted or believed, in milliseconds.
+const maxLatency = 24 * 3600 * 1e3

@@ -1,0 +1,89 @@
+package delay
+
+import "github.com/endpick/endpick/internal/portable"
+
+// bound follows the ratio of measured to expected that nine in ten stay below: up
+// by nine steps where one is above, down by one step where it is below.
+type bound struct{ log float64 }
+
+const (
+	boundStep = 0.02
+	firstLog  = 0.4 // a ratio of 1.5
+	mostLog   = 3   // of 20
+)
+
+func (b *bound) add(ratio float64) {
+	if b.log == 0 {
+		b.log = firstLog
+	}
+	if ratio > portable.Exp(b.log) {
+		b.log += 0.9 * boundStep
+	} else {
+		b.log -= 0.1 * boundStep
+	}
+	b.log = min(max(b.log, boundStep), mostLog)
+}
+
+func (b *bound) ratio() float64 {
+	if b.log == 0 {
+		return portable.Exp(firstLog)
+	}
+	return portable.Exp(b.log)
+}
+
+// persistence learns how much of a difference between servers lasts, from the
+// differences to the mean at moments that are lag milliseconds apart.
+type persistence struct {
+	now, later float64 // Σ d², Σ d·d′
+	lag        mean
+}
+
+// add takes the sums over the endpoints of a kind.
+func (p *persistence) add(square, product, lag float64) {
+	const keep = 1 - 1.0/100
+	p.now = float64(p.now*keep) + square
+	p.later = float64(p.later*keep) + product
+	p.lag.add(lag)
+}
+
+// over returns which part of a difference is there, in the mean, over the time
+// that follows: with d′ = d·e^(−t/τ) that is τ/t·(1 − e^(−t/τ)).
+func (p *persistence) over(ms float64) float64 {
+	lag := p.lag.or(ms / 2)
+	if !(lag > 0) || !(ms > 0) {
+		return 0.5
+	}
+	// Before anything is known a half is left after half the time. One difference of
+	// a request counts as much.
+	rest := (p.later + 0.5) / (p.now + 1)
+	rest = min(max(rest, 0.01), 0.99)
+	t := -portable.Ln(rest) * ms / lag
+	return min((1-portable.Exp(-t))/t, 1)
+}
+
+// pace is how much slower or faster an endpoint is than its kind, as far as that
+// is certain: what is within five standard errors of none is none, and the rest
+// is reduced by as much. Noise would otherwise outweigh what requests differ by.
+type pace struct{ count, sum, squares float64 }
+
+func (p *pace) add(ratio float64) {
+	const keep = 1 - 1.0/100
+	d := min(max(ratio, 0.1), 10) - 1
+	p.count = float64(p.count*keep) + 1
+	p.sum = float64(p.sum*keep) + d
+	p.squares = float64(p.squares*keep) + float64(d*d)
+}
+
+func (p *pace) factor() float64 {
+	if p.count < 5 {
+		return 1
+	}
+	mean := p.sum / p.count
+	square := float64(mean * mean)
+	variance := max(p.squares/p.count-square, 0) / p.count
+	const errors = 5 * 5
+	if square <= errors*variance {
+		return 1
+	}
+	return 1 + mean*(1-errors*variance/square)
+}

@@ -1,0 +1,72 @@
+package delay
+
+import "github.com/endpick/endpick"
+
+// sight is what a request would find on a candidate.
+type sight struct {
+	fresh, pairs float64 // what would have to be computed for it
+	size         float64 // its tokens in memory, in the middle of the response
+	foreign      float64 // requests there that this router knows from reports alone
+	batch        float64 // all requests there
+	held         float64 // tokens that one of them has in memory
+	first        amounts // what the time to first token is made of
+	step         amounts // and a step of decoding with those who are there
+}
+
+// firstSteps is how many steps of decoding pass before a first token besides the
+// prompt's own: half of the one that is being made, and the one that makes it.
+const firstSteps = 1.5
+
+// see looks at a candidate. e may be nil: nothing was routed there yet. m.mu is
+// held.
+func (m *Marginal) see(req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) (s sight) {
+	matched := float64(max(c.PrefixTokens, 0))
+	s.fresh = float64(max(c.NewTokens(req), 1))
+	s.pairs = float64(s.fresh * (matched + s.fresh/2))
+	s.size = float64(req.InputTokens) + output/2
+	s.batch, s.foreign, s.held = c.BatchSize(), foreignOn(c), sizeOn(c, k)
+	// Those that wait at the engine and did not come from here: as much as others.
+	queued := float64(c.InFlight.PrefillTokens) + float64(max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1))
+
+	s.first[requests], s.first[tokens], s.first[pairs] = 1, s.fresh+queued, s.pairs
+	if e != nil {
+		s.first[pairs] += e.pairs
+	}
+	s.first[steps], s.first[batches], s.first[contexts] = firstSteps, firstSteps*s.batch, firstSteps*s.batch*s.held
+	if m.config.Without&Room == 0 {
+		s.first[blocked] = wait(c, s.fresh+queued, k)
+	}
+	s.step[steps], s.step[batches], s.step[contexts] = 1, s.batch+1, float64(s.batch*s.held)+s.size
+	if k.meanSteps > 0 {
+		s.step[tokens], s.step[pairs] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[pairs]/k.meanSteps
+	}
+	return s
+}
+
+// foreignOn is how many requests an endpoint has that are not this router's.
+func foreignOn(c *endpick.Candidate) float64 {
+	return max(c.BatchSize()-float64(c.InFlight.Requests), 0)
+}
+
+// sizeOn is how many tokens a request on an endpoint has in memory, in the mean.
+func sizeOn(c *endpick.Candidate, k *kind) float64 {
+	if c.InFlight.Requests <= 0 {
+		return k.size.or(1)
+	}
+	return (float64(c.InFlight.ContextTokens) + float64(c.InFlight.OutputTokens)) / float64(c.InFlight.Requests)
+}
+
+// wait is how long, in milliseconds, it takes until there is room for a request
+// that needs so many tokens with those before it: as much of the memory, or of
+// the places in the batch, as is missing comes free in that part of the time that
+// a response takes.
+func wait(c *endpick.Candidate, needed float64, k *kind) float64 {
+	missing := 0.0
+	if n := float64(c.Endpoint.KVTokens); n > 0 && c.Reported&endpick.KVUsageSignal != 0 {
+		missing = max(c.KVUsage+needed/n-1, 0)
+	}
+	if n := float64(c.Endpoint.MaxSequences); n > 0 {
+		missing = max(missing, (c.BatchSize()+1)/n-1)
+	}
+	return missing * k.decoding.or(0)
+}
