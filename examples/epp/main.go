@@ -17,8 +17,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -50,8 +52,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
 	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; a first token then comes with the last")
 	f.StringVar(&o.listen, "listen", "", "serve as a picker on this `address` until interrupted, instead of comparing")
-	f.StringVar(&o.endpoints, "endpoints", "", "`file` with an ip:port a line, which is followed")
-	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints, looked up again every ten seconds")
+	f.StringVar(&o.endpoints, "endpoints", "", "`file` with an ip:port a line, or a list in JSON, which is followed")
+	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints, which is followed")
 	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the certificate is one that the picker makes itself, as gateways expect it")
 	o.Groups, o.SystemTokens, o.QuestionTokens, o.OutputTokens, o.Turns, o.Think, o.Seed = 16, 3000, 80, 48, 3, 400*time.Millisecond, 1
 	if err := f.Parse(args); err != nil {
@@ -64,6 +66,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, errors.New("-listen needs -endpoints or -dns")
 	case o.Duration <= 0 || o.Rate <= 0 || o.servers < 1 || o.servers > 64:
 		return nil, errors.New("-duration, -rate and -servers are above 0, -servers at most 64")
+	}
+	if o.dns != "" {
+		_, port, err := net.SplitHostPort(o.dns)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("-dns: %w", err)
+		}
 	}
 	_, err := preset.ByName(o.policy)
 	return o, err

@@ -8,13 +8,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
 	"io"
 	"log"
 	"math/big"
 	"net"
-	"os"
-	"strings"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/seam"
 )
@@ -44,22 +43,37 @@ func newPicker(policy string, endpoints []endpick.Endpoint, warn func(error)) (*
 // serve is the picker on its own. listening hears of its address, for tests.
 func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net.Addr)) error {
 	logger := log.New(stderr, "epp: ", log.LstdFlags)
-	server, router, err := newPicker(o.policy, nil, func(err error) { logger.Print(err) })
+	warn := func(err error) { logger.Print(err) }
+	server, router, err := newPicker(o.policy, nil, warn)
 	if err != nil {
 		return err
 	}
-	if err := refresh(ctx, o, router); err != nil {
+	server.SetReady(false) // until it knows endpoints
+	watcher, err := discover.New(discover.Config{
+		Router: router, Source: o.source(), OnError: warn,
+		OnChange: func(c discover.Change) {
+			logger.Printf("picking among %d endpoints", c.Endpoints)
+			server.SetReady(true)
+		},
+	})
+	if err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return err
 	}
-	logger.Printf("picking among %d endpoints on %v", router.Stats().Endpoints, l.Addr())
+	logger.Printf("listening on %v", l.Addr())
 	if listening != nil {
 		listening(l.Addr())
 	}
-	go follow(ctx, o, router, logger)
+	ctx, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		watcher.Run(ctx)
+	}()
+	defer func() { stop(); <-watched }()
 	var secure []grpc.ServerOption
 	if !o.plaintext {
 		certificate, err := selfSigned()
@@ -71,61 +85,14 @@ func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net
 	return server.Serve(ctx, l, secure...)
 }
 
-// follow keeps the router's endpoints to the file or the name. What can't be read or
-// used changes nothing.
-func follow(ctx context.Context, o *options, router *endpick.Router, logger *log.Logger) {
-	every := time.Second
-	if o.dns != "" {
-		every = 10 * time.Second
+// source is where the endpoints come from.
+func (o *options) source() discover.Source {
+	if o.dns == "" {
+		return &discover.File{Path: o.endpoints}
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if err := refresh(ctx, o, router); err != nil {
-				logger.Print(err)
-			}
-		}
-	}
-}
-
-// refresh reads the endpoints.
-func refresh(ctx context.Context, o *options, router *endpick.Router) error {
-	var addresses []string
-	if o.dns != "" {
-		host, port, err := net.SplitHostPort(o.dns)
-		if err != nil {
-			return err
-		}
-		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		if err != nil {
-			return err
-		}
-		for _, ip := range found {
-			addresses = append(addresses, net.JoinHostPort(ip.Unmap().String(), port))
-		}
-	} else {
-		text, err := os.ReadFile(o.endpoints)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(text)) {
-			if line, _, _ = strings.Cut(line, "#"); strings.TrimSpace(line) != "" {
-				addresses = append(addresses, strings.TrimSpace(line))
-			}
-		}
-	}
-	endpoints := make([]endpick.Endpoint, len(addresses))
-	for i, address := range addresses {
-		if _, err := net.ResolveTCPAddr("tcp", address); err != nil {
-			return fmt.Errorf("endpoint %q: %w", address, err)
-		}
-		endpoints[i] = endpick.Endpoint{Address: address}
-	}
-	return router.SetEndpoints(endpoints)
+	host, port, _ := net.SplitHostPort(o.dns) // parse has checked it
+	n, _ := strconv.Atoi(port)
+	return &discover.DNS{Name: host, Port: n}
 }
 
 // selfSigned is a certificate that nobody vouches for. Gateways encrypt the way to

@@ -209,12 +209,9 @@ func TestDraining(t *testing.T) {
 	c.request(chatBody)
 	drain()
 	require.Eventually(t, func() bool {
-		probe, err := net.Dial("tcp", l.Addr().String())
-		if err == nil {
-			probe.Close()
-		}
+		_, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
 		return err != nil
-	}, 30*time.Second, time.Millisecond, "nobody listens any more")
+	}, 30*time.Second, time.Millisecond, "nothing new is taken")
 	c.send(responseHeaders("200", false))
 	c.recv()
 	assert.Equal(t, events+done, c.response(events+usage+done))

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -32,9 +33,9 @@ const (
 )
 
 var (
-	sse    = http.Header{"Content-Type": {"text/event-stream"}}
-	noDial = &net.OpError{Op: "dial", Err: errors.New("refused")}
-	broken = errors.New("broken off")
+	sse       = http.Header{"Content-Type": {"text/event-stream"}}
+	noDial    = &net.OpError{Op: "dial", Err: errors.New("refused")}
+	errBroken = errors.New("broken off")
 )
 
 // heard is a stage that remembers what observers are told. It scores endpoints by
@@ -234,7 +235,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 				case "dial":
 					require.ErrorIs(t, a.Fail(noDial), noDial)
 				case "break":
-					require.ErrorIs(t, a.Fail(broken), broken)
+					require.ErrorIs(t, a.Fail(errBroken), errBroken)
 				case "200":
 					require.NoError(t, a.Header(200, sse.Clone(), []byte(events)))
 				case "first":
@@ -456,7 +457,7 @@ func TestReader(t *testing.T) {
 		{"a byte at a time", func() io.Reader { return iotest.OneByteReader(strings.NewReader(events)) }, whole, nil, "a completed"},
 		{"the end with the last bytes", func() io.Reader { return iotest.DataErrReader(strings.NewReader(events)) }, whole, nil, "a completed"},
 		{"cut", func() io.Reader { return strings.NewReader(events[:60]) }, events[:60], io.ErrUnexpectedEOF, "a failed"},
-		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(broken)) }, events[:60], broken, "a failed"},
+		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(errBroken)) }, events[:60], errBroken, "a failed"},
 	} {
 		for _, size := range []int{1, 7, 4096} {
 			w := newWorld(t, seam.Config{})
@@ -545,7 +546,7 @@ func TestManyGoroutines(t *testing.T) {
 		for _, f := range []func(){
 			func() { a.Header(200, sse.Clone(), nil) },
 			func() { a.Feed(nil, []byte(events[:100])) },
-			func() { a.Fail(broken) },
+			func() { a.Fail(errBroken) },
 			func() { a.Again() },
 			func() { a.Seen(); a.Endpoint(); call.Metered(); call.Body() },
 			func() { a.ServedBy("b") },
@@ -558,4 +559,39 @@ func TestManyGoroutines(t *testing.T) {
 		call.Close()
 	}
 	w.idle(t)
+}
+
+// An endpoint that says nothing to anybody is avoided, though nobody calls Fail; a byte
+// from it brings it back.
+func TestSilentEndpointsAreAvoided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		serve := func(a *seam.Attempt) {
+			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			a.Feed(nil, []byte(events))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		for range 8 { // until it is known what is slow
+			serve(w.route(t, w.read(t, chatBody)))
+		}
+		var waiting []*seam.Attempt
+		for range 3 {
+			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
+		}
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, w.Ill(), "they may take their time")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, 1, w.Ill())
+		next := w.route(t, w.read(t, chatBody))
+		assert.Equal(t, "b", next.Endpoint().ID)
+		serve(next)
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			serve(a)
+		}
+		w.at = w.at.Add(time.Minute)
+		assert.Equal(t, "a", w.route(t, w.read(t, chatBody)).Endpoint().ID, "any byte brings it back")
+	})
 }

@@ -42,7 +42,7 @@ func (a *answers) RoundTrip(in *http.Request) (*http.Response, error) {
 	case "dial":
 		return nil, noDial
 	case "reset":
-		return nil, broken
+		return nil, errBroken
 	}
 	head, text, _ := strings.Cut(next, "\n")
 	status, kind := 0, ""
