@@ -13,6 +13,10 @@ import (
 
 // startedMeter is the meter of a stream whose client did not ask for usage.
 func startedMeter(t testing.TB) *Meter {
+	return startedMeterOf(t, "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}`)
+}
+
+func startedMeterOf(t testing.TB, path, body string) *Meter {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
 	require.NoError(t, err)
 	lease, err := router.Route(endpick.Request{Stream: true})
@@ -20,8 +24,7 @@ func startedMeter(t testing.TB) *Meter {
 	reader, err := NewReader(Config{})
 	require.NoError(t, err)
 	call, err := reader.Read(Incoming{
-		Method: http.MethodPost, Path: "/v1/chat/completions",
-		Body: []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}`),
+		Method: http.MethodPost, Path: path, Body: []byte(body),
 	})
 	require.NoError(t, err)
 	require.NoError(t, call.Prompt(t.Context()))

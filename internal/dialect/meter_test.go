@@ -26,6 +26,16 @@ func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
 	assert.Equal(t, 14, feed(1, ""), "parts of a token add up")
 }
 
+// SGLang repeats the text from its beginning with each event: what is new counts.
+func TestTextThatIsRepeatedCountsOnce(t *testing.T) {
+	m := startedMeterOf(t, "/generate", `{"model":"m","text":"hello","stream":true}`)
+	for i, want := range []int{2, 4, 4, 8} {
+		text := strings.Repeat("x", []int{8, 16, 16, 32}[i])
+		m.Feed(nil, fmt.Appendf(nil, "data: {\"text\":%q}\n\n", text))
+		assert.Equal(t, want, m.Seen().OutputTokens, "four bytes a token")
+	}
+}
+
 // A stream with an event that is too long to be read is passed on, and nothing is
 // said of what was not understood: neither that it was cut nor how it goes on.
 func TestAStreamWithAnEventTooLong(t *testing.T) {
