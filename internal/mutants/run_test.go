@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -125,6 +126,9 @@ func list(t *testing.T) (all []goPackage) {
 		p.tested = append(strings.Split(f[3], ","), p.imports...)
 		all = append(all, p)
 	}
+	// Programs last: their tests take the longest, and see the least.
+	isProgram := func(p goPackage) int { return len(p.dir) - len(strings.TrimPrefix(p.dir, "examples/")) }
+	slices.SortStableFunc(all, func(a, b goPackage) int { return cmp.Compare(isProgram(a), isProgram(b)) })
 	return all
 }
 
