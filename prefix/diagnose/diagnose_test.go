@@ -183,6 +183,11 @@ func TestExplain(t *testing.T) {
 			[]string{"tools reordered at 0:-1: 304 in 1"}}, // 2 + 3·25 + 234 = 311
 		{"a tool more", []*recording.Request{asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, tools(1, 2, 4, 3))},
 			[]string{"tools changed at 2:-1: 247 in 1"}}, // 320 of 336 are whole; 48 were cached, and 25 are the new one
+		{"a tool more, for another prompt", []*recording.Request{
+			asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, prefix.Conversation{
+				Tools: tools(1, 2, 4, 3).Tools, Messages: []prefix.Message{text("system", "Now then, "+system.Parts[0].Content[10:]), second},
+			}),
+		}, nil},
 		{"put in", []*recording.Request{
 			asked(0, "a", 0, first), asked(2, "a", 208, chat(system, text("user", filler(6, 8)), question, answer, second)),
 		}, []string{"inserted at 1:0: 36 in 1"}},

@@ -168,7 +168,7 @@ func (w *walk) ofUser() bool {
 // prompts go different ways from here.
 func (w *walk) explains() bool {
 	x, y := &w.q.messages[w.a], &w.p.messages[w.b]
-	if w.ofUser() {
+	if w.ofUser() || w.tool && w.b == 0 { // other tools, and another beginning: another prompt
 		return false
 	}
 	if x.Role == y.Role && y.Bytes > 0 {

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+func fourEndpoints() (all []endpick.Endpoint) {
+	for i := range 4 {
+		all = append(all, endpick.Endpoint{ID: fmt.Sprint("e", i), Address: fmt.Sprintf("127.0.0.1:%d", i+1), KVTokens: 1 << 16})
+	}
+	return all
+}
+
+// A policy decides for its models as it does where it is alone, request by request,
+// whatever the other models' policy.
+func TestPerModelIsTheModelsPolicy(t *testing.T) {
+	for _, name := range []string{"round-robin", "least-loaded", "load-prefix", "lmetric", "aibrix", "sglang", "power-of-two", "predicted-latency:synchronous", "random"} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			clock := func() time.Time { return now }
+			build := func(policy string, models map[string]modelSettings) *endpick.Router {
+				var ps policies
+				p, err := ps.compose(policy, models)
+				require.NoError(t, err)
+				r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Seed: 7, Clock: clock})
+				require.NoError(t, err)
+				return r
+			}
+			alone := build(name, nil)
+			mixed := build("always-busiest", map[string]modelSettings{"m": {Policy: name}})
+			type pair struct{ a, b endpick.Lease }
+			var open []pair
+			seed := prefix.Scope{Model: "m"}.Seed()
+			for i := range 300 {
+				now = now.Add(10 * time.Millisecond)
+				blocks := prefix.AppendText(nil, seed, prose(i%7, 1280)+prose(i, 640))
+				req := endpick.Request{Model: "m", InputTokens: 480, Blocks: blocks, BlockTokens: 16, Stream: true}
+				a, err := alone.Route(req)
+				require.NoError(t, err)
+				b, err := mixed.Route(req)
+				require.NoError(t, err)
+				require.Equal(t, a.Endpoint().ID, b.Endpoint().ID, "request %d", i)
+				open = append(open, pair{a, b})
+				if i%3 != 0 {
+					now = now.Add(20 * time.Millisecond)
+					p := open[0]
+					open = open[1:]
+					for _, l := range []endpick.Lease{p.a, p.b} {
+						l.FirstToken()
+						l.Tokens(5)
+						l.Done(endpick.Outcome{OutputTokens: 6})
+					}
+				}
+			}
+			assert.Zero(t, mixed.Stats().BadStage)
+			assert.Zero(t, mixed.Stats().Panics)
+			for _, p := range open {
+				p.a.Done(endpick.Outcome{})
+				p.b.Done(endpick.Outcome{})
+			}
+		})
+	}
+}
+
+type refuse struct{ model string }
+
+var errRefused = errors.New("refused")
+
+func (r refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	if req.Model != r.model {
+		return errors.New("of another policy")
+	}
+	return errRefused
+}
+
+// Admitters and predictors are those of the model's policy alone; what learns hears of
+// all.
+func TestPerModelStages(t *testing.T) {
+	var ps policies
+	_, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}})
+	require.NoError(t, err)
+	lmetric := ps.built["lmetric"]
+	lmetric.Admitters = []endpick.Admitter{refuse{"m"}}
+	ps.built["lmetric"] = lmetric
+	p, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}})
+	require.NoError(t, err)
+	require.Equal(t, "per model", p.Name)
+	require.Same(t, ps.index, p.Matcher)
+	latency := ps.built["predicted-latency"].Predictor.(*predict.Latency)
+	require.Equal(t, []*predict.Latency{latency}, ps.latencies())
+	now := time.Unix(1000, 0)
+	r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return now }})
+	require.NoError(t, err)
+	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 10})
+	require.ErrorIs(t, err, errRefused)
+	lease, err := r.Route(endpick.Request{Model: "n", InputTokens: 10, Stream: true})
+	require.NoError(t, err)
+	now = now.Add(time.Second)
+	lease.FirstToken()
+	lease.Done(endpick.Outcome{OutputTokens: 1})
+	health := latency.Health()
+	require.Len(t, health, 1)
+	require.Equal(t, "n", health[0].Model)
+	require.NoError(t, r.Remove("e0"))
+
+	// One that can't share the index of others is refused, and says so.
+	_, err = ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "predicted-latency:no-gate"}})
+	require.ErrorContains(t, err, "can't join others")
+	_, err = ps.compose("best", nil)
+	require.Error(t, err)
+}
+
+// Lines about requests say what was seen of them, and nothing that they said.
+func TestRequestLines(t *testing.T) {
+	ttft, cached := 12.5, 64
+	ok := recording.Request{
+		Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, Attempts: 1, InputTokens: 100, OutputTokens: 4, E2EMillis: 50, TTFTMillis: &ttft,
+		CachedTokens: &cached, Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "cardamom"}}},
+	}
+	failed, refused, left := ok, ok, ok
+	failed.Status, failed.HTTP, refused.HTTP, left.Status = "failed", 0, 429, "canceled"
+	for _, tc := range []struct {
+		which string
+		r     recording.Request
+		want  string
+	}{
+		{"all", ok, "level=INFO msg=request status=completed http=200 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
+		{"failed", ok, ""}, {"none", failed, ""},
+		{"failed", failed, "level=WARN msg=request status=failed http=0 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
+		{"failed", refused, "level=WARN msg=request status=completed http=429 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
+		{"failed", left, "level=INFO msg=request status=canceled http=200 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
+	} {
+		var b bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		logRequest(logger, tc.which, &tc.r, "ann")
+		assert.Equal(t, tc.want, b.String())
+	}
+	var b bytes.Buffer
+	newLogger(&b, &logSettings{Format: "json", Level: "warn"}).Info("quiet")
+	assert.Empty(t, b.String())
+	newLogger(&b, &logSettings{Format: "json", Level: "warn"}).Warn("loud")
+	assert.Contains(t, b.String(), `"msg":"loud"`)
+}
