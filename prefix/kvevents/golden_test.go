@@ -156,3 +156,63 @@ func TestTopics(t *testing.T) {
 		require.Equal(t, c.want != "", ok)
 	}
 }
+
+// Which of a block's extra keys are adapter and salt, and which make it foreign.
+func TestExtraKeys(t *testing.T) {
+	type keys []any
+	for name, c := range map[string]struct {
+		parent  any
+		adapter any
+		extra   []any
+		salt    string
+		foreign []bool
+	}{
+		"none":                        {nil, nil, []any{nil, nil}, "", nil},
+		"adapter and salt":            {nil, "sql", []any{keys{"sql", "s"}, keys{"sql"}}, "s", nil},
+		"the salt again":              {nil, nil, []any{keys{"s"}, keys{"s"}}, "s", nil},
+		"two strings at first":        {nil, nil, []any{keys{"s", "picture"}, nil}, "s", []bool{true, false}},
+		"a string later":              {nil, nil, []any{nil, keys{"picture"}}, "", []bool{false, true}},
+		"a string in a later event":   {5, nil, []any{keys{"picture"}, nil}, "", []bool{true, false}},
+		"bytes":                       {nil, nil, []any{nil, keys{[]byte("e")}}, "", []bool{false, true}},
+		"a picture":                   {nil, nil, []any{keys{keys{"p", 3}}, nil}, "", []bool{true, false}},
+		"typed":                       {nil, "sql", []any{keys{map[string]any{"type": "LoRAKey", "name": "sql"}, map[string]any{"type": "CacheSaltKey", "salt": "s"}}, nil}, "s", nil},
+		"typed, and nobody knows how": {nil, nil, []any{keys{map[string]any{"type": "tomorrow", "x": 1}}, nil}, "", []bool{true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := store(c.parent, 0, 1, 2)
+			e["extra_keys"], e["lora_name"] = c.extra, c.adapter
+			payload, err := msgpack.Marshal([]any{1.5, []any{e}})
+			require.NoError(t, err)
+			var b Batch
+			require.NoError(t, NewDecoder().Decode(payload, &b))
+			require.Len(t, b.Events, 1)
+			require.Equal(t, c.salt, b.Events[0].Salt)
+			require.Equal(t, c.foreign, b.Events[0].Foreign)
+			if c.adapter != nil {
+				require.Equal(t, c.adapter, b.Events[0].Adapter)
+			}
+		})
+	}
+}
+
+// Fields of another type cost their event and nothing else.
+func TestMalformedEvents(t *testing.T) {
+	for field, values := range map[string][]any{
+		"block_hashes": {1, "x", []any{1.5}, map[string]any{}}, "parent_block_hash": {1.5, []any{}},
+		"token_ids": {"x", []any{"x"}, []any{-1}, []any{[]any{}}, []any{uint64(1) << 40}}, "block_size": {-1, "x", 1 << 40},
+		"lora_id": {"x"}, "lora_name": {1}, "medium": {1}, "extra_keys": {1, []any{1}}, "group_idx": {-1, "x"},
+		"kv_cache_spec_kind": {1}, "kv_cache_spec_sliding_window": {"x"}, "type": {1}, "cache_salt": {1}, "locality": {1},
+	} {
+		for _, v := range values {
+			e := store(nil, 0, 1)
+			e[field] = v
+			payload, err := msgpack.Marshal([]any{1.5, []any{e, remove(7)}})
+			require.NoError(t, err)
+			var b Batch
+			require.NoError(t, NewDecoder().Decode(payload, &b), "%s: %v", field, v)
+			require.Equal(t, uint64(1), b.Counts.Malformed, "%s: %v", field, v)
+			require.Len(t, b.Events, 1)
+			require.Equal(t, precise.Removed, b.Events[0].Kind)
+		}
+	}
+}

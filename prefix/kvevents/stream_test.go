@@ -1,0 +1,264 @@
+package kvevents
+
+import (
+	"errors"
+	"hash/maphash"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// blocksOf is a sink that keeps a set of names.
+type blocksOf struct {
+	has     map[precise.Hash]bool
+	knows   precise.Knowledge
+	unknown int // to be said of the next batch
+}
+
+func (b *blocksOf) Apply(events []precise.Event) int {
+	for _, e := range events {
+		for _, h := range e.Hashes {
+			if e.Kind == precise.Stored {
+				b.has[h] = true
+			} else {
+				delete(b.has, h)
+			}
+		}
+	}
+	unknown := b.unknown
+	b.unknown = 0
+	return unknown
+}
+
+func (b *blocksOf) Reset(k precise.Knowledge) { b.has, b.knows = map[precise.Hash]bool{}, k }
+
+// process is an engine's as its messages show it.
+type process struct {
+	has    map[precise.Hash]bool
+	buffer []published
+	next   uint64
+	keep   int
+	since  float64 // by its clock: no two batches are the same
+}
+
+var clock float64
+
+func newProcess(keep int) *process {
+	clock++
+	return &process{has: map[precise.Hash]bool{}, keep: keep, since: clock}
+}
+
+func (p *process) publish(t testing.TB, removes bool, name int) published {
+	event := any(store(nil, 0, name))
+	if p.has[precise.Hash(name)] = true; removes {
+		event = remove(name)
+		delete(p.has, precise.Hash(name))
+	}
+	payload, err := msgpack.Marshal([]any{p.since, []any{event}, 0})
+	require.NoError(t, err)
+	b := published{p.next, payload}
+	p.next++
+	if p.buffer = append(p.buffer, b); len(p.buffer) > p.keep {
+		p.buffer = p.buffer[1:]
+	}
+	return b
+}
+
+func (p *process) replay(from uint64, each func(uint64, []byte) bool) error {
+	for _, b := range p.buffer {
+		if b.number >= from && !each(b.number, b.payload) {
+			break
+		}
+	}
+	return nil
+}
+
+func newStream(p **process) (*stream, *blocksOf) {
+	sink := &blocksOf{has: map[precise.Hash]bool{}}
+	return &stream{
+		sink: sink, decoder: NewDecoder(), seed: maphash.MakeSeed(),
+		replay: func(from uint64, each func(uint64, []byte) bool) error { return (*p).replay(from, each) },
+		resync: func() bool { return true },
+	}, sink
+}
+
+// Whatever gets lost, comes late because something was being replayed, breaks or starts
+// again: who is told to know the whole does, and nobody has what is not there.
+func TestStreamTellsTheTruth(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	whole, partial, restarts := 0, 0, 0
+	for range 150 {
+		p := newProcess(1 + r.IntN(30))
+		s, sink := newStream(&p)
+		connected := false
+		for range 100 {
+			switch roll := r.IntN(20); {
+			case roll == 0 && connected:
+				connected = false
+			case roll == 1:
+				p = newProcess(p.keep)
+				connected = false
+				restarts++
+				for range r.IntN(40) { // it may come as far before we see it
+					p.publish(t, r.IntN(3) == 0, r.IntN(20))
+				}
+			case !connected && roll < 8:
+				connected = true
+				var queue []published
+				for range r.IntN(3) { // published before the replay, and waiting behind it
+					queue = append(queue, p.publish(t, r.IntN(3) == 0, r.IntN(20)))
+				}
+				s.connected()
+				require.Equal(t, p.next, s.next)
+				for _, b := range queue {
+					s.message(b.number, b.payload)
+				}
+			default:
+				b := p.publish(t, r.IntN(3) == 0, r.IntN(20))
+				if connected && r.IntN(8) > 0 {
+					s.message(b.number, b.payload)
+				}
+			}
+			if !connected || s.next != p.next {
+				continue // it will be seen with the next message
+			}
+			switch sink.knows {
+			case precise.Whole:
+				whole++
+				require.Equal(t, p.has, sink.has)
+			case precise.Partial:
+				partial++
+				for h := range sink.has {
+					require.True(t, p.has[h])
+				}
+			default:
+				t.Fatal("nothing is known of a connected engine")
+			}
+		}
+	}
+	t.Logf("%d times the whole was known, %d times a part; %d restarts", whole, partial, restarts)
+	require.Greater(t, whole, 1500)
+	require.Greater(t, partial, 500)
+}
+
+func TestStreamRestarts(t *testing.T) {
+	p := newProcess(100)
+	s, sink := newStream(&p)
+	s.connected()
+	require.Equal(t, precise.Whole, sink.knows, "nothing was published: the cache is empty")
+	for name := range 3 {
+		b := p.publish(t, false, name)
+		s.message(b.number, b.payload)
+	}
+	// Another process in its place has published as much.
+	p = newProcess(100)
+	for name := range 3 {
+		p.publish(t, false, 10+name)
+	}
+	s.connected()
+	require.Equal(t, uint64(1), s.stats.Restarts)
+	require.Equal(t, p.has, sink.has)
+	require.Equal(t, precise.Whole, sink.knows)
+
+	// Numbers fall within a connection, as a proxy before the engine would let them.
+	b := p.publish(t, true, 10)
+	s.message(b.number, b.payload)
+	require.Equal(t, p.has, sink.has)
+	p = newProcess(100)
+	p.publish(t, false, 20)
+	b = p.publish(t, false, 21)
+	s.message(b.number, b.payload)
+	require.Equal(t, maps.Clone(p.has), sink.has)
+	require.Equal(t, precise.Whole, sink.knows)
+}
+
+// A replay that fails costs what it would have brought, and nobody is taken for the one
+// that was there before.
+func TestStreamReplayFails(t *testing.T) {
+	p := newProcess(100)
+	s, sink := newStream(&p)
+	s.connected()
+	b := p.publish(t, false, 1)
+	s.message(b.number, b.payload)
+	works := s.replay
+	s.replay = func(uint64, func(uint64, []byte) bool) error { return errors.New("no") }
+	p.publish(t, false, 2)
+	b = p.publish(t, false, 3)
+	s.message(b.number, b.payload)
+	require.Equal(t, precise.Partial, sink.knows)
+	require.Equal(t, map[precise.Hash]bool{3: true}, sink.has)
+	require.Equal(t, uint64(1), s.stats.Lost)
+
+	p = newProcess(100)
+	s.connected()
+	b = p.publish(t, false, 7)
+	s.message(b.number, b.payload)
+	require.Equal(t, map[precise.Hash]bool{7: true}, sink.has, "it begins at 0")
+	require.Equal(t, precise.Whole, sink.knows)
+	require.Equal(t, uint64(2), s.stats.ReplaysFailed)
+	s.replay = works
+}
+
+// What can't be read is lost; what is unknown is asked for.
+func TestStreamBadMessages(t *testing.T) {
+	p := newProcess(100)
+	s, sink := newStream(&p)
+	s.connected()
+	b := p.publish(t, false, 1)
+	s.message(b.number, b.payload)
+	p.next++
+	s.message(1, []byte("\xc1"))
+	require.Equal(t, uint64(1), s.stats.Malformed)
+	require.Equal(t, precise.Partial, sink.knows)
+	require.Empty(t, sink.has)
+
+	p = newProcess(100)
+	s, sink = newStream(&p)
+	s.connected()
+	b = p.publish(t, false, 1)
+	sink.unknown = 1
+	s.message(b.number, b.payload)
+	require.Equal(t, uint64(1), s.stats.Resyncs)
+	require.Equal(t, map[precise.Hash]bool{1: true}, sink.has)
+	s.resync = func() bool { return false }
+	b = p.publish(t, false, 2)
+	sink.unknown = 1
+	s.message(b.number, b.payload)
+	require.Equal(t, uint64(1), s.stats.Resyncs)
+	require.Equal(t, uint64(2), s.stats.Unknown)
+}
+
+func TestFrames(t *testing.T) {
+	seven := "\x00\x00\x00\x00\x00\x00\x00\x07"
+	minus := "\xff\xff\xff\xff\xff\xff\xff\xff"
+	for _, c := range []struct {
+		frames  []string
+		number  uint64
+		end, ok bool
+	}{
+		{[]string{"topic", seven, "x"}, 7, false, true},
+		{[]string{"", seven, "x"}, 7, false, true},
+		{[]string{"", "topic", seven, "x"}, 7, false, true},
+		{[]string{seven, "x"}, 7, false, true},
+		{[]string{"", minus, ""}, 1<<64 - 1, true, true},
+		{[]string{"", "topic", minus, ""}, 1<<64 - 1, true, true},
+		{[]string{"", ""}, 0, true, false},
+		{[]string{"", "", ""}, 0, true, false},
+		{[]string{"topic", "7", "x"}, 0, false, false},
+		{[]string{"topic", minus, "x"}, 1<<64 - 1, false, false},
+		{[]string{"x"}, 0, false, false},
+	} {
+		var frames [][]byte
+		for _, f := range c.frames {
+			frames = append(frames, []byte(f))
+		}
+		number, _, end, ok := parseFrames(frames)
+		require.Equal(t, c.number, number, "%q", c.frames)
+		require.Equal(t, []bool{c.end, c.ok}, []bool{end, ok}, "%q", c.frames)
+	}
+}
