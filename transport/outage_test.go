@@ -256,7 +256,7 @@ func TestASlowServerGetsLess(t *testing.T) {
 				f := newFleet()
 				tr, router := fleetOf(t, f, policy)
 				back := time.Minute
-				if policy == "predicted-latency" {
+				if policy == "predicted-latency" || policy == "marginal-delay" {
 					back = 5 * time.Minute // it tries the server seldom while it expects it to be slow
 				}
 				random := rand.New(rand.NewPCG(1, 2))
