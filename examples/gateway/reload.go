@@ -25,7 +25,11 @@ type reloader struct {
 	now    *settings // in force
 	text   []byte    // of the file, as it was read last
 	stamps []stamp   // of the files that it names
-	failed string    // what was logged last of a file that can't be read
+	// seen and seenStamps are what was there at the last look: what has changed counts
+	// when it was the same at two, so that nothing is taken over that is half written.
+	seen       []byte
+	seenStamps []stamp
+	failed     string // what was logged last of a file that can't be read
 }
 
 // stamp tells whether a file has changed.
@@ -73,7 +77,8 @@ func (r *reloader) follow(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// look reads the file, and takes over what it says if that is new or was asked for.
+// look reads the file, and takes over what it says if that is new and settled, or was
+// asked for.
 // With a mistake in it, all stays as it was.
 func (r *reloader) look(asked bool) {
 	text, err := os.ReadFile(r.path)
@@ -90,7 +95,9 @@ func (r *reloader) look(asked bool) {
 	}
 	r.failed = ""
 	stamps := r.named()
-	if !asked && bytes.Equal(text, r.text) && reflect.DeepEqual(stamps, r.stamps) {
+	settled := bytes.Equal(text, r.seen) && reflect.DeepEqual(stamps, r.seenStamps)
+	r.seen, r.seenStamps = text, stamps
+	if !asked && (!settled || bytes.Equal(text, r.text) && reflect.DeepEqual(stamps, r.stamps)) {
 		return
 	}
 	r.text, r.stamps = text, stamps

@@ -152,7 +152,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for i := range 60 {
+	for i := range 36 {
 		text := settings("", 0, 1, 2)
 		switch i % 6 {
 		case 1:
@@ -195,6 +195,35 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	}
 	require.Positive(t, held)
+}
+
+// A file that is being written counts when it is whole: the first half of one could
+// say that there are no tenants.
+func TestHalfAFileIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	const head = "endpoints: [{url: \"http://127.0.0.1:1\"}]\n"
+	const whole = head + "tenants: {ann: {keys: [" + annsKey + "]}}\n"
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write(whole)
+	g := newTestGateway(t, whole)
+	s, text, err := readSettings(path)
+	require.NoError(t, err)
+	var logged lockedBuffer
+	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
+	r.look(false)
+	write(head)
+	r.look(false)
+	require.NotNil(t, g.keys.Load(), "it may go on")
+	write(whole + "policy: round-robin\n")
+	r.look(false)
+	require.Equal(t, "lmetric", r.now.Policy)
+	r.look(false)
+	require.Equal(t, "round-robin", r.now.Policy)
+	require.NotNil(t, g.keys.Load())
+	write(head)
+	r.look(true)
+	require.Nil(t, g.keys.Load(), "who asks for it knows that it is whole")
+	require.Equal(t, 2, strings.Count(logged.String(), "settings reloaded"))
 }
 
 // HTTP/2 in the clear, and TLS with a certificate that is replaced.
