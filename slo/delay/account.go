@@ -74,7 +74,8 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	n := nameOf(req, c.Endpoint)
 	k := m.find(n)
 	output := m.lengths.of(req)
-	s := m.see(req, c, e, k, output)
+	var s sight
+	m.see(&s, req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: float64(req.ExpectedOutputTokens),
 		routedAt: now, fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first, crowded: c.Waiting > 0,

@@ -42,6 +42,8 @@ type judge struct {
 	kind    *kind
 	lasting float64 // part of a difference in load
 	batch   float64 // the mean
+
+	sight sight // of the candidate that it looks at
 }
 
 func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) judge {
@@ -76,53 +78,66 @@ func average(candidates []endpick.Candidate, variant string) float64 {
 	return float64(sum) / (1024 * float64(max(count, 1)))
 }
 
-// own returns the request's own latencies on a candidate, in milliseconds: until
-// the first token, and for each one after it. those is how many it would decode
-// with.
-func (j *judge) own(c *endpick.Candidate) (s sight, first, each, those, pace float64) {
-	m := j.m
+// at takes up a candidate: its kind, its account, which may be nil, how many a
+// request would decode with there, and its pace.
+func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
 	if !j.seen || c.Endpoint.Variant != j.variant {
 		j.turn(c)
 	}
-	k, e := j.kind, m.endpoints.Find(c.Ref)
-	s = m.see(j.req, c, e, k, j.output)
 	// What is there now does not stay: requests end, and others go elsewhere.
-	those = j.batch + float64(j.lasting*(s.batch-j.batch))
+	those = j.batch + float64(j.lasting*(c.BatchSize()-j.batch))
+	e, pace = j.m.endpoints.Find(c.Ref), 1
+	if e != nil && j.m.config.Without&Pace == 0 {
+		pace = e.pace.factor()
+	}
+	return e, those, pace
+}
+
+// own returns the request's own latencies on a candidate, in milliseconds: until
+// the first token, and for each one after it.
+func (j *judge) own(c *endpick.Candidate, e *endpoint, those, pace float64) (first, each float64) {
+	k, s := j.kind, &j.sight
+	j.m.see(s, j.req, c, e, k, j.output)
 	s.step[batches] = those + 1
 	s.step[contexts] = float64(those*s.held) + s.size
-	pace = 1
-	silent := 0.0
+	first = float64(k.of(&s.first) * pace)
 	if e != nil {
-		if m.config.Without&Pace == 0 {
-			pace = e.pace.factor()
-		}
-		silent = float64(e.lasts(j.now)) / 1e6
+		first += float64(e.lasts(j.now)) / 1e6
 	}
-	return s, float64(k.of(&s.first)*pace) + silent, float64(k.of(&s.step) * pace), those, pace
+	return first, float64(k.of(&s.step) * pace)
 }
 
 // of writes the cost of a candidate.
 func (j *judge) of(c *endpick.Candidate, out *Cost) {
-	s, first, each, those, pace := j.own(c)
+	e, those, pace := j.at(c)
 	m, k := j.m, j.kind
-	*out = Cost{Weight: j.weight, TTFT: first, Decode: float64(j.output * each)}
+	*out = Cost{Weight: j.weight}
 	p := &c.Prediction
-	if p.Has&endpick.TTFT != 0 && p.TTFT >= 0 {
+	has := p.Has
+	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
+		has = 0 // they can't be
+	}
+	if has&(endpick.TTFT|endpick.TPOT) != endpick.TTFT|endpick.TPOT || !j.req.Stream {
+		first, each := j.own(c, e, those, pace)
+		out.TTFT, out.Decode = first, float64(j.output*each)
+	}
+	if has&endpick.TTFT != 0 {
 		out.TTFT = milliseconds(p.TTFT)
 	}
 	switch {
-	case j.req.Stream && p.Has&endpick.TPOT != 0 && p.TPOT >= 0:
+	case j.req.Stream && has&endpick.TPOT != 0:
 		out.Decode = float64(j.output * milliseconds(p.TPOT))
-	case !j.req.Stream && p.Has&endpick.E2E != 0 && p.E2E >= 0:
+	case !j.req.Stream && has&endpick.E2E != 0:
 		out.TTFT, out.Decode = 0, milliseconds(p.E2E)
 	}
 	if m.config.Without&Prefill == 0 {
-		compute := float64(k.each[tokens]*s.fresh) + float64(k.each[pairs]*s.pairs)
-		out.Prefill = float64(compute*s.batch) * float64(j.dearness*pace)
+		fresh, pair := compute(j.req, c)
+		took := float64(k.each[tokens]*fresh) + float64(k.each[pairs]*pair)
+		out.Prefill = float64(took*c.BatchSize()) * float64(j.dearness*pace)
 	}
 	if m.config.Without&Slowdown == 0 {
 		// Those who are there have half of their responses before them, in the mean.
-		larger := k.each[batches] + float64(k.each[contexts]*s.size)
+		larger := k.each[batches] + float64(k.each[contexts]*size(j.req, j.output))
 		out.Slowdown = float64(j.output/2*larger) * float64(those*pace)
 	}
 }
@@ -217,7 +232,8 @@ func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate)
 	j := m.judge(req, candidates)
 	for i := range candidates {
 		c := &candidates[i]
-		_, first, each, _, _ := j.own(c)
+		e, those, pace := j.at(c)
+		first, each := j.own(c, e, those, pace)
 		if !finite(first) || !finite(each) {
 			continue
 		}

@@ -17,14 +17,23 @@ type sight struct {
 // prompt's own: half of the one that is being made, and the one that makes it.
 const firstSteps = 1.5
 
+// compute returns what would have to be computed for a request: tokens, and pairs
+// of one with each before it.
+func compute(req *endpick.Request, c *endpick.Candidate) (fresh, pairs float64) {
+	fresh = float64(max(c.NewTokens(req), 1))
+	return fresh, float64(fresh * (float64(max(c.PrefixTokens, 0)) + fresh/2))
+}
+
+// size is how many tokens a request has in memory, in the middle of its response.
+func size(req *endpick.Request, output float64) float64 {
+	return float64(req.InputTokens) + output/2
+}
+
 // see looks at a candidate. e may be nil: nothing was routed there yet. m.mu is
 // held.
-func (m *Marginal) see(req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) (s sight) {
-	matched := float64(max(c.PrefixTokens, 0))
-	s.fresh = float64(max(c.NewTokens(req), 1))
-	s.pairs = float64(s.fresh * (matched + s.fresh/2))
-	s.size = float64(req.InputTokens) + output/2
-	s.batch, s.foreign, s.held = c.BatchSize(), foreignOn(c), sizeOn(c, k)
+func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
+	*s = sight{size: size(req, output), batch: c.BatchSize(), foreign: foreignOn(c), held: sizeOn(c, k)}
+	s.fresh, s.pairs = compute(req, c)
 	// Those that wait at the engine and did not come from here: as much as others.
 	queued := float64(c.InFlight.PrefillTokens) + float64(max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1))
 
@@ -40,7 +49,6 @@ func (m *Marginal) see(req *endpick.Request, c *endpick.Candidate, e *endpoint, 
 	if k.meanSteps > 0 {
 		s.step[tokens], s.step[pairs] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[pairs]/k.meanSteps
 	}
-	return s
 }
 
 // foreignOn is how many requests an endpoint has that are not this router's.
