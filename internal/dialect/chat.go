@@ -84,7 +84,7 @@ func readParts(c *cursor, parts []prefix.Part) []prefix.Part {
 		return parts
 	}
 	for c.element() {
-		parts = append(parts, readPart(c))
+		parts = appended(parts, readPart(c))
 	}
 	return parts
 }
@@ -151,7 +151,7 @@ func readToolCalls(c *cursor, calls []prefix.ToolCall) []prefix.ToolCall {
 		return calls
 	}
 	for c.element() {
-		calls = append(calls, readToolCall(c))
+		calls = appended(calls, readToolCall(c))
 	}
 	return calls
 }

@@ -132,10 +132,10 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 		w.block(c, &b)
 		switch b.kind {
 		case "", "text":
-			m.Parts = append(m.Parts, prefix.Part{Content: text(b.text)})
+			m.Parts = appended(m.Parts, prefix.Part{Content: text(b.text)})
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
-			m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
+			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
 		case "tool_result":
 			if len(m.Parts)+len(m.ToolCalls) > 0 {
 				w.write(m)
@@ -153,7 +153,7 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 			w.write(a)
 			written = true
 		default:
-			m.Parts = append(m.Parts, b.part())
+			m.Parts = appended(m.Parts, b.part())
 		}
 	}
 	if !written || len(m.Parts)+len(m.ToolCalls) > 0 {
@@ -190,9 +190,9 @@ func readBlockParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	for c.element() {
 		readBlock(c, &b)
 		if b.kind == "" || b.kind == "text" {
-			parts = append(parts, prefix.Part{Content: text(b.text)})
+			parts = appended(parts, prefix.Part{Content: text(b.text)})
 		} else {
-			parts = append(parts, b.part())
+			parts = appended(parts, b.part())
 		}
 	}
 	return parts

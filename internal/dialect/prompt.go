@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -140,6 +141,15 @@ func (p *promptReader) write(m *prefix.Message) {
 	if p.head == 0 && m.Role == "user" {
 		p.head = headOf(p.h)
 	}
+}
+
+// appended is append for lists that clients can make long: they double, where
+// append would copy them five times over.
+func appended[T any](list []T, v T) []T {
+	if len(list) == cap(list) {
+		list = slices.Grow(list, max(len(list), 4))
+	}
+	return append(list, v)
 }
 
 func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }

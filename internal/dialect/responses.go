@@ -155,7 +155,7 @@ func readItemParts(c *cursor, parts []prefix.Part) []prefix.Part {
 		return parts
 	}
 	for c.element() {
-		parts = append(parts, readItemPart(c))
+		parts = appended(parts, readItemPart(c))
 	}
 	return parts
 }
