@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/cputime"
 	"github.com/endpick/endpick/internal/race"
 )
 
@@ -22,34 +22,25 @@ func TestCanonicalJSONCostsLittle(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector costs some code more than other")
 	}
-	const n, most = maxCanonical - 20_000, 100
+	const most = 100
+	for _, n := range []int{32 << 10, maxCanonical - 20_000} { // all of it, or as it stands
+		canonicalCosts(t, n, most)
+	}
+}
+
+func canonicalCosts(t *testing.T, n int, most time.Duration) {
 	dst := make([]uint64, 0, 2*n/BlockBytes+1000)
-	run := func(s string) (took time.Duration, allocated uint64) {
+	run := func(s string) { AppendChat(dst, Seed{}, &Conversation{Tools: []string{s}}) }
+	inOrder := toolInOrder(n)
+	longest := max(cputime.Least(5, 0, func() { run(inOrder) }), 2*time.Millisecond) * most
+	for name, s := range hostile(n) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		start := time.Now()
-		AppendChat(dst, Seed{}, &Conversation{Tools: []string{s}})
-		took = time.Since(start)
+		run(s)
 		runtime.ReadMemStats(&after)
-		return took, after.TotalAlloc - before.TotalAlloc
-	}
-	inOrder := toolInOrder(n)
-	longest, _ := run(inOrder)
-	for range 4 {
-		took, _ := run(inOrder)
-		longest = min(longest, took)
-	}
-	longest = max(longest, time.Millisecond) * most
-	for name, s := range hostile(n) {
-		require.InDelta(t, n, len(s), 60_000, name)
-		least := time.Hour
-		for i := 0; i < 20 && least >= longest; i++ {
-			took, allocated := run(s)
-			assert.Less(t, allocated, uint64(40*n), name)
-			least = min(least, took)
-		}
-		assert.Less(t, least, longest, name)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(40*n+1<<16), name)
+		assert.Less(t, cputime.Least(20, longest, func() { run(s) }), longest, name)
 	}
 }
 
@@ -65,7 +56,7 @@ func toolInOrder(n int) string {
 // What tools cost that are made to cost, as long as they may be and have a
 // canonical form.
 func BenchmarkCanonicalJSON(b *testing.B) {
-	const n = 64 << 10
+	const n = 32 << 10
 	tools := hostile(n)
 	tools["in order"] = toolInOrder(n)
 	for _, name := range slices.Sorted(maps.Keys(tools)) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/cputime"
 	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/prefix"
 )
@@ -123,20 +124,12 @@ func TestTimeIsLinearInTheBody(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector slows down some code more than other")
 	}
-	const size, most = 1 << 20, 100
+	const size, most = 4 << 20, 100
 	flat := flatShape.body(size)
-	longest := measure(chat, flat)
-	for range 4 {
-		longest = min(longest, measure(chat, flat))
-	}
-	longest = max(longest, time.Millisecond) * most
+	longest := max(cputime.Least(5, 0, func() { measure(chat, flat) }), 20*time.Millisecond) * most
 	for name, s := range shapes {
 		body := s.body(size)
-		best := time.Duration(math.MaxInt64)
-		for n := 0; n < 20 && best >= longest; n++ {
-			best = min(best, measure(s.api, body))
-		}
-		assert.Less(t, best, longest, name)
+		assert.Less(t, cputime.Least(10, longest, func() { measure(s.api, body) }), longest, name)
 	}
 }
 
