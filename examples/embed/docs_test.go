@@ -93,7 +93,7 @@ func TestLimits(t *testing.T) {
 	text, err := os.ReadFile(root + "/SECURITY.md")
 	require.NoError(t, err)
 	packages := map[string]string{
-		"endpick": "", "predict": "predict", "dialect": "transport/dialect", "transport": "transport", "queue": "slo/queue", "prefix": "prefix", "scrape": "transport/scrape",
+		"endpick": "", "predict": "predict", "dialect": "transport/dialect", "transport": "transport", "queue": "slo/queue", "quota": "slo/quota", "seam": "transport/seam", "precise": "prefix/precise", "kvevents": "prefix/kvevents", "prefix": "prefix", "scrape": "transport/scrape",
 	}
 	fields := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)\\.([A-Z][A-Za-z]+)`").FindAllSubmatch(text, -1)
 	require.Greater(t, len(fields), 15)

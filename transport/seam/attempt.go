@@ -28,7 +28,6 @@ type Attempt struct {
 	since   time.Time   // when the request went to this endpoint
 	overdue *time.Timer // tells health of an endpoint that says nothing; nil: it is not known when
 	served  bool        // the header was good
-	coded   bool        // the response can't be read
 	ended   bool
 	failed  bool // it has ended as a failure of kind, which Again has not been asked of
 	kind    choose.Kind
@@ -123,10 +122,8 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	case a.stream && c.call.FirstFails(first):
 		return a.failBy(choose.Erred, choose.ErrFirstEvent)
 	}
-	if coding := header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		a.coded = true
-	} else {
-		a.meter.Header(status, header)
+	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
+		a.meter.Header(status, header) // of another one nothing can be read
 	}
 	a.served = true
 	desk.Health.Served(a.visit, a.stream, desk.Clock().Sub(a.since))
@@ -144,9 +141,6 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 	}
 	a.call.seam.desk.Health.Heard(a.visit)
 	a.lease.Tokens(0) // not lost, even if nothing is counted
-	if a.coded {
-		return append(dst, piece...)
-	}
 	return a.meter.Feed(dst, piece)
 }
 
@@ -156,7 +150,7 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	if a.served && !a.coded {
+	if a.served {
 		var cut error
 		if dst, cut = a.meter.End(dst); cut != nil {
 			return dst, a.failBy(choose.Broken, cut)
