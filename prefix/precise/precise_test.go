@@ -545,3 +545,34 @@ func ExampleIndex() {
 	fmt.Println(chosen.Endpoint.ID, "holds", chosen.PrefixTokens, "of", len(tokens))
 	// Output: b holds 32 of 40
 }
+
+// Blocks of another length than the index names are not those that engines tell of.
+func TestOtherBlocksAreApproximate(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
+	req := request(ids(0, 64))
+	req.BlockTokens = 32
+	require.Zero(t, f.matched(req)["a"])
+}
+
+// What is known of an endpoint is the least of what is known of its ranks.
+func TestTheLeastOfRanks(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	zero, one := f.feed("a", 0), f.feed("a", 1)
+	for _, ranks := range [][2]*precise.Feed{{zero, one}, {one, zero}} {
+		ranks[0].Reset(precise.Whole)
+		ranks[1].Reset(precise.Partial)
+		require.Equal(t, precise.Partial, f.index.Lookup(nil, f.ref("a")).Knows)
+	}
+}
+
+// Stores beside the engine have longer blocks; those in GPU memory are found as before.
+func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
+	f := newFleet(t, precise.Config{LoadCost: precise.LoadCosts{CPU: 0.5}})
+	a := f.feed("a", 0)
+	chunk := stored(hashes{900}, ids(0, 64))
+	chunk.Tier = precise.CPU
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48)), chunk}))
+	require.Equal(t, 48, f.matched(request(ids(0, 50)))["a"])
+	require.Equal(t, 56, f.matched(request(ids(0, 80)))["a"])
+}

@@ -294,3 +294,45 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 	}
 }
+
+// A request that can't wait gets its body back: the call goes on with a copy.
+func TestBodiesAreCopied(t *testing.T) {
+	release := make(chan struct{})
+	c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}, Within: time.Nanosecond})
+	body := chat("right")
+	c.Tokens(t.Context(), path, body)
+	copy(body, chat("wrong"))
+	close(release)
+	var ids []uint32
+	require.Eventually(t, func() bool { ids, _ = c.Tokens(t.Context(), path, chat("right")); return ids != nil }, 30*time.Second, time.Millisecond)
+	require.Equal(t, []uint32{'r', 'i', 'g', 'h', 't'}, ids)
+}
+
+// What was used last is remembered longest.
+func TestTheLeastRecentlyUsedGoes(t *testing.T) {
+	l := &letters{}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, MaxBytes: 3000})
+	for i := range 50 {
+		c.Tokens(t.Context(), path, chat("this one stays"))
+		c.Tokens(t.Context(), path, chat(fmt.Sprintf("%0100d", i)))
+	}
+	require.Equal(t, int64(51), l.asked.Load())
+}
+
+// After a success the next rest is a short one again.
+func TestRestsBeginAnew(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := &letters{err: errors.New("down")}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, RestFor: time.Second, Clock: func() time.Time { return now }})
+	ask := func(i int) { c.Tokens(t.Context(), path, chat(fmt.Sprint(i))) }
+	ask(1)
+	now = now.Add(time.Second)
+	ask(2)
+	require.Equal(t, now.Add(2*time.Second), c.Stats().RestUntil)
+	now = now.Add(2 * time.Second)
+	l.err = nil
+	ask(3)
+	l.err = errors.New("down")
+	ask(4)
+	require.Equal(t, now.Add(time.Second), c.Stats().RestUntil)
+}
