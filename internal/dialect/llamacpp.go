@@ -138,8 +138,11 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 			return false
 		}
 		c := p.cursor(media)
-		for more := c.open('['); more && c.element(); p.media++ {
-			c.value()
+		if c.open('[') {
+			for c.element() {
+				c.value()
+				p.media++
+			}
 		}
 		p.readText(words, first)
 		return true
