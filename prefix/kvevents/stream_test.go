@@ -118,6 +118,7 @@ func TestStreamTellsTheTruth(t *testing.T) {
 				for _, b := range queue {
 					s.message(b.number, b.payload)
 				}
+				require.Equal(t, p.next, s.next, "what was replayed does not count twice")
 			default:
 				b := p.publish(t, r.IntN(3) == 0, r.IntN(20))
 				if connected && r.IntN(8) > 0 {
