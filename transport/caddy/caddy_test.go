@@ -162,7 +162,7 @@ func TestProxy(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, response.StatusCode, text)
 }
 
-// Nobody is there: 502 or 503 with a body, not Caddy's empty one.
+// Nobody is there: 503 with a body, not Caddy's empty one.
 func TestNobodyIsThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestNobodyIsThere(t *testing.T) {
 	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
 	response, text, err := c.post("/v1/chat/completions", chat("one", 1, true))
 	require.NoError(t, err)
-	assert.Equal(t, http.StatusBadGateway, response.StatusCode)
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.Contains(t, text, `"error":{`)
 }
 

@@ -216,7 +216,7 @@ func TestFailures(t *testing.T) {
 		kind                string
 		status              int64
 	}{
-		"nobody there":  {dead.URL, "/v1/chat/completions", stream, failed, "502", 502},
+		"nobody there":  {dead.URL, "/v1/chat/completions", stream, failed, "503", 503},
 		"5xx":           {answering(503), "/v1/chat/completions", stream, failed, "503", 503},
 		"the client's":  {answering(400), "/v1/chat/completions", stream, unset, "400", 400},
 		"cut":           {cut, "/v1/chat/completions", stream, failed, "broken", 200},
