@@ -75,13 +75,13 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	server := g.server(s)
 	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ErrorLog: server.ErrorLog}
 	defer pages.Close()
+	at := url.URL{Scheme: "http", Host: l.Addr().String()}
+	if s.TLS != nil {
+		at.Scheme = "https"
+	}
 	served := make(chan error, 2)
 	go func() { served <- serveOn(server, limited(l, s.Limits.Connections)) }()
 	go func() { served <- pages.Serve(admin) }()
-	at := url.URL{Scheme: "http", Host: l.Addr().String()}
-	if server.TLSConfig != nil {
-		at.Scheme = "https"
-	}
 	pagesAt := "http://" + admin.Addr().String()
 	logger.Info("routing", "url", at.String(), "policy", s.Policy, "decisions", pagesAt+"/debug/endpick", "metrics", pagesAt+"/metrics")
 	select {
