@@ -42,6 +42,10 @@ func Parse(address string) (*url.URL, error) {
 	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
 		return nil, ErrAddress // not err: it would show credentials
 	}
+	// Before Go 1.26, and with its GODEBUG urlstrictcolons=0, any number will do.
+	if !strings.HasPrefix(to.Host, "[") && strings.Count(to.Host, ":") > 1 {
+		return nil, ErrAddress
+	}
 	return to, nil
 }
 
