@@ -8,7 +8,8 @@
 // balancers in turn, and plays the same conversations through it over real HTTP and
 // SSE; then through the library's own transport, without Caddy. It exits with 0 if no
 // request failed, endpick's median TTFT is at most a quarter of each other's, and as
-// much of the prompts was cached as without Caddy, to a point.
+// much of the prompts was cached as without Caddy, to three points: two runs of the
+// same differ by up to two.
 package main
 
 import (
@@ -105,7 +106,7 @@ func judge(results []traffic.Result, out io.Writer) error {
 	if worst > 0.25 {
 		wrong = append(wrong, fmt.Errorf("endpick's median TTFT is %.2f of another's", worst))
 	}
-	if apart > 0.01 {
+	if apart > 0.03 {
 		wrong = append(wrong, fmt.Errorf("%.1f points of the prompts lie between endpick in Caddy and without", 100*apart))
 	}
 	fmt.Fprintf(out, "\nmedian TTFT at most %.2f of that of Caddy's own, hits %.1f points from those without Caddy, %d failed\n",

@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 	good := []traffic.Result{result("random", 100, 0.3), result("least_conn", 80, 0.3), result("endpick", 20, 0.875), result(direct, 20, 0.88)}
 	require.NoError(t, judge(good, io.Discard))
 	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 21, 0.87), good[3]), io.Discard), "0.26 of another's")
-	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 20, 0.86), good[3]), io.Discard), "2.0 points")
+	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 20, 0.84), good[3]), io.Discard), "4.0 points")
 	failed := result("random", 100, 0.3)
 	failed.Failed, failed.FirstErr = 2, io.EOF
 	require.ErrorContains(t, judge(append([]traffic.Result{failed}, good...), io.Discard), "random: 2 requests failed, the first: EOF")
