@@ -147,6 +147,8 @@ func (p *promptReader) item(c *cursor) {
 	m.Parts = content[:0]
 }
 
+// readItemParts is readParts for items. Giving readParts a function to call would put
+// every cursor on the heap.
 func readItemParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
