@@ -253,6 +253,9 @@ func (e *Engine) catchUp(now time.Duration, inclusive bool) picos {
 // up rounds to nanoseconds, up, so that by that time it has happened.
 func (p picos) up() time.Duration { return time.Duration((p + 999) / 1000) }
 
+// down rounds to nanoseconds, down, so that by that time it has not happened.
+func (p picos) down() time.Duration { return time.Duration(p / 1000) }
+
 func (e *Engine) emit(kind EventKind, s *sequence, at time.Duration) {
 	e.events = append(e.events, Event{
 		Kind: kind, ID: s.id, At: at, Scheduled: s.scheduled,

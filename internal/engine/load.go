@@ -43,6 +43,25 @@ func (e *Engine) Load(now time.Duration) Load {
 	}
 }
 
+// LoadHolds is a moment up to which, and at which, [Engine.Load] goes on telling the
+// requests and the KV usage of now, as of the latest call with a time, unless another
+// call changes something; false if that is forever.
+func (e *Engine) LoadHolds() (time.Duration, bool) {
+	switch e.phase {
+	case idle:
+		return 0, false
+	case ready:
+		return e.at.down(), true
+	}
+	// Blocks for a step are taken when it starts.
+	size := int64(e.cfg.BlockTokens)
+	n := int64(1)
+	for n < e.steps && e.residues[(e.allocated+n-1)%size] == 0 {
+		n++
+	}
+	return (e.at + e.span(n)).down(), true
+}
+
 // Totals returns the counts as of the latest call with a time.
 func (e *Engine) Totals() Totals {
 	t := e.totals

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/engine"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo/queue"
@@ -109,10 +110,7 @@ func TestConservation(t *testing.T) {
 			source = &watched{Source: s, t: t}
 			return source, err
 		})
-		r, err := newRun(cfg)
-		require.NoError(t, err)
-		require.NoError(t, r.loop())
-		rep := r.finish()
+		rep, r := runFresh(t, cfg)
 
 		require.Equal(t, rep.Requests, rep.Completed+rep.Rejected+rep.Lost+rep.Running)
 		require.Equal(t, source.taken, rep.Requests)
@@ -141,10 +139,56 @@ func TestConservation(t *testing.T) {
 			require.Equal(t, rep.Requests, q.Dispatched+q.TimedOut+q.Shed+q.Refused+r.queued())
 		}
 
-		again, err := Run(cfg)
-		require.NoError(t, err)
+		again, _ := runFresh(t, cfg)
 		require.Equal(t, toJSON(t, rep), toJSON(t, again), "the same config gives the same report")
 	})
+}
+
+// runFresh is Run, and looks on: where reports are always fresh, every decision sees
+// the loads that a question to every server gives.
+func runFresh(t require.TestingT, cfg Config) (*Report, *run) {
+	var r *run
+	router := cfg.Router
+	cfg.Router = func() (endpick.Config, error) {
+		c, err := router()
+		if cfg.ReportInterval == 0 {
+			c.Policy.Filters = append([]endpick.Filter{seesTheTruth{t, &r}}, c.Policy.Filters...)
+		}
+		return c, err
+	}
+	r, err := newRun(cfg)
+	require.NoError(t, err)
+	require.NoError(t, r.loop())
+	return r.finish(), r
+}
+
+type seesTheTruth struct {
+	t   require.TestingT
+	run **run
+}
+
+func (s seesTheTruth) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	for _, c := range candidates {
+		server := &(*s.run).servers[(*s.run).byID[c.Endpoint.ID]]
+		if !server.up {
+			continue
+		}
+		l := server.engine.Load((*s.run).now)
+		require.Equal(s.t, float64(l.Waiting), c.Waiting)
+		require.Equal(s.t, float64(l.Running), c.Running)
+		require.Equal(s.t, l.KVUsage, c.KVUsage)
+	}
+	return candidates
+}
+
+// Where nothing happens for longer than reports count, they are made again.
+func TestAQuietServerIsNoUnknownOne(t *testing.T) {
+	cfg := Config{
+		Router: named("lmetric"), Fleet: Fleet(2, plain),
+		Workload: hand{at(0, 10, 200_000), at(50, 10, 2), at(180_000, 10, 2), at(180_010, 10, 2), at(360_000, 10, 2)},
+	}
+	rep, _ := runFresh(t, cfg)
+	require.Equal(t, 5, rep.Completed)
 }
 
 func toJSON(t require.TestingT, v any) string {

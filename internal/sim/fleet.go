@@ -7,15 +7,6 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// refresh reports the present load of every server to a router.
-func (r *run) refresh(router int) {
-	for i := range r.servers {
-		if s := &r.servers[i]; s.up {
-			r.routers[router].Report(s.Endpoint.ID, r.load(s))
-		}
-	}
-}
-
 func (r *run) load(s *server) endpick.Load {
 	l := s.engine.Load(r.now)
 	return endpick.Load{Waiting: float64(l.Waiting), Running: float64(l.Running), KVUsage: l.KVUsage}
@@ -133,6 +124,7 @@ func (r *run) change() {
 			break
 		}
 		s.up = true
+		r.touched(i)
 		r.eachRouter(func(router *endpick.Router) {
 			router.Remove(ch.Endpoint) // in case the crash was not noticed
 			router.Add(s.Endpoint)

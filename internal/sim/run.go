@@ -36,7 +36,8 @@ type run struct {
 	timers  *timers
 	source  Source
 	routers []*endpick.Router
-	gates   []*gate // one for each router; nil: none
+	watches []*watch // one for each router; nil: reports come at intervals
+	gates   []*gate  // one for each router; nil: none
 	servers []server
 	byID    map[string]int
 	changes []Change // sorted, those still to come
@@ -152,6 +153,9 @@ func newRun(cfg Config) (*run, error) {
 		}
 		r.tally.policy, r.tally.indexed = rc.Policy.Name, rc.Policy.Matcher != nil
 		r.routers = append(r.routers, router)
+		if cfg.ReportInterval == 0 {
+			r.watches = append(r.watches, newWatch(router, len(r.servers), rc.ReportMaxAge))
+		}
 		r.subscribe(router, rc.Policy.Matcher)
 		if cfg.Queue != nil {
 			g, err := r.newGate(cfg.Queue)
@@ -230,6 +234,7 @@ func (r *run) armArrival() {
 func (r *run) armEngine(i int) {
 	at, ok := r.servers[i].engine.NextEvent()
 	r.timers.set(onEngine+i, at, ok)
+	r.touched(i)
 }
 
 // arrive takes a request from the workload and sends it to a server.
@@ -317,6 +322,7 @@ func (r *run) fail(err error) {
 // retry closes the attempt in hand, for the next one to go elsewhere.
 func (r *run) retry(f *flight) {
 	f.excluded = append(f.excluded, r.servers[f.server].Endpoint.ID)
+	r.touched(f.server)
 	f.lease.Done(endpick.Outcome{Status: endpick.Failed})
 	f.lease, f.server, f.metered = endpick.Lease{}, -1, 0
 	r.tally.retried++
@@ -332,6 +338,7 @@ func (r *run) advance(i int) {
 }
 
 func (r *run) handle(i int) {
+	r.touched(i) // also for what is routed on the way
 	for _, e := range r.events {
 		slot := int(e.ID)
 		f := &r.flights[slot]

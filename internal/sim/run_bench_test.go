@@ -25,6 +25,8 @@ func BenchmarkScenarioA(b *testing.B) {
 		{"lmetric", 10, 100_000, 0},
 		{"round-robin", 10, 10_000, 0},
 		{"load-prefix", 10, 10_000, 0},
+		{"predicted-latency", 10, 10_000, 0},
+		{"lmetric", 1000, 10_000, 0},
 		{"lmetric", 10, 10_000, time.Second},
 		{"lmetric", 100, 10_000, time.Second},
 		{"lmetric", 1000, 10_000, time.Second},
