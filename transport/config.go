@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -79,6 +80,13 @@ type Config struct {
 	// to be compared share one; see also [Transport.SetHashKey]. Zero: one that
 	// this process has drawn at random.
 	HashKey prefix.Key
+	// Tokens returns the token ids of a request's prompt as the engines make them, or
+	// those of its head, with the bytes of text that follow; nil if they are not to be
+	// had in a time that a request can spare: what a tokens.Client of the request's
+	// model says. It must not change or keep req, nor body, of which it may keep a
+	// copy. Nil: prompts are cut into blocks by their text, which no engine speaks of
+	// in its events.
+	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// DisableUsage leaves out asking for usage in streams whose clients did
 	// not. Lengths are then estimated from the content.
 	DisableUsage bool

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -47,6 +48,12 @@ func (t *Transport) now() (at time.Time) {
 		}
 	}()
 	return t.config.Clock()
+}
+
+// tokens asks the host for the ids of a prompt, which is cut by its text if that panics.
+func (t *Transport) tokens(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int) {
+	defer t.guard(nil, "Config.Tokens")
+	return t.config.Tokens(ctx, req, path, body)
 }
 
 // describe lets the host fill in the request.

@@ -36,6 +36,9 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 		{"Describe", func(c *transport.Config) {
 			c.Describe = func(*http.Request, []byte, *endpick.Request) { panic("boom") }
 		}, "transport.Config.Describe", 500},
+		{"Tokens", func(c *transport.Config) {
+			c.Tokens = func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { panic("boom") }
+		}, "transport.Config.Tokens", 200},
 		{"Clock", func(c *transport.Config) { c.Clock = func() time.Time { panic("boom") } }, "transport.Config.Clock", 200},
 		{"Clock and Warn", func(c *transport.Config) {
 			c.Clock = func() time.Time { panic("boom") }

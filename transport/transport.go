@@ -87,6 +87,7 @@
 package transport
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -138,15 +139,19 @@ func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
+	t := &Transport{config: config}
+	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
+	if config.Tokens != nil {
+		tokens = t.tokens
+	}
 	reader, err := dialect.NewReader(dialect.Config{
-		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, DisableUsage: config.DisableUsage,
+		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, Tokens: tokens, DisableUsage: config.DisableUsage,
 		AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
 		Sketch: config.Record != nil, SketchText: config.RecordText,
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{config: config}
 	t.desk.Router, t.desk.Reader, t.desk.Clock = config.Router, reader, t.now
 	if config.Health != nil {
 		t.desk.Health = config.Health.Core()

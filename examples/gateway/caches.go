@@ -82,6 +82,7 @@ type cachesPage struct {
 	Now, Since time.Time
 	Money      bool
 	Report     *diagnose.Report
+	Heard      []heardStatus
 }
 
 // caches writes the page that says why caches were not hit. The requests' text is
@@ -93,7 +94,7 @@ func (g *gateway) caches(price priceSettings) http.HandlerFunc {
 		"money":  func(v float64) string { return fmt.Sprintf("%.6f", v) },
 	}).Parse(cachesHTML))
 	return func(w http.ResponseWriter, _ *http.Request) {
-		p := cachesPage{Now: time.Now(), Money: price.Prompt > 0}
+		p := cachesPage{Now: time.Now(), Money: price.Prompt > 0, Heard: g.hearing.status()}
 		var err error
 		if p.Report, p.Since, err = g.recent.explain(price); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -56,7 +56,9 @@ type gateway struct {
 	keys        atomic.Pointer[keyring] // nil: everybody may come in
 	engineKey   atomic.Pointer[string]
 	certificate atomic.Pointer[tls.Certificate]
+	tokenizers  atomic.Pointer[tokenizers]
 	discovery   discovery
+	hearing     hearing
 	survey      *scrape.Survey // of what servers hold
 	recent      *recent        // nil: nobody watches
 	quota       *quota.Quota
@@ -83,7 +85,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if g.quota, err = quota.New(quota.Config{Limits: g.limits}); err != nil {
 		return nil, err
 	}
-	policy, err := g.policies.compose(config.policy, s.Models)
+	policy, err := g.policies.compose(config.policy, s.Models, s.hasEvents())
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +94,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response,
-		Describe: g.describe(config.trustHeaders),
-		Record:   g.record(s), RecordText: s.Record != nil && s.Record.Text,
+		Describe: g.describe(config.trustHeaders), Tokens: g.tokens,
+		Record: g.record(s), RecordText: s.Record != nil && s.Record.Text,
 		Warn: func(_ *http.Request, err error) {
 			g.log.Debug("request", "warning", err)
 		},
@@ -131,10 +133,16 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if err := g.admitTenants(s); err != nil {
 		return nil, err
 	}
+	if err := g.tokenize(s); err != nil {
+		return nil, err
+	}
 	if s.Discover != nil {
 		if err := g.findEndpoints(s); err != nil {
 			return nil, err
 		}
+	}
+	if err := g.hearing.follow(s, g.router, g.policies.told); err != nil {
+		return nil, err
 	}
 	g.serveClients(config.trustHeaders, s.Price)
 	stop, err := startPolling(g.router, g.health, g.survey, config.log)
@@ -179,7 +187,7 @@ func (g *gateway) admitTenants(s *settings) error {
 // changed. What stays on both sides keeps all that is known of it: endpoints their
 // accounts and their place in the index, policies their models.
 func (g *gateway) apply(s *settings) error {
-	policy, err := g.policies.compose(s.Policy, s.Models)
+	policy, err := g.policies.compose(s.Policy, s.Models, s.hasEvents())
 	if err != nil {
 		return err
 	}
@@ -194,6 +202,12 @@ func (g *gateway) apply(s *settings) error {
 	g.follow()
 	if s.HashKey != "" {
 		g.transport.SetHashKey(s.hashKey)
+	}
+	if err := g.tokenize(s); err != nil {
+		return err
+	}
+	if err := g.hearing.follow(s, g.router, g.policies.told); err != nil {
+		return err
 	}
 	return g.admitTenants(s)
 }
@@ -311,6 +325,7 @@ func (g *gateway) pending() int {
 // close ends what the gateway does on its own.
 func (g *gateway) close() error {
 	g.stop()
+	g.hearing.end()
 	g.discovery.end()
 	if g.transport != nil {
 		g.transport.CloseIdleConnections()

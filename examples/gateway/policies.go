@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
 )
@@ -21,6 +23,8 @@ import (
 type policies struct {
 	built map[string]endpick.Policy
 	index *prefix.Index // nil: no policy has had one so far
+	// told is around the index once engines tell what they hold. Nil: none has so far.
+	told *precise.Index
 }
 
 const predictedLatency = "predicted-latency"
@@ -58,8 +62,9 @@ func (ps *policies) build(name string) (endpick.Policy, error) {
 
 // compose returns the policy of a gateway where some models have one of their own.
 // If all have the same it is that policy, and receipts show its stages; otherwise
-// they show which policy has decided and its score.
-func (ps *policies) compose(other string, models map[string]modelSettings) (endpick.Policy, error) {
+// they show which policy has decided and its score. With events, the index takes in
+// what engines say they hold, once there is one.
+func (ps *policies) compose(other string, models map[string]modelSettings, events bool) (endpick.Policy, error) {
 	rest, err := ps.build(other)
 	if err != nil {
 		return endpick.Policy{}, err
@@ -67,16 +72,25 @@ func (ps *policies) compose(other string, models map[string]modelSettings) (endp
 	c := &perModel{other: newOfModel(rest), models: map[string]*ofModel{}}
 	made := map[string]*ofModel{other: c.other}
 	for model, m := range models {
-		if made[m.Policy] == nil {
-			p, err := ps.build(m.Policy)
+		name := cmp.Or(m.Policy, other)
+		if made[name] == nil {
+			p, err := ps.build(name)
 			if err != nil {
 				return endpick.Policy{}, err
 			}
-			made[m.Policy] = newOfModel(p)
+			made[name] = newOfModel(p)
 		}
-		c.models[model] = made[m.Policy]
+		c.models[model] = made[name]
+	}
+	if events && ps.told == nil && ps.index != nil {
+		if ps.told, err = precise.New(precise.Config{Approximate: ps.index}); err != nil {
+			return endpick.Policy{}, err
+		}
 	}
 	if len(made) == 1 {
+		if ps.told != nil && rest.Matcher != nil {
+			rest.Matcher = ps.told
+		}
 		return rest, nil
 	}
 	for _, m := range made {
@@ -86,7 +100,10 @@ func (ps *policies) compose(other string, models map[string]modelSettings) (endp
 		Name: "per model", Predictor: (*perModelPredictor)(c), Admitters: []endpick.Admitter{c},
 		Filters: []endpick.Filter{c}, Scorers: []endpick.Weighted{{Scorer: c, Weight: 1}}, Picker: c,
 	}
-	if ps.index != nil {
+	switch {
+	case ps.told != nil:
+		p.Matcher = ps.told
+	case ps.index != nil:
 		p.Matcher = ps.index
 	}
 	return p, nil

@@ -33,7 +33,7 @@ func TestPerModelIsTheModelsPolicy(t *testing.T) {
 			clock := func() time.Time { return now }
 			build := func(policy string, models map[string]modelSettings) *endpick.Router {
 				var ps policies
-				p, err := ps.compose(policy, models)
+				p, err := ps.compose(policy, models, false)
 				require.NoError(t, err)
 				r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Seed: 7, Clock: clock})
 				require.NoError(t, err)
@@ -90,12 +90,12 @@ func (r refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 // all.
 func TestPerModelStages(t *testing.T) {
 	var ps policies
-	_, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}})
+	_, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false)
 	require.NoError(t, err)
 	lmetric := ps.built["lmetric"]
 	lmetric.Admitters = []endpick.Admitter{refuse{"m"}}
 	ps.built["lmetric"] = lmetric
-	p, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}})
+	p, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false)
 	require.NoError(t, err)
 	require.Equal(t, "per model", p.Name)
 	require.Same(t, ps.index, p.Matcher)
@@ -117,9 +117,9 @@ func TestPerModelStages(t *testing.T) {
 	require.NoError(t, r.Remove("e0"))
 
 	// One that can't share the index of others is refused, and says so.
-	_, err = ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "predicted-latency:no-gate"}})
+	_, err = ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "predicted-latency:no-gate"}}, false)
 	require.ErrorContains(t, err, "can't join others")
-	_, err = ps.compose("best", nil)
+	_, err = ps.compose("best", nil, false)
 	require.Error(t, err)
 }
 

@@ -71,6 +71,8 @@ type endpointSettings struct {
 	Sequences int               `yaml:"max_sequences"`
 	Rank      *int              `yaml:"rank"`
 	Labels    map[string]string `yaml:"labels"`
+	Events    string            `yaml:"events"`
+	Replay    string            `yaml:"replay"`
 }
 
 // discoverSettings say where a list of endpoints is kept; one of File, DNS and SRV.
@@ -86,7 +88,8 @@ type discoverSettings struct {
 }
 
 type modelSettings struct {
-	Policy string `yaml:"policy"`
+	Policy string          `yaml:"policy"`
+	Tokens *tokensSettings `yaml:"tokens"`
 }
 
 type tenantSettings struct {
@@ -216,7 +219,7 @@ func (s *settings) bad(field, format string, args ...any) error {
 // validate checks what the kinds of the fields don't say, and resolves secrets.
 func (s *settings) validate() error {
 	for _, check := range []func() error{
-		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateNumbers, s.validateRest,
+		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateNumbers, s.validateRest,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -306,7 +309,10 @@ func (s *settings) validatePolicies() error {
 	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
 		at := "models." + model + ".policy"
 		if s.Models[model].Policy == "" {
-			return s.bad(at, "is missing")
+			if s.Models[model].Tokens == nil {
+				return s.bad(at, "is missing")
+			}
+			continue
 		}
 		if _, err := preset.ByName(s.Models[model].Policy); err != nil {
 			return s.bad(at, "%v", err)

@@ -106,6 +106,14 @@ func TestSettingsWithAMistake(t *testing.T) {
 		line           int
 		field, reason  string
 	}{
+		{"events of two models", "models: [m]", "models: [m, n]\n    events: 10.0.0.2:5557", 8, "endpoints[1].events", "needs models to be the one that the server has"},
+		{"events without a port", "models: [m]", "models: [m]\n    events: 10.0.0.2", 8, "endpoints[1].events", `"10.0.0.2" is not HOST:PORT`},
+		{"events of tenants", "models: [m]", "models: [m]\n    events: tcp://10.0.0.2:5557", 8, "endpoints[1].events", "tell nothing of tenants, who are kept apart: set shared_cache if they may share"},
+		{"a rank beyond all ports", "models: [m]", "models: [m]\n    rank: 60000\n    events: tcp://10.0.0.2:5557", 9, "endpoints[1].events", "has no port for rank 60000"},
+		{"replays of nothing", "models: [m]", "models: [m]\n    replay: 10.0.0.2:6557", 8, "endpoints[1].replay", "needs events"},
+		{"token ids of nobody", "listen:", "models: {m: {tokens: {within: 5ms}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
+		{"token ids of two", "listen:", "models: {m: {tokens: {render: http://a, llama: http://b}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
+		{"token ids from no URL", "listen:", "models: {m: {tokens: {render: a}}}\nlisten:", 2, "models.m.tokens.render", `"a" is not http://HOST[:PORT] or https://…`},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is unknown here"},
 		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is unknown here"},
 		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", 3, "listen", "is there twice, first in line 2"},

@@ -46,6 +46,10 @@ type Config struct {
 	// DenyUnknown refuses the paths of no API that is read; see
 	// [ErrUnknownPath]. By default they are passed on.
 	DenyUnknown bool
+	// Tokens returns the token ids of a request's prompt as the engine makes them, or
+	// only those of its head, with the bytes of text that follow; nil if they are not
+	// to be had in a time that a request can spare. Nil: prompts are cut by their text.
+	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// Sketch makes [Call.Sketch] say what prompts are made of; SketchText adds their
 	// text.
 	Sketch, SketchText bool
@@ -162,10 +166,28 @@ func (c *Call) Prompt(ctx context.Context) error {
 			req.Session = c.before.session
 		}
 	}
+	known := req.InputTokens > 0 || len(req.Blocks) > 0
 	var err error
-	c.promptBytes, err = c.readPrompt(ctx, req, scope, c.rates)
+	if c.promptBytes, err = c.readPrompt(ctx, req, scope, c.rates); err != nil {
+		return err
+	}
 	req.Stream = c.stream
-	return err
+	if c.reader.config.Tokens != nil && !known && !req.Exact && c.api != other {
+		c.cutByTokens(ctx, scope.Seed())
+	}
+	return nil
+}
+
+// cutByTokens takes the blocks of the prompt from its token ids, if they are to be had.
+func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
+	req := &c.Request
+	ids, rest := c.reader.config.Tokens(ctx, req, c.path, c.body)
+	if len(ids) == 0 {
+		return
+	}
+	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
+	req.InputTokens, req.BlockTokens, req.Exact = len(ids)+toTokens(max(rest, 0), c.rates.prompt()), prefix.BlockTokens, true
+	c.spoken = nil // the answer is text, and does not go on from these
 }
 
 // Sketch is what the prompt is made of, for a recording, and a hash of the

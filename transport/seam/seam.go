@@ -1,6 +1,7 @@
 package seam
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -47,6 +48,9 @@ type Config struct {
 	// HashKey is the secret that prompts are hashed with. Zero: one that this
 	// process has drawn at random.
 	HashKey prefix.Key
+	// Tokens returns the token ids of a request's prompt, as in [transport.Config]. Nil:
+	// prompts are cut into blocks by their text.
+	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// DisableUsage leaves out asking for usage in streams whose clients did
 	// not. Lengths are then estimated from the content.
 	DisableUsage bool
@@ -116,7 +120,7 @@ func New(config Config) (*Seam, error) {
 		return nil, err
 	}
 	reader, err := dialect.NewReader(dialect.Config{
-		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, DisableUsage: config.DisableUsage,
+		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, Tokens: config.Tokens, DisableUsage: config.DisableUsage,
 		AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
 	})
 	if err != nil {

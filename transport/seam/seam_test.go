@@ -552,6 +552,16 @@ func TestPackedBodies(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrBodyTooLarge)
 }
 
+func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
+	w := newWorld(t, seam.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
+		assert.Equal(t, []string{"m", chatPath, chatBody}, []string{req.Model, path, string(body)})
+		return make([]uint32, 40), 0
+	}})
+	call := w.read(t, chatBody)
+	assert.Equal(t, []any{40, 16, true}, []any{call.Request.InputTokens, call.Request.BlockTokens, call.Request.Exact})
+	assert.Len(t, call.Request.Blocks, 2)
+}
+
 // Everything may be called from everywhere at any time; a request is accounted for
 // once.
 func TestManyGoroutines(t *testing.T) {

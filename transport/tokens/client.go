@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 )
 
 // Config says whom a [Client] asks, and how long it waits. Tokenizer is needed; the zero
@@ -117,27 +116,10 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// Fill fills in the length and the blocks of a request's prompt from its token ids, with
-// the seed of its scope, and reports whether it could. Where it could not, the request
-// is as it was. It returns after Config.Within at the latest, and takes in no panic of
-// the tokenizer.
-func (c *Client) Fill(ctx context.Context, path string, body []byte, seed prefix.Seed, req *endpick.Request) bool {
-	ids, rest := c.Tokens(ctx, path, body)
-	if len(ids) == 0 {
-		return false
-	}
-	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
-	req.BlockTokens, req.Exact = prefix.BlockTokens, true
-	req.InputTokens = len(ids) + rest/bytesPerToken
-	return true
-}
-
-// bytesPerToken is what text has in the mean, JSON around it included.
-const bytesPerToken = 4
-
 // Tokens returns the ids of a request's prompt: nil if they are not to be had in time.
 // If only those of the conversation's head are, rest is how many bytes of messages
-// follow. The ids must not be changed.
+// follow. It returns after Config.Within at the latest, and takes in no panic of the
+// tokenizer. The ids must not be changed.
 func (c *Client) Tokens(ctx context.Context, path string, body []byte) (ids []uint32, rest int) {
 	if len(body) > c.config.MaxPrompt {
 		c.decline()

@@ -6,10 +6,9 @@
 //   - [Client], [Config]: asks one within a few milliseconds, remembers the heads of
 //     conversations, and gives up in favour of text
 //
-// A host with package transport fills in the request in its Describe:
+// Package transport, and package seam, cut prompts by them if their Config says so:
 //
-//	Describe: func(in *http.Request, body []byte, req *endpick.Request) {
-//		scope := prefix.Scope{Key: key, Model: req.Model}
-//		client.Fill(in.Context(), in.URL.Path, body, scope.Seed(), req)
+//	Tokens: func(ctx context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
+//		return client.Tokens(ctx, path, body) // the client of req.Model, if there are several
 //	}
 package tokens

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/kvevents"
+	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/transport/tokens"
+)
+
+// tokensSettings say who knows a model's token ids; one of Render and Llama.
+type tokensSettings struct {
+	Render string        `yaml:"render"`
+	Llama  string        `yaml:"llama"`
+	Within time.Duration `yaml:"within"`
+}
+
+// eventSettings are what of an endpoint its events depend on.
+type eventSettings struct {
+	events, replay string // addresses
+	model          string // what the endpoint serves
+	key            prefix.Key
+}
+
+func (a eventSettings) equal(b eventSettings) bool {
+	return a.events == b.events && a.replay == b.replay && a.model == b.model && a.key.String() == b.key.String()
+}
+
+// eventsOf is where an endpoint publishes; false if it does not.
+func (s *settings) eventsOf(e *endpointSettings) (eventSettings, bool) {
+	if e.Events == "" {
+		return eventSettings{}, false
+	}
+	own := eventSettings{events: e.Events, replay: e.Replay, model: e.Models[0], key: s.hashKey}
+	if e.Rank != nil {
+		own.events, _ = kvevents.RankAddress(e.Events, *e.Rank)
+		if e.Replay != "" {
+			own.replay, _ = kvevents.RankAddress(e.Replay, *e.Rank)
+		}
+	}
+	return own, true
+}
+
+// hasEvents reports whether any endpoint publishes events.
+func (s *settings) hasEvents() bool {
+	return slices.ContainsFunc(s.Endpoints, func(e endpointSettings) bool { return e.Events != "" })
+}
+
+func (s *settings) validateEvents() error {
+	for i, e := range s.Endpoints {
+		at := fmt.Sprintf("endpoints[%d]", i)
+		if e.Events == "" {
+			if e.Replay != "" {
+				return s.bad(at+".replay", "needs events")
+			}
+			continue
+		}
+		for field, address := range map[string]string{"events": e.Events, "replay": e.Replay} {
+			if address == "" {
+				continue
+			}
+			if _, _, err := net.SplitHostPort(strings.TrimPrefix(address, "tcp://")); err != nil {
+				return s.bad(at+"."+field, "%q is not HOST:PORT", address)
+			}
+			if e.Rank != nil {
+				if _, ok := kvevents.RankAddress(address, *e.Rank); !ok {
+					return s.bad(at+"."+field, "has no port for rank %d", *e.Rank)
+				}
+			}
+		}
+		// Events don't say of which model they are, nor of which tenant.
+		if len(e.Models) != 1 {
+			return s.bad(at+".events", "needs models to be the one that the server has")
+		}
+		if (len(s.Tenants) > 0 || s.TrustHeaders) && !s.SharedCache {
+			return s.bad(at+".events", "tell nothing of tenants, who are kept apart: set shared_cache if they may share")
+		}
+	}
+	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
+		t := s.Models[model].Tokens
+		if t == nil {
+			continue
+		}
+		at := "models." + model + ".tokens"
+		if (t.Render == "") == (t.Llama == "") {
+			return s.bad(at, "needs one of render and llama")
+		}
+		for field, url := range map[string]string{"render": t.Render, "llama": t.Llama} {
+			if url == "" {
+				continue
+			}
+			if err := checkBackend(url); err != nil || strings.HasPrefix(url, "h2c:") {
+				return s.bad(at+"."+field, "%q is not http://HOST[:PORT] or https://…", url)
+			}
+		}
+		if t.Within < 0 {
+			return s.bad(at+".within", "is negative")
+		}
+	}
+	return nil
+}
+
+// hearing keeps up with what engines say of their caches. It is safe for concurrent use.
+type hearing struct {
+	mu    sync.Mutex
+	feeds map[string]*heard // by endpoint
+	index *precise.Index    // that takes the events in; nil: none does
+}
+
+// heard is what comes from one endpoint.
+type heard struct {
+	eventSettings
+	ref    endpick.Ref
+	events *kvevents.Subscriber
+	stop   func()
+}
+
+// follow listens to the endpoints of the settings that publish, and to no others. What
+// has not changed goes on.
+func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Index) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.index = index
+	wanted := map[string]eventSettings{}
+	if index != nil {
+		for i := range s.Endpoints {
+			if own, ok := s.eventsOf(&s.Endpoints[i]); ok {
+				wanted[cmp.Or(s.Endpoints[i].ID, s.Endpoints[i].URL)] = own
+			}
+		}
+	}
+	for id, f := range h.feeds {
+		own, ok := wanted[id]
+		if ref, there := router.Ref(id); !ok || !there || ref != f.ref || !own.equal(f.eventSettings) {
+			f.stop()
+			delete(h.feeds, id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		if h.feeds[id] != nil {
+			continue
+		}
+		ref, ok := router.Ref(id)
+		if !ok {
+			continue // removed meanwhile
+		}
+		f, err := startHearing(ref, wanted[id], index)
+		if err != nil {
+			return fmt.Errorf("events of endpoint %q: %w", id, err)
+		}
+		if h.feeds == nil {
+			h.feeds = map[string]*heard{}
+		}
+		h.feeds[id] = f
+	}
+	return nil
+}
+
+func startHearing(ref endpick.Ref, own eventSettings, index *precise.Index) (*heard, error) {
+	feed, err := index.Feed(ref, precise.FeedConfig{Scope: func(adapter, salt string) prefix.Scope {
+		// Prompts are hashed by the model that was asked for, which is the adapter if there is one.
+		return prefix.Scope{Key: own.key, Model: cmp.Or(adapter, own.model), Salt: salt}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	events, err := kvevents.New(kvevents.Config{Events: own.events, Replay: own.replay, Sink: feed})
+	if err != nil {
+		feed.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = events.Run(ctx) // it ends with the context, and that is all it has to say
+	}()
+	return &heard{own, ref, events, func() {
+		cancel()
+		<-ended
+		feed.Close()
+	}}, nil
+}
+
+// end stops listening.
+func (h *hearing) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.feeds {
+		f.stop()
+	}
+	h.feeds = nil
+}
+
+// heardStatus is how it goes with the events of one endpoint.
+type heardStatus struct {
+	Endpoint string
+	kvevents.Stats
+	Blocks int // that are known
+}
+
+// status is how it goes, by endpoint.
+func (h *hearing) status() (all []heardStatus) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.feeds) == 0 {
+		return nil
+	}
+	blocks := map[endpick.Ref]int{}
+	for _, f := range h.index.Stats().Feeds {
+		blocks[f.Ref] += f.Blocks
+	}
+	for _, id := range slices.Sorted(maps.Keys(h.feeds)) {
+		f := h.feeds[id]
+		all = append(all, heardStatus{id, f.events.Stats(), blocks[f.ref]})
+	}
+	return all
+}
+
+// tokenizers are the clients that know the token ids of models, by model. It is not
+// changed once it is in use.
+type tokenizers map[string]*tokenizer
+
+type tokenizer struct {
+	tokensSettings
+	*tokens.Client
+}
+
+// tokenizers returns those of the settings; what has not changed is taken from before,
+// with all that it remembers.
+func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
+	all := tokenizers{}
+	for model, m := range s.Models {
+		if m.Tokens == nil {
+			continue
+		}
+		if old := before[model]; old != nil && old.tokensSettings == *m.Tokens {
+			all[model] = old
+			continue
+		}
+		var by tokens.Tokenizer = &tokens.Rendering{URL: m.Tokens.Render}
+		if m.Tokens.Llama != "" {
+			by = &tokens.Llama{URL: m.Tokens.Llama}
+		}
+		client, err := tokens.New(tokens.Config{Tokenizer: by, Within: m.Tokens.Within})
+		if err != nil {
+			return nil, err
+		}
+		all[model] = &tokenizer{*m.Tokens, client}
+	}
+	return all, nil
+}
+
+// tokenize takes over who knows the token ids of models.
+func (g *gateway) tokenize(s *settings) error {
+	var before tokenizers
+	if now := g.tokenizers.Load(); now != nil {
+		before = *now
+	}
+	all, err := s.tokenizers(before)
+	if err == nil {
+		g.tokenizers.Store(&all)
+	}
+	return err
+}
+
+// tokens are the token ids of a request's prompt, if somebody knows those of its model.
+func (g *gateway) tokens(ctx context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
+	t := (*g.tokenizers.Load())[req.Model]
+	if t == nil {
+		return nil, 0
+	}
+	return t.Client.Tokens(ctx, path, body)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// publisher plays an engine that publishes what it holds: a PUB socket, and a ROUTER
+// socket that repeats what was published. So that a subscriber notices what it has
+// missed, it publishes a batch of no events every now and then.
+type publisher struct {
+	pub, router zmq4.Socket
+
+	mu      sync.Mutex
+	batches [][]byte
+}
+
+func startPublisher(t *testing.T) *publisher {
+	ctx, stop := context.WithCancel(context.Background())
+	quiet := zmq4.WithLogger(log.New(io.Discard, "", 0))
+	p := &publisher{pub: zmq4.NewPub(ctx, quiet), router: zmq4.NewRouter(ctx, quiet)}
+	require.NoError(t, p.pub.Listen("tcp://127.0.0.1:0"))
+	require.NoError(t, p.router.Listen("tcp://127.0.0.1:0"))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			if m, err := p.router.Recv(); err == nil {
+				p.replay(m.Frames)
+			}
+		}
+	})
+	running.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				p.publish()
+			}
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		_ = p.pub.Close()
+		_ = p.router.Close()
+		running.Wait()
+	})
+	return p
+}
+
+// publish tells of events, as vLLM does since 0.24.
+func (p *publisher) publish(events ...map[string]any) {
+	if events == nil {
+		events = []map[string]any{}
+	}
+	payload, err := msgpack.Marshal([]any{1.5, events, 0})
+	if err != nil {
+		panic(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	number := binary.BigEndian.AppendUint64(nil, uint64(len(p.batches)))
+	p.batches = append(p.batches, payload)
+	_ = p.pub.SendMulti(zmq4.NewMsgFrom([]byte("kv"), number, payload))
+}
+
+func (p *publisher) replay(request [][]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := binary.BigEndian.Uint64(request[2]); i < uint64(len(p.batches)); i++ {
+		_ = p.router.SendMulti(zmq4.NewMsgFrom(request[0], nil, binary.BigEndian.AppendUint64(nil, i), p.batches[i]))
+	}
+	_ = p.router.SendMulti(zmq4.NewMsgFrom(request[0], nil, binary.BigEndian.AppendUint64(nil, 1<<64-1), nil))
+}
+
+// stored says that the blocks of these ids are held, under names from the first on.
+func stored(first int, ids []uint32) map[string]any {
+	hashes := make([]int, len(ids)/16)
+	for i := range hashes {
+		hashes[i] = first + i
+	}
+	return map[string]any{
+		"type": "BlockStored", "block_hashes": hashes, "parent_block_hash": nil, "token_ids": ids[:16*len(hashes)], "block_size": 16,
+		"lora_id": nil, "medium": "GPU", "lora_name": nil,
+	}
+}
+
+// Prompts go to the server that says it holds them, though nobody has sent them there
+// through the gateway: also under another key.
+func TestEngineEvents(t *testing.T) {
+	var prompts []string
+	blocks := 0
+	p := startPublisher(t)
+	for i := range 8 {
+		prompts = append(prompts, strings.Repeat(fmt.Sprint("Not sent before: ", i, ". "), 40))
+		var ids []uint32
+		for _, b := range []byte(prompts[i]) {
+			ids = append(ids, uint32(b))
+		}
+		p.publish(stored(1000*i, ids))
+		blocks += len(ids) / 16
+	}
+	var rendered atomic.Int64
+	renderer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rendered.Add(1)
+		var chat struct{ Messages []struct{ Content string } }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&chat))
+		all := []uint32{}
+		for _, b := range []byte(chat.Messages[0].Content) {
+			all = append(all, uint32(b))
+		}
+		assert.Equal(t, "/v1/chat/completions/render", r.URL.Path)
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"token_ids": all}))
+	}))
+	defer renderer.Close()
+	one, two := newBackend(t), newBackend(t)
+
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(key int, events string) {
+		text := fmt.Sprintf("listen: 127.0.0.1:0\npolicy: lmetric\nhash_key: %064x\nmodels: {m: {tokens: {render: %q, within: 30s}}}\nendpoints:\n", key, renderer.URL) +
+			fmt.Sprintf("  - {url: %q, models: [m]}\n  - {url: %q, id: two, models: [m]%s}\n", one.URL, two.URL, events)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	var c *command
+	served := func(b *backend) int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.headers)
+	}
+	toTwo := func() bool { // which half of them would reach by chance
+		for _, prompt := range prompts {
+			before := served(two)
+			body, err := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}})
+			require.NoError(t, err)
+			resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 200, resp.StatusCode)
+			if served(two) == before {
+				return false
+			}
+		}
+		return true
+	}
+	caches := func(text string) bool {
+		status, page := get(t, c.admin+"/debug/endpick/caches")
+		require.Equal(t, 200, status)
+		return strings.Contains(page, text)
+	}
+	known := func() bool { return caches("<td>two<td>live<td>whole<td>" + fmt.Sprint(blocks) + "<td>") }
+	events := fmt.Sprintf(", events: %q, replay: %q", p.pub.Addr(), "tcp://"+p.router.Addr().String())
+	write(1, "")
+	c = startConfig(t, path)
+	require.NotContains(t, c.stderr.String(), "level=ERROR")
+	reload := func(n int) {
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		c.logs(t, "settings reloaded", n)
+	}
+	write(1, events)
+	reload(1)
+	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
+	require.True(t, toTwo())
+	require.Equal(t, int64(len(prompts)), rendered.Load())
+
+	write(2, events)
+	reload(2)
+	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
+	require.True(t, toTwo(), "the engine's blocks have names under the new key too")
+	require.Equal(t, int64(len(prompts)), rendered.Load(), "a model's token ids are remembered through a reload")
+
+	write(3, "")
+	reload(3)
+	require.False(t, caches("<td>two<td>"), "nobody listens any more")
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
