@@ -3,8 +3,10 @@ package prefix
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -18,8 +20,6 @@ const (
 	// bytes a byte, and the time, which goes by the parts.
 	maxCanonical = 256 << 10
 	maxParts     = 16 << 10
-	// keptCanonical is how long a text may be for its memory to be kept.
-	keptCanonical = 64 << 10
 )
 
 // canonicalizer brings JSON into a canonical form: sorted keys, no white space,
@@ -30,18 +30,32 @@ const (
 //
 // The text is read once, into a compact form in the order given and a list of
 // where the members of unsorted objects are in it. Then it is written once, in
-// the order of the keys. The work is therefore that of sorting, however deep the
-// nesting. The zero value is ready, and memory is used again.
+// the order of the keys. The work is that of sorting by digits, linear in the text
+// however deep the nesting and however long the keys. The zero value is ready, and
+// memory is used again.
 type canonicalizer struct {
 	jsonReader
-	spent   budget
-	compact []byte
+	compact []byte      // the text itself where that is compact
 	open    []container // what is around the place where the reader is
 	members []member    // of the open objects
 	sorted  []member    // of the unsorted objects, in the order of keys
 	objects []object    // those that are unsorted, or around such
-	order   []sortKey   // of the members that are being sorted
-	writing []object    // unsorted objects around the place being written
+	order   [2][]sortKey
+	writing []object // unsorted objects around the place being written
+}
+
+// canonicalizers are shared by all hashers: a request needs one for a moment, and
+// another for each of its tools and arguments.
+var canonicalizers = sync.Pool{New: func() any { return new(canonicalizer) }}
+
+// writeCanonical calls yield with the canonical form of s, piece by piece, if it has
+// one.
+func writeCanonical(s string, spent *budget, yield func([]byte)) bool {
+	c := canonicalizers.Get().(*canonicalizer)
+	ok := c.write(s, spent, yield)
+	c.compact, c.src = nil, nil // of the request
+	canonicalizers.Put(c)
+	return ok
 }
 
 // budget is what was spent of maxCanonical and maxParts.
@@ -94,12 +108,6 @@ type member struct {
 	next             uint32 // the first of objects that begins here or later
 }
 
-// sortKey is by what a member is sorted, and which it is.
-type sortKey struct {
-	head   uint64
-	member uint32
-}
-
 // An object in compact, from brace to brace. While it is written, first, count
 // and to are what is left of it.
 type object struct {
@@ -109,24 +117,21 @@ type object struct {
 }
 
 // canonicalJSON returns the canonical form of s on its own.
-func canonicalJSON(s string) string { return new(canonicalizer).text(s) }
+func canonicalJSON(s string) string { return new(budget).text(s) }
 
 // text returns the canonical form of s.
-func (c *canonicalizer) text(s string) string {
-	var b strings.Builder
-	if !c.write(s, func(piece []byte) { b.Write(piece) }) {
+func (b *budget) text(s string) string {
+	var out strings.Builder
+	if !writeCanonical(s, b, func(piece []byte) { out.Write(piece) }) {
 		return s
 	}
-	return b.String()
+	return out.String()
 }
 
 // write calls yield with the canonical form of s, piece by piece, if it has one. A
 // piece is valid until yield returns.
-func (c *canonicalizer) write(s string, yield func([]byte)) bool {
-	if len(s) > keptCanonical {
-		defer func() { *c = canonicalizer{spent: c.spent} }()
-	}
-	if !c.read(s) {
+func (c *canonicalizer) write(s string, spent *budget, yield func([]byte)) bool {
+	if !c.read(s, spent) {
 		return false
 	}
 	from, to, next := uint32(0), uint32(len(c.compact)), uint32(0)
@@ -153,9 +158,13 @@ func (c *canonicalizer) write(s string, yield func([]byte)) bool {
 		if o.count > 1 {
 			o.first++
 			o.count--
-			yield(commaBytes)
 			m := c.sorted[o.first]
 			from, to, next = m.from, m.to, m.next
+			if c.compact[from-1] == ',' {
+				from-- // all but the first one have it before them
+			} else {
+				yield(commaBytes)
+			}
 			continue
 		}
 		from, to, next = o.from, o.to, o.next
@@ -166,17 +175,23 @@ func (c *canonicalizer) write(s string, yield func([]byte)) bool {
 var commaBytes = []byte{','}
 
 // read reads s and reports whether it has a canonical form.
-func (c *canonicalizer) read(s string) bool {
+func (c *canonicalizer) read(s string, spent *budget) bool {
 	src := bytesOf(s)
-	if !c.spent.take(src) || !utf8.Valid(src) {
+	if !spent.take(src) || !utf8.Valid(src) {
 		return false
 	}
-	// The compact form is never longer than the text.
-	c.jsonReader = jsonReader{src: src, dst: slices.Grow(c.compact[:0], len(s))}
+	c.jsonReader = jsonReader{src: src, dst: c.dst[:0]}
 	c.open, c.members, c.sorted, c.objects, c.writing = c.open[:0], c.members[:0], c.sorted[:0], c.objects[:0], c.writing[:0]
-	ok := c.values() && c.space() == 0 && c.at == len(c.src)
-	c.compact = c.dst
-	return ok
+	if !c.values() || c.space() != 0 || c.at != len(c.src) {
+		return false
+	}
+	if c.done == 0 {
+		c.compact = src
+	} else {
+		c.flush()
+		c.compact = c.dst
+	}
+	return true
 }
 
 // values reads one value and all in it.
@@ -237,7 +252,7 @@ func (c *canonicalizer) push(brace byte) {
 	in := container{object: -1, first: len(c.members)}
 	if brace == '{' {
 		in.object = len(c.objects)
-		c.objects = append(c.objects, object{from: uint32(len(c.dst))})
+		c.objects = append(c.objects, object{from: c.place()})
 	}
 	c.open = append(c.open, in)
 	c.copy(1)
@@ -245,18 +260,39 @@ func (c *canonicalizer) push(brace byte) {
 
 // key reads the key of a member, and the colon.
 func (c *canonicalizer) key() bool {
-	m := member{from: uint32(len(c.dst)), next: uint32(len(c.objects))}
-	if c.space() != '"' || !c.string() || c.space() != ':' {
+	if c.space() != '"' {
 		return false
 	}
-	m.keyEnd = uint32(len(c.dst))
-	for _, b := range c.dst[m.from+1 : min(m.from+9, m.keyEnd)] {
-		m.head = m.head<<8 | uint64(b)
+	m := member{from: c.place(), next: uint32(len(c.objects))}
+	from, done := c.at, c.done
+	if !c.string() {
+		return false
 	}
-	m.head <<= 8 * (8 - min(m.keyEnd-m.from-1, 8))
+	key := c.src[from:c.at]
+	if c.done != done {
+		c.flush()
+		key = c.dst[m.from:]
+	}
+	m.head, m.keyEnd = headOf(key[1:]), c.place()
+	if c.space() != ':' {
+		return false
+	}
 	c.copy(1)
 	c.members = append(c.members, m)
 	return true
+}
+
+// headOf are the first eight bytes of a key, with the quote that ends it, and zeros
+// after.
+func headOf(key []byte) uint64 {
+	if len(key) >= 8 {
+		return binary.BigEndian.Uint64(key)
+	}
+	head := uint64(0)
+	for i, b := range key {
+		head |= uint64(b) << (56 - 8*i)
+	}
+	return head
 }
 
 // endMember ends the last member of the object, if it has any.
@@ -265,7 +301,7 @@ func (c *canonicalizer) endMember(in *container) {
 	if last < in.first {
 		return
 	}
-	c.members[last].to = uint32(len(c.dst))
+	c.members[last].to = c.place()
 	if last > in.first && c.compare(&c.members[last-1], &c.members[last]) >= 0 {
 		in.unsorted = true
 	}
@@ -280,26 +316,15 @@ func (c *canonicalizer) endObject(in *container) {
 		return
 	}
 	o := &c.objects[in.object]
-	o.to, o.next = uint32(len(c.dst)), uint32(len(c.objects))
+	o.to, o.next = c.place(), uint32(len(c.objects))
 	if !in.unsorted {
 		return
 	}
-	c.order = c.order[:0]
-	for i, m := range members {
-		c.order = append(c.order, sortKey{m.head, uint32(i)})
-	}
-	slices.SortFunc(c.order, func(a, b sortKey) int {
-		switch {
-		case a.head < b.head:
-			return -1
-		case a.head > b.head:
-			return 1
-		}
-		return c.compare(&members[a.member], &members[b.member])
-	})
+	c.flush()
+	order := c.sort(members)
 	o.first = uint32(len(c.sorted))
 	c.sorted = slices.Grow(c.sorted, len(members))
-	for i, p := range c.order {
+	for i, p := range order {
 		m := &members[p.member]
 		last := len(c.sorted) - 1
 		switch {
@@ -320,5 +345,6 @@ func (c *canonicalizer) compare(a, b *member) int {
 	if a.keyEnd-a.from <= 9 {
 		return 0 // all of it is in there, with the quote that ends it
 	}
+	c.flush()
 	return bytes.Compare(c.dst[a.from:a.keyEnd], c.dst[b.from:b.keyEnd])
 }

@@ -181,13 +181,32 @@ func TestCanonicalJSONIsTheNaiveOne(t *testing.T) {
 		}
 		want := naiveCanonical(s)
 		var got []byte
-		c.spent = budget{}
-		if !c.write(s, func(piece []byte) { got = append(got, piece...) }) {
+		if !c.write(s, new(budget), func(piece []byte) { got = append(got, piece...) }) {
 			got = []byte(s)
 		}
 		require.Equal(t, want, string(got))
 		require.Equal(t, want, canonicalJSON(want), "a canonical form is its own")
 		require.Equal(t, want, canonicalJSON(s))
+	})
+}
+
+// Objects of many members are sorted by digits, those whose keys have long heads in
+// common by the next ones, and of equal ones the last counts.
+func TestCanonicalJSONOfManyMembers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		heads := rapid.SliceOfN(rapid.SampledFrom([]string{
+			"", "1234567", "12345678", "123456789", `\"\"\"\"`, "äöüß", "0123456789012345678901234", `1234567\"`, `123456\\`, "!", `a\u0061`,
+		}), 1, 4).Draw(t, "heads")
+		n := rapid.IntRange(1, 3*fewMembers).Draw(t, "members")
+		most := rapid.IntRange(1, 400).Draw(t, "names")
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,"%s%s":%d`, heads[i%len(heads)], strconv.Itoa(rapid.IntRange(0, most).Draw(t, "name")), i)
+		}
+		s := "{" + b.String()[1:] + "}"
+		require.Equal(t, naiveCanonical(s), canonicalJSON(s))
+		s = `[1, {"b":` + s + `,"a":` + s + `}]`
+		require.Equal(t, naiveCanonical(s), canonicalJSON(s))
 	})
 }
 

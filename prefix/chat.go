@@ -128,7 +128,7 @@ func (h *Hasher) writeField(f field) {
 	switch f.kind {
 	case toolField, argumentsField:
 		// What has a canonical form is Unicode, and without borders.
-		if !h.json.write(f.text, h.write) {
+		if !writeCanonical(f.text, &h.json, h.write) {
 			h.writeText(bytesOf(f.text))
 		}
 	case mediaField:

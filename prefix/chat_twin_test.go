@@ -143,17 +143,19 @@ func TestChatBringsSoMuchIntoOrder(t *testing.T) {
 	}
 }
 
-// A Hasher that is used again does not keep the memory of one large tool.
-func TestHasherForgetsLargeTools(t *testing.T) {
-	var h Hasher
-	h.Reset(Seed{}, nil)
-	h.WriteTool(`{"b":1,"a":"` + strings.Repeat("x", keptCanonical/2) + `"}`)
-	assert.NotZero(t, cap(h.json.compact))
-	for _, s := range hostile(2 * keptCanonical) {
-		h.WriteTool(s)
-		assert.LessOrEqual(t, cap(h.json.compact), 2*keptCanonical)
-		assert.LessOrEqual(t, cap(h.json.members)+cap(h.json.sorted)+cap(h.json.objects), keptCanonical)
+// What is kept to be used again is bounded, whatever it was used for, and refers to
+// nothing of a request.
+func TestCanonicalizersKeepLittle(t *testing.T) {
+	var c canonicalizer
+	for _, s := range hostile(maxCanonical) {
+		c.write(s, new(budget), func([]byte) {})
+		kept := cap(c.dst) + 24*(cap(c.members)+cap(c.sorted)+cap(c.objects)+cap(c.writing)) + 16*(cap(c.order[0])+cap(c.order[1])) + 24*cap(c.open)
+		assert.LessOrEqual(t, kept, 8*maxCanonical)
 	}
+	require.True(t, writeCanonical(`{"a":1}`, new(budget), func([]byte) {}))
+	pooled := canonicalizers.Get().(*canonicalizer)
+	assert.Nil(t, pooled.src)
+	assert.Nil(t, pooled.compact)
 }
 
 // hostile are tools of about n bytes that were made to cost.

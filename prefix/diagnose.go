@@ -101,7 +101,7 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 // collect returns all fields, JSON in its canonical form.
 func collect(c *Conversation) []field {
 	var all []field
-	var json canonicalizer
+	var json budget
 	c.fields(func(f field) bool {
 		if f.kind == toolField || f.kind == argumentsField {
 			f.text = json.text(f.text)

@@ -81,7 +81,7 @@ type Hasher struct {
 	written int
 	n       int // bytes of the block that is not full yet
 	partial [BlockBytes]byte
-	json    canonicalizer
+	json    budget // spent of what may be brought into canonical form
 }
 
 // Reset starts a new text. Blocks are appended to dst, which belongs to the
@@ -89,7 +89,7 @@ type Hasher struct {
 func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.chain = seed.chain(blockhash.OfText)
 	h.blocks = dst
-	h.written, h.n, h.json.spent = 0, 0, budget{}
+	h.written, h.n, h.json = 0, 0, budget{}
 }
 
 // Fork returns a hasher that goes on from here on its own, and takes little more
@@ -97,7 +97,6 @@ func (h *Hasher) Reset(seed Seed, dst []uint64) {
 func (h *Hasher) Fork() Hasher {
 	f := *h
 	f.blocks = slices.Clip(h.blocks)
-	f.json = canonicalizer{spent: h.json.spent}
 	return f
 }
 

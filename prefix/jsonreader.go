@@ -11,9 +11,19 @@ import (
 // jsonReader copies tokens of JSON into dst, strings with as few escapes as can
 // be. Its methods report whether what they found is valid.
 type jsonReader struct {
-	src []byte // valid UTF-8
-	at  int
-	dst []byte
+	src  []byte // valid UTF-8
+	at   int
+	dst  []byte
+	done int // src[done:at] is still to be copied
+}
+
+// place is where the reader is in what it writes.
+func (r *jsonReader) place() uint32 { return uint32(len(r.dst) + r.at - r.done) }
+
+// flush copies what is still to be copied.
+func (r *jsonReader) flush() {
+	r.dst = append(r.dst, r.src[r.done:r.at]...)
+	r.done = r.at
 }
 
 // peek is the byte at the place where the reader is, 0 at the end.
@@ -29,19 +39,25 @@ func (r *jsonReader) space() byte {
 	if b := r.peek(); b > ' ' {
 		return b
 	}
-	for ; ; r.at++ {
+	return r.spaces()
+}
+
+func (r *jsonReader) spaces() byte {
+	for {
 		switch b := r.peek(); b {
 		case ' ', '\t', '\r', '\n':
+			if r.done < r.at {
+				r.flush()
+			}
+			r.at++
+			r.done = r.at
 		default:
 			return b
 		}
 	}
 }
 
-func (r *jsonReader) copy(n int) {
-	r.dst = append(r.dst, r.src[r.at:r.at+n]...)
-	r.at += n
-}
+func (r *jsonReader) copy(n int) { r.at += n }
 
 // word reads a number, true, false or null.
 func (r *jsonReader) word() bool {
@@ -53,7 +69,6 @@ func (r *jsonReader) word() bool {
 	case 'n':
 		return r.literal("null")
 	}
-	from := r.at
 	if r.peek() == '-' {
 		r.at++
 	}
@@ -77,7 +92,6 @@ func (r *jsonReader) word() bool {
 			return false
 		}
 	}
-	r.dst = append(r.dst, r.src[from:r.at]...)
 	return true
 }
 
@@ -100,7 +114,6 @@ func (r *jsonReader) digits() bool {
 
 // string reads a string.
 func (r *jsonReader) string() bool {
-	from := r.at
 	r.at++
 	for {
 		for r.at+8 <= len(r.src) {
@@ -114,16 +127,15 @@ func (r *jsonReader) string() bool {
 		switch b := r.peek(); {
 		case b == '"':
 			r.at++
-			r.dst = append(r.dst, r.src[from:r.at]...)
 			return true
 		case b == '\\' && r.at+1 < len(r.src) && short[r.src[r.at+1]]:
 			r.at += 2 // stays as it is
 		case b == '\\':
-			r.dst = append(r.dst, r.src[from:r.at]...)
+			r.flush()
 			if !r.escape() {
 				return false
 			}
-			from = r.at
+			r.done = r.at
 		case b < ' ': // or the end
 			return false
 		default:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,83 +18,15 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/cputime"
+	"github.com/endpick/endpick/internal/hostile"
 	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/prefix"
 )
 
-// shape is a body of any size: head, as many items as fit, tail.
-type shape struct {
-	api              api
-	head, item, tail string
-	comma            string
-}
-
-func (s shape) body(size int) []byte {
-	n := max(size-len(s.head)-len(s.tail), 0) / (len(s.item) + len(s.comma))
-	return []byte(s.head + strings.TrimSuffix(strings.Repeat(s.item+s.comma, n), s.comma) + s.tail)
-}
-
-const (
-	chatHead = `{"model":"m","stream":true,"messages":`
-	userHead = chatHead + `[{"role":"user","content":`
-)
-
-// flatShape is what most bodies are: one long text.
-var flatShape = shape{chat, userHead + `"`, "All work and no play makes Jack a dull boy. ", `"}]}`, ""}
-
 // shapes are bodies that are made to cost more than they are long.
-var shapes = map[string]shape{
-	"messages that are none":    {chat, chatHead + `[`, `1`, `]}`, ","},
-	"empty messages":            {chat, chatHead + `[`, `{}`, `]}`, ","},
-	"short messages":            {chat, chatHead + `[`, `{"role":"user","content":"x"}`, `]}`, ","},
-	"parts that are none":       {chat, userHead + `[`, `1`, `]}]}`, ","},
-	"short parts":               {chat, userHead + `[`, `{"type":"text","text":"x"}`, `]}]}`, ","},
-	"small pictures":            {chat, userHead + `[`, `{"p":{"url":"x"},"type":"p"}`, `]}]}`, ","},
-	"one part of many members":  {chat, userHead + `[{`, `"type":"a","a":1`, `}]}]}`, ","},
-	"tool calls":                {chat, chatHead + `[{"role":"assistant","tool_calls":[`, `{"function":{"arguments":"{}"}}`, `]}]}`, ","},
-	"tools that are none":       {chat, userHead + `"x"}],"tools":[`, `1`, `]}`, ","},
-	"small tools":               {chat, userHead + `"x"}],"tools":[`, `{"b":1,"a":2}`, `]}`, ","},
-	"one tool of many members":  {chat, userHead + `"x"}],"tools":[{`, `"b":1,"a":2`, `}]}`, ","},
-	"arguments of many members": {chat, chatHead + `[{"tool_calls":[{"function":{"arguments":"{`, `\"b\":1,\"a\":2`, `}"}}]}]}`, ","},
-	"members":                   {chat, userHead + `"x"}],`, `"a":1`, `}`, ","},
-	"escaped members":           {chat, userHead + `"x"}],`, `"\u0061":1`, `}`, ","},
-	"messages again and again":  {chat, `{"model":"m",`, `"messages":[{}]`, `}`, ","},
-	"one long key":              {chat, `{"model":"m","`, `\u0061`, `":1,"messages":[{}]}`, ""},
-	"options":                   {chat, userHead + `"x"}],"stream_options":{`, `"a":1`, `}}`, ","},
-	"open brackets":             {chat, chatHead, `[`, ``, ""},
-	"brackets in a string":      {chat, userHead + `"`, `[{`, `"}]}`, ""},
-	"lists in a list":           {chat, chatHead + `[`, `[]`, `]}`, ","},
-	"white space":               {chat, chatHead, ` `, `[{"role":"user","content":"x"}]}`, ""},
-	"escapes":                   {chat, userHead + `"`, `\n`, `"}]}`, ""},
-	"escaped letters":           {chat, userHead + `"`, `\u0061`, `"}]}`, ""},
-	"escaped halves of letters": {chat, userHead + `"`, `\ud83d`, `"}]}`, ""},
-	"quotes":                    {chat, userHead + `"`, `x\"`, `"}]}`, ""},
-	"bytes of no letter":        {chat, userHead + `"`, "\xff", `"}]}`, ""},
-	"a string without end":      {chat, userHead + `"`, `\"`, ``, ""},
-	"content blocks":            {messages, `{"messages":[{"role":"user","content":[`, `{"type":"text","text":"x"}`, `]}]}`, ","},
-	"empty blocks":              {messages, `{"messages":[{"content":[`, `{}`, `]}]}`, ","},
-	"results of tools":          {messages, `{"messages":[{"content":[`, `{"type":"tool_result","content":[{}]}`, `]}]}`, ","},
-	"blocks in a result":        {messages, `{"messages":[{"content":[{"type":"tool_result","content":[`, `{"type":"image"}`, `]}]}]}`, ","},
-	"results in results":        {messages, `{"messages":[{"content":[`, `{"type":"tool_result","content":[`, `]}]}`, ""},
-	"marks of caching":          {messages, `{"messages":[{}],"tools":[{`, `"cache_control":1`, `}]}`, ","},
-	"items":                     {responses, `{"input":[`, `{"role":"user","content":"x"}`, `]}`, ","},
-	"empty items":               {responses, `{"input":[`, `{}`, `]}`, ","},
-	"items of another kind":     {responses, `{"input":[`, `{"type":"x"}`, `]}`, ","},
-	"parts of an item":          {responses, `{"input":[{"content":[`, `{"type":"x"}`, `]}]}`, ","},
-	"documents":                 {ranking, `{"query":"x","documents":[`, `{"text":"x"}`, `]}`, ","},
-	"documents of another kind": {ranking, `{"query":"x","documents":[`, `1`, `]}`, ","},
-	"token ids":                 {completion, `{"prompt":[`, `1`, `]}`, ","},
-	"lists of token ids":        {completion, `{"prompt":[`, `[1]`, `]}`, ","},
-	"texts":                     {completion, `{"prompt":[`, `"x"`, `]}`, ","},
-	"empty texts":               {completion, `{"prompt":[`, `""`, `]}`, ","},
-	"texts that are none":       {completion, `{"prompt":["x",`, `1`, `]}`, ","},
-	"ids and texts":             {native, `{"prompt":["x"`, `,1`, `]}`, ""},
-	"mixed prompts":             {native, `{"prompt":[`, `["x",1]`, `]}`, ","},
-	"prompts in objects":        {native, `{"prompt":[`, `{"prompt_string":"x"}`, `]}`, ","},
-	"media":                     {native, `{"prompt":{"prompt_string":"x","multimodal_data":[`, `1`, `]}}`, ","},
-	"files of code":             {infill, `{"input_prefix":"","input_suffix":"","input_extra":[`, `{"text":"x"}`, `]}`, ","},
-	"commas":                    {completion, `{"prompt":[1`, `,`, `]}`, ""},
-}
+var shapes = hostile.Shapes()
+
+func apiOfShape(s hostile.Shape) api { return apiOf(http.MethodPost, s.Path) }
 
 // held is all that is kept of a request while it waits.
 type heldRequest struct {
@@ -125,11 +58,11 @@ func TestTimeIsLinearInTheBody(t *testing.T) {
 		t.Skip("the race detector slows down some code more than other")
 	}
 	const size, most = 4 << 20, 100
-	flat := flatShape.body(size)
+	flat := hostile.Flat.Body(size)
 	longest := max(cputime.Least(5, 0, func() { measure(chat, flat) }), 20*time.Millisecond) * most
 	for name, s := range shapes {
-		body := s.body(size)
-		assert.Less(t, cputime.Least(10, longest, func() { measure(s.api, body) }), longest, name)
+		body := s.Body(size)
+		assert.Less(t, cputime.Least(10, longest, func() { measure(apiOfShape(s), body) }), longest, name)
 	}
 }
 
@@ -143,14 +76,14 @@ func measure(kind api, body []byte) time.Duration {
 // least of many measurements of either.
 func BenchmarkHostileBodies(b *testing.B) {
 	for _, size := range []int{64 << 10, 256 << 10, 4 << 20} {
-		flat := flatShape.body(size)
+		flat := hostile.Flat.Body(size)
 		for _, name := range slices.Sorted(maps.Keys(shapes)) {
 			s := shapes[name]
-			body := s.body(size)
+			body := s.Body(size)
 			b.Run(fmt.Sprintf("%dKiB/%s", size>>10, strings.ReplaceAll(name, " ", "-")), func(b *testing.B) {
 				least, leastFlat := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 				for b.Loop() {
-					least = min(least, measure(s.api, body))
+					least = min(least, measure(apiOfShape(s), body))
 					leastFlat = min(leastFlat, measure(chat, flat))
 				}
 				b.ReportMetric(float64(least)/float64(leastFlat), "x-flat")
@@ -172,11 +105,11 @@ func TestMemoryIsLinearInTheBody(t *testing.T) {
 		return m
 	}
 	all := maps.Clone(shapes)
-	all["flat"] = flatShape
+	all["flat"] = hostile.Flat
 	for name, s := range all {
-		body := s.body(size)
+		body := s.Body(size)
 		before := stats()
-		h, _ := prepareBody(t.Context(), s.api, body)
+		h, _ := prepareBody(t.Context(), apiOfShape(s), body)
 		after := stats()
 		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 6*size, "%s: used", name)
 		if h == nil {
@@ -242,9 +175,9 @@ func TestLimits(t *testing.T) {
 // Where a body has many small things for its length, there may be fewer.
 func TestLimitsGoByTheLength(t *testing.T) {
 	const n = 1 << 16
-	member := shape{api: chat, head: chatHead + "[{", item: `"a":1`, comma: ",", tail: "}]}"}
+	member := hostile.Shape{Path: "/v1/chat/completions", Head: `{"model":"m","stream":true,"messages":[{`, Item: `"a":1`, Comma: ",", Tail: "}]}"}
 	for name, tc := range map[string]struct {
-		s     shape
+		s     hostile.Shape
 		limit int
 	}{
 		"messages": {shapes["empty messages"], fewItems + n/itemBytes},
@@ -254,13 +187,13 @@ func TestLimitsGoByTheLength(t *testing.T) {
 		"members":  {member, fewMembers + n/memberBytes - 3},
 	} {
 		body := func(items int) []byte {
-			list := strings.TrimSuffix(strings.Repeat(tc.s.item+tc.s.comma, items), tc.s.comma)
-			b := []byte(tc.s.head + list + tc.s.tail)
+			list := strings.TrimSuffix(strings.Repeat(tc.s.Item+tc.s.Comma, items), tc.s.Comma)
+			b := []byte(tc.s.Head + list + tc.s.Tail)
 			return append(b, bytes.Repeat([]byte(" "), n-len(b))...)
 		}
-		_, err := tryToUnderstand(tc.s.api, body(tc.limit), manyItems)
+		_, err := tryToUnderstand(apiOfShape(tc.s), body(tc.limit), manyItems)
 		require.NoError(t, err, name)
-		_, err = tryToUnderstand(tc.s.api, body(tc.limit+1), manyItems)
+		_, err = tryToUnderstand(apiOfShape(tc.s), body(tc.limit+1), manyItems)
 		require.ErrorIs(t, err, endpick.ErrBadRequest, name)
 	}
 }
@@ -291,10 +224,10 @@ func TestDepth(t *testing.T) {
 func TestReadingLooksAtItsClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, s := range map[string]shape{
+	for name, s := range map[string]hostile.Shape{
 		"messages": shapes["empty messages"], "tools": shapes["small tools"], "texts": shapes["texts"], "lists": shapes["lists of token ids"],
 	} {
-		c, err := parse(s.api, nil, s.body(100000), manyItems)
+		c, err := parse(apiOfShape(s), nil, s.Body(100000), manyItems)
 		require.NoError(t, err)
 		_, err = c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})
 		require.ErrorIs(t, err, context.Canceled, name)

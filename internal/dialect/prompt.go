@@ -110,10 +110,14 @@ func (p *promptReader) begin() {
 	if !c.open('[') {
 		return
 	}
+	var text []byte
 	for c.element() && p.goOn() {
 		v := c.value()
 		if isString(v) {
-			v = stringBytes(v)
+			if v = v[1 : len(v)-1]; bytes.IndexByte(v, '\\') >= 0 {
+				text = appendUnquoted(text[:0], v)
+				v = text
+			}
 		} else {
 			v = withoutCacheControl(v)
 		}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ask sends a request and reads all of the answer. The status is 200 if wanted is 0.
+func (p *process) ask(path string, body []byte, header map[string]int) (*http.Response, error) {
+	req, err := http.NewRequest(http.MethodPost, p.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for k, v := range header {
+		req.Header.Set(k, strconv.Itoa(v))
+	}
+	response, err := p.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return response, err
+}
+
+func (p *process) asksWell(path string, body []byte, header map[string]int) error {
+	response, err := p.ask(path, body, header)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return err
+}
+
+// each is the least CPU time per thing that plain and endpick have taken, when f does
+// so many things in a round.
+func (b *bench) each(rounds, things int, f func(p *process) error) (plain, endpick time.Duration, err error) {
+	least := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+	for i := range rounds + 1 {
+		for j, p := range []*process{b.plain, b.endpick} {
+			used, err := p.costs(func() error { return f(p) })
+			if err != nil {
+				return 0, 0, err
+			}
+			if i > 0 { // the first round warms up
+				least[j] = min(least[j], used)
+			}
+		}
+	}
+	return least[0] / time.Duration(things), least[1] / time.Duration(things), nil
+}
+
+const chatPath = "/v1/chat/completions"
+
+func chatOf(size int, text string) []byte {
+	return []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat(text, max(size/len(text), 1)) + `"}]}`)
+}
+
+const flatText = "All work and no play makes Jack a dull boy. "
+
+// chunks is what a chunk of a stream costs.
+func chunks(b *bench, o *options, w io.Writer) error {
+	fmt.Fprintf(w, "| chunks that come together | plain, µs each | endpick, µs each | more, µs |\n|---|---|---|---|\n")
+	body := chatOf(1000, flatText)
+	for _, together := range []int{1, 10, 100} {
+		events := 200 * o.work
+		if together == 1 {
+			events /= 4
+		}
+		header := map[string]int{eventsHeader: events, togetherHeader: together}
+		plain, endpick, err := b.each(o.rounds, events, func(p *process) error { return p.asksWell(chatPath, body, header) })
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "| %d | %.2f | %.2f | %.2f |\n", together, micros(plain), micros(endpick), micros(endpick-plain))
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
+// bodies is what the body of a chat costs.
+func bodies(b *bench, o *options, w io.Writer) error {
+	fmt.Fprintf(w, "| body of a chat | plain, µs | endpick, µs | ratio |\n|---|---|---|---|\n")
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 8 << 20} {
+		if size > o.most<<10 {
+			break
+		}
+		body := chatOf(size, flatText)
+		n := max(o.work*4*(64<<10)/(size+64<<10), 2)
+		plain, endpick, err := b.each(o.rounds, n, func(p *process) error {
+			for range n {
+				if err := p.asksWell(chatPath, body, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "| %d KiB | %.0f | %.0f | %.2f |\n", size>>10, micros(plain), micros(endpick), float64(endpick)/float64(plain))
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
