@@ -1,16 +1,40 @@
-// Package scorertest checks that a scorer, or a whole policy, keeps what the
-// router promises. A host application calls it from the tests of its own
-// scorers:
+// Package scorertest checks that stages, and whole policies, keep what the router
+// promises. A host application calls it from the tests of its own:
 //
 //	func TestMyScorer(t *testing.T) {
 //		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return MyScorer{} })
 //	}
 //
-// [Run] holds for every scorer, [RunWeighted] also for those that are combined
-// by weight, and [RunPolicy] drives real routers with the whole policy. The
-// checks are properties over random input by pgregory.net/rapid, whose flags
-// apply (-rapid.checks, -rapid.seed). [Candidates] and [Requests] generate
-// input for properties of your own.
+// What is checked, by what is written:
+//
+//	a scorer           Run; RunWeighted, if it is combined by weight
+//	a filter           RunFilter
+//	a picker           RunPicker
+//	a matcher          RunMatcher
+//	a predictor        RunPredictor
+//	an admitter        RunAdmitter
+//	whatever listens   RunObserver
+//	a policy           RunPolicy, which drives real routers with it
+//
+// A stage that is two of these, such as a matcher that listens, is given to both.
+// Package transport/transporttest does the same for a host: what a program with a
+// connection of its own does with leases.
+//
+// The checks are properties over random input by pgregory.net/rapid, whose flags
+// apply (-rapid.checks, -rapid.seed). What fails is made small first; the message
+// says what is wrong and with which input:
+//
+//	Filter keeps [server-0] of candidates in this order and [server-1] in the
+//	order [server-1 server-0]: a candidate's place says nothing about it
+//	The smallest case:
+//	  request: 0 tokens
+//	  server-0: W 0, R 0, K 0, no report
+//	  server-1: W 0, R 0, K 0, no report
+//
+// What several goroutines may do to a stage is seen if the tests run with -race.
+//
+// [Requests], [Candidates] and [Scores] generate input for properties of your own,
+// and become small in them.
 //
 // [Compare] judges policies: it runs them side by side on a simulated fleet, on
 // a recording of your own or a scenario from the papers, and returns what came

@@ -1,12 +1,15 @@
 package scorertest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // Requests generates requests as a router hands them to its stages: timed,
@@ -36,29 +39,28 @@ func Requests() *rapid.Generator[endpick.Request] {
 
 // Candidates generates between one and most candidates for the request, each
 // with an endpoint of its own: idle and overloaded ones, with and without
-// report, match and prediction.
+// report, match and prediction. What a property does not need is left out when it
+// is made small.
 func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candidate] {
-	return rapid.Custom(func(t *rapid.T) []endpick.Candidate {
-		n := rapid.IntRange(1, most).Draw(t, "candidates")
-		cs := make([]endpick.Candidate, n)
+	one := rapid.Custom(func(t *rapid.T) endpick.Candidate { return candidate(t, &req) })
+	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) []endpick.Candidate {
 		for i := range cs {
-			cs[i] = candidate(t, &req, i)
+			id := fmt.Sprintf("server-%d", i)
+			cs[i].Endpoint.ID, cs[i].IDHash = id, endpick.Salt(id)
+			cs[i].Ref = endpick.Ref{Slot: uint32(i), Generation: 1}
 		}
 		return cs
 	})
 }
 
-func candidate(t *rapid.T, req *endpick.Request, i int) endpick.Candidate {
-	id := fmt.Sprintf("server-%d", i)
+// candidate is one without a name.
+func candidate(t *rapid.T, req *endpick.Request) endpick.Candidate {
 	c := endpick.Candidate{
 		Endpoint: &endpick.Endpoint{
-			ID:       id,
 			Models:   []string{"model"},
 			Adapters: []string{"adapter-1", "adapter-2"},
 			Variant:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "variant"),
 		},
-		Ref:     endpick.Ref{Slot: uint32(i), Generation: 1},
-		IDHash:  endpick.Salt(id),
 		Waiting: float64(count(t, "waiting")),
 		Running: float64(count(t, "running")),
 		KVUsage: rapid.OneOf(rapid.SampledFrom([]float64{0, 1}), rapid.Float64Range(0, 1)).Draw(t, "KV usage"),
@@ -102,4 +104,17 @@ func prediction(t *rapid.T) endpick.Prediction {
 
 func milliseconds(t *rapid.T, label string) time.Duration {
 	return time.Duration(rapid.IntRange(1, 600_000).Draw(t, label)) * time.Millisecond
+}
+
+// reordered returns them in another order, which one number decides, so that it
+// goes with any of them when a case is made small. Zero: the order as it is.
+func reordered[T any](t *rapid.T, all []T, name func(T) string) []T {
+	seed := rapid.Uint64().Draw(t, "other order")
+	other := slices.Clone(all)
+	if seed != 0 {
+		slices.SortStableFunc(other, func(a, b T) int {
+			return cmp.Compare(splitmix.Mix(seed^endpick.Salt(name(a))), splitmix.Mix(seed^endpick.Salt(name(b))))
+		})
+	}
+	return other
 }

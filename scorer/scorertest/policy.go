@@ -1,7 +1,11 @@
 package scorertest
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,132 +15,340 @@ import (
 )
 
 // RunPolicy checks that routers with the policy keep their invariants whatever
-// is asked of them: the same inputs give the same choices, even if the
-// endpoints were added in another order; a request goes to an endpoint that
-// serves its model and is not excluded; what is in flight is what is open, and
-// nothing when all is closed. newPolicy returns a policy without history; it is
-// called many times.
+// is asked of them: no stage breaks its contract or panics; the same inputs give
+// the same choices, even if the endpoints were added in another order, and even if
+// the caller uses the memory of its requests for something else; a request goes to
+// an endpoint that serves its model and is neither excluded nor drained; it is
+// dropped by nobody but an Admitter, with a reason; scores are finite, and within
+// [0, 1] where several are combined; matches are shorter than prompts and
+// predictions possible; what is in flight is what is open, and nothing when all is
+// closed. Leases are closed twice, late and never, endpoints come and go, reports
+// are broken and clocks set back. newPolicy returns a policy without history,
+// whose predictor, if any, learns in the calls of the router (see
+// predict.LatencyConfig.Synchronous); it is called many times.
 func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy) {
 	t.Helper()
-	t.Run("invariants", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) {
-			n := rapid.IntRange(1, 6).Draw(rt, "endpoints")
-			var endpoints []endpick.Endpoint
-			for i := range n {
-				endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i), Models: []string{fmt.Sprintf("model-%d", i%2)}})
+	checkPolicy(suiteOf(t), newPolicy)
+}
+
+func checkPolicy(s suite, newPolicy func(*testing.T) endpick.Policy) {
+	s.property("invariants", func(t *testing.T, rt *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(rt, "endpoints")
+		p := &pair{rt: rt, present: map[string]bool{}}
+		var endpoints []endpick.Endpoint
+		for i := range n {
+			endpoints = append(endpoints, pairEndpoint(i))
+			p.present[endpoints[i].ID] = true
+		}
+		seed := rapid.Uint64Min(1).Draw(rt, "seed")
+		p.one = newHost(rt, newPolicy(t), endpoints, seed)
+		other := reordered(rt, endpoints, func(e endpick.Endpoint) string { return e.ID })
+		p.other = newHost(rt, newPolicy(t), other, seed)
+		p.other.scribbles = true
+		step := func(f func()) func(*rapid.T) {
+			return func(rt *rapid.T) {
+				p.rt = rt
+				p.pass(time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(rt, "wait")))
+				f()
 			}
-			seed := rapid.Uint64Min(1).Draw(rt, "seed")
-			one := newHost(t, newPolicy(t), endpoints, seed)
-			other := newHost(t, newPolicy(t), rapid.Permutation(endpoints).Draw(rt, "other order"), seed)
-			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-				step(rt, one, other)
-			}
-			one.closeAll(rt)
-			other.closeAll(rt)
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			// The likelier ones come more than once.
+			"route": step(p.route), "route another": step(p.route), "route a third": step(p.route), "route a fourth": step(p.route),
+			"report": step(p.report), "tokens": step(p.tokens), "done": step(p.end), "done with another": step(p.end),
+			"churn": step(p.churn), "jump": step(p.jump), "silence": step(p.silence), "": func(rt *rapid.T) { p.rt = rt; p.check() },
 		})
+		p.closeAll()
 	})
+	s.once("concurrency", func(t *testing.T) string {
+		h := newHost(t, newPolicy(t), []endpick.Endpoint{pairEndpoint(0), pairEndpoint(2)}, 1)
+		fault := concurrently(func(i int) {
+			for n := range 100 {
+				lease, err := h.router.Route(endpick.Request{Model: "model-0", Blocks: prompt(uint64(n%families), 1+n%5), Stream: n%2 > 0})
+				if err == nil {
+					lease.Tokens(2)
+					lease.Done(endpick.Outcome{OutputTokens: 2})
+				}
+				if i == 0 && n%10 == 9 && h.router.Remove("server-2") == nil {
+					_ = h.router.Add(pairEndpoint(2))
+				}
+			}
+		})
+		return cmp.Or(fault, panics(h.router))
+	})
+}
+
+func pairEndpoint(i int) endpick.Endpoint {
+	return endpick.Endpoint{ID: fmt.Sprintf("server-%d", i), Models: []string{fmt.Sprintf("model-%d", i%2)}}
+}
+
+// pair is two routers with the same policy, to which the same happens.
+type pair struct {
+	rt         *rapid.T
+	one, other *host
+	present    map[string]bool // endpoints, by whether they take requests
+	steps      []string
 }
 
 // host is a router with the leases that are open on it.
 type host struct {
-	router *endpick.Router
-	now    time.Time
-	open   []endpick.Lease
+	router    *endpick.Router
+	now       time.Time
+	open      []endpick.Lease
+	scribbles bool
+	warned    error
 }
 
-func newHost(t *testing.T, p endpick.Policy, endpoints []endpick.Endpoint, seed uint64) *host {
+func newHost(t rapid.TB, p endpick.Policy, endpoints []endpick.Endpoint, seed uint64) *host {
 	t.Helper()
 	h := &host{now: time.Unix(1, 0)}
 	r, err := endpick.New(endpick.Config{
 		Policy: p, Endpoints: endpoints, Seed: seed,
 		Clock: func() time.Time { return h.now },
+		Warn:  func(err error) { h.warned = err },
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("a router with this policy: %v", err)
 	}
 	h.router = r
 	return h
 }
 
-// step does the same to both hosts.
-func step(rt *rapid.T, one, other *host) {
-	wait := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(rt, "wait"))
-	one.now, other.now = one.now.Add(wait), other.now.Add(wait)
-	switch kind := rapid.IntRange(0, 5).Draw(rt, "step"); {
-	case kind <= 2:
-		req := Requests().Draw(rt, "request")
-		req.Adapter = ""
-		req.Model = rapid.SampledFrom([]string{"model-0", "model-1"}).Draw(rt, "model")
-		req.InputTokens = min(req.InputTokens, 1<<14)
-		// Prompts of few families, so that heads are shared.
-		family := rapid.Uint64Range(0, 3).Draw(rt, "family")
-		for i := range req.InputTokens / endpick.DefaultBlockTokens {
-			req.Blocks = append(req.Blocks, endpick.Salt(fmt.Sprint(family, i)))
+func (p *pair) did(format string, args ...any) {
+	p.steps = append(p.steps, fmt.Sprintf(format, args...))
+}
+
+func (p *pair) failf(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
+	for _, s := range p.steps {
+		msg += "\n  " + s
+	}
+	p.rt.Fatalf("%s", msg)
+}
+
+func (p *pair) pass(d time.Duration) {
+	p.one.now, p.other.now = p.one.now.Add(d), p.other.now.Add(d)
+}
+
+// both does the same on both routers, which must say the same.
+func (p *pair) both(what string, f func(h *host) error) error {
+	a, b := f(p.one), f(p.other)
+	if (a == nil) != (b == nil) {
+		p.failf("%s: one router said %v, the other, with its endpoints in another order, %v", what, a, b)
+	}
+	return a
+}
+
+func (p *pair) id() string {
+	return fmt.Sprintf("server-%d", rapid.IntRange(0, 5).Draw(p.rt, "endpoint"))
+}
+
+// lease draws an open one.
+func (p *pair) lease() int {
+	if len(p.one.open) == 0 {
+		p.rt.Skip("no lease is open")
+	}
+	return rapid.IntRange(0, len(p.one.open)-1).Draw(p.rt, "lease")
+}
+
+func (p *pair) report() {
+	id := p.id()
+	load := endpick.Load{
+		Waiting: float64(rapid.IntRange(0, 20).Draw(p.rt, "waiting")),
+		Running: float64(rapid.IntRange(0, 200).Draw(p.rt, "running")),
+		KVUsage: rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{math.NaN(), -1, math.Inf(1)})).Draw(p.rt, "KV usage"),
+		Absent:  endpick.Signals(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 4, 7}).Draw(p.rt, "absent")),
+	}
+	p.did("%s reports %v waiting, %v running, KV usage %v, without %d", id, load.Waiting, load.Running, load.KVUsage, load.Absent)
+	p.both("Report", func(h *host) error { return h.router.Report(id, load) })
+}
+
+func (p *pair) tokens() {
+	i := p.lease()
+	p.did("5 tokens come for the request on %s", p.one.open[i].Endpoint().ID)
+	for _, h := range []*host{p.one, p.other} {
+		h.open[i].Tokens(5)
+	}
+}
+
+func (p *pair) churn() {
+	id := p.id()
+	switch present := p.present[id]; rapid.IntRange(0, 3).Draw(p.rt, "change") {
+	case 0:
+		p.did("%s is removed", id)
+		p.both("Remove", func(h *host) error { return h.router.Remove(id) })
+		delete(p.present, id)
+	case 1, 2:
+		p.did("%s is added", id)
+		if p.both("Add", func(h *host) error { return h.router.Add(pairEndpoint(int(id[len(id)-1] - '0'))) }) == nil {
+			p.present[id] = true
 		}
-		if rapid.IntRange(0, 4).Draw(rt, "exclude") == 0 {
-			req.Exclude = []string{"server-0"}
+	case 3:
+		p.did("%s is drained, or takes requests again", id)
+		change := (*endpick.Router).Resume
+		if present {
+			change = (*endpick.Router).Drain
 		}
-		route(rt, req, one, other)
-	case kind == 3:
-		id := fmt.Sprintf("server-%d", rapid.IntRange(0, 5).Draw(rt, "endpoint"))
-		load := endpick.Load{
-			Waiting: float64(rapid.IntRange(0, 20).Draw(rt, "waiting")),
-			Running: float64(rapid.IntRange(0, 200).Draw(rt, "running")),
-			KVUsage: rapid.Float64Range(0, 1).Draw(rt, "KV usage"),
+		if p.both("Drain or Resume", func(h *host) error { return change(h.router, id) }) == nil {
+			p.present[id] = !present
 		}
-		a, b := one.router.Report(id, load), other.router.Report(id, load)
-		if (a == nil) != (b == nil) {
-			rt.Fatalf("report: %v and %v", a, b)
+	}
+}
+
+func (p *pair) jump() {
+	d := rapid.SampledFrom([]time.Duration{-time.Second, -time.Hour, time.Minute}).Draw(p.rt, "jump")
+	p.did("the clock moves by %v", d)
+	p.pass(d)
+}
+
+func (p *pair) silence() {
+	p.did("an hour without a word: all requests are taken for lost")
+	p.one.router.Sweep(p.one.now) // if the clock was set back, silence counts from here
+	p.other.router.Sweep(p.other.now)
+	p.pass(time.Hour)
+	for _, h := range []*host{p.one, p.other} {
+		if n := h.router.Sweep(h.now); n != len(h.open) {
+			p.failf("%d of %d requests that nobody closed were taken for lost after an hour", n, len(h.open))
 		}
-	case len(one.open) > 0:
-		i := rapid.IntRange(0, len(one.open)-1).Draw(rt, "lease")
-		outcome := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 2).Draw(rt, "status")), OutputTokens: 10}
-		for _, h := range []*host{one, other} {
-			h.open[i].Tokens(5)
-			if kind == 5 {
-				h.open[i].Done(outcome)
-				h.open = append(h.open[:i:i], h.open[i+1:]...)
+		for _, l := range h.open {
+			if l.Done(endpick.Outcome{}) {
+				p.failf("a request that was taken for lost could be closed again")
 			}
 		}
+		h.open = nil
 	}
-	one.checkAccounts(rt)
 }
 
-func route(rt *rapid.T, req endpick.Request, one, other *host) {
-	a, errA := one.router.Route(req)
-	b, errB := other.router.Route(req)
+func (p *pair) end() {
+	i := p.lease()
+	outcome := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 2).Draw(p.rt, "status")), OutputTokens: 10}
+	if outcome.HasCachedTokens = rapid.Bool().Draw(p.rt, "says what was cached"); outcome.HasCachedTokens {
+		outcome.CachedTokens = rapid.IntRange(0, 1<<14).Draw(p.rt, "cached")
+	}
+	p.did("the request on %s ends, twice: %+v", p.one.open[i].Endpoint().ID, outcome)
+	for _, h := range []*host{p.one, p.other} {
+		if !h.open[i].Done(outcome) || h.open[i].Done(outcome) {
+			p.failf("the first Done closes a lease, the second does nothing")
+		}
+		h.open = slices.Delete(h.open, i, i+1)
+	}
+}
+
+func (p *pair) route() {
+	req := Requests().Draw(p.rt, "request")
+	req.Adapter = ""
+	req.Model = rapid.SampledFrom([]string{"model-0", "model-1"}).Draw(p.rt, "model")
+	req.InputTokens = min(req.InputTokens, 1<<14)
+	// Prompts of few families, so that heads are shared.
+	req.Blocks = prompt(rapid.Uint64Range(0, families).Draw(p.rt, "family"), req.InputTokens/endpick.DefaultBlockTokens)
+	if rapid.IntRange(0, 4).Draw(p.rt, "exclude") == 0 {
+		req.Exclude = []string{"server-0"}
+	}
+	req.UnderWay = rapid.IntRange(0, 9).Draw(p.rt, "under way") == 9
+	p.did("%s", showRequest(&req))
+	var receipt endpick.Receipt
+	a, errA := p.one.route(req, &receipt)
+	b, errB := p.other.route(req, nil)
 	switch {
 	case (errA == nil) != (errB == nil):
-		rt.Fatalf("one router said %v, the other %v", errA, errB)
+		p.failf("one router said %v, the other, with its endpoints in another order, %v", answer(errA), answer(errB))
 	case errA != nil:
+		p.refused(&req, errA)
 		return
 	case a.Endpoint().ID != b.Endpoint().ID:
-		rt.Fatalf("one router chose %s, the other %s", a.Endpoint().ID, b.Endpoint().ID)
+		p.failf("one router chose %s; the other, with its endpoints in another order, and a caller who uses the memory of requests again, %s:\n%s",
+			a.Endpoint().ID, b.Endpoint().ID, receipt.String())
 	case len(req.Exclude) > 0 && a.Endpoint().ID == req.Exclude[0]:
-		rt.Fatalf("%s was excluded", a.Endpoint().ID)
+		p.failf("%s was chosen, and was excluded", a.Endpoint().ID)
 	case a.Endpoint().Models[0] != req.Model:
-		rt.Fatalf("%s does not serve %s", a.Endpoint().ID, req.Model)
+		p.failf("%s was chosen, and does not serve %s", a.Endpoint().ID, req.Model)
+	case !p.present[a.Endpoint().ID]:
+		p.failf("%s was chosen, and is drained or gone", a.Endpoint().ID)
 	}
-	one.open, other.open = append(one.open, a), append(other.open, b)
+	p.one.open, p.other.open = append(p.one.open, a), append(p.other.open, b)
+	p.examine(&req, &receipt)
 }
 
-func (h *host) checkAccounts(rt *rapid.T) {
-	requests := 0
-	for _, e := range h.router.Endpoints() {
-		requests += e.Candidate.InFlight.Requests
+// route routes a request, and then spoils what the caller owns.
+func (h *host) route(req endpick.Request, receipt *endpick.Receipt) (endpick.Lease, error) {
+	req.Blocks, req.Exclude, req.Receipt = slices.Clone(req.Blocks), slices.Clone(req.Exclude), receipt
+	lease, err := h.router.Route(req)
+	if h.scribbles {
+		for i := range req.Blocks {
+			req.Blocks[i] = ^req.Blocks[i]
+		}
+		clear(req.Exclude)
 	}
-	if requests != len(h.open) {
-		rt.Fatalf("%d requests in flight, %d leases open", requests, len(h.open))
+	return lease, err
+}
+
+// refused checks that there was a reason.
+func (p *pair) refused(req *endpick.Request, err error) {
+	if errors.Is(err, endpick.ErrRejected) {
+		if req.UnderWay {
+			p.failf("a request that is under way was refused: %v", err)
+		}
+		return
+	}
+	for id, takes := range p.present {
+		if takes && pairEndpoint(int(id[len(id)-1] - '0')).Models[0] == req.Model && !slices.Contains(req.Exclude, id) {
+			p.failf("%v, and %s serves %s", err, id, req.Model)
+		}
 	}
 }
 
-func (h *host) closeAll(rt *rapid.T) {
-	for _, l := range h.open {
-		l.Done(endpick.Outcome{})
+// examine looks at what the stages have said.
+func (p *pair) examine(req *endpick.Request, receipt *endpick.Receipt) {
+	for i := range receipt.Verdicts {
+		v := &receipt.Verdicts[i]
+		id := v.Candidate.Endpoint.ID
+		if h := v.Candidate.PrefixTokens; h < 0 || h > max(req.InputTokens-1, 0) {
+			p.failf("%s is said to hold %d of %d tokens: at most one less, since engines compute the last one again", id, h, req.InputTokens)
+		}
+		if fault := wrongPrediction(&v.Candidate.Prediction); fault != "" {
+			p.failf("what is predicted of %s: %s", id, fault)
+		}
+		if math.IsNaN(v.Score) || math.IsInf(v.Score, 0) {
+			p.failf("the score of %s is %v: scores are finite", id, v.Score)
+		}
+		if len(v.Scores) > 1 && v.RemovedBy == "" && (v.Score < 0 || v.Score > 1) {
+			p.failf("the combined score of %s is %v: it is within [0, 1]", id, v.Score)
+		}
 	}
-	for _, e := range h.router.Endpoints() {
-		if e.Candidate.InFlight != (endpick.InFlight{}) {
-			rt.Fatalf("%s: %+v in flight after all is done", e.Candidate.Endpoint.ID, e.Candidate.InFlight)
+}
+
+func (p *pair) check() {
+	for _, h := range []*host{p.one, p.other} {
+		if s := h.router.Stats(); s.Panics > 0 {
+			p.failf("%v", h.warned)
+		} else if s.BadStage > 0 {
+			p.failf("a stage broke its contract, so that what it said was not used: a score that is no finite number, " +
+				"a filter that returns another slice than the head of its input, or a picker's index out of range")
+		}
+		// Routing finds those that have been silent for ten minutes.
+		h.open = slices.DeleteFunc(h.open, func(l endpick.Lease) bool { _, ok := l.Candidate(); return !ok })
+		requests := 0
+		for _, e := range h.router.Endpoints() {
+			requests += e.Candidate.InFlight.Requests
+		}
+		if requests != len(h.open) {
+			p.failf("%d requests in flight, %d leases open", requests, len(h.open))
+		}
+	}
+	if one, other := len(p.one.open), len(p.other.open); one != other {
+		p.failf("one router has %d leases open, the other %d", one, other)
+	}
+}
+
+func (p *pair) closeAll() {
+	for _, h := range []*host{p.one, p.other} {
+		for _, l := range h.open {
+			l.Done(endpick.Outcome{})
+		}
+		for _, e := range h.router.Endpoints() {
+			if e.Candidate.InFlight != (endpick.InFlight{}) {
+				p.failf("%s: %+v in flight after all is done", e.Candidate.Endpoint.ID, e.Candidate.InFlight)
+			}
 		}
 	}
 }

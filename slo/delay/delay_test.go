@@ -52,6 +52,13 @@ func TestTerms(t *testing.T) {
 
 func TestConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
+	t.Run("predictor", func(t *testing.T) {
+		// The horizon is that of the pool, and so not each candidate's own.
+		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newMarginal(t, delay.Config{Without: delay.Horizon}) })
+	})
+	t.Run("observer", func(t *testing.T) {
+		scorertest.RunObserver(t, func(t *testing.T) any { return newMarginal(t, delay.Config{}) })
+	})
 }
 
 // A model server in the smallest form: it computes prompts one after another, a token

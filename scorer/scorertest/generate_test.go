@@ -1,0 +1,66 @@
+package scorertest
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+// The generators go down to what a property fails of, in rapid tests of anybody's.
+func TestGeneratorsShrink(t *testing.T) {
+	settled(t)
+	for name, tc := range map[string]struct {
+		property func(rt *rapid.T)
+		smallest string
+	}{
+		"one candidate": {func(rt *rapid.T) {
+			c := draw(rt, 16)
+			for i := range c.candidates {
+				if c.candidates[i].Running >= 3 {
+					c.failf("found")
+				}
+			}
+		}, `found
+The smallest case:
+  request: 0 tokens
+  server-0: W 0, R 3, K 0, no report`},
+		"two candidates": {func(rt *rapid.T) {
+			c := draw(rt, 16)
+			reports := 0
+			for i := range c.candidates {
+				if c.candidates[i].Report != nil {
+					reports++
+				}
+			}
+			if reports >= 2 {
+				c.failf("found")
+			}
+		}, `found
+The smallest case:
+  request: 0 tokens
+  server-0: W 0, R 0, K 0
+  server-1: W 0, R 0, K 0`},
+		"a request": {func(rt *rapid.T) {
+			if c := draw(rt, 16); c.req.Stream && c.req.InputTokens > 5 {
+				c.failf("found")
+			}
+		}, `found
+The smallest case:
+  request: 6 tokens, streams
+  server-0: W 0, R 0, K 0, no report`},
+		"scores": {func(rt *rapid.T) {
+			for _, v := range Scores(8).Draw(rt, "scores") {
+				if v < 0 {
+					rt.Fatalf("found %v", v < 0)
+				}
+			}
+		}, "found true"},
+	} {
+		r := &recorder{name: name}
+		r.run(func() { rapid.Check(r, tc.property) })
+		// Words that are drawn are made small after all else, or not at all.
+		assert.Equal(t, tc.smallest, regexp.MustCompile(`, (tenant|session|adapter) "[^"]*"`).ReplaceAllString(r.said, ""), name)
+	}
+}

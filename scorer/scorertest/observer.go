@@ -1,0 +1,217 @@
+package scorertest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+// RunObserver checks what holds for every stage that listens, as a
+// RoutedObserver, FirstTokenObserver, DoneObserver or EndpointObserver: whatever
+// becomes of requests, it does not panic, leaves what it is told as it is and
+// keeps none of it beyond the call, so that it goes on when that memory is used
+// for something else. It hears of requests that end before their first token, that
+// nobody closes, of endpoints that go while requests are on them and come back, of
+// clocks that are set back, and of many requests at the same time. newObserver
+// returns one of the four without history; it is called many times.
+func RunObserver(t *testing.T, newObserver func(*testing.T) any) {
+	t.Helper()
+	checkObserver(suiteOf(t), newObserver)
+}
+
+func checkObserver(s suite, newObserver func(*testing.T) any) {
+	s.once("listens", func(t *testing.T) string {
+		switch o := newObserver(t); o.(type) {
+		case endpick.RoutedObserver, endpick.FirstTokenObserver, endpick.DoneObserver, endpick.EndpointObserver:
+			return ""
+		default:
+			return fmt.Sprintf("%T is none of the four observers: a method with another signature is not called", o)
+		}
+	})
+	s.property("events", func(t *testing.T, rt *rapid.T) {
+		w := &watched{observer: newObserver(t)}
+		now := time.Unix(1e6, 0)
+		r, err := endpick.New(endpick.Config{
+			Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: carrier{w}, Weight: 1}}}, Seed: 1,
+			Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1"}}, Clock: func() time.Time { return now },
+		})
+		if err != nil {
+			rt.Fatalf("a router with this observer: %v", err)
+		}
+		var open []endpick.Lease
+		var steps []string
+		did := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+		lease := func(rt *rapid.T) endpick.Lease {
+			if len(open) == 0 {
+				rt.Skip("no lease yet")
+			}
+			return open[rapid.IntRange(0, len(open)-1).Draw(rt, "lease")]
+		}
+		pass := func(rt *rapid.T) {
+			d := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, -time.Second, -time.Hour}).Draw(rt, "time")
+			did("the clock moves by %v", d)
+			now = now.Add(d)
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"route": func(rt *rapid.T) {
+				req := Requests().Draw(rt, "request")
+				req.Adapter = ""
+				req.Blocks = prompt(rapid.Uint64Range(0, families-1).Draw(rt, "family"), rapid.IntRange(0, 5).Draw(rt, "blocks"))
+				did("%s is routed", showRequest(&req))
+				l, err := r.Route(req)
+				if errors.Is(err, endpick.ErrNoEndpoints) {
+					return
+				}
+				open = append(open, l)
+				for i := range req.Blocks {
+					req.Blocks[i] = ^req.Blocks[i]
+				}
+			},
+			"first token": func(rt *rapid.T) {
+				l := lease(rt)
+				did("a first token comes")
+				l.FirstToken()
+			},
+			"tokens": func(rt *rapid.T) {
+				l := lease(rt)
+				did("three tokens come")
+				l.Tokens(3)
+			},
+			"done": func(rt *rapid.T) {
+				l := lease(rt)
+				o := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 2).Draw(rt, "status")), OutputTokens: rapid.IntRange(0, 100).Draw(rt, "output")}
+				if o.HasCachedTokens = rapid.Bool().Draw(rt, "says what was cached"); o.HasCachedTokens {
+					o.CachedTokens = rapid.IntRange(0, 1<<20).Draw(rt, "cached")
+				}
+				did("a request ends: %+v", o)
+				l.Done(o)
+			},
+			"churn": func(rt *rapid.T) {
+				id := rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint")
+				if r.Remove(id) == nil {
+					did("%s goes", id)
+				} else if r.Add(endpick.Endpoint{ID: id}) == nil {
+					did("%s comes", id)
+				}
+			},
+			"time": pass, "more time": pass,
+			"silence": func(*rapid.T) {
+				did("an hour without a word: who is still there is taken for lost")
+				now = now.Add(time.Hour)
+				r.Sweep(now)
+			},
+			"": func(rt *rapid.T) {
+				if w.fault != "" {
+					msg := w.fault + "\nThe smallest case:"
+					for _, s := range steps {
+						msg += "\n  " + s
+					}
+					rt.Fatalf("%s", msg)
+				}
+			},
+		})
+	})
+	s.once("concurrency", func(t *testing.T) string {
+		policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: carrier{newObserver(t)}, Weight: 1}}}
+		r, err := endpick.New(endpick.Config{Policy: policy, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1"}}})
+		if err != nil {
+			return err.Error()
+		}
+		fault := concurrently(func(i int) {
+			for n := range 100 {
+				lease, err := r.Route(endpick.Request{Blocks: prompt(uint64(n%families), 1+n%5), Stream: true})
+				if err == nil {
+					lease.FirstToken()
+					lease.Tokens(2)
+					lease.Done(endpick.Outcome{})
+				}
+				if i == 0 && n%10 == 9 && r.Remove("server-1") == nil {
+					_ = r.Add(endpick.Endpoint{ID: "server-1"})
+				}
+			}
+		})
+		return cmp.Or(fault, panics(r))
+	})
+}
+
+// carrier is a stage that brings an observer into a policy.
+type carrier struct{ observer any }
+
+func (carrier) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) { clear(dst) }
+
+func (c carrier) Observer() any { return c.observer }
+
+// watched stands between a router and an observer. What it passes on is a copy,
+// which it compares afterwards, and spoils.
+type watched struct {
+	observer any
+	fault    string
+}
+
+func (w *watched) tell(what string, e *endpick.Event, o *endpick.Outcome, f func(*endpick.Event, *endpick.Outcome)) {
+	one, two := copyEvent(e), copyEvent(e)
+	var oneOutcome, twoOutcome *endpick.Outcome
+	if o != nil {
+		a, b := *o, *o
+		a.Blocks, b.Blocks = slices.Clone(o.Blocks), slices.Clone(o.Blocks)
+		oneOutcome, twoOutcome = &a, &b
+	}
+	w.guard(what, func() { f(one, oneOutcome) })
+	if w.fault == "" && (!reflect.DeepEqual(one, two) || !reflect.DeepEqual(oneOutcome, twoOutcome)) {
+		w.fault = what + " changed what it was told, which others hear of after it"
+	}
+	for i := range one.Request.Blocks {
+		one.Request.Blocks[i] = ^one.Request.Blocks[i]
+	}
+	*one.Request, *one.Candidate = endpick.Request{}, endpick.Candidate{}
+	clear(one.Candidates)
+	*one = endpick.Event{}
+}
+
+func copyEvent(e *endpick.Event) *endpick.Event {
+	c, req, candidate := *e, *e.Request, *e.Candidate
+	req.Blocks = slices.Clone(req.Blocks)
+	c.Request, c.Candidate, c.Candidates = &req, &candidate, slices.Clone(e.Candidates)
+	return &c
+}
+
+func (w *watched) guard(what string, f func()) {
+	defer func() {
+		if v := recover(); v != nil && w.fault == "" {
+			w.fault = fmt.Sprintf("%s panicked: %v%s. (What it is told is valid during the call alone.)", what, v, origin())
+		}
+	}()
+	f()
+}
+
+func (w *watched) Routed(e *endpick.Event) {
+	if o, ok := w.observer.(endpick.RoutedObserver); ok {
+		w.tell("Routed", e, nil, func(e *endpick.Event, _ *endpick.Outcome) { o.Routed(e) })
+	}
+}
+
+func (w *watched) FirstToken(e *endpick.Event) {
+	if o, ok := w.observer.(endpick.FirstTokenObserver); ok {
+		w.tell("FirstToken", e, nil, func(e *endpick.Event, _ *endpick.Outcome) { o.FirstToken(e) })
+	}
+}
+
+func (w *watched) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	if o, ok := w.observer.(endpick.DoneObserver); ok {
+		w.tell("Done", e, outcome, o.Done)
+	}
+}
+
+func (w *watched) EndpointRemoved(ref endpick.Ref) {
+	if o, ok := w.observer.(endpick.EndpointObserver); ok {
+		w.guard("EndpointRemoved", func() { o.EndpointRemoved(ref) })
+	}
+}

@@ -1,0 +1,166 @@
+package scorertest
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+// RunPredictor checks what holds for every predictor, before it has learned and
+// after requests on a router of its own: it writes Predictions and nothing else;
+// no latency is negative, no bound below the expected value, none outside of Has
+// is written; a candidate's prediction depends neither on the others nor on its
+// place; the same input has the same prediction; nothing is kept; it may be
+// called concurrently. newPredictor returns a predictor without history, that
+// learns, if it does, in the calls of the router (see
+// predict.LatencyConfig.Synchronous); it is called many times.
+func RunPredictor(t *testing.T, newPredictor func(*testing.T) endpick.Predictor) {
+	t.Helper()
+	checkPredictor(suiteOf(t), newPredictor)
+}
+
+func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
+	stage := func(t *testing.T, rt *rapid.T) endpick.Predictor {
+		return taught(t, rt, newPredictor, 1)[0]
+	}
+	s.property("predictions", func(t *testing.T, rt *rapid.T) {
+		p := stage(t, rt)
+		c := drawUnpredicted(rt)
+		_, candidates := c.predicted(p)
+		for i := range candidates {
+			if fault := wrongPrediction(&candidates[i].Prediction); fault != "" {
+				c.failf("Predict says of %s: %s", candidates[i].Endpoint.ID, fault)
+			}
+		}
+	})
+	s.property("alone", func(t *testing.T, rt *rapid.T) {
+		p := stage(t, rt)
+		c := drawUnpredicted(rt)
+		_, all := c.predicted(p)
+		for i := range all {
+			one := c
+			one.candidates = c.candidates[i : i+1 : i+1]
+			if _, alone := one.predicted(p); alone[0].Prediction != all[i].Prediction {
+				c.failf("Predict says of %s %v among these candidates, and %v alone: each is predicted independently of the others",
+					all[i].Endpoint.ID, all[i].Prediction, alone[0].Prediction)
+			}
+		}
+		other := c.shuffled()
+		_, moved := other.predicted(p)
+		for i := range moved {
+			if want := find(all, moved[i].Endpoint.ID); want.Prediction != moved[i].Prediction {
+				c.failf("Predict says of %s %v in this order and %v in the order %v: a candidate's place says nothing about it",
+					moved[i].Endpoint.ID, want.Prediction, moved[i].Prediction, names(other.candidates))
+			}
+		}
+	})
+	s.property("input", func(t *testing.T, rt *rapid.T) {
+		p := stage(t, rt)
+		c := drawUnpredicted(rt)
+		req, candidates := c.predicted(p)
+		for i := range candidates {
+			candidates[i].Prediction = c.candidates[i].Prediction
+		}
+		c.unchanged("Predict", &req, candidates, "a predictor writes Predictions alone")
+	})
+	s.property("kept", func(t *testing.T, rt *rapid.T) {
+		both := taught(t, rt, newPredictor, 2)
+		c := drawUnpredicted(rt)
+		_, want := c.predicted(both[0])
+		c.scribbled("Predict", both[1].Predict)
+		if _, got := c.predicted(both[1]); !reflect.DeepEqual(want, got) {
+			c.failf("Predict says something else after the memory of an earlier call was used again: a stage keeps nothing that it was given, " +
+				"and what is learned is learned by observers")
+		}
+	})
+	s.once("concurrency", func(t *testing.T) string {
+		p := newPredictor(t)
+		return concurrently(func(i int) {
+			req, candidates := example(i)
+			for range 100 {
+				p.Predict(&req, slices.Clone(candidates))
+			}
+		})
+	})
+}
+
+// taught returns n predictors that have learned the same, or nothing.
+func taught(t *testing.T, rt *rapid.T, newPredictor func(*testing.T) endpick.Predictor, n int) (all []endpick.Predictor) {
+	learned := rapid.Bool().Draw(rt, "has learned")
+	for range n {
+		p := newPredictor(t)
+		if learned {
+			teach(rt, endpick.Policy{Predictor: p}, 60)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// drawUnpredicted draws a case as a predictor sees it.
+func drawUnpredicted(rt *rapid.T) trial {
+	c := draw(rt, 6)
+	for i := range c.candidates {
+		c.candidates[i].Prediction = endpick.Prediction{}
+	}
+	return c
+}
+
+func (c *trial) predicted(p endpick.Predictor) (endpick.Request, []endpick.Candidate) {
+	req, candidates := c.copied()
+	c.call("Predict", func() { p.Predict(&req, candidates) })
+	return req, candidates
+}
+
+// wrongPrediction says what is wrong with a prediction; empty: nothing.
+func wrongPrediction(p *endpick.Prediction) string {
+	if p.Has&^(endpick.TTFT|endpick.TPOT|endpick.E2E) != 0 {
+		return "Has names latencies that there are none of"
+	}
+	for _, l := range []struct {
+		has             endpick.Latencies
+		name            string
+		expected, upper time.Duration
+	}{{endpick.TTFT, "TTFT", p.TTFT, p.TTFTUpper}, {endpick.TPOT, "TPOT", p.TPOT, p.TPOTUpper}, {endpick.E2E, "E2E", p.E2E, p.E2EUpper}} {
+		switch {
+		case p.Has&l.has == 0 && (l.expected != 0 || l.upper != 0):
+			return l.name + " is given and not in Has: what is unknown stays out of both"
+		case l.expected < 0:
+			return l.name + " is " + l.expected.String() + ": no latency is negative"
+		case l.upper < l.expected:
+			return l.name + " is " + l.expected.String() + " and at most " + l.upper.String() + ": the bound is never below what is expected"
+		}
+	}
+	return ""
+}
+
+// teach runs requests with one policy on a router of its own, all of which are
+// answered.
+func teach(rt *rapid.T, p endpick.Policy, requests int) {
+	now := time.Unix(0, 0)
+	r, err := endpick.New(endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }, Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1", Variant: "a"}}})
+	if err != nil {
+		rt.Fatalf("a router with this stage alone: %v", err)
+	}
+	for i := range requests {
+		lease, err := r.Route(endpick.Request{Model: "model", InputTokens: 1 + i*37%4000, Stream: i%3 > 0})
+		if err != nil {
+			rt.Fatalf("Route: %v", err)
+		}
+		now = now.Add(time.Duration(10+i*13%400) * time.Millisecond)
+		if i%3 > 0 {
+			lease.FirstToken()
+		}
+		now = now.Add(time.Second)
+		lease.Tokens(50)
+		lease.Done(endpick.Outcome{OutputTokens: 50})
+	}
+	if s := r.Stats(); s.Panics > 0 {
+		rt.Fatalf("the stage panicked %d times while it heard of requests", s.Panics)
+	}
+}

@@ -1,0 +1,90 @@
+package scorertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// show is the case in words: what is zero is left out.
+func (c *trial) show() string {
+	var b strings.Builder
+	b.WriteString("The smallest case:\n  ")
+	b.WriteString(showRequest(&c.req))
+	for i := range c.candidates {
+		b.WriteString("\n  ")
+		b.WriteString(showCandidate(&c.candidates[i]))
+	}
+	return b.String()
+}
+
+type words []string
+
+func (w *words) add(show bool, format string, args ...any) {
+	if show {
+		*w = append(*w, fmt.Sprintf(format, args...))
+	}
+}
+
+func showRequest(r *endpick.Request) string {
+	w := words{fmt.Sprintf("request: %d tokens", r.InputTokens)}
+	w.add(len(r.Blocks) > 0, "%d blocks", len(r.Blocks))
+	w.add(r.ExpectedOutputTokens != 0, "%d to come", r.ExpectedOutputTokens)
+	w.add(r.Model != "" && r.Model != "model", "model %q", r.Model)
+	w.add(r.Adapter != "", "adapter %q", r.Adapter)
+	w.add(r.Stream, "streams")
+	w.add(r.Priority != 0, "priority %d", r.Priority)
+	w.add(r.Tenant != "", "tenant %q", r.Tenant)
+	w.add(r.Session != "", "session %q", r.Session)
+	w.add(r.SLO.TTFT != 0, "TTFT within %v", r.SLO.TTFT)
+	w.add(r.SLO.TPOT != 0, "TPOT within %v", r.SLO.TPOT)
+	w.add(len(r.Exclude) > 0, "without %v", r.Exclude)
+	w.add(r.UnderWay, "under way")
+	return strings.Join(w, ", ")
+}
+
+func showCandidate(c *endpick.Candidate) string {
+	w := words{fmt.Sprintf("%s: W %v, R %v, K %v", c.Endpoint.ID, c.Waiting, c.Running, c.KVUsage)}
+	w.add(c.Endpoint.Variant != "", "variant %q", c.Endpoint.Variant)
+	w.add(c.Report == nil, "no report")
+	w.add(c.Report != nil && c.Report.Adapters != nil, "adapters reported %v", adaptersOf(c))
+	w.add(c.InFlight != endpick.InFlight{}, "in flight %d (%d in prefill, Q %d, context %d, output %d)", c.InFlight.Requests,
+		c.InFlight.Prefilling, c.InFlight.PrefillTokens, c.InFlight.ContextTokens, c.InFlight.OutputTokens)
+	w.add(c.PrefixTokens != 0, "H %d", c.PrefixTokens)
+	p := &c.Prediction
+	for _, l := range []struct {
+		has             endpick.Latencies
+		name            string
+		expected, upper time.Duration
+	}{{endpick.TTFT, "TTFT", p.TTFT, p.TTFTUpper}, {endpick.TPOT, "TPOT", p.TPOT, p.TPOTUpper}, {endpick.E2E, "E2E", p.E2E, p.E2EUpper}} {
+		w.add(p.Has&l.has != 0, "%s %v, %v at most", l.name, l.expected, l.upper)
+	}
+	return strings.Join(w, ", ")
+}
+
+func adaptersOf(c *endpick.Candidate) []string {
+	if c.Report == nil {
+		return nil
+	}
+	return c.Report.Adapters
+}
+
+// names are the IDs of candidates in their order.
+func names(cs []endpick.Candidate) []string {
+	ids := make([]string, len(cs))
+	for i := range cs {
+		ids[i] = cs[i].Endpoint.ID
+	}
+	return ids
+}
+
+func find(cs []endpick.Candidate, id string) *endpick.Candidate {
+	i := slices.IndexFunc(cs, func(c endpick.Candidate) bool { return c.Endpoint != nil && c.Endpoint.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &cs[i]
+}

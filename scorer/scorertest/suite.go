@@ -1,0 +1,115 @@
+package scorertest
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+// suite runs the checks of one kit. Those of the kits are subtests of t; the
+// kits' own tests collect what they say.
+type suite struct {
+	// property checks on random input. It fails through rt alone, so that the
+	// case is made small first.
+	property func(name string, check func(t *testing.T, rt *rapid.T))
+	// once checks a single time, and returns what is wrong; empty: nothing.
+	once func(name string, check func(t *testing.T) string)
+}
+
+func suiteOf(t *testing.T) suite {
+	return suite{
+		property: func(name string, check func(*testing.T, *rapid.T)) {
+			t.Run(name, func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) { check(t, rt) })
+			})
+		},
+		once: func(name string, check func(*testing.T) string) {
+			t.Run(name, func(t *testing.T) {
+				if fault := check(t); fault != "" {
+					t.Fatal(fault)
+				}
+			})
+		},
+	}
+}
+
+// trial is the input of a stage in one case, to be shown if the stage fails.
+type trial struct {
+	rt         *rapid.T
+	req        endpick.Request
+	candidates []endpick.Candidate
+}
+
+func draw(rt *rapid.T, most int) trial {
+	c := trial{rt: rt, req: Requests().Draw(rt, "request")}
+	c.candidates = Candidates(c.req, most).Draw(rt, "candidates")
+	return c
+}
+
+// failf ends the case. What is wrong comes first, then the case.
+func (c *trial) failf(format string, args ...any) {
+	c.rt.Fatalf("%s\n%s", fmt.Sprintf(format, args...), c.show())
+}
+
+// call calls a stage, which must not panic.
+func (c *trial) call(what string, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.failf("%s panicked, which costs the stage its say: %v%s", what, v, origin())
+		}
+	}()
+	f()
+}
+
+// origin is where the panic that is being recovered from was raised.
+func origin() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") && f.Function != "" {
+			return fmt.Sprintf(" (in %s)", f.Function[strings.LastIndexByte(f.Function, '/')+1:])
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// shuffled is the case with its candidates in another order.
+func (c *trial) shuffled() trial {
+	other := *c
+	other.candidates = reordered(c.rt, c.candidates, func(c endpick.Candidate) string { return c.Endpoint.ID })
+	return other
+}
+
+// concurrently runs f in several goroutines at once, with a number each, and
+// returns what one of them panicked of. The race detector sees the rest.
+func concurrently(f func(i int)) (fault string) {
+	var wg sync.WaitGroup
+	var once sync.Once
+	for i := range 4 {
+		wg.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					once.Do(func() { fault = fmt.Sprintf("the stage panicked when it was called concurrently: %v%s", v, origin()) })
+				}
+			}()
+			f(i)
+		})
+	}
+	wg.Wait()
+	return fault
+}
+
+// example is input that is not random, for checks that are not properties.
+func example(i int) (endpick.Request, []endpick.Candidate) {
+	req := Requests().Example(i)
+	return req, Candidates(req, mostCandidates).Example(i)
+}

@@ -1,0 +1,47 @@
+package slo_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/endpick/endpick/slo"
+)
+
+func TestStagesConform(t *testing.T) {
+	for name, config := range map[string]slo.BestFitConfig{
+		"least": {}, "most": {Strategy: slo.Most}, "min-max": {Form: slo.MinMax}, "neighbours": {PrefillRate: 8600},
+	} {
+		t.Run("best fit "+name, func(t *testing.T) {
+			scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer {
+				fit, err := slo.NewBestFit(config)
+				require.NoError(t, err)
+				return fit
+			})
+		})
+	}
+	for name, newFilter := range map[string]func() (endpick.Filter, error){
+		"tier":   func() (endpick.Filter, error) { return slo.NewTier(slo.TierConfig{}) },
+		"warmup": func() (endpick.Filter, error) { return slo.NewWarmup(slo.WarmupConfig{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter {
+				f, err := newFilter()
+				require.NoError(t, err)
+				return f
+			})
+		})
+	}
+	t.Run("latency admitter", func(t *testing.T) {
+		scorertest.RunAdmitter(t, func(*testing.T) endpick.Admitter { return slo.NewLatencyAdmitter(nil) })
+	})
+	t.Run("headroom", func(t *testing.T) {
+		scorertest.RunObserver(t, func(t *testing.T) any {
+			h, err := slo.NewHeadroom(slo.HeadroomConfig{})
+			require.NoError(t, err)
+			return h
+		})
+	})
+}
