@@ -178,7 +178,7 @@ func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []end
 				continue
 			}
 		}
-		f := features(req, c, s.endpoints[i].prefillRate)
+		f := features(req, c)
 		f.Variant = float64(v.place)
 		n := len(s.x)
 		s.x = slices.Grow(s.x, learn.FeatureCount)[:n+learn.FeatureCount]
@@ -200,7 +200,8 @@ func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []end
 		}
 		for j, i := range s.index {
 			if m.ready(target, s.variants[j]) {
-				set(&candidates[i].Prediction, target, s.y[j], s.y[j]*learner.Upper(s.buckets[j]))
+				ms := s.y[j] * s.endpoints[i].pace
+				set(&candidates[i].Prediction, target, ms, ms*learner.Upper(s.buckets[j]))
 			}
 		}
 	}
@@ -241,8 +242,9 @@ func milliseconds(v float64) time.Duration {
 }
 
 // features are those of the request on one candidate, but for its variant: the same function for predictions and for
-// samples.
-func features(req *endpick.Request, c *endpick.Candidate, prefillRate float64) learn.Features {
+// samples. How fast the endpoint has computed prompts of late is none of them: where nothing is sent that is nothing, and
+// a server that was once slow, and is therefore asked for nothing, would be known by it for ever.
+func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 	return learn.Features{
 		KVUsage:              c.KVUsage,
 		InputTokens:          float64(req.InputTokens),
@@ -251,7 +253,7 @@ func features(req *endpick.Request, c *endpick.Candidate, prefillRate float64) l
 		PrefixShare:          c.MatchShare(req),
 		PrefillTokens:        float64(c.InFlight.PrefillTokens),
 		ResidentTokens:       float64(c.InFlight.ContextTokens),
-		PrefillRate:          prefillRate,
+		PrefillRate:          math.NaN(),
 		ExpectedOutputTokens: positive(req.ExpectedOutputTokens),
 	}
 }

@@ -302,21 +302,6 @@ func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
 	require.Zero(t, w.latency.Health()[0].TTFT.Overdue, "they are gone")
 }
 
-func TestPrefillRateFades(t *testing.T) {
-	var s endpointState
-	at := nanoseconds(time.Unix(50, 0))
-	const ten = int64(10 * time.Second)
-	require.Zero(t, s.prefillRate(at))
-	s.addPrefilled(1000, at)
-	require.InDelta(t, 100, s.prefillRate(at), 1e-9, "1,000 tokens over 10 s")
-	require.InDelta(t, 100/math.E, s.prefillRate(at+ten), 1e-9)
-	s.addPrefilled(500, at+ten)
-	require.InDelta(t, 50+100/math.E, s.prefillRate(at+ten), 1e-9)
-	require.InDelta(t, 50+100/math.E, s.prefillRate(at), 1e-9, "a clock that goes back fades nothing")
-	s.addPrefilled(0, at-1000*ten)
-	require.InDelta(t, (50+100/math.E)/math.E, s.prefillRate(at-999*ten), 1e-9, "and the rate fades by the clock as it is now")
-}
-
 func TestNewLatencyRefusesABadConfig(t *testing.T) {
 	for _, c := range []struct {
 		config LatencyConfig

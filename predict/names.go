@@ -38,6 +38,7 @@ type variantLabels struct {
 	of         atomic.Pointer[variant] // a place has been given to another if it is not this one's
 	count      atomic.Uint64
 	readyAfter atomic.Uint64
+	off        offset // Latency.mu guards it
 }
 
 // A variant is a kind of endpoint. Models know it by its place.

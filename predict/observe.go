@@ -5,6 +5,8 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/internal/portable"
 )
 
 // An openRequest is what was known when a request was dispatched.
@@ -15,11 +17,11 @@ type openRequest struct {
 	stream    bool
 	answered  bool // its first token was seen
 	labelled  bool // its TTFT was passed on
-	newTokens int
 	routedAt  time.Time
 	features  learn.Features
 	predicted [targets]float64 // by models, in milliseconds; 0: none
 	upper     [targets]float64
+	pace      float64 // of the endpoint, in these
 
 	// Its place among those that wait on the endpoint; see endpointState.
 	waits         bool
@@ -46,8 +48,8 @@ func (l *Latency) Routed(e *endpick.Event) {
 	silence := time.Duration(s.silence(now))
 	*o = openRequest{
 		ref: e.Candidate.Ref, model: model, variant: variant, stream: e.Request.Stream,
-		newTokens: e.Candidate.NewTokens(e.Request), routedAt: e.RoutedAt,
-		features: features(e.Request, e.Candidate, s.prefillRate(now)),
+		routedAt: e.RoutedAt,
+		features: features(e.Request, e.Candidate), pace: s.pace.Factor(s.asked(now)),
 	}
 	p := &e.Candidate.Prediction
 	o.predicted = [targets]float64{inMilliseconds(p.TTFT), inMilliseconds(p.TPOT), inMilliseconds(p.E2E)}
@@ -71,11 +73,7 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 		l.mu.Unlock()
 		return
 	}
-	now := nanoseconds(e.Now)
-	if s := l.states.Find(found.ref); s != nil {
-		s.addPrefilled(found.newTokens, now)
-	}
-	l.leave(found, now, true)
+	l.leave(found, nanoseconds(e.Now), true)
 	m := (*l.models.Load())[found.model]
 	v := findVariant(*l.variants.Load(), found.variant)
 	found.answered, found.labelled = true, m != nil && v != nil
@@ -83,7 +81,7 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 	l.mu.Unlock()
 	// The names of a first request get a place in Done, if it comes to a good end.
 	if latency, ok := e.TTFT(); ok && o.labelled {
-		m.label(ttft, v, &o, latency, e.Now)
+		l.label(m, ttft, v, &o, latency, e.Now)
 	}
 }
 
@@ -96,13 +94,9 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 		l.mu.Unlock()
 		return
 	}
-	now := nanoseconds(e.Now)
 	completed := outcome.Status == endpick.Completed
 	if !found.answered {
-		l.leave(found, now, completed)
-	}
-	if s := l.states.Find(found.ref); s != nil && !found.stream && completed {
-		s.addPrefilled(found.newTokens, now)
+		l.leave(found, nanoseconds(e.Now), completed)
 	}
 	o := *found
 	l.open.Drop(e.Lease)
@@ -122,26 +116,61 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 		return
 	}
 	if latency, ok := e.TTFT(); ok && o.answered && !o.labelled {
-		m.label(ttft, v, &o, latency, e.Now)
+		l.label(m, ttft, v, &o, latency, e.Now)
 	}
 	switch latency, ok := e.TPOT(); {
 	case o.stream && ok:
-		m.label(tpot, v, &o, latency, e.Now)
+		l.label(m, tpot, v, &o, latency, e.Now)
 	case !o.stream && completed && !e.Request.UnderWay:
-		m.label(e2e, v, &o, e.Now.Sub(o.routedAt), e.Now)
+		l.label(m, e2e, v, &o, e.Now.Sub(o.routedAt), e.Now)
 	}
 }
 
-// label passes a measured latency on.
-func (m *servedModel) label(target learn.Target, v *variant, o *openRequest, latency time.Duration, at time.Time) {
+// label passes a measured latency on. The pace of the endpoint has a part in it, which is not for the models to learn:
+// they would look for what else sets this endpoint apart, and hold it against all, and against the endpoint when its pace
+// has changed.
+func (l *Latency) label(m *servedModel, target learn.Target, v *variant, o *openRequest, latency time.Duration, at time.Time) {
 	if latency > maxLatency {
 		return // a clock was set
 	}
 	m.count(target, v)
+	ms, predicted, upper := inMilliseconds(latency), o.predicted[target], o.upper[target]
+	part := l.paceOf(&m.seen[target][v.place].off, m.learners[target].Refits(), o, ms, predicted, upper, nanoseconds(at))
 	var row [learn.FeatureCount]float64
 	o.row(v, &row)
-	m.learners[target].Label(row[:], inMilliseconds(latency), o.predicted[target], o.upper[target], at)
+	m.learners[target].Label(row[:], ms/part, predicted/part, upper/part, at)
 }
+
+// paceOf notes a measured latency, and returns how much of it is the pace of the endpoint. By how much the model is off
+// for all endpoints of the kind is no part of that: the next refit will mend it.
+func (l *Latency) paceOf(all *offset, refits uint64, o *openRequest, ms, predicted, upper float64, now int64) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.states.Find(o.ref)
+	if s == nil {
+		return 1
+	}
+	if all.refits != refits {
+		*all = offset{refits: refits}
+	}
+	if predicted > 0 {
+		ratio, deviation := ms*o.pace/predicted, portable.Ln(max(upper/predicted, 1))/deviations
+		if off, ok := all.Mean(); ok {
+			s.pace.Add(now, ratio/off, deviation)
+		}
+		all.Add(now, ratio, deviation)
+	}
+	return s.pace.Factor(now)
+}
+
+// An offset is by how much a model has been off for a kind of endpoint since it was fitted.
+type offset struct {
+	refits uint64
+	pace.Pace
+}
+
+// deviations is how many standard deviations nine in ten of a normal distribution stay below.
+const deviations = 1.28
 
 // row writes the features of the request on an endpoint of that variant.
 func (o *openRequest) row(v *variant, row *[learn.FeatureCount]float64) {
@@ -178,7 +207,11 @@ func (l *Latency) overdue(m *servedModel, target learn.Target, now time.Time, ad
 		}
 		if v := findVariant(known, o.variant); v != nil {
 			o.row(v, &row)
-			add(row[:], min(age, mostOverdue*predicted))
+			part := 1.0
+			if s := l.states.Find(o.ref); s != nil {
+				part = s.pace.Factor(s.asked(nanoseconds(now)))
+			}
+			add(row[:], min(age, mostOverdue*predicted)/part)
 		}
 	}
 }

@@ -5,12 +5,10 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/internal/pace"
 )
 
 const (
-	// rateWindow is the time over which the prefill rate of an endpoint fades.
-	rateWindow = 10 * time.Second
 	// patience is how many times the upper bound of its prediction a request waits before its wait is evidence.
 	patience = 2
 	// maxRemembered bounds how long a silence is held against an endpoint that nobody waits at any more: an hour's would
@@ -33,31 +31,14 @@ const (
 // as fast as it grew: a server that was silent for ten seconds is tried again, with its place in the order, after ten,
 // and after maxRemembered however long it was.
 type endpointState struct {
-	prefilled   float64 // prompt tokens prefilled of late, as of prefilledAt
-	prefilledAt int64
-
 	oldest, newest endpick.LeaseRef // of the requests that wait, in the order in which they came
+	waiting        int64            // since when somebody has been waiting
 	due            int64            // until when the oldest may wait
 	answered       int64            // when somebody was answered
 	remembered     int64            // the silence when somebody left unanswered, at rememberedAt
 	rememberedAt   int64
-}
 
-// prefillRate returns tokens a second.
-func (s *endpointState) prefillRate(now int64) float64 {
-	if s.prefilled == 0 {
-		return 0
-	}
-	return s.faded(now) / rateWindow.Seconds()
-}
-
-func (s *endpointState) faded(now int64) float64 {
-	return s.prefilled * portable.Exp(-float64(max(0, now-s.prefilledAt))/float64(rateWindow))
-}
-
-func (s *endpointState) addPrefilled(tokens int, now int64) {
-	s.prefilled = s.faded(now) + float64(tokens)
-	s.prefilledAt = now
+	pace pace.Pace // of the endpoint, against what the models say
 }
 
 // silence returns for how long the endpoint has been silent, in nanoseconds; 0 if it is not. A clock that is set back
@@ -73,6 +54,14 @@ func (s *endpointState) silence(now int64) int64 {
 	return max(0, v)
 }
 
+// asked is since when an answer is awaited; now if none is. Until it has come the pace is what it was.
+func (s *endpointState) asked(now int64) int64 {
+	if s.oldest != (endpick.LeaseRef{}) {
+		return min(max(s.waiting, s.answered), now)
+	}
+	return now
+}
+
 // answer notes that somebody was answered.
 func (s *endpointState) answer(now int64) {
 	s.answered, s.remembered = now, 0
@@ -80,8 +69,8 @@ func (s *endpointState) answer(now int64) {
 
 // An endpointNow is what an endpointState says at a moment.
 type endpointNow struct {
-	prefillRate float64
-	silence     time.Duration
+	silence time.Duration
+	pace    float64 // how much longer it takes than the models say
 }
 
 // endpoints appends what is known of the candidates' endpoints.
@@ -89,9 +78,9 @@ func (l *Latency) endpoints(dst []endpointNow, candidates []endpick.Candidate, n
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i := range candidates {
-		var e endpointNow
+		e := endpointNow{pace: 1}
 		if s := l.states.Find(candidates[i].Ref); s != nil {
-			e = endpointNow{s.prefillRate(now), time.Duration(s.silence(now))}
+			e = endpointNow{time.Duration(s.silence(now)), s.pace.Factor(s.asked(now))}
 		}
 		dst = append(dst, e)
 	}
@@ -109,7 +98,7 @@ func (l *Latency) wait(lease endpick.LeaseRef, o *openRequest, s *endpointState,
 	if before := l.open.Find(s.newest); before != nil {
 		before.after = lease
 	} else {
-		s.oldest, s.due = lease, o.due
+		s.oldest, s.due, s.waiting = lease, o.due, nanoseconds(o.routedAt)
 	}
 	s.newest = lease
 }

@@ -243,7 +243,7 @@ func outageIllnesses(policy string) []string {
 
 // A server that is ten times as slow as the others has, ten seconds later, a tenth of
 // the traffic at most under policies that look at load or latency, and its share again
-// a minute after it is as fast as they are; where latencies are learned it is five.
+// a minute after it is as fast as they are.
 func TestASlowServerGetsLess(t *testing.T) {
 	for _, policy := range outagePolicies() {
 		switch policy {
@@ -255,10 +255,6 @@ func TestASlowServerGetsLess(t *testing.T) {
 				const perSecond = 12
 				f := newFleet()
 				tr, router := fleetOf(t, f, policy)
-				back := time.Minute
-				if policy == "predicted-latency" || policy == "marginal-delay" {
-					back = 5 * time.Minute // it tries the server seldom while it expects it to be slow
-				}
 				random := rand.New(rand.NewPCG(1, 2))
 				load := func(for_ time.Duration) *atomic.Int64 { // a Poisson process
 					return loadAt(t, tr, chatStream, perSecond, for_, func(mean time.Duration) time.Duration {
@@ -272,7 +268,7 @@ func TestASlowServerGetsLess(t *testing.T) {
 				later := load(time.Minute)
 				ill := f.took()
 				f.falls("b", "")
-				recovering := load(back)
+				recovering := load(time.Minute)
 				f.took()
 				well := load(20 * time.Second)
 				shares := f.took()

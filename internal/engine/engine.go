@@ -217,6 +217,15 @@ func (e *Engine) Abort(now time.Duration, id uint64) error {
 	return nil
 }
 
+// SetSlowness makes steps that start from now on take so many times as long as the
+// profile says, as on a device that is too hot or shared; 1 is the profile's. It is
+// taken to be within [0.01, 100].
+func (e *Engine) SetSlowness(now time.Duration, factor float64) {
+	e.catchUp(now, false)
+	e.costs = newCosts(e.cfg.Profile).times(min(max(factor, 0.01), 100))
+	e.steps = min(e.steps, 1) // the step in flight ends as planned
+}
+
 // Reset is a crash: every request is lost, running ones first, each in its order,
 // and the cache is empty. Totals stay. Events are appended to dst after those not
 // yet handed out.

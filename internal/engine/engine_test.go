@@ -77,6 +77,26 @@ func TestLoadHoldsUntilABlockIsTaken(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 1, 13, 29, 40, 41}, moments)
 }
 
+// What slows down does so from the next step on, and for all parts of it.
+func TestSlownessByHand(t *testing.T) {
+	e := mustNew(t, Config{Profile: plain})
+	require.NoError(t, e.Submit(0, Request{ID: 7, PromptTokens: 100, OutputTokens: 4}))
+	at := func(kind EventKind) time.Duration {
+		for _, event := range drain(e) {
+			if event.Kind == kind {
+				return event.At
+			}
+		}
+		return 0
+	}
+	e.Advance(3*time.Millisecond, nil) // within the first of three decodes of 2,010 µs + 100, 101 and 102 ns
+	e.SetSlowness(3*time.Millisecond, 10)
+	e.Advance(5*time.Millisecond, nil) // within the second, which takes 20,101,010 ns
+	e.SetSlowness(5*time.Millisecond, 1)
+	prefill := 2010*time.Microsecond + 6*time.Nanosecond
+	require.InDelta(t, prefill+2010100+20101010+2010102, at(Completed), 2)
+}
+
 func TestTenantsShareOneStep(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain, MaxSequences: 2, MaxBatchedTokens: 100})
 	for id := range uint64(3) {

@@ -110,6 +110,12 @@ func newCosts(p Profile) costs {
 	}
 }
 
+// times returns costs that are so many times as high.
+func (c costs) times(factor float64) costs {
+	f := func(p picos) picos { return picos(math.Round(float64(p) * factor)) }
+	return costs{f(c.fixed), f(c.weight), f(c.token), f(c.sequence), f(c.context), f(c.pair)}
+}
+
 // step is the time of one step with these sums over its batch.
 func (c costs) step(tokens, sequences, context, pairs int64) picos {
 	return c.fixed + max(c.weight, c.token*picos(tokens)) + c.sequence*picos(sequences) +

@@ -90,6 +90,8 @@ type Change struct {
 	// Unnoticed is how long routers go on sending requests to a server after its
 	// Crash; these fail at once.
 	Unnoticed time.Duration
+	// Factor is how many times as long as usual everything takes from a Slow on.
+	Factor float64
 }
 
 // ChangeKind is what happens to a server.
@@ -101,6 +103,7 @@ const (
 	Join                     // starts, or starts again, with an empty cache
 	Drain                    // gets no new requests
 	Resume                   // after Drain
+	Slow                     // takes Factor times as long, for everything
 )
 
 // ConfigError says which part of a Config or of a generated workload is wrong.
@@ -167,7 +170,9 @@ func (c *Config) validate() error {
 			return bad(field+".Endpoint", "%q is not in the fleet", ch.Endpoint)
 		case ch.At < 0 || ch.Unnoticed < 0:
 			return bad(field, "has a negative time")
-		case ch.Kind > Resume:
+		case ch.Kind == Slow && !(ch.Factor >= 0.01 && ch.Factor <= 100):
+			return bad(field+".Factor", "%v is not within [0.01, 100]", ch.Factor)
+		case ch.Kind > Slow:
 			return bad(field+".Kind", "%d is unknown", ch.Kind)
 		}
 	}

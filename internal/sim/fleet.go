@@ -94,7 +94,7 @@ func (r *run) armChange() {
 
 // notice is the kind of the change that the simulator adds after a Crash: the
 // routers take the server out.
-const notice = Resume + 1
+const notice = Slow + 1
 
 // change applies the next change of the fleet.
 func (r *run) change() {
@@ -132,6 +132,10 @@ func (r *run) change() {
 		r.news.joined(r, i)
 	case Drain:
 		r.eachRouter(func(router *endpick.Router) { router.Drain(ch.Endpoint) })
+	case Slow:
+		s.engine.SetSlowness(r.now, ch.Factor)
+		r.touched(i)
+		r.armEngine(i)
 	case Resume:
 		r.eachRouter(func(router *endpick.Router) { router.Resume(ch.Endpoint) })
 	}

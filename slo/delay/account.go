@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/pace"
 )
 
 // endpoint is the account of one endpoint. Times are in nanoseconds since the
@@ -18,7 +19,7 @@ type endpoint struct {
 	decodingTime, sizeTime  float64
 	computed, computedPairs float64 // so far
 
-	pace pace
+	pace pace.Pace
 	silence
 
 	difference float64 // of its load to the mean of its kind, at a moment
@@ -161,6 +162,7 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 			return
 		}
 		m.learn(l.name, &l.x, ms)
+		m.judgePace(l, now, &l.x, ms, func(k *kind) *bound { return &k.late })
 		for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 			if k != nil {
 				k.late.add(ms / max(k.of(&l.x), 1e-3))
@@ -242,8 +244,14 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 			k.whole.add(whole)
 		}
 	}
-	if k := m.kinds[l.name]; k != nil {
-		e.pace.add(took / max(k.of(&x), 1e-3))
+	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
+}
+
+// judgePace compares a measured time with what it takes on servers of the kind.
+func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
+	k, e := m.kinds[l.name], m.endpoints.Find(l.ref)
+	if k != nil && e != nil {
+		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
 	}
 }
 
@@ -267,6 +275,7 @@ func (m *Marginal) labelWhole(ev *endpick.Event, l *lease) {
 	x[batches] += n * max(l.x[batches]/firstSteps, 1)
 	x[contexts] += n * max(l.x[contexts]/firstSteps, l.size)
 	m.learn(l.name, &x, took)
+	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
 	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 		if k != nil {
 			k.late.add(took / max(k.of(&x), 1e-3))

@@ -24,6 +24,10 @@ func (b *bound) add(ratio float64) {
 	b.log = min(max(b.log, boundStep), mostLog)
 }
 
+// deviation is the standard deviation of the logarithm of such ratios: of a normal
+// distribution nine in ten are below 1.28 of them.
+func (b *bound) deviation() float64 { return max(b.log, boundStep) / 1.28 }
+
 func (b *bound) ratio() float64 {
 	if b.log == 0 {
 		return portable.Exp(firstLog)
@@ -59,31 +63,4 @@ func (p *persistence) over(ms float64) float64 {
 	rest = min(max(rest, 0.01), 0.99)
 	t := -portable.Ln(rest) * ms / lag
 	return min((1-portable.Exp(-t))/t, 1)
-}
-
-// pace is how much slower or faster an endpoint is than its kind, as far as that
-// is certain: what is within five standard errors of none is none, and the rest
-// is reduced by as much. Noise would otherwise outweigh what requests differ by.
-type pace struct{ count, sum, squares float64 }
-
-func (p *pace) add(ratio float64) {
-	const keep = 1 - 1.0/100
-	d := min(max(ratio, 0.1), 10) - 1
-	p.count = float64(p.count*keep) + 1
-	p.sum = float64(p.sum*keep) + d
-	p.squares = float64(p.squares*keep) + float64(d*d)
-}
-
-func (p *pace) factor() float64 {
-	if p.count < 5 {
-		return 1
-	}
-	mean := p.sum / p.count
-	square := float64(mean * mean)
-	variance := max(p.squares/p.count-square, 0) / p.count
-	const errors = 5 * 5
-	if square <= errors*variance {
-		return 1
-	}
-	return 1 + mean*(1-errors*variance/square)
 }

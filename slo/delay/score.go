@@ -88,7 +88,7 @@ func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
 	those = j.batch + float64(j.lasting*(c.BatchSize()-j.batch))
 	e, pace = j.m.endpoints.Find(c.Ref), 1
 	if e != nil && j.m.config.Without&Pace == 0 {
-		pace = e.pace.factor()
+		pace = e.pace.Factor(e.asked(j.now))
 	}
 	return e, those, pace
 }

@@ -58,3 +58,11 @@ func (s *silence) lasts(now int64) int64 {
 	}
 	return lasted
 }
+
+// asked is since when an answer is awaited; now if none is.
+func (s *silence) asked(now int64) int64 {
+	if s.waiting > 0 {
+		return min(s.since, now)
+	}
+	return now
+}
