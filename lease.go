@@ -134,6 +134,7 @@ type leaseSlot struct {
 	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
 	prefillTokens int
 	outputTokens  int
+	timed         bool // a mirror that has been told how long the request took
 
 	// What observers are passed lives here, so that it needs no allocation.
 	event   Event
@@ -186,6 +187,9 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 		}
 		s.outputTokens = outcome.OutputTokens
 	}
+	if s.request.MirrorOf != "" {
+		s.retime(now, outcome)
+	}
 	e := s.fillEvent(now)
 	for _, ob := range s.pipeline.done {
 		s.router.done(ob, e, outcome)
@@ -214,6 +218,7 @@ func (s *leaseSlot) fillEvent(now time.Time) *Event {
 		FirstTokenAt: s.firstTokenAt,
 		LastTokenAt:  s.lastTokenAt,
 		OutputTokens: s.outputTokens,
+		untimed:      s.request.MirrorOf != "" && !s.timed,
 	}
 	return &s.event
 }
@@ -290,7 +295,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	s.request.Receipt, s.request.Exclude, s.request.Avoid = nil, nil, nil
 	s.routedAt, s.heardAt = now, now
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
-	s.outputTokens = 0
+	s.outputTokens, s.timed = 0, false
 	s.prefilling = true
 	s.prefillTokens = c.NewTokens(&s.request)
 

@@ -59,12 +59,14 @@ type Event struct {
 	// OutputTokens are those counted so far; in Done the engine's own figure
 	// where it gave one.
 	OutputTokens int
+
+	untimed bool // of a mirrored request whose times are not known, or not yet
 }
 
 // TTFT is the measured time to first token; false if there was none, if the
 // request was under way when it was routed, or if the clock has been set back since.
 func (e *Event) TTFT() (time.Duration, bool) {
-	if e.FirstTokenAt.IsZero() || e.Request != nil && e.Request.UnderWay {
+	if e.FirstTokenAt.IsZero() || e.untimed || e.Request != nil && e.Request.UnderWay {
 		return 0, false
 	}
 	ttft := e.FirstTokenAt.Sub(e.RoutedAt)
@@ -75,7 +77,7 @@ func (e *Event) TTFT() (time.Duration, bool) {
 // there were fewer than two tokens, no first one to measure from, or if the
 // clock has been set back since.
 func (e *Event) TPOT() (time.Duration, bool) {
-	if e.FirstTokenAt.IsZero() || e.OutputTokens < 2 {
+	if e.FirstTokenAt.IsZero() || e.untimed || e.OutputTokens < 2 {
 		return 0, false
 	}
 	tpot := e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1)
@@ -107,6 +109,11 @@ type Outcome struct {
 	// a response, such as reasoning. Nil: not known. The caller owns the slice
 	// and may reuse it as soon as Done has returned; no observer keeps it.
 	Blocks []uint64
+	// Took is how long a mirrored request ([Request.MirrorOf]) has taken from Route to
+	// Done, and TTFT how long to its first token, as the router has measured that sent
+	// it; the event says so too. Zero: not known. They are not read for a router's own
+	// requests.
+	Took, TTFT time.Duration
 }
 
 // Status says how a request ended.

@@ -132,6 +132,15 @@ type decision struct {
 	each       []float64 // scores by scorer, then candidate; for a receipt only
 }
 
+// grow makes room for so many candidates.
+func (d *decision) grow(n int) {
+	if cap(d.candidates) < n {
+		d.candidates = make([]Candidate, n+n/4+8)
+		d.scores = make([]float64, cap(d.candidates))
+		d.one = make([]float64, cap(d.candidates))
+	}
+}
+
 // forget drops what the caller owns.
 func (d *decision) forget() {
 	d.req = Request{}

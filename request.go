@@ -69,6 +69,16 @@ type Request struct {
 	// its time to first token nothing is known.
 	UnderWay bool
 
+	// MirrorOf is the ID of the endpoint to which another router before the same
+	// fleet has sent the request; see package transport/replica. Its lease counts
+	// there and observers hear of it, but it has been admitted elsewhere and nothing is
+	// chosen. How long it has taken is known when it is done, from the Outcome.
+	// Empty: it is this router's own.
+	MirrorOf string
+	// MirrorPrefix is the PrefixTokens of that endpoint as the other router saw
+	// them: they count in place of this router's own match.
+	MirrorPrefix int
+
 	// Receipt, where it is not nil, is filled with the account of the
 	// decision. A nil Receipt costs nothing.
 	Receipt *Receipt

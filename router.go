@@ -137,6 +137,9 @@ func (r *Router) decide(d *decision) (Lease, error) {
 		r.writeReceipt(d, p, -1, err)
 		return Lease{}, err
 	}
+	if d.req.MirrorOf != "" {
+		return r.mirror(d, p)
+	}
 	for {
 		if err := r.gather(d); err != nil {
 			r.counts.noEndpoint.Add(1)
@@ -165,11 +168,7 @@ func (r *Router) decide(d *decision) (Lease, error) {
 // gather fills the candidates.
 func (r *Router) gather(d *decision) error {
 	d.pool = r.fleet.find(d.req.serving()).load()
-	if cap(d.candidates) < len(d.pool) {
-		d.candidates = make([]Candidate, len(d.pool)+len(d.pool)/4+8)
-		d.scores = make([]float64, cap(d.candidates))
-		d.one = make([]float64, cap(d.candidates))
-	}
+	d.grow(len(d.pool))
 	reported, avoided := r.fill(d, d.req.Avoid)
 	if len(d.candidates) == 0 && avoided {
 		reported, _ = r.fill(d, nil)

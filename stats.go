@@ -8,12 +8,13 @@ import (
 )
 
 type counters struct {
-	routed, rejected, noEndpoint, badRequest, closed, reaped, badStage, panics atomic.Uint64
+	routed, mirrored, rejected, noEndpoint, badRequest, closed, reaped, badStage, panics atomic.Uint64
 }
 
 // Stats counts what a router has done since New.
 type Stats struct {
 	Routed     uint64 // leases opened
+	Mirrored   uint64 // of them, those for what other routers have sent
 	Closed     uint64 // leases closed, the reaped among them
 	Reaped     uint64 // leases that nobody closed
 	Rejected   uint64 // requests refused by an Admitter
@@ -36,6 +37,7 @@ func (r *Router) Stats() Stats {
 	open, room := r.leases.size()
 	return Stats{
 		Routed:     r.counts.routed.Load(),
+		Mirrored:   r.counts.mirrored.Load(),
 		Closed:     r.counts.closed.Load(),
 		Reaped:     r.counts.reaped.Load(),
 		Rejected:   r.counts.rejected.Load(),

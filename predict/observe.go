@@ -122,7 +122,7 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	case o.stream && ok:
 		l.label(m, tpot, v, &o, latency, e.Now)
 	case !o.stream && completed && !e.Request.UnderWay:
-		l.label(m, e2e, v, &o, e.Now.Sub(o.routedAt), e.Now)
+		l.label(m, e2e, v, &o, e.Now.Sub(e.RoutedAt), e.Now)
 	}
 }
 

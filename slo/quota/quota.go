@@ -179,12 +179,13 @@ func (q *Quota) Withdrawn(req *endpick.Request) {
 // Routed implements [endpick.RoutedObserver].
 func (q *Quota) Routed(e *endpick.Event) {
 	var limits Limits
-	if e.Request.UnderWay { // nobody has asked
+	unasked := e.Request.UnderWay || e.Request.MirrorOf != ""
+	if unasked {
 		limits = q.config.Limits(e.Request.Tenant)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if e.Request.UnderWay {
+	if unasked {
 		t := q.find(e.Request.Tenant)
 		t.refill(e.Now, &limits)
 		t.tokens -= q.paid(t, e.Request)
