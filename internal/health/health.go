@@ -96,6 +96,7 @@ type Health struct {
 	// ID.
 	size    func() int
 	current func(id string) (endpick.Ref, bool)
+	tell    func(id string, failed bool) // nil: nobody is told
 
 	known atomic.Int32 // len(remarked), read without the lock
 	// What has been waited for first bytes of late, in nanoseconds, and how
@@ -175,7 +176,7 @@ func (h *Health) Avoid(dst []string) (avoid, inVain []string) {
 			return false
 		}
 		s.fade(now)
-		s.listed = s.phase != Well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0 && s.overdueAt == s.heard.Load() || s.unfit > 0
+		s.listed = s.phase != Well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0 && s.overdueAt == s.heard.Load() || s.unfit > 0 || s.isDoubted(now)
 		return !s.listed
 	})
 	h.known.Store(int32(len(h.remarked)))
@@ -309,6 +310,7 @@ func (h *Health) Served(v Visit, stream bool, waited time.Duration) {
 	s.outcome(now)
 	s.good++
 	s.refusals = 0
+	h.told(s, false)
 	if s.phase == Out && s.spell == v.spell {
 		s.comeBack(now)
 	}
@@ -324,6 +326,7 @@ func (h *Health) Failed(v Visit, certainly bool) {
 	if s.phase == Out || s.spell != v.spell {
 		return // known already
 	}
+	h.told(s, true)
 	h.remark(s, now)
 	s.outcome(now)
 	s.bad++

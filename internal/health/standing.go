@@ -35,6 +35,11 @@ type standing struct {
 	credit     float64 // returning: the share of requests that was not used yet
 	fullUntil  time.Time
 
+	// Failures that other gateways have told of, since heard stood so.
+	toldOf    int
+	toldAt    time.Time
+	toldHeard uint64
+
 	since  time.Time // of the phase; zero: ever
 	reason Reason    // out: why
 	err    error     // of the newest failure

@@ -147,6 +147,19 @@ func (m *Monitor) Alive() (alive, of int) {
 	return alive, of
 }
 
+// Tell makes the monitor tell of requests that have failed at an endpoint, and of those
+// that one has served which has failed of late: what other gateways before the same fleet
+// may want to know. It is called from many goroutines, must not call the monitor, and is
+// set before the first request.
+func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
+
+// Elsewhere says how requests of another gateway have fared at an endpoint. Three failures
+// put it out, as long as it sends nothing to anybody here, and the other gateway fails at
+// no more than half of the endpoints.
+func (m *Monitor) Elsewhere(endpoint string, failed, served int) {
+	m.core.Elsewhere(endpoint, failed, served)
+}
+
 // Core is what the transports of this module tell of requests.
 func (m *Monitor) Core() *health.Health { return m.core }
 

@@ -1,0 +1,63 @@
+package replica
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// Config says how a [Replica] is made. All fields but Key may be left out.
+type Config struct {
+	// Key is the secret of all replicas: the key that their prompts are hashed with. It
+	// must be set.
+	Key prefix.Key
+	// Name is what the others show of this replica, at most 255 bytes. Empty: a number.
+	Name string
+	// DisableIndex keeps it to load: neither does it tell which blocks it has sent where,
+	// nor does it read what others tell.
+	DisableIndex bool
+	// Health is told of failures that others have seen, and tells of its own. It must not
+	// tell anybody else. Nil: failures are not shared.
+	Health *health.Monitor
+	// Forget is how long another replica may be silent before its requests are taken to
+	// be over, from one second on. Replicas that have nothing to say say so four times a
+	// second. Zero: two seconds.
+	Forget time.Duration
+	// MaxBlocks is how many blocks are known by their hash, so that they need not be sent
+	// again; at some 45 bytes each. Zero: 262,144.
+	MaxBlocks int
+	// Clock tells the time. Nil: time.Now.
+	Clock func() time.Time
+}
+
+// leastForget is four heartbeats.
+const leastForget = time.Second
+
+func (c *Config) validate() error {
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "replica.Config." + field, Reason: reason}
+	}
+	switch {
+	case c.Key == prefix.Key{}:
+		return bad("Key", "is not set: replicas share the key that prompts are hashed with")
+	case len(c.Name) > 255:
+		return bad("Name", "is longer than 255 bytes")
+	case c.Forget != 0 && c.Forget < leastForget:
+		return bad("Forget", fmt.Sprintf("is %v, less than %v", c.Forget, leastForget))
+	case c.MaxBlocks < 0:
+		return bad("MaxBlocks", "is negative")
+	}
+	if c.Forget == 0 {
+		c.Forget = 2 * time.Second
+	}
+	if c.MaxBlocks == 0 {
+		c.MaxBlocks = 1 << 18
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return nil
+}

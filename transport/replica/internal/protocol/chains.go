@@ -1,0 +1,77 @@
+package protocol
+
+import "slices"
+
+// chains knows what comes before a block. Hashes are chained, so that one stands for a
+// block and for all before it: whoever knows the block can be told the whole head by one
+// hash.
+//
+// It holds two generations: when the younger is full it becomes the older, and what has
+// not been used until then is forgotten.
+type chains struct {
+	most       int // blocks in a generation
+	young, old map[uint64]link
+}
+
+// link is what comes before a block. One at depth 1 begins a prompt.
+type link struct {
+	parent uint64
+	depth  uint32
+}
+
+func newChains(blocks int) *chains {
+	return &chains{most: max(blocks/2, 2*maxChain), young: map[uint64]link{}, old: map[uint64]link{}}
+}
+
+func (c *chains) find(hash uint64) (link, bool) {
+	l, ok := c.young[hash]
+	if !ok {
+		l, ok = c.old[hash]
+	}
+	return l, ok
+}
+
+// add uses the blocks of a prompt, head first, and returns how many of them, at its head,
+// were known. What is known of a block stays: only one other has come before it, as long
+// as nobody lies.
+func (c *chains) add(blocks []uint64) (known int) {
+	whole, parent := true, uint64(0)
+	for i, hash := range blocks {
+		l, ok := c.young[hash]
+		if !ok {
+			if l, ok = c.old[hash]; !ok {
+				l = link{parent, uint32(i + 1)}
+			}
+			if len(c.young) >= c.most {
+				c.old, c.young = c.young, make(map[uint64]link, c.most)
+			}
+			c.young[hash] = l
+		}
+		if whole = whole && ok && l == (link{parent, uint32(i + 1)}); whole {
+			known++
+		}
+		parent = hash
+	}
+	return known
+}
+
+// head appends to dst the blocks that end with a hash at a depth; false if one of them is
+// not known.
+func (c *chains) head(dst []uint64, leaf uint64, depth int) ([]uint64, bool) {
+	if depth < 0 || depth > maxChain {
+		return dst, false
+	}
+	start := len(dst)
+	dst = slices.Grow(dst, depth)[:start+depth]
+	for at := depth; at > 0; at-- {
+		l, ok := c.find(leaf)
+		if !ok || int(l.depth) != at {
+			return dst[:start], false
+		}
+		dst[start+at-1] = leaf
+		leaf = l.parent
+	}
+	return dst, true
+}
+
+func (c *chains) len() int { return len(c.young) + len(c.old) }

@@ -1,0 +1,171 @@
+package protocol
+
+import (
+	"math"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// The operations of a log. An operation begins with a byte: its kind below, flags above.
+const (
+	opEndpoint = iota // a number and what it stands for
+	opClass           // likewise
+	opRouted          // a request, with the next number
+	opFirst           // its first token has come
+	opDone            // it has ended
+	opHolds           // an endpoint holds blocks
+	opOutcomes        // how requests have fared at an endpoint
+	opOpen            // in a snapshot: a request in flight
+	opBye             // the replica leaves
+
+	kindBits = 4
+	kindMask = 1<<kindBits - 1
+)
+
+// Flags of opRouted, opOpen and opHolds.
+const (
+	hasBlocks     = 1 << (kindBits + iota)
+	hasBlockSize  // other than endpick.DefaultBlockTokens
+	hasFirstToken // of opOpen
+)
+
+// Flags of opDone, above two bits for its status.
+const (
+	hasCached = 1 << (kindBits + 2 + iota)
+	hasMore   // blocks of the response
+)
+
+// Flags of opClass.
+const (
+	streams = 1 << (kindBits + iota)
+	exact
+	hasTargets
+)
+
+// facts is what a log says of a request when it is routed.
+type facts struct {
+	endpoint string
+	class    Class
+	input    int
+	prefix   int
+	output   int // expected
+	block    int // tokens in one, in parts of which there are blockParts in a token
+}
+
+const usualBlock = endpick.DefaultBlockTokens * blockParts
+
+func parts(blockTokens float64) int {
+	return int(min(max(math.Round(blockTokens*blockParts), 1), maxTokens))
+}
+
+func (l *log) writeFacts(w *writer, op byte, f *facts, depth int) {
+	endpoint, class := l.endpoint(w, f.endpoint), l.class(w, f.class)
+	if depth > 0 {
+		op |= hasBlocks
+		if f.block != usualBlock {
+			op |= hasBlockSize
+		}
+	}
+	w.byte(op)
+	w.count(endpoint)
+	w.count(class)
+	w.count(min(f.input, maxTokens))
+	w.count(min(f.prefix, maxTokens))
+	w.count(min(f.output, maxTokens))
+	if op&hasBlockSize != 0 {
+		w.count(f.block)
+	}
+}
+
+// endpoint is the number of an endpoint, which is told first if it is new.
+func (l *log) endpoint(w *writer, id string) int {
+	number, isNew := l.endpoints.number(id)
+	if isNew {
+		writeEndpoint(w, number, id)
+	}
+	return number
+}
+
+func writeEndpoint(w *writer, number int, id string) {
+	w.byte(opEndpoint)
+	w.count(number)
+	w.text(id)
+}
+
+func (l *log) class(w *writer, c Class) int {
+	number, isNew := l.classes.number(c)
+	if isNew {
+		writeClass(w, number, &c)
+	}
+	return number
+}
+
+func writeClass(w *writer, number int, c *Class) {
+	op := byte(opClass)
+	if c.Stream {
+		op |= streams
+	}
+	if c.Exact {
+		op |= exact
+	}
+	if c.TTFT > 0 || c.TPOT > 0 {
+		op |= hasTargets
+	}
+	w.byte(op)
+	w.count(number)
+	w.text(c.Model)
+	w.text(c.Adapter)
+	w.text(c.Tenant)
+	if op&hasTargets != 0 {
+		w.uint(ticks(c.TTFT))
+		w.uint(ticks(c.TPOT))
+	}
+}
+
+func readClass(r *reader, op byte) (number int, c Class) {
+	number = int(r.within(maxClasses - 1))
+	c = Class{Model: r.text(), Adapter: r.text(), Tenant: r.text(), Stream: op&streams != 0, Exact: op&exact != 0}
+	if op&hasTargets != 0 {
+		c.TTFT, c.TPOT = r.duration(), r.duration()
+	}
+	return number, c
+}
+
+// readFacts reads what is behind the first byte.
+func (p *peer) readFacts(r *reader, op byte) (f facts) {
+	var ok1, ok2 bool
+	f.endpoint, ok1 = p.endpoints.get(int(r.within(maxEndpoints)))
+	f.class, ok2 = p.classes.get(int(r.within(maxClasses)))
+	r.bad = r.bad || !ok1 || !ok2
+	f.input, f.prefix, f.output = int(r.within(maxTokens)), int(r.within(maxTokens)), int(r.within(maxTokens))
+	f.block = usualBlock
+	if op&hasBlockSize != 0 {
+		f.block = max(int(r.within(maxTokens)), 1)
+	}
+	return f
+}
+
+// ticks is a duration on the wire. One that is known is never zero.
+func ticks(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return uint64(max((min(d, maxDuration)+tick/2)/tick, 1))
+}
+
+func (r *reader) duration() time.Duration {
+	return time.Duration(r.within(uint64(maxDuration/tick))) * tick
+}
+
+// request is the facts as a router takes them.
+func (f *facts) request(blocks []uint64) endpick.Request {
+	return endpick.Request{
+		Model: f.class.Model, Adapter: f.class.Adapter, Tenant: f.class.Tenant,
+		SLO:    endpick.SLO{TTFT: f.class.TTFT, TPOT: f.class.TPOT},
+		Stream: f.class.Stream, Exact: f.class.Exact,
+		InputTokens: f.input, ExpectedOutputTokens: f.output,
+		Blocks: blocks, BlockTokens: float64(f.block) / blockParts,
+		MirrorOf: f.endpoint, MirrorPrefix: f.prefix,
+	}
+}

@@ -1,0 +1,209 @@
+package protocol
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// peer is another replica as its log has it.
+type peer struct {
+	instance uint32
+	name     string
+	live     bool      // there was a snapshot
+	heardAt  time.Time // of its newest batch
+	left     bool
+
+	// Where its log stands here.
+	applied   uint64            // batches
+	early     map[uint64][]byte // and those that wait for one before them
+	heldBytes int
+	missedAt  time.Time // when the first was found missing; zero: none is
+
+	// The snapshot that was asked for.
+	question uint64 // 0: none
+	askedAt  time.Time
+	wait     time.Duration // until the next question
+	parts    [][]byte
+	got      int
+	asOf     uint64 // batches in it
+
+	// What the log says.
+	next      uint64
+	endpoints named[string]
+	classes   named[Class]
+	open      map[uint64]*Lease
+	wanted    []wanted
+}
+
+func newPeer(instance uint32, now time.Time) *peer {
+	return &peer{instance: instance, heardAt: now, early: map[uint64][]byte{}, open: map[uint64]*Lease{}}
+}
+
+// apply does what a batch says; false if it makes no sense.
+func (n *Node) apply(now time.Time, p *peer, batch []byte) bool {
+	r := &reader{b: batch}
+	for r.more() {
+		op := r.byte()
+		switch op & kindMask {
+		case opEndpoint:
+			number := int(r.within(maxEndpoints - 1))
+			id := r.text()
+			r.bad = r.bad || !p.endpoints.set(number, id)
+		case opClass:
+			number, class := readClass(r, op)
+			r.bad = r.bad || !p.classes.set(number, class)
+		case opRouted:
+			f := p.readFacts(r, op)
+			number := p.next
+			p.next++
+			n.opened(now, p, &Lease{facts: f, number: number}, r, op)
+		case opFirst:
+			if l := p.lease(r); l != nil && !r.bad && !l.answered {
+				l.answered = true
+				n.effect(Effect{Kind: Answered, Lease: l})
+			}
+		case opDone:
+			n.done(p, r, op)
+		case opHolds:
+			if e, number, ok := n.readHeld(p, r, op); ok {
+				p.satisfied(number)
+				n.effect(e)
+			}
+		case opOutcomes:
+			endpoint, ok := p.endpoints.get(int(r.within(maxEndpoints)))
+			failed, served := int(r.within(maxOutcomes)), int(r.within(maxOutcomes))
+			if r.bad = r.bad || !ok; !r.bad {
+				n.effect(Effect{Kind: Outcomes, Endpoint: endpoint, Failed: failed, Served: served})
+			}
+		case opBye:
+			p.left = true
+		default: // of another version, or opOpen, which is for snapshots
+			r.bad = true
+		}
+	}
+	return !r.bad
+}
+
+// lease reads which request an operation is about; nil: it is not mirrored.
+func (p *peer) lease(r *reader) *Lease { return p.open[p.next-r.uint()] }
+
+// opened mirrors a request whose blocks are still to be read.
+func (n *Node) opened(now time.Time, p *peer, l *Lease, r *reader, op byte) {
+	blocks, known := n.readChain(r, op)
+	if !r.bad {
+		n.mirror(now, p, l, blocks, known)
+	}
+}
+
+// mirror counts a request in, unless there are too many; known: what its endpoint will
+// hold, if anything, is blocks.
+func (n *Node) mirror(now time.Time, p *peer, l *Lease, blocks []uint64, known bool) {
+	if len(p.open) >= maxOpen || n.mirrored >= maxMirrored {
+		n.counts.Unmirrored++
+		return
+	}
+	if !known {
+		n.want(now, p, l.number)
+	}
+	if l.depth = len(blocks); l.depth > 0 {
+		l.leaf = blocks[l.depth-1]
+	}
+	p.open[l.number] = l
+	n.mirrored++
+	n.effect(Effect{Kind: Opened, Lease: l, Request: l.request(blocks)})
+	if l.answered {
+		n.effect(Effect{Kind: Answered, Lease: l})
+	}
+}
+
+// readChain reads the blocks of a prompt; false if what comes before them is not known.
+func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
+	if op&hasBlocks == 0 {
+		return nil, true
+	}
+	depth := int(r.within(maxChain))
+	known = true
+	if depth > 0 {
+		if leaf := r.hash(); n.log.shareBlocks {
+			blocks, known = n.chains.head(nil, leaf, depth)
+		}
+	}
+	blocks = r.hashes(blocks)
+	if !known || r.bad || len(blocks) > maxChain {
+		return nil, known
+	}
+	if !n.log.shareBlocks {
+		return nil, true
+	}
+	n.chains.add(blocks)
+	return blocks, true
+}
+
+func (n *Node) done(p *peer, r *reader, op byte) {
+	l := p.lease(r)
+	o := endpick.Outcome{
+		Status:      endpick.Status(op >> kindBits & 3),
+		InputTokens: int(r.within(maxTokens)), OutputTokens: int(r.within(maxTokens)),
+		Took: r.duration(), TTFT: r.duration(),
+		HasCachedTokens: op&hasCached != 0,
+	}
+	if o.HasCachedTokens {
+		o.CachedTokens = int(r.within(maxTokens))
+	}
+	var more []uint64
+	if op&hasMore != 0 {
+		more = r.hashes(nil)
+	}
+	if r.bad || l == nil {
+		return
+	}
+	if l.late {
+		o.Took, o.TTFT = 0, 0
+	}
+	if len(more) > 0 && l.depth > 0 && l.depth+len(more) <= maxChain {
+		if whole, ok := n.chains.head(nil, l.leaf, l.depth); ok {
+			o.Blocks = append(whole, more...)
+			n.chains.add(o.Blocks)
+		}
+	}
+	n.close(p, l, o)
+}
+
+func (n *Node) close(p *peer, l *Lease, o endpick.Outcome) {
+	delete(p.open, l.number)
+	n.mirrored--
+	n.effect(Effect{Kind: Ended, Lease: l, Outcome: o})
+}
+
+// readHeld reads what an endpoint holds since a request that may have ended; false if its
+// blocks are not known.
+func (n *Node) readHeld(p *peer, r *reader, op byte) (e Effect, number uint64, ok bool) {
+	f := p.readFacts(r, op)
+	number = r.uint()
+	blocks, known := n.readChain(r, op)
+	f.prefix = f.input
+	return Effect{Kind: Holds, Request: f.request(blocks)}, number, known && len(blocks) > 0 && !r.bad
+}
+
+// forget closes what is open of a replica that is no more.
+func (n *Node) forget(p *peer) {
+	n.lose(p, func(*Lease) bool { return true })
+	delete(n.peers, p.instance)
+}
+
+// lose closes requests of whose end nothing is known.
+func (n *Node) lose(p *peer, which func(*Lease) bool) {
+	var lost []*Lease
+	for _, l := range p.open {
+		if which(l) {
+			lost = append(lost, l)
+		}
+	}
+	slices.SortFunc(lost, func(a, b *Lease) int { return cmp.Compare(a.number, b.number) })
+	for _, l := range lost {
+		n.close(p, l, endpick.Outcome{Status: endpick.Lost})
+	}
+}

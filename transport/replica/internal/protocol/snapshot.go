@@ -1,0 +1,110 @@
+package protocol
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// snapshot is the state of the log after its last batch, with nothing pending, as
+// operations on an empty one: what requests that have ended have left with endpoints, the
+// oldest first and as many of the newest as there is room for; the requests in flight;
+// and the names that the log goes on with. It begins with the number of the next request.
+func (n *Node) snapshot() []byte {
+	l := n.log
+	flying := slices.SortedFunc(maps.Values(l.open), func(a, b *own) int { return cmp.Compare(a.number, b.number) })
+	room := newRoom(n.chains)
+	chained := make([]bool, len(flying)) // whether there is room for its blocks
+	for i, o := range slices.Backward(flying) {
+		chained[i] = room.take(o.leaf, o.depth)
+	}
+	var ended []*held // the newest first
+	for i := range l.recent {
+		h := &l.recent[(l.oldest+len(l.recent)-1-i)%len(l.recent)]
+		if !room.take(h.leaf, h.depth) {
+			break
+		}
+		ended = append(ended, h)
+	}
+
+	// What has ended may have names that the log no longer has numbers for.
+	names := newLog(l.shareBlocks)
+	told := map[uint64]bool{}
+	var w writer
+	w.uint(l.next)
+	for _, h := range slices.Backward(ended) {
+		names.writeFacts(&w, opHolds, &h.facts, h.depth)
+		w.uint(h.number)
+		n.writeHead(&w, h.leaf, h.depth, told)
+	}
+	for i, o := range flying {
+		op, depth := byte(opOpen), 0
+		if o.answered {
+			op |= hasFirstToken
+		}
+		if chained[i] {
+			depth = o.depth
+		}
+		names.writeFacts(&w, op, &o.facts, depth)
+		w.uint(o.number)
+		n.writeHead(&w, o.leaf, depth, told)
+	}
+	for i, id := range l.endpoints.names {
+		writeEndpoint(&w, i, id)
+	}
+	for i := range l.classes.names {
+		writeClass(&w, i, &l.classes.names[i])
+	}
+	return w.b
+}
+
+// writeHead tells blocks to one who knows only what the snapshot has told before.
+func (n *Node) writeHead(w *writer, leaf uint64, depth int, told map[uint64]bool) {
+	if depth == 0 {
+		return
+	}
+	blocks, _ := n.chains.head(nil, leaf, depth) // room has found them
+	known := 0
+	for i, hash := range blocks {
+		if told[hash] && known == i {
+			known++
+		}
+		told[hash] = true
+	}
+	n.writeChain(w, blocks, known)
+}
+
+// room bounds the blocks of a snapshot.
+type room struct {
+	chains *chains
+	within map[uint64]bool
+	left   int
+}
+
+func newRoom(c *chains) *room { return &room{c, map[uint64]bool{}, blockBudget} }
+
+// take makes room for the blocks that end with a leaf, if there is any and they are
+// known.
+func (r *room) take(leaf uint64, depth int) bool {
+	if depth == 0 {
+		return true
+	}
+	blocks, ok := r.chains.head(nil, leaf, depth)
+	if !ok {
+		return false
+	}
+	cost := 0
+	for _, hash := range blocks {
+		if !r.within[hash] {
+			cost += 8
+		}
+	}
+	if cost > r.left {
+		return false
+	}
+	r.left -= cost
+	for _, hash := range blocks {
+		r.within[hash] = true
+	}
+	return true
+}

@@ -1,0 +1,93 @@
+package replica
+
+import (
+	"sync"
+
+	"github.com/endpick/endpick"
+)
+
+// queue is what has happened here and was not told yet. Requests put it there and never
+// wait; Run takes it out. It is bounded: if Run is too slow, or is not running, what does
+// not fit is lost, and Run begins anew as another replica.
+type queue struct {
+	wake chan struct{} // of what others should know at once
+	soon chan struct{} // of what can wait for it
+
+	mu     sync.Mutex
+	open   bool
+	lost   bool
+	events []event
+	blocks []uint64
+}
+
+const (
+	maxEvents = 1 << 14
+	maxBlocks = 1 << 20
+)
+
+// event is something that has happened. Its blocks are those of the queue from one place
+// to another.
+type event struct {
+	kind      kind
+	lease     endpick.LeaseRef
+	endpoint  string
+	request   endpick.Request // what is told of it
+	prefix    int
+	outcome   endpick.Outcome
+	failed    bool
+	from, end int
+}
+
+type kind uint8
+
+const (
+	routed kind = iota
+	firstToken
+	done
+	outcome
+)
+
+func newQueue() *queue {
+	return &queue{wake: make(chan struct{}, 1), soon: make(chan struct{}, 1)}
+}
+
+func (q *queue) put(e *event, blocks []uint64, signal chan struct{}) {
+	q.mu.Lock()
+	switch {
+	case !q.open:
+		q.mu.Unlock()
+		return
+	case len(q.events) >= maxEvents || len(q.blocks)+len(blocks) > maxBlocks:
+		q.lost = true
+	default:
+		e.from = len(q.blocks)
+		q.blocks = append(q.blocks, blocks...)
+		e.end = len(q.blocks)
+		q.events = append(q.events, *e)
+	}
+	q.mu.Unlock()
+	select {
+	case signal <- struct{}{}:
+	default: // it knows already
+	}
+}
+
+// take exchanges what is in the queue for empty slices, and tells whether something was
+// lost.
+func (q *queue) take(events []event, blocks []uint64) ([]event, []uint64, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lost := q.lost
+	q.lost = false
+	clear(events)
+	events, q.events = q.events, events[:0]
+	blocks, q.blocks = q.blocks, blocks[:0]
+	return events, blocks, lost
+}
+
+// set opens or closes the queue, empty.
+func (q *queue) set(open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.open, q.lost, q.events, q.blocks = open, false, nil, nil
+}

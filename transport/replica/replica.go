@@ -1,0 +1,87 @@
+package replica
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Replica is one of several routers before a fleet. It is an admitter that admits
+// everything, so that a policy can hold it and it hears of requests, and belongs to one
+// router. It is safe for concurrent use.
+type Replica struct {
+	endpick.OneRouter
+	config  Config
+	queue   *queue
+	running atomic.Bool
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New returns a replica that tells nobody anything before Run, or an
+// [endpick.ConfigError].
+func New(config Config) (*Replica, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	r := &Replica{config: config, queue: newQueue()}
+	if config.Health != nil {
+		config.Health.Tell(func(endpoint string, failed bool) {
+			r.queue.put(&event{kind: outcome, endpoint: endpoint, failed: failed}, nil, r.queue.soon)
+		})
+	}
+	return r, nil
+}
+
+// Name is what receipts show.
+func (*Replica) Name() string { return "replica" }
+
+// Admit implements [endpick.Admitter]; it admits everything.
+func (*Replica) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+
+// Routed implements [endpick.RoutedObserver].
+func (r *Replica) Routed(e *endpick.Event) {
+	if e.Request.MirrorOf != "" {
+		return
+	}
+	req := e.Request
+	blocks := req.Blocks
+	if r.config.DisableIndex {
+		blocks = nil
+	}
+	r.queue.put(&event{
+		kind: routed, lease: e.Lease, endpoint: e.Candidate.Endpoint.ID, prefix: e.Candidate.PrefixTokens,
+		request: endpick.Request{
+			Model: req.Model, Adapter: req.Adapter, Tenant: req.Tenant, SLO: req.SLO, Stream: req.Stream, Exact: req.Exact,
+			InputTokens: req.InputTokens, ExpectedOutputTokens: req.ExpectedOutputTokens, BlockTokens: req.BlockTokens,
+		},
+	}, blocks, r.queue.wake)
+}
+
+// FirstToken implements [endpick.FirstTokenObserver].
+func (r *Replica) FirstToken(e *endpick.Event) {
+	if e.Request.MirrorOf == "" {
+		r.queue.put(&event{kind: firstToken, lease: e.Lease}, nil, r.queue.soon)
+	}
+}
+
+// Done implements [endpick.DoneObserver].
+func (r *Replica) Done(e *endpick.Event, o *endpick.Outcome) {
+	if e.Request.MirrorOf != "" {
+		return
+	}
+	told := *o
+	told.OutputTokens, told.Blocks, told.Took, told.TTFT = e.OutputTokens, nil, 0, 0
+	if took := e.Now.Sub(e.RoutedAt); !e.Request.UnderWay && took >= 0 {
+		told.Took = max(took, time.Nanosecond)
+		told.TTFT, _ = e.TTFT()
+	}
+	blocks := o.Blocks
+	if r.config.DisableIndex || o.Status != endpick.Completed {
+		blocks = nil
+	}
+	r.queue.put(&event{kind: done, lease: e.Lease, outcome: told}, blocks, r.queue.soon)
+}

@@ -1,0 +1,499 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/quota"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/replica"
+)
+
+// hub is a bus in memory.
+type hub struct {
+	mu    sync.Mutex
+	down  bool
+	lines map[*line]bool
+}
+
+type line struct {
+	*hub
+	instance uint32
+	receive  func([]byte)
+}
+
+func newHub() *hub { return &hub{lines: map[*line]bool{}} }
+
+func (h *hub) Open(instance uint32, receive func([]byte)) (replica.Line, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := &line{h, instance, receive}
+	h.lines[l] = true
+	return l, nil
+}
+
+func (l *line) Publish(to uint32, message []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.down {
+		return errors.New("the bus is down")
+	}
+	for o := range l.lines {
+		if to == 0 || to == o.instance {
+			o.receive(message)
+		}
+	}
+	return nil
+}
+
+func (l *line) Connected() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.down
+}
+
+func (l *line) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.lines, l)
+	return nil
+}
+
+func (h *hub) set(down bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = down
+}
+
+// gateway is a router with its replica.
+type gateway struct {
+	*endpick.Router
+	replica *replica.Replica
+	index   *prefix.Index
+	quota   *quota.Quota
+	heard   *heard
+	stop    func()
+}
+
+// heard notes what was measured of requests that have ended.
+type heard struct {
+	mu   sync.Mutex
+	ttft map[int]time.Duration // by length of the prompt
+	took map[int]time.Duration
+}
+
+func (*heard) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+
+func (h *heard) Done(e *endpick.Event, _ *endpick.Outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ttft, ok := e.TTFT(); ok {
+		h.ttft[e.Request.InputTokens], h.took[e.Request.InputTokens] = ttft, e.Now.Sub(e.RoutedAt)
+	}
+}
+
+var key = prefix.NewKey()
+
+func endpoints(n int) (all []endpick.Endpoint) {
+	for i := range n {
+		all = append(all, endpick.Endpoint{ID: fmt.Sprint("server-", i)})
+	}
+	return all
+}
+
+// start starts a gateway before the same servers as all others.
+func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.Config)) *gateway {
+	t.Helper()
+	g := &gateway{heard: &heard{ttft: map[int]time.Duration{}, took: map[int]time.Duration{}}}
+	var err error
+	g.index, err = prefix.NewIndex(prefix.IndexConfig{})
+	require.NoError(t, err)
+	g.quota, err = quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
+		if tenant == "limited" {
+			return quota.Limits{Rate: 1, Burst: 1000}
+		}
+		return quota.Limits{}
+	}})
+	require.NoError(t, err)
+	config := replica.Config{Key: key}
+	rc := endpick.Config{Endpoints: endpoints(3)}
+	if change != nil {
+		change(&config, &rc)
+	}
+	g.replica, err = replica.New(config)
+	require.NoError(t, err)
+	rc.Policy = endpick.Policy{Matcher: g.index, Admitters: []endpick.Admitter{g.quota, g.heard, g.replica}}
+	g.Router, err = endpick.New(rc)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.replica.Run(ctx, g.Router, bus) }()
+	g.stop = sync.OnceFunc(func() { cancel(); assert.NoError(t, <-ended) })
+	t.Cleanup(g.stop)
+	return g
+}
+
+// eventually waits for what is soon the case.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, 30*time.Second, time.Millisecond, what)
+}
+
+// meet waits until all know each other.
+func meet(t testing.TB, all ...*gateway) {
+	t.Helper()
+	for _, g := range all {
+		eventually(t, "replicas meet", func() bool {
+			s := g.replica.Status()
+			live := 0
+			for _, p := range s.Peers {
+				if p.Live && !p.Behind {
+					live++
+				}
+			}
+			return s.Running && live == len(all)-1
+		})
+	}
+}
+
+func (g *gateway) inFlight(id string) endpick.InFlight {
+	for _, e := range g.Endpoints() {
+		if e.Candidate.Endpoint.ID == id {
+			return e.Candidate.InFlight
+		}
+	}
+	return endpick.InFlight{}
+}
+
+func (g *gateway) open() int { return g.Stats().OpenLeases }
+
+// held is how many tokens of a prompt an endpoint is expected to hold.
+func (g *gateway) held(id string, blocks []uint64) int {
+	for _, c := range g.AppendCandidates(nil) {
+		if c.Endpoint.ID == id {
+			one := []endpick.Candidate{c}
+			req := endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks)}.At(time.Now(), 1, 1)
+			g.index.Match(&req, one)
+			return one[0].PrefixTokens
+		}
+	}
+	return -1
+}
+
+func blocksOf(seed uint64, n int) (blocks []uint64) {
+	for i := range n {
+		blocks = append(blocks, seed<<32|uint64(i+1))
+	}
+	return blocks
+}
+
+func TestReplicas(t *testing.T) {
+	bus := newHub()
+	a, b := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.Name = "a" }), start(t, bus, nil)
+	meet(t, a, b)
+	assert.Equal(t, "a", b.replica.Status().Peers[0].Name)
+
+	blocks := blocksOf(1, 20)
+	lease, err := a.Route(endpick.Request{Model: "m", Blocks: blocks, InputTokens: 325, ExpectedOutputTokens: 50, Stream: true})
+	require.NoError(t, err)
+	id := lease.Endpoint().ID
+	eventually(t, "the load is known", func() bool {
+		return b.inFlight(id) == endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 325, ContextTokens: 325}
+	})
+	assert.Equal(t, a.inFlight(id), b.inFlight(id))
+	assert.Equal(t, 319, b.held(id, blocks), "and the blocks")
+	lease.FirstToken()
+	eventually(t, "so is the first token", func() bool { return b.inFlight(id) == endpick.InFlight{Requests: 1, ContextTokens: 325} })
+	whole := append(blocks, blocksOf(2, 5)...)
+	lease.Tokens(9)
+	lease.Done(endpick.Outcome{Blocks: whole, InputTokens: 325, OutputTokens: 10})
+	eventually(t, "and the end", func() bool { return b.inFlight(id) == endpick.InFlight{} && b.open() == 0 })
+	assert.Equal(t, 399, b.held(id, whole), "with the response")
+	b.heard.mu.Lock()
+	assert.InDelta(t, a.heard.ttft[325], b.heard.ttft[325], float64(100*time.Microsecond), "and what was measured")
+	assert.InDelta(t, a.heard.took[325], b.heard.took[325], float64(100*time.Microsecond))
+	b.heard.mu.Unlock()
+
+	// The next turn is routed by the other, and has 3 blocks that are new.
+	before := b.replica.Status().Blocks
+	turn := append(whole, blocksOf(3, 3)...)
+	lease, err = b.Route(endpick.Request{Model: "m", Blocks: turn, Exclude: others(id)})
+	require.NoError(t, err)
+	eventually(t, "the next turn is known", func() bool { return a.inFlight(id).Requests == 1 })
+	assert.Equal(t, a.inFlight(id), b.inFlight(id))
+	assert.Equal(t, 447, a.held(id, turn))
+	lease.Done(endpick.Outcome{})
+	eventually(t, "and ends", func() bool { return a.open() == 0 && b.replica.Status().Blocks == before+3 })
+
+	st := b.Stats()
+	assert.Equal(t, [2]uint64{2, 1}, [2]uint64{st.Routed, st.Mirrored})
+}
+
+func others(id string) (ids []string) {
+	for _, e := range endpoints(3) {
+		if e.ID != id {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// Without the bus a router goes on alone, says so, and forgets; with it again all is
+// known again.
+func TestOutage(t *testing.T) {
+	bus := newHub()
+	a, b := start(t, bus, nil), start(t, bus, nil)
+	meet(t, a, b)
+	kept, err := a.Route(endpick.Request{InputTokens: 10})
+	require.NoError(t, err)
+	eventually(t, "load", func() bool { return b.open() == 1 })
+	bus.set(true)
+	eventually(t, "it is forgotten", func() bool {
+		s := b.replica.Status()
+		return b.open() == 0 && s.Alone() && !s.Connected
+	})
+	more, err := a.Route(endpick.Request{InputTokens: 20, Blocks: blocksOf(9, 4), Stream: true})
+	require.NoError(t, err)
+	more.FirstToken()
+	gone, err := a.Route(endpick.Request{InputTokens: 30, Blocks: blocksOf(8, 4), Stream: true})
+	require.NoError(t, err)
+	gone.FirstToken()
+	gone.Done(endpick.Outcome{})
+	bus.set(false)
+	meet(t, a, b)
+	eventually(t, "what is in flight is known", func() bool { return b.open() == 2 })
+	for _, l := range []endpick.Lease{kept, more} {
+		assert.Equal(t, a.inFlight(l.Endpoint().ID), b.inFlight(l.Endpoint().ID))
+	}
+	assert.Equal(t, 63, b.held(gone.Endpoint().ID, blocksOf(8, 4)), "and what was sent meanwhile")
+	kept.Done(endpick.Outcome{})
+	more.Done(endpick.Outcome{})
+	eventually(t, "all ends", func() bool { return b.open() == 0 })
+}
+
+// One that leaves takes what it was told with it, and its own is forgotten at once.
+func TestLeave(t *testing.T) {
+	bus := newHub()
+	long := func(c *replica.Config, _ *endpick.Config) { c.Forget = time.Hour }
+	a, b := start(t, bus, long), start(t, bus, long)
+	meet(t, a, b)
+	_, err := a.Route(endpick.Request{})
+	require.NoError(t, err)
+	_, err = b.Route(endpick.Request{})
+	require.NoError(t, err)
+	eventually(t, "load", func() bool { return a.open() == 2 && b.open() == 2 })
+	a.stop()
+	assert.Equal(t, 1, a.open())
+	assert.False(t, a.replica.Status().Running)
+	eventually(t, "it is forgotten", func() bool { return b.open() == 1 && len(b.replica.Status().Peers) == 0 })
+}
+
+func TestJoin(t *testing.T) {
+	bus := newHub()
+	a := start(t, bus, nil)
+	eventually(t, "it runs", func() bool { return a.replica.Status().Running })
+	var open []endpick.Lease
+	for i := range 50 {
+		l, err := a.Route(endpick.Request{InputTokens: 100 + i, Blocks: blocksOf(uint64(100+i), 6), Stream: true, Tenant: "t"})
+		require.NoError(t, err)
+		if i%2 == 0 {
+			l.FirstToken()
+		}
+		if i%4 == 0 {
+			l.Done(endpick.Outcome{})
+		} else {
+			open = append(open, l)
+		}
+	}
+	b := start(t, bus, nil)
+	meet(t, a, b)
+	eventually(t, "it catches up", func() bool { return b.open() == len(open) })
+	for _, e := range endpoints(3) {
+		assert.Equal(t, a.inFlight(e.ID), b.inFlight(e.ID))
+	}
+	for i := range 50 {
+		for _, e := range endpoints(3) {
+			blocks := blocksOf(uint64(100+i), 6)
+			assert.Equal(t, a.held(e.ID, blocks), b.held(e.ID, blocks), "request %d", i)
+		}
+	}
+	assert.Zero(t, b.replica.Status().Shared, "nothing of it is its own")
+	for _, l := range open {
+		l.Done(endpick.Outcome{})
+	}
+	eventually(t, "all ends", func() bool { return b.open() == 0 })
+}
+
+// With another key nobody understands the other, and both say so.
+func TestKeys(t *testing.T) {
+	bus := newHub()
+	a := start(t, bus, nil)
+	b := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.Key = prefix.NewKey() })
+	for _, g := range []*gateway{a, b} {
+		eventually(t, "it is noticed", func() bool {
+			s := g.replica.Status()
+			return s.Refused > 2 && s.Alone() && len(s.Peers) == 0
+		})
+	}
+}
+
+func TestLoadAlone(t *testing.T) {
+	bus := newHub()
+	a := start(t, bus, nil)
+	b := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.DisableIndex = true })
+	meet(t, a, b)
+	la, err := a.Route(endpick.Request{Blocks: blocksOf(1, 4)})
+	require.NoError(t, err)
+	lb, err := b.Route(endpick.Request{Blocks: blocksOf(2, 4)})
+	require.NoError(t, err)
+	eventually(t, "load", func() bool { return a.open() == 2 && b.open() == 2 })
+	assert.Zero(t, b.held(la.Endpoint().ID, blocksOf(1, 4)))
+	assert.Zero(t, a.held(lb.Endpoint().ID, blocksOf(2, 4)))
+	assert.Equal(t, 64, b.inFlight(la.Endpoint().ID).PrefillTokens+b.inFlight(lb.Endpoint().ID).PrefillTokens-64)
+	assert.Zero(t, b.replica.Status().Blocks)
+}
+
+// A tenant that has used its tokens at one gateway has used them at all.
+func TestQuotasAreShared(t *testing.T) {
+	bus := newHub()
+	a, b := start(t, bus, nil), start(t, bus, nil)
+	meet(t, a, b)
+	l, err := a.Route(endpick.Request{Tenant: "limited", InputTokens: 900})
+	require.NoError(t, err)
+	eventually(t, "load", func() bool { return b.open() == 1 })
+	_, err = b.Route(endpick.Request{Tenant: "limited", InputTokens: 200})
+	require.ErrorIs(t, err, endpick.ErrRejected)
+	_, err = b.Route(endpick.Request{Tenant: "another", InputTokens: 200})
+	require.NoError(t, err)
+	// A failure costs nothing, here and there.
+	l.Done(endpick.Outcome{Status: endpick.Failed})
+	eventually(t, "it is over", func() bool {
+		_, err = b.Route(endpick.Request{Tenant: "limited", InputTokens: 200})
+		return err == nil
+	})
+	// What was told to one who joins is not paid again.
+	c := start(t, bus, nil)
+	l, err = a.Route(endpick.Request{Tenant: "limited", InputTokens: 300, Blocks: blocksOf(5, 18), Stream: true})
+	require.NoError(t, err)
+	l.FirstToken()
+	l.Done(endpick.Outcome{})
+	d := start(t, bus, nil)
+	meet(t, a, b, c, d)
+	eventually(t, "it has learned", func() bool { return d.held(l.Endpoint().ID, blocksOf(5, 18)) == 287 })
+	_, err = d.Route(endpick.Request{Tenant: "limited", InputTokens: 700})
+	require.NoError(t, err)
+}
+
+// Endpoints that only some know are no trouble.
+func TestDifferentFleets(t *testing.T) {
+	bus := newHub()
+	a := start(t, bus, func(_ *replica.Config, c *endpick.Config) { c.Endpoints = []endpick.Endpoint{{ID: "only-a"}} })
+	b := start(t, bus, nil)
+	meet(t, a, b)
+	l, err := a.Route(endpick.Request{InputTokens: 10, Stream: true})
+	require.NoError(t, err)
+	l.FirstToken()
+	l.Done(endpick.Outcome{})
+	eventually(t, "it is counted", func() bool { return b.replica.Status().Unmirrored == 1 })
+	assert.Zero(t, b.Stats().Routed)
+}
+
+// A server that fails one gateway's requests is avoided by another that has heard
+// nothing of it.
+func TestHealthIsShared(t *testing.T) {
+	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) }))
+	defer good.Close()
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }))
+	defer broken.Close()
+	bus := newHub()
+	fleet := []endpick.Endpoint{{ID: "good-1", Address: good.URL}, {ID: "good-2", Address: good.URL}, {ID: "broken", Address: broken.URL}}
+	gate := func() (*transport.Transport, *health.Monitor, *replica.Replica) {
+		// The monitor is over the router, the replica in it: the router is made first.
+		var policy endpick.Policy
+		router, err := endpick.New(endpick.Config{Endpoints: fleet})
+		require.NoError(t, err)
+		m, err := health.New(health.Config{Router: router})
+		require.NoError(t, err)
+		r, err := replica.New(replica.Config{Key: key, Health: m})
+		require.NoError(t, err)
+		policy.Admitters = append(policy.Admitters, r)
+		require.NoError(t, router.SetPolicy(policy))
+		tr, err := transport.New(transport.Config{Router: router, Health: m, RetryBurst: 1000})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx, router, bus) }()
+		t.Cleanup(func() { cancel(); <-ended })
+		return tr, m, r
+	}
+	a, _, ra := gate()
+	_, m, rb := gate()
+	for _, r := range []*replica.Replica{ra, rb} {
+		eventually(t, "they meet", func() bool { s := r.Status(); return !s.Alone() })
+	}
+	out := func() bool {
+		for _, s := range m.Endpoints() {
+			if s.Endpoint == "broken" && s.State == health.Out {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(t, "it is out", func() bool {
+		req, _ := http.NewRequest("POST", "http://x/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+		resp, err := a.RoundTrip(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		return out()
+	})
+}
+
+func TestConfig(t *testing.T) {
+	for field, c := range map[string]replica.Config{
+		"Key":       {},
+		"Name":      {Key: key, Name: strings.Repeat("x", 256)},
+		"Forget":    {Key: key, Forget: time.Millisecond},
+		"MaxBlocks": {Key: key, MaxBlocks: -1},
+	} {
+		_, err := replica.New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, "replica.Config."+field, bad.Field)
+	}
+	g := start(t, newHub(), nil)
+	eventually(t, "it runs", func() bool { return g.replica.Status().Running })
+	assert.ErrorContains(t, g.replica.Run(context.Background(), g.Router, newHub()), "running already")
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{g.replica}}})
+	require.ErrorIs(t, err, endpick.ErrConfig, "it belongs to one router")
+}
+
+// A replica that does not run costs a decision no memory.
+func TestAllocs(t *testing.T) {
+	if race.Enabled {
+		t.Skip("sync.Pool forgets")
+	}
+	quiet, err := replica.New(replica.Config{Key: key})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{quiet}}})
+	require.NoError(t, err)
+	blocks := blocksOf(1, 64)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		l, _ := router.Route(endpick.Request{Blocks: blocks, Stream: true})
+		l.FirstToken()
+		l.Done(endpick.Outcome{})
+	}))
+}

@@ -1,0 +1,137 @@
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/replica/internal/protocol"
+)
+
+const (
+	// together is how long what has been routed waits for company in a message, soon how
+	// long a first token or an end waits for something that was routed.
+	together = time.Millisecond
+	soon     = 20 * time.Millisecond
+	every    = 50 * time.Millisecond // between ticks of the protocol
+	maxInbox = 1 << 12               // messages that wait to be taken in
+)
+
+// Run shares with the others until ctx is done, and then takes what it was told out of
+// the router and tells them that it leaves. The router is the one whose policy holds the
+// replica. The error is nil, or says why it could not begin.
+func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) error {
+	if !r.running.CompareAndSwap(false, true) {
+		return errors.New("replica: Run is running already")
+	}
+	defer r.running.Store(false)
+	for {
+		s := &session{replica: r, router: router, inbox: make(chan []byte, maxInbox)}
+		again, err := s.run(ctx, bus)
+		if !again {
+			return err
+		}
+	}
+}
+
+// session is a run as one instance. Its fields belong to its goroutine.
+type session struct {
+	replica *Replica
+	router  *endpick.Router
+	node    *protocol.Node
+	line    Line
+	inbox   chan []byte
+	missed  atomic.Uint64
+
+	counts    Status // what is counted here
+	before    Status // what was counted in the sessions before
+	outcomes  map[string]*[2]int
+	keptAlive time.Time
+	events    []event
+	blocks    []uint64
+}
+
+func draw() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+func (s *session) run(ctx context.Context, bus Bus) (again bool, err error) {
+	c := &s.replica.config
+	instance := uint32(draw()) | 1
+	name := c.Name
+	if name == "" {
+		name = fmt.Sprintf("%08x", instance)
+	}
+	s.node = protocol.New(protocol.Config{
+		Instance: instance, Name: name, Secret: c.Key.Reveal(), ShareBlocks: !c.DisableIndex,
+		Blocks: c.MaxBlocks, Forget: c.Forget, Draw: draw,
+	})
+	s.outcomes = map[string]*[2]int{}
+	s.before = s.replica.Status()
+	s.counts.Instance = instance
+	if s.line, err = bus.Open(instance, s.receive); err != nil {
+		return false, err
+	}
+	queue := s.replica.queue
+	queue.set(true)
+	defer func() {
+		queue.set(false)
+		s.leave()
+		err = errors.Join(err, s.line.Close())
+	}()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	pause := time.NewTimer(time.Hour)
+	defer pause.Stop()
+	var due pauseKind
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-queue.wake:
+			if due != short {
+				pause.Reset(together)
+				due = short
+			}
+		case <-queue.soon:
+			if due == none {
+				pause.Reset(soon)
+				due = long
+			}
+		case <-pause.C:
+			due = none
+			if s.tell() {
+				return true, nil
+			}
+		case message := <-s.inbox:
+			s.counts.Received++
+			s.counts.ReceivedBytes += uint64(len(message))
+			s.node.Receive(c.Clock(), message)
+			s.pass()
+		case <-ticker.C:
+			if s.tell() {
+				return true, nil
+			}
+			s.node.Tick(c.Clock())
+			s.pass()
+			s.keepAlive()
+			s.publish()
+		}
+	}
+}
+
+// pauseKind says what is waited for before a batch is sent.
+type pauseKind int
+
+const (
+	none pauseKind = iota
+	short
+	long
+)

@@ -1,0 +1,165 @@
+package replica
+
+import (
+	"bytes"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/replica/internal/protocol"
+)
+
+// receive takes a message from the bus, in the bus's goroutine.
+func (s *session) receive(message []byte) {
+	if protocol.Instance(message) == s.counts.Instance {
+		return // our own
+	}
+	select {
+	case s.inbox <- bytes.Clone(message):
+	default:
+		s.missed.Add(1) // the protocol finds out what it was
+	}
+}
+
+// tell sends what has happened here since the last call. It reports whether some of it was
+// lost, so that nobody can go on from what this instance has told.
+func (s *session) tell() (lost bool) {
+	s.events, s.blocks, lost = s.replica.queue.take(s.events, s.blocks)
+	if lost {
+		s.counts.Restarts++
+		return true
+	}
+	for i := range s.events {
+		e := &s.events[i]
+		blocks := s.blocks[e.from:e.end]
+		switch e.kind {
+		case routed:
+			s.node.Routed(e.lease, e.endpoint, &e.request, e.prefix, blocks)
+		case firstToken:
+			s.node.FirstToken(e.lease)
+		case done:
+			e.outcome.Blocks = blocks
+			s.node.Done(e.lease, &e.outcome)
+		case outcome:
+			n := s.outcomes[e.endpoint]
+			if n == nil {
+				n = new([2]int)
+				s.outcomes[e.endpoint] = n
+			}
+			if e.failed {
+				n[0]++
+			} else {
+				n[1]++
+			}
+		}
+	}
+	for endpoint, n := range s.outcomes {
+		s.node.Outcomes(endpoint, n[0], n[1])
+	}
+	clear(s.outcomes)
+	s.node.Flush(s.replica.config.Clock())
+	s.pass()
+	return false
+}
+
+// pass sends what the protocol wants to send, and does what it wants done.
+func (s *session) pass() {
+	out, effects := s.node.Drain()
+	for _, m := range out {
+		s.counts.Sent++
+		s.counts.SentBytes += uint64(len(m.Payload))
+		if protocol.IsSnapshot(m.Payload) {
+			s.counts.SnapshotBytes += uint64(len(m.Payload))
+		}
+		_ = s.line.Publish(m.To, m.Payload) // what is lost is asked for
+	}
+	for i := range effects {
+		s.do(&effects[i])
+	}
+}
+
+// do does what another replica has told.
+func (s *session) do(e *protocol.Effect) {
+	switch e.Kind {
+	case protocol.Opened:
+		lease, err := s.router.Route(e.Request)
+		if err != nil {
+			s.counts.Unmirrored++ // the other knows endpoints that are not here, or not yet
+			return
+		}
+		s.counts.Mirrored++
+		e.Lease.Mirror = lease
+	case protocol.Answered:
+		e.Lease.Mirror.FirstToken()
+	case protocol.Ended:
+		e.Lease.Mirror.Done(e.Outcome)
+	case protocol.Holds:
+		// A request of the past, for those who remember what endpoints hold. Its prompt
+		// was computed then, and paid for.
+		e.Request.Stream = true
+		if lease, err := s.router.Route(e.Request); err == nil {
+			lease.FirstToken()
+			lease.Done(endpick.Outcome{InputTokens: 1})
+		}
+	case protocol.Outcomes:
+		if h := s.replica.config.Health; h != nil {
+			h.Elsewhere(e.Endpoint, e.Failed, e.Served)
+		}
+	}
+}
+
+// keepAlive shows the router that what others have in flight is not lost: their replicas
+// would say so.
+func (s *session) keepAlive() {
+	now := s.replica.config.Clock()
+	if since := now.Sub(s.keptAlive); since >= 0 && since < s.router.LeaseTimeout()/4 {
+		return
+	}
+	s.keptAlive = now
+	s.node.Each(func(l *protocol.Lease) { l.Mirror.Tokens(0) })
+}
+
+// publish makes the status.
+func (s *session) publish() {
+	c, now := s.node.Counts(), s.replica.config.Clock()
+	st := s.counts
+	st.Running, st.Connected = true, s.line.Connected()
+	st.Missed = s.missed.Load()
+	st.Shared, st.Blocks, st.Unshared, st.Snapshots = c.Shared, c.Blocks, c.Unshared, c.Snapshots
+	st.UnknownBlocks, st.Refused, st.Malformed, st.TooMany = c.Wanted, c.Refused, c.Malformed, c.Crowded
+	st.Unmirrored += c.Unmirrored
+	st.add(&s.before)
+	for _, p := range s.node.Peers() {
+		st.Peers = append(st.Peers, Peer{
+			Name: p.Name, Instance: p.Instance, Live: p.Live, Behind: p.Behind, Age: max(now.Sub(p.Heard), 0), InFlight: p.Open,
+		})
+	}
+	s.replica.mu.Lock()
+	defer s.replica.mu.Unlock()
+	s.replica.status = st
+}
+
+// add adds what was counted before.
+func (st *Status) add(o *Status) {
+	for _, n := range []struct{ to, from *uint64 }{
+		{&st.Shared, &o.Shared}, {&st.Blocks, &o.Blocks}, {&st.Unshared, &o.Unshared}, {&st.Sent, &o.Sent},
+		{&st.SentBytes, &o.SentBytes}, {&st.SnapshotBytes, &o.SnapshotBytes}, {&st.Restarts, &o.Restarts},
+		{&st.Mirrored, &o.Mirrored}, {&st.Unmirrored, &o.Unmirrored}, {&st.Received, &o.Received},
+		{&st.ReceivedBytes, &o.ReceivedBytes}, {&st.Missed, &o.Missed}, {&st.Snapshots, &o.Snapshots},
+		{&st.UnknownBlocks, &o.UnknownBlocks}, {&st.Refused, &o.Refused}, {&st.Malformed, &o.Malformed}, {&st.TooMany, &o.TooMany},
+	} {
+		*n.to += *n.from
+	}
+}
+
+// leave ends the session: what others have in flight counts here no longer.
+func (s *session) leave() {
+	s.node.Bye()
+	s.node.Flush(s.replica.config.Clock())
+	s.node.Forget()
+	s.pass()
+	s.publish()
+	s.replica.mu.Lock()
+	defer s.replica.mu.Unlock()
+	s.replica.status.Running, s.replica.status.Connected = false, false
+	s.replica.status.Peers = nil
+	s.replica.status.Instance = 0
+}
