@@ -28,15 +28,19 @@ const startWithin = time.Minute
 // kernel kills it when the process that started it ends. Its methods are not safe
 // for concurrent use, but for URL.
 type Server struct {
+	model  string // path
 	port   int
 	cmd    *exec.Cmd // nil: it is not running
 	exited chan struct{}
 	log    tail
 }
 
-// Start starts a server and waits until it takes requests.
-func Start() (*Server, error) {
-	s := &Server{}
+// Start starts a server with the tiny model and waits until it takes requests.
+func Start() (*Server, error) { return StartModel(filepath.Join(os.Getenv(Env), "tiny.gguf")) }
+
+// StartModel starts one with a model of the caller's.
+func StartModel(path string) (*Server, error) {
+	s := &Server{model: path}
 	var err error
 	for range 3 { // somebody may take the port before the server has it
 		if s.port, err = freePort(); err != nil {
@@ -63,8 +67,7 @@ func (s *Server) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port
 // Restart starts the server again, its cache empty, after it was killed.
 func (s *Server) Restart() error {
 	s.Kill()
-	dir := os.Getenv(Env)
-	cmd := exec.Command(filepath.Join(dir, "llama-server"), "-m", filepath.Join(dir, "tiny.gguf"),
+	cmd := exec.Command(filepath.Join(os.Getenv(Env), "llama-server"), "-m", s.model,
 		"--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--metrics",
 		"-c", strconv.Itoa(Context), "-np", strconv.Itoa(Slots), "-t", "1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
