@@ -208,6 +208,11 @@ func (s *settings) paths() (all []*string) {
 	if s.Record != nil {
 		all = append(all, &s.Record.File)
 	}
+	for _, m := range s.Models {
+		if m.Tokens != nil {
+			all = append(all, &m.Tokens.Files)
+		}
+	}
 	return all
 }
 
