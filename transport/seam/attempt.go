@@ -27,6 +27,7 @@ type Attempt struct {
 	visit   health.Visit
 	since   time.Time   // when the request went to this endpoint
 	overdue *time.Timer // tells health of an endpoint that says nothing; nil: it is not known when
+	forget  func() bool // of the context: nobody is left who would end the attempt
 	served  bool        // the header was good
 	ended   bool
 	failed  bool // it has ended as a failure of kind, which Again has not been asked of
@@ -53,6 +54,14 @@ func (a *Attempt) open(lease endpick.Lease) {
 	if patience := desk.Health.Patience(a.stream); patience > 0 {
 		a.overdue = time.AfterFunc(patience, func() { desk.Health.Overdue(visit) })
 	}
+	a.forget = context.AfterFunc(a.ctx, a.abandoned)
+}
+
+// abandoned ends the attempt when its context is done.
+func (a *Attempt) abandoned() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.close()
 }
 
 // Endpoint is where the request goes, or has gone.
@@ -239,7 +248,7 @@ func (a *Attempt) fail(kind choose.Kind) bool {
 	return true
 }
 
-// close ends the attempt with its call.
+// close ends the attempt with its call, or its context.
 func (a *Attempt) close() {
 	a.stopWaiting()
 	if a.meter.Whole() {
@@ -255,6 +264,7 @@ func (a *Attempt) end(status endpick.Status) bool {
 		return false
 	}
 	a.ended = true
+	a.forget()
 	o := a.meter.Outcome(status)
 	a.lease.Done(o)
 	if a.served && o.Status == endpick.Failed { // nobody else can be asked

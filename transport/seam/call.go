@@ -95,7 +95,8 @@ func (s *Seam) unpack(in *Incoming) (bool, error) {
 
 // Route chooses an endpoint for the request, the first time or, when the one before
 // has failed, another. An attempt that nothing was said of until then has failed.
-// The attempt is canceled when ctx is done.
+// When ctx is done the attempt ends by itself: as canceled, unless the response was
+// whole.
 //
 // The error is an [endpick.NoEndpointsError], an [endpick.RejectedError], an
 // [endpick.RequestError] or that of ctx.

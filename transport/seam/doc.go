@@ -34,8 +34,9 @@
 //
 // # What the program owes
 //
-// Each Call is closed, whatever happens. The lease of one that is forgotten is
-// reaped when its router's LeaseTimeout has passed since the last piece. The pieces
+// Each Call is closed, whatever happens. One that is forgotten ends with the context
+// that Route was given, or is reaped when its router's LeaseTimeout has passed since
+// the last piece. The pieces
 // that are fed are those that the endpoint sends, without a content coding:
 // [Attempt.SetHeader] asks for that. What Feed and End give back goes to the client
 // in place of what was fed.

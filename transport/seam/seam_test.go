@@ -447,6 +447,45 @@ func TestWhatCannotBeRead(t *testing.T) {
 	w.idle(t)
 }
 
+// The context of a request ends its attempt, where nobody is left to say so.
+func TestAnAttemptEndsWithItsContext(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		said func(a *seam.Attempt)
+		want string
+	}{
+		{"nothing said", func(*seam.Attempt) {}, "a canceled"},
+		{"in the middle", func(a *seam.Attempt) {
+			_ = a.Header(200, sse.Clone(), nil)
+			a.Feed(nil, []byte(events[:70]))
+		}, "a canceled"},
+		{"all has come", func(a *seam.Attempt) {
+			_ = a.Header(200, sse.Clone(), nil)
+			a.Feed(nil, []byte(events))
+		}, "a completed"},
+		{"it has failed", func(a *seam.Attempt) { _ = a.Fail(errBroken) }, "a failed"},
+		{"it has gone to another", func(a *seam.Attempt) { _ = a.ServedBy("c") }, "a failed, c canceled"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, seam.Config{})
+				ctx, cancel := context.WithCancel(t.Context())
+				call := w.read(t, chatBody)
+				a, err := call.Route(ctx)
+				require.NoError(t, err)
+				tc.said(a)
+				cancel()
+				synctest.Wait()
+				assert.Equal(t, tc.want, w.heard.said())
+				w.idle(t)
+				assert.False(t, a.Again())
+				call.Close()
+				assert.Equal(t, tc.want, w.heard.said())
+			})
+		})
+	}
+}
+
 func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call := w.read(t, chatBody)

@@ -1,0 +1,71 @@
+package adapter
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/maximhq/bifrost/core/schemas"
+
+	"github.com/endpick/endpick"
+)
+
+// Account has a key of the vLLM provider for each endpoint of a router, as they are at
+// the moment: one that is added gets requests from then on. The ID of a key is that of
+// its endpoint. It is safe for concurrent use. A host with other providers too wraps it.
+type Account struct {
+	Router *endpick.Router
+	// Provider is how servers are talked to: time limits, workers, proxies. Bifrost
+	// fills in what is zero. Its MaxRetries does not count, since such a retry goes to
+	// the server that has just failed, nor does AllowPrivateNetwork, which is on.
+	Provider schemas.ProviderConfig
+}
+
+var _ schemas.Account = (*Account)(nil)
+
+// GetConfiguredProviders implements [schemas.Account].
+func (a *Account) GetConfiguredProviders() ([]schemas.ModelProvider, error) {
+	return []schemas.ModelProvider{schemas.VLLM}, nil
+}
+
+// GetConfigForProvider implements [schemas.Account].
+func (a *Account) GetConfigForProvider(provider schemas.ModelProvider) (*schemas.ProviderConfig, error) {
+	if provider != schemas.VLLM {
+		return nil, fmt.Errorf("adapter: there is no provider %s", provider)
+	}
+	c := a.Provider
+	c.NetworkConfig.MaxRetries = 0
+	c.NetworkConfig.AllowPrivateNetwork = true
+	return &c, nil
+}
+
+// GetKeysForProvider implements [schemas.Account].
+func (a *Account) GetKeysForProvider(_ context.Context, provider schemas.ModelProvider) ([]schemas.Key, error) {
+	if provider != schemas.VLLM {
+		return nil, fmt.Errorf("adapter: there is no provider %s", provider)
+	}
+	all := a.Router.Endpoints()
+	keys := make([]schemas.Key, 0, len(all))
+	for i := range all {
+		if !all[i].Removed {
+			keys = append(keys, key(all[i].Candidate.Endpoint))
+		}
+	}
+	return keys, nil
+}
+
+// key is the key of an endpoint.
+func key(e *endpick.Endpoint) schemas.Key {
+	url := e.Address
+	if !strings.Contains(url, "://") {
+		url = "http://" + url
+	}
+	k := schemas.Key{
+		ID: e.ID, Name: e.ID, Models: schemas.WhiteList{"*"}, Weight: 1,
+		VLLMKeyConfig: &schemas.VLLMKeyConfig{URL: schemas.SecretVar{Val: url}},
+	}
+	if len(e.Models)+len(e.Adapters) > 0 {
+		k.Models = append(append(schemas.WhiteList(nil), e.Models...), e.Adapters...)
+	}
+	return k
+}

@@ -1,0 +1,493 @@
+package adapter_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/maximhq/bifrost/core/providers/openai"
+	"github.com/maximhq/bifrost/core/schemas"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/examples/bifrost/adapter"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+func TestConfig(t *testing.T) {
+	_, err := adapter.New(adapter.Config{})
+	var ce *endpick.ConfigError
+	require.ErrorAs(t, err, &ce)
+	assert.Equal(t, "seam.Config.Router", ce.Field)
+}
+
+func status(code int) fault {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, `{"error":{"message":"as asked","type":"x"}}`)
+	}
+}
+
+func events(lines ...string) fault {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, l := range lines {
+			_, _ = io.WriteString(w, "data: "+l+"\n\n")
+		}
+	}
+}
+
+const (
+	word   = `{"choices":[{"index":0,"delta":{"content":"Hello"}}]}`
+	stop   = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+	counts = `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`
+)
+
+// drop breaks the connection before anything is said.
+func drop(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// severed breaks the connection in the middle of a stream.
+func severed(w http.ResponseWriter, in *http.Request) {
+	events(word)(w, in)
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// Whom a request is sent to, what becomes of each account, and what the client gets.
+func TestAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		faults map[string]fault
+		stream bool
+		want   string // of the accounts
+		err    string // of the client; empty: none
+	}{
+		{"served", nil, false, "a completed", ""},
+		{"served, stream", nil, true, "a completed", ""},
+		{"500, then served", map[string]fault{"a": status(500)}, false, "a failed, b completed", ""},
+		{"500, then served, stream", map[string]fault{"a": status(500)}, true, "a failed, b completed", ""},
+		{"503 twice, then served", map[string]fault{"a": status(503), "b": status(503)}, true, "a failed, b failed, c completed", ""},
+		{"429, then served", map[string]fault{"a": status(429)}, true, "a failed, b completed", ""},
+		{"500 from all", map[string]fault{"a": status(500), "b": status(502), "c": status(503)}, false, "a failed, b failed, c failed", "500 as asked"},
+		{"500 from all, stream", map[string]fault{"a": status(500), "b": status(502), "c": status(503)}, true, "a failed, b failed, c failed", "500 as asked"},
+		{"the client's fault", map[string]fault{"a": status(400)}, false, "a failed", "400 as asked"},
+		{"the client's fault, stream", map[string]fault{"a": status(400)}, true, "a failed", "400 as asked"},
+		{"no answer, then served", map[string]fault{"a": drop}, false, "a failed, b completed", ""},
+		{"no answer, then served, stream", map[string]fault{"a": drop}, true, "a failed, b completed", ""},
+		{"begins with an error, then served", map[string]fault{"a": events(`{"error":{"message":"no"}}`)}, true, "a failed, b completed", ""},
+		{"no JSON, then served", map[string]fault{"a": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }}, false, "a failed, b completed", ""},
+		{"an error in the middle", map[string]fault{"a": events(word, `{"error":{"message":"no"}}`)}, true, "a failed", "0 no"},
+		// Bifrost takes the end of a connection for that of the answer.
+		{"broken off in the middle", map[string]fault{"a": severed}, true, "a failed", ""},
+		{"ends in the middle", map[string]fault{"a": events(word)}, true, "a failed", ""},
+		{"ends with its reason", map[string]fault{"a": events(word, stop)}, true, "a completed", ""},
+		{"ends with its usage", map[string]fault{"a": events(word, counts)}, true, "a completed", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			for id, f := range tc.faults {
+				w.breaks(f, id)
+			}
+			ctx, _ := newContext(t)
+			text, err := w.ask(t, ctx, chat(16, user("Hi!")), tc.stream)
+			if tc.err == "" {
+				require.NoError(t, err)
+				assert.NotEmpty(t, text)
+			} else {
+				require.ErrorContains(t, err, tc.err)
+			}
+			assert.Equal(t, tc.want, w.said(t))
+		})
+	}
+}
+
+// One that can't be reached has cost the server nothing, and is asked again for free.
+func TestUnreachable(t *testing.T) {
+	w := newWorld(t, nil)
+	w.servers["a"].Close()
+	for range 4 {
+		ctx, _ := newContext(t)
+		_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "a failed, b completed, a failed, b completed, a failed, b completed, b completed", w.said(t), "after three it is avoided")
+}
+
+// The lease of each API's requests hears of the first token, the usage and the cache.
+func TestWhatIsHeard(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		for name, send := range map[string]func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError{
+			"chat": func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError {
+				req := chat(20, user(strings.Repeat("tell me more about it, ", 50)))
+				if stream {
+					chunks, failure := w.ChatCompletionStreamRequest(ctx, req)
+					drain(chunks)
+					return failure
+				}
+				_, failure := w.ChatCompletionRequest(ctx, req)
+				return failure
+			},
+			"completion": func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError {
+				prompt, n := strings.Repeat("tell me more about it, ", 50), 20
+				req := &schemas.BifrostTextCompletionRequest{Provider: schemas.VLLM, Model: "m",
+					Input: &schemas.TextCompletionInput{PromptStr: &prompt}, Params: &schemas.TextCompletionParameters{MaxTokens: &n}}
+				if stream {
+					chunks, failure := w.TextCompletionStreamRequest(ctx, req)
+					drain(chunks)
+					return failure
+				}
+				_, failure := w.TextCompletionRequest(ctx, req)
+				return failure
+			},
+			"responses": func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError {
+				var r openai.OpenAIResponsesRequest
+				text := strings.Repeat("tell me more about it, ", 50)
+				if err := json.Unmarshal([]byte(`{"model":"m","max_output_tokens":20,"input":"`+text+`"}`), &r); err != nil {
+					panic(err)
+				}
+				req := r.ToBifrostResponsesRequest(ctx)
+				req.Provider, req.Model = schemas.VLLM, "m"
+				if stream {
+					chunks, failure := w.ResponsesStreamRequest(ctx, req)
+					drain(chunks)
+					return failure
+				}
+				_, failure := w.ResponsesRequest(ctx, req)
+				return failure
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, nil)
+				for range 2 {
+					ctx, _ := newContext(t)
+					require.Nil(t, send(w, ctx))
+				}
+				assert.Equal(t, "a completed, a completed", w.said(t))
+				first, second := w.heard.outcomes[0], w.heard.outcomes[1]
+				assert.Equal(t, 20, first.OutputTokens)
+				assert.Greater(t, first.InputTokens, 250)
+				assert.True(t, first.HasCachedTokens)
+				assert.Zero(t, first.CachedTokens)
+				assert.Greater(t, second.CachedTokens, 200)
+				assert.Greater(t, w.heard.matched[1], 200, "the index knew")
+				if stream {
+					assert.Equal(t, 2, w.heard.ttfts)
+				}
+			})
+		}
+	}
+}
+
+func drain(chunks chan *schemas.BifrostStreamChunk) {
+	for range chunks {
+	}
+}
+
+// What a response has appended to a conversation is matched when it comes back.
+func TestConversationsGoOn(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		w := newWorld(t, nil)
+		ctx, _ := newContext(t)
+		question := user(strings.Repeat("a question of some length ", 20))
+		answer, err := w.ask(t, ctx, chat(400, question), stream)
+		require.NoError(t, err)
+		said := schemas.ChatMessage{Role: schemas.ChatMessageRoleAssistant, Content: &schemas.ChatMessageContent{ContentStr: &answer}}
+		ctx, _ = newContext(t)
+		_, err = w.ask(t, ctx, chat(16, question, said, user("and then?")), stream)
+		require.NoError(t, err)
+		w.idle(t)
+		assert.Greater(t, w.heard.matched[1], 400, "the answer is 400 tokens, the question 130")
+		assert.Greater(t, w.heard.outcomes[1].CachedTokens, 400)
+	}
+}
+
+// Streams, clients that leave at every moment, errors and cuts, all at once: nothing
+// stays open.
+func TestNothingIsLeftOpen(t *testing.T) {
+	w := newWorld(t, nil)
+	over := make(chan bool)
+	t.Cleanup(func() { close(over) })
+	for _, id := range []string{"a", "b"} {
+		w.breaks(func(rw http.ResponseWriter, in *http.Request) {
+			body, err := io.ReadAll(in.Body)
+			if err != nil {
+				return
+			}
+			switch {
+			case bytes.Contains(body, []byte("fail")):
+				status(500)(rw, in)
+			case bytes.Contains(body, []byte("busy")):
+				status(429)(rw, in)
+			case bytes.Contains(body, []byte("drop")):
+				drop(rw, in)
+			case bytes.Contains(body, []byte("sever")):
+				severed(rw, in)
+			case bytes.Contains(body, []byte("hang")):
+				events(word)(rw, in)
+				_ = http.NewResponseController(rw).Flush()
+				<-over
+			case bytes.Contains(body, []byte("mute")):
+				<-over
+			default:
+				in.Body = io.NopCloser(bytes.NewReader(body))
+				w.models[id].ServeHTTP(rw, in)
+			}
+		}, id)
+	}
+	var group sync.WaitGroup
+	for i := range 10 {
+		for _, kind := range []string{"serve", "fail", "busy", "drop", "sever", "hang", "mute", "leave", "nobody"} {
+			group.Go(func() {
+				ctx, cancel := newContext(t)
+				defer cancel()
+				leaves := kind == "hang" || kind == "mute" || kind == "nobody"
+				if leaves { // at any moment
+					time.AfterFunc(time.Duration(i)*3*time.Millisecond, cancel)
+				}
+				if i%3 == 0 && kind != "hang" {
+					_, _ = w.ChatCompletionRequest(ctx, chat(16, user(kind)))
+					return
+				}
+				chunks, failure := w.ChatCompletionStreamRequest(ctx, chat(16, user(kind)))
+				if failure != nil {
+					return
+				}
+				if kind == "leave" {
+					<-chunks
+					cancel()
+				}
+				drain(chunks)
+			})
+		}
+	}
+	group.Wait()
+	said := w.said(t)
+	for _, how := range []string{"completed", "canceled", "failed"} {
+		assert.Contains(t, said, how)
+	}
+}
+
+// A client that goes away before any hook is called ends its account all the same.
+func TestAClientThatIsGone(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		w := newWorld(t, nil)
+		reached, gone := make(chan bool, 1), make(chan bool)
+		t.Cleanup(func() { close(gone) })
+		w.breaks(func(_ http.ResponseWriter, in *http.Request) {
+			reached <- true
+			<-gone
+		}, "a")
+		ctx, cancel := newContext(t)
+		done := make(chan error, 1)
+		go func() {
+			_, err := w.ask(t, ctx, chat(16, user("Hi!")), stream)
+			done <- err
+		}()
+		<-reached
+		cancel()
+		require.Error(t, <-done)
+		assert.Equal(t, "a canceled", w.said(t), "while the server still works")
+	}
+}
+
+// What Bifrost does without asking for a key, or without plugins, is left alone.
+func TestWhatIsLeftAlone(t *testing.T) {
+	for name, set := range map[string]func(ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest){
+		"a key that the caller names": func(ctx *schemas.BifrostContext, _ *schemas.BifrostChatRequest) {
+			ctx.SetValue(schemas.BifrostContextKeyAPIKeyID, "c")
+		},
+		"plugins are skipped": func(ctx *schemas.BifrostContext, _ *schemas.BifrostChatRequest) {
+			ctx.SetValue(schemas.BifrostContextKeySkipPluginPipeline, true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			ctx, _ := newContext(t)
+			req := chat(16, user("Hi!"))
+			set(ctx, req)
+			_, err := w.ask(t, ctx, req, true)
+			require.NoError(t, err)
+			assert.Empty(t, w.said(t))
+		})
+	}
+}
+
+// Keys of other providers are chosen as without the adapter.
+func TestOtherProviders(t *testing.T) {
+	w := newWorld(t, nil)
+	ctx, _ := newContext(t)
+	k, err := w.adapter.SelectKey(ctx, []schemas.Key{{ID: "k"}}, schemas.OpenAI, "gpt")
+	require.NoError(t, err)
+	assert.Equal(t, "k", k.ID)
+
+	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: &schemas.BifrostChatRequest{
+		Provider: schemas.OpenAI, Model: "gpt", Fallbacks: []schemas.Fallback{{Provider: schemas.VLLM, Model: "m"}, {Provider: schemas.Groq, Model: "g"}}}}
+	require.NoError(t, w.adapter.PreRequestHook(ctx, req))
+	m := schemas.Fallback{Provider: schemas.VLLM, Model: "m"}
+	assert.Equal(t, []schemas.Fallback{m, m, m, {Provider: schemas.Groq, Model: "g"}}, req.ChatRequest.Fallbacks)
+	_, cut, err := w.adapter.PreLLMHook(ctx, req)
+	require.NoError(t, err)
+	assert.Nil(t, cut)
+	_, _, err = w.adapter.PostLLMHook(ctx, nil, &schemas.BifrostError{})
+	require.NoError(t, err)
+	assert.Empty(t, w.said(t))
+}
+
+// Only a server that has the model, and whose key Bifrost offers, is asked.
+func TestKeys(t *testing.T) {
+	w := newWorld(t, func(c *endpick.Config, _ *adapter.Config) {
+		c.Endpoints[0].Models = []string{"other"}
+		c.Endpoints[2].Adapters = []string{"lora"}
+	})
+	account := &adapter.Account{Router: w.router}
+	keys, err := account.GetKeysForProvider(t.Context(), schemas.VLLM)
+	require.NoError(t, err)
+	require.Len(t, keys, 3)
+	assert.Equal(t, schemas.WhiteList{"other"}, keys[0].Models)
+	assert.Equal(t, schemas.WhiteList{"*"}, keys[1].Models)
+	assert.Equal(t, schemas.WhiteList{"lora"}, keys[2].Models)
+
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.1:8000"}))
+	require.NoError(t, w.router.Remove("b"))
+	keys, err = account.GetKeysForProvider(t.Context(), schemas.VLLM)
+	require.NoError(t, err)
+	var urls []string
+	for _, k := range keys {
+		urls = append(urls, k.ID+" "+k.VLLMKeyConfig.URL.GetValue())
+	}
+	assert.ElementsMatch(t, []string{"a " + w.servers["a"].URL, "c " + w.servers["c"].URL, "d http://10.0.0.1:8000"}, urls)
+	_, err = account.GetKeysForProvider(t.Context(), schemas.OpenAI)
+	require.Error(t, err)
+	_, err = account.GetConfigForProvider(schemas.OpenAI)
+	require.Error(t, err)
+	config, err := account.GetConfigForProvider(schemas.VLLM)
+	require.NoError(t, err)
+	assert.True(t, config.NetworkConfig.AllowPrivateNetwork)
+}
+
+func TestKeysThatAreNotOffered(t *testing.T) {
+	w := newWorld(t, nil)
+	ctx, _ := newContext(t)
+	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
+	_, cut, err := w.adapter.PreLLMHook(ctx, req)
+	require.NoError(t, err)
+	require.Nil(t, cut)
+	k, err := w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}, {ID: "x"}}, schemas.VLLM, "m")
+	require.NoError(t, err)
+	assert.Equal(t, "c", k.ID)
+	// Bifrost has put that key aside, and asks for another.
+	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")
+	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.Equal(t, "c failed", w.said(t))
+}
+
+// sheds turns everybody away.
+type sheds struct{}
+
+func (sheds) Admit(*endpick.Request, []endpick.Candidate) error { return errors.New("full") }
+
+// A request that endpick turns away is answered with the status for that, and not tried
+// again.
+func TestWhatIsTurnedAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*endpick.Config, *adapter.Config)
+		want   string
+	}{
+		"shed": {func(c *endpick.Config, _ *adapter.Config) { c.Policy.Admitters = []endpick.Admitter{sheds{}} }, "429 "},
+		"bad": {func(_ *endpick.Config, c *adapter.Config) {
+			c.Prepare = func(_ *schemas.BifrostContext, call *seam.Call) { call.Request.Tenant = strings.Repeat("x", 300) }
+		}, "400 "},
+		"too long": {func(_ *endpick.Config, c *adapter.Config) { c.MaxBodyBytes = 10 }, "413 "},
+	} {
+		for _, stream := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, tc.change)
+				ctx, _ := newContext(t)
+				_, err := w.ask(t, ctx, chat(16, user("Hi!")), stream)
+				require.Error(t, err)
+				assert.Contains(t, err.Error(), tc.want)
+				assert.Empty(t, w.said(t))
+			})
+		}
+	}
+}
+
+// The headers that Bifrost has kept count: here a target, and a session.
+func TestHeaders(t *testing.T) {
+	var got endpick.Request
+	w := newWorld(t, func(_ *endpick.Config, c *adapter.Config) {
+		c.Prepare = func(_ *schemas.BifrostContext, call *seam.Call) { got = call.Request }
+	})
+	ctx, _ := newContext(t)
+	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, map[string]string{"x-slo-ttft-ms": "250", "content-encoding": "gzip"})
+	_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
+	require.NoError(t, err)
+	assert.Equal(t, 250*time.Millisecond, got.SLO.TTFT)
+	assert.Equal(t, "m", got.Model)
+	assert.Equal(t, "a completed", w.said(t))
+}
+
+// A data-parallel rank is told to the server that has it, and to no other.
+func TestRanks(t *testing.T) {
+	w := newWorld(t, func(c *endpick.Config, _ *adapter.Config) { c.Endpoints[0].Ranked, c.Endpoints[0].Rank = true, 5 })
+	w.breaks(status(503), "a")
+	ctx, _ := newContext(t)
+	ctx.SetValue(schemas.BifrostContextKeyExtraHeaders, map[string][]string{"X-Kept": {"1"}})
+	_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a5", "b"}, w.ranks)
+	kept, _ := ctx.Value(schemas.BifrostContextKeyExtraHeaders).(map[string][]string)
+	assert.Equal(t, []string{"1"}, kept["X-Kept"])
+}
+
+// A context that is used for one request after the other belongs to each in turn.
+func TestOneContextForSeveralRequests(t *testing.T) {
+	w := newWorld(t, nil)
+	ctx, _ := newContext(t)
+	w.breaks(status(400), "a", "b", "c")
+	_, err := w.ask(t, ctx, chat(16, user("Hi!")), false)
+	require.Error(t, err)
+	w.breaks(nil, "a", "b", "c")
+	for range 2 {
+		_, err = w.ask(t, ctx, chat(16, user("Hi!")), false)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "a failed, a completed, a completed", w.said(t))
+}
+
+// What is not read is routed by load, and embeddings are read.
+func TestOtherRequests(t *testing.T) {
+	w := newWorld(t, nil)
+	w.breaks(func(rw http.ResponseWriter, in *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		switch in.URL.Path {
+		case "/v1/embeddings":
+			_, _ = io.WriteString(rw, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.1]}],"model":"m","usage":{"prompt_tokens":7,"total_tokens":7}}`)
+		default:
+			_, _ = io.WriteString(rw, `{"results":[{"index":0,"relevance_score":0.5}]}`)
+		}
+	}, "a")
+	text := "some text"
+	ctx, _ := newContext(t)
+	_, failure := w.EmbeddingRequest(ctx, &schemas.BifrostEmbeddingRequest{Provider: schemas.VLLM, Model: "m", Input: &schemas.EmbeddingInput{Text: &text}})
+	require.Nil(t, failure)
+	ctx, _ = newContext(t)
+	_, failure = w.RerankRequest(ctx, &schemas.BifrostRerankRequest{Provider: schemas.VLLM, Model: "m", Query: text, Documents: []schemas.RerankDocument{{Text: text}}})
+	require.Nil(t, failure)
+	assert.Equal(t, "a completed, a completed", w.said(t))
+	assert.Equal(t, 7, w.heard.outcomes[0].InputTokens)
+
+	// A request that the provider can't do is held against nobody.
+	ctx, _ = newContext(t)
+	_, failure = w.SpeechRequest(ctx, &schemas.BifrostSpeechRequest{Provider: schemas.VLLM, Model: "m", Input: &schemas.SpeechInput{Input: text}})
+	require.NotNil(t, failure)
+	assert.Equal(t, "a completed, a completed, a canceled", w.said(t))
+}

@@ -1,0 +1,197 @@
+package adapter_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	bifrost "github.com/maximhq/bifrost/core"
+	"github.com/maximhq/bifrost/core/schemas"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/examples/bifrost/adapter"
+	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/prefix"
+)
+
+// heard is a stage that prefers endpoints by their names, and remembers what observers
+// are told.
+type heard struct {
+	mu       sync.Mutex
+	lines    []string
+	outcomes []endpick.Outcome
+	matched  []int // tokens of each prompt that its endpoint was thought to hold
+	ttfts    int
+}
+
+func (o *heard) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i, c := range candidates {
+		dst[i] = 1 / float64(1+strings.Index("abc", c.Endpoint.ID))
+	}
+}
+
+func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lines = append(o.lines, e.Candidate.Endpoint.ID+" "+outcome.Status.String())
+	o.outcomes = append(o.outcomes, *outcome)
+	o.matched = append(o.matched, e.Candidate.PrefixTokens)
+	if _, ok := e.TTFT(); ok {
+		o.ttfts++
+	}
+}
+
+func (o *heard) said() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, ", ")
+}
+
+// fault is what a server does instead of serving; nil: it serves.
+type fault func(w http.ResponseWriter, in *http.Request)
+
+// world is a Bifrost before three modelled servers over real HTTP: a, b and c, which
+// are preferred in that order.
+type world struct {
+	*bifrost.Bifrost
+	heard   *heard
+	router  *endpick.Router
+	adapter *adapter.Adapter
+	servers map[string]*httptest.Server
+	models  map[string]http.Handler
+
+	mu     sync.Mutex
+	faults map[string]fault
+	ranks  []string // of the data-parallel rank, as servers were told it
+}
+
+func newWorld(t *testing.T, change func(*endpick.Config, *adapter.Config)) *world {
+	w := &world{heard: &heard{}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
+	index, err := prefix.NewIndex(prefix.IndexConfig{})
+	require.NoError(t, err)
+	config := endpick.Config{Policy: endpick.Policy{Matcher: index, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}}
+	for _, id := range []string{"a", "b", "c"} {
+		model, err := modelserver.New(modelserver.Config{Model: "m", Speed: 1000})
+		require.NoError(t, err)
+		w.models[id] = model
+		w.servers[id] = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, in *http.Request) {
+			w.mu.Lock()
+			f := w.faults[id]
+			w.ranks = append(w.ranks, id+in.Header.Get("X-Data-Parallel-Rank"))
+			w.mu.Unlock()
+			if f != nil {
+				f(rw, in)
+				return
+			}
+			model.ServeHTTP(rw, in)
+		}))
+		t.Cleanup(func() {
+			w.servers[id].Close()
+			assert.NoError(t, model.Close())
+		})
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: w.servers[id].URL})
+	}
+	c := adapter.Config{}
+	if change != nil {
+		change(&config, &c)
+	}
+	w.router, err = endpick.New(config)
+	require.NoError(t, err)
+	c.Router = w.router
+	w.adapter, err = adapter.New(c)
+	require.NoError(t, err)
+	w.Bifrost, err = bifrost.Init(context.Background(), schemas.BifrostConfig{
+		Account:     &adapter.Account{Router: w.router, Provider: schemas.ProviderConfig{ConcurrencyAndBufferSize: schemas.ConcurrencyAndBufferSize{Concurrency: 50, BufferSize: 200}}},
+		KeySelector: w.adapter.SelectKey, LLMPlugins: []schemas.LLMPlugin{w.adapter},
+		Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 10,
+	})
+	require.NoError(t, err)
+	t.Cleanup(w.Shutdown)
+	return w
+}
+
+// breaks makes servers fail from now on.
+func (w *world) breaks(f fault, ids ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		w.faults[id] = f
+	}
+}
+
+// idle waits until nothing is open, and expects that nothing stays.
+func (w *world) idle(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+	for _, e := range w.router.Endpoints() {
+		assert.Zero(t, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
+	}
+}
+
+// said waits until nothing is open, and tells how requests have ended.
+func (w *world) said(t *testing.T) string {
+	t.Helper()
+	w.idle(t)
+	return w.heard.said()
+}
+
+func newContext(t *testing.T) (*schemas.BifrostContext, context.CancelFunc) {
+	ctx, cancel := schemas.NewBifrostContextWithCancel(context.Background())
+	t.Cleanup(cancel)
+	return ctx, cancel
+}
+
+func user(text string) schemas.ChatMessage {
+	return schemas.ChatMessage{Role: schemas.ChatMessageRoleUser, Content: &schemas.ChatMessageContent{ContentStr: &text}}
+}
+
+func chat(tokens int, messages ...schemas.ChatMessage) *schemas.BifrostChatRequest {
+	return &schemas.BifrostChatRequest{
+		Provider: schemas.VLLM, Model: "m", Input: messages, Params: &schemas.ChatParameters{MaxCompletionTokens: &tokens},
+	}
+}
+
+// ask sends a chat and returns the text of the answer, or a status and a message.
+func (w *world) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
+	t.Helper()
+	if !stream {
+		response, failure := w.ChatCompletionRequest(ctx, req)
+		if failure != nil {
+			return "", failed(failure)
+		}
+		return *response.Choices[0].Message.Content.ContentStr, nil
+	}
+	chunks, failure := w.ChatCompletionStreamRequest(ctx, req)
+	if failure != nil {
+		return "", failed(failure)
+	}
+	var text strings.Builder
+	for chunk := range chunks {
+		switch {
+		case chunk.BifrostError != nil:
+			return text.String(), failed(chunk.BifrostError)
+		case chunk.BifrostChatResponse != nil:
+			for _, c := range chunk.BifrostChatResponse.Choices {
+				if c.ChatStreamResponseChoice != nil && c.Delta != nil && c.Delta.Content != nil {
+					text.WriteString(*c.Delta.Content)
+				}
+			}
+		}
+	}
+	return text.String(), nil
+}
+
+func failed(failure *schemas.BifrostError) error {
+	status := 0
+	if failure.StatusCode != nil {
+		status = *failure.StatusCode
+	}
+	return fmt.Errorf("%d %s", status, failure.GetErrorString())
+}
