@@ -1,8 +1,8 @@
 // Caddy is Caddy with endpick in it, and a comparison of endpick with Caddy's own
 // ways of balancing.
 //
-//	go run .                           compares, in two minutes
-//	go run . run --config Caddyfile    is Caddy, with all its commands
+//	GOWORK=off go run .                           compares, in two minutes
+//	GOWORK=off go run . run --config Caddyfile    is Caddy, with all its commands
 //
 // The comparison starts modelled servers, puts Caddy before them with each of the
 // balancers in turn, and plays the same conversations through it over real HTTP and

@@ -33,7 +33,9 @@ type conversation struct {
 	body     []byte
 	headed   bool // its header has come
 	picked   bool
+	endless  bool // it would leave HTTP: its body never ends, and nobody waits for it
 	answered bool // the header of its response has come
+	upgraded bool // it has left HTTP: bodies are what both sides say
 
 	call    *seam.Call    // nil: not read yet
 	attempt *seam.Attempt // nil: not picked yet
@@ -94,8 +96,9 @@ func (c *conversation) requestHeaders(m *extprocv3.HttpHeaders) (done bool, err 
 	}
 	c.headed = true
 	c.header, c.pseudo = headerOf(m.GetHeaders())
+	c.endless = upgrades(c.header, c.pseudo)
 	switch {
-	case m.GetEndOfStream(), c.requestMode == none, c.requestMode == pieces: // there is no body, or none that can be waited for
+	case m.GetEndOfStream(), c.requestMode == none, c.requestMode == pieces, c.endless: // there is no body, or none that can be waited for
 		to, failed := c.pick()
 		if failed != nil {
 			return true, c.stream.Send(failed)
@@ -109,7 +112,10 @@ func (c *conversation) requestHeaders(m *extprocv3.HttpHeaders) (done bool, err 
 
 func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error) {
 	if c.picked {
-		if c.requestMode == fullDuplex {
+		switch {
+		case c.requestMode == fullDuplex && c.endless:
+			return false, c.sendPieces(request, m.GetBody(), m.GetEndOfStream())
+		case c.requestMode == fullDuplex:
 			return false, status.Error(codes.InvalidArgument, "extproc: a request goes on after its end")
 		}
 		return false, c.stream.Send(request.body(&extprocv3.CommonResponse{}))
@@ -212,6 +218,7 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 	if c.attempt != nil {
 		c.servedBy(served)
 		header, pseudo := headerOf(m.GetHeaders())
+		c.upgraded = c.endless && statusOf(pseudo) == http.StatusSwitchingProtocols
 		long := header.Get("Content-Length") != ""
 		// The proxy has seen to trying others: what this one says goes to the client.
 		_ = c.attempt.Header(statusOf(pseudo), header, nil)
@@ -237,7 +244,7 @@ func (c *conversation) rest() []byte {
 func (c *conversation) responseBody(m *extprocv3.HttpBody) error {
 	piece := m.GetBody()
 	out, whole := piece, m.GetEndOfStream() || c.responseMode == buffered || c.responseMode == partial
-	if c.attempt != nil {
+	if c.attempt != nil && !c.upgraded {
 		c.out = c.attempt.Feed(c.out[:0], piece)
 		if whole {
 			c.out, _ = c.attempt.End(c.out)
@@ -268,6 +275,9 @@ func (c *conversation) responseTrailers() error {
 func (c *conversation) end() {
 	if c.beat != nil {
 		c.beat.Stop()
+	}
+	if c.upgraded {
+		c.rest() // a connection has no other end than that
 	}
 	if c.call != nil {
 		c.call.Close()

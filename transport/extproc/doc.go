@@ -17,7 +17,8 @@
 // FULL_DUPLEX_STREAMED trailers have to be sent too, as Envoy's documentation demands.
 // The mode is told by the first message; a proxy that does not tell is taken to use
 // FULL_DUPLEX_STREAMED, unless [Config].Buffered says otherwise. Without the body of a
-// request it is routed by load alone, without that of a response nothing is metered.
+// request it is routed by load alone, without that of a response nothing is metered. So
+// is a request that would be upgraded, whose body has no end.
 //
 // # What is answered without a server
 //

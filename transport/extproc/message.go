@@ -111,6 +111,19 @@ func headerOf(m *corev3.HeaderMap) (h http.Header, pseudo map[string]string) {
 	return h, pseudo
 }
 
+// upgrades reports whether a request would leave HTTP. Envoy passes on what comes then
+// as a body that has no end. Another method than these upgrades nothing: its body is
+// waited for, whatever its header asks.
+func upgrades(h http.Header, pseudo map[string]string) bool {
+	switch pseudo[":method"] {
+	case http.MethodGet:
+		return h.Get("Upgrade") != ""
+	case http.MethodConnect:
+		return true
+	}
+	return false
+}
+
 // statusOf is the status of a response; 0 if it has none.
 func statusOf(pseudo map[string]string) int {
 	n, _ := strconv.Atoi(pseudo[":status"])

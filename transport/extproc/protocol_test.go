@@ -106,6 +106,41 @@ func TestProtocol(t *testing.T) {
 			assert.Equal(t, "10.0.0.1:8000", header)
 			assert.Equal(t, header, metadata)
 		}},
+		{"an upgrade: the server before any body, then what both sides say as it is", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestHeaders(false, ":method", "GET", ":path", "/v1/realtime?model=m", "connection", "upgrade", "upgrade", "websocket"))
+			m := c.recv()
+			require.NotNil(t, m.GetRequestHeaders(), "nobody can wait for its end")
+			header, metadata := destination(m)
+			assert.Equal(t, "10.0.0.1:8000", header)
+			assert.Equal(t, header, metadata)
+			if c.mode == inPieces {
+				c.send(responseHeaders("101", false, "upgrade", "websocket"))
+				require.NotNil(t, c.recv().GetResponseHeaders())
+				for _, said := range []string{"hello", "data: no event"} {
+					c.send(requestBody(said, false))
+					piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+					assert.Equal(t, said, string(piece.GetBody()))
+					assert.False(t, piece.GetEndOfStream())
+					c.send(responseBody(said, false))
+					piece = c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+					assert.Equal(t, said, string(piece.GetBody()))
+					assert.False(t, piece.GetEndOfStream())
+				}
+				c.ends()
+				w.idle(t)
+				assert.Equal(t, "a completed", w.heard.said())
+				return
+			}
+			c.send(responseHeaders("426", true))
+			require.NotNil(t, c.recv().GetResponseHeaders())
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a failed", w.heard.said())
+		}},
+		{"a body is waited for, whatever its header would upgrade", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			m, _ := c.request(`{"model":"gpt","messages":[]}`, "connection", "upgrade", "upgrade", "websocket")
+			refused(t, m, 404, "model_not_found")
+		}},
 		{"a body in many messages", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			if c.mode == atOnce {
 				t.Skip("BUFFERED has one")

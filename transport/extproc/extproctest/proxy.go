@@ -77,11 +77,23 @@ type exchange struct {
 	cancel  context.CancelFunc
 	in      *http.Request
 	servers []string
-	header  http.Header
+	header  http.Header // of the request
+	upgrade bool        // it has no end, if the server agrees
 	body    []byte
 }
 
 func (x *exchange) run(ctx context.Context) (*http.Response, error) {
+	// An Envoy has said 100 by now, and says so to nobody else.
+	x.header = x.in.Header.Clone()
+	if x.header == nil {
+		x.header = http.Header{}
+	}
+	x.header.Del("Expect")
+	x.upgrade = x.in.Method == http.MethodGet && x.header.Get("Upgrade") != ""
+	if x.upgrade && x.p.Buffered {
+		x.cancel()
+		return nil, errEndless
+	}
 	refused, err := x.ask()
 	if err != nil || refused != nil {
 		x.cancel()
@@ -110,7 +122,7 @@ func (x *exchange) ask() (*http.Response, error) {
 			return nil, err
 		}
 	}
-	empty, trailers := len(body) == 0 && x.in.Body == nil, len(x.in.Trailer) > 0
+	empty, trailers := len(body) == 0 && x.in.Body == nil && !x.upgrade, len(x.in.Trailer) > 0
 	head := &extprocv3.ProcessingRequest{
 		Request:         &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: x.requestHeader(), EndOfStream: empty}},
 		MetadataContext: x.subset(),
@@ -121,11 +133,7 @@ func (x *exchange) ask() (*http.Response, error) {
 	if err := x.stream.Send(head); err != nil {
 		return nil, x.why(err)
 	}
-	x.header = x.in.Header.Clone()
-	if x.header == nil {
-		x.header = http.Header{}
-	}
-	if empty {
+	if empty || x.upgrade {
 		m, err := x.recv()
 		if err != nil || m.GetImmediateResponse() != nil {
 			return x.refused(m), err
@@ -363,7 +371,7 @@ func requestBody(piece []byte, last bool) *extprocv3.ProcessingRequest {
 
 // requestHeader is the header of the request with its start line, in lower case.
 func (x *exchange) requestHeader() *corev3.HeaderMap {
-	m := headerMap(x.in.Header)
+	m := headerMap(x.header)
 	host := x.in.Host
 	if host == "" {
 		host = x.in.URL.Host
@@ -405,4 +413,8 @@ func metadata(namespace, key string, value *structpb.Value) *corev3.Metadata {
 	}}
 }
 
-var errClosed = errors.New("extproctest: the response was closed")
+var (
+	errClosed = errors.New("extproctest: the response was closed")
+	// What an Envoy does is to wait for ever.
+	errEndless = errors.New("extproctest: a request that is upgraded has no end, and cannot be buffered")
+)

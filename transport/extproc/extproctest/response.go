@@ -20,7 +20,8 @@ func (x *exchange) pass(response *http.Response, served string) (*http.Response,
 	if response.ContentLength >= 0 {
 		header.Headers = append(header.Headers, &corev3.HeaderValue{Key: "content-length", RawValue: []byte(strconv.FormatInt(response.ContentLength, 10))})
 	}
-	empty := response.ContentLength == 0
+	upgraded := response.StatusCode == http.StatusSwitchingProtocols
+	empty := response.ContentLength == 0 && !upgraded || x.in.Method == http.MethodHead
 	head := &extprocv3.ProcessingRequest{
 		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: header, EndOfStream: empty}},
 	}
@@ -36,14 +37,17 @@ func (x *exchange) pass(response *http.Response, served string) (*http.Response,
 		return nil, err
 	}
 	response.Request = x.in
-	response.Header.Del("Content-Length") // as Envoy does where a body may be changed
-	response.ContentLength, response.TransferEncoding = -1, nil
+	if upgraded {
+		return response, x.passUpgraded(response)
+	}
 	if empty {
 		response.Body.Close()
-		response.Body, response.ContentLength = http.NoBody, 0
+		response.Body = http.NoBody
 		x.cancelLater()
 		return response, nil
 	}
+	response.Header.Del("Content-Length") // as Envoy does where a body may be changed
+	response.ContentLength, response.TransferEncoding = -1, nil
 	if x.p.Buffered {
 		return response, x.passBuffered(response)
 	}

@@ -1,0 +1,70 @@
+// Ways plays a list of exchanges with model servers, from a chat to an upgrade, directly
+// and through all that endpick is built into: httputil.ReverseProxy, Caddy, and an
+// endpoint picker in both modes. It prints what is not the same as directly.
+//
+//	GOWORK=off go run ./ways              a table, in half a minute
+//	GOWORK=off go run ./ways -v           each difference as well
+//	GOWORK=off go run ./ways -run abort   scenarios with this in their names
+//
+// It exits with 0 if there are no differences but those that are documented, and
+// nothing is left of any exchange: no lease, no goroutine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/endpick/endpick/internal/suite"
+)
+
+func main() {
+	name := flag.String("run", "", "only scenarios with this `text` in their names")
+	verbose := flag.Bool("v", false, "print each difference")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *name, *verbose, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "ways:", err)
+		os.Exit(1)
+	}
+}
+
+// ways are those that are compared.
+func ways() []suite.Way {
+	return []suite.Way{suite.ReverseProxy(), throughCaddy(), throughPicker(false), throughPicker(true)}
+}
+
+func run(ctx context.Context, name string, verbose bool, out, progress io.Writer) error {
+	scenarios := slices.DeleteFunc(suite.Scenarios(), func(s suite.Scenario) bool { return !strings.Contains(s.Name, name) })
+	if len(scenarios) == 0 {
+		return errors.New("no scenario has this in its name")
+	}
+	r, err := suite.Compare(ctx, ways(), scenarios, progress)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		r.Unused = nil // by these scenarios
+	}
+	fmt.Fprint(out, r.Markdown())
+	if verbose {
+		fmt.Fprintln(out)
+		for _, one := range r.Results {
+			for _, d := range one.Differences {
+				fmt.Fprintf(out, "%s, %s: %s\n", one.Scenario, one.Way, d)
+			}
+		}
+	}
+	if err := r.Err(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "\nok: %d scenarios, directly and on %d ways; all that differs is documented, nothing is left\n", len(scenarios), len(r.Ways))
+	return err
+}

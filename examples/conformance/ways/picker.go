@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/endpick/endpick/internal/suite"
+	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/extproc/extproctest"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// throughPicker is a proxy that asks an endpoint picker, by the protocol that an Envoy
+// speaks.
+func throughPicker(buffered bool) suite.Way {
+	w := suite.Way{Name: "picker", About: "the endpoint picker, `FULL_DUPLEX_STREAMED`"}
+	if buffered {
+		const endless = "an Envoy that buffers a body waits for its end, and a connection that is upgraded has none: set the body modes of such routes to `NONE`"
+		w = suite.Way{
+			Name: "picker, buffered", About: "the endpoint picker, `BUFFERED`", Buffers: true,
+			Without: map[string]string{"upgrade": endless, "upgrade, refused": endless},
+		}
+	}
+	w.Open = func(servers []string) (*suite.Front, error) { return openPicker(servers, buffered) }
+	return w
+}
+
+func openPicker(servers []string, buffered bool) (*suite.Front, error) {
+	router, err := suite.Router(servers)
+	if err != nil {
+		return nil, err
+	}
+	picker, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: suite.Fleet - 1}})
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	ctx, drain := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- picker.Serve(ctx, l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		drain()
+		return nil, errors.Join(err, <-ended)
+	}
+	base := &http.Transport{DisableCompression: true}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(*httputil.ProxyRequest) {}, // the picker names the target
+		Transport:     &extproctest.Proxy{Picker: conn, Buffered: buffered, RetryOn: []int{502, 503}, Base: base},
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	return suite.Serve(proxy, suite.Leases(router), func() error {
+		base.CloseIdleConnections()
+		err := conn.Close()
+		drain()
+		return errors.Join(err, <-ended)
+	})
+}

@@ -1,0 +1,248 @@
+package suite
+
+import (
+	"compress/gzip"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Meaning is a difference, or some that belong together, that a way is meant to make.
+type Meaning struct {
+	Name string // short, for the table
+	What string // as the documents say it
+	Why  string
+	Ways []string // nil: all
+	// Scenarios are those that have it. Nil: it belongs to the way, whatever is asked,
+	// and the table does not repeat it.
+	Scenarios []string
+	Changes   []Change
+}
+
+// Change is a fact that differs. A What that ends with a star is for all facts that
+// begin so.
+type Change struct {
+	What string
+	Is   func(directly, passed string) bool
+}
+
+func gone(what ...string) (all []Change) {
+	for _, w := range what {
+		all = append(all, Change{w, func(directly, passed string) bool { return directly != Absent && passed == Absent }})
+	}
+	return all
+}
+
+func becomes(what, value string) Change {
+	return Change{what, func(_, passed string) bool { return passed == value }}
+}
+
+func edited(what string, edit func(string) string) Change {
+	return Change{what, func(directly, passed string) bool { return directly != Absent && passed == edit(directly) }}
+}
+
+// The ways as they are called.
+const (
+	reverseProxy   = "ReverseProxy"
+	caddyProxy     = "Caddy"
+	picker         = "picker"
+	bufferedPicker = "picker, buffered"
+)
+
+var (
+	withTransport = []string{reverseProxy, caddyProxy} // transport sends their requests
+	pickers       = []string{picker, bufferedPicker}
+	addresses     = regexp.MustCompile(`^127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+){2}( \| 127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+){2})?$`) // of one request, or of two
+)
+
+// Meant are the differences that there should be, and no others.
+func Meant() []Meaning { return slices.Concat(alwaysMeant(), meantOfRequests(), meantOfResponses()) }
+
+func alwaysMeant() []Meaning {
+	return []Meaning{
+		{
+			Name: "host", What: "`Host` is the server's own", Why: "the server's address is what it is called by; the client's name is the gateway's",
+			Changes: []Change{becomes("request host", "its own")},
+		},
+		{
+			Name: "identity", What: "`Accept-Encoding: identity`, if the response is metered", Why: "tokens are counted and usage is read in plain text",
+			Changes: []Change{becomes("request header Accept-Encoding", "identity")},
+		},
+		{
+			Name: "via", What: "`Via: 1.1 Caddy`, both ways", Why: "Caddy says so of itself", Ways: []string{caddyProxy},
+			Changes: []Change{
+				{"request header Via", func(directly, passed string) bool { return appended(directly, passed, "1.1 Caddy") }},
+				becomes("response header Via", "1.1 Caddy"),
+			},
+		},
+		{
+			Name: "destination", What: "`X-Gateway-Destination-Endpoint` names the servers, whatever the client has sent", Why: "the protocol has it in a header as well, and the proxy passes that on",
+			Ways:    pickers,
+			Changes: []Change{{"request header X-Gateway-Destination-Endpoint", func(_, passed string) bool { return addresses.MatchString(passed) }}},
+		},
+		{
+			Name: "length", What: "no `Content-Length`, but chunks", Why: "an Envoy takes the length from a response that may be changed", Ways: pickers,
+			Changes: []Change{
+				{"response framing", func(directly, passed string) bool { return directly == "length" && passed == "chunked" }},
+				gone("response header Content-Length")[0],
+			},
+		},
+	}
+}
+
+func meantOfRequests() []Meaning {
+	return []Meaning{
+		{
+			Name: "usage asked for", What: "the server is asked for usage (`stream_options.include_usage`), which the client does not see", Why: "it says how much was cached, which corrects the index",
+			Scenarios: []string{"chat, stream", "chat, tools, stream", "completions, stream"},
+			Changes: []Change{edited("request body", func(s string) string {
+				return strings.Replace(s, `{`, `{"stream_options":{"include_usage":true},`, 1)
+			})},
+		},
+		{
+			Name: "read whole", What: "the body comes with a `Content-Length`, and without trailers after it", Why: "the prompt is read before a server is chosen",
+			Scenarios: []string{"multipart, long", "body in chunks", "body with a trailer"},
+			Changes:   append(gone("request trailer X-Checksum"), becomes("request framing", "length")),
+		},
+		{
+			Name: "none sent", What: "a request that the client breaks off reaches no server", Why: "the prompt is read before a server is chosen",
+			Scenarios: []string{"abort in the request"}, Changes: append(gone("request *"), becomes("requests", "0")),
+		},
+		{
+			Name: "unpacked request", What: "the server gets the body in plain text", Why: "engines take no coded bodies, and the prompt has to be read", Scenarios: []string{"gzip, request"},
+			Changes: append(gone("request header Content-Encoding"), edited("request body", unpacked)),
+		},
+		{
+			Name: "100 at once", What: "100 comes before any server is asked, and the server is not asked for it", Why: "the prompt is read before a server is chosen",
+			Scenarios: []string{"100-continue", "100-continue, refused"},
+			Changes:   append(gone("request header Expect"), Change{"response interim", func(directly, passed string) bool { return directly == Absent && passed == "100" }}),
+		},
+		{
+			Name: "neighbours", What: "`Connection` and what it names, `Proxy-Authorization` and a refused `Upgrade` go no further", Why: "they are between neighbours: every proxy has to take them out",
+			Scenarios: []string{"headers", "upgrade, refused"},
+			Changes: gone("request header Connection", "request header X-Hop", "request header Proxy-Authorization",
+				"response header Connection", "response header X-Hop", "response header Upgrade"),
+		},
+		{
+			Name: "forwarded", What: "`X-Forwarded-For` of the client is dropped", Why: "both proxies do so for clients that they were not told to trust; add your own with `SetXForwarded` or `trusted_proxies`",
+			Scenarios: []string{"headers"}, Changes: gone("request header X-Forwarded-For"),
+		},
+		{
+			Name: "query", What: "a query with semicolons is cut", Why: "`httputil.ReverseProxy` drops parameters that servers read in two ways; it also stands in for the Envoy here", Ways: []string{reverseProxy, picker, bufferedPicker},
+			Scenarios: []string{"a path of no API"}, Changes: []Change{edited("request line", func(string) string { return "GET /version?c=" })},
+		},
+		{
+			Name: "own connection", What: "`Connection: close` to the server", Why: "what names no model and changes something must not be sent twice, so it never goes over a connection that may have been closed", Ways: withTransport,
+			Scenarios: []string{"no body", "204", "error of another request"}, Changes: []Change{becomes("request header Connection", "close")},
+		},
+		{
+			Name: "own list", What: "the gateway lists the models itself", Why: "it answers for all servers: of models that it was told by their names it says no more", Ways: withTransport,
+			Scenarios: []string{"models"},
+			Changes: append(gone("request *"), becomes("requests", "0"), edited("response body", func(string) string {
+				return `{"data":[{"created":0,"created_at":"1970-01-01T00:00:00Z","display_name":"m","id":"m","object":"model","owned_by":"endpick","type":"model"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
+			})),
+		},
+	}
+}
+
+func meantOfResponses() []Meaning {
+	failed := `{"error":{"message":"the model server failed before it answered","type":"api_error","param":null,"code":"502"}}`
+	lost := []string{"response status", "response header *", "response framing", "response body"}
+	return []Meaning{
+		{
+			Name: "unpacked response", What: "the client gets it in plain text", Why: "a server that packs what it was asked not to pack is metered all the same", Ways: withTransport,
+			Scenarios: []string{"gzip, response", "gzip, stream"},
+			Changes:   append(gone("response header Content-Encoding"), edited("response body", unpacked), becomes("response framing", "chunked")),
+		},
+		{
+			Name: "tried again", What: "another server is asked, and the client gets what the last one says", Why: "the client has seen nothing yet, and inference changes nothing",
+			Ways: withTransport,
+			Scenarios: []string{
+				"error 429", "error 500", "error 502", "error 503", "error 429, stream", "error 503, stream", "error of plain text", "error 429, once", "error 503, once",
+				"error 503, once, stream", "error as the first event", "cut before the header", "cut before the header, each",
+			},
+			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
+		},
+		{
+			Name: "fallbacks", What: "the proxy asks the servers that the picker has named after the first", Why: "an Envoy retries what its `retry_policy` says, here 502, 503 and servers that break off", Ways: pickers,
+			Scenarios: []string{
+				"error 502", "error 503", "error 503, stream", "error of plain text", "error 503, once", "error 503, once, stream", "cut before the header",
+				"cut before the header, each", "error of another request",
+			},
+			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
+		},
+		{
+			Name: "502", What: "502, in the shape of the API", Why: "no server has answered", Ways: withTransport, Scenarios: []string{"cut before the header, each"},
+			Changes: []Change{
+				becomes("response status", "HTTP/1.1 502 Bad Gateway"), becomes("response body", failed), becomes("response framing", "length"), becomes("response end", "whole"),
+				becomes("response header Content-Type", "application/json"), becomes("response header Date", "a date"),
+			},
+		},
+		{
+			Name: "503", What: "503, in the proxy's words", Why: "no server has answered, and that is the proxy's business", Ways: pickers, Scenarios: []string{"cut before the header, each"},
+			Changes: []Change{
+				becomes("response status", "HTTP/1.1 503 Service Unavailable"), becomes("response body", "upstream connect error"), becomes("response framing", "chunked"),
+				becomes("response end", "whole"), becomes("response header Content-Type", "text/plain"), becomes("response header Date", "a date"),
+			},
+		},
+		{
+			Name: "not begun", What: "the connection breaks before a header", Why: "`httputil.ReverseProxy` writes 4 KB of what is no stream at a time", Ways: []string{reverseProxy},
+			Scenarios: []string{"cut in a whole response"}, Changes: gone(lost...),
+		},
+		{
+			Name: "half an event", What: "the half of an event before a cut does not come", Why: "events are passed on whole, and an Envoy whose server has broken off asks for no more", Ways: []string{picker},
+			Scenarios: []string{"cut in an event"}, Changes: []Change{edited("response body", func(s string) string { return s[:strings.LastIndex(s, "\n\n")+2] })},
+		},
+		{
+			Name: "cut", What: "the connection breaks, where the server has closed it properly", Why: "a stream without its last event was never finished: clients would take it for a whole one", Ways: withTransport,
+			Scenarios: []string{"end without its last event"}, Changes: []Change{becomes("response end", "cut")},
+		},
+		{
+			Name: "nothing of it", What: "a client that leaves has seen nothing of the response", Why: "`BUFFERED` holds all of a response back", Ways: []string{bufferedPicker},
+			Scenarios: []string{"abort in a stream", "abort in a whole response"}, Changes: gone(lost...),
+		},
+		{
+			Name: "all or nothing", What: "502 in the place of a response that breaks off", Why: "`BUFFERED` holds all of a response back", Ways: []string{bufferedPicker},
+			Scenarios: []string{"cut in a whole response", "cut in a long response", "cut in chunks", "cut in a stream", "cut in an event"},
+			Changes: append(gone("response header Content-Type", "response header Cache-Control", "response header Content-Length"),
+				becomes("response status", "HTTP/1.1 502 Bad Gateway"), becomes("response body", ""), becomes("response framing", "none"), becomes("response end", "whole")),
+		},
+		{
+			Name: "Caddy's own", What: "`Date` and `Server: Caddy`", Why: "Caddy adds them to a 101, which servers send without", Ways: []string{caddyProxy},
+			Scenarios: []string{"upgrade"}, Changes: []Change{becomes("response header Date", "a date"), becomes("response header Server", "Caddy")},
+		},
+	}
+}
+
+func appended(before, after, value string) bool {
+	return after == value && before == Absent || after == before+" ‖ "+value
+}
+
+func unpacked(s string) string {
+	z, err := gzip.NewReader(strings.NewReader(s))
+	if err != nil {
+		return Absent
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil {
+		return Absent
+	}
+	return string(plain)
+}
+
+// covers reports whether the meaning is about a scenario on a way.
+func (m *Meaning) covers(way, scenario string) bool {
+	return (m.Ways == nil || slices.Contains(m.Ways, way)) && (m.Scenarios == nil || slices.Contains(m.Scenarios, scenario))
+}
+
+// explains reports whether the meaning has a difference.
+func (m *Meaning) explains(d Difference) bool {
+	what := strings.Replace(d.What, "response 2 ", "response ", 1) // the second is no different
+	return slices.ContainsFunc(m.Changes, func(c Change) bool {
+		if head, all := strings.CutSuffix(c.What, "*"); c.What != what && !(all && strings.HasPrefix(what, head)) {
+			return false
+		}
+		return c.Is(d.Directly, d.Passed)
+	})
+}

@@ -1,0 +1,56 @@
+package suite
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+// stage is what the client and the servers of one exchange know of each other.
+type stage struct {
+	patience time.Duration
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and made anew with each change
+	heard    strings.Builder
+	attempts []*Attempt
+	serving  int  // requests that a server has not ended with
+	spoken   bool // a server has sent all its parts
+	late     []string
+}
+
+func newStage(patience time.Duration) *stage {
+	return &stage{patience: patience, changed: make(chan struct{})}
+}
+
+// update changes what is known and wakes all who wait.
+func (s *stage) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// wait waits until something holds, or until gone is closed. If it takes too long, that
+// is noted.
+func (s *stage) wait(what string, gone <-chan struct{}, holds func() bool) bool {
+	limit := time.NewTimer(s.patience)
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		ok, changed := holds(), s.changed
+		s.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-gone:
+			return false
+		case <-limit.C:
+			s.update(func() { s.late = append(s.late, what) })
+			return false
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package suite
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+)
+
+// Model is the one that the servers have.
+const Model = "m"
+
+// Router is one over the servers. What they hold of prompts stays out of it: the policy
+// goes by load alone, so that three that are idle are asked in an order of chance.
+func Router(servers []string) (*endpick.Router, error) {
+	config := preset.LMetric()
+	for _, address := range servers {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: address, Models: []string{Model}})
+	}
+	return endpick.New(config)
+}
+
+// Leases counts those of a router.
+func Leases(r *endpick.Router) func() int { return func() int { return int(r.Stats().OpenLeases) } }
+
+// Serve opens a front of a handler. Close waits until its requests have ended, and then
+// calls stop.
+func Serve(h http.Handler, leases func() int, stop func() error) (*Front, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	var serving sync.WaitGroup
+	server := &http.Server{
+		ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+			serving.Add(1)
+			defer serving.Done()
+			h.ServeHTTP(w, in)
+		}),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	return &Front{Network: "tcp", Address: l.Addr().String(), Leases: leases, Close: func() error {
+		err := server.Close()
+		<-ended
+		serving.Wait()
+		return errors.Join(err, stop())
+	}}, nil
+}
+
+// ReverseProxy is the standard library's, with endpick's transport.
+func ReverseProxy() Way {
+	return Way{
+		Name: "ReverseProxy", About: "`httputil.ReverseProxy` with `transport`",
+		Open: func(servers []string) (*Front, error) {
+			router, err := Router(servers)
+			if err != nil {
+				return nil, err
+			}
+			t, err := transport.New(transport.Config{Router: router})
+			if err != nil {
+				return nil, err
+			}
+			proxy := &httputil.ReverseProxy{
+				Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
+				Transport:    t,
+				ErrorHandler: transport.ErrorHandler,
+				ErrorLog:     log.New(io.Discard, "", 0),
+			}
+			return Serve(proxy, Leases(router), func() error { t.CloseIdleConnections(); return nil })
+		},
+	}
+}
