@@ -238,7 +238,7 @@ func withComma(data []byte, at, end int) (int, int) {
 
 func (c *chunk) readChoices(v []byte) {
 	e, ok := elementsOf(v)
-	c.choices, c.any, c.content, c.finished = ok, false, 0, false
+	c.choices, c.any, c.content, c.finished, c.texts, c.text, c.spoken = ok, false, 0, false, 0, nil, false
 	for {
 		choice, ok := e.next()
 		if !ok {
@@ -253,10 +253,9 @@ func (c *chunk) readChoices(v []byte) {
 			}
 			switch string(f.key) {
 			case "text":
-				c.content += stringLen(f.value)
+				c.counts(f.value, false)
 			case "delta":
-				c.content += deltaLen(f.value)
-				c.delta = f.value
+				c.readDelta(f.value)
 			case "finish_reason":
 				c.finished = c.finished || present(f.value)
 			}
@@ -264,20 +263,22 @@ func (c *chunk) readChoices(v []byte) {
 	}
 }
 
-// deltaLen is the length of what the model has written in a delta.
-func deltaLen(v []byte) int {
-	n := 0
+// readDelta reads what the model has written in a delta.
+func (c *chunk) readDelta(v []byte) {
+	c.delta, c.spoken = v, false
 	m, _ := membersOf(v)
 	for {
 		f, ok := m.next()
 		if !ok {
-			return n
+			return
 		}
 		switch string(f.key) {
-		case "content", "reasoning_content", "reasoning", "refusal":
-			n += stringLen(f.value)
+		case "content":
+			c.counts(f.value, true)
+		case "reasoning_content", "reasoning", "refusal":
+			c.counts(f.value, false)
 		case "function_call":
-			n += functionLen(f.value)
+			c.called(f.value)
 		case "tool_calls":
 			e, _ := elementsOf(f.value)
 			for {
@@ -285,10 +286,16 @@ func deltaLen(v []byte) int {
 				if !ok {
 					break
 				}
-				n += functionLen(field(call, "function"))
+				c.called(field(call, "function"))
 			}
 		}
 	}
+}
+
+// called adds a call of a function: texts of other kinds than text.
+func (c *chunk) called(v []byte) {
+	c.content += functionLen(v)
+	c.texts += 2
 }
 
 func functionLen(v []byte) int {

@@ -20,7 +20,13 @@ type chunk struct {
 	opening bool
 
 	delta []byte // of the last choice
-	usage []byte // the usage object; nil if absent or null
+	texts int    // strings that content is the length of
+	// text is the last of them, as it stands in the data; spoken says that it is
+	// appended to the answer, to the piece of this index.
+	text   []byte
+	spoken bool
+	index  int
+	usage  []byte // the usage object; nil if absent or null
 	// [usageAt, usageEnd) is the usage member, an object or null, with the
 	// comma that goes with it.
 	usageAt, usageEnd int
@@ -28,6 +34,15 @@ type chunk struct {
 	more bool
 	// timings is the member of that name, if it is present.
 	timings []byte
+}
+
+// counts adds what the model has written, if v is a string; spoken is as in chunk.
+func (c *chunk) counts(v []byte, spoken bool) {
+	if isString(v) {
+		c.content += stringLen(v)
+		c.texts++
+		c.text, c.spoken = v, spoken
+	}
 }
 
 // hide is what becomes of the event where its usage is not for the client. The

@@ -311,6 +311,8 @@ func readMessagesEvent(data []byte) (c chunk) {
 			block = f.value
 		case "usage":
 			usage = f.value
+		case "index":
+			c.index, _ = count(f.value)
 		case "error":
 			failure = f.value
 		}
@@ -327,8 +329,13 @@ func readMessagesEvent(data []byte) (c chunk) {
 		d, _ := membersOf(delta)
 		for f, ok := d.next(); ok; f, ok = d.next() {
 			switch string(f.key) {
-			case "text", "thinking", "partial_json":
+			case "text":
+				c.counts(f.value, true)
+			case "thinking":
+				c.counts(f.value, false)
+			case "partial_json":
 				c.content += stringLen(f.value)
+				c.texts += 2 // not of the answer's text
 			}
 		}
 	case "message_delta":

@@ -44,6 +44,9 @@ type Meter struct {
 	size    int
 
 	events *eventFilter // of a stream
+	echo   echo         // of its last event
+	tokens int          // of events that were read; the lease is to be told
+	speaks bool         // likewise
 	finder *usageFinder // of a response that comes at once
 	mu     sync.Mutex   // guards what follows, and finder
 
@@ -92,7 +95,9 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 // to be passed on: whole events of a stream, everything of another response.
 func (m *Meter) Feed(dst, piece []byte) []byte {
 	if m.events != nil {
-		return m.events.feed(dst, piece)
+		dst = m.events.feed(dst, piece)
+		m.tellLease()
+		return dst
 	}
 	if m.finder != nil {
 		m.mu.Lock()
@@ -115,6 +120,7 @@ func (m *Meter) End(dst []byte) ([]byte, error) {
 		return dst, nil
 	}
 	dst = m.events.end(dst)
+	m.tellLease()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.whole || m.finished || m.failed || !m.chunks || m.events.skipped {
@@ -131,6 +137,14 @@ func (m *Meter) Rest(dst []byte) []byte {
 	return m.events.rest(dst)
 }
 
+// tellLease tells of the tokens of all events that have come together.
+func (m *Meter) tellLease() {
+	if m.speaks {
+		m.lease.Tokens(m.tokens)
+		m.tokens, m.speaks = 0, false
+	}
+}
+
 // event takes in one event of the stream.
 func (m *Meter) event(data []byte) verdict {
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
@@ -140,14 +154,22 @@ func (m *Meter) event(data []byte) verdict {
 		return verdict{}
 	}
 	d := &dialects[m.api]
-	c := d.event(data)
+	c, like := m.echo.of(data)
+	if !like {
+		c = d.event(data)
+		m.echo.keep(data, &c)
+	}
 	m.mu.Lock()
 	if c.cumulative {
 		c.content = max(c.content-m.contentBytes, 0)
 	}
 	m.whole = m.whole || c.whole && (!d.endsEach || m.responses <= 1)
-	if m.collects() {
+	switch {
+	case !m.collects():
+	case !like:
 		d.collect(&m.answer, data, c.delta)
+	case c.spoken && c.content > 0:
+		m.answer.add(m.answer.piece(c.index, false), c.text)
 	}
 	m.chunks = m.chunks || c.choices
 	m.finished = m.finished || c.finished
@@ -181,9 +203,8 @@ func (m *Meter) event(data []byte) verdict {
 	m.counted += n
 	m.mu.Unlock()
 
-	if content {
-		m.lease.Tokens(n)
-	}
+	m.tokens += n
+	m.speaks = m.speaks || content
 	if !m.hide {
 		return verdict{}
 	}
