@@ -75,6 +75,59 @@ func TestAnIdleConnectionThatIsClosedCostsNoAttempt(t *testing.T) {
 	}
 }
 
+// Where many idle connections are closed at once, as by a server that starts again,
+// the first that turns out so is the last that is tried: the request gets one of its own.
+func TestManyIdleConnectionsThatAreClosed(t *testing.T) {
+	const many = 12
+	var connections atomic.Int64
+	arrived := make(chan bool, many)
+	release := make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer l.Close()
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := connections.Add(1)
+			serving.Go(func() {
+				defer c.Close()
+				in := bufio.NewReader(c)
+				req, err := http.ReadRequest(in)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, req.Body)
+				if n <= many {
+					arrived <- true
+					<-release // so that all are open together
+				}
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+				in.Peek(1) // the second is not read, so that writing it fails
+				c.(*net.TCPConn).SetLinger(0)
+			})
+		}
+	})
+	w := newWorld(t, transport.Config{MaxAttempts: 1}, l.Addr().String())
+	var clients sync.WaitGroup
+	for range many {
+		clients.Go(func() { w.ok(t, post(t, chatPath, chatAtOnce)) })
+	}
+	for range many {
+		<-arrived
+	}
+	close(release)
+	clients.Wait()
+	_, body := w.ok(t, post(t, chatPath, `{"model":"m","prompt":"`+strings.Repeat("x", 8<<20)+`"}`))
+	assert.Equal(t, "{}", body)
+	assert.EqualValues(t, many+1, connections.Load())
+	w.t.CloseIdleConnections()
+}
+
 // With a Base of the host's there may be no way to a new connection. What must
 // not be sent twice is then sent again only if nothing has been sent.
 func TestIdleConnectionsOfAnotherBase(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/endpick/endpick/internal/coding"
@@ -15,7 +14,8 @@ import (
 const firstRead = 1 << 20
 
 // readBody reads the body once, and closes it. If the standard library knows its
-// coding, it comes unpacked, which unpacked tells: engines don't take others.
+// coding, it comes unpacked, which unpacked tells: engines don't take others. The body
+// may be recycled when nothing refers to it any more.
 func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, false, nil
@@ -32,28 +32,41 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 		return body, false, nil
 	}
 	limit = coding.Limit(len(body), limit)
-	body, err = readAll(req, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, limit)
-	return body, true, err
+	plain, err := readAll(req, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, limit)
+	recycle(body)
+	return plain, true, err
 }
 
 // readAll reads to the end and returns a slice with little to spare, since it is
 // kept while the request waits. length is what may be expected; below 0: unknown.
 func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error) {
 	ctx := req.Context()
-	// One byte more than is announced, to see the end without growing.
-	b := make([]byte, 0, min(max(length, 511), firstRead)+1)
+	b := buffer(int(min(max(length, 512), firstRead)))
+	var more [1]byte // whether there is more than was announced is seen without growing
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		n, err := r.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
+		room := b[len(b):cap(b)]
+		if len(room) == 0 {
+			room = more[:]
+		}
+		n, err := r.Read(room)
+		if len(b) < cap(b) {
+			b = b[:len(b)+n]
+		} else if n > 0 {
+			most := limit + 1
+			if length > int64(len(b)) {
+				most = length // as announced, since much of it has come
+			}
+			b = append(moved(b, int(min(2*int64(len(b)), max(most, int64(len(b))+1)))), more[0])
+		}
 		switch {
 		case int64(len(b)) > limit:
 			return nil, &BodyError{Limit: limit, Length: -1}
 		case err == io.EOF:
-			if cap(b)-len(b) > len(b)/8 {
-				b = slices.Clone(b)
+			if cap(b)-len(b) > len(b)/steps+1 {
+				b = moved(b, len(b))
 			}
 			return b, nil
 		case err != nil:
@@ -62,14 +75,12 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 			}
 			return nil, &ReadError{Err: err}
 		}
-		if len(b) == cap(b) {
-			most := limit
-			if length >= int64(len(b)) {
-				most = length // as announced, since much of it has come
-			}
-			grown := make([]byte, len(b), min(2*int64(len(b)), most+1))
-			copy(grown, b)
-			b = grown
-		}
 	}
+}
+
+// moved moves b to a buffer with room for n bytes.
+func moved(b []byte, n int) []byte {
+	to := append(buffer(n), b...)
+	recycle(b)
+	return to
 }

@@ -63,8 +63,8 @@ type Config struct {
 	// prompt is hashed, with the model, the SLO, the priority and the session
 	// filled in. A host with a tokenizer sets InputTokens, Blocks and
 	// BlockTokens itself. It may set Receipt, to one for this request alone,
-	// and read it once RoundTrip has returned. It must not change body or keep
-	// req. Nil: there are no tenants.
+	// and read it once RoundTrip has returned. It must not change body, or keep
+	// body or req: the memory of bodies is used again. Nil: there are no tenants.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together; of members of objects that are

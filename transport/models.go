@@ -164,7 +164,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 
 // modelsOf is what an engine tells of its models.
 func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) ([]json.RawMessage, error) {
-	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil)}
+	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil, nil)}
 	tr.in.Method, tr.in.Body = http.MethodGet, nil
 	path, _, _ := strings.Cut(in.URL.Path, "/v1/models")
 	tr.in.URL = &url.URL{Path: path + "/v1/models"}

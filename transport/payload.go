@@ -9,18 +9,20 @@ import (
 // payload is the body of a request as it is sent, perhaps several times. The
 // HTTP client below keeps a request until its response has ended, which may take
 // minutes; the bytes are let go once they are sent and no other attempt will
-// need them.
+// need them. A body that is never closed keeps them from being used again, and no
+// more.
 type payload struct {
 	size int64
 
 	mu       sync.Mutex
+	body     []byte // that pieces refer to; recycled with them
 	pieces   [][]byte
 	reading  int // bodies that are not read to their end or closed
 	released bool
 }
 
-func newPayload(pieces [][]byte) *payload {
-	p := &payload{}
+func newPayload(body []byte, pieces [][]byte) *payload {
+	p := &payload{body: body}
 	for _, piece := range pieces {
 		if len(piece) > 0 {
 			p.pieces = append(p.pieces, piece)
@@ -41,7 +43,8 @@ func (p *payload) open() (io.ReadCloser, error) {
 	return &payloadReader{p: p}, nil
 }
 
-// release says that the body won't be opened again.
+// release says that the body won't be opened again, and that nobody else refers to
+// its bytes.
 func (p *payload) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +54,8 @@ func (p *payload) release() {
 
 func (p *payload) letGo() {
 	if p.released && p.reading == 0 {
-		p.pieces = nil
+		recycle(p.body)
+		p.pieces, p.body = nil, nil
 	}
 }
 

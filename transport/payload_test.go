@@ -17,7 +17,7 @@ func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
 		"abc":       {[]byte("abc")},
 		"abcdefghi": {[]byte("abc"), nil, []byte("d"), {}, []byte("efghi"), nil},
 	} {
-		p := newPayload(pieces)
+		p := newPayload(nil, pieces)
 		assert.EqualValues(t, len(want), p.size)
 		for range 2 {
 			r, err := p.open()
@@ -32,7 +32,8 @@ func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
 // will open the payload again: readers need not come to the end.
 func TestPayloadLetsItsBytesGo(t *testing.T) {
 	open := func() (*payload, io.ReadCloser) {
-		p := newPayload([][]byte{[]byte("abc"), []byte("def")})
+		body := []byte("abcdef")
+		p := newPayload(body, [][]byte{body[:3], body[3:]})
 		r, err := p.open()
 		require.NoError(t, err)
 		return p, r
@@ -42,9 +43,11 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	_, err := io.ReadFull(r, make([]byte, 5))
 	require.NoError(t, err)
 	assert.NotNil(t, p.pieces, "one is not read yet")
+	assert.NotNil(t, p.body, "and may not be used again")
 	_, err = io.ReadFull(r, make([]byte, 1))
 	require.NoError(t, err)
 	assert.Nil(t, p.pieces)
+	assert.Nil(t, p.body)
 	require.NoError(t, r.Close())
 	_, err = p.open()
 	assert.ErrorIs(t, err, http.ErrBodyReadAfterClose)

@@ -33,7 +33,7 @@ func (tr *trip) prepare() error {
 		return err
 	}
 	tr.call, tr.unpacked = call, unpacked
-	tr.payload = newPayload(call.Body())
+	tr.payload = newPayload(body, call.Body())
 	tr.sketch, tr.salt = call.Sketch()
 	if tr.seen != nil {
 		tr.seen.ready = t.now()

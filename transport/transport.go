@@ -60,8 +60,9 @@
 // too long, 413, is one above Config.MaxBodyBytes, or one that is compressed to
 // less than a sixty-fourth.
 //
-// What a request holds in memory is its body and an eighth of that, and reading it
-// takes a time that grows with its length alone.
+// What a request holds in memory is its body, with an eighth to spare at the most, and
+// an eighth of it for its blocks, and reading it takes a time that grows with its length
+// alone.
 //
 // # What is changed
 //
@@ -311,9 +312,10 @@ func (tr *trip) again(a *attempt) bool {
 // result hands over what the last attempt has come to: a response, if there is
 // one, even if it says that the endpoint failed.
 func (tr *trip) result(a attempt) (*http.Response, error) {
-	tr.payload.release()
 	tr.maxTokens = tr.call.MaxTokens()
-	tr.call, tr.payload = nil, nil
+	tr.call = nil // it refers to the body
+	tr.payload.release()
+	tr.payload = nil
 	if tr.t.config.Record == nil {
 		tr.Request.Blocks = nil
 	}

@@ -157,6 +157,23 @@ func TestTopics(t *testing.T) {
 	}
 }
 
+// A batch that is a map says its rank by one of two names, or by none.
+func TestRankOfAMap(t *testing.T) {
+	for name, known := range map[string]bool{"data_parallel_rank": true, "attn_dp_rank": true, "rank": false} {
+		for _, rank := range []any{3, nil} {
+			payload, err := msgpack.Marshal(map[string]any{"ts": 1.5, "events": []any{remove(7)}, name: rank})
+			require.NoError(t, err)
+			var b Batch
+			require.NoError(t, NewDecoder().Decode(payload, &b))
+			require.Equal(t, known && rank != nil, b.HasRank, "%s: %v", name, rank)
+			if b.HasRank {
+				require.Equal(t, rank, b.Rank)
+			}
+			require.Equal(t, !known, b.Counts.UnknownFields > 0)
+		}
+	}
+}
+
 // Which of a block's extra keys are adapter and salt, and which make it foreign.
 func TestExtraKeys(t *testing.T) {
 	type keys []any

@@ -3,9 +3,11 @@ package delay_test
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -272,6 +274,41 @@ func TestLengths(t *testing.T) {
 		assert.InEpsilon(t, 525, expected("new", guess), 0.1)
 		assert.InEpsilon(t, 525, expected("", guess), 0.1)
 	}
+}
+
+// Two tenants that share a place in the table never share what is known of them.
+func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
+	const places = 1024
+	seen := map[uint64]string{}
+	var one, other string
+	for i := 0; one == ""; i++ {
+		name := "tenant-" + strconv.Itoa(i)
+		place := xxhash.Sum64String(name) % places
+		if seen[place] != "" {
+			one, other = seen[place], name
+		}
+		seen[place] = name
+	}
+	m := newMarginal(t, delay.Config{})
+	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}, Endpoints: []endpick.Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	serve := func(tenant string, output, times int) {
+		for range times {
+			l, err := r.Route(endpick.Request{Tenant: tenant, InputTokens: 10, Stream: true})
+			require.NoError(t, err)
+			l.FirstToken()
+			l.Done(endpick.Outcome{OutputTokens: output})
+		}
+	}
+	expected := func(tenant string) float64 { return delay.ExpectedOutput(m, &endpick.Request{Tenant: tenant}) }
+	serve("", 100, 400)
+	serve(one, 5000, 100)
+	require.InEpsilon(t, 5000, expected(one), 0.2)
+	nobody := expected("nobody")
+	require.Equal(t, nobody, expected(other))
+	serve(other, 100, 1)
+	require.Less(t, expected(other), nobody, "what is known of all, and one response of its own")
+	require.Equal(t, expected("nobody"), expected(one), "who has lost its place is nobody")
 }
 
 // learned returns a Marginal that has seen a fleet at work.

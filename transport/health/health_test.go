@@ -383,6 +383,24 @@ func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 	})
 }
 
+// A check that the monitor itself has broken off, because its host shuts down or moves
+// on, says nothing of the server.
+func TestChecksThatAreBrokenOffSayNothing(t *testing.T) {
+	open(t, health.Config{Failures: 1}, func(t *testing.T, w *ward) {
+		before := w.status("b")
+		require.False(t, before.Checked.IsZero())
+		w.set("busy", "a", "b", "c")
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		w.monitor.Check(ctx)
+		after := w.status("b")
+		assert.Equal(t, before.Checked, after.Checked)
+		assert.NoError(t, after.CheckErr)
+		assert.Equal(t, health.Well, after.State)
+		w.set("", "a", "b", "c")
+	})
+}
+
 func TestConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/seam"
 )
@@ -407,6 +408,78 @@ func TestHealth(t *testing.T) {
 		}
 		assert.Zero(t, w.Ill())
 	})
+}
+
+// A host that routes anew without having asked, because the first endpoint fails, does
+// not make it look as if nobody else could have served the request: whether that is
+// so is not known when the client leaves.
+func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	for range 20 {
+		call := w.read(t, chatBody)
+		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+		require.Equal(t, "b", w.route(t, call).Endpoint().ID)
+		call.Close() // the client has left
+	}
+	assert.Zero(t, w.Ill())
+	for range 5 {
+		call := w.read(t, chatBody)
+		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+		call.Close()
+	}
+	assert.Equal(t, 1, w.Ill(), "there it was the only one that was asked")
+	w.idle(t)
+}
+
+// A header is a sign of life, also that of a failure: a server that answers at last is
+// not silent.
+func TestAHeaderIsASignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		for range 8 {
+			a := w.route(t, w.read(t, chatBody))
+			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			a.Feed(nil, []byte(events))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		var waiting []*seam.Attempt
+		for range 4 {
+			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
+		}
+		time.Sleep(2 * time.Second)
+		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Zero(t, w.Ill(), "it has said something since they were sent")
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			a.Fail(errBroken)
+		}
+	})
+}
+
+// Prompts of two tenants share no blocks, unless the engines share their caches; keys,
+// token ids and limits are passed on likewise.
+func TestWhatReadingDependsOn(t *testing.T) {
+	blocks := func(config seam.Config, tenant string) []uint64 {
+		w := newWorld(t, config)
+		call := w.read(t, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("A long prompt. ", 100)+`"}]}`)
+		defer call.Close()
+		call.Request.Tenant = tenant
+		w.route(t, call)
+		require.NotEmpty(t, call.Request.Blocks)
+		return call.Request.Blocks
+	}
+	key := prefix.NewKey()
+	own, shared := seam.Config{HashKey: key}, seam.Config{HashKey: key, SharedCache: true}
+	assert.Equal(t, blocks(own, "a"), blocks(own, "a"))
+	assert.NotEqual(t, blocks(own, "a")[0], blocks(own, "b")[0])
+	assert.Equal(t, blocks(shared, "a"), blocks(shared, "b"))
+	other := seam.Config{HashKey: prefix.NewKey()}
+	assert.NotEqual(t, blocks(own, "a")[0], blocks(other, "a")[0])
+	_, err := newWorld(t, seam.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
+	assert.ErrorIs(t, err, endpick.ErrBadRequest)
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
