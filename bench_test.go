@@ -28,14 +28,35 @@ func BenchmarkSum64(b *testing.B) {
 	})
 }
 
-const benchBlocks = 10_000 // the bound of the index, in blocks per endpoint
+// benchBlocks is the bound of the index, in blocks per endpoint: as many as fit
+// into its default size with up to 1,000 endpoints.
+func benchBlocks(endpoints int) int {
+	if endpoints > 1000 {
+		return 2000
+	}
+	return 10_000
+}
+
+// lmetric is the preset, with an index that is large enough.
+func lmetric(b *testing.B, endpoints int) endpick.Config {
+	config := preset.LMetric()
+	var err error
+	config.Policy.Matcher, err = prefix.NewIndex(benchIndex(endpoints))
+	require.NoError(b, err)
+	return config
+}
+
+func benchIndex(endpoints int) prefix.IndexConfig {
+	return prefix.IndexConfig{BlocksPerEndpoint: benchBlocks(endpoints), MaxBytes: 1 << 30}
+}
 
 // fleet is a router in the state of a busy one: every endpoint has reported,
-// the index remembers benchBlocks blocks of each endpoint, and the first
+// the index remembers as many blocks of each endpoint as it may, and the first
 // holders of them hold the first quarter of all prompts.
 type fleet struct {
 	router  *endpick.Router
 	index   *prefix.Index
+	blocks  int // at most, of each endpoint
 	tokens  int
 	holders int
 	prompts atomic.Uint32
@@ -55,7 +76,7 @@ func emptyFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders 
 		e.Models = []string{"llama", e.ID} // a model of its own, to fill it by
 	}
 	config.ReportMaxAge = 24 * time.Hour
-	f := &fleet{tokens: tokens, holders: holders}
+	f := &fleet{blocks: benchBlocks(endpoints), tokens: tokens, holders: holders}
 	f.index, _ = config.Policy.Matcher.(*prefix.Index)
 	var err error
 	f.router, err = endpick.New(config)
@@ -82,7 +103,7 @@ func (f *fleet) fill(b *testing.B, i int, id string) {
 		p.tokens[0] = ^uint32(i) // a head that nobody else has
 	}
 	fresh := f.tokens / prefix.BlockTokens * 3 / 4
-	for n := 0; n < benchBlocks; n += fresh {
+	for n := 0; n < f.blocks; n += fresh {
 		l, err := p.route(endpick.Request{Model: id})
 		require.NoError(b, err)
 		l.Done(endpick.Outcome{})
@@ -111,7 +132,7 @@ func (f *fleet) check(b *testing.B) {
 	stats := f.index.Stats()
 	require.Len(b, stats.Endpoints, len(receipt.Verdicts))
 	for _, e := range stats.Endpoints {
-		require.Equal(b, benchBlocks, e.Held, "slot %d is not at its bound", e.Ref.Slot)
+		require.Equal(b, f.blocks, e.Held, "slot %d is not at its bound", e.Ref.Slot)
 	}
 }
 
@@ -141,7 +162,7 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 // Three quarters of the prompt are new each time, and the index is at its
 // bound: each request evicts as many blocks as it brings.
 func BenchmarkRoute(b *testing.B) {
-	for _, endpoints := range []int{10, 100, 1000} {
+	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
 			f := newFleet(b, preset.LeastLoaded(), endpoints, 0, 0)
 			b.ReportAllocs()
@@ -155,7 +176,7 @@ func BenchmarkRoute(b *testing.B) {
 		})
 	}
 	eachFleet(b, routeAll)
-	for _, endpoints := range []int{10, 100, 1000} {
+	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		var f *fleet
 		b.Run(fmt.Sprintf("policy=predicted-latency/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
 			if f == nil {
@@ -179,11 +200,12 @@ func routeAll(b *testing.B, f *fleet) {
 }
 
 // newTrainedFleet routes by predicted latency. Trees predict both latencies of every
-// candidate, each under another load; a tenth of the endpoints hold the first quarter
+// candidate on the shortlist, each under another load; a tenth of the endpoints hold the first quarter
 // of the prompts. The measured requests have no tokens, so that nothing is learned from them: what is
 // measured is the decision.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
+		Index:   benchIndex(endpoints),
 		Latency: predict.LatencyConfig{Synchronous: true},
 	})
 	require.NoError(b, err)
@@ -213,7 +235,9 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	require.NoError(b, err)
 	l.Done(endpick.Outcome{})
 	for _, v := range receipt.Verdicts {
-		require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
+		if v.RemovedBy != "shortlist" {
+			require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
+		}
 	}
 	return f
 }
@@ -239,7 +263,7 @@ func BenchmarkRouteParallel(b *testing.B) {
 }
 
 func eachFleet(b *testing.B, measure func(*testing.B, *fleet)) {
-	for _, endpoints := range []int{10, 100, 1000} {
+	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		for _, tokens := range []int{2048, 16384} {
 			for _, held := range []string{"tenth", "all"} {
 				name := fmt.Sprintf("policy=lmetric/endpoints=%d/tokens=%d/held=%s", endpoints, tokens, held)
@@ -250,7 +274,7 @@ func eachFleet(b *testing.B, measure func(*testing.B, *fleet)) {
 				var f *fleet // filled once, however often b.N is tried
 				b.Run(name, func(b *testing.B) {
 					if f == nil {
-						f = newFleet(b, preset.LMetric(), endpoints, tokens, holders)
+						f = newFleet(b, lmetric(b, endpoints), endpoints, tokens, holders)
 					}
 					measure(b, f)
 					f.check(b)

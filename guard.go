@@ -38,14 +38,14 @@ func (r *Router) match(m Matcher, d *decision) {
 	m.Match(&d.req, d.candidates)
 }
 
-func (r *Router) predict(p Predictor, d *decision) {
+func (r *Router) predict(p Predictor, d *decision, left []Candidate) {
 	defer r.guard(p)
-	p.Predict(&d.req, d.candidates)
+	p.Predict(&d.req, left)
 }
 
-func (r *Router) admit(a Admitter, d *decision) error {
+func (r *Router) admit(a Admitter, d *decision, left []Candidate) error {
 	defer r.guard(a)
-	return a.Admit(&d.req, d.candidates)
+	return a.Admit(&d.req, left)
 }
 
 // withdraw tells admitters that a request which they have let in is not routed

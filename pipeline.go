@@ -14,7 +14,7 @@ type pipeline struct {
 	Policy
 	stages            []any // each once, if it can be compared
 	weights           []float64
-	filterNames       []string
+	filterNames       []string // of the shortlist, then of the others
 	scorerNames       []string
 	routed            []RoutedObserver
 	firstToken        []FirstTokenObserver
@@ -24,6 +24,7 @@ type pipeline struct {
 
 func newPipeline(p Policy) (*pipeline, error) {
 	p.Admitters = slices.Clone(p.Admitters)
+	p.Shortlist = slices.Clone(p.Shortlist)
 	p.Filters = slices.Clone(p.Filters)
 	p.Scorers = slices.Clone(p.Scorers)
 	if p.Picker == nil {
@@ -37,12 +38,17 @@ func newPipeline(p Policy) (*pipeline, error) {
 		}
 		stages = append(stages, a)
 	}
-	for i, f := range p.Filters {
-		if f == nil {
-			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Filters[%d]", i), Reason: "is nil"}
+	for _, list := range []struct {
+		name    string
+		filters []Filter
+	}{{"Shortlist", p.Shortlist}, {"Filters", p.Filters}} {
+		for i, f := range list.filters {
+			if f == nil {
+				return nil, &ConfigError{Field: fmt.Sprintf("Policy.%s[%d]", list.name, i), Reason: "is nil"}
+			}
+			stages = append(stages, f)
+			c.filterNames = append(c.filterNames, stageName(f))
 		}
-		stages = append(stages, f)
-		c.filterNames = append(c.filterNames, stageName(f))
 	}
 	var largest, sum float64
 	for i, w := range p.Scorers {
@@ -161,20 +167,33 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 	if p.Matcher != nil {
 		r.match(p.Matcher, d)
 	}
+	d.cuts = d.cuts[:0]
+	left := r.narrow(p.Shortlist, d, d.candidates)
 	if p.Predictor != nil {
-		r.predict(p.Predictor, d)
+		r.predict(p.Predictor, d, left)
 	}
 	if !d.req.UnderWay {
 		for i, a := range p.Admitters {
-			if err := r.admit(a, d); err != nil {
+			if err := r.admit(a, d, left); err != nil {
 				r.withdraw(p.Admitters[:i], d)
 				return -1, &RejectedError{Reason: err}
 			}
 		}
 	}
-	left := d.candidates
-	d.cuts = d.cuts[:0]
-	for _, f := range p.Filters {
+	left = r.narrow(p.Filters, d, left)
+	scores := d.scores[:len(left)]
+	r.combine(p, d, left, scores)
+	chosen := r.pick(p.Picker, d, left, scores)
+	if chosen < 0 || chosen >= len(left) {
+		r.counts.badStage.Add(1)
+		chosen = MaxScore{}.Pick(&d.req, left, scores)
+	}
+	return chosen, nil
+}
+
+// narrow returns the candidates that the filters leave.
+func (r *Router) narrow(filters []Filter, d *decision, left []Candidate) []Candidate {
+	for _, f := range filters {
 		kept := r.filter(f, d, left)
 		switch {
 		case len(kept) == 0: // no opinion
@@ -185,14 +204,7 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 		}
 		d.cuts = append(d.cuts, len(left))
 	}
-	scores := d.scores[:len(left)]
-	r.combine(p, d, left, scores)
-	chosen := r.pick(p.Picker, d, left, scores)
-	if chosen < 0 || chosen >= len(left) {
-		r.counts.badStage.Add(1)
-		chosen = MaxScore{}.Pick(&d.req, left, scores)
-	}
-	return chosen, nil
+	return left
 }
 
 // combine writes the combined score of each candidate: that of the only scorer

@@ -56,8 +56,12 @@ type Picker interface {
 // SetPolicy call.
 type Policy struct {
 	// Name is shown in receipts.
-	Name      string
-	Matcher   Matcher
+	Name    string
+	Matcher Matcher
+	// Shortlist narrows the choice before anything is predicted: of many
+	// endpoints most can't win, and to predict takes longer than all else. What
+	// these filters remove is not predicted either, nor seen by admitters.
+	Shortlist []Filter
 	Predictor Predictor
 	Admitters []Admitter
 	Filters   []Filter

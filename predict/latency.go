@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/estimate"
 	"github.com/endpick/endpick/internal/learn"
 )
 
@@ -67,10 +68,12 @@ type LatencyConfig struct {
 // request there waits for longer than twice the upper bound of what was predicted for it, and nobody else is answered,
 // that time is added to predictions of TTFT. It is all that is predicted of an endpoint whose kind has no labels.
 type Latency struct {
+	estimate.Source
 	config    LatencyConfig
 	trainer   learn.Trainer
 	scratch   sync.Pool
 	completed atomic.Uint64 // requests, by which names age
+	made      atomic.Uint32 // served models so far
 
 	mu     sync.RWMutex // guards what is known of open requests and of endpoints
 	open   endpick.PerLease[openRequest]
@@ -95,6 +98,7 @@ func NewLatency(config LatencyConfig) (*Latency, error) {
 		return nil, err
 	}
 	l := &Latency{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
+	l.Source = estimate.NewSource((*estimates)(l))
 	l.scratch.New = func() any { return new(scratch) }
 	l.models.Store(&map[string]*servedModel{})
 	l.variants.Store(&[]*variant{})

@@ -27,6 +27,7 @@ const (
 // A servedModel has the learners of one model name.
 type servedModel struct {
 	name     string
+	number   uint32        // no two have the same
 	used     atomic.Uint64 // Latency.completed when a request for it was completed last
 	learners [targets]*learn.Learner
 	seen     [targets][maxVariants]variantLabels
@@ -114,7 +115,7 @@ func (m *servedModel) learned() bool {
 }
 
 func (l *Latency) newModel(name string) *servedModel {
-	m := &servedModel{name: name}
+	m := &servedModel{name: name, number: l.made.Add(1)}
 	for i := range targets {
 		learner, err := learn.New(&l.trainer, l.config.learner(i))
 		if err != nil {

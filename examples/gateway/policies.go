@@ -97,8 +97,8 @@ func (ps *policies) compose(other string, models map[string]modelSettings, event
 		c.listen(m)
 	}
 	p := endpick.Policy{
-		Name: "per model", Predictor: (*perModelPredictor)(c), Admitters: []endpick.Admitter{c},
-		Filters: []endpick.Filter{c}, Scorers: []endpick.Weighted{{Scorer: c, Weight: 1}}, Picker: c,
+		Name: "per model", Shortlist: []endpick.Filter{(*perModelShortlist)(c)}, Predictor: (*perModelPredictor)(c),
+		Admitters: []endpick.Admitter{c}, Filters: []endpick.Filter{c}, Scorers: []endpick.Weighted{{Scorer: c, Weight: 1}}, Picker: c,
 	}
 	switch {
 	case ps.told != nil:
@@ -162,7 +162,7 @@ func (c *perModel) listen(m *ofModel) {
 	for _, a := range m.Admitters {
 		stages = append(stages, a)
 	}
-	for _, f := range m.Filters {
+	for _, f := range slices.Concat(m.Shortlist, m.Filters) {
 		stages = append(stages, f)
 	}
 	for _, s := range m.Scorers {
@@ -226,12 +226,24 @@ func (c *perModel) Admit(req *endpick.Request, candidates []endpick.Candidate) e
 
 // Filter implements [endpick.Filter].
 func (c *perModel) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	for _, f := range c.of(req).Filters {
+	return narrow(c.of(req).Filters, req, candidates)
+}
+
+func narrow(filters []endpick.Filter, req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	for _, f := range filters {
 		if kept := f.Filter(req, candidates); len(kept) > 0 {
 			candidates = kept
 		}
 	}
 	return candidates
+}
+
+// perModelShortlist is what a perModel has predicted.
+type perModelShortlist perModel
+
+// Filter implements [endpick.Filter].
+func (c *perModelShortlist) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return narrow((*perModel)(c).of(req).Shortlist, req, candidates)
 }
 
 // Score implements [endpick.Scorer], as the router combines scores.

@@ -91,6 +91,7 @@ type Health struct {
 type Learner struct {
 	trainer *Trainer
 	model   atomic.Pointer[boost.Model]
+	linear  atomic.Pointer[Linear]
 	refits  atomic.Uint64
 	hurry   atomic.Bool // refit at the next label
 	spread  *spread
@@ -332,7 +333,7 @@ func (l *Learner) refit() (err error) {
 	if err != nil {
 		return err
 	}
-	l.model.Store(m)
+	l.use(m)
 	l.shifts.refitted(l.spread)
 	if n := l.refits.Add(1) - 1; len(l.config.Boost.Prior) > 0 && m.Trees() > 0 && n%challengeEvery == 0 {
 		config.Prior = nil
@@ -340,6 +341,9 @@ func (l *Learner) refit() (err error) {
 			config.Prior = l.config.Boost.Prior
 		}
 		l.challenger, _ = boost.Fit(config, data)
+		if l.noPrior {
+			l.estimateBy(l.challenger)
+		}
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func (l *Learner) Restore(b []byte) error {
 	l.window, l.noPrior, l.challenger, l.since = w, noPrior, nil, 0
 	l.spread.all, l.spread.buckets = s.all, s.buckets
 	l.spread.publish()
-	l.model.Store(m)
+	l.use(m)
 	if m != nil {
 		l.refits.Add(1)
 	}

@@ -3,6 +3,7 @@ package preset
 import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo"
 )
@@ -13,8 +14,11 @@ import (
 // against an SLO, and without an SLO it considers the requests that are running, and
 // those that will come back for what they have in a cache.
 type PredictedLatencyConfig struct {
-	Index    prefix.IndexConfig
-	Latency  predict.LatencyConfig
+	Index   prefix.IndexConfig
+	Latency predict.LatencyConfig
+	// Learned is a predictor to go on with, as [predict.Restore] returns it after a
+	// restart, in place of a new one made of Latency. Nil: a new one.
+	Learned  *predict.Latency
 	Affinity prefix.AffinityConfig
 	// Headroom is shared by admission, tiers and scorer, whose own Headroom
 	// fields stay nil. Its Bound is slo.Upper unless DisableSpread is set.
@@ -22,6 +26,11 @@ type PredictedLatencyConfig struct {
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
 	BestFit  slo.BestFitConfig
+	// Shortlist says how many endpoints of a large fleet are predicted. Its other
+	// fields follow from the rest and stay zero.
+	Shortlist shortlist.Config
+	// DisableShortlist predicts all of them.
+	DisableShortlist bool
 	// DisableSpread holds the expected latency against an SLO, as the paper
 	// does, and not the bound that nine requests in ten keep. Best fit fills an
 	// endpoint until the last target is only just kept; one that is only just
@@ -54,6 +63,9 @@ func (c *PredictedLatencyConfig) validate() error {
 		{"Affinity.LimitToSaved", c.FixedGate && c.Affinity.LimitToSaved, "is set and disabled"},
 		{"Tier.Headroom", c.Tier.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"BestFit.Headroom", c.BestFit.Headroom != nil, "is set; the stages share the one that Headroom describes"},
+		{"Latency", c.Learned != nil && c.Latency != (predict.LatencyConfig{}), "is set beside Learned, which has its own"},
+		{"Shortlist", c.Shortlist != (shortlist.Config{Size: c.Shortlist.Size}), "has more than a Size; the rest follows from the other parts"},
+		{"Shortlist.Size", c.DisableShortlist && c.Shortlist.Size != 0, "is set and disabled"},
 		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
 		{"BestFit.Displaced", c.BestFit.Displaced != nil && (c.DisableClaims || c.DisableNeighbours), "is set and disabled"},
 		{"BestFit.PrefillRate", c.DisableNeighbours && c.BestFit.PrefillRate != 0, "is set and disabled"},
@@ -78,8 +90,7 @@ const prefillRate = 8600
 //
 // Its Predictor is a [predict.Latency], whose Health says how well it predicts.
 // Nothing has to be closed: models are fitted in a goroutine that ends with the
-// fit. To go on with what was learned before a restart, set Policy.Predictor to
-// what [predict.Restore] returns.
+// fit. To go on with what was learned before a restart, set Learned.
 func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err := c.validate(); err != nil {
 		return endpick.Config{}, err
@@ -121,16 +132,29 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err != nil {
 		return endpick.Config{}, err
 	}
-	latency, err := predict.NewLatency(c.Latency)
-	if err != nil {
-		return endpick.Config{}, err
+	latency := c.Learned
+	if latency == nil {
+		if latency, err = predict.NewLatency(c.Latency); err != nil {
+			return endpick.Config{}, err
+		}
 	}
-	filters := []endpick.Filter{warmup, gate, tier}
+	before := []endpick.Filter{warmup}
+	if !c.DisableShortlist {
+		c.Shortlist.Latency, c.Shortlist.Threshold = latency, c.Affinity.Threshold
+		c.Shortlist.PrefillRate, c.Shortlist.OutputTokens = c.BestFit.PrefillRate, c.Headroom.OutputTokens
+		short, err := shortlist.New(c.Shortlist)
+		if err != nil {
+			return endpick.Config{}, err
+		}
+		before = append(before, short)
+	}
+	filters := []endpick.Filter{gate, tier}
 	if c.DisableGate {
-		filters = []endpick.Filter{warmup, tier}
+		filters = []endpick.Filter{tier}
 	}
 	return config("predicted-latency", endpick.Policy{
 		Matcher:   held,
+		Shortlist: before,
 		Predictor: latency,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
 		Filters:   filters,

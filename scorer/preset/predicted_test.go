@@ -9,6 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
@@ -51,7 +52,7 @@ func TestPredictedLatencyMeasuresByOneHeadroom(t *testing.T) {
 		DisableGate: true, Tier: slo.TierConfig{DisableExploration: true}, Latency: predict.LatencyConfig{Synchronous: true},
 	})
 	require.NoError(t, err)
-	tier := config.Policy.Filters[1]
+	tier := config.Policy.Filters[0]
 	var measures []any
 	for _, stage := range []any{config.Policy.Admitters[0], tier, config.Policy.Scorers[0].Scorer} {
 		measures = append(measures, stage.(interface{ Observer() any }).Observer())
@@ -83,7 +84,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	for _, c := range []preset.PredictedLatencyConfig{
 		{Index: prefix.IndexConfig{BlocksPerEndpoint: -1}}, {Latency: predict.LatencyConfig{Trees: -1}}, {Affinity: prefix.AffinityConfig{Threshold: 2}},
 		{Headroom: slo.HeadroomConfig{Bound: 2}}, {Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}},
-		{BestFit: slo.BestFitConfig{Strategy: 2}},
+		{BestFit: slo.BestFitConfig{Strategy: 2}}, {Shortlist: shortlist.Config{Size: 1}},
 	} {
 		_, err := preset.PredictedLatency(c)
 		assert.Error(t, err, "%+v", c)
@@ -92,6 +93,9 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	own := new(slo.Headroom)
 	none := func(*endpick.Request, *endpick.Candidate) float64 { return 0 }
 	for field, c := range map[string]preset.PredictedLatencyConfig{
+		"Latency":               {Latency: predict.LatencyConfig{Trees: 1}, Learned: new(predict.Latency)},
+		"Shortlist":             {Shortlist: shortlist.Config{Threshold: 0.5}},
+		"Shortlist.Size":        {Shortlist: shortlist.Config{Size: 10}, DisableShortlist: true},
 		"Affinity.LimitToSaved": {Affinity: prefix.AffinityConfig{LimitToSaved: true}, FixedGate: true},
 		"Tier.Headroom":         {Tier: slo.TierConfig{Headroom: own}},
 		"BestFit.Headroom":      {BestFit: slo.BestFitConfig{Headroom: own}},
@@ -118,7 +122,7 @@ func TestPredictedLatencyLimitsItsGate(t *testing.T) {
 			{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}},
 		}
 		req := endpick.Request{Stream: true, InputTokens: 900}
-		return len(config.Policy.Filters[1].Filter(&req, candidates))
+		return len(config.Policy.Filters[0].Filter(&req, candidates))
 	}
 	const ms = time.Millisecond
 	assert.Equal(t, 1, kept(preset.PredictedLatencyConfig{}, 99*ms))

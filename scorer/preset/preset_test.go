@@ -53,15 +53,16 @@ func TestParametersOfAName(t *testing.T) {
 	filters := func(name string) (names []string) {
 		c, err := preset.ByName(name)
 		require.NoError(t, err)
-		for _, f := range c.Policy.Filters {
+		for _, f := range slices.Concat(c.Policy.Shortlist, c.Policy.Filters) {
 			names = append(names, f.(interface{ Name() string }).Name())
 		}
 		return names
 	}
 	all := filters("predicted-latency")
 	without := filters("predicted-latency:no-gate")
-	assert.Len(t, all, 3)
-	assert.Equal(t, []string{all[0], all[2]}, without)
+	assert.Len(t, all, 4)
+	assert.Equal(t, []string{all[0], all[1], all[3]}, without)
+	assert.Equal(t, []string{all[0], all[2], all[3]}, filters("predicted-latency:no-shortlist"))
 
 	for name, reason := range map[string]string{
 		"lmetric:1":                   `has parameter "1", but the policy has none`,

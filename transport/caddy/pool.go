@@ -138,7 +138,8 @@ func (p *pool) route(t *Transport, next definition) error {
 			config.Policy.Matcher = p.policy.Matcher
 		}
 		if config.Policy.Predictor != nil && p.policy.Predictor != nil {
-			config.Policy.Predictor = p.policy.Predictor
+			// With it goes what asks it for estimates.
+			config.Policy.Predictor, config.Policy.Shortlist = p.policy.Predictor, p.policy.Shortlist
 		}
 		if err := p.router.SetPolicy(config.Policy); err != nil {
 			return err

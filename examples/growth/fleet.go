@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+// setting is a fleet and the requests that it is measured with.
+type setting struct {
+	policy    string
+	endpoints int
+	tokens    int     // of each prompt
+	held      float64 // the share of endpoints that hold the first quarter of the prompts
+	blocks    int     // that the index may hold of each endpoint
+	adapters  int     // that each endpoint serves
+}
+
+// fleet is a router in the state of a busy one: every endpoint has reported, its part of
+// the index is full, and models are trained if the policy has some.
+type fleet struct {
+	setting
+	router *endpick.Router
+	index  *prefix.Index
+	ahead  time.Duration // of the clock, while it is trained
+
+	prompt  []uint32
+	hashes  []uint64
+	number  uint32
+	ready   bool // it is in its state
+	adapter string
+	bytes   int64 // of heap that it takes
+}
+
+const model = "llama"
+
+func newFleet(s setting) (*fleet, error) {
+	before := heap()
+	f := &fleet{setting: s, prompt: make([]uint32, s.tokens), hashes: make([]uint64, 0, s.tokens/prefix.BlockTokens)}
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	config.Seed, config.ReportMaxAge = 1, 1000*time.Hour
+	config.Clock = func() time.Time { return time.Now().Add(f.ahead) }
+	for i := range s.endpoints {
+		e := endpick.Endpoint{ID: fmt.Sprintf("e%d", i), Models: []string{model, fmt.Sprintf("e%d", i)}}
+		for a := range s.adapters {
+			e.Adapters = append(e.Adapters, fmt.Sprintf("adapter-%d", a))
+		}
+		config.Endpoints = append(config.Endpoints, e)
+	}
+	if s.adapters > 0 {
+		f.adapter = fmt.Sprintf("adapter-%d", s.adapters/2)
+	}
+	if f.router, err = endpick.New(config); err != nil {
+		return nil, err
+	}
+	if err := f.occupy(); err != nil {
+		return nil, err
+	}
+	f.ready = true
+	f.bytes = heap() - before
+	return f, nil
+}
+
+// policy is the setting's, with an index of the setting's size.
+func (f *fleet) config() (config endpick.Config, err error) {
+	index := prefix.IndexConfig{BlocksPerEndpoint: f.blocks, MaxBytes: 4 << 30}
+	switch f.setting.policy {
+	case "predicted-latency":
+		config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Index: index, Latency: predict.LatencyConfig{Synchronous: true}})
+	case "marginal-delay":
+		config, err = preset.MarginalDelay(preset.MarginalDelayConfig{Index: index})
+	default:
+		config, err = preset.ByName(f.setting.policy)
+		if err == nil && config.Policy.Matcher != nil {
+			config.Policy.Matcher, err = prefix.NewIndex(index)
+		}
+	}
+	f.index, _ = config.Policy.Matcher.(*prefix.Index)
+	return config, err
+}
+
+// occupy brings a new router into its state.
+func (f *fleet) occupy() error {
+	chance := rand.New(rand.NewPCG(1, 2))
+	trained := f.setting.policy == "predicted-latency" || f.setting.policy == "marginal-delay"
+	for i := range f.endpoints {
+		load := endpick.Load{Waiting: 1, Running: 8, KVUsage: 0.5}
+		if trained {
+			load = anyLoad(chance)
+		}
+		if err := f.router.Report(fmt.Sprintf("e%d", i), load); err != nil {
+			return err
+		}
+	}
+	if trained {
+		if err := f.train(chance); err != nil {
+			return err
+		}
+	}
+	if f.index == nil {
+		return nil
+	}
+	holders := int(f.held * float64(f.endpoints))
+	fresh := len(f.prompt) / prefix.BlockTokens * 3 / 4
+	for i := range f.endpoints {
+		f.prompt[0] = 0
+		if i >= holders {
+			f.prompt[0] = ^uint32(i) // a head that nobody else has
+		}
+		for n := 0; n < f.blocks; n += max(fresh, 1) {
+			if err := f.route(endpick.Request{Model: fmt.Sprintf("e%d", i)}); err != nil {
+				return err
+			}
+		}
+	}
+	f.prompt[0] = 0
+	return nil
+}
+
+func anyLoad(chance *rand.Rand) endpick.Load {
+	return endpick.Load{Waiting: float64(chance.IntN(3)), Running: float64(chance.IntN(64)), KVUsage: chance.Float64()}
+}
+
+// train lets responses come from servers whose latencies follow from their loads.
+func (f *fleet) train(chance *rand.Rand) error {
+	for range 6000 {
+		id := fmt.Sprintf("e%d", chance.IntN(f.endpoints))
+		if err := f.router.Report(id, anyLoad(chance)); err != nil {
+			return err
+		}
+		l, err := f.router.Route(endpick.Request{Model: model, Stream: true, InputTokens: 16 + chance.IntN(2*f.tokens)})
+		if err != nil {
+			return err
+		}
+		c, _ := l.Candidate()
+		f.ahead += time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running)
+		l.FirstToken()
+		f.ahead += 99 * time.Duration(1e7+2e5*c.Running)
+		l.Done(endpick.Outcome{OutputTokens: 100})
+	}
+	return nil
+}
+
+// op is a request from its tokens to its end: three quarters of the prompt are new each
+// time, and push as much out of the index.
+func (f *fleet) op() {
+	if err := f.route(endpick.Request{Model: model, Adapter: f.adapter}); err != nil {
+		panic(err) // the same request was routed before
+	}
+}
+
+func (f *fleet) route(req endpick.Request) error {
+	f.hash()
+	req.Stream, req.InputTokens, req.Blocks = true, len(f.prompt), f.hashes
+	l, err := f.router.Route(req)
+	if err == nil {
+		l.Done(endpick.Outcome{})
+	}
+	return err
+}
+
+var seed = prefix.Scope{Model: model}.Seed()
+
+func (f *fleet) hash() {
+	f.number++
+	f.prompt[len(f.prompt)/4] = f.number
+	if f.held == 0 && f.ready {
+		f.prompt[0] = f.number // or whoever gets the first would hold a head of the next
+	}
+	f.hashes = f.hashes[:0]
+	if f.index != nil {
+		f.hashes = prefix.AppendTokens(f.hashes, seed, f.prompt)
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what pools hold goes with the second
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// job is something to be measured: op does it once. Each takes the least time that a
+// group of calls took, divided by their number: on a machine that others use too, the
+// least is what comes nearest to the work itself.
+type job struct {
+	op   func()
+	best float64 // nanoseconds
+}
+
+// group is how long one group of calls takes at least.
+const group = 500 * time.Microsecond
+
+// yardstick is xxhash.Sum64 of 64 KiB: S, in which all is told.
+func yardstick() *job {
+	data := make([]byte, 65536)
+	sum := uint64(0)
+	return &job{op: func() { sum += xxhash.Sum64(data) }, best: math.Inf(1)}
+}
+
+// measure runs all jobs and the yardstick in turn, as often as rounds says.
+func measure(jobs []*job, unit *job, rounds int) {
+	for _, j := range jobs {
+		j.best = math.Inf(1)
+		j.run() // warm
+	}
+	for range rounds {
+		unit.run()
+		for _, j := range jobs {
+			j.run()
+		}
+	}
+}
+
+func (j *job) run() {
+	began := time.Now()
+	n := 0
+	for time.Since(began) < group || n < 3 {
+		j.op()
+		n++
+	}
+	j.best = min(j.best, float64(time.Since(began))/float64(n))
+}

@@ -1,0 +1,21 @@
+package boost
+
+import (
+	"slices"
+
+	"github.com/endpick/endpick/internal/portable"
+)
+
+// Linear returns the columns of the prior and, with a constant before them, what one
+// of each adds to a prediction if the trees have nothing to say: all that is linear in
+// the model. There are no columns if the model has no prior.
+func (m *Model) Linear() (columns []int, weights []float64) {
+	if m.prior.floor == 0 {
+		return nil, nil
+	}
+	weights = slices.Clone(m.prior.weights)
+	for i := range weights {
+		weights[i] *= portable.Exp(m.base)
+	}
+	return slices.Clone(m.prior.columns), weights
+}

@@ -1,0 +1,79 @@
+package shortlist
+
+import "github.com/endpick/endpick"
+
+// lowest keeps the candidates of the lowest cost: a heap with the highest of them on
+// top. Among equals it keeps those that MaxScore would take.
+type lowest struct {
+	most  int
+	items []item
+}
+
+type item struct {
+	cost  float64
+	draw  float64 // zero: not drawn yet
+	index int32
+}
+
+// tie is the salt by which endpick.MaxScore breaks ties.
+const tie = 0x7c6a91d05f3be284
+
+func (l *lowest) begin(most int) {
+	l.most, l.items = most, l.items[:0]
+}
+
+// offer takes a candidate in, if it is one of the lowest so far.
+func (l *lowest) offer(req *endpick.Request, candidates []endpick.Candidate, cost float64, index int32) {
+	if len(l.items) == l.most && cost > l.items[0].cost {
+		return
+	}
+	l.take(req, candidates, item{cost: cost, index: index})
+}
+
+func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it item) {
+	if len(l.items) < l.most {
+		l.items = append(l.items, it)
+		i := len(l.items) - 1
+		for i > 0 {
+			parent := (i - 1) / 2
+			if !l.above(req, candidates, &l.items[i], &l.items[parent]) {
+				break
+			}
+			l.items[i], l.items[parent] = l.items[parent], l.items[i]
+			i = parent
+		}
+		return
+	}
+	if !l.above(req, candidates, &l.items[0], &it) {
+		return
+	}
+	l.items[0] = it
+	for i := 0; ; {
+		top := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(l.items); child++ {
+			if l.above(req, candidates, &l.items[child], &l.items[top]) {
+				top = child
+			}
+		}
+		if top == i {
+			return
+		}
+		l.items[i], l.items[top] = l.items[top], l.items[i]
+		i = top
+	}
+}
+
+// above reports whether a is further from being chosen than b.
+func (l *lowest) above(req *endpick.Request, candidates []endpick.Candidate, a, b *item) bool {
+	if a.cost != b.cost {
+		return a.cost > b.cost
+	}
+	return a.drawn(req, candidates) < b.drawn(req, candidates)
+}
+
+func (it *item) drawn(req *endpick.Request, candidates []endpick.Candidate) float64 {
+	if it.draw == 0 {
+		it.draw = req.ChanceOf(tie, &candidates[it.index])
+	}
+	return it.draw
+}

@@ -1,0 +1,249 @@
+package shortlist
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/estimate"
+	"github.com/endpick/endpick/predict"
+)
+
+// Config says what a [Filter] lets through. Latency is needed; the zero value of
+// everything else is its default.
+type Config struct {
+	// Latency is the policy's predictor, whose models are asked.
+	Latency *predict.Latency
+	// Size is how many candidates of the lowest estimate are predicted, at least 8.
+	// Half as many again at most come from the other groups, and some eight by chance.
+	// Up to twice this many candidates are all predicted. Zero: 40.
+	Size int
+	// Threshold is that of the affinity gate: the share of the prompt, in (0, 1],
+	// that makes a candidate one of those which hold it. Zero: 0.80.
+	Threshold float64
+	// PrefillRate, in prompt tokens per second, is that of slo.BestFitConfig: how the
+	// delay for the requests on an endpoint counts. Zero: it does not.
+	PrefillRate float64
+	// OutputTokens stands in for Request.ExpectedOutputTokens where that is unknown.
+	// Zero: 300, as in slo.HeadroomConfig.
+	OutputTokens int
+}
+
+const (
+	defaultSize         = 40
+	leastSize           = 8
+	defaultThreshold    = 0.80
+	defaultOutputTokens = 300
+	// byChance is how many candidates are let through by chance, in the mean.
+	byChance = 8
+)
+
+func (c *Config) validate() error {
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "shortlist.Config." + field, Reason: reason}
+	}
+	switch {
+	case c.Latency == nil:
+		return bad("Latency", "is nil")
+	case c.Size != 0 && c.Size < leastSize:
+		return bad("Size", "is less than 8")
+	case !(c.Threshold >= 0 && c.Threshold <= 1):
+		return bad("Threshold", "is not in [0, 1]")
+	case !(c.PrefillRate >= 0 && c.PrefillRate <= 1e12):
+		return bad("PrefillRate", "is not a finite rate")
+	case c.OutputTokens < 0:
+		return bad("OutputTokens", "is negative")
+	}
+	if c.Size == 0 {
+		c.Size = defaultSize
+	}
+	if c.Threshold == 0 {
+		c.Threshold = defaultThreshold
+	}
+	if c.OutputTokens == 0 {
+		c.OutputTokens = defaultOutputTokens
+	}
+	return nil
+}
+
+// Filter is a shortlist. It has no opinion, so that all are predicted, where an estimate
+// says too little: of requests with an SLO, which are best put where they only just fit;
+// while the time per token of a running request has to be kept; of models that have learned
+// from less than two thousand responses; of kinds of endpoint that are not predicted yet; and
+// if most of those that it would choose have stopped answering.
+//
+// A Filter is safe for concurrent use and belongs to one router.
+type Filter struct {
+	endpick.OneRouter
+	config Config
+	model  estimate.Model
+	bound  atomic.Int64 // open requests with a target for the time per token
+	work   sync.Pool    // *work
+	ratios ratios
+}
+
+var (
+	_ endpick.Filter         = (*Filter)(nil)
+	_ endpick.RoutedObserver = (*Filter)(nil)
+	_ endpick.DoneObserver   = (*Filter)(nil)
+)
+
+// New returns a Filter, or an [endpick.ConfigError].
+func New(config Config) (*Filter, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	f := &Filter{config: config, model: estimate.ModelOf(config.Latency.Source)}
+	f.work.New = func() any { return new(work) }
+	return f, nil
+}
+
+// Name is what receipts show.
+func (*Filter) Name() string { return "shortlist" }
+
+// hasTarget reports whether a request binds those that come after it.
+func hasTarget(req *endpick.Request) bool { return req.SLO.TPOT > 0 && req.Stream }
+
+// Routed implements [endpick.RoutedObserver].
+func (f *Filter) Routed(e *endpick.Event) {
+	if hasTarget(e.Request) {
+		f.bound.Add(1)
+	}
+	if p, ok := f.price(e.Request); ok {
+		f.ratios.learn(&p, e.Request, e.Candidates)
+	}
+}
+
+// Done implements [endpick.DoneObserver].
+func (f *Filter) Done(e *endpick.Event, _ *endpick.Outcome) {
+	if hasTarget(e.Request) {
+		f.bound.Add(-1)
+	}
+}
+
+// price is how the candidates of one request are estimated. Times are in milliseconds.
+type price struct {
+	first, rest estimate.Linear
+	model       uint32  // of which the estimate is, and of which ratios
+	output      float64 // tokens; zero if the whole is estimated at once
+	perToken    float64 // the delay for one other request, for each token to be computed
+}
+
+// price returns that of a request; false if there is nothing to estimate by.
+func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
+	p.first, p.rest, p.model, ok = f.model.Estimate(req)
+	p.model <<= 1
+	if req.Stream {
+		p.model |= 1
+		p.output = float64(f.config.OutputTokens)
+		if req.ExpectedOutputTokens > 0 {
+			p.output = float64(req.ExpectedOutputTokens)
+		}
+	}
+	if f.config.PrefillRate > 0 {
+		p.perToken = 1000 / f.config.PrefillRate
+	}
+	return p, ok
+}
+
+// work is what one call needs.
+type work struct {
+	whole, holds, first lowest
+	chosen              []int32
+}
+
+var saltChance = endpick.Salt("predict/shortlist")
+
+// Filter implements [endpick.Filter].
+func (f *Filter) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	if len(candidates) <= 2*f.config.Size || req.SLO.Asked() || f.bound.Load() > 0 {
+		return candidates
+	}
+	p, ok := f.price(req)
+	if !ok {
+		return candidates
+	}
+	w := f.work.Get().(*work)
+	defer f.work.Put(w)
+	if !f.choose(w, &p, req, candidates) {
+		return candidates
+	}
+	for i, at := range w.chosen {
+		if int(at) != i {
+			candidates[i], candidates[at] = candidates[at], candidates[i]
+		}
+	}
+	return candidates[:len(w.chosen)]
+}
+
+// choose fills w.chosen in ascending order; false if there is no opinion.
+func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []endpick.Candidate) bool {
+	w.whole.begin(f.config.Size)
+	w.holds.begin(f.config.Size / 4)
+	w.first.begin(f.config.Size / 4)
+	w.chosen = w.chosen[:0]
+	if !f.offer(w, p, req, candidates) {
+		return false
+	}
+	for _, l := range [...]*lowest{&w.whole, &w.holds, &w.first} {
+		for _, it := range l.items {
+			w.chosen = append(w.chosen, it.index)
+		}
+	}
+	slices.Sort(w.chosen)
+	w.chosen = slices.Compact(w.chosen)
+	return f.model.Silent(req, candidates, w.chosen) <= len(w.chosen)/2
+}
+
+// offer looks at every candidate; false if there is one that can't be estimated.
+func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []endpick.Candidate) bool {
+	held := max(int(f.config.Threshold*float64(req.InputTokens)), 1)
+	mask, draw := lot(req, len(candidates))
+	known, some := "", false // a variant that is predicted
+	f.ratios.mu.RLock()
+	defer f.ratios.mu.RUnlock()
+	level := f.ratios.level(p.model)
+	for i := range candidates {
+		c := &candidates[i]
+		r := f.ratios.of(c.Ref, p.model)
+		if r == nil {
+			// Not predicted yet: it soon will be, unless nothing of its kind is.
+			if v := c.Endpoint.Variant; !some || v != known {
+				if !f.model.Predicts(req, v) {
+					return false
+				}
+				known, some = v, true
+			}
+			r = &unknown
+		}
+		anew := float64(c.NewTokens(req))
+		first := p.first.Of(c, anew) * level.first * float64(r.first)
+		rest := p.rest.Of(c, anew) * level.rest * float64(r.rest)
+		whole := rest
+		if p.output > 0 {
+			whole = first + float64(p.output*rest)
+		}
+		whole += float64(float64(anew*c.BatchSize()) * p.perToken)
+		index := int32(i)
+		w.whole.offer(req, candidates, whole, index)
+		w.first.offer(req, candidates, first, index)
+		if c.PrefixTokens >= held {
+			w.holds.offer(req, candidates, whole, index)
+		}
+		if (c.IDHash^draw)&mask == 0 {
+			w.chosen = append(w.chosen, index)
+		}
+	}
+	return true
+}
+
+// lot draws candidates by chance: those whose hashes of ID have the same bits under the
+// mask as the draw.
+func lot(req *endpick.Request, n int) (mask, draw uint64) {
+	mask = 1
+	for mask < uint64(n)/byChance {
+		mask <<= 1
+	}
+	return mask - 1, uint64(req.Chance(saltChance) * (1 << 52))
+}
