@@ -22,7 +22,11 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 		c := &d.candidates[chosen]
 		c.PrefixTokens = min(max(d.req.MirrorPrefix, 0), max(d.req.InputTokens-1, 0))
 		if p.Predictor != nil {
-			r.predict(p.Predictor, d)
+			left := d.candidates
+			if len(p.Shortlist) > 0 { // there may be many, and none is to be chosen
+				left = left[chosen : chosen+1]
+			}
+			r.predict(p.Predictor, d, left)
 		}
 		if !r.enter(m.state) {
 			continue // removed since
