@@ -37,7 +37,7 @@ type LatencyConfig struct {
 	Synchronous bool
 	// Share is how much of one core fitting may take, in (0, 1]; 0 means 0.2.
 	Share float64
-	// Trees is the number of trees in a model, at most 1,024; 0 means 64.
+	// Trees is the number of trees in a model, at most 1,024; 0 means 100.
 	Trees int
 	// Samples bounds the samples that each model is fitted to, at most 1,048,575; 0 means 25,000. A sample takes about
 	// 130 bytes, and a served model has up to three models.

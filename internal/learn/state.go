@@ -128,7 +128,7 @@ func (l *Learner) Restore(b []byte) error {
 	s.publish()
 	l.mu.Lock()
 	defer l.release()
-	l.window, l.noPrior, l.challenger, l.since = w, noPrior, nil, 0
+	l.window, l.noPrior, l.challenger, l.since, l.asked = w, noPrior, nil, 0, nil
 	l.spread.all, l.spread.buckets = s.all, s.buckets
 	l.spread.publish()
 	l.use(m)

@@ -30,6 +30,7 @@ func TestALearnerSurvivesSaving(t *testing.T) {
 		bucket := a.learner.Bucket(row)
 		require.Equal(t, a.learner.Upper(bucket), b.learner.Upper(bucket))
 	}
+	a.learner.Hurry() // a learner that was restored begins with new trees
 	require.NoError(t, a.learner.Refit())
 	require.NoError(t, b.learner.Refit())
 	again, _ = b.learner.AppendBinary(nil)

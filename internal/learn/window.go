@@ -162,6 +162,14 @@ func (w *Window) Newest() time.Time {
 // Buckets returns the number of buckets.
 func (w *Window) Buckets() int { return len(w.buckets) }
 
+// rowsByBucket appends how many samples each bucket holds.
+func (w *Window) rowsByBucket(dst []int32) []int32 {
+	for i := range w.buckets {
+		dst = append(dst, int32(w.buckets[i].rows))
+	}
+	return dst
+}
+
 // Add copies a sample into the window. A row of another length than Features is boost.ErrShape.
 func (w *Window) Add(row []float64, label float64, at time.Time) error {
 	if len(row) != w.config.Features {

@@ -75,7 +75,8 @@ func TestAgentsOnAFleet(t *testing.T) {
 		})
 		t.Logf("%s: %.3f of %.3f", policy, rep.PrefixHitRatio, *rep.PooledHitRatio)
 		require.Equal(t, 1500, rep.Completed)
-		require.LessOrEqual(t, rep.PrefixHitRatio, *rep.PooledHitRatio)
+		// That cache forgets what was used the longest ago; several can do a little better where they share the work well.
+		require.Less(t, rep.PrefixHitRatio, *rep.PooledHitRatio+0.005)
 		return rep.PrefixHitRatio, *rep.PooledHitRatio
 	}
 	for _, policy := range []string{"lmetric", "preble", "sglang", "predicted-latency:synchronous"} {

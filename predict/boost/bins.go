@@ -11,6 +11,8 @@ import (
 // depends on the octaves that the values span: a share of [0.1, 1] gets cells of 0.1 %, a prompt length of 1 %. Then a
 // table maps the cell to one of at most 127 bins. Cuts between bins lie on cell borders only, so that binning is one
 // subtraction, one shift and one load, and still the same as comparing floats with the cuts.
+//
+// A fit looks for its tests among the cuts of up to 497 fine bins; the model then needs those cuts that it tests.
 
 const (
 	maxFeatures = 32
@@ -80,10 +82,10 @@ func (q *quantiser) setRange(sample []float64, largest float64) {
 	q.base = (exponent(top)+1)<<bitsPerOctave - (cellCount - 1) - 1
 }
 
-// makeQuantisers places the cuts of every feature: half of them by quantile, so that common values are told apart,
-// the rest evenly over the octaves, so that the tail is.
-func makeQuantisers(x []float64, features int) []quantiser {
-	qs := make([]quantiser, features)
+// makeQuantisers makes quantisers without a cut, and the cells at which a fit may cut each feature: half of the cuts by
+// quantile, so that common values are told apart, the rest evenly over the octaves, so that the tail is.
+func makeQuantisers(x []float64, features int) (qs []quantiser, cuts [][]uint16) {
+	qs, cuts = make([]quantiser, features), make([][]uint16, features)
 	rows := len(x) / features
 	step := max(1, rows/binSample)
 	sample := make([]float64, 0, binSample+1)
@@ -111,14 +113,15 @@ func makeQuantisers(x []float64, features int) []quantiser {
 		for i := f; i < len(x); i += features {
 			counts[q.cell(x[i])]++
 		}
-		q.setCuts(chooseCuts(counts[:cellCount], rows-int(counts[cellCount])))
+		q.setCuts(nil)
+		cuts[f] = chooseCuts(counts[:cellCount], rows-int(counts[cellCount]), fineBins-2)
 	}
-	return qs
+	return qs, cuts
 }
 
-// chooseCuts returns the cells at which bins 2, 3, … start.
-func chooseCuts(counts []int32, total int) []uint16 {
-	cuts := make([]uint16, 0, maxBins)
+// chooseCuts returns the cells at which bins 2, 3, … start, at most so many.
+func chooseCuts(counts []int32, total, most int) []uint16 {
+	cuts := make([]uint16, 0, most)
 	for step := 1; ; step++ {
 		if cuts, ok := cutsEvery(cuts, counts, total, step); ok {
 			return cuts
@@ -126,20 +129,18 @@ func chooseCuts(counts []int32, total int) []uint16 {
 	}
 }
 
-// cutsEvery cuts wherever a hundredth of the rows, or a few rows and step cells, lie behind the last cut. It is false if
-// that makes too many bins.
+// cutsEvery cuts wherever a share of the rows, or a few rows and step cells, lie behind the last cut. It is false if
+// that makes more cuts than there is room for.
 func cutsEvery(cuts []uint16, counts []int32, total, step int) ([]uint16, bool) {
-	const (
-		quantiles = 100
-		few       = 5000 // one row in so many
-	)
+	const few = 5000 // one row in so many
+	quantiles := cap(cuts) * 4 / 5
 	since, last := 0, 0
 	for c, n := range counts {
 		if n == 0 {
 			continue
 		}
 		if since > 0 && (since*quantiles >= total || since*few >= total && c-last >= step) {
-			if len(cuts) == maxBins-2 {
+			if len(cuts) == cap(cuts) {
 				return nil, false
 			}
 			cuts = append(cuts, uint16(c))

@@ -3,6 +3,7 @@
 //
 //   - [Fit] makes a [Model] of a training set, in some tens of milliseconds for ten thousand rows.
 //   - [Model.Predict] predicts a batch of rows, eight at a time, without allocating.
+//   - [Model.Refit] fits a model to other rows that goes on asking the same, at a fifth of the cost.
 //   - [Model.Update] moves a model a little towards new rows, at a fraction of the cost of a fit.
 //   - [Model.AppendBinary] saves a model, [Model.UnmarshalBinary] restores it.
 //

@@ -135,8 +135,8 @@ func TestDegenerateDataGivesItsMean(t *testing.T) {
 }
 
 func TestTreesLearnAStep(t *testing.T) {
-	// y = 10 below x = 50, 100 from there on: one test is enough, and every tree repeats it. After 64 trees that each
-	// take 0.3 of what is left, 0.7^64 = 1e-10 of the step remains, times what shrinkage (2 rows in 100) holds back.
+	// y = 10 below x = 50, 100 from there on: one test is enough, and every tree repeats it. After 100 trees that each
+	// take 0.15 of what is left, 0.85^100 = 1e-7 of the step remains, times what shrinkage (2 rows in 100) holds back.
 	var d Data
 	for i := range 200 {
 		d.X = append(d.X, float64(i%100), 1)
@@ -149,7 +149,7 @@ func TestTreesLearnAStep(t *testing.T) {
 	require.InEpsilon(t, 10, predictOne(t, m, 49, 1), 1e-6)
 	require.InEpsilon(t, 100, predictOne(t, m, 50, 1), 1e-6)
 	require.Equal(t, []float64{1, 0}, m.Importance())
-	require.Equal(t, 64, m.Trees())
+	require.Equal(t, 100, m.Trees())
 
 	one := fit(t, Config{Features: 2, Trees: 1, LearningRate: 1, Shrinkage: 100}, d)
 	// The mean of the logarithms is that of √1000, the residuals ∓ln √10; 100 rows with 100 of shrinkage move by half.
@@ -222,7 +222,55 @@ func TestModelBytesAreTheSameOnEveryMachine(t *testing.T) {
 		d.W = append(d.W, 1+next(3))
 	}
 	m := fit(t, Config{Features: 3, Prior: []int{0, 1}}, d)
-	require.Equal(t, "3bdf86f62dc5e14e", fmt.Sprintf("%016x", xxhash.Sum64(modelBytes(t, m))))
+	require.Equal(t, "cdd33badfadbd188", fmt.Sprintf("%016x", xxhash.Sum64(modelBytes(t, m))))
+}
+
+// On the rows that it was fitted to, a refit is the fit.
+func TestRefitKeepsWhatTreesAsk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 6).Draw(t, "features")
+		c := Config{Features: k, Trees: rapid.IntRange(1, 40).Draw(t, "trees")}
+		if rapid.Bool().Draw(t, "prior") {
+			c.Prior = []int{k / 2}
+		}
+		rows := rapid.IntRange(1, 400).Draw(t, "rows")
+		d := randomData(rapid.Uint64().Draw(t, "seed"), rows, k)
+		m := fit(t, c, d)
+		before := modelBytes(t, m)
+		same, err := m.Refit(d)
+		require.NoError(t, err)
+		require.Equal(t, before, modelBytes(t, same))
+
+		other := randomData(rapid.Uint64().Draw(t, "another seed"), rapid.IntRange(1, 400).Draw(t, "other rows"), k)
+		moved, err := m.Refit(other)
+		require.NoError(t, err)
+		require.Equal(t, before, modelBytes(t, m), "the receiver is as it was")
+		require.Equal(t, len(other.Y), moved.Rows())
+		if m.Trees() == 0 || len(other.Y) < minTreeRows {
+			require.Equal(t, modelBytes(t, fit(t, c, other)), modelBytes(t, moved), "nothing to keep, or nothing to fit it to")
+			return
+		}
+		for i := range m.trees {
+			require.Equal(t, m.trees[i].tests(), moved.trees[i].tests())
+		}
+		row := other.X[:k]
+		require.Equal(t, naivePredict(moved, row), predictOne(t, moved, row...))
+	})
+}
+
+func TestRefitLearnsNewLabels(t *testing.T) {
+	d := randomData(3, 3000, 5)
+	m := fit(t, Config{Features: 5, Prior: []int{0, 1, 2}}, d)
+	for i := range d.Y {
+		d.Y[i] *= 1.5
+		if d.X[5*i+1] > 0.5 {
+			d.Y[i] *= 2 // nothing that a factor or the prior could follow
+		}
+	}
+	require.Greater(t, meanError(t, m, d), 0.3)
+	refitted, err := m.Refit(d)
+	require.NoError(t, err)
+	require.Less(t, meanError(t, refitted, d), 2*meanError(t, fit(t, m.config, d), d)+0.01)
 }
 
 func TestUpdateFollowsAShift(t *testing.T) {

@@ -2,11 +2,12 @@ package boost
 
 import (
 	"math"
+	"slices"
 )
 
-// Growing one oblivious tree. For every level, each node has a histogram of its rows by feature and bin; the test that
-// lowers the squared error most, summed over all nodes, becomes the level's. A histogram cell is one machine word: the
-// sum of the residuals as a fixed-point number above, the count of rows in the low bits, so that a row costs one
+// Growing one oblivious tree. For every level, each node has a histogram of its rows by feature and coarse bin; the test
+// that lowers the squared error most, summed over all nodes, becomes the level's. A histogram cell is one machine word:
+// the sum of the residuals as a fixed-point number above, the count of rows in the low bits, so that a row costs one
 // addition per feature, sums do not depend on their order, and a sibling is had by subtraction.
 
 const (
@@ -16,11 +17,14 @@ const (
 	residualBits = 19
 	// structureRows bounds the rows that choose a tree's tests; its leaves are then estimated from all rows.
 	structureRows = 10000
+	// fewestRows choose a tree's tests where there are no more than twice as many.
+	fewestRows = 256
 	// minNodeRows is the smallest node that has a say in the choice of a test.
 	minNodeRows = 8
 )
 
-type histogram [maxFeatures * maxBins]int64
+// A histogram has coarseBins cells for each live feature.
+type histogram []int64
 
 // A sampledRow is a row that takes part in choosing the tests of one tree.
 type sampledRow struct {
@@ -28,220 +32,200 @@ type sampledRow struct {
 	residual int32
 }
 
+// packed is what a row adds to a cell.
+func (r sampledRow) packed() int64 { return int64(r.residual)<<countBits + 1 }
+
 // A node is a range of the sampled rows.
 type node struct {
 	start, end int
-	hist       *histogram
+	total      int64 // a cell with all of its rows
+	hist       histogram
 }
 
 // A grower holds what stays the same from tree to tree.
 type grower struct {
-	features int
-	stride   int      // bytes to a row in binsByRow
-	binCount []int    // by feature
-	byRow    []uint8  // the bins of a row side by side, for histograms
-	byColumn []uint64 // the bins of a feature side by side, eight rows a word, for finding leaves
-	words    int      // words to a feature in byColumn
-	inverse  []float64
-	rows     []sampledRow
-	scratch  []sampledRow
-	nodes    []node
-	next     []node
-	hists    []histogram
-	gains    [maxBins]float64
-	gained   []float64 // by feature, over all trees
+	columns []column
+	coarse  []int   // by feature: how many coarse bins it has
+	live    []int   // the features that are not the same in all rows
+	stride  int     // bytes to a row in byRow
+	byRow   []uint8 // the coarse bins of a row's live features side by side, for histograms
+	inverse []float64
+	rows    []sampledRow
+	scratch []sampledRow
+	nodes   []node
+	next    []node
+	hists   []int64 // of all nodes, one after the other
+	gains   [max(coarseBins, 2<<maxShift)]float64
+	near    [2 << maxShift]int64
+	used    []used    // by feature
+	gained  []float64 // by feature, over all trees
 }
 
-func newGrower(qs []quantiser, x []float64, shrinkage float64) *grower {
-	k := len(qs)
-	n := len(x) / k
-	g := &grower{features: k, stride: (k + 3) &^ 3, words: (n + blockRows - 1) / blockRows}
-	g.byRow = make([]uint8, n*g.stride)
-	g.byColumn = make([]uint64, g.words*k)
-	g.binCount = make([]int, k)
-	for f := range qs {
-		g.binCount[f] = len(qs[f].cuts) + 2
-		column := g.byColumn[f*g.words : (f+1)*g.words]
-		for i := range column {
-			column[i] = highBits
-		}
-		for i := range n {
-			b := qs[f].bin(x[i*k+f])
-			g.byRow[i*g.stride+f] = b
-			column[i/blockRows] |= uint64(b) << (8 * (i % blockRows))
+func newGrower(columns []column, rows int, shrinkage float64) *grower {
+	k := len(columns)
+	g := &grower{
+		columns: columns, coarse: make([]int, k), used: make([]used, k), gained: make([]float64, k),
+	}
+	for f := range columns {
+		c := &columns[f]
+		g.coarse[f] = c.coarse(c.bins-1) + 1
+		if c.varies() {
+			g.live = append(g.live, f)
 		}
 	}
-	g.inverse = make([]float64, min(n, structureRows)+2)
+	g.stride = (len(g.live) + 3) &^ 3
+	g.byRow = make([]uint8, rows*g.stride)
+	for place, f := range g.live {
+		c := &columns[f]
+		for i, bin := range c.fine {
+			g.byRow[i*g.stride+place] = uint8(c.coarse(int(bin)))
+		}
+	}
+	g.inverse = make([]float64, min(rows, structureRows)+2)
 	for i := range g.inverse {
 		g.inverse[i] = 1 / (float64(i) + shrinkage)
 	}
-	g.hists = make([]histogram, treeLeafs/2)
+	g.hists = make([]int64, treeLeafs/2*g.histogramCells())
 	return g
 }
 
-// grow chooses the tests of a tree from g.rows and leaves its leaf values at zero.
-func (g *grower) grow(t *tree) {
-	root := node{0, len(g.rows), &g.hists[0]}
-	g.fill(root)
+// histogramCells is the distance between two histograms.
+func (g *grower) histogramCells() int { return g.stride * coarseBins }
+
+func (g *grower) histogram(i int) histogram {
+	n := g.histogramCells()
+	return g.hists[i*n : (i+1)*n]
+}
+
+// golden steps the offset of the row sample from tree to tree so that all rows get their turn.
+const golden = 0.6180339887498949
+
+// sample takes every n-th row, by weight, into g.rows with its clipped residual.
+func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
+	n := len(r)
+	total := cumulated[n-1]
+	rate := float64(min(structureRows, max(n/2, fewestRows))) / total
+	offset := float64(turn) * golden
+	offset -= math.Floor(offset)
+	scale := (1 << residualBits) / clip
+	g.rows = g.rows[:0]
+	last := math.Floor(offset)
+	for i, v := range r {
+		at := math.Floor(float64(cumulated[i]*rate) + offset)
+		if at == last {
+			continue
+		}
+		last = at
+		if len(g.rows) == len(g.inverse)-2 {
+			break
+		}
+		g.rows = append(g.rows, sampledRow{int32(i), int32(max(-clip, min(v, clip)) * scale)})
+	}
+}
+
+// cumulate returns the running sums of weights.
+func cumulate(w []float64) []float64 {
+	sums := make([]float64, len(w))
+	total := 0.0
+	for i, v := range w {
+		total += v
+		sums[i] = total
+	}
+	return sums
+}
+
+// grow chooses the tests of a tree from g.rows.
+func (g *grower) grow() (t tests) {
+	root := node{0, len(g.rows), 0, g.histogram(0)}
+	g.fill(&root)
 	g.nodes = append(g.nodes[:0], root)
-	used := 1
+	hists := 1
 	for level := range treeDepth {
-		feature, threshold, gain := g.best()
+		feature, bin, gain := g.best()
 		if gain <= 0 {
 			for ; level < treeDepth; level++ {
-				t.feature[level], t.threshold[level] = 0, maxBins*lowBits // no bin reaches it
+				t.feature[level], t.bin[level] = 0, noLane
 			}
-			return
+			return t
 		}
 		g.gained[feature] += gain
-		t.feature[level], t.threshold[level] = uint8(feature), uint64(threshold)*lowBits
+		g.used[feature].add(bin)
+		t.feature[level], t.bin[level] = uint8(feature), uint16(bin)
 		if level == treeDepth-1 {
-			return
+			break
 		}
 		g.next = g.next[:0]
 		for _, nd := range g.nodes {
-			used = g.split(nd, feature, uint8(threshold), used)
+			hists = g.split(nd, &g.columns[feature], bin, hists)
 		}
 		g.nodes, g.next = g.next, g.nodes
 	}
+	return t
 }
 
 // split parts a node's rows, appends its children to g.next and returns how many histograms are in use. Children too
 // small to matter are left out.
-func (g *grower) split(nd node, feature int, threshold uint8, used int) int {
+func (g *grower) split(nd node, c *column, bin, hists int) int {
 	rows := g.rows[nd.start:nd.end]
-	g.scratch = append(g.scratch[:0], rows...)
+	right := slices.Grow(g.scratch[:0], len(rows))[:len(rows)]
+	g.scratch = right
 	l, r := 0, 0
-	right := g.scratch
 	for _, v := range rows {
 		// Write to both sides, advance one: which side is as good as random to a branch predictor.
 		rows[l], right[r] = v, v
-		below := int(g.byRow[int(v.row)*g.stride+feature]-threshold) >> 7 & 1
-		l += below
-		r += 1 - below
+		above := int(uint32(bin-1-int(c.fine[v.row])) >> 31)
+		l += 1 - above
+		r += above
 	}
 	copy(rows[l:], right[:r])
-	small := node{nd.start, nd.start + l, nil}
-	large := node{nd.start + l, nd.end, nil}
+	small := node{start: nd.start, end: nd.start + l}
+	large := node{start: nd.start + l, end: nd.end}
 	if l > r {
 		small, large = large, small
 	}
-	large.hist = nd.hist
-	if n := small.end - small.start; n > 0 {
-		if n >= minNodeRows {
-			small.hist = &g.hists[used]
-			used++
-			g.fill(small)
-			for f, bins := range g.binCount {
-				from := large.hist[f*maxBins : f*maxBins+bins]
-				take := small.hist[f*maxBins : f*maxBins+bins]
-				for i := range from {
-					from[i] -= take[i]
-				}
-			}
-			g.next = append(g.next, small)
-		} else {
-			for _, v := range g.rows[small.start:small.end] {
-				p := int64(v.residual)<<countBits + 1
-				for f, b := range g.byRow[int(v.row)*g.stride:][:g.features] {
-					large.hist[f*maxBins+int(b)] -= p
-				}
+	large.hist, large.total = nd.hist, nd.total
+	switch n := small.end - small.start; {
+	case n == 0:
+	case n < minNodeRows:
+		for _, v := range g.rows[small.start:small.end] {
+			p := v.packed()
+			large.total -= p
+			for place, b := range g.byRow[int(v.row)*g.stride:][:g.stride] {
+				large.hist[place*coarseBins+int(b)] -= p
 			}
 		}
+	default:
+		small.hist = g.histogram(hists)
+		hists++
+		g.fill(&small)
+		large.total -= small.total
+		take := small.hist[:len(large.hist)]
+		for i := range large.hist {
+			large.hist[i] -= take[i]
+		}
+		g.next = append(g.next, small)
 	}
 	if large.end-large.start >= minNodeRows {
 		g.next = append(g.next, large)
 	}
-	return used
+	return hists
 }
 
-// fill computes a node's histogram.
-func (g *grower) fill(nd node) {
-	h := nd.hist
-	for f, bins := range g.binCount {
-		clear(h[f*maxBins : f*maxBins+bins])
-	}
+// fill computes a node's histogram and total.
+func (g *grower) fill(nd *node) {
+	clear(nd.hist)
 	for _, v := range g.rows[nd.start:nd.end] {
-		p := int64(v.residual)<<countBits + 1
-		bins := g.byRow[int(v.row)*g.stride:][:g.stride]
-		o := 0
+		p := v.packed()
+		nd.total += p
+		bins, cells := g.byRow[int(v.row)*g.stride:][:g.stride], nd.hist
 		for len(bins) >= 4 {
-			// Columns that pad the stride count into histograms nobody reads.
-			h[(o+int(bins[0]))&(len(h)-1)] += p
-			h[(o+maxBins+int(bins[1]))&(len(h)-1)] += p
-			h[(o+2*maxBins+int(bins[2]))&(len(h)-1)] += p
-			h[(o+3*maxBins+int(bins[3]))&(len(h)-1)] += p
-			o += 4 * maxBins
-			bins = bins[4:]
+			// Columns that pad the stride count into cells nobody reads.
+			b, h := (*[4]uint8)(bins), (*[4 * coarseBins]int64)(cells)
+			h[b[0]%coarseBins] += p
+			h[coarseBins+int(b[1]%coarseBins)] += p
+			h[2*coarseBins+int(b[2]%coarseBins)] += p
+			h[3*coarseBins+int(b[3]%coarseBins)] += p
+			bins, cells = bins[4:], cells[4*coarseBins:]
 		}
-	}
-}
-
-// best returns the test that lowers the squared error most over all nodes; of equals the first.
-func (g *grower) best() (feature, threshold int, gain float64) {
-	base := 0.0
-	for _, nd := range g.nodes {
-		total := sum(nd.hist[:g.binCount[0]])
-		s := float64(total >> countBits)
-		base += float64(s * s * g.inverse[total&countMask])
-	}
-	for f, bins := range g.binCount {
-		if bins <= 2 && !g.hasAbsent(f) {
-			continue
-		}
-		gains := g.gains[:bins]
-		clear(gains)
-		for _, nd := range g.nodes {
-			h := nd.hist[f*maxBins : f*maxBins+bins]
-			h = h[:len(gains)]
-			left, right := int64(0), sum(h)
-			for b := 1; b < len(h); b++ {
-				left += h[b-1]
-				right -= h[b-1]
-				sl, sr := float64(left>>countBits), float64(right>>countBits)
-				gains[b] += float64(sl*sl*g.inverse[left&countMask]) + float64(sr*sr*g.inverse[right&countMask])
-			}
-		}
-		for b := 1; b < bins; b++ {
-			if d := gains[b] - base; d > gain && d > math.Abs(base)*1e-9 {
-				feature, threshold, gain = f, b, d
-			}
-		}
-	}
-	return feature, threshold, gain
-}
-
-// hasAbsent tells whether any sampled row lacks the feature.
-func (g *grower) hasAbsent(f int) bool {
-	for _, nd := range g.nodes {
-		if nd.hist[f*maxBins] != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func sum(h []int64) (s int64) {
-	for _, v := range h {
-		s += v
-	}
-	return s
-}
-
-// leafNumbers writes the leaf number of every row, eight to a word.
-func (g *grower) leafNumbers(t *tree, dst []uint64) {
-	var c [treeDepth][]uint64
-	for l, f := range t.feature {
-		c[l] = g.byColumn[int(f)*g.words : (int(f)+1)*g.words][:len(dst)]
-	}
-	c0, c1, c2, c3, c4, c5 := c[0][:len(dst)], c[1][:len(dst)], c[2][:len(dst)], c[3][:len(dst)], c[4][:len(dst)], c[5][:len(dst)]
-	for i := range dst {
-		l := (c0[i] - t.threshold[0]) & highBits >> 7
-		l |= (c1[i] - t.threshold[1]) & highBits >> 6
-		l |= (c2[i] - t.threshold[2]) & highBits >> 5
-		l |= (c3[i] - t.threshold[3]) & highBits >> 4
-		l |= (c4[i] - t.threshold[4]) & highBits >> 3
-		l |= (c5[i] - t.threshold[5]) & highBits >> 2
-		dst[i] = l
 	}
 }

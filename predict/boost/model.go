@@ -2,7 +2,6 @@ package boost
 
 import (
 	"encoding"
-	"fmt"
 	"math"
 	"slices"
 
@@ -20,7 +19,7 @@ var (
 // AppendBinary appends the saved form of the model. Equal models have equal bytes. The zero Model is ErrNoData.
 func (m *Model) AppendBinary(dst []byte) ([]byte, error) {
 	if m.config.Features == 0 {
-		return dst, fmt.Errorf("%w: the model has not been fitted", ErrNoData)
+		return dst, errNotFitted
 	}
 	var e codec.Encoder
 	c := &m.config

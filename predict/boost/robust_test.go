@@ -83,6 +83,8 @@ func TestTheZeroModelIsAnErrorAndNoPanic(t *testing.T) {
 	for _, d := range []Data{{}, {X: []float64{1}, Y: []float64{1}}, {Y: []float64{1}}} {
 		_, err := m.Update(d)
 		require.ErrorIs(t, err, ErrNoData)
+		_, err = m.Refit(d)
+		require.ErrorIs(t, err, ErrNoData)
 	}
 	_, err := m.MarshalBinary()
 	require.ErrorIs(t, err, ErrNoData)

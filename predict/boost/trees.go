@@ -19,6 +19,15 @@ type tree struct {
 	feature   [treeDepth]uint8
 }
 
+// tests returns the tests among the model's bins.
+func (t *tree) tests() tests {
+	own := tests{feature: t.feature}
+	for l, at := range t.threshold {
+		own.bin[l] = uint16(at & 0xff) // one that no bin reaches is above all of them here too
+	}
+	return own
+}
+
 // A block holds the bins of eight rows, by feature, with every byte's top bit set. It is as long as a feature number can
 // say, which spares a bounds check; only maxFeatures of it are used.
 type block [256]uint64

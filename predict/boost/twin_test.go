@@ -119,19 +119,28 @@ func TestBinIsTheNumberOfBordersBelow(t *testing.T) {
 		for i := range x {
 			x[i] = anyFloat(t, "seen")
 		}
-		q := makeQuantisers(x, 1)[0]
-		require.LessOrEqual(t, len(q.cuts), maxBins-2)
-		for _, v := range append(x, anyFloat(t, "new")) {
-			want := uint8(0)
-			if !math.IsNaN(v) {
-				want = 1
-				for _, c := range q.cuts {
-					if v-q.low >= q.border(int(c)) {
-						want++
-					}
+		qs, cuts := makeQuantisers(x, 1)
+		q, fine := qs[0], cuts[0]
+		require.LessOrEqual(t, len(fine), fineBins-2)
+		column := fineColumns(qs, cuts, x)[0]
+		q.setCuts(fine[:min(len(fine), maxBins-2)])
+		below := func(v float64, cuts []uint16) int {
+			if math.IsNaN(v) {
+				return 0
+			}
+			n := 1
+			for _, c := range cuts {
+				if v-q.low >= q.border(int(c)) {
+					n++
 				}
 			}
-			require.Equal(t, want, q.bin(v), "value %v", v)
+			return n
+		}
+		for i, v := range x {
+			require.Equal(t, below(v, fine), int(column.fine[i]), "value %v", v)
+		}
+		for _, v := range append(x, anyFloat(t, "new")) {
+			require.Equal(t, below(v, q.cuts), int(q.bin(v)), "value %v", v)
 		}
 		a, b := anyFloat(t, "a"), anyFloat(t, "b")
 		if a <= b {
@@ -140,10 +149,25 @@ func TestBinIsTheNumberOfBordersBelow(t *testing.T) {
 	})
 }
 
+// A coarse bin is a run of fine ones, as long as any but the last, and there are few of them.
+func TestCoarseBins(t *testing.T) {
+	for bins := 2; bins <= fineBins; bins++ {
+		c := newColumn(1, bins)
+		require.LessOrEqual(t, c.shift, uint(maxShift))
+		require.Less(t, c.coarse(bins-1), coarseBins)
+		require.Equal(t, bins, c.first(c.coarse(bins-1)+1))
+		for bin := range bins {
+			at := c.coarse(bin)
+			require.LessOrEqual(t, c.first(at), bin)
+			require.Less(t, bin, c.first(at+1))
+			require.Equal(t, at, c.coarse(c.first(at)))
+		}
+	}
+}
+
 // naiveGrow chooses the tests of a tree from scratch at every level, with the rows of every node in a list of its own.
-func naiveGrow(g *grower) (feature [treeDepth]uint8, threshold [treeDepth]int) {
+func naiveGrow(g *grower) (t tests) {
 	nodes := [][]sampledRow{g.rows}
-	bin := func(r sampledRow, f int) int { return int(g.byRow[int(r.row)*g.stride+f]) }
 	error2 := func(rows []sampledRow) float64 {
 		s := int64(0)
 		for _, r := range rows {
@@ -151,9 +175,9 @@ func naiveGrow(g *grower) (feature [treeDepth]uint8, threshold [treeDepth]int) {
 		}
 		return float64(s) * float64(s) * g.inverse[len(rows)]
 	}
-	part := func(rows []sampledRow, f, b int) (below, above []sampledRow) {
+	part := func(rows []sampledRow, f, bin int) (below, above []sampledRow) {
 		for _, r := range rows {
-			if bin(r, f) < b {
+			if int(g.columns[f].fine[r.row]) < bin {
 				below = append(below, r)
 			} else {
 				above = append(above, r)
@@ -161,28 +185,58 @@ func naiveGrow(g *grower) (feature [treeDepth]uint8, threshold [treeDepth]int) {
 		}
 		return below, above
 	}
+	used := append([]used(nil), g.used...)
+	room := func(f, bin int) bool {
+		n := 0
+		for b, is := range used[f].bins {
+			if is && b > 1 {
+				n++
+			}
+		}
+		return used[f].bins[bin] || n < 126
+	}
 	for level := range treeDepth {
-		best := 0.0
-		base := 0.0
+		best, at, base := 0.0, 0, 0.0
 		for _, n := range nodes {
 			base += error2(n)
 		}
-		threshold[level] = maxBins
-		for f := range g.features {
-			for b := 1; b < g.binCount[f]; b++ {
-				gain := 0.0
-				for _, n := range nodes {
-					below, above := part(n, f, b)
-					gain += error2(below) + error2(above)
-				}
-				if d := gain - base; d > best && d > math.Abs(base)*1e-9 {
-					best, feature[level], threshold[level] = d, uint8(f), b
+		gainOf := func(f, bin int) float64 {
+			gain := 0.0
+			for _, n := range nodes {
+				below, above := part(n, f, bin)
+				gain += error2(below) + error2(above)
+			}
+			return gain - base
+		}
+		t.bin[level] = noLane
+		for f := range g.columns {
+			c := &g.columns[f]
+			for b := 1; b < g.coarse[f]; b++ {
+				if d := gainOf(f, c.first(b)); d > best && d > math.Abs(base)*1e-9 && room(f, c.first(b)) {
+					best, at = d, b
+					t.feature[level], t.bin[level] = uint8(f), uint16(c.first(b))
 				}
 			}
 		}
+		if best == 0 {
+			for ; level < treeDepth; level++ {
+				t.feature[level], t.bin[level] = 0, noLane
+			}
+			return t
+		}
+		f := int(t.feature[level])
+		c := &g.columns[f]
+		if at > 1 {
+			for bin := c.first(at-1) + 1; bin < c.first(at+1); bin++ {
+				if d := gainOf(f, bin); d > best && room(f, bin) {
+					best, t.bin[level] = d, uint16(bin)
+				}
+			}
+		}
+		used[f].bins[t.bin[level]] = true
 		var next [][]sampledRow
 		for _, n := range nodes {
-			below, above := part(n, int(feature[level]), threshold[level])
+			below, above := part(n, f, int(t.bin[level]))
 			// The smaller one first, as the sums are formed in that order.
 			if len(below) > len(above) {
 				below, above = above, below
@@ -195,17 +249,24 @@ func naiveGrow(g *grower) (feature [treeDepth]uint8, threshold [treeDepth]int) {
 		}
 		nodes = next
 	}
-	return feature, threshold
+	return t
 }
 
 func TestGrowEqualsItsNaiveTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 6).Draw(t, "features")
-		n := rapid.IntRange(minTreeRows, 300).Draw(t, "rows")
+		n := rapid.IntRange(minTreeRows, 600).Draw(t, "rows")
 		data := randomData(rapid.Uint64().Draw(t, "seed"), n, k)
-		qs := makeQuantisers(data.X, k)
-		g := newGrower(qs, data.X, 2)
-		g.gained = make([]float64, k)
+		qs, cuts := makeQuantisers(data.X, k)
+		g := newGrower(fineColumns(qs, cuts, data.X), n, 2)
+		for f := range g.used { // as if by earlier trees
+			for range rapid.SampledFrom([]int{0, 20, 300}).Draw(t, "used") {
+				bin := rapid.IntRange(1, g.columns[f].bins-1).Draw(t, "bin")
+				if g.used[f].may(bin) {
+					g.used[f].add(bin)
+				}
+			}
+		}
 		cumulated := make([]float64, n)
 		total := 0.0
 		for i, w := range data.W {
@@ -219,16 +280,40 @@ func TestGrowEqualsItsNaiveTwin(t *testing.T) {
 		g.sample(r, cumulated, 2, rapid.IntRange(0, 50).Draw(t, "turn"))
 		require.NotEmpty(t, g.rows)
 		rows := append([]sampledRow(nil), g.rows...)
-		feature, threshold := naiveGrow(g)
-		var tr tree
-		g.grow(&tr)
+		want := naiveGrow(g)
+		require.Equal(t, want, g.grow())
 		require.ElementsMatch(t, rows, g.rows, "rows are only moved")
-		for level := range treeDepth {
-			require.Equal(t, threshold[level], int(tr.threshold[level]&0xff), "level %d", level)
-			if threshold[level] < maxBins {
-				require.Equal(t, feature[level], tr.feature[level], "level %d", level)
-			}
-			require.Equal(t, uint64(threshold[level])*lowBits, tr.threshold[level])
-		}
 	})
+}
+
+// However many trees test a feature, the model has no more cuts of it than it has bins, and the trees test what was found.
+func TestAModelHasRoomForItsCuts(t *testing.T) {
+	d := Data{}
+	for i := range 4000 {
+		x := float64(i)
+		d.X = append(d.X, x)
+		d.Y = append(d.Y, 2+math.Sin(x/100)+math.Sin(x/170))
+	}
+	m, err := Fit(Config{Features: 1, Trees: 300}, d)
+	require.NoError(t, err)
+	cuts := len(m.quantisers[0].cuts)
+	require.LessOrEqual(t, cuts, maxBins-2)
+	require.Greater(t, cuts, 100)
+	tested := map[uint64]bool{}
+	for i := range m.trees {
+		for _, at := range m.trees[i].threshold {
+			if bin := at & 0xff; bin > 1 && bin < maxBins {
+				tested[bin] = true
+				require.Less(t, int(bin), cuts+2)
+			}
+		}
+	}
+	require.Len(t, tested, cuts)
+	y := make([]float64, len(d.Y))
+	require.NoError(t, m.Predict(y, d.X))
+	off := 0.0
+	for i := range y {
+		off += math.Abs(math.Log(y[i] / d.Y[i]))
+	}
+	require.Less(t, off/float64(len(y)), 0.12)
 }

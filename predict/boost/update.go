@@ -7,12 +7,14 @@ import (
 )
 
 const (
-	// leafRows is how many rows the old value of a leaf stands for when new ones are mixed in: with 64 trees that each
-	// take 0.3 of what is left, one row then moves its own prediction a tenth of the way.
+	// leafRows is how many rows the old value of a leaf stands for when new ones are mixed in: with as many trees
+	// as there are if nothing else is said, one row then moves its own prediction a tenth of the way.
 	leafRows = 200
 	// baseRows is the same for the base of a model without trees.
 	baseRows = 10
 )
+
+var errNotFitted = fmt.Errorf("%w: the model has not been fitted", ErrNoData)
 
 // Update returns a model with the same prior, bins and tests, whose leaves have been moved towards what data says; a
 // leaf that no row reaches keeps its value. It takes a fraction of the time of Fit and bridges the time between rare
@@ -21,7 +23,7 @@ const (
 // of twenty, and unusable ones are skipped. The receiver does not change. The zero Model is ErrNoData.
 func (m *Model) Update(data Data) (*Model, error) {
 	if m.config.Features == 0 {
-		return nil, fmt.Errorf("%w: the model has not been fitted", ErrNoData)
+		return nil, errNotFitted
 	}
 	n := &Model{config: m.config, quantisers: m.quantisers, prior: m.prior, base: m.base, gained: m.gained, used: m.used}
 	data, err := n.usable(data)
@@ -39,12 +41,13 @@ func (m *Model) Update(data Data) (*Model, error) {
 		return n, nil
 	}
 	n.trees = make([]tree, len(m.trees))
-	g := newGrower(n.quantisers, data.X, n.config.Shrinkage)
-	leaf := make([]uint64, g.words)
+	columns := modelColumns(n.quantisers, data.X)
+	leaf := make([]uint64, (len(r)+laneRows-1)/laneRows)
 	for i := range n.trees {
 		t := &n.trees[i]
 		*t = m.trees[i]
-		g.leafNumbers(t, leaf)
+		asked := t.tests()
+		leafNumbers(columns, &asked, leaf)
 		sums, weights := leafSums(leaf, r, data.W, clipOf(r, data.W))
 		for a, old := range m.trees[i].leaf {
 			v := float64(n.config.LearningRate*sums[a]) + float64(leafRows*float64(old))
