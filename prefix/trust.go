@@ -21,6 +21,10 @@ import "github.com/endpick/endpick"
 //     tells nothing of the room there is. A prompt therefore has a vote once
 //     in a sixteenth at most.
 //   - The n-th vote of a tenant within a sixteenth weighs 1/n.
+//   - A tenant who is alone in voting against, where others vote too, is not
+//     believed: an engine that lacks room lacks it for all of them. Prompts that
+//     an engine does not look up in its cache, for what else they ask for, say
+//     again and again that nothing was there.
 //   - The capacity falls by an eighth at most, once in a sixteenth of it, and
 //     only if that settles a quorum of votes.
 //   - It rises again by a sixteenth of itself, without any vote, whenever as
@@ -45,6 +49,8 @@ type trust struct {
 	had     [sixteenths + 1]float32 // votes for as much room as their age, by sixteenths of the capacity
 	lacked  [sixteenths + 1]float32 // votes against it
 	more    float32                 // votes for more room than the capacity
+	spoken  voices                  // of all votes
+	against voices                  // of those against
 	grain   int                     // tokens; 0: not known yet
 	unit    int                     // the divisor of so many reports since
 	reports int
@@ -100,11 +106,50 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	case there-l.matched > most:
 		t.more += weight
 	case l.proven == 0:
+		return
 	case missing <= most:
 		t.had[sixteenth(l.age, capacity)] += weight
 	case float64(missing-most) > grain/req.Block():
 		t.lacked[sixteenth(l.age-(l.matched-there), capacity)] += weight
+		t.against.add(l.account, weight)
+	default:
+		return
 	}
+	t.spoken.add(l.account, weight)
+}
+
+// voices is how much one account has said, about the one that says the most, and
+// how much all others.
+type voices struct {
+	first        uint32
+	most, others float32
+}
+
+func (v *voices) add(account uint32, weight float32) {
+	switch {
+	case account == v.first:
+		v.most += weight
+	case v.others+weight > v.most:
+		// What it has said before is among the others: of two this is exact, of more
+		// it is too little for the others.
+		v.first, v.most, v.others = account, v.others+weight, v.most
+	default:
+		v.others += weight
+	}
+}
+
+func (v *voices) fade(part float32) {
+	v.most *= part
+	v.others *= part
+}
+
+// alone reports whether only one account has voted against, and others have voted.
+func (t *trust) alone() bool {
+	rest := t.spoken.others
+	if t.spoken.first != t.against.first {
+		rest = t.spoken.most
+	}
+	return t.against.others < 1 && rest >= quorum
 }
 
 // sixteenth returns in which sixteenth of the capacity an age lies.
@@ -167,6 +212,9 @@ func (t *trust) review(s *server) {
 	}
 	t.rest += max(capacity/sixteenths, 1)
 	gain := against - fewest
+	if t.alone() {
+		gain, against = 0, t.against.others
+	}
 	switch {
 	case gain-t.more >= quorum:
 		next := max(capacity*best/sixteenths, capacity-capacity/8, s.bound/leastOf, 1)
@@ -194,4 +242,6 @@ func (t *trust) fade(part float32) {
 		t.lacked[i] *= part
 	}
 	t.more *= part
+	t.spoken.fade(part)
+	t.against.fade(part)
 }

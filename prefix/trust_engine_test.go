@@ -114,6 +114,59 @@ func TestTrustIsolatesTenants(t *testing.T) {
 	assert.Greater(t, d.capacity(), 1500)
 }
 
+// One tenant's prompts come again and are never looked up in the cache, as those
+// are that ask for the log probabilities of the prompt. It says so at ages of which
+// others say little: it is believed once another tenant says the same, and where
+// there is no other.
+func TestTrustATenantAloneIsNotBelieved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		others  bool
+		seconds bool // one of the others lacks as much
+		falls   bool
+	}{
+		"beside others": {others: true}, "and another says so": {others: true, seconds: true, falls: true}, "alone": {falls: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, 2000)
+			for round := range 400 {
+				d.tenant = "bad"
+				d.done(d.routed(prompt(round%10, 60)), 0)
+				if !tc.others {
+					continue
+				}
+				d.tenant = "good"
+				d.done(d.routed(prompt(100+round%4, 60)), 60*16)
+				if round%8 == 0 {
+					d.done(d.routed(prompt(200, 60)), map[bool]int{false: 60 * 16, true: 0}[tc.seconds])
+				}
+			}
+			assert.Equal(t, tc.falls, d.capacity() < 1500, "%d", d.capacity())
+		})
+	}
+}
+
+func TestVoices(t *testing.T) {
+	var v voices
+	for _, tc := range []struct {
+		account uint32
+		weight  float32
+		want    voices
+	}{
+		{7, 1, voices{7, 1, 0}},
+		{7, 0.5, voices{7, 1.5, 0}},
+		{8, 1, voices{7, 1.5, 1}},
+		{8, 0.5, voices{7, 1.5, 1.5}},
+		{8, 0.25, voices{8, 1.75, 1.5}},
+		{7, 0.25, voices{8, 1.75, 1.75}},
+		{9, 0.25, voices{9, 2, 1.75}}, // it has what was the other's
+	} {
+		v.add(tc.account, tc.weight)
+		assert.Equal(t, tc.want, v)
+	}
+	v.fade(0.5)
+	assert.Equal(t, voices{9, 1, 0.875}, v)
+}
+
 // An engine with its cache switched off is found out.
 func TestTrustWithoutACache(t *testing.T) {
 	d := newDesk(t, 10_000)

@@ -91,7 +91,7 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 				if o.HasCachedTokens = rapid.Bool().Draw(rt, "says what was cached"); o.HasCachedTokens {
 					o.CachedTokens = rapid.IntRange(0, 1<<20).Draw(rt, "cached")
 				}
-				did("a request ends: %+v", o)
+				did("a request ends: %s", showOutcome(&o))
 				l.Done(o)
 			},
 			"churn": func(rt *rapid.T) {

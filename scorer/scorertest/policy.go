@@ -225,7 +225,7 @@ func (p *pair) end() {
 	if outcome.HasCachedTokens = rapid.Bool().Draw(p.rt, "says what was cached"); outcome.HasCachedTokens {
 		outcome.CachedTokens = rapid.IntRange(0, 1<<14).Draw(p.rt, "cached")
 	}
-	p.did("the request on %s ends, twice: %+v", p.one.open[i].Endpoint().ID, outcome)
+	p.did("the request on %s ends, twice: %s", p.one.open[i].Endpoint().ID, showOutcome(&outcome))
 	for _, h := range []*host{p.one, p.other} {
 		if !h.open[i].Done(outcome) || h.open[i].Done(outcome) {
 			p.failf("the first Done closes a lease, the second does nothing")

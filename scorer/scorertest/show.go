@@ -65,6 +65,13 @@ func showCandidate(c *endpick.Candidate) string {
 	return strings.Join(w, ", ")
 }
 
+func showOutcome(o *endpick.Outcome) string {
+	w := words{o.Status.String()}
+	w.add(o.OutputTokens != 0, "%d tokens", o.OutputTokens)
+	w.add(o.HasCachedTokens, "%d were cached", o.CachedTokens)
+	return strings.Join(w, ", ")
+}
+
 func adaptersOf(c *endpick.Candidate) []string {
 	if c.Report == nil {
 		return nil
