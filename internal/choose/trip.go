@@ -130,10 +130,7 @@ func (t *Trip) Route() (endpick.Lease, error) {
 // Adopt opens a lease for a request that is under way at an endpoint which somebody
 // else has chosen. The error is that of [endpick.Router.Route].
 func (t *Trip) Adopt(id string) (endpick.Lease, error) {
-	others, found := t.allBut(id)
-	if !found {
-		return endpick.Lease{}, &endpick.NoEndpointsError{Model: t.Request.Model, Endpoints: len(others), Excluded: len(others)}
-	}
+	others, _ := t.allBut(id)
 	req := t.Request
 	req.Exclude, req.Avoid, req.Receipt, req.UnderWay = others, nil, nil, true
 	return t.Desk.Router.Route(req)

@@ -1,0 +1,128 @@
+package target
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// bad are addresses of no server.
+var bad = []string{
+	"", "http://", "https:///x", ":80", "http://:80", "//host", "http://[::1", "http://a b", "http://host:port",
+	"ftp://host", "HTTPX://host", "unix:///run/socket", "a:1:2", "http://a:1:2", "http://::1:80", "http://%zz", "http://ho\x7fst",
+}
+
+func TestAddresses(t *testing.T) {
+	for address, want := range map[string]string{
+		"host":                     "http://host",
+		"host:8000":                "http://host:8000",
+		"10.0.0.1:8000":            "http://10.0.0.1:8000",
+		"[::1]:8000":               "http://[::1]:8000",
+		"[::1]":                    "http://[::1]",
+		"http://host/base/":        "http://host/base/",
+		"https://user:word@host:1": "https://user:word@host:1",
+		"h2c://host:8000":          "h2c://host:8000",
+		"HTTP://host":              "http://host",
+		"https://[fe80::1%25eth0]": "https://[fe80::1%25eth0]",
+	} {
+		to, err := Parse(address)
+		require.NoError(t, err, address)
+		assert.Equal(t, want, to.String(), address)
+	}
+	for _, address := range bad {
+		_, err := Parse(address)
+		assert.Equal(t, ErrAddress, err, "%q: as it is, since an address may have credentials", address)
+		_, err = Of(address, &url.URL{Path: "/"})
+		assert.Equal(t, ErrAddress, err, address)
+		assert.Empty(t, Page(address, "/health"), address)
+	}
+}
+
+func TestOf(t *testing.T) {
+	for _, tc := range [][3]string{
+		{"host", "/v1/models", "http://host/v1/models"},
+		{"host", "", "http://host"},
+		{"host", "/a%2Fb", "http://host/a%2Fb"},
+		{"host", "/a?b=c&d=%20", "http://host/a?b=c&d=%20"},
+		{"host", "/a?", "http://host/a?"},
+		{"http://host/", "/v1", "http://host/v1"},
+		{"https://host/base", "/v1", "https://host/base/v1"},
+		{"https://host/base/", "/v1/", "https://host/base/v1/"},
+		{"https://host/base", "", "https://host/base"},
+		{"https://host/ba%2Fse", "/a%2Fb?x", "https://host/ba%2Fse/a%2Fb?x"},
+		{"h2c://user:word@host:1/x", "/y", "h2c://user:word@host:1/x/y"},
+		{"http://host/x?of=its&own", "/y", "http://host/x/y"},
+	} {
+		in, err := url.Parse("http://gateway" + tc[1])
+		require.NoError(t, err)
+		before := *in
+		to, err := Of(tc[0], in)
+		require.NoError(t, err, tc)
+		assert.Equal(t, tc[2], to.String())
+		assert.Equal(t, before, *in, "it is the client's")
+	}
+}
+
+func TestPathsThatClimb(t *testing.T) {
+	for path, climbs := range map[string]bool{
+		"": false, "/": false, "/v1": false, "/a..b": false, "/...": false, "/..a/a..": false, "/.": false,
+		"/..": true, "..": true, "/a/..": true, "/a/../b": true, `/a\..\b`: true, `\..`: true, "//..//": true,
+	} {
+		err := CheckPath(&url.URL{Path: path})
+		assert.Equal(t, climbs, err != nil, path)
+		_, err = Of("host", &url.URL{Path: path})
+		assert.Equal(t, climbs, err != nil, path)
+		if climbs {
+			require.ErrorIs(t, err, endpick.ErrBadRequest)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	for address, want := range map[string]string{
+		"host:8000":        "http://host:8000/health",
+		"http://host/base": "http://host/base/health",
+		"https://host/":    "https://host/health",
+		"h2c://host/x":     "http://host/x/health",
+	} {
+		assert.Equal(t, want, Page(address, "/health"))
+	}
+	assert.Empty(t, Page("host", "/.."))
+}
+
+// Whatever a client writes, it stays with the server, and below its base path.
+func FuzzOf(f *testing.F) {
+	for _, address := range append(bad, "host", "https://u:p@host:1/base/") {
+		for _, path := range []string{"/v1/models?a=b", "/..", "/%2e%2e/x", `/..%5c..`, "//other/x", "/a%2Fb", ";x", "?"} {
+			f.Add(address, path)
+		}
+	}
+	f.Fuzz(func(t *testing.T, address, path string) {
+		in, err := url.Parse(path)
+		if err != nil {
+			return
+		}
+		server, err := Parse(address)
+		if err != nil {
+			return
+		}
+		to, err := Of(address, in)
+		if err != nil {
+			return
+		}
+		if to.Host != server.Host || to.Scheme != server.Scheme || to.User.String() != server.User.String() {
+			t.Fatalf("%q of %q goes to %q", path, address, to)
+		}
+		if base := strings.TrimSuffix(server.Path, "/"); !strings.Contains(base, "//") && !strings.Contains(base, "/.") && !strings.HasPrefix(to.Path, base) {
+			t.Fatalf("%q of %q leaves it for %q", path, address, to)
+		}
+		if to.RawQuery != in.RawQuery {
+			t.Fatalf("%q has another query in %q", path, to)
+		}
+	})
+}
