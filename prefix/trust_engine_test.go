@@ -135,7 +135,8 @@ func TestTrustATenantAloneIsNotBelieved(t *testing.T) {
 					continue
 				}
 				d.tenant = "good"
-				d.done(d.routed(prompt(100+round%4, 60)), 60*16)
+				n := 60 + round%4 // so that the grain is known
+				d.done(d.routed(prompt(100+round%4, n)), n*16)
 				if round%8 == 0 {
 					d.done(d.routed(prompt(200, 60)), map[bool]int{false: 60 * 16, true: 0}[tc.seconds])
 				}
