@@ -17,7 +17,7 @@ const (
 	// together is how long what has been routed waits for company in a message, soon how
 	// long a first token or an end waits for something that was routed.
 	together = time.Millisecond
-	soon     = 20 * time.Millisecond
+	soon     = 40 * time.Millisecond
 	every    = 50 * time.Millisecond // between ticks of the protocol
 	maxInbox = 1 << 12               // messages that wait to be taken in
 )

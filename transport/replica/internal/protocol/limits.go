@@ -36,7 +36,7 @@ const (
 const tick = 100 * time.Microsecond
 
 // The unit of tokens in a block, which may be a fraction.
-const blockParts = 1024
+const blockParts = 64
 
 // Times of the protocol.
 const (

@@ -55,7 +55,7 @@ func (n *Node) Routed(ref endpick.LeaseRef, endpoint string, req *endpick.Reques
 			Model: req.Model, Adapter: req.Adapter, Tenant: req.Tenant, TTFT: req.SLO.TTFT, TPOT: req.SLO.TPOT,
 			Stream: req.Stream, Exact: req.Exact,
 		},
-		input: req.InputTokens, prefix: prefix, output: req.ExpectedOutputTokens, block: parts(req.Block()),
+		input: bounded(req.InputTokens), prefix: bounded(prefix), output: bounded(req.ExpectedOutputTokens), block: parts(req.Block()),
 	}, number: l.next}
 	if len(l.open) >= maxOpen || len(endpoint) > maxName || !o.class.fits() {
 		n.counts.Unshared++
@@ -76,22 +76,23 @@ func (n *Node) Routed(ref endpick.LeaseRef, endpoint string, req *endpick.Reques
 	}
 	l.open[ref], l.byNumber[o.number] = o, o
 	w := &l.pending
-	l.writeFacts(w, opRouted, &o.facts, o.depth)
+	l.writeFacts(w, opRouted, &o.facts, o.depth, known)
 	o.class = l.classes.names[l.classes.of[o.class]] // whose memory is its own
-	n.writeChain(w, blocks, known)
+	writeChain(w, blocks, known)
+	n.counts.Blocks += uint64(len(blocks) - known)
 }
 
+func bounded(tokens int) int { return min(max(tokens, 0), maxTokens) }
+
 // writeChain tells the blocks of a prompt, of which those at its head are known.
-func (n *Node) writeChain(w *writer, blocks []uint64, known int) {
+func writeChain(w *writer, blocks []uint64, known int) {
 	if len(blocks) == 0 {
 		return
 	}
-	w.count(known)
 	if known > 0 {
 		w.hash(blocks[known-1])
 	}
 	w.hashes(blocks[known:])
-	n.counts.Blocks += uint64(len(blocks) - known)
 }
 
 // FirstToken says that the first token of a request has come.
@@ -128,18 +129,16 @@ func (n *Node) Done(ref endpick.LeaseRef, outcome *endpick.Outcome) {
 	w := &l.pending
 	w.byte(op)
 	w.uint(l.next - o.number)
-	w.count(min(outcome.InputTokens, maxTokens))
+	w.int(min(outcome.InputTokens, maxTokens) - o.input)
 	w.count(min(outcome.OutputTokens, maxTokens))
 	w.uint(ticks(outcome.Took))
 	w.uint(ticks(outcome.TTFT))
 	if outcome.HasCachedTokens {
-		w.count(min(outcome.CachedTokens, maxTokens))
+		w.int(min(outcome.CachedTokens, maxTokens) - o.prefix)
 	}
 	if more != nil {
-		known := max(n.chains.add(whole), o.depth) - o.depth
-		if known < len(more) {
-			n.counts.Blocks += uint64(len(more) - known)
-		}
+		n.chains.add(whole)
+		n.counts.Blocks += uint64(len(more))
 		w.hashes(more)
 		o.leaf, o.depth = whole[len(whole)-1], len(whole)
 	}
@@ -193,9 +192,10 @@ func (n *Node) repair(number uint64) {
 		return
 	}
 	n.counts.Repairs++
-	l.writeFacts(&l.pending, opHolds, &h.facts, h.depth)
+	l.writeFacts(&l.pending, opHolds, &h.facts, h.depth, 0)
 	l.pending.uint(h.number)
-	n.writeChain(&l.pending, blocks, 0)
+	writeChain(&l.pending, blocks, 0)
+	n.counts.Blocks += uint64(len(blocks))
 }
 
 // flush ends the batch.

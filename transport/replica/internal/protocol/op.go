@@ -28,6 +28,7 @@ const (
 	hasBlocks     = 1 << (kindBits + iota)
 	hasBlockSize  // other than endpick.DefaultBlockTokens
 	hasFirstToken // of opOpen
+	hasParent     // its blocks follow others, of which the last is told
 )
 
 // Flags of opDone, above two bits for its status.
@@ -59,10 +60,14 @@ func parts(blockTokens float64) int {
 	return int(min(max(math.Round(blockTokens*blockParts), 1), maxTokens))
 }
 
-func (l *log) writeFacts(w *writer, op byte, f *facts, depth int) {
+// writeFacts tells of a request with so many blocks, of which some are known.
+func (l *log) writeFacts(w *writer, op byte, f *facts, blocks, known int) {
 	endpoint, class := l.endpoint(w, f.endpoint), l.class(w, f.class)
-	if depth > 0 {
+	if blocks > 0 {
 		op |= hasBlocks
+		if known > 0 {
+			op |= hasParent
+		}
 		if f.block != usualBlock {
 			op |= hasBlockSize
 		}
@@ -70,9 +75,9 @@ func (l *log) writeFacts(w *writer, op byte, f *facts, depth int) {
 	w.byte(op)
 	w.count(endpoint)
 	w.count(class)
-	w.count(min(f.input, maxTokens))
-	w.count(min(f.prefix, maxTokens))
-	w.count(min(f.output, maxTokens))
+	w.count(f.input)
+	w.count(f.prefix)
+	w.count(f.output)
 	if op&hasBlockSize != 0 {
 		w.count(f.block)
 	}

@@ -124,11 +124,12 @@ func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
 	if op&hasBlocks == 0 {
 		return nil, true
 	}
-	depth := int(r.within(maxChain))
 	known = true
-	if depth > 0 {
-		if leaf := r.hash(); n.log.shareBlocks {
-			blocks, known = n.chains.head(nil, leaf, depth)
+	if op&hasParent != 0 {
+		parent := r.hash()
+		l, ok := n.chains.find(parent)
+		if known = ok || !n.log.shareBlocks; ok {
+			blocks, known = n.chains.head(nil, parent, int(l.depth))
 		}
 	}
 	blocks = r.hashes(blocks)
@@ -144,14 +145,18 @@ func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
 
 func (n *Node) done(p *peer, r *reader, op byte) {
 	l := p.lease(r)
+	var f facts // of one that is not mirrored
+	if l != nil {
+		f = l.facts
+	}
 	o := endpick.Outcome{
 		Status:      endpick.Status(op >> kindBits & 3),
-		InputTokens: int(r.within(maxTokens)), OutputTokens: int(r.within(maxTokens)),
+		InputTokens: r.near(f.input), OutputTokens: int(r.within(maxTokens)),
 		Took: r.duration(), TTFT: r.duration(),
 		HasCachedTokens: op&hasCached != 0,
 	}
 	if o.HasCachedTokens {
-		o.CachedTokens = int(r.within(maxTokens))
+		o.CachedTokens = r.near(f.prefix)
 	}
 	var more []uint64
 	if op&hasMore != 0 {

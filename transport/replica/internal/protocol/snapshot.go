@@ -33,9 +33,7 @@ func (n *Node) snapshot() []byte {
 	var w writer
 	w.uint(l.next)
 	for _, h := range slices.Backward(ended) {
-		names.writeFacts(&w, opHolds, &h.facts, h.depth)
-		w.uint(h.number)
-		n.writeHead(&w, h.leaf, h.depth, told)
+		n.writeOne(&w, names, opHolds, &h.facts, h.number, h.leaf, h.depth, told)
 	}
 	for i, o := range flying {
 		op, depth := byte(opOpen), 0
@@ -45,9 +43,7 @@ func (n *Node) snapshot() []byte {
 		if chained[i] {
 			depth = o.depth
 		}
-		names.writeFacts(&w, op, &o.facts, depth)
-		w.uint(o.number)
-		n.writeHead(&w, o.leaf, depth, told)
+		n.writeOne(&w, names, op, &o.facts, o.number, o.leaf, depth, told)
 	}
 	for i, id := range l.endpoints.names {
 		writeEndpoint(&w, i, id)
@@ -58,11 +54,8 @@ func (n *Node) snapshot() []byte {
 	return w.b
 }
 
-// writeHead tells blocks to one who knows only what the snapshot has told before.
-func (n *Node) writeHead(w *writer, leaf uint64, depth int, told map[uint64]bool) {
-	if depth == 0 {
-		return
-	}
+// writeOne tells of a request to one who knows only what the snapshot has told before.
+func (n *Node) writeOne(w *writer, names *log, op byte, f *facts, number, leaf uint64, depth int, told map[uint64]bool) {
 	blocks, _ := n.chains.head(nil, leaf, depth) // room has found them
 	known := 0
 	for i, hash := range blocks {
@@ -71,7 +64,9 @@ func (n *Node) writeHead(w *writer, leaf uint64, depth int, told map[uint64]bool
 		}
 		told[hash] = true
 	}
-	n.writeChain(w, blocks, known)
+	names.writeFacts(w, op, f, depth, known)
+	w.uint(number)
+	writeChain(w, blocks, known)
 }
 
 // room bounds the blocks of a snapshot.

@@ -7,6 +7,7 @@ type writer struct{ b []byte }
 
 func (w *writer) byte(v byte)   { w.b = append(w.b, v) }
 func (w *writer) uint(v uint64) { w.b = binary.AppendUvarint(w.b, v) }
+func (w *writer) int(v int)     { w.b = binary.AppendVarint(w.b, int64(v)) }
 func (w *writer) hash(v uint64) { w.b = binary.LittleEndian.AppendUint64(w.b, v) }
 func (w *writer) id(v uint32)   { w.b = binary.LittleEndian.AppendUint32(w.b, v) }
 func (w *writer) text(s string) { w.uint(uint64(len(s))); w.b = append(w.b, s...) }
@@ -62,6 +63,17 @@ func (r *reader) within(most uint64) uint64 {
 		return 0
 	}
 	return v
+}
+
+// near is a number that is told by its difference to another, between 0 and maxTokens.
+func (r *reader) near(to int) int {
+	v, n := binary.Varint(r.b)
+	if n <= 0 || v < -maxTokens || v > maxTokens {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return min(max(to+int(v), 0), maxTokens)
 }
 
 func (r *reader) hash() uint64 {

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/replica"
+)
+
+// member is a router with its replica, over a wire of its own to a real NATS server.
+type member struct {
+	*endpick.Router
+	replica *replica.Replica
+	wire    *wire
+	stop    func()
+}
+
+var key = prefix.NewKey()
+
+func join(t *testing.T, b *broker) *member {
+	t.Helper()
+	m := &member{}
+	index, err := prefix.NewIndex(prefix.IndexConfig{})
+	require.NoError(t, err)
+	m.replica, err = replica.New(replica.Config{Key: key})
+	require.NoError(t, err)
+	m.Router, err = endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
+		Policy:    endpick.Policy{Matcher: index, Admitters: []endpick.Admitter{m.replica}},
+	})
+	require.NoError(t, err)
+	m.wire, err = b.wire(0)
+	require.NoError(t, err)
+	conn, err := replica.Dial(m.wire.url())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.replica.Run(ctx, m.Router, replica.NATS(conn, t.Name())) }()
+	m.stop = sync.OnceFunc(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+		_ = conn.FlushTimeout(10 * time.Second) // its farewell, if there is anybody to hear it
+		conn.Close()
+	})
+	t.Cleanup(m.stop)
+	return m
+}
+
+func newBroker(t *testing.T) *broker {
+	b, err := startBroker()
+	require.NoError(t, err)
+	t.Cleanup(b.close)
+	return b
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, 60*time.Second, 2*time.Millisecond, what)
+}
+
+// know waits until so many others are known, all well.
+func (m *member) know(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "replicas meet", func() bool {
+		peers := m.replica.Status().Peers
+		for _, p := range peers {
+			if !p.Live || p.Behind {
+				return false
+			}
+		}
+		return len(peers) == n
+	})
+}
+
+// see waits until a member sees just the same in flight as another does.
+func (m *member) sees(t *testing.T, other *member) {
+	t.Helper()
+	flying := func(m *member) (all []endpick.InFlight) {
+		for _, e := range m.Endpoints() {
+			all = append(all, e.Candidate.InFlight)
+		}
+		return all
+	}
+	eventually(t, "they see the same", func() bool { return assert.ObjectsAreEqual(flying(other), flying(m)) })
+}
+
+func (m *member) route(t *testing.T, n int) (all []endpick.Lease) {
+	t.Helper()
+	for i := range n {
+		l, err := m.Route(endpick.Request{InputTokens: 100 + i, Blocks: []uint64{uint64(i + 1), uint64(i + 1001)}, Stream: true})
+		require.NoError(t, err)
+		if i%2 == 0 {
+			l.FirstToken()
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func end(all ...[]endpick.Lease) {
+	for _, leases := range all {
+		for _, l := range leases {
+			l.Done(endpick.Outcome{})
+		}
+	}
+}
+
+func TestConvergence(t *testing.T) {
+	b := newBroker(t)
+	x, y, z := join(t, b), join(t, b), join(t, b)
+	for _, m := range []*member{x, y, z} {
+		m.know(t, 2)
+	}
+	open := [][]endpick.Lease{x.route(t, 30), y.route(t, 20), z.route(t, 10)}
+	y.sees(t, x)
+	z.sees(t, x)
+	assert.Equal(t, 60, x.Stats().OpenLeases)
+	end(open[0][:7], open[2])
+	eventually(t, "43 are left", func() bool {
+		return x.Stats().OpenLeases == 43 && y.Stats().OpenLeases == 43 && z.Stats().OpenLeases == 43
+	})
+	y.sees(t, x)
+	z.sees(t, x)
+	x.stop() // and says so
+	y.know(t, 1)
+	eventually(t, "its own are over", func() bool { return y.Stats().OpenLeases == 20 && z.Stats().OpenLeases == 20 })
+	end(open...)
+	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 && z.Stats().OpenLeases == 0 })
+}
+
+func TestNATSIsKilled(t *testing.T) {
+	b := newBroker(t)
+	x, y := join(t, b), join(t, b)
+	x.know(t, 1)
+	y.know(t, 1)
+	before := x.route(t, 10)
+	y.sees(t, x)
+	b.kill()
+	for _, m := range []*member{x, y} {
+		eventually(t, "it is alone", func() bool {
+			s := m.replica.Status()
+			return !s.Connected && s.Alone()
+		})
+	}
+	assert.Equal(t, 10, x.Stats().OpenLeases)
+	assert.Equal(t, 0, y.Stats().OpenLeases, "what it was told is forgotten")
+	during := x.route(t, 10)
+	end(before[:5])
+	require.NoError(t, b.start())
+	x.know(t, 1)
+	y.know(t, 1)
+	y.sees(t, x)
+	assert.Equal(t, 15, y.Stats().OpenLeases)
+	end(before, during)
+	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
+}
+
+func TestPartition(t *testing.T) {
+	b := newBroker(t)
+	x, y, z := join(t, b), join(t, b), join(t, b)
+	for _, m := range []*member{x, y, z} {
+		m.know(t, 2)
+	}
+	open := x.route(t, 12)
+	z.wire.sever(true)
+	z.know(t, 0)
+	y.know(t, 1)
+	other := y.route(t, 8)
+	own := z.route(t, 4)
+	y.sees(t, x)
+	assert.Equal(t, 20, x.Stats().OpenLeases)
+	assert.Equal(t, 4, z.Stats().OpenLeases)
+	z.wire.sever(false)
+	for _, m := range []*member{x, y, z} {
+		m.know(t, 2)
+	}
+	z.sees(t, x)
+	y.sees(t, x)
+	assert.Equal(t, 24, x.Stats().OpenLeases)
+	end(open, other, own)
+	eventually(t, "all is over", func() bool {
+		return x.Stats().OpenLeases == 0 && y.Stats().OpenLeases == 0 && z.Stats().OpenLeases == 0
+	})
+}
+
+// One joins while two others are busy; when they stop all see the same.
+func TestJoinUnderLoad(t *testing.T) {
+	b := newBroker(t)
+	x, y := join(t, b), join(t, b)
+	x.know(t, 1)
+	stop := make(chan struct{})
+	var busy sync.WaitGroup
+	left := make([][]endpick.Lease, 2)
+	for i, m := range []*member{x, y} {
+		busy.Go(func() {
+			ticker := time.NewTicker(time.Millisecond)
+			defer ticker.Stop()
+			var open []endpick.Lease
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					left[i] = open
+					return
+				case <-ticker.C:
+				}
+				l, err := m.Route(endpick.Request{InputTokens: 10, Blocks: []uint64{uint64(i)<<32 | uint64(n+1)}, Stream: true})
+				if !assert.NoError(t, err) {
+					return
+				}
+				l.FirstToken()
+				if open = append(open, l); len(open) > 20 {
+					open[0].Done(endpick.Outcome{})
+					open = open[1:]
+				}
+			}
+		})
+	}
+	z := join(t, b)
+	z.know(t, 2)
+	told := z.replica.Status().Mirrored
+	eventually(t, "it goes on", func() bool { return z.replica.Status().Mirrored > told+100 })
+	close(stop)
+	busy.Wait()
+	z.sees(t, x)
+	y.sees(t, x)
+	assert.Equal(t, len(left[0])+len(left[1]), z.Stats().OpenLeases)
+	for _, m := range []*member{x, y, z} {
+		s := m.replica.Status()
+		assert.Zero(t, s.Malformed+s.Refused+s.Restarts+s.Missed, fmt.Sprintf("%+v", s))
+	}
+}
+
+// There is no NATS yet when it starts.
+func TestNATSComesLater(t *testing.T) {
+	b := newBroker(t)
+	b.kill()
+	x, y := join(t, b), join(t, b)
+	open := x.route(t, 3)
+	eventually(t, "it says so", func() bool {
+		s := x.replica.Status()
+		return s.Running && !s.Connected && s.Alone()
+	})
+	require.NoError(t, b.start())
+	x.know(t, 1)
+	y.know(t, 1)
+	eventually(t, "what was routed since it runs is known", func() bool {
+		s := x.replica.Status()
+		return y.Stats().OpenLeases == int(s.Shared)
+	})
+	end(open)
+	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
+}
+
+func TestBusIsClosed(t *testing.T) {
+	b := newBroker(t)
+	w, err := b.wire(0)
+	require.NoError(t, err)
+	conn, err := nats.Connect(w.url())
+	require.NoError(t, err)
+	conn.Close()
+	r, err := replica.New(replica.Config{Key: key})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
+	require.NoError(t, err)
+	var bad *endpick.ConfigError
+	require.ErrorAs(t, r.Run(context.Background(), router, replica.NATS(conn, "x")), &bad)
+	assert.Equal(t, "replica.NATS", bad.Field)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// wire is a way to a server that takes some time and can be cut: what comes through a
+// listener of its own goes on to wherever it leads at the moment.
+type wire struct {
+	listener net.Listener
+	delay    time.Duration // each way
+
+	mu     sync.Mutex
+	target string // empty: nowhere
+	cut    bool
+	conns  map[net.Conn]bool
+	all    sync.WaitGroup
+}
+
+func newWire(delay time.Duration) (*wire, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{listener: l, delay: delay, conns: map[net.Conn]bool{}}
+	w.all.Go(w.accept)
+	return w, nil
+}
+
+func (w *wire) url() string { return "nats://" + w.listener.Addr().String() }
+
+// lead breaks what goes through and leads elsewhere from now on.
+func (w *wire) lead(target string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.target = target
+	w.breakAll()
+}
+
+// sever breaks what goes through and lets nothing more in, or does again.
+func (w *wire) sever(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = cut
+	w.breakAll()
+}
+
+func (w *wire) breakAll() {
+	for c := range w.conns {
+		c.Close()
+	}
+}
+
+func (w *wire) accept() {
+	for {
+		in, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		w.all.Go(func() { w.carry(in) })
+	}
+}
+
+func (w *wire) carry(in net.Conn) {
+	defer in.Close()
+	w.mu.Lock()
+	target := w.target
+	if w.cut {
+		target = ""
+	}
+	w.mu.Unlock()
+	if target == "" {
+		return
+	}
+	out, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	w.mu.Lock()
+	if w.cut || w.target != target {
+		w.mu.Unlock()
+		return
+	}
+	w.conns[in], w.conns[out] = true, true
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.conns, in)
+		delete(w.conns, out)
+	}()
+	var both sync.WaitGroup
+	both.Go(func() { w.pass(in, out) })
+	both.Go(func() { w.pass(out, in) })
+	both.Wait()
+}
+
+// late is what was read, and when it is to be passed on.
+type late struct {
+	at    time.Time
+	bytes []byte
+}
+
+// pass carries bytes one way until an end breaks.
+func (w *wire) pass(from, to net.Conn) {
+	defer to.Close()
+	queue := make(chan late, 1024)
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		defer from.Close()
+		for l := range queue {
+			time.Sleep(time.Until(l.at))
+			if _, err := to.Write(l.bytes); err != nil {
+				for range queue { // until the reader has noticed
+				}
+				return
+			}
+		}
+	})
+	defer writer.Wait()
+	defer close(queue)
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			queue <- late{time.Now().Add(w.delay), append([]byte(nil), buffer[:n]...)}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) close() {
+	w.listener.Close()
+	w.sever(true)
+	w.all.Wait()
+}
