@@ -33,10 +33,12 @@ const (
 	// Refits choose the tests of their trees anew when such a share of the window has come since they were chosen, or such
 	// a share of it to buckets that have since become so many times as large, and by more than a few samples: a regime that
 	// the tests do not know. Others keep the tests, and take a fifth of the time.
-	renewal = 0.25
+	renewal = 0.3
 	novelty = 0.02
 	grown   = 1.5
 	few     = 5
+	// In a drift so much of the window is enough.
+	driftRenewal = 0.03
 )
 
 // Config says what a Learner learns. The zero value of every field but the numbers of features is usable.
@@ -389,7 +391,7 @@ func (l *Learner) keepsTests() bool {
 	}
 	l.statusMu.Lock()
 	defer l.statusMu.Unlock()
-	return l.drift() <= driftRatio
+	return l.drift() <= driftRatio || float64(l.renewed) < driftRenewal*rows
 }
 
 // Health reports how the learner is doing. It is for people and metrics, not for the request path.

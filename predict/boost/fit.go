@@ -290,6 +290,11 @@ func (m *Model) Predict(dst, x []float64) error {
 		return ErrShape
 	}
 	var b block
+	if len(dst) == 1 {
+		b.loadOne(m.quantisers, m.used, x)
+		dst[0] = portable.Exp(m.base+float64(sumOne(m.trees, &b))) * m.prior.at(x)
+		return nil
+	}
 	for len(dst) > 0 {
 		rows := min(blockRows, len(dst))
 		b.load(m.quantisers, m.used, x[:rows*k])

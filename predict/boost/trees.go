@@ -69,3 +69,25 @@ func (b *block) load(qs []quantiser, used []uint8, x []float64) {
 			uint64(q.bin(x5[f]))<<40 | uint64(q.bin(x6[f]))<<48 | uint64(q.bin(x7[f]))<<56
 	}
 }
+
+// loadOne bins the used features of one row, into the lowest byte.
+func (b *block) loadOne(qs []quantiser, used []uint8, x []float64) {
+	for _, f := range used {
+		b[f] = 0x80 | uint64(qs[f].bin(x[f]))
+	}
+}
+
+// sumOne is sumTrees for the row in the lowest byte. What the thresholds of the others take away lies above it.
+func sumOne(trees []tree, b *block) (sum float32) {
+	for i := range trees {
+		t := &trees[i]
+		l := (b[t.feature[0]] - t.threshold[0]) & 0x80 >> 7
+		l |= (b[t.feature[1]] - t.threshold[1]) & 0x80 >> 6
+		l |= (b[t.feature[2]] - t.threshold[2]) & 0x80 >> 5
+		l |= (b[t.feature[3]] - t.threshold[3]) & 0x80 >> 4
+		l |= (b[t.feature[4]] - t.threshold[4]) & 0x80 >> 3
+		l |= (b[t.feature[5]] - t.threshold[5]) & 0x80 >> 2
+		sum += t.leaf[l&63]
+	}
+	return sum
+}
