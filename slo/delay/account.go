@@ -41,7 +41,7 @@ type lease struct {
 	name     kindName
 	stream   bool
 	answered bool
-	crowded  bool // others waited at the engine, for room or for their prompts
+	crowded  bool // others waited at the engine, or memory was nearly full
 	tenant   string
 	guess    float64
 	routedAt int64
@@ -79,7 +79,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	m.see(&s, req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: float64(req.ExpectedOutputTokens),
-		routedAt: now, fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first, crowded: c.Waiting > 0,
+		routedAt: now, fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first, crowded: c.Waiting > 0 || pressed(c, k),
 		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
 	}
 	e.pairs += l.pairs

@@ -7,3 +7,7 @@ func ExpectedOutput(m *Marginal, req *endpick.Request) float64 { return m.length
 
 // Kinds is how many kinds of server are known.
 func Kinds(m *Marginal) int { return len(m.kinds) }
+
+// WorthOf is what the place of a prompt token in a cache is, in times of what it takes
+// to compute one.
+func WorthOf(m *Marginal) float64 { return m.worth() / m.common.each[tokens] }

@@ -34,7 +34,8 @@ type judge struct {
 	now        int64
 	output     float64 // tokens of the response
 	weight     float64
-	dearness   float64 // of a prompt token that others wait for
+	echo       float64 // how often a delay of others counts
+	worth      float64 // what the place of a prompt token in a cache is, in milliseconds
 
 	// Of the variant that it is at.
 	seen    bool
@@ -49,7 +50,7 @@ type judge struct {
 func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) judge {
 	return judge{
 		m: m, req: req, candidates: candidates, now: nanoseconds(req.Now()),
-		output: m.lengths.of(req), weight: m.weight(req), dearness: m.dearness(),
+		output: m.lengths.of(req), weight: m.weight(req), echo: m.echo(), worth: m.worth(),
 	}
 }
 
@@ -132,8 +133,8 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	}
 	if m.config.Without&Prefill == 0 {
 		fresh, pair := compute(j.req, c)
-		took := float64(k.each[tokens]*fresh) + float64(k.each[pairs]*pair)
-		out.Prefill = float64(took*c.BatchSize()) * float64(j.dearness*pace)
+		took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
+		out.Prefill = float64(took+float64(j.worth*fresh)) * float64(c.BatchSize()*j.echo)
 	}
 	if m.config.Without&Slowdown == 0 {
 		// Those who are there have half of their responses before them, in the mean.
@@ -160,34 +161,39 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 	return math.Sqrt(whole / first)
 }
 
-// dearness is what it costs that a prompt token is computed, against the time of
-// those who wait for it.
+// worth is what a computed token costs besides its computation, in milliseconds of
+// everybody who is there: it takes the place of another in a cache.
 //
-// It takes the place of others in a cache. One token in it is found again as often
-// as there are tokens of prompts for one that is computed, in the mean, and whoever
-// does not find it computes it again. The last one to go is worth much less than the
-// mean, and how much less is known only once it has gone: more than half of a
-// computation is not added.
-//
-// And a delay comes back. Who is delayed stays longer, slows those who come next,
-// and they stay longer: where a response takes twice what it would on an idle
-// server, a delay there does too. The router sends some of them elsewhere, where
-// less comes back; the root stands between all and nothing of it.
-func (m *Marginal) dearness() float64 {
-	dear := 1.0
-	if m.config.Without&Worth == 0 {
-		dear = min(max(m.prompt.or(1)/max(m.anew.or(1), 1), 1), mostWorth)
+// A token in a cache is found again as often as there are tokens of prompts for one
+// that has to be computed, in the mean, less the one time that it was computed, and
+// whoever does not find it computes it again, here or elsewhere, so that what that
+// takes is what it takes servers in the mean. The last one to go is worth less than
+// the mean, and how much less is known only once it has gone: more than two
+// computations are not counted.
+func (m *Marginal) worth() float64 {
+	if m.config.Without&Worth != 0 {
+		return 0
 	}
-	if k := &m.common; m.config.Without&Crowding == 0 && k.whole.weight > 0 {
-		each := k.each[steps] + k.each[batches] + float64(k.each[contexts]*k.size.or(0))
-		idle := float64(k.output.or(1)*each) + float64(k.each[tokens]*k.fresh.or(0))
-		dear *= math.Sqrt(min(max(k.whole.or(0)/max(idle, 1e-3), 1), mostCrowding))
+	found := m.prompt.or(1)/max(m.anew.or(1), 1) - 1
+	return min(max(found, 0), mostWorth) * m.common.each[tokens]
+}
+
+// echo is how often a delay counts: it comes back. Who is delayed stays longer, slows
+// those who come next, and they stay longer: where a response takes twice what it would
+// on an idle server, a delay there does too. The router sends some of them elsewhere,
+// where less comes back; the root stands between all and nothing of it.
+func (m *Marginal) echo() float64 {
+	k := &m.common
+	if m.config.Without&Crowding != 0 || k.whole.weight == 0 {
+		return 1
 	}
-	return dear
+	each := k.each[steps] + k.each[batches] + float64(k.each[contexts]*k.size.or(0))
+	idle := float64(k.output.or(1)*each) + float64(k.each[tokens]*k.fresh.or(0))
+	return math.Sqrt(min(max(k.whole.or(0)/max(idle, 1e-3), 1), mostCrowding))
 }
 
 const (
-	mostWorth    = 1.5
+	mostWorth    = 2
 	mostCrowding = 10
 )
 

@@ -1,6 +1,10 @@
 package delay
 
-import "github.com/endpick/endpick"
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
 
 // sight is what a request would find on a candidate.
 type sight struct {
@@ -49,6 +53,18 @@ func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *
 	if k.meanSteps > 0 {
 		s.step[tokens], s.step[pairs] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[pairs]/k.meanSteps
 	}
+}
+
+// pressed reports whether memory may well get full in the course of a response, so
+// that some wait for it, what was in a cache has gone, and what is measured tells of
+// that: the use of memory is short of all by less than a standard deviation of what
+// requests of that size, coming and going at random, make of it.
+func pressed(c *endpick.Candidate, k *kind) bool {
+	n, size := float64(c.Endpoint.KVTokens), k.size.or(0)
+	if n <= 0 || size <= 0 || c.Reported&endpick.KVUsageSignal == 0 {
+		return false
+	}
+	return 1-c.KVUsage < math.Sqrt(size/n)
 }
 
 // foreignOn is how many requests an endpoint has that are not this router's.

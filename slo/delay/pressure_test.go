@@ -1,0 +1,81 @@
+package delay_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/delay"
+)
+
+// What a server takes whose memory is nearly full tells of those who wait for it and
+// of what has left its cache, and not of how fast it computes. If that were learned, a
+// token would seem to be cheap just when it costs others the most.
+func TestPressureTeachesNothing(t *testing.T) {
+	for _, c := range []struct {
+		usage float64
+		moves bool
+	}{{0.5, true}, {0.99, false}} {
+		w := newWorld(t, delay.Config{Without: delay.Horizon | delay.Room | delay.Pace}, map[string]server{"a": plain}, nil)
+		require.NoError(t, w.router.Update(endpick.Endpoint{ID: "a", KVTokens: 100_000}))
+		ask := endpick.Request{InputTokens: 4000, Stream: true, ExpectedOutputTokens: 100}
+		for i := range 200 {
+			w.serve("a", 100+i*37%3000, 50+i%100, i%5)
+		}
+		before := w.predictions(ask)["a"]
+		// Each waits for a second, whatever its prompt.
+		w.servers["a"] = server{token: 0, step: plain.step + time.Second/2, slot: plain.slot}
+		for i := range 200 {
+			require.NoError(t, w.router.Report("a", endpick.Load{KVUsage: c.usage, Running: 0}))
+			w.serve("a", 100+i*37%3000, 50+i%100, 0)
+		}
+		require.NoError(t, w.router.Report("a", endpick.Load{KVUsage: c.usage, Running: 0}))
+		after := w.predictions(ask)["a"]
+		if c.moves {
+			assert.Greater(t, after.TPOT, before.TPOT*3/2)
+			continue
+		}
+		assert.InEpsilon(t, before.TTFT, after.TTFT, 0.01)
+		assert.InEpsilon(t, before.TPOT, after.TPOT, 0.01)
+	}
+}
+
+// holder is a matcher by which every server holds so much of every prompt.
+type holder float64
+
+func (holder) Name() string { return "holder" }
+
+func (h holder) Match(req *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].PrefixTokens = int(float64(h) * float64(req.InputTokens))
+	}
+}
+
+// A place in a cache is worth as much as is found there, up to two
+// computations.
+func TestWorth(t *testing.T) {
+	for _, c := range []struct{ held, worth float64 }{
+		{0, 0},
+		{0.5, 1100.0/600 - 1}, // 1,000 tokens of prompt and 100 of response, of which 600 are computed
+		{0.9, 2},
+	} {
+		m := newMarginal(t, delay.Config{})
+		r, err := endpick.New(endpick.Config{
+			Policy:    endpick.Policy{Matcher: holder(c.held), Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+			Endpoints: []endpick.Endpoint{{ID: "a"}},
+		})
+		require.NoError(t, err)
+		assert.Zero(t, delay.WorthOf(m), "before anything is known")
+		for range 500 {
+			l, err := r.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true})
+			require.NoError(t, err)
+			l.FirstToken()
+			l.Done(endpick.Outcome{OutputTokens: 100})
+		}
+		assert.InDelta(t, c.worth, delay.WorthOf(m), 0.05)
+	}
+	assert.Zero(t, delay.WorthOf(newMarginal(t, delay.Config{Without: delay.Worth})))
+}
