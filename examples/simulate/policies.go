@@ -15,6 +15,18 @@ const listening = "+events"
 // newPolicy makes the preset of this name with state of its own. Fitting in the
 // background would make a run depend on the machine.
 func newPolicy(name string) (endpick.Config, error) {
+	plain, worse, err := conditionsOf(name)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	if plain != name {
+		config, err := newPolicy(plain)
+		if err != nil {
+			return config, err
+		}
+		config.Policy.Name = name
+		return config, worse.apply(&config)
+	}
 	if name, ok := strings.CutSuffix(name, listening); ok {
 		return newListener(name)
 	}

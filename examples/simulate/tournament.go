@@ -53,6 +53,7 @@ type score struct {
 	TTFTMean float64 `json:"ttft_mean_ms"`
 	TTFT50   float64 `json:"ttft_p50_ms"`
 	TTFT95   float64 `json:"ttft_p95_ms"`
+	TPOT50   float64 `json:"tpot_p50_ms"`
 	TPOT95   float64 `json:"tpot_p95_ms"`
 	E2EMean  float64 `json:"e2e_mean_ms"`
 	E2E95    float64 `json:"e2e_p95_ms"`
@@ -80,8 +81,13 @@ var measures = []struct {
 	{"TTFT mean", func(s *score) float64 { return s.TTFTMean }},
 	{"TTFT p50", func(s *score) float64 { return s.TTFT50 }},
 	{"TTFT p95", func(s *score) float64 { return s.TTFT95 }},
+	{"TPOT p50", func(s *score) float64 { return s.TPOT50 }},
 	{"TPOT p95", func(s *score) float64 { return s.TPOT95 }},
+	{"goodput", func(s *score) float64 { return 1 / s.Done }}, // time per request, so that less is better
 }
+
+// inTable are the measures that the table has columns of; the page has all.
+func inTable(name string) bool { return name != "goodput" && name != "TPOT p50" }
 
 func playTournament(args []string, stdout, stderr io.Writer) error {
 	var t tournament
@@ -95,7 +101,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	})
 	flags.Var(names, "contests", "comma-separated `names`; tuned and held are those by which the library was tuned, and the others (default: all): "+contestNames(all))
 	policies := listOf(readPolicy, tournamentPolicies()...)
-	flags.Var(policies, "policies", "comma-separated `names`")
+	flags.Var(policies, "policies", "comma-separated `names`, each with conditions if wanted: +noise=0.2 in its predictions, +length=3 times as long responses expected, +reports=1s old")
 	loads := listOf(positive, 0.5, 0.8, 1.05)
 	flags.Var(loads, "load", "comma-separated `shares` of saturation")
 	seeds := listOf(readSeed, 1, 2, 3, 4, 5)
@@ -103,7 +109,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
 	flags.StringVar(&t.state, "state", "", "keep what was run in this `file`, and don't run it again")
-	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), or json")
+	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), html (heat maps of them, with intervals over seeds), or json")
 	path := flags.String("out", "", "write to this `file` (default: standard output)")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
@@ -112,8 +118,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
-	case !slices.Contains([]string{"table", "cells", "json"}, t.format):
-		return usage("-format %q is unknown (known: table, cells, json)", t.format)
+	case !slices.Contains([]string{"table", "cells", "html", "json"}, t.format):
+		return usage("-format %q is unknown (known: table, cells, html, json)", t.format)
 	case t.requests < 100:
 		return usage("-requests %d is too small", t.requests)
 	}
@@ -144,9 +150,12 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var page bytes.Buffer
-	if t.format == "json" {
+	switch t.format {
+	case "json":
 		err = indented(&page, scores)
-	} else {
+	case "html":
+		err = t.writeHeat(&page, scores)
+	default:
 		err = t.write(&page, scores)
 	}
 	if err != nil {
@@ -244,6 +253,9 @@ func (t *tournament) readState() (map[scoreKey]score, error) {
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
 			continue // cut off when it was stopped
 		}
+		if s.TPOT50 == 0 {
+			continue // of a version that did not note it
+		}
 		held[s.key()] = s
 	}
 	return held, lines.Err()
@@ -303,15 +315,19 @@ func (t *tournament) run(s *score) error {
 	if err != nil {
 		return err
 	}
+	_, under, err := conditionsOf(s.Policy)
+	if err != nil {
+		return err
+	}
 	report, err := sim.Run(sim.Config{
-		Fleet: fleet, Workload: work, Seed: s.Seed,
+		Fleet: fleet, Workload: work, Seed: s.Seed, ReportInterval: under.reports,
 		Router: func() (endpick.Config, error) { return newPolicy(s.Policy) },
 	})
 	if err != nil {
 		return err
 	}
 	s.TTFTMean, s.TTFT50, s.TTFT95 = report.TTFT.Mean, report.TTFT.P50, report.TTFT.P95
-	s.TPOT95, s.E2EMean, s.E2E95 = report.TPOT.P95, report.E2E.Mean, report.E2E.P95
+	s.TPOT50, s.TPOT95, s.E2EMean, s.E2E95 = report.TPOT.P50, report.TPOT.P95, report.E2E.Mean, report.E2E.P95
 	s.Done, s.Hits = report.ThroughputRPS, report.PrefixHitRatio
 	return nil
 }
@@ -367,12 +383,18 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "policy\t")
 	for _, m := range measures {
+		if !inTable(m.name) {
+			continue
+		}
 		fmt.Fprintf(tw, "%s\tworst\tin\t", m.name)
 	}
 	fmt.Fprintln(tw)
 	for _, p := range t.policies {
 		fmt.Fprintf(tw, "%s\t", p)
 		for _, m := range measures {
+			if !inTable(m.name) {
+				continue
+			}
 			log, worst, where := 0.0, 0.0, ""
 			for i := range rounds {
 				r := &rounds[i]
@@ -391,7 +413,7 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 	}
 	if t.format == "cells" {
 		for _, m := range measures {
-			if m.name == "TPOT p95" || m.name == "TTFT p50" {
+			if !inTable(m.name) || m.name == "TPOT p95" || m.name == "TTFT p50" {
 				continue
 			}
 			fmt.Fprintf(w, "\n%s: the best, and the loss of each\n\n", m.name)
@@ -417,9 +439,14 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell.\n",
-		len(rounds), len(t.contests), loads(t.loads), t.requests, len(t.seeds))
+	fmt.Fprintf(w, "\n%s\n", t.notes(len(rounds)))
 	return nil
+}
+
+// notes say what was played.
+func (t *tournament) notes(rounds int) string {
+	return fmt.Sprintf("%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell.",
+		rounds, len(t.contests), loads(t.loads), t.requests, len(t.seeds))
 }
 
 func loads(shares []float64) string {

@@ -89,7 +89,7 @@ func TestTournamentMistakes(t *testing.T) {
 		"-policies best":    "unknown policy",
 		"-load 0":           "is no number above 0",
 		"-requests 3":       "-requests 3 is too small",
-		"-format html":      `-format "html" is unknown (known: table, cells, json)`,
+		"-format xml":       `-format "xml" is unknown (known: table, cells, html, json)`,
 		"more":              `what is "more"?`,
 		"-contests A-qwe,A": `"A" is no contest`,
 	} {

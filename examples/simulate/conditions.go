@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// conditions are what a policy has to do with in an ablation. They follow its name:
+// marginal-delay+noise=0.2+reports=1s.
+type conditions struct {
+	noise   float64       // standard deviation of the relative error that is added to each prediction
+	length  float64       // factor on what decoding is predicted to take, as if responses were taken to be so much longer; 0: none
+	reports time.Duration // time between two reports of the engines; 0: fresh
+}
+
+// conditionsOf takes the conditions off a policy's name.
+func conditionsOf(name string) (string, conditions, error) {
+	var c conditions
+	parts := strings.Split(name, "+")
+	rest := parts[:1]
+	for _, part := range parts[1:] {
+		key, value, _ := strings.Cut(part, "=")
+		number, err := strconv.ParseFloat(value, 64)
+		switch key {
+		case "noise":
+			c.noise = number
+			if !(number > 0 && number < 0.5) {
+				err = fmt.Errorf("is not within (0, 0.5)")
+			}
+		case "length":
+			c.length = number
+			if !(number >= 0.01 && number <= 100) {
+				err = fmt.Errorf("is not within [0.01, 100]")
+			}
+		case "reports":
+			if c.reports, err = time.ParseDuration(value); err == nil && !(c.reports > 0 && c.reports <= time.Hour) {
+				err = fmt.Errorf("is not within (0, 1h]")
+			}
+		default:
+			rest, err = append(rest, part), nil
+		}
+		if err != nil {
+			return "", c, usage("%s: +%s=%s: %v (want a number, or a duration for reports)", parts[0], key, value, err)
+		}
+	}
+	return strings.Join(rest, "+"), c, nil
+}
+
+// apply puts the conditions between the policy's predictor and those who use it.
+func (c conditions) apply(config *endpick.Config) error {
+	if c.noise == 0 && c.length == 0 {
+		return nil
+	}
+	if config.Policy.Predictor == nil {
+		return usage("%s predicts nothing that could be wrong", config.Policy.Name)
+	}
+	if c.length == 0 {
+		c.length = 1
+	}
+	config.Policy.Predictor = &worse{config.Policy.Predictor, c}
+	return nil
+}
+
+// worse is a predictor whose predictions are worse than they could be.
+type worse struct {
+	endpick.Predictor
+	conditions
+}
+
+// Observer returns the predictor itself, which goes on learning from what is true.
+func (w *worse) Observer() any { return w.Predictor }
+
+var saltTTFT, saltTPOT = endpick.Salt("simulate/noise/ttft"), endpick.Salt("simulate/noise/tpot")
+
+// Predict implements [endpick.Predictor].
+func (w *worse) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+	w.Predictor.Predict(req, candidates)
+	for i := range candidates {
+		c := &candidates[i]
+		p := &c.Prediction
+		first, each := w.error(req.ChanceOf(saltTTFT, c)), w.error(req.ChanceOf(saltTPOT, c))*w.length
+		p.TTFT, p.TTFTUpper = times(p.TTFT, first), times(p.TTFTUpper, first)
+		p.TPOT, p.TPOTUpper = times(p.TPOT, each), times(p.TPOTUpper, each)
+		p.E2E, p.E2EUpper = times(p.E2E, each), times(p.E2EUpper, each)
+	}
+}
+
+// error is a factor of mean 1, evenly distributed.
+func (w *worse) error(chance float64) float64 { return 1 + w.noise*math.Sqrt(3)*(2*chance-1) }
+
+func times(d time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(d) * factor)
+}

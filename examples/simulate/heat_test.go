@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// A mean of 1, 2 and 3 is known to 4.30·1/√3.
+func TestInterval(t *testing.T) {
+	assert.InDelta(t, 4.30/math.Sqrt(3), interval([]float64{1, 2, 3}), 1e-9)
+	assert.Zero(t, interval([]float64{2, 2, 2}))
+	assert.True(t, math.IsNaN(interval([]float64{1})))
+}
+
+// A loss is compared with the same policy in all seeds: b, whose mean is the least.
+func TestPairedLosses(t *testing.T) {
+	r := round{scores: map[string][]score{"a": {{E2EMean: 100}, {E2EMean: 300}}, "b": {{E2EMean: 200}, {E2EMean: 100}}}}
+	value := func(s *score) float64 { return s.E2EMean }
+	assert.Equal(t, []float64{0.5, 3}, r.losses([]string{"a", "b"}, "a", value))
+	assert.Equal(t, []float64{1, 1}, r.losses([]string{"a", "b"}, "b", value))
+}
+
+func TestHeatPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.html")
+	simulate(t, "tournament", "-contests", "C-qwe,flash", "-policies", "lmetric,round-robin", "-load", "0.8", "-seed", "1,2", "-requests", "150", "-format", "html", "-out", path)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	page := string(text)
+	for _, m := range measures {
+		assert.Contains(t, page, "<h2>"+m.name+"</h2>")
+	}
+	assert.Equal(t, len(measures)*2*(1+2), strings.Count(page, `class="loss" style="background: hsl(`), "the mean and two rows of two policies each")
+	assert.Contains(t, page, "<i>flash</i>")
+	assert.NotContains(t, page, "<i>C-qwe</i>")
+	assert.Contains(t, page, ">1.000<")
+	assert.NotContains(t, page, "NaN")
+	assert.NotContains(t, page, "ZgotmplZ")
+	assert.NotContains(t, page, "http")
+}
+
+func TestConditions(t *testing.T) {
+	rest, c, err := conditionsOf("predicted-latency:no-gate+noise=0.2+events+length=3+reports=50ms")
+	require.NoError(t, err)
+	assert.Equal(t, "predicted-latency:no-gate+events", rest)
+	assert.Equal(t, conditions{noise: 0.2, length: 3, reports: 50 * time.Millisecond}, c)
+	for _, bad := range []string{"a+noise", "a+noise=1", "a+noise=0", "a+length=-1", "a+length=x", "a+reports=0s", "a+reports=5"} {
+		_, _, err := conditionsOf(bad)
+		assert.ErrorContains(t, err, "a: +", bad)
+	}
+	_, err = newPolicy("lmetric+noise=0.2")
+	assert.ErrorContains(t, err, "predicts nothing")
+	_, err = newPolicy("marginal-delay+nothing=1")
+	assert.Error(t, err)
+}
+
+// exact predicts a second for everything.
+type exact struct{}
+
+func (exact) Name() string { return "exact" }
+
+func (exact) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TTFTUpper: time.Second, TPOT: time.Second, TPOTUpper: time.Second}
+	}
+}
+
+// Noise is as strong as it is said to be and has no bias; lengths are a factor.
+func TestNoise(t *testing.T) {
+	config := endpick.Config{Seed: 1, Policy: endpick.Policy{Name: "exact", Predictor: exact{}}}
+	require.NoError(t, conditions{noise: 0.4, length: 3}.apply(&config))
+	for i := range 100 {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+	}
+	r, err := endpick.New(config)
+	require.NoError(t, err)
+	var n, first, squares, each float64
+	for range 100 {
+		receipt := new(endpick.Receipt)
+		l, err := r.Route(endpick.Request{InputTokens: 10, Stream: true, Receipt: receipt})
+		require.NoError(t, err)
+		l.Done(endpick.Outcome{})
+		for _, v := range receipt.Verdicts {
+			p := v.Candidate.Prediction
+			assert.Equal(t, p.TTFT, p.TTFTUpper)
+			n, first, each = n+1, first+p.TTFT.Seconds(), each+p.TPOT.Seconds()
+			squares += (p.TTFT.Seconds() - 1) * (p.TTFT.Seconds() - 1)
+		}
+	}
+	assert.InDelta(t, 1, first/n, 0.02)
+	assert.InDelta(t, 0.4, math.Sqrt(squares/n), 0.02)
+	assert.InDelta(t, 3, each/n, 0.06)
+	assert.Equal(t, exact{}, config.Policy.Predictor.(*worse).Observer())
+}
