@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -100,4 +101,14 @@ func TestNoise(t *testing.T) {
 	assert.InDelta(t, 0.4, math.Sqrt(squares/n), 0.02)
 	assert.InDelta(t, 3, each/n, 0.06)
 	assert.Equal(t, exact{}, config.Policy.Predictor.(*worse).Observer())
+}
+
+// The oracle is no worse than the policy that it begins with.
+func TestOracle(t *testing.T) {
+	text := simulate(t, "oracle", "-contests", "agents", "-load", "0.8", "-requests", "12", "-policies", "lmetric,random")
+	assert.Contains(t, text, "12 requests, seed 1. The share of the way is how far lmetric goes")
+	assert.Regexp(t, `agents +80 % +2\.00 +[0-9.]+ +[0-9.]+ +[0-9.]+`, text)
+	var stderr bytes.Buffer
+	assert.Equal(t, 2, run([]string{"oracle", "-requests", "5"}, &bytes.Buffer{}, &stderr))
+	assert.Contains(t, stderr.String(), "-requests 5 is not within")
 }

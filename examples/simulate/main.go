@@ -7,6 +7,7 @@
 //	simulate capacity
 //	simulate calibrate recording.csv.gz
 //	simulate tournament -quick
+//	simulate oracle -contests C-qwe
 //
 // See simulate -h, and the same of each verb: simulate tournament -h.
 package main
@@ -34,6 +35,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			verb, args = calibrate, args[1:]
 		case "tournament":
 			verb, args = playTournament, args[1:]
+		case "oracle":
+			verb, args = playOracle, args[1:]
 		}
 	}
 	err := verb(args, stdout, stderr)

@@ -180,20 +180,12 @@ func tournamentPolicies() []string {
 // probes are the policies under which saturation is looked for.
 var probes = []string{"lmetric", "load-prefix"}
 
-// play makes all runs that are not in the state file.
-func (t *tournament) play(stderr io.Writer) ([]score, error) {
+// saturations are the rates at which the fleets of the contests are full. It looks for
+// those that are not in the state file, and returns what is in there too.
+func (t *tournament) saturations(stderr io.Writer) (map[scoreKey]score, map[string]float64, error) {
 	held, err := t.readState()
 	if err != nil {
-		return nil, err
-	}
-	file := io.Discard
-	if t.state != "" {
-		f, err := os.OpenFile(t.state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		file = f
+		return nil, nil, err
 	}
 	var find []score
 	for _, c := range t.contests {
@@ -204,8 +196,8 @@ func (t *tournament) play(stderr io.Writer) ([]score, error) {
 			find = append(find, score{Contest: c.name, Policy: p, Seed: 1, Requests: t.requests, Rate: 3 * c.guess})
 		}
 	}
-	if err := t.runAll(find, held, file, stderr); err != nil {
-		return nil, err
+	if err := t.runAll(find, held, stderr); err != nil {
+		return nil, nil, err
 	}
 	saturation := map[string]float64{}
 	for _, c := range t.contests {
@@ -214,6 +206,15 @@ func (t *tournament) play(stderr io.Writer) ([]score, error) {
 	for _, s := range find {
 		done := held[s.key()].Done
 		saturation[s.Contest] = max(saturation[s.Contest], done)
+	}
+	return held, saturation, nil
+}
+
+// play makes all runs that are not in the state file.
+func (t *tournament) play(stderr io.Writer) ([]score, error) {
+	held, saturation, err := t.saturations(stderr)
+	if err != nil {
+		return nil, err
 	}
 	var runs []score
 	for _, c := range t.contests {
@@ -225,7 +226,7 @@ func (t *tournament) play(stderr io.Writer) ([]score, error) {
 			}
 		}
 	}
-	if err := t.runAll(runs, held, file, stderr); err != nil {
+	if err := t.runAll(runs, held, stderr); err != nil {
 		return nil, err
 	}
 	for i := range runs {
@@ -261,8 +262,18 @@ func (t *tournament) readState() (map[scoreKey]score, error) {
 	return held, lines.Err()
 }
 
-// runAll makes the runs that are not held, on all cores.
-func (t *tournament) runAll(runs []score, held map[scoreKey]score, file io.Writer, stderr io.Writer) error {
+// runAll makes the runs that are not held, on all cores, and appends them to the state
+// file.
+func (t *tournament) runAll(runs []score, held map[scoreKey]score, stderr io.Writer) error {
+	file := io.Discard
+	if t.state != "" {
+		f, err := os.OpenFile(t.state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		file = f
+	}
 	runs = slices.DeleteFunc(slices.Clone(runs), func(s score) bool { _, ok := held[s.key()]; return ok })
 	progress := newProgress(stderr, len(runs))
 	defer progress.end()
