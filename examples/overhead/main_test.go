@@ -25,7 +25,7 @@ func TestOverhead(t *testing.T) {
 	var out, failures bytes.Buffer
 	args := strings.Fields("-rounds 1 -work 1 -search 20 -worst 2 -most 16 -streams 10 -rate 20 -duration 200ms -record")
 	require.Zero(t, run(t.Context(), args, &out, &failures), failures.String())
-	for _, row := range []string{"| 1 |", "| 100 |", "| 4 KiB |", "| 16 KiB |", "| plain |", "| endpick |", "| ratio |"} {
+	for _, row := range []string{"| 1 |", "| 100 |", "| 4 KiB of text |", "| 16 KiB |", "| plain |", "| endpick |", "| ratio |"} {
 		assert.Contains(t, out.String(), "\n"+row)
 	}
 }

@@ -59,8 +59,18 @@ func (b *bench) each(rounds, things int, f func(p *process) error) (plain, endpi
 
 const chatPath = "/v1/chat/completions"
 
+// chatOf is a chat of that many bytes, with one message.
 func chatOf(size int, text string) []byte {
-	return []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat(text, max(size/len(text), 1)) + `"}]}`)
+	const head, tail = `{"model":"m","stream":true,"messages":[{"role":"user","content":"`, `"}]}`
+	return []byte(head + strings.Repeat(text, max((size-len(head)-len(tail))/len(text), 1)) + tail)
+}
+
+// conversation is a chat of that many bytes, with many messages of many lines.
+func conversation(size int) []byte {
+	const head, tail, text = `{"model":"m","stream":true,"messages":[`, `]}`, `\n    if err != nil {\n\t\treturn fmt.Errorf(\"a line of code: %w\", err)\n`
+	message := `{"role":"user","content":"` + strings.Repeat(text, 120) + `"},{"role":"assistant","content":"` + strings.Repeat(text, 30) + `"},`
+	b := head + strings.Repeat(message, max((size-len(head)-len(tail))/len(message), 1))
+	return []byte(strings.TrimSuffix(b, ",") + tail)
 }
 
 const flatText = "All work and no play makes Jack a dull boy. "
@@ -88,11 +98,18 @@ func chunks(b *bench, o *options, w io.Writer) error {
 // bodies is what the body of a chat costs.
 func bodies(b *bench, o *options, w io.Writer) error {
 	fmt.Fprintf(w, "| body of a chat | plain, µs | endpick, µs | ratio |\n|---|---|---|---|\n")
-	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 8 << 20} {
+	for _, of := range []struct {
+		size int
+		what string
+	}{{4 << 10, "text"}, {64 << 10, "text"}, {1 << 20, "text"}, {1 << 20, "lines of code"}, {8 << 20, "text"}} {
+		size := of.size
 		if size > o.most<<10 {
 			break
 		}
 		body := chatOf(size, flatText)
+		if of.what != "text" {
+			body = conversation(size)
+		}
 		n := max(o.work*4*(64<<10)/(size+64<<10), 2)
 		plain, endpick, err := b.each(o.rounds, n, func(p *process) error {
 			for range n {
@@ -105,7 +122,7 @@ func bodies(b *bench, o *options, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "| %d KiB | %.0f | %.0f | %.2f |\n", size>>10, micros(plain), micros(endpick), float64(endpick)/float64(plain))
+		fmt.Fprintf(w, "| %d KiB of %s | %.0f | %.0f | %.2f |\n", size>>10, of.what, micros(plain), micros(endpick), float64(endpick)/float64(plain))
 	}
 	fmt.Fprintln(w)
 	return nil

@@ -127,7 +127,9 @@ func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
 	}
 	p := promptReader{ctx: context.Background(), call: &call{maxItems: maxItems}, progress: progress{h: *h}}
 	p.allowance = newAllowance(maxItems)
-	if !d.answered(&p, a.whole) || p.failed != noFault {
+	known := d.answered(&p, a.whole) && p.failed == noFault
+	p.done()
+	if !known {
 		return false
 	}
 	*h = p.h

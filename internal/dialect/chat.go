@@ -45,6 +45,7 @@ func readChat(p *promptReader) bool {
 	c := p.cursor(p.messages)
 	c.open('[')
 	for c.element() && p.goOn() {
+		p.forget()
 		readMessage(&c, &p.m)
 		p.write(&p.m)
 	}
@@ -79,7 +80,7 @@ func readMessage(c *cursor, m *prefix.Message) {
 func readParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: text(v)})
+			parts = append(parts, prefix.Part{Content: c.content(v)})
 		}
 		return parts
 	}
@@ -124,7 +125,7 @@ func readPart(c *cursor) prefix.Part {
 		}
 	}
 	if kind == "" || kind == "text" {
-		return prefix.Part{Content: text(words)}
+		return prefix.Part{Content: c.content(words)}
 	}
 	var content []byte
 	if n > len(beside) || kind == "type" {

@@ -1,5 +1,10 @@
 package dialect
 
+import (
+	"bytes"
+	"sync"
+)
+
 // cursor walks through JSON and reads each byte of what it goes into once: a
 // value is either entered (open, then element or member until false) or taken
 // as it stands (value). It is as tolerant as the rest of the scanner; what can't
@@ -22,6 +27,7 @@ type allowance struct {
 	items   int // elements of arrays that are left
 	members int // members of objects that are left
 	failed  fault
+	texts   *[]byte          // nil: none has had escapes yet
 	key     [6 * maxKey]byte // one that was unescaped
 }
 
@@ -153,8 +159,54 @@ func (c *cursor) value() []byte {
 	return c.b[i:end]
 }
 
-// text takes the value as the content of a string; empty if it is none.
-func (c *cursor) text() string { return text(c.value()) }
+// text takes the value as the content of a string; empty if it is none. It lasts as
+// that of content does.
+func (c *cursor) text() string { return c.content(c.value()) }
+
+// content is the content of a string value, empty if it is none. It shares memory with
+// the value, or lasts until forget is called.
+func (a *allowance) content(v []byte) string {
+	if !isString(v) {
+		return ""
+	}
+	v = v[1 : len(v)-1]
+	if bytes.IndexByte(v, '\\') < 0 {
+		return viewString(v)
+	}
+	if a.texts == nil {
+		a.texts = unescaped.Get().(*[]byte)
+	}
+	b := *a.texts
+	if cap(b)-len(b) < len(v) {
+		b = make([]byte, 0, max(2*len(v), leastTexts)) // what is in the other one stays
+	}
+	n := len(b)
+	b = appendUnquoted(b, v)
+	*a.texts = b
+	return viewString(b[n:])
+}
+
+// forget says that nothing that content has returned is used any more.
+func (a *allowance) forget() {
+	if a.texts != nil {
+		*a.texts = (*a.texts)[:0]
+	}
+}
+
+// done gives back what content has used.
+func (a *allowance) done() {
+	if a.texts != nil && cap(*a.texts) <= mostTexts {
+		a.forget()
+		unescaped.Put(a.texts)
+	}
+	a.texts = nil
+}
+
+// unescaped is memory for texts that have escapes, which most long ones have. It is
+// used again from one message to the next, and from one request to another.
+var unescaped = sync.Pool{New: func() any { return new([]byte) }}
+
+const leastTexts, mostTexts = 16 << 10, 1 << 20
 
 // field returns the last member of the object v with this key; nil if there is
 // none.

@@ -53,6 +53,7 @@ func readMessages(p *promptReader) bool {
 	c := p.cursor(p.messages)
 	c.open('[')
 	for c.element() && p.goOn() {
+		p.forget()
 		w.read(&c)
 	}
 	p.end()
@@ -117,7 +118,7 @@ func (w *blockWriter) message(role string, content []byte) {
 	m := &w.m
 	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 	if isString(content) {
-		m.Parts = append(m.Parts, prefix.Part{Content: text(content)})
+		m.Parts = append(m.Parts, prefix.Part{Content: w.content(content)})
 	}
 	w.write(m)
 }
@@ -132,7 +133,7 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 		w.block(c, &b)
 		switch b.kind {
 		case "", "text":
-			m.Parts = appended(m.Parts, prefix.Part{Content: text(b.text)})
+			m.Parts = appended(m.Parts, prefix.Part{Content: c.content(b.text)})
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
 			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
@@ -182,7 +183,7 @@ func (w *blockWriter) block(c *cursor, b *contentBlock) {
 func readBlockParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: text(v)})
+			parts = append(parts, prefix.Part{Content: c.content(v)})
 		}
 		return parts
 	}
@@ -190,7 +191,7 @@ func readBlockParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	for c.element() {
 		readBlock(c, &b)
 		if b.kind == "" || b.kind == "text" {
-			parts = appended(parts, prefix.Part{Content: text(b.text)})
+			parts = appended(parts, prefix.Part{Content: c.content(b.text)})
 		} else {
 			parts = appended(parts, b.part())
 		}

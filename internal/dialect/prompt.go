@@ -24,6 +24,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	if c.api != other && !dialects[c.api].prompt(&p) {
 		c.api, c.stream = other, false
 	}
+	c.done()
 	if c.failed == malformed {
 		c.failed = noFault // read as far as it goes; the engine will refuse it
 	}
@@ -104,7 +105,7 @@ func (p *promptReader) goOn() bool {
 // begin starts a conversation with its tools.
 func (p *promptReader) begin() {
 	p.ofConversation()
-	const room = 1 << 10
+	const room = 1 << 14 // not for a picture of megabytes, which is one block
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
 	c := p.cursor(p.tools)
 	if !c.open('[') {

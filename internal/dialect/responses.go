@@ -90,6 +90,7 @@ func (p *promptReader) items(v []byte) {
 		return
 	}
 	for c.element() && p.goOn() {
+		p.forget()
 		p.item(&c)
 	}
 }
@@ -134,7 +135,7 @@ func (p *promptReader) item(c *cursor) {
 		m.Role = role
 	case "function_call", "custom_tool_call":
 		m.Role, m.Parts = "assistant", content[:0]
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: id, Name: name, Arguments: text(arguments)})
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: id, Name: name, Arguments: p.content(arguments)})
 	case "function_call_output", "custom_tool_call_output":
 		m.Role, m.ToolCallID, m.Parts = "tool", id, output
 	case "reasoning":
@@ -152,7 +153,7 @@ func (p *promptReader) item(c *cursor) {
 func readItemParts(c *cursor, parts []prefix.Part) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: text(v)})
+			parts = append(parts, prefix.Part{Content: c.content(v)})
 		}
 		return parts
 	}
@@ -189,7 +190,7 @@ func readItemPart(c *cursor) prefix.Part {
 	}
 	switch {
 	case words != nil || kind == "":
-		return prefix.Part{Content: text(words)}
+		return prefix.Part{Content: c.content(words)}
 	case content == nil:
 		content = c.b[start:c.i]
 	case isString(content):

@@ -1,0 +1,66 @@
+package dialect
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// The memory of a body is used again when the response is there. What is known of the
+// request by then, and what its response is metered by, refers to nothing of it.
+func TestNothingThatLastsRefersToTheBody(t *testing.T) {
+	text := strings.Repeat(`Something to read.\n`, 30)
+	for name, tc := range map[string]struct{ path, body string }{
+		"chat":               {"/v1/chat/completions", `{"model":"gpt-x","stream":true,"user":"somebody","cache_salt":"salty","messages":[{"role":"user","name":"joe","content":"` + text + `"}]}`},
+		"a cache key":        {"/v1/chat/completions", `{"model":"gpt-x","prompt_cache_key":"a-key","messages":[{"role":"user","content":"` + text + `"}]}`},
+		"a head":             {"/v1/chat/completions", `{"model":"gpt-x","messages":[{"role":"user","content":[{"type":"text","text":"` + text + `"}]}]}`},
+		"tools":              {"/v1/chat/completions", `{"model":"gpt-x","tools":[{"b":1,"a":2},"c"],"messages":[{"role":"user","content":"` + text + `"},{"tool_calls":[{"id":"i","function":{"name":"f","arguments":"{}"}}]}]}`},
+		"messages":           {"/v1/messages", `{"model":"claude-x","metadata":{"user_id":"user-1"},"system":"be brief","messages":[{"role":"user","content":[{"type":"text","text":"` + text + `"}]}]}`},
+		"responses":          {"/v1/responses", `{"model":"gpt-x","instructions":"be brief","user":"somebody","input":[{"role":"user","content":"` + text + `"}]}`},
+		"a completion":       {"/v1/completions", `{"model":"gpt-x","user":"somebody","prompt":"` + text + `"}`},
+		"llama.cpp's native": {"/completion", `{"model":"gpt-x","user":"somebody","prompt":"` + text + `"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader, err := NewReader(Config{Sketch: true, SketchText: true})
+			require.NoError(t, err)
+			body := []byte(tc.body)
+			call, err := reader.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: body})
+			require.NoError(t, err)
+			require.NoError(t, call.Prompt(t.Context()))
+			call.Body()
+			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
+			require.NoError(t, err)
+			lease, err := router.Route(call.Request)
+			require.NoError(t, err)
+			meter := call.Meter(lease, time.Now)
+			sketch, salt := call.Sketch()
+			seen := func() string {
+				s, err := json.Marshal(sketch)
+				require.NoError(t, err)
+				r := call.Request
+				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.spoken)
+			}
+			before := seen()
+			model := strings.Clone(call.Model())
+			for i := range body {
+				body[i] = '#'
+			}
+			// Nor to what its texts were unescaped into.
+			next := strings.NewReplacer("Something to read", "########## ## ####", "gpt-x", `g\u0070t-y`, "somebody", `some\u0062ody else`).Replace(tc.body)
+			other, err := reader.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: []byte(next)})
+			require.NoError(t, err)
+			require.NoError(t, other.Prompt(t.Context()))
+			assert.Equal(t, before, seen())
+			assert.Equal(t, model, call.Model())
+			assert.NotEmpty(t, call.Request.Session)
+		})
+	}
+}
