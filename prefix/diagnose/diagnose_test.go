@@ -183,6 +183,10 @@ func TestExplain(t *testing.T) {
 			[]string{"tools reordered at 0:-1: 304 in 1"}}, // 2 + 3·25 + 234 = 311
 		{"a tool more", []*recording.Request{asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, tools(1, 2, 4, 3))},
 			[]string{"tools changed at 2:-1: 247 in 1"}}, // 320 of 336 are whole; 48 were cached, and 25 are the new one
+		{"a tool less, the last", []*recording.Request{asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, tools(1, 2))},
+			[]string{"tools changed at 2:-1: 224 in 1"}},
+		{"a tool less, the first", []*recording.Request{asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 0, tools(2, 3))},
+			[]string{"tools changed at 0:-1: 272 in 1"}},
 		{"a tool more, for another prompt", []*recording.Request{
 			asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, prefix.Conversation{
 				Tools: tools(1, 2, 4, 3).Tools, Messages: []prefix.Message{text("system", "Now then, "+system.Parts[0].Content[10:]), second},

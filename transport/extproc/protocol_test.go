@@ -202,7 +202,7 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"a data-parallel rank is told", extproc.Config{Seam: seam.Config{Fallbacks: 3}}, func(t *testing.T, w *world, c *talk) {
 			require.NoError(t, w.router.SetEndpoints([]endpick.Endpoint{
-				{ID: "a", Address: "10.0.0.1:8000", Ranked: true, Rank: 3}, {ID: "b", Address: "10.0.0.1:8000", Ranked: true, Rank: 2},
+				{ID: "a", Address: "10.0.0.1:8000", Ranked: true, Rank: 3}, {ID: "b", Address: "10.0.0.4:8000", Ranked: true, Rank: 2},
 				{ID: "c", Address: "10.0.0.2:8000", Ranked: true, Rank: 3}, {ID: "d", Address: "10.0.0.3:8000"},
 			}))
 			m, _ := c.request(chatBody)

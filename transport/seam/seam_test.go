@@ -618,17 +618,30 @@ func TestReader(t *testing.T) {
 
 // A coded response is passed on as it is.
 func TestCodedResponses(t *testing.T) {
-	w := newWorld(t, seam.Config{})
-	call := w.read(t, chatBody)
-	a := w.route(t, call)
-	h := sse.Clone()
-	h.Set("Content-Encoding", "br")
-	require.NoError(t, a.Header(200, h, nil))
-	assert.Equal(t, "\x1b\x02", string(a.Feed(nil, []byte("\x1b\x02"))))
-	_, err := a.End(nil)
-	require.NoError(t, err)
-	assert.Equal(t, "a completed", w.heard.said())
-	assert.Zero(t, a.Seen())
+	for _, coding := range []string{"br", "gzip", "deflate", "GZIP", "identity, gzip"} {
+		w := newWorld(t, seam.Config{})
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		h := sse.Clone()
+		h.Set("Content-Encoding", coding)
+		require.NoError(t, a.Header(200, h, nil))
+		assert.Equal(t, "\x1b\x02", string(a.Feed(nil, []byte("\x1b\x02"))), "%s: nothing is held back, since there are no lines", coding)
+		_, err := a.End(nil)
+		require.NoError(t, err)
+		assert.Equal(t, "a completed", w.heard.said())
+		assert.Zero(t, a.Seen())
+	}
+	for _, coding := range []string{"", "identity", "Identity"} {
+		w := newWorld(t, seam.Config{})
+		a := w.route(t, w.read(t, chatBody))
+		h := sse.Clone()
+		h.Set("Content-Encoding", coding)
+		require.NoError(t, a.Header(200, h, nil))
+		a.Feed(nil, []byte(events))
+		_, err := a.End(nil)
+		require.NoError(t, err)
+		assert.Equal(t, 2, a.Seen().OutputTokens, coding)
+	}
 }
 
 func TestPackedBodies(t *testing.T) {
