@@ -22,27 +22,31 @@ func TestCompare(t *testing.T) {
 		Think: 20 * time.Millisecond, Seed: 1,
 	}
 	var out bytes.Buffer
-	err := compare(t.Context(), &w, "lmetric", &out, io.Discard)
+	err := compare(t.Context(), &w, "lmetric", 1, &out, io.Discard)
 	if err != nil {
 		assert.NotContains(t, err.Error(), "failed")
 	}
 	for _, name := range []string{"random", "round_robin", "least_conn", "endpick", direct} {
 		assert.Regexp(t, `(?m)^ *`+name+` +\d+ +0 `, out.String())
 	}
+	assert.Regexp(t, `in step, hits in Caddy and without it: .* 1 pairs`, out.String())
 }
 
 func TestJudge(t *testing.T) {
 	result := func(name string, p50, hits float64) traffic.Result {
 		return traffic.Result{Policy: name, TTFT: &traffic.Percentiles{P50: p50}, PrefixHitRatio: &hits}
 	}
-	good := []traffic.Result{result("random", 100, 0.3), result("least_conn", 80, 0.3), result("endpick", 20, 0.875), result(direct, 20, 0.88)}
-	require.NoError(t, judge(good, io.Discard))
-	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 21, 0.87), good[3]), io.Discard), "0.26 of another's")
-	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 20, 0.84), good[3]), io.Discard), "4.0 points")
+	same := &traffic.Paired{A: []float64{0.88, 0.90}, B: []float64{0.885, 0.90}}
+	good := []traffic.Result{result("random", 100, 0.3), result("least_conn", 80, 0.3), result("endpick", 20, 0.85), result(direct, 20, 0.88)}
+	require.NoError(t, judge(good, same, io.Discard))
+	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 21, 0.87), good[3]), same, io.Discard), "0.26 of another's")
+	for _, hits := range []traffic.Paired{{A: []float64{0.87, 0.88}, B: []float64{0.89, 0.882}}, {A: []float64{0.9}, B: []float64{0.88}}} {
+		require.ErrorContains(t, judge(good, &hits, io.Discard), "points apart")
+	}
 	failed := result("random", 100, 0.3)
 	failed.Failed, failed.FirstErr = 2, io.EOF
-	require.ErrorContains(t, judge(append([]traffic.Result{failed}, good...), io.Discard), "random: 2 requests failed, the first: EOF")
-	require.ErrorContains(t, judge(append([]traffic.Result{{Policy: "random"}}, good...), io.Discard), "nothing was measured")
+	require.ErrorContains(t, judge(append([]traffic.Result{failed}, good...), same, io.Discard), "random: 2 requests failed, the first: EOF")
+	require.ErrorContains(t, judge(append([]traffic.Result{{Policy: "random"}}, good...), same, io.Discard), "nothing was measured")
 }
 
 // The Caddyfile is one.

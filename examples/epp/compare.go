@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -23,8 +24,8 @@ import (
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
-// compare plays the same conversations three times, each time with fresh servers, and
-// fails unless all went well.
+// compare plays the same conversations three times, each time with fresh servers, then
+// others in step through picker and transport, and fails unless all went well.
 func compare(ctx context.Context, o *options, stdout io.Writer) error {
 	conversations := o.Conversations()
 	var results []traffic.Result
@@ -47,11 +48,33 @@ func compare(ctx context.Context, o *options, stdout io.Writer) error {
 	if err := traffic.WriteTable(stdout, results); err != nil {
 		return err
 	}
-	return summary(stdout, results, streams)
+	hits, err := traffic.PairHits(ctx, o.Workload, o.pairs, atOnce, o.kvTokens, o.opener(throughPicker), o.opener(throughTransport))
+	if err != nil {
+		return fmt.Errorf("in step: %w", err)
+	}
+	return summary(stdout, results, streams, &hits)
+}
+
+// atOnce is how many requests are in a step.
+const atOnce = 8
+
+// opener is a front under the policy that is compared.
+func (o *options) opener(make func(*options, string, []endpick.Endpoint) (*front, error)) traffic.Opener {
+	return func(fleet *traffic.Fleet) (*traffic.Front, error) {
+		f, err := make(o, o.policy, fleet.Endpoints())
+		if err != nil {
+			return nil, err
+		}
+		client, stop, err := f.listen()
+		if err != nil {
+			return nil, err
+		}
+		return &traffic.Front{Client: client, Leases: func() int { return f.router.Stats().OpenLeases }, Stop: stop}, nil
+	}
 }
 
 // summary says in a line whether all went well.
-func summary(stdout io.Writer, results []traffic.Result, streams int) error {
+func summary(stdout io.Writer, results []traffic.Result, streams int, hits *traffic.Paired) error {
 	robin, picker, direct := results[0], results[1], results[2]
 	for _, r := range results {
 		if r.Failed > 0 {
@@ -61,9 +84,15 @@ func summary(stdout io.Writer, results []traffic.Result, streams int) error {
 			return fmt.Errorf("%s: nothing was measured", r.Policy)
 		}
 	}
-	_, err := fmt.Fprintf(stdout, "ok: %d requests over %d streams of the protocol; hit ratio %.3f through the picker, %.3f through transport; "+
-		"TTFT p50 %.2f of round-robin's; no lease left\n",
-		robin.Requests+picker.Requests+direct.Requests, streams, *picker.PrefixHitRatio, *direct.PrefixHitRatio, picker.TTFT.P50/robin.TTFT.P50)
+	inStep := ""
+	if len(hits.A) > 0 {
+		inStep = "; in step, hits through the picker and through transport: " + hits.String()
+		if apart, _ := hits.Difference(); math.Abs(apart) > 0.01 {
+			return errors.New("more than a point apart" + inStep)
+		}
+	}
+	_, err := fmt.Fprintf(stdout, "ok: %d requests over %d streams of the protocol; TTFT p50 %.2f of round-robin's; no lease left%s\n",
+		robin.Requests+picker.Requests+direct.Requests, streams, picker.TTFT.P50/robin.TTFT.P50, inStep)
 	return err
 }
 
@@ -90,16 +119,11 @@ func play(ctx context.Context, o *options, policy string, make func(*options, st
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { err = errors.Join(err, f.stop()) }()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	client, stop, err := f.listen()
 	if err != nil {
 		return nil, 0, err
 	}
-	server := &http.Server{Handler: f.handler, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	client := traffic.NewClient("http://" + l.Addr().String())
-	defer client.Close()
+	defer func() { client.Close(); err = errors.Join(err, stop()) }()
 	samples = client.Play(ctx, conversations, func() {})
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -113,10 +137,21 @@ func play(ctx context.Context, o *options, policy string, make func(*options, st
 	return samples, int(f.streams.Load()), nil
 }
 
+// listen lets clients talk to the front, until stop.
+func (f *front) listen() (client *traffic.Client, stop func() error, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, errors.Join(err, f.stop())
+	}
+	server := &http.Server{Handler: f.handler, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	return traffic.NewClient("http://" + l.Addr().String()), func() error { return errors.Join(server.Close(), f.stop()) }, nil
+}
+
 // throughPicker is a client that plays Envoy's side before a picker.
 func throughPicker(o *options, policy string, endpoints []endpick.Endpoint) (*front, error) {
 	var warned atomic.Pointer[error]
-	picker, router, err := newPicker(policy, endpoints, func(err error) { warned.CompareAndSwap(nil, &err) })
+	picker, router, err := newPicker(policy, 1, endpoints, func(err error) { warned.CompareAndSwap(nil, &err) })
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +204,7 @@ func throughTransport(_ *options, policy string, endpoints []endpick.Endpoint) (
 	if err != nil {
 		return nil, err
 	}
-	config.Endpoints = endpoints
+	config.Endpoints, config.Seed = endpoints, 1 // as the picker's: ties are decided alike
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err

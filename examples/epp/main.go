@@ -39,6 +39,7 @@ type options struct {
 	endpoints string
 	dns       string
 	plaintext bool
+	pairs     int
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -51,6 +52,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.servers, "servers", 4, "modelled servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
 	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; a first token then comes with the last")
+	f.IntVar(&o.pairs, "pairs", 4, "how often picker and transport are played in step, where only routing makes a difference")
 	f.StringVar(&o.listen, "listen", "", "serve as a picker on this `address` until interrupted, instead of comparing")
 	f.StringVar(&o.endpoints, "endpoints", "", "`file` with an ip:port a line, or a list in JSON, which is followed")
 	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints, which is followed")
@@ -64,6 +66,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
 	case o.listen != "" && (o.endpoints == "") == (o.dns == ""):
 		return nil, errors.New("-listen needs -endpoints or -dns")
+	case o.pairs < 0:
+		return nil, errors.New("-pairs is not below 0")
 	case o.Duration <= 0 || o.Rate <= 0 || o.servers < 1 || o.servers > 64:
 		return nil, errors.New("-duration, -rate and -servers are above 0, -servers at most 64")
 	}

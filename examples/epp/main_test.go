@@ -26,17 +26,30 @@ import (
 func TestCompare(t *testing.T) {
 	for _, mode := range []string{"-buffered=false", "-buffered"} {
 		var stdout bytes.Buffer
-		o, err := parse([]string{"-duration", "500ms", "-rate", "20", "-servers", "2", mode}, &stdout)
+		o, err := parse([]string{"-duration", "500ms", "-rate", "20", "-servers", "2", "-pairs", "0", mode}, &stdout)
 		require.NoError(t, err)
 		o.Groups, o.SystemTokens, o.OutputTokens, o.Turns, o.Think = 2, 300, 8, 2, 10*time.Millisecond
 		require.NoError(t, compare(t.Context(), o, &stdout))
 		lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-		assert.Regexp(t, `^ok: \d+ requests over \d+ streams of the protocol; hit ratio 0\.\d+ through the picker, 0\.\d+ through transport; `, lines[len(lines)-1])
+		assert.Regexp(t, `^ok: \d+ requests over \d+ streams of the protocol; TTFT p50 .* no lease left$`, lines[len(lines)-1])
+	}
+}
+
+// TestInStep plays a few conversations in step, in both modes. How far picker and
+// transport are apart takes more of them to say.
+func TestInStep(t *testing.T) {
+	for _, mode := range []string{"-buffered=false", "-buffered"} {
+		o, err := parse([]string{"-duration", "1s", mode}, new(bytes.Buffer))
+		require.NoError(t, err)
+		o.Groups, o.SystemTokens, o.OutputTokens = 2, 300, 8
+		hits, err := traffic.PairHits(t.Context(), o.Workload, 1, atOnce, o.kvTokens, o.opener(throughPicker), o.opener(throughTransport))
+		require.NoError(t, err)
+		assert.Greater(t, min(hits.A[0], hits.B[0]), 0.1)
 	}
 }
 
 func TestArguments(t *testing.T) {
-	for _, args := range [][]string{{"x"}, {"-servers", "0"}, {"-listen", ":0"}, {"-listen", ":0", "-dns", "a:1", "-endpoints", "f"}, {"-policy", "best"}, {"-rate", "-1"}, {"-listen", ":0", "-dns", "models"}, {"-listen", ":0", "-dns", "models:http"}} {
+	for _, args := range [][]string{{"x"}, {"-servers", "0"}, {"-listen", ":0"}, {"-listen", ":0", "-dns", "a:1", "-endpoints", "f"}, {"-policy", "best"}, {"-rate", "-1"}, {"-listen", ":0", "-dns", "models"}, {"-listen", ":0", "-dns", "models:http"}, {"-pairs", "-1"}} {
 		var stderr bytes.Buffer
 		assert.Equal(t, 2, run(t.Context(), args, nil, &stderr), "%v", args)
 		assert.NotEmpty(t, stderr.String())
@@ -49,9 +62,10 @@ func TestSummaryTellsWhatFailed(t *testing.T) {
 	good := traffic.Result{Requests: 3, TTFT: &traffic.Percentiles{P50: 2}, PrefixHitRatio: new(float64)}
 	bad := good
 	bad.Failed, bad.FirstErr = 1, errors.New("broken off")
-	assert.NoError(t, summary(new(bytes.Buffer), []traffic.Result{good, good, good}, 6))
-	assert.ErrorContains(t, summary(new(bytes.Buffer), []traffic.Result{good, bad, good}, 6), "broken off")
-	assert.Error(t, summary(new(bytes.Buffer), []traffic.Result{good, {}, good}, 6))
+	assert.NoError(t, summary(new(bytes.Buffer), []traffic.Result{good, good, good}, 6, &traffic.Paired{A: []float64{0.9}, B: []float64{0.895}}))
+	assert.ErrorContains(t, summary(new(bytes.Buffer), []traffic.Result{good, bad, good}, 6, new(traffic.Paired)), "broken off")
+	assert.ErrorContains(t, summary(new(bytes.Buffer), []traffic.Result{good, good, good}, 6, &traffic.Paired{A: []float64{0.9}, B: []float64{0.88}}), "more than a point apart")
+	assert.Error(t, summary(new(bytes.Buffer), []traffic.Result{good, {}, good}, 6, new(traffic.Paired)))
 }
 
 // TestServe asks a picker that serves for its health, over TLS: it is ready when it has

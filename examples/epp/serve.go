@@ -25,13 +25,14 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// newPicker is a picker and its router, which prefers by a policy.
-func newPicker(policy string, endpoints []endpick.Endpoint, warn func(error)) (*extproc.Server, *endpick.Router, error) {
+// newPicker is a picker and its router, which prefers by a policy. A seed of zero is a
+// random one.
+func newPicker(policy string, seed uint64, endpoints []endpick.Endpoint, warn func(error)) (*extproc.Server, *endpick.Router, error) {
 	config, err := preset.ByName(policy)
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Endpoints, config.Warn = endpoints, warn
+	config.Endpoints, config.Warn, config.Seed = endpoints, warn, seed
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, nil, err
@@ -44,7 +45,7 @@ func newPicker(policy string, endpoints []endpick.Endpoint, warn func(error)) (*
 func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net.Addr)) error {
 	logger := log.New(stderr, "epp: ", log.LstdFlags)
 	warn := func(err error) { logger.Print(err) }
-	server, router, err := newPicker(o.policy, nil, warn)
+	server, router, err := newPicker(o.policy, 0, nil, warn)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/engine"
@@ -12,6 +14,9 @@ import (
 
 // Fleet is a number of embedded model servers, each on a port of its own.
 type Fleet struct {
+	// Gate is before all servers. Nil: there is none. StartGated makes one.
+	Gate *Gate
+
 	config  modelserver.Config
 	Members []*Member
 }
@@ -22,6 +27,8 @@ type Member struct {
 	Address string
 	Server  *modelserver.Server // nil: killed
 	served  chan error
+	gate    *Gate
+	gated   *http.Server // nil: there is no gate
 }
 
 // ServerConfig is a server with the speed of Llama-3.1-8B on an A100 and a KV
@@ -36,9 +43,18 @@ func ServerConfig(kvTokens int) (modelserver.Config, error) {
 
 // StartFleet starts so many servers.
 func StartFleet(n int, config modelserver.Config) (*Fleet, error) {
-	f := &Fleet{config: config}
+	return start(n, config, nil)
+}
+
+// StartGated starts them with a gate before them, for PlayInStep.
+func StartGated(n int, config modelserver.Config) (*Fleet, error) {
+	return start(n, config, NewGate())
+}
+
+func start(n int, config modelserver.Config, gate *Gate) (*Fleet, error) {
+	f := &Fleet{config: config, Gate: gate}
 	for i := range n {
-		m := &Member{ID: fmt.Sprintf("server-%d", i+1), Address: "127.0.0.1:0"}
+		m := &Member{ID: fmt.Sprintf("server-%d", i+1), Address: "127.0.0.1:0", gate: gate}
 		f.Members = append(f.Members, m)
 		if err := m.Start(config); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -58,7 +74,17 @@ func (m *Member) Start(config modelserver.Config) error {
 		return errors.Join(err, l.Close())
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	serve := server.Serve
+	if m.gate != nil {
+		m.gated = &http.Server{Handler: m.gate.Wrap(server), ReadHeaderTimeout: 10 * time.Second}
+		serve = func(l net.Listener) error {
+			if err := m.gated.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		}
+	}
+	go func() { served <- serve(l) }()
 	m.Address, m.Server, m.served = l.Addr().String(), server, served
 	return nil
 }
@@ -68,9 +94,12 @@ func (m *Member) Kill() error {
 	if m.Server == nil {
 		return nil
 	}
-	err := errors.Join(m.Server.Close(), <-m.served)
+	err := m.Server.Close()
+	if m.gated != nil {
+		err = errors.Join(err, m.gated.Close())
+	}
 	m.Server = nil
-	return err
+	return errors.Join(err, <-m.served)
 }
 
 // Endpoints describes the fleet to a router.

@@ -34,6 +34,7 @@ import (
 //		max_body  <size>
 //		first_byte_timeout | stall_timeout | response_timeout <duration>
 //		hash_key  <64 hexadecimal digits>
+//		seed      <number>
 //		shared_cache
 //		disable_usage
 //		allow_administration
@@ -77,6 +78,8 @@ func (t *Transport) setting(d *caddyfile.Dispenser) error {
 		return duration(d, &t.ResponseTimeout)
 	case "max_attempts":
 		return number(d, &t.MaxAttempts)
+	case "seed":
+		return number(d, &t.Seed)
 	case "max_body":
 		return size(d, &t.MaxBodyBytes)
 	case "shared_cache":

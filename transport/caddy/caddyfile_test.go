@@ -40,6 +40,7 @@ func TestCaddyfile(t *testing.T) {
 		stall_timeout      40s
 		response_timeout   5m
 		hash_key  {env.HASH_KEY}
+		seed      7
 		shared_cache
 		disable_usage
 		allow_administration
@@ -53,7 +54,7 @@ func TestCaddyfile(t *testing.T) {
 		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":64},"tenant":"{http.auth.user.id}",
 		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,
 		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,
-		"hash_key":"{env.HASH_KEY}","shared_cache":true,"disable_usage":true,"allow_administration":true,"deny_unknown":true}`
+		"hash_key":"{env.HASH_KEY}","seed":7,"shared_cache":true,"disable_usage":true,"allow_administration":true,"deny_unknown":true}`
 	assert.JSONEq(t, want, string(caddyconfig.JSON(&got.Settings, nil)))
 }
 
@@ -73,6 +74,7 @@ func TestCaddyfileMistakes(t *testing.T) {
 		"\nttft 0s":                              `ttft: "0s" is no duration above zero`,
 		"\nstall_timeout -1s":                    `stall_timeout: "-1s" is no duration above zero`,
 		"\nmax_attempts 0":                       `max_attempts: "0" is no whole number above zero`,
+		"\nseed 0":                               `seed: "0" is no whole number above zero`,
 		"\nmax_body big":                         `max_body: "big" is no size`,
 		"\nshared_cache yes":                     "wrong argument count",
 		"\nqueue few":                            `queue: "few" is no number of requests`,

@@ -55,6 +55,7 @@ func (t *Settings) routing() (endpick.Config, error) {
 	if err != nil {
 		return config, err
 	}
+	config.Seed = uint64(t.Seed)
 	if len(t.Endpoints) == 0 {
 		return config, errors.New("endpick: there is no endpoint")
 	}

@@ -56,6 +56,11 @@ type Settings struct {
 	TTFT caddy.Duration `json:"ttft,omitempty"`
 	TPOT caddy.Duration `json:"tpot,omitempty"`
 
+	// Seed decides ties, from the first request of a pool on, so that two pools can be
+	// compared. Zero: drawn at random, as it should be where several gateways share
+	// servers.
+	Seed int `json:"seed,omitempty"`
+
 	// The rest is that of [transport.Config], zero being its default. HashKey is
 	// 64 hexadecimal digits; {env.NAME} and {file.PATH} are replaced.
 	MaxAttempts         int            `json:"max_attempts,omitempty"`
