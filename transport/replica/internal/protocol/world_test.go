@@ -99,7 +99,7 @@ func (w *world) do(r *replica, e Effect) {
 	switch e.Kind {
 	case Opened:
 		id := e.Request.InputTokens
-		require.NotContains(w.t, r.sight, e.Lease)
+		require.Nil(w.t, r.sight[e.Lease])
 		r.sight[e.Lease] = &seen{id: id, endpoint: e.Request.MirrorOf}
 		r.opened[id]++
 		r.learn(e.Request.MirrorOf, e.Request.Blocks)
