@@ -13,5 +13,8 @@
 // The trees are those of "CatBoost: unbiased boosting with categorical features" (2018), section 3: every level of a
 // tree asks one question, so that a leaf is found by six comparisons without a branch.
 //
+// Built with GOEXPERIMENT=simd, batches of more than sixteen rows go through the trees by vector instructions on machines
+// with AVX-512. The predictions are the same.
+//
 // Package predict learns the latencies of a router's endpoints with it; nothing here knows of routing.
 package boost

@@ -295,6 +295,8 @@ func (m *Model) Predict(dst, x []float64) error {
 		dst[0] = portable.Exp(m.base+float64(sumOne(m.trees, &b))) * m.prior.at(x)
 		return nil
 	}
+	done := m.predictWide(dst, x)
+	dst, x = dst[done:], x[done*k:]
 	for len(dst) > 0 {
 		rows := min(blockRows, len(dst))
 		b.load(m.quantisers, m.used, x[:rows*k])
