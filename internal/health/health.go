@@ -184,7 +184,7 @@ func (h *Health) Avoid(dst []string) (avoid, inVain []string) {
 }
 
 // spare is how many endpoints that are out, and not gone, can be spared; h.mu is
-// held. If all are out they all can: then all are asked.
+// held. If all are out they all can: then all are asked. Of two it is one.
 func (h *Health) spare(now time.Time) (n int, all bool) {
 	for _, s := range h.remarked {
 		if s.phase == Out {
@@ -194,7 +194,7 @@ func (h *Health) spare(now time.Time) (n int, all bool) {
 	if n == 0 || n >= h.endpoints(now) {
 		return n, true
 	}
-	return max(int(maxOut*float64(h.endpoints(now))), 1), false
+	return int(maxOut * float64(h.endpoints(now))), false
 }
 
 // Out appends to dst the endpoints that wait for a trial.
