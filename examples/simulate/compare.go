@@ -107,6 +107,9 @@ func (o *options) config(c cell) (sim.Config, error) {
 	cfg.ReportInterval = o.interval
 	cfg.PromptsOnly = o.prompts
 	cfg.Routers = o.routers
+	if o.share != "none" {
+		cfg.Sharing = &sim.Sharing{Delay: o.shareDelay, LoadOnly: o.share == "load"}
+	}
 	if strings.HasSuffix(c.policy, listening) {
 		cfg.Events = &o.events
 	}

@@ -29,6 +29,8 @@ type options struct {
 	regret     int
 	prompts    bool // routers hear of no responses
 	routers    int
+	share      string // none, load or index
+	shareDelay time.Duration
 	events     sim.Events
 	fitness    map[string]float64 // weights of the report's fitness; nil: none
 	command    string             // as given, for the page
@@ -76,6 +78,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
 	flags.BoolVar(&o.prompts, "prompts-only", false, "keep from the router what responses append to conversations")
 	flags.IntVar(&o.routers, "routers", 1, "`number` of routers before the servers, each with an index of its own; requests go to them in turn")
+	flags.StringVar(&o.share, "share", "none", "`what` routers tell each other of their requests: none, load, or index, which is load and the blocks that they have sent where")
+	flags.DurationVar(&o.shareDelay, "share-delay", 5*time.Millisecond, "`time` that it takes from one to another")
 	flags.DurationVar(&o.events.Delay, "events-delay", 0, "`time` that engines' KV-cache events take to routers, for policies with +events after their name")
 	flags.Float64Var(&o.events.Loss, "events-loss", 0, "`share` of the batches of events, in [0, 1), that get lost for good")
 	seeds := listOf(readSeed, uint64(1))
@@ -108,6 +112,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-requests and -duration can't both be given")
 	case !slices.Contains([]string{"table", "overview", "json", "html"}, o.format):
 		return nil, usage("-format %q is unknown (known: table, overview, json, html)", o.format)
+	case !slices.Contains([]string{"none", "load", "index"}, o.share):
+		return nil, usage("-share %q is unknown (known: none, load, index)", o.share)
 	case o.timing && o.format != "json":
 		return nil, usage("-timing is for -format json")
 	case given["fitness"] && o.format != "json":
@@ -121,7 +127,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}{
 		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
 		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
-		{"regret", o.regret < 1}, {"routers", o.routers < 1},
+		{"regret", o.regret < 1}, {"routers", o.routers < 1}, {"share-delay", o.shareDelay < 0},
 	} {
 		if given[f.name] && f.bad {
 			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)

@@ -24,6 +24,8 @@ type Config struct {
 	// Routers is the number of routers before the fleet; requests go to them in
 	// turn. 0 is 1.
 	Routers int
+	// Sharing is what routers tell each other. Nil: nothing.
+	Sharing *Sharing
 	// ReportInterval is the time between two reports of every engine's load to every
 	// router. 0 is fresh: each decision sees the loads of its moment.
 	ReportInterval time.Duration
@@ -162,6 +164,9 @@ func (c *Config) validate() error {
 	}
 	if e := c.Events; e != nil && (e.Delay < 0 || !(e.Loss >= 0 && e.Loss < 1)) {
 		return bad("Events", "has a negative Delay, or a Loss that is not within [0, 1)")
+	}
+	if s := c.Sharing; s != nil && (s.Delay < 0 || s.Delay > engine.MaxTime) {
+		return bad("Sharing", "has a Delay that is not within [0, %v]", engine.MaxTime)
 	}
 	for i, ch := range c.Changes {
 		field := fmt.Sprintf("Changes[%d]", i)

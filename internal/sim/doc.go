@@ -13,6 +13,7 @@
 //   - [Config], [Run], [Report]: one policy on one workload; [Experiment] makes a Config
 //   - [Queue], [Change]: a gateway queue before the routers, failures and joins
 //   - [Events]: what engines tell of their caches, to routers that listen
+//   - [Sharing]: what several routers tell each other of their requests
 //   - [MeasureRegret]: what the runner-up of a decision would have brought
 //   - [Workload], [Source], [Request]: work as data or as code
 //   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] and [HotspotWorkload] have the papers' ones; [Paced], [Pace]: their rate and end

@@ -21,6 +21,7 @@ var epoch = time.Unix(1_700_000_000, 0).UTC()
 const (
 	onChange = iota
 	onDelivery
+	onTold
 	onArrival
 	onExpiry
 	onWindow
@@ -52,6 +53,7 @@ type run struct {
 	probes  map[int]*probe // by number of arrival
 	pool    *instant       // nil: not asked for
 	news    news
+	told    []told // by routers, in the order of its due time
 	err     error
 }
 
@@ -79,6 +81,7 @@ type flight struct {
 	refused  outcome
 	probe    *probe          // nil: an ordinary request
 	item     queue.Item[int] // as it left the queue
+	shadow   *shadow         // nil: other routers don't know of it
 }
 
 // batch is the reports of all engines, for all routers, taken at one time.
@@ -210,6 +213,8 @@ func (r *run) loop() error {
 			r.change()
 		case onDelivery:
 			r.deliver()
+		case onTold:
+			r.hear()
 		case onArrival:
 			r.arrive()
 		case onExpiry:
@@ -284,6 +289,7 @@ func (r *run) dispatch(slot int) {
 			return
 		}
 		f.lease, f.server = lease, r.byID[lease.Endpoint().ID]
+		r.tellRouted(f, &request)
 		s := &r.servers[f.server]
 		if s.up {
 			err = s.engine.Submit(r.now, engine.Request{
@@ -324,6 +330,7 @@ func (r *run) retry(f *flight) {
 	f.excluded = append(f.excluded, r.servers[f.server].Endpoint.ID)
 	r.touched(f.server)
 	f.lease.Done(endpick.Outcome{Status: endpick.Failed})
+	r.tellDone(f, endpick.Outcome{Status: endpick.Failed})
 	f.lease, f.server, f.metered = endpick.Lease{}, -1, 0
 	r.tally.retried++
 }
@@ -348,6 +355,7 @@ func (r *run) handle(i int) {
 			f.metered = 1
 			r.tally.firstToken(f)
 			f.lease.Tokens(1)
+			r.tellFirst(f)
 		case engine.Completed:
 			f.lease.Tokens(f.request.OutputTokens - f.metered)
 			outcome := endpick.Outcome{
@@ -358,6 +366,7 @@ func (r *run) handle(i int) {
 				outcome.Blocks = f.request.Blocks
 			}
 			f.lease.Done(outcome)
+			r.tellDone(f, outcome)
 			r.settle(f, f.request.InputTokens, f.request.OutputTokens)
 			r.tally.completed(f, r.now)
 			f.probe.completed(millis(r.now - f.request.Arrival))
@@ -366,6 +375,7 @@ func (r *run) handle(i int) {
 		case engine.Lost:
 			if f.started {
 				f.lease.Done(endpick.Outcome{Status: endpick.Failed})
+				r.tellDone(f, endpick.Outcome{Status: endpick.Failed})
 				r.end(slot, lost)
 				continue
 			}
