@@ -14,6 +14,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
 )
 
 // BenchmarkSum64 is the yardstick: one hash over as many bytes as the token ids
@@ -175,7 +176,10 @@ func BenchmarkRoute(b *testing.B) {
 			}
 		})
 	}
-	eachFleet(b, routeAll)
+	eachFleet(b, []int{10, 100, 1000, 10000}, func(b *testing.B, f *fleet) {
+		routeAll(b, f)
+		f.check(b)
+	})
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		var f *fleet
 		b.Run(fmt.Sprintf("policy=predicted-latency/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
@@ -204,31 +208,23 @@ func routeAll(b *testing.B, f *fleet) {
 // of the prompts. The measured requests have no tokens, so that nothing is learned from them: what is
 // measured is the decision.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
+	latency, err := predict.Restore(predict.LatencyConfig{Synchronous: true}, trained(b))
+	require.NoError(b, err)
 	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
-		Index:   benchIndex(endpoints),
-		Latency: predict.LatencyConfig{Synchronous: true},
+		Index: benchIndex(endpoints), Learned: latency, Warmup: slo.WarmupConfig{Ramp: 1},
 	})
 	require.NoError(b, err)
-	latency := config.Policy.Predictor.(*predict.Latency)
-	var ahead time.Duration
-	config.Clock = func() time.Time { return time.Now().Add(ahead) }
 	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
 	chance := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
-		id := fmt.Sprintf("e%d", chance.IntN(endpoints))
-		load := endpick.Load{Waiting: float64(chance.IntN(8)), Running: float64(chance.IntN(64)), KVUsage: chance.Float64()}
-		require.NoError(b, f.router.Report(id, load))
-		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(2*tokens)})
-		require.NoError(b, err)
-		c, _ := l.Candidate()
-		ahead += time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running)
-		l.FirstToken()
-		ahead += 99 * time.Duration(1e7+2e5*c.Running)
-		l.Done(endpick.Outcome{OutputTokens: 100})
+	for i := range endpoints {
+		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), anyLoad(chance)))
 	}
-	health := latency.Health()[0]
-	require.Equal(b, "trees", health.TTFT.Phase)
-	require.Equal(b, "trees", health.TPOT.Phase)
+	p := f.prompt()
+	for range 1 + endpoints/8 { // until all are known to everybody
+		l, err := p.route(endpick.Request{Model: "llama"})
+		require.NoError(b, err)
+		l.Done(endpick.Outcome{Status: endpick.Canceled})
+	}
 	f.fillAll(b)
 	var receipt endpick.Receipt
 	l, err := f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})
@@ -242,9 +238,46 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	return f
 }
 
+func anyLoad(chance *rand.Rand) endpick.Load {
+	return endpick.Load{Waiting: float64(chance.IntN(8)), Running: float64(chance.IntN(64)), KVUsage: chance.Float64()}
+}
+
+var learned []byte
+
+// trained is what models learn from 6,000 responses of 20 endpoints.
+func trained(b *testing.B) []byte {
+	if learned != nil {
+		return learned
+	}
+	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
+	require.NoError(b, err)
+	latency := config.Policy.Predictor.(*predict.Latency)
+	now := time.Unix(1_000_000, 0)
+	config.Clock = func() time.Time { return now }
+	const endpoints = 20
+	f := emptyFleet(b, config, endpoints, 0, 0)
+	chance := rand.New(rand.NewPCG(1, 2))
+	for range 6000 {
+		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", chance.IntN(endpoints)), anyLoad(chance)))
+		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(32768)})
+		require.NoError(b, err)
+		c, _ := l.Candidate()
+		now = now.Add(time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running))
+		l.FirstToken()
+		now = now.Add(99 * time.Duration(1e7+2e5*c.Running))
+		l.Done(endpick.Outcome{OutputTokens: 100})
+	}
+	health := latency.Health()[0]
+	require.Equal(b, "trees", health.TTFT.Phase)
+	require.Equal(b, "trees", health.TPOT.Phase)
+	learned, err = latency.AppendBinary(nil)
+	require.NoError(b, err)
+	return learned
+}
+
 // BenchmarkRouteParallel is BenchmarkRoute on all cores.
 func BenchmarkRouteParallel(b *testing.B) {
-	eachFleet(b, func(b *testing.B, f *fleet) {
+	eachFleet(b, []int{10, 100, 1000}, func(b *testing.B, f *fleet) {
 		b.ReportAllocs()
 		b.ResetTimer()
 		b.RunParallel(func(pb *testing.PB) {
@@ -262,8 +295,8 @@ func BenchmarkRouteParallel(b *testing.B) {
 	})
 }
 
-func eachFleet(b *testing.B, measure func(*testing.B, *fleet)) {
-	for _, endpoints := range []int{10, 100, 1000, 10000} {
+func eachFleet(b *testing.B, sizes []int, measure func(*testing.B, *fleet)) {
+	for _, endpoints := range sizes {
 		for _, tokens := range []int{2048, 16384} {
 			for _, held := range []string{"tenth", "all"} {
 				name := fmt.Sprintf("policy=lmetric/endpoints=%d/tokens=%d/held=%s", endpoints, tokens, held)
@@ -277,7 +310,6 @@ func eachFleet(b *testing.B, measure func(*testing.B, *fleet)) {
 						f = newFleet(b, lmetric(b, endpoints), endpoints, tokens, holders)
 					}
 					measure(b, f)
-					f.check(b)
 				})
 			}
 		}

@@ -33,7 +33,7 @@ func (e *estimates) Estimate(req *endpick.Request) (first, rest estimate.Linear,
 
 // enough is how many samples make the linear part of a model and its trees agree on who
 // is best: with fewer, the trees make more of chance.
-const enough = 2000
+const enough = 5000
 
 func trusted(l *learn.Linear) bool { return l != nil && l.Rows >= enough }
 

@@ -3,6 +3,7 @@ package prefix
 import (
 	"math"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -24,9 +25,10 @@ type claims struct {
 	used    [idleTimes]float64 // blocks, by the time for which they were idle
 	evicted [idleTimes]float64
 
-	// shares is what share returns, by idle time, as long as it is known.
-	shares [idleTimes]float64
-	known  bool
+	// shares is what share returns, by idle time, as float bits, as long as it is
+	// known. Readers compute it, at the same time if need be: all the same.
+	shares [idleTimes]atomic.Uint64
+	known  atomic.Bool
 }
 
 // idleTimes are powers of two of 100 ms; the last one is 3.4 years.
@@ -36,31 +38,32 @@ func idleTime(d time.Duration) int {
 	return min(bits.Len64(uint64(max(d, 0)/(100*time.Millisecond))), idleTimes-1)
 }
 
-// share is the part of what was idle for that time that is used again.
+// share is the part of what was idle for that time that is used again. It may be asked
+// by many at once, but not while anything is noted.
 func (c *claims) share(idle time.Duration) float64 {
-	if !c.known {
-		c.known = true
+	if !c.known.Load() {
 		for from := range c.shares {
 			var used, all float64
 			for i := from; i < idleTimes; i++ {
 				used += c.used[i]
 				all += c.used[i] + c.evicted[i]
 			}
-			c.shares[from] = used / max(all, math.SmallestNonzeroFloat64)
+			c.shares[from].Store(math.Float64bits(used / max(all, math.SmallestNonzeroFloat64)))
 		}
+		c.known.Store(true)
 	}
-	return c.shares[idleTime(idle)]
+	return math.Float64frombits(c.shares[idleTime(idle)].Load())
 }
 
 // use and evict note how blocks that were idle for so long have ended.
 func (c *claims) use(idle time.Duration, blocks float64) {
 	c.used[idleTime(idle)] += blocks
-	c.known = false
+	c.known.Store(false)
 }
 
 func (c *claims) evict(idle time.Duration, blocks float64) {
 	c.evicted[idleTime(idle)] += blocks
-	c.known = false
+	c.known.Store(false)
 }
 
 // fade leaves a part of what was learned.
@@ -69,7 +72,7 @@ func (c *claims) fade(part float64) {
 		c.used[i] *= part
 		c.evicted[i] *= part
 	}
-	c.known = false
+	c.known.Store(false)
 }
 
 // Displaced is how many tokens of other prompts the endpoint of a candidate, whose
@@ -81,8 +84,8 @@ func (c *claims) fade(part float64) {
 // It is what a cold prompt costs others, to be added to what it costs itself: see
 // slo.BestFitConfig.
 func (x *Index) Displaced(req *endpick.Request, c *endpick.Candidate) float64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	s := x.servers.Find(c.Ref)
 	if s == nil {
 		return 0

@@ -1,7 +1,6 @@
 package prefix
 
 import (
-	"encoding/binary"
 	"slices"
 	"unsafe"
 
@@ -32,10 +31,7 @@ const (
 // has the key can make collisions, or test whether a prompt is in a recording.
 func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
 	c := seed.chain(blockhash.OfTokens)
-	if littleEndian() {
-		return appendWords(&c, dst, tokens)
-	}
-	return appendWordsPortable(&c, dst, tokens)
+	return c.AppendWords(dst, tokens)
 }
 
 // AppendText is AppendTokens for gateways without a tokenizer: blocks are
@@ -49,28 +45,6 @@ func AppendText(dst []uint64, seed Seed, text string) []uint64 {
 
 // bytesOf returns the bytes of a string, which must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
-
-func littleEndian() bool {
-	return binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-}
-
-// appendWords reads the ids in place, which gives their little-endian bytes
-// on a little-endian machine.
-func appendWords(c *blockhash.Chain, dst []uint64, tokens []uint32) []uint64 {
-	return c.Append(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
-}
-
-func appendWordsPortable(c *blockhash.Chain, dst []uint64, tokens []uint32) []uint64 {
-	var block [BlockBytes]byte
-	for len(tokens) >= BlockTokens {
-		for i, t := range tokens[:BlockTokens] {
-			binary.LittleEndian.PutUint32(block[4*i:], t)
-		}
-		dst = c.Append(dst, block[:])
-		tokens = tokens[BlockTokens:]
-	}
-	return dst
-}
 
 // Hasher cuts text that comes in pieces into the same blocks as [AppendText]
 // cuts the whole. The zero Hasher is like one after Reset with the zero Seed

@@ -105,7 +105,7 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.RWMutex // guards what follows; Match and Displaced only read
 	trie         trie
 	entries      arena[entry]
 	servers      endpick.PerEndpoint[server]

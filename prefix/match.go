@@ -67,8 +67,8 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 // are marked there: each is marked once, and each node costs the search for
 // those that leave.
 func (x *Index) collect(s *scratch, blocks []uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	s.begin(len(x.generations))
 	var last *node
 	id, depth := uint32(0), uint32(0)

@@ -86,7 +86,7 @@ type curveGroup struct {
 
 func (p plan) groups() []curveGroup {
 	return []curveGroup{
-		{"endpoints", p.byEndpoints}, {"matches", p.byMatches}, {"tokens", p.byTokens}, {"index", p.byIndex}, {"adapters", p.byAdapters},
+		{"endpoints", p.byEndpoints}, {"matches", p.byMatches}, {"tokens", p.byTokens}, {"index", p.byIndex}, {"adapters", p.byAdapters}, {"cores", p.byCores},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -35,14 +36,22 @@ type fleet struct {
 	number  uint32
 	ready   bool // it is in its state
 	adapter string
-	bytes   int64 // of heap that it takes
+	learned []byte // what models know already
+	bytes   int64  // of heap that it takes
 }
 
 const model = "llama"
 
 func newFleet(s setting) (*fleet, error) {
+	var learned []byte
+	if s.policy == "predicted-latency" {
+		var err error
+		if learned, err = trained(); err != nil {
+			return nil, err
+		}
+	}
 	before := heap()
-	f := &fleet{setting: s, prompt: make([]uint32, s.tokens), hashes: make([]uint64, 0, s.tokens/prefix.BlockTokens)}
+	f := &fleet{setting: s, learned: learned, prompt: make([]uint32, s.tokens), hashes: make([]uint64, 0, s.tokens/prefix.BlockTokens)}
 	config, err := f.config()
 	if err != nil {
 		return nil, err
@@ -66,6 +75,7 @@ func newFleet(s setting) (*fleet, error) {
 		return nil, err
 	}
 	f.ready = true
+	f.ahead += 2 * time.Minute // nobody is new any more
 	f.bytes = heap() - before
 	return f, nil
 }
@@ -75,7 +85,10 @@ func (f *fleet) config() (config endpick.Config, err error) {
 	index := prefix.IndexConfig{BlocksPerEndpoint: f.blocks, MaxBytes: 4 << 30}
 	switch f.setting.policy {
 	case "predicted-latency":
-		config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Index: index, Latency: predict.LatencyConfig{Synchronous: true}})
+		var latency *predict.Latency
+		if latency, err = predict.Restore(predict.LatencyConfig{Synchronous: true}, f.learned); err == nil {
+			config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Index: index, Learned: latency})
+		}
 	case "marginal-delay":
 		config, err = preset.MarginalDelay(preset.MarginalDelayConfig{Index: index})
 	default:
@@ -101,9 +114,16 @@ func (f *fleet) occupy() error {
 			return err
 		}
 	}
-	if trained {
-		if err := f.train(chance); err != nil {
+	switch f.setting.policy {
+	case "marginal-delay":
+		if err := f.train(chance, 500); err != nil {
 			return err
+		}
+	case "predicted-latency":
+		for range f.endpoints / 8 { // until the shortlist knows everybody
+			if err := f.route(endpick.Request{Model: model}); err != nil {
+				return err
+			}
 		}
 	}
 	if f.index == nil {
@@ -131,8 +151,8 @@ func anyLoad(chance *rand.Rand) endpick.Load {
 }
 
 // train lets responses come from servers whose latencies follow from their loads.
-func (f *fleet) train(chance *rand.Rand) error {
-	for range 6000 {
+func (f *fleet) train(chance *rand.Rand, times int) error {
+	for range times {
 		id := fmt.Sprintf("e%d", chance.IntN(f.endpoints))
 		if err := f.router.Report(id, anyLoad(chance)); err != nil {
 			return err
@@ -181,6 +201,26 @@ func (f *fleet) hash() {
 		f.hashes = prefix.AppendTokens(f.hashes, seed, f.prompt)
 	}
 }
+
+// trained is what the models of predicted-latency learn from 6,000 responses.
+var trained = sync.OnceValues(func() ([]byte, error) {
+	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{setting: setting{endpoints: 20, tokens: prompt}}
+	config.Clock = func() time.Time { return time.Unix(1_000_000, 0).Add(f.ahead) }
+	for i := range f.endpoints {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("e%d", i)})
+	}
+	if f.router, err = endpick.New(config); err != nil {
+		return nil, err
+	}
+	if err := f.train(rand.New(rand.NewPCG(1, 2)), 6000); err != nil {
+		return nil, err
+	}
+	return config.Policy.Predictor.(*predict.Latency).AppendBinary(nil)
+})
 
 func heap() int64 {
 	var m runtime.MemStats

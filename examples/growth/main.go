@@ -34,7 +34,7 @@ func run(args []string, out, progress io.Writer) error {
 	format := flags.String("format", "table", "table or json")
 	rounds := flags.Int("rounds", 30, "measure everything so many `times`, and take the least")
 	most := flags.Int("most", 0, "leave out what is larger than this `number` of endpoints, blocks, adapters or 1024 tokens; 0: nothing")
-	only := flags.String("only", "", "measure one `group`: endpoints, matches, tokens, index or adapters")
+	only := flags.String("only", "", "measure one `group`: endpoints, matches, tokens, index, adapters or cores")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/scorer/preset"
 )
 
@@ -17,17 +18,27 @@ type audit struct {
 	list   []endpick.Candidate
 	scores []float64
 
-	narrowed bool // the list is shorter than all
-	Decisions,
-	Narrowed, // that the shortlist had an opinion of
-	Same int // of these
-	Listed int     // candidates on their lists
-	Regret float64 // the sum of what the scores of other choices were below the best, as shares
+	narrowed  bool // the list is shorter than all
+	decisions int
+	filling   int // so many decisions are made while servers fill up
+	counts    [2]counts
 }
 
+// counts are those of decisions of which the shortlist has an opinion: while servers fill
+// up, and after that.
+type counts struct {
+	Narrowed, Same int
+	Listed         int     // candidates on their lists
+	Regret         float64 // the sum of what the scores of other choices were below the best, as shares
+}
+
+func (c *counts) same() float64   { return float64(c.Same) / float64(c.Narrowed) }
+func (c *counts) regret() float64 { return c.Regret / float64(c.Narrowed) }
+func (c *counts) listed() float64 { return float64(c.Listed) / float64(c.Narrowed) }
+
 // newAudit puts itself into the place of a policy's shortlist, and before its picker.
-func newAudit(config *endpick.Config) *audit {
-	a := &audit{policy: config.Policy}
+func newAudit(config *endpick.Config, filling int) *audit {
+	a := &audit{policy: config.Policy, filling: filling}
 	last := len(config.Policy.Shortlist) - 1
 	a.short = config.Policy.Shortlist[last]
 	config.Policy.Shortlist = append(slices.Clone(config.Policy.Shortlist[:last]), a)
@@ -47,7 +58,7 @@ func (a *audit) Filter(req *endpick.Request, candidates []endpick.Candidate) []e
 // Pick implements [endpick.Picker].
 func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, scores []float64) int {
 	best := endpick.MaxScore{}.Pick(req, candidates, scores)
-	a.Decisions++
+	a.decisions++
 	left := a.list
 	a.policy.Predictor.Predict(req, left)
 	// The shortlist learns from its own decisions alone.
@@ -55,8 +66,12 @@ func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, score
 	if !a.narrowed {
 		return best
 	}
-	a.Narrowed++
-	a.Listed += len(left)
+	n := &a.counts[1]
+	if a.decisions <= a.filling {
+		n = &a.counts[0]
+	}
+	n.Narrowed++
+	n.Listed += len(left)
 	for _, f := range a.policy.Filters {
 		if kept := f.Filter(req, left); len(kept) > 0 {
 			left = kept
@@ -66,14 +81,14 @@ func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, score
 	a.policy.Scorers[0].Scorer.Score(req, left, a.scores)
 	ref := left[endpick.MaxScore{}.Pick(req, left, a.scores)].Ref
 	if ref == candidates[best].Ref {
-		a.Same++
+		n.Same++
 		return best
 	}
 	at := slices.IndexFunc(candidates, func(c endpick.Candidate) bool { return c.Ref == ref })
 	if at >= 0 {
-		a.Regret += (scores[best] - scores[at]) / scores[best]
+		n.Regret += (scores[best] - scores[at]) / scores[best]
 	} else {
-		a.Regret++ // a filter has removed it
+		n.Regret++ // a filter has removed it
 	}
 	return best
 }
@@ -111,14 +126,51 @@ func (c cell) config(router func() (endpick.Config, error)) (sim.Config, error) 
 	return sim.Config{Fleet: fleet, Workload: w, Seed: c.seed, Router: router}, err
 }
 
-func policy(name string) (endpick.Config, error) { return preset.ByName(name) }
+// filling is how many requests for each server it takes until servers are as full as they
+// will be.
+const filling = 40
+
+// trainers is how many servers the models are trained with, and trainings the requests.
+const (
+	trainers  = 20
+	trainings = 8000
+)
+
+// learned returns what models have learned from the same work on fewer servers.
+func (c cell) learned() ([]byte, error) {
+	c.servers, c.requests = trainers, trainings
+	var latency *predict.Latency
+	cfg, err := c.config(func() (endpick.Config, error) {
+		config, err := preset.ByName("predicted-latency:synchronous")
+		if err == nil {
+			latency = config.Policy.Predictor.(*predict.Latency)
+		}
+		return config, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := sim.Run(cfg); err != nil {
+		return nil, err
+	}
+	return latency.AppendBinary(nil)
+}
+
+// policy is predicted-latency with these models.
+func policy(learned []byte, whole bool) (endpick.Config, error) {
+	latency, err := predict.Restore(predict.LatencyConfig{Synchronous: true}, learned)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	return preset.PredictedLatency(preset.PredictedLatencyConfig{Learned: latency, DisableShortlist: whole})
+}
 
 // audit runs the cell with everybody predicted.
-func (c cell) audit() (a *audit, err error) {
+func (c cell) audit(learned []byte) (a *audit, err error) {
 	cfg, err := c.config(func() (endpick.Config, error) {
-		config, err := policy("predicted-latency:synchronous")
+		config, err := policy(learned, false)
 		if err == nil {
-			a = newAudit(&config)
+			a = newAudit(&config, filling*c.servers)
 		}
 		return config, err
 	})
@@ -129,9 +181,9 @@ func (c cell) audit() (a *audit, err error) {
 	return a, err
 }
 
-// latency is the mean latency of the cell's requests with a policy, in milliseconds.
-func (c cell) latency(name string) (float64, error) {
-	cfg, err := c.config(func() (endpick.Config, error) { return policy(name) })
+// latency is the mean latency of the cell's requests, in milliseconds.
+func (c cell) latency(learned []byte, whole bool) (float64, error) {
+	cfg, err := c.config(func() (endpick.Config, error) { return policy(learned, whole) })
 	if err != nil {
 		return 0, err
 	}

@@ -4,9 +4,10 @@
 //	go run ./examples/shortlist -servers 100,1000
 //
 // It simulates each scenario with everybody predicted and asks in each decision what the
-// shortlist would have chosen, and then runs it with and without the shortlist. Decisions
-// of which the shortlist has no opinion, such as all before two thousand responses, are not
-// counted.
+// shortlist would have chosen, and then runs it with and without the shortlist. Models are
+// those that the same work on 20 servers has left. Decisions of which the shortlist has no
+// opinion are not counted; those of the first 40 requests for each server, while all are
+// nearly empty and nearly equal, are counted apart.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -34,14 +36,15 @@ func run(args []string, out io.Writer) error {
 	loads := flags.String("load", "middle,high", "comma-separated `loads`: low, middle, high")
 	servers := flags.String("servers", "100", "comma-separated `numbers` of servers")
 	each := flags.Int("requests", 100, "`requests` for each server")
-	seeds := flags.Int("seeds", 1, "how many `seeds` mean latencies are taken over; 0 leaves latencies out")
+	seeds := flags.Int("seeds", 1, "how many `seeds` the change of the mean latency is taken over, ± its standard error; 0 leaves it out")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 || *each < 1 || *seeds < 0 {
 		return fmt.Errorf("there are %d arguments too many, or a number is below its least", flags.NArg())
 	}
-	fmt.Fprintf(out, "%8s %8s %7s  %10s %7s %9s %8s  %10s\n", "workload", "load", "servers", "decisions", "same %", "regret %", "list", "E2E mean %")
+	fmt.Fprintf(out, "%8s %6s %7s  %9s %7s %8s  %9s %7s %8s %6s  %10s\n", "workload", "load", "servers",
+		"filling", "same %", "regret %", "then", "same %", "regret %", "list", "E2E mean %")
 	for workload := range strings.SplitSeq(*workloads, ",") {
 		for load := range strings.SplitSeq(*loads, ",") {
 			for n := range strings.SplitSeq(*servers, ",") {
@@ -59,28 +62,49 @@ func run(args []string, out io.Writer) error {
 }
 
 func row(out io.Writer, c cell, seeds int) error {
-	a, err := c.audit()
+	learned, err := c.learned()
 	if err != nil {
 		return err
 	}
-	n := float64(a.Narrowed)
-	fmt.Fprintf(out, "%8s %8s %7d  %10d %7.2f %9.4f %8.1f", c.scenario, c.load, c.servers, a.Narrowed, 100*float64(a.Same)/n, 100*a.Regret/n, float64(a.Listed)/n)
-	var with, without float64
+	a, err := c.audit(learned)
+	if err != nil {
+		return err
+	}
+	first, then := &a.counts[0], &a.counts[1]
+	fmt.Fprintf(out, "%8s %6s %7d  %9d %7.2f %8.4f  %9d %7.2f %8.4f %6.1f", c.scenario, c.load, c.servers,
+		first.Narrowed, 100*first.same(), 100*first.regret(), then.Narrowed, 100*then.same(), 100*then.regret(), then.listed())
+	var changes []float64
 	for range seeds {
-		l, err := c.latency("predicted-latency:synchronous")
+		with, err := c.latency(learned, false)
 		if err != nil {
 			return err
 		}
-		m, err := c.latency("predicted-latency:no-shortlist:synchronous")
+		without, err := c.latency(learned, true)
 		if err != nil {
 			return err
 		}
-		with, without = with+l, without+m
+		changes = append(changes, 100*(with/without-1))
 		c.seed++
 	}
 	if seeds > 0 {
-		fmt.Fprintf(out, "  %+10.2f", 100*(with/without-1))
+		mean, deviation := meanAndDeviation(changes)
+		fmt.Fprintf(out, "  %+6.2f", mean)
+		if seeds > 1 {
+			fmt.Fprintf(out, " ±%.2f", deviation/math.Sqrt(float64(seeds)))
+		}
 	}
 	fmt.Fprintln(out)
 	return nil
+}
+
+// meanAndDeviation returns the mean of values and their standard deviation.
+func meanAndDeviation(values []float64) (mean, deviation float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean) / max(n-1, 1)
+	}
+	return mean, math.Sqrt(deviation)
 }

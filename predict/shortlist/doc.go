@@ -4,7 +4,8 @@
 // in a decision together. A [Filter] in Policy.Shortlist asks its linear part first,
 // for a few nanoseconds, and lets through to the prediction
 //
-//   - those with the lowest estimate of the whole, own latency and delay for others
+//   - those with the lowest estimate of the whole, own latency and delay for others, with
+//     and without what the last prediction of each has added to it
 //   - among those that hold most of the prompt, the lowest
 //   - those with the lowest time to first token, which the affinity gate compares with
 //   - and some by chance.

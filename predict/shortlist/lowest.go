@@ -36,7 +36,7 @@ func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it i
 		i := len(l.items) - 1
 		for i > 0 {
 			parent := (i - 1) / 2
-			if !l.above(req, candidates, &l.items[i], &l.items[parent]) {
+			if !above(req, candidates, &l.items[i], &l.items[parent]) {
 				break
 			}
 			l.items[i], l.items[parent] = l.items[parent], l.items[i]
@@ -44,30 +44,35 @@ func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it i
 		}
 		return
 	}
-	if !l.above(req, candidates, &l.items[0], &it) {
+	items := l.items
+	if !above(req, candidates, &items[0], &it) {
 		return
 	}
-	l.items[0] = it
-	for i := 0; ; {
-		top := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(l.items); child++ {
-			if l.above(req, candidates, &l.items[child], &l.items[top]) {
-				top = child
-			}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(items) {
+			break
 		}
-		if top == i {
-			return
+		if child+1 < len(items) && above(req, candidates, &items[child+1], &items[child]) {
+			child++
 		}
-		l.items[i], l.items[top] = l.items[top], l.items[i]
-		i = top
+		if !above(req, candidates, &items[child], &it) {
+			break
+		}
+		items[i] = items[child]
+		i = child
 	}
+	items[i] = it
 }
 
 // above reports whether a is further from being chosen than b.
-func (l *lowest) above(req *endpick.Request, candidates []endpick.Candidate, a, b *item) bool {
-	if a.cost != b.cost {
-		return a.cost > b.cost
-	}
+func above(req *endpick.Request, candidates []endpick.Candidate, a, b *item) bool {
+	return a.cost > b.cost || a.cost == b.cost && drawnLess(req, candidates, a, b)
+}
+
+// drawnLess compares those that cost the same.
+func drawnLess(req *endpick.Request, candidates []endpick.Candidate, a, b *item) bool {
 	return a.drawn(req, candidates) < b.drawn(req, candidates)
 }
 

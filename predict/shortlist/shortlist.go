@@ -15,9 +15,9 @@ import (
 type Config struct {
 	// Latency is the policy's predictor, whose models are asked.
 	Latency *predict.Latency
-	// Size is how many candidates of the lowest estimate are predicted, at least 8.
-	// Half as many again at most come from the other groups, and some eight by chance.
-	// Up to twice this many candidates are all predicted. Zero: 40.
+	// Size is how many candidates of the lowest estimate are predicted, at least 8. As
+	// many again at most come from the other groups, though most of them are the same,
+	// and some eight by chance. Up to twice this many candidates are all predicted. Zero: 40.
 	Size int
 	// Threshold is that of the affinity gate: the share of the prompt, in (0, 1],
 	// that makes a candidate one of those which hold it. Zero: 0.80.
@@ -70,7 +70,7 @@ func (c *Config) validate() error {
 // Filter is a shortlist. It has no opinion, so that all are predicted, where an estimate
 // says too little: of requests with an SLO, which are best put where they only just fit;
 // while the time per token of a running request has to be kept; of models that have learned
-// from less than two thousand responses; of kinds of endpoint that are not predicted yet; and
+// from less than 5,000 responses; of kinds of endpoint that are not predicted yet; and
 // if most of those that it would choose have stopped answering.
 //
 // A Filter is safe for concurrent use and belongs to one router.
@@ -149,8 +149,8 @@ func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 
 // work is what one call needs.
 type work struct {
-	whole, holds, first lowest
-	chosen              []int32
+	whole, plain, holds, first lowest
+	chosen                     []int32
 }
 
 var saltChance = endpick.Salt("predict/shortlist")
@@ -180,13 +180,14 @@ func (f *Filter) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 // choose fills w.chosen in ascending order; false if there is no opinion.
 func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []endpick.Candidate) bool {
 	w.whole.begin(f.config.Size)
+	w.plain.begin(f.config.Size / 2)
 	w.holds.begin(f.config.Size / 4)
 	w.first.begin(f.config.Size / 4)
 	w.chosen = w.chosen[:0]
 	if !f.offer(w, p, req, candidates) {
 		return false
 	}
-	for _, l := range [...]*lowest{&w.whole, &w.holds, &w.first} {
+	for _, l := range [...]*lowest{&w.whole, &w.plain, &w.holds, &w.first} {
 		for _, it := range l.items {
 			w.chosen = append(w.chosen, it.index)
 		}
@@ -218,15 +219,20 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 			r = &unknown
 		}
 		anew := float64(c.NewTokens(req))
-		first := p.first.Of(c, anew) * level.first * float64(r.first)
-		rest := p.rest.Of(c, anew) * level.rest * float64(r.rest)
-		whole := rest
+		others := float64(float64(anew*c.BatchSize()) * p.perToken)
+		first, rest := p.first.Of(c, anew)*level.first, p.rest.Of(c, anew)*level.rest
+		plain := rest + others
 		if p.output > 0 {
-			whole = first + float64(p.output*rest)
+			plain = first + float64(p.output*rest) + others
 		}
-		whole += float64(float64(anew*c.BatchSize()) * p.perToken)
+		first, rest = first*float64(r.first), rest*float64(r.rest)
+		whole := rest + others
+		if p.output > 0 {
+			whole = first + float64(p.output*rest) + others
+		}
 		index := int32(i)
 		w.whole.offer(req, candidates, whole, index)
+		w.plain.offer(req, candidates, plain, index)
 		w.first.offer(req, candidates, first, index)
 		if c.PrefixTokens >= held {
 			w.holds.offer(req, candidates, whole, index)

@@ -46,7 +46,7 @@ func newFleet(t *testing.T, servers int) *fleet {
 	return f.with(latency, servers)
 }
 
-// newTrained is a fleet whose models have learned from 4,000 responses of such a fleet.
+// newTrained is a fleet whose models have learned from 6,000 responses of such a fleet.
 func newTrained(t *testing.T, servers int) *fleet {
 	f := &fleet{t: t, now: time.Unix(1_000_000, 0), chance: rand.New(rand.NewPCG(3, 4))}
 	latency, err := predict.Restore(predict.LatencyConfig{Synchronous: true, Trees: 16}, trained())
@@ -56,8 +56,8 @@ func newTrained(t *testing.T, servers int) *fleet {
 
 var trained = sync.OnceValue(func() []byte {
 	var t testing.T
-	f := newFleet(&t, 50)
-	f.serve(4000)
+	f := newFleet(&t, 20)
+	f.serve(6000)
 	saved, err := f.latency.AppendBinary(nil)
 	if err != nil {
 		panic(err)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// byCores measures how many decisions a second several goroutines make, against one. What
+// the machine itself gives, a hash in each, is beside it.
+func (p plan) byCores() ([]curve, error) {
+	c := curve{Name: "cores", X: "goroutines", Y: "decisions a second, of one goroutine's"}
+	for _, s := range []struct {
+		name    string
+		setting setting
+	}{
+		{"lmetric, 16,384 tokens", setting{policy: "lmetric", endpoints: 100, tokens: prompt, held: 0.1, blocks: 10000}},
+		{"lmetric, 2,048 tokens", setting{policy: "lmetric", endpoints: 100, tokens: 2048, held: 0.1, blocks: 10000}},
+		{"predicted-latency, 16,384 tokens", setting{policy: "predicted-latency", endpoints: 100, tokens: prompt, held: 0.1, blocks: 10000}},
+	} {
+		f, err := newFleet(s.setting)
+		if err != nil {
+			return nil, err
+		}
+		c.Series = append(c.Series, series{s.name, p.speedup(func() func() { return f.fork().op })})
+	}
+	c.Series = append(c.Series, series{"a hash in each", p.speedup(func() func() {
+		data := make([]byte, 65536)
+		return func() { xxhash.Sum64(data) }
+	})})
+	return []curve{c}, nil
+}
+
+// fork is the same fleet for another goroutine.
+func (f *fleet) fork() *fleet {
+	g := *f
+	g.prompt = append([]uint32(nil), f.prompt...)
+	g.hashes = make([]uint64, 0, cap(f.hashes))
+	g.number = forks.Add(1) << 24 // prompts of its own
+	return &g
+}
+
+var forks atomic.Uint32
+
+// speedup measures from one goroutine to as many as there are cores, interleaved.
+func (p plan) speedup(each func() func()) (points []point) {
+	most := runtime.GOMAXPROCS(0)
+	ops := make([]func(), most)
+	for i := range ops {
+		ops[i] = each()
+		ops[i]()
+	}
+	best := make([]time.Duration, most+1)
+	for range p.rounds * 10 {
+		for n := 1; n <= most; n++ {
+			if took := together(ops[:n]); best[n] == 0 || took < best[n] {
+				best[n] = took
+			}
+		}
+	}
+	for n := 1; n <= most; n++ {
+		points = append(points, point{float64(n), float64(n) * float64(best[1]) / float64(best[n])})
+	}
+	return points
+}
+
+// together lets each call be made so many times in a goroutine of its own, all beginning
+// at once, and returns how long the last one took.
+func together(ops []func()) time.Duration {
+	const times = 50
+	var ready, done sync.WaitGroup
+	var start atomic.Bool
+	took := make([]time.Duration, len(ops))
+	for i, op := range ops {
+		ready.Add(1)
+		done.Go(func() {
+			ready.Done()
+			for !start.Load() { // on its core already when it begins
+			}
+			began := time.Now()
+			for range times {
+				op()
+			}
+			took[i] = time.Since(began)
+		})
+	}
+	ready.Wait()
+	start.Store(true)
+	done.Wait()
+	longest := time.Duration(math.MinInt64)
+	for _, d := range took {
+		longest = max(longest, d)
+	}
+	return longest
+}
