@@ -56,8 +56,12 @@ func main() {
 	flag.DurationVar(&w.Duration, "duration", 20*time.Second, "how long conversations start, for each way of balancing")
 	flag.Float64Var(&w.Rate, "rate", 16, "mean requests per `second`")
 	policy := flag.String("policy", "lmetric", "endpick's policy")
-	pairs := flag.Int("pairs", 4, "how often both are played in step")
+	pairs := flag.Int("pairs", 4, "how often both are played in step, above 0")
 	flag.Parse()
+	if *pairs < 1 {
+		fmt.Fprintln(os.Stderr, "caddy: -pairs is above 0")
+		os.Exit(2)
+	}
 	if err := compare(ctx, &w, *policy, *pairs, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "caddy:", err)
 		os.Exit(1)
@@ -126,7 +130,7 @@ func judge(results []traffic.Result, hits *traffic.Paired, out io.Writer) error 
 	for _, r := range results[:last-1] {
 		worst = max(worst, with.TTFT.P50/r.TTFT.P50)
 	}
-	apart, _ := hits.Difference()
+	apart := hits.Typical()
 	if worst > 0.25 {
 		wrong = append(wrong, fmt.Errorf("endpick's median TTFT is %.2f of another's", worst))
 	}

@@ -29,7 +29,7 @@ func TestCompare(t *testing.T) {
 	for _, name := range []string{"random", "round_robin", "least_conn", "endpick", direct} {
 		assert.Regexp(t, `(?m)^ *`+name+` +\d+ +0 `, out.String())
 	}
-	assert.Regexp(t, `in step, hits in Caddy and without it: .* 1 pairs`, out.String())
+	assert.Regexp(t, `in step, hits in Caddy and without it: .* of 1 pairs`, out.String())
 }
 
 func TestJudge(t *testing.T) {

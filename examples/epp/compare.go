@@ -87,7 +87,7 @@ func summary(stdout io.Writer, results []traffic.Result, streams int, hits *traf
 	inStep := ""
 	if len(hits.A) > 0 {
 		inStep = "; in step, hits through the picker and through transport: " + hits.String()
-		if apart, _ := hits.Difference(); math.Abs(apart) > 0.01 {
+		if math.Abs(hits.Typical()) > 0.01 {
 			return errors.New("more than a point apart" + inStep)
 		}
 	}

@@ -73,7 +73,10 @@ func TestPaired(t *testing.T) {
 	d, half := p.Difference()
 	assert.InDelta(t, 0.02, d, 1e-12)
 	assert.InDelta(t, 0.01299, half, 1e-5)
-	assert.Equal(t, "92.0 % and 90.0 %, +2.00 points apart (95 %: ± 1.30, 4 pairs)", p.String())
+	assert.Equal(t, "92.0 % and 90.0 %, +2.00 points apart (95 %: ± 1.30; median +2.00 of 4 pairs)", p.String())
+	spoilt := Paired{A: []float64{0.91, 0.70, 0.90}, B: []float64{0.90, 0.90, 0.90}}
+	assert.InDelta(t, 0, spoilt.Typical(), 1e-12)
+	assert.InDelta(t, 0.02, p.Typical(), 1e-12)
 	one := Paired{A: []float64{0.5}, B: []float64{0.6}}
 	d, half = one.Difference()
 	assert.InDelta(t, -0.1, d, 1e-12)

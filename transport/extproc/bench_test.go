@@ -1,5 +1,3 @@
-//go:build unix
-
 package extproc_test
 
 import (
@@ -7,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 
@@ -22,13 +23,18 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// echo is the least that a processor can do: it gives back what comes.
+// echo is the least that a processor can do: it gives back what comes, in mode
+// FULL_DUPLEX_STREAMED, or says that nothing changes.
 type echo struct {
 	extprocv3.UnimplementedExternalProcessorServer
+	buffered bool
 }
 
-func (echo) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
-	streamed := func(b *extprocv3.HttpBody) *extprocv3.BodyResponse {
+func (e echo) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+	back := func(b *extprocv3.HttpBody) *extprocv3.BodyResponse {
+		if e.buffered {
+			return &extprocv3.BodyResponse{}
+		}
 		return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
 			Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b.GetBody(), EndOfStream: b.GetEndOfStream()}},
 		}}}
@@ -45,11 +51,11 @@ func (echo) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 		case *extprocv3.ProcessingRequest_RequestHeaders:
 			out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}
 		case *extprocv3.ProcessingRequest_RequestBody:
-			out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: streamed(m.RequestBody)}
+			out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: back(m.RequestBody)}
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
 			out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}
 		case *extprocv3.ProcessingRequest_ResponseBody:
-			out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: streamed(m.ResponseBody)}
+			out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: back(m.ResponseBody)}
 		}
 		if err := stream.Send(out); err != nil {
 			return err
@@ -57,63 +63,109 @@ func (echo) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 	}
 }
 
-// What a picker adds to a request: the time from its header to the last byte that the
-// server gets (ask-us), and for a whole exchange with 50 pieces of a response (ns/op,
-// and the processor's time of client and server together, cpu-us), against a processor
-// that only echoes. The policy is lmetric with its index, over 100
-// endpoints.
-func BenchmarkExchange(b *testing.B) {
-	for _, prompt := range []int{4 << 10, 64 << 10} {
-		body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("All work and no play. ", prompt/22) + `"}]}`
-		for _, name := range []string{"echo", "endpick"} {
-			b.Run(fmt.Sprintf("%s/%dk", name, prompt>>10), func(b *testing.B) {
-				config := preset.LMetric()
-				for i := range 100 {
-					config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Models: []string{"m"}})
+// What a picker adds to a request, against a processor that only echoes, over a
+// connection of the same kind, exchange by exchange in turn, so that whatever else the
+// machine does is the same for both. ask is the time from the header of the request to
+// the last byte that the server gets, a median; cpu the processor's time for the whole
+// exchange, with a response of 51 pieces, of client and server together. The policy is
+// lmetric with its index, over 100 endpoints.
+func BenchmarkAdded(b *testing.B) {
+	for _, mode := range []filterv3.ProcessingMode_BodySendMode{inPieces, atOnce} {
+		for _, prompt := range []int{4 << 10, 64 << 10} {
+			b.Run(fmt.Sprintf("%s/%dk", mode, prompt>>10), func(b *testing.B) {
+				body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("All work and no play. ", prompt/22) + `"}]}`
+				sides := []*side{
+					{conn: processor(b, func(g *grpc.Server) {
+						extprocv3.RegisterExternalProcessorServer(g, echo{buffered: mode == atOnce})
+					})},
+					{conn: processor(b, func(g *grpc.Server) { hundred(b).Register(g) })},
 				}
-				router, err := endpick.New(config)
-				if err != nil {
-					b.Fatal(err)
+				for _, s := range sides {
+					s.measure(b, mode, body) // dials
+					*s = side{conn: s.conn}
 				}
-				server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				g := grpc.NewServer()
-				if name == "echo" {
-					extprocv3.RegisterExternalProcessorServer(g, echo{})
-				} else {
-					server.Register(g)
-				}
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					b.Fatal(err)
-				}
-				go g.Serve(l)
-				defer g.Stop()
-				conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer conn.Close()
-				exchange(b, conn, body) // dials
-				before := processorTime()
-				var asking time.Duration
-				b.ReportAllocs()
-				b.ResetTimer()
 				for b.Loop() {
-					asking += exchange(b, conn, body)
+					for _, s := range sides {
+						s.measure(b, mode, body)
+					}
+					sides[0], sides[1] = sides[1], sides[0]
 				}
-				b.ReportMetric(float64((processorTime()-before).Microseconds())/float64(b.N), "cpu-us")
-				b.ReportMetric(float64(asking.Microseconds())/float64(b.N), "ask-us")
+				if b.N%2 == 1 { // as they were
+					sides[0], sides[1] = sides[1], sides[0]
+				}
+				report(b, sides[0], sides[1])
 			})
 		}
 	}
 }
 
-// exchange is one request and its response in 50 pieces. It returns how long the
-// request took.
-func exchange(b *testing.B, conn *grpc.ClientConn, body string) time.Duration {
+// side is one of two processors that are compared.
+type side struct {
+	conn   *grpc.ClientConn
+	asks   []time.Duration
+	cpu    time.Duration
+	allocs uint64
+}
+
+func (s *side) measure(b *testing.B, mode filterv3.ProcessingMode_BodySendMode, body string) {
+	cpu, objects := processorTime(), allocated()
+	s.asks = append(s.asks, exchange(b, s.conn, mode, body))
+	s.cpu += processorTime() - cpu
+	s.allocs += allocated() - objects
+}
+
+func report(b *testing.B, echoed, picked *side) {
+	median := func(s *side) float64 {
+		slices.Sort(s.asks)
+		return float64(s.asks[len(s.asks)/2].Nanoseconds()) / 1000
+	}
+	e, p := median(echoed), median(picked)
+	b.ReportMetric(0, "ns/op") // of both together, which says nothing
+	b.ReportMetric(e, "echo-ask-us")
+	b.ReportMetric(p, "pick-ask-us")
+	b.ReportMetric(p/e, "ask-ratio")
+	b.ReportMetric(float64(picked.cpu)/float64(echoed.cpu), "cpu-ratio")
+	b.ReportMetric(float64(picked.cpu.Microseconds())/float64(b.N), "pick-cpu-us")
+	b.ReportMetric(float64(picked.allocs)/float64(echoed.allocs), "allocs-ratio")
+}
+
+// hundred is a picker over 100 endpoints.
+func hundred(b *testing.B) *extproc.Server {
+	config := preset.LMetric()
+	for i := range 100 {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Models: []string{"m"}})
+	}
+	router, err := endpick.New(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return server
+}
+
+// processor is a connection to one, until the benchmark ends.
+func processor(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
+	g := grpc.NewServer()
+	register(g)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	go g.Serve(l)
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { conn.Close(); g.Stop() })
+	return conn
+}
+
+// exchange is one request and its response in 51 pieces, or at once. It returns how
+// long the request took.
+func exchange(b *testing.B, conn *grpc.ClientConn, mode filterv3.ProcessingMode_BodySendMode, body string) time.Duration {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
@@ -133,7 +185,21 @@ func exchange(b *testing.B, conn *grpc.ClientConn, body string) time.Duration {
 		return m
 	}
 	began := time.Now()
-	send(requestHeaders(false, "content-length", strconv.Itoa(len(body))))
+	head := requestHeaders(false, "content-length", strconv.Itoa(len(body)))
+	head.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: mode, ResponseBodyMode: mode}
+	send(head)
+	const piece = `data: {"choices":[{"delta":{"content":"Hello!"}}]}` + "\n\n"
+	if mode == atOnce {
+		recv()
+		send(requestBody(body, true))
+		recv()
+		asking := time.Since(began)
+		send(responseHeaders("200", false))
+		recv()
+		send(responseBody(strings.Repeat(piece, 50)+done, true))
+		recv()
+		return asking
+	}
 	for len(body) > 0 {
 		n := min(len(body), 16<<10)
 		send(requestBody(body[:n], n == len(body)))
@@ -145,7 +211,7 @@ func exchange(b *testing.B, conn *grpc.ClientConn, body string) time.Duration {
 	send(responseHeaders("200", false))
 	recv()
 	for range 50 {
-		send(responseBody(`data: {"choices":[{"delta":{"content":"Hello!"}}]}`+"\n\n", false))
+		send(responseBody(piece, false))
 		recv()
 	}
 	send(responseBody(done, true))
@@ -161,4 +227,11 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// allocated is how many objects this process has made.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }

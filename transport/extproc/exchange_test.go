@@ -256,3 +256,45 @@ func TestAThousandStreams(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 30*time.Second, 10*time.Millisecond, "goroutines stay")
 }
+
+// A thousand streams are open at once, each with its lease, and end in six ways: each
+// lease ends with its stream, and so does each goroutine.
+func TestAThousandStreamsAtOnce(t *testing.T) {
+	const n = 1000
+	before := runtime.NumGoroutine()
+	t.Run("streams", func(t *testing.T) {
+		w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 2}})
+		talks := make([]*talk, n)
+		for i := range talks {
+			mode := inPieces
+			if i%2 == 1 {
+				mode = atOnce
+			}
+			talks[i] = w.talk(t, mode)
+			header, _ := destination(first(talks[i].request(chatBody)))
+			require.NotEmpty(t, header)
+		}
+		assert.Equal(t, n, w.router.Stats().OpenLeases)
+		for i, c := range talks {
+			if i%6 >= 3 {
+				c.send(responseHeaders(map[bool]string{true: "500", false: "200"}[i%6 == 3], false))
+				c.recv()
+			}
+			switch i % 6 {
+			case 0, 3: // goes without a word
+				c.cancel()
+			case 1, 4:
+				require.NoError(t, c.stream.CloseSend())
+			case 2: // breaks the protocol
+				c.send(&extprocv3.ProcessingRequest{})
+			case 5:
+				assert.Equal(t, events+done, c.response(events+usage+done))
+				c.ends()
+			}
+		}
+		w.idle(t)
+		assert.EqualValues(t, n, w.router.Stats().Closed)
+		assert.Zero(t, w.router.Stats().Reaped)
+	})
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 30*time.Second, 10*time.Millisecond, "goroutines stay")
+}
