@@ -67,6 +67,9 @@ type LatencyConfig struct {
 // An endpoint that has stopped answering is expected to go on being silent for as long as it has been: while the oldest
 // request there waits for longer than twice the upper bound of what was predicted for it, and nobody else is answered,
 // that time is added to predictions of TTFT. It is all that is predicted of an endpoint whose kind has no labels.
+//
+// An endpoint that takes longer than others of its kind, or less, is expected to go on so, as far as that is certain and
+// as long as it is asked: half a minute without a response, and it is expected to do what the others do.
 type Latency struct {
 	estimate.Source
 	config    LatencyConfig
