@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -25,14 +24,18 @@ const (
 	direct = "endpick, no Bifrost"
 )
 
-// compare plays the workload through each contender and prints a table.
-func compare(ctx context.Context, w *traffic.Workload, policy string, out, progress io.Writer) error {
+const (
+	atOnce   = 8     // requests of a step
+	kvTokens = 16384 // in the cache of a server
+)
+
+// compare plays the workload through each contender and prints a table, and compares
+// what is cached with endpick in Bifrost and without.
+func compare(ctx context.Context, w *traffic.Workload, policy string, pairs int, out, progress io.Writer) error {
 	var results []traffic.Result
 	for _, name := range []string{own, with, direct} {
 		fmt.Fprintln(progress, name)
-		samples, err := measure(ctx, name, policy, 1, func(c *traffic.Client, _ func() error) []traffic.Sample {
-			return c.Play(ctx, w.Conversations(), func() {})
-		})
+		samples, err := measure(ctx, w, name, policy)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -41,111 +44,90 @@ func compare(ctx context.Context, w *traffic.Workload, policy string, out, progr
 	if err := traffic.WriteTable(out, results); err != nil {
 		return err
 	}
-	breathless := *w
-	breathless.Think = 0
-	var alone []traffic.Result
-	for _, name := range []string{with, direct} {
-		fmt.Fprintln(progress, name+", one request at a time")
-		samples, err := measure(ctx, name, policy, aloneSpeed, func(c *traffic.Client, idle func() error) []traffic.Sample {
-			return oneByOne(ctx, c, breathless.Conversations(), idle)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		alone = append(alone, traffic.Summarise(name, samples, endpick.SLO{}))
+	fmt.Fprintln(progress, "in step")
+	opener := func(name string) traffic.Opener {
+		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(ctx, f, name, policy) }
 	}
-	return judge(results, alone, out)
-}
-
-// aloneSpeed is how fast servers compute for requests that come one at a time: nothing
-// depends on it then but how long that takes.
-const aloneSpeed = 1000
-
-// oneByOne plays conversations, each request when the one before is
-// over for all, so that what is cached depends on the choices alone.
-func oneByOne(ctx context.Context, c *traffic.Client, conversations []traffic.Conversation, idle func() error) (samples []traffic.Sample) {
-	for i := range conversations {
-		c.Converse(ctx, time.Now().Add(-time.Hour), &conversations[i], func(s traffic.Sample) {
-			s.Err = errors.Join(s.Err, idle())
-			samples = append(samples, s)
-		})
+	hits, err := traffic.PairHits(ctx, *w, pairs, atOnce, kvTokens, opener(with), opener(direct))
+	if err != nil {
+		return fmt.Errorf("in step: %w", err)
 	}
-	return samples
+	return judge(results, &hits, out)
 }
 
 // judge says in a line whether Bifrost with endpick is what it should be.
-func judge(results, alone []traffic.Result, out io.Writer) error {
+func judge(results []traffic.Result, hits *traffic.Paired, out io.Writer) error {
 	var wrong []error
-	for _, r := range slices.Concat(results, alone) {
+	for _, r := range results {
 		if r.Failed > 0 {
 			wrong = append(wrong, fmt.Errorf("%s: %d requests failed, the first: %w", r.Policy, r.Failed, r.FirstErr))
 		}
-		if r.TTFT == nil || r.PrefixHitRatio == nil {
+		if r.TTFT == nil {
 			return errors.Join(append(wrong, fmt.Errorf("%s: nothing was measured", r.Policy))...)
 		}
-	}
-	apart := func(a, b traffic.Result, limit float64, what string) float64 {
-		d := math.Abs(*a.PrefixHitRatio - *b.PrefixHitRatio)
-		if d > limit {
-			wrong = append(wrong, fmt.Errorf("%.1f points of the prompts lie between endpick in Bifrost and without, %s", 100*d, what))
-		}
-		return 100 * d
 	}
 	share := results[1].TTFT.P50 / results[0].TTFT.P50
 	if share > 0.25 {
 		wrong = append(wrong, fmt.Errorf("endpick's median TTFT is %.2f of random's", share))
 	}
-	busy := apart(results[1], results[2], 0.03, "under load")
-	single := apart(alone[0], alone[1], 0.01, "one request at a time")
-	fmt.Fprintf(out, "\nmedian TTFT %.2f of that of Bifrost's own choice; hits %.3f one request at a time, %.1f points from those without Bifrost, "+
-		"and %.1f under load; %d failed, no lease left\n", share, *alone[0].PrefixHitRatio, single, busy, results[1].Failed)
+	if apart, _ := hits.Difference(); math.Abs(apart) > 0.01 {
+		wrong = append(wrong, fmt.Errorf("in step, endpick in Bifrost and without are %.1f points apart", 100*apart))
+	}
+	fmt.Fprintf(out, "\nmedian TTFT %.2f of that of Bifrost's own choice, %d failed, no lease left; in step, hits in Bifrost and without it: %s\n",
+		share, results[1].Failed, hits)
 	return errors.Join(wrong...)
 }
 
-// measure starts servers and a contender before them, and plays.
-func measure(ctx context.Context, name, policy string, speed float64, play func(*traffic.Client, func() error) []traffic.Sample) (samples []traffic.Sample, err error) {
-	config, err := traffic.ServerConfig(16384)
+// measure starts servers and a contender before them, and plays the conversations.
+func measure(ctx context.Context, w *traffic.Workload, name, policy string) (samples []traffic.Sample, err error) {
+	config, err := traffic.ServerConfig(kvTokens)
 	if err != nil {
 		return nil, err
 	}
-	config.Speed = speed
 	f, err := traffic.StartFleet(4, config)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	handler, router, stop, err := front(ctx, name, policy, f.Endpoints())
+	front, err := front(ctx, f, name, policy)
 	if err != nil {
 		return nil, err
 	}
-	defer stop()
+	defer func() { front.Client.Close(); err = errors.Join(err, front.Stop()) }()
+	samples = front.Client.Play(ctx, w.Conversations(), func() {})
+	// A stream may end a moment after its client has all.
+	for until := time.Now().Add(30 * time.Second); front.Leases() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			return nil, fmt.Errorf("%d leases are left open", front.Leases())
+		}
+	}
+	return samples, ctx.Err()
+}
+
+// front puts a contender before the servers.
+func front(ctx context.Context, f *traffic.Fleet, name, policy string) (*traffic.Front, error) {
+	handler, router, stop, err := contender(ctx, name, policy, f.Endpoints())
+	if err != nil {
+		return nil, err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
+		stop()
 		return nil, err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	c := traffic.NewClient("http://" + l.Addr().String())
-	defer c.Close()
-	idle := func() error { return waitIdle(router) }
-	samples = play(c, idle)
-	return samples, errors.Join(ctx.Err(), idle())
+	return &traffic.Front{
+		Client: traffic.NewClient("http://" + l.Addr().String()),
+		Leases: func() int { return router.Stats().OpenLeases },
+		Stop: func() error {
+			defer stop()
+			return server.Close()
+		},
+	}, nil
 }
 
-// waitIdle waits for the end of all requests: some end a moment after their clients
-// have all.
-func waitIdle(router *endpick.Router) error {
-	for until := time.Now().Add(30 * time.Second); router.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			return fmt.Errorf("%d leases are left open", router.Stats().OpenLeases)
-		}
-	}
-	return nil
-}
-
-// front is a contender.
-func front(ctx context.Context, name, policy string, endpoints []endpick.Endpoint) (http.Handler, *endpick.Router, func(), error) {
+func contender(ctx context.Context, name, policy string, endpoints []endpick.Endpoint) (http.Handler, *endpick.Router, func(), error) {
 	switch name {
 	case direct:
 		return library(policy, endpoints)
@@ -165,7 +147,7 @@ func library(policy string, endpoints []endpick.Endpoint) (http.Handler, *endpic
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	config.Endpoints, config.Seed = endpoints, 1
+	config.Endpoints, config.Seed = endpoints, seed
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, nil, nil, err
@@ -174,5 +156,5 @@ func library(policy string, endpoints []endpick.Endpoint) (http.Handler, *endpic
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler, FlushInterval: -1}, router, func() {}, nil
+	return &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler}, router, func() {}, nil
 }
