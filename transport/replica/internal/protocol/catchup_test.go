@@ -1,0 +1,210 @@
+package protocol
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// pair is two replicas that know each other.
+func pair(t *testing.T) (w *world, a, b *replica) {
+	w = newWorld(t)
+	a, b = w.join(1, true), w.join(2, true)
+	w.calm(time.Second)
+	require.True(t, b.Peers()[0].Live)
+	b.order = nil
+	return w, a, b
+}
+
+// flush sends what a replica has to tell; lose: nobody gets it.
+func (w *world) flush(r *replica, lose bool) {
+	r.Flush(w.now)
+	w.take(r)
+	if lose {
+		w.bus = nil
+	}
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+}
+
+// What was lost is found in the snapshot, each change for what it is.
+func TestWhatWasLost(t *testing.T) {
+	w, a, b := pair(t)
+	answered := w.route(a, "a", "m", chain([]int{1}))
+	ended := w.route(a, "b", "m", chain([]int{1, 1}))
+	w.first(a, ended)
+	w.flush(a, false)
+	w.first(a, answered)
+	w.done(a, ended, endpick.Completed, chain([]int{1, 1, 3}))
+	late := w.route(a, "c", "n", chain([]int{2}))
+	w.flush(a, true)
+	b.order = nil
+	w.calm(time.Second)
+	assert.Equal(t, []string{
+		"ended 2 {lost 0 0 0 false [] 0s 0s}",
+		"holds b[1 17 275]",
+		"answered 1",
+		"opened 3 c n [2]",
+	}, b.order)
+	w.converged()
+	w.done(a, answered, endpick.Completed, nil)
+	w.done(a, late, endpick.Completed, nil)
+	again := w.route(a, "c", "n", chain([]int{2, 2}))
+	b.order = nil
+	w.flush(a, false)
+	assert.Equal(t, []string{
+		"ended 1 {completed 0 3 0 false [] 100µs 100µs}",
+		"ended 3 {completed 0 3 0 false [] 0s 0s}", // it was late: its times say nothing here
+		"opened 4 c n [2 34]",                      // by the numbers that names had before
+	}, b.order)
+	w.done(a, again, endpick.Failed, nil)
+}
+
+// A snapshot that comes when what was missing has come too is an old one.
+func TestOldSnapshot(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", nil)
+	a.Flush(w.now)
+	w.take(a)
+	missing := w.bus
+	w.bus = nil
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	w.now = w.now.Add(200 * time.Millisecond)
+	b.Tick(w.now)
+	w.take(b)
+	for len(w.bus) > 0 && w.bus[0].to == a { // the question, and other things
+		w.deliver(0, false)
+	}
+	answer := slices.DeleteFunc(slices.Clone(w.bus), func(f flying) bool { return !IsSnapshot(f.payload) })
+	require.NotEmpty(t, answer)
+	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return IsSnapshot(f.payload) })
+	w.bus = append(missing, w.bus...)
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	w.route(a, "b", "m", nil)
+	w.flush(a, false)
+	before := b.Counts().Snapshots
+	w.bus = answer
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	assert.Equal(t, before, b.Counts().Snapshots)
+	w.converged()
+}
+
+// Blocks whose head is not known are asked for, until they come or nobody knows them.
+func TestUnknownBlocks(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", chain([]int{1, 1}))
+	w.flush(a, false)
+	b.chains = newChains(0)
+	w.route(a, "b", "m", chain([]int{1, 1, 1}))
+	b.order = nil
+	w.flush(a, false)
+	assert.Equal(t, []string{"opened 2 b m []"}, b.order)
+	require.Len(t, b.peers[1].wanted, 1)
+	w.flush(a, false) // the answer
+	assert.Equal(t, []string{"opened 2 b m []", "holds b[1 17 273]"}, b.order)
+	assert.Empty(t, b.peers[1].wanted)
+	assert.Equal(t, uint64(1), b.Counts().Wanted)
+	assert.Equal(t, uint64(1), a.Counts().Repairs)
+
+	b.chains = newChains(0)
+	w.route(a, "c", "m", chain([]int{1, 1, 1, 1}))
+	a.Flush(w.now)
+	a.chains = newChains(0)
+	w.take(a)
+	w.calm(10 * time.Second)
+	assert.Empty(t, b.peers[1].wanted, "it is given up")
+	assert.Equal(t, uint64(1), a.Counts().Repairs)
+	w.converged()
+}
+
+// The lost answer to a want is in the snapshot.
+func TestLostRepair(t *testing.T) {
+	w, a, b := pair(t)
+	first := w.route(a, "a", "m", chain([]int{1, 1}))
+	w.first(a, first)
+	w.flush(a, false)
+	b.chains = newChains(0)
+	second := w.route(a, "b", "m", chain([]int{1, 1, 1}))
+	w.first(a, second)
+	w.flush(a, false) // the question is on its way back
+	w.done(a, second, endpick.Completed, nil)
+	w.flush(a, true)
+	w.calm(3 * time.Second)
+	assert.True(t, b.holds[at("b", 0x111)])
+	assert.Empty(t, b.peers[1].wanted)
+}
+
+func TestBye(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	require.Len(t, b.sight, 1)
+	a.Bye()
+	w.flush(a, false)
+	assert.Empty(t, b.Peers())
+	assert.Empty(t, b.sight)
+}
+
+// What is no continuation of the prompt is not told.
+func TestStrays(t *testing.T) {
+	w, a, _ := pair(t)
+	ref := w.route(a, "a", "m", chain([]int{1, 1}))
+	before := a.Counts().Blocks
+	w.done(a, ref, endpick.Completed, chain([]int{2, 2, 2}))
+	assert.Equal(t, before, a.Counts().Blocks)
+}
+
+func TestNumbers(t *testing.T) {
+	n := newNumbers(2, func(s string) string { return s })
+	for _, x := range []struct {
+		name   string
+		number int
+		isNew  bool
+	}{
+		{"a", 0, true}, {"b", 1, true}, {"a", 0, false},
+		{"c", 1, true}, // b was used longest ago
+		{"a", 0, false}, {"b", 1, true}, {"c", 0, true}, {"b", 1, false}, {"a", 0, true},
+	} {
+		number, isNew := n.number(x.name)
+		assert.Equal(t, x.number, number, x.name)
+		assert.Equal(t, x.isNew, isNew, x.name)
+	}
+	assert.Equal(t, []string{"a", "b"}, n.names)
+	assert.Len(t, n.of, 2)
+}
+
+func TestChains(t *testing.T) {
+	c := newChains(0)
+	assert.Equal(t, 0, c.add([]uint64{1, 2, 3}))
+	assert.Equal(t, 2, c.add([]uint64{1, 2, 4}))
+	got, ok := c.head([]uint64{7}, 4, 3)
+	assert.True(t, ok)
+	assert.Equal(t, []uint64{7, 1, 2, 4}, got)
+	for _, bad := range []struct {
+		leaf  uint64
+		depth int
+	}{{4, 2}, {4, 4}, {5, 1}, {4, -1}, {4, maxChain + 1}} {
+		got, ok = c.head([]uint64{7}, bad.leaf, bad.depth)
+		assert.False(t, ok)
+		assert.Equal(t, []uint64{7}, got)
+	}
+	// A liar can't put another head before what is known.
+	assert.Equal(t, 0, c.add([]uint64{9, 2, 3}))
+	got, _ = c.head(nil, 3, 3)
+	assert.Equal(t, []uint64{1, 2, 3}, got)
+	// What has lost its head is told anew from there.
+	delete(c.young, 1)
+	assert.Equal(t, 0, c.add([]uint64{1, 2, 3}))
+	assert.Equal(t, 3, c.add([]uint64{1, 2, 3}))
+}
