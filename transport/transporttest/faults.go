@@ -1,0 +1,243 @@
+package transporttest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// fault is one way in which an engine misbehaves.
+type fault struct {
+	name   string
+	stream bool // what the client asks for
+	early  bool // the script does not wait for the request
+	script func(*conn)
+	leaves bool // the client goes, once the engine has been asked
+	// ends are how the lease may end. Nil: as a request that has failed.
+	ends []endpick.Status
+}
+
+var (
+	failed    = []endpick.Status{endpick.Failed}
+	completed = []endpick.Status{endpick.Completed}
+	canceled  = []endpick.Status{endpick.Canceled}
+	// either is of answers that one host may take for whole and another may not.
+	either = []endpick.Status{endpick.Completed, endpick.Failed}
+	// anyhow is of what proxies give up for reasons of their own.
+	anyhow = []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled}
+)
+
+// Faults are the names of all ways in which the engine misbehaves, each tried by
+// [Run] in a subtest of that name.
+func Faults() []string {
+	var names []string
+	for _, f := range faults() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+const (
+	ok     = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	okSSE  = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	answer = `{"id":"1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Once upon a time"},"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":4,"total_tokens":104}}`
+	role   = `data: {"id":"1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+	word   = `data: {"id":"1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"Once"}}]}` + "\n\n"
+	finish = `data: {"id":"1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
+	usage  = `data: {"id":"1","object":"chat.completion.chunk","model":"m","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101}}` + "\n\n"
+	done   = "data: [DONE]\n\n"
+)
+
+func faults() []fault {
+	var all []fault
+	all = append(all, connections()...)
+	all = append(all, statuses()...)
+	all = append(all, headers()...)
+	all = append(all, bodies()...)
+	all = append(all, streams()...)
+	return append(all, departures()...)
+}
+
+// raw is a script that sends bytes and closes the connection.
+func raw(s string) func(*conn) { return func(c *conn) { c.say(s) } }
+
+// events is a script of a stream that ends its body.
+func events(texts ...string) func(*conn) {
+	return func(c *conn) {
+		c.say(okSSE)
+		c.chunks(texts...)
+		c.end()
+	}
+}
+
+// broken is one that does not.
+func broken(texts ...string) func(*conn) {
+	return func(c *conn) {
+		c.say(okSSE)
+		c.chunks(texts...)
+	}
+}
+
+// whole is a complete answer with these headers.
+func whole(header, body string) func(*conn) {
+	return raw("HTTP/1.1 200 OK\r\n" + header + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)) + body)
+}
+
+// connections break.
+func connections() []fault {
+	return []fault{
+		{name: "closes the connection unread", early: true, script: func(*conn) {}},
+		{name: "resets the connection unread", early: true, script: (*conn).reset},
+		{name: "closes the connection without a word", script: func(*conn) {}},
+		{name: "resets the connection without a word", script: (*conn).reset},
+		{name: "resets the connection within a header", script: func(c *conn) { c.say(ok); c.reset() }},
+		{name: "resets the connection within a body", script: func(c *conn) { c.say(ok + "Content-Length: 1000\r\n\r\n{"); c.reset() }},
+		{name: "resets the connection within a stream", stream: true, script: func(c *conn) { c.say(okSSE); c.chunks(role, word); c.reset() }},
+		{name: "speaks no HTTP", script: raw("hello\r\n\r\n")},
+		{name: "speaks TLS", script: raw("\x15\x03\x01\x00\x02\x02\x46")},
+		{name: "speaks HTTP/2", script: raw("\x00\x00\x00\x04\x00\x00\x00\x00\x00")},
+		{name: "breaks off within the status line", script: raw("HTTP/1.1 20")},
+		{name: "has a status that is no number", script: raw("HTTP/1.1 two OK\r\n\r\n")},
+		{name: "speaks HTTP/9", script: raw("HTTP/9.9 200 OK\r\n\r\n"), ends: either},
+		{name: "speaks HTTP/1.0", script: raw("HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + answer), ends: completed},
+	}
+}
+
+// statuses say that it did not work.
+func statuses() (all []fault) {
+	const body = `{"error":{"message":"no","type":"server_error","code":null}}`
+	for _, code := range []int{400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504, 529} {
+		text := http.StatusText(code)
+		head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n", code, text)
+		// Of those that the client is to blame for, a host may say that the engine has
+		// done what it could.
+		ends := failed
+		if code < 500 {
+			ends = either
+		}
+		all = append(all, fault{name: fmt.Sprintf("answers %d", code), stream: code%2 == 1, ends: ends,
+			script: raw(head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))})
+	}
+	return append(all,
+		fault{name: "answers 503 and when to come again", script: raw("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")},
+		fault{name: "answers 429 and never to come again", script: raw("HTTP/1.1 429 Busy\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"), ends: either},
+		fault{name: "answers 500 and breaks off", script: raw("HTTP/1.1 500 Error\r\nContent-Length: 100\r\n\r\n{")},
+		fault{name: "answers 500 with a page", stream: true, script: raw("HTTP/1.1 500 Error\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>")},
+		fault{name: "answers 599", script: raw("HTTP/1.1 599 Odd\r\nContent-Length: 0\r\n\r\n")},
+		fault{name: "sends the client elsewhere", script: raw("HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"), ends: either},
+		fault{name: "switches protocols unasked", script: raw("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), ends: anyhow},
+		fault{name: "answers with nothing, on purpose", script: raw("HTTP/1.1 204 No Content\r\n\r\n"), ends: either},
+	)
+}
+
+// headers are odd.
+func headers() []fault {
+	return []fault{
+		{name: "has hints before its header", script: raw("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(answer)) + answer), ends: completed},
+		{name: "goes on and on with hints", script: raw(strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", 2000))},
+		{name: "has a header without an end", script: raw(ok + strings.Repeat("X-Header: "+strings.Repeat("x", 1000)+"\r\n", 12_000))},
+		{name: "has a header that is none", script: raw("HTTP/1.1 200 OK\r\nno header\r\n\r\n" + answer)},
+		{name: "has a length that is no number", script: raw(ok + "Content-Length: x\r\n\r\n" + answer)},
+		{name: "has a length below zero", script: raw(ok + "Content-Length: -1\r\n\r\n" + answer)},
+		{name: "has two lengths", script: raw(ok + "Content-Length: 3\r\nContent-Length: 4\r\n\r\n" + answer)},
+		{name: "has an unknown transfer coding", script: raw(ok + "Transfer-Encoding: zip\r\n\r\n" + answer)},
+		{name: "announces more than it has", script: raw(ok + "Content-Length: 100000\r\n\r\n" + answer)},
+		{name: "announces much and has nothing", script: raw(ok + "Content-Length: 100000\r\n\r\n")},
+		{name: "announces less than it has", script: raw(ok + "Content-Length: 2\r\n\r\n{}" + answer), ends: either},
+		{name: "says nothing of its length", script: raw(ok + "Connection: close\r\n\r\n" + answer), ends: completed},
+		{name: "says nothing of its type", script: whole("", answer), ends: either},
+		{name: "calls a stream JSON", stream: true, script: whole("Content-Type: application/json\r\n", role+word+finish+usage+done), ends: either},
+		{name: "calls JSON a stream", stream: true, script: whole("Content-Type: text/event-stream\r\n", answer), ends: either},
+		{name: "answers a stream with JSON", stream: true, script: whole("Content-Type: application/json\r\n", answer), ends: either},
+	}
+}
+
+// bodies of answers that are not streamed.
+func bodies() []fault {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write([]byte(answer))
+	z.Close()
+	packed := b.String()
+	const json = "Content-Type: application/json\r\n"
+	return []fault{
+		{name: "compresses unasked", script: whole(json+"Content-Encoding: gzip\r\n", packed), ends: either},
+		{name: "compresses and breaks off", script: raw(ok + fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n", len(packed)) + packed[:30])},
+		{name: "says that it has compressed", script: whole(json+"Content-Encoding: gzip\r\n", answer), ends: either},
+		{name: "has a coding that nobody knows", script: whole(json+"Content-Encoding: x\r\n", answer), ends: either},
+		{name: "answers with an empty body", script: whole(json, ""), ends: either},
+		{name: "answers with half of an object", script: whole(json, answer[:40]), ends: either},
+		{name: "answers with no JSON", script: whole(json, "no"), ends: either},
+		{name: "answers with another shape", script: whole(json, `[{"choices":1}]`), ends: either},
+		{name: "answers with very deep JSON", script: whole(json, strings.Repeat("[", 200_000)), ends: either},
+		{name: "counts below zero", script: whole(json, strings.Replace(answer, "4", "-4", 1)), ends: completed},
+		{name: "counts in fractions", script: whole(json, strings.Replace(answer, "100", "1e300", 1)), ends: completed},
+		{name: "counts in words", script: whole(json, strings.Replace(answer, "100", `"many"`, 1)), ends: completed},
+		{name: "says null of its usage", script: whole(json, answer[:strings.Index(answer, `,"usage"`)]+`,"usage":null}`), ends: completed},
+		{name: "has found more than it was asked", script: whole(json, strings.Replace(answer, `"total_tokens"`, `"prompt_tokens_details":{"cached_tokens":1000000},"total_tokens"`, 1)), ends: completed},
+		{name: "has a chunk that is none", script: raw(ok + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nx\r\n")},
+		{name: "has a chunk without its end", script: raw(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\n{}")},
+		{name: "has no last chunk", script: raw(ok + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")},
+	}
+}
+
+// streams break, lie and go on.
+func streams() []fault {
+	stream := func(name string, ends []endpick.Status, script func(*conn)) fault {
+		return fault{name: name, stream: true, ends: ends, script: script}
+	}
+	return []fault{
+		stream("streams nothing", failed, events()),
+		stream("breaks off behind the header", failed, broken()),
+		stream("breaks off before the first token", failed, broken(role)),
+		stream("breaks off after the first token", failed, broken(role, word)),
+		stream("breaks off within an event", failed, broken(role, word[:20])),
+		stream("breaks off within a character", failed, broken(role, "data: \xe2\x82")),
+		stream("ends within an event", failed, events(role, word, word[:20])),
+		stream("ends before it is finished", failed, events(role, word)),
+		stream("finishes and does not say that it is done", either, events(role, word, finish)),
+		stream("is done before it begins", either, events(done)),
+		stream("says an error first", failed, events("data: {\"error\":{\"message\":\"no\",\"code\":500}}\n\n")),
+		stream("says an error after a token", failed, events(role, word, "data: {\"error\":{\"message\":\"no\",\"code\":500}}\n\n")),
+		stream("has comments alone", either, events(": a comment\n\n", ": another\n\n")),
+		stream("has comments between", completed, events(": a comment\n\n", role, ": another\n\n", word, finish, usage, done)),
+		stream("begins with a byte order mark", either, events("\xef\xbb\xbf"+role, word, finish, usage, done)),
+		stream("ends its lines in another way", completed, events(strings.ReplaceAll(role+word+finish+usage+done, "\n", "\r\n"))),
+		stream("comes byte by byte", completed, events(strings.Split(role+word+finish+usage+done, "")...)),
+		stream("comes all at once", completed, events(role+word+finish+usage+done)),
+		stream("has an event of a megabyte", either, events(role, `data: {"choices":[{"index":0,"delta":{"content":"`+strings.Repeat("x", 1<<20)+`"}}]}`+"\n\n", finish, usage, done)),
+		stream("has events that are no JSON", either, events("data: no\n\n", "data: {\n\n", role, word, finish, usage, done)),
+		stream("has zeros in it", either, events("\x00\x00\x00\n\n", role, word, finish, usage, done)),
+		stream("counts twice", completed, events(role, word, usage, finish, usage, done)),
+		stream("counts nothing", completed, events(role, word, finish, done)),
+		stream("goes on when it is done", either, events(role, word, finish, usage, done, word, word)),
+		stream("compresses and breaks off within it", failed, raw("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n\x1f\x8b\x08\x00\r\n")),
+	}
+}
+
+// departures: the engine hangs, and the client goes.
+func departures() []fault {
+	hang := func(name string, stream bool, before string, chunks ...string) fault {
+		return fault{name: name, stream: stream, leaves: true, ends: canceled, script: func(c *conn) {
+			c.say(before)
+			c.chunks(chunks...)
+			c.hang()
+		}}
+	}
+	return []fault{
+		hang("hangs before the header", false, ""),
+		hang("hangs before the header of a stream", true, ""),
+		hang("hangs within the header", false, ok),
+		hang("hangs before the body", false, ok+"Content-Length: 100\r\n\r\n"),
+		hang("hangs within the body", false, ok+"Content-Length: 100\r\n\r\n{"),
+		hang("hangs before the first event", true, okSSE),
+		hang("hangs before the first token", true, okSSE, role),
+		hang("hangs after the first token", true, okSSE, role, word),
+		hang("hangs within an event", true, okSSE, role, word[:20]),
+		hang("hangs behind hints", true, "HTTP/1.1 103 Early Hints\r\n\r\n"),
+	}
+}

@@ -1,0 +1,164 @@
+package transporttest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// patience is how long anything may take that has to happen.
+const patience = 30 * time.Second
+
+// Run checks what a host does with leases while an engine misbehaves. newHost
+// returns the host as a handler that serves /v1/chat/completions of the OpenAI API
+// through endpoints of the router; it is called for each fault, with a router of one
+// endpoint whose Address is "host:port".
+//
+// After each request, whether it was answered, broke off or was left by its client:
+// the client has got an answer or an end; every lease is closed, once and not by
+// time, so that nothing is in flight; what has failed is reported as failed, what
+// was whole as completed, and what the client has left as canceled; and an engine
+// whose client has gone is left too.
+func Run(t *testing.T, newHost func(t *testing.T, router *endpick.Router) http.Handler) {
+	t.Helper()
+	for _, f := range faults() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			if wrong := f.check(func(r *endpick.Router) http.Handler { return newHost(t, r) }, patience); wrong != "" {
+				t.Fatalf("The engine %s. %s", f.name, wrong)
+			}
+		})
+	}
+}
+
+// spy notes how leases end.
+type spy struct {
+	mu    sync.Mutex
+	ended []endpick.Status
+}
+
+func (*spy) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) { clear(dst) }
+
+func (s *spy) Done(_ *endpick.Event, o *endpick.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = append(s.ended, o.Status)
+}
+
+// check tries one fault, and returns what is wrong.
+func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.Duration) string {
+	e, err := startEngine(f)
+	if err != nil {
+		return err.Error()
+	}
+	defer e.close()
+	s := &spy{}
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "engine", Address: e.listener.Addr().String()}},
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
+	})
+	if err != nil {
+		return err.Error()
+	}
+	host := httptest.NewUnstartedServer(newHost(router))
+	host.Config.ErrorLog = log.New(io.Discard, "", 0)
+	host.Start()
+	defer func() {
+		host.CloseClientConnections()
+		e.close() // a host that still waits for it goes on
+		host.Close()
+	}()
+
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, f.stream, strings.Repeat("Tell me a story. ", 20))
+	req, err := http.NewRequestWithContext(ctx, "POST", host.URL+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if f.leaves {
+		go func() {
+			select {
+			case <-e.asked:
+			case <-ctx.Done():
+			}
+			cancel()
+		}()
+	}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	if resp, err := client.Do(req); err == nil {
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	if !f.leaves && ctx.Err() != nil {
+		return fmt.Sprintf("The client has waited for %v and has neither an answer nor an end: a request that fails is failed at once.", patience)
+	}
+	cancel()
+	if wrong := settled(router, patience); wrong != "" {
+		return wrong
+	}
+	if f.leaves {
+		select {
+		case <-e.left:
+		case <-time.After(patience):
+			return "The client has gone, and the engine is still at work for nobody: cancel the request to it when the client's context is done."
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ends := f.ends
+	if ends == nil {
+		ends = failed
+	}
+	if len(s.ended) == 0 {
+		return "No lease was ever opened: the host has to ask the router for an endpoint."
+	}
+	if last := s.ended[len(s.ended)-1]; !slices.Contains(ends, last) {
+		return fmt.Sprintf("The lease was closed as %v, and should be as %s: Outcome.Status tells who is to blame, and what may be learned from.", last, orOf(ends))
+	}
+	return ""
+}
+
+func orOf(ends []endpick.Status) string {
+	var words []string
+	for _, s := range ends {
+		words = append(words, s.String())
+	}
+	return strings.Join(words, " or ")
+}
+
+// settled waits until nothing is in flight.
+func settled(r *endpick.Router, patience time.Duration) string {
+	for deadline := time.Now().Add(patience); r.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Sprintf("%d of %d leases are still open %v after the request has ended: every lease is closed with Done, whatever happens.",
+				r.Stats().OpenLeases, r.Stats().Routed, patience)
+		}
+	}
+	for _, e := range r.Endpoints() {
+		if e.Candidate.InFlight != (endpick.InFlight{}) {
+			return fmt.Sprintf("%+v is in flight, and no lease is open.", e.Candidate.InFlight)
+		}
+	}
+	switch s := r.Stats(); {
+	case s.Routed != s.Closed:
+		return fmt.Sprintf("%d leases were opened and %d closed.", s.Routed, s.Closed)
+	case s.Reaped > 0:
+		return fmt.Sprintf("%d leases were closed by time alone.", s.Reaped)
+	case s.Panics > 0:
+		return fmt.Sprintf("%d stages have panicked.", s.Panics)
+	}
+	return ""
+}

@@ -1,0 +1,120 @@
+package transporttest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// gateway is a host in its simplest form, that breaks one of its promises.
+type gateway struct {
+	router *endpick.Router
+	breaks string
+}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	if g.breaks == "asks nobody" {
+		w.WriteHeader(http.StatusTeapot)
+		return
+	}
+	body, _ := io.ReadAll(in.Body)
+	streams := strings.Contains(string(body), `"stream":true`)
+	lease, err := g.router.Route(endpick.Request{Model: "m", Stream: streams})
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	outcome := endpick.Outcome{Status: endpick.Canceled}
+	if g.breaks != "forgets leases" {
+		defer func() { lease.Done(outcome) }()
+	}
+	ctx := in.Context()
+	if g.breaks == "leaves engines at work" {
+		ctx = context.WithoutCancel(ctx)
+	}
+	out, _ := http.NewRequestWithContext(ctx, "POST", "http://"+lease.Endpoint().Address+in.URL.Path, strings.NewReader(string(body)))
+	var once http.Transport
+	defer once.CloseIdleConnections()
+	resp, err := once.RoundTrip(out)
+	if err == nil {
+		w.WriteHeader(max(resp.StatusCode, 200))
+		var all []byte
+		all, err = io.ReadAll(resp.Body)
+		resp.Body.Close()
+		w.Write(all)
+		if err == nil && (resp.StatusCode >= 400 || streams && !strings.Contains(string(all), "[DONE]") && !strings.Contains(string(all), "choices")) {
+			err = errors.New("it failed")
+		}
+		if err == nil && streams && strings.Contains(string(all), "data:") && !strings.Contains(string(all), "finish_reason") && !strings.Contains(string(all), "[DONE]") {
+			err = io.ErrUnexpectedEOF
+		}
+		if strings.Contains(string(all), `{"error"`) {
+			err = errors.New("it failed")
+		}
+	}
+	switch {
+	case in.Context().Err() != nil:
+	case err != nil && g.breaks == "calls everything whole":
+		outcome.Status = endpick.Completed
+	case err != nil && g.breaks == "blames the client":
+	case err != nil:
+		if g.breaks == "keeps clients waiting" {
+			<-in.Context().Done()
+		}
+		outcome.Status = endpick.Failed
+		panic(http.ErrAbortHandler)
+	default:
+		outcome.Status = endpick.Completed
+	}
+}
+
+func TestASimpleHostConforms(t *testing.T) {
+	names := map[string]bool{}
+	for _, name := range Faults() {
+		assert.False(t, names[name], name)
+		names[name] = true
+	}
+	assert.GreaterOrEqual(t, len(names), 85)
+	Run(t, func(_ *testing.T, r *endpick.Router) http.Handler { return &gateway{router: r} })
+}
+
+// The kit says in words what a host does wrong.
+func TestBrokenHosts(t *testing.T) {
+	for _, tc := range []struct{ breaks, fault, says string }{
+		{"asks nobody", "comes all at once", "No lease was ever opened"},
+		{"forgets leases", "comes all at once", "1 of 1 leases are still open"},
+		{"forgets leases", "resets the connection unread", "1 of 1 leases are still open"},
+		{"calls everything whole", "breaks off after the first token", "The lease was closed as completed, and should be as failed"},
+		{"calls everything whole", "answers 503", "The lease was closed as completed, and should be as failed"},
+		{"blames the client", "closes the connection without a word", "The lease was closed as canceled, and should be as failed"},
+		{"leaves engines at work", "hangs before the header", "leases are still open"},
+		{"leaves engines at work", "hangs after the first token", "leases are still open"},
+		{"keeps clients waiting", "speaks no HTTP", "The client has waited for"},
+	} {
+		t.Run(tc.breaks+"/"+tc.fault, func(t *testing.T) {
+			t.Parallel()
+			for _, f := range faults() {
+				if f.name != tc.fault {
+					continue
+				}
+				patience := patience
+				if strings.HasPrefix(tc.says, "1 of 1") || strings.Contains(tc.says, "still open") || strings.Contains(tc.says, "waited") {
+					patience = 3 * time.Second // what is waited for never comes
+				}
+				wrong := f.check(func(r *endpick.Router) http.Handler { return &gateway{router: r, breaks: tc.breaks} }, patience)
+				assert.Contains(t, wrong, tc.says)
+				return
+			}
+			require.Fail(t, "no such fault")
+		})
+	}
+}
