@@ -96,7 +96,7 @@ var steps = rapid.Custom(func(t *rapid.T) step {
 			Absent: endpick.Signals(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 4, 7}).Draw(t, "absent"))}
 		s.marked = rapid.Bool().Draw(t, "marked")
 	case "pass":
-		s.pass = rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * time.Millisecond, 3 * time.Second, 2 * time.Minute}).Draw(t, "time")
+		s.pass = rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * time.Millisecond, 3 * time.Second, 2 * time.Minute, 6 * time.Minute}).Draw(t, "time")
 	case "jump":
 		s.pass = rapid.SampledFrom([]time.Duration{-time.Second, -time.Hour, time.Hour, 11 * time.Minute, 30 * 24 * time.Hour}).Draw(t, "jump")
 	case "add", "update", "drain", "resume", "remove":
