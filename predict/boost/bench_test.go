@@ -99,12 +99,29 @@ func BenchmarkSum64(b *testing.B) {
 }
 
 func BenchmarkFit(b *testing.B) {
-	for _, rows := range []int{10_000, 50_000} {
+	for _, rows := range []int{1000, 10_000, 50_000} {
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			d := latencyData(rows)
 			config := learn.Latency(learn.TTFT).Boost
 			for b.Loop() {
 				if _, err := boost.Fit(config, d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkRefit(b *testing.B) {
+	for _, rows := range []int{1000, 10_000, 50_000} {
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			d := latencyData(rows)
+			m, err := boost.Fit(learn.Latency(learn.TTFT).Boost, d)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, err := m.Refit(d); err != nil {
 					b.Fatal(err)
 				}
 			}
