@@ -174,6 +174,7 @@ func is(b bool) float64 {
 // where they are not known.
 var pull = []*pulled{
 	from(counter, ofRouter, "routed_total", "Leases opened: attempts that were given an endpoint.", func(s *endpick.Stats) float64 { return float64(s.Routed) }),
+	from(counter, ofRouter, "mirrored_total", "Of the leases opened, those for requests that other routers have sent.", func(s *endpick.Stats) float64 { return float64(s.Mirrored) }),
 	from(counter, ofRouter, "rejected_total", "Requests that an admitter has refused.", func(s *endpick.Stats) float64 { return float64(s.Rejected) }),
 	from(counter, ofRouter, "without_endpoint_total", "Times that no endpoint could take a request.", func(s *endpick.Stats) float64 { return float64(s.NoEndpoint) }),
 	from(counter, ofRouter, "leases_reaped_total", "Leases that nobody has closed.", func(s *endpick.Stats) float64 { return float64(s.Reaped) }),
