@@ -11,7 +11,7 @@ import (
 )
 
 // seen is a stage that notes whom it is shown.
-type seen struct{ predicted, admitted, filtered []string }
+type seen struct{ predicted, admitted []string }
 
 func idsOf(candidates []endpick.Candidate) (ids []string) {
 	for _, c := range candidates {

@@ -3,6 +3,7 @@ module github.com/endpick/endpick/examples
 go 1.26.0
 
 require (
+	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/endpick/endpick v0.0.0
 	github.com/endpick/endpick/transport/otel v0.0.0
 	github.com/endpick/endpick/transport/prometheus v0.0.0
@@ -45,7 +46,6 @@ require (
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/endpick/endpick/prefix/kvevents v0.0.0
 	github.com/endpick/endpick/transport/tokens/bpe v0.0.0
 	github.com/go-logr/logr v1.4.4 // indirect
