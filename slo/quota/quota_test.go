@@ -291,6 +291,35 @@ func TestTenantsAreForgotten(t *testing.T) {
 	assert.Equal(t, quota.Usage{Tenant: "97", Requests: 1, Tokens: 0, Burst: 10}, most[0], "who has least left and most in flight")
 }
 
+// Who has the least of its bucket left comes first, then who has most in flight, then
+// by name; those without a bucket come last.
+func TestTenantsAreInOrder(t *testing.T) {
+	s := open(t, quota.Config{Limits: func(tenant string) quota.Limits {
+		switch tenant {
+		case "free":
+			return quota.Limits{}
+		case "small":
+			return quota.Limits{Rate: 1, Burst: 10}
+		}
+		return quota.Limits{Rate: 1, Burst: 100}
+	}})
+	for tenant, tokens := range map[string]int{"free": 50, "small": 9, "much": 95, "some": 40, "also": 40, "busy": 20} {
+		lease, err := s.route(tenant, tokens, 0)
+		require.NoError(t, err)
+		if tenant == "busy" {
+			_, err = s.route(tenant, tokens, 0) // both go on
+			require.NoError(t, err)
+			continue
+		}
+		lease.Done(endpick.Outcome{Status: endpick.Completed, InputTokens: tokens})
+	}
+	var order []string
+	for _, u := range s.quota.Tenants(s.now, -1) {
+		order = append(order, u.Tenant)
+	}
+	assert.Equal(t, []string{"much", "small", "busy", "also", "some", "free"}, order)
+}
+
 // A clock that leaps and is set right lets tokens flow on.
 func TestClockLeaps(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100})})
