@@ -19,7 +19,6 @@ type attack struct {
 	first    bool
 	status   endpick.Status
 	output   int
-	holds    time.Duration
 	number   int
 }
 

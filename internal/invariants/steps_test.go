@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -271,13 +270,4 @@ func (w *world) change(s step, id string) {
 	default:
 		panic(fmt.Sprint("no such step: ", s.kind))
 	}
-}
-
-// refs are the handles of those who are there, in order.
-func (w *world) refs() (refs []endpick.Ref) {
-	for _, e := range w.router.Endpoints() {
-		refs = append(refs, e.Candidate.Ref)
-	}
-	slices.SortFunc(refs, func(a, b endpick.Ref) int { return int(a.Slot) - int(b.Slot) })
-	return refs
 }

@@ -48,7 +48,6 @@ type (
 	scoreFunc   func(req *endpick.Request, cs []endpick.Candidate, dst []float64)
 	filterFunc  func(req *endpick.Request, cs []endpick.Candidate) []endpick.Candidate
 	pickFunc    func(req *endpick.Request, cs []endpick.Candidate, scores []float64) int
-	matchFunc   func(req *endpick.Request, cs []endpick.Candidate)
 	predictFunc func(req *endpick.Request, cs []endpick.Candidate)
 	admitFunc   func(req *endpick.Request, cs []endpick.Candidate) error
 	doneFunc    func(e *endpick.Event, o *endpick.Outcome)
@@ -64,7 +63,6 @@ func (f filterFunc) Filter(req *endpick.Request, cs []endpick.Candidate) []endpi
 func (f pickFunc) Pick(req *endpick.Request, cs []endpick.Candidate, scores []float64) int {
 	return f(req, cs, scores)
 }
-func (f matchFunc) Match(req *endpick.Request, cs []endpick.Candidate)       { f(req, cs) }
 func (f predictFunc) Predict(req *endpick.Request, cs []endpick.Candidate)   { f(req, cs) }
 func (f admitFunc) Admit(req *endpick.Request, cs []endpick.Candidate) error { return f(req, cs) }
 func (f doneFunc) Done(e *endpick.Event, o *endpick.Outcome)                 { f(e, o) }

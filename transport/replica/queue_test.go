@@ -14,7 +14,7 @@ import (
 func TestQueue(t *testing.T) {
 	q := newQueue()
 	q.put(&event{kind: routed}, []uint64{1}, q.wake)
-	events, blocks, lost := q.take(nil, nil)
+	events, _, lost := q.take(nil, nil)
 	assert.Empty(t, events, "nobody runs")
 	assert.False(t, lost)
 	q.set(true)
@@ -23,7 +23,7 @@ func TestQueue(t *testing.T) {
 	q.put(&event{kind: done}, []uint64{3}, q.soon)
 	require.Len(t, q.wake, 1)
 	require.Len(t, q.soon, 1)
-	events, blocks, lost = q.take(nil, nil)
+	events, blocks, lost := q.take(nil, nil)
 	assert.Len(t, events, 3)
 	assert.Equal(t, []uint64{3}, blocks[events[2].from:events[2].end])
 	assert.Equal(t, []uint64{1, 2}, blocks[events[0].from:events[0].end])

@@ -40,7 +40,6 @@ type truth struct {
 	endpoint string
 	answered bool
 	blocks   []uint64
-	took     time.Duration
 }
 
 // seen is a request of another.
