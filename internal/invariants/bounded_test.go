@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
@@ -70,6 +71,9 @@ func (w *world) bounded(req *endpick.Request) {
 // What clients invent, and time, take no memory for good: after as many invented
 // names, prompts and endpoints again as before there is no more of it.
 func TestInvariantBoundedMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("it runs in one goroutine, and takes long")
+	}
 	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e9, Burst: 1e12} }})
 	require.NoError(t, err)
 	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
