@@ -1,7 +1,7 @@
 // Command replicas runs three gateways before one fleet, without and with what
 // transport/replica shares between them, over a NATS server in this process:
 //
-//	GOWORK=off go -C examples/replicas run .
+//	go run ./examples/replicas
 //
 // It takes two minutes. It is a module of its own, since the server is large;
 // docs/replicas.md explains what it shows.
