@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,10 +46,10 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 		req.Body, req.GetBody = nil, nil // the caller's own
 		open = append(open, resp)
 	}
-	kept := heap() - before
-	// The hashed blocks stay for the record: an eighth.
-	assert.Less(t, kept, streams*size/3, "bytes kept")
-	t.Logf("%d of %d bytes kept", kept, streams*size)
+	// The hashed blocks stay for the record, here and with the observer: a third, with some
+	// room. One prompt of the four is a quarter more. What net/http and pools let go a little
+	// later is not counted.
+	assert.Eventually(t, func() bool { return heap()-before < streams*size/2 }, 30*time.Second, 10*time.Millisecond)
 	close(more)
 	for _, resp := range open {
 		_, err := io.Copy(io.Discard, resp.Body)

@@ -56,6 +56,18 @@ func (l *Linear) For(input, output int) estimate.Linear {
 // there has been none.
 func (l *Learner) Linear() *Linear { return l.linear.Load() }
 
+// fitLinear fits what is linear, which a restored model without prior has nothing of; l.mu
+// is held. It is what a model with trees would have: these come after it.
+func (l *Learner) fitLinear() {
+	config := l.config.Boost
+	config.Trees = 1
+	var data boost.Data
+	l.window.AppendTo(&data)
+	if m, err := boost.Fit(config, data); err == nil {
+		l.estimateBy(m)
+	}
+}
+
 // use puts a model in force; nil is none.
 func (l *Learner) use(m *boost.Model) {
 	if m == nil {

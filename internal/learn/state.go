@@ -134,6 +134,9 @@ func (l *Learner) Restore(b []byte) error {
 	l.use(m)
 	if m != nil {
 		l.refits.Add(1)
+		if noPrior {
+			l.fitLinear()
+		}
 	}
 	l.statusMu.Lock()
 	defer l.statusMu.Unlock()
