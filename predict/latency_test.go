@@ -108,7 +108,7 @@ func (w *world) after(e *endpick.Event, ms float64) {
 func synchronous() LatencyConfig {
 	trees := 32
 	if race.Enabled {
-		trees = 12 // an order of magnitude slower
+		trees = 24 // an order of magnitude slower
 	}
 	return LatencyConfig{Trees: trees, Synchronous: true}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/slo"
@@ -286,6 +287,9 @@ func TestTheChoiceIsTheSame(t *testing.T) {
 }
 
 func TestNothingIsAllocated(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools lose what they hold under the race detector")
+	}
 	f := newTrained(t, 200)
 	f.serve(20)
 	f.listed(ask)
