@@ -108,13 +108,13 @@ func stored(first int, ids []uint32) map[string]any {
 }
 
 // Prompts go to the server that says it holds them, though nobody has sent them there
-// through the gateway: also under another key.
+// through the gateway: also under another key, and under none of the file's.
 func TestEngineEvents(t *testing.T) {
 	var prompts []string
 	blocks := 0
 	p := startPublisher(t)
-	for i := range 8 {
-		prompts = append(prompts, strings.Repeat(fmt.Sprint("Not sent before: ", i, ". "), 40))
+	for i := range 24 {
+		prompts = append(prompts, strings.Repeat(fmt.Sprint(i, " was not sent before. "), 40))
 		var ids []uint32
 		for _, b := range []byte(prompts[i]) {
 			ids = append(ids, uint32(b))
@@ -139,7 +139,11 @@ func TestEngineEvents(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	write := func(key int, events string) {
-		text := fmt.Sprintf("listen: 127.0.0.1:0\npolicy: lmetric\nhash_key: %064x\nmodels: {m: {tokens: {render: %q, within: 30s}}}\nendpoints:\n", key, renderer.URL) +
+		own := ""
+		if key > 0 {
+			own = fmt.Sprintf("hash_key: %064x\n", key)
+		}
+		text := fmt.Sprintf("listen: 127.0.0.1:0\npolicy: lmetric\n%smodels: {m: {tokens: {render: %q, within: 30s}}}\nendpoints:\n", own, renderer.URL) +
 			fmt.Sprintf("  - {url: %q, models: [m]}\n  - {url: %q, id: two, models: [m]%s}\n", one.URL, two.URL, events)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
@@ -149,7 +153,7 @@ func TestEngineEvents(t *testing.T) {
 		defer b.mu.Unlock()
 		return len(b.headers)
 	}
-	toTwo := func() bool { // which half of them would reach by chance
+	toTwo := func(prompts []string) bool { // which half of them would reach by chance
 		for _, prompt := range prompts {
 			before := served(two)
 			body, err := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}})
@@ -182,17 +186,23 @@ func TestEngineEvents(t *testing.T) {
 	write(1, events)
 	reload(1)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo())
-	require.Equal(t, int64(len(prompts)), rendered.Load())
+	require.True(t, toTwo(prompts[:8]))
+	require.Equal(t, int64(8), rendered.Load())
 
 	write(2, events)
 	reload(2)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(), "the engine's blocks have names under the new key too")
-	require.Equal(t, int64(len(prompts)), rendered.Load(), "a model's token ids are remembered through a reload")
+	require.True(t, toTwo(prompts[8:16]), "the engine's blocks have names under the new key too")
+	require.True(t, toTwo(prompts[:8]))
+	require.Equal(t, int64(16), rendered.Load(), "a model's token ids are remembered through a reload")
+
+	write(0, events)
+	reload(3)
+	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
+	require.True(t, toTwo(prompts[16:]), "prompts and events have the key that is drawn at a start")
 
 	write(3, "")
-	reload(3)
+	reload(4)
 	require.False(t, caches("<td>two<td>"), "nobody listens any more")
 	c.interrupt()
 	require.Equal(t, 0, <-c.status, c.stderr)

@@ -200,9 +200,7 @@ func (g *gateway) apply(s *settings) error {
 		return err
 	}
 	g.follow()
-	if s.HashKey != "" {
-		g.transport.SetHashKey(s.hashKey)
-	}
+	g.transport.SetHashKey(s.hashKey)
 	if err := g.tokenize(s); err != nil {
 		return err
 	}
