@@ -1,0 +1,202 @@
+package quota_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/quota"
+)
+
+func TestConfigBounds(t *testing.T) {
+	ok := all(quota.Limits{})
+	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: 1e6})
+	require.NoError(t, err)
+	_, err = quota.New(quota.Config{Limits: ok, OutputWeight: 1e6 + 1})
+	assert.EqualError(t, err, "endpick: config: quota.Config.OutputWeight is 1.000001e+06, not within 0 and 1e6")
+}
+
+// Refusals are counted by their reason, and what was not asked for counts as admitted.
+func TestCounts(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})})
+	first, err := s.route("a", 60, 0)
+	require.NoError(t, err)
+	_, err = s.route("a", 60, 0)
+	refused(t, err)
+	assert.Equal(t, quota.Stats{Admitted: 1, RefusedTokens: 1, Tenants: 1}, s.quota.Stats())
+	_, err = s.Route(endpick.Request{Tenant: "a", InputTokens: 60, UnderWay: true})
+	require.NoError(t, err)
+	_, err = s.Route(endpick.Request{Tenant: "b", InputTokens: 60, MirrorOf: "a"})
+	require.NoError(t, err)
+	_, err = s.route("a", 1, 0)
+	refused(t, err)
+	assert.Equal(t, quota.Stats{Admitted: 3, RefusedTokens: 1, RefusedRequests: 1, Tenants: 2}, s.quota.Stats())
+	assert.Equal(t, 40.0, s.left("b"), "what another router has sent is paid for here too")
+	first.Done(endpick.Outcome{})
+
+	s.quota.Withdrawn(&endpick.Request{Tenant: "nobody", InputTokens: 60})
+	assert.EqualValues(t, 3, s.quota.Stats().Admitted, "nothing of theirs was let in")
+}
+
+// A debt is made when a request ends: what flowed into the full bucket before that is
+// lost, and does not pay for it afterwards.
+func TestTheDebtComesAfterTheFlow(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100}), OutputWeight: 1})
+	lease, err := s.route("a", 10, 0)
+	require.NoError(t, err)
+	s.now = s.now.Add(10 * time.Second) // full since nine seconds
+	lease.Done(endpick.Outcome{InputTokens: 10, OutputTokens: 50})
+	assert.Equal(t, 50.0, s.left("a"))
+}
+
+func TestWhatIsBelievedIsBounded(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100})})
+	lease, err := s.route("a", 10, 0)
+	require.NoError(t, err)
+	lease.Done(endpick.Outcome{InputTokens: math.MaxInt32})
+	assert.Equal(t, 100.0-1<<24, s.left("a"))
+}
+
+// However large the bucket and however slowly it fills: RetryAfter is positive, and
+// who waits that long gets in, whatever floating point has lost.
+func TestRetryAfterIsEnough(t *testing.T) {
+	for _, l := range []quota.Limits{
+		{Rate: 0.3, Burst: 7}, {Rate: 1e3 / 3., Burst: 1e9}, {Rate: 1e7 / 3., Burst: 1e15 / 7}, {Rate: 1e-3, Burst: 1},
+	} {
+		s := open(t, quota.Config{Limits: all(l)})
+		for used := 0; used < 200; used++ {
+			want := 1 + int(min(l.Burst, 1<<24)*float64(used%7)/8)
+			lease, err := s.route("a", want, 0)
+			if e, ok := asQuota(err); ok {
+				require.Positive(t, e.RetryAfter)
+				s.now = s.now.Add(e.RetryAfter)
+				lease, err = s.route("a", want, 0)
+			}
+			require.NoError(t, err, "%+v", l)
+			lease.Done(endpick.Outcome{InputTokens: want})
+		}
+	}
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1e-12, Burst: 1})})
+	_, err := s.route("a", 1, 0)
+	require.NoError(t, err)
+	_, err = s.route("a", 1, 0)
+	assert.Greater(t, refused(t, err).RetryAfter, 100*365*24*time.Hour, "longer than can be said is not at once")
+}
+
+// A clock that is late by less than the bucket takes to fill, or by a second, is
+// another goroutine's and takes nothing from the bucket's time. One that is late by
+// more has been set back.
+func TestClocksThatAreLate(t *testing.T) {
+	for _, tc := range []struct {
+		burst   float64 // 10 tokens a second
+		late    time.Duration
+		setBack bool
+	}{
+		{100, 9 * time.Second, false},
+		{100, 11 * time.Second, true},
+		{1, 900 * time.Millisecond, false},
+		{1, 1100 * time.Millisecond, true},
+	} {
+		s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: tc.burst})})
+		_, err := s.route("a", int(tc.burst), 0)
+		require.NoError(t, err)
+		s.now = s.now.Add(-tc.late)
+		assert.Zero(t, s.left("a"))
+		s.now = s.now.Add(50 * time.Millisecond)
+		want := 0.0
+		if tc.setBack {
+			want = 0.5
+		}
+		assert.InDelta(t, want, s.left("a"), 1e-9, "bucket of %v, late by %v", tc.burst, tc.late)
+		if !tc.setBack {
+			s.now = s.now.Add(tc.late)
+			assert.InDelta(t, 0.5, s.left("a"), 1e-9, "time has passed once")
+		}
+	}
+}
+
+func TestTenantsAreCut(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1})})
+	for i := range 3 {
+		_, err := s.route(fmt.Sprint(i), 1, 0)
+		require.NoError(t, err)
+	}
+	for most, want := range map[int]int{-1: 3, 0: 0, 2: 2, 3: 3, 4: 3} {
+		assert.Len(t, s.quota.Tenants(s.now, most), want, "most %d", most)
+	}
+}
+
+// Who is remembered is what a list says that is kept by hand: all with something in
+// flight, and of the others those that were used last, as far as there is room.
+func TestForgettingIsLikeItsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 4).Draw(t, "most")
+		s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 3}), MaxTenants: most})
+		open := map[string][]endpick.Lease{}
+		var idle []string // the least recently used first
+		known := map[string]bool{}
+		used := func(name string) {
+			known[name] = true
+			idle = slices.DeleteFunc(idle, func(n string) bool { return n == name })
+			if len(open[name]) == 0 {
+				idle = append(idle, name)
+			}
+			for len(known) > most && len(idle) > 0 {
+				delete(known, idle[0])
+				idle = idle[1:]
+			}
+		}
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+		t.Repeat(map[string]func(*rapid.T){
+			"route": func(t *rapid.T) {
+				who := name.Draw(t, "tenant")
+				lease, err := s.Route(endpick.Request{Tenant: who, InputTokens: 1, UnderWay: rapid.Bool().Draw(t, "under way")})
+				switch {
+				case err == nil:
+					open[who] = append(open[who], lease)
+				case !errors.Is(err, quota.ErrRequests):
+					t.Fatal(err)
+				}
+				used(who)
+			},
+			"done": func(t *rapid.T) {
+				who := name.Draw(t, "tenant")
+				if n := len(open[who]); n > 0 {
+					open[who][n-1].Done(endpick.Outcome{})
+					open[who] = open[who][:n-1]
+					used(who)
+				}
+			},
+			"refuse": func(t *rapid.T) {
+				who := name.Draw(t, "tenant")
+				s.no.refuse = true
+				_, err := s.route(who, 1, 0)
+				s.no.refuse = false
+				if err == nil {
+					t.Fatal("routed")
+				}
+				used(who)
+			},
+			"": func(t *rapid.T) {
+				got := map[string]bool{}
+				for _, u := range s.quota.Tenants(s.now, -1) {
+					got[u.Tenant] = true
+					if u.Requests != len(open[u.Tenant]) {
+						t.Fatalf("%+v, open are %d", u, len(open[u.Tenant]))
+					}
+				}
+				if fmt.Sprint(got) != fmt.Sprint(known) {
+					t.Fatalf("remembered are %v, not %v", got, known)
+				}
+			},
+		})
+	})
+}
