@@ -27,14 +27,15 @@ func newBase() *base {
 	}
 	t := &http.Transport{
 		// Engines are near: no proxy in between, and no compression.
-		DialContext:         dialer.DialContext,
+		DialContext:         dialTCP(dialer),
 		DisableCompression:  true,
 		TLSHandshakeTimeout: 5 * time.Second,
 		// Each stream of HTTP/1.1 has a connection to itself; the default of
 		// two kept per host would open a new one for nearly every request.
-		MaxIdleConnsPerHost:    512,
-		IdleConnTimeout:        90 * time.Second,
-		WriteBufferSize:        64 << 10,
+		MaxIdleConnsPerHost: 512,
+		IdleConnTimeout:     90 * time.Second,
+		// Enough for the header and most bodies; the rest of a long one goes past it.
+		WriteBufferSize:        16 << 10,
 		MaxResponseHeaderBytes: 1 << 20,
 		Protocols:              new(http.Protocols),
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},

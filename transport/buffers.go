@@ -11,9 +11,10 @@ import (
 // of it.
 
 const (
-	// Shorter bodies are cheap to allocate, and longer ones too rare to keep memory
-	// for.
-	leastBuffer, mostBuffer = 4 << 10, 4 << 20
+	// Shorter bodies are cheap to allocate, and longer ones than Config.MaxBodyBytes
+	// is by default are rare. Memory that is not used goes with the second garbage
+	// collection.
+	leastBuffer, mostBuffer = 4 << 10, 32 << 20
 	// steps are sizes to an octave, so that a buffer is an eighth longer than what is
 	// in it, at the most.
 	steps = 8

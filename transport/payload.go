@@ -63,6 +63,8 @@ type payloadReader struct {
 	p         *payload
 	piece, at int
 	done      bool
+	writing   bool // from the pieces themselves: they stay
+	closed    bool // meanwhile
 }
 
 func (r *payloadReader) Read(b []byte) (n int, err error) {
@@ -85,10 +87,50 @@ func (r *payloadReader) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
+// writeTo writes what is left, most bytes of it at the most, as it stands in memory.
+func (r *payloadReader) writeTo(w io.Writer, most int64) (n int64, err error) {
+	for err == nil && most > n {
+		next := r.next(most - n)
+		if next == nil {
+			break
+		}
+		var k int
+		k, err = w.Write(next)
+		n += int64(k)
+		r.wrote(k)
+	}
+	return n, err
+}
+
+// next is what comes next, at most so many bytes of it; nil: nothing does. It stays
+// until wrote is called.
+func (r *payloadReader) next(most int64) []byte {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if r.done {
+		return nil
+	}
+	r.writing = true
+	rest := r.p.pieces[r.piece][r.at:]
+	return rest[:min(int64(len(rest)), most)]
+}
+
+func (r *payloadReader) wrote(n int) {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.writing = false
+	if r.at += n; r.at == len(r.p.pieces[r.piece]) {
+		r.piece, r.at = r.piece+1, 0
+	}
+	if r.closed || r.piece == len(r.p.pieces) {
+		r.end()
+	}
+}
+
 func (r *payloadReader) Close() error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	if !r.done {
+	if r.closed = true; !r.done && !r.writing {
 		r.end()
 	}
 	return nil

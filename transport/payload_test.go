@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -64,4 +65,95 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "abcdef", b.String())
 	assert.Nil(t, p.pieces)
+}
+
+// What is written from where it stands is the same, however much of it was read
+// before, and no more of it than was asked for.
+func TestPayloadWritesItsPieces(t *testing.T) {
+	const whole = "abcdefghi"
+	for read := range len(whole) + 1 {
+		for most := range len(whole) + 3 {
+			p := newPayload(nil, [][]byte{[]byte("abc"), nil, []byte("d"), []byte("efghi")})
+			body, err := p.open()
+			require.NoError(t, err)
+			p.release()
+			head, err := io.ReadAll(io.LimitReader(body, int64(read)))
+			require.NoError(t, err)
+			var tail strings.Builder
+			n, err := body.(*payloadReader).writeTo(&tail, int64(most))
+			require.NoError(t, err)
+			assert.EqualValues(t, tail.Len(), n)
+			assert.Equal(t, whole[:min(read+most, len(whole))], string(head)+tail.String())
+			assert.Equal(t, read+most >= len(whole), p.pieces == nil, "%d, %d", read, most)
+			require.NoError(t, body.Close())
+			assert.Nil(t, p.pieces)
+		}
+	}
+}
+
+// A connection may fail in the middle of a piece; the next attempt begins anew.
+func TestPayloadIsWrittenAgain(t *testing.T) {
+	p := newPayload(nil, [][]byte{[]byte("abc"), []byte("defghi")})
+	body, err := p.open()
+	require.NoError(t, err)
+	var got bytes.Buffer
+	n, err := body.(*payloadReader).writeTo(iotest.TruncateWriter(&got, 5), 100)
+	require.NoError(t, err, "a TruncateWriter takes all, and drops it")
+	assert.EqualValues(t, 9, n)
+	require.NoError(t, body.Close())
+
+	body, err = p.open()
+	require.NoError(t, err)
+	n, err = body.(*payloadReader).writeTo(failing{5}, 100)
+	assert.ErrorIs(t, err, io.ErrClosedPipe)
+	assert.EqualValues(t, 3+2, n)
+	require.NoError(t, body.Close())
+	assert.NotNil(t, p.pieces, "another attempt may come")
+
+	body, err = p.open()
+	require.NoError(t, err)
+	p.release()
+	got.Reset()
+	_, err = body.(*payloadReader).writeTo(&got, 100)
+	require.NoError(t, err)
+	assert.Equal(t, "abcdefghi", got.String())
+	assert.Nil(t, p.pieces)
+}
+
+// failing is a connection that breaks after so many bytes.
+type failing struct{ after int }
+
+func (w failing) Write(b []byte) (int, error) {
+	if len(b) < w.after {
+		return len(b), nil
+	}
+	return 2, io.ErrClosedPipe
+}
+
+// Nobody else gets bytes that the system is still reading, whoever closes the body
+// meanwhile.
+func TestPayloadStaysWhileItIsWritten(t *testing.T) {
+	body := []byte("abcdef")
+	p := newPayload(body, [][]byte{body})
+	r, err := p.open()
+	require.NoError(t, err)
+	p.release()
+	reading, writer := io.Pipe()
+	done := make(chan error)
+	go func() {
+		_, err := r.(*payloadReader).writeTo(writer, 6)
+		done <- err
+	}()
+	_, err = io.ReadFull(reading, make([]byte, 3)) // it has begun
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	p.mu.Lock()
+	assert.NotNil(t, p.body)
+	p.mu.Unlock()
+	reading.Close()
+	assert.ErrorIs(t, <-done, io.ErrClosedPipe)
+	assert.Nil(t, p.body)
+	n, err := r.Read(make([]byte, 1))
+	assert.Zero(t, n)
+	assert.Equal(t, io.EOF, err)
 }

@@ -37,6 +37,9 @@ const (
 	few       = 4
 )
 
+// quotes marks the quotes in eight bytes by the highest bit of each, and no others.
+func quotes(b []byte) uint64 { return zeros(binary.LittleEndian.Uint64(b) ^ ones*'"') }
+
 // ends marks the quotes and backslashes in eight bytes by the highest bit of each.
 // The lowest mark is right; those above it may be wrong.
 func ends(b []byte) uint64 {
@@ -46,58 +49,49 @@ func ends(b []byte) uint64 {
 }
 
 // skipString returns the index after the string that starts at b[i], or -1 if
-// it does not end.
+// it does not end. It looks for quotes alone, and at an escape only before one: an
+// odd number of backslashes escapes it.
 func skipString(b []byte, i int) int {
 	i++
-	quote := -1 // the nearest one, once it was looked for
+	start := i
 	for words := 0; i+wordBytes <= len(b); {
-		marks := ends(b[i : i+wordBytes])
-		if marks == 0 {
-			i += wordBytes
-			if words++; words < few {
-				continue
-			}
-			if quote < i {
-				n := bytes.IndexByte(b[i:], '"')
-				if n < 0 {
-					return -1
-				}
-				quote = i + n
-			}
-			n := bytes.IndexByte(b[i:quote], '\\')
-			if n < 0 {
-				return quote + 1
-			}
-			i, words = i+n+2, 0
-			continue
-		}
-		words = 0
+		marks := quotes(b[i : i+wordBytes])
 		for marks != 0 {
-			n := bits.TrailingZeros64(marks) / 8
-			switch b[i+n] {
-			case '"':
-				return i + n + 1
-			case '\\':
-				if n == wordBytes-1 {
-					i++
-				}
-				marks &^= 0xffff << (8 * n) // what is escaped does not count
-			default:
-				marks &= marks - 1
+			n := i + bits.TrailingZeros64(marks)/8
+			if b[n-1] != '\\' || b[n-2] == '\\' && !isEscapedAt(b[start:n]) {
+				return n + 1
 			}
+			marks &= marks - 1
+			words = -1
 		}
 		i += wordBytes
-	}
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			return i + 1
-		case '\\':
+		if words++; words >= few {
+			n := bytes.IndexByte(b[i:], '"')
+			if n < 0 {
+				return -1
+			}
+			i, words = i+n, 0
+			if b[i-1] != '\\' || b[i-2] == '\\' && !isEscapedAt(b[start:i]) {
+				return i + 1
+			}
 			i++
 		}
-		i++
+	}
+	for ; i < len(b); i++ {
+		if b[i] == '"' && !isEscapedAt(b[start:i]) {
+			return i + 1
+		}
 	}
 	return -1
+}
+
+// isEscapedAt reports whether what comes after a part of a string is escaped.
+func isEscapedAt(before []byte) bool {
+	n := len(before)
+	for n > 0 && before[n-1] == '\\' {
+		n--
+	}
+	return (len(before)-n)%2 != 0
 }
 
 // maxDepth is how deep objects and arrays may be nested. The parsers of engines

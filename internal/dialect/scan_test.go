@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -165,4 +166,33 @@ func FuzzScan(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Strings end where one ends who reads them letter by letter, however quotes and
+// backslashes lie in words of eight bytes.
+func TestStringsEndWhereTheyEnd(t *testing.T) {
+	naive := func(b []byte, i int) int {
+		for i++; i < len(b); i++ {
+			if b[i] == '\\' {
+				i++
+			} else if b[i] == '"' {
+				return i + 1
+			}
+		}
+		return -1
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 50_000 {
+		n, plain := 1+r.IntN(120), r.IntN(60)
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = `"\\\`[r.IntN(4)]
+			if r.IntN(60) < plain {
+				b[i] = 'a' + byte(r.IntN(200))
+			}
+		}
+		at := r.IntN(n)
+		b[at] = '"'
+		require.Equal(t, naive(b, at), skipString(b, at), "%q from %d", b, at)
+	}
 }
