@@ -72,9 +72,10 @@ func (x *Index) unlink(o *order, which int, en *entry) {
 // server is what the index knows of one endpoint.
 type server struct {
 	order   order
-	held    int // blocks that are sure
-	pending int // blocks that are not
-	bound   int // blocks, as of the last request that was computed
+	held    int  // blocks that are sure
+	pending int  // blocks that are not
+	bound   int  // blocks, as of the last request that was computed
+	whole   bool // that is all that its KV cache holds
 	largest uint32
 	leases  endpick.LeaseRef // the first of those in prefill
 	ages    ages

@@ -22,9 +22,12 @@ type IndexConfig struct {
 	// with 10,000 blocks each that share nothing, in prompts of at least 16
 	// blocks. A prompt of a single block takes 180 bytes.
 	MaxBytes int64
-	// TenantShare, in (0, 1], is the part of an endpoint's blocks, and of what
-	// MaxBytes holds, up to which a tenant may push others out. It may hold
-	// more while there is room, but then gives way first. Zero: one half.
+	// TenantShare, in (0, 1], is the part of what MaxBytes holds, and of an
+	// endpoint's blocks where their number is this config's or a guess, up to
+	// which a tenant may push others out. It may hold more while there is room,
+	// but then gives way first. Where they are as many as the endpoint's KV cache
+	// holds, the least recently used go, whosever they are, because there they
+	// do. Zero: one half.
 	TenantShare float64
 }
 
@@ -54,19 +57,20 @@ func (c *IndexConfig) validate() error {
 	return nil
 }
 
-// bound is how many blocks of an endpoint a request of this kind may fill.
-func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
+// bound is how many blocks of an endpoint a request of this kind may fill, and
+// whether that is what its KV cache holds.
+func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, whole bool) {
 	if e == nil || e.KVTokens <= 0 {
 		if c.BlocksPerEndpoint == 0 {
-			return defaultBlocks
+			return defaultBlocks, false
 		}
-		return c.BlocksPerEndpoint
+		return c.BlocksPerEndpoint, false
 	}
-	n := int(min(max(float64(e.KVTokens)/blockTokens, 1), math.MaxInt32))
-	if c.BlocksPerEndpoint == 0 {
-		return n
+	n = int(min(max(float64(e.KVTokens)/blockTokens, 1), math.MaxInt32))
+	if c.BlocksPerEndpoint == 0 || n <= c.BlocksPerEndpoint {
+		return n, true
 	}
-	return min(n, c.BlocksPerEndpoint)
+	return c.BlocksPerEndpoint, false
 }
 
 // Index remembers which blocks were routed to which endpoint, and expects that
@@ -96,7 +100,8 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) int {
 // ignored, and counted in IndexStats.Strays.
 //
 // Tenants share what they have in common. What only one of them uses goes
-// first, once that tenant holds more than IndexConfig.TenantShare.
+// first, once that tenant holds more than IndexConfig.TenantShare of a room that
+// is this index's own.
 //
 // Cached tokens that an engine reports correct the number of blocks that it is
 // trusted to hold: see trust.go.
@@ -164,9 +169,9 @@ func (x *Index) Routed(e *endpick.Event) {
 	x.generations[ref.Slot] = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 
-	l.bound = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
+	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
 	if s.bound == 0 {
-		s.bound = l.bound
+		s.bound, s.whole = l.bound, l.whole
 	}
 	l.ref, l.account = ref, x.accountOf(ref, x.tenantOf(e.Request.Tenant))
 	a := x.accounts.at(l.account)
@@ -218,7 +223,7 @@ func (x *Index) computed(l *lease, now time.Time) {
 	if s == nil || !l.prefill {
 		return
 	}
-	s.bound = l.bound
+	s.bound, s.whole = l.bound, l.whole
 	x.claims.use(l.idle, float64(l.matched))
 	if s.ages.advance(s.capacity(), now) {
 		s.trust.review(s)

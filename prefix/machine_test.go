@@ -85,7 +85,7 @@ func (m *machine) routeOne(t *rapid.T) {
 		Endpoint: &endpick.Endpoint{KVTokens: 16 * m.bounds[slot]}, Ref: ref,
 	}}
 	m.x.Routed(&e)
-	m.twin.routed(m.key, ref, req.Tenant, blocks, m.bounds[slot])
+	m.twin.routed(m.key, ref, req.Tenant, blocks, min(m.bounds[slot], m.twin.most), m.bounds[slot] <= m.twin.most)
 	l := m.x.leases.Find(m.key)
 	if want := m.twin.leases[m.key]; want != nil {
 		require.Equal(t, want.matched, l.matched)
@@ -226,10 +226,11 @@ func FuzzIndex(f *testing.F)          { f.Fuzz(rapid.MakeFuzz(checkIndex)) }
 
 func checkIndex(t *rapid.T) {
 	share := rapid.SampledFrom([]float64{0.5, 0.25, 1}).Draw(t, "share")
-	x, err := NewIndex(IndexConfig{TenantShare: share})
+	m := &machine{twin: newTwin(), width: rapid.SampledFrom([]int{1, 8}).Draw(t, "width")}
+	most := rapid.IntRange(1, 16*m.width).Draw(t, "most")
+	x, err := NewIndex(IndexConfig{TenantShare: share, BlocksPerEndpoint: most})
 	require.NoError(t, err)
-	m := &machine{x: x, twin: newTwin(), width: rapid.SampledFrom([]int{1, 8}).Draw(t, "width")}
-	m.twin.share = share
+	m.x, m.twin.share, m.twin.most = x, share, most
 	m.tenants = []string{"", "a", "b"}[:rapid.IntRange(1, 3).Draw(t, "tenants")]
 	for range twinEndpoints {
 		m.bounds = append(m.bounds, rapid.IntRange(1, 16*m.width).Draw(t, "bound"))

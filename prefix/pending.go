@@ -11,7 +11,8 @@ import (
 type lease struct {
 	ref     endpick.Ref
 	account uint32
-	bound   int // of the endpoint, by this request
+	bound   int  // of the endpoint, by this request
+	whole   bool // that is all that its KV cache holds
 	// prefill: nobody knows yet whether the engine computes the prompt. Until
 	// then the lease vouches for the head of its prompt that ends at depth to
 	// in node leaf, and is in the list of its endpoint.

@@ -26,7 +26,7 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now tim
 	if len(blocks) == 0 {
 		return
 	}
-	s.bound, l.response = l.bound, uint32(l.blocks)
+	s.bound, s.whole, l.response = l.bound, l.whole, uint32(l.blocks)
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.vouch(ref, l, s, blocks)
 	x.hold(l, s, now)

@@ -14,6 +14,11 @@ import (
 // When there is no room, a tenant that holds more than its share gives way
 // first, the one that asks for room before any other; then the least recently
 // used gives way, whosever it is.
+//
+// An engine asks nobody whose its blocks are: where the bound is all that its
+// cache holds, the least recently used always go. To keep those of a tenant in
+// mind that an engine has pushed out, and to forget others that it has, would make
+// both go to the wrong endpoint.
 
 // share is a tenant's share of n.
 func (x *Index) share(n int) int { return int(x.config.TenantShare * float64(n)) }
@@ -54,7 +59,7 @@ func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 	for s.held > capacity {
 		id, by := s.order.oldest, s.held-capacity
 		for _, a := range [...]uint32{account, s.largest} {
-			if a == 0 || x.accounts.at(a).tenant == commons {
+			if a == 0 || s.whole || x.accounts.at(a).tenant == commons {
 				continue
 			}
 			if over := x.accounts.at(a).held - share; over > 0 {

@@ -63,6 +63,30 @@ func TestTenantGivesWay(t *testing.T) {
 	}
 }
 
+// An engine does not ask whose its blocks are: where all that its cache holds is
+// remembered, a tenant may have it all, and loses it all.
+func TestTenantsInACacheThatIsKnown(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		kv, most     int // tokens, blocks
+		first, flood int // prompts found
+	}{
+		{"all of it", 1600, 0, 0, 10},
+		{"all of it, no more than is remembered", 1600, 100, 0, 10},
+		{"more than is remembered", 1616, 100, 5, 5},
+		{"nobody knows", 0, 100, 5, 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: tc.most})
+			s.fleet[0].Endpoint.KVTokens = tc.kv
+			first := s.serveAll(0, "first", 5, 10)
+			flood := s.serveAll(0, "flood", 10, 10)
+			assert.Equal(t, tc.first, s.found(0, first))
+			assert.Equal(t, tc.flood, s.found(0, flood))
+		})
+	}
+}
+
 // Among tenants within their shares the least recently used goes, whosever it
 // is.
 func TestTenantsWithinTheirShares(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 // and of each lease the heads for which it vouches.
 type twin struct {
 	share     float64
+	most      int // blocks of an endpoint that the index may hold
 	endpoints map[uint32]*twinEndpoint
 	leases    map[endpick.LeaseRef]*twinLease
 	strays    uint64
@@ -31,6 +32,7 @@ type twinLease struct {
 	prefill  bool
 	prompt   []uint64
 	bound    int
+	whole    bool
 	heads    []string // for which it vouches
 	matched  int
 	proven   int
@@ -115,13 +117,13 @@ func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
 	return e
 }
 
-func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, blocks []uint64, bound int) {
+func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, blocks []uint64, bound int, whole bool) {
 	e := t.endpoint(ref)
 	if e == nil {
 		return
 	}
 	all := heads(blocks[:min(len(blocks), bound)])
-	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, bound: bound, response: -1, matched: min(t.match(ref, blocks), len(all))}
+	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, bound: bound, whole: whole, response: -1, matched: min(t.match(ref, blocks), len(all))}
 	for _, h := range all[:l.matched] {
 		l.doubtful = l.doubtful || !slices.Contains(e.order, h)
 		if !e.told[h] {
@@ -175,6 +177,9 @@ func (t *twin) computed(l *twinLease, capacity int) {
 		e.largest = l.tenant
 	}
 	share := int(t.share * float64(capacity))
+	if l.whole {
+		share = len(e.order) // nobody has more
+	}
 	for len(e.order) > capacity {
 		victim := len(e.order) - 1
 		for _, who := range []string{l.tenant, e.largest} {
