@@ -220,6 +220,14 @@ func TestAttemptsEndOnce(t *testing.T) {
 		{"served by another, badly", "route by-b 503 close", "a failed, b failed"},
 		{"served by another, which is closed", "route by-b close", "a failed, b canceled"},
 		{"closed first", "close route close", "a canceled"},
+		{"nothing has failed", "route no 200 no feed end", "a completed"},
+		{"asked twice", "route 503 again no route 200 feed end", "a failed, b completed"},
+		{"a header that comes too late", "route break 200 again route 200 feed end", "a failed, b completed"},
+		{"served by another, after the header", "route 200 by-b feed end close", "a failed"},
+		{"served by another, after the failure was told", "route break by-b close", "a failed"},
+		{"served by nobody known, and asked", "route by-x no", "a failed"},
+		{"served by another, but the client has gone", "route gone by-b close", "a canceled"},
+		{"ended without a header", "route end close", "a completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, seam.Config{Fallbacks: 2})

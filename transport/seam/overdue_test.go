@@ -1,0 +1,111 @@
+package seam_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// warm answers requests until it is known what is slow.
+func (w *world) warm(t *testing.T) {
+	for range 8 {
+		a := w.route(t, w.read(t, chatBody))
+		require.NoError(t, a.Header(200, sse.Clone(), nil))
+		a.Feed(nil, []byte(events))
+		_, err := a.End(nil)
+		require.NoError(t, err)
+	}
+}
+
+// Requests that have ended, one way or the other, are not waited for.
+func TestWhatHasEndedIsNotOverdue(t *testing.T) {
+	for name, end := range map[string]func(*seam.Call, *seam.Attempt, func()){
+		"closed":       func(c *seam.Call, _ *seam.Attempt, _ func()) { c.Close() },
+		"gone":         func(_ *seam.Call, _ *seam.Attempt, gone func()) { gone() },
+		"gone, failed": func(_ *seam.Call, a *seam.Attempt, gone func()) { gone(); _ = a.Fail(errBroken) },
+		"moved": func(c *seam.Call, a *seam.Attempt, _ func()) {
+			if err := a.ServedBy("b"); err != nil {
+				panic(err)
+			}
+			c.Close()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, seam.Config{})
+			w.warm(t)
+			for i := range 3 {
+				ctx, gone := context.WithCancel(t.Context())
+				call := w.read(t, chatBody)
+				a, err := call.Route(ctx)
+				require.NoError(t, err)
+				if name == "moved" && i == 2 {
+					gone() // two failures put nobody out
+					break
+				}
+				end(call, a, gone)
+				gone()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Zero(t, w.Ill(), name)
+			w.idle(t)
+		})
+	}
+}
+
+// Until it is known what is slow, nobody is overdue.
+func TestNobodyIsOverdueAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		var calls []*seam.Call
+		for range 4 {
+			call := w.read(t, chatBody)
+			w.route(t, call)
+			calls = append(calls, call)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, w.Ill())
+		for _, c := range calls {
+			c.Close()
+		}
+	})
+}
+
+// While an endpoint streams to one client, it is not silent to those that wait.
+func TestAStreamIsASignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		w.warm(t)
+		streaming := w.route(t, w.read(t, chatBody))
+		require.NoError(t, streaming.Header(200, sse.Clone(), nil))
+		for range 3 {
+			w.route(t, w.read(t, chatBody))
+		}
+		time.Sleep(2 * time.Second)
+		streaming.Feed(nil, []byte(events[:60]))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, w.Ill())
+	})
+}
+
+// An attempt that has failed is not overdue as well.
+func TestFailuresAreNotOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		w.warm(t)
+		for range 3 { // nobody has said yet whether another serves them
+			require.Error(t, w.route(t, w.read(t, chatBody)).Fail(errBroken))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, w.Ill())
+	})
+}
