@@ -1,0 +1,286 @@
+package health_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// The client that a monitor has of its own asks over one connection, and takes a
+// redirection for an answer.
+func TestTheMonitorsOwnClient(t *testing.T) {
+	var connections, followed atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		if in.URL.Path != "/health" {
+			followed.Add(1)
+			w.WriteHeader(500)
+			return
+		}
+		http.Redirect(w, in, "/login", http.StatusFound)
+		_, _ = io.WriteString(w, strings.Repeat(".", 2000))
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: server.Listener.Addr().String()}}})
+	require.NoError(t, err)
+	monitor, err := health.New(health.Config{Router: router, Timeout: 30 * time.Second})
+	require.NoError(t, err)
+	for range 5 {
+		monitor.Check(t.Context())
+	}
+	s := monitor.Endpoints()[0]
+	assert.NoError(t, s.CheckErr)
+	assert.False(t, s.Checked.IsZero())
+	assert.Zero(t, followed.Load())
+	assert.EqualValues(t, 1, connections.Load())
+}
+
+// pages answers every check by a function.
+type pages func(*http.Request) (*http.Response, error)
+
+func (p pages) RoundTrip(in *http.Request) (*http.Response, error) { return p(in) }
+
+type closing struct {
+	io.Reader
+	closed *atomic.Int32
+}
+
+func (c closing) Close() error { c.closed.Add(1); return nil }
+
+// alone returns a monitor over the endpoints a and b that asks pages.
+func alone(t *testing.T, config health.Config, p pages) (*health.Monitor, *endpick.Router) {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "a"}, {ID: "b", Address: "b"}}})
+	require.NoError(t, err)
+	config.Router, config.Client = router, &http.Client{Transport: p}
+	m, err := health.New(config)
+	require.NoError(t, err)
+	return m, router
+}
+
+// What a page says that is not a server's trouble, and what goes wrong in the host,
+// speaks against nobody.
+func TestWhatSaysNothingOfAServer(t *testing.T) {
+	var given, closed atomic.Int32
+	status := func(code int) pages {
+		return func(*http.Request) (*http.Response, error) {
+			given.Add(1)
+			return &http.Response{StatusCode: code, Body: closing{strings.NewReader(strings.Repeat("x", 1<<20)), &closed}}, nil
+		}
+	}
+	for name, tc := range map[string]struct {
+		page pages
+		url  func(*endpick.Endpoint) string
+		ill  bool
+	}{
+		"401":           {page: status(401)},
+		"499":           {page: status(499)},
+		"500":           {page: status(500), ill: true},
+		"501":           {page: status(501)},
+		"502":           {page: status(502), ill: true},
+		"a client's":    {page: func(*http.Request) (*http.Response, error) { panic("a transport of the host") }},
+		"no URL at all": {page: status(500), url: func(*endpick.Endpoint) string { return "http://[::1" }},
+	} {
+		m, _ := alone(t, health.Config{URL: tc.url}, tc.page)
+		m.Check(t.Context())
+		for _, s := range m.Endpoints() {
+			assert.Equal(t, tc.ill, s.CheckErr != nil, name)
+		}
+	}
+	assert.EqualValues(t, 10, given.Load())
+	assert.Equal(t, given.Load(), closed.Load(), "every body is closed")
+}
+
+// An endpoint is put out by as many failures in a row as Config says, by default two,
+// two seconds apart, each after two seconds at most.
+func TestDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead atomic.Bool
+		start := time.Now()
+		var asked []time.Duration
+		var mu sync.Mutex
+		m, _ := alone(t, health.Config{}, func(in *http.Request) (*http.Response, error) {
+			if in.URL.Host == "a" {
+				mu.Lock()
+				asked = append(asked, time.Since(start))
+				mu.Unlock()
+				if dead.Load() {
+					<-in.Context().Done()
+					return nil, in.Context().Err()
+				}
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { m.Run(ctx) })
+		time.Sleep(time.Second)
+		dead.Store(true)
+		// Asked at 2 s, overdue at 4 s and asked again, overdue at 6 s.
+		time.Sleep(2500 * time.Millisecond)
+		assert.Zero(t, m.Endpoints()[0].Failed, "it has two seconds")
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, m.Endpoints()[0].Failed)
+		assert.Equal(t, health.Well, m.Endpoints()[0].State)
+		time.Sleep(4 * time.Second)
+		assert.Equal(t, health.Out, m.Endpoints()[0].State)
+		assert.Equal(t, health.Well, m.Endpoints()[1].State)
+		cancel()
+		run.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked[:2])
+	})
+}
+
+func TestFailuresInARow(t *testing.T) {
+	for _, failures := range []int{1, 3} {
+		code := 200
+		m, _ := alone(t, health.Config{Failures: failures}, func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
+		})
+		m.Check(t.Context())
+		code = 503
+		for n := 1; n <= failures; n++ {
+			assert.Equal(t, health.Well, m.Endpoints()[0].State)
+			m.Check(t.Context())
+		}
+		assert.Equal(t, health.Out, m.Endpoints()[0].State, "%d failures", failures)
+	}
+}
+
+// Run and Check return when the last check has.
+func TestNothingIsLeftBehind(t *testing.T) {
+	for name, run := range map[string]func(*health.Monitor, context.Context){"Run": (*health.Monitor).Run, "Check": (*health.Monitor).Check} {
+		synctest.Test(t, func(t *testing.T) {
+			var open, asked atomic.Int32
+			m, _ := alone(t, health.Config{}, func(in *http.Request) (*http.Response, error) {
+				open.Add(1)
+				asked.Add(1)
+				defer open.Add(-1)
+				<-in.Context().Done()
+				time.Sleep(time.Second) // a transport that is slow to give up
+				return nil, in.Context().Err()
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			defer cancel()
+			run(m, ctx)
+			assert.EqualValues(t, 2, asked.Load(), name)
+			assert.Zero(t, open.Load(), name)
+		})
+	}
+}
+
+// An endpoint that was removed while it serves a request is no affair of the monitor's:
+// it is not asked, counted or told of.
+func TestWhatIsRemovedIsNotAsked(t *testing.T) {
+	open(t, health.Config{}, func(t *testing.T, w *ward) {
+		require.NoError(t, w.router.Drain("a"))
+		require.NoError(t, w.router.Drain("c"))
+		lease, err := w.router.Route(endpick.Request{InputTokens: 1})
+		require.NoError(t, err)
+		require.NoError(t, w.router.Remove("b"))
+		w.set("refuse", "a", "b")
+		w.servers.mu.Lock()
+		before := w.checks["b"]
+		w.servers.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		assert.Len(t, w.monitor.Endpoints(), 2)
+		_, of := w.monitor.Alive()
+		assert.Zero(t, of)
+		assert.Equal(t, []string{"a out unfit"}, w.news())
+		w.servers.mu.Lock()
+		assert.Equal(t, before, w.checks["b"])
+		w.servers.mu.Unlock()
+		lease.Done(endpick.Outcome{})
+	})
+}
+
+func TestWhoHasNoPageIsNeverChecked(t *testing.T) {
+	m, _ := alone(t, health.Config{URL: func(e *endpick.Endpoint) string {
+		if e.ID == "a" {
+			return ""
+		}
+		return "http://b/"
+	}}, func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	})
+	m.Check(t.Context())
+	assert.True(t, m.Endpoints()[0].Checked.IsZero())
+	assert.False(t, m.Endpoints()[1].Checked.IsZero())
+}
+
+// A host whose OnChange panics hears of the next change all the same, and checks go on.
+func TestOnChangeMayPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead atomic.Bool
+		var told []string
+		m, _ := alone(t, health.Config{Interval: time.Second, Timeout: time.Second, OnChange: func(s health.Status) {
+			told = append(told, s.Endpoint)
+			panic("a host's own affair")
+		}}, func(*http.Request) (*http.Response, error) {
+			code := 200
+			if dead.Load() {
+				code = 500
+			}
+			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { m.Run(ctx) })
+		time.Sleep(1500 * time.Millisecond)
+		dead.Store(true)
+		time.Sleep(5 * time.Second)
+		cancel()
+		run.Wait()
+		assert.ElementsMatch(t, []string{"a", "b"}, told)
+	})
+}
+
+// Time is the Config's, and what others say and hear passes through.
+func TestWhatOthersSay(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	m, router := alone(t, health.Config{Clock: func() time.Time { return now }}, func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	})
+	m.Check(t.Context())
+	assert.Equal(t, now, m.Endpoints()[0].Checked)
+
+	var told []string
+	m.Tell(func(id string, failed bool) {
+		assert.True(t, failed)
+		told = append(told, id)
+	})
+	b := m.Endpoints()[1]
+	require.Equal(t, "b", b.Endpoint)
+	ref, ok := router.Ref("b")
+	require.True(t, ok)
+	m.Core().Failed(m.Core().Sent("b", ref), false)
+	assert.Equal(t, []string{"b"}, told)
+
+	for range 3 {
+		m.Elsewhere("a", 1, 0)
+	}
+	assert.Equal(t, health.Out, m.Endpoints()[0].State)
+	m.Elsewhere("b", 0, 3)
+	assert.Equal(t, health.Well, m.Endpoints()[1].State)
+	assert.Same(t, router, m.Router())
+}
