@@ -1,0 +1,300 @@
+package tokens_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/tokens"
+)
+
+// asks is a tokenizer that is a function.
+type asks func(ctx context.Context, path string, body []byte) ([]uint32, error)
+
+func (a asks) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
+	return a(ctx, path, body)
+}
+
+func TestConfigNamesWhatIsWrong(t *testing.T) {
+	l := &letters{}
+	for i, c := range []tokens.Config{
+		{Tokenizer: l, MaxBytes: -1}, {Tokenizer: l, MaxCalls: -1}, {Tokenizer: l, MaxPrompt: -1}, {Tokenizer: l, RestAfter: -1},
+		{Tokenizer: l, Within: -1}, {Tokenizer: l, GiveUp: -1}, {Tokenizer: l, RestFor: -1},
+	} {
+		_, err := tokens.New(c)
+		assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config", Reason: "has a negative field"}, err, "%d", i)
+	}
+	_, err := tokens.New(tokens.Config{})
+	assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}, err)
+}
+
+// A request waits for five milliseconds, and a call takes two seconds at most.
+func TestDefaultTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := 4 * time.Millisecond
+		c := newClient(t, tokens.Config{Tokenizer: asks(func(ctx context.Context, _ string, _ []byte) ([]uint32, error) {
+			until, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, 2*time.Second, time.Until(until))
+			time.Sleep(takes)
+			return []uint32{1}, nil
+		})})
+		ids, _ := c.Tokens(t.Context(), path, chat("in time"))
+		assert.Len(t, ids, 1)
+		takes = 6 * time.Millisecond
+		start := time.Now()
+		ids, _ = c.Tokens(t.Context(), path, chat("late"))
+		assert.Empty(t, ids)
+		assert.Equal(t, 5*time.Millisecond, time.Since(start))
+		assert.EqualValues(t, 1, c.Stats().Late)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		ids, _ = c.Tokens(t.Context(), path, chat("late"))
+		assert.Len(t, ids, 1, "remembered all the same")
+	})
+}
+
+// Five failures in a row are followed by a rest of half a second, each further one by one
+// twice as long, up to a minute.
+func TestRestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &letters{err: errors.New("down")}
+		c := newClient(t, tokens.Config{Tokenizer: l})
+		n := 0
+		ask := func() {
+			n++
+			c.Tokens(t.Context(), path, chat(fmt.Sprint(n)))
+		}
+		for range 4 {
+			ask()
+			assert.True(t, c.Stats().RestUntil.IsZero())
+		}
+		for _, want := range []time.Duration{500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000} {
+			ask()
+			rest := time.Until(c.Stats().RestUntil)
+			require.Equal(t, want*time.Millisecond, rest)
+			time.Sleep(rest - 1)
+			declined := c.Stats().Declined
+			ask()
+			require.Equal(t, declined+1, c.Stats().Declined, "still resting")
+			time.Sleep(1)
+		}
+		assert.EqualValues(t, 13, c.Stats().Failed)
+		assert.EqualValues(t, 13, c.Stats().Asked)
+	})
+}
+
+// What one client sends is no reason not to ask for others, what an engine answers is.
+func TestWhoseFaultItIs(t *testing.T) {
+	for status, rests := range map[int]bool{399: true, 400: false, 404: false, 422: false, 499: false, 500: true, 503: true} {
+		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		c := newClient(t, tokens.Config{Tokenizer: &tokens.Rendering{URL: engine.URL}, Within: time.Minute, RestAfter: 2})
+		for i := range 4 {
+			c.Tokens(t.Context(), path, chat(fmt.Sprint(i)))
+		}
+		want := uint64(4)
+		if rests {
+			want = 2
+		}
+		assert.Equal(t, want, c.Stats().Failed, "%d", status)
+		assert.Equal(t, rests, !c.Stats().RestUntil.IsZero(), "%d", status)
+		engine.Close()
+	}
+	none := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return nil, nil }), Within: time.Minute, RestAfter: 1})
+	ids, rest := none.Tokens(t.Context(), path, chat("one"))
+	assert.Empty(t, ids)
+	assert.Zero(t, rest)
+	assert.EqualValues(t, 1, none.Stats().Failed, "no ids are no answer")
+	assert.Zero(t, none.Stats().Prompts)
+	assert.False(t, none.Stats().RestUntil.IsZero())
+}
+
+// A body may be as long as the limit, and everything that is not asked for is counted.
+func TestWhatIsDeclined(t *testing.T) {
+	c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxPrompt: len(chat("12345"))})
+	ids, _ := c.Tokens(t.Context(), path, chat("12345"))
+	assert.Len(t, ids, 5)
+	for i, body := range []string{
+		string(chat("123456")), "no JSON", `{"messages":[]}`, `{"messages":7,"prompt":"x"}`, `{"messages":[7]}`,
+		`{"messages":[{"content":[7]}]}`, `{"messages":[{"content":[{"type":"image_url"}]}]}`,
+	} {
+		ids, rest := c.Tokens(t.Context(), path, []byte(body))
+		assert.Empty(t, ids, body)
+		assert.Zero(t, rest)
+		assert.EqualValues(t, i+1, c.Stats().Declined, body)
+	}
+	assert.EqualValues(t, 1, c.Stats().Asked)
+}
+
+// Parts that are text have tokens, others more than these; the first message that has
+// such a part is enough.
+func TestMessagesOfParts(t *testing.T) {
+	l := &letters{}
+	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+		l.asked.Add(1)
+		return []uint32{1, 2}, nil
+	}), Within: time.Minute})
+	for content, asked := range map[string]bool{
+		`[{"type":"text","text":"a"},{"type":"text","text":"b"}]`: true,
+		`[]`: true, `"text"`: true, `null`: true,
+		`[{"type":"text","text":"a"},{"type":"image_url"}]`: false,
+		`[{"type":"image_url"},{"type":"text","text":"a"}]`: false,
+		`[{"text":"a"}]`: false,
+	} {
+		before := l.asked.Load()
+		ids, _ := c.Tokens(t.Context(), path, []byte(`{"messages":[{"role":"system","content":"s"},{"content":`+content+`}]}`))
+		assert.Equal(t, asked, l.asked.Load() > before, content)
+		assert.Equal(t, asked, len(ids) == 2, content)
+	}
+	before := l.asked.Load()
+	c.Tokens(t.Context(), path, []byte(`{"messages":[{"role":"assistant","tool_calls":[]}]}`))
+	assert.Equal(t, before+1, l.asked.Load(), "no content at all")
+}
+
+// Two prompts are one only if all that shapes them is the same, in the same place.
+func TestPromptsAreToldApart(t *testing.T) {
+	l := &letters{}
+	c := newClient(t, tokens.Config{Tokenizer: asks(func(ctx context.Context, path string, body []byte) ([]uint32, error) {
+		l.asked.Add(1)
+		return []uint32{uint32(l.asked.Load())}, nil
+	}), Within: time.Minute})
+	bodies := []string{`{"prompt":"x"}`, `{"messages":[{"content":"x"}]}`, `{"messages":[{"content":"x"},{"content":"x"}]}`}
+	for _, member := range []string{
+		"model", "tools", "tool_choice", "functions", "documents", "chat_template", "chat_template_kwargs", "add_generation_prompt",
+		"continue_final_message", "add_special_tokens", "reasoning_effort", "response_format", "truncate_prompt_tokens",
+	} {
+		bodies = append(bodies, fmt.Sprintf(`{%q:"x","prompt":"x"}`, member), fmt.Sprintf(`{%q:"x","messages":[{"content":"x"}]}`, member))
+	}
+	seen := map[uint32]string{}
+	for range 2 {
+		for _, p := range []string{"/v1/completions", path} {
+			for _, body := range bodies {
+				ids, rest := c.Tokens(t.Context(), p, []byte(body))
+				require.Len(t, ids, 1)
+				require.Zero(t, rest)
+				name := p + body
+				if other, ok := seen[ids[0]]; ok && other != name {
+					t.Fatalf("%s is taken for %s", name, other)
+				}
+				seen[ids[0]] = name
+			}
+		}
+	}
+	assert.EqualValues(t, 2*len(bodies), l.asked.Load())
+	assert.EqualValues(t, 2*len(bodies), c.Stats().Hits)
+}
+
+// What is remembered is counted to the byte, and what is too long for all of it takes
+// nobody's place.
+func TestBytesAreCounted(t *testing.T) {
+	n := 100
+	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+		return make([]uint32, n), nil
+	}), Within: time.Minute, MaxBytes: 2 * 550})
+	ask := func(text string) { c.Tokens(t.Context(), path, chat(text)) }
+	ask("one")
+	assert.EqualValues(t, 550, c.Stats().Bytes)
+	ask("two")
+	assert.Equal(t, []any{int64(1100), 2}, []any{c.Stats().Bytes, c.Stats().Prompts}, "just room enough")
+	n = 300
+	ask("too long")
+	assert.Equal(t, []any{int64(1100), 2}, []any{c.Stats().Bytes, c.Stats().Prompts})
+	n = 237 // 1,098 bytes
+	ask("alone")
+	assert.Equal(t, []any{int64(1098), 1}, []any{c.Stats().Bytes, c.Stats().Prompts})
+}
+
+// Where a server has no /render it is asked for /tokenize; where it has one, what that
+// answers counts.
+func TestRendering(t *testing.T) {
+	var connections atomic.Int32
+	var render, tokenize atomic.Int32
+	var asked atomic.Value
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		assert.Equal(t, "application/json", in.Header.Get("Content-Type"))
+		asked.Store(in.URL.Path)
+		status := render.Load()
+		if in.URL.Path == "/tokenize" {
+			status = tokenize.Load()
+		}
+		w.WriteHeader(int(status))
+		if status == 200 {
+			_, _ = io.WriteString(w, " \n[{\"token_ids\":[7]}]")
+			return
+		}
+		_, _ = io.WriteString(w, strings.Repeat("sorry ", 5000))
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	e := &tokens.Rendering{URL: server.URL, Client: &http.Client{Transport: &http.Transport{}}}
+	ask := func(r, z int32) (ids []uint32, at string, err error) {
+		render.Store(r)
+		tokenize.Store(z)
+		ids, err = e.Tokens(t.Context(), path, chat("x"))
+		return ids, asked.Load().(string), err
+	}
+	for _, broken := range []int32{500, 503, 400, 429} {
+		_, at, err := ask(broken, 200)
+		require.ErrorContains(t, err, fmt.Sprint(broken))
+		assert.Equal(t, path+"/render", at, "%d", broken)
+	}
+	for _, missing := range []int32{404, 405} {
+		_, at, err := ask(missing, 500)
+		require.ErrorContains(t, err, "500")
+		assert.Equal(t, "/tokenize", at, "%d", missing)
+	}
+	ids, at, err := ask(200, 200)
+	require.NoError(t, err)
+	assert.Equal(t, []uint32{7}, ids)
+	assert.Equal(t, path+"/render", at, "it has not been taken for an old one while nothing served")
+	assert.EqualValues(t, 1, connections.Load(), "also after refusals")
+
+	_, err = (&tokens.Rendering{URL: "http://[::1"}).Tokens(t.Context(), path, chat("x"))
+	require.Error(t, err)
+	server.Close()
+	_, err = e.Tokens(t.Context(), path, chat("x"))
+	require.Error(t, err)
+}
+
+func TestLlama(t *testing.T) {
+	url, asked := engine(t, map[string]string{"/tokenize": `{"tokens":[1]}`})
+	e := &tokens.Llama{URL: url}
+	_, err := e.Tokens(t.Context(), path, chat("x"))
+	require.ErrorContains(t, err, "404", "no template")
+	for _, p := range []string{"/v1/completions", "/completion", "/completions/"} {
+		ids, err := e.Tokens(t.Context(), p, []byte(`{"prompt":"x"}`))
+		require.NoError(t, err, p)
+		assert.Equal(t, []uint32{1}, ids)
+	}
+	assert.Equal(t, `POST /tokenize {"add_special":true,"content":"x","parse_special":true}`, (*asked)[1])
+	for _, body := range []string{`{"prompt":["x","y"]}`, `{"prompt":[1,2]}`, `x`} {
+		_, err := e.Tokens(t.Context(), "/completion", []byte(body))
+		require.ErrorIs(t, err, tokens.ErrNoPrompt, body)
+	}
+	_, err = e.Tokens(t.Context(), "/v1/embeddings", []byte(`{"prompt":"x"}`))
+	require.ErrorIs(t, err, tokens.ErrNoPrompt)
+	e.URL, _ = engine(t, map[string]string{"/tokenize": `{"tokens":[]}`})
+	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
+	require.Error(t, err)
+	e.URL, _ = engine(t, nil)
+	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
+	require.ErrorContains(t, err, "404")
+}
