@@ -1,0 +1,183 @@
+package discover_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/discover"
+)
+
+// What is put into a list, and what is got out of it, may be changed afterwards.
+func TestListIsACopy(t *testing.T) {
+	mine := func() []endpick.Endpoint {
+		return []endpick.Endpoint{{Address: "a:1", Models: []string{"m"}, Adapters: []string{"x"}, Labels: map[string]string{"zone": "z"}}}
+	}
+	spoil := func(list []endpick.Endpoint) {
+		list[0].Models[0], list[0].Adapters[0], list[0].Labels["zone"] = "other", "other", "other"
+		list[0].Address = "other"
+	}
+	given := mine()
+	list := discover.NewList(given...)
+	spoil(given)
+	given = mine()
+	list.Set(given)
+	spoil(given)
+	for range 2 {
+		got, err := list.Endpoints(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, mine(), got)
+		spoil(got)
+	}
+}
+
+func watch(t *testing.T, source discover.Source, change *discover.Change) (*discover.Watcher, *endpick.Router) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	w, err := discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }})
+	require.NoError(t, err)
+	return w, router
+}
+
+// A change names who has come and who has gone, in order; those that only end what they
+// have begun are gone.
+func TestChange(t *testing.T) {
+	var change discover.Change
+	list := discover.NewList(endpick.Endpoint{Address: "c"}, endpick.Endpoint{Address: "a"}, endpick.Endpoint{Address: "b"})
+	w, router := watch(t, list, &change)
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"a", "b", "c"}}, change)
+	var leases []endpick.Lease
+	for range 30 { // on all of them
+		lease, err := router.Route(endpick.Request{InputTokens: 1})
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	list.Set([]endpick.Endpoint{{Address: "e"}, {Address: "b"}, {Address: "d"}})
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"d", "e"}, Removed: []string{"a", "c"}}, change)
+	list.Set([]endpick.Endpoint{{Address: "a"}})
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Equal(t, discover.Change{Endpoints: 1, Added: []string{"a"}, Removed: []string{"b", "d", "e"}}, change)
+	change = discover.Change{}
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Zero(t, change, "nothing has changed")
+	for _, l := range leases {
+		l.Done(endpick.Outcome{})
+	}
+}
+
+// A source may use its list again: what it changes in place is noticed.
+func TestASourceThatKeepsItsList(t *testing.T) {
+	var change discover.Change
+	list := []endpick.Endpoint{{Address: "a"}, {Address: "b"}}
+	w, router := watch(t, source(func(context.Context) ([]endpick.Endpoint, error) { return list, nil }), &change)
+	require.NoError(t, w.Poll(t.Context()))
+	list[1] = endpick.Endpoint{Address: "c"}
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Equal(t, discover.Change{Endpoints: 2, Added: []string{"c"}, Removed: []string{"b"}}, change)
+	list[1].KVTokens = 1000
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Equal(t, 1000, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
+}
+
+// What comes with an error is no list, and neither is one that is too long.
+func TestListsThatAreNone(t *testing.T) {
+	var change discover.Change
+	list, fails := []endpick.Endpoint{{Address: "a"}}, fmt.Errorf("half of it")
+	w, router := watch(t, source(func(context.Context) ([]endpick.Endpoint, error) { return list, fails }), &change)
+	require.ErrorIs(t, w.Poll(t.Context()), fails)
+	fails = fmt.Errorf("%w: none is ready", discover.ErrEmpty)
+	require.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
+	assert.Zero(t, change)
+	fails, list = nil, make([]endpick.Endpoint, 100_001)
+	for i := range list {
+		list[i].Address = fmt.Sprint("s", i)
+	}
+	require.ErrorContains(t, w.Poll(t.Context()), "100001 endpoints are more than 100000")
+	assert.Empty(t, router.Endpoints())
+}
+
+// A source is asked every two seconds, and has five.
+func TestDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var asked []time.Duration
+		var change discover.Change
+		w, _ := watch(t, source(func(ctx context.Context) ([]endpick.Endpoint, error) {
+			asked = append(asked, time.Since(start))
+			until, _ := ctx.Deadline()
+			assert.Equal(t, 5*time.Second, time.Until(until))
+			return []endpick.Endpoint{{Address: "a"}}, nil
+		}), &change)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Second, cancel)
+		w.Run(ctx)
+		assert.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second}, asked)
+	})
+}
+
+// What a file says counts when it has said so at two questions in a row, whatever it said
+// before, or that it was away in between.
+func TestTwoQuestionsInARow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	f := &discover.File{Path: path}
+	says := func(text string) string {
+		if text == "" {
+			require.NoError(t, os.Remove(path))
+		} else {
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		list, err := f.Endpoints(t.Context())
+		if err != nil {
+			return "error"
+		}
+		return list[0].Address
+	}
+	for i, step := range []struct{ text, want string }{
+		{"a", "a"}, {"b", "a"}, {"a", "a"}, {"b", "a"}, {"b", "b"}, // it was taken back in between
+		{"c", "b"}, {"", "error"}, {"c", "b"}, {"c", "c"}, // it was away
+		{"d", "c"}, {"e", "c"}, {"d", "c"}, {"d", "d"},
+	} {
+		assert.Equal(t, step.want, says(step.text), "step %d", i)
+	}
+}
+
+func TestAFileThatIsTooLong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	require.NoError(t, os.WriteFile(path, []byte("a:1\n#"), 0o600))
+	require.NoError(t, os.Truncate(path, 16<<20))
+	list, err := (&discover.File{Path: path}).Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, list, 1)
+	require.NoError(t, os.Truncate(path, 16<<20+1))
+	_, err = (&discover.File{Path: path}).Endpoints(t.Context())
+	require.EqualError(t, err, path+": is longer than 16777216 bytes")
+}
+
+// A mistake is in the line that it is in, also at its end.
+func TestLinesOfMistakes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	for text, line := range map[string]int{
+		"[{\"address\": x\n}]":                      1,
+		"[\n{\"address\":\n\"a\"\n\n!}]":            5,
+		"[\n{\"address\": \"a\",\n\n":               2,
+		"[\n{\"address\": \"a\"},\n\n{\"address\":": 4,
+		"[\n\n\n":      4,
+		"a\n\n#\nb\na": 5,
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		var fe *discover.FileError
+		require.ErrorAs(t, err, &fe, text)
+		assert.Equal(t, line, fe.Line, "%s: %v", text, err)
+	}
+}
