@@ -225,6 +225,9 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 		if long && header.Get("Content-Length") == "" {
 			common.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}}
 		}
+		if c.responseMode == none {
+			c.attempt.Unseen()
+		}
 		if m.GetEndOfStream() || c.responseMode == none {
 			c.rest()
 		}

@@ -141,6 +141,24 @@ func TestModesWithoutBodies(t *testing.T) {
 	}
 }
 
+// Of a response whose body is not sent it is not known whether there was one.
+func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	c := w.talk(t, atOnce)
+	c.first = false
+	m := requestHeaders(false)
+	m.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: atOnce, ResponseBodyMode: filterv3.ProcessingMode_NONE}
+	c.send(m)
+	c.recv()
+	c.send(requestBody(chatBody, true))
+	c.recv()
+	c.send(responseHeaders("200", false))
+	c.recv()
+	c.ends()
+	w.idle(t)
+	assert.Equal(t, "a completed", w.heard.said())
+}
+
 func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
 	w := newWorld(t, extproc.Config{Buffered: true})
 	c := w.talk(t, atOnce)

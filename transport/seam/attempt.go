@@ -3,6 +3,7 @@ package seam
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type Attempt struct {
 	overdue *time.Timer // tells health of an endpoint that says nothing; nil: it is not known when
 	forget  func() bool // of the context: nobody is left who would end the attempt
 	served  bool        // the header was good
+	empty   bool        // nothing has come of what should be a stream
 	ended   bool
 	failed  bool // it has ended as a failure of kind, which Again has not been asked of
 	kind    choose.Kind
@@ -134,10 +136,18 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
 		a.meter.Header(status, header) // of another one nothing can be read
 	}
-	a.served = true
+	a.served, a.empty = true, a.stream && status == http.StatusOK
 	desk.Health.Served(a.visit, a.stream, desk.Clock().Sub(a.since))
 	c.answered()
 	return nil
+}
+
+// Unseen says that the body of the response will not be fed, so that End takes it for
+// whole. Otherwise a stream that ends without a byte has failed.
+func (a *Attempt) Unseen() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.empty = false
 }
 
 // Feed takes in the next piece of the response's body, and appends to dst what is to
@@ -148,20 +158,24 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 	if !a.served || len(piece) == 0 {
 		return append(dst, piece...)
 	}
+	a.empty = false
 	a.call.seam.desk.Health.Heard(a.visit)
 	a.lease.Tokens(0) // not lost, even if nothing is counted
 	return a.meter.Feed(dst, piece)
 }
 
 // End says that the response has ended cleanly, and appends to dst what was held back.
-// The error matches io.ErrUnexpectedEOF: the stream was never finished, so that the
-// endpoint has cut it off.
+// The error matches io.ErrUnexpectedEOF: the stream was never finished, or nothing of it
+// came, so that the endpoint has cut it off.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	if a.served {
 		var cut error
-		if dst, cut = a.meter.End(dst); cut != nil {
+		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
+			cut = io.ErrUnexpectedEOF // a stream of nothing is no response
+		}
+		if cut != nil {
 			return dst, a.failBy(choose.Broken, cut)
 		}
 	}

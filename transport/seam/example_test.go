@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -79,7 +80,12 @@ func (g *gateway) send(in *http.Request, call *seam.Call, attempt *seam.Attempt)
 	}
 	out.Header = in.Header.Clone()
 	attempt.SetHeader(out.Header)
-	return g.client.Do(out)
+	response, err := g.client.Do(out)
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols { // nobody has asked for that
+		response.Body.Close()
+		return nil, errors.New("it does not speak HTTP any more")
+	}
+	return response, err
 }
 
 // pass passes a body on as it comes.

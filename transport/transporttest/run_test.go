@@ -42,15 +42,17 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		ctx = context.WithoutCancel(ctx)
 	}
 	out, _ := http.NewRequestWithContext(ctx, "POST", "http://"+lease.Endpoint().Address+in.URL.Path, strings.NewReader(string(body)))
-	var once http.Transport
+	once := http.Transport{DisableCompression: true}
 	defer once.CloseIdleConnections()
 	resp, err := once.RoundTrip(out)
+	cut := false
 	if err == nil {
 		w.WriteHeader(max(resp.StatusCode, 200))
 		var all []byte
 		all, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
 		w.Write(all)
+		cut = err != nil && resp.StatusCode == http.StatusOK
 		if err == nil && (resp.StatusCode >= 400 || streams && !strings.Contains(string(all), "[DONE]") && !strings.Contains(string(all), "choices")) {
 			err = errors.New("it failed")
 		}
@@ -66,6 +68,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	case err != nil && g.breaks == "calls everything whole":
 		outcome.Status = endpick.Completed
 	case err != nil && g.breaks == "blames the client":
+	case cut && g.breaks == "calls cuts departures":
 	case err != nil:
 		if g.breaks == "keeps clients waiting" {
 			<-in.Context().Done()
@@ -87,10 +90,24 @@ func TestASimpleHostConforms(t *testing.T) {
 	Run(t, func(_ *testing.T, r *endpick.Router) http.Handler { return &gateway{router: r} })
 }
 
+// A picker can't tell who has broken off; of all else it is told as others are.
+func TestAPickerConforms(t *testing.T) {
+	RunPicker(t, func(_ *testing.T, r *endpick.Router) http.Handler {
+		return &gateway{router: r, breaks: "calls cuts departures"}
+	})
+	for _, f := range faults() {
+		host := func(r *endpick.Router) http.Handler { return &gateway{router: r, breaks: "calls cuts departures"} }
+		if f.cut && f.name == "breaks off after the first token" {
+			assert.Contains(t, f.check(host, patience), "closed as canceled, and should be as failed")
+		}
+	}
+}
+
 // The kit says in words what a host does wrong.
 func TestBrokenHosts(t *testing.T) {
 	for _, tc := range []struct{ breaks, fault, says string }{
 		{"asks nobody", "comes all at once", "No lease was ever opened"},
+		{"asks nobody", "hangs after the first token", "No lease was ever opened"},
 		{"forgets leases", "comes all at once", "1 of 1 leases are still open"},
 		{"forgets leases", "resets the connection unread", "1 of 1 leases are still open"},
 		{"calls everything whole", "breaks off after the first token", "The lease was closed as completed, and should be as failed"},

@@ -1,0 +1,58 @@
+package seam_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport/transporttest"
+)
+
+// The gateway of the example keeps its account, however an engine misbehaves.
+func TestTheSeamConforms(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
+		s, err := seam.New(seam.Config{Router: router})
+		require.NoError(t, err)
+		base := &http.Transport{}
+		t.Cleanup(base.CloseIdleConnections)
+		return &gateway{seam: s, client: &http.Client{Transport: base}}
+	})
+}
+
+// A stream that ends without a byte was none, unless the program has not seen it.
+func TestAStreamOfNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name, body string
+		unseen     bool
+		status     int
+		said       string
+	}{
+		{"nothing", chatBody, false, 200, "a failed"},
+		{"not seen", chatBody, true, 200, "a completed"},
+		{"no stream", strings.Replace(chatBody, "true", "false", 1), false, 200, "a completed"},
+		{"no content", chatBody, false, 204, "a completed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, seam.Config{})
+			call := w.read(t, tc.body)
+			defer call.Close()
+			a := w.route(t, call)
+			require.NoError(t, a.Header(tc.status, sse, nil))
+			if tc.unseen {
+				a.Unseen()
+			}
+			a.Feed(nil, nil)
+			_, err := a.End(nil)
+			assert.Equal(t, tc.said == "a failed", errors.Is(err, io.ErrUnexpectedEOF))
+			assert.Equal(t, tc.said, w.heard.said())
+			w.idle(t)
+		})
+	}
+}
