@@ -188,6 +188,13 @@ func BenchmarkRoute(b *testing.B) {
 			}
 			routeAll(b, f)
 		})
+		var g *fleet
+		b.Run(fmt.Sprintf("policy=marginal-delay/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
+			if g == nil {
+				g = newMarginalFleet(b, endpoints, 16384)
+			}
+			routeAll(b, g)
+		})
 	}
 }
 
@@ -235,6 +242,35 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 			require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
 		}
 	}
+	return f
+}
+
+// newMarginalFleet routes by marginal delay, learned from 500 responses; every endpoint
+// is under another load, and a tenth of them hold the first quarter of the prompts.
+func newMarginalFleet(b *testing.B, endpoints, tokens int) *fleet {
+	config, err := preset.MarginalDelay(preset.MarginalDelayConfig{Index: benchIndex(endpoints)})
+	require.NoError(b, err)
+	// It stands still while decisions are measured: a request that takes no time teaches
+	// nothing.
+	now := time.Unix(1_000_000, 0)
+	config.Clock = func() time.Time { return now }
+	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
+	chance := rand.New(rand.NewPCG(1, 2))
+	for i := range endpoints {
+		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), anyLoad(chance)))
+	}
+	for range 500 {
+		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", chance.IntN(endpoints)), anyLoad(chance)))
+		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(2*tokens)})
+		require.NoError(b, err)
+		c, _ := l.Candidate()
+		now = now.Add(time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running))
+		l.FirstToken()
+		now = now.Add(99 * time.Duration(1e7+2e5*c.Running))
+		l.Done(endpick.Outcome{OutputTokens: 100})
+	}
+	f.fillAll(b)
+	now = now.Add(2 * time.Minute) // nobody is new any more
 	return f
 }
 

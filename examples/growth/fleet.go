@@ -58,6 +58,10 @@ func newFleet(s setting) (*fleet, error) {
 	}
 	config.Seed, config.ReportMaxAge = 1, 1000*time.Hour
 	config.Clock = func() time.Time { return time.Now().Add(f.ahead) }
+	if s.policy == "marginal-delay" { // a response that takes no time must teach it nothing
+		began := time.Now()
+		config.Clock = func() time.Time { return began.Add(f.ahead) }
+	}
 	for i := range s.endpoints {
 		e := endpick.Endpoint{ID: fmt.Sprintf("e%d", i), Models: []string{model, fmt.Sprintf("e%d", i)}}
 		for a := range s.adapters {

@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/delay"
 )
 
 // conditions are what a policy has to do with in an ablation. They follow its name:
@@ -63,6 +65,11 @@ func (c conditions) apply(config *endpick.Config) error {
 		c.length = 1
 	}
 	config.Policy.Predictor = &worse{config.Policy.Predictor, c}
+	// Nobody is left out by what would have been predicted.
+	config.Policy.Shortlist = slices.DeleteFunc(slices.Clone(config.Policy.Shortlist), func(f endpick.Filter) bool {
+		_, is := f.(*delay.Marginal)
+		return is
+	})
 	return nil
 }
 

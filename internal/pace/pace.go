@@ -2,7 +2,11 @@
 // what its requests take against what they were expected to take.
 package pace
 
-import "github.com/endpick/endpick/internal/portable"
+import (
+	"math"
+
+	"github.com/endpick/endpick/internal/portable"
+)
 
 // Pace is what is known of one server. The zero value knows nothing: the server is as
 // fast as its kind. It is not safe for concurrent use. Times are in nanoseconds.
@@ -29,7 +33,9 @@ type Pace struct {
 	labels, weight, sum, squares float64
 	held                         float64 // the belief at that time
 	at                           int64
-	strange                      int // labels in a row
+	strange                      int     // labels in a row
+	known                        float64 // shrunk, as the last label has left it
+	more                         float64 // e^known − 1
 }
 
 const (
@@ -43,6 +49,8 @@ const (
 	errors   = 5    // standard ones
 	noise    = 0.1  // labels are not better than that
 	furthest = 3    // of a label: twenty times as slow, or as fast
+	// forgotten is after how many nanoseconds e^(−t²) of the most is less than rounding.
+	forgotten = 7 * int64(fade)
 )
 
 // Add takes in a label: measured over expected, of which noise, in natural
@@ -56,7 +64,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	weight := 1 / float64(deviation*deviation)
 	variance := max(p.excess()/weight, noise*noise)
 	held := float64(most) // that there is nothing to say
-	if m := p.shrunk(); m != 0 {
+	if m := p.known; m != 0 {
 		held = max(p.belief(now), asleep)
 		// ln of N(y; m, σ) over N(y; 0, σ).
 		says := float64(m*(2*y-m)) / (2 * variance)
@@ -76,17 +84,27 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	p.sum = float64(p.sum*keep) + float64(weight*y)
 	p.squares = float64(p.squares*keep) + float64(weight*y*y)
 	p.held, p.at = held, now
+	p.known = p.shrunk()
+	p.more = portable.Exp(p.known) - 1
+}
+
+// Until is from when on Factor is 1 if nothing else is added; before everything where it
+// is 1 already.
+func (p *Pace) Until() int64 {
+	if p.known == 0 {
+		return math.MinInt64
+	}
+	return p.at + forgotten
 }
 
 // Factor is how much longer than its kind the server is expected to take: 1 if
 // nothing else is known. While an answer is awaited nothing fades, since it will tell:
 // now is then the time since when it is.
 func (p *Pace) Factor(now int64) float64 {
-	m := p.shrunk()
-	if m == 0 {
+	if now >= p.Until() {
 		return 1
 	}
-	return 1 + float64((portable.Exp(m)-1)*p.belief(now))
+	return 1 + float64(p.more*p.belief(now))
 }
 
 // Mean is the mean of the labels as they are, once there are some.

@@ -155,7 +155,7 @@ var variants = []struct {
 	{"no-gate", func(c *PredictedLatencyConfig) { c.DisableGate = true }},
 	{"no-load-gate", func(c *PredictedLatencyConfig) { c.Affinity.DisableLoadGate = true }},
 	{"no-neighbours", func(c *PredictedLatencyConfig) { c.DisableNeighbours = true }},
-	{"no-shortlist", func(c *PredictedLatencyConfig) { c.DisableShortlist = true }},
+	{noShortlist, func(c *PredictedLatencyConfig) { c.DisableShortlist = true }},
 	{"no-spread", func(c *PredictedLatencyConfig) { c.DisableSpread = true }},
 	{"plain-window", func(c *PredictedLatencyConfig) { c.Latency.DisableStrata = true }},
 	{"synchronous", func(c *PredictedLatencyConfig) { c.Latency.Synchronous = true }},
@@ -173,17 +173,24 @@ func buildPredictedLatency(parameters []string) (endpick.Config, error) {
 	return PredictedLatency(c)
 }
 
-// without begins the parameters of marginal-delay.
-const without = "without-"
+// The parameters of marginal-delay: what it does without, and what its terms begin with.
+const (
+	noShortlist = "no-shortlist"
+	without     = "without-"
+)
 
 // buildMarginalDelay leaves out the terms that are named.
 func buildMarginalDelay(parameters []string) (endpick.Config, error) {
 	var c MarginalDelayConfig
 	for _, p := range parameters {
+		if p == noShortlist && !c.DisableShortlist {
+			c.DisableShortlist = true
+			continue
+		}
 		name, ok := strings.CutPrefix(p, without)
 		term, known := delay.TermByName(name)
 		if !ok || !known || c.Delay.Without&term != 0 {
-			return endpick.Config{}, fmt.Errorf("has %q, which is no term to leave out, or there twice; there are %s%s", p, without, strings.Join(delay.TermNames(), ", "+without))
+			return endpick.Config{}, fmt.Errorf("has %q, which is nothing to leave out, or there twice; there are %s, %s%s", p, noShortlist, without, strings.Join(delay.TermNames(), ", "+without))
 		}
 		c.Delay.Without |= term
 	}

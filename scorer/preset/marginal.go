@@ -17,6 +17,9 @@ type MarginalDelayConfig struct {
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
+	// DisableShortlist predicts and scores all endpoints for every request, where
+	// otherwise only those are that may be the best. The choice is the same.
+	DisableShortlist bool
 }
 
 // MarginalDelay sends each request to where it delays everybody the least: itself,
@@ -53,11 +56,16 @@ func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
 	if err != nil {
 		return endpick.Config{}, err
 	}
+	before := []endpick.Filter{warmup}
+	if !c.DisableShortlist {
+		before = append(before, marginal)
+	}
 	return config("marginal-delay", endpick.Policy{
 		Matcher:   held,
+		Shortlist: before,
 		Predictor: marginal,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
-		Filters:   []endpick.Filter{warmup, tier},
+		Filters:   []endpick.Filter{tier},
 		Scorers:   one(marginal),
 	}), nil
 }

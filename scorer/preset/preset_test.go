@@ -75,8 +75,8 @@ func TestParametersOfAName(t *testing.T) {
 		"load-prefix:1:0:1":           `has parameter "0", which is no weight above zero`,
 		"load-prefix:1:Inf:1":         `has parameter "Inf", which is no weight above zero`,
 		"predicted-latency:most:most": `has "most", which is no variant, or there twice; there are fixed-gate, min-max, most,`,
-		"marginal-delay:room":         `has "room", which is no term to leave out, or there twice; there are without-weight, without-horizon,`,
-		"marginal-delay:without-room:without-room": `has "without-room", which is no term to leave out, or there twice`,
+		"marginal-delay:room":         `has "room", which is nothing to leave out, or there twice; there are no-shortlist, without-weight, without-horizon,`,
+		"marginal-delay:without-room:without-room": `has "without-room", which is nothing to leave out, or there twice`,
 		"predicted-latency:better":                 `has "better", which is no variant`,
 		"predicted-latency:no-gate:better":         `has "better", which is no variant`,
 	} {

@@ -63,6 +63,9 @@ type lease struct {
 func (m *Marginal) Routed(ev *endpick.Event) {
 	now := nanoseconds(ev.RoutedAt)
 	c, req := ev.Candidate, ev.Request
+	if hasTarget(req) {
+		m.bound.Add(1)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, e := m.leases.At(ev.Lease), m.endpoints.At(c.Ref)
@@ -72,7 +75,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	if e == nil {
 		e = &endpoint{} // it has just been removed, and the request goes on
 	}
-	n := nameOf(req, c.Endpoint)
+	n := nameOf(req, c.Endpoint.Variant)
 	k := m.find(n)
 	output := m.lengths.of(req)
 	var s sight
@@ -93,8 +96,12 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 		expected = 0 // a number of tokens
 	}
 	e.wait(now, expected)
+	m.noted(c.Ref, e)
 	m.compare(ev.Candidates, n, now)
 }
+
+// hasTarget reports whether a request binds those that come after it.
+func hasTarget(req *endpick.Request) bool { return req.SLO.TPOT > 0 && req.Stream }
 
 // compare notes how the loads of a kind differ, every half of a response's time. It
 // adds whole numbers, so that the order of candidates changes nothing.
@@ -146,6 +153,7 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 	}
 	l.answered, l.firstAt = true, now
 	if e := m.endpoints.Find(l.ref); e != nil {
+		defer m.noted(l.ref, e)
 		e.advance(now)
 		e.leave(now, true)
 		e.pairs = max(e.pairs-l.pairs, 0)
@@ -175,6 +183,9 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 // Done implements [endpick.DoneObserver].
 func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	now := nanoseconds(ev.Now)
+	if hasTarget(ev.Request) {
+		m.bound.Add(-1)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.leases.Find(ev.Lease)
@@ -193,6 +204,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	if e == nil {
 		e = &endpoint{}
 	}
+	defer m.noted(l.ref, e)
 	e.advance(now)
 	if !l.answered {
 		e.leave(now, completed)
@@ -291,6 +303,9 @@ func (m *Marginal) EndpointRemoved(ref endpick.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endpoints.Drop(ref)
+	if int64(ref.Slot) < int64(len(m.glances)) && m.glances[ref.Slot].ref == ref {
+		m.glances[ref.Slot] = glance{}
+	}
 }
 
 // nanoseconds is t.UnixNano within what can be added to.

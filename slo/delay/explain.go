@@ -11,13 +11,12 @@ import (
 //
 //	costs 1.63e+04 ms: TTFT 112 ms × 8.2, decode 1.31e+04 ms; others: prefill 1.05e+03 ms, decode 1.2e+03 ms
 func (m *Marginal) Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	j := m.judge(req, candidates)
+	defer j.end()
 	unit := milliseconds3
 	if m.common.labels == 0 {
 		unit = promptTokens
 	}
-	j := m.judge(req, candidates)
 	for i := range candidates {
 		var c Cost
 		j.of(&candidates[i], &c)

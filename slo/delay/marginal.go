@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -93,7 +94,9 @@ func (c *Config) validate() error {
 
 // Marginal is a Scorer, and the Predictor of its latencies: put one into both
 // places of a policy. Another Predictor may stand in its place; then the request's
-// own latencies are that one's where it has them.
+// own latencies are that one's where it has them. As a Filter in Policy.Shortlist it
+// saves what it takes to predict and score those that can't be the best; see
+// [Marginal.Filter].
 //
 // The cost of a candidate is the sum of the delays, in milliseconds, that the
 // request would have and cause there; the lowest scores 1, one of twice the cost a
@@ -105,6 +108,8 @@ func (c *Config) validate() error {
 type Marginal struct {
 	endpick.OneRouter
 	config Config
+	work   sync.Pool    // *judge
+	bound  atomic.Int64 // open requests with a target for the time per token
 
 	mu           sync.RWMutex // guards what follows
 	kinds        map[kindName]*kind
@@ -114,12 +119,15 @@ type Marginal struct {
 	prompt, anew mean // tokens of a prompt and its response, and those of them to be computed
 	leases       endpick.PerLease[lease]
 	endpoints    endpick.PerEndpoint[endpoint]
+	glances      []glance // by slot
+	variants     []string // that glances tell apart, at most 255
 	completed    uint64
 }
 
 var (
 	_ endpick.Predictor          = (*Marginal)(nil)
 	_ endpick.Scorer             = (*Marginal)(nil)
+	_ endpick.Filter             = (*Marginal)(nil)
 	_ endpick.RoutedObserver     = (*Marginal)(nil)
 	_ endpick.FirstTokenObserver = (*Marginal)(nil)
 	_ endpick.DoneObserver       = (*Marginal)(nil)
@@ -132,6 +140,7 @@ func New(config Config) (*Marginal, error) {
 		return nil, err
 	}
 	m := &Marginal{config: config, kinds: map[kindName]*kind{}}
+	m.work.New = func() any { return new(judge) }
 	prior := scaled(1)
 	m.common.start(&prior)
 	return m, nil
@@ -146,9 +155,9 @@ type kindName struct{ model, variant string }
 // maxName is the length in bytes beyond which a name is none.
 const maxName = 256
 
-// nameOf is the kind of a request on an endpoint: adapters run on their model.
-func nameOf(req *endpick.Request, e *endpick.Endpoint) kindName {
-	n := kindName{req.Model, e.Variant}
+// nameOf is the kind of a request on a variant: adapters run on their model.
+func nameOf(req *endpick.Request, variant string) kindName {
+	n := kindName{req.Model, variant}
 	if n.model == "" {
 		n.model = req.Adapter
 	}

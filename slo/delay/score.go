@@ -25,93 +25,10 @@ func (c *Cost) Sum() float64 {
 	return float64(c.Weight*c.TTFT) + c.Decode + c.Prefill + c.Slowdown
 }
 
-// judge is what the candidates of a request have in common. m.mu is held as long
-// as it is used.
-type judge struct {
-	m          *Marginal
-	req        *endpick.Request
-	candidates []endpick.Candidate
-	now        int64
-	output     float64 // tokens of the response
-	weight     float64
-	echo       float64 // how often a delay of others counts
-	worth      float64 // what the place of a prompt token in a cache is, in milliseconds
-
-	// Of the variant that it is at.
-	seen    bool
-	variant string
-	kind    *kind
-	lasting float64 // part of a difference in load
-	batch   float64 // the mean
-
-	sight sight // of the candidate that it looks at
-}
-
-func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) judge {
-	return judge{
-		m: m, req: req, candidates: candidates, now: nanoseconds(req.Now()),
-		output: m.lengths.of(req), weight: m.weight(req), echo: m.echo(), worth: m.worth(),
-	}
-}
-
-// turn takes up the kind of a candidate.
-func (j *judge) turn(c *endpick.Candidate) {
-	m := j.m
-	j.variant, j.seen = c.Endpoint.Variant, true
-	j.kind = m.find(nameOf(j.req, c.Endpoint))
-	j.batch = average(j.candidates, j.variant)
-	j.lasting = 1
-	if m.config.Without&Horizon == 0 {
-		j.lasting = j.kind.persistence.over(j.kind.decoding.or(1))
-	}
-}
-
-// average is the mean batch of the candidates of a variant. It adds whole numbers,
-// so that their order changes nothing.
-func average(candidates []endpick.Candidate, variant string) float64 {
-	var sum, count int64
-	for i := range candidates {
-		if c := &candidates[i]; c.Endpoint.Variant == variant {
-			sum += int64(min(c.BatchSize(), 1<<30) * 1024)
-			count++
-		}
-	}
-	return float64(sum) / (1024 * float64(max(count, 1)))
-}
-
-// at takes up a candidate: its kind, its account, which may be nil, how many a
-// request would decode with there, and its pace.
-func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
-	if !j.seen || c.Endpoint.Variant != j.variant {
-		j.turn(c)
-	}
-	// What is there now does not stay: requests end, and others go elsewhere.
-	those = j.batch + float64(j.lasting*(c.BatchSize()-j.batch))
-	e, pace = j.m.endpoints.Find(c.Ref), 1
-	if e != nil && j.m.config.Without&Pace == 0 {
-		pace = e.pace.Factor(e.asked(j.now))
-	}
-	return e, those, pace
-}
-
-// own returns the request's own latencies on a candidate, in milliseconds: until
-// the first token, and for each one after it.
-func (j *judge) own(c *endpick.Candidate, e *endpoint, those, pace float64) (first, each float64) {
-	k, s := j.kind, &j.sight
-	j.m.see(s, j.req, c, e, k, j.output)
-	s.step[batches] = those + 1
-	s.step[contexts] = float64(those*s.held) + s.size
-	first = float64(k.of(&s.first) * pace)
-	if e != nil {
-		first += float64(e.lasts(j.now)) / 1e6
-	}
-	return first, float64(k.of(&s.step) * pace)
-}
-
-// of writes the cost of a candidate.
+// of writes the cost of a candidate. What it adds up is bounded in least.go: a term
+// that is new or changed here has to be, too.
 func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	e, those, pace := j.at(c)
-	m, k := j.m, j.kind
 	*out = Cost{Weight: j.weight}
 	p := &c.Prediction
 	has := p.Has
@@ -131,16 +48,28 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	case !j.req.Stream && has&endpick.E2E != 0:
 		out.TTFT, out.Decode = 0, milliseconds(p.E2E)
 	}
-	if m.config.Without&Prefill == 0 {
-		fresh, pair := compute(j.req, c)
-		took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
-		out.Prefill = float64(took+float64(j.worth*fresh)) * float64(c.BatchSize()*j.echo)
+	fresh, pair := compute(j.req, c)
+	out.Prefill = j.prefill(j.kind, c, fresh, pair, pace)
+	out.Slowdown = j.slowdown(j.kind) * float64(those*pace)
+}
+
+// prefill is the delay of those on a candidate from computing the request's prompt.
+func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
+	if j.m.config.Without&Prefill != 0 {
+		return 0
 	}
-	if m.config.Without&Slowdown == 0 {
-		// Those who are there have half of their responses before them, in the mean.
-		larger := k.each[batches] + float64(k.each[contexts]*size(j.req, j.output))
-		out.Slowdown = float64(j.output/2*larger) * float64(those*pace)
+	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
+	return float64(took+float64(j.worth*fresh)) * float64(c.BatchSize()*j.echo)
+}
+
+// slowdown is the delay of one who decodes beside the request. Those who are there have
+// half of their responses before them, in the mean.
+func (j *judge) slowdown(k *kind) float64 {
+	if j.m.config.Without&Slowdown != 0 {
+		return 0
 	}
+	larger := k.each[batches] + float64(k.each[contexts]*size(j.req, j.output))
+	return float64(j.output / 2 * larger)
 }
 
 // weight is how much a millisecond of waiting counts beside one of decoding. What
@@ -199,18 +128,7 @@ const (
 
 // Score implements [endpick.Scorer].
 func (m *Marginal) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	least := math.Inf(1)
-	m.mu.RLock()
-	j := m.judge(req, candidates)
-	var cost Cost
-	for i := range candidates {
-		j.of(&candidates[i], &cost)
-		dst[i] = cost.Sum()
-		if dst[i] < least {
-			least = dst[i]
-		}
-	}
-	m.mu.RUnlock()
+	least := m.costs(req, candidates, dst)
 	for i, cost := range dst {
 		switch {
 		case !finite(cost):
@@ -223,37 +141,57 @@ func (m *Marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 	}
 }
 
+// costs writes the costs of the candidates, and returns the least.
+func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, dst []float64) float64 {
+	j := m.judge(req, candidates)
+	defer j.end()
+	least := math.Inf(1)
+	var cost Cost
+	for i := range candidates {
+		j.of(&candidates[i], &cost)
+		dst[i] = cost.Sum()
+		if dst[i] < least {
+			least = dst[i]
+		}
+	}
+	return least
+}
+
 // Predict implements [endpick.Predictor]. It predicts what has been measured on
 // some kind of server; of one that is new, as of all others. The upper bounds are
 // those that nine in ten have kept.
 func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate) {
-	if req.InputTokens <= 0 {
-		return
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if m.common.labels == 0 {
-		return
-	}
 	j := m.judge(req, candidates)
+	defer j.end()
 	for i := range candidates {
-		c := &candidates[i]
-		e, those, pace := j.at(c)
-		first, each := j.own(c, e, those, pace)
-		if !finite(first) || !finite(each) {
-			continue
+		if c := &candidates[i]; c.Prediction.Has == 0 { // or Filter has
+			j.predict(c)
 		}
-		late, slow := j.kind.late.ratio(), j.kind.slow.ratio()
-		p := &c.Prediction
-		p.Has |= endpick.TTFT
-		p.TTFT, p.TTFTUpper = duration(first), duration(float64(first*late))
-		if req.Stream {
-			p.Has |= endpick.TPOT
-			p.TPOT, p.TPOTUpper = duration(each), duration(float64(each*slow))
-			continue
-		}
-		whole := first + float64(j.output*each)
-		p.Has |= endpick.E2E
-		p.E2E, p.E2EUpper = duration(whole), duration(float64(whole*max(late, slow)))
 	}
+}
+
+// predicts reports whether there is something to predict from.
+func (j *judge) predicts() bool { return j.req.InputTokens > 0 && j.m.common.labels > 0 }
+
+// predict sets the prediction of a candidate, if there is something to predict from.
+func (j *judge) predict(c *endpick.Candidate) {
+	if !j.predicts() {
+		return
+	}
+	e, those, pace := j.at(c)
+	first, each := j.own(c, e, those, pace)
+	if !finite(first) || !finite(each) {
+		return
+	}
+	p := &c.Prediction
+	p.Has |= endpick.TTFT
+	p.TTFT, p.TTFTUpper = duration(first), duration(float64(first*j.late))
+	if j.req.Stream {
+		p.Has |= endpick.TPOT
+		p.TPOT, p.TPOTUpper = duration(each), duration(float64(each*j.slow))
+		return
+	}
+	whole := first + float64(j.output*each)
+	p.Has |= endpick.E2E
+	p.E2E, p.E2EUpper = duration(whole), duration(float64(whole*max(j.late, j.slow)))
 }

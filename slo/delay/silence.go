@@ -1,6 +1,9 @@
 package delay
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // silence is for how long an endpoint that should have answered has not. Times are
 // in nanoseconds.
@@ -57,6 +60,17 @@ func (s *silence) lasts(now int64) int64 {
 		lasted = max(lasted, s.remembered-max(0, now-s.rememberedAt))
 	}
 	return lasted
+}
+
+// awake is until when lasts is 0 whatever the time, as things stand.
+func (s *silence) awake() int64 {
+	switch {
+	case s.remembered > 0:
+		return math.MinInt64
+	case s.waiting > 0 && s.may > 0:
+		return s.since + s.may
+	}
+	return math.MaxInt64
 }
 
 // asked is since when an answer is awaited; now if none is.

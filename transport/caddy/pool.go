@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/scrape"
 )
@@ -137,7 +138,8 @@ func (p *pool) route(t *Transport, next definition) error {
 		if config.Policy.Matcher != nil && p.policy.Matcher != nil {
 			config.Policy.Matcher = p.policy.Matcher
 		}
-		if config.Policy.Predictor != nil && p.policy.Predictor != nil {
+		_, learns := config.Policy.Predictor.(*predict.Latency)
+		if _, learned := p.policy.Predictor.(*predict.Latency); learns && learned {
 			// With it goes what asks it for estimates.
 			config.Policy.Predictor, config.Policy.Shortlist = p.policy.Predictor, p.policy.Shortlist
 		}

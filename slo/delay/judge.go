@@ -1,0 +1,128 @@
+package delay
+
+import (
+	"github.com/endpick/endpick"
+)
+
+// judge is what the candidates of a request have in common. It holds m.mu for reading,
+// from Marginal.judge to end.
+type judge struct {
+	m          *Marginal
+	req        *endpick.Request
+	candidates []endpick.Candidate
+	now        int64
+	output     float64 // tokens of the response
+	weight     float64
+	echo       float64 // how often a delay of others counts
+	worth      float64 // what the place of a prompt token in a cache is, in milliseconds
+
+	turns  []turn // of the variants that it has met
+	*turn         // of the one that it is at; nil at first
+	sight  sight  // of the candidate that it looks at
+	bounds bounds
+}
+
+// turn is what the candidates of one variant have in common.
+type turn struct {
+	variant    string
+	kind       *kind
+	lasting    float64 // part of a difference in load
+	batch      float64 // the mean
+	late, slow float64 // upper bounds of TTFT and of what follows, over what is expected
+
+	id    uint8 // of the variant, in Marginal.variants
+	load  load
+	rates rates
+}
+
+// judge takes a request up.
+func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) *judge {
+	j := m.work.Get().(*judge)
+	m.mu.RLock()
+	j.m, j.req, j.candidates, j.now = m, req, candidates, nanoseconds(req.Now())
+	j.output, j.weight, j.echo, j.worth = m.lengths.of(req), m.weight(req), m.echo(), m.worth()
+	return j
+}
+
+// end gives the lock back, and what the judge was made of.
+func (j *judge) end() {
+	m := j.m
+	m.mu.RUnlock()
+	clear(j.turns)
+	j.m, j.req, j.candidates, j.turns, j.turn = nil, nil, nil, j.turns[:0], nil
+	m.work.Put(j)
+}
+
+// begin takes up a variant that was not met before. Its mean load is still to be set.
+func (j *judge) begin(variant string) {
+	k := j.m.find(nameOf(j.req, variant))
+	lasting := 1.0
+	if j.m.config.Without&Horizon == 0 {
+		lasting = k.persistence.over(k.decoding.or(1))
+	}
+	j.turns = append(j.turns, turn{variant: variant, kind: k, lasting: lasting, late: k.late.ratio(), slow: k.slow.ratio()})
+	j.turn = &j.turns[len(j.turns)-1]
+}
+
+// load is the load of the candidates of a variant. It is added up in whole numbers, so
+// that their order changes nothing.
+type load struct{ sum, count int64 }
+
+func (l *load) add(c *endpick.Candidate) {
+	l.sum += int64(min(c.BatchSize(), 1<<30) * 1024)
+	l.count++
+}
+
+func (l *load) mean() float64 { return float64(l.sum) / (1024 * float64(max(l.count, 1))) }
+
+// average is the mean batch of the candidates of a variant.
+func average(candidates []endpick.Candidate, variant string) float64 {
+	var l load
+	for i := range candidates {
+		if c := &candidates[i]; c.Endpoint.Variant == variant {
+			l.add(c)
+		}
+	}
+	return l.mean()
+}
+
+// turnTo takes up the variant of a candidate.
+func (j *judge) turnTo(variant string) {
+	for i := range j.turns {
+		if j.turns[i].variant == variant {
+			j.turn = &j.turns[i]
+			return
+		}
+	}
+	j.begin(variant)
+	j.batch = average(j.candidates, variant)
+}
+
+// at takes up a candidate: its kind, its account, which may be nil, how many a
+// request would decode with there, and its pace.
+func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
+	if j.turn == nil || c.Endpoint.Variant != j.variant {
+		j.turnTo(c.Endpoint.Variant)
+	}
+	// What is there now does not stay: requests end, and others go elsewhere.
+	those = j.batch + float64(j.lasting*(c.BatchSize()-j.batch))
+	e, pace = j.m.endpoints.Find(c.Ref), 1
+	if e != nil && j.m.config.Without&Pace == 0 {
+		pace = e.pace.Factor(e.asked(j.now))
+	}
+	return e, those, pace
+}
+
+// own returns the request's own latencies on a candidate, in milliseconds: until
+// the first token, and for each one after it.
+func (j *judge) own(c *endpick.Candidate, e *endpoint, those, pace float64) (first, each float64) {
+	k, s := j.kind, &j.sight
+	j.m.see(s, j.req, c, e, k, j.output)
+	s.step[batches] = those + 1
+	s.step[contexts] = float64(those*s.held) + s.size
+	first = float64(k.of(&s.first) * pace)
+	if e != nil {
+		first += float64(e.lasts(j.now)) / 1e6
+	}
+	return first, float64(k.of(&s.step) * pace)
+}

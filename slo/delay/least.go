@@ -1,0 +1,279 @@
+package delay
+
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
+
+// Filter implements [endpick.Filter], for Policy.Shortlist: it leaves the candidates of
+// the least cost, and predicts them, so that nobody else has to be predicted and scored.
+// Who is chosen by the highest score is the same with it and without. Whoever lets another
+// Predictor stand in the place of this one, other scorers have a say, or chance, leaves
+// it out; so does who filters by predictions.
+//
+// It has no opinion where predictions of all are asked for: of requests with an SLO, while
+// the time per token of a running request has to be kept, and for a receipt.
+//
+// The cost is worked out in full for those only that may be the best. For everybody there
+// is a bound, which is the same sum with less rounding: that of the likeliest candidate is
+// worked out first, and whose bound is above it can't be the best.
+func (m *Marginal) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	if len(candidates) < 2 || req.Receipt != nil || req.SLO.Asked() || m.bound.Load() > 0 {
+		return candidates
+	}
+	left, known := m.least(req, candidates)
+	if !known {
+		m.meet(candidates)
+		left, _ = m.least(req, candidates)
+	}
+	return left
+}
+
+// least returns the candidates of the least cost, in front of the others, or all of them;
+// known is false if there are some at which nobody has glanced.
+func (m *Marginal) least(req *endpick.Request, candidates []endpick.Candidate) (left []endpick.Candidate, known bool) {
+	j := m.judge(req, candidates)
+	defer j.end()
+	if !j.survey() {
+		return candidates, false
+	}
+	return j.best(), true
+}
+
+// bounds has a number for each candidate.
+type bounds struct {
+	least []float64 // that the cost is
+	each  []float64 // what one more who decodes there adds to it
+	costs []float64 // or +Inf, where it was not worked out
+}
+
+func (b *bounds) begin(n int) {
+	if cap(b.least) < n {
+		b.least, b.each, b.costs = make([]float64, n+n/4), make([]float64, n+n/4), make([]float64, n+n/4)
+	}
+	b.least, b.each, b.costs = b.least[:n], b.each[:n], b.costs[:n]
+}
+
+// rates is what the cost on servers of a variant is made of, in milliseconds.
+type rates struct {
+	base            float64 // on one that has nothing to do
+	token, pair     float64
+	batch, context  float64
+	blocked         float64 // of waiting for all of the memory
+	slowdown        float64
+	lasting         float64
+	waiting, stands float64 // tokens to compute for one that waits, and in memory of one
+}
+
+func (j *judge) ratesOf(t *turn) rates {
+	k, without := t.kind, j.m.config.Without
+	r := rates{
+		token: k.each[tokens], pair: k.each[pairs], batch: k.each[batches], context: k.each[contexts],
+		slowdown: j.slowdown(k), lasting: t.lasting, waiting: k.fresh.or(1), stands: k.size.or(1),
+	}
+	step := k.each[steps] + r.batch + float64(r.context*size(j.req, j.output))
+	if k.meanSteps > 0 {
+		step += (float64(r.token*k.meanwhile[tokens]) + float64(r.pair*k.meanwhile[pairs])) / k.meanSteps
+	}
+	r.base = float64(j.weight*(k.each[requests]+float64(firstSteps*k.each[steps]))) + float64(j.output*step)
+	if without&Room == 0 {
+		r.blocked = float64(j.weight * k.each[blocked] * k.decoding.or(0))
+	}
+	return r
+}
+
+// survey fills the bounds; false if there is a candidate at which nobody has glanced.
+func (j *judge) survey() bool {
+	m, b := j.m, &j.bounds
+	b.begin(len(j.candidates))
+	crowd := j.echo
+	if m.config.Without&Prefill != 0 {
+		crowd = 0
+	}
+	var t *turn
+	for i := range j.candidates {
+		c := &j.candidates[i]
+		if int64(c.Ref.Slot) >= int64(len(m.glances)) {
+			return false
+		}
+		g := &m.glances[c.Ref.Slot]
+		if g.ref != c.Ref || g.endpoint != c.Endpoint {
+			return false
+		}
+		if t == nil || t.id != g.variant {
+			t = j.turnOf(g.variant, c)
+		}
+		t.load.add(c)
+		r := &t.rates
+		fresh, pair := compute(j.req, c)
+		batch, held := c.BatchSize(), r.stands
+		if n := c.InFlight.Requests; n > 0 {
+			held = float64(c.InFlight.ContextTokens+c.InFlight.OutputTokens) / float64(n)
+		}
+		queued := float64(c.InFlight.PrefillTokens)
+		if foreign := c.Waiting - float64(c.InFlight.Prefilling); foreign > 0 {
+			queued += foreign * r.waiting
+		}
+		step := r.batch + r.context*held
+		work := r.token*fresh + r.pair*pair
+		each := j.output*step + r.slowdown
+		least := r.base + j.weight*(work+r.token*queued+r.pair*g.pairs+firstSteps*batch*step) +
+			work*batch*crowd + r.lasting*batch*each
+		if missing := g.missing(c, fresh+queued, batch); missing > 0 {
+			least += r.blocked * missing
+		}
+		if g.special(j.now) {
+			pace, silent := j.special(c)
+			least, each = least*pace+j.weight*silent, each*pace
+		}
+		b.least[i] = least + j.worth*fresh*batch*crowd
+		b.each[i] = each
+	}
+	j.complete()
+	return true
+}
+
+// turnOf takes up a variant by its place, to which the candidate belongs.
+func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
+	for i := range j.turns {
+		if t := &j.turns[i]; t.id == id && (id != 0 || t.variant == c.Endpoint.Variant) {
+			return t
+		}
+	}
+	j.begin(c.Endpoint.Variant)
+	j.turn.id = id
+	j.turn.rates = j.ratesOf(j.turn)
+	return j.turn
+}
+
+// missing is which part of the memory, or of the places in the batch, is short; see wait.
+func (g *glance) missing(c *endpick.Candidate, needed, batch float64) (missing float64) {
+	if g.perToken > 0 && c.Reported&endpick.KVUsageSignal != 0 {
+		missing = c.KVUsage + needed*g.perToken - 1
+	}
+	return max(missing, (batch+1)*g.perPlace-1)
+}
+
+// special returns the pace of a candidate, and for how many milliseconds it has been
+// silent.
+func (j *judge) special(c *endpick.Candidate) (pace, silent float64) {
+	e := j.m.endpoints.Find(c.Ref)
+	if e == nil {
+		return 1, 0
+	}
+	pace = 1
+	if j.m.config.Without&Pace == 0 {
+		pace = e.pace.Factor(e.asked(j.now))
+	}
+	return pace, float64(e.lasts(j.now)) / 1e6
+}
+
+// complete adds to the bounds what follows from the mean loads, once these are known.
+func (j *judge) complete() {
+	b := &j.bounds
+	for i := range j.turns {
+		t := &j.turns[i]
+		t.batch = t.load.mean()
+	}
+	predicts := j.predicts()
+	var t *turn
+	for i := range b.least {
+		if id := j.m.glances[j.candidates[i].Ref.Slot].variant; t == nil || t.id != id || id == 0 {
+			t = j.turnOf(id, &j.candidates[i])
+		}
+		v := b.least[i] + (1-t.lasting)*t.batch*b.each[i]
+		// No latency is predicted to be longer, however long it would be.
+		if !(v >= 0) || predicts && v >= maxLatency {
+			v = 0
+		}
+		b.least[i] = v
+	}
+}
+
+// best moves the candidates of the least cost to the front and returns them.
+func (j *judge) best() []endpick.Candidate {
+	b, first := &j.bounds, 0
+	for i, v := range b.least {
+		b.costs[i] = math.Inf(1)
+		if v < b.least[first] {
+			first = i
+		}
+	}
+	// Predictions are cut to whole nanoseconds.
+	slack := 2e-6 * (j.weight + j.output)
+	least, last := j.cost(first), first
+	for i, v := range b.least {
+		switch {
+		case i == first || v*(1-1e-9)-slack > least:
+		case j.alike(i, last):
+			b.costs[i] = b.costs[last]
+			j.candidates[i].Prediction = j.candidates[last].Prediction
+		default:
+			if v := j.cost(i); v < least {
+				least = v
+			}
+			last = i
+		}
+	}
+	if !finite(least) {
+		return j.candidates
+	}
+	n := 0
+	for i := range j.candidates {
+		c := &j.candidates[i]
+		if b.costs[i] > least {
+			c.Prediction = endpick.Prediction{}
+			continue
+		}
+		if i != n {
+			*c, j.candidates[n] = j.candidates[n], *c
+		}
+		n++
+	}
+	all, left := j.candidates, j.candidates[:n]
+	if n > 1 && !j.equals(left) {
+		return all
+	}
+	return left
+}
+
+// cost works out what a candidate costs, as Predict and Score do.
+func (j *judge) cost(i int) float64 {
+	var cost Cost
+	j.predict(&j.candidates[i])
+	j.of(&j.candidates[i], &cost)
+	j.bounds.costs[i] = cost.Sum()
+	return j.bounds.costs[i]
+}
+
+// alike reports whether two candidates are in the same state, so that they cost the same.
+func (j *judge) alike(a, b int) bool {
+	c, d := &j.candidates[a], &j.candidates[b]
+	if j.bounds.least[a] != j.bounds.least[b] || c.PrefixTokens != d.PrefixTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
+		c.InFlight != d.InFlight {
+		return false
+	}
+	g, h := &j.m.glances[c.Ref.Slot], &j.m.glances[d.Ref.Slot]
+	if g.perToken > 0 && (c.KVUsage != d.KVUsage || c.Reported != d.Reported) {
+		return false
+	}
+	return g.variant == h.variant && g.variant != 0 && g.pairs == h.pairs && g.perToken == h.perToken && g.perPlace == h.perPlace &&
+		!g.special(j.now) && !h.special(j.now)
+}
+
+// equals reports whether candidates that cost the same do so among themselves, too, where
+// Score looks at nobody else and the mean load is another one.
+func (j *judge) equals(left []endpick.Candidate) bool {
+	for i := range j.turns {
+		j.turns[i].batch = average(left, j.turns[i].variant)
+	}
+	var first, cost Cost
+	j.of(&left[0], &first)
+	for i := 1; i < len(left); i++ {
+		if j.of(&left[i], &cost); cost.Sum() != first.Sum() {
+			return false
+		}
+	}
+	return true
+}
