@@ -28,8 +28,9 @@ type Request struct {
 	// unknown if there are none.
 	InputTokens int
 	// Blocks are the chained hashes of the prompt's full blocks, head first,
-	// as package prefix makes them. The caller owns the slice and may reuse
-	// it as soon as Route has returned; no stage keeps it.
+	// as package prefix makes them; those beyond its length count for nothing.
+	// The caller owns the slice and may reuse it as soon as Route has returned; no
+	// stage keeps it.
 	Blocks []uint64
 	// BlockTokens is the number of tokens that one block stands for; a
 	// fraction where blocks are cut from text. Zero: DefaultBlockTokens.

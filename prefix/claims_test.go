@@ -69,7 +69,7 @@ func TestDisplaced(t *testing.T) {
 	there.PrefixTokens = 16 * 60
 	assert.InDelta(t, 16*50*share, c.Displaced(&r, &there), 1e-9)
 	c.key.Generation++
-	c.Routed(&endpick.Event{Lease: c.key, Request: &endpick.Request{Blocks: prompt(30, 20)}, Candidate: &c.candidate, Now: minute(18)})
+	c.Routed(&endpick.Event{Lease: c.key, Request: &endpick.Request{Blocks: prompt(30, 20), InputTokens: 16 * 20}, Candidate: &c.candidate, Now: minute(18)})
 	assert.InDelta(t, 16*70*share, c.Displaced(&r, &there), 1e-9)
 	there.Ref.Generation++
 	assert.Zero(t, c.Displaced(&r, &there))

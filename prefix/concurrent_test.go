@@ -37,6 +37,7 @@ func TestReadersBesideWriters(t *testing.T) {
 		wg.Go(func() {
 			for n := range times {
 				req := endpick.Request{Blocks: prompt(n * (w + 1)), Tenant: string(rune('a' + w))}
+				req.InputTokens = 16 * len(req.Blocks)
 				e := endpick.Event{
 					Request: &req, Candidate: &fleet[n%endpoints], Now: now, RoutedAt: now,
 					Lease: endpick.LeaseRef{Slot: uint32(w), Generation: uint32(n + 1)},

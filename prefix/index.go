@@ -178,7 +178,9 @@ func (x *Index) Routed(e *endpick.Event) {
 	a.leases++
 	blocks := e.Request.Blocks
 	l.blocks, l.digest, l.response = len(blocks), digest, noResponse
-	blocks = blocks[:min(len(blocks), l.bound)]
+	// No more of them are on their way than the prompt is long: they weigh as load does.
+	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.Block())
+	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, s, e.Now)
 	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {

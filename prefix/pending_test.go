@@ -126,6 +126,23 @@ func TestPendingPromptsKeepWhatTheyMatched(t *testing.T) {
 	assert.Equal(t, []int{64}, s.match(6, 7, 8, 9))
 }
 
+// Who says that a prompt has more blocks than its length allows has only those on
+// their way: they count as load, and load is told by the length.
+func TestPendingIsNoLongerThanThePrompt(t *testing.T) {
+	for _, tc := range []struct {
+		input   int
+		block   float64
+		pending int
+	}{{16 * 50, 0, 50}, {16 * 7, 0, 7}, {16*7 + 1, 0, 8}, {1, 0, 1}, {100, 12.5, 8}, {101, 12.5, 9}, {1 << 30, 1e-300, 50}} {
+		s := newShelf(t, 1, prefix.IndexConfig{})
+		s.Routed(&endpick.Event{
+			Request: &endpick.Request{Blocks: s.fresh(50), InputTokens: tc.input, BlockTokens: tc.block}, Candidate: &s.fleet[0],
+			Lease: endpick.LeaseRef{Generation: 1},
+		})
+		assert.Equal(t, tc.pending, s.Stats().Endpoints[0].Pending, "%+v", tc)
+	}
+}
+
 // Pending prompts take no more than their part, of an endpoint or of the
 // memory. What does not fit is left out, and the head of it is matched.
 func TestPendingIsBounded(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
@@ -23,5 +24,9 @@ func main() {
 		log.Fatal(err)
 	}
 	keep := func(*httputil.ProxyRequest) {} // the transport chooses the target
-	log.Fatal(http.ListenAndServe(":8080", &httputil.ReverseProxy{Rewrite: keep, Transport: routed, ErrorHandler: transport.ErrorHandler}))
+	server := &http.Server{
+		Addr: ":8080", ReadHeaderTimeout: 10 * time.Second,
+		Handler: &httputil.ReverseProxy{Rewrite: keep, Transport: routed, ErrorHandler: transport.ErrorHandler},
+	}
+	log.Fatal(server.ListenAndServe())
 }

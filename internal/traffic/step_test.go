@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +34,9 @@ func robin(sent *[]string) Opener {
 			m := f.Members[len(*sent)%len(f.Members)]
 			*sent = append(*sent, m.ID)
 			r.SetURL(&url.URL{Scheme: "http", Host: m.Address})
+			// A server that answers at once would end the body before it is sent whole.
+			body, _ := io.ReadAll(r.In.Body)
+			r.Out.Body = io.NopCloser(bytes.NewReader(body))
 		}})
 		return &Front{Client: NewClient(s.URL), Leases: func() int { return open }, Stop: func() error {
 			s.Close()

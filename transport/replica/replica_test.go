@@ -266,10 +266,10 @@ func TestOutage(t *testing.T) {
 		s := b.replica.Status()
 		return b.open() == 0 && s.Alone() && !s.Connected
 	})
-	more, err := a.Route(endpick.Request{InputTokens: 20, Blocks: blocksOf(9, 4), Stream: true})
+	more, err := a.Route(endpick.Request{InputTokens: 80, Blocks: blocksOf(9, 4), Stream: true})
 	require.NoError(t, err)
 	more.FirstToken()
-	gone, err := a.Route(endpick.Request{InputTokens: 30, Blocks: blocksOf(8, 4), Stream: true})
+	gone, err := a.Route(endpick.Request{InputTokens: 70, Blocks: blocksOf(8, 4), Stream: true})
 	require.NoError(t, err)
 	gone.FirstToken()
 	gone.Done(endpick.Outcome{})
