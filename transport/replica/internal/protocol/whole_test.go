@@ -1,0 +1,283 @@
+package protocol
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+)
+
+// line is nodes on a bus that does what it should, and what they were told.
+type line struct {
+	now   time.Time
+	nodes []*Node
+	told  [][]Effect
+	drawn uint64
+}
+
+func newLine(n int) *line {
+	l := &line{now: time.Unix(1000, 0)}
+	for range n {
+		l.join()
+	}
+	l.pass(time.Second)
+	l.clear()
+	return l
+}
+
+func (l *line) clear() {
+	for i := range l.told {
+		l.told[i] = nil
+	}
+}
+
+func (l *line) join() {
+	l.nodes = append(l.nodes, New(Config{
+		Instance: uint32(len(l.nodes) + 1), Name: "n", Secret: "secret", ShareBlocks: true, Blocks: 1 << 16, Forget: 2 * time.Second,
+		Draw: func() uint64 { l.drawn += 2; return l.drawn },
+	}))
+	l.told = append(l.told, nil)
+}
+
+// send ends a batch of every node and delivers all there is.
+func (l *line) send() {
+	for _, n := range l.nodes {
+		n.Flush(l.now)
+	}
+	for again := true; again; {
+		again = false
+		for i, n := range l.nodes {
+			out, effects := n.Drain()
+			l.told[i] = append(l.told[i], effects...)
+			for _, m := range out {
+				for _, to := range l.nodes {
+					if to != n && (m.To == 0 || m.To == to.instance) {
+						to.Receive(l.now, m.Payload)
+						again = true
+					}
+				}
+			}
+		}
+	}
+}
+
+func (l *line) pass(d time.Duration) {
+	for end := l.now.Add(d); l.now.Before(end); l.now = l.now.Add(50 * time.Millisecond) {
+		for _, n := range l.nodes {
+			n.Tick(l.now)
+		}
+		l.send()
+	}
+}
+
+// rounded is a duration as it is told.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d <= 0:
+		return 0
+	case d < 100*time.Microsecond:
+		return 100 * time.Microsecond // never zero
+	}
+	return min((d+50*time.Microsecond)/(100*time.Microsecond)*100*time.Microsecond, time.Hour)
+}
+
+// Whatever a request says of itself, and however it ends, others are told all of it: those
+// who were there, and those who come later.
+func TestRequestsAreToldWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLine(2)
+		name := rapid.SampledFrom([]string{"", "x", "y", fmt.Sprintf("%0255d", 7)})
+		duration := rapid.SampledFrom([]time.Duration{0, 1, 149 * time.Microsecond, 151 * time.Microsecond, time.Second, 3 * time.Hour})
+		tokens := rapid.SampledFrom([]int{0, 1, 1000, 1<<24 - 1, 1 << 24, 1<<24 + 1})
+		type request struct {
+			ref      endpick.LeaseRef
+			req      endpick.Request
+			endpoint string
+			prefix   int
+		}
+		var all []request
+		for i := range rapid.IntRange(1, 6).Draw(t, "requests") {
+			r := request{endpick.LeaseRef{Slot: uint32(i), Generation: 1}, endpick.Request{
+				Model: name.Draw(t, "model"), Adapter: name.Draw(t, "adapter"), Tenant: name.Draw(t, "tenant"),
+				SLO:    endpick.SLO{TTFT: duration.Draw(t, "ttft"), TPOT: duration.Draw(t, "tpot")},
+				Stream: rapid.Bool().Draw(t, "stream"), Exact: rapid.Bool().Draw(t, "exact"),
+				InputTokens: tokens.Draw(t, "input"), ExpectedOutputTokens: tokens.Draw(t, "output"),
+				BlockTokens: rapid.SampledFrom([]float64{0, 16, 1, 14.25}).Draw(t, "block"),
+			}, fmt.Sprint("e", i%3), tokens.Draw(t, "prefix")}
+			path := []int{1, 2, 3, 4}[:rapid.IntRange(0, 4).Draw(t, "blocks")]
+			r.req.Blocks = chain(path)
+			l.nodes[0].Routed(r.ref, r.endpoint, &r.req, r.prefix, r.req.Blocks)
+			all = append(all, r)
+		}
+		l.send()
+		l.join()
+		l.pass(time.Second)
+		want := func(r request) endpick.Request {
+			w := r.req
+			w.SLO = endpick.SLO{TTFT: rounded(w.SLO.TTFT), TPOT: rounded(w.SLO.TPOT)}
+			w.InputTokens, w.ExpectedOutputTokens = min(w.InputTokens, 1<<24), min(w.ExpectedOutputTokens, 1<<24)
+			w.MirrorOf, w.MirrorPrefix = r.endpoint, min(r.prefix, 1<<24)
+			if w.BlockTokens == 0 || len(w.Blocks) == 0 {
+				w.BlockTokens = 16
+			}
+			return w
+		}
+		for _, told := range l.told[1:] {
+			require.Len(t, told, len(all))
+			for i, e := range told {
+				require.Equal(t, Opened, e.Kind)
+				got := e.Request
+				if len(got.Blocks) == 0 {
+					got.Blocks = nil
+				}
+				require.Equal(t, want(all[i]), got)
+			}
+		}
+		leases := [][]*Lease{nil, nil, nil}
+		for n := 1; n < 3; n++ {
+			for _, e := range l.told[n] {
+				leases[n] = append(leases[n], e.Lease)
+			}
+		}
+
+		l.clear()
+		for i, r := range all {
+			o := endpick.Outcome{
+				Status:      rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost}).Draw(t, "status"),
+				InputTokens: tokens.Draw(t, "usage in"), OutputTokens: tokens.Draw(t, "usage out"),
+				Took: duration.Draw(t, "took"), TTFT: duration.Draw(t, "first"), HasCachedTokens: rapid.Bool().Draw(t, "reports"),
+			}
+			if o.HasCachedTokens {
+				o.CachedTokens = tokens.Draw(t, "cached")
+			}
+			if n := len(r.req.Blocks); n > 0 && rapid.Bool().Draw(t, "goes on") {
+				o.Blocks = append(append(o.Blocks, r.req.Blocks...), r.req.Blocks[n-1]<<4|7)
+			}
+			l.nodes[0].Done(r.ref, &o)
+			l.send()
+			o.InputTokens, o.OutputTokens, o.CachedTokens = min(o.InputTokens, 1<<24), min(o.OutputTokens, 1<<24), min(o.CachedTokens, 1<<24)
+			o.Took, o.TTFT = rounded(o.Took), rounded(o.TTFT)
+			if o.Status != endpick.Completed {
+				o.Blocks = nil
+			}
+			for n := 1; n < 3; n++ {
+				if n == 2 { // who came later knows no times
+					o.Took, o.TTFT = 0, 0
+				}
+				require.Len(t, l.told[n], i+1)
+				e := l.told[n][i]
+				require.Equal(t, Ended, e.Kind)
+				require.Same(t, leases[n][i], e.Lease)
+				require.Equal(t, o, e.Outcome)
+			}
+		}
+		l.clear()
+		l.join() // what has ended is told as what endpoints hold
+		l.pass(time.Second)
+		for _, e := range l.told[3] {
+			require.Equal(t, Holds, e.Kind)
+			require.NotEmpty(t, e.Request.Blocks)
+			var of request
+			for _, r := range all {
+				if r.endpoint == e.Request.MirrorOf && min(r.req.InputTokens, 1<<24) == e.Request.InputTokens && r.req.Tenant == e.Request.Tenant {
+					of = r
+				}
+			}
+			require.NotEmpty(t, of.endpoint)
+			require.Equal(t, e.Request.InputTokens, e.Request.MirrorPrefix, "all of it is there")
+		}
+	})
+}
+
+// A first token is told once, wherever it was noticed, and outcomes as far as they count.
+func TestFirstTokensAndOutcomesAreTold(t *testing.T) {
+	l := newLine(2)
+	one, two := endpick.LeaseRef{Slot: 1, Generation: 1}, endpick.LeaseRef{Slot: 2, Generation: 1}
+	for _, ref := range []endpick.LeaseRef{one, two} {
+		l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: int(ref.Slot)}, 0, nil)
+	}
+	l.nodes[0].FirstToken(two)
+	l.nodes[0].FirstToken(two)
+	l.nodes[0].FirstToken(endpick.LeaseRef{Slot: 3, Generation: 1})
+	l.nodes[0].Outcomes("a", 3, 7)
+	l.nodes[0].Outcomes("b", 21, 1000)
+	l.nodes[0].Outcomes(fmt.Sprintf("%0256d", 1), 1, 1)
+	l.send()
+	var kinds []EffectKind
+	for _, e := range l.told[1] {
+		kinds = append(kinds, e.Kind)
+	}
+	require.Equal(t, []EffectKind{Opened, Opened, Answered, Outcomes, Outcomes}, kinds)
+	assert.Same(t, l.told[1][1].Lease, l.told[1][2].Lease)
+	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "a", Failed: 3, Served: 7}, l.told[1][3])
+	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "b", Failed: 20, Served: 20}, l.told[1][4])
+	l.join()
+	l.pass(time.Second)
+	kinds = nil
+	for _, e := range l.told[2] {
+		kinds = append(kinds, e.Kind)
+	}
+	assert.Equal(t, []EffectKind{Opened, Opened, Answered}, kinds, "in a snapshot, too")
+	assert.Equal(t, 2, l.told[2][2].Lease.input)
+}
+
+// Names may be as long as the limit; of longer ones nothing is told.
+func TestNamesThatAreTooLong(t *testing.T) {
+	l := newLine(2)
+	long := fmt.Sprintf("%0256d", 1)
+	for i, r := range []struct {
+		endpoint string
+		req      endpick.Request
+	}{
+		{long, endpick.Request{}}, {"a", endpick.Request{Model: long}}, {"a", endpick.Request{Adapter: long}}, {"a", endpick.Request{Tenant: long}},
+	} {
+		l.nodes[0].Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, r.endpoint, &r.req, 0, nil)
+		assert.EqualValues(t, i+1, l.nodes[0].Counts().Unshared)
+	}
+	l.send()
+	assert.Empty(t, l.told[1])
+	assert.Zero(t, l.nodes[0].Counts().Shared)
+	l.nodes[0].Routed(endpick.LeaseRef{Slot: 9, Generation: 1}, long[1:], &endpick.Request{Model: long[1:], Adapter: long[1:], Tenant: long[1:]}, 0, nil)
+	l.send()
+	assert.Len(t, l.told[1], 1)
+}
+
+// Who says nothing is heard of four times a second, and who says much not more often.
+func TestHeartbeats(t *testing.T) {
+	l := newLine(1)
+	n, now := l.nodes[0], l.now
+	sent := func() (messages int) {
+		out, _ := n.Drain()
+		return len(out)
+	}
+	n.Tick(now)
+	sent()
+	beats := 0
+	for range 100 { // ten seconds
+		now = now.Add(100 * time.Millisecond)
+		n.Tick(now)
+		beats += sent()
+	}
+	assert.InDelta(t, 33, beats, 1, "each third time")
+	for i := range 100 {
+		now = now.Add(100 * time.Millisecond)
+		n.Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, "a", &endpick.Request{}, 0, nil)
+		n.Flush(now)
+		require.Equal(t, 1, sent())
+		n.Tick(now)
+		require.Zero(t, sent(), "a batch is a heartbeat")
+	}
+	n.Flush(now)
+	assert.Zero(t, sent(), "nothing is pending")
+	n.Tick(now.Add(250 * time.Millisecond))
+	assert.Equal(t, 1, sent(), "at the limit")
+	n.Tick(now.Add(-time.Hour))
+	assert.Equal(t, 1, sent(), "the clock was set back")
+	n.Tick(now.Add(-time.Hour + 100*time.Millisecond))
+	assert.Zero(t, sent())
+}
