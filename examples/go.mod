@@ -7,8 +7,11 @@ require (
 	github.com/endpick/endpick v0.0.0
 	github.com/endpick/endpick/transport/otel v0.0.0
 	github.com/endpick/endpick/transport/prometheus v0.0.0
+	github.com/endpick/endpick/transport/replica v0.0.0
 	github.com/endpick/endpick/transport/scrape v0.0.0
 	github.com/go-zeromq/zmq4 v0.17.0
+	github.com/nats-io/nats.go v1.55.0
+	github.com/nats-io/nkeys v0.4.16
 	github.com/prometheus/client_golang v1.25.0
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/stretchr/testify v1.12.1
@@ -28,12 +31,15 @@ require (
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/go-zeromq/goczmq/v4 v4.2.2 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
+	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.2 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/nikolalohinski/gonja/v2 v2.9.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/sirupsen/logrus v1.9.3 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp v0.0.0-20260908205506-85c1c2202aba // indirect
 	golang.org/x/sync v0.24.0 // indirect
 )
@@ -86,3 +92,5 @@ replace github.com/endpick/endpick/transport/otel => ../transport/otel
 replace github.com/endpick/endpick/prefix/kvevents => ../prefix/kvevents
 
 replace github.com/endpick/endpick/transport/tokens/bpe => ../transport/tokens/bpe
+
+replace github.com/endpick/endpick/transport/replica => ../transport/replica

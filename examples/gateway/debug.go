@@ -48,6 +48,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"last":   func(n int) int { return n - 1 },
 	// What is not known is not zero: it stays empty.
 	"brief":   brief,
+	"ago":     brieflyAgo,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
 	"said":    func(a observed.Attempt) string { return said(&a) },
@@ -83,6 +84,7 @@ type debugPage struct {
 	Health   []debugHealth          // of the predictor, if there is one
 	Attained attainment
 	Lists    []debugList
+	Others   *othersPage // nil: nothing is shared
 }
 
 // figure is a plot with its newest value.
@@ -157,6 +159,7 @@ func (g *gateway) debugPage() debugPage {
 		stats := sources.Index.Stats()
 		p.Index = &stats
 	}
+	p.Others = g.others()
 	g.addServers(&p)
 	g.watch.mu.Lock()
 	p.Attained = g.watch.attained

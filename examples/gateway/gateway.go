@@ -59,6 +59,8 @@ type gateway struct {
 	tokenizers  atomic.Pointer[tokenizers]
 	discovery   discovery
 	hearing     hearing
+	sharing     sharing
+	inHand      atomic.Int64   // clients' requests
 	survey      *scrape.Survey // of what servers hold
 	recent      *recent        // nil: nobody watches
 	quota       *quota.Quota
@@ -76,7 +78,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
 		s.Log.Requests = "none"
 	}
-	g := &gateway{policy: config.policy, log: config.log, stop: func() {}}
+	g := &gateway{policy: config.policy, log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -121,6 +123,9 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if g.health, err = health.New(health.Config{Router: g.router, OnChange: g.logHealth}); err != nil {
 		return nil, err
 	}
+	if err := g.setPolicy(policy, s); err != nil {
+		return nil, err
+	}
 	t.Router, t.Health = g.router, g.health
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
@@ -162,6 +167,24 @@ func (g *gateway) watched(p endpick.Policy) endpick.Policy {
 	return p
 }
 
+// setPolicy gives the router a policy that tells other gateways of its requests, if the
+// settings say so. On an error nothing has changed.
+func (g *gateway) setPolicy(p endpick.Policy, s *settings) error {
+	replica, err := g.sharing.wanted(s, g.health)
+	if err != nil {
+		return err
+	}
+	p = g.watched(p)
+	if replica != nil {
+		p.Admitters = append(p.Admitters, replica.replica) // the last: it hears of what is let in
+	}
+	if err := g.router.SetPolicy(p); err != nil {
+		return err
+	}
+	g.sharing.take(replica, g.router)
+	return nil
+}
+
 // follow shows the metrics and the debug page the policies as they are now.
 func (g *gateway) follow() {
 	if g.watch != nil {
@@ -196,7 +219,7 @@ func (g *gateway) apply(s *settings) error {
 	}
 	// The settings are valid: what follows can fail only if a file was replaced
 	// meanwhile, and then they are read again.
-	if err := g.router.SetPolicy(g.watched(policy)); err != nil {
+	if err := g.setPolicy(policy, s); err != nil {
 		return err
 	}
 	g.follow()
@@ -238,6 +261,8 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 			transport.ErrorHandler(w, r, &endpick.NoEndpointsError{})
 			return
 		}
+		g.inHand.Add(1)
+		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
 	})))
 	mux.HandleFunc("GET /readyz", g.ready)
@@ -246,7 +271,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		admin := http.NewServeMux()
 		admin.HandleFunc("GET /debug/endpick", g.debug)
 		admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
-		ours, gie := metricsPages(g.watch.metrics)
+		ours, gie := metricsPages(g.watch.metrics, &g.sharing)
 		admin.Handle("GET /metrics", ours)
 		admin.Handle("GET /metrics/gie", gie)
 		g.admin = admin
@@ -314,16 +339,15 @@ func (g *gateway) logHealth(s health.Status) {
 	g.log.Log(context.Background(), level, "health", attributes...)
 }
 
-// pending is how many requests wait in the queue or are on their way.
-func (g *gateway) pending() int {
-	q, _ := g.transport.Queue()
-	return q.Requests + g.router.Stats().OpenLeases
-}
+// pending is how many clients' requests wait in the queue or are on their way. What other
+// gateways have in flight is none of them, though the router counts it.
+func (g *gateway) pending() int { return int(g.inHand.Load()) }
 
 // close ends what the gateway does on its own.
 func (g *gateway) close() error {
 	g.stop()
 	g.hearing.end()
+	g.sharing.take(nil, g.router)
 	g.discovery.end()
 	if g.transport != nil {
 		g.transport.CloseIdleConnections()

@@ -10,13 +10,13 @@ import (
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
-// metricsPages are /metrics, with what the process takes, and the page of GIE's
-// names alone.
-func metricsPages(m *prometheus.Metrics) (ours, gie http.Handler) {
+// metricsPages are /metrics, with what the process takes and what is shared with other
+// gateways, and the page of GIE's names alone.
+func metricsPages(m *prometheus.Metrics, s *sharing) (ours, gie http.Handler) {
 	page := func(all ...prom.Collector) http.Handler {
 		registry := prom.NewRegistry()
 		registry.MustRegister(all...)
 		return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}
-	return page(m, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), page(m.GIE())
+	return page(m, sharingMetrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), page(m.GIE())
 }

@@ -42,8 +42,9 @@ type settings struct {
 	DenyUnknown         bool `yaml:"deny_unknown"`
 	AllowAdministration bool `yaml:"allow_administration"`
 
-	HashKey string `yaml:"hash_key"`
-	Seed    uint64 `yaml:"seed"`
+	HashKey  string           `yaml:"hash_key"`
+	Seed     uint64           `yaml:"seed"`
+	Replicas *replicaSettings `yaml:"replicas"`
 
 	Queue    *queueSettings  `yaml:"queue"`
 	Limits   limitSettings   `yaml:"limits"`
@@ -208,6 +209,9 @@ func (s *settings) paths() (all []*string) {
 	if s.Record != nil {
 		all = append(all, &s.Record.File)
 	}
+	if r := s.Replicas; r != nil {
+		all = append(all, &r.Credentials, &r.CA, &r.Cert, &r.Key)
+	}
 	for _, m := range s.Models {
 		if m.Tokens != nil {
 			all = append(all, &m.Tokens.Files)
@@ -224,7 +228,7 @@ func (s *settings) bad(field, format string, args ...any) error {
 // validate checks what the kinds of the fields don't say, and resolves secrets.
 func (s *settings) validate() error {
 	for _, check := range []func() error{
-		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateNumbers, s.validateRest,
+		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateNumbers, s.validateRest, s.validateReplicas,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -57,6 +57,7 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Equal(t, "predicted-latency", s.Models["llama-70b"].Policy)
 	assert.Equal(t, 500*time.Millisecond, s.Tenants["support"].SLO.TTFT)
 	assert.Equal(t, byteSize(32<<20), s.Limits.Body)
+	assert.Equal(t, replicaSettings{NATS: "nats://10.0.0.20:4222,nats://10.0.0.21:4222", Fleet: "chat", Name: "gateway-1", Forget: 2 * time.Second}, *s.Replicas)
 
 	d, err := parseSettings(path, blocks[1][1])
 	require.NoError(t, err)
@@ -73,8 +74,12 @@ func TestDocumentedSettings(t *testing.T) {
 
 // fieldNames are the yaml tags of the settings.
 func fieldNames(t *testing.T) (all []string) {
-	source, err := os.ReadFile("settings.go")
-	require.NoError(t, err)
+	var source []byte
+	for _, name := range []string{"settings.go", "events.go", "replicas.go"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		source = append(source, text...)
+	}
 	for _, m := range regexp.MustCompile("`yaml:\"([a-z0-9_]+)\"`").FindAllStringSubmatch(string(source), -1) {
 		all = append(all, m[1])
 	}
@@ -93,6 +98,8 @@ tenants:
   ann:
     keys: [sk-0123456789abcdef]
 `
+
+var aHashKey = "hash_key: " + strings.Repeat("4f", 32) + "\n"
 
 // A mistake names the file, the line and the field.
 func TestSettingsWithAMistake(t *testing.T) {
@@ -115,6 +122,18 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"token ids of two", "listen:", "models: {m: {tokens: {render: http://a, llama: http://b}}}\nlisten:", 2, "models.m.tokens", "needs one of render, llama and files"},
 		{"token ids from no files", "listen:", "models: {m: {tokens: {files: nowhere}}}\nlisten:", 2, "models.m.tokens.files", "open " + filepath.Join(dir, "nowhere/tokenizer.json") + ": no such file or directory"},
 		{"token ids from no URL", "listen:", "models: {m: {tokens: {render: a}}}\nlisten:", 2, "models.m.tokens.render", `"a" is not http://HOST[:PORT] or https://…`},
+		{"replicas without a key", "listen:", "replicas: {nats: \"nats://a\", fleet: x}\nlisten:", 2, "replicas", "needs hash_key, which is the same for all gateways of a fleet"},
+		{"replicas nowhere", "listen:", "replicas: {fleet: x}\n" + aHashKey + "listen:", 2, "replicas.nats", "is missing"},
+		{"replicas at no URL", "listen:", "replicas:\n  nats: nats://a, http://user:hidden@b\n" + aHashKey + "listen:", 3, "replicas.nats", "URL 2 is not nats://HOST[:PORT] or tls://HOST[:PORT]"},
+		{"replicas at an empty URL", "listen:", "replicas: {nats: \"nats://:4222\", fleet: x}\n" + aHashKey + "listen:", 2, "replicas.nats", "URL 1 is not nats://HOST[:PORT] or tls://HOST[:PORT]"},
+		{"replicas of no fleet", "listen:", "replicas: {nats: \"nats://a\"}\n" + aHashKey + "listen:", 2, "replicas.fleet", "is missing: the name of the fleet, the same for its gateways and for no others"},
+		{"replicas of every fleet", "listen:", "replicas: {nats: \"nats://a\", fleet: \"*\"}\n" + aHashKey + "listen:", 2, "replicas.fleet", `"*" is not up to 64 letters, digits, - and _`},
+		{"replicas in no haste", "listen:", "replicas: {nats: \"nats://a\", fleet: x, forget: 1ms}\n" + aHashKey + "listen:", 2, "replicas.forget", "is 1ms, less than 1s"},
+		{"a replica with a long name", "listen:", "replicas: {nats: \"nats://a\", fleet: x, name: " + strings.Repeat("n", 256) + "}\n" + aHashKey + "listen:", 2, "replicas.name", "is longer than 255 bytes"},
+		{"replicas as nobody", "listen:", "replicas: {nats: \"nats://a\", fleet: x, credentials: none.creds}\n" + aHashKey + "listen:", 2, "replicas.credentials", "open " + filepath.Join(dir, "none.creds") + ": no such file or directory"},
+		{"replicas with half a certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem}\n" + aHashKey + "listen:", 2, "replicas", "needs both cert and key, or neither"},
+		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
+		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is unknown here"},
 		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is unknown here"},
 		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", 3, "listen", "is there twice, first in line 2"},

@@ -12,6 +12,8 @@ import (
 // broker is a NATS server in this process that can be killed and started again. Gateways
 // reach it through wires, so that its address does not matter.
 type broker struct {
+	password string // that it asks for; empty: none. Read at a start
+
 	mu     sync.Mutex
 	server *server.Server // nil: killed
 	wires  []*wire
@@ -23,7 +25,11 @@ func startBroker() (*broker, error) {
 }
 
 func (b *broker) start() error {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
+	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true}
+	if b.password != "" {
+		o.Username, o.Password = "gateway", b.password
+	}
+	s, err := server.NewServer(o)
 	if err != nil {
 		return fmt.Errorf("NATS: %w", err)
 	}

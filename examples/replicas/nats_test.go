@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ type member struct {
 
 var key = prefix.NewKey()
 
-func join(t *testing.T, b *broker) *member {
+func join(t *testing.T, b *broker, options ...nats.Option) *member {
 	t.Helper()
 	m := &member{}
 	index, err := prefix.NewIndex(prefix.IndexConfig{})
@@ -40,7 +41,7 @@ func join(t *testing.T, b *broker) *member {
 	require.NoError(t, err)
 	m.wire, err = b.wire(0)
 	require.NoError(t, err)
-	conn, err := replica.Dial(m.wire.url())
+	conn, err := replica.Dial(m.wire.url(), options...)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -258,6 +259,29 @@ func TestNATSComesLater(t *testing.T) {
 	})
 	end(open)
 	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
+}
+
+// Who was turned away, also more than once, is let in when NATS knows better.
+func TestNATSLetsNobodyIn(t *testing.T) {
+	b := newBroker(t)
+	b.kill()
+	b.password = "another"
+	require.NoError(t, b.start())
+	as := func(refused *atomic.Int64) []nats.Option {
+		return []nats.Option{nats.UserInfo("gateway", "secret"), nats.CustomReconnectDelay(func(int) time.Duration {
+			refused.Add(1)
+			return time.Millisecond
+		})}
+	}
+	var xs, ys atomic.Int64
+	x, y := join(t, b, as(&xs)...), join(t, b, as(&ys)...)
+	eventually(t, "they are refused", func() bool { return xs.Load() > 5 && ys.Load() > 5 })
+	assert.False(t, x.replica.Status().Connected)
+	b.kill()
+	b.password = "secret"
+	require.NoError(t, b.start())
+	x.know(t, 1)
+	y.know(t, 1)
 }
 
 func TestBusIsClosed(t *testing.T) {

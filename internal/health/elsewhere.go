@@ -10,14 +10,20 @@ const (
 	toldFor = time.Minute
 )
 
-// Tell makes the health tell of each outcome that counts here: of all failures, and of
-// what is served by endpoints that have failed of late. It is called from many
-// goroutines, and must be set before the first request.
-func (h *Health) Tell(tell func(id string, failed bool)) { h.tell = tell }
+// Tell makes the health tell of each outcome that counts here, and nobody else from now
+// on: of all failures, and of what is served by endpoints that have failed of late. It is
+// called from many goroutines. Nil: nobody is told.
+func (h *Health) Tell(tell func(id string, failed bool)) {
+	if tell == nil {
+		h.tell.Store(nil)
+		return
+	}
+	h.tell.Store(&tell)
+}
 
 func (h *Health) told(s *standing, failed bool) {
-	if h.tell != nil {
-		h.tell(s.id, failed)
+	if tell := h.tell.Load(); tell != nil {
+		(*tell)(s.id, failed)
 	}
 }
 

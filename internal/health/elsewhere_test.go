@@ -83,4 +83,11 @@ func TestTell(t *testing.T) {
 	w.Failed(w.visit("a"), true)
 	assert.Equal(t, []string{"a"}, w.Out(nil))
 	assert.Len(t, told, 4, "what is known already is not told")
+	other := 0
+	w.Tell(func(string, bool) { other++ })
+	w.Failed(w.visit("b"), true)
+	w.Tell(nil)
+	w.Failed(w.visit("b"), true)
+	assert.Equal(t, 1, other)
+	assert.Len(t, told, 4, "another is told")
 }

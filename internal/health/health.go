@@ -96,7 +96,7 @@ type Health struct {
 	// ID.
 	size    func() int
 	current func(id string) (endpick.Ref, bool)
-	tell    func(id string, failed bool) // nil: nobody is told
+	tell    atomic.Pointer[func(id string, failed bool)] // nil: nobody is told
 
 	known atomic.Int32 // len(remarked), read without the lock
 	// What has been waited for first bytes of late, in nanoseconds, and how

@@ -149,8 +149,8 @@ func (m *Monitor) Alive() (alive, of int) {
 
 // Tell makes the monitor tell of requests that have failed at an endpoint, and of those
 // that one has served which has failed of late: what other gateways before the same fleet
-// may want to know. It is called from many goroutines, must not call the monitor, and is
-// set before the first request.
+// may want to know. It is called from many goroutines and must not call the monitor. It
+// takes the place of one that was set before; nil: nobody is told any more.
 func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
 
 // Elsewhere says how requests of another gateway have fared at an endpoint. Three failures

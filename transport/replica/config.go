@@ -19,8 +19,8 @@ type Config struct {
 	// DisableIndex keeps it to load: neither does it tell which blocks it has sent where,
 	// nor does it read what others tell.
 	DisableIndex bool
-	// Health is told of failures that others have seen, and tells of its own. It must not
-	// tell anybody else. Nil: failures are not shared.
+	// Health is told of failures that others have seen, and tells of its own while Run
+	// runs. It must not tell anybody else. Nil: failures are not shared.
 	Health *health.Monitor
 	// Forget is how long another replica may be silent before its requests are taken to
 	// be over, from one second on. Replicas that have nothing to say say so four times a

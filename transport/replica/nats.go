@@ -11,14 +11,15 @@ import (
 )
 
 // Dial connects to a NATS server, or to one of several whose URLs stand in a list with
-// commas, and stays connected: it tries again for ever, also if there is none yet. Options
-// come on top, such as nats.UserCredentials and nats.RootCAs: whoever can read the bus
+// commas, and stays connected: it tries again for ever, also if there is none yet, or it
+// lets nobody in. Options come on top, such as nats.UserCredentials and nats.RootCAs: whoever can read the bus
 // sees which endpoints there are, names of models and tenants, and hashes of prompts.
 func Dial(url string, options ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(url, append([]nats.Option{
 		nats.Name("endpick replica"),
 		nats.MaxReconnects(-1),
 		nats.RetryOnFailedConnect(true),
+		nats.IgnoreAuthErrorAbort(), // what has expired is renewed, and who was forgotten is let in
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.ReconnectBufSize(-1), // what could not be sent is of no use later

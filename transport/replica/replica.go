@@ -27,13 +27,12 @@ func New(config Config) (*Replica, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	r := &Replica{config: config, queue: newQueue()}
-	if config.Health != nil {
-		config.Health.Tell(func(endpoint string, failed bool) {
-			r.queue.put(&event{kind: outcome, endpoint: endpoint, failed: failed}, nil, r.queue.soon)
-		})
-	}
-	return r, nil
+	return &Replica{config: config, queue: newQueue()}, nil
+}
+
+// tellOutcome is told by health.
+func (r *Replica) tellOutcome(endpoint string, failed bool) {
+	r.queue.put(&event{kind: outcome, endpoint: endpoint, failed: failed}, nil, r.queue.soon)
 }
 
 // Name is what receipts show.

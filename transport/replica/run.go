@@ -30,6 +30,10 @@ func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) erro
 		return errors.New("replica: Run is running already")
 	}
 	defer r.running.Store(false)
+	if h := r.config.Health; h != nil {
+		h.Tell(r.tellOutcome)
+		defer h.Tell(nil)
+	}
 	for {
 		s := &session{replica: r, router: router, inbox: make(chan []byte, maxInbox)}
 		again, err := s.run(ctx, bus)

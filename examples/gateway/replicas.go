@@ -1,0 +1,272 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/replica"
+)
+
+// replicaSettings say how the gateways before one fleet reach each other.
+type replicaSettings struct {
+	NATS        string        `yaml:"nats"`
+	Fleet       string        `yaml:"fleet"`
+	Name        string        `yaml:"name"`
+	Credentials string        `yaml:"credentials"`
+	CA          string        `yaml:"ca"`
+	Cert        string        `yaml:"cert"`
+	Key         string        `yaml:"key"`
+	LoadOnly    bool          `yaml:"load_only"`
+	Forget      time.Duration `yaml:"forget"`
+}
+
+// fleetName is what can be a part of a subject of NATS.
+var fleetName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (s *settings) validateReplicas() error {
+	r := s.Replicas
+	if r == nil {
+		return nil
+	}
+	if s.HashKey == "" {
+		return s.bad("replicas", "needs hash_key, which is the same for all gateways of a fleet")
+	}
+	if r.NATS == "" {
+		return s.bad("replicas.nats", "is missing")
+	}
+	for i, at := range strings.Split(r.NATS, ",") {
+		// What stands there is not shown: it may hold a password.
+		u, err := url.Parse(strings.TrimSpace(at))
+		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return s.bad("replicas.nats", "URL %d is not nats://HOST[:PORT] or tls://HOST[:PORT]", i+1)
+		}
+	}
+	if r.Fleet == "" {
+		return s.bad("replicas.fleet", "is missing: the name of the fleet, the same for its gateways and for no others")
+	}
+	if !fleetName.MatchString(r.Fleet) {
+		return s.bad("replicas.fleet", "%q is not up to 64 letters, digits, - and _", r.Fleet)
+	}
+	if r.Credentials != "" {
+		if err := checkCredentials(r.Credentials); err != nil {
+			return s.bad("replicas.credentials", "%v", err)
+		}
+	}
+	if (r.Cert == "") != (r.Key == "") {
+		return s.bad("replicas", "needs both cert and key, or neither")
+	}
+	security := r.security()
+	for _, field := range slices.Sorted(maps.Keys(security)) {
+		if err := security[field](new(nats.Options)); err != nil {
+			return s.bad("replicas."+field, "%v", err)
+		}
+	}
+	// The rest the replica knows.
+	if _, err := replica.New(r.config(s.hashKey, nil)); err != nil {
+		var bad *endpick.ConfigError
+		if errors.As(err, &bad) {
+			return s.bad("replicas."+strings.ToLower(strings.TrimPrefix(bad.Field, "replica.Config.")), "%s", bad.Reason)
+		}
+		return s.bad("replicas", "%v", err)
+	}
+	return nil
+}
+
+// checkCredentials looks whether a file is one of a user of NATS, and shows nothing of it.
+func checkCredentials(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	defer clear(text)
+	if jwt, err := nkeys.ParseDecoratedJWT(text); err != nil || strings.Count(jwt, ".") != 2 {
+		return errors.New("has no JWT of a user")
+	}
+	pair, err := nkeys.ParseDecoratedNKey(text)
+	if err != nil {
+		return errors.New("has no key of a user")
+	}
+	pair.Wipe()
+	return nil
+}
+
+// security is who this gateway is for NATS, and whom it takes for NATS, by field. All files
+// are read again for each connection.
+func (r *replicaSettings) security() map[string]nats.Option {
+	all := map[string]nats.Option{}
+	if r.CA != "" {
+		all["ca"] = nats.RootCAs(r.CA)
+	}
+	if r.Cert != "" {
+		all["cert"] = nats.ClientCert(r.Cert, r.Key)
+	}
+	if r.Credentials != "" {
+		all["credentials"] = nats.UserCredentials(r.Credentials)
+	}
+	return all
+}
+
+func (r *replicaSettings) config(key prefix.Key, monitor *health.Monitor) replica.Config {
+	name := r.Name
+	if name == "" {
+		name, _ = os.Hostname() // without one it is a number
+	}
+	return replica.Config{Key: key, Name: name, DisableIndex: r.LoadOnly, Forget: r.Forget, Health: monitor}
+}
+
+// sharing is what the gateway tells others before its fleet, and is told by them: one
+// replica after the other, as the settings change. All its methods but status are called
+// from one goroutine at a time.
+type sharing struct {
+	log    *slog.Logger
+	shared atomic.Pointer[shared] // nil: it is alone
+}
+
+// shared is a replica that runs.
+type shared struct {
+	replicaSettings
+	key     prefix.Key
+	replica *replica.Replica
+	stop    func()
+}
+
+// wanted returns the replica that the settings ask for, which may be the one that runs;
+// nil: none.
+func (h *sharing) wanted(s *settings, monitor *health.Monitor) (*shared, error) {
+	if s.Replicas == nil {
+		return nil, nil
+	}
+	now := h.shared.Load()
+	if now != nil && now.replicaSettings == *s.Replicas && now.key.String() == s.hashKey.String() {
+		return now, nil
+	}
+	r, err := replica.New(s.Replicas.config(s.hashKey, monitor))
+	return &shared{replicaSettings: *s.Replicas, key: s.hashKey, replica: r}, err
+}
+
+// take ends what runs and starts a replica that the router's policy holds, unless it is
+// the same.
+func (h *sharing) take(next *shared, router *endpick.Router) {
+	now := h.shared.Load()
+	if now == next {
+		return
+	}
+	if now != nil {
+		now.stop()
+	}
+	if next != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { next.run(ctx, router, h.log) })
+		running.Go(func() { next.watch(ctx, h.log) })
+		next.stop = func() {
+			cancel()
+			running.Wait()
+		}
+	}
+	h.shared.Store(next)
+}
+
+func (h *sharing) status() (s replica.Status, ok bool) {
+	if now := h.shared.Load(); now != nil {
+		return now.replica.Status(), true
+	}
+	return s, false
+}
+
+// farewell is how long a gateway that stops waits for NATS to have what it said last.
+const farewell = time.Second
+
+// again is the pause before a connection is made anew that NATS has ended for good.
+const again = time.Second
+
+// run shares over one connection after the other until ctx is done. That NATS is not
+// there ends no connection; some mistakes do.
+func (s *shared) run(ctx context.Context, router *endpick.Router, log *slog.Logger) {
+	for ctx.Err() == nil {
+		if err := s.connect(ctx, router); err != nil {
+			log.Error("replicas", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+}
+
+func (s *shared) connect(ctx context.Context, router *endpick.Router) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn, err := replica.Dial(s.NATS, append(slices.Collect(maps.Values(s.security())),
+		nats.ClosedHandler(func(c *nats.Conn) {
+			cancel(fmt.Errorf("NATS has ended the connection: %w", cmp.Or(c.LastError(), nats.ErrConnectionClosed)))
+		}))...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := s.replica.Run(ctx, router, replica.NATS(conn, s.Fleet)); err != nil {
+		return err
+	}
+	if conn.IsConnected() {
+		_ = conn.FlushTimeout(farewell)
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// watch logs when gateways have come or gone.
+func (s *shared) watch(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	was := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		st := s.replica.Status()
+		if !st.Running {
+			continue
+		}
+		level, others := slog.LevelInfo, live(&st)
+		if !st.Connected || others == 0 {
+			level = slog.LevelWarn
+		}
+		if is := fmt.Sprint(st.Connected, others); is != was {
+			was = is
+			log.Log(ctx, level, "replicas", "connected", st.Connected, "others", others)
+		}
+	}
+}
+
+// live is how many others are known well enough to count.
+func live(s *replica.Status) (n int) {
+	for _, p := range s.Peers {
+		if p.Live {
+			n++
+		}
+	}
+	return n
+}

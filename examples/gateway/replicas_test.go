@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// A gateway starts, serves, follows its file and stops though NATS is not there, and says
+// so. What other gateways do when it is: examples/replicas.
+func TestReplicasWithoutNATS(t *testing.T) {
+	b := newBackend(t)
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(more string) {
+		require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\"}]\n"+more), 0o600))
+	}
+	replicas := func(key int, fleet string) string {
+		return fmt.Sprintf("hash_key: %064x\nreplicas: {nats: \"nats://gateway:hidden@%s\", fleet: %s}\n", key, nobody(t), fleet)
+	}
+	write(replicas(1, "chat"))
+	c := startConfig(t, path)
+	ask := func() {
+		for range 3 {
+			resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 200, resp.StatusCode)
+		}
+	}
+	shown := func(path, what string) bool {
+		status, text := get(t, c.admin+path)
+		require.Equal(t, 200, status)
+		return strings.Contains(text, what)
+	}
+	alone := func(fleet string) {
+		require.Eventually(t, func() bool {
+			return shown("/debug/endpick", "Those of fleet "+fleet) && shown("/debug/endpick", "NATS can&#39;t be reached. This gateway knows its own requests alone.")
+		}, 30*time.Second, 5*time.Millisecond, c.stderr)
+		ask()
+		require.True(t, shown("/metrics", "\nendpick_replica_connected 0\n"))
+		require.True(t, shown("/metrics", "\nendpick_replica_others 0\n"))
+		require.Eventually(t, func() bool { return shown("/metrics", "\nendpick_replica_shared_total 3\n") }, 30*time.Second, 5*time.Millisecond)
+	}
+	alone("chat")
+	c.logs(t, `level=WARN msg=replicas connected=false others=0`, 1)
+
+	reload := func(n int) {
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		c.logs(t, "settings reloaded", n)
+	}
+	write(replicas(1, "other"))
+	reload(1)
+	alone("other")
+	write(replicas(2, "other"))
+	reload(2)
+	alone("other")
+	write("")
+	reload(3)
+	ask()
+	require.False(t, shown("/debug/endpick", "Other gateways"))
+	require.False(t, shown("/metrics", "endpick_replica_"))
+	write(replicas(3, "chat"))
+	reload(4)
+	alone("chat")
+	require.NotContains(t, c.stderr.String(), "hidden")
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+	require.NotContains(t, c.stderr.String(), "level=ERROR")
+}
+
+// Reloads change what is shared while requests come and end: none fails, and the accounts
+// end at zero.
+func TestReplicasChangeUnderLoad(t *testing.T) {
+	b := newBackend(t)
+	text := func(i int) string {
+		own := "endpoints: [{url: \"" + b.URL + "\"}]\n"
+		if i%3 > 0 {
+			own += fmt.Sprintf("hash_key: %064x\nreplicas: {nats: \"nats://%s\", fleet: f%d, load_only: %v}\n", i%3, nobody(t), i%2, i%2 == 0)
+		}
+		return own
+	}
+	g := newTestGateway(t, text(0))
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var answered atomic.Int64
+	for range 4 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				assert.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions").Code)
+				answered.Add(1)
+			}
+		})
+	}
+	for i := range 12 {
+		s, err := parseSettings("test.yaml", []byte(text(i)))
+		require.NoError(t, err)
+		require.NoError(t, g.apply(s))
+		_, shared := g.sharing.status()
+		require.Equal(t, i%3 > 0, shared)
+		before := answered.Load()
+		require.Eventually(t, func() bool { return answered.Load() >= before+8 }, 30*time.Second, time.Millisecond)
+	}
+	stop()
+	clients.Wait()
+	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+}
+
+// A gateway that stops waits for its own clients and not for those of others.
+func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
+	release := make(chan struct{})
+	var asked sync.WaitGroup
+	asked.Add(1)
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			asked.Done()
+			<-release
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"object":"chat.completion","choices":[]}`)
+	}))
+	defer slow.Close()
+	answer := sync.OnceFunc(func() { close(release) })
+	defer answer()
+	g := newTestGateway(t, "endpoints: [{id: a, url: \""+slow.URL+"\"}]\n")
+	mirrored, err := g.router.Route(endpick.Request{MirrorOf: "a", InputTokens: 10})
+	require.NoError(t, err)
+	defer mirrored.Done(endpick.Outcome{})
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := g.server(defaultSettings())
+	go func() { _ = server.Serve(l) }()
+	served := make(chan int, 1)
+	go func() {
+		resp, err := http.Post("http://"+l.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
+		if !assert.NoError(t, err) {
+			served <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		served <- resp.StatusCode
+	}()
+	asked.Wait()
+	ended := make(chan error, 1)
+	go func() { ended <- g.shutdown(server, time.Hour) }()
+	require.Eventually(t, func() bool {
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		return w.Code == http.StatusServiceUnavailable
+	}, 30*time.Second, time.Millisecond)
+	answer()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("it waits for what is not its own")
+	}
+	require.Equal(t, http.StatusOK, <-served)
+	require.Equal(t, 1, g.router.Stats().OpenLeases, "the other's goes on")
+}
+
+// Credentials are a file of NATS, and nothing of it is shown.
+func TestCredentials(t *testing.T) {
+	pair, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	seed, err := pair.Seed()
+	require.NoError(t, err)
+	jwt := "-----BEGIN NATS USER JWT-----\ne30.e30.hidden\n------END NATS USER JWT------\n\n"
+	key := "-----BEGIN USER NKEY SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gateway.yaml")
+	for text, reason := range map[string]string{
+		jwt + key: "",
+		jwt:       "replicas.credentials: has no key of a user",
+		"":        "replicas.credentials: has no JWT of a user",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "user.creds"), []byte(text), 0o600))
+		_, err := parseSettings(path, []byte(aHashKey+"endpoints: [{url: \"http://a\"}]\nreplicas: {nats: \"tls://a\", fleet: x, credentials: user.creds}\n"))
+		if reason == "" {
+			require.NoError(t, err)
+			continue
+		}
+		var bad *fileError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, path+":3: "+reason, err.Error())
+	}
+}
