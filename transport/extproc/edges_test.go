@@ -1,0 +1,163 @@
+package extproc_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/seam"
+)
+
+// A refusal says what its body is, and leaves the length to the proxy.
+func TestRefusalsSayWhatTheyAre(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	w.heard.refuse = errors.New("no room")
+	i := first(w.talk(t, inPieces).request(chatBody)).GetImmediateResponse()
+	require.NotNil(t, i)
+	var names []string
+	for _, h := range i.GetHeaders().GetSetHeaders() {
+		names = append(names, h.GetHeader().GetKey()+": "+string(h.GetHeader().GetRawValue()))
+	}
+	assert.Equal(t, []string{"Content-Type: application/json"}, names)
+	assert.NotEmpty(t, i.GetBody())
+}
+
+// Older proxies put values where newer ones put raw bytes.
+func TestHeadersAsText(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	c := w.talk(t, inPieces)
+	text := &corev3.HeaderMap{}
+	for _, h := range [][2]string{{":method", "POST"}, {":path", chatPath}, {"content-type", "application/json"}, {"x-slo-ttft-ms", "250"}, {"", "nobody"}} {
+		text.Headers = append(text.Headers, &corev3.HeaderValue{Key: h[0], Value: h[1]})
+	}
+	c.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: text}}})
+	c.send(requestBody(chatBody, true))
+	header, _ := destination(c.recv())
+	assert.Equal(t, "10.0.0.1:8000", header)
+	for !c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
+	}
+	c.ends()
+	w.idle(t)
+	assert.EqualValues(t, 250e6, w.heard.request.SLO.TTFT)
+}
+
+// ranked is a server of two ranks beside servers that have the same rank, another and
+// none.
+func ranked(t *testing.T) *world {
+	w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 5}},
+		endpick.Endpoint{ID: "a", Address: "10.0.0.1:80", Ranked: true, Rank: 1},
+		endpick.Endpoint{ID: "b", Address: "10.0.0.2:80", Ranked: true, Rank: 0},
+		endpick.Endpoint{ID: "c", Address: "10.0.0.3:80"},
+		endpick.Endpoint{ID: "d", Address: "10.0.0.1:80", Ranked: true, Rank: 0},
+		endpick.Endpoint{ID: "e", Address: "10.0.0.2:80", Ranked: true, Rank: 1},
+	)
+	w.heard.order = "abcde"
+	return w
+}
+
+// A rank is told in one header: only servers that have the same can take the request
+// instead.
+func TestFallbacksHaveTheSameRank(t *testing.T) {
+	w := ranked(t)
+	m := first(w.talk(t, inPieces).request(chatBody))
+	header, metadata := destination(m)
+	assert.Equal(t, "10.0.0.1:80,10.0.0.2:80", header)
+	assert.Equal(t, header, metadata)
+	assert.Equal(t, "1", mutation(m, "x-data-parallel-rank"))
+
+	w = ranked(t)
+	w.heard.order = "bacde"
+	m = first(w.talk(t, inPieces).request(chatBody))
+	header, _ = destination(m)
+	assert.Equal(t, "10.0.0.2:80,10.0.0.1:80", header)
+	assert.Equal(t, "0", mutation(m, "x-data-parallel-rank"))
+
+	w = ranked(t)
+	w.heard.order = "cabde"
+	m = first(w.talk(t, inPieces).request(chatBody))
+	header, _ = destination(m)
+	assert.Equal(t, "10.0.0.3:80", header)
+	assert.Empty(t, mutation(m, "x-data-parallel-rank"))
+}
+
+// Which server has got the request is told by its address: it is the one of that rank
+// which was asked, and one that nobody knows changes nothing.
+func TestServedByTheSameRank(t *testing.T) {
+	for by, want := range map[string]string{
+		"10.0.0.1:80": "a completed", "10.0.0.2:80": "a failed, e completed", "10.0.0.3:80": "a failed, c completed", "10.9.9.9:80": "a completed", "": "a completed",
+	} {
+		w := ranked(t)
+		c := w.talk(t, inPieces)
+		c.request(chatBody)
+		c.send(served(responseHeaders("200", false), by))
+		c.recv()
+		c.response(events)
+		c.ends()
+		w.idle(t)
+		assert.Equal(t, want, w.heard.said(), by)
+		if by == "10.9.9.9:80" {
+			require.Len(t, w.warnings(), 1)
+			var failed *transport.UpstreamError
+			require.ErrorAs(t, w.warnings()[0], &failed)
+			assert.Equal(t, by, failed.Endpoint)
+			assert.ErrorIs(t, failed, endpick.ErrUnknownEndpoint)
+		} else {
+			assert.Empty(t, w.warnings())
+		}
+	}
+}
+
+// Where the proxy allows none of those that serve the model, there is nobody; where
+// nobody serves it, there is no such model.
+func TestSubsetsAndModels(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	other := `{"model":"unheard-of","messages":[{"role":"user","content":"Hi!"}]}`
+	refused(t, first(w.talk(t, inPieces).request(other)), 404, "model_not_found")
+	c := w.talk(t, inPieces)
+	c.send(subset(requestHeaders(false), "10.0.0.1:8000"))
+	c.send(requestBody(other, true))
+	refused(t, c.recv(), 503, "no server is available")
+}
+
+// A body that was unpacked is told to be so, and so is its length. Another coding is the
+// server's affair, and what was not changed keeps its header.
+func TestCodingsInTheHeader(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte(chatBody))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	for _, tc := range []struct {
+		coding, body string
+		removed      []string
+	}{
+		{"gzip", packed.String(), []string{"content-encoding"}},
+		{"x-own", chatBody, nil},
+		{"", chatBody, nil},
+	} {
+		w := newWorld(t, extproc.Config{Seam: seam.Config{DisableUsage: true}})
+		var m *extprocv3.ProcessingResponse
+		var got string
+		if c := w.talk(t, inPieces); tc.coding == "" {
+			m, got = c.request(tc.body)
+		} else {
+			m, got = c.request(tc.body, "content-encoding", tc.coding)
+		}
+		assert.Equal(t, chatBody, got, tc.coding)
+		assert.Equal(t, tc.removed, common(m).GetHeaderMutation().GetRemoveHeaders(), tc.coding)
+		if tc.coding == "gzip" {
+			assert.NotEmpty(t, mutation(m, "content-length"))
+		} else {
+			assert.Empty(t, mutation(m, "content-length"), tc.coding)
+		}
+	}
+}
