@@ -201,7 +201,8 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		}
 	}
 	e := m.endpoints.Find(l.ref)
-	if e == nil {
+	known := e != nil
+	if !known {
 		e = &endpoint{}
 	}
 	defer m.noted(l.ref, e)
@@ -216,7 +217,8 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	e.decoding = max(e.decoding-1, 0)
 	e.resident = max(e.resident-l.size, 0)
-	if completed || o.Status == endpick.Canceled {
+	// What was computed meanwhile on an endpoint that has been removed is not known.
+	if known && (completed || o.Status == endpick.Canceled) {
 		m.labelDecode(ev, l, e, completed)
 	}
 }

@@ -43,6 +43,38 @@ func TestPressureTeachesNothing(t *testing.T) {
 	}
 }
 
+// What else a server did is known no more once it has been removed: a response that
+// ends after that teaches nothing of steps.
+func TestWhoIsRemovedTeachesNothingOfSteps(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		w := newWorld(t, delay.Config{Without: delay.Horizon}, map[string]server{"a": plain, "b": plain}, nil)
+		for i := range 50 {
+			w.serve("a", 2000, 50, i%5)
+			w.serve("b", 2000, 50, i%5)
+		}
+		ask := endpick.Request{InputTokens: 100, Stream: true, ExpectedOutputTokens: 100}
+		before := w.predictions(ask)["b"].TPOT
+		for range 20 {
+			l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 2000, Stream: true, Exclude: []string{"b"}})
+			require.NoError(t, err)
+			l.FirstToken()
+			if removed {
+				require.NoError(t, w.router.Remove("a"))
+				require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a"}))
+			}
+			w.now = w.now.Add(100 * plain.step)
+			l.Tokens(99)
+			l.Done(endpick.Outcome{OutputTokens: 100})
+		}
+		after := w.predictions(ask)["b"].TPOT
+		if removed {
+			assert.Equal(t, before, after)
+			continue
+		}
+		assert.NotEqual(t, before, after)
+	}
+}
+
 // holder is a matcher by which every server holds so much of every prompt.
 type holder float64
 
@@ -54,13 +86,14 @@ func (h holder) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// A place in a cache is worth as much as is found there, up to two
+// A place in a cache is worth as much as is found there, up to five
 // computations.
 func TestWorth(t *testing.T) {
 	for _, c := range []struct{ held, worth float64 }{
 		{0, 0},
 		{0.5, 1100.0/600 - 1}, // 1,000 tokens of prompt and 100 of response, of which 600 are computed
-		{0.9, 2},
+		{0.8, 1100.0/300 - 1},
+		{0.95, 5},
 	} {
 		m := newMarginal(t, delay.Config{})
 		r, err := endpick.New(endpick.Config{
