@@ -8,3 +8,6 @@ func RememberedTenants[T any](q *Queue[T]) (n int) {
 	})
 	return n
 }
+
+// Places is how many requests there is memory for.
+func Places[T any](q *Queue[T]) int { return len(q.slots) }

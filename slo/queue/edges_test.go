@@ -1,0 +1,87 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/slo/queue"
+)
+
+// A request is settled with the band in which it had its turn: one that has come anew
+// since nobody waited remembers nothing, and is charged for nothing of before.
+func TestQueueSettlesWithItsOwnBand(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Tenant: "a", Value: "before"})
+	before, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	q.push(t,
+		queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"},
+		queue.Item[string]{Tenant: "a", Value: "a2"}, queue.Item[string]{Tenant: "b", Value: "b2"})
+	q.Settle(before, 1000, 1000)
+	assert.Equal(t, []string{"a1", "b1", "a2", "b2"}, q.drain(epoch))
+
+	// One that had its turn in this band is.
+	q.push(t, queue.Item[string]{Tenant: "a", Value: "now"}, queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"})
+	now, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	q.push(t, queue.Item[string]{Tenant: "b", Value: "b2"}, queue.Item[string]{Tenant: "a", Value: "a2"})
+	q.Settle(now, 1000, 1000)
+	assert.Equal(t, []string{"b1", "b2", "a1", "a2"}, q.drain(epoch))
+}
+
+// A request is settled with the band of its own priority.
+func TestQueueSettlesByPriority(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Priority: 1, Tenant: "a", Value: "first"}, queue.Item[string]{Priority: 1, Tenant: "a", Value: "high a"}, queue.Item[string]{Priority: 1, Tenant: "b", Value: "high b"},
+		queue.Item[string]{Tenant: "a", Value: "a"}, queue.Item[string]{Tenant: "b", Value: "b"})
+	first, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	require.Equal(t, "first", first.Value)
+	q.Settle(first, 1000, 0)
+	assert.Equal(t, []string{"high b", "high a", "a", "b"}, q.drain(epoch))
+}
+
+// Errors say whose priority it was, how long it has waited, and how many are there still.
+func TestQueueErrors(t *testing.T) {
+	var dropped []*queue.Error
+	q, err := queue.New(queue.Config{MaxRequests: 2, MaxTokens: 100, Timeout: time.Second}, func(_ queue.Item[string], err error) {
+		var e *queue.Error
+		require.ErrorAs(t, err, &e)
+		dropped = append(dropped, e)
+	})
+	require.NoError(t, err)
+	push := func(ms int, i queue.Item[string]) error {
+		_, err := q.Push(at(ms), i)
+		return err
+	}
+	require.NoError(t, push(0, queue.Item[string]{Priority: 1, Tokens: 60}))
+	require.NoError(t, push(100, queue.Item[string]{Priority: -1, Tokens: 10}))
+	assert.Equal(t, &queue.Error{Reason: queue.ErrTooLarge, Priority: 3, Requests: 2}, push(200, queue.Item[string]{Priority: 3, Tokens: 101}))
+	assert.Equal(t, &queue.Error{Reason: queue.ErrFull, Priority: -2, Requests: 2}, push(200, queue.Item[string]{Priority: -2}))
+	assert.Empty(t, dropped)
+	require.NoError(t, push(300, queue.Item[string]{Priority: 2, Tokens: 5}))
+	assert.Equal(t, []*queue.Error{{Reason: queue.ErrShed, Priority: -1, Waited: 200 * time.Millisecond, Requests: 2}}, dropped)
+	assert.Equal(t, 1, q.Expire(at(1000)))
+	assert.Equal(t, &queue.Error{Reason: queue.ErrTimeout, Priority: 1, Waited: time.Second, Requests: 1}, dropped[1])
+	assert.Equal(t, queue.Stats{Pushed: 3, Refused: 2, Shed: 1, TimedOut: 1}, q.Stats())
+}
+
+// Places are used again, also those of newcomers that were refused: what is refused takes
+// no memory.
+func TestQueueRefusalsLeaveNothing(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 1})
+	q.push(t, queue.Item[string]{Priority: 1, Value: "stays"})
+	refuse := func() {
+		_, err := q.Push(epoch, queue.Item[string]{Tenant: "x"})
+		require.ErrorIs(t, err, queue.ErrFull)
+	}
+	for range 100 {
+		refuse()
+	}
+	assert.Equal(t, 2, queue.Places(q.Queue))
+	assert.Equal(t, 1, q.Len())
+	assert.Equal(t, []string{"stays"}, q.drain(epoch))
+}
