@@ -3,15 +3,21 @@
 // the tags.
 //
 //	go run ./internal/release v0.2.0
+//	go run ./internal/release -binaries dist v0.2.0
 //
 // RELEASING.md says what comes before and after. The replace directives stay, for
 // they count in this repository alone: whoever requires a module gets what is tagged.
+//
+// With -binaries it builds the example programs for all platforms into a directory, with
+// their bills of materials (CycloneDX) and SHA256SUMS: the same bytes wherever the same
+// Go builds the same source.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -25,18 +31,31 @@ import (
 const root = "github.com/endpick/endpick"
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: release VERSION, in the root of the repository")
+	out := flag.String("binaries", "", "build the example programs into this directory")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: release [-binaries DIRECTORY] VERSION, in the root of the repository")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	tags, err := prepare(".", os.Args[1])
-	if err != nil {
+	if err := run(*out, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
+}
+
+func run(out, version string) error {
+	if out != "" {
+		return binaries(".", out, version, programs, platforms)
+	}
+	tags, err := prepare(".", version)
 	for _, t := range tags {
 		fmt.Println("git tag", t)
 	}
+	return err
 }
 
 // isVersion is a version of semantic versioning before v2: another would change the

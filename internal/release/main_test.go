@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func run(t *testing.T, dir string, env []string, name string, args ...string) string {
+func command(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), name, args...)
 	c.Dir = dir
@@ -40,7 +40,7 @@ func tracked(t *testing.T) (dir string, files []string) {
 	}
 	from := strings.TrimSpace(string(top))
 	dir = t.TempDir()
-	for f := range strings.SplitSeq(run(t, from, nil, "git", "ls-files", "-z"), "\x00") {
+	for f := range strings.SplitSeq(command(t, from, nil, "git", "ls-files", "-z"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(from, filepath.FromSlash(f)))
 		if f == "" || os.IsNotExist(err) {
 			continue // removed, not yet committed
@@ -117,10 +117,10 @@ func TestRelease(t *testing.T) {
 
 	proxy, outside := t.TempDir(), t.TempDir()
 	publish(t, dir, files, modules, version, proxy)
-	cache := run(t, dir, []string{"GOWORK=off"}, "go", "env", "GOMODCACHE")
+	cache := command(t, dir, []string{"GOWORK=off"}, "go", "env", "GOMODCACHE")
 	env := []string{
-		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE=" + t.TempDir(), "GONOSUMDB=*", "GONOSUMCHECK=1",
-		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache", "download") + "," + run(t, dir, nil, "go", "env", "GOPROXY"),
+		"GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE=" + t.TempDir(), "GONOSUMDB=*", "GONOSUMCHECK=1",
+		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache", "download") + "," + command(t, dir, nil, "go", "env", "GOPROXY"),
 	}
 	mod := "module example.com/outside\n\ngo 1.26.0\n\nrequire (\n"
 	main := "package main\n\nimport (\n"
@@ -137,14 +137,14 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(outside, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(outside, name), []byte(text), 0o644))
 	}
-	run(t, outside, env, "go", "build", "-o", os.DevNull, "./program")
-	deps := strings.Split(run(t, outside, env, "go", "list", "-deps", "./all"), "\n")
+	command(t, outside, env, "go", "build", "-trimpath", "-o", os.DevNull, "./program")
+	deps := strings.Split(command(t, outside, env, "go", "list", "-deps", "./all"), "\n")
 	for _, m := range modules {
 		if m.path != root {
 			assert.Contains(t, deps, m.path)
 		}
 	}
-	assert.Equal(t, version, run(t, outside, env, "go", "list", "-m", "-f", "{{.Version}}{{with .Replace}} replaced{{end}}", root))
+	assert.Equal(t, version, command(t, outside, env, "go", "list", "-m", "-f", "{{.Version}}{{with .Replace}} replaced{{end}}", root))
 }
 
 func TestVersions(t *testing.T) {
