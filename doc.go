@@ -32,7 +32,7 @@
 // Make a router from a policy and endpoints; package scorer/preset has policies
 // by name:
 //
-//	config := preset.LMetric()
+//	config := preset.Default()
 //	config.Endpoints = []endpick.Endpoint{{Address: "10.0.0.1:8000"}, {Address: "10.0.0.2:8000"}}
 //	router, err := endpick.New(config)
 //

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	config := preset.LMetric()
+	config := preset.Default()
 	config.Endpoints = []endpick.Endpoint{{Address: "10.0.0.1:8000"}, {Address: "10.0.0.2:8000"}}
 	router, err := endpick.New(config)
 	if err != nil {

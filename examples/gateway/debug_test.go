@@ -127,7 +127,7 @@ func TestDebugPage(t *testing.T) {
 	require.Equal(t, 4, chosen, "the fifth had no endpoint")
 	all := textIn(root)
 	for _, want := range []string{
-		"endpick policy lmetric", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are well.",
+		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are well.",
 		hostile, "no endpoint for model",
 	} {
 		require.Contains(t, all, want)

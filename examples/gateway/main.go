@@ -1,6 +1,6 @@
 // Command gateway shows endpick at work behind an httputil.ReverseProxy.
 //
-//	gateway [-duration 20s] [-policies round-robin,least-loaded,lmetric] [-format table|json] …
+//	gateway [-duration 20s] [-policies round-robin,least-loaded,lmetric,marginal-delay] [-format table|json] …
 //
 // starts model servers and a gateway in front of them, all over real HTTP on
 // loopback, sends the same conversations through under each policy, and prints

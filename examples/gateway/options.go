@@ -74,7 +74,7 @@ Flags:
 `
 
 func parseOptions(args []string, stderr io.Writer) (*options, error) {
-	o := &options{policies: []string{"round-robin", "least-loaded", "lmetric"}}
+	o := &options{policies: []string{"round-robin", "least-loaded", "lmetric", "marginal-delay"}}
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
@@ -83,7 +83,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	}
 
 	f.DurationVar(&o.Duration, "duration", 20*time.Second, "how long conversations start, for each policy; those under way then end")
-	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric)", func(s string) error {
+	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric,marginal-delay)", func(s string) error {
 		o.policies = strings.Split(s, ",")
 		return nil
 	})
@@ -119,7 +119,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil
 	})
 	f.StringVar(&o.backendFile, "backend-file", "", "`file` with the URL of a model server on each line, looked at every second; servers come and go with their lines")
-	f.StringVar(&o.policy, "policy", "lmetric", "policy to serve with")
+	f.StringVar(&o.policy, "policy", "marginal-delay", "policy to serve with")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may go on after an interrupt")
 
 	f.IntVar(&o.queue, "queue", 0, "hold up to so many `requests` while the servers are full; 0: none is held")

@@ -216,7 +216,7 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 	require.NotNil(t, g.keys.Load(), "it may go on")
 	write(whole + "policy: round-robin\n")
 	r.look(false)
-	require.Equal(t, "lmetric", r.now.Policy)
+	require.Equal(t, "marginal-delay", r.now.Policy)
 	r.look(false)
 	require.Equal(t, "round-robin", r.now.Policy)
 	require.NotNil(t, g.keys.Load())

@@ -156,7 +156,7 @@ type logSettings struct {
 // defaultSettings are those that a file need not say.
 func defaultSettings() *settings {
 	return &settings{
-		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "lmetric",
+		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "marginal-delay",
 		Limits:   limitSettings{Header: 64 << 10, Connections: 4096},
 		Timeouts: timeoutSettings{Header: 10 * time.Second, Body: time.Minute, Idle: 2 * time.Minute, Grace: 30 * time.Second},
 		Price:    priceSettings{Cached: 0.25},

@@ -63,7 +63,7 @@ func TestTraces(t *testing.T) {
 			got[a.Key] = a.Value.GetStringValue()
 		}
 		require.Equal(t, engine.URL, got["endpick.endpoint"])
-		require.Equal(t, "lmetric", got["endpick.policy"])
+		require.Equal(t, "marginal-delay", got["endpick.policy"])
 	case <-time.After(30 * time.Second):
 		t.Fatal("no span came")
 	}

@@ -2,7 +2,7 @@
 // to which the caller adds endpoints, and whatever else should differ, before
 // [endpick.New]:
 //
-//	config := preset.LMetric()
+//	config := preset.Default()
 //	config.Endpoints = endpoints
 //	router, err := endpick.New(config)
 //
@@ -22,6 +22,16 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
 )
+
+// Default is for who does not want to choose a policy: [MarginalDelay] as it is. Who
+// wants one that learns nothing takes [LMetric].
+func Default() endpick.Config {
+	c, err := MarginalDelay(MarginalDelayConfig{})
+	if err != nil {
+		panic(err) // the zero MarginalDelayConfig is valid
+	}
+	return c
+}
 
 // Random picks any endpoint.
 func Random() endpick.Config { return config("random", endpick.Policy{}) }
@@ -70,7 +80,7 @@ func LoadPrefix(prefixWeight, queueWeight, kvWeight float64) endpick.Config {
 	})
 }
 
-// LMetric picks the least (F + Q) × (BS + 1).
+// LMetric picks the least (F + Q) × (BS + 1). It keeps no state but the index.
 func LMetric() endpick.Config {
 	return config("lmetric", endpick.Policy{Matcher: index(), Scorers: one(scorer.LMetric{})})
 }

@@ -8,7 +8,7 @@
 //	limits, err := quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
 //		return quota.Limits{Rate: 5000, Burst: 300_000, Requests: 32}
 //	}})
-//	config := preset.LMetric()
+//	config := preset.Default()
 //	config.Policy.Admitters = append(config.Policy.Admitters, limits)
 //
 // A request that is refused fails with an [Error], which says when to try again;

@@ -139,7 +139,7 @@ func TestProxy(t *testing.T) {
 			assert.NotEqual(t, "0", response.Header.Get("X-Held"))
 			assert.Regexp(t, `^[1-9]\d\d`, response.Header.Get("X-Of"))
 		}
-		assert.Equal(t, "lmetric", response.Header.Get("X-Policy"))
+		assert.Equal(t, "marginal-delay", response.Header.Get("X-Policy"))
 		assert.Equal(t, "2", response.Header.Get("X-Candidates"))
 		assert.Equal(t, modelserver.DefaultModel, response.Header.Get("X-Model"))
 		assert.Empty(t, response.Header.Get("X-Endpick-Endpoint"), "clients are not told where others' prompts are")

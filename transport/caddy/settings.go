@@ -44,7 +44,7 @@ type Queue struct {
 // policy is the preset's name, as it was given or by default.
 func (t *Settings) policy() string {
 	if t.Policy == "" {
-		return "lmetric"
+		return "marginal-delay"
 	}
 	return t.Policy
 }
