@@ -259,16 +259,21 @@ func (r *reader) value() (reader, bool) {
 //	vLLM to 0.23:   lora_name, extra_keys, group_idx, kv_cache_spec_kind, window
 //	SGLang 0.5.18:  a map of metadata
 //	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
+//	ATOM:           as vLLM, and where the first token stands
 func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
 	var ok bool
 	if w.tag, ok = r.text(); !ok {
 		return false
 	}
 	removed := string(w.tag) == "BlockRemoved"
+	if string(w.tag) == "AllBlocksCleared" && n > 1 && r.kind() == kindString {
+		w.medium, ok = r.text()
+		return ok
+	}
 	if !removed && string(w.tag) != "BlockStored" {
 		return true
 	}
-	numbers := 0
+	group := 0 // its place
 	for i := 1; i < n; i++ {
 		place := i
 		if removed && i >= 2 {
@@ -306,12 +311,11 @@ func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
 			w.extra, ok = r.value()
 		case k == kindString:
 			w.spec, ok = r.text()
-		case k == kindInt && numbers == 0:
+		case k == kindInt && group == 0 && place <= 10:
 			w.group, ok = r.small()
-			numbers++
-		case k == kindInt && numbers == 1:
+			group = place
+		case k == kindInt && group > 0 && place == group+2:
 			w.window, ok = r.small()
-			numbers++
 		default:
 			b.Counts.UnknownFields++
 			ok = r.skip()
@@ -502,7 +506,7 @@ func tierOf(medium, locality []byte) (precise.Tier, bool) {
 		return precise.GPU, true
 	case is(medium, "CPU"), is(medium, "CPU_PINNED"):
 		return precise.CPU, true
-	case is(medium, "EXTERNAL"), is(locality, "REMOTE"):
+	case is(medium, "EXTERNAL"), is(medium, "REMOTE"), is(locality, "REMOTE"):
 		return precise.External, true
 	case is(medium, "DISK"), is(medium, "STORAGE"):
 		return precise.Disk, true

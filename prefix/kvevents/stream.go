@@ -202,7 +202,8 @@ func parseFrames(frames [][]byte) (number uint64, payload []byte, end, ok bool) 
 			for _, b := range last {
 				number = number<<8 | uint64(b)
 			}
-			return number, payload, number == 1<<64-1 && len(payload) == 0, number < 1<<63 || len(payload) == 0
+			end := number == 1<<64-1 // whatever its payload is: ATOM says there what it has kept
+			return number, payload, end, end || number < 1<<63
 		}
 	}
 	// The first releases ended replays with empty frames.

@@ -251,7 +251,8 @@ func TestFrames(t *testing.T) {
 		{[]string{"", ""}, 0, true, false},
 		{[]string{"", "", ""}, 0, true, false},
 		{[]string{"topic", "7", "x"}, 0, false, false},
-		{[]string{"topic", minus, "x"}, 1<<64 - 1, false, false},
+		{[]string{"topic", minus, "x"}, 1<<64 - 1, true, true},
+		{[]string{"topic", "\xff\xff\xff\xff\xff\xff\xff\xfe", "x"}, 1<<64 - 2, false, false},
 		{[]string{"x"}, 0, false, false},
 	} {
 		var frames [][]byte
