@@ -34,7 +34,7 @@ func spelled(b byte) string {
 
 // small is a tokenizer.json with a token for each byte, of its number, and these merges,
 // whose results are numbered from 256 on, changed by edit.
-func small(t *testing.T, edit func(map[string]any), merges ...string) []byte {
+func small(t testing.TB, edit func(map[string]any), merges ...string) []byte {
 	vocabulary := map[string]int{}
 	for b := range 256 {
 		vocabulary[spelled(byte(b))] = b
