@@ -283,7 +283,7 @@ func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
 		open = append(open, w.route(req, &c))
 	}
 	w.now = w.now.Add(30 * time.Second)
-	for range 200 {
+	for range 300 {
 		w.finish(w.request(), w.candidate("", 0))
 	}
 	require.Equal(t, 200, w.latency.Health()[0].TTFT.Overdue)
@@ -296,7 +296,7 @@ func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
 	for _, e := range open {
 		w.latency.Done(e, &endpick.Outcome{Status: endpick.Failed})
 	}
-	for range 200 {
+	for range 300 {
 		w.finish(w.request(), w.candidate("", 0))
 	}
 	require.Zero(t, w.latency.Health()[0].TTFT.Overdue, "they are gone")

@@ -13,7 +13,8 @@
 //	bodies   chats by their length, hashed and routed by their prefix
 //	hostile  the first proxy is left out: bodies that are made to cost, as a multiple of
 //	         what a chat of that length costs which is one long text
-//	streams  many at a time, with a set number of events a second: how late they come
+//	streams  many at a time, with a set number of events a second: how late they come,
+//	         and how late straight from the engine
 //
 // Ratios of one run can be compared between machines; times can't. For -only hostile,
 // -search says among how many shapes of chance the worst are looked for, -seed which.
@@ -49,6 +50,7 @@ type options struct {
 
 	streams, rate int
 	duration      time.Duration
+	beside        bool
 
 	record         bool
 	proxy, backend string // of a process that is a proxy
@@ -72,6 +74,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.streams, "streams", 2000, "how many at a time")
 	f.IntVar(&o.rate, "rate", 50, "events a second of each stream")
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "of the streams of a round")
+	f.BoolVar(&o.beside, "beside", false, "the streams of both proxies at the same time, half of them each")
 	f.BoolVar(&o.record, "record", false, "endpick records what prompts are made of")
 	f.StringVar(&o.proxy, "proxy", "", "be a proxy of this kind, plain or endpick, before -backend, until the standard input ends")
 	f.StringVar(&o.backend, "backend", "", "of -proxy")

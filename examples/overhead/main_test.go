@@ -25,9 +25,17 @@ func TestOverhead(t *testing.T) {
 	var out, failures bytes.Buffer
 	args := strings.Fields("-rounds 1 -work 1 -search 20 -worst 2 -most 16 -streams 10 -rate 20 -duration 200ms -record")
 	require.Zero(t, run(t.Context(), args, &out, &failures), failures.String())
-	for _, row := range []string{"| 1 |", "| 100 |", "| 4 KiB of text |", "| 16 KiB |", "| plain |", "| endpick |", "| ratio |"} {
+	for _, row := range []string{"| 1 |", "| 100 |", "| 4 KiB of text |", "| 16 KiB |", "| straight |", "| plain |", "| endpick |", "| ratio |"} {
 		assert.Contains(t, out.String(), "\n"+row)
 	}
+}
+
+// What takes place at the same time is measured as well.
+func TestBeside(t *testing.T) {
+	var out, failures bytes.Buffer
+	args := strings.Fields("-only streams -beside -rounds 2 -streams 10 -rate 20 -duration 200ms")
+	require.Zero(t, run(t.Context(), args, &out, &failures), failures.String())
+	assert.Contains(t, out.String(), "| ratio of what is added |")
 }
 
 func TestArguments(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,65 +13,129 @@ import (
 	"time"
 )
 
-// streams is how much later events come through either proxy, with many streams at a
-// time. Engine and client share the machine with the proxy: where the three take all
-// of it, the delay says how much the whole is behind, and not what the proxy adds.
+// streams is how much later events come through either proxy than straight from the
+// engine, with many streams at a time. Engine and client share the machine with the
+// proxy: where the three take all of it, the delay says how much the whole is behind,
+// and not what the proxy adds. With -beside all take place at the same time, half of
+// the streams through each proxy, so that what else the machine does delays both.
 func streams(b *bench, o *options, w io.Writer) error {
 	fmt.Fprintf(w, "| %d streams, %d events a second each | median delay, ms | p99, ms | CPU, µs an event |\n|---|---|---|---|\n", o.streams, o.rate)
-	type result struct{ p50, p99, cpu time.Duration }
-	proxies := []*process{b.plain, b.endpick}
-	best := []result{{math.MaxInt64, math.MaxInt64, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64}}
+	each := o.streams
+	if o.beside {
+		each = max(o.streams/2, 1)
+	}
+	ways := []*way{
+		{name: "straight", process: &process{url: b.engine.URL, client: newClient()}, streams: max(each/10, 1)},
+		{name: "plain", process: b.plain, streams: each},
+		{name: "endpick", process: b.endpick, streams: each},
+	}
 	for range o.rounds {
-		for i, p := range proxies {
-			var delays []time.Duration
-			used, err := p.costs(func() (err error) {
-				delays, err = p.streams(o)
-				return err
-			})
-			if err != nil {
-				return err
+		var wg sync.WaitGroup
+		for _, v := range ways {
+			if o.beside {
+				wg.Go(func() { v.run(o) })
+			} else {
+				v.run(o)
 			}
-			slices.Sort(delays)
-			r := &best[i]
-			r.p50, r.p99 = min(r.p50, delays[len(delays)/2]), min(r.p99, delays[len(delays)*99/100])
-			r.cpu = min(r.cpu, used/time.Duration(len(delays)))
 		}
+		wg.Wait()
 	}
-	for i, name := range []string{"plain", "endpick"} {
-		r := best[i]
-		fmt.Fprintf(w, "| %s | %.2f | %.2f | %.1f |\n", name, micros(r.p50)/1000, micros(r.p99)/1000, micros(r.cpu))
+	for _, v := range ways {
+		if v.failed != nil {
+			return fmt.Errorf("%s: %w", v.name, v.failed)
+		}
+		cpu := "-"
+		if v.cpu > 0 {
+			cpu = fmt.Sprintf("%.1f", micros(v.cpu))
+		}
+		fmt.Fprintf(w, "| %s | %.2f | %.2f | %s |\n", v.name, micros(v.p50)/1000, micros(v.p99)/1000, cpu)
 	}
-	fmt.Fprintf(w, "| ratio | %.2f | %.2f | %.2f |\n\n", ratio(best[1].p50, best[0].p50), ratio(best[1].p99, best[0].p99), ratio(best[1].cpu, best[0].cpu))
+	straight, plain, endpick := ways[0], ways[1], ways[2]
+	fmt.Fprintf(w, "| ratio | %s | %s | %s |\n", ratio(endpick.p50, plain.p50), ratio(endpick.p99, plain.p99), ratio(endpick.cpu, plain.cpu))
+	added := func(d, straight time.Duration) time.Duration { return max(d-straight, 0) }
+	fmt.Fprintf(w, "| ratio of what is added | %s | %s | |\n\n", ratio(added(endpick.p50, straight.p50), added(plain.p50, straight.p50)),
+		ratio(added(endpick.p99, straight.p99), added(plain.p99, straight.p99)))
 	return nil
 }
 
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+// way is one that events come by, and the least of the rounds.
+type way struct {
+	name string
+	*process
+	streams       int
+	p50, p99, cpu time.Duration // zero: there was no round yet
+	failed        error
+}
+
+func (v *way) run(o *options) {
+	var delays []time.Duration
+	do := func() (err error) {
+		delays, err = v.process.streams(o, v.streams)
+		return err
+	}
+	var used time.Duration
+	var err error
+	if v.name == "straight" { // the engine's process is this one
+		err = do()
+	} else {
+		used, err = v.costs(do)
+	}
+	if err != nil {
+		v.failed = err
+		return
+	}
+	slices.Sort(delays)
+	least := func(to *time.Duration, d time.Duration) {
+		if *to == 0 || d < *to {
+			*to = d
+		}
+	}
+	least(&v.p50, delays[len(delays)/2])
+	least(&v.p99, delays[len(delays)*99/100])
+	least(&v.cpu, used/time.Duration(len(delays)))
+}
+
+func ratio(a, b time.Duration) string {
+	if b <= 0 {
+		return "-" // nothing that could be told from chance
+	}
+	return fmt.Sprintf("%.2f", float64(a)/float64(b))
+}
 
 // streams runs all of them, each begun a little after the one before, and returns how
 // late the events came, but for those of the first fifth, while connections are made.
-func (p *process) streams(o *options) ([]time.Duration, error) {
+func (p *process) streams(o *options, streams int) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var all []time.Duration
-	var failed error
+	var failed error // the first
+	failures := 0
 	var wg sync.WaitGroup
 	begin := time.Now().Add(o.duration / 5)
 	body := chatOf(1000, flatText)
 	events := int(o.duration.Seconds() * float64(o.rate))
-	for i := range o.streams {
-		time.Sleep(time.Until(begin.Add(-o.duration / 5).Add(time.Duration(i) * o.duration / 5 / time.Duration(o.streams))))
+	for i := range streams {
+		time.Sleep(time.Until(begin.Add(-o.duration / 5).Add(time.Duration(i) * o.duration / 5 / time.Duration(streams))))
 		wg.Go(func() {
 			delays, err := p.stream(body, events, o.rate, begin)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, delays...)
-			failed = errors.Join(failed, err)
+			if err != nil && failed == nil {
+				failed = err
+			}
+			if err != nil {
+				failures++
+			}
 		})
 	}
 	wg.Wait()
-	if len(all) == 0 && failed == nil {
-		failed = errors.New("there were no events")
+	if failed != nil {
+		return nil, fmt.Errorf("%d of %d streams: %w", failures, streams, failed)
 	}
-	return all, failed
+	if len(all) == 0 {
+		return nil, errors.New("there were no events")
+	}
+	return all, nil
 }
 
 func (p *process) stream(body []byte, events, rate int, begin time.Time) (delays []time.Duration, err error) {

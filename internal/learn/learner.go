@@ -18,6 +18,8 @@ const (
 	defaultRefitEvery = 1000
 	// FirstFit is how many samples make the first model.
 	FirstFit = 25
+	// fewSamples is below what a model learns most from each.
+	fewSamples = 1000
 	// recentErrors is how many of the newest errors Health tells of.
 	recentErrors = 1000
 	// maxLabel is the largest label that is taken in, its inverse the smallest: what package boost fits.
@@ -32,7 +34,8 @@ const (
 	challengeMargin  = 0.98
 	// Refits choose the tests of their trees anew when such a share of the window has come since they were chosen, or such
 	// a share of it to buckets that have since become so many times as large, and by more than a few samples: a regime that
-	// the tests do not know. Others keep the tests, and take a fifth of the time.
+	// the tests do not know. In a window that grows, all buckets do; that many times the root of its growth counts. Others
+	// keep the tests, and take an eighth of the time.
 	renewal = 0.3
 	novelty = 0.02
 	grown   = 1.5
@@ -45,8 +48,8 @@ const (
 type Config struct {
 	Boost  boost.Config
 	Window WindowConfig
-	// RefitEvery is how many new samples call for a refit once there are ten times as many; before that a tenth of the
-	// samples do, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
+	// RefitEvery is how many new samples call for a refit once there are five times as many; before that a fifth of the
+	// samples do, a tenth of fewer than a thousand, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 }
 
@@ -271,7 +274,11 @@ func (l *Learner) due() bool {
 	if l.hurry.Load() {
 		return true
 	}
-	every := max(FirstFit, min(l.window.Len()/10, l.config.RefitEvery))
+	growth := l.window.Len() / 5
+	if l.window.Len() < fewSamples {
+		growth /= 2
+	}
+	every := max(FirstFit, min(growth, l.config.RefitEvery))
 	if sooner := max(driftErrors, every/4); sooner < every && l.since >= sooner {
 		l.statusMu.Lock()
 		if l.drift() > driftRatio {
@@ -380,9 +387,14 @@ func (l *Learner) keepsTests() bool {
 	if m == nil || m.Trees() == 0 || l.hurry.Load() || len(l.asked) == 0 || float64(l.renewed) >= renewal*rows {
 		return false
 	}
+	asked := 0
+	for _, then := range l.asked {
+		asked += int(then)
+	}
+	large := grown * max(1, math.Sqrt(rows/float64(max(asked, 1))))
 	unknown := 0
 	for i, then := range l.asked {
-		if now := l.window.buckets[i].rows; float64(now) >= grown*float64(then)+few {
+		if now := l.window.buckets[i].rows; float64(now) >= float64(large*float64(then))+few {
 			unknown += now - int(then)
 		}
 	}

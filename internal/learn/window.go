@@ -275,6 +275,9 @@ func (w *Window) weight(age int32) float64 {
 
 // AppendTo appends the samples to data, in the order in which they were added, with their weights.
 func (w *Window) AppendTo(data *boost.Data) {
+	data.X = slices.Grow(data.X, w.rows*w.config.Features)
+	data.Y = slices.Grow(data.Y, w.rows)
+	data.W = slices.Grow(data.W, w.rows)
 	for _, e := range w.order() {
 		data.X = append(data.X, w.row(int(e.sample))...)
 		data.Y = append(data.Y, w.y[e.sample])
@@ -298,6 +301,13 @@ func (w *Window) order() []aged {
 			age--
 			order = append(order, aged{s, age})
 		}
+	}
+	if w.added == uint64(w.rows) { // none has left: the numbers are those from 1
+		sorted := make([]aged, w.rows)
+		for _, e := range order {
+			sorted[w.number[e.sample]-1] = e
+		}
+		return sorted
 	}
 	slices.SortFunc(order, func(a, b aged) int { return cmp.Compare(w.number[a.sample], w.number[b.sample]) })
 	return order

@@ -78,5 +78,5 @@ func ExampleModel_Update() {
 	}
 	// Output:
 	// 120 ms
-	// 181 ms
+	// 182 ms
 }

@@ -21,6 +21,8 @@ const (
 	fewestRows = 256
 	// minNodeRows is the smallest node that has a say in the choice of a test.
 	minNodeRows = 8
+	// A tree has no more leaves than one for so many of the rows that choose its tests.
+	rowsPerLeaf = 16
 )
 
 // A histogram has coarseBins cells for each live feature.
@@ -109,17 +111,20 @@ func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
 	offset -= math.Floor(offset)
 	scale := (1 << residualBits) / clip
 	g.rows = g.rows[:0]
-	last := math.Floor(offset)
+	each := 1 / rate
+	next := (1 - offset) * each // the running sum with which a row is taken
 	for i, v := range r {
-		at := math.Floor(float64(cumulated[i]*rate) + offset)
-		if at == last {
+		if cumulated[i] < next {
 			continue
 		}
-		last = at
+		next = (math.Floor(float64(cumulated[i]*rate)+offset) + 1 - offset) * each
 		if len(g.rows) == len(g.inverse)-2 {
 			break
 		}
-		g.rows = append(g.rows, sampledRow{int32(i), int32(max(-clip, min(v, clip)) * scale)})
+		if math.Abs(v) > clip {
+			v = math.Copysign(clip, v)
+		}
+		g.rows = append(g.rows, sampledRow{int32(i), int32(v * scale)})
 	}
 }
 
@@ -141,7 +146,10 @@ func (g *grower) grow() (t tests) {
 	g.nodes = append(g.nodes[:0], root)
 	hists := 1
 	for level := range treeDepth {
-		feature, bin, gain := g.best()
+		feature, bin, gain := 0, 0, 0.0
+		if level == 0 || rowsPerLeaf<<(level+1) <= len(g.rows) {
+			feature, bin, gain = g.best()
+		}
 		if gain <= 0 {
 			for ; level < treeDepth; level++ {
 				t.feature[level], t.bin[level] = 0, noLane

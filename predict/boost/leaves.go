@@ -16,9 +16,9 @@ func (m *Model) fitTrees(columns []column, r, w []float64, choose func(i int, cl
 		asked := choose(i, clip)
 		leafNumbers(columns, &asked, leaf)
 		t := &m.trees[i]
-		sums, weights := leafSums(leaf, r, w, clip)
+		sums := leafSums(leaf, r, w, clip)
 		for a := range sums {
-			t.leaf[a] = float32(m.config.LearningRate * sums[a] / (weights[a] + m.config.Shrinkage))
+			t.leaf[a] = float32(m.config.LearningRate * sums[a].residuals / (sums[a].weight + m.config.Shrinkage))
 		}
 		clip = clipAt(subtract(t, leaf, r, w) / total)
 	}
@@ -36,29 +36,59 @@ func clipOf(r, w []float64) float64 {
 
 func clipAt(meanAbs float64) float64 { return max(clipFactor*meanAbs, 1e-12) }
 
-// leafSums adds up the clipped residuals and the weights of the rows in each leaf.
-func leafSums(leaf []uint64, r, w []float64, clip float64) (sums, weights [treeLeafs]float64) {
-	for i, l := range leaf {
-		rows := min(laneRows, len(r)-i*laneRows)
-		rb, wb := r[i*laneRows:][:rows], w[i*laneRows:][:rows]
-		for j, v := range rb {
-			a := l >> (16 * j) & (treeLeafs - 1)
-			weights[a] += wb[j]
-			sums[a] += float64(max(-clip, min(v, clip)) * wb[j])
+// A leafSum is what the rows of a leaf come to.
+type leafSum struct{ residuals, weight float64 }
+
+// leafSums adds up the clipped residuals and the weights of the rows in each leaf. Each lane has sums of its own, so
+// that a row does not wait for the one before where both are in one leaf.
+func leafSums(leaf []uint64, r, w []float64, clip float64) (sums [treeLeafs]leafSum) {
+	var lanes [laneRows - 1][treeLeafs]leafSum
+	full := len(r) / laneRows
+	for i, l := range leaf[:full] {
+		rb, wb := (*[laneRows]float64)(r[i*laneRows:]), (*[laneRows]float64)(w[i*laneRows:])
+		sums[l&(treeLeafs-1)].add(rb[0], wb[0], clip)
+		lanes[0][l>>16&(treeLeafs-1)].add(rb[1], wb[1], clip)
+		lanes[1][l>>32&(treeLeafs-1)].add(rb[2], wb[2], clip)
+		lanes[2][l>>48&(treeLeafs-1)].add(rb[3], wb[3], clip)
+	}
+	for i := full * laneRows; i < len(r); i++ {
+		sums[leaf[full]>>(16*(i%laneRows))&(treeLeafs-1)].add(r[i], w[i], clip)
+	}
+	for a := range sums {
+		for j := range lanes {
+			sums[a].residuals += lanes[j][a].residuals
+			sums[a].weight += lanes[j][a].weight
 		}
 	}
-	return sums, weights
+	return sums
+}
+
+func (s *leafSum) add(v, w, clip float64) {
+	if math.Abs(v) > clip {
+		v = math.Copysign(clip, v)
+	}
+	s.residuals += float64(v * w)
+	s.weight += w
 }
 
 // subtract takes the tree off the residuals and returns the weighted sum of what is left, in absolute value.
-func subtract(t *tree, leaf []uint64, r, w []float64) (total float64) {
-	for i, l := range leaf {
-		rows := min(laneRows, len(r)-i*laneRows)
-		rb, wb := r[i*laneRows:][:rows], w[i*laneRows:][:rows]
-		for j := range rb {
-			rb[j] -= float64(t.leaf[l>>(16*j)&(treeLeafs-1)])
-			total += float64(math.Abs(rb[j]) * wb[j])
-		}
+func subtract(t *tree, leaf []uint64, r, w []float64) float64 {
+	var t0, t1, t2, t3 float64
+	full := len(r) / laneRows
+	for i, l := range leaf[:full] {
+		rb, wb := (*[laneRows]float64)(r[i*laneRows:]), (*[laneRows]float64)(w[i*laneRows:])
+		rb[0] -= float64(t.leaf[l&(treeLeafs-1)])
+		rb[1] -= float64(t.leaf[l>>16&(treeLeafs-1)])
+		rb[2] -= float64(t.leaf[l>>32&(treeLeafs-1)])
+		rb[3] -= float64(t.leaf[l>>48&(treeLeafs-1)])
+		t0 += float64(math.Abs(rb[0]) * wb[0])
+		t1 += float64(math.Abs(rb[1]) * wb[1])
+		t2 += float64(math.Abs(rb[2]) * wb[2])
+		t3 += float64(math.Abs(rb[3]) * wb[3])
 	}
-	return total
+	for i := full * laneRows; i < len(r); i++ {
+		r[i] -= float64(t.leaf[leaf[full]>>(16*(i%laneRows))&(treeLeafs-1)])
+		t0 += float64(math.Abs(r[i]) * w[i])
+	}
+	return t0 + t1 + t2 + t3
 }

@@ -48,10 +48,10 @@ func (m *Model) Update(data Data) (*Model, error) {
 		*t = m.trees[i]
 		asked := t.tests()
 		leafNumbers(columns, &asked, leaf)
-		sums, weights := leafSums(leaf, r, data.W, clipOf(r, data.W))
+		sums := leafSums(leaf, r, data.W, clipOf(r, data.W))
 		for a, old := range m.trees[i].leaf {
-			v := float64(n.config.LearningRate*sums[a]) + float64(leafRows*float64(old))
-			t.leaf[a] = float32(v / (weights[a] + leafRows))
+			v := float64(n.config.LearningRate*sums[a].residuals) + float64(leafRows*float64(old))
+			t.leaf[a] = float32(v / (sums[a].weight + leafRows))
 		}
 		subtract(t, leaf, r, data.W)
 	}
