@@ -35,7 +35,7 @@ const (
 	// Refits choose the tests of their trees anew when such a share of the window has come since they were chosen, or such
 	// a share of it to buckets that have since become so many times as large, and by more than a few samples: a regime that
 	// the tests do not know. In a window that grows, all buckets do; that many times the root of its growth counts. Others
-	// keep the tests, and take an eighth of the time.
+	// keep the tests, and take about a tenth of the time.
 	renewal = 0.3
 	novelty = 0.02
 	grown   = 1.5

@@ -137,7 +137,7 @@ func Fit(config Config, data Data) (*Model, error) {
 }
 
 // Refit returns a model of data that asks what this one asks: bins and the tests of trees are kept, the prior and all
-// leaves are fitted anew. It takes a fifth of the time of Fit, and is nearly as good for as long as rows are of the same
+// leaves are fitted anew. It takes about a tenth of the time of Fit, and is nearly as good for as long as rows are of the same
 // kind. A model without trees, or with too few rows for any, is fitted as by Fit. The receiver does not change. The zero
 // Model is ErrNoData.
 func (m *Model) Refit(data Data) (*Model, error) {
