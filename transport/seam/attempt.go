@@ -31,6 +31,7 @@ type Attempt struct {
 	forget  func() bool // of the context: nobody is left who would end the attempt
 	served  bool        // the header was good
 	empty   bool        // nothing has come of what should be a stream
+	astray  bool        // it is at an endpoint that takes no requests: filtered, and in no account
 	ended   bool
 	failed  bool // it has ended as a failure of kind, which Again has not been asked of
 	kind    choose.Kind
@@ -93,7 +94,8 @@ func (a *Attempt) SetHeader(h http.Header) {
 // ServedBy says that somebody else has sent the request to another endpoint, and that
 // this one has failed it. It comes before Header, and moves the attempt there. The
 // error is an [endpick.NoEndpointsError] if the endpoint is unknown or takes no
-// requests; the attempt has ended then.
+// requests; the attempt has ended then, and what comes of a response is still to be fed,
+// since the client is not to get what it has not asked for.
 func (a *Attempt) ServedBy(id string) error {
 	c := a.call
 	c.mu.Lock()
@@ -104,6 +106,7 @@ func (a *Attempt) ServedBy(id string) error {
 	a.failed = false // that was seen to
 	lease, err := c.trip.Adopt(id)
 	if err != nil {
+		a.astray, a.meter = true, c.call.Meter(a.lease, c.seam.desk.Clock) // the client is to get the same
 		return err
 	}
 	a.open(lease)
@@ -121,6 +124,10 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if a.astray {
+		a.readHeader(status, header)
+		return nil
+	}
 	if a.ended || a.served {
 		return nil
 	}
@@ -133,13 +140,18 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	case a.stream && c.call.FirstFails(first):
 		return a.failBy(choose.Erred, choose.ErrFirstEvent)
 	}
-	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
-		a.meter.Header(status, header) // of another one nothing can be read
-	}
+	a.readHeader(status, header)
 	a.served, a.empty = true, a.stream && status == http.StatusOK
 	desk.Health.Served(a.visit, a.stream, desk.Clock().Sub(a.since))
 	c.answered()
 	return nil
+}
+
+// readHeader tells the meter of a header, unless it can't read what follows.
+func (a *Attempt) readHeader(status int, header http.Header) {
+	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
+		a.meter.Header(status, header)
+	}
 }
 
 // Unseen says that the body of the response will not be fed, so that End takes it for
@@ -155,7 +167,10 @@ func (a *Attempt) Unseen() {
 func (a *Attempt) Feed(dst, piece []byte) []byte {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	if !a.served || len(piece) == 0 {
+	switch {
+	case a.astray:
+		return a.meter.Feed(dst, piece)
+	case !a.served || len(piece) == 0:
 		return append(dst, piece...)
 	}
 	a.empty = false
@@ -170,6 +185,9 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
+	if a.astray {
+		return a.meter.End(dst)
+	}
 	if a.served {
 		var cut error
 		if dst, cut = a.meter.End(dst); cut == nil && a.empty {

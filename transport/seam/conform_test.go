@@ -2,6 +2,7 @@ package seam_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -54,5 +55,32 @@ func TestAStreamOfNothing(t *testing.T) {
 			assert.Equal(t, tc.said, w.heard.said())
 			w.idle(t)
 		})
+	}
+}
+
+// A response from an endpoint that has been removed in the meantime is nobody's in the
+// accounts, and the client gets of it what it would have got of another's.
+func TestServedByWhoIsGone(t *testing.T) {
+	for _, gone := range []func(*endpick.Router) error{
+		func(r *endpick.Router) error { return r.Remove("b") },
+		func(r *endpick.Router) error { return r.Drain("b") },
+	} {
+		w := newWorld(t, seam.Config{Fallbacks: 2})
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		require.NoError(t, gone(w.router))
+		require.ErrorIs(t, a.ServedBy("b"), endpick.ErrNoEndpoints)
+		header := http.Header{"Content-Type": {"text/event-stream"}, "Content-Length": {fmt.Sprint(len(events))}}
+		require.NoError(t, a.Header(200, header, nil))
+		assert.Empty(t, header.Get("Content-Length"))
+		out := a.Feed(nil, []byte(events[:100]))
+		out = a.Feed(out, []byte(events[100:]))
+		out, err := a.End(out)
+		require.NoError(t, err)
+		assert.NotContains(t, string(out), "usage")
+		assert.Contains(t, string(out), "[DONE]")
+		call.Close()
+		w.idle(t)
+		assert.Equal(t, "a failed", w.heard.said())
 	}
 }

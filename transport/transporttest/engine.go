@@ -7,8 +7,36 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 )
+
+// Engine is a server that misbehaves, for tests of one's own.
+type Engine struct {
+	Address string          // host:port
+	Stream  bool            // what a client is to ask for
+	Leaves  bool            // the engine hangs, and the client is to leave when it has been asked
+	Asked   <-chan struct{} // closed when it has
+}
+
+// StartEngine starts an engine that misbehaves in one of the ways of [Faults], until
+// the test ends.
+func StartEngine(t testing.TB, name string) *Engine {
+	t.Helper()
+	for _, f := range faults() {
+		if f.name != name {
+			continue
+		}
+		e, err := startEngine(&f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.close)
+		return &Engine{Address: e.listener.Addr().String(), Stream: f.stream, Leaves: f.leaves, Asked: e.asked}
+	}
+	t.Fatalf("%q is none of the Faults", name)
+	return nil
+}
 
 // engine is a server that answers every request by one script, on a connection of
 // its own, and then closes it.

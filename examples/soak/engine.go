@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/splitmix"
+)
+
+// What clients and servers say of a request in its headers and those of its answer.
+const (
+	nameHeader     = "Session-Id"
+	paceHeader     = "X-Pace"     // milliseconds between events
+	goodHeader     = "X-Good"     // the server is to answer well
+	receivedHeader = "X-Received" // when, on the clock of sinceStart
+	answeredHeader = "X-Answered" // when the answer began
+)
+
+var start = time.Now()
+
+// sinceStart is a clock that all parts of the process share.
+func sinceStart() int64 { return int64(time.Since(start)) }
+
+// engine is a server that computes nothing and has moods. It has another address when it
+// is killed and comes back: nobody can keep a port.
+type engine struct {
+	id, address string
+	book        *book
+	seed        uint64
+	count       atomic.Uint64
+	had         *[moods]atomic.Int64 // of all servers
+
+	mu     sync.Mutex
+	server *http.Server // nil: killed
+	idle   map[net.Conn]bool
+	served chan error
+	downs  []span // when it was killed, until when
+}
+
+// span is a time in which a server was down; a zero to: it still is.
+type span struct{ from, to time.Time }
+
+func (e *engine) start() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: e, ConnState: e.changed, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.address, e.server, e.served = l.Addr().String(), server, served
+	return nil
+}
+
+// known says that its new address is known to all.
+func (e *engine) known() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.downs[len(e.downs)-1].to = time.Now()
+}
+
+// kill breaks all connections, and takes no more.
+func (e *engine) kill() error {
+	e.mu.Lock()
+	server := e.server
+	if server == nil {
+		e.mu.Unlock()
+		return nil
+	}
+	e.server = nil
+	e.downs = append(e.downs, span{from: time.Now()})
+	if len(e.downs) > 100 {
+		e.downs = e.downs[50:]
+	}
+	e.mu.Unlock()
+	err := server.Close()
+	if ended := <-e.served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
+// rest closes the connections on which nothing happens, also those that were opened in
+// advance and never used.
+func (e *engine) rest() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.idle {
+		_ = c.Close()
+	}
+}
+
+// changed notes connections on which nothing happens.
+func (e *engine) changed(c net.Conn, state http.ConnState) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch state {
+	case http.StateNew, http.StateIdle:
+		e.idle[c] = true
+	default:
+		delete(e.idle, c)
+	}
+}
+
+// downSince reports whether it was down at any moment from then on.
+func (e *engine) downSince(t time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.downs {
+		if s.to.IsZero() || s.to.After(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *engine) endpoint() endpick.Endpoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return endpick.Endpoint{ID: e.id, Address: e.address, Models: []string{"m"}}
+}
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	received := sinceStart()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	m := well
+	if r.Header.Get(goodHeader) == "" {
+		m = draw(splitmix.Mix(e.seed ^ splitmix.Mix(e.count.Add(1))))
+	}
+	e.had[m].Add(1)
+	whole := false
+	if t := e.book.of(r.Header.Get(nameHeader)); t != nil {
+		number := t.begin(e.id, m)
+		defer func() { t.end(number, whole) }()
+	}
+	pace, _ := strconv.Atoi(r.Header.Get(paceHeader))
+	w.Header().Set(receivedHeader, strconv.FormatInt(received, 10))
+	w.Header().Set(answeredHeader, strconv.FormatInt(sinceStart(), 10))
+	a := &reply{
+		w: w, r: r, flush: http.NewResponseController(w).Flush, pace: time.Duration(pace) * time.Millisecond,
+		stream: bytes.Contains(body, []byte(`"stream":true`)), usage: bytes.Contains(body, []byte(`"include_usage":true`)),
+	}
+	whole = a.give(m)
+}

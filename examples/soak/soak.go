@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// world is all that takes part.
+type world struct {
+	o       *options
+	book    *book
+	fleet   fleet
+	had     [moods]atomic.Int64
+	direct  *way
+	ways    []*way
+	number  atomic.Uint64
+	seeding uint64
+}
+
+func newWorld(o *options) (w *world, err error) {
+	w = &world{o: o, book: newBook()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.stop())
+		}
+	}()
+	for i := range o.servers {
+		e := &engine{id: fmt.Sprint("server-", i), book: w.book, seed: o.seed + uint64(i), had: &w.had, idle: map[net.Conn]bool{}}
+		if err := e.start(); err != nil {
+			return w, err
+		}
+		w.fleet.engines = append(w.fleet.engines, e)
+	}
+	for _, open := range []func(*book, []*engine) (*way, error){throughReverseProxy, throughCaddy, throughPicker, throughSeam} {
+		one, err := open(w.book, w.fleet.engines)
+		if err != nil {
+			return w, err
+		}
+		w.ways = append(w.ways, one)
+	}
+	w.direct = directly(w.fleet.engines)
+	return w, nil
+}
+
+func (w *world) stop() error {
+	var errs []error
+	for _, one := range w.ways {
+		one.client.CloseIdleConnections()
+		errs = append(errs, one.stop())
+	}
+	if w.direct != nil {
+		w.direct.client.CloseIdleConnections()
+	}
+	for _, e := range w.fleet.engines {
+		errs = append(errs, e.kill())
+	}
+	return errors.Join(errs...)
+}
+
+// play sends requests on all ways for so long, and waits until all have ended.
+func (w *world) play(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	run := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	w.seeding++
+	engines := map[string]*engine{}
+	for _, e := range w.fleet.engines {
+		engines[e.id] = e
+	}
+	of := func(one *way) *clients {
+		return &clients{way: one, book: w.book, engines: engines, number: &w.number, seed: w.o.seed + w.seeding<<32, pace: w.o.pace}
+	}
+	for _, one := range w.ways {
+		c := of(one)
+		for n := range w.o.clients {
+			run(func() error { c.work(ctx, n, false); return nil })
+		}
+		for n := range (w.o.streams + len(w.ways) - 1) / len(w.ways) {
+			run(func() error { c.work(ctx, 1000+n, true); return nil })
+		}
+		run(func() error { return w.fleet.churn(ctx, one, w.o.seed+w.seeding) })
+		run(func() error { return decide(ctx, one) })
+	}
+	run(func() error { of(w.direct).work(ctx, 0, false); return nil })
+	run(func() error { return w.fleet.kill(ctx, w.ways, w.o.seed+w.seeding) })
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// rest waits until nothing is open any more, and returns what the process holds then.
+// More than so many goroutines are given time to end.
+func (w *world) rest(goroutines int) (held, error) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		open := 0
+		for _, one := range w.ways {
+			open += one.router.Stats().OpenLeases
+		}
+		if open == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return held{}, fmt.Errorf("%d leases are open %v after the last request has ended", open, patience)
+		}
+	}
+	for _, one := range append(w.ways, w.direct) {
+		one.client.CloseIdleConnections()
+	}
+	for _, e := range w.fleet.engines {
+		e.rest()
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	return settled(goroutines), nil
+}
+
+// held is what the process holds.
+type held struct {
+	heap       uint64
+	goroutines int
+}
+
+// settled waits until there have been as many goroutines for a while, and no more than
+// there should be: what has just ended takes a moment to be gone.
+func settled(goroutines int) held {
+	n, since := runtime.NumGoroutine(), time.Now()
+	for begun := since; (n > goroutines || time.Since(since) < time.Second) && time.Since(begun) < patience; time.Sleep(10 * time.Millisecond) {
+		if now := runtime.NumGoroutine(); now != n {
+			n, since = now, time.Now()
+		}
+	}
+	var m runtime.MemStats
+	for range 3 { // pools are emptied by the second
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return held{m.HeapAlloc, runtime.NumGoroutine()}
+}
+
+func soak(ctx context.Context, o *options, r *report, progress io.Writer) (err error) {
+	w, err := newWorld(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	warmUp := min(o.duration/4, time.Minute)
+	fmt.Fprintf(progress, "warming up for %v\n", warmUp)
+	if err := w.play(ctx, warmUp); err != nil {
+		return err
+	}
+	if r.before, err = w.rest(math.MaxInt); err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "soaking for %v\n", o.duration-warmUp)
+	began := time.Now()
+	if err := w.play(ctx, o.duration-warmUp); err != nil {
+		return err
+	}
+	r.took = warmUp + time.Since(began)
+	if r.after, err = w.rest(r.before.goroutines); err != nil {
+		return err
+	}
+	if r.after.goroutines > r.before.goroutines {
+		_ = pprof.Lookup("goroutine").WriteTo(progress, 1)
+	}
+	r.judge(w)
+	return nil
+}

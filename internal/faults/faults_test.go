@@ -1,0 +1,102 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/faults.md")
+
+// page has the tables after this line.
+const (
+	page = "../../docs/faults.md"
+	mark = "<!-- go test ./internal/faults -update -->\n"
+)
+
+// row is one fault, and what is seen.
+type row struct {
+	name  string
+	cells []string
+}
+
+// part is a table.
+type part struct {
+	title, columns string
+	about          string
+	least          int // rows that there must be
+	rows           func(t *testing.T) []row
+}
+
+// Whatever misbehaves, client and accounts show what docs/faults.md says.
+func TestFaults(t *testing.T) {
+	parts := []part{
+		{"Servers", "the server … | a client sees | leases | beside a good server it sees | leases",
+			"Each way is one of `transporttest.Faults`. The accounts say how leases ended, in their order; each is closed once.", 85, serverFaults},
+		{"Clients", "the client … | it sees | leases", "Bodies are 16 KiB of a shape that somebody thought of to cost a gateway more than it is long; the rest are exchanges of `internal/suite`.", 64, clientInputs},
+		{"HTTP/2", "the server … | a client sees | leases", "In the clear, frame by frame. Left out: a server that opens a stream's window beyond 2³¹ bytes stops its connection for good in `net/http` of Go 1.26, which then waits for its own lock; health takes such a server for one that hangs.", 12, http2Faults},
+		{"TLS", "the server … | a client sees | leases", "", 10, tlsFaults},
+		{"Connections that are half open", "the server … | a client sees | leases", "`FirstByteTimeout`, `StallTimeout` and `ResponseTimeout` are a moment here.", 6, halfOpen},
+		{"Names that lie", "the list of servers … | who asks is told | endpoints | a client sees", "Package `discover` over DNS and over a list.", 8, lyingNames},
+		{"Clocks that jump", "the router's clock … | a client sees | leases", "", 6, jumpingClocks},
+		{"Disks that are full", "what is written … | a client sees | what tells", "", 4, fullDisks},
+	}
+	var wg sync.WaitGroup
+	tables := make([]string, len(parts))
+	for i, p := range parts {
+		wg.Add(1)
+		t.Run(p.title, func(t *testing.T) {
+			defer wg.Done()
+			rows := p.rows(t)
+			assert.GreaterOrEqual(t, len(rows), p.least)
+			tables[i] = p.markdown(rows)
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	head, old, ok := strings.Cut(string(text), mark)
+	require.True(t, ok, "%s has no place for the tables", page)
+	all := "\n" + strings.Join(tables, "\n")
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(head+mark+all), 0o644))
+		return
+	}
+	assert.Equal(t, old, all, "run with -update")
+}
+
+func (p *part) markdown(rows []row) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## %s\n\n", p.title)
+	if p.about != "" {
+		fmt.Fprintf(&b, "%s\n\n", p.about)
+	}
+	fmt.Fprintf(&b, "| %s |\n|%s\n", p.columns, strings.Repeat("---|", strings.Count(p.columns, "|")+1))
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s |\n", r.name, strings.Join(r.cells, " | "))
+	}
+	return b.String()
+}
+
+// each makes the rows of names, at the same time.
+func each(t *testing.T, names []string, f func(t *testing.T, name string) []string) []row {
+	rows := make([]row, len(names))
+	t.Run("each", func(t *testing.T) {
+		for i, name := range names {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				rows[i] = row{name, f(t, name)}
+			})
+		}
+	})
+	return rows
+}

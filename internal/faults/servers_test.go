@@ -1,0 +1,65 @@
+package faults
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/transporttest"
+)
+
+// byChance are faults of which one sees this or that, with and without a good server: a
+// reset takes with it what has not been read yet, or comes before the connection stands.
+var byChance = map[string][2]chance{
+	"resets the connection unread":          {{[]string{failed502, nobody503}, "failed"}, {[]string{toItsEnd}, "failed, completed"}},
+	"resets the connection within a body":   {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
+	"resets the connection within a stream": {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
+}
+
+type chance struct {
+	saw    []string
+	leases string // as the table has them
+}
+
+const (
+	failed502 = "502 “the model server failed before it answered”"
+	nobody503 = "503 “no server is available for this model”"
+	cutOff    = "200, cut off"
+	toItsEnd  = "200, to its end"
+)
+
+func serverFaults(t *testing.T) []row {
+	return each(t, transporttest.Faults(), func(t *testing.T, name string) []string {
+		var cells []string
+		for _, beside := range []bool{false, true} {
+			e := transporttest.StartEngine(t, name)
+			addresses := []string{e.Address}
+			if beside {
+				if e.Leaves {
+					return append(cells, "–", "–")
+				}
+				addresses = append(addresses, good(t))
+			}
+			g := newGateway(t, transport.Config{}, endpick.Config{}, addresses...)
+			var leaves <-chan struct{}
+			if e.Leaves {
+				leaves = e.Asked
+			}
+			saw := g.ask(t, e.Stream, leaves)
+			ended := g.leases(t)
+			if some, ok := byChance[name]; ok {
+				this := some[len(addresses)-1]
+				if !slices.Contains(this.saw, saw) || !strings.Contains(this.leases, ended) {
+					assert.Fail(t, "none of what it may be", "%q, %s", saw, ended)
+				}
+				saw, ended = strings.Join(this.saw, " or "), this.leases
+			}
+			cells = append(cells, saw, ended)
+		}
+		return cells
+	})
+}
