@@ -2,15 +2,21 @@ package endpick
 
 import "time"
 
-// Candidate is an endpoint as one request sees it. The router fills it once
-// per request; Matcher and Predictor add their part, Filter, Scorer and Picker
-// read it. It is valid until the stage returns; a copy of the struct may be
-// kept, Endpoint and Report point to values that never change.
+// Candidate is an endpoint as one request sees it. The router fills it;
+// Matcher and Predictor add their part, Filter, Scorer and Picker read it. No
+// stage changes anything else: the router goes on with what has not changed when
+// the next request comes. It is valid until the stage returns; a copy of the
+// struct may be kept, Endpoint and Report point to values that never change.
 type Candidate struct {
 	Endpoint *Endpoint
 	Ref      Ref
 	// IDHash is the hash of the endpoint's ID, by which chance is drawn.
 	IDHash uint64
+
+	// PrefixTokens, H, is the length of the contiguous head of the prompt that
+	// the endpoint is expected to hold: at most InputTokens − 1, because
+	// engines compute the last token again.
+	PrefixTokens int
 
 	// Waiting and Running, W and R, are the engine's report corrected by what
 	// this router has routed there since it was asked. An endpoint without a
@@ -18,6 +24,8 @@ type Candidate struct {
 	// router's own count.
 	Waiting float64
 	Running float64
+	// InFlight is the router's own account.
+	InFlight InFlight
 	// KVUsage, K, is the engine's report, in [0, 1]; without one the mean of
 	// the others, and 0.5 if there are none.
 	KVUsage float64
@@ -26,14 +34,6 @@ type Candidate struct {
 	Reported Signals
 	// Report is that report as the engine gave it, or nil.
 	Report *Load
-
-	// InFlight is the router's own account.
-	InFlight InFlight
-
-	// PrefixTokens, H, is the length of the contiguous head of the prompt that
-	// the endpoint is expected to hold: at most InputTokens − 1, because
-	// engines compute the last token again.
-	PrefixTokens int
 
 	// Prediction is what the Predictor expects; see its Has field.
 	Prediction Prediction

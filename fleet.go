@@ -29,6 +29,7 @@ type fleet struct {
 
 	slots     []uint32 // the newest generation of each slot
 	freeSlots []uint32
+	versions  versions
 	departing map[*endpointState]*Endpoint // removed, with open leases
 }
 
@@ -184,6 +185,7 @@ func (f *fleet) takeSlot() Ref {
 	} else {
 		f.slots = append(f.slots, 0)
 	}
+	f.versions.grow(slot)
 	f.slots[slot]++
 	if f.slots[slot] == 0 { // the zero Ref is nobody's
 		f.slots[slot]++
@@ -390,7 +392,9 @@ func (r *Router) enter(s *endpointState) bool {
 // leave counts a request out; the last one to leave a removed endpoint gives
 // its slot back.
 func (r *Router) leave(s *endpointState) {
-	if s.requests.Add(-1) == 0 && s.is(removed) {
+	left := s.requests.Add(-1)
+	r.changed(s)
+	if left == 0 && s.is(removed) {
 		r.mu.Lock()
 		r.release(s)
 		r.mu.Unlock()

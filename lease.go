@@ -71,6 +71,7 @@ func (l Lease) Tokens(n int) {
 	s.outputTokens += n
 	s.lastTokenAt = now
 	s.state.outputTokens.Add(int64(n))
+	s.router.changed(s.state)
 }
 
 // Done closes the lease and returns true, or does nothing and returns false if
@@ -161,6 +162,7 @@ func (s *leaseSlot) endPrefill() {
 		s.prefilling = false
 		s.state.prefilling.Add(-1)
 		s.state.prefillTokens.Add(-int64(s.prefillTokens))
+		s.router.changed(s.state)
 	}
 }
 
@@ -180,6 +182,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	s.endPrefill()
 	state.contextTokens.Add(-int64(s.request.InputTokens))
 	state.outputTokens.Add(-int64(s.outputTokens))
+	s.router.changed(state)
 
 	if outcome.OutputTokens > 0 {
 		if !s.firstTokenAt.IsZero() && !s.lastTokenAt.After(s.firstTokenAt) {
@@ -302,6 +305,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	state.prefilling.Add(1)
 	state.prefillTokens.Add(int64(s.prefillTokens))
 	state.contextTokens.Add(int64(s.request.InputTokens))
+	t.router.changed(state) // also that it was counted in
 
 	if len(p.routed) > 0 {
 		e := s.fillEvent(now)

@@ -141,6 +141,7 @@ func (r *Router) Report(id string, load Load) error {
 			return err
 		}
 		if m.state.report.CompareAndSwap(held, next) {
+			r.changed(m.state)
 			return err
 		}
 	}

@@ -26,6 +26,7 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 			if len(p.Shortlist) > 0 { // there may be many, and none is to be chosen
 				left = left[chosen : chosen+1]
 			}
+			d.rows.predicted = len(d.candidates)
 			r.predict(p.Predictor, d, left)
 		}
 		if !r.enter(m.state) {
@@ -54,10 +55,9 @@ func (r *Router) mirrored(d *decision) (m member, chosen int, err error) {
 		return member{}, 0, unknownEndpoint(d.req.MirrorOf)
 	}
 	d.pool = []member{m}
-	d.grow(1)
-	d.candidates = d.candidates[:1]
-	m.state.fill(&d.candidates[0], m.endpoint, r.reports(d.req.now))
-	if d.candidates[0].Reported != allSignals {
+	reported := r.refresh(d)
+	d.candidates = d.rows.all[:1]
+	if reported != allSignals {
 		fillAbsent(d.candidates)
 	}
 	return m, 0, nil

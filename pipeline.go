@@ -127,23 +127,24 @@ func stageName(stage any) string {
 	return fmt.Sprintf("%T", stage)
 }
 
-// decision is the working memory of one Route. Its slices are used again.
+// decision is the working memory of one Route. Its slices are used again; of its rows,
+// also what is in them.
 type decision struct {
 	req        Request
 	pool       []member // ordered by slot
-	candidates []Candidate
-	scores     []float64 // of the candidates that are left
-	one        []float64 // of one scorer
-	cuts       []int     // how many candidates each filter left
-	each       []float64 // scores by scorer, then candidate; for a receipt only
+	rows       rows
+	candidates []Candidate // some or all of the rows
+	scores     []float64   // of the candidates that are left
+	one        []float64   // of one scorer
+	cuts       []int       // how many candidates each filter left
+	each       []float64   // scores by scorer, then candidate; for a receipt only
 }
 
 // grow makes room for so many candidates.
 func (d *decision) grow(n int) {
-	if cap(d.candidates) < n {
-		d.candidates = make([]Candidate, n+n/4+8)
-		d.scores = make([]float64, cap(d.candidates))
-		d.one = make([]float64, cap(d.candidates))
+	if d.rows.grow(n) {
+		d.scores = make([]float64, len(d.rows.all))
+		d.one = make([]float64, len(d.rows.all))
 	}
 }
 
@@ -169,6 +170,7 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 	}
 	d.cuts = d.cuts[:0]
 	left := r.narrow(p.Shortlist, d, d.candidates)
+	d.rows.predicted = len(left)
 	if p.Predictor != nil {
 		r.predict(p.Predictor, d, left)
 	}

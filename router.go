@@ -165,13 +165,17 @@ func (r *Router) decide(d *decision) (Lease, error) {
 	}
 }
 
-// gather fills the candidates.
+// gather fills the candidates: the pool but for the endpoints that the request
+// excludes, and for those to avoid if there are others.
 func (r *Router) gather(d *decision) error {
 	d.pool = r.fleet.find(d.req.serving()).load()
-	d.grow(len(d.pool))
-	reported, avoided := r.fill(d, d.req.Avoid)
-	if len(d.candidates) == 0 && avoided {
-		reported, _ = r.fill(d, nil)
+	reported := r.refresh(d)
+	d.candidates = d.rows.all[:len(d.pool)]
+	if len(d.req.Exclude)+len(d.req.Avoid) > 0 {
+		d.candidates = without(d.candidates, d.req.Exclude)
+		if best := without(d.candidates, d.req.Avoid); len(best) > 0 {
+			d.candidates = best
+		}
 	}
 	if len(d.candidates) == 0 {
 		r.mu.Lock()
@@ -184,32 +188,12 @@ func (r *Router) gather(d *decision) error {
 	return nil
 }
 
-// fill makes candidates of the pool, but for the endpoints that the request
-// excludes and those to avoid. It returns the signals that all of them report,
-// and whether any was avoided.
-func (r *Router) fill(d *decision, avoid []string) (reported Signals, avoided bool) {
-	d.candidates = d.candidates[:len(d.pool)]
-	n := 0
-	reports := r.reports(d.req.now)
-	reported = allSignals
-	choosy := len(d.req.Exclude)+len(avoid) > 0
-	for _, m := range d.pool {
-		if choosy {
-			if slices.Contains(d.req.Exclude, m.endpoint.ID) {
-				continue
-			}
-			if slices.Contains(avoid, m.endpoint.ID) {
-				avoided = true
-				continue
-			}
-		}
-		c := &d.candidates[n]
-		m.state.fill(c, m.endpoint, reports)
-		reported &= c.Reported
-		n++
+// without moves the candidates that have none of the IDs to the front, and returns them.
+func without(candidates []Candidate, ids []string) []Candidate {
+	if len(ids) == 0 {
+		return candidates
 	}
-	d.candidates = d.candidates[:n]
-	return reported, avoided
+	return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
 }
 
 // reports is when reports must be from to count. A clock that was ahead and has

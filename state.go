@@ -66,10 +66,11 @@ func (s *endpointState) mark(now time.Time) Mark {
 
 // fill makes the candidate from the endpoint's own report and the router's
 // account. A signal without a report keeps the account alone, and KVUsage 0:
-// see fillAbsent. Reports from outside of the window do not count.
+// see fillAbsent. Reports from outside of the window do not count. It returns the
+// report that counts, or nil.
 //
 // It writes field by field: a literal would be built elsewhere and copied.
-func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
+func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) *report {
 	requests, prefilling := s.open()
 	c.Endpoint = e
 	c.Ref = s.ref
@@ -88,7 +89,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
 	if rep == nil || rep.at < w.oldest || rep.at > w.newest {
 		c.Report, c.Reported = nil, 0
 		c.Waiting, c.Running, c.KVUsage = float64(prefilling), float64(requests-prefilling), 0
-		return
+		return nil
 	}
 	c.Report, c.Reported = rep.load, rep.reported
 	c.KVUsage = rep.kvUsage
@@ -108,6 +109,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
 	default:
 		c.Waiting, c.Running = float64(prefilling), float64(requests-prefilling)
 	}
+	return rep
 }
 
 // fillAbsent gives the candidates that do not report a signal the mean of

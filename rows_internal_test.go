@@ -1,0 +1,162 @@
+package endpick
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// witness is the Matcher, the first stage: it compares the candidates, which decisions
+// leave to one another, with such that are made anew. It is also a filter that moves them
+// about, and a predictor of some.
+type witness struct {
+	t      *rapid.T
+	router *Router
+	now    time.Time
+	seen   int
+	allow  int // candidates that the filter leaves, of those that it begins at
+	first  int
+}
+
+func bySlotOf(a, b Candidate) int { return cmp.Compare(a.Ref.Slot, b.Ref.Slot) }
+
+func (w *witness) Match(req *Request, candidates []Candidate) {
+	w.seen++
+	var fresh []Candidate
+	pool := w.router.fleet.find(req.serving()).load()
+	mirrored := func(m member) bool { return m.endpoint.ID == req.MirrorOf }
+	if req.MirrorOf != "" && !slices.ContainsFunc(pool, mirrored) {
+		pool = []member{w.router.fleet.byID[req.MirrorOf]}
+	}
+	for _, m := range pool {
+		if slices.Contains(req.Exclude, m.endpoint.ID) {
+			continue
+		}
+		var c Candidate
+		m.state.fill(&c, m.endpoint, w.router.reports(req.now))
+		fresh = append(fresh, c)
+	}
+	avoided := func(c Candidate) bool { return slices.Contains(req.Avoid, c.Endpoint.ID) }
+	if others := slices.DeleteFunc(slices.Clone(fresh), avoided); len(others) > 0 {
+		fresh = others
+	}
+	fillAbsent(fresh)
+	got := slices.SortedFunc(slices.Values(candidates), bySlotOf)
+	require.Equal(w.t, len(fresh), len(got))
+	for i := range fresh {
+		require.True(w.t, fresh[i].Endpoint == got[i].Endpoint, "the description that counts now")
+		require.Equal(w.t, fresh[i], got[i])
+	}
+	for i := range candidates {
+		candidates[i].PrefixTokens = i
+	}
+}
+
+func (w *witness) Predict(_ *Request, candidates []Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = Prediction{Has: TTFT, TTFT: time.Duration(i)}
+	}
+}
+
+// Filter keeps some from the middle.
+func (w *witness) Filter(_ *Request, candidates []Candidate) []Candidate {
+	i := 0
+	return Keep(candidates, func(*Candidate) bool {
+		i++
+		return i > w.first && i <= w.first+w.allow
+	})
+}
+
+func TestRowsAreAsMadeAnew(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &witness{t: t, now: time.Unix(1e9, 0)}
+		policy := Policy{Matcher: w, Predictor: w, Filters: []Filter{w}}
+		if rapid.Bool().Draw(t, "shortlist") {
+			policy.Shortlist, policy.Filters = policy.Filters, nil
+		}
+		var err error
+		w.router, err = New(Config{Seed: 1, Clock: func() time.Time { return w.now }, Policy: policy})
+		require.NoError(t, err)
+		r := w.router
+		var leases []Lease
+		id := func() string { return fmt.Sprintf("e%d", rapid.IntRange(0, 5).Draw(t, "id")) }
+		endpoint := func() Endpoint {
+			return Endpoint{
+				ID: id(), Variant: rapid.SampledFrom([]string{"", "v"}).Draw(t, "variant"),
+				Models: rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b"}}).Draw(t, "models"),
+			}
+		}
+		for i := range 6 {
+			e := endpoint()
+			e.ID = fmt.Sprintf("e%d", i)
+			require.NoError(t, r.Add(e))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"lease": func(*rapid.T) {
+				if len(leases) == 0 {
+					return
+				}
+				l := rapid.SampledFrom(leases).Draw(t, "of")
+				switch rapid.IntRange(0, 3).Draw(t, "call") {
+				case 0:
+					l.FirstToken()
+				case 1:
+					l.Tokens(3)
+				default:
+					l.Done(Outcome{})
+				}
+			},
+			"": func(*rapid.T) { // after each of the others
+				// Those that report everything are not made anew.
+				if rapid.IntRange(0, 4).Draw(t, "all report") == 0 {
+					for i := range 6 {
+						_ = r.Report(fmt.Sprintf("e%d", i), Load{Waiting: float64(i), KVUsage: 0.5})
+					}
+				}
+				for range rapid.IntRange(1, 4).Draw(t, "times") {
+					w.first, w.allow = rapid.IntRange(0, 3).Draw(t, "first"), rapid.IntRange(0, 3).Draw(t, "left")
+					req := Request{
+						Model: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "model"), InputTokens: 10,
+						Stream: rapid.Bool().Draw(t, "stream"),
+					}
+					if rapid.IntRange(0, 3).Draw(t, "choosy") == 0 {
+						req.Exclude, req.Avoid = []string{id()}, []string{id(), id()}
+					}
+					if rapid.IntRange(0, 9).Draw(t, "mirrored") == 0 {
+						req.MirrorOf = id()
+					}
+					if l, err := r.Route(req); err == nil {
+						leases = append(leases, l)
+					}
+				}
+			},
+			"report": func(*rapid.T) {
+				load := Load{Waiting: 1, Running: float64(rapid.IntRange(0, 9).Draw(t, "running")), KVUsage: 0.25}
+				if rapid.IntRange(0, 3).Draw(t, "partial") == 0 {
+					load.Absent = Signals(rapid.IntRange(0, 7).Draw(t, "absent"))
+				}
+				_ = r.Report(id(), load)
+			},
+			"time": func(*rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 10, 31, 59, 61, -61, -5, 700}).Draw(t, "seconds")) * time.Second)
+			},
+			"add":    func(*rapid.T) { _ = r.Add(endpoint()) },
+			"update": func(*rapid.T) { _ = r.Update(endpoint()) },
+			"remove": func(*rapid.T) { _ = r.Remove(id()) },
+			"drain":  func(*rapid.T) { _ = r.Drain(id()) },
+			"resume": func(*rapid.T) { _ = r.Resume(id()) },
+			"set": func(*rapid.T) {
+				var some []Endpoint
+				for _, e := range []string{"e1", "e2", "e3"} {
+					some = append(some, Endpoint{ID: e, Models: []string{"a"}})
+				}
+				_ = r.SetEndpoints(some)
+			},
+		})
+	})
+}
