@@ -87,9 +87,9 @@ func (j *judge) ratesOf(t *turn) rates {
 func (j *judge) survey() bool {
 	m, b := j.m, &j.bounds
 	b.begin(len(j.candidates))
-	crowd := j.echo
+	crowd, again := j.echo, j.weight
 	if m.config.Without&Prefill != 0 {
-		crowd = 0
+		crowd, again = 0, 0
 	}
 	var t *turn
 	for i := range j.candidates {
@@ -127,7 +127,7 @@ func (j *judge) survey() bool {
 			pace, silent := j.special(c)
 			least, each = least*pace+j.weight*silent, each*pace
 		}
-		b.least[i] = least + j.worth*fresh*batch*crowd
+		b.least[i] = least + j.worth*fresh*(batch*crowd+again)
 		b.each[i] = each
 	}
 	j.complete()

@@ -86,14 +86,14 @@ func (h holder) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// A place in a cache is worth as much as is found there, up to five
+// A place in a cache is worth as much as is found there, up to two
 // computations.
 func TestWorth(t *testing.T) {
 	for _, c := range []struct{ held, worth float64 }{
 		{0, 0},
 		{0.5, 1100.0/600 - 1}, // 1,000 tokens of prompt and 100 of response, of which 600 are computed
-		{0.8, 1100.0/300 - 1},
-		{0.95, 5},
+		{0.6, 1100.0/500 - 1},
+		{0.9, 2},
 	} {
 		m := newMarginal(t, delay.Config{})
 		r, err := endpick.New(endpick.Config{

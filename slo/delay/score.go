@@ -15,8 +15,9 @@ type Cost struct {
 	// Weight is how much a millisecond of TTFT counts.
 	Weight float64
 	// Prefill is how long the request's prompt keeps those on the endpoint waiting,
-	// all of them together and whoever it comes back to; Slowdown is how much longer
-	// their tokens take in the larger batch.
+	// all of them together and whoever it comes back to, and those who will compute
+	// again what it pushes out of the cache; Slowdown is how much longer the tokens of
+	// those on the endpoint take in the larger batch.
 	Prefill, Slowdown float64
 }
 
@@ -53,13 +54,16 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	out.Slowdown = j.slowdown(j.kind) * float64(those*pace)
 }
 
-// prefill is the delay of those on a candidate from computing the request's prompt.
+// prefill is the delay of others from the request's prompt: of those on a candidate
+// while it is computed, and, where that pushes others out of a cache, of those who come
+// back for them. They wait for it themselves, and so do those beside them.
 func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
 	if j.m.config.Without&Prefill != 0 {
 		return 0
 	}
 	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
-	return float64(took+float64(j.worth*fresh)) * float64(c.BatchSize()*j.echo)
+	again := float64(j.worth * fresh)
+	return float64((took+again)*float64(c.BatchSize()*j.echo)) + float64(again*j.weight)
 }
 
 // slowdown is the delay of one who decodes beside the request. Those who are there have
@@ -97,9 +101,8 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 // that has to be computed, in the mean, less the one time that it was computed, and
 // whoever does not find it computes it again, here or elsewhere, so that what that
 // takes is what it takes servers in the mean. The last one to go is worth less than
-// the mean, and how much less is known only once it has gone: more than five
-// computations are not counted. From three to seven it makes no difference to coding
-// agents, of whose prompts almost all is found again; without a bound they wait longer.
+// the mean, and how much less is known only once it has gone: more than two
+// computations are not counted.
 func (m *Marginal) worth() float64 {
 	if m.config.Without&Worth != 0 {
 		return 0
@@ -123,7 +126,7 @@ func (m *Marginal) echo() float64 {
 }
 
 const (
-	mostWorth    = 5
+	mostWorth    = 2
 	mostCrowding = 10
 )
 
