@@ -161,3 +161,16 @@ func TestCodingsInTheHeader(t *testing.T) {
 		}
 	}
 }
+
+// A length that a client has announced is believed as far as it costs nothing.
+func TestAnnouncedLengths(t *testing.T) {
+	for _, length := range []string{"4611686018427387904", "-5", "many", "1", "0"} {
+		w := newWorld(t, extproc.Config{})
+		c := w.talk(t, inPieces)
+		c.send(requestHeaders(false, "content-length", length))
+		c.send(requestBody(chatBody[:20], false))
+		c.send(requestBody(chatBody[20:], true))
+		header, _ := destination(c.recv())
+		assert.Equal(t, "10.0.0.1:8000", header, length)
+	}
+}

@@ -2,6 +2,8 @@ package seam_test
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +105,27 @@ func TestFailuresAreNotOverdue(t *testing.T) {
 		w.warm(t)
 		for range 3 { // nobody has said yet whether another serves them
 			require.Error(t, w.route(t, w.read(t, chatBody)).Fail(errBroken))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, w.Ill())
+	})
+}
+
+// How long responses take that come at once says nothing of streams.
+func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		for range 20 {
+			call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
+			a := w.route(t, call)
+			require.NoError(t, a.Header(200, http.Header{"Content-Type": {"application/json"}}, nil))
+			a.Feed(nil, []byte(`{"choices":[]}`))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		for range 3 {
+			w.route(t, w.read(t, chatBody))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
