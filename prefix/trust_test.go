@@ -391,3 +391,15 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	d.done(d.routed(all), 16*110)
 	assert.Equal(t, 130, d.capacity())
 }
+
+// A capacity that has been raised is raised again for new votes only.
+func TestTrustIsRaisedOnceForItsVotes(t *testing.T) {
+	s := &server{bound: 1600}
+	s.trust.learned, s.trust.more = 160, quorum
+	s.trust.review(s)
+	assert.Equal(t, 170, s.trust.learned)
+	for range 3 {
+		s.trust.review(s)
+		assert.Equal(t, 170, s.trust.learned)
+	}
+}

@@ -179,6 +179,53 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 	}
 }
 
+// A request that fails before its first token costs its tenant nothing, however long its
+// prompt was: its second goes before blue's second.
+func TestHeldTenantsPayNothingForFailures(t *testing.T) {
+	arrived, release := make(chan string, 10), make(chan struct{})
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		name := r.Header.Get("X-Name")
+		arrived <- name
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		if name == "red 1" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}
+		return false
+	})
+	w := newWorld(t, transport.Config{
+		Queue: one(queue.Config{}), MaxAttempts: 1,
+		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+			req.Tenant, req.InputTokens = in.Header.Get("X-Team"), 10
+			if in.Header.Get("X-Name") == "red 1" {
+				req.InputTokens = 5000
+			}
+		},
+	}, e.URL)
+	var all []chan reply
+	for i, name := range []string{"first", "red 1", "blue 1", "blue 2", "red 2"} {
+		all = append(all, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
+		w.held(t, i)
+		if i == 0 {
+			require.Equal(t, "first", <-arrived)
+		}
+	}
+	order := []string{}
+	for range 4 {
+		release <- struct{}{}
+		order = append(order, <-arrived)
+	}
+	release <- struct{}{}
+	for _, c := range all {
+		require.NoError(t, (<-c).err)
+	}
+	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
+	w.idle(t)
+}
+
 // A request that waited for one server goes to the one that has become free.
 func TestHeldRequestIsRoutedLate(t *testing.T) {
 	a, b := startGated(t), startGated(t)

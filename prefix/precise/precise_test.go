@@ -576,3 +576,25 @@ func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
 	require.Equal(t, 48, f.matched(request(ids(0, 50)))["a"])
 	require.Equal(t, 56, f.matched(request(ids(0, 80)))["a"])
 }
+
+// A block that lies in several tiers is where it is loaded from with the least effort.
+func TestTheFastestTierCounts(t *testing.T) {
+	for _, c := range []struct {
+		costs precise.LoadCosts
+		want  [precise.Tiers]int
+	}{
+		{precise.LoadCosts{CPU: 0.1, Disk: 0.5, External: 0.9}, [precise.Tiers]int{0, 1, 0, 0}},
+		{precise.LoadCosts{CPU: 0.9, Disk: 0.5, External: 0.1}, [precise.Tiers]int{0, 0, 0, 1}},
+		{precise.LoadCosts{CPU: 0.9, Disk: 0.1, External: 0.5}, [precise.Tiers]int{0, 0, 1, 0}},
+	} {
+		f := newFleet(t, precise.Config{LoadCost: c.costs})
+		a := f.feed("a", 0)
+		a.Apply([]precise.Event{
+			stored(hashes{1}, ids(0, 16)), {Tier: precise.CPU, Hashes: hashes{1}}, {Tier: precise.Disk, Hashes: hashes{1}}, {Tier: precise.External, Hashes: hashes{1}},
+			removed(1),
+		})
+		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
+		require.Equal(t, c.want, held.Blocks)
+		require.InDelta(t, 0.9, held.Saved, 1e-9)
+	}
+}

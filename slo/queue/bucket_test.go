@@ -127,3 +127,26 @@ func TestTokenBucketConfig(t *testing.T) {
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
 }
+
+// What is given back fills the bucket, and no more than that.
+func TestTokenBucketWithdrawn(t *testing.T) {
+	b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1000, Refill: 100})
+	require.NoError(t, err)
+	req := func(tokens int) *endpick.Request {
+		r := endpick.Request{InputTokens: tokens}.At(at(0), 1, 1)
+		return &r
+	}
+	require.NoError(t, b.Admit(req(600), nil))
+	require.Error(t, b.Admit(req(500), nil))
+	b.Withdrawn(req(600))
+	require.NoError(t, b.Admit(req(500), nil))
+	late := endpick.Request{InputTokens: 0}.At(at(3000), 1, 2)
+	require.NoError(t, b.Admit(&late, nil)) // 800 − 1
+	b.Withdrawn(req(500))
+	full := endpick.Request{InputTokens: 1000}.At(at(3000), 1, 3)
+	require.NoError(t, b.Admit(&full, nil))
+	require.Error(t, b.Admit(&late, nil), "it holds no more")
+	b.Withdrawn(&late)
+	require.NoError(t, b.Admit(&late, nil), "an unknown length is one token")
+	require.Error(t, b.Admit(&late, nil))
+}

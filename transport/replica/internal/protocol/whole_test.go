@@ -281,3 +281,28 @@ func TestHeartbeats(t *testing.T) {
 	n.Tick(now.Add(-time.Hour + 100*time.Millisecond))
 	assert.Zero(t, sent())
 }
+
+// Who does not answer is asked less and less often, but never more seldom than every four
+// seconds.
+func TestQuestionsBackOff(t *testing.T) {
+	drawn := uint64(0)
+	node := func(instance uint32) *Node {
+		return New(Config{Instance: instance, Secret: "secret", Forget: time.Hour, Draw: func() uint64 { drawn += 2; return drawn }})
+	}
+	deaf, n, now := node(1), node(2), time.Unix(1000, 0)
+	deaf.Tick(now)
+	out, _ := deaf.Drain()
+	require.Len(t, out, 1)
+	n.Receive(now, out[0].Payload)
+	var asked []time.Duration
+	for at := time.Duration(0); at < 20*time.Second; at += 50 * time.Millisecond {
+		n.Tick(now.Add(at))
+		out, _ := n.Drain()
+		for _, m := range out {
+			if m.To == 1 {
+				asked = append(asked, at/time.Millisecond)
+			}
+		}
+	}
+	assert.Equal(t, []time.Duration{0, 250, 750, 1750, 3750, 7750, 11750, 15750, 19750}, asked)
+}
