@@ -1,0 +1,30 @@
+package replica_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// How long a request took that was under way when its router heard of it is not told: the
+// others don't know either.
+func TestWhatWasUnderWayHasNoTimes(t *testing.T) {
+	bus := newHub()
+	a, b := start(t, bus, nil), start(t, bus, nil)
+	meet(t, a, b)
+	for tokens, underWay := range map[int]bool{11: true, 12: false} {
+		lease, err := a.Route(endpick.Request{InputTokens: tokens, Stream: true, UnderWay: underWay})
+		require.NoError(t, err)
+		eventually(t, "it is known", func() bool { return b.open() == 1 })
+		lease.FirstToken()
+		lease.Done(endpick.Outcome{OutputTokens: 3})
+		eventually(t, "and that it has ended", func() bool { return b.open() == 0 })
+	}
+	b.heard.mu.Lock()
+	defer b.heard.mu.Unlock()
+	assert.NotContains(t, b.heard.ttft, 11)
+	assert.Contains(t, b.heard.ttft, 12)
+}
