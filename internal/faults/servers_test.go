@@ -13,11 +13,15 @@ import (
 )
 
 // byChance are faults of which one sees this or that, with and without a good server: a
-// reset takes with it what has not been read yet, or comes before the connection stands.
+// reset takes with it what has not been read yet, or comes before the connection stands;
+// and ReverseProxy sends the header of a response of which no byte can be had, or not.
 var byChance = map[string][2]chance{
 	"resets the connection unread":          {{[]string{failed502, nobody503}, "failed"}, {[]string{toItsEnd}, "failed, completed"}},
 	"resets the connection within a body":   {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
 	"resets the connection within a stream": {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
+	"compresses and breaks off":             {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
+	"says that it has compressed":           {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
+	"compresses and breaks off within it":   {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
 }
 
 type chance struct {
@@ -30,6 +34,7 @@ const (
 	nobody503 = "503 “no server is available for this model”"
 	cutOff    = "200, cut off"
 	toItsEnd  = "200, to its end"
+	breaks    = "a connection that breaks"
 )
 
 func serverFaults(t *testing.T) []row {

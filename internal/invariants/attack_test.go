@@ -186,10 +186,10 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 // Decision times are those of BenchmarkDecisionUnderAttack.
 //
 // Where a fleet is nearly full, as here, any change of who is routed where changes how
-// many targets are met by up to a tenth in a single run, in either direction, while the
-// mean over seeds stays the same. So with ENDPICK_LONG, which runs each kind of attack on
-// each of four policies, figures are means over eight seeds; without it, the one seed is
-// always the same.
+// many targets are met by up to a tenth in a single run, in either direction. So with
+// ENDPICK_LONG, which runs each kind of attack on each of four policies, figures are means
+// over eight seeds; without it, the one seed is always the same. That others meet more
+// targets than beside the harmless tenant is no harm.
 func TestInvariantIsolationUnderAttack(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the simulator runs in one goroutine, and takes long")
@@ -217,7 +217,7 @@ func TestInvariantIsolationUnderAttack(t *testing.T) {
 			}
 			t.Logf("%s, %s: hit ratio %.4f, beside harmless requests %.4f; targets met %.4f and %.4f; TTFT %.1f and %.1f ms", r.policy, r.kind, a.hits, h.hits, a.attained, h.attained, a.ttft, h.ttft)
 			assert.InEpsilon(t, h.hits, a.hits, 0.05, "hit ratio")
-			assert.InEpsilon(t, h.attained, a.attained, 0.05, "attainment")
+			assert.Greater(t, a.attained, 0.95*h.attained, "attainment")
 			assert.Greater(t, h.hits, 0.2)
 			assert.Greater(t, h.attained, 0.5)
 			assert.Less(t, h.hits, 0.99)
