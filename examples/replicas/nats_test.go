@@ -261,6 +261,39 @@ func TestNATSComesLater(t *testing.T) {
 	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
 }
 
+// NATS hangs: its connection is there and takes nothing. A gateway goes on, and forgets
+// what it was told, though it has more to tell than any buffer on the way holds.
+func TestNATSHangs(t *testing.T) {
+	b := newBroker(t)
+	x, y := join(t, b), join(t, b)
+	x.know(t, 1)
+	y.know(t, 1)
+	y.route(t, 10)
+	x.sees(t, y)
+	release := x.wire.hold()
+	defer release()
+	blocks := make([]uint64, 2000)
+	routed := 0
+	eventually(t, "it is alone", func() bool {
+		for i := range blocks {
+			blocks[i] = uint64(routed)<<32 | uint64(i+1)
+		}
+		l, err := x.Route(endpick.Request{InputTokens: 16 * len(blocks), Blocks: blocks, Stream: true})
+		if !assert.NoError(t, err) {
+			return false
+		}
+		l.Done(endpick.Outcome{})
+		routed++
+		s := x.replica.Status()
+		return routed > 1000 && s.Alone() && x.Stats().OpenLeases == 0
+	})
+	assert.False(t, x.replica.Status().Connected, "it can't be told from one that is not there")
+	release()
+	x.know(t, 1)
+	y.know(t, 1)
+	x.sees(t, y)
+}
+
 // Who was turned away, also more than once, is let in when NATS knows better.
 func TestNATSLetsNobodyIn(t *testing.T) {
 	b := newBroker(t)
@@ -298,4 +331,9 @@ func TestBusIsClosed(t *testing.T) {
 	var bad *endpick.ConfigError
 	require.ErrorAs(t, r.Run(context.Background(), router, replica.NATS(conn, "x")), &bad)
 	assert.Equal(t, "replica.NATS", bad.Field)
+	assert.Contains(t, bad.Reason, "can't subscribe")
+	for _, group := range []string{"", "*", "a.>", "a..b", "a b", "a."} {
+		require.ErrorAs(t, r.Run(context.Background(), router, replica.NATS(conn, group)), &bad, group)
+		assert.Contains(t, bad.Reason, "it is a name")
+	}
 }

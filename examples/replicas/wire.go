@@ -15,6 +15,7 @@ type wire struct {
 	mu     sync.Mutex
 	target string // empty: nowhere
 	cut    bool
+	held   chan struct{} // nothing passes until it is closed
 	conns  map[net.Conn]bool
 	all    sync.WaitGroup
 }
@@ -45,6 +46,30 @@ func (w *wire) sever(cut bool) {
 	defer w.mu.Unlock()
 	w.cut = cut
 	w.breakAll()
+}
+
+// hold keeps connections open and lets nothing pass, as a machine that hangs does, until
+// release is called.
+func (w *wire) hold() (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := make(chan struct{})
+	w.held = held
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.held = nil
+		close(held)
+	})
+}
+
+func (w *wire) wait() {
+	w.mu.Lock()
+	held := w.held
+	w.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 }
 
 func (w *wire) breakAll() {
@@ -113,6 +138,7 @@ func (w *wire) pass(from, to net.Conn) {
 		defer from.Close()
 		for l := range queue {
 			time.Sleep(time.Until(l.at))
+			w.wait()
 			if _, err := to.Write(l.bytes); err != nil {
 				for range queue { // until the reader has noticed
 				}
@@ -124,6 +150,7 @@ func (w *wire) pass(from, to net.Conn) {
 	defer close(queue)
 	buffer := make([]byte, 64<<10)
 	for {
+		w.wait()
 		n, err := from.Read(buffer)
 		if n > 0 {
 			queue <- late{time.Now().Add(w.delay), append([]byte(nil), buffer[:n]...)}

@@ -11,9 +11,9 @@ type Bus interface {
 // Line is a replica's place on a bus. Its methods are called from one goroutine.
 type Line interface {
 	// Publish sends a message of less than 350 KiB to an instance; to is 0: to all. It
-	// keeps the message no longer than the call. An error is no more than a loss.
+	// does not wait, and may keep the message. An error is no more than a loss.
 	Publish(to uint32, message []byte) error
-	// Connected reports whether there is a bus, as far as is known.
+	// Connected reports whether there is a bus, as far as is known. It does not wait.
 	Connected() bool
 	// Close leaves.
 	Close() error

@@ -3,6 +3,8 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +26,7 @@ func Dial(url string, options ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.ReconnectBufSize(-1), // what could not be sent is of no use later
 		nats.PingInterval(5 * time.Second),
+		nats.FlusherTimeout(2 * time.Second), // a connection that takes nothing is made anew
 		nats.NoEcho(),
 	}, options...)...)
 }
@@ -45,7 +48,10 @@ const (
 )
 
 func (b *natsBus) Open(instance uint32, receive func([]byte)) (Line, error) {
-	l := &natsLine{natsBus: b}
+	if strings.ContainsAny(b.subject, "*> \t\r\n") || strings.Contains(b.subject+".", "..") {
+		return nil, &endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("a group of subjects %q can't be: it is a name, or some with dots between them", b.subject)}
+	}
+	l := &natsLine{natsBus: b, out: make(chan outgoing, maxOutgoing), sent: make(chan struct{})}
 	for _, subject := range []string{b.subject + ".all", b.to(instance)} {
 		s, err := b.conn.Subscribe(subject, func(m *nats.Msg) { receive(m.Data) })
 		if err == nil {
@@ -53,9 +59,11 @@ func (b *natsBus) Open(instance uint32, receive func([]byte)) (Line, error) {
 			err = s.SetPendingLimits(pendingMessages, pendingBytes)
 		}
 		if err != nil {
-			return nil, errors.Join(&endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("can't subscribe to %q: %v", subject, err)}, l.Close())
+			return nil, errors.Join(&endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("can't subscribe to %q: %v", subject, err)}, l.unsubscribe())
 		}
 	}
+	l.connected.Store(b.conn.IsConnected())
+	go l.send()
 	return l, nil
 }
 
@@ -66,18 +74,90 @@ func (b *natsBus) to(instance uint32) string {
 	return fmt.Sprintf("%s.%08x", b.subject, instance)
 }
 
+// natsLine sends in a goroutine of its own: a connection that is there and takes nothing
+// blocks whoever uses it, and even who asks how it is.
 type natsLine struct {
 	*natsBus
 	subscriptions []*nats.Subscription
+
+	out       chan outgoing
+	waiting   atomic.Int64 // bytes in out
+	connected atomic.Bool
+	since     atomic.Int64  // when what is being sent was begun, in nanoseconds since 1970; 0: nothing is
+	left      atomic.Bool   // what still waits is not sent any more
+	sent      chan struct{} // is closed when nothing is sent any more
 }
+
+type outgoing struct {
+	subject string
+	message []byte
+}
+
+const (
+	maxOutgoing      = 1 << 12 // messages that wait to be sent
+	maxOutgoingBytes = 16 << 20
+	hangs            = time.Second // to send a message takes microseconds
+	farewell         = time.Second // what may be waited for at the end
+)
+
+var errSlow = errors.New("replica: NATS takes nothing")
 
 func (l *natsLine) Publish(to uint32, message []byte) error {
-	return l.conn.Publish(l.to(to), message)
+	size := int64(len(message))
+	if l.waiting.Add(size) > maxOutgoingBytes {
+		l.waiting.Add(-size)
+		return errSlow
+	}
+	select {
+	case l.out <- outgoing{l.to(to), message}:
+		return nil
+	default:
+		l.waiting.Add(-size)
+		return errSlow
+	}
 }
 
-func (l *natsLine) Connected() bool { return l.conn.IsConnected() }
+// send sends what is published until the line is closed.
+func (l *natsLine) send() {
+	defer close(l.sent)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		l.since.Store(time.Now().UnixNano())
+		l.connected.Store(l.conn.IsConnected())
+		l.since.Store(0)
+		select {
+		case o, open := <-l.out:
+			if !open {
+				return
+			}
+			l.waiting.Add(-int64(len(o.message)))
+			if !l.left.Load() {
+				l.since.Store(time.Now().UnixNano())
+				_ = l.conn.Publish(o.subject, o.message) // what is lost is asked for
+				l.since.Store(0)
+			}
+		case <-tick.C:
+		}
+	}
+}
+
+func (l *natsLine) Connected() bool {
+	since := l.since.Load()
+	return l.connected.Load() && (since == 0 || time.Since(time.Unix(0, since)) < hangs)
+}
 
 func (l *natsLine) Close() error {
+	close(l.out)
+	select {
+	case <-l.sent:
+	case <-time.After(farewell):
+		l.left.Store(true)
+	}
+	return l.unsubscribe()
+}
+
+func (l *natsLine) unsubscribe() error {
 	var errs []error
 	for _, s := range l.subscriptions {
 		if err := s.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {

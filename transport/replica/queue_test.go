@@ -9,6 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
 
 func TestQueue(t *testing.T) {
@@ -81,4 +82,31 @@ func BenchmarkTold(b *testing.B) {
 			events, blocks, _ = r.queue.take(events, blocks)
 		}
 	}
+}
+
+// Who can send on the bus, with a key or without, fills no more than so much memory.
+func TestInboxIsBounded(t *testing.T) {
+	r, err := New(Config{Key: prefix.NewKey()})
+	require.NoError(t, err)
+	s := &session{replica: r, inbox: make(chan []byte, maxInbox), node: protocol.New(protocol.Config{Instance: 1})}
+	s.counts.Instance = 1
+	fill := func(size, n int) (bytes int) {
+		for range n {
+			s.receive(make([]byte, size))
+		}
+		for range len(s.inbox) {
+			message := <-s.inbox
+			bytes += len(message)
+			s.takeIn(message)
+		}
+		return bytes
+	}
+	for range 2 { // it is empty again
+		assert.Zero(t, s.waiting.Load())
+		assert.Equal(t, 93*maxMessage, fill(maxMessage, 200), "93 × 350 KiB are 32 MiB")
+		assert.Equal(t, maxInbox, fill(1, 2*maxInbox))
+		assert.Zero(t, fill(maxMessage+1, 10))
+	}
+	assert.Equal(t, uint64(2*(200-93+maxInbox+10)), s.missed.Load())
+	assert.Equal(t, uint64(2*(93+maxInbox)), s.counts.Received)
 }

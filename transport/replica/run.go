@@ -19,7 +19,10 @@ const (
 	together = time.Millisecond
 	soon     = 40 * time.Millisecond
 	every    = 50 * time.Millisecond // between ticks of the protocol
-	maxInbox = 1 << 12               // messages that wait to be taken in
+
+	maxInbox      = 1 << 12 // messages that wait to be taken in
+	maxInboxBytes = 32 << 20
+	maxMessage    = 350 << 10
 )
 
 // Run shares with the others until ctx is done, and then takes what it was told out of
@@ -50,6 +53,7 @@ type session struct {
 	node    *protocol.Node
 	line    Line
 	inbox   chan []byte
+	waiting atomic.Int64 // bytes in inbox
 	missed  atomic.Uint64
 
 	counts    Status // what is counted here
@@ -115,10 +119,7 @@ func (s *session) run(ctx context.Context, bus Bus) (again bool, err error) {
 				return true, nil
 			}
 		case message := <-s.inbox:
-			s.counts.Received++
-			s.counts.ReceivedBytes += uint64(len(message))
-			s.node.Receive(c.Clock(), message)
-			s.pass()
+			s.takeIn(message)
 		case <-ticker.C:
 			if s.tell() {
 				return true, nil

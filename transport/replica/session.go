@@ -12,11 +12,30 @@ func (s *session) receive(message []byte) {
 	if protocol.Instance(message) == s.counts.Instance {
 		return // our own
 	}
+	// Whose it is has not been looked at yet: anybody on the bus can send this.
+	size := int64(len(message))
+	if size > maxMessage || s.waiting.Add(size) > maxInboxBytes {
+		if size <= maxMessage {
+			s.waiting.Add(-size)
+		}
+		s.missed.Add(1) // the protocol finds out what it was
+		return
+	}
 	select {
 	case s.inbox <- bytes.Clone(message):
 	default:
-		s.missed.Add(1) // the protocol finds out what it was
+		s.waiting.Add(-size)
+		s.missed.Add(1)
 	}
+}
+
+// takeIn takes in a message that has waited.
+func (s *session) takeIn(message []byte) {
+	s.waiting.Add(-int64(len(message)))
+	s.counts.Received++
+	s.counts.ReceivedBytes += uint64(len(message))
+	s.node.Receive(s.replica.config.Clock(), message)
+	s.pass()
 }
 
 // tell sends what has happened here since the last call. It reports whether some of it was

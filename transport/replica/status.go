@@ -28,7 +28,7 @@ type Status struct {
 	Unmirrored    uint64 // that were not: too many, or at an endpoint that is not here
 	Received      uint64 // messages
 	ReceivedBytes uint64
-	Missed        uint64 // messages that came too fast to be taken in
+	Missed        uint64 // messages that came too fast to be taken in, or were too long
 	Snapshots     uint64 // taken in, at the beginning and where something was missing
 	UnknownBlocks uint64 // requests whose blocks could not be read, and were asked for
 	Refused       uint64 // messages with a wrong tag: of a replica with another key, or of nobody
