@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -210,4 +211,35 @@ func TestCredentials(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, path+":3: "+reason, err.Error())
 	}
+}
+
+// What NATS has ended for good, with an error that nobody knows, is begun anew.
+func TestReplicasConnectAgain(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var met atomic.Int64
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				_, _ = io.WriteString(c, `INFO {"server_id":"x","version":"2.10.0","proto":1,"headers":true,"max_payload":1048576}`+"\r\n")
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					if lines.Text() == "PING" {
+						met.Add(1)
+						_, _ = io.WriteString(c, "PONG\r\n-ERR 'Of Another World'\r\n")
+					}
+				}
+			})
+		}
+	})
+	g := newTestGateway(t, aHashKey+"endpoints: [{url: \"http://"+nobody(t)+"\"}]\nreplicas: {nats: \"nats://"+l.Addr().String()+"\", fleet: f}\n")
+	defer all.Wait()
+	defer l.Close()
+	defer g.sharing.take(nil, g.router)
+	require.Eventually(t, func() bool { return met.Load() >= 3 }, 30*time.Second, time.Millisecond)
 }
