@@ -17,6 +17,9 @@ type HeadroomConfig struct {
 	// OutputTokens stands in for Request.ExpectedOutputTokens where that is
 	// unknown. Zero: 300, the mean of the paper's production workload.
 	OutputTokens int
+	// DisableRunning measures a request by its own targets alone, whatever those
+	// that run on the endpoint already have asked for.
+	DisableRunning bool
 }
 
 // Bound is the part of a prediction's spread that has to keep the target.

@@ -31,7 +31,7 @@ type leaseTarget struct {
 func (h *Headroom) Routed(e *endpick.Event) {
 	// The TPOT of a response that is not streamed can't be seen.
 	target := e.Request.SLO.TPOT
-	if target <= 0 || !e.Request.Stream {
+	if target <= 0 || !e.Request.Stream || h.config.DisableRunning {
 		return
 	}
 	p := clean(&e.Candidate.Prediction, Expected)

@@ -74,6 +74,28 @@ func TestImpossibleTargetBindsNobody(t *testing.T) {
 	}
 }
 
+// The target of a running request keeps others away, unless that is disabled.
+func TestRunningTargetsCanBeLeftOut(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		r := sloRouter(t, slo.HeadroomConfig{DisableRunning: disabled}, 2)
+		strict, err := r.Route(streamed(11 * ms)) // alone it takes 10 ms, beside another 12
+		require.NoError(t, err)
+		beside := 0
+		for range 5 {
+			l, err := r.Route(streamed(0))
+			require.NoError(t, err)
+			if l.Endpoint().ID == strict.Endpoint().ID {
+				beside++
+			}
+		}
+		if disabled {
+			assert.Positive(t, beside)
+		} else {
+			assert.Zero(t, beside)
+		}
+	}
+}
+
 // Sheddable requests that can be served in time are not rejected because
 // somebody else asks for what nobody can give.
 func TestImpossibleTargetsRejectNobody(t *testing.T) {

@@ -155,8 +155,10 @@ var variants = []struct {
 	{"no-gate", func(c *PredictedLatencyConfig) { c.DisableGate = true }},
 	{"no-load-gate", func(c *PredictedLatencyConfig) { c.Affinity.DisableLoadGate = true }},
 	{"no-neighbours", func(c *PredictedLatencyConfig) { c.DisableNeighbours = true }},
+	{"no-running", func(c *PredictedLatencyConfig) { c.Headroom.DisableRunning = true }},
 	{noShortlist, func(c *PredictedLatencyConfig) { c.DisableShortlist = true }},
 	{"no-spread", func(c *PredictedLatencyConfig) { c.DisableSpread = true }},
+	{"no-warmup", func(c *PredictedLatencyConfig) { c.DisableWarmup = true }},
 	{"plain-window", func(c *PredictedLatencyConfig) { c.Latency.DisableStrata = true }},
 	{"synchronous", func(c *PredictedLatencyConfig) { c.Latency.Synchronous = true }},
 }

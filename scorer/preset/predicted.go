@@ -9,10 +9,12 @@ import (
 )
 
 // PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
-// the paper's system with four additions, each of which can be left out: its gate
+// the paper's system with additions, each of which can be left out: its gate
 // holds no request for longer than that saves, upper bounds of predictions are held
-// against an SLO, and without an SLO it considers the requests that are running, and
-// those that will come back for what they have in a cache.
+// against an SLO, and so are the targets of the requests that are running
+// (Headroom.DisableRunning), a new endpoint gets its share by and by, a large fleet is
+// not predicted whole, and without an SLO it considers the requests that are running,
+// and those that will come back for what they have in a cache.
 type PredictedLatencyConfig struct {
 	Index   prefix.IndexConfig
 	Latency predict.LatencyConfig
@@ -24,8 +26,10 @@ type PredictedLatencyConfig struct {
 	// fields stay nil. Its Bound is slo.Upper unless DisableSpread is set.
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
-	Tier     slo.TierConfig
-	BestFit  slo.BestFitConfig
+	// DisableWarmup lets a new endpoint have all that it is predicted to be good for.
+	DisableWarmup bool
+	Tier          slo.TierConfig
+	BestFit       slo.BestFitConfig
 	// Shortlist says how many endpoints of a large fleet are predicted. Its other
 	// fields follow from the rest and stay zero.
 	Shortlist shortlist.Config
@@ -64,6 +68,7 @@ func (c *PredictedLatencyConfig) validate() error {
 		{"Tier.Headroom", c.Tier.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"BestFit.Headroom", c.BestFit.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"Latency", c.Learned != nil && c.Latency != (predict.LatencyConfig{}), "is set beside Learned, which has its own"},
+		{"Warmup", c.DisableWarmup && c.Warmup != (slo.WarmupConfig{}), "is set and disabled"},
 		{"Shortlist", c.Shortlist != (shortlist.Config{Size: c.Shortlist.Size}), "has more than a Size; the rest follows from the other parts"},
 		{"Shortlist.Size", c.DisableShortlist && c.Shortlist.Size != 0, "is set and disabled"},
 		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
@@ -138,7 +143,10 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 			return endpick.Config{}, err
 		}
 	}
-	before := []endpick.Filter{warmup}
+	var before []endpick.Filter
+	if !c.DisableWarmup {
+		before = append(before, warmup)
+	}
 	if !c.DisableShortlist {
 		c.Shortlist.Latency, c.Shortlist.Threshold = latency, c.Affinity.Threshold
 		c.Shortlist.PrefillRate, c.Shortlist.OutputTokens = c.BestFit.PrefillRate, c.Headroom.OutputTokens

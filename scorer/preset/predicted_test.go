@@ -102,6 +102,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 		"Headroom.Bound":        {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, DisableSpread: true},
 		"BestFit.Displaced":     {BestFit: slo.BestFitConfig{Displaced: none}, DisableClaims: true},
 		"BestFit.PrefillRate":   {BestFit: slo.BestFitConfig{PrefillRate: 1}, DisableNeighbours: true},
+		"Warmup":                {Warmup: slo.WarmupConfig{Ramp: 1}, DisableWarmup: true},
 	} {
 		_, err := preset.PredictedLatency(c)
 		var refused *endpick.ConfigError

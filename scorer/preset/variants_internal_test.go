@@ -26,6 +26,8 @@ func TestVariantsAreWhatTheySay(t *testing.T) {
 		"no-gate":       {DisableGate: true},
 		"no-load-gate":  {Affinity: prefix.AffinityConfig{DisableLoadGate: true}},
 		"no-neighbours": {DisableNeighbours: true},
+		"no-running":    {Headroom: slo.HeadroomConfig{DisableRunning: true}},
+		"no-warmup":     {DisableWarmup: true},
 		"no-shortlist":  {DisableShortlist: true},
 		"no-spread":     {DisableSpread: true},
 		"plain-window":  {Latency: predict.LatencyConfig{DisableStrata: true}},
