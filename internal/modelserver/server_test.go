@@ -347,7 +347,11 @@ func TestParallelStreams(t *testing.T) {
 	}
 	group.Wait()
 	require.Eventually(t, func() bool { return s.Load().KVUsage == 0 }, 30*time.Second, time.Millisecond)
-	require.EqualValues(t, 9*turns, s.Totals().Completed)
+	// One that has left may have been computed whole before the server hears of it, where
+	// the machine stands still for long.
+	completed := int(s.Totals().Completed)
+	require.GreaterOrEqual(t, completed, 9*turns)
+	require.LessOrEqual(t, completed, clients*turns)
 }
 
 func tryPost(ctx context.Context, url, body string) (*http.Response, error) {
