@@ -395,7 +395,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 // A capacity that has been raised is raised again for new votes only.
 func TestTrustIsRaisedOnceForItsVotes(t *testing.T) {
 	s := &server{bound: 1600}
-	s.trust.learned, s.trust.more = 160, quorum
+	s.trust.learned, s.trust.more = 160, 2*quorum
 	s.trust.review(s)
 	assert.Equal(t, 170, s.trust.learned)
 	for range 3 {
