@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/delay"
 )
@@ -406,6 +407,9 @@ func TestBadLabels(t *testing.T) {
 }
 
 func TestAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
 	m := learned(t)
 	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true, Tenant: "t"}
 	candidates := make([]endpick.Candidate, 20)

@@ -137,7 +137,7 @@ func TestFilterChangesNoChoice(t *testing.T) {
 				}
 			},
 			"time": func(*rapid.T) {
-				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1e6, 1e8, 1e9, 3e10}).Draw(t, "passed")))
+				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{1e6, 1e8, 1e9, 3e10}).Draw(t, "passed"))
 			},
 			"report": func(*rapid.T) {
 				of := id()
