@@ -277,8 +277,12 @@ func (k *kind) note(x *amounts, n float64) {
 	k.meanSteps = float64(k.meanSteps*keep) + n
 }
 
-// labelWhole learns from a response that did not stream.
+// labelWhole learns from a response that did not stream. Where one of many tokens was
+// expected, and nobody knows how many there were, nothing follows from how long it took.
 func (m *Marginal) labelWhole(ev *endpick.Event, l *lease) {
+	if ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
+		return
+	}
 	took := milliseconds(ev.Now.Sub(ev.RoutedAt))
 	if !(took > 0) || took > maxLatency {
 		return

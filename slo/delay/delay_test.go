@@ -190,6 +190,25 @@ func TestLearnsFromWholeResponses(t *testing.T) {
 	assert.InEpsilon(t, 100+15.5*100.5, got.E2E.Seconds()*1e3, 0.2)
 }
 
+// How long a response took says nothing where nobody knows how many tokens it had.
+func TestLearnsNothingFromUnknownLengths(t *testing.T) {
+	ask := endpick.Request{Model: "m", InputTokens: 1000, Stream: true, ExpectedOutputTokens: 100}
+	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
+	for i := range 50 {
+		w.serve("a", 100+i*37%3000, 50+i%100, 0)
+	}
+	want := w.predictions(ask)["a"]
+	for range 50 {
+		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 100})
+		require.NoError(t, err)
+		w.now = w.now.Add(10 * time.Second)
+		l.Done(endpick.Outcome{})
+	}
+	got := w.predictions(ask)["a"]
+	assert.InEpsilon(t, want.TTFT, got.TTFT, 0.01)
+	assert.InEpsilon(t, want.TPOT, got.TPOT, 0.01)
+}
+
 // Kinds are told apart, and a new one is taken to be like the others.
 func TestKinds(t *testing.T) {
 	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
