@@ -67,6 +67,11 @@ func clientInputs(t *testing.T) []row {
 			}
 			saw = append(saw, status)
 		}
-		return []string{strings.Join(slices.Compact(saw), ", "), g.leases(t)}
+		leases := g.leases(t)
+		if name == "upgrade" { // whose end of the connection is seen to close first is chance
+			require.Contains(t, []string{"canceled", "completed"}, leases)
+			leases = "canceled or completed"
+		}
+		return []string{strings.Join(slices.Compact(saw), ", "), leases}
 	})
 }
