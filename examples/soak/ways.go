@@ -37,7 +37,7 @@ type way struct {
 // policies are two over one index, with a spy. The index is small, so that it is full when
 // the warm-up ends.
 func policies(b *book) ([]endpick.Policy, error) {
-	index, err := prefix.NewIndex(prefix.IndexConfig{MaxBytes: 1 << 18, BlocksPerEndpoint: 5_000})
+	index, err := prefix.NewIndex(prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 500})
 	if err != nil {
 		return nil, err
 	}
