@@ -123,14 +123,15 @@ func (w *world) rest(goroutines int) (held, error) {
 			return held{}, fmt.Errorf("%d leases are open %v after the last request has ended", open, patience)
 		}
 	}
-	for _, one := range append(w.ways, w.direct) {
-		one.client.CloseIdleConnections()
-	}
-	for _, e := range w.fleet.engines {
-		e.rest()
-	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	return settled(goroutines), nil
+	return settled(goroutines, func() {
+		for _, one := range append(w.ways[:len(w.ways):len(w.ways)], w.direct) {
+			one.client.CloseIdleConnections()
+		}
+		for _, e := range w.fleet.engines {
+			e.rest()
+		}
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	}), nil
 }
 
 // held is what the process holds.
@@ -140,10 +141,14 @@ type held struct {
 }
 
 // settled waits until there have been as many goroutines for a while, and no more than
-// there should be: what has just ended takes a moment to be gone.
-func settled(goroutines int) held {
+// there should be: what has just ended takes a moment to be gone. Meanwhile it closes idle
+// connections again and again: one that was dialed for a request which another has taken
+// up gets idle when it stands.
+func settled(goroutines int, closeIdle func()) held {
+	closeIdle()
 	n, since := runtime.NumGoroutine(), time.Now()
 	for begun := since; (n > goroutines || time.Since(since) < time.Second) && time.Since(begun) < patience; time.Sleep(10 * time.Millisecond) {
+		closeIdle()
 		if now := runtime.NumGoroutine(); now != n {
 			n, since = now, time.Now()
 		}
