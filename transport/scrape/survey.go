@@ -57,6 +57,8 @@ type Survey struct {
 	config SurveyConfig
 	asker  *Poller // for its client, limits and guards
 
+	round sync.Mutex // held while endpoints are completed
+
 	mu    sync.Mutex
 	known map[string]*surveyed // by key
 }
@@ -97,7 +99,8 @@ func key(e *endpick.Endpoint) string {
 }
 
 // Run asks new endpoints within a second, and the others from time to time, until ctx
-// is done. It has left no goroutine when it returns.
+// is done; what they say counts after another second at most. It has left no goroutine
+// when it returns.
 func (s *Survey) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -118,6 +121,7 @@ func (s *Survey) Poll(ctx context.Context) {
 	var all sync.WaitGroup
 	s.start(ctx, &all, true)
 	all.Wait()
+	s.complete()
 }
 
 // Facts returns what is known of an endpoint; false: nothing.
@@ -152,33 +156,27 @@ func (s *Survey) fill(e *endpick.Endpoint, f *Facts) {
 	}
 }
 
-// start asks the endpoints whose time has come, and completes the others.
+// start asks the endpoints whose time has come, and completes all by what is known.
 func (s *Survey) start(ctx context.Context, all *sync.WaitGroup, now bool) {
-	there := map[string]bool{}
-	for _, status := range s.config.Router.Endpoints() {
-		e := status.Candidate.Endpoint
-		if status.Removed || there[key(e)] {
-			continue
+	there := s.complete()
+	for k, e := range there {
+		if s.due(k, now) {
+			all.Go(func() { s.ask(ctx, k, e) })
 		}
-		there[key(e)] = true
-		if s.due(e, now) {
-			all.Go(func() { s.ask(ctx, e) })
-		}
-		s.complete(e)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.known, func(k string, v *surveyed) bool { return !there[k] && !v.busy })
+	maps.DeleteFunc(s.known, func(k string, v *surveyed) bool { return there[k] == nil && !v.busy })
 }
 
 // due reports whether an endpoint is to be asked, and notes that it is.
-func (s *Survey) due(e *endpick.Endpoint, now bool) bool {
+func (s *Survey) due(at string, now bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.known[key(e)]
+	k := s.known[at]
 	if k == nil {
 		k = &surveyed{}
-		s.known[key(e)] = k
+		s.known[at] = k
 	}
 	wait := s.config.Interval
 	if !k.good {
@@ -191,34 +189,45 @@ func (s *Survey) due(e *endpick.Endpoint, now bool) bool {
 	return true
 }
 
-// ask asks one engine.
-func (s *Survey) ask(ctx context.Context, e *endpick.Endpoint) {
+// ask asks one engine. What it says is for the next to complete endpoints: how the host
+// describes this one may have changed while it was asked.
+func (s *Survey) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	var facts Facts
 	var err error
 	if bad := s.asker.guard(func() { facts, err = s.read(ctx, e) }); bad != nil {
 		err = bad
 	}
 	s.mu.Lock()
-	k := s.known[key(e)]
+	k := s.known[at]
 	k.busy = false
 	if err == nil {
 		k.facts, k.good = facts, true
 	}
 	s.mu.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		s.asker.tell(e, pageURL(e, ""), err)
-		return
 	}
-	s.complete(e)
 }
 
-// complete has the router take over what is known of an endpoint.
-func (s *Survey) complete(e *endpick.Endpoint) {
+// complete has the router take over what is known of its endpoints, and returns them: of
+// a server, or a rank of one, the first.
+func (s *Survey) complete() map[string]*endpick.Endpoint {
+	s.round.Lock()
+	defer s.round.Unlock()
+	there := map[string]*endpick.Endpoint{}
+	for _, status := range s.config.Router.Endpoints() {
+		e := status.Candidate.Endpoint
+		if k := key(e); !status.Removed && there[k] == nil {
+			there[k] = e
+			s.completeOne(k, e)
+		}
+	}
+	return there
+}
+
+func (s *Survey) completeOne(at string, e *endpick.Endpoint) {
 	s.mu.Lock()
-	k := s.known[key(e)]
+	k := s.known[at]
 	if k == nil || !k.good {
 		s.mu.Unlock()
 		return

@@ -26,6 +26,8 @@ type site struct {
 	pages map[string]string
 	asked map[string]int
 	down  error
+	// before is called before a page is sent. Nil: nothing is.
+	before func()
 }
 
 func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,6 +38,9 @@ func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	at := r.URL.Host + r.URL.Path
 	s.asked[at]++
+	if s.before != nil {
+		s.before()
+	}
 	if s.down != nil {
 		return nil, s.down
 	}
@@ -186,6 +191,31 @@ func TestSurveyAndTheHost(t *testing.T) {
 		cancel()
 		run.Wait()
 	})
+}
+
+// How the host describes an endpoint while its engine is being asked stays.
+func TestSurveyWhileTheHostChangesItsMind(t *testing.T) {
+	at := &site{pages: known()}
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm"}}})
+	require.NoError(t, err)
+	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+	require.NoError(t, err)
+	s.Poll(t.Context())
+	require.Equal(t, 48000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
+	at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000"))
+	at.before = func() {
+		assert.NoError(t, router.Update(endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"mine"}}))
+		at.before = nil
+	}
+	for range 2 {
+		s.Poll(t.Context())
+		want := endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"mine"}, KVTokens: 64000}
+		assert.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
+	}
+	// What it had not set follows the engine still.
+	at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "4000"))
+	s.Poll(t.Context())
+	assert.Equal(t, 80000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
 }
 
 // Discovery that lists bare addresses takes nothing away of what engines have said.
