@@ -6,7 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/endpick/endpick"
 )
@@ -73,7 +72,7 @@ func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
 		} `json:"default_generation_settings"`
 	}
 	if err := json.Unmarshal(text, &props); err != nil {
-		return Facts{}, badPage("/props", err)
+		return Facts{}, err
 	}
 	if props.Slots == nil {
 		return Facts{}, ErrNoFacts
@@ -100,7 +99,7 @@ func sglangFacts(text []byte, e *endpick.Endpoint) (Facts, error) {
 		} `json:"internal_states"`
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
-		return Facts{}, badPage("/get_server_info", err)
+		return Facts{}, err
 	}
 	if info.Tokens == 0 && len(info.States) == 0 {
 		return Facts{}, ErrNoFacts
@@ -136,11 +135,11 @@ func servedNames(text []byte) (models, adapters []string, err error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, nil, badPage("/v1/models", err)
+		return nil, nil, err
 	}
 	for _, m := range list.Data {
 		switch {
-		case m.ID == "" || len(m.ID) > maxName || !utf8.ValidString(m.ID) || len(models)+len(adapters) >= maxNames:
+		case m.ID == "" || len(m.ID) > maxName || len(models)+len(adapters) >= maxNames:
 		case m.Parent != nil && *m.Parent != "":
 			adapters = append(adapters, m.ID)
 		default:

@@ -198,3 +198,28 @@ func FuzzPage(f *testing.F) {
 		_, _ = p.load(&endpick.Endpoint{Ranked: true, Rank: rank}, &known)
 	})
 }
+
+// Series are told apart by the names of their labels too; a metric counts whether it is a
+// gauge, a counter or of no type, and is none if it is a histogram.
+func TestKindsOfSeries(t *testing.T) {
+	for text, want := range map[string]endpick.Load{
+		"vllm:num_requests_waiting{a=\"x\"} 2\nvllm:num_requests_waiting{b=\"x\"} 3\n":                           {Waiting: 5},
+		"# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 4\n":                                {Waiting: 4},
+		"vllm:num_requests_waiting{engine=\"0\",a=\"x\"} 2\nvllm:num_requests_waiting{engine=\"1\",a=\"x\"} 3\n": {Waiting: 5},
+		"# TYPE vllm:num_requests_waiting histogram\nvllm:num_requests_waiting_sum 4\nvllm:num_requests_running_count 1\n" +
+			"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 6\n": {Running: 6},
+	} {
+		want.Absent = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
+		if want.Waiting > 0 {
+			want.Absent &^= endpick.WaitingSignal
+		}
+		if want.Running > 0 {
+			want.Absent &^= endpick.RunningSignal
+		}
+		p, err := parse(strings.NewReader(text), 1<<20)
+		require.NoError(t, err)
+		l, err := p.load(&endpick.Endpoint{}, &known)
+		require.NoError(t, err)
+		assert.Equal(t, want, l, text)
+	}
+}

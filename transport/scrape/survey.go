@@ -151,7 +151,7 @@ func (s *Survey) fill(e *endpick.Endpoint, f *Facts) {
 	if e.MaxSequences == 0 {
 		e.MaxSequences = f.MaxSequences
 	}
-	if !s.config.DisableModels && len(e.Models)+len(e.Adapters) == 0 {
+	if len(e.Models)+len(e.Adapters) == 0 {
 		e.Models, e.Adapters = slices.Clone(f.Models), slices.Clone(f.Adapters)
 	}
 }
@@ -305,10 +305,12 @@ func (s *Survey) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
 			return Facts{}, err
 		}
 		f, err := page.read(text, e)
-		if errors.Is(err, ErrNoFacts) {
+		switch {
+		case errors.Is(err, ErrNoFacts):
 			continue
-		}
-		if err == nil && f.Engine == "sglang" {
+		case err != nil:
+			return f, badPage(page.path, err)
+		case f.Engine == "sglang":
 			err = s.readModels(ctx, e, &f)
 		}
 		return f, err
@@ -330,8 +332,10 @@ func (s *Survey) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) 
 	if err != nil {
 		return err
 	}
-	f.Models, f.Adapters, err = servedNames(text)
-	return err
+	if f.Models, f.Adapters, err = servedNames(text); err != nil {
+		return badPage("/v1/models", err)
+	}
+	return nil
 }
 
 // badPage says what was wrong with a page.

@@ -1,0 +1,469 @@
+package scrape_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/scrape"
+)
+
+// poll surveys one endpoint whose server has these pages, and returns what is known of it
+// and what was told.
+func poll(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, pages map[string]string) (scrape.Facts, []error) {
+	for at, page := range pages {
+		delete(pages, at)
+		pages["h"+at] = page
+	}
+	return pollSite(t, e, config, &site{pages: pages})
+}
+
+func pollSite(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, at http.RoundTripper) (scrape.Facts, []error) {
+	e.ID, e.Address = "e", "h"
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{e}})
+	require.NoError(t, err)
+	errs := &errorList{}
+	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
+	s, err := scrape.NewSurvey(config)
+	require.NoError(t, err)
+	s.Poll(t.Context())
+	facts, _ := s.Facts(&e)
+	return facts, errs.take()
+}
+
+// A page of facts may be as long as the bound; what is longer, or breaks off, says nothing.
+func TestPagesOfFactsAreBounded(t *testing.T) {
+	long := llamaProps + strings.Repeat(" ", 100)
+	facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(long))}, map[string]string{"/props": long})
+	assert.Empty(t, errs)
+	assert.Equal(t, 4, facts.MaxSequences)
+	facts, errs = poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(long)) - 1}, map[string]string{"/props": long})
+	require.Len(t, errs, 1)
+	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
+	assert.Zero(t, facts)
+	_, errs = poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(vllmInfo)) - 1}, map[string]string{"/metrics": vllmInfo})
+	require.Len(t, errs, 1)
+	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
+	_, errs = poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: 1000}, map[string]string{
+		"/metrics": vllmInfo, "/v1/models": `{"data":[` + strings.Repeat(" ", 1000) + `]}`,
+	})
+	require.Len(t, errs, 1, "the list of models is a page too")
+	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
+
+	breaks := func(page string) http.RoundTripper {
+		return engines{"h": func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path != page {
+				resp := answer(r, strings.NewReader("no"))
+				resp.StatusCode = 404
+				return resp, nil
+			}
+			return answer(r, io.MultiReader(strings.NewReader(vllmInfo), readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
+		}}
+	}
+	for _, page := range []string{"/metrics", "/props", "/server_info"} {
+		facts, errs = pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, breaks(page))
+		require.Len(t, errs, 1)
+		require.ErrorIs(t, errs[0], io.ErrUnexpectedEOF, page)
+		assert.Zero(t, facts)
+	}
+}
+
+// What is wrong with a page is told, and nothing of it counts.
+func TestFactsThatMakeNoSense(t *testing.T) {
+	for _, engine := range []map[string]string{{"/metrics": vllmInfo}, {"/server_info": sglangInfo}} {
+		engine["/v1/models"] = `{"data":7}`
+		_, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, engine)
+		require.Len(t, errs, 1)
+		require.ErrorIs(t, errs[0], scrape.ErrFormat)
+		assert.ErrorContains(t, errs[0], "/v1/models")
+	}
+	_, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, &site{down: net500})
+	require.Len(t, errs, 1)
+	require.ErrorIs(t, errs[0], net500)
+	for page, text := range map[string]string{"/get_server_info": `{"page_size":"x"}`, "/server_info": "7", "/props": "[]"} {
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{page: text})
+		require.Len(t, errs, 1, page)
+		require.ErrorIs(t, errs[0], scrape.ErrFormat, page)
+		assert.ErrorContains(t, errs[0], page)
+		assert.Zero(t, facts, page)
+	}
+	// Of two ranks, one of which says what can't be, the other counts.
+	info := "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"1000\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"-900\"} 1\n"
+	facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{"/metrics": info})
+	assert.Empty(t, errs)
+	assert.Equal(t, 16000, facts.KVTokens)
+}
+
+// SGLang tells of the whole server, of each of its ranks, or of both; ranks know best.
+func TestFactsOfSGLang(t *testing.T) {
+	rank := func(tokens, most int) string {
+		return fmt.Sprintf(`{"effective_max_running_requests_per_dp":%d,"memory_usage":{"token_capacity":%d}}`, most, tokens)
+	}
+	for _, tc := range []struct {
+		info              string
+		kv, sequences     int
+		rankKV, rankSeqOf int // of rank 1
+	}{
+		{`{"max_total_num_tokens":1000,"max_running_requests":9}`, 1000, 9, 1000, 9},
+		{`{"max_total_num_tokens":1000}`, 1000, 0, 1000, 0},
+		{`{"max_total_num_tokens":1000,"internal_states":[{}]}`, 1000, 0, 0, 0},
+		{`{"max_total_num_tokens":1000,"max_running_requests":9,"internal_states":[` + rank(700, 5) + `,` + rank(600, 3) + `]}`, 1300, 8, 600, 3},
+		{`{"internal_states":[` + rank(700, 0) + `,` + rank(600, 0) + `],"max_running_requests":9}`, 1300, 9, 600, 9},
+		{`{"max_total_num_tokens":1000,"internal_states":[` + rank(0, 5) + `,` + rank(600, 3) + `]}`, 1600, 8, 600, 3},
+	} {
+		// A server that has a page of another engine's, which says nothing.
+		pages := func() map[string]string { return map[string]string{"/props": "{}", "/server_info": tc.info} }
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, pages())
+		assert.Empty(t, errs)
+		assert.Equal(t, []int{tc.kv, tc.sequences}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
+		facts, errs = poll(t, endpick.Endpoint{Ranked: true, Rank: 1}, scrape.SurveyConfig{}, pages())
+		assert.Empty(t, errs)
+		assert.Equal(t, []int{tc.rankKV, tc.rankSeqOf}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
+	}
+}
+
+// Names that no request can have are left out, and so are those beyond 4,096.
+func TestNamesThatAreServed(t *testing.T) {
+	list := func(all ...string) string { return `{"data":[` + strings.Join(all, ",") + `]}` }
+	model := func(id string) string { return `{"id":"` + id + `"}` }
+	served := func(page string) ([]string, []string) {
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{"/metrics": vllmInfo, "/v1/models": page})
+		require.Empty(t, errs)
+		return facts.Models, facts.Adapters
+	}
+	longest := strings.Repeat("n", 256)
+	models, adapters := served(list(model("a"), model(longest), model(longest+"n"), `{"id":"b","parent":""}`, `{"id":"c","parent":"a"}`))
+	assert.Equal(t, []string{"a", longest, "b"}, models)
+	assert.Equal(t, []string{"c"}, adapters)
+	var many []string
+	for i := range 5000 {
+		one := model(fmt.Sprint(i))
+		if i%2 == 1 {
+			one = `{"id":"` + fmt.Sprint(i) + `","parent":"0"}`
+		}
+		many = append(many, one)
+	}
+	models, adapters = served(list(many...))
+	assert.Len(t, models, 2048)
+	assert.Len(t, adapters, 2048)
+
+	at := &site{pages: map[string]string{"h/metrics": vllmInfo, "h/v1/models": list(model("a"))}}
+	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{DisableModels: true}, at)
+	assert.Empty(t, errs)
+	assert.Nil(t, facts.Models)
+	assert.Zero(t, at.times("h/v1/models"), "nobody wants to know")
+}
+
+// The ranks of a server are told apart, and endpoints that have been removed are asked no
+// more while their requests run.
+func TestWhoIsSurveyed(t *testing.T) {
+	at := &site{pages: known()}
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
+		{ID: "0", Address: "vllm", Ranked: true}, {ID: "1", Address: "vllm", Ranked: true, Rank: 1}, {ID: "gone", Address: "llama"},
+	}})
+	require.NoError(t, err)
+	errs := &errorList{}
+	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}, OnError: errs.add})
+	require.NoError(t, err)
+	lease, err := router.Route(endpick.Request{Exclude: []string{"0", "1"}})
+	require.NoError(t, err)
+	require.NoError(t, router.Remove("gone"))
+	s.Poll(t.Context())
+	assert.Empty(t, errs.take())
+	assert.Equal(t, 16000, candidates(router)["0"].Endpoint.KVTokens)
+	assert.Equal(t, 32000, candidates(router)["1"].Endpoint.KVTokens)
+	assert.Equal(t, 2, at.times("vllm/metrics"))
+	assert.Zero(t, at.times("llama/props"))
+	lease.Done(endpick.Outcome{})
+
+	// Discovery has endpoints filled in which the router does not know yet.
+	e := endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3}
+	s.Fill(&e)
+	assert.Equal(t, endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3, KVTokens: 32000, Models: []string{"llama"}, Adapters: []string{"sql"}}, e)
+	e.Models[0] = "mine"
+	again, _ := s.Facts(&e)
+	assert.Equal(t, []string{"llama"}, again.Models, "each has a list of its own")
+	for _, own := range []endpick.Endpoint{{Address: "nobody"}, {Address: "vllm", Ranked: true, Adapters: []string{"x"}, KVTokens: 1}, {Address: "vllm", Ranked: true, Models: []string{"y"}, Adapters: []string{"x"}, KVTokens: 1}} {
+		e = own
+		s.Fill(&e)
+		assert.Equal(t, own, e)
+	}
+}
+
+// An engine that takes its time is asked once; it may be removed meanwhile; a survey that
+// ends waits for it and has nothing to tell.
+func TestASlowEngineIsSurveyedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, open atomic.Int64
+		release := make(chan struct{})
+		e := engines{"slow": func(*http.Request) (*http.Response, error) { // nor does it end with its context
+			asked.Add(1)
+			open.Add(1)
+			defer open.Add(-1)
+			<-release
+			return nil, net500
+		}}
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "slow", Address: "slow"}}})
+		require.NoError(t, err)
+		errs := &errorList{}
+		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: e.client(), Interval: 100 * time.Millisecond, Timeout: time.Hour, OnError: errs.add})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.Run(ctx); close(ended) }()
+		time.Sleep(10 * time.Second)
+		assert.EqualValues(t, 1, asked.Load())
+		require.NoError(t, router.Remove("slow"))
+		time.Sleep(time.Second)
+		release <- struct{}{}
+		synctest.Wait()
+		require.Len(t, errs.take(), 1)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, asked.Load(), "it is gone")
+
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "slow", Address: "slow"}))
+		time.Sleep(100 * time.Millisecond)
+		assert.EqualValues(t, 2, asked.Load(), "each tenth of a second there is a look")
+		cancel()
+		synctest.Wait()
+		select {
+		case <-ended:
+			assert.Fail(t, "it has left a goroutine")
+		default:
+		}
+		release <- struct{}{}
+		<-ended
+		assert.Zero(t, open.Load())
+		assert.Empty(t, errs.take())
+	})
+}
+
+var net500 = errors.New("connection refused")
+
+// A client that panics costs a question.
+func TestAPanicCostsAQuestion(t *testing.T) {
+	at := engines{"h": func(*http.Request) (*http.Response, error) { panic("a bug") }}
+	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, at)
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], "panic: a bug")
+	assert.Zero(t, facts)
+}
+
+// body is a page that knows whether it was closed, and how much of it was read.
+type body struct {
+	io.Reader
+	closed chan struct{}
+	read   int
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += n
+	return n, err
+}
+
+func (b *body) Close() error { close(b.closed); return nil }
+
+// Each answer is closed, and a short one of another status is read so that its connection
+// can be used again; the engine's own format is asked for, and the question ends.
+func TestAnswersAreClosed(t *testing.T) {
+	var all []*body
+	var questions []context.Context
+	var code int
+	at := engines{"h": func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/metrics" {
+			assert.True(t, strings.HasPrefix(r.Header.Get("Accept"), "text/plain") || r.Header.Get("Accept") == "", r.Header)
+		}
+		b := &body{Reader: strings.NewReader(load(1, 2, 0.3)), closed: make(chan struct{})}
+		all, questions = append(all, b), append(questions, r.Context())
+		return &http.Response{StatusCode: code, Header: http.Header{}, Body: b, Request: r}, nil
+	}}
+	for _, code = range []int{200, 503} {
+		_, p, _ := newPoller(t, scrape.Config{Client: at.client()}, endpick.Endpoint{ID: "a", Address: "h"})
+		p.Poll(t.Context())
+		pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, at)
+	}
+	require.GreaterOrEqual(t, len(all), 6)
+	for i, b := range all {
+		<-b.closed
+		assert.Equal(t, len(load(1, 2, 0.3)), b.read, "%d", i)
+		assert.Error(t, questions[i].Err(), "%d", i)
+	}
+}
+
+func TestAcceptedFormat(t *testing.T) {
+	at := engines{"h": func(r *http.Request) (*http.Response, error) {
+		assert.Equal(t, "text/plain;version=0.0.4", r.Header.Get("Accept"))
+		return answer(r, strings.NewReader(load(1, 2, 0.3))), nil
+	}}
+	router, p, errs := newPoller(t, scrape.Config{Client: at.client()}, endpick.Endpoint{ID: "a", Address: "h"})
+	p.Poll(t.Context())
+	assert.Empty(t, errs.take())
+	assert.Equal(t, allSignals, candidates(router)["a"].Reported)
+}
+
+// More pages than may be read at once are read one after the other, and each gives its
+// place back, whatever becomes of it.
+func TestPlacesToReadAreGivenBack(t *testing.T) {
+	var n atomic.Int64
+	at := engines{"h": func(r *http.Request) (*http.Response, error) {
+		if n.Add(1)%2 == 0 {
+			return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
+		}
+		return answer(r, strings.NewReader(load(1, 2, 0.3))), nil
+	}}
+	_, p, errs := newPoller(t, scrape.Config{Client: at.client(), Timeout: 30 * time.Second}, endpick.Endpoint{ID: "a", Address: "h"})
+	for range 200 {
+		p.Poll(t.Context())
+	}
+	assert.Len(t, errs.take(), 100)
+}
+
+// Who finds no place to read within its time has not been heard: what was known stays.
+func TestNoPlaceToRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engines{"good": says(load(7, 3, 0.4))}
+		endpoints := []endpick.Endpoint{{ID: "good", Address: "good"}}
+		router, p, errs := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Second}, endpoints...)
+		p.Poll(t.Context())
+		release := make(chan struct{})
+		time.AfterFunc(2*time.Second, func() { close(release) })
+		for i := range 64 {
+			id := fmt.Sprint("stalls-", i)
+			e[id] = func(r *http.Request) (*http.Response, error) { // longer than it may
+				return answer(r, readerFunc(func([]byte) (int, error) { <-release; return 0, net500 })), nil
+			}
+			require.NoError(t, router.Add(endpick.Endpoint{ID: id, Address: id}))
+		}
+		e["good"] = func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Millisecond) // until all places are taken
+			return says(load(9, 3, 0.4))(r)
+		}
+		p.Poll(t.Context())
+		late := 0
+		told := errs.take()
+		assert.Len(t, told, 65)
+		for _, err := range told {
+			if errors.Is(err, context.DeadlineExceeded) {
+				late++
+			}
+		}
+		assert.Equal(t, 1, late)
+		assert.Equal(t, 7.0, candidates(router)["good"].Waiting)
+		assert.Equal(t, allSignals, candidates(router)["good"].Reported)
+	})
+}
+
+// A page that nobody could read voids what was known of its engine, which has answered.
+func TestAPageThatPanicsIsAnAnswer(t *testing.T) {
+	e := engines{"a": says(load(7, 3, 0.4))}
+	router, p, errs := newPoller(t, scrape.Config{Client: e.client()}, endpick.Endpoint{ID: "a", Address: "a"})
+	p.Poll(t.Context())
+	e["a"] = func(r *http.Request) (*http.Response, error) {
+		return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
+	}
+	p.Poll(t.Context())
+	require.Len(t, errs.take(), 1)
+	assert.Zero(t, candidates(router)["a"].Reported)
+}
+
+// What goes wrong is told as it is, without passwords; of an endpoint that was removed
+// meanwhile nothing is.
+func TestWhatIsTold(t *testing.T) {
+	e := engines{
+		"down":   func(*http.Request) (*http.Response, error) { return nil, net500 },
+		"panics": func(*http.Request) (*http.Response, error) { panic("a bug") },
+		"bad":    says("garbage"),
+	}
+	told := func(u string) *scrape.Error {
+		_, p, errs := newPoller(t, scrape.Config{Client: e.client(), URL: func(*endpick.Endpoint) string { return u }}, endpick.Endpoint{ID: "a", Address: "x"})
+		p.Poll(t.Context())
+		all := errs.take()
+		require.Len(t, all, 1, u)
+		var own *scrape.Error
+		require.ErrorAs(t, all[0], &own)
+		return own
+	}
+	require.ErrorIs(t, told("http://down/metrics"), net500)
+	require.ErrorContains(t, told("http://panics"), "panic: a bug")
+	require.ErrorContains(t, told("http://[::1"), "missing ']'")
+	own := told("http://user:secret@bad/metrics")
+	assert.Equal(t, "http://user:xxxxx@bad/metrics", own.URL)
+	assert.NotContains(t, own.Error(), "secret")
+
+	var router *endpick.Router
+	e["a"] = func(r *http.Request) (*http.Response, error) {
+		assert.NoError(t, router.Remove("a"))
+		return says(load(1, 2, 0.3))(r)
+	}
+	router, p, errs := newPoller(t, scrape.Config{Client: e.client()}, endpick.Endpoint{ID: "a", Address: "a"}, endpick.Endpoint{ID: "nowhere"})
+	p.Poll(t.Context())
+	assert.Empty(t, errs.take(), "nor is one that has no address")
+	assert.Len(t, router.Endpoints(), 1)
+
+	// Who wants to be told nothing need not be.
+	quiet, err := scrape.New(scrape.Config{Router: router, Client: e.client(), URL: func(*endpick.Endpoint) string { return "http://down" }})
+	require.NoError(t, err)
+	quiet.Poll(t.Context())
+	assert.Zero(t, quiet.Panics())
+}
+
+// Without an interval each second is one, and a poller that ends waits for its questions.
+func TestRunUnlessToldOtherwise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		release := make(chan struct{})
+		e := engines{
+			"a": func(r *http.Request) (*http.Response, error) {
+				asked.Add(1)
+				assert.Equal(t, "https", r.URL.Scheme)
+				return says(load(1, 2, 0.3))(r)
+			},
+			"slow": func(*http.Request) (*http.Response, error) { <-release; return nil, net500 },
+		}
+		_, p, _ := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Hour},
+			endpick.Endpoint{ID: "a", Address: "https://a"}, endpick.Endpoint{ID: "slow", Address: "slow"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		ended := false
+		run.Go(func() { p.Run(ctx); ended = true })
+		time.Sleep(10*time.Second + time.Millisecond)
+		assert.EqualValues(t, 11, asked.Load())
+		cancel()
+		synctest.Wait()
+		assert.False(t, ended)
+		close(release)
+		run.Wait()
+	})
+}
+
+// A survey asks an engine that has answered once a minute.
+func TestSurveyUnlessToldOtherwise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &site{pages: known()}
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
+		require.NoError(t, err)
+		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { s.Run(ctx) })
+		time.Sleep(10*time.Minute + time.Second/2)
+		assert.Equal(t, 11, at.times("llama/props"))
+		cancel()
+		run.Wait()
+	})
+}
