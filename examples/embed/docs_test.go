@@ -73,11 +73,7 @@ func TestDesign(t *testing.T) {
 
 // TestLinks follows the links between the documents.
 func TestLinks(t *testing.T) {
-	files, err := filepath.Glob(root + "/docs/*.md")
-	require.NoError(t, err)
-	top, err := filepath.Glob(root + "/*.md")
-	require.NoError(t, err)
-	for _, file := range append(files, top...) {
+	for _, file := range documents(t) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllSubmatch(text, -1) {
@@ -87,6 +83,49 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestGo holds the Go in the documents to what is compiled: every block of it stands,
+// line for line, in a Go file.
+func TestGo(t *testing.T) {
+	var sources strings.Builder
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			sources.WriteString(flush(string(text)))
+		}
+		return err
+	}))
+	blocks := 0
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, b := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1) {
+			blocks++
+			assert.True(t, strings.Contains(sources.String(), "\n"+flush(string(b[1]))), "in no Go file: %s has\n%s", file, b[1])
+		}
+		assert.NotRegexp(t, `(?m)^    .*(:= |^    func )`, string(text), "%s: Go belongs between fences", file)
+	}
+	require.Greater(t, blocks, 15)
+}
+
+// flush is a text without indentation.
+func flush(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}
+
+// documents are README and its kin, and the pages of docs.
+func documents(t *testing.T) []string {
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	require.NoError(t, err)
+	top, err := filepath.Glob(root + "/*.md")
+	require.NoError(t, err)
+	return append(pages, top...)
 }
 
 // TestLimits holds the settings that SECURITY.md names to what can be set.

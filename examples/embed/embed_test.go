@@ -2,9 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,23 +12,6 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
-
-// TestREADME holds the README's Go to what is compiled here.
-func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	var sources strings.Builder
-	for _, name := range []string{"main.go", "route.go", "scorer.go"} {
-		source, err := os.ReadFile(name)
-		require.NoError(t, err)
-		sources.Write(source)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
-	require.NotEmpty(t, blocks)
-	for _, b := range blocks {
-		assert.True(t, strings.Contains(sources.String(), string(b[1])), "not in the sources:\n%s", b[1])
-	}
-}
 
 func TestCheapConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheap{} })

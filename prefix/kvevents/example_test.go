@@ -10,35 +10,44 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// An index, a router, and a subscriber for each endpoint.
-func ExampleSubscriber() {
+func informed(ctx context.Context, config endpick.Config, key prefix.Key) (*endpick.Router, error) {
 	index, err := precise.New(precise.Config{})
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
-	router, err := endpick.New(endpick.Config{
-		Policy:    endpick.Policy{Matcher: index},
-		Endpoints: []endpick.Endpoint{{Address: "10.0.0.7:8000", Models: []string{"llama"}}},
-	})
+	config.Policy.Matcher = index
+	router, err := endpick.New(config)
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
 	ref, _ := router.Ref("10.0.0.7:8000")
 	feed, err := index.Feed(ref, precise.FeedConfig{Scope: func(adapter, salt string) prefix.Scope {
-		return prefix.Scope{Model: "llama", Adapter: adapter, Salt: salt}
+		if adapter != "" {
+			return prefix.Scope{Key: key, Model: adapter, Salt: salt} // package transport hashes by the name asked for
+		}
+		return prefix.Scope{Key: key, Model: "llama", Salt: salt}
 	}})
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
 	events, err := kvevents.New(kvevents.Config{Events: "10.0.0.7:5557", Replay: "10.0.0.7:6557", Sink: feed})
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
+	go events.Run(ctx)
+	return router, nil
+}
+
+// A router with an index that hears from one endpoint what it caches.
+func ExampleSubscriber() {
 	ctx, stop := context.WithCancel(context.Background())
 	stop() // when the host ends
-	fmt.Println(events.Run(ctx))
-	fmt.Println(index.Lookup(nil, ref).Knows)
-	// Output:
-	// context canceled
-	// nothing
+	router, err := informed(ctx, endpick.Config{
+		Endpoints: []endpick.Endpoint{{Address: "10.0.0.7:8000", Models: []string{"llama"}}},
+	}, prefix.Key{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(len(router.Endpoints()), "endpoint")
+	// Output: 1 endpoint
 }

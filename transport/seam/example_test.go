@@ -40,7 +40,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		return
 	}
 	defer call.Close() // nothing stays open, whatever happens
-	call.Request.Tenant = in.Header.Get("X-Team")
+	call.Request.Tenant = tenantOf(in)
 	for {
 		attempt, err := call.Route(in.Context())
 		if err != nil {
@@ -69,6 +69,12 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		pass(w, attempt.Reader(io.NopCloser(body)))
 		return
 	}
+}
+
+// tenantOf returns the tenant whom the host has authenticated.
+func tenantOf(in *http.Request) string {
+	name, _, _ := in.BasicAuth()
+	return name
 }
 
 // send sends the request where the attempt says.

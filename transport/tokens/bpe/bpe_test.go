@@ -343,6 +343,16 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
+func fromFiles() (*tokens.Client, error) {
+	model, err := bpe.Load("/models/Qwen3-32B") // tokenizer.json, tokenizer_config.json, chat_template.jinja
+	if err != nil {
+		return nil, err
+	}
+	return tokens.New(tokens.Config{Tokenizer: model})
+}
+
+var _ = fromFiles // in docs/kvevents.md
+
 func Example() {
 	model, err := bpe.Load("testdata") // a directory with what a model comes with
 	if err != nil {

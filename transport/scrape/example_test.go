@@ -1,0 +1,69 @@
+package scrape_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/discover"
+	"github.com/endpick/endpick/transport/scrape"
+)
+
+func discovered(ctx context.Context, router *endpick.Router, source discover.Source) error {
+	survey, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router})
+	if err != nil {
+		return err
+	}
+	go survey.Run(ctx)
+	watcher, err := discover.New(discover.Config{
+		Router: router, Source: source,
+		Fill: survey.Fill, // a new list keeps what the survey has found
+	})
+	if err != nil {
+		return err
+	}
+	go watcher.Run(ctx)
+	return nil
+}
+
+var _ = discovered // in docs/fleet.md
+
+// vllm is a server with the metrics of a vLLM.
+func vllm() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		switch in.URL.Path {
+		case "/metrics":
+			io.WriteString(w, `vllm:num_requests_running{model_name="llama"} 5
+vllm:num_requests_waiting{model_name="llama"} 2
+vllm:kv_cache_usage_perc{model_name="llama"} 0.25
+vllm:cache_config_info{block_size="16",num_gpu_blocks="30000"} 1
+`)
+		case "/v1/models":
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"object":"list","data":[{"id":"llama","object":"model"},{"id":"support","object":"model","parent":"llama"}]}`)
+		default:
+			http.NotFound(w, in)
+		}
+	}))
+}
+
+// A survey fills in what the host has not said of an endpoint.
+func ExampleSurvey() {
+	engine := vllm()
+	defer engine.Close()
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "gpu-0", Address: engine.URL}}})
+	if err != nil {
+		panic(err)
+	}
+	survey, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router})
+	if err != nil {
+		panic(err)
+	}
+	survey.Poll(context.Background())
+	e := router.Endpoints()[0].Candidate.Endpoint
+	fmt.Println(e.Models, e.Adapters, e.KVTokens)
+	// Output: [llama] [support] 480000
+}
