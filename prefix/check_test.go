@@ -33,8 +33,8 @@ func (x *Index) checkNodes() (err error) {
 	t.nodes.all(func(id uint32, n *node) {
 		count++
 		blocks += n.run.len()
-		runs += int64(n.run.cap)
-		holders += int64(n.holders.cap)
+		runs += t.runs.weight(n.run)
+		holders += t.holders.weight(n.holders)
 		var held int
 		if held, err = x.checkNode(id, n, err); err != nil {
 			return
@@ -125,7 +125,7 @@ func (x *Index) checkNode(id uint32, n *node, before error) (entries int, err er
 func idle[T any](s *slab[T]) (n int64) {
 	for _, free := range s.free {
 		for _, x := range free {
-			n += int64(x.cap)
+			n += s.weight(x)
 		}
 	}
 	return n

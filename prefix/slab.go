@@ -9,10 +9,11 @@ import (
 // slab lends slices whose capacity is one of four sizes between two powers of
 // two, and keeps those that come back for the next borrower of that size.
 type slab[T any] struct {
-	free [classes][]vec[T]
-	lent int64 // elements, by capacity
-	idle int64 // elements in free
-	kept int64 // slices that free has room for
+	free  [classes][]vec[T]
+	takes [classes]uint32 // elements that the allocator gives for one of the class, once it has
+	lent  int64           // elements, by what they take
+	idle  int64           // elements in free, likewise
+	kept  int64           // slices that free has room for
 }
 
 const (
@@ -53,12 +54,14 @@ func (s *slab[T]) take(n int) vec[T] {
 	if free := s.free[number]; len(free) > 0 {
 		x = s.pop(number)
 	} else {
-		// Grow rounds up to what the allocator really gives, so that the
-		// account is true.
+		// Grow rounds up to what the allocator really gives, so that the account is
+		// true. The slice stays one of its class, or it would come back as one of a
+		// class above, where those who borrow this size never look.
 		fresh := slices.Grow([]T(nil), size)
-		x = vec[T]{p: unsafe.SliceData(fresh), cap: uint32(cap(fresh))}
+		s.takes[number] = uint32(cap(fresh))
+		x = vec[T]{p: unsafe.SliceData(fresh), cap: uint32(size)}
 	}
-	s.lent += int64(x.cap)
+	s.lent += s.weight(x)
 	return x.cut(n)
 }
 
@@ -75,7 +78,7 @@ func (s *slab[T]) pop(number int) vec[T] {
 		free = smaller
 	}
 	s.free[number] = free
-	s.idle -= int64(x.cap)
+	s.idle -= s.weight(x)
 	return x
 }
 
@@ -107,15 +110,18 @@ func (s *slab[T]) give(x vec[T]) {
 	if x.cap == 0 {
 		return
 	}
-	number, size := class(int(x.cap))
-	if size > int(x.cap) {
-		number-- // the allocator gave a little more than the class below
-	}
-	s.lent -= int64(x.cap)
-	s.idle += int64(x.cap)
+	number, _ := class(int(x.cap))
+	s.lent -= s.weight(x)
+	s.idle += s.weight(x)
 	before := cap(s.free[number])
 	s.free[number] = append(s.free[number], x)
 	s.kept += int64(cap(s.free[number]) - before)
+}
+
+// weight returns the elements that a slice takes.
+func (s *slab[T]) weight(x vec[T]) int64 {
+	number, _ := class(int(x.cap))
+	return int64(s.takes[number])
 }
 
 // release leaves idle slices to the garbage collector, the largest first,
@@ -126,7 +132,7 @@ func (s *slab[T]) release(n int64) {
 	for number := classes - 1; number > 0 && n > 0; number-- {
 		for len(s.free[number]) > 0 && n > 0 {
 			kept := s.kept
-			n -= int64(s.pop(number).cap)*size + (kept-s.kept)*vecSize
+			n -= s.weight(s.pop(number))*size + (kept-s.kept)*vecSize
 		}
 	}
 }
