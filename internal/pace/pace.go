@@ -77,7 +77,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 		p.strange = 0
 	}
 	if p.labels == 0 || held < least || p.strange == 3 {
-		*p, held = Pace{}, most
+		*p = Pace{} // and the belief does not count before there are a few labels again
 	}
 	p.labels = float64(p.labels*keep) + 1
 	p.weight = float64(p.weight*keep) + weight

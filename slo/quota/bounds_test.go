@@ -200,3 +200,20 @@ func TestForgettingIsLikeItsTwin(t *testing.T) {
 		})
 	})
 }
+
+// A bucket holds a token at least, or nobody would ever get one; by default what flows
+// in in a minute.
+func TestBucketsHoldSomething(t *testing.T) {
+	for limits, want := range map[quota.Limits]float64{
+		{Rate: 3}:             180,
+		{Rate: 3, Burst: 7}:   7,
+		{Rate: 0.001}:         1,
+		{Rate: 3, Burst: 0.5}: 1,
+	} {
+		s := open(t, quota.Config{Limits: all(limits)})
+		l, err := s.route("a", 1, 0)
+		require.NoError(t, err, "%v", limits)
+		assert.Equal(t, []quota.Usage{{Tenant: "a", Requests: 1, Tokens: want - 1, Burst: want}}, s.quota.Tenants(s.now, -1), "%v", limits)
+		l.Done(endpick.Outcome{})
+	}
+}

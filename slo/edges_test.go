@@ -1,0 +1,131 @@
+package slo_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
+)
+
+// What an error calls the best is that, wherever it stands and whoever else has the
+// other latency.
+func TestUnattainableNamesTheBest(t *testing.T) {
+	predicted := []endpick.Prediction{both(300, 90), both(500, 60), both(400, 80)}
+	for _, order := range [][3]int{{0, 1, 2}, {1, 0, 2}, {2, 1, 0}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}} {
+		cs := fleet(predicted[order[0]], predicted[order[1]], predicted[order[2]])
+		for _, x := range []struct {
+			req        endpick.Request
+			ttft, tpot time.Duration
+		}{
+			{ask(200, 50), 300 * ms, 60 * ms},
+			{ask(200, 0), 300 * ms, 0},
+			{ask(0, 50), 0, 60 * ms},
+		} {
+			x.req.Priority = -1
+			var e *slo.UnattainableError
+			require.ErrorAs(t, slo.NewLatencyAdmitter(nil).Admit(&x.req, cs), &e)
+			assert.InDelta(t, x.ttft, e.TTFT, 1e3, "%v %+v", order, x.req.SLO)
+			assert.InDelta(t, x.tpot, e.TPOT, 1e3, "%v %+v", order, x.req.SLO)
+		}
+	}
+}
+
+// A latency that can't be costs itself, and the others count.
+func TestOneImpossibleLatency(t *testing.T) {
+	h := newHeadroom(t, slo.HeadroomConfig{})
+	for _, x := range []struct {
+		name      string
+		req       endpick.Request
+		change    func(*endpick.Prediction)
+		known     bool
+		notStream bool
+	}{
+		{"TPOT, TTFT is asked for", ask(200, 0), func(p *endpick.Prediction) { p.TPOT = -1 }, true, false},
+		{"TPOT, TPOT is asked for", ask(0, 50), func(p *endpick.Prediction) { p.TPOT = -1 }, false, false},
+		{"TTFT, TPOT is asked for", ask(0, 50), func(p *endpick.Prediction) { p.TTFT = -1 }, true, false},
+		{"TTFT, both are asked for", ask(200, 50), func(p *endpick.Prediction) { p.TTFT = -1 }, false, false},
+		{"E2E, of a stream", ask(200, 50), func(p *endpick.Prediction) { p.E2E = -1 }, true, false},
+		{"E2E, the whole is the sum", ask(20_000, 0), func(p *endpick.Prediction) { p.E2E = -1 }, true, true},
+		{"TTFT, the whole is predicted", ask(20_000, 0), func(p *endpick.Prediction) { p.TTFT = -1 }, true, true},
+		{"TTFT and E2E, the whole is not known", ask(20_000, 0), func(p *endpick.Prediction) { p.TTFT, p.E2E = -1, -1 }, false, true},
+	} {
+		p := both(100, 10)
+		p.Has, p.E2E = p.Has|endpick.E2E, 1100*ms
+		x.change(&p)
+		x.req.Stream = !x.notStream
+		assert.Equal(t, x.known, h.Of(&x.req, &fleet(p)[0]).Known, x.name)
+	}
+}
+
+// The upper bound of a whole response is held against its target, and what is expected
+// where a bound lies below it.
+func TestUpperBoundOfTheWhole(t *testing.T) {
+	req := ask(1000, 0)
+	req.Stream = false
+	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	p := whole(800) // at most 1200
+	assert.InDelta(t, -0.2, h.Of(&req, &fleet(p)[0]).TTFT, 1e-9)
+	p.E2EUpper = 0
+	assert.InDelta(t, 0.2, h.Of(&req, &fleet(p)[0]).TTFT, 1e-9)
+}
+
+// A response of unknown length is expected to have 300 tokens.
+func TestUnknownLength(t *testing.T) {
+	req := ask(10_000, 0)
+	req.Stream, req.ExpectedOutputTokens = false, 0
+	c := &fleet(both(1000, 10))[0]
+	assert.InDelta(t, 0.6, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, c).TTFT, 1e-9, "1 s + 300 × 10 ms of 10 s")
+	assert.InDelta(t, 0.8, newHeadroom(t, slo.HeadroomConfig{OutputTokens: 100}).Of(&req, c).TTFT, 1e-9)
+	req.ExpectedOutputTokens = 500
+	assert.InDelta(t, 0.4, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, c).TTFT, 1e-9)
+}
+
+// Normalised, too, a surplus of time to first token pays for nothing, and who is idle
+// is compared with the idle.
+func TestMinMaxOfThoseThatMiss(t *testing.T) {
+	s := newBestFit(t, slo.BestFitConfig{Form: slo.MinMax})
+	surplus := fleet(both(10, 60), both(190, 60))
+	assert.Equal(t, []float64{0.1, 0.1}, score(s, ask(200, 50), surplus), "TPOT is missed by as much")
+	surplus = fleet(both(10, 100), both(190, 60))
+	assert.Equal(t, []float64{0, 0.2}, score(s, ask(200, 50), surplus))
+
+	// Of the idle TTFT is missed by 0.25, 0.5, 1; the others are busy.
+	cs := fleet(both(250, 40), both(300, 40), both(400, 40), both(201, 40), both(2000, 40))
+	for i := range cs[:3] {
+		cs[i].Running = 0
+	}
+	assert.InDeltaSlice(t, []float64{0.5, 0.5 - 0.2/3, 0.3, 0.2, 0}, score(s, ask(200, 50), cs), 1e-9)
+}
+
+// Whoever explores prefers what is not predicted, however it looks; whoever does not
+// weighs its queue against the longest, which may be that of a predicted one.
+func TestUnpredictedBesideOthers(t *testing.T) {
+	cs := fleet(both(100, 10), endpick.Prediction{}, endpick.Prediction{})
+	cs[0].Waiting, cs[0].KVUsage = 10, 0
+	cs[1].Waiting, cs[1].KVUsage = 5, 1
+	cs[2].Waiting, cs[2].KVUsage = 0, 1
+	explores := newBestFit(t, slo.BestFitConfig{Exploration: 1 - 1e-12})
+	assert.InDeltaSlice(t, []float64{0.5, 0.75 + 0.25/6, 0.75 + 0.25/3}, score(explores, ask(0, 0), cs), 1e-9)
+	cs[1].Waiting = 10
+	assert.InDeltaSlice(t, []float64{0.5, 0.75, 0.75 + 0.25/3}, score(explores, ask(0, 0), cs), 1e-9)
+
+	cs[1].Waiting = 5
+	cautious := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+	assert.InDeltaSlice(t, []float64{1, 1. / 6, 1. / 3}, score(cautious, ask(0, 0), cs), 1e-5)
+}
+
+// An endpoint that came before the clock was set back goes on being new, although one
+// that came later by the calendar of then is there.
+func TestWarmupOfTwoBesideAClockThatWasSetBack(t *testing.T) {
+	f := newWarmup(t, slo.WarmupConfig{})
+	cs := fleet(make([]endpick.Prediction, 3)...)
+	filter(f, ask(0, 0).At(epoch.Add(-time.Hour), 5, 1), cs[:1])
+	filter(f, ask(0, 0).At(at(30_000), 5, 1), cs[:2])
+	filter(f, ask(0, 0).At(epoch, 5, 1), cs)
+	assert.InDelta(t, 1./3+2./3*0.5, considered(f, at(60_000), cs, "server-1"), 0.03)
+	assert.Equal(t, 1.0, considered(f, at(90_000), cs, "server-1"))
+}
