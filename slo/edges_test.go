@@ -129,3 +129,16 @@ func TestWarmupOfTwoBesideAClockThatWasSetBack(t *testing.T) {
 	assert.InDelta(t, 1./3+2./3*0.5, considered(f, at(60_000), cs, "server-1"), 0.03)
 	assert.Equal(t, 1.0, considered(f, at(90_000), cs, "server-1"))
 }
+
+// Normalised, too, the targets of running requests count.
+func TestMinMaxOfRunningRequests(t *testing.T) {
+	h := newHeadroom(t, slo.HeadroomConfig{})
+	s := newBestFit(t, slo.BestFitConfig{Headroom: h, Form: slo.MinMax})
+	cs := fleet(both(100, 40), both(100, 40))
+	runs := ask(0, 45)
+	h.Routed(event(1, &runs, &cs[0]))
+	cs = fleet(both(100, 60), both(100, 60))
+	assert.Equal(t, []float64{0, 0.2}, score(s, ask(200, 50), cs))
+	h.Done(event(1, &runs, &cs[0]), &endpick.Outcome{})
+	assert.Equal(t, []float64{0.1, 0.1}, score(s, ask(200, 50), cs))
+}
