@@ -1,0 +1,284 @@
+package delay
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// costOf is what a request would cost on the second of two candidates, of which the first
+// is idle.
+func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate) Cost {
+	t.Helper()
+	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}, c}
+	if c.Endpoint == nil {
+		cs[1].Endpoint = &endpick.Endpoint{ID: "b"}
+	}
+	cs[1].Ref = endpick.Ref{Slot: 1, Generation: 1}
+	req = req.At(time.Unix(1e9, 0), 1, 1)
+	j := m.judge(&req, cs)
+	defer j.end()
+	var out Cost
+	j.of(&cs[1], &out)
+	return out
+}
+
+func fresh(t *testing.T, without Terms) *Marginal {
+	m, err := New(Config{Without: without})
+	require.NoError(t, err)
+	return m
+}
+
+var (
+	// 2,000 tokens to compute behind 1,000 that are there; 3,150 in memory in the
+	// middle of the 300 tokens that are expected.
+	asked = endpick.Request{Model: "m", InputTokens: 3000, Stream: true}
+	idle  = endpick.Candidate{PrefixTokens: 1000}
+	// Four are there, one of which waits; this router's two have 2,050 tokens each.
+	busy = endpick.Candidate{
+		PrefixTokens: 1000, Waiting: 1, Running: 3,
+		InFlight: endpick.InFlight{Requests: 2, Prefilling: 1, PrefillTokens: 500, ContextTokens: 4000, OutputTokens: 100},
+	}
+)
+
+// Before there is a label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
+// request, 200 a step, 0.5 a request in it and 1/1,000 a token in memory.
+func TestCostsByHand(t *testing.T) {
+	const pairs = 2000 * (1000 + 2000/2) / 30_000.
+	m := fresh(t, Horizon)
+	check := func(want Cost, req endpick.Request, c endpick.Candidate) {
+		t.Helper()
+		got := costOf(t, m, req, c)
+		assert.InDelta(t, want.TTFT, got.TTFT, 1e-6, "TTFT")
+		assert.InDelta(t, want.Decode, got.Decode, 1e-6, "decode")
+		assert.InDelta(t, want.Weight, got.Weight, 1e-6, "weight")
+		assert.InDelta(t, want.Prefill, got.Prefill, 1e-6, "prefill")
+		assert.InDelta(t, want.Slowdown, got.Slowdown, 1e-6, "slowdown")
+		assert.InDelta(t, want.Weight*want.TTFT+want.Decode+want.Prefill+want.Slowdown, got.Sum(), 1e-6)
+	}
+	check(Cost{TTFT: 100 + 2000 + pairs + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, idle)
+	onBusy := Cost{
+		TTFT: 100 + 2500 + pairs + 300 + 1.5*4*(0.5+2.05), Weight: 4, Decode: 300 * (200 + 5*0.5 + 4*2.05 + 3.15),
+		Prefill: (2000 + pairs) * 4, Slowdown: 150 * (0.5 + 3.15) * 4,
+	}
+	check(onBusy, asked, busy)
+
+	// Those who wait there and came by another way have a prompt token each, as far as
+	// is known; 40 once it is, of which one that is here has none.
+	foreign, more := busy, onBusy
+	foreign.Waiting, foreign.Running = 3, 1
+	more.TTFT += 2
+	check(more, asked, foreign)
+	m.common.fresh.add(40)
+	more.TTFT += 78
+	check(more, asked, foreign)
+	// Where nothing is this router's own, all are of the usual size.
+	m.common.size.add(3000)
+	others := endpick.Candidate{PrefixTokens: 1000, Running: 4}
+	theirs := onBusy
+	theirs.TTFT, theirs.Decode = 100+2000+pairs+300+1.5*4*(0.5+3), 300*(200+5*0.5+4*3+3.15)
+	check(theirs, asked, others)
+
+	// A response that does not stream is one latency; the first token is no more worth.
+	whole := asked
+	whole.Stream = false
+	onBusy.Weight = 1
+	check(onBusy, whole, busy)
+
+	// A prompt that is held whole is computed from its last token.
+	m = fresh(t, Horizon)
+	held := idle
+	held.PrefixTokens = 3000
+	check(Cost{TTFT: 100 + 1 + 3000.5/30_000 + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, held)
+}
+
+// Terms that are left out are those, and no others.
+func TestTermsLeftOut(t *testing.T) {
+	full := costOf(t, fresh(t, Horizon), asked, busy)
+	for _, x := range []struct {
+		term Terms
+		want Cost
+	}{
+		{Weight, Cost{TTFT: full.TTFT, Decode: full.Decode, Weight: 1, Prefill: full.Prefill, Slowdown: full.Slowdown}},
+		{Prefill, Cost{TTFT: full.TTFT, Decode: full.Decode, Weight: 4, Slowdown: full.Slowdown}},
+		{Slowdown, Cost{TTFT: full.TTFT, Decode: full.Decode, Weight: 4, Prefill: full.Prefill}},
+		{Worth | Crowding | Room | Pace, full},
+	} {
+		assert.Equal(t, x.want, costOf(t, fresh(t, Horizon|x.term), asked, busy), "%v", x.term)
+	}
+
+	// What lasts of a difference: of a time t there is left (1 − e^−t′)/t′ in the mean,
+	// where half is left after half of it. The mean of both candidates is 2.
+	lasting := (1 - 0.25) / math.Log(4)
+	each := 0.5 + 2.05
+	got := costOf(t, fresh(t, 0), asked, busy)
+	assert.InDelta(t, full.Decode-300*(4-2-2*lasting)*each, got.Decode, 1e-6)
+	assert.InDelta(t, full.Slowdown*(2+2*lasting)/4, got.Slowdown, 1e-6)
+	assert.Equal(t, full.Prefill, got.Prefill)
+
+	// Ten others are there that no pace is known of; this one is twice as slow.
+	m := fresh(t, Horizon)
+	e := m.endpoints.At(endpick.Ref{Slot: 1, Generation: 1})
+	at := nanoseconds(time.Unix(1e9, 0))
+	for range 100 {
+		e.pace.Add(at, 2, 0.1)
+	}
+	pace := e.pace.Factor(at)
+	require.Greater(t, pace, 1.8)
+	got = costOf(t, m, asked, busy)
+	assert.InDelta(t, full.TTFT*pace, got.TTFT, 1e-6)
+	assert.InDelta(t, full.Decode*pace, got.Decode, 1e-6)
+	assert.InDelta(t, full.Prefill*pace, got.Prefill, 1e-6)
+	assert.InDelta(t, full.Slowdown*pace, got.Slowdown, 1e-6)
+	m.config.Without |= Pace
+	assert.Equal(t, full, costOf(t, m, asked, busy))
+}
+
+// As much of the memory, or of the places, as is missing comes free in that part of the
+// ten seconds that a response takes.
+func TestRoomByHand(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		endpoint endpick.Endpoint
+		usage    float64
+		absent   bool
+		missing  float64
+	}{
+		{"nothing is known", endpick.Endpoint{}, 0.9, false, 0},
+		{"0.9 is used and 2,500 of 10,000 are needed", endpick.Endpoint{KVTokens: 10_000}, 0.9, false, 0.15},
+		{"there is room", endpick.Endpoint{KVTokens: 10_000}, 0.7, false, 0},
+		{"use is not reported", endpick.Endpoint{KVTokens: 10_000}, 0.9, true, 0},
+		{"five in four places", endpick.Endpoint{MaxSequences: 4}, 0, false, 0.25},
+		{"five in five places", endpick.Endpoint{MaxSequences: 5}, 0, false, 0},
+		{"the larger counts", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 0.9, false, 0.25},
+		{"the larger counts, which is memory", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 1, false, 0.25},
+		{"and if there is no place, memory may do", endpick.Endpoint{MaxSequences: 5, KVTokens: 10_000}, 0.95, false, 0.2},
+	} {
+		m, without := fresh(t, Horizon), fresh(t, Horizon|Room)
+		m.common.decoding.add(10_000)
+		without.common.decoding.add(10_000)
+		c := busy
+		c.Endpoint, c.KVUsage = &x.endpoint, x.usage
+		if !x.absent {
+			c.Reported = endpick.KVUsageSignal
+		}
+		assert.InDelta(t, 10_000*x.missing, costOf(t, m, asked, c).TTFT-costOf(t, without, asked, c).TTFT, 1e-6, x.name)
+	}
+}
+
+// What is predicted counts, as far as it can be.
+func TestCostsOfPredictions(t *testing.T) {
+	const all = endpick.TTFT | endpick.TPOT | endpick.E2E
+	m := fresh(t, 0)
+	own := costOf(t, m, asked, busy)
+	for _, x := range []struct {
+		name         string
+		stream       bool
+		p            endpick.Prediction
+		ttft, decode float64
+	}{
+		{"a stream", true, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: 10 * time.Millisecond, E2E: time.Hour}, 1000, 3000},
+		{"a stream's first token", true, endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}, 1000, own.Decode},
+		{"a stream's others", true, endpick.Prediction{Has: endpick.TPOT, TPOT: 10 * time.Millisecond}, own.TTFT, 3000},
+		{"a whole stream", true, endpick.Prediction{Has: endpick.E2E, E2E: time.Hour}, own.TTFT, own.Decode},
+		{"no stream", false, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: 10 * time.Millisecond, E2E: time.Minute}, 0, 60_000},
+		{"no stream, in parts", false, endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Second}, 1000, own.Decode},
+		{"below zero", true, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: -1, E2E: time.Hour}, own.TTFT, own.Decode},
+		{"also below zero", true, endpick.Prediction{Has: all, TTFT: -1, TPOT: time.Second, E2E: time.Hour}, own.TTFT, own.Decode},
+	} {
+		req, c := asked, busy
+		req.Stream, c.Prediction = x.stream, x.p
+		got := costOf(t, m, req, c)
+		assert.InDelta(t, x.ttft, got.TTFT, 1e-6, x.name)
+		assert.InDelta(t, x.decode, got.Decode, 1e-6, x.name)
+		assert.Equal(t, own.Slowdown, got.Slowdown, x.name)
+		assert.Equal(t, own.Prefill, got.Prefill, x.name)
+	}
+}
+
+// How much the first token counts, a place in a cache, and a delay that comes back.
+func TestFactorsByHand(t *testing.T) {
+	weight := func(first, whole float64) float64 {
+		m := fresh(t, 0)
+		m.common.first.add(first)
+		m.common.whole.add(whole)
+		return m.weight(&asked)
+	}
+	assert.Equal(t, 2.0, weight(100, 400))
+	assert.Equal(t, 1.0, weight(100, 100))
+	assert.Equal(t, 1.0, weight(100, 50), "clocks are set")
+	assert.Equal(t, 1.0, weight(0, 50))
+
+	worth := func(prompt, anew float64) float64 {
+		m := fresh(t, 0)
+		m.common.each[tokens] = 3
+		m.prompt.add(prompt)
+		m.anew.add(anew)
+		return m.worth()
+	}
+	assert.InDelta(t, 3*1.5, worth(1000, 400), 1e-9)
+	assert.Equal(t, 0.0, worth(1000, 1000))
+	assert.Equal(t, 0.0, worth(1000, 2000))
+	assert.Equal(t, 6.0, worth(1000, 100), "no more than two computations")
+	assert.Equal(t, 0.0, fresh(t, 0).worth())
+
+	// 100 tokens of 200 + 0.5 + 1 and 500 to compute are 20,650 on an idle server.
+	echo := func(whole float64) float64 {
+		m := fresh(t, 0)
+		m.common.whole.add(whole)
+		m.common.output.add(100)
+		m.common.fresh.add(500)
+		m.common.size.add(1000)
+		return m.echo()
+	}
+	assert.InDelta(t, 2, echo(4*20_650), 1e-9)
+	assert.InDelta(t, 1, echo(20_650), 1e-9)
+	assert.Equal(t, 1.0, echo(20_000), "never less than once")
+	assert.InDelta(t, math.Sqrt(10), echo(1e9), 1e-9)
+	assert.Equal(t, 1.0, fresh(t, 0).echo())
+
+	// With all of them a prefill of 2,000 tokens delays four others, twice as much as it
+	// takes, and whoever comes back for what it pushes out.
+	m := fresh(t, Horizon)
+	m.common.first.add(20_650)
+	m.common.whole.add(4 * 20_650)
+	m.common.output.add(100)
+	m.common.fresh.add(500)
+	m.common.size.add(1000)
+	m.prompt.add(1500)
+	m.anew.add(1000)
+	const took, again = 2000 + 2000*2000/30_000., 2000 * 0.5
+	assert.InDelta(t, (took+again)*4*2+again*2, costOf(t, m, asked, busy).Prefill, 1e-6)
+}
+
+// The lowest cost scores 1, one of twice the cost a half, and one that is no number 0.
+func TestScoresOfCosts(t *testing.T) {
+	m := fresh(t, 0)
+	cs := []endpick.Candidate{
+		{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Slot: 0, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "b"}, Ref: endpick.Ref{Slot: 1, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "c"}, Ref: endpick.Ref{Slot: 2, Generation: 1}, Waiting: math.NaN()},
+		{Endpoint: &endpick.Endpoint{ID: "d", Variant: "other"}, Ref: endpick.Ref{Slot: 3, Generation: 1}, Waiting: math.Inf(1)},
+	}
+	const has = endpick.TTFT | endpick.TPOT
+	cs[0].Prediction = endpick.Prediction{Has: has, TTFT: 4 * time.Second, TPOT: 20 * time.Millisecond}
+	cs[1].Prediction = endpick.Prediction{Has: has, TTFT: 2 * time.Second, TPOT: 10 * time.Millisecond}
+	req := asked.At(time.Unix(1e9, 0), 1, 1)
+	dst := make([]float64, 2)
+	m.Score(&req, cs[:2], dst)
+	assert.InDeltaSlice(t, []float64{0.5, 1}, dst, 1e-9)
+	cs[0].Prediction = endpick.Prediction{Has: has}
+	m.Score(&req, cs[:2], dst)
+	assert.Equal(t, []float64{1, 0}, dst, "what costs nothing is best")
+	dst = make([]float64, 4)
+	m.Score(&req, cs, dst)
+	assert.Zero(t, dst[3])
+	for i, v := range dst {
+		assert.True(t, v >= 0 && v <= 1, "%d: %v", i, v)
+	}
+}

@@ -1,0 +1,222 @@
+package delay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// desk is a router before one endpoint whose labels a test looks at.
+type desk struct {
+	t      *testing.T
+	m      *Marginal
+	router *endpick.Router
+	now    time.Time
+}
+
+func newDesk(t *testing.T) *desk {
+	m, err := New(Config{})
+	require.NoError(t, err)
+	d := &desk{t: t, m: m, now: time.Unix(1e9, 0)}
+	d.router, err = endpick.New(endpick.Config{
+		Seed: 1, Clock: func() time.Time { return d.now }, Endpoints: []endpick.Endpoint{{ID: "a"}},
+		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+	})
+	require.NoError(t, err)
+	return d
+}
+
+func (d *desk) at(seconds float64) {
+	d.now = time.Unix(1e9, 0).Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func (d *desk) route(input, expected int, stream bool) endpick.Lease {
+	l, err := d.router.Route(endpick.Request{Model: "m", InputTokens: input, ExpectedOutputTokens: expected, Stream: stream})
+	require.NoError(d.t, err)
+	return l
+}
+
+// label returns what was taken for the amounts of the one label that do brings, of which
+// one is known; nothing if there is none.
+func (d *desk) label(one int, amount float64, do func()) amounts {
+	d.t.Helper()
+	before := d.m.common.linear
+	do()
+	after := d.m.common.linear
+	if after.answers == before.answers {
+		return amounts{}
+	}
+	const keep = 1 - 1.0/memory
+	require.InDelta(d.t, before.labels*keep+1, after.labels, 1e-9, "one label")
+	var x amounts
+	of := after.answers[one] - before.answers[one]*keep
+	for i := range x {
+		x[i] = (after.answers[i] - before.answers[i]*keep) / of * amount
+	}
+	return x
+}
+
+func (d *desk) check(name string, want, got amounts) {
+	d.t.Helper()
+	for i := range want {
+		assert.InDelta(d.t, want[i], got[i], 1e-6*max(want[i], 1), "%s: %d", name, i)
+	}
+}
+
+// What a measured time is explained by, worked out by hand: A has 1,000 tokens of prompt
+// and decodes from the first second to the fifth; B has 500, comes in the second and
+// decodes from the third to the sixth.
+func TestLabelsOfStreams(t *testing.T) {
+	d := newDesk(t)
+	a := d.route(1000, 20, true) // 1,010 tokens in the middle
+	d.at(1)
+	x := d.label(requests, 1, a.FirstToken)
+	d.check("first token of A", amounts{requests: 1, tokens: 1000, pairs: 1000 * 500, steps: 1.5}, x)
+	d.at(2)
+	b := d.route(500, 40, true) // 520
+	d.at(3)
+	x = d.label(requests, 1, b.FirstToken)
+	d.check("first token of B", amounts{requests: 1, tokens: 500, pairs: 500 * 250, steps: 1.5, batches: 1.5, contexts: 1.5 * 1000}, x)
+
+	d.at(5)
+	x = d.label(steps, 10, func() { a.Done(endpick.Outcome{OutputTokens: 11}) })
+	// A for four seconds and B for two; meanwhile B was computed.
+	d.check("A", amounts{tokens: 500, pairs: 500 * 250, steps: 10, batches: 10 * 6 / 4., contexts: 10 * (4*1010 + 2*520) / 4.}, x)
+	assert.InDelta(t, 500./10, d.m.common.meanwhile[tokens]/d.m.common.meanSteps, 1e-9)
+	assert.InDelta(t, 500*250/10., d.m.common.meanwhile[pairs]/d.m.common.meanSteps, 1e-9)
+	assert.InDelta(t, 4000, d.m.common.decoding.or(0), 1e-6)
+	assert.InDelta(t, 1010, d.m.common.size.or(0), 1e-6)
+	assert.InDelta(t, 11, d.m.common.output.or(0), 1e-6)
+	assert.InDelta(t, 1000, d.m.common.first.or(0), 1e-6)
+	assert.InDelta(t, 5000, d.m.common.whole.or(0), 1e-6)
+
+	d.at(6)
+	x = d.label(steps, 20, func() { b.Done(endpick.Outcome{Status: endpick.Canceled, OutputTokens: 21}) })
+	d.check("B, whose client went away", amounts{steps: 20, batches: 20 * 5 / 3., contexts: 20 * (3*520 + 2*1010) / 3.}, x)
+	const keep = 1 - 1.0/memory
+	assert.InDelta(t, 500*keep/(10*keep+20), d.m.common.meanwhile[tokens]/d.m.common.meanSteps, 1e-9)
+	assert.InDelta(t, 1000, d.m.common.first.or(0), 1e-6, "what was canceled is no whole response")
+	assert.InDelta(t, (4000*keep+3000)/(keep+1), d.m.common.decoding.or(0), 1e-6)
+
+	// What fails teaches nothing of its steps, nor does a response of one token.
+	for name, o := range map[string]endpick.Outcome{
+		"failed": {Status: endpick.Failed, OutputTokens: 21}, "lost": {Status: endpick.Lost, OutputTokens: 21}, "short": {OutputTokens: 1},
+	} {
+		l := d.route(100, 10, true)
+		d.now = d.now.Add(time.Second)
+		l.FirstToken()
+		d.now = d.now.Add(time.Second)
+		assert.Zero(t, d.label(steps, 1, func() { l.Done(o) }), name)
+	}
+}
+
+// Requests of others, which a report tells of, decode too.
+func TestLabelsBesideOthers(t *testing.T) {
+	d := newDesk(t)
+	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
+	l := d.route(1000, 20, true) // whose size is taken for that of the three
+	d.at(1)
+	x := d.label(requests, 1, l.FirstToken)
+	d.check("first token", amounts{requests: 1, tokens: 1000, pairs: 5e5, steps: 1.5, batches: 1.5 * 3, contexts: 1.5 * 3 * 1}, x)
+	d.at(2)
+	x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+	d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * 4 * 1010}, x)
+}
+
+// Of a response that does not stream, the whole is one label.
+func TestLabelsOfWholeResponses(t *testing.T) {
+	d := newDesk(t)
+	a := d.route(1000, 20, true)
+	d.at(1)
+	a.FirstToken()
+	l := d.route(600, 30, false) // 615
+	d.at(9)
+	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
+	d.check("beside A", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5 + 30, batches: 1.5 + 30, contexts: (1.5 + 30) * 1000}, x)
+	assert.InDelta(t, 8000, d.m.common.decoding.or(0), 1e-6)
+	assert.InDelta(t, 615, d.m.common.size.or(0), 1e-6)
+	const keep = 1 - 1.0/memory
+	assert.InDelta(t, (1000*keep+600)/(keep+1), d.m.common.fresh.or(0), 1e-6)
+	a.Done(endpick.Outcome{Status: endpick.Failed})
+
+	l = d.route(600, 30, false)
+	d.at(12)
+	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
+	// A guess of 30 has come true with 31, beside the thousand that are taken to have come true.
+	d.check("alone", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 31.5, batches: 30, contexts: 30 * (600 + 15*1031/1030.)}, x)
+	for name, o := range map[string]endpick.Outcome{
+		"canceled": {Status: endpick.Canceled, OutputTokens: 31}, "failed": {Status: endpick.Failed, OutputTokens: 31}, "of unknown length": {},
+	} {
+		l = d.route(600, 30, false)
+		d.now = d.now.Add(time.Second)
+		assert.Zero(t, d.label(requests, 1, func() { l.Done(o) }), name)
+	}
+	l = d.route(600, 1, false) // an embedding
+	d.now = d.now.Add(time.Second)
+	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{}) })
+	d.check("of no length", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5}, x)
+}
+
+// What a token takes, and what a token and a kind of request have in common: a kind that is
+// new begins where all have come to, with nothing of its own.
+func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
+	d := newDesk(t)
+	serve := func(model string, seconds float64) {
+		l, err := d.router.Route(endpick.Request{Model: model, InputTokens: 1000, Stream: true})
+		require.NoError(t, err)
+		d.now = d.now.Add(time.Duration(seconds * float64(time.Second)))
+		l.FirstToken()
+		d.now = d.now.Add(time.Second)
+		l.Done(endpick.Outcome{OutputTokens: 11})
+	}
+	for range 20 {
+		serve("m", 2)
+	}
+	common := d.m.common
+	l, err := d.router.Route(endpick.Request{Model: "other", InputTokens: 1000, Stream: true})
+	require.NoError(t, err)
+	l.Done(endpick.Outcome{}) // completed, and nothing was seen of it
+	k := d.m.kinds[kindName{"other", ""}]
+	require.NotNil(t, k)
+	assert.Equal(t, common.each, k.each)
+	assert.Zero(t, k.labels)
+	assert.Zero(t, k.products)
+	assert.Equal(t, common.decoding, k.decoding)
+	assert.Equal(t, common.late, k.late)
+	for range 100 {
+		serve("other", 0.1)
+	}
+	assert.Less(t, k.of(&amounts{requests: 1, tokens: 1000}), d.m.kinds[kindName{"m", ""}].of(&amounts{requests: 1, tokens: 1000})/4)
+}
+
+// Adapters run on their model, where it is named.
+func TestNamesOfKinds(t *testing.T) {
+	for _, x := range []struct {
+		req  endpick.Request
+		want string
+	}{
+		{endpick.Request{Model: "m"}, "m"}, {endpick.Request{Model: "m", Adapter: "a"}, "m"}, {endpick.Request{Adapter: "a"}, "a"}, {endpick.Request{}, ""},
+	} {
+		assert.Equal(t, kindName{x.want, "v"}, nameOf(&x.req, "v"))
+	}
+}
+
+// The kind that was completed least recently gives way, whenever it was first.
+func TestKindsGiveWay(t *testing.T) {
+	m, err := New(Config{MaxKinds: 3})
+	require.NoError(t, err)
+	kind := func(name string) kindName { return kindName{model: name} }
+	for _, name := range []string{"a", "b", "c", "a", "d", "b", "c"} { // b gives way to d, c to b, a to c
+		m.admit(kind(name))
+	}
+	assert.Len(t, m.kinds, 3)
+	for _, name := range []string{"b", "c", "d"} {
+		assert.Contains(t, m.kinds, kind(name))
+	}
+	m.admit(kind("a"))
+	assert.NotContains(t, m.kinds, kind("d"))
+}
