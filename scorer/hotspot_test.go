@@ -232,6 +232,73 @@ func TestHotspotClassIsTheHead(t *testing.T) {
 	assert.Equal(t, 1, send(endpick.Request{InputTokens: 90, Blocks: head[3:], BlockTokens: 64}), "one large block")
 }
 
+// Blocks that do not divide the head evenly end before its end; the first one counts
+// however long it is; and who holds a head exactly holds it.
+func TestHotspotHeadsByHand(t *testing.T) {
+	for _, x := range []struct {
+		name        string
+		req         endpick.Request
+		held        int // that makes an endpoint a holder
+		other, same []uint64
+	}{
+		{"whole blocks", endpick.Request{InputTokens: 200, Blocks: []uint64{1, 2, 3, 4}, BlockTokens: 48}, 96, []uint64{1, 9, 3, 4}, []uint64{1, 2, 9, 4}},
+		{"fewer than the head has", endpick.Request{InputTokens: 50, Blocks: []uint64{1, 2}}, 32, []uint64{1, 9}, []uint64{1, 2}},
+		{"a block that is longer", endpick.Request{InputTokens: 300, Blocks: []uint64{1, 2}, BlockTokens: 150}, 150, []uint64{9, 2}, []uint64{1, 9}},
+		{"the last token", endpick.Request{InputTokens: 128, Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8}}, 127, []uint64{1, 2, 3, 4, 5, 6, 7, 9}, nil},
+		{"a single token", endpick.Request{InputTokens: 1, Blocks: []uint64{1}}, 1, []uint64{2}, nil},
+	} {
+		s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+		cs := candidates(indicators{h: x.held}, indicators{h: x.held - 1, r: 2000}, indicators{r: 2000}, indicators{r: 2000})
+		s.routed(10, 1<<40, cs[1:])
+		send := func(req endpick.Request) int {
+			req = req.At(s.now, 1, 1)
+			s.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
+			return len(s.Filter(&req, slices.Clone(cs)))
+		}
+		for range 20 {
+			send(x.req)
+		}
+		assert.Equal(t, 3, send(x.req), x.name)
+		x.req.Blocks = x.other
+		assert.Equal(t, 4, send(x.req), "%s: another head", x.name)
+		if x.same != nil {
+			x.req.Blocks = x.same
+			assert.Equal(t, 3, send(x.req), "%s: another tail", x.name)
+		}
+	}
+}
+
+// A class with an alarm is not filtered because another is hot, nor one that does as well
+// elsewhere.
+func TestHotspotOfOneClassAlone(t *testing.T) {
+	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+	s.routed(4, 9, candidates(indicators{}))
+	s.routed(10, 1, one)
+	assert.EqualValues(t, 1, s.Stats().Hot)
+	s.routed(8, 2, one[:3]) // 8 of 22 of the requests, on one of three endpoints
+	assert.EqualValues(t, 2, s.Stats().Alarms)
+
+	equal := candidates(indicators{h: 992, q: 992}, indicators{}, indicators{}, indicators{}) // 8 + 992 against 1,000
+	s = &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s.routed(4, 9, candidates(indicators{}))
+	s.routed(10, 1, one)
+	s.routed(100, 2, equal)
+	assert.Equal(t, scorer.HotspotStats{Alarms: 2, Hotspots: 1, Tracked: 2, Hot: 1}, s.Stats())
+	assert.Len(t, s.kept(2, equal), 4)
+	assert.Len(t, s.kept(1, one), 4, "it has become rare")
+	s.routed(1000, 1, one)
+	assert.Len(t, s.kept(1, one), 3)
+	assert.Len(t, s.kept(2, equal), 4)
+
+	// The shortest window there is.
+	s = &spot{&scorer.Hotspot{Window: 1}, time.Unix(100, 0)}
+	s.routed(3, 1, one)
+	s.now = s.now.Add(time.Second)
+	s.routed(3, 1, one)
+	assert.Equal(t, 1, s.Stats().Tracked)
+}
+
 // remembers is a prefix index for the test: an endpoint holds each prompt that
 // was routed there.
 type remembers map[string]map[uint64]bool

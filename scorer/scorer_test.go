@@ -85,6 +85,11 @@ func TestScores(t *testing.T) {
 			[]float64{0.5 / 801, 0.5 / 1001, 0.5 / 11}},
 		{"lmetric of an unknown length still sees load", scorer.LMetric{}, endpick.Request{},
 			candidates(indicators{}, indicators{r: 3}), []float64{0.25, 0.1}},
+		// (1 + 100) × 1: the last token is computed again, beside those that wait.
+		{"lmetric of a prompt that is held whole", scorer.LMetric{}, prompt,
+			candidates(indicators{h: 1000, q: 100}, indicators{h: 1000}), []float64{0.5 / 102, 0.25}},
+		{"linear counts those that wait", scorer.Linear{}, prompt,
+			candidates(indicators{w: 5}, indicators{w: 4, r: 6}), []float64{0.15, 0}},
 		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
 		{"linear", scorer.Linear{}, prompt,
 			candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
@@ -97,6 +102,8 @@ func TestScores(t *testing.T) {
 			candidates(indicators{ctx: 64}), []float64{0.5 / 13}},
 		{"adapter", scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"},
 			candidates(indicators{}, indicators{adapters: []string{}}, indicators{adapters: []string{"law", "sql"}}), []float64{0.5, 0, 1}},
+		{"a report that tells of no adapters", scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"},
+			[]endpick.Candidate{{Endpoint: &endpick.Endpoint{}, Report: &endpick.Load{}}}, []float64{0.5}},
 		{"no adapter asked for", scorer.AdapterAffinity{}, prompt,
 			candidates(indicators{}, indicators{adapters: []string{"law"}}), []float64{0.5, 0.5}},
 		{"no session", scorer.SessionAffinity{}, prompt,
@@ -128,6 +135,20 @@ func TestCostKeepsOrder(t *testing.T) {
 	got = score(s, endpick.Request{}, candidates(make([]indicators, len(costs))...))
 	assert.Equal(t, []float64{0, 0}, got[:2], "what is not a cost is worst")
 	assert.Positive(t, slices.Min(got[2:len(got)-1]), "of others, and of them alone")
+}
+
+// What is made as a struct literal is ready as it is, and shows its name.
+func TestZeroValuesAreReady(t *testing.T) {
+	for want, p := range map[string]endpick.Policy{
+		"linear": only(scorer.Linear{}), "dynamo": only(scorer.Dynamo{}), "lmetric": only(scorer.LMetric{}),
+		"mine": only(scorer.Cost("mine", func(*endpick.Request, *endpick.Candidate) float64 { return 0 })),
+	} {
+		p.Filters = []endpick.Filter{scorer.MatchGate{}, &scorer.Hotspot{}}
+		var receipt endpick.Receipt
+		_, err := router(t, p, 2).Route(endpick.Request{Receipt: &receipt})
+		require.NoError(t, err)
+		assert.Equal(t, []string{want}, receipt.Scorers)
+	}
 }
 
 func TestMatchGate(t *testing.T) {
