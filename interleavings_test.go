@@ -7,10 +7,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What follows is a model of the two places in which this package counts without a
-// lock, each step as the code does it, and a checker that goes through all states
-// that any interleaving of the steps can reach. TestEndpointChurnUnderLoad and
-// TestInvariantStress run the code itself.
+// What follows is a model of each place in which this package counts without a lock, or
+// under one that it gives up in between, step by step as the code does it, and a checker
+// that goes through all states that any interleaving of the steps can reach. Each model has
+// mistakes of which the checker has to tell. TestEndpointChurnUnderLoad and
+// TestInvariantStress run the code itself; what takes each call under one lock is run
+// itself in all orders of calls, here and in the tests of that name of other packages.
 
 // model is a state of some threads, and what each of them does next.
 type model[S comparable] struct {
@@ -163,28 +165,40 @@ func TestDepartureInAllInterleavings(t *testing.T) {
 	assert.Contains(t, wrong, "the slot is given back with a request on it", "the checker finds nothing")
 }
 
-// A slot for leases: its holder closes it, twice at once, the reaper closes it too,
-// and another request comes into it.
+// A slot for leases: its holder closes it, twice at once, the reaper closes it too, its
+// prefill ends by time, and another request comes into it.
 type slot struct {
 	open       bool
+	prefilling bool
 	generation int8
 	free       int8 // how often it is in the list
+	prefills   int8 // the endpoint's account
 	closed     [3]int8
-	at         [4]int8
-	took       int8 // the generation that the newcomer has
+	at         [5]int8
+	took       int8    // the generation that the newcomer has
+	by         [3]int8 // 1 + the thread that ended the prefill
 }
 
 // leaseSlots is the model: threads 0 and 1 call Done of the first lease, thread 2 reaps
 // whatever it finds, thread 3 opens a second lease in the slot as soon as it is free,
-// and closes it. careless is a mistake: not to look at the generation.
-func leaseSlots(careless bool) model[slot] {
+// and closes it, thread 4 is told that the time of the first one's prefill is over.
+// careless and hasty are mistakes of Done and of thread 4: not to look at the generation.
+func leaseSlots(careless, hasty bool) model[slot] {
 	return model[slot]{
-		threads: 4,
+		threads: 5,
 		step: func(s slot, i int) (slot, bool) {
 			at := &s.at[i]
+			endPrefill := func() {
+				if s.prefilling {
+					s.prefilling = false
+					s.prefills--
+					s.by[s.generation] = 1 + int8(i)
+				}
+			}
 			close := func(generation int8) { // under the slot's lock
 				if s.open && (careless || generation == s.generation || generation == 0) {
 					s.open = false
+					endPrefill()
 					s.closed[s.generation]++
 					*at = 1
 					return
@@ -194,6 +208,11 @@ func leaseSlots(careless bool) model[slot] {
 			switch {
 			case *at == ended:
 				return s, false
+			case i == 4: // leaseTable.expire, under the slot's lock
+				if s.open && (hasty || s.generation == 1) {
+					endPrefill()
+				}
+				*at = ended
 			case *at == 1 && i < 3, *at == 3: // behind the lock: into the list of the free
 				s.free++
 				*at = ended
@@ -210,11 +229,13 @@ func leaseSlots(careless bool) model[slot] {
 			case *at == 1:
 				s.generation++
 				s.took = s.generation
-				s.open = true
+				s.open, s.prefilling = true, true
+				s.prefills++
 				*at = 2
 			case *at == 2:
 				if s.open && s.generation == s.took {
 					s.open = false
+					endPrefill()
 					s.closed[s.took]++
 					*at = 3
 				} else {
@@ -231,7 +252,11 @@ func leaseSlots(careless bool) model[slot] {
 				return "the slot is free and open"
 			case s.closed[1] > 1 || s.closed[2] > 1:
 				return "a lease is closed twice"
-			case last && (s.open || s.closed[1] != 1 || s.closed[2] != 1 || s.free != 1):
+			case s.prefills < 0 || s.prefills > 1 || s.prefilling && !s.open:
+				return "a prefill is counted that is none"
+			case s.by[2] == 1+4:
+				return "somebody else's prefill is ended"
+			case last && (s.open || s.closed[1] != 1 || s.closed[2] != 1 || s.free != 1 || s.prefills != 0):
 				return "a lease is never closed, or its slot lost"
 			}
 			return ""
@@ -240,13 +265,15 @@ func leaseSlots(careless bool) model[slot] {
 }
 
 func TestLeaseSlotInAllInterleavings(t *testing.T) {
-	start := slot{open: true, generation: 1}
-	wrong, states := leaseSlots(false).check(start)
+	start := slot{open: true, prefilling: true, prefills: 1, generation: 1}
+	wrong, states := leaseSlots(false, false).check(start)
 	assert.Empty(t, wrong)
 	t.Logf("%d states", states)
+	wrong, _ = leaseSlots(false, true).check(start)
+	assert.Contains(t, wrong, "somebody else's prefill is ended", "the checker finds nothing")
 	// With a Done that does not look at the generation a holder that is late closes
 	// the lease of the next one. It is closed once all the same: so look at who did it.
-	late := leaseSlots(true)
+	late := leaseSlots(true, false)
 	late.wrong = func(s slot, _ bool) string {
 		if s.closed[2] > 0 && s.at[3] <= 2 && s.at[2] != 1 && s.at[2] != ended {
 			return "somebody else's lease is closed"
@@ -255,4 +282,96 @@ func TestLeaseSlotInAllInterleavings(t *testing.T) {
 	}
 	wrong, _ = late.check(start)
 	assert.Contains(t, wrong, "somebody else's lease is closed", "the checker finds nothing")
+}
+
+// A row that decisions leave to one another: of an endpoint of which two things are
+// counted, by the version that its changes count up.
+type row struct {
+	counted, version int8 // the endpoint's
+	tokens           int8
+	holds            [2]int8 // the row's
+	seen             int8
+	read             int8 // the version that is going to be seen
+	at               [3]int8
+	refreshed        int8
+}
+
+// rowReuse is the model: threads 0 and 1 change the endpoint, each both counts and then
+// the version; thread 2 refreshes the row three times. early is a mistake of theirs, to
+// count up the version first; late one of its, to read it last.
+func rowReuse(early, late bool) model[row] {
+	const times = 3
+	return model[row]{
+		threads: 3,
+		step: func(s row, i int) (row, bool) {
+			at := &s.at[i]
+			if i < 2 {
+				change := []func(){func() { s.counted++ }, func() { s.tokens++ }, func() { s.version++ }}
+				if early {
+					change = append(change[2:], change[:2]...)
+				}
+				if *at == ended {
+					return s, false
+				}
+				change[*at]()
+				if *at++; *at == 3 {
+					*at = ended
+				}
+				return s, true
+			}
+			begin := func() { // Router.refresh
+				s.read = s.version
+			}
+			switch *at {
+			case 0:
+				if begin(); s.read == s.seen {
+					*at = 4 // as it is
+				} else {
+					*at = 1
+				}
+			case 1: // endpointState.fill
+				s.holds[0] = s.counted
+				*at = 2
+			case 2:
+				s.holds[1] = s.tokens
+				*at = 3
+			case 3:
+				if late {
+					begin()
+				}
+				s.seen = s.read
+				*at = 4
+			case 4: // the decision
+				if *at, s.refreshed = 0, s.refreshed+1; s.refreshed == times {
+					*at = ended
+				}
+			default:
+				return s, false
+			}
+			return s, true
+		},
+		// Whatever has come in between, a row that would be taken as it is holds what
+		// the endpoint is, unless a change is under way, which is going to show.
+		wrong: func(s row, _ bool) string {
+			under := false
+			for _, at := range s.at[:2] {
+				under = under || at > 0 && at != ended
+			}
+			if whole := s.at[2] == 0 || s.at[2] == 4 || s.at[2] == ended; !under && whole && s.seen == s.version && s.holds != [2]int8{s.counted, s.tokens} {
+				return "a row that has changed is taken for one that has not"
+			}
+			return ""
+		},
+	}
+}
+
+func TestRowsInAllInterleavings(t *testing.T) {
+	start := row{version: 1, seen: 0}
+	wrong, states := rowReuse(false, false).check(start)
+	assert.Empty(t, wrong)
+	t.Logf("%d states", states)
+	for _, mistake := range []model[row]{rowReuse(true, false), rowReuse(false, true)} {
+		wrong, _ = mistake.check(start)
+		assert.Contains(t, wrong, "a row that has changed is taken", "the checker finds nothing")
+	}
 }

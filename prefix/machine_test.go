@@ -77,24 +77,27 @@ func (m *machine) routeOne(t *rapid.T) {
 		m.x.leases.Drop(m.open[0].Lease)
 		m.open = m.open[1:]
 	}
-	req := &endpick.Request{
-		Blocks: blocks, InputTokens: 16*len(blocks) + 1,
-		Tenant: rapid.SampledFrom(m.tenants).Draw(t, "tenant"),
+	m.open = append(m.open, m.routed(t, m.key, ref, rapid.SampledFrom(m.tenants).Draw(t, "tenant"), blocks))
+}
+
+// routed tells both of a request.
+func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.Ref, tenant string, blocks []uint64) endpick.Event {
+	bound := m.bounds[ref.Slot]
+	e := endpick.Event{
+		Lease: key, Request: &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1, Tenant: tenant},
+		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: 16 * bound}, Ref: ref},
 	}
-	e := endpick.Event{Lease: m.key, Request: req, Candidate: &endpick.Candidate{
-		Endpoint: &endpick.Endpoint{KVTokens: 16 * m.bounds[slot]}, Ref: ref,
-	}}
 	m.x.Routed(&e)
-	m.twin.routed(m.key, ref, req.Tenant, blocks, min(m.bounds[slot], m.twin.most), m.bounds[slot] <= m.twin.most)
-	l := m.x.leases.Find(m.key)
-	if want := m.twin.leases[m.key]; want != nil {
+	m.twin.routed(key, ref, tenant, blocks, min(bound, m.twin.most), bound <= m.twin.most)
+	l := m.x.leases.Find(key)
+	if want := m.twin.leases[key]; want != nil {
 		require.Equal(t, want.matched, l.matched)
 		require.Equal(t, want.doubtful, l.doubtful)
 		require.Equal(t, len(want.heads), int(l.to))
 	} else {
 		require.Nil(t, l)
 	}
-	m.open = append(m.open, e)
+	return e
 }
 
 // computed lets the twin follow after the index has heard that a prompt was
@@ -111,7 +114,11 @@ func (m *machine) firstToken(t *rapid.T) {
 	if len(m.open) == 0 {
 		return
 	}
-	e := &m.open[rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")]
+	m.answered(&m.open[rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")])
+}
+
+// answered tells both of a first token.
+func (m *machine) answered(e *endpick.Event) {
 	m.x.FirstToken(e)
 	m.computed(e)
 	e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
@@ -136,6 +143,11 @@ func (m *machine) done(t *rapid.T) {
 		o.Blocks = slices.Concat(e.Request.Blocks, m.tail(t))
 		m.prompts = append(m.prompts, o.Blocks)
 	}
+	m.ended(t, &e, &o)
+}
+
+// ended tells both of the end of a request.
+func (m *machine) ended(t require.TestingT, e *endpick.Event, o *endpick.Outcome) {
 	ref := e.Candidate.Ref
 	before, longest := 0, 0
 	if s := m.x.servers.Find(ref); s != nil {
@@ -144,14 +156,14 @@ func (m *machine) done(t *rapid.T) {
 	if l := m.x.leases.Find(e.Lease); l != nil {
 		longest = int(l.to)
 	}
-	m.x.Done(&e, &o)
-	m.x.Done(&e, &o) // no lease any more
+	m.x.Done(e, o)
+	m.x.Done(e, o) // no lease any more
 	l := m.twin.leases[e.Lease]
 	if l == nil {
 		return
 	}
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		m.computed(&e)
+		m.computed(e)
 	} else {
 		m.twin.settle(l, false)
 	}
@@ -170,15 +182,25 @@ func (m *machine) removeAndAdd(t *rapid.T) {
 	if rapid.IntRange(0, 5).Draw(t, "rarely") > 0 {
 		return
 	}
-	slot := rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot")
+	m.succeeded(rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot"))
+}
+
+// succeeded tells both that an endpoint has gone, and another come into its slot.
+func (m *machine) succeeded(slot int) {
 	m.x.EndpointRemoved(m.refs[slot])
 	m.twin.removed(m.refs[slot])
 	m.refs[slot].Generation++
 }
 
 func (m *machine) check(t *rapid.T) {
+	m.agree(t, m.prompt(t), func(candidates []endpick.Candidate) []endpick.Candidate {
+		return rapid.Permutation(candidates).Draw(t, "order")
+	})
+}
+
+// agree fails if index and twin hold anything else, or match blocks differently.
+func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpick.Candidate) []endpick.Candidate) {
 	require.NoError(t, m.x.check())
-	blocks := m.prompt(t)
 	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
 	candidates := make([]endpick.Candidate, 0, 2*twinEndpoints)
 	for _, ref := range m.refs {
@@ -188,7 +210,7 @@ func (m *machine) check(t *rapid.T) {
 			candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
 		}
 	}
-	candidates = rapid.Permutation(candidates).Draw(t, "order")
+	candidates = order(candidates)
 	m.x.Match(req, candidates)
 	for _, c := range candidates {
 		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)

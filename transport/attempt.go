@@ -87,8 +87,13 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 		t.desk.Health.Served(x.visit, tr.Request.Stream, time.Since(x.watch.from))
 	}
 	x.http = response.StatusCode
+	empty := endsAtOnce(response)
 	x.pass(response)
 	a.response = response
+	if empty && a.failure == nil {
+		// The client has all of it with the header, and may leave before anybody reads.
+		_, _ = response.Body.Read(make([]byte, 1))
+	}
 	// Of an endpoint that has failed only the message is to be passed on.
 	handed = a.failure == nil
 	return a
@@ -175,6 +180,12 @@ func (tr *trip) awaitBody(response *http.Response) error {
 	}
 	response.Body = &begun{first: first[:n], err: err, rest: response.Body}
 	return nil
+}
+
+// endsAtOnce reports whether a response has no body, such as that to HEAD.
+func endsAtOnce(response *http.Response) bool {
+	b, ok := response.Body.(*begun)
+	return ok && len(b.first) == 0 && b.err == io.EOF
 }
 
 // firstFails reports whether a stream begins with an error: some engines say so

@@ -219,7 +219,7 @@ func (w *world) ok(t testing.TB, req *http.Request) (*http.Response, string) {
 
 // record returns the only record.
 func (w *world) record(t testing.TB) recording.Request {
-	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.records) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.records) > 0 }, 30*time.Second, time.Millisecond)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.Len(t, w.records, 1)
@@ -228,7 +228,7 @@ func (w *world) record(t testing.TB) recording.Request {
 
 // outcome waits for the only outcome.
 func (w *world) outcome(t testing.TB) endpick.Outcome {
-	require.Eventually(t, func() bool { return len(w.observer.all()) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.observer.all()) > 0 }, 30*time.Second, time.Millisecond)
 	all := w.observer.all()
 	require.Len(t, all, 1)
 	return all[0]
@@ -236,7 +236,7 @@ func (w *world) outcome(t testing.TB) endpick.Outcome {
 
 // idle checks that nothing is in flight any more.
 func (w *world) idle(t testing.TB) {
-	assert.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 10*time.Second, time.Millisecond, "open leases")
+	assert.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond, "open leases")
 	for _, e := range w.router.Endpoints() {
 		assert.Equal(t, endpick.InFlight{}, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
 	}
@@ -245,7 +245,7 @@ func (w *world) idle(t testing.TB) {
 // settled waits until there are no more goroutines than at the start, plus a
 // few of the runtime.
 func settled(t testing.TB, before int) {
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for runtime.NumGoroutine() > before+3 {
 		if time.Now().After(deadline) {
 			var b bytes.Buffer

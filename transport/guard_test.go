@@ -87,7 +87,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				_, err = io.ReadFull(resp.Body, make([]byte, len(role)))
 				require.NoError(t, err)
 				cancel() // nobody reads: the exchange ends on a goroutine of its own
-				require.Eventually(t, func() bool { return len(w.observer.all()) == 2 }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return len(w.observer.all()) == 2 }, 30*time.Second, time.Millisecond)
 				assert.Equal(t, endpick.Completed, w.observer.all()[0].Status)
 				assert.Equal(t, endpick.Canceled, w.observer.all()[1].Status)
 				resp.Body.Close()
@@ -98,7 +98,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				assert.Empty(t, w.observer.all(), "it was not sent")
 			}
 			w.idle(t)
-			require.Eventually(t, func() bool { return tr.Stats().Panics >= 1 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return tr.Stats().Panics >= 1 }, 30*time.Second, time.Millisecond)
 			if tc.stage != "" {
 				heard.Lock()
 				defer heard.Unlock()

@@ -232,7 +232,7 @@ func TestObservePanics(t *testing.T) {
 	w := newWorld(t, transport.Config{Observe: func(*observed.Request) { panic("boom") }}, e.URL)
 	w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, "completed", w.record(t).Status)
-	require.Eventually(t, func() bool { return w.t.Stats().Panics == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.t.Stats().Panics == 1 }, 30*time.Second, time.Millisecond)
 	w.idle(t)
 	w.mu.Lock()
 	defer w.mu.Unlock()

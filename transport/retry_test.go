@@ -435,7 +435,7 @@ func TestKillAndRestart(t *testing.T) {
 		})
 	}
 	waitFor := func(n int64) {
-		require.Eventually(t, func() bool { return served.Load()+failed.Load() >= n }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return served.Load()+failed.Load() >= n }, 30*time.Second, time.Millisecond)
 	}
 	kill := func(e *engine) {
 		e.Listener.Close()

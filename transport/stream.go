@@ -42,8 +42,18 @@ func (x *exchange) follow(client context.Context) {
 	defer x.mu.Unlock()
 	x.stop = context.AfterFunc(client, func() {
 		defer x.trip.t.guard(x.trip.in, "exchange")
-		x.end(endpick.Canceled)
+		x.left()
 	})
+}
+
+// left ends the exchange for a client that wants no more: as canceled, unless it may
+// have got all there is.
+func (x *exchange) left() {
+	if x.meter.Whole() {
+		x.end(endpick.Completed)
+	} else {
+		x.end(endpick.Canceled)
+	}
 }
 
 // watchFirstByte bounds the wait for the first byte.
@@ -245,11 +255,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 
 // Close ends the exchange as canceled, unless the response was complete.
 func (b *responseBody) Close() error {
-	if b.x.meter.Whole() {
-		b.x.end(endpick.Completed)
-	} else {
-		b.x.end(endpick.Canceled)
-	}
+	b.x.left()
 	b.x.watch.stop()
 	b.x.cancel(context.Canceled)
 	return b.closer.Close()

@@ -286,6 +286,80 @@ func TestClientThatStopsAtDoneHasAll(t *testing.T) {
 	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
 }
 
+// A client has a response without a body as soon as it has the header, and may be gone
+// before its gateway looks for more: so it is complete before it is handed over.
+func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
+	for name, tc := range map[string]struct {
+		method, path string
+		answer       string
+	}{
+		"HEAD":                 {"HEAD", "/health", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"},
+		"HEAD, packed":         {"HEAD", chatPath, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"},
+		"of no length":         {"GET", "/health", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
+		"no content":           {"POST", chatPath, "HTTP/1.1 204 No Content\r\n\r\n"},
+		"not modified":         {"GET", "/health", "HTTP/1.1 304 Not Modified\r\n\r\n"},
+		"of no length, packed": {"POST", chatPath, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n"},
+	} {
+		for leaves, leave := range map[string]func(cancel func(), body io.Closer){
+			"cancels": func(cancel func(), _ io.Closer) { cancel() },
+			"closes":  func(_ func(), body io.Closer) { body.Close() },
+		} {
+			t.Run(name+"/"+leaves, func(t *testing.T) {
+				w := newWorld(t, transport.Config{}, startRaw(t, tc.answer))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				in, err := http.NewRequestWithContext(ctx, tc.method, "http://gateway"+tc.path, http.NoBody)
+				require.NoError(t, err)
+				if tc.method == "POST" {
+					in = post(t, tc.path, chatAtOnce).WithContext(ctx)
+				}
+				resp, err := w.t.RoundTrip(in)
+				require.NoError(t, err)
+				leave(cancel, resp.Body)
+				assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+				assert.Equal(t, "completed", w.record(t).Status)
+				w.idle(t)
+				resp.Body.Close()
+			})
+		}
+	}
+}
+
+// What has come to its end is complete, whichever way the client leaves.
+func TestClientThatCancelsAtTheEndHasAll(t *testing.T) {
+	const whole = `{"object":"chat.completion","choices":[]}`
+	for name, body := range map[string]string{"stream": role + done, "at once": whole} {
+		t.Run(name, func(t *testing.T) {
+			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+				if body == whole {
+					w.Header().Set("Content-Type", "application/json")
+					io.WriteString(w, whole)
+				} else {
+					sse(body)(w, r, nil)
+				}
+				w.(http.Flusher).Flush()
+				<-r.Context().Done() // keeps the connection open
+				return true
+			})
+			w := newWorld(t, transport.Config{}, e.URL)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			request := chatAtOnce
+			if name == "stream" {
+				request = chatStream
+			}
+			resp, err := w.client.Do(post(t, chatPath, request).WithContext(ctx))
+			require.NoError(t, err)
+			_, err = io.ReadFull(resp.Body, make([]byte, len(body)))
+			require.NoError(t, err)
+			cancel()
+			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+			w.idle(t)
+			resp.Body.Close()
+		})
+	}
+}
+
 func TestCompressedResponses(t *testing.T) {
 	compress := map[string]func(io.Writer) io.WriteCloser{
 		"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },

@@ -113,7 +113,7 @@ func (p *target) settled(t *testing.T) []exchange {
 	p.server.CloseClientConnections()
 	p.server.Close()
 	if p.router != nil {
-		require.Eventually(t, func() bool { return p.router.Stats().OpenLeases == 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return p.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	}
 	return p.wire.exchanges()
 }

@@ -243,7 +243,7 @@ func start(t *testing.T, args ...string) *command {
 		cancel()
 		<-ended
 	})
-	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 10*time.Second, time.Millisecond, c.stderr)
+	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 30*time.Second, time.Millisecond, c.stderr)
 	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
 	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
 	return c

@@ -75,7 +75,7 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 		leave()
 		_ = resp.Body.Close()
 	}
-	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	assert.Equal(t, []string{"other"}, labelsOn(scrapeMetrics(t, g.admin), "ttft_seconds_count"))
 	w := httptest.NewRecorder()
 	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))

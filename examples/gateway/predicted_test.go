@@ -139,7 +139,7 @@ func TestPredictedLatency(t *testing.T) {
 	require.Equal(t, 0, <-c.status, c.stderr)
 	require.NoError(t, f.Close())
 	http.DefaultClient.CloseIdleConnections()
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 15*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 30*time.Second, 10*time.Millisecond)
 }
 
 // The names are those of GIE, "Monitoring".
@@ -241,9 +241,9 @@ func fill(t *testing.T, args ...string) (c *command, cancel func(), first, secon
 	}
 	first = send(ctx, strings.Repeat("word", 6700), 1400)
 	full := regexp.MustCompile(`^0 held .*saturation 1\.\d+\.`)
-	require.Eventually(t, func() bool { return full.MatchString(queue()) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return full.MatchString(queue()) }, 30*time.Second, 5*time.Millisecond)
 	second = send(t.Context(), "Hello.", 2)
-	require.Eventually(t, func() bool { return strings.HasPrefix(queue(), "1 held") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.HasPrefix(queue(), "1 held") }, 30*time.Second, 5*time.Millisecond)
 	return c, cancel, first, second
 }
 
@@ -256,7 +256,7 @@ func TestQueue(t *testing.T) {
 	require.Contains(t, body, "queue: full")
 
 	c.interrupt()
-	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "msg=stopping requests=2") }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "msg=stopping requests=2") }, 30*time.Second, time.Millisecond)
 	code, _ = post(t, c.url, true)
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	cancel()
@@ -283,5 +283,5 @@ func TestGatewayThatCannotBeMade(t *testing.T) {
 		})
 		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 30*time.Second, time.Millisecond)
 }

@@ -2,8 +2,10 @@ package invariants
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -137,7 +139,7 @@ func (x *tap) Done(e *endpick.Event, o *endpick.Outcome) {
 var attackVictims = []string{"chat", "documents"}
 
 // figures are what the others see.
-type figures struct{ hits, attained, ttft float64 }
+type figures struct{ hits, attained float64 }
 
 // attacked runs the others beside the attacker, or the harmless tenant.
 func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) figures {
@@ -172,7 +174,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 		Seed: seed,
 	})
 	require.NoError(t, err)
-	f := figures{hits: index.cached / index.prompts, ttft: report.TTFT.Mean}
+	f := figures{hits: index.cached / index.prompts}
 	for _, c := range report.Classes {
 		if c.Name == "others" {
 			f.attained = c.Attainment
@@ -188,8 +190,10 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 // Where a fleet is nearly full, as here, any change of who is routed where changes how
 // many targets are met by up to a tenth in a single run, in either direction. So with
 // ENDPICK_LONG, which runs each kind of attack on each of four policies, figures are means
-// over eight seeds; without it, the one seed is always the same. That others meet more
-// targets than beside the harmless tenant is no harm.
+// over so many pairs of runs as it says, at least eight, each with a seed of its own; what
+// fails is clearly worse, by twice the standard error of the differences. Without it, the
+// one seed is always the same. That others meet more targets than beside the harmless
+// tenant is no harm.
 func TestInvariantIsolationUnderAttack(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the simulator runs in one goroutine, and takes long")
@@ -199,8 +203,9 @@ func TestInvariantIsolationUnderAttack(t *testing.T) {
 	for _, kind := range attackKinds {
 		runs = append(runs, run{"lmetric", kind})
 	}
-	if os.Getenv("ENDPICK_LONG") != "" {
-		runs, seeds = nil, 8
+	if long := os.Getenv("ENDPICK_LONG"); long != "" {
+		n, _ := strconv.Atoi(long)
+		runs, seeds = nil, max(n, 8)
 		for _, policy := range []string{"lmetric", "load-prefix", "predicted-latency:synchronous", "marginal-delay"} {
 			for _, kind := range attackKinds {
 				runs = append(runs, run{policy, kind})
@@ -210,26 +215,59 @@ func TestInvariantIsolationUnderAttack(t *testing.T) {
 	for _, r := range runs {
 		t.Run(r.policy+"/"+r.kind, func(t *testing.T) {
 			t.Parallel()
-			var a, h figures
+			var hits, attained pairs
 			for seed := range uint64(seeds) {
-				a.add(attacked(t, r.policy, r.kind, false, seed+1), seeds)
-				h.add(attacked(t, r.policy, r.kind, true, seed+1), seeds)
+				a, h := attacked(t, r.policy, r.kind, false, seed+1), attacked(t, r.policy, r.kind, true, seed+1)
+				hits.add(a.hits, h.hits)
+				attained.add(a.attained, h.attained)
 			}
-			t.Logf("%s, %s: hit ratio %.4f, beside harmless requests %.4f; targets met %.4f and %.4f; TTFT %.1f and %.1f ms", r.policy, r.kind, a.hits, h.hits, a.attained, h.attained, a.ttft, h.ttft)
-			assert.InEpsilon(t, h.hits, a.hits, 0.05, "hit ratio")
-			assert.Greater(t, a.attained, 0.95*h.attained, "attainment")
-			assert.Greater(t, h.hits, 0.2)
-			assert.Greater(t, h.attained, 0.5)
-			assert.Less(t, h.hits, 0.99)
+			t.Logf("| %s | %s | %s | %s |", r.policy, r.kind, hits, attained)
+			change, sure := hits.change()
+			assert.Less(t, math.Abs(change), 0.05+2*sure, "hit ratio: %v", hits)
+			change, sure = attained.change()
+			assert.Greater(t, change, -0.05-2*sure, "attainment: %v", attained)
+			_, h := attained.means()
+			assert.Greater(t, h, 0.5)
+			_, h = hits.means()
+			assert.Greater(t, h, 0.2)
+			assert.Less(t, h, 0.99)
 		})
 	}
 }
 
-// add adds what another run gives to a mean of n.
-func (f *figures) add(one figures, n int) {
-	f.hits += one.hits / float64(n)
-	f.attained += one.attained / float64(n)
-	f.ttft += one.ttft / float64(n)
+// pairs are figures beside the attacker and beside the harmless tenant, by seed.
+type pairs [][2]float64
+
+func (p *pairs) add(attacked, harmless float64) { *p = append(*p, [2]float64{attacked, harmless}) }
+
+func (p pairs) means() (attacked, harmless float64) {
+	for _, one := range p {
+		attacked += one[0] / float64(len(p))
+		harmless += one[1] / float64(len(p))
+	}
+	return attacked, harmless
+}
+
+// change is by how much of the harmless figure the other is higher, in the mean, and the
+// standard error of that.
+func (p pairs) change() (mean, sure float64) {
+	a, h := p.means()
+	if mean = (a - h) / h; len(p) == 1 {
+		return mean, 0
+	}
+	var sum float64
+	for _, one := range p {
+		d := (one[0]-one[1])/h - mean
+		sum += d * d
+	}
+	n := float64(len(p))
+	return mean, math.Sqrt(sum / (n - 1) / n)
+}
+
+func (p pairs) String() string {
+	a, h := p.means()
+	change, sure := p.change()
+	return fmt.Sprintf("%.3f / %.3f, %+.1f ± %.1f %%", a, h, 100*change, 100*sure)
 }
 
 // BenchmarkDecisionUnderAttack is how long decisions for the others take after the

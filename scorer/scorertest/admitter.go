@@ -3,6 +3,7 @@ package scorertest
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -11,11 +12,12 @@ import (
 
 // RunAdmitter checks what holds for every admitter: a refusal has a reason in
 // words; the same request meets the same answer, in whatever order the candidates
-// come; request and candidates stay as they were, and nothing is kept of them; an
-// admitter that keeps account of what it lets in takes back what is withdrawn, and
-// survives requests that are under way, which it is told of without having been
-// asked; it may be called concurrently. newAdmitter returns an admitter without
-// history; it is called many times.
+// come; request and candidates stay as they were, and nothing is kept of them; it reads
+// no clock; an admitter that keeps account of what it lets in takes back what is
+// withdrawn, is rid of what clients give up and of what is lost, and survives requests
+// that are under way, which it is told of without having been asked; it may be called
+// concurrently. newAdmitter returns an admitter without history; it is called many
+// times.
 func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter) {
 	t.Helper()
 	checkAdmitter(suiteOf(t), newAdmitter)
@@ -50,6 +52,16 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 		c.call("Admit", func() { _ = stage.Admit(&req, candidates) })
 		c.unchanged("Admit", &req, candidates, "an admitter answers and no more")
 	})
+	s.property("kept", func(t *testing.T, rt *rapid.T) {
+		c := draw(rt, mostCandidates)
+		one, other := newAdmitter(t), newAdmitter(t)
+		_ = c.admitted(one)
+		c.scribbled("Admit", func(req *endpick.Request, candidates []endpick.Candidate) { _ = other.Admit(req, candidates) })
+		if a, b := c.admitted(one), c.admitted(other); (a == nil) != (b == nil) {
+			c.failf("Admit says %v the second time, and %v after the memory of the first call was used again: a stage keeps nothing that it was given", answer(a), answer(b))
+		}
+	})
+	s.property("given up", func(t *testing.T, rt *rapid.T) { givenUp(t, rt, newAdmitter) })
 	s.property("withdrawn", func(t *testing.T, rt *rapid.T) {
 		c := draw(rt, mostCandidates)
 		stage := newAdmitter(t)
@@ -95,6 +107,14 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 			}
 		}
 	})
+	s.once("clock", func(t *testing.T) string {
+		return clockless(t, "Admit", func(t *testing.T) answering {
+			admitter := newAdmitter(t)
+			return func(req *endpick.Request, candidates []endpick.Candidate) any {
+				return answer(admitter.Admit(req, candidates))
+			}
+		})
+	})
 	s.once("concurrency", func(t *testing.T) string {
 		stage := newAdmitter(t)
 		return concurrently(func(i int) {
@@ -108,6 +128,56 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 			}
 		})
 	})
+}
+
+// givenUp lets the same requests go to two routers, each with a stage of its own. In one
+// they are answered, in the other clients give them up, or nothing is heard of them any
+// more: that can't cost more.
+func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Admitter) {
+	req := Requests().Draw(rt, "request")
+	req.Adapter = ""
+	n, lost := rapid.IntRange(1, 40).Draw(rt, "requests"), rapid.Bool().Draw(rt, "lost")
+	ask := func(answered bool) (taken int, err error) {
+		now := time.Unix(1e6, 0)
+		r, err := endpick.New(endpick.Config{
+			Policy: endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}}, Clock: func() time.Time { return now },
+		})
+		if err != nil {
+			rt.Fatalf("a router with this stage alone: %v", err)
+		}
+		for range n {
+			lease, err := r.Route(req)
+			if err != nil {
+				break
+			}
+			taken++
+			switch {
+			case answered:
+				lease.Tokens(10)
+				lease.Done(endpick.Outcome{OutputTokens: 10})
+			case !lost:
+				lease.Done(endpick.Outcome{Status: endpick.Canceled})
+			}
+		}
+		if now = now.Add(time.Second); lost {
+			now = now.Add(time.Hour)
+		}
+		r.Sweep(now)
+		lease, err := r.Route(req)
+		lease.Done(endpick.Outcome{})
+		return taken, err
+	}
+	answered, one := ask(true)
+	left, other := ask(false)
+	// Where fewer were let in, those that were have not ended yet.
+	if (lost || left >= answered) && one == nil && other != nil {
+		how := "clients gave up"
+		if lost {
+			how = "nothing was heard any more of"
+		}
+		rt.Fatalf("Admit says yes after %d requests that were answered, and after %d that %s %v: what was taken for them is never given back (see endpick.DoneObserver)\nThe smallest case:\n  %s",
+			answered, left, how, answer(other), showRequest(&req))
+	}
 }
 
 func (c *trial) admitted(a endpick.Admitter) (err error) {

@@ -47,10 +47,9 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 			if n := times(candidates, was.Endpoint.ID); n != 1 {
 				c.failf("%s is there %d times after Filter: %s", was.Endpoint.ID, n, useKeep)
 			}
-			if now := find(candidates, was.Endpoint.ID); !reflect.DeepEqual(was, now) {
-				c.failf("Filter changed %s: it moves candidates and changes none.\nAfter it: %s", was.Endpoint.ID, showCandidate(now))
-			}
+			c.same("Filter", was, find(candidates, was.Endpoint.ID), "a filter moves candidates and changes none")
 		}
+		c.untouched("Filter", candidates)
 		if !reflect.DeepEqual(req, c.req) {
 			c.failf("Filter changed the request, which is not its own.\nAfter it: %s", showRequest(&req))
 		}
@@ -90,8 +89,11 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 		}
 	})
 	s.once("clock", func(t *testing.T) string {
-		return clockless(t, "Filter", func(t *testing.T, req *endpick.Request, candidates []endpick.Candidate) any {
-			return names(newFilter(t).Filter(req, candidates))
+		return clockless(t, "Filter", func(t *testing.T) answering {
+			filter := newFilter(t)
+			return func(req *endpick.Request, candidates []endpick.Candidate) any {
+				return names(filter.Filter(req, candidates))
+			}
 		})
 	})
 	s.once("concurrency", func(t *testing.T) string {

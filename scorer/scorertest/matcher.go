@@ -3,7 +3,10 @@ package scorertest
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -17,8 +20,9 @@ import (
 // requests come and go, and endpoints too: a match is a head of the prompt
 // without gaps and at most one token less than the prompt; what nobody has sent is
 // held by nobody, and an endpoint that comes back holds nothing of before; order
-// does not matter; nothing is changed but PrefixTokens, and nothing kept of what
-// the caller owns; it may be called concurrently. newMatcher returns a matcher
+// does not matter; a prompt may have no blocks, and blocks any size; nothing is changed
+// but PrefixTokens, nothing kept of what the caller owns, and no clock read; it may be
+// called concurrently. newMatcher returns a matcher
 // without history; it is called many times.
 func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher) {
 	t.Helper()
@@ -34,8 +38,8 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		at := rapid.IntRange(0, len(p.blocks)-1).Draw(rt, "changed block")
 		changed := slices.Clone(p.blocks)
 		changed[at] = ^changed[at] // one that nobody has sent
-		for id, h := range l.match(changed) {
-			switch most := at * endpick.DefaultBlockTokens; {
+		for id, h := range inOrder(l.match(changed)) {
+			switch most := at * l.block; {
 			case h > most:
 				l.failf(rt, "%s is said to hold %d tokens of a prompt of %d blocks, of which block %d is one that nobody has sent: "+
 					"a match is a head without gaps, here %d tokens at most", id, h, len(changed), at, most)
@@ -49,8 +53,8 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		l := newLibrary(rt, newMatcher(t))
 		l.live(rt)
 		p := prompts.Draw(rt, "prompt")
-		tokens := rapid.IntRange(1, endpick.DefaultBlockTokens*len(p.blocks)).Draw(rt, "tokens")
-		req := (endpick.Request{InputTokens: tokens, Blocks: p.blocks}).At(l.now, 1, 1)
+		tokens := rapid.IntRange(1, l.block*len(p.blocks)).Draw(rt, "tokens")
+		req := (endpick.Request{InputTokens: tokens, Blocks: p.blocks, BlockTokens: float64(l.block)}).At(l.now, 1, 1)
 		c := trial{rt: rt, req: req}
 		for _, e := range l.router.Endpoints() {
 			if !e.Removed {
@@ -73,10 +77,26 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 			c.failf("Match says %v in this order and %v in the order %v: a candidate's place says nothing about it", one, two, names(other.candidates))
 		}
 	})
+	s.property("empty", func(t *testing.T, rt *rapid.T) {
+		l := newLibrary(rt, newMatcher(t))
+		l.live(rt)
+		l.serve(rt, promptOf{status: endpick.Completed, first: true})
+		if fault := panics(l.router); fault != "" {
+			l.failf(rt, "%s, after a request without blocks", fault)
+		}
+		for tokens, blocks := range [][]uint64{nil, prompt(0, 3)} {
+			c := trial{rt: rt, req: (endpick.Request{InputTokens: tokens, Blocks: blocks}).At(l.now, 1, 1), candidates: l.router.AppendCandidates(nil)}
+			for id, h := range inOrder(c.matches(l.matcher)) {
+				if h != 0 {
+					l.failf(rt, "%s is said to hold %d tokens of a prompt of %d tokens and %d blocks: at least none, and at most one less than there are", id, h, tokens, len(blocks))
+				}
+			}
+		}
+	})
 	s.property("unseen", func(t *testing.T, rt *rapid.T) {
 		l := newLibrary(rt, newMatcher(t))
 		l.live(rt)
-		for id, h := range l.match(prompt(1<<40, 20)) {
+		for id, h := range inOrder(l.match(prompt(1<<40, 20))) {
 			if h != 0 {
 				l.failf(rt, "%s is said to hold %d tokens of a prompt that nobody has sent", id, h)
 			}
@@ -108,6 +128,26 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 			}
 		}
 	})
+	s.once("clock", func(t *testing.T) string {
+		return inBubble(t, "Match", func(t *testing.T) string {
+			l := newLibrary(t, newMatcher(t))
+			for n := range 30 {
+				l.serve(t, promptOf{blocks: prompt(uint64(n%families), 1+n%20), status: endpick.Completed, first: true})
+			}
+			all := func() (held [families]map[string]int) {
+				for family := range held {
+					held[family] = l.match(prompt(uint64(family), 20))
+				}
+				return held
+			}
+			first := all()
+			time.Sleep(24 * time.Hour)
+			if again := all(); !reflect.DeepEqual(first, again) {
+				return later("Match", first, again)
+			}
+			return ""
+		})
+	})
 	s.once("concurrency", func(t *testing.T) string {
 		l := newLibrary(t, newMatcher(t))
 		fault := concurrently(func(i int) {
@@ -121,6 +161,17 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		})
 		return cmp.Or(fault, panics(l.router))
 	})
+}
+
+// inOrder yields a map's pairs by key, so that the same fails first each time.
+func inOrder[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
 }
 
 // matches returns what a matcher says, by endpoint.
@@ -167,12 +218,13 @@ type library struct {
 	matcher   endpick.Matcher
 	router    *endpick.Router
 	now       time.Time
+	block     int // tokens in one
 	steps     []string
 	scribbles bool
 }
 
 func newLibrary(t rapid.TB, m endpick.Matcher) *library {
-	l := &library{matcher: m, now: time.Unix(0, 0)}
+	l := &library{matcher: m, now: time.Unix(0, 0), block: endpick.DefaultBlockTokens}
 	var endpoints []endpick.Endpoint
 	for _, id := range libraryIDs {
 		endpoints = append(endpoints, endpick.Endpoint{ID: id})
@@ -190,6 +242,9 @@ func newLibrary(t rapid.TB, m endpick.Matcher) *library {
 
 // live lets some requests come and go.
 func (l *library) live(rt *rapid.T) {
+	if l.block = rapid.SampledFrom([]int{endpick.DefaultBlockTokens, 5, 128}).Draw(rt, "block tokens"); l.block != endpick.DefaultBlockTokens {
+		l.steps = append(l.steps, fmt.Sprintf("a block is %d tokens (Request.BlockTokens)", l.block))
+	}
 	for _, p := range rapid.SliceOfN(prompts, 0, 20).Draw(rt, "requests") {
 		l.serve(rt, p)
 		if fault := panics(l.router); fault != "" {
@@ -198,10 +253,10 @@ func (l *library) live(rt *rapid.T) {
 	}
 }
 
-func (l *library) serve(rt *rapid.T, p promptOf) {
+func (l *library) serve(rt rapid.TB, p promptOf) {
 	l.now = l.now.Add(time.Second)
 	blocks := slices.Clone(p.blocks)
-	lease, err := l.router.Route(endpick.Request{Blocks: blocks, Stream: true})
+	lease, err := l.router.Route(endpick.Request{Blocks: blocks, BlockTokens: float64(l.block), Stream: true})
 	if err != nil {
 		l.failf(rt, "Route: %v", err)
 	}
@@ -241,12 +296,12 @@ func (l *library) add(rt *rapid.T, id string) {
 func (l *library) match(blocks []uint64) map[string]int {
 	var c trial
 	// One token more than the blocks, so that all of them can be held.
-	c.req = (endpick.Request{InputTokens: endpick.DefaultBlockTokens*len(blocks) + 1, Blocks: blocks}).At(l.now, 1, 1)
+	c.req = (endpick.Request{InputTokens: l.block*len(blocks) + 1, Blocks: blocks, BlockTokens: float64(l.block)}).At(l.now, 1, 1)
 	c.candidates = l.router.AppendCandidates(nil)
 	return c.matches(l.matcher)
 }
 
-func (l *library) failf(rt *rapid.T, format string, args ...any) {
+func (l *library) failf(rt rapid.TB, format string, args ...any) {
 	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
 	if len(l.steps) == 0 {
 		msg += "\n  nothing was routed"

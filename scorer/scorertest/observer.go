@@ -179,7 +179,7 @@ func (w *watched) tell(what string, e *endpick.Event, o *endpick.Outcome, f func
 func copyEvent(e *endpick.Event) *endpick.Event {
 	c, req, candidate := *e, *e.Request, *e.Candidate
 	req.Blocks = slices.Clone(req.Blocks)
-	c.Request, c.Candidate, c.Candidates = &req, &candidate, slices.Clone(e.Candidates)
+	c.Request, c.Candidate, c.Candidates = &req, &copies([]endpick.Candidate{candidate})[0], copies(e.Candidates)
 	return &c
 }
 

@@ -1,6 +1,7 @@
 package scorertest
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -12,9 +13,10 @@ import (
 
 // RunPicker checks what holds for every picker: it returns an index into the
 // candidates, that of the same endpoint in whatever order they come and however
-// often it is asked; it changes neither request, candidates nor scores, keeps
-// nothing of them and reads no clock; it may be called concurrently. newPicker
-// returns a picker without history; it is called many times.
+// often it is asked, and still that one if its score is raised; it changes neither
+// request, candidates nor scores, keeps nothing of them and reads no clock; it may be
+// called concurrently. newPicker returns a picker without history; it is called many
+// times.
 func RunPicker(t *testing.T, newPicker func(*testing.T) endpick.Picker) {
 	t.Helper()
 	checkPicker(suiteOf(t), newPicker)
@@ -78,9 +80,24 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 			c.failf("Pick takes %s, and %s after the memory of an earlier call was used again: a stage keeps nothing that it was given", want, got)
 		}
 	})
+	s.property("higher", func(t *testing.T, rt *rapid.T) {
+		c, scores := drawScored(rt)
+		stage := newPicker(t)
+		taken := c.picked(stage, scores)
+		raised := slices.Clone(scores)
+		i := slices.Index(names(c.candidates), taken)
+		raised[i] += math.Abs(raised[i]) + 1
+		if now := c.picked(stage, raised); now != taken {
+			c.failf("Pick takes %s, with scores %v, and %s once they are %v: a higher score is better, so that who is chosen with a low one is chosen with a high one",
+				taken, scores, now, raised)
+		}
+	})
 	s.once("clock", func(t *testing.T) string {
-		return clockless(t, "Pick", func(t *testing.T, req *endpick.Request, candidates []endpick.Candidate) any {
-			return newPicker(t).Pick(req, candidates, make([]float64, len(candidates)))
+		return clockless(t, "Pick", func(t *testing.T) answering {
+			picker := newPicker(t)
+			return func(req *endpick.Request, candidates []endpick.Candidate) any {
+				return picker.Pick(req, candidates, make([]float64, len(candidates)))
+			}
 		})
 	})
 	s.once("concurrency", func(t *testing.T) string {

@@ -21,7 +21,7 @@ import (
 // an endpoint that serves its model and is neither excluded nor drained; it is
 // dropped by nobody but an Admitter, with a reason; scores are finite, and within
 // [0, 1] where several are combined; matches are shorter than prompts and
-// predictions possible; what is in flight is what is open, and nothing when all is
+// predictions possible; no stage changes what the router knows of an endpoint; what is in flight is what is open, and nothing when all is
 // closed. Leases are closed twice, late and never, endpoints come and go, reports
 // are broken and clocks set back. newPolicy returns a policy without history,
 // whose predictor, if any, learns in the calls of the router (see
@@ -246,6 +246,7 @@ func (p *pair) route() {
 	}
 	req.UnderWay = rapid.IntRange(0, 9).Draw(p.rt, "under way") == 9
 	p.did("%s", showRequest(&req))
+	before, reaped := copies(p.one.router.AppendCandidates(nil)), p.one.router.Stats().Reaped
 	var receipt endpick.Receipt
 	a, errA := p.one.route(req, &receipt)
 	b, errB := p.other.route(req, nil)
@@ -267,6 +268,43 @@ func (p *pair) route() {
 	}
 	p.one.open, p.other.open = append(p.one.open, a), append(p.other.open, b)
 	p.examine(&req, &receipt)
+	if p.one.router.Stats().Reaped > reaped {
+		return // something else has changed
+	}
+	for i := range receipt.Verdicts {
+		c := &receipt.Verdicts[i].Candidate
+		if was := find(before, c.Endpoint.ID); was == nil || showFacts(was) != showFacts(c) {
+			p.failf("a stage changed what the router knows of %s, and the next request finds: a stage changes nothing but what it is there for.\nBefore: %s\nAfter:  %s",
+				c.Endpoint.ID, showFacts(was), showFacts(c))
+		}
+	}
+}
+
+// facts is what no stage has a say in, without what depends on the other candidates.
+func facts(c *endpick.Candidate) endpick.Candidate {
+	f := *c
+	f.PrefixTokens, f.Prediction = 0, endpick.Prediction{}
+	for _, s := range []struct {
+		signal endpick.Signals
+		value  *float64
+	}{{endpick.WaitingSignal, &f.Waiting}, {endpick.RunningSignal, &f.Running}, {endpick.KVUsageSignal, &f.KVUsage}} {
+		if f.Reported&s.signal == 0 {
+			*s.value = 0 // of the mean of those that report it
+		}
+	}
+	return f
+}
+
+func showFacts(c *endpick.Candidate) string {
+	if c == nil {
+		return "it is not there"
+	}
+	f := facts(c)
+	s := showEndpoint(c.Endpoint) + ", " + showCandidate(&f)
+	if c.Report != nil {
+		s += ", it reported " + showReport(c.Report)
+	}
+	return s
 }
 
 // route routes a request, and then spoils what the caller owns.
@@ -285,6 +323,10 @@ func (h *host) route(req endpick.Request, receipt *endpick.Receipt) (endpick.Lea
 // refused checks that there was a reason.
 func (p *pair) refused(req *endpick.Request, err error) {
 	if errors.Is(err, endpick.ErrRejected) {
+		var rejected *endpick.RejectedError
+		if errors.As(err, &rejected) && (rejected.Reason == nil || rejected.Reason.Error() == "") {
+			p.failf("an Admitter refuses without a word: who is refused is told why")
+		}
 		if req.UnderWay {
 			p.failf("a request that is under way was refused: %v", err)
 		}

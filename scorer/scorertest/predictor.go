@@ -1,6 +1,7 @@
 package scorertest
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"testing"
@@ -15,8 +16,8 @@ import (
 // after requests on a router of its own: it writes Predictions and nothing else;
 // no latency is negative, no bound below the expected value, none outside of Has
 // is written; a candidate's prediction depends neither on the others nor on its
-// place; the same input has the same prediction; nothing is kept; it may be
-// called concurrently. newPredictor returns a predictor without history, that
+// place; the same input has the same prediction, whatever a clock says; nothing is kept;
+// it may be called concurrently. newPredictor returns a predictor without history, that
 // learns, if it does, in the calls of the router (see
 // predict.LatencyConfig.Synchronous); it is called many times.
 func RunPredictor(t *testing.T, newPredictor func(*testing.T) endpick.Predictor) {
@@ -78,6 +79,25 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 				"and what is learned is learned by observers")
 		}
 	})
+	s.once("clock", func(t *testing.T) string {
+		fault := clockless(t, "Predict", func(t *testing.T) answering {
+			p := newPredictor(t)
+			return func(req *endpick.Request, candidates []endpick.Candidate) any {
+				return predictionsOf(p, req, candidates)
+			}
+		})
+		return cmp.Or(fault, inBubble(t, "Predict", func(t *testing.T) string {
+			p := newPredictor(t)
+			teach(t, endpick.Policy{Predictor: p}, 60)
+			req, candidates := example(1)
+			first := predictionsOf(p, &req, candidates)
+			time.Sleep(24 * time.Hour)
+			if again := predictionsOf(p, &req, candidates); !slices.Equal(first, again) {
+				return later("Predict", first, again)
+			}
+			return ""
+		}))
+	})
 	s.once("concurrency", func(t *testing.T) string {
 		p := newPredictor(t)
 		return concurrently(func(i int) {
@@ -87,6 +107,18 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 			}
 		})
 	})
+}
+
+func predictionsOf(p endpick.Predictor, req *endpick.Request, candidates []endpick.Candidate) (all []endpick.Prediction) {
+	mine := slices.Clone(candidates)
+	for i := range mine {
+		mine[i].Prediction = endpick.Prediction{}
+	}
+	p.Predict(req, mine)
+	for i := range mine {
+		all = append(all, mine[i].Prediction)
+	}
+	return all
 }
 
 // taught returns n predictors that have learned the same, or nothing.
@@ -141,7 +173,7 @@ func wrongPrediction(p *endpick.Prediction) string {
 
 // teach runs requests with one policy on a router of its own, all of which are
 // answered.
-func teach(rt *rapid.T, p endpick.Policy, requests int) {
+func teach(rt rapid.TB, p endpick.Policy, requests int) {
 	now := time.Unix(0, 0)
 	r, err := endpick.New(endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }, Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1", Variant: "a"}}})
 	if err != nil {

@@ -2,6 +2,7 @@ package scorertest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -90,10 +91,13 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 		}
 	})
 	s.once("clock", func(t *testing.T) string {
-		return clockless(t, "Score", func(t *testing.T, req *endpick.Request, candidates []endpick.Candidate) any {
-			dst := make([]float64, len(candidates))
-			newScorer(t).Score(req, candidates, dst)
-			return dst
+		return clockless(t, "Score", func(t *testing.T) answering {
+			scorer := newScorer(t)
+			return func(req *endpick.Request, candidates []endpick.Candidate) any {
+				dst := make([]float64, len(candidates))
+				scorer.Score(req, candidates, dst)
+				return dst
+			}
 		})
 	})
 	s.once("concurrency", func(t *testing.T) string {
@@ -122,11 +126,37 @@ func (c *trial) score(s endpick.Scorer) []float64 {
 // same is equality to which one slot that was not written is like another.
 func same(a, b float64) bool { return a == b || a != a && b != b }
 
-// copied returns the input for a stage that may change it.
+// copied returns the input for a stage that may change it, with endpoints and reports
+// of its own. As in a router, others lie behind the candidates.
 func (c *trial) copied() (endpick.Request, []endpick.Candidate) {
 	req := c.req
 	req.Blocks = slices.Clone(req.Blocks)
-	return req, slices.Clone(c.candidates)
+	all := append(copies(c.candidates), removed()...)
+	return req, all[:len(c.candidates)]
+}
+
+// copies are of all that candidates point to.
+func copies(candidates []endpick.Candidate) []endpick.Candidate {
+	all := slices.Clone(candidates)
+	for i := range all {
+		c := &all[i]
+		e := *c.Endpoint
+		e.Models, e.Adapters, e.Labels = slices.Clone(e.Models), slices.Clone(e.Adapters), maps.Clone(e.Labels)
+		if c.Endpoint = &e; c.Report != nil {
+			l := *c.Report
+			l.Adapters = slices.Clone(l.Adapters)
+			c.Report = &l
+		}
+	}
+	return all
+}
+
+// removed are candidates that filters before this stage have taken out.
+func removed() []endpick.Candidate {
+	return []endpick.Candidate{
+		{Endpoint: &endpick.Endpoint{ID: "removed-0"}, Ref: endpick.Ref{Slot: 1000, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "removed-1"}, Ref: endpick.Ref{Slot: 1001, Generation: 1}},
+	}
 }
 
 // unchanged fails if a stage has changed what it was given.
@@ -135,9 +165,30 @@ func (c *trial) unchanged(what string, req *endpick.Request, candidates []endpic
 		c.failf("%s changed the request: %s.\nAfter it: %s", what, why, showRequest(req))
 	}
 	for i := range c.candidates {
-		if !reflect.DeepEqual(c.candidates[i], candidates[i]) {
-			c.failf("%s changed the candidate %s: %s.\nAfter it: %s", what, c.candidates[i].Endpoint.ID, why, showCandidate(&candidates[i]))
-		}
+		c.same(what, &c.candidates[i], &candidates[i], why)
+	}
+	c.untouched(what, candidates)
+}
+
+// same fails if a stage has changed a candidate, or what it points to.
+func (c *trial) same(what string, was, is *endpick.Candidate, why string) {
+	id := was.Endpoint.ID
+	if is.Endpoint != nil && is.Endpoint.ID == id && !reflect.DeepEqual(was.Endpoint, is.Endpoint) {
+		c.failf("%s changed the endpoint of %s, which all requests share: %s.\nAfter it: %s", what, id, why, showEndpoint(is.Endpoint))
+	}
+	if was.Report != nil && is.Report != nil && !reflect.DeepEqual(was.Report, is.Report) {
+		c.failf("%s changed the report of %s, which all requests share: %s.\nAfter it: %s", what, id, why, showReport(is.Report))
+	}
+	if !reflect.DeepEqual(was, is) {
+		c.failf("%s changed the candidate %s: %s.\nAfter it: %s", what, id, why, showCandidate(is))
+	}
+}
+
+// untouched fails if a stage has written behind the candidates it was given.
+func (c *trial) untouched(what string, candidates []endpick.Candidate) {
+	if !reflect.DeepEqual(removed(), candidates[len(c.candidates):len(c.candidates)+len(removed())]) {
+		c.failf("%s wrote behind the candidates it was given: there are those that were removed before, which receipts show and the next request finds "+
+			"(an append to the slice does that)", what)
 	}
 }
 
@@ -155,24 +206,41 @@ func (c *trial) scribbled(what string, f func(*endpick.Request, []endpick.Candid
 	}
 }
 
-// clockless finds stages that read a clock: in a bubble in which a day has
-// passed, the same input must give the same.
-func clockless(t *testing.T, what string, f func(*testing.T, *endpick.Request, []endpick.Candidate) any) (fault string) {
+// answering is what is called of a stage, and returns its answer.
+type answering func(*endpick.Request, []endpick.Candidate) any
+
+// clockless finds stages that read a clock: if a day passes that no request has seen, a
+// stage answers as one from the day before, and as one that is made then.
+func clockless(t *testing.T, what string, fresh func(*testing.T) answering) string {
+	return inBubble(t, what, func(t *testing.T) string {
+		for i := range 20 {
+			req, candidates := example(i)
+			one, other := fresh(t), fresh(t)
+			first := one(&req, slices.Clone(candidates))
+			time.Sleep(24 * time.Hour)
+			for _, s := range []answering{other, fresh(t)} {
+				if again := s(&req, slices.Clone(candidates)); !reflect.DeepEqual(first, again) {
+					return later(what, first, again)
+				}
+			}
+		}
+		return ""
+	})
+}
+
+func later(what string, first, again any) string {
+	return fmt.Sprintf("%s gives %v, and a day later, for the same Request.Now, %v: the time comes from Request.Now, not from time.Now", what, first, again)
+}
+
+// inBubble runs f where time passes at once.
+func inBubble(t *testing.T, what string, f func(*testing.T) string) (fault string) {
 	synctest.Test(t, func(t *testing.T) {
 		defer func() {
 			if v := recover(); v != nil {
 				fault = fmt.Sprintf("%s panicked: %v%s", what, v, origin())
 			}
 		}()
-		for i := range 20 {
-			req, candidates := example(i)
-			first := f(t, &req, slices.Clone(candidates))
-			time.Sleep(24 * time.Hour)
-			if again := f(t, &req, slices.Clone(candidates)); !reflect.DeepEqual(first, again) {
-				fault = fmt.Sprintf("%s gives %v, and a day later, for the same Request.Now, %v: the time comes from Request.Now, not from time.Now", what, first, again)
-				return
-			}
-		}
+		fault = f(t)
 	})
 	return fault
 }

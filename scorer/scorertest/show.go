@@ -65,6 +65,25 @@ func showCandidate(c *endpick.Candidate) string {
 	return strings.Join(w, ", ")
 }
 
+func showEndpoint(e *endpick.Endpoint) string {
+	w := words{fmt.Sprintf("%q at %q", e.ID, e.Address)}
+	w.add(e.Ranked, "rank %d", e.Rank)
+	w.add(e.Models != nil, "models %v", e.Models)
+	w.add(e.Adapters != nil, "adapters %v", e.Adapters)
+	w.add(e.Labels != nil, "labels %v", e.Labels)
+	w.add(e.Variant != "", "variant %q", e.Variant)
+	w.add(e.MaxSequences != 0, "%d sequences", e.MaxSequences)
+	w.add(e.KVTokens != 0, "%d KV tokens", e.KVTokens)
+	return strings.Join(w, ", ")
+}
+
+func showReport(l *endpick.Load) string {
+	w := words{fmt.Sprintf("%v waiting, %v running, KV usage %v", l.Waiting, l.Running, l.KVUsage)}
+	w.add(l.Absent != 0, "without %d", l.Absent)
+	w.add(l.Adapters != nil, "adapters %v", l.Adapters)
+	return strings.Join(w, ", ")
+}
+
 func showOutcome(o *endpick.Outcome) string {
 	w := words{o.Status.String()}
 	w.add(o.OutputTokens != 0, "%d tokens", o.OutputTokens)

@@ -32,15 +32,17 @@ type conversation struct {
 	subset   *structpb.Value // nil: any endpoint will do
 	body     []byte
 	headed   bool // its header has come
+	owed     bool // and waits for its answer
 	picked   bool
 	endless  bool // it would leave HTTP: its body never ends, and nobody waits for it
 	answered bool // the header of its response has come
 	upgraded bool // it has left HTTP: bodies are what both sides say
 
-	call    *seam.Call    // nil: not read yet
-	attempt *seam.Attempt // nil: not picked yet
-	beat    *time.Timer   // shows the router that the lease is not lost
-	out     []byte        // what is sent on of a piece, used again
+	call    *seam.Call       // nil: not read yet
+	attempt *seam.Attempt    // nil: not picked yet
+	beat    *time.Timer      // shows the router that the lease is not lost
+	out     []byte           // what is sent on of a piece, used again
+	unsaid  *structpb.Struct // names the servers in the next answer
 }
 
 const (
@@ -103,11 +105,12 @@ func (c *conversation) requestHeaders(m *extprocv3.HttpHeaders) (done bool, err 
 		if failed != nil {
 			return true, c.stream.Send(failed)
 		}
-		return false, c.send(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}), to)
+		return false, c.say(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}))
 	case c.requestMode == fullDuplex:
-		return false, nil // answered when the body is here
+		c.owed = true // until the body is here
+		return false, nil
 	}
-	return false, c.stream.Send(request.headers(&extprocv3.CommonResponse{}))
+	return false, c.say(request.headers(&extprocv3.CommonResponse{}))
 }
 
 func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error) {
@@ -118,7 +121,7 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		case c.requestMode == fullDuplex:
 			return false, status.Error(codes.InvalidArgument, "extproc: a request goes on after its end")
 		}
-		return false, c.stream.Send(request.body(&extprocv3.CommonResponse{}))
+		return false, c.say(request.body(&extprocv3.CommonResponse{}))
 	}
 	if limit := c.server.seam.MaxBodyBytes(); int64(len(c.body)+len(m.GetBody())) > limit {
 		return true, c.stream.Send(c.refusal(c.path(), &transport.BodyError{Limit: limit, Length: -1}))
@@ -145,7 +148,7 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 	if to.changed {
 		common.BodyMutation = replaced(bytes.Join(to.body, nil))
 	}
-	return false, c.send(request.body(common), to)
+	return false, c.say(request.body(common))
 }
 
 // announced is how long the body should become, as far as that is believed before much
@@ -162,19 +165,23 @@ func (c *conversation) requestTrailers() (done bool, err error) {
 			return done, err
 		}
 	}
-	return false, c.stream.Send(request.trailers())
+	return false, c.say(request.trailers())
 }
 
 // passOn answers a request that has come in pieces, now that all of it is here:
 // headers, then its body in pieces. With trailers after it the body does not end the
-// request.
+// request. A header that has been answered, or has never come, gets no answer: what
+// a proxy has not asked for ends its stream.
 func (c *conversation) passOn(trailers bool) (done bool, err error) {
 	to, failed := c.pick()
 	if failed != nil {
 		return true, c.stream.Send(failed)
 	}
-	if err := c.send(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}), to); err != nil {
-		return false, err
+	if c.owed {
+		c.owed = false
+		if err := c.say(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true})); err != nil {
+			return false, err
+		}
 	}
 	body := to.body
 	if to.size <= maxPiece { // in one message
@@ -188,9 +195,9 @@ func (c *conversation) passOn(trailers bool) (done bool, err error) {
 	return false, nil
 }
 
-// send sends the answer that names the servers.
-func (c *conversation) send(m *extprocv3.ProcessingResponse, to *choice) error {
-	m.DynamicMetadata = destination(to.servers)
+// say sends an answer: the first one since a choice names the servers.
+func (c *conversation) say(m *extprocv3.ProcessingResponse) error {
+	m.DynamicMetadata, c.unsaid = c.unsaid, nil
 	return c.stream.Send(m)
 }
 
@@ -198,7 +205,7 @@ func (c *conversation) send(m *extprocv3.ProcessingResponse, to *choice) error {
 // the end is sent.
 func (c *conversation) sendPieces(d direction, b []byte, last bool) error {
 	for len(b) > maxPiece {
-		if err := c.stream.Send(d.body(streamed(b[:maxPiece], false))); err != nil {
+		if err := c.say(d.body(streamed(b[:maxPiece], false))); err != nil {
 			return err
 		}
 		b = b[maxPiece:]
@@ -206,7 +213,7 @@ func (c *conversation) sendPieces(d direction, b []byte, last bool) error {
 	if len(b) == 0 && !last {
 		return nil
 	}
-	return c.stream.Send(d.body(streamed(b, last)))
+	return c.say(d.body(streamed(b, last)))
 }
 
 func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) error {
@@ -232,7 +239,7 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 			c.rest()
 		}
 	}
-	return c.stream.Send(response.headers(common))
+	return c.say(response.headers(common))
 }
 
 // rest ends the response, and returns what was held back of it.
@@ -261,7 +268,7 @@ func (c *conversation) responseBody(m *extprocv3.HttpBody) error {
 	if !bytes.Equal(out, piece) {
 		common.BodyMutation = replaced(out)
 	}
-	return c.stream.Send(response.body(common))
+	return c.say(response.body(common))
 }
 
 func (c *conversation) responseTrailers() error {
@@ -271,7 +278,7 @@ func (c *conversation) responseTrailers() error {
 			return err
 		}
 	}
-	return c.stream.Send(response.trailers())
+	return c.say(response.trailers())
 }
 
 // end ends the request, whatever has become of it.

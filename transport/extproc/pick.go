@@ -33,6 +33,7 @@ func (c *conversation) pick() (*choice, *extprocv3.ProcessingResponse) {
 		return nil, c.refusal(path, err)
 	}
 	c.header, c.pseudo, c.body, c.subset = nil, nil, nil, nil
+	c.unsaid = destination(to.servers)
 	c.keep(c.attempt.Lease)
 	return to, nil
 }

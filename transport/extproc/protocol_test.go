@@ -200,6 +200,43 @@ func TestProtocol(t *testing.T) {
 			}
 			require.NotNil(t, c.recv().GetRequestTrailers())
 		}},
+		{"trailers without a body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestHeaders(false))
+			if c.mode == atOnce {
+				require.NotNil(t, c.recv().GetRequestHeaders())
+				c.send(requestTrailers())
+			} else {
+				c.send(requestTrailers())
+				header, metadata := destination(c.recv())
+				assert.Equal(t, "10.0.0.1:8000", header)
+				assert.Equal(t, header, metadata)
+			}
+			m := c.recv()
+			require.NotNil(t, m.GetRequestTrailers(), "one answer for each message")
+			if c.mode == atOnce {
+				_, metadata := destination(m)
+				assert.Equal(t, "10.0.0.1:8000", metadata, "the header has been answered")
+			}
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a canceled", w.heard.said())
+		}},
+		{"trailers and nothing before them", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestTrailers())
+			m := c.recv()
+			require.NotNil(t, m.GetRequestTrailers(), "nobody has asked about headers")
+			_, metadata := destination(m)
+			assert.Equal(t, "10.0.0.1:8000", metadata)
+			c.ends()
+		}},
+		{"a body and nothing before it", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestBody(chatBody, true))
+			m := c.recv()
+			require.NotNil(t, m.GetRequestBody(), "nobody has asked about headers")
+			_, metadata := destination(m)
+			assert.Equal(t, "10.0.0.1:8000", metadata)
+			c.ends()
+		}},
 		{"a data-parallel rank is told", extproc.Config{Seam: seam.Config{Fallbacks: 3}}, func(t *testing.T, w *world, c *talk) {
 			require.NoError(t, w.router.SetEndpoints([]endpick.Endpoint{
 				{ID: "a", Address: "10.0.0.1:8000", Ranked: true, Rank: 3}, {ID: "b", Address: "10.0.0.4:8000", Ranked: true, Rank: 2},

@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -25,7 +26,8 @@ const patience = 30 * time.Second
 // endpoint whose Address is "host:port".
 //
 // After each request, whether it was answered, broke off or was left by its client:
-// the client has got an answer or an end; every lease is closed, once and not by
+// the client has got an answer or an end, and is not told that it has all of what the
+// engine has broken off; every lease is closed, once and not by
 // time, so that nothing is in flight; what has failed is reported as failed, what
 // was whole as completed, and what the client has left as canceled; and an engine
 // whose client has gone is left too.
@@ -114,15 +116,20 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 	}
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
+	whole := false
 	if resp, err := client.Do(req); err == nil {
 		// A connection that has left HTTP knows nothing of the context.
 		stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
-		io.Copy(io.Discard, resp.Body)
+		body, err := io.ReadAll(resp.Body)
 		stop()
 		resp.Body.Close()
+		whole = err == nil && resp.StatusCode == http.StatusOK && !bytes.Contains(body, []byte(`"error"`))
 	}
 	if !f.leaves && ctx.Err() != nil {
 		return fmt.Sprintf("The client has waited for %v and has neither an answer nor an end: a request that fails is failed at once.", patience)
+	}
+	if f.cut && whole {
+		return "The engine has broken off within its answer, and the client is told that it has all of it: break the client's connection off too, or send an error."
 	}
 	cancel()
 	if wrong := settled(router, patience); wrong != "" {

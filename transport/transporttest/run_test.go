@@ -33,6 +33,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
+	if g.breaks == "asks twice" {
+		_, _ = g.router.Route(endpick.Request{Model: "m"})
+	}
 	outcome := endpick.Outcome{Status: endpick.Canceled}
 	if g.breaks != "forgets leases" {
 		defer func() { lease.Done(outcome) }()
@@ -48,6 +51,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	cut := false
 	if err == nil {
 		w.WriteHeader(max(resp.StatusCode, 200))
+		if g.breaks == "closes at the header" {
+			lease.Done(endpick.Outcome{})
+		}
 		var all []byte
 		all, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
@@ -74,9 +80,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 			<-in.Context().Done()
 		}
 		outcome.Status = endpick.Failed
-		panic(http.ErrAbortHandler)
 	default:
 		outcome.Status = endpick.Completed
+	}
+	if err != nil && in.Context().Err() == nil && g.breaks != "keeps it from clients" {
+		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -115,6 +123,11 @@ func TestBrokenHosts(t *testing.T) {
 		{"blames the client", "closes the connection without a word", "The lease was closed as canceled, and should be as failed"},
 		{"leaves engines at work", "hangs before the header", "leases are still open"},
 		{"leaves engines at work", "hangs after the first token", "leases are still open"},
+		{"asks twice", "comes all at once", "1 of 2 leases are still open"},
+		{"closes at the header", "breaks off after the first token", "The lease was closed as completed, and should be as failed"},
+		{"keeps it from clients", "breaks off after the first token", "the client is told that it has all of it"},
+		{"keeps it from clients", "announces more than it has", "the client is told that it has all of it"},
+		{"keeps it from clients", "has no last chunk", "the client is told that it has all of it"},
 		{"keeps clients waiting", "speaks no HTTP", "The client has waited for"},
 	} {
 		t.Run(tc.breaks+"/"+tc.fault, func(t *testing.T) {
@@ -124,7 +137,7 @@ func TestBrokenHosts(t *testing.T) {
 					continue
 				}
 				patience := patience
-				if strings.HasPrefix(tc.says, "1 of 1") || strings.Contains(tc.says, "still open") || strings.Contains(tc.says, "waited") {
+				if strings.HasPrefix(tc.says, "1 of") || strings.Contains(tc.says, "still open") || strings.Contains(tc.says, "waited") {
 					patience = 3 * time.Second // what is waited for never comes
 				}
 				wrong := f.check(func(r *endpick.Router) http.Handler { return &gateway{router: r, breaks: tc.breaks} }, patience)

@@ -1,0 +1,292 @@
+package scorertest
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// broken are stages that each break one promise.
+var broken = []struct {
+	name string
+	kit  func(suite)
+}{
+	{"a scorer that leaves the last slot out", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		clear(dst[:len(cs)-1])
+	})},
+	{"a scorer that divides by zero", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return 0.01 / c.KVUsage }))},
+	{"a scorer whose scores are requests", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.Waiting }))},
+	{"a scorer that goes by place", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		for i := range cs {
+			dst[i] = 1 / float64(1+i)
+		}
+	})},
+	{"a scorer that counts its calls", func(s suite) {
+		checkScorer(s, func(*testing.T) endpick.Scorer { return new(countsCalls) }, 0, 1)
+	}},
+	{"a scorer that reads a clock", scoring(each(func(*endpick.Request, *endpick.Candidate) float64 {
+		return float64(time.Now().YearDay() % 2)
+	}))},
+	{"a scorer that sorts its candidates", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		slices.SortFunc(cs, func(a, b endpick.Candidate) int { return int(a.Waiting - b.Waiting) })
+		clear(dst)
+	})},
+	{"a scorer that changes the request", scoring(func(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
+		req.Priority = 0
+		clear(dst)
+	})},
+	{"a scorer that takes reports for granted", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 - c.Report.KVUsage }))},
+	{"a scorer that keeps the candidates", func(s suite) {
+		checkScorer(s, func(*testing.T) endpick.Scorer { return new(keepsCandidates) }, 0, 1)
+	}},
+	{"a scorer that appends to the candidates", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		clear(dst)
+		_ = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "the mean of all"}})
+	})},
+	{"a scorer that caps what is reported", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 {
+		if c.Report == nil {
+			return 0.5
+		}
+		c.Report.KVUsage = min(c.Report.KVUsage, 0.95)
+		return 1 - c.Report.KVUsage
+	}))},
+	{"a scorer that breaks ties by chance of its own", func(s suite) {
+		checkScorer(s, func(*testing.T) endpick.Scorer {
+			chance := rand.New(rand.NewPCG(1, 2))
+			return each(func(*endpick.Request, *endpick.Candidate) float64 { return chance.Float64() })
+		}, 0, 1)
+	}},
+	{"a scorer that writes to an earlier answer", func(s suite) {
+		checkScorer(s, func(*testing.T) endpick.Scorer { return new(keepsAnswers) }, 0, 1)
+	}},
+	{"a filter that uses slices.DeleteFunc", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+		return slices.DeleteFunc(cs, func(c endpick.Candidate) bool { return c.Waiting > 8 })
+	})},
+	{"a filter that makes a slice of its own", filtering(func(_ *endpick.Request, cs []endpick.Candidate) (kept []endpick.Candidate) {
+		for _, c := range cs {
+			if c.Waiting <= 8 {
+				kept = append(kept, c)
+			}
+		}
+		return kept
+	})},
+	{"a filter that sorts", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+		slices.SortFunc(cs, func(a, b endpick.Candidate) int { return int(a.Waiting - b.Waiting) })
+		return cs[:1]
+	})},
+	{"a filter that keeps the first two", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+		return cs[:min(len(cs), 2)]
+	})},
+	{"a filter that labels endpoints", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+		for i := range cs {
+			if cs[i].KVUsage > 0.9 {
+				cs[i].Endpoint.Labels = map[string]string{"full": "yes"}
+			}
+		}
+		return cs
+	})},
+	{"a filter that notes what it leaves", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+		_ = append(cs, cs[0])
+		return cs
+	})},
+	{"a picker that counts from one", picking(func(_ *endpick.Request, _ []endpick.Candidate, scores []float64) int {
+		return slices.Index(scores, slices.Max(scores)) + 1
+	})},
+	{"a picker that takes the first of the best", picking(func(_ *endpick.Request, _ []endpick.Candidate, scores []float64) int {
+		return slices.Index(scores, slices.Max(scores))
+	})},
+	{"a picker that normalises the scores in place", picking(func(_ *endpick.Request, cs []endpick.Candidate, scores []float64) int {
+		best := 0
+		for i := range scores {
+			if scores[i] *= 0.5; scores[i] > scores[best] || scores[i] == scores[best] && cs[i].IDHash > cs[best].IDHash {
+				best = i
+			}
+		}
+		return best
+	})},
+	{"a picker of the lowest score", picking(func(_ *endpick.Request, cs []endpick.Candidate, scores []float64) int {
+		best := 0
+		for i := range scores {
+			if scores[i] < scores[best] || scores[i] == scores[best] && cs[i].IDHash > cs[best].IDHash {
+				best = i
+			}
+		}
+		return best
+	})},
+	{"a picker that throws dice", func(s suite) {
+		checkPicker(s, func(*testing.T) endpick.Picker {
+			dice := rand.New(rand.NewPCG(1, 2))
+			return pickFunc(func(_ *endpick.Request, cs []endpick.Candidate, _ []float64) int { return dice.IntN(len(cs)) })
+		})
+	}},
+	{"a matcher that knows blocks, not heads", matching(func() endpick.Matcher { return &blockSet{held: map[uint64]map[string]bool{}} })},
+	{"a matcher that holds the last token too", matching(func() endpick.Matcher {
+		return &headSet{held: map[string]bool{}, byRef: true, toTheEnd: true}
+	})},
+	{"a matcher that knows endpoints by name", matching(func() endpick.Matcher { return &headSet{held: map[string]bool{}} })},
+	{"a matcher that keeps the caller's blocks", matching(func() endpick.Matcher { return &keepsBlocks{} })},
+	{"a matcher that takes a block for granted", matching(func() endpick.Matcher {
+		return matchFunc(func(req *endpick.Request, _ []endpick.Candidate) { _ = req.Blocks[0] })
+	})},
+	{"a matcher for which an empty prompt lacks a token", matching(func() endpick.Matcher {
+		return matchFunc(func(req *endpick.Request, cs []endpick.Candidate) {
+			for i := range cs {
+				cs[i].PrefixTokens = min(cs[i].PrefixTokens, req.InputTokens-1)
+			}
+		})
+	})},
+	{"a matcher for which all blocks are of 16 tokens", matching(func() endpick.Matcher {
+		return &headSet{held: map[string]bool{}, byRef: true, sixteen: true}
+	})},
+	{"a matcher that forgets by a clock", matching(func() endpick.Matcher {
+		return &headSet{held: map[string]bool{}, byRef: true, until: time.Now().Add(time.Hour)}
+	})},
+	{"a predictor with a bound below the expected value", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second, TTFTUpper: time.Second / 2}
+		}
+	})},
+	{"a predictor whose time turns negative", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			ttft := time.Duration(100-cs[i].PrefixTokens) * time.Millisecond
+			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: ttft, TTFTUpper: max(ttft, 0)}
+		}
+	})},
+	{"a predictor for which unknown is zero of all", predicting(func(req *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			p := endpick.Prediction{TTFT: time.Millisecond, TTFTUpper: time.Second}
+			if cs[i].Report != nil {
+				p.Has = endpick.TTFT
+			}
+			cs[i].Prediction = p
+		}
+	})},
+	{"a predictor that goes by the mean of all", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
+		sum := 0.0
+		for i := range cs {
+			sum += cs[i].BatchSize()
+		}
+		for i := range cs {
+			d := time.Duration(sum/float64(len(cs))) * time.Millisecond
+			cs[i].Prediction = endpick.Prediction{Has: endpick.TPOT, TPOT: d, TPOTUpper: d}
+		}
+	})},
+	{"a predictor that reads a clock", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			d := time.Duration(1+time.Now().YearDay()%2) * time.Second
+			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: d, TTFTUpper: d}
+		}
+	})},
+	{"a predictor that counts the request in", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			cs[i].Running++
+		}
+	})},
+	{"an admitter without words", admitting(func() endpick.Admitter {
+		return admitFunc(func(req *endpick.Request, _ []endpick.Candidate) error {
+			if req.Priority < 0 {
+				return errors.New("")
+			}
+			return nil
+		})
+	})},
+	{"an admitter that looks at the first candidate", admitting(func() endpick.Admitter {
+		return admitFunc(func(_ *endpick.Request, cs []endpick.Candidate) error {
+			if cs[0].KVUsage > 0.9 {
+				return errors.New("full")
+			}
+			return nil
+		})
+	})},
+	{"an admitter that does not take back what is withdrawn", admitting(func() endpick.Admitter { return &bucket{left: 100} })},
+	{"an admitter that trusts that it was asked", admitting(func() endpick.Admitter { return &asked{admitted: map[uint64]int{}} })},
+	{"an admitter that reads a clock", admitting(func() endpick.Admitter {
+		return admitFunc(func(*endpick.Request, []endpick.Candidate) error {
+			if time.Now().YearDay()%2 == 0 {
+				return errors.New("not today")
+			}
+			return nil
+		})
+	})},
+	{"an admitter that keeps the candidates", admitting(func() endpick.Admitter { return new(keepsLoad) })},
+	{"an admitter that lets in what completes", admitting(func() endpick.Admitter { return &seats{left: 10} })},
+	{"an observer with a wrong signature", observing(func() any { return struct{ Routed func() }{} })},
+	{"an observer that keeps events", observing(func() any { return &keepsEvents{} })},
+	{"an observer that takes a first token for granted", observing(func() any {
+		return doneFunc(func(e *endpick.Event, _ *endpick.Outcome) {
+			if e.FirstTokenAt.Before(e.RoutedAt) {
+				panic("a first token before it was asked for")
+			}
+		})
+	})},
+	{"an observer that corrects the outcome", observing(func() any {
+		return doneFunc(func(_ *endpick.Event, o *endpick.Outcome) { o.CachedTokens = min(o.CachedTokens, 100) })
+	})},
+	{"an observer that indexes by model", observing(func() any {
+		seen := map[string]int{"another": 1}
+		return routedFunc(func(e *endpick.Event) {
+			if seen[e.Request.Model] == 0 && len(e.Request.Blocks) > 2 {
+				_ = make([]int, seen[e.Request.Model])[e.Lease.Slot]
+			}
+		})
+	})},
+	{"an observer that sorts what there was to choose from", observing(func() any {
+		return routedFunc(func(e *endpick.Event) {
+			slices.SortFunc(e.Candidates, func(a, b endpick.Candidate) int { return cmp.Compare(b.IDHash, a.IDHash) })
+		})
+	})},
+	{"an observer that marks endpoints", observing(func() any {
+		return doneFunc(func(e *endpick.Event, _ *endpick.Outcome) {
+			e.Candidate.Endpoint.Labels = map[string]string{"used": "yes"}
+		})
+	})},
+	{"an observer with room for two requests", observing(func() any {
+		var since [2]time.Time
+		return routedFunc(func(e *endpick.Event) { since[e.Lease.Slot] = e.Now })
+	})},
+	{"a policy whose picker goes by place", policyOf(func() endpick.Policy {
+		return endpick.Policy{Picker: pickFunc(func(*endpick.Request, []endpick.Candidate, []float64) int { return 0 })}
+	})},
+	{"a policy whose scorer divides by the load", policyOf(func() endpick.Policy {
+		return endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1, Scorer: each(func(_ *endpick.Request, c *endpick.Candidate) float64 {
+			return math.Log(c.KVUsage)
+		})}}}
+	})},
+	{"a policy that refuses what is under way", policyOf(func() endpick.Policy {
+		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(req *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+			if req.UnderWay {
+				panic("who are you?")
+			}
+			return cs
+		})}}
+	})},
+	{"a policy whose bounds are below what it expects", policyOf(func() endpick.Policy {
+		return endpick.Policy{Predictor: predictFunc(func(_ *endpick.Request, cs []endpick.Candidate) {
+			for i := range cs {
+				cs[i].Prediction = endpick.Prediction{Has: endpick.E2E, E2E: time.Second}
+			}
+		})}
+	})},
+	{"a policy whose filter takes load away", policyOf(func() endpick.Policy {
+		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+			for i := range cs {
+				cs[i].InFlight.Requests = 0
+			}
+			return cs
+		})}}
+	})},
+	{"a policy whose admitter gives no reason", policyOf(func() endpick.Policy {
+		return endpick.Policy{Admitters: []endpick.Admitter{admitFunc(func(req *endpick.Request, _ []endpick.Candidate) error {
+			if req.Stream {
+				return errors.New("")
+			}
+			return nil
+		})}}
+	})},
+}

@@ -1,0 +1,224 @@
+package scorertest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// keepsCandidates scores by the first candidates it has seen.
+type keepsCandidates struct{ seen []endpick.Candidate }
+
+func (s *keepsCandidates) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	if s.seen == nil {
+		s.seen = cs
+	}
+	for i := range cs {
+		dst[i] = 0
+		if c := find(s.seen, cs[i].Endpoint.ID); c != nil {
+			dst[i] = c.KVUsage
+		}
+	}
+}
+
+// countsCalls scores by how often it was called.
+type countsCalls struct{ calls float64 }
+
+func (s *countsCalls) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	s.calls++
+	for i := range cs {
+		dst[i] = 1 / s.calls
+	}
+}
+
+// blockSet counts the blocks that an endpoint holds, wherever they are.
+type blockSet struct {
+	mu   sync.Mutex
+	held map[uint64]map[string]bool
+}
+
+func (m *blockSet) Match(req *endpick.Request, cs []endpick.Candidate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range cs {
+		for _, b := range req.Blocks {
+			if m.held[b][fmt.Sprint(cs[i].Ref)] {
+				cs[i].PrefixTokens = max(min(cs[i].PrefixTokens+int(req.Block()), req.InputTokens-1), 0)
+			}
+		}
+	}
+}
+
+func (m *blockSet) Routed(e *endpick.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range e.Request.Blocks {
+		if m.held[b] == nil {
+			m.held[b] = map[string]bool{}
+		}
+		m.held[b][fmt.Sprint(e.Candidate.Ref)] = true
+	}
+}
+
+// headSet is a right matcher but for what its fields say.
+type headSet struct {
+	mu       sync.Mutex
+	held     map[string]bool
+	byRef    bool
+	toTheEnd bool
+	sixteen  bool
+	until    time.Time // zero: it forgets nothing
+}
+
+func (m *headSet) key(block uint64, c *endpick.Candidate) string {
+	if m.byRef {
+		return fmt.Sprint(block, c.Ref)
+	}
+	return fmt.Sprint(block, c.Endpoint.ID)
+}
+
+func (m *headSet) Match(req *endpick.Request, cs []endpick.Candidate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range cs {
+		for _, b := range req.Blocks {
+			if !m.held[m.key(b, &cs[i])] || !m.until.IsZero() && time.Now().After(m.until) {
+				break
+			}
+			if m.sixteen {
+				cs[i].PrefixTokens += 16
+			} else {
+				cs[i].PrefixTokens += int(req.Block())
+			}
+		}
+		if !m.toTheEnd {
+			cs[i].PrefixTokens = max(min(cs[i].PrefixTokens, req.InputTokens-1), 0)
+		}
+	}
+}
+
+func (m *headSet) Routed(e *endpick.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range e.Request.Blocks {
+		m.held[m.key(b, e.Candidate)] = true
+	}
+}
+
+// keepsBlocks remembers prompts by the caller's own slices.
+type keepsBlocks struct {
+	mu      sync.Mutex
+	prompts [][]uint64
+	refs    []endpick.Ref
+}
+
+func (m *keepsBlocks) Match(req *endpick.Request, cs []endpick.Candidate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range cs {
+		for j, p := range m.prompts {
+			n := 0
+			for n < min(len(p), len(req.Blocks)) && p[n] == req.Blocks[n] {
+				n++
+			}
+			if m.refs[j] == cs[i].Ref {
+				cs[i].PrefixTokens = max(cs[i].PrefixTokens, min(n*int(req.Block()), req.InputTokens-1))
+			}
+		}
+	}
+}
+
+func (m *keepsBlocks) Routed(e *endpick.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prompts, m.refs = append(m.prompts, e.Request.Blocks), append(m.refs, e.Candidate.Ref)
+}
+
+// bucket lets in so many.
+type bucket struct{ left int }
+
+func (b *bucket) Admit(*endpick.Request, []endpick.Candidate) error {
+	if b.left == 0 {
+		return errors.New("empty")
+	}
+	b.left--
+	return nil
+}
+func (b *bucket) Withdrawn(*endpick.Request) {}
+
+// asked expects every request that is routed to have been admitted.
+type asked struct{ admitted map[uint64]int }
+
+func (a *asked) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	a.admitted[req.Number()]++
+	return nil
+}
+
+func (a *asked) Routed(e *endpick.Event) {
+	if a.admitted[e.Request.Number()] == 0 {
+		panic(fmt.Sprintf("request %d was never admitted", e.Request.Number()))
+	}
+	delete(a.admitted, e.Request.Number())
+}
+
+// keepsEvents looks at the event of Routed when the request is done.
+type keepsEvents struct{ routed *endpick.Event }
+
+func (o *keepsEvents) Routed(e *endpick.Event) { o.routed = e }
+
+func (o *keepsEvents) Done(*endpick.Event, *endpick.Outcome) { _ = o.routed.Candidate.Endpoint.ID }
+
+// keepsAnswers writes where it has written before.
+type keepsAnswers struct{ dst []float64 }
+
+func (s *keepsAnswers) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) {
+	for i := range s.dst {
+		s.dst[i] = 1
+	}
+	clear(dst)
+	s.dst = dst
+}
+
+// keepsLoad refuses where the load of the request before was high.
+type keepsLoad struct{ before []endpick.Candidate }
+
+func (a *keepsLoad) Admit(_ *endpick.Request, cs []endpick.Candidate) error {
+	high := len(a.before) > 0 && a.before[0].KVUsage > 0.9
+	if a.before = cs; high {
+		return errors.New("full")
+	}
+	return nil
+}
+
+// seats lets so many in at a time, and thinks that all of them complete.
+type seats struct {
+	mu   sync.Mutex
+	left int
+}
+
+func (s *seats) Admit(*endpick.Request, []endpick.Candidate) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left <= 0 {
+		return errors.New("no seat is free")
+	}
+	s.left--
+	return nil
+}
+
+func (s *seats) Withdrawn(*endpick.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left++
+}
+
+func (s *seats) Done(_ *endpick.Event, o *endpick.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.Status == endpick.Completed {
+		s.left++
+	}
+}
