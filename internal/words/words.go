@@ -39,10 +39,13 @@ func inWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_:.+", r)
 }
 
-// At returns the word around byte i: letters, digits and what joins them in dates
-// and identifiers.
+// At returns the word around byte i, which may be within a letter: letters, digits and
+// what joins them in dates and identifiers.
 func At(s string, i int) string {
 	i = min(i, len(s))
+	for i > 0 && i < len(s) && !utf8.RuneStart(s[i]) {
+		i--
+	}
 	from := i
 	for from > 0 {
 		r, n := utf8.DecodeLastRuneInString(s[:from])

@@ -169,7 +169,6 @@ func (x *explainer) explain(p *prompt) {
 	}
 	if lost := whole(anywhere.tokens) - had; lost >= x.config.MinTokens {
 		x.blame(p, anywhere.by, breach{cause: OtherServer, message: -1, offset: -1}, lost)
-		had += lost
 	}
 	had = max(had, whole(anywhere.tokens))
 	if whole(p.r.InputTokens)-had < x.config.MinTokens {
@@ -183,7 +182,7 @@ func (x *explainer) explain(p *prompt) {
 			continue
 		}
 		b.lost = whole(int(b.end+rounding)) - had - int(math.Ceil(b.fresh))
-		if b.lost >= x.config.MinTokens && (before == nil || b.lost > worst.lost) {
+		if b.lost >= x.config.MinTokens && b.lost > worst.lost {
 			worst, before = b, q
 		}
 	}

@@ -44,10 +44,12 @@ func newPrompt(r *recording.Request) *prompt {
 		p.tools, p.messages = r.Prompt.Tools, r.Prompt.Messages
 	}
 	p.scale = newScale(p)
-	chain := splitmix.Mix(uint64(recording.NameHash(r.Model))) ^ splitmix.Mix(uint64(recording.NameHash(r.Adapter))+1) ^
-		splitmix.Mix(uint64(r.Tenant)+2) ^ splitmix.Mix(uint64(r.Salt)+3)
+	chain := uint64(len(p.tools))
+	for _, h := range [...]recording.Hash{recording.NameHash(r.Model), recording.NameHash(r.Adapter), r.Tenant, r.Salt} {
+		chain = splitmix.Mix(chain ^ uint64(h))
+	}
 	for i := range p.tools {
-		chain = splitmix.Mix(chain ^ uint64(p.tools[i].Hash) + 4)
+		chain = splitmix.Mix(chain ^ uint64(p.tools[i].Hash))
 	}
 	for i := range p.messages {
 		chain = splitmix.Mix(chain ^ uint64(p.messages[i].Hash))
@@ -129,25 +131,20 @@ func (p *prompt) pieceTokens(i int) float64 {
 }
 
 // tokensAt is how long the prompt is up to a byte of the text of a message; below
-// zero: up to the message; beyond its end: with what ends it. A message that is not
-// there is the answer.
+// zero: up to the message, or the answer behind the last one.
 func (p *prompt) tokensAt(message, offset int) float64 {
 	n := p.toolTokens(len(p.tools))
-	for i := range min(message, len(p.messages)) {
+	for i := range message {
 		n += p.pieceTokens(i)
 	}
-	switch {
-	case offset < 0:
+	if offset < 0 {
 		return n
-	case message >= len(p.messages):
-		return float64(p.r.InputTokens)
-	case offset > p.messages[message].Bytes:
-		return n + p.pieceTokens(message)
 	}
+	m := &p.messages[message]
 	if p.scale.chat {
-		n += headTokens + roleTokens(p.messages[message].Role)
+		n += headTokens + roleTokens(m.Role)
 	}
-	return n + p.scale.perByte*float64(offset)
+	return n + p.scale.perByte*float64(min(offset, m.Bytes))
 }
 
 // blockBytes is the length of a block of text: see prefix.BlockBytes.
@@ -157,15 +154,13 @@ const blockBytes = 64
 // into blocks.
 const fieldBytes = 4
 
-// place is the message and the byte in its text where so many blocks end.
+// place is the message and the byte in its text where so many blocks end; below zero:
+// before the text.
 func (p *prompt) place(blocks int) (message, offset int) {
 	at := blocks * blockBytes
 	start := 0
 	if n := len(p.tools); n > 0 {
 		start = p.tools[n-1].End
-	}
-	if at < start {
-		return 0, -1
 	}
 	for i := range p.messages {
 		m := &p.messages[i]
