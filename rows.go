@@ -1,14 +1,16 @@
 package endpick
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
 // Of thousands of endpoints only a few change between two decisions. A decision leaves
-// its candidates to the next one, which looks at the version of each endpoint and fills
-// those anew that have changed, or that filters have moved to another place.
+// its candidates to the next one, which puts back those that filters have moved, looks at
+// the version of each endpoint and fills those anew that have changed.
 
 const versionChunk = 1024
 
@@ -112,7 +114,7 @@ func (r *Router) refresh(d *decision) Signals {
 	for i, ref := range s.refs[:n] {
 		c := &rows[i]
 		version := chunks[ref.Slot/versionChunk][ref.Slot%versionChunk].Load()
-		if c.Ref == ref && seen[i] == version {
+		if c.Ref == ref && seen[i] == version || c.Ref != ref && s.bringHome(i, n) && seen[i] == version {
 			c.PrefixTokens = 0
 			continue
 		}
@@ -127,4 +129,32 @@ func (r *Router) refresh(d *decision) Signals {
 		seen[i] = version
 	}
 	return reported
+}
+
+// bringHome exchanges the row at a place, which filters have moved there, for that of the
+// endpoint that the place belongs to, as long as one leads to the next, and reports
+// whether it has come to that. What has been seen of an endpoint stands at its place,
+// wherever its row is.
+func (s *rows) bringHome(i, n int) bool {
+	for c := &s.all[i]; c.Ref != s.refs[i]; {
+		home := s.placeOf(c.Ref, n)
+		if home < 0 || s.all[home].Ref == c.Ref {
+			return false // nobody's, or of an endpoint that is not of this pool
+		}
+		s.all[i], s.all[home] = s.all[home], s.all[i]
+	}
+	return true
+}
+
+// placeOf returns the place of an endpoint among the first n, which are ordered by slot;
+// -1: it has none.
+func (s *rows) placeOf(ref Ref, n int) int {
+	if i := int(ref.Slot); i < n && s.refs[i] == ref {
+		return i // as it is where all serve what is asked for
+	}
+	i, found := slices.BinarySearchFunc(s.refs[:n], ref.Slot, func(r Ref, slot uint32) int { return cmp.Compare(r.Slot, slot) })
+	if !found || s.refs[i] != ref {
+		return -1
+	}
+	return i
 }

@@ -160,3 +160,53 @@ func TestRowsAreAsMadeAnew(t *testing.T) {
 		})
 	})
 }
+
+// Rows that filters have moved go back to their places, and only those of endpoints that
+// have changed are filled anew, whether an endpoint's place is its slot or not.
+func TestRowsGoBackToTheirPlaces(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r, err := New(Config{Seed: 1, Clock: func() time.Time { return now }})
+	require.NoError(t, err)
+	for i := range 9 {
+		model := "a"
+		if i%4 == 3 {
+			model = "other"
+		}
+		id := fmt.Sprintf("e%d", i)
+		require.NoError(t, r.Add(Endpoint{ID: id, Models: []string{model}}))
+		require.NoError(t, r.Report(id, Load{Waiting: 1, Running: 1, KVUsage: 0.5}))
+	}
+	d := new(decision)
+	d.req = Request{Model: "a"}.At(now, 1, 1)
+	slots := func() (slots []uint32) {
+		for i := range d.candidates {
+			slots = append(slots, d.candidates[i].Ref.Slot)
+		}
+		return slots
+	}
+	require.NoError(t, r.gather(d))
+	home := []uint32{0, 1, 2, 4, 5, 6, 8}
+	require.Equal(t, home, slots())
+	const mark = 7 // what no engine reports
+	for i := range d.candidates {
+		d.candidates[i].KVUsage = mark
+	}
+	for _, order := range [][]int{{6, 5, 4, 3, 2, 1, 0}, {1, 2, 3, 4, 5, 6, 0}, {0, 2, 1, 4, 6, 3, 5}} {
+		before := slices.Clone(d.candidates)
+		for i, from := range order {
+			d.candidates[i] = before[from]
+		}
+		require.NoError(t, r.gather(d))
+		require.Equal(t, home, slots())
+		for i := range d.candidates {
+			require.EqualValues(t, mark, d.candidates[i].KVUsage, "place %d", i)
+		}
+	}
+	slices.Reverse(d.candidates)
+	require.NoError(t, r.Report("e5", Load{Waiting: 2, Running: 1, KVUsage: 0.25}))
+	require.NoError(t, r.gather(d))
+	require.Equal(t, home, slots())
+	for i, want := range []float64{mark, mark, mark, mark, 0.25, mark, mark} {
+		require.Equal(t, want, d.candidates[i].KVUsage, "place %d", i)
+	}
+}

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -25,7 +22,7 @@ func streams(b *bench, o *options, w io.Writer) error {
 		each = max(o.streams/2, 1)
 	}
 	ways := []*way{
-		{name: "straight", process: &process{url: b.engine.URL, client: newClient()}, streams: max(each/10, 1)},
+		{name: "straight", process: &process{url: b.server.URL, client: newClient()}, streams: max(each/10, 1)},
 		{name: "plain", process: b.plain, streams: each},
 		{name: "endpick", process: b.endpick, streams: each},
 	}
@@ -33,9 +30,9 @@ func streams(b *bench, o *options, w io.Writer) error {
 		var wg sync.WaitGroup
 		for _, v := range ways {
 			if o.beside {
-				wg.Go(func() { v.run(o) })
+				wg.Go(func() { v.run(b.ctx, o) })
 			} else {
-				v.run(o)
+				v.run(b.ctx, o)
 			}
 		}
 		wg.Wait()
@@ -67,10 +64,10 @@ type way struct {
 	failed        error
 }
 
-func (v *way) run(o *options) {
+func (v *way) run(ctx context.Context, o *options) {
 	var delays []time.Duration
 	do := func() (err error) {
-		delays, err = v.process.streams(o, v.streams)
+		delays, err = v.process.streams(ctx, o, v.streams)
 		return err
 	}
 	var used time.Duration
@@ -104,7 +101,7 @@ func ratio(a, b time.Duration) string {
 
 // streams runs all of them, each begun a little after the one before, and returns how
 // late the events came, but for those of the first fifth, while connections are made.
-func (p *process) streams(o *options, streams int) ([]time.Duration, error) {
+func (p *process) streams(ctx context.Context, o *options, streams int) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var all []time.Duration
 	var failed error // the first
@@ -116,7 +113,7 @@ func (p *process) streams(o *options, streams int) ([]time.Duration, error) {
 	for i := range streams {
 		time.Sleep(time.Until(begin.Add(-o.duration / 5).Add(time.Duration(i) * o.duration / 5 / time.Duration(streams))))
 		wg.Go(func() {
-			delays, err := p.stream(body, events, o.rate, begin)
+			delays, err := p.paced(ctx, body, events, o.rate, begin)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, delays...)
@@ -136,34 +133,4 @@ func (p *process) streams(o *options, streams int) ([]time.Duration, error) {
 		return nil, errors.New("there were no events")
 	}
 	return all, nil
-}
-
-func (p *process) stream(body []byte, events, rate int, begin time.Time) (delays []time.Duration, err error) {
-	req, err := http.NewRequest(http.MethodPost, p.url+chatPath, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(eventsHeader, strconv.Itoa(events))
-	req.Header.Set(rateHeader, strconv.Itoa(rate))
-	response, err := p.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, errors.New(response.Status)
-	}
-	lines := bufio.NewReader(response.Body)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if err == io.EOF {
-			return delays, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if at, ok := stampOf(line); ok && at.After(begin) {
-			delays = append(delays, time.Since(at))
-		}
-	}
 }

@@ -16,6 +16,7 @@ type cursor struct {
 	// escaped says that key is not as it stands in the text: it is to be copied to
 	// be kept.
 	escaped bool
+	known   *longStrings // nil: b is no part of the body
 	*allowance
 }
 
@@ -27,6 +28,7 @@ type allowance struct {
 	items   int // elements of arrays that are left
 	members int // members of objects that are left
 	failed  fault
+	long    longStrings
 	texts   *[]byte          // nil: none has had escapes yet
 	key     [6 * maxKey]byte // one that was unescaped
 }
@@ -49,7 +51,13 @@ func (a *allowance) fail(f fault) bool {
 	return false
 }
 
-func (a *allowance) cursor(b []byte) cursor { return cursor{b: b, allowance: a} }
+func (a *allowance) cursor(b []byte) cursor {
+	c := cursor{b: b, allowance: a}
+	if a.long.has(b) {
+		c.known = &a.long
+	}
+	return c
+}
 
 // open enters an object ('{') or an array ('['), if there is one.
 func (c *cursor) open(kind byte) bool {
@@ -146,7 +154,7 @@ func (c *cursor) value() []byte {
 		return nil
 	}
 	i := skipSpace(c.b, c.i)
-	end := skipValue(c.b, i)
+	end := skipValueBy(c.known, c.b, i)
 	switch {
 	case end == -2:
 		c.fail(tooDeep)
@@ -178,7 +186,7 @@ func (a *allowance) content(v []byte) string {
 	}
 	b := *a.texts
 	if cap(b)-len(b) < len(v) {
-		b = make([]byte, 0, max(2*len(v), leastTexts)) // what is in the other one stays
+		b = make([]byte, 0, max(len(v), min(2*len(v), mostTexts), leastTexts)) // what is in the other one stays
 	}
 	n := len(b)
 	b = appendUnquoted(b, v)
@@ -193,20 +201,21 @@ func (a *allowance) forget() {
 	}
 }
 
-// done gives back what content has used.
+// done gives back what content has used, and forgets the body.
 func (a *allowance) done() {
 	if a.texts != nil && cap(*a.texts) <= mostTexts {
 		a.forget()
 		unescaped.Put(a.texts)
 	}
 	a.texts = nil
+	a.long = longStrings{}
 }
 
 // unescaped is memory for texts that have escapes, which most long ones have. It is
 // used again from one message to the next, and from one request to another.
 var unescaped = sync.Pool{New: func() any { return new([]byte) }}
 
-const leastTexts, mostTexts = 16 << 10, 1 << 20
+const leastTexts, mostTexts = 16 << 10, 8 << 20
 
 // field returns the last member of the object v with this key; nil if there is
 // none.

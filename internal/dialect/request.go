@@ -57,6 +57,7 @@ type call struct {
 func parse(kind api, header http.Header, body []byte, maxItems int) (call, error) {
 	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
 	c.allowance = newAllowance(maxItems)
+	c.long.body = body
 	if kind != other {
 		c.members = min(c.members, fewMembers+len(body)/memberBytes)
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
-	"slices"
-	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -100,15 +98,18 @@ const maxDepth = 256
 
 // skipValue returns the index after the value that starts at b[i], or -1 if
 // there is none or it does not end, or -2 if it is nested deeper than maxDepth.
-func skipValue(b []byte, i int) int {
+func skipValue(b []byte, i int) int { return skipValueBy(nil, b, i) }
+
+// skipValueBy is skipValue with the memory of long strings that b is part of; nil: none.
+func skipValueBy(known *longStrings, b []byte, i int) int {
 	if i >= len(b) {
 		return -1
 	}
 	switch b[i] {
 	case '"':
-		return skipString(b, i)
+		return known.skip(b, i)
 	case '{', '[':
-		return skipContainer(b, i)
+		return skipContainer(known, b, i)
 	}
 	start := i
 	for i < len(b) && !isDelimiter(b[i]) {
@@ -122,7 +123,7 @@ func skipValue(b []byte, i int) int {
 
 // skipContainer skips an object or an array. It counts brackets, eight bytes at a
 // time, and goes on after each string.
-func skipContainer(b []byte, i int) int {
+func skipContainer(known *longStrings, b []byte, i int) int {
 	depth := 1
 	for i++; i+wordBytes <= len(b); {
 		x := binary.LittleEndian.Uint64(b[i : i+wordBytes])
@@ -159,14 +160,14 @@ func skipContainer(b []byte, i int) int {
 				}
 			}
 		}
-		if i = skipString(b, i); i < 0 {
+		if i = known.skip(b, i); i < 0 {
 			return -1
 		}
 	}
 	for i < len(b) {
 		switch b[i] {
 		case '"':
-			if i = skipString(b, i); i < 0 {
+			if i = known.skip(b, i); i < 0 {
 				return -1
 			}
 			continue
@@ -383,126 +384,3 @@ func stringLen(v []byte) int {
 	}
 	return n
 }
-
-// appendUnquoted appends the content of a string, given without its quotes.
-func appendUnquoted(dst, s []byte) []byte {
-	dst = slices.Grow(dst, len(s))
-	n, out := len(dst), dst[:cap(dst)]
-	for i, words := 0, 0; i < len(s); {
-		if s[i] != '\\' {
-			if i+wordBytes > len(s) || n+wordBytes > len(out) {
-				out[n] = s[i]
-				i, n = i+1, n+1
-				continue
-			}
-			// What is copied too much is written over.
-			word := s[i : i+wordBytes]
-			copy(out[n:n+wordBytes], word)
-			if m := escapes(word); m != 0 {
-				m := bits.TrailingZeros64(m) / 8
-				i, n, words = i+m, n+m, 0
-				continue
-			}
-			i, n = i+wordBytes, n+wordBytes
-			if words++; words >= few {
-				end := bytes.IndexByte(s[i:], '\\')
-				if end < 0 {
-					end = len(s) - i
-				}
-				n += copy(out[n:], s[i:i+end])
-				i, words = i+end, 0
-			}
-			continue
-		}
-		if i+6 <= len(s) && s[i+1] == 'u' {
-			r := hex4(s[i+2 : i+6])
-			switch {
-			case r < 0:
-			case r < utf8.RuneSelf:
-				out[n] = byte(r)
-				i, n = i+6, n+1
-				continue
-			case r < 0x800:
-				out[n], out[n+1] = 0xc0|byte(r>>6), 0x80|byte(r&0x3f)
-				i, n = i+6, n+2
-				continue
-			case r&0xf800 != 0xd800: // no half of a pair
-				out[n], out[n+1], out[n+2] = 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f)
-				i, n = i+6, n+3
-				continue
-			}
-		} else if i+1 < len(s) && shortEscapes[s[i+1]] != 0 {
-			out[n] = shortEscapes[s[i+1]]
-			i, n = i+2, n+1
-			continue
-		}
-		r, size := unescape(s[i:])
-		i += size
-		// What is no escape is longer than it was.
-		dst = slices.Grow(utf8.AppendRune(out[:n], r), len(s)-i)
-		n, out = len(dst), dst[:cap(dst)]
-	}
-	return out[:n]
-}
-
-// escapes marks the backslashes in eight bytes, as ends does.
-func escapes(b []byte) uint64 {
-	x := binary.LittleEndian.Uint64(b) ^ ones*'\\'
-	return (x - ones) &^ x & highs
-}
-
-var shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-// unescape reads the escape at the start of s and returns its length. What is
-// no escape, or half a surrogate pair, stands for U+FFFD.
-func unescape(s []byte) (rune, int) {
-	if len(s) < 2 {
-		return utf8.RuneError, len(s)
-	}
-	if c := shortEscapes[s[1]]; c != 0 {
-		return rune(c), 2
-	}
-	if s[1] != 'u' {
-		return utf8.RuneError, 2
-	}
-	if len(s) < 6 {
-		return utf8.RuneError, 2
-	}
-	r := hex4(s[2:6])
-	if r < 0 {
-		return utf8.RuneError, 2
-	}
-	if !utf16.IsSurrogate(r) {
-		return r, 6
-	}
-	if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
-		if low := hex4(s[8:12]); low >= 0 {
-			if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
-				return pair, 12
-			}
-		}
-	}
-	return utf8.RuneError, 6
-}
-
-// hex4 is the number that four hexadecimal digits write, or negative if they are
-// none.
-func hex4(s []byte) rune {
-	_ = s[3]
-	return rune(hexDigits[s[0]])<<12 | rune(hexDigits[s[1]])<<8 | rune(hexDigits[s[2]])<<4 | rune(hexDigits[s[3]])
-}
-
-// hexDigits are what digits stand for; -1: none.
-var hexDigits = func() (digits [256]int8) {
-	for c := range digits {
-		switch {
-		case c >= '0' && c <= '9':
-			digits[c] = int8(c - '0')
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			digits[c] = int8(c | 0x20 - 'a' + 10)
-		default:
-			digits[c] = -1
-		}
-	}
-	return digits
-}()

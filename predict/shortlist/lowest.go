@@ -1,12 +1,17 @@
 package shortlist
 
-import "github.com/endpick/endpick"
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
 
 // lowest keeps the candidates of the lowest cost: a heap with the highest of them on
 // top. Among equals it keeps those that MaxScore would take.
 type lowest struct {
 	most  int
 	items []item
+	worst float64 // the cost of the highest; infinite while there is room
 }
 
 type item struct {
@@ -19,20 +24,25 @@ type item struct {
 const tie = 0x7c6a91d05f3be284
 
 func (l *lowest) begin(most int) {
-	l.most, l.items = most, l.items[:0]
+	l.most, l.items, l.worst = most, l.items[:0], math.Inf(1)
 }
 
-// offer takes a candidate in, if it is one of the lowest so far.
-func (l *lowest) offer(req *endpick.Request, candidates []endpick.Candidate, cost float64, index int32) {
-	if len(l.items) == l.most && cost > l.items[0].cost {
+// offer takes a candidate in at a cost, if it is one of the lowest so far. The same item
+// may be offered to several lists: it is drawn once.
+func (l *lowest) offer(req *endpick.Request, candidates []endpick.Candidate, it *item, cost float64) {
+	if cost > l.worst {
 		return
 	}
-	l.take(req, candidates, item{cost: cost, index: index})
+	it.cost = cost
+	l.take(req, candidates, it)
+	if len(l.items) == l.most {
+		l.worst = l.items[0].cost
+	}
 }
 
-func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it item) {
+func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it *item) {
 	if len(l.items) < l.most {
-		l.items = append(l.items, it)
+		l.items = append(l.items, *it)
 		i := len(l.items) - 1
 		for i > 0 {
 			parent := (i - 1) / 2
@@ -45,7 +55,7 @@ func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it i
 		return
 	}
 	items := l.items
-	if !above(req, candidates, &items[0], &it) {
+	if !above(req, candidates, &items[0], it) {
 		return
 	}
 	i := 0
@@ -57,13 +67,13 @@ func (l *lowest) take(req *endpick.Request, candidates []endpick.Candidate, it i
 		if child+1 < len(items) && above(req, candidates, &items[child+1], &items[child]) {
 			child++
 		}
-		if !above(req, candidates, &items[child], &it) {
+		if !above(req, candidates, &items[child], it) {
 			break
 		}
 		items[i] = items[child]
 		i = child
 	}
-	items[i] = it
+	items[i] = *it
 }
 
 // above reports whether a is further from being chosen than b.

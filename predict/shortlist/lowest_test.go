@@ -27,7 +27,7 @@ func TestLowestIsItsTwin(t *testing.T) {
 		for range 2 { // it can be used again
 			l.begin(most)
 			for i, cost := range costs {
-				l.offer(&req, candidates, cost, int32(i))
+				l.offer(&req, candidates, &item{index: int32(i)}, cost)
 			}
 		}
 		want := make([]int32, len(costs))
@@ -58,7 +58,7 @@ func TestTiesAreThoseOfThePicker(t *testing.T) {
 		var l lowest
 		l.begin(1)
 		for i := range candidates {
-			l.offer(&req, candidates, 1, int32(i))
+			l.offer(&req, candidates, &item{index: int32(i)}, 1)
 		}
 		require.Equal(t, endpick.MaxScore{}.Pick(&req, candidates, make([]float64, len(candidates))), int(l.items[0].index))
 	}

@@ -230,15 +230,22 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		if p.output > 0 {
 			whole = first + float64(p.output*rest) + others
 		}
-		index := int32(i)
-		w.whole.offer(req, candidates, whole, index)
-		w.plain.offer(req, candidates, plain, index)
-		w.first.offer(req, candidates, first, index)
+		it := item{index: int32(i)}
+		// Most are none of the lowest, which needs no call to tell.
+		if !(whole > w.whole.worst) {
+			w.whole.offer(req, candidates, &it, whole)
+		}
+		if !(plain > w.plain.worst) {
+			w.plain.offer(req, candidates, &it, plain)
+		}
+		if !(first > w.first.worst) {
+			w.first.offer(req, candidates, &it, first)
+		}
 		if c.PrefixTokens >= held {
-			w.holds.offer(req, candidates, whole, index)
+			w.holds.offer(req, candidates, &it, whole)
 		}
 		if (c.IDHash^draw)&mask == 0 {
-			w.chosen = append(w.chosen, index)
+			w.chosen = append(w.chosen, it.index)
 		}
 	}
 	return true

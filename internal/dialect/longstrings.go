@@ -1,0 +1,52 @@
+package dialect
+
+import "sort"
+
+// longStrings remembers where the long strings of a body end: a body is walked as a whole
+// first, and then what is looked into, level by level, and each walk would look for the
+// same ends.
+type longStrings struct {
+	body  []byte
+	found []span // by where they start
+	next  int    // where the one that comes next is likely to be
+}
+
+// span is a string in the body, with its quotes.
+type span struct{ start, end int }
+
+// A string is long that takes longer to read than to remember.
+const leastLong = 256
+
+// has reports whether b is a part of the body, cut off behind nowhere, so that its
+// capacity tells where it begins.
+func (s *longStrings) has(b []byte) bool {
+	at := cap(s.body) - cap(b)
+	return len(b) > 0 && at >= 0 && at < len(s.body) && &s.body[at] == &b[0]
+}
+
+// skip is skipString for a part of the body. It may be called with nil.
+func (s *longStrings) skip(b []byte, i int) int {
+	if s == nil {
+		return skipString(b, i)
+	}
+	begin := cap(s.body) - cap(b)
+	start := begin + i
+	n := s.next
+	if n < len(s.found) && s.found[n].start < start || n > 0 && s.found[n-1].start >= start {
+		n = sort.Search(len(s.found), func(n int) bool { return s.found[n].start >= start })
+		s.next = n
+	}
+	if n < len(s.found) && s.found[n].start == start {
+		s.next = n + 1
+		if end := s.found[n].end - begin; end <= len(b) {
+			return end
+		}
+		return -1
+	}
+	end := skipString(b, i)
+	if end-i >= leastLong && n == len(s.found) {
+		s.found = append(s.found, span{start, begin + end})
+		s.next = n + 1
+	}
+	return end
+}

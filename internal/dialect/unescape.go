@@ -1,0 +1,205 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// appendUnquoted appends the content of a string, given without its quotes.
+func appendUnquoted(dst, s []byte) []byte {
+	dst = slices.Grow(dst, len(s))
+	n, out := len(dst), dst[:cap(dst)]
+	for i, broken := 0, 0; i < len(s); {
+		if i >= broken {
+			written, read := unquoteBlocks(out[n:], s[i:])
+			if n, i = n+written, i+read; i == len(s) {
+				break
+			}
+		}
+		if s[i] != '\\' {
+			end := bytes.IndexByte(s[i:], '\\')
+			if end < 0 {
+				end = len(s) - i
+			}
+			n, i = n+copy(out[n:], s[i:i+end]), i+end
+			continue
+		}
+		if i+1 < len(s) && shortEscapes[s[i+1]] != 0 {
+			out[n] = shortEscapes[s[i+1]]
+			n, i = n+1, i+2
+			continue
+		}
+		if written, read := unquoteCode(out[n:], s[i:]); read > 0 {
+			n, i = n+written, i+read
+			continue
+		}
+		r, size := unescape(s[i:])
+		i += size
+		// What is no escape is longer than it was.
+		dst = slices.Grow(utf8.AppendRune(out[:n], r), len(s)-i)
+		n, out = len(dst), dst[:cap(dst)]
+		broken = i + unquoteRoom // more like it may follow
+	}
+	return out[:n]
+}
+
+const (
+	// unquoteBytes are looked at together, as one bit each.
+	unquoteBytes = 64
+	// unquoteRoom is what has to follow in both slices, since what is copied too much
+	// is written over.
+	unquoteRoom = 2 * unquoteBytes
+)
+
+// unquoteBlocks writes the content of the head of s to out, and returns how much was
+// written and read: up to what is no escape, or to where there is little left. Escapes
+// come in crowds, at places that no processor guesses: first all of a block are found,
+// without a branch, and then gone through.
+func unquoteBlocks(out, s []byte) (n, i int) {
+	for plain := 0; len(s)-i >= unquoteRoom && len(out)-n >= unquoteRoom; {
+		block := (*[unquoteRoom]byte)(s[i:])
+		marks := backslashes(block)
+		if marks == 0 {
+			copy(out[n:n+unquoteBytes], block[:unquoteBytes])
+			n, i = n+unquoteBytes, i+unquoteBytes
+			if plain++; plain >= few {
+				end := bytes.IndexByte(s[i:], '\\')
+				if end < 0 {
+					end = len(s) - i
+				}
+				n, i, plain = n+copy(out[n:], s[i:i+end]), i+end, 0
+			}
+			continue
+		}
+		plain = 0
+		from := 0
+		for ; marks != 0; marks &= ^uint64(0) << from {
+			at := bits.TrailingZeros64(marks)
+			copyRun(out[n:], block, from, at)
+			n += at - from
+			if c := shortEscapes[block[at+1]]; c != 0 {
+				out[n] = c
+				n, from = n+1, at+2
+				continue
+			}
+			written, read := unquoteCode(out[n:], s[i+at:])
+			if read == 0 {
+				return n, i + at
+			}
+			n, from = n+written, at+read
+		}
+		if from < unquoteBytes {
+			copyRun(out[n:], block, from, unquoteBytes)
+			n += unquoteBytes - from
+			from = unquoteBytes
+		}
+		i += from
+	}
+	return n, i
+}
+
+// copyRun copies block[from:to], and what comes after it up to a multiple of 32 bytes.
+func copyRun(out []byte, block *[unquoteRoom]byte, from, to int) {
+	_, _ = out[unquoteBytes-1], block[from+unquoteBytes-1]
+	copy(out[:16], block[from:from+16])
+	copy(out[16:32], block[from+16:from+32])
+	if to-from > 32 {
+		copy(out[32:48], block[from+32:from+48])
+		copy(out[48:64], block[from+48:from+64])
+	}
+}
+
+// backslashes are a bit for each of the first bytes of a block, the first one lowest.
+func backslashes(block *[unquoteRoom]byte) (marks uint64) {
+	for i := 0; i < unquoteBytes; i += wordBytes {
+		const gather = 1<<49 | 1<<42 | 1<<35 | 1<<28 | 1<<21 | 1<<14 | 1<<7 | 1
+		marks |= zeros(binary.LittleEndian.Uint64(block[i:])^ones*'\\') * gather >> 56 << i
+	}
+	return marks
+}
+
+// unquoteCode writes what a \u at the start of s stands for, of one that is whole: 0, 0
+// else.
+func unquoteCode(out, s []byte) (n, size int) {
+	if len(s) < 6 || s[1] != 'u' {
+		return 0, 0
+	}
+	r := hex4(s[2:6])
+	switch {
+	case r < 0:
+		return 0, 0
+	case r < utf8.RuneSelf:
+		out[0] = byte(r)
+		return 1, 6
+	case r < 0x800:
+		out[0], out[1] = 0xc0|byte(r>>6), 0x80|byte(r&0x3f)
+		return 2, 6
+	case r&0xf800 != 0xd800: // no half of a pair
+		out[0], out[1], out[2] = 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f)
+		return 3, 6
+	}
+	if r, size = unescape(s); size != 12 {
+		return 0, 0
+	}
+	return utf8.EncodeRune(out, r), size
+}
+
+var shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unescape reads the escape at the start of s and returns its length. What is
+// no escape, or half a surrogate pair, stands for U+FFFD.
+func unescape(s []byte) (rune, int) {
+	if len(s) < 2 {
+		return utf8.RuneError, len(s)
+	}
+	if c := shortEscapes[s[1]]; c != 0 {
+		return rune(c), 2
+	}
+	if s[1] != 'u' {
+		return utf8.RuneError, 2
+	}
+	if len(s) < 6 {
+		return utf8.RuneError, 2
+	}
+	r := hex4(s[2:6])
+	if r < 0 {
+		return utf8.RuneError, 2
+	}
+	if !utf16.IsSurrogate(r) {
+		return r, 6
+	}
+	if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
+		if low := hex4(s[8:12]); low >= 0 {
+			if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+				return pair, 12
+			}
+		}
+	}
+	return utf8.RuneError, 6
+}
+
+// hex4 is the number that four hexadecimal digits write, or negative if they are
+// none.
+func hex4(s []byte) rune {
+	_ = s[3]
+	return rune(hexDigits[s[0]])<<12 | rune(hexDigits[s[1]])<<8 | rune(hexDigits[s[2]])<<4 | rune(hexDigits[s[3]])
+}
+
+// hexDigits are what digits stand for; -1: none.
+var hexDigits = func() (digits [256]int8) {
+	for c := range digits {
+		switch {
+		case c >= '0' && c <= '9':
+			digits[c] = int8(c - '0')
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			digits[c] = int8(c | 0x20 - 'a' + 10)
+		default:
+			digits[c] = -1
+		}
+	}
+	return digits
+}()
