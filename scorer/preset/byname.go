@@ -164,15 +164,22 @@ var variants = []struct {
 }
 
 func buildPredictedLatency(parameters []string) (endpick.Config, error) {
-	var c PredictedLatencyConfig
+	c, err := predictedLatency(parameters)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	return PredictedLatency(c)
+}
+
+func predictedLatency(parameters []string) (c PredictedLatencyConfig, err error) {
 	for i, p := range parameters {
 		at := slices.Index(variantNames(), p)
 		if at < 0 || slices.Contains(parameters[:i], p) {
-			return endpick.Config{}, fmt.Errorf("has %q, which is no variant, or there twice; there are %s", p, strings.Join(variantNames(), ", "))
+			return c, fmt.Errorf("has %q, which is no variant, or there twice; there are %s", p, strings.Join(variantNames(), ", "))
 		}
 		variants[at].apply(&c)
 	}
-	return PredictedLatency(c)
+	return c, nil
 }
 
 // The parameters of marginal-delay: what it does without, and what its terms begin with.

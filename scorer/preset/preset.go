@@ -11,8 +11,8 @@
 // request it sends where, with real decisions.
 //
 // [endpick.Router.SetPolicy] takes the Policy of another preset while the
-// router runs; to keep the prefix index over such a change, pass the Matcher
-// on.
+// router runs; [Keep] makes one that goes on with the prefix index and with what
+// has been learned.
 package preset
 
 import (

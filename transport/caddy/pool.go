@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/scrape"
 )
@@ -135,18 +135,14 @@ func (p *pool) route(t *Transport, next definition) error {
 	}
 	if p.applied.policy != next.policy {
 		// What has been learned goes on with the new policy, if it has a use for it.
-		if config.Policy.Matcher != nil && p.policy.Matcher != nil {
-			config.Policy.Matcher = p.policy.Matcher
-		}
-		_, learns := config.Policy.Predictor.(*predict.Latency)
-		if _, learned := p.policy.Predictor.(*predict.Latency); learns && learned {
-			// With it goes what asks it for estimates.
-			config.Policy.Predictor, config.Policy.Shortlist = p.policy.Predictor, p.policy.Shortlist
-		}
-		if err := p.router.SetPolicy(config.Policy); err != nil {
+		kept, err := preset.Keep(next.policy, p.policy)
+		if err != nil {
 			return err
 		}
-		p.policy = config.Policy
+		if err := p.router.SetPolicy(kept.Policy); err != nil {
+			return err
+		}
+		p.policy = kept.Policy
 	}
 	return p.router.SetEndpoints(config.Endpoints)
 }

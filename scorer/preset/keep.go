@@ -1,0 +1,45 @@
+package preset
+
+import (
+	"strings"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+)
+
+// Keep is [ByName] for a router that runs with another policy, as for
+// [endpick.Router.SetPolicy]: where both have a matcher the new one keeps the old one's,
+// where both predict by a [predict.Latency] that, and whatever asks these asks the ones
+// that are kept.
+func Keep(name string, running endpick.Policy) (endpick.Config, error) {
+	c, err := ByName(name)
+	if err != nil {
+		return c, err
+	}
+	parts := strings.Split(name, ":")
+	if _, predicts := c.Policy.Predictor.(*predict.Latency); predicts {
+		p, _ := predictedLatency(parts[1:]) // ByName has read them
+		if learned, ok := running.Predictor.(*predict.Latency); ok {
+			p.Learned, p.Latency = learned, predict.LatencyConfig{}
+		}
+		asks := !p.DisableNeighbours && !p.DisableClaims
+		if index, ok := running.Matcher.(displacer); ok && asks {
+			p.BestFit.Displaced = index.Displaced
+		} else if running.Matcher != nil {
+			p.DisableClaims = true // the matcher that is kept can't tell
+		}
+		if c, err = PredictedLatency(p); err != nil {
+			return c, err
+		}
+		c.Policy.Name = name
+	}
+	if c.Policy.Matcher != nil && running.Matcher != nil {
+		c.Policy.Matcher = running.Matcher
+	}
+	return c, nil
+}
+
+// displacer is a matcher that knows what a prompt pushes out; see prefix.Index.
+type displacer interface {
+	Displaced(req *endpick.Request, c *endpick.Candidate) float64
+}

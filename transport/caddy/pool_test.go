@@ -1,0 +1,345 @@
+package caddy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+)
+
+// All that is set of endpoints and policy reaches the router's configuration.
+func TestRouting(t *testing.T) {
+	s := Settings{Seed: 7, Policy: "linear:0.5", Endpoints: []Endpoint{
+		{Address: "10.0.0.1:8000"},
+		{ID: "b", Address: "http://10.0.0.2", Models: []string{"m"}, Adapters: []string{"a"}, Variant: "v", MaxSequences: 3, KVTokens: 4000, Labels: map[string]string{"zone": "z"}},
+	}}
+	c, err := s.routing()
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, c.Seed)
+	assert.Equal(t, "linear:0.5", c.Policy.Name)
+	assert.Equal(t, []endpick.Endpoint{
+		{Address: "10.0.0.1:8000"},
+		{ID: "b", Address: "http://10.0.0.2", Models: []string{"m"}, Adapters: []string{"a"}, Variant: "v", MaxSequences: 3, KVTokens: 4000, Labels: map[string]string{"zone": "z"}},
+	}, c.Endpoints)
+}
+
+// And all else the transport's.
+func TestSending(t *testing.T) {
+	key := strings.Repeat("0f", 32)
+	s := Settings{
+		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, HashKey: key,
+		Queue: &Queue{Requests: 7, Timeout: 8, Sequences: 9},
+	}
+	got, err := s.sending()
+	require.NoError(t, err)
+	want := transport.Config{
+		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, EnableEndpointHeader: true,
+		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 7, Timeout: 8}, Saturation: queue.Concurrency{Requests: 9}},
+	}
+	want.HashKey, err = prefix.ParseKey(key)
+	require.NoError(t, err)
+	assert.NotEqual(t, prefix.Key{}, got.HashKey)
+	assert.Equal(t, want, got)
+	for _, x := range []struct {
+		set  func(*Settings)
+		want transport.Config
+	}{
+		{func(s *Settings) { s.SharedCache = true }, transport.Config{SharedCache: true}},
+		{func(s *Settings) { s.DisableUsage = true }, transport.Config{DisableUsage: true}},
+		{func(s *Settings) { s.AllowAdministration = true }, transport.Config{AllowAdministration: true}},
+		{func(s *Settings) { s.DenyUnknown = true }, transport.Config{DenyUnknown: true}},
+		{func(s *Settings) { s.Queue, s.Scrape = &Queue{}, 1 }, transport.Config{Queue: &transport.QueueConfig{}}},
+	} {
+		var s Settings
+		x.set(&s)
+		x.want.EnableEndpointHeader = true
+		got, err := s.sending()
+		require.NoError(t, err)
+		assert.Equal(t, x.want, got)
+	}
+	_, err = (&Settings{Queue: &Queue{}}).sending()
+	assert.ErrorContains(t, err, "without scrape")
+	_, err = (&Settings{HashKey: "12"}).sending()
+	assert.ErrorContains(t, err, "hash_key")
+}
+
+// What a reload changes is found where it is, and nowhere else.
+func TestDefinitionsDifferInTheirParts(t *testing.T) {
+	base := Settings{Endpoints: []Endpoint{{Address: "a:1"}}}
+	was := base.definition()
+	for _, x := range []struct {
+		change func(*Settings)
+		parts  definition // that change, as anything
+	}{
+		{func(s *Settings) { s.Policy = "marginal-delay" }, definition{}},
+		{func(s *Settings) { s.Policy = "lmetric" }, definition{policy: "x"}},
+		{func(s *Settings) { s.Endpoints = []Endpoint{{Address: "b:1"}} }, definition{endpoints: "x"}},
+		{func(s *Settings) { s.Scrape = 1 }, definition{scrape: "x"}},
+		{func(s *Settings) { s.StallTimeout = 1 }, definition{sending: "x"}},
+		{func(s *Settings) { s.Queue = &Queue{Sequences: 1} }, definition{sending: "x"}},
+	} {
+		s := base
+		x.change(&s)
+		is := s.definition()
+		assert.Equal(t, x.parts.policy == "", was.policy == is.policy)
+		assert.Equal(t, x.parts.endpoints == "", was.endpoints == is.endpoints)
+		assert.Equal(t, x.parts.scrape == "", was.scrape == is.scrape)
+		assert.Equal(t, x.parts.sending == "", was.sending == is.sending)
+	}
+}
+
+// configured is a transport of a configuration, and what it logs.
+func configured(t *testing.T, p *pool, s Settings) (*Transport, *observer.ObservedLogs) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	tr := &Transport{Settings: s, pool: p, logger: zap.New(core)}
+	var err error
+	tr.claim, err = p.claim(s.definition(), tr)
+	require.NoError(t, err)
+	return tr, logs
+}
+
+func newPool(t *testing.T) *pool {
+	p := new(pool)
+	t.Cleanup(func() { assert.NoError(t, p.Destruct()) })
+	return p
+}
+
+// The newest configuration that has had a request is what counts, whatever else asks
+// later; what has not changed stays.
+func TestPoolFollowsItsConfigurations(t *testing.T) {
+	p := newPool(t)
+	base := Settings{Endpoints: []Endpoint{{Address: "10.0.0.1:1"}}}
+	ids := func() (all []string) {
+		for _, e := range p.router.Endpoints() {
+			all = append(all, e.Candidate.Endpoint.ID)
+		}
+		return all
+	}
+	first, firstLogs := configured(t, p, base)
+	sender, err := p.apply(first)
+	require.NoError(t, err)
+	router, index := p.router, p.policy.Matcher
+	p.warn(nil, errors.New("before"))
+	assert.Equal(t, 1, firstLogs.Len())
+
+	more := base
+	more.Endpoints = []Endpoint{{Address: "10.0.0.1:1"}, {Address: "10.0.0.2:1"}}
+	second, secondLogs := configured(t, p, more)
+	again, err := p.apply(first)
+	require.NoError(t, err)
+	assert.Same(t, sender, again, "nobody has asked the second one")
+	assert.Equal(t, []string{"10.0.0.1:1"}, ids())
+	same, err := p.apply(second)
+	require.NoError(t, err)
+	assert.Same(t, sender, same, "how requests are sent has not changed")
+	assert.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:1"}, ids())
+	late, err := p.apply(first)
+	require.NoError(t, err)
+	assert.Same(t, sender, late)
+	assert.Len(t, ids(), 2, "the first is over")
+	p.warn(&http.Request{URL: &url.URL{Path: "/v1/x"}}, errors.New("after"))
+	p.warn(nil, errors.New("after"))
+	assert.Equal(t, 1, firstLogs.Len())
+	assert.Equal(t, 2, secondLogs.Len())
+	assert.Equal(t, "/v1/x", secondLogs.All()[0].ContextMap()["path"])
+
+	// One that says the same is the newest all the same.
+	third, _ := configured(t, p, more)
+	_, err = p.apply(third)
+	require.NoError(t, err)
+	_, err = p.apply(second)
+	require.NoError(t, err)
+	assert.Equal(t, third.claim, p.newest)
+
+	slower := more
+	slower.StallTimeout = caddy.Duration(time.Minute)
+	fourth, _ := configured(t, p, slower)
+	other, err := p.apply(fourth)
+	require.NoError(t, err)
+	assert.NotSame(t, sender, other)
+	assert.Same(t, router, p.router)
+	assert.Same(t, index, p.policy.Matcher)
+
+	// Whoever changes policy keeps what is of use to the next, and the one after it.
+	var learned endpick.Predictor
+	for _, name := range []string{"predicted-latency", "predicted-latency:most", "lmetric", "predicted-latency"} {
+		slower.Policy = name
+		next, _ := configured(t, p, slower)
+		_, err = p.apply(next)
+		require.NoError(t, err)
+		assert.Equal(t, name, p.policy.Name)
+		assert.Same(t, index, p.policy.Matcher, name)
+		if name == "predicted-latency:most" {
+			assert.Same(t, learned, p.policy.Predictor)
+		}
+		learned = p.policy.Predictor
+	}
+
+	// Two transports of one configuration have to be alike.
+	_, err = p.claim(slower.definition(), third)
+	require.NoError(t, err)
+	_, err = p.claim(base.definition(), third)
+	assert.ErrorContains(t, err, "two transports of one pool differ")
+
+	// What can't be applied changes nothing, and is tried again.
+	bad := slower
+	bad.Endpoints = []Endpoint{{Address: "ftp://x"}}
+	fifth := &Transport{Settings: bad, pool: p, logger: zap.NewNop(), claim: p.claims + 1}
+	for range 2 {
+		_, err = p.apply(fifth)
+		assert.Error(t, err)
+		assert.Len(t, ids(), 2)
+	}
+}
+
+// Servers are asked for their load as often as the newest configuration says, and not any
+// more when it does not say so.
+func TestPoolPolls(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = io.WriteString(w, "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n")
+	}))
+	defer server.Close()
+	p := newPool(t)
+	base := Settings{Endpoints: []Endpoint{{Address: server.URL}}, Scrape: caddy.Duration(time.Millisecond)}
+	first, _ := configured(t, p, base)
+	_, err := p.apply(first)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return asked.Load() > 5 }, 30*time.Second, time.Millisecond)
+
+	stopped, stop := 0, p.stop
+	p.stop = func() { stopped++; stop() }
+	slower := base
+	slower.StallTimeout = caddy.Duration(time.Minute)
+	second, _ := configured(t, p, slower)
+	_, err = p.apply(second)
+	require.NoError(t, err)
+	assert.Zero(t, stopped, "nothing has changed for it")
+	slower.Scrape = caddy.Duration(time.Hour)
+	second, _ = configured(t, p, slower)
+	_, err = p.apply(second)
+	require.NoError(t, err)
+	assert.Equal(t, 1, stopped)
+
+	never := base
+	never.Scrape = 0
+	third, _ := configured(t, p, never)
+	_, err = p.apply(third)
+	require.NoError(t, err)
+	assert.Nil(t, p.stop)
+
+	fourth, _ := configured(t, p, base)
+	_, err = p.apply(fourth)
+	require.NoError(t, err)
+	before := asked.Load()
+	require.Eventually(t, func() bool { return asked.Load() > before }, 30*time.Second, time.Millisecond)
+	require.NoError(t, p.Destruct())
+	before = asked.Load()
+	p.polled.Wait()
+	assert.Equal(t, before, asked.Load(), "a pool that is gone asks nobody")
+}
+
+// What only the host knows of a request comes from Caddy.
+func TestDescribe(t *testing.T) {
+	describing := func(s Settings, slo endpick.SLO) endpick.Request {
+		values := caddy.NewReplacer()
+		values.Set("who", "red")
+		ctx := context.WithValue(context.Background(), caddy.ReplacerCtxKey, values)
+		trip := &trip{by: &Transport{Settings: s}}
+		in := (&http.Request{}).WithContext(context.WithValue(ctx, tripKey{}, trip))
+		req := endpick.Request{SLO: slo}
+		describe(in, nil, &req)
+		assert.Same(t, &trip.receipt, req.Receipt)
+		return req
+	}
+	targets := Settings{TTFT: caddy.Duration(2 * time.Second), TPOT: caddy.Duration(50 * time.Millisecond)}
+	assert.Equal(t, endpick.SLO{TTFT: 2 * time.Second, TPOT: 50 * time.Millisecond}, describing(targets, endpick.SLO{}).SLO)
+	asked := endpick.SLO{TPOT: time.Second}
+	assert.Equal(t, asked, describing(targets, asked).SLO, "a request that brings a target brings them all")
+	assert.Zero(t, describing(Settings{}, endpick.SLO{}).SLO)
+	assert.Equal(t, "team red", describing(Settings{Tenant: "team {who}"}, endpick.SLO{}).Tenant)
+	assert.Empty(t, describing(Settings{}, endpick.SLO{}).Tenant)
+	var req endpick.Request
+	describe(&http.Request{}, nil, &req)
+	assert.Zero(t, req, "one of nobody's")
+}
+
+// What goes wrong is a whole response in the shape of the API; a client that has gone
+// gets none.
+func TestFailuresAreResponses(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	tr, logs := configured(t, newPool(t), Settings{Endpoints: []Endpoint{{Address: l.Addr().String()}}})
+	values := caddy.NewReplacer()
+	send := func(ctx context.Context) (*http.Response, error) {
+		in := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+		return tr.RoundTrip(in.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, values)))
+	}
+	response, err := send(context.Background())
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "503 Service Unavailable", response.Status)
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.EqualValues(t, len(body), response.ContentLength)
+	assert.Equal(t, "application/json", response.Header.Get("Content-Type"))
+	assert.Contains(t, string(body), `"error"`)
+	assert.Equal(t, 1, logs.FilterMessage("request failed").Len())
+	endpoint, _ := values.Get(placeholders + "endpoint")
+	assert.Equal(t, "", endpoint, "it was served by nobody")
+	policy, _ := values.Get(placeholders + "policy")
+	assert.Equal(t, "marginal-delay", policy)
+
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	response, err = send(gone)
+	assert.Nil(t, response)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 1, logs.FilterMessage("request failed").Len())
+	tr.CloseIdleConnections()
+	new(Transport).CloseIdleConnections() // that had no request
+}
+
+// What can't be is refused before anything runs.
+func TestChecks(t *testing.T) {
+	good := Settings{Endpoints: []Endpoint{{Address: "a:1"}}}
+	require.NoError(t, (&Transport{Settings: good}).check())
+	for want, change := range map[string]func(*Settings){
+		"scrape, ttft or tpot is negative": func(s *Settings) { s.Scrape = -1 },
+		"ttft or tpot is negative":         func(s *Settings) { s.TTFT = -1 },
+		"tpot is negative":                 func(s *Settings) { s.TPOT = -1 },
+		"MaxBodyBytes":                     func(s *Settings) { s.MaxBodyBytes = -1 },
+		"is in the list twice":             func(s *Settings) { s.Endpoints = append(s.Endpoints, s.Endpoints[0]) },
+		"there is no endpoint":             func(s *Settings) { s.Endpoints = nil },
+		"unknown policy":                   func(s *Settings) { s.Policy = "x" },
+		"without scrape":                   func(s *Settings) { s.Queue = &Queue{} },
+	} {
+		s := good
+		s.Endpoints = append([]Endpoint(nil), good.Endpoints...)
+		change(&s)
+		assert.ErrorContains(t, (&Transport{Settings: s}).check(), want)
+	}
+	assert.NoError(t, new(Transport).Cleanup(), "that was never provided for")
+}
