@@ -131,7 +131,9 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 // Turns are by what requests have really taken: red's answer was long, so that blue's
 // second goes before red's, which came earlier.
 func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
-	for _, long := range []bool{false, true} {
+	for _, usage := range []string{ // of red's first; else as was expected
+		"", `"prompt_tokens":100,"completion_tokens":5000`, `"prompt_tokens":10000,"completion_tokens":4`,
+	} {
 		arrived, release := make(chan string, 10), make(chan struct{})
 		e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			name := r.Header.Get("X-Name")
@@ -140,11 +142,11 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 			case <-release:
 			case <-r.Context().Done():
 			}
-			if !long || name != "red 1" {
+			if usage == "" || name != "red 1" {
 				return false
 			}
 			w.Header().Set("Content-Type", "text/event-stream")
-			io.WriteString(w, delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000,"total_tokens":5100}}`+"\n\n"+done)
+			io.WriteString(w, delta(`"content":"word"`)+`data: {"choices":[],"usage":{`+usage+`}}`+"\n\n"+done)
 			return true
 		})
 		w := newWorld(t, transport.Config{
@@ -170,8 +172,8 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 		for _, c := range all {
 			require.NoError(t, (<-c).err)
 		}
-		if long {
-			assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order)
+		if usage != "" {
+			assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order, usage)
 		} else {
 			assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
 		}

@@ -1,0 +1,226 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+	monitor "github.com/endpick/endpick/transport/health"
+)
+
+// A refusal that another endpoint was asked about reaches the client whole, however long.
+func TestALongRefusalStaysWhole(t *testing.T) {
+	long := strings.Repeat("the model does not exist; ", 1000)
+	a := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, long)
+		return true
+	})
+	b := startEngine(t, status(503))
+	w := newWorld(t, transport.Config{}, a.URL, b.URL)
+	for range 2 {
+		resp, body, err := w.do(t, post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+		assert.Equal(t, long, body)
+	}
+	assert.EqualValues(t, 1, b.requests.Load())
+	w.idle(t)
+}
+
+// A stream that ends with an error has failed, in the record and for health, though it
+// was passed on whole.
+func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, delta(`"content":"word"`))
+		w.(http.Flusher).Flush()
+		io.WriteString(w, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n"+done)
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	_, body := w.ok(t, post(t, chatPath, chatStream))
+	assert.Contains(t, body, "out of memory")
+	assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+	assert.Equal(t, "failed", w.record(t).Status)
+	for range 3 {
+		w.ok(t, post(t, chatPath, chatStream))
+	}
+	assert.Equal(t, 1, w.t.Stats().Ill)
+}
+
+// Whoever leaves says nothing of the endpoint that was still to answer.
+func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := 0
+	w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked++
+		leave, _ := r.Context().Value(leaveKey{}).(context.CancelFunc)
+		leave()
+		<-r.Context().Done()
+		return nil, &net.OpError{Op: "dial", Err: r.Context().Err()}
+	})}, "http://a.test", "http://b.test")
+	for n := range 10 {
+		ctx, leave := context.WithCancel(ctx)
+		_, err := w.t.RoundTrip(post(t, chatPath, chatStream).WithContext(context.WithValue(ctx, leaveKey{}, leave)))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, n+1, asked)
+	}
+	assert.Zero(t, w.t.Stats().Ill)
+	for _, o := range w.observer.all() {
+		assert.Equal(t, endpick.Canceled, o.Status)
+	}
+	w.idle(t)
+}
+
+type leaveKey struct{}
+
+// An endpoint whose address can't be has seen nothing: what must not be sent twice goes to
+// another.
+func TestABadAddressHasSeenNothing(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "ftp://nowhere"}))
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: e.URL}))
+	_, _ = w.ok(t, post(t, "/v1/some_order", `{"lora_name":"x"}`))
+	assert.EqualValues(t, 1, e.requests.Load())
+	w.idle(t)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, w.warnings, 1)
+	assert.ErrorIs(t, w.warnings[0], transport.ErrAddress)
+}
+
+// A response that breaks off before its first byte is closed, and what it failed of is
+// what health shows.
+func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
+	broken := errors.New("the wire is cut")
+	var open atomic.Int32
+	config := transport.Config{MaxAttempts: 1, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		open.Add(1)
+		return &http.Response{
+			StatusCode: 200, Header: http.Header{}, Request: r,
+			Body: &closing{ReadCloser: io.NopCloser(iotest.ErrReader(broken)), open: &open},
+		}, nil
+	})}
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "http://a.test"}}})
+	require.NoError(t, err)
+	config.Router = router
+	config.Health, err = monitor.New(monitor.Config{Router: router})
+	require.NoError(t, err)
+	tr, err := transport.New(config)
+	require.NoError(t, err)
+	_, err = tr.RoundTrip(post(t, chatPath, chatStream))
+	require.ErrorIs(t, err, broken)
+	assert.Zero(t, open.Load())
+	endpoints := config.Health.Endpoints()
+	require.Len(t, endpoints, 1)
+	assert.ErrorIs(t, endpoints[0].Err, broken)
+}
+
+// Whoever reads in small pieces gets all of a short response.
+func TestShortResponsesInSmallPieces(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		io.WriteString(w, `{"version":"0.9.9"}`)
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	for _, in := range []*http.Request{post(t, "/version", ""), post(t, chatPath, chatAtOnce)} {
+		resp, err := w.client.Do(in)
+		require.NoError(t, err)
+		body, err := io.ReadAll(iotest.OneByteReader(resp.Body))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, `{"version":"0.9.9"}`, string(body))
+	}
+	w.idle(t)
+}
+
+// Whoever leaves in the moment in which his request leaves the queue leaves no lease.
+func TestWhoLeavesAsHisTurnComes(t *testing.T) {
+	var leave atomic.Pointer[context.CancelFunc]
+	w := newWorld(t, transport.Config{
+		Queue: one(queue.Config{}),
+		Describe: func(*http.Request, []byte, *endpick.Request) {
+			if f := leave.Load(); f != nil {
+				(*f)() // it is pushed all the same, and its turn at once
+			}
+		},
+		Base: roundTripper(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() }),
+	}, "http://a.test")
+	for range 30 {
+		ctx, cancel := context.WithCancel(t.Context())
+		leave.Store(&cancel)
+		_, err := w.t.RoundTrip(post(t, chatPath, chatStream).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	w.idle(t)
+	q, _ := w.t.Queue()
+	assert.Zero(t, q.Requests)
+}
+
+// A panic is told once, not each time that somebody looks afterwards.
+func TestAPanicIsToldOnce(t *testing.T) {
+	e := startEngine(t, nil)
+	var full panicsOnce
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: &full}}, e.URL)
+	for range 5 {
+		w.ok(t, post(t, chatPath, chatStream))
+		_, _ = w.t.Queue()
+	}
+	assert.EqualValues(t, 1, w.t.Stats().Panics)
+	w.idle(t)
+}
+
+type panicsOnce struct{ done atomic.Bool }
+
+func (p *panicsOnce) Saturation([]endpick.Candidate) float64 {
+	if !p.done.Swap(true) {
+		panic("boom")
+	}
+	return 0
+}
+
+// An error is plain text, whatever was to be sent in its place.
+func TestErrorsHaveNoCoding(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Encoding", "gzip")
+	transport.ErrorHandler(w, nil, transport.ErrTimeout)
+	assert.Equal(t, http.StatusGatewayTimeout, w.Code)
+	assert.NotContains(t, w.Header(), "Content-Encoding")
+	assert.Contains(t, w.Body.String(), `"error"`)
+}
+
+// How long a request was held ends when it is routed for the first time, not the last.
+func TestHeldUntilTheFirstAttempt(t *testing.T) {
+	var ahead atomic.Int64
+	a := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		ahead.Add(int64(time.Hour))
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	b := startEngine(t, nil)
+	w, told := watched(t, transport.Config{
+		Queue: one(queue.Config{}), Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	}, a.URL, b.URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	r := next(t, told)
+	require.Len(t, r.Attempts, 2)
+	assert.Less(t, r.Held, time.Hour)
+	assert.GreaterOrEqual(t, r.Attempts[1].At.Sub(r.Attempts[0].At), time.Hour)
+}
