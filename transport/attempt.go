@@ -64,6 +64,11 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	if err == nil {
 		err = tr.awaitBody(response)
 	}
+	if err == nil && !x.watch.heard() {
+		// The rest would never come. There may be time to ask another endpoint.
+		response.Body.Close()
+		err = ErrTimeout
+	}
 	if err != nil {
 		a.failure, a.kind = x.cause(err), choose.Broken
 		if choose.IsDial(err) || errors.Is(err, ErrAddress) {

@@ -45,9 +45,20 @@ func (w *watch) start(x *exchange, limit, patience, giveUp time.Duration) {
 	w.timer = time.AfterFunc(first, w.look)
 }
 
-// answered says that the first byte is here, and what bounds the rest.
-func (w *watch) answered(limit time.Duration, whole, open bool) {
+// heard says that the first byte is here; false: it comes too late, the exchange
+// has been given up.
+func (w *watch) heard() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return false
+	}
 	w.ended()
+	return true
+}
+
+// answered says what bounds the rest, after heard.
+func (w *watch) answered(limit time.Duration, whole, open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.patience, w.giveUp, w.limit, w.whole, w.open = 0, 0, limit, whole, open

@@ -291,3 +291,48 @@ func TestATrialAtASilentServerIsShort(t *testing.T) {
 		assert.InDelta(t, 10, time.Since(start).Seconds(), 1)
 	})
 }
+
+// A first byte that comes at the moment in which the endpoint is given up is not the
+// beginning of a response: its rest would be cut off. Another endpoint is asked.
+func TestAFirstByteTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, router := fleetWith(t, newFleet(), pinned)
+		asked := map[string]int{}
+		tr, err := transport.New(transport.Config{Router: router, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			asked[r.URL.Host]++
+			body := io.NopCloser(strings.NewReader(delta(`"content":"word"`) + finish + done))
+			if len(asked) == 1 {
+				body = &late{ctx: r.Context(), rest: body}
+			}
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
+		})})
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Contains(t, string(body), finish+done)
+		assert.Equal(t, map[string]int{"a": 1, "b": 1}, asked)
+		assert.Zero(t, router.Stats().OpenLeases)
+	})
+}
+
+// late is a body that gives its first byte when the request has been given up, and
+// nothing after it.
+type late struct {
+	ctx   context.Context
+	rest  io.ReadCloser
+	given bool
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	<-l.ctx.Done()
+	if l.given {
+		return 0, context.Cause(l.ctx)
+	}
+	l.given = true
+	return l.rest.Read(p[:1])
+}
+
+func (l *late) Close() error { return l.rest.Close() }
