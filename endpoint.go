@@ -91,7 +91,7 @@ func (e *Endpoint) validate() error {
 	case !printable(e.ID):
 		return bad("has an ID that is not printable UTF-8")
 	case !printable(e.Address) || strings.ContainsRune(e.Address, ' '):
-		return bad("has an address that can't be")
+		return bad("has an address with spaces or control characters, or not in UTF-8")
 	case e.Rank < 0:
 		return bad("rank is negative")
 	case e.MaxSequences < 0:

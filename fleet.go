@@ -275,7 +275,7 @@ func (r *Router) Add(e Endpoint) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.fleet.byID[own.ID]; ok {
-		return &EndpointError{ID: own.ID, Reason: "is there already", err: ErrDuplicateEndpoint}
+		return &EndpointError{ID: own.ID, Reason: "already exists", err: ErrDuplicateEndpoint}
 	}
 	r.fleet.show(r.fleet.join(own))
 	return nil

@@ -153,7 +153,7 @@ func (c *Config) validate() error {
 	}
 	for _, e := range c.Router.Endpoints() {
 		if _, err := target.Parse(e.Candidate.Endpoint.Address); err != nil {
-			return badConfig("Router", fmt.Sprintf("has endpoint %q with an address that can't be", e.Candidate.Endpoint.ID))
+			return badConfig("Router", fmt.Sprintf("has endpoint %q whose address is neither host:port nor an http, https or h2c URL", e.Candidate.Endpoint.ID))
 		}
 	}
 	if c.Base == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/prometheus"
+	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 	"github.com/endpick/endpick/transport/scrape"
 )
@@ -97,7 +98,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response,
 		Describe: g.describe(config.trustHeaders), Tokens: g.tokens,
-		Record: g.record(s), RecordText: s.Record != nil && s.Record.Text,
+		Record: g.record(), RecordText: s.Record != nil && s.Record.Text, Observe: g.observe(s),
 		Warn: func(_ *http.Request, err error) {
 			g.log.Debug("request", "warning", err)
 		},
@@ -112,7 +113,6 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 			return nil, err
 		}
 		g.recent = &recent{}
-		t.Observe = g.watch.observe
 	}
 	if g.router, err = endpick.New(endpick.Config{
 		Policy: g.watched(policy), Endpoints: config.endpoints, Seed: config.seed,
@@ -269,6 +269,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	if g.watch != nil {
 		proxy.Transport = g.watch.around(g.transport)
 		admin := http.NewServeMux()
+		admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
 		admin.HandleFunc("GET /debug/endpick", g.debug)
 		admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
 		ours, gie := metricsPages(g.watch.metrics, &g.sharing)
@@ -279,8 +280,18 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	g.Handler = mux
 }
 
+// observe hands on how a request has ended.
+func (g *gateway) observe(s *settings) func(*observed.Request) {
+	return func(r *observed.Request) {
+		if g.watch != nil {
+			g.watch.observe(r)
+		}
+		logRequest(g.log, s.Log.Requests, r)
+	}
+}
+
 // record hands on what was seen of a request.
-func (g *gateway) record(s *settings) func(recording.Request) {
+func (g *gateway) record() func(recording.Request) {
 	return func(r recording.Request) {
 		if g.recent != nil {
 			g.recent.add(r)
@@ -291,7 +302,6 @@ func (g *gateway) record(s *settings) func(recording.Request) {
 		if g.ended != nil {
 			g.ended(r)
 		}
-		logRequest(g.log, s.Log.Requests, &r, g.tenantName(r.Tenant))
 	}
 }
 
@@ -325,7 +335,7 @@ func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ready\n"))
 }
 
-// logHealth says which endpoint has become ill, and how, or well again.
+// logHealth logs that an endpoint has become unhealthy, with the reason, or healthy again.
 func (g *gateway) logHealth(s health.Status) {
 	attributes := []any{"endpoint", s.Endpoint, "state", s.State.String()}
 	level := slog.LevelInfo

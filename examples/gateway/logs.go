@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/recording"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
 )
 
 func (l *logSettings) level() (level slog.Level, err error) {
@@ -23,10 +25,16 @@ func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// logRequest writes a line for a request that has ended. Nothing of the prompt or of
-// the answer is in it.
-func logRequest(logger *slog.Logger, which string, r *recording.Request, tenant string) {
-	failed := r.Status != endpick.Completed.String() || r.HTTP >= 400
+// logRequest writes a line for a request that has ended: what the client got, and why.
+// It contains nothing of the prompt or of the response.
+func logRequest(logger *slog.Logger, which string, r *observed.Request) {
+	status, why := r.HTTP, r.Err
+	if why != nil {
+		status = transport.StatusOf(why)
+	} else if a := r.Last(); a != nil {
+		why = a.Err
+	}
+	failed := r.Status != endpick.Completed.String() || status >= 400
 	if which == "none" || which == "failed" && !failed {
 		return
 	}
@@ -35,17 +43,23 @@ func logRequest(logger *slog.Logger, which string, r *recording.Request, tenant 
 		level = slog.LevelWarn
 	}
 	attributes := []any{
-		"status", r.Status, "http", r.HTTP, "model", r.Model, "endpoint", r.Endpoint, "attempts", r.Attempts,
-		"input", r.InputTokens, "output", r.OutputTokens, "e2e_ms", r.E2EMillis,
+		"status", r.Status, "http", status, "model", r.Model, "endpoint", r.Endpoint, "attempts", len(r.Attempts),
+		"input", r.InputTokens, "output", r.OutputTokens, "e2e_ms", tenths(r.E2EMillis),
 	}
 	if r.CachedTokens != nil {
 		attributes = append(attributes, "cached", *r.CachedTokens)
 	}
 	if r.TTFTMillis != nil {
-		attributes = append(attributes, "ttft_ms", *r.TTFTMillis)
+		attributes = append(attributes, "ttft_ms", tenths(*r.TTFTMillis))
 	}
-	if tenant != "" {
-		attributes = append(attributes, "tenant", tenant)
+	if r.Tenant != "" {
+		attributes = append(attributes, "tenant", r.Tenant)
+	}
+	if failed && why != nil {
+		attributes = append(attributes, "error", why)
 	}
 	logger.Log(context.Background(), level, "request", attributes...)
 }
+
+// tenths rounds to a tenth.
+func tenths(v float64) float64 { return math.Round(10*v) / 10 }

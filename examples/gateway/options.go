@@ -87,7 +87,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		o.policies = strings.Split(s, ",")
 		return nil
 	})
-	f.Float64Var(&o.Rate, "rate", 16, "mean requests per `second`")
+	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second")
 	f.IntVar(&o.Groups, "groups", 16, "groups of users; each shares a system prompt")
 	f.IntVar(&o.SystemTokens, "system-tokens", 3000, "length of a system prompt")
 	f.IntVar(&o.QuestionTokens, "question-tokens", 80, "length of a question")

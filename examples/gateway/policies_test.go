@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -126,22 +128,31 @@ func TestPerModelStages(t *testing.T) {
 // Lines about requests say what was seen of them, and nothing that they said.
 func TestRequestLines(t *testing.T) {
 	ttft, cached := 12.5, 64
-	ok := recording.Request{
-		Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, Attempts: 1, InputTokens: 100, OutputTokens: 4, E2EMillis: 50, TTFTMillis: &ttft,
-		CachedTokens: &cached, Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "cardamom"}}},
+	one := observed.Request{
+		Request: recording.Request{
+			Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, InputTokens: 100, OutputTokens: 4, E2EMillis: 50.04, TTFTMillis: &ttft,
+			CachedTokens: &cached, Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "cardamom"}}},
+		},
+		Tenant: "ann", Attempts: []observed.Attempt{{HTTP: 200}},
 	}
-	failed, refused, left := ok, ok, ok
-	failed.Status, failed.HTTP, refused.HTTP, left.Status = "failed", 0, 429, "canceled"
+	failed, refused, left, cut, nobody := one, one, one, one, one
+	failed.Status, failed.HTTP, failed.Err = "failed", 0, errors.New("connection refused")
+	refused.HTTP, left.Status = 429, "canceled"
+	cut.Status, cut.Attempts = "failed", []observed.Attempt{{HTTP: 200, Err: errors.New("it broke off")}}
+	nobody.Status, nobody.HTTP, nobody.Err, nobody.Attempts, nobody.Endpoint, nobody.Serving = "failed", 0, &endpick.NoEndpointsError{Model: "m"}, nil, "", -1
+	const rest = " input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann"
 	for _, tc := range []struct {
 		which string
-		r     recording.Request
+		r     observed.Request
 		want  string
 	}{
-		{"all", ok, "level=INFO msg=request status=completed http=200 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
-		{"failed", ok, ""}, {"none", failed, ""},
-		{"failed", failed, "level=WARN msg=request status=failed http=0 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
-		{"failed", refused, "level=WARN msg=request status=completed http=429 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
-		{"failed", left, "level=INFO msg=request status=canceled http=200 model=m endpoint=a attempts=1 input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann\n"},
+		{"all", one, "level=INFO msg=request status=completed http=200 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"failed", one, ""}, {"none", failed, ""},
+		{"failed", failed, "level=WARN msg=request status=failed http=502 model=m endpoint=a attempts=1" + rest + ` error="connection refused"` + "\n"},
+		{"failed", refused, "level=WARN msg=request status=completed http=429 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"failed", left, "level=INFO msg=request status=canceled http=200 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"failed", cut, "level=WARN msg=request status=failed http=200 model=m endpoint=a attempts=1" + rest + ` error="it broke off"` + "\n"},
+		{"failed", nobody, `level=WARN msg=request status=failed http=503 model=m endpoint="" attempts=0` + rest + ` error="` + strings.ReplaceAll(nobody.Err.Error(), `"`, `\"`) + "\"\n"},
 	} {
 		var b bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -150,7 +161,7 @@ func TestRequestLines(t *testing.T) {
 			}
 			return a
 		}}))
-		logRequest(logger, tc.which, &tc.r, "ann")
+		logRequest(logger, tc.which, &tc.r)
 		assert.Equal(t, tc.want, b.String())
 	}
 	var b bytes.Buffer

@@ -52,6 +52,6 @@ func (p *pollErrors) report(err error) {
 	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.last[id]) >= time.Minute {
 		p.last[id] = now
-		p.log.Warn("no report", "error", err)
+		p.log.Warn("an engine does not report its load", "error", err)
 	}
 }

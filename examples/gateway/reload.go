@@ -84,7 +84,7 @@ func (r *reloader) look(asked bool) {
 	text, err := os.ReadFile(r.path)
 	if err != nil {
 		if asked || r.failed != err.Error() {
-			r.log.Error("the settings can't be read; the old ones stay", "error", err)
+			r.log.Error("can't read the settings; keeping the old ones", "error", err)
 		}
 		r.failed = err.Error()
 		// A file that is not there is being replaced, and will be new.
@@ -106,11 +106,11 @@ func (r *reloader) look(asked bool) {
 		err = r.gateway.apply(next)
 	}
 	if err != nil {
-		r.log.Error("the new settings have a mistake; the old ones stay", "error", err)
+		r.log.Error("the new settings have a mistake; keeping the old ones", "error", err)
 		return
 	}
 	for _, field := range restart(r.first, next) {
-		r.log.Warn("this changes with a restart only", "field", field)
+		r.log.Warn("this change needs a restart", "field", field)
 	}
 	r.now = next
 	r.stamps = r.named()

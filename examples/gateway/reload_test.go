@@ -79,21 +79,21 @@ func TestReload(t *testing.T) {
 
 	write(two.URL, "tenants: {ann: {keys: ["+annsKey+"]}}\nseed: 7\n")
 	c.logs(t, "settings reloaded", 1)
-	c.logs(t, `msg="this changes with a restart only" field=seed`, 1)
+	c.logs(t, `msg="this change needs a restart" field=seed`, 1)
 	require.Equal(t, 401, ask(c, ""))
 	require.Equal(t, 200, ask(c, annsKey))
 	require.Equal(t, []int{1, 1}, []int{served(one), served(two)})
 
 	for i, mistake := range []string{"polcy: lmetric", "policy: best", "endpoints: [{url: x}]", "{"} {
 		write(one.URL, mistake)
-		c.logs(t, "the new settings have a mistake; the old ones stay", i+1)
+		c.logs(t, "the new settings have a mistake; keeping the old ones", i+1)
 		require.Equal(t, 401, ask(c, ""))
 		require.Equal(t, 200, ask(c, annsKey))
 		require.Equal(t, []int{1, 2 + i}, []int{served(one), served(two)})
 	}
 	require.Contains(t, c.stderr.String(), path+":3: polcy: is unknown here")
 	require.NoError(t, os.Remove(path))
-	c.logs(t, "the settings can't be read; the old ones stay", 1)
+	c.logs(t, "can't read the settings; keeping the old ones", 1)
 	require.Equal(t, 200, ask(c, annsKey))
 
 	write(one.URL, "seed: 7\n")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -69,7 +70,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 			return err
 		}
 		to.User = nil // what it has of credentials is for the server alone
-		logger.Info("endpoint", "id", e.ID, "url", to.String())
+		logger.Info("endpoint", "id", cmp.Or(e.ID, e.Address), "url", to.String())
 	}
 
 	server := g.server(s)

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrAddress: the address of an endpoint is neither a host nor a URL.
-var ErrAddress = errors.New("transport: bad endpoint address")
+var ErrAddress = errors.New("transport: the endpoint's address is neither host:port nor an http, https or h2c URL")
 
 // Of is the URL at which the server of an address serves the path and query of in;
 // see transport.Target.

@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 	if e.Reason == ErrRequests {
 		return fmt.Sprintf("%v: tenant %q has %d in flight", e.Reason, e.Tenant, e.Requests)
 	}
-	return fmt.Sprintf("%v: tenant %q needs %.0f and has %.0f, try again in %v", e.Reason, e.Tenant, e.Need, e.Have, e.RetryAfter)
+	return fmt.Sprintf("%v: tenant %q needs %.0f and has %.0f, try again in %v", e.Reason, e.Tenant, e.Need, e.Have, e.RetryAfter.Round(time.Millisecond))
 }
 
 // Unwrap returns Reason.
