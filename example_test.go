@@ -3,6 +3,7 @@ package endpick_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -174,6 +175,56 @@ func ExampleFilter() {
 	// Output:
 	// near
 	// far
+}
+
+// NearBest is a picker of your own: it draws one of the candidates whose scores are
+// at most this far below the best.
+type NearBest float64
+
+var saltNearBest = endpick.Salt("near-best")
+
+func (d NearBest) Pick(req *endpick.Request, candidates []endpick.Candidate, scores []float64) int {
+	best := slices.Max(scores)
+	picked, drawn := 0, -1.0
+	for i := range candidates {
+		if scores[i] < best-float64(d) {
+			continue
+		}
+		// A number for each request and endpoint, so that the order does not matter.
+		if u := req.ChanceOf(saltNearBest, &candidates[i]); u > drawn {
+			picked, drawn = i, u
+		}
+	}
+	return picked
+}
+
+func ExamplePicker() {
+	router, err := endpick.New(endpick.Config{
+		Policy: endpick.Policy{
+			Scorers: []endpick.Weighted{{Scorer: Cheapest{}, Weight: 1}},
+			Picker:  NearBest(0.1),
+		},
+		Endpoints: []endpick.Endpoint{
+			{ID: "reserved"},
+			{ID: "spot-1", Labels: map[string]string{"price": "spot"}},
+			{ID: "spot-2", Labels: map[string]string{"price": "spot"}},
+		},
+		Seed: 1,
+	})
+	if err != nil {
+		panic(err)
+	}
+	picked := map[string]int{}
+	for range 1000 {
+		lease, err := router.Route(endpick.Request{InputTokens: 10})
+		if err != nil {
+			panic(err)
+		}
+		picked[lease.Endpoint().ID]++
+		lease.Done(endpick.Outcome{})
+	}
+	fmt.Println(picked["reserved"], picked["spot-1"] > 400, picked["spot-2"] > 400)
+	// Output: 0 true true
 }
 
 // A receipt says why an endpoint was chosen.

@@ -34,7 +34,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 		c := draw(rt, mostCandidates)
 		other := c.shuffled()
 		if one, two := c.admitted(newAdmitter(t)), other.admitted(newAdmitter(t)); (one == nil) != (two == nil) {
-			c.failf("Admit says %v of candidates in this order and %v in the order %v: a candidate's place says nothing about it",
+			c.failf("Admit says %v of candidates in this order and %v in the order %v: it must not depend on the order of candidates",
 				answer(one), answer(two), names(other.candidates))
 		}
 	})

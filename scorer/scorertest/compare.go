@@ -90,6 +90,9 @@ type Latency struct {
 // every time. The error names what is wrong with the workload, the file or a
 // config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
+	if (w.Scenario == "") == (w.Recording == "") {
+		return nil, &endpick.ConfigError{Field: "scorertest.Workload", Reason: "needs a Scenario or a Recording, and not both"}
+	}
 	x := sim.Experiment{
 		Scenario: w.Scenario, Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests, Servers: w.Endpoints,
 	}

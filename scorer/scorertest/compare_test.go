@@ -127,8 +127,8 @@ func TestCompareErrors(t *testing.T) {
 		config endpick.Config
 		want   string
 	}{
-		"nothing":   {scorertest.Workload{}, endpick.Config{}, "sim: Experiment needs a scenario or a trace, and not both"},
-		"both":      {scorertest.Workload{Scenario: "A", Recording: writeRecording(t)}, endpick.Config{}, "sim: Experiment needs a scenario or a trace, and not both"},
+		"nothing":   {scorertest.Workload{}, endpick.Config{}, "scorertest.Workload needs a Scenario or a Recording, and not both"},
+		"both":      {scorertest.Workload{Scenario: "A", Recording: writeRecording(t)}, endpick.Config{}, "scorertest.Workload needs a Scenario or a Recording, and not both"},
 		"scenario":  {scorertest.Workload{Scenario: "E"}, endpick.Config{}, `"E" is unknown (known: A, B, C, D,`},
 		"no rate":   {scorertest.Workload{Scenario: "A"}, endpick.Config{}, "Rate is needed: the workload has no arrivals of its own"},
 		"profile":   {scorertest.Workload{Scenario: "A", Rate: 1, Profile: "abacus"}, endpick.Config{}, `unknown profile "abacus" (known: `},

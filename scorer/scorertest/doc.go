@@ -25,7 +25,7 @@
 // says what is wrong and with which input:
 //
 //	Filter keeps [server-0] of candidates in this order and [server-1] in the
-//	order [server-1 server-0]: a candidate's place says nothing about it
+//	order [server-1 server-0]: it must not depend on the order of candidates
 //	The smallest case:
 //	  request: 0 tokens
 //	  server-0: W 0, R 0, K 0, no report
@@ -34,7 +34,8 @@
 // What several goroutines may do to a stage is seen if the tests run with -race.
 //
 // [Requests], [Candidates] and [Scores] generate input for properties of your own,
-// and become small in them.
+// and become small in them. Generated endpoints have no Labels: for a stage that reads
+// labels, set them on the candidates in such a property.
 //
 // [Compare] judges policies: it runs them side by side on a simulated fleet, on
 // a recording of your own or a scenario from the papers, and returns what came

@@ -21,7 +21,7 @@ func RunFilter(t *testing.T, newFilter func(*testing.T) endpick.Filter) {
 	checkFilter(suiteOf(t), newFilter)
 }
 
-const useKeep = "a filter is a stable partition in place, as endpick.Keep makes it"
+const useKeep = "a filter moves what it keeps to the front of its argument, in the same order, and returns that part; endpick.Keep does so"
 
 func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 	s.property("partition", func(t *testing.T, rt *rapid.T) {
@@ -35,11 +35,11 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 		case len(kept) > len(candidates):
 			c.failf("Filter returns %d of %d candidates: %s", len(kept), len(candidates), useKeep)
 		case &kept[0] != &candidates[0]:
-			c.failf("Filter returns another slice than the head of the one it was given: %s", useKeep)
+			c.failf("Filter returns a slice that is not the front of its argument: %s", useKeep)
 		}
 		for i := range candidates {
 			if candidates[i].Endpoint == nil || find(c.candidates, candidates[i].Endpoint.ID) == nil {
-				c.failf("Filter left a candidate at %d that was none before: %s (slices.DeleteFunc clears what it removes)", i, useKeep)
+				c.failf("Filter left something at index %d that is not one of the candidates: %s (slices.DeleteFunc clears what it removes)", i, useKeep)
 			}
 		}
 		for i := range c.candidates {
@@ -67,7 +67,7 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 		stage := newFilter(t)
 		kept, again := c.kept(stage), other.kept(stage)
 		if !slices.Equal(kept, again) {
-			c.failf("Filter keeps %v of candidates in this order and %v in the order %v: a candidate's place says nothing about it", kept, again, names(other.candidates))
+			c.failf("Filter keeps %v of candidates in this order and %v in the order %v: it must not depend on the order of candidates", kept, again, names(other.candidates))
 		}
 	})
 	s.property("repeated", func(t *testing.T, rt *rapid.T) {

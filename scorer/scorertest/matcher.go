@@ -74,7 +74,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		other := c.shuffled()
 		one, two := c.matches(l.matcher), other.matches(l.matcher)
 		if fmt.Sprint(one) != fmt.Sprint(two) {
-			c.failf("Match says %v in this order and %v in the order %v: a candidate's place says nothing about it", one, two, names(other.candidates))
+			c.failf("Match says %v in this order and %v in the order %v: it must not depend on the order of candidates", one, two, names(other.candidates))
 		}
 	})
 	s.property("empty", func(t *testing.T, rt *rapid.T) {

@@ -44,7 +44,7 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 		stage := newPicker(t)
 		if one, two := c.picked(stage, scores), other.picked(stage, moved); one != two {
 			c.failf("Pick takes %s of candidates in this order and %s in the order %v, with scores %v: "+
-				"a candidate's place says nothing about it, and chance is drawn from Request.ChanceOf", one, two, names(other.candidates), scores)
+				"the choice must not depend on the order of candidates; break ties with Request.ChanceOf", one, two, names(other.candidates), scores)
 		}
 	})
 	s.property("repeated", func(t *testing.T, rt *rapid.T) {

@@ -55,7 +55,7 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 		_, moved := other.predicted(p)
 		for i := range moved {
 			if want := find(all, moved[i].Endpoint.ID); want.Prediction != moved[i].Prediction {
-				c.failf("Predict says of %s %v in this order and %v in the order %v: a candidate's place says nothing about it",
+				c.failf("Predict says of %s %v in this order and %v in the order %v: it must not depend on the order of candidates",
 					moved[i].Endpoint.ID, want.Prediction, moved[i].Prediction, names(other.candidates))
 			}
 		}

@@ -57,7 +57,7 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 		for i, v := range again {
 			id := other.candidates[i].Endpoint.ID
 			if want := scores[slices.Index(names(c.candidates), id)]; !same(v, want) {
-				c.failf("Score gives %s %v in this order and %v in the order %v: a candidate's place says nothing about it", id, want, v, names(other.candidates))
+				c.failf("Score gives %s %v in this order and %v in the order %v: it must not depend on the order of candidates", id, want, v, names(other.candidates))
 			}
 		}
 	})

@@ -8,9 +8,11 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +75,27 @@ func (s *spy) Done(_ *endpick.Event, o *endpick.Outcome) {
 	s.ended = append(s.ended, o.Status)
 }
 
+// witness is a host that notes its panics.
+type witness struct {
+	http.Handler
+	panicked atomic.Pointer[string] // the first panic, but for http.ErrAbortHandler
+}
+
+func (h *witness) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if v != http.ErrAbortHandler {
+			text := fmt.Sprintf("The host panicked: %v\n\n%s", v, debug.Stack())
+			h.panicked.CompareAndSwap(nil, &text)
+		}
+		panic(v)
+	}()
+	h.Handler.ServeHTTP(w, in)
+}
+
 // check tries one fault, and returns what is wrong.
 func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.Duration) string {
 	e, err := startEngine(f)
@@ -88,7 +111,8 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 	if err != nil {
 		return err.Error()
 	}
-	host := httptest.NewUnstartedServer(newHost(router))
+	handler := &witness{Handler: newHost(router)}
+	host := httptest.NewUnstartedServer(handler)
 	host.Config.ErrorLog = log.New(io.Discard, "", 0)
 	host.Start()
 	defer func() {
@@ -124,6 +148,9 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 		stop()
 		resp.Body.Close()
 		whole = err == nil && resp.StatusCode == http.StatusOK && !bytes.Contains(body, []byte(`"error"`))
+	}
+	if p := handler.panicked.Load(); p != nil {
+		return *p
 	}
 	if !f.leaves && ctx.Err() != nil {
 		return fmt.Sprintf("The client has waited for %v and has neither an answer nor an end: a request that fails is failed at once.", patience)

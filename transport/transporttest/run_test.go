@@ -26,6 +26,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 		return
 	}
+	if g.breaks == "panics" {
+		panic("out of luck")
+	}
 	body, _ := io.ReadAll(in.Body)
 	streams := strings.Contains(string(body), `"stream":true`)
 	lease, err := g.router.Route(endpick.Request{Model: "m", Stream: streams})
@@ -116,6 +119,7 @@ func TestBrokenHosts(t *testing.T) {
 	for _, tc := range []struct{ breaks, fault, says string }{
 		{"asks nobody", "comes all at once", "No lease was ever opened"},
 		{"asks nobody", "hangs after the first token", "No lease was ever opened"},
+		{"panics", "comes all at once", "The host panicked: out of luck"},
 		{"forgets leases", "comes all at once", "1 of 1 leases are still open"},
 		{"forgets leases", "resets the connection unread", "1 of 1 leases are still open"},
 		{"calls everything whole", "breaks off after the first token", "The lease was closed as completed, and should be as failed"},
