@@ -249,7 +249,7 @@ func ExampleReceipt() {
 	// Output:
 	// request 1, policy cheapest, model "llama", 900 tokens
 	// * b                W 2    R 8    K 0.75  Q 0       H 0       score 1, endpick_test.Cheapest 1
-	//   a                W 2    R 8    K 0.75  Q 0       H 0       score 0, endpick_test.Cheapest 0
+	//   a                W ~2   R ~8   K ~0.75 Q 0       H 0       score 0, endpick_test.Cheapest 0
 	// regret 0
 }
 

@@ -134,6 +134,8 @@ type decision struct {
 	pool       []member // ordered by slot
 	rows       rows
 	candidates []Candidate // some or all of the rows
+	excluded   int         // members of the pool that the request excludes,
+	avoided    int         // and those that it avoids
 	scores     []float64   // of the candidates that are left
 	one        []float64   // of one scorer
 	cuts       []int       // how many candidates each filter left

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,6 +28,9 @@ type Receipt struct {
 	// do not serve the model, are draining or are in Request.Exclude are no
 	// candidates, nor are those in Request.Avoid if there are others.
 	Verdicts []Verdict
+	// Excluded and Avoided are how many endpoints are no candidates because of
+	// Request.Exclude and Request.Avoid.
+	Excluded, Avoided int
 	// Chosen and RunnerUp are indices into Verdicts; −1 for nobody. The
 	// runner-up is the best of those that were scored and not chosen.
 	Chosen   int
@@ -68,6 +72,8 @@ func (r *Router) writeReceipt(d *decision, p *pipeline, chosen int, err error) {
 		Policy:      p.Name,
 		Model:       d.req.serving(),
 		InputTokens: d.req.InputTokens,
+		Excluded:    d.excluded,
+		Avoided:     d.avoided,
 		Scorers:     append(scorers, p.scorerNames...),
 		Chosen:      -1,
 		RunnerUp:    -1,
@@ -140,10 +146,17 @@ func (r *Router) judge(d *decision, p *pipeline, verdicts []Verdict, chosen int,
 	}
 }
 
-// String returns the receipt as a small table for people; its form may change.
+// String returns the receipt as a small table for people; its form may change. A ~
+// marks what the endpoint has not reported: see [Candidate].
 func (r *Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "request %d, policy %s, model %q, %d tokens", r.Number, cmp.Or(r.Policy, "(unnamed)"), r.Model, r.InputTokens)
+	if r.Excluded > 0 {
+		fmt.Fprintf(&b, ", %d excluded", r.Excluded)
+	}
+	if r.Avoided > 0 {
+		fmt.Fprintf(&b, ", %d avoided", r.Avoided)
+	}
 	if r.Err != nil {
 		fmt.Fprintf(&b, ": %v", r.Err)
 	}
@@ -154,8 +167,9 @@ func (r *Receipt) String() string {
 			mark = '*'
 		}
 		c := &v.Candidate
-		fmt.Fprintf(&b, "%c %-16s W %-4.4g R %-4.4g K %-5.3g Q %-7d H %-7d", mark, c.Endpoint.ID,
-			c.Waiting, c.Running, c.KVUsage, c.InFlight.PrefillTokens, c.PrefixTokens)
+		fmt.Fprintf(&b, "%c %-16s W %-4s R %-4s K %-5s Q %-7d H %-7d", mark, c.Endpoint.ID,
+			c.signal(WaitingSignal, c.Waiting, 4), c.signal(RunningSignal, c.Running, 4), c.signal(KVUsageSignal, c.KVUsage, 3),
+			c.InFlight.PrefillTokens, c.PrefixTokens)
 		writeLatency(&b, "TTFT", TTFT, c.Prediction.Has, c.Prediction.TTFT)
 		writeLatency(&b, "TPOT", TPOT, c.Prediction.Has, c.Prediction.TPOT)
 		writeLatency(&b, "E2E", E2E, c.Prediction.Has, c.Prediction.E2E)
@@ -177,6 +191,15 @@ func (r *Receipt) String() string {
 		fmt.Fprintf(&b, "regret %.6g\n", r.Regret)
 	}
 	return b.String()
+}
+
+// signal is a load signal as a receipt shows it, with so many digits.
+func (c *Candidate) signal(which Signals, v float64, digits int) string {
+	text := strconv.FormatFloat(v, 'g', digits, 64)
+	if c.Reported&which == 0 {
+		return "~" + text
+	}
+	return text
 }
 
 // writeLatency writes a latency that is predicted.

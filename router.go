@@ -170,10 +170,12 @@ func (r *Router) decide(d *decision) (Lease, error) {
 func (r *Router) gather(d *decision) error {
 	d.pool = r.fleet.find(d.req.serving()).load()
 	reported := r.refresh(d)
-	d.candidates = d.rows.all[:len(d.pool)]
+	d.candidates, d.excluded, d.avoided = d.rows.all[:len(d.pool)], 0, 0
 	if len(d.req.Exclude)+len(d.req.Avoid) > 0 {
 		d.candidates = without(d.candidates, d.req.Exclude)
+		d.excluded = len(d.pool) - len(d.candidates)
 		if best := without(d.candidates, d.req.Avoid); len(best) > 0 {
+			d.avoided = len(d.candidates) - len(best)
 			d.candidates = best
 		}
 	}

@@ -1,75 +1,71 @@
-// Package transport sends LLM requests, over the APIs of OpenAI, Anthropic and
-// the engines, where an [endpick.Router] says. A [Transport] is an
-// http.RoundTripper: put it into an http.Client, or into an
-// httputil.ReverseProxy with [ErrorHandler].
+// Package transport sends LLM requests to the endpoints that an [endpick.Router]
+// chooses, over the APIs of OpenAI, Anthropic and the engines. A [Transport] is an
+// http.RoundTripper: use it in an http.Client, or in an httputil.ReverseProxy
+// together with [ErrorHandler].
 //
-// It reads each request whole, chooses an endpoint for it, rewrites the target
-// and meters the response as it passes: first token, tokens, usage. The lease
-// is closed when the response ends, breaks, or is given up by the client.
+// It reads the whole request, chooses an endpoint, rewrites the target, and
+// meters the response as it passes: first token, token counts, usage. The lease
+// is closed when the response ends or breaks off, or the client disconnects.
 //
 // # Retries
 //
 // A request goes to another endpoint if one can't be reached, sends nothing in
 // time, breaks off before the first byte of the response body, answers 429 or
 // 5xx (except 501 and 505), or begins a stream with an error. A response is
-// therefore handed over with its first byte, not before. Requests that name a
-// model are tried again even if an endpoint may have worked on them: inference
-// changes nothing. Others are, unless their method is safe, only if nothing was
-// sent. A request whose client went away is never sent again.
+// therefore returned with its first byte, not before. Requests that name a model
+// are retried even if an endpoint may have worked on them, because inference has no
+// side effects. Others are retried only if their method is safe or nothing was sent.
+// A request whose client has disconnected is never retried.
 //
-// A refusal (400, 404 and the like) is the client's fault, unless it was that
-// endpoint's second in a row: then, now and then, another one is asked.
+// A refusal (400, 404 and the like) goes to the client. Only if it was that
+// endpoint's second in a row is another endpoint asked, now and then.
 //
 // # Health
 //
 // The server that fails fastest always looks idlest, so endpoints are judged by
-// what becomes of their requests. One has failed a request if it can't be
-// reached, or if another has then served the request; a request that every
-// endpoint fails speaks against none of them. An endpoint that fails a quarter
-// of its requests, and clearly more than the others, is avoided, as is one that
-// has sent nothing to anybody for much longer than the others take. From one to
-// fifteen seconds later it gets one request for a trial, then a tenth of the
-// traffic, and its full share fifteen seconds after that. If all endpoints are
-// avoided, all are asked, but for those of which it is known that they only take long:
-// if that leaves nobody, clients are told at once. Package transport/health shows
-// who is ill and how, and checks endpoints beside.
+// the outcome of their requests. An endpoint has failed a request if it can't be
+// reached, or if another endpoint has then served the request; a request that all
+// endpoints fail counts against none of them. An endpoint is avoided if it fails a
+// quarter of its requests and clearly more than the others, or if it has sent nothing
+// to anybody for much longer than the others take. One to fifteen seconds later it
+// gets a single request as a trial, then a tenth of its traffic, and its full share
+// fifteen seconds after that. If all endpoints are avoided, all are used anyway,
+// except those known to hang; if that leaves none, clients get an error at once.
+// Package transport/health shows which endpoints are unhealthy and why, and can
+// check them actively.
 //
-// # Holding
+// # Queueing
 //
-// With Config.Queue, requests wait while the endpoints are full and are routed
-// when there is room, in the order of a [queue.Queue]. Then decisions are made
-// one after another. A request that can't wait, or has waited too long, fails
-// with a [queue.Error].
+// With Config.Queue, requests wait while the endpoints are full, and are routed in
+// the order of a [queue.Queue] when there is room. Decisions are then made one at a
+// time. A request that can't wait, or has waited too long, fails with a [queue.Error].
 //
 // # Other requests
 //
 // Chat, completions, Anthropic's messages, responses, embeddings, reranking,
 // transcription and the engines' own APIs are read; docs/apis.md has the table.
-// Anything else is passed on unmetered. It is routed without blocks, with a length
-// guessed from its size, so that policies that weigh load choose by load. If no
-// model can be read from it, it may go to any endpoint. What administers engines is
-// refused ([ErrForbidden]).
+// All other requests are passed on unmetered, and routed by load, with a length
+// guessed from their size. If no model can be read from a request, it may go to any
+// endpoint. Paths that administer engines are refused ([ErrForbidden]).
 //
-// # What is refused
+// # Refused requests
 //
-// With an [endpick.RequestError], status 400: a model that is not a string;
+// These get an [endpick.RequestError], status 400: a model that is not a string;
 // names of models, sessions, tenants and adapters that are longer than 256
-// bytes or not UTF-8; paths with a segment ".."; JSON that is nested deeper
-// than 256 levels or has more parts than Config.MaxItems. Everything
-// else that is wrong with a request is for the engine to judge. A body that is
-// too long, 413, is one above Config.MaxBodyBytes, or one that is compressed to
-// less than a sixty-fourth.
+// bytes or not UTF-8; paths with a ".." segment; JSON that is nested deeper
+// than 256 levels or has more parts than Config.MaxItems. Anything else that is
+// wrong with a request is left to the engine. A body that is longer than
+// Config.MaxBodyBytes, or compressed to less than a sixty-fourth, gets 413.
 //
-// What a request holds in memory is its body, with an eighth to spare at the most, and
-// an eighth of it for its blocks, and reading it takes a time that grows with its length
-// alone.
+// In memory, a request takes its body, plus at most an eighth of that as slack and an
+// eighth for its blocks. Reading it takes time in proportion to its length.
 //
 // # What is changed
 //
-// Requests: target and Host; a body in gzip or deflate is sent in plain text;
-// Accept-Encoding of what is metered becomes identity; a stream whose client
-// did not ask for usage asks for it (stream_options.include_usage). Responses:
-// that usage is taken out again, the rest is passed on byte for byte; a
+// In requests: target and Host; a body in gzip or deflate is sent uncompressed;
+// Accept-Encoding becomes identity if the response is metered; a stream whose client
+// did not ask for usage asks for it (stream_options.include_usage). In responses:
+// that usage is removed again, the rest is passed on byte for byte; a
 // response that is compressed in spite of Accept-Encoding is passed on in plain
 // text, so that it can be metered. Codings other than gzip and deflate are
 // passed on as they are and not metered.

@@ -46,7 +46,7 @@ func compare(ctx context.Context, w *traffic.Workload, policy string, pairs int,
 	}
 	fmt.Fprintln(progress, "in step")
 	opener := func(name string) traffic.Opener {
-		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(ctx, f, name, policy) }
+		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(ctx, f, name, traffic.InStepPolicy) }
 	}
 	hits, err := traffic.PairHits(ctx, *w, pairs, atOnce, kvTokens, opener(with), opener(direct))
 	if err != nil {

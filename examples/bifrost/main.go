@@ -41,8 +41,8 @@ func main() {
 		Groups: 16, SystemTokens: 3000, QuestionTokens: 80, OutputTokens: 48, Turns: 3, Think: 400 * time.Millisecond, Seed: 1,
 	}
 	flag.DurationVar(&w.Duration, "duration", 20*time.Second, "how long conversations start, for each way of choosing")
-	flag.Float64Var(&w.Rate, "rate", 16, "mean requests per `second`")
-	policy := flag.String("policy", "lmetric", "endpick's policy")
+	flag.Float64Var(&w.Rate, "rate", 16, "mean `requests` per second")
+	policy := flag.String("policy", "marginal-delay", "endpick's policy")
 	listen := flag.String("listen", "", "the `address` of the gateway; empty: compare")
 	pairs := flag.Int("pairs", 5, "how many times both are played in step")
 	flag.Parse()

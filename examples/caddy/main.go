@@ -54,8 +54,8 @@ func main() {
 		Groups: 16, SystemTokens: 3000, QuestionTokens: 80, OutputTokens: 48, Turns: 3, Think: 400 * time.Millisecond, Seed: 1,
 	}
 	flag.DurationVar(&w.Duration, "duration", 20*time.Second, "how long conversations start, for each way of balancing")
-	flag.Float64Var(&w.Rate, "rate", 16, "mean requests per `second`")
-	policy := flag.String("policy", "lmetric", "endpick's policy")
+	flag.Float64Var(&w.Rate, "rate", 16, "mean `requests` per second")
+	policy := flag.String("policy", "marginal-delay", "endpick's policy")
 	pairs := flag.Int("pairs", 4, "how often both are played in step, above 0")
 	flag.Parse()
 	if *pairs < 1 {
@@ -101,7 +101,7 @@ func compare(ctx context.Context, w *traffic.Workload, policy string, pairs int,
 	}
 	fmt.Fprintln(progress, "in step")
 	opener := func(name string) traffic.Opener {
-		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(f, name, policy, socket()) }
+		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(f, name, traffic.InStepPolicy, socket()) }
 	}
 	hits, err := traffic.PairHits(ctx, *w, pairs, atOnce, kvTokens, opener("endpick"), opener(direct))
 	if err != nil {

@@ -22,7 +22,7 @@ func TestCompare(t *testing.T) {
 		Think: 20 * time.Millisecond, Seed: 1,
 	}
 	var out bytes.Buffer
-	err := compare(t.Context(), &w, "lmetric", 1, &out, io.Discard)
+	err := compare(t.Context(), &w, "marginal-delay", 1, &out, io.Discard)
 	if err != nil {
 		assert.NotContains(t, err.Error(), "failed")
 	}

@@ -58,10 +58,10 @@ func compare(ctx context.Context, o *options, stdout io.Writer) error {
 // atOnce is how many requests are in a step.
 const atOnce = 8
 
-// opener is a front under the policy that is compared.
+// opener is a front to be played in step.
 func (o *options) opener(make func(*options, string, []endpick.Endpoint) (*front, error)) traffic.Opener {
 	return func(fleet *traffic.Fleet) (*traffic.Front, error) {
-		f, err := make(o, o.policy, fleet.Endpoints())
+		f, err := make(o, traffic.InStepPolicy, fleet.Endpoints())
 		if err != nil {
 			return nil, err
 		}

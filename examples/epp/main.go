@@ -46,9 +46,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("epp", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.policy, "policy", "lmetric", "policy: "+preset.Usage())
+	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+preset.Usage())
 	f.DurationVar(&o.Duration, "duration", 15*time.Second, "how long conversations start, each time")
-	f.Float64Var(&o.Rate, "rate", 16, "mean requests per `second`")
+	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second")
 	f.IntVar(&o.servers, "servers", 4, "modelled servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
 	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; a first token then comes with the last")

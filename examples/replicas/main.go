@@ -37,9 +37,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("replicas", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.policy, "policy", "lmetric", "policy: "+preset.Usage())
+	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+preset.Usage())
 	f.DurationVar(&o.Duration, "duration", 18*time.Second, "how long conversations start, each time")
-	f.Float64Var(&o.Rate, "rate", 40, "mean requests per `second`")
+	f.Float64Var(&o.Rate, "rate", 40, "mean `requests` per second")
 	f.IntVar(&o.gateways, "gateways", 3, "gateways, to which requests go in turn")
 	f.IntVar(&o.servers, "servers", 6, "modelled servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")

@@ -24,6 +24,10 @@ type Opener func(*Fleet) (*Front, error)
 // the same conversations.
 type Paired struct{ A, B []float64 }
 
+// InStepPolicy routes what PairHits compares. It learns no times, which are the machine's,
+// so that two fronts that are told the same decide the same.
+const InStepPolicy = "lmetric"
+
 // PairHits plays the workload with as many seeds behind both fronts, each time with four
 // fresh servers, in steps of so many requests: see PlayInStep.
 func PairHits(ctx context.Context, w Workload, seeds, atOnce, kvTokens int, a, b Opener) (p Paired, err error) {

@@ -1,4 +1,4 @@
-// Package discover keeps the endpoints of a router those that a source lists: a list
+// Package discover keeps the endpoints of a router equal to what a source lists: a list
 // that the program sets ([List]), a file ([File]), or DNS ([DNS], [SRV]).
 //
 //	watcher, err := discover.New(discover.Config{
@@ -8,16 +8,15 @@
 //	…
 //	go watcher.Run(ctx)
 //
-// A source is asked for its whole list again and again, and [endpick.Router.SetEndpoints]
-// gets it when it has changed: who is in both lists, by ID, keeps what is in flight and
-// what is known of its cache, and who has gone ends what it has begun.
+// The source is polled for its whole list. When that has changed, it is passed to
+// [endpick.Router.SetEndpoints]: endpoints in both lists, by ID, keep their requests in
+// flight and what is known of their caches; requests on removed ones run to their end.
 //
-// What can't be right changes nothing and is told (Config.OnError): a source that
-// fails, a list with a mistake or with an endpoint twice, and a list that is empty. A
-// list is empty far more often because something is broken than because there is
-// nothing left to route to, and servers that are really gone are found to be so by
-// their health. A host that means it sets Config.AllowEmpty. Until the first good list
-// the router has the endpoints that it was made with.
+// A list that can't be right changes nothing and is reported to Config.OnError: if the
+// source fails, if the list has a mistake or a duplicate, and if it is empty. An empty
+// list usually means that something is broken, and servers that are really gone are found
+// by their health; Config.AllowEmpty accepts it. Until the first good list, the router has
+// the endpoints it was made with.
 //
 // Package scrape (a module of its own) can find out what servers hold and serve: give
 // its Survey.Fill to Config.Fill.

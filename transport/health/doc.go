@@ -1,29 +1,28 @@
-// Package health says which endpoints of a router are ill, how, and whether anybody
-// is alive, and asks them.
+// Package health shows which endpoints of a router are unhealthy, and why, and checks
+// them actively.
 //
-// Every [transport.Transport] judges endpoints by what becomes of their requests. A
-// [Monitor] makes that visible, and adds what requests can't tell: it asks the
-// /health page of each endpoint now and then, so that a server that hangs is known
-// before requests have waited for it, and one that has come back is tried at once.
+// Every [transport.Transport] judges endpoints by the outcome of their requests. A
+// [Monitor] makes that visible. It also polls the /health page of each endpoint, so that
+// a server that hangs is noticed before requests wait for it, and one that has come back
+// is tried at once.
 //
 //	monitor, err := health.New(health.Config{Router: router})
 //	…
 //	go monitor.Run(ctx)
 //	routed, err := transport.New(transport.Config{Router: router, Health: monitor})
 //
-// What a check can and can't do:
+// How checks count:
 //
-//   - An endpoint that has failed two checks in a row is put out, and tried again when
-//     it passes one: one request, then a tenth of the traffic, and all of its share 15
+//   - An endpoint that fails two checks in a row is taken out. When it passes one, it gets
+//     a single request as a trial, then a tenth of its traffic, and its full share 15
 //     seconds later.
-//   - A check that gets no answer in time counts only if the endpoint has sent nothing
-//     to anybody meanwhile: a server that is busy serving may be late to say that it is
-//     well.
-//   - An endpoint that passes its checks and fails its requests is still ill. A page
-//     that is not there (404), or not for the gateway (401, 403), says nothing.
-//   - An endpoint that has never passed a check is judged by its requests alone: it may
-//     be the check that is wrong.
-//   - Where all endpoints are out, those that answer are asked all the same, so that
-//     clients get the engine's own words. Those that do not even answer a check are not:
-//     clients are told at once, with [endpick.NoEndpointsError], which is 503.
+//   - A check that times out counts only if the endpoint has sent nothing to anybody
+//     meanwhile: a busy server may be late to answer.
+//   - An endpoint that passes its checks but fails its requests is unhealthy all the same.
+//     A page that does not exist (404) or is not accessible (401, 403) says nothing.
+//   - An endpoint that has never passed a check is judged by its requests alone, because
+//     the check may be what is wrong.
+//   - If all endpoints are out, those that answer are used anyway, so that clients see the
+//     engine's own error. Those that don't even answer a check are not: clients get an
+//     [endpick.NoEndpointsError], 503, at once.
 package health

@@ -13,6 +13,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/seam"
 )
 
@@ -79,8 +80,11 @@ func tenantOf(in *http.Request) string {
 
 // send sends the request where the attempt says.
 func (g *gateway) send(in *http.Request, call *seam.Call, attempt *seam.Attempt) (*http.Response, error) {
-	out, err := http.NewRequestWithContext(in.Context(), in.Method,
-		"http://"+attempt.Endpoint().Address+in.URL.RequestURI(), bytes.NewReader(bytes.Join(call.Body(), nil)))
+	to, err := transport.Target(attempt.Endpoint(), in.URL)
+	if err != nil {
+		return nil, err
+	}
+	out, err := http.NewRequestWithContext(in.Context(), in.Method, to.String(), bytes.NewReader(bytes.Join(call.Body(), nil)))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,5 @@
-// Package transporttest checks what a host does with leases: a program that asks a
-// router for an endpoint, sends the request there itself and tells the lease what
-// became of it.
+// Package transporttest checks how a host uses leases: a program that asks a router for
+// an endpoint, sends the request there itself, and reports the outcome to the lease.
 //
 //	func TestMyGateway(t *testing.T) {
 //		transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
@@ -8,8 +7,9 @@
 //		})
 //	}
 //
-// Run puts a fake engine behind the host that misbehaves in each of the ways of
-// [Faults], over real HTTP, and looks at the router's account after each.
+// Run puts a fake engine behind the host that misbehaves in each of the ways that
+// [Faults] lists, over real HTTP, and checks the router's accounts after each. If every
+// fault fails, look at the first message: the host may panic, or answer nothing at all.
 //
-// It is a package of its own so that those who test scorers have no HTTP to link.
+// It is a package of its own so that tests of scorers don't link HTTP.
 package transporttest

@@ -15,7 +15,7 @@ import (
 
 // begin starts a Bifrost in which endpick chooses the servers. Plugins of the
 // program's own come before the adapter.
-func begin(ctx context.Context, config endpick.Config, plugins ...schemas.LLMPlugin) (*bifrost.Bifrost, error) {
+func begin(ctx context.Context, config endpick.Config, logger schemas.Logger, plugins ...schemas.LLMPlugin) (*bifrost.Bifrost, error) {
 	router, err := endpick.New(config) // a preset, with an endpoint for each server
 	if err != nil {
 		return nil, err
@@ -28,13 +28,14 @@ func begin(ctx context.Context, config endpick.Config, plugins ...schemas.LLMPlu
 		Account:     &adapter.Account{Router: router}, // a key for each endpoint, as they come and go
 		KeySelector: a.SelectKey,
 		LLMPlugins:  append(plugins, a), // the adapter comes last
+		Logger:      logger,
 	})
 }
 
 func Example() {
 	config := preset.Default()
 	config.Endpoints = []endpick.Endpoint{{Address: "http://10.0.0.1:8000"}, {Address: "http://10.0.0.2:8000"}}
-	b, err := begin(context.Background(), config)
+	b, err := begin(context.Background(), config, bifrost.NewNoOpLogger())
 	if err != nil {
 		panic(err)
 	}
