@@ -16,8 +16,8 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 	"github.com/endpick/endpick/transport/scrape"
 )

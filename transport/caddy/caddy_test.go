@@ -207,7 +207,7 @@ func TestBadConfigurations(t *testing.T) {
 		"":                                   "there is no endpoint",
 		"endpoint " + address + "\npolicy x": `unknown policy "x"`,
 		"endpoint " + address + "\nendpoint " + address:                    "endpick: ",
-		"endpoint ftp://host":                                              "bad endpoint address",
+		"endpoint ftp://host":                                              "neither host:port nor",
 		"endpoint " + address + "\nqueue 10":                               "without scrape",
 		"endpoint " + address + "\nhash_key 12":                            "hash_key",
 		"endpoint 10.0.0.9:1\n}\n}\nreverse_proxy {\ntransport nonesuch {": "nonesuch",

@@ -200,7 +200,7 @@ func TestSourcesThatFail(t *testing.T) {
 			"discover: no endpoints: gone": func(context.Context) ([]endpick.Endpoint, error) {
 				return nil, fmt.Errorf("%w: gone", discover.ErrEmpty)
 			},
-			`endpick: endpoint "a:1" is in the list twice`:                list("a:1", "b:1", "a:1"),
+			`endpick: endpoint "a:1" is in the list twice`:                                                                     list("a:1", "b:1", "a:1"),
 			`endpoint 2 of the list, "": transport: the endpoint's address is neither host:port nor an http, https or h2c URL`: list("a:1", "gopher://x"),
 		} {
 			set(bad)
