@@ -302,7 +302,7 @@ func (x *Index) Lookup(blocks []uint64, ref endpick.Ref) (h Holding) {
 			h.Routed++
 		case x.value(most, mask) == 0:
 			return h
-		default:
+		case mask&tiersMask != 0: // if not, its engine can do without
 			h.Blocks[x.fastest(mask)]++
 		}
 	}

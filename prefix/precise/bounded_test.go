@@ -1,0 +1,44 @@
+package precise
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// However many feeds and requests come and go, the tables are as long as what is there.
+func TestTablesDoNotGrow(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	x, err := New(Config{})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{
+		Policy: endpick.Policy{Matcher: x}, Endpoints: []endpick.Endpoint{{ID: "a"}}, Clock: func() time.Time { return now }, Seed: 1,
+	})
+	require.NoError(t, err)
+	ref, _ := router.Ref("a")
+	for i := range 1000 {
+		feed, err := x.Feed(ref, FeedConfig{Scope: modelScope})
+		require.NoError(t, err)
+		tokens := make([]uint32, 24)
+		tokens[0] = uint32(i)
+		feed.Apply([]Event{{Hashes: []Hash{1, 2, 3}, Tokens: tokens}}) // blocks of eight tokens
+		lease, err := router.Route(endpick.Request{InputTokens: 100, Blocks: []uint64{uint64(i), uint64(i) + 1<<32}, Exact: true})
+		require.NoError(t, err)
+		lease.FirstToken()
+		lease.Done(endpick.Outcome{})
+		now = now.Add(300 * time.Millisecond)
+	}
+	assert.Len(t, x.feeds, 1)
+	assert.LessOrEqual(t, len(x.store.chunks), 1)
+	assert.LessOrEqual(t, len(x.tails.all), 8)
+	assert.LessOrEqual(t, len(x.store.scopes.all), 4)
+	assert.LessOrEqual(t, len(x.store.sets.all), 64)
+	assert.LessOrEqual(t, len(x.routed.grace), 16)
+	assert.LessOrEqual(t, cap(x.routed.grace), 64)
+	assert.LessOrEqual(t, len(x.routed.spare), 64)
+	assert.Zero(t, x.routed.leases.Find(endpick.LeaseRef{}))
+}

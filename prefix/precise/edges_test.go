@@ -1,0 +1,414 @@
+package precise_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+func (f *fleet) stats(id string) precise.FeedStats {
+	for _, s := range f.index.Stats().Feeds {
+		if s.Ref == f.ref(id) {
+			return s
+		}
+	}
+	return precise.FeedStats{}
+}
+
+// Who has the names that requests give blocks need not tell their tokens; but what follows
+// by its tokens can't be placed then.
+func TestBlocksByTheNamesOfRequests(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	req := request(ids(0, 100)) // six blocks
+	keys := func(from, to int, e precise.Event) precise.Event {
+		e.Keys = req.Blocks[from:to]
+		return e
+	}
+	require.Zero(t, a.Apply([]precise.Event{keys(0, 2, precise.Event{Hashes: hashes{1, 2}})}))
+	assert.Equal(t, 32, f.matched(req)["a"])
+	require.Zero(t, a.Apply([]precise.Event{keys(2, 4, after(2, precise.Event{Hashes: hashes{3, 4}}))}))
+	assert.Equal(t, 64, f.matched(req)["a"])
+	assert.Equal(t, 1, a.Apply([]precise.Event{keys(4, 5, after(9, precise.Event{Hashes: hashes{5}}))}), "nobody knows 9")
+	assert.Equal(t, 1, a.Apply([]precise.Event{after(4, stored(hashes{5}, ids(64, 16)))}), "nobody knows the tokens before")
+	assert.Equal(t, 64, f.matched(req)["a"])
+	require.Zero(t, a.Apply([]precise.Event{keys(4, 6, after(4, precise.Event{Hashes: hashes{5}}))}), "two names for one")
+	assert.EqualValues(t, 1, f.stats("a").Ignored)
+	require.Zero(t, a.Apply([]precise.Event{removed(2)}))
+	assert.Equal(t, 16, f.matched(req)["a"])
+	require.Zero(t, a.Apply([]precise.Event{removed(1, 3, 4)}))
+	a.Reset(precise.Whole)
+	// Tokens tell what names alone did not.
+	require.Zero(t, a.Apply([]precise.Event{keys(0, 1, precise.Event{Hashes: hashes{1}}), stored(hashes{1}, ids(0, 16)), after(1, stored(hashes{2}, ids(16, 16)))}))
+	assert.Equal(t, 32, f.matched(req)["a"])
+	// A block that ends within one of ours has no name that could be followed.
+	b := f.feed("b", 0)
+	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1}, ids(0, 8))}))
+	assert.Equal(t, 1, b.Apply([]precise.Event{keys(0, 1, after(1, precise.Event{Hashes: hashes{2}}))}))
+}
+
+// Events that make no sense are counted and change nothing.
+func TestEventsThatMakeNoSense(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	good := stored(hashes{1, 2}, ids(0, 32))
+	require.Zero(t, a.Apply([]precise.Event{good}))
+	group := func(g int, e precise.Event) precise.Event { e.Group = g; return e }
+	size := func(n int, e precise.Event) precise.Event { e.BlockTokens = n; return e }
+	for i, e := range []precise.Event{
+		{Tier: precise.Tiers, Hashes: hashes{1}}, {Kind: precise.Cleared + 1}, {Kind: precise.Cleared, Tier: precise.Tiers},
+		size(-1, stored(hashes{7}, ids(0, 16))), stored(hashes{7, 8}, ids(0, 33)), stored(hashes{7, 8, 9}, ids(0, 2)),
+		stored(hashes{7}, ids(0, 1<<16+1)), group(99, removed(1)),
+	} {
+		ignored := f.stats("a").Ignored
+		require.Zero(t, a.Apply([]precise.Event{e}))
+		if i == 7 { // a group of which nothing was said has nothing
+			assert.EqualValues(t, 1, f.stats("a").Missed)
+		} else {
+			assert.Equal(t, ignored+1, f.stats("a").Ignored, "%d", i)
+		}
+		assert.Equal(t, 32, f.matched(request(ids(0, 64)))["a"], "%d", i)
+		assert.Equal(t, 2, f.stats("a").Blocks, "%d", i)
+	}
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{7}, ids(1<<20, 1<<16))}), "the longest")
+	assert.Equal(t, 3, f.stats("a").Blocks)
+	require.Zero(t, a.Apply([]precise.Event{stored(nil, nil), stored(nil, ids(0, 16))}), "no blocks")
+	assert.Equal(t, 3, f.stats("a").Blocks)
+
+	// Eight groups have room, whatever their numbers.
+	b := f.feed("b", 0)
+	for g := range 8 {
+		require.Zero(t, b.Apply([]precise.Event{group(100*g, good)}))
+	}
+	assert.Equal(t, []int{8, 16}, []int{f.stats("b").Groups, f.stats("b").Blocks})
+	require.Zero(t, b.Apply([]precise.Event{group(7, good), group(7, removed(1))}))
+	assert.EqualValues(t, 2, f.stats("b").Ignored)
+	assert.Equal(t, []int{8, 16}, []int{f.stats("b").Groups, f.stats("b").Blocks})
+	require.Zero(t, b.Apply([]precise.Event{group(700, removed(2))}))
+	assert.Equal(t, 16, f.matched(request(ids(0, 64)))["b"], "all groups need it")
+
+	var names []string
+	for tier := range precise.Tier(precise.Tiers + 1) {
+		names = append(names, tier.String())
+	}
+	assert.Equal(t, []string{"gpu", "cpu", "disk", "external", "unknown"}, names)
+	names = nil
+	for k := range precise.Whole + 2 {
+		names = append(names, k.String())
+	}
+	assert.Equal(t, []string{"nothing", "partial", "whole", "unknown"}, names)
+}
+
+// A name that an engine gives to another block stands for that one from then on.
+func TestNamesThatAreGivenAgain(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	at := func(first int) int { return f.matched(request(ids(first, 40)))["a"] }
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(500, 16))}))
+	assert.Equal(t, []int{0, 16, 1}, []int{at(0), at(500), f.stats("a").Blocks})
+	picture := stored(hashes{1}, ids(500, 16))
+	picture.Foreign = []bool{true}
+	require.Zero(t, a.Apply([]precise.Event{picture}))
+	assert.Equal(t, []int{0, 0, 1}, []int{at(0), at(500), f.stats("a").Blocks})
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
+	assert.Equal(t, []int{16, 0, 1}, []int{at(0), at(500), f.stats("a").Blocks})
+	require.Zero(t, a.Apply([]precise.Event{removed(1)}))
+	assert.Equal(t, []int{0, 0, 0}, []int{at(0), at(500), f.stats("a").Blocks}, "its copy was of the last")
+
+	// However many copies there are: 255 count.
+	for range 300 {
+		require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
+	}
+	for range 254 {
+		require.Zero(t, a.Apply([]precise.Event{removed(1)}))
+	}
+	assert.Equal(t, 16, at(0))
+	require.Zero(t, a.Apply([]precise.Event{removed(1)}))
+	assert.Zero(t, at(0))
+}
+
+// What was counted is told.
+func TestFeedStats(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	f.feed("b", 0)
+	a := f.feed("a", 3)
+	cpu := precise.Event{Tier: precise.CPU, Hashes: hashes{1, 9}}
+	a.Apply([]precise.Event{
+		stored(hashes{1, 2, 3}, ids(0, 48)), stored(hashes{1}, ids(0, 16)), cpu, removed(2, 2, 8),
+		{Kind: precise.Removed, Tier: precise.Disk, Hashes: hashes{1}}, after(9, stored(hashes{4}, ids(48, 16))), {Kind: 9},
+	})
+	s := f.stats("a")
+	assert.Equal(t, precise.FeedStats{
+		Ref: f.ref("a"), Rank: 3, Knows: precise.Partial, Blocks: 2, Groups: 1, Events: 7, Stored: 3,
+		Unknown: 1, Missed: 1 + 2 + 1, Ignored: 1, Resets: 1,
+	}, s)
+	assert.Len(t, f.index.Stats().Feeds, 2)
+	require.Zero(t, a.Apply([]precise.Event{{Kind: precise.Cleared}}))
+	assert.Equal(t, precise.Whole, f.stats("a").Knows, "what is in GPU memory from now on is known")
+	a.Apply([]precise.Event{after(9, stored(hashes{4}, ids(48, 16))), {Kind: precise.Cleared, Tier: precise.CPU}})
+	assert.Equal(t, precise.Partial, f.stats("a").Knows)
+}
+
+// Without a scope of the host's, adapter and salt are all of it.
+func TestScopesUnlessToldOtherwise(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	feed, err := f.index.Feed(f.ref("a"), precise.FeedConfig{})
+	require.NoError(t, err)
+	e := stored(hashes{1}, ids(0, 16))
+	e.Adapter, e.Salt = "l", "s"
+	require.Zero(t, feed.Apply([]precise.Event{e}))
+	of := func(s prefix.Scope) int {
+		return f.matched(endpick.Request{InputTokens: 64, Blocks: prefix.AppendTokens(nil, s.Seed(), ids(0, 16)), Exact: true})["a"]
+	}
+	assert.Equal(t, []int{16, 0, 0, 0}, []int{of(prefix.Scope{Adapter: "l", Salt: "s"}), of(prefix.Scope{Adapter: "l"}), of(prefix.Scope{Salt: "s"}), of(prefix.Scope{})})
+	assert.Equal(t, precise.Partial, f.stats("a").Knows, "nobody has said what was there before")
+}
+
+// Feeds that come in the place of others are apart, as those were.
+func TestFeedsComeAndGo(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	block := func(i int) precise.Event { return stored(hashes{1}, ids(1000*i, 16)) }
+	matched := func(i int) map[string]int { return f.matched(request(ids(1000*i, 20))) }
+	for round := range 5 {
+		var feeds []*precise.Feed
+		for i, id := range []string{"a", "b", "c"} {
+			feeds = append(feeds, f.feed(id, 0))
+			require.Zero(t, feeds[i].Apply([]precise.Event{block(3*round + i)}))
+		}
+		for i, id := range []string{"a", "b", "c"} {
+			want := map[string]int{"a": 0, "b": 0, "c": 0}
+			want[id] = 16
+			assert.Equal(t, want, matched(3*round+i))
+		}
+		for _, i := range [][]int{{0, 1, 2}, {2, 0}, {1}, {}, {2, 1, 0}}[round] {
+			feeds[i].Close()
+			feeds[i].Close()
+			feeds[i].Reset(precise.Whole)
+			require.Zero(t, feeds[i].Apply([]precise.Event{block(0)}))
+		}
+	}
+	assert.Empty(t, f.index.Stats().Feeds)
+}
+
+// When all is said and done nothing is left, whatever the engines' blocks were like and
+// however they went.
+func TestNothingIsLeft(t *testing.T) {
+	special := func(e precise.Event) precise.Event { e.Adapter, e.Salt = "l", "s"; return e }
+	window := func(e precise.Event) precise.Event {
+		e.Group, e.Spec, e.Window = 1, precise.Window, 40
+		return e
+	}
+	cpu := func(e precise.Event) precise.Event { e.Tier = precise.CPU; return e }
+	foreign := func(e precise.Event) precise.Event { e.Foreign = []bool{false, true}; return e }
+	pages := func(n, from int) (h hashes) {
+		for i := range n {
+			h = append(h, precise.Hash(from+i))
+		}
+		return h
+	}
+	events := []precise.Event{
+		stored(hashes{1, 2, 3}, ids(0, 48)), special(stored(hashes{11, 12}, ids(0, 32))),
+		stored(pages(20, 100), ids(700, 20)), after(119, stored(pages(20, 120), ids(720, 20))), // of a token
+		stored(hashes{200, 201}, ids(0, 96)), after(201, special(stored(hashes{202}, ids(96, 48)))),
+		window(stored(hashes{1, 2, 3}, ids(0, 48))), foreign(stored(hashes{31, 32, 33}, ids(0, 48))), after(33, stored(hashes{34}, ids(48, 16))),
+		cpu(stored(hashes{1, 41}, ids(900, 32))), cpu(stored(hashes{2}, nil)), stored(hashes{1}, ids(300, 8)), stored(hashes{1}, ids(300, 8)),
+		after(99, stored(hashes{5}, ids(48, 16))),
+	}
+	for name, end := range map[string]func(*fleet, *precise.Feed){
+		"removed": func(_ *fleet, feed *precise.Feed) {
+			var all hashes
+			for h := range precise.Hash(300) {
+				all = append(all, h)
+			}
+			for range 3 {
+				feed.Apply([]precise.Event{removed(all...), {Kind: precise.Removed, Hashes: all, Group: 1}, {Kind: precise.Removed, Tier: precise.CPU, Hashes: all}})
+			}
+		},
+		"cleared": func(_ *fleet, feed *precise.Feed) {
+			feed.Apply([]precise.Event{{Kind: precise.Cleared, Tier: precise.CPU}, {Kind: precise.Cleared}})
+		},
+		"reset":    func(_ *fleet, feed *precise.Feed) { feed.Reset(precise.Partial) },
+		"closed":   func(_ *fleet, feed *precise.Feed) { feed.Close() },
+		"followed": func(f *fleet, _ *precise.Feed) { f.feed("a", 0) },
+		"gone":     func(f *fleet, _ *precise.Feed) { require.NoError(f.t, f.router.Remove("a")) },
+	} {
+		f := newFleet(t, precise.Config{})
+		a, b := f.feed("a", 0), f.feed("b", 0)
+		for range 2 {
+			a.Apply(events)
+			b.Apply(events[:1])
+			before := f.index.Stats()
+			assert.Positive(t, before.Bytes)
+			end(f, a)
+			b.Reset(precise.Whole)
+			s := f.index.Stats()
+			assert.Equal(t, []int64{0, 0, 0, 0}, []int64{int64(s.Blocks), int64(s.Sets), int64(s.Expected), s.Bytes}, name)
+			if name == "closed" || name == "followed" || name == "gone" {
+				break
+			}
+		}
+	}
+}
+
+// A block that two requests wait for is expected as long as one of them does; prompts that
+// were guessed are not, and what has failed behind its first token was there.
+func TestWhatIsExpected(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	f.feed("a", 0)
+	f.feed("a", 1)
+	route := func(req endpick.Request) endpick.Lease {
+		req.Exclude = []string{"b", "c"}
+		lease, err := f.router.Route(req)
+		require.NoError(t, err)
+		return lease
+	}
+	matched := func() int { return f.matched(request(ids(0, 100)))["a"] }
+	first, second := route(request(ids(0, 64))), route(request(ids(0, 48)))
+	assert.Equal(t, 8, f.index.Stats().Expected, "of each rank")
+	first.Done(endpick.Outcome{Status: endpick.Canceled})
+	assert.Equal(t, []int{6, 48}, []int{f.index.Stats().Expected, matched()})
+	second.Done(endpick.Outcome{Status: endpick.Lost})
+	assert.Equal(t, []int{0, 0}, []int{f.index.Stats().Expected, matched()})
+
+	text := request(ids(0, 64))
+	text.Exact = false
+	route(text).Done(endpick.Outcome{Status: endpick.Failed})
+	lease := route(text)
+	assert.Zero(t, f.index.Stats().Expected)
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+
+	for i, end := range []func(endpick.Lease){
+		func(l endpick.Lease) { l.Done(endpick.Outcome{}) }, // it did not stream
+		func(l endpick.Lease) { l.FirstToken(); l.Done(endpick.Outcome{Status: endpick.Failed}) },
+		func(l endpick.Lease) { l.FirstToken(); l.FirstToken(); l.Done(endpick.Outcome{}) },
+	} {
+		end(route(request(ids(0, 64))))
+		f.now = f.now.Add(time.Second - 1)
+		assert.Equal(t, 64, matched(), "%d", i)
+		f.now = f.now.Add(1)
+		assert.Zero(t, matched(), "%d", i)
+		assert.Zero(t, f.index.Stats().Expected, "%d", i)
+	}
+	// An endpoint of which nothing is known expects nothing.
+	other := request(ids(0, 64))
+	other.Exclude = []string{"a", "c"}
+	l, err := f.router.Route(other)
+	require.NoError(t, err)
+	assert.Zero(t, f.index.Stats().Expected)
+	l.Done(endpick.Outcome{Status: endpick.Failed})
+}
+
+// What an engine has already is not expected of it, but it is of its other rank; of an engine
+// with several caches all is, since the events of one say nothing of the others.
+func TestWhatNeedNotBeExpected(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	route := func() int {
+		req := request(ids(0, 64))
+		req.Exclude = []string{"b", "c"}
+		lease, err := f.router.Route(req)
+		require.NoError(t, err)
+		expected := f.index.Stats().Expected
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+		assert.Zero(t, f.index.Stats().Expected)
+		return expected
+	}
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
+	assert.Equal(t, 1, route())
+	f.feed("a", 1)
+	assert.Equal(t, 1+4, route())
+	second := stored(hashes{1, 2, 3}, ids(0, 48))
+	second.Group = 1
+	require.Zero(t, a.Apply([]precise.Event{second}))
+	assert.Equal(t, 4+4, route())
+}
+
+// Engines none of whose layers need the whole prompt have what their windows need, wherever it
+// begins; and an empty or unknown prompt is nobody's.
+func TestOnlyWindows(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	all := hashes{1, 2, 3, 4, 5, 6}
+	e := stored(all, ids(0, 96))
+	e.Spec, e.Window, e.BlockTokens = precise.Window, 33, 16 // two blocks before a place
+	require.Zero(t, a.Apply([]precise.Event{e}))
+	req := request(ids(0, 200))
+	assert.Equal(t, 96, f.matched(req)["a"])
+	require.Zero(t, a.Apply([]precise.Event{removed(1, 2, 3)}))
+	assert.Equal(t, 96, f.matched(req)["a"])
+	assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{3}, Saved: 6}, f.index.Lookup(req.Blocks[:6], f.ref("a")))
+	require.Zero(t, a.Apply([]precise.Event{removed(5)}))
+	assert.Zero(t, f.matched(req)["a"], "four alone and six alone are no window")
+	again := after(4, stored(hashes{5}, ids(64, 16)))
+	again.Spec, again.Window = precise.Window, 33
+	require.Zero(t, a.Apply([]precise.Event{again}))
+	assert.Equal(t, 96, f.matched(req)["a"])
+	assert.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(request(ids(7, 200))))
+	assert.Equal(t, precise.Holding{Knows: precise.Whole}, f.index.Lookup(nil, f.ref("a")))
+	assert.Equal(t, precise.Holding{}, f.index.Lookup(req.Blocks, endpick.Ref{Slot: 99}))
+	a.Close()
+	assert.Zero(t, f.matched(req)["a"])
+}
+
+// What is worth loading is what it costs less to load than to compute.
+func TestWorthLoading(t *testing.T) {
+	tiers := func(t ...precise.Tier) []precise.Tier { return t }
+	for i, tc := range []struct {
+		cost  precise.LoadCosts
+		tiers []precise.Tier
+		want  float64
+	}{
+		{precise.LoadCosts{}, tiers(precise.CPU), 0.9}, {precise.LoadCosts{}, tiers(precise.Disk), 0.5}, {precise.LoadCosts{}, tiers(precise.External), 0.7},
+		{precise.LoadCosts{}, tiers(precise.Disk, precise.External), 0.7}, {precise.LoadCosts{}, tiers(precise.External, precise.CPU, precise.Disk), 0.9},
+		{precise.LoadCosts{CPU: 1}, tiers(precise.CPU), 0}, {precise.LoadCosts{CPU: 7}, tiers(precise.CPU), 0}, {precise.LoadCosts{CPU: 7}, tiers(precise.CPU, precise.Disk), 0.5},
+		{precise.LoadCosts{}, tiers(precise.CPU, precise.GPU), 1},
+	} {
+		f := newFleet(t, precise.Config{LoadCost: tc.cost})
+		a := f.feed("a", 0)
+		for _, tier := range tc.tiers {
+			e := stored(hashes{1}, ids(0, 16))
+			e.Tier = tier
+			require.Zero(t, a.Apply([]precise.Event{e}))
+		}
+		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
+		assert.InDelta(t, tc.want, held.Saved, 1e-12, "%d", i)
+	}
+}
+
+// The order of endpoints and of feeds is no matter, also where a prompt is long and its
+// holders change with each block.
+func TestHoldersThatChangeWithEachBlock(t *testing.T) {
+	const servers = 12
+	var list []endpick.Endpoint
+	for i := range servers {
+		list = append(list, endpick.Endpoint{ID: fmt.Sprint(i)})
+	}
+	index, err := precise.New(precise.Config{})
+	require.NoError(t, err)
+	f := &fleet{t: t, index: index, now: time.Unix(1e9, 0)}
+	f.router, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: index}, Endpoints: list, Clock: func() time.Time { return f.now }, Seed: 1})
+	require.NoError(t, err)
+	want := map[string]int{}
+	for _, i := range []int{5, 0, 11, 3, 7, 1, 10, 2, 9, 4, 8, 6} {
+		feed := f.feed(fmt.Sprint(i), 0)
+		n := (i*5 + 3) % servers
+		want[fmt.Sprint(i)] = 16 * n
+		if n > 0 {
+			var h hashes
+			for j := range n {
+				h = append(h, precise.Hash(j+1))
+			}
+			require.Zero(t, feed.Apply([]precise.Event{stored(h, ids(0, 16*n))}))
+		}
+	}
+	assert.Equal(t, want, f.matched(request(ids(0, 400))))
+	assert.Equal(t, want, f.matched(request(slices.Concat(ids(0, 16*servers), ids(9000, 50)))))
+}
