@@ -168,9 +168,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 		space := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
 		return 1 + bytes.Count(text[:len(head)+space], []byte("\n"))
 	}
-	if _, err := decoder.Token(); err != nil { // the bracket
-		return nil, 1, err
-	}
+	_, _ = decoder.Token() // the bracket, which is there
 	for decoder.More() {
 		from := decoder.InputOffset()
 		var d described

@@ -72,7 +72,7 @@ type Stats struct {
 	Hits      uint64 // prompts whose ids were remembered
 	Shared    uint64 // requests that waited for another's call
 	Late      uint64 // requests that could not wait
-	Heads     uint64 // of them, those routed by the ids of their head
+	Heads     uint64 // requests that were routed by the ids of their head
 	Declined  uint64 // requests that were not asked for: too many, too long, a rest, no prompt
 	Bytes     int64  // remembered
 	Prompts   int    // remembered
@@ -246,7 +246,6 @@ func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
 		if c.fails++; c.fails >= c.config.RestAfter {
 			c.rest = min(max(2*c.rest, c.config.RestFor), longestRest)
 			c.stats.RestUntil = now.Add(c.rest)
-			c.fails = c.config.RestAfter - 1 // one more failure, another rest
 		}
 	}
 	close(w.done)

@@ -1,0 +1,186 @@
+package discover_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/discover"
+)
+
+// Each way in which a list in JSON may not end, or be none, is told with its line and cause.
+func TestListsThatAreNoJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	for text, want := range map[string]string{
+		"[":                                  ":1: the list does not end",
+		"[\n\n":                              ":3: the list does not end",
+		"[\n{\"address\": \"a\"":             ":2: the list does not end",
+		"[\n{\"address\": \"a\"}":            ":2: the list does not end",
+		"[\n{\"address\": \"a\"},":           ":2: the list does not end",
+		"[}":                                 ":1: invalid character '}' looking for beginning of value",
+		"[\n{\"address\": \"a\"}}":           ":2: invalid character '}' after array element",
+		"[\n{\"address\": \"a\" x\n}]":       ":2: invalid character 'x' after object key:value pair",
+		"[\n{\"address\": \"a\"}\n]\n[]":     ":4: there is something after the list",
+		"[\n{\"address\": \"a\"}\n]\n\n7":    ":5: there is something after the list",
+		"[\n{\"address\": \"a\", \"id\": 7}": ":2: json: cannot unmarshal number into Go struct field described.id of type string",
+		"[7]":                                ":1: json: cannot unmarshal number into Go value of type discover.described",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		assert.EqualError(t, err, path+want, text)
+	}
+	_, err := (&discover.File{Path: path + "?"}).Endpoints(t.Context())
+	var own *discover.FileError
+	require.ErrorAs(t, err, &own)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	assert.Zero(t, own.Line)
+	assert.NotContains(t, own.Err.Error(), path, "it is told once where it is")
+	require.NoError(t, os.WriteFile(path, []byte("#"), 0o600))
+	_, err = (&discover.File{Path: path}).Endpoints(t.Context())
+	require.ErrorIs(t, err, discover.ErrEmpty)
+}
+
+// All that a file says of a server is taken over, a rank of 0 too.
+func TestWhatAFileSays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	require.NoError(t, os.WriteFile(path, []byte(`[
+		{"address": "a:1", "rank": 0}, {"address": "a:1", "id": "i", "rank": 3, "models": ["m"], "adapters": ["l"], "labels": {"z": "a"},
+		"variant": "v", "max_sequences": 5, "kv_tokens": 7}, {"address": "b:1"}]`), 0o600))
+	f := &discover.File{Path: path}
+	for range 2 {
+		list, err := f.Endpoints(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []endpick.Endpoint{
+			{Address: "a:1", Ranked: true},
+			{
+				ID: "i", Address: "a:1", Ranked: true, Rank: 3, Models: []string{"m"}, Adapters: []string{"l"}, Labels: map[string]string{"z": "a"},
+				Variant: "v", MaxSequences: 5, KVTokens: 7,
+			},
+			{Address: "b:1"},
+		}, list)
+		// It may be changed by who gets it.
+		list[1].Models[0], list[1].Labels["z"], list[2].Address = "?", "?", "?"
+	}
+}
+
+// An empty list is taken over where that is allowed, also if it is the first.
+func TestTheFirstListIsEmpty(t *testing.T) {
+	for _, empty := range []discover.Source{
+		&discover.List{},
+		source(func(context.Context) ([]endpick.Endpoint, error) {
+			return []endpick.Endpoint{{Address: "x"}}, discover.ErrEmpty
+		}),
+	} {
+		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}})
+		require.NoError(t, err)
+		var changes []discover.Change
+		w, err := discover.New(discover.Config{Router: router, Source: empty, AllowEmpty: true, OnChange: func(c discover.Change) { changes = append(changes, c) }})
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, w.Poll(t.Context()))
+		}
+		assert.Equal(t, []discover.Change{{Removed: []string{"own"}}}, changes)
+		assert.Empty(t, router.Endpoints())
+	}
+}
+
+// A list may be as long as the bound; what is wrong with it is told as it is, and again when
+// it comes back after a good one. The source's context ends with its answer.
+func TestWhatIsWrongWithAList(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	var list []endpick.Endpoint
+	var asked context.Context
+	var told []error
+	filled := 0
+	w, err := discover.New(discover.Config{
+		Router: router, OnError: func(err error) { told = append(told, err) },
+		Fill: func(e *endpick.Endpoint) { filled++; e.KVTokens = 7 },
+		Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) {
+			asked = ctx
+			return list, nil
+		}),
+	})
+	require.NoError(t, err)
+	list = make([]endpick.Endpoint, 100_000) // without addresses
+	require.ErrorContains(t, w.Poll(t.Context()), "endpoint 1 of the list, \"\"")
+	require.Error(t, asked.Err())
+	require.Error(t, w.Poll(t.Context()))
+	assert.Len(t, told, 1)
+	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
+	for range 2 {
+		require.NoError(t, w.Poll(t.Context()))
+	}
+	assert.Equal(t, 6, filled)
+	assert.Equal(t, 7, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
+	list = []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
+	for range 2 {
+		require.ErrorIs(t, w.Poll(t.Context()), endpick.ErrDuplicateEndpoint)
+	}
+	assert.Len(t, told, 2)
+	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
+	require.NoError(t, w.Poll(t.Context()))
+	list = []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
+	require.Error(t, w.Poll(t.Context()))
+	assert.Len(t, told, 3, "it was good in between")
+	assert.Len(t, router.Endpoints(), 3)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	list = []endpick.Endpoint{{Address: "c"}}
+	require.Equal(t, context.Canceled, w.Poll(ctx))
+	assert.Len(t, told, 3)
+	assert.Len(t, router.Endpoints(), 3, "it is not taken over")
+}
+
+// Without a resolver it is the program's.
+func TestTheProgramsResolver(t *testing.T) {
+	z := &zone{}
+	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.1")}, []net.SRV{{Target: "a.", Port: 1}})
+	own := net.DefaultResolver
+	net.DefaultResolver = z.resolver()
+	defer func() { net.DefaultResolver = own }()
+	list, err := (&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "10.0.0.1:8000", list[0].ID)
+	list, err = (&discover.SRV{Name: "fleet.test."}).Endpoints(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "a:1", list[0].ID)
+}
+
+// Endpoints of one name have their models and labels for themselves.
+func TestEndpointsOfANameAreApart(t *testing.T) {
+	z := &zone{}
+	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil)
+	d := &discover.DNS{Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}}}
+	for range 2 {
+		list, err := d.Endpoints(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+		for i, at := range []string{"10.0.0.1:8000", "10.0.0.2:8000"} {
+			assert.Equal(t, endpick.Endpoint{ID: at, Address: "https://" + at, Models: []string{"m"}, Labels: map[string]string{"z": "a"}}, list[i])
+			list[i].Models[0], list[i].Labels["z"] = "?", "?"
+		}
+	}
+	assert.Equal(t, []string{"m"}, d.Endpoint.Models)
+	z.set(2, nil, nil) // the name server fails
+	_, err := d.Endpoints(t.Context())
+	require.Error(t, err)
+	assert.False(t, errors.Is(err, discover.ErrEmpty))
+	z.set(3, nil, nil)
+	_, err = d.Endpoints(t.Context())
+	require.ErrorIs(t, err, discover.ErrEmpty)
+	var dns *net.DNSError
+	require.ErrorAs(t, err, &dns)
+}
