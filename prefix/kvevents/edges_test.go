@@ -1,0 +1,350 @@
+package kvevents
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// noted is a connection that notes its deadlines and its end.
+type noted struct {
+	net.Conn
+	mu        sync.Mutex
+	deadlines []time.Time
+	closed    bool
+}
+
+func (n *noted) SetDeadline(at time.Time) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deadlines = append(n.deadlines, at)
+	return n.Conn.SetDeadline(at)
+}
+
+func (n *noted) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	return n.Conn.Close()
+}
+
+// shake plays a peer that says something in a handshake.
+func shake(t *testing.T, says string, most int) (*noted, *conn, net.Conn, error) {
+	here, there := net.Pipe()
+	t.Cleanup(func() { here.Close(); there.Close() })
+	go func() {
+		go io.Copy(io.Discard, there)
+		io.WriteString(there, says)
+	}()
+	n := &noted{Conn: here}
+	z, err := handshake(n, "SUB", []string{"PUB", "XPUB"}, most)
+	return n, z, there, err
+}
+
+const zeros48 = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+
+func command(flags byte, body string) string {
+	return string([]byte{flags, byte(len(body))}) + body
+}
+
+// A peer has ten seconds to say what it is, and all the time that it likes after that.
+func TestHandshakes(t *testing.T) {
+	ready := func(kind string) string { return readyHead + string(rune(len(kind))) + kind }
+	for name, tc := range map[string]struct {
+		says string
+		err  string
+	}{
+		"a publisher":           {helloText + zeros48 + command(4, ready("PUB")), ""},
+		"another kind of it":    {helloText + zeros48 + command(4, ready("XPUB")), ""},
+		"of a later version":    {strings.Replace(helloText, "\x7f\x03", "\x7f\x04", 1) + zeros48 + command(4, ready("PUB")), ""},
+		"of an older version":   {strings.Replace(helloText, "\x7f\x03", "\x7f\x02", 1) + zeros48 + command(4, ready("PUB")), "doesn't speak ZMTP 3"},
+		"without a signature":   {strings.Replace(helloText, "\xff", "\xfe", 1) + zeros48 + command(4, ready("PUB")), "doesn't speak ZMTP 3"},
+		"nor its end":           {strings.Replace(helloText, "\x7f", "\x7e", 1) + zeros48 + command(4, ready("PUB")), "doesn't speak ZMTP 3"},
+		"NULLs":                 {helloText + "S" + zeros48[1:] + command(4, ready("PUB")), "security mechanism"},
+		"a message":             {helloText + zeros48 + command(0, ready("PUB")), "is not ready"},
+		"another type":          {helloText + zeros48 + command(4, ready("PULL")), "socket of type \"PULL\", not PUB"},
+		"no type":               {helloText + zeros48 + command(4, "\x05READY"), "is not ready"},
+		"a type behind others":  {helloText + zeros48 + command(4, "\x05READY\x01a\x00\x00\x00\x02xy\x0bSocket-Type\x00\x00\x00\x03PUB"), ""},
+		"more than there is":    {helloText + zeros48 + command(4, "\x05READY\x0bSocket-Type\x00\x00\x00\x04PUB"), "is not ready"},
+		"a name without a size": {helloText + zeros48 + command(4, "\x05READY\x0bSocket-Type\x00\x00\x00"), "is not ready"},
+	} {
+		n, z, _, err := shake(t, tc.says, 1000)
+		require.NotEmpty(t, n.deadlines, name)
+		left := time.Until(n.deadlines[0])
+		require.True(t, left > 0 && left <= 10*time.Second, name)
+		if tc.err != "" {
+			require.ErrorContains(t, err, tc.err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.NotNil(t, z)
+		require.True(t, n.deadlines[len(n.deadlines)-1].IsZero(), name)
+	}
+}
+
+// Memory is taken as bytes come; a message has a bound, in bytes and in frames; heartbeats are
+// answered with what they say, up to sixteen bytes of it.
+func TestMessages(t *testing.T) {
+	open := func(says string, most int) *conn {
+		_, z, _, err := shake(t, helloText+zeros48+command(4, readyHead+"\x03PUB")+says, 1000)
+		require.NoError(t, err)
+		z.most = most
+		return z
+	}
+	z := open(command(1, "ab")+command(0, "cde")+command(0, "f")+command(1, "")+command(1, "g")+command(0, ""), 100)
+	for _, want := range [][]string{{"ab", "cde"}, {"f"}, {"", "g", ""}} {
+		frames, err := z.read()
+		require.NoError(t, err)
+		var got []string
+		for _, f := range frames {
+			got = append(got, string(f))
+		}
+		require.Equal(t, want, got)
+	}
+	z = open(strings.Repeat(command(1, "x"), maxFrames-1)+command(0, "y")+strings.Repeat(command(1, "x"), maxFrames)+command(0, "y"), 100)
+	frames, err := z.read()
+	require.NoError(t, err)
+	require.Len(t, frames, maxFrames)
+	_, err = z.read()
+	require.ErrorIs(t, err, errTooLong)
+
+	z = open(command(1, "aaaaa")+command(0, "bbbbb")+command(1, "aaaaa")+command(0, "bbbbbb"), 10)
+	frames, err = z.read()
+	require.NoError(t, err)
+	require.Len(t, frames, 2)
+	_, err = z.read()
+	require.ErrorIs(t, err, errTooLong)
+
+	here, there := net.Pipe()
+	z = &conn{Conn: here, in: open("", 1).in, most: 64 << 20}
+	z.in.Reset(strings.NewReader("\x02\x00\x00\x00\x00\x03\x00\x00\x00" + strings.Repeat("x", 3<<20)))
+	_, err = z.read()
+	require.Error(t, err)
+	z.buffer = nil
+	z.in.Reset(strings.NewReader("\x02\x00\x00\x00\x00\x03\x00\x00\x00" + strings.Repeat("x", 3<<20)))
+	_, out, err := z.frame(nil)
+	require.Error(t, err)
+	require.LessOrEqual(t, cap(out), 8<<20, "48 MiB were promised")
+
+	z.in.Reset(strings.NewReader(command(4, "\x04PING\x00\x0a0123456789abcdefXY") + command(4, "\x04PING\x00") + command(4, "\x05OTHER\x00\x00") + command(0, "m")))
+	heard := make(chan string)
+	go func() {
+		b := make([]byte, 100)
+		n, _ := there.Read(b)
+		heard <- string(b[:n])
+	}()
+	go func() { <-time.After(30 * time.Second); there.Close() }()
+	frames, err = z.read()
+	require.NoError(t, err)
+	require.Equal(t, "m", string(frames[0]))
+	require.Equal(t, command(4, "\x04PONG0123456789abcdef"), <-heard)
+}
+
+// What happened is counted once for each time, and lost batches one by one.
+func TestStreamCounts(t *testing.T) {
+	p := newProcess(100)
+	s, sink := newStream(&p)
+	var asked []uint64
+	replay := s.replay
+	s.replay = func(from uint64, each func(uint64, []byte) bool) error {
+		asked = append(asked, from)
+		return replay(from, each)
+	}
+	s.connected()
+	s.connected()
+	require.Equal(t, []uint64{0, 0}, asked, "there is nothing before the first batch")
+	require.Equal(t, Stats{Replays: 2}, s.stats)
+	require.Equal(t, precise.Whole, sink.knows)
+
+	odd := func() published {
+		payload, err := msgpack.Marshal([]any{1.5, []any{store(nil, 0, 1), map[string]any{"type": "Tomorrow"}, store(nil, 0, 2)}, 0})
+		require.NoError(t, err)
+		b := published{p.next, payload}
+		p.next++
+		p.buffer = append(p.buffer, b)
+		return b
+	}
+	for range 3 {
+		b := odd()
+		s.message(b.number, b.payload)
+	}
+	require.Equal(t, Stats{Replays: 2, Batches: 3, Events: 6, Counts: Counts{UnknownEvents: 3}}, s.stats)
+
+	// Five are lost on the way, of which the engine has three still.
+	for range 5 {
+		odd()
+	}
+	p.buffer = p.buffer[len(p.buffer)-3:]
+	b := odd()
+	s.message(b.number, b.payload)
+	require.Equal(t, precise.Partial, sink.knows)
+	require.EqualValues(t, 1, s.stats.Gaps)
+	require.EqualValues(t, 1, s.stats.Restarts, "who does not have the one before is another, or might be")
+	require.EqualValues(t, b.number+1, s.next)
+	require.Equal(t, []uint64{0, 0, 2, 0}, asked)
+
+	// Without a replay socket each number that is missing is a batch that is lost.
+	s, sink = newStream(&p)
+	s.replay = nil
+	s.connected()
+	s.message(5, b.payload)
+	require.Equal(t, precise.Partial, sink.knows)
+	require.Zero(t, s.stats.Lost, "nobody knows how many there were before")
+	s.message(9, b.payload)
+	require.EqualValues(t, 3, s.stats.Lost)
+	require.Equal(t, precise.Partial, sink.knows)
+	s.message(3, b.payload)
+	require.Equal(t, []uint64{1, 3}, []uint64{s.stats.Restarts, s.stats.Lost}, "numbers fall in another engine")
+	s.message(0, b.payload)
+	require.EqualValues(t, 2, s.stats.Restarts)
+	require.Equal(t, precise.Whole, sink.knows)
+	s.connected()
+	s.message(1, b.payload)
+	require.Equal(t, precise.Whole, sink.knows, "it goes on over another connection")
+	s.connected()
+	s.message(1, b.payload)
+	require.EqualValues(t, 3, s.stats.Restarts)
+	require.Equal(t, precise.Partial, sink.knows)
+}
+
+// An engine of which a connection was not sure is taken for another if its numbers are behind;
+// one that was asked is not.
+func TestStreamThatWasNotSure(t *testing.T) {
+	p := newProcess(100)
+	s, sink := newStream(&p)
+	s.connected()
+	var all []published
+	for name := range 3 {
+		all = append(all, p.publish(t, false, name))
+		s.message(all[name].number, all[name].payload)
+	}
+	works := s.replay
+	s.connected()
+	s.message(all[1].number, all[1].payload)
+	require.Zero(t, s.stats.Restarts, "it waited behind the replay")
+	require.Equal(t, p.has, sink.has)
+	s.replay = func(uint64, func(uint64, []byte) bool) error { return errors.New("no") }
+	s.connected()
+	s.replay = works
+	s.message(all[1].number, all[1].payload)
+	require.EqualValues(t, 1, s.stats.Restarts)
+	require.Equal(t, p.has, sink.has, "it was asked for all")
+	require.Equal(t, precise.Whole, sink.knows)
+
+	// Unknown blocks within a replay are not asked for again.
+	p.publish(t, false, 6)
+	replays := s.stats.Replays
+	sink.unknown = 1
+	s.connected()
+	require.Zero(t, sink.unknown)
+	b := p.publish(t, false, 7)
+	s.message(b.number, b.payload)
+	require.Equal(t, replays+1, s.stats.Replays)
+	require.Zero(t, s.stats.Resyncs)
+}
+
+// Each setting has its default, and none may be negative.
+func TestSettings(t *testing.T) {
+	good := Config{Events: "tcp://h:1", Replay: "tcp://h:2", Sink: &told{}}
+	c := good
+	require.NoError(t, c.validate())
+	require.Equal(t, []any{"h:1", "h:2", 30 * time.Second, 30 * time.Second, time.Minute, 100 * time.Millisecond, 64 << 20},
+		[]any{c.Events, c.Replay, c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage})
+	require.NotNil(t, c.Dial)
+	set := Config{Events: "h:1", Sink: &told{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
+	c = set
+	require.NoError(t, c.validate())
+	require.Equal(t, []any{time.Duration(1), time.Duration(2), time.Duration(3), time.Duration(4), 5, ""}, []any{c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage, c.Replay})
+	for field, change := range map[string]func(*Config){
+		"StaleAfter": func(c *Config) { c.StaleAfter = -1 }, "ReplayWithin": func(c *Config) { c.ReplayWithin = -1 }, "MaxMessage": func(c *Config) { c.MaxMessage = -1 },
+		"ResyncEvery": func(c *Config) { c.ResyncEvery = -1 }, "Reconnect": func(c *Config) { c.Reconnect = -1 },
+	} {
+		c := good
+		change(&c)
+		_, err := New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, "kvevents.Config."+field, bad.Field)
+	}
+	require.Equal(t, []string{"connecting", "replaying", "live", "unknown"}, []string{Connecting.String(), Replaying.String(), Live.String(), (Live + 1).String()})
+}
+
+// A connection whose handshake fails is closed, and each that succeeds is counted once,
+// whatever comes over it.
+func TestConnectionsEnd(t *testing.T) {
+	var mu sync.Mutex
+	var all []*noted
+	good := false
+	over := make(chan struct{})
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		mu.Lock()
+		defer mu.Unlock()
+		n := &noted{Conn: here}
+		all = append(all, n)
+		says := "HTTP/1.1 400 Bad Request" + zeros48
+		if good {
+			says = helloText + zeros48 + command(4, readyHead+"\x03PUB") + strings.Repeat(command(1, "")+command(1, numbered(0))+command(0, "\x93\x00\x90\x00"), 5)
+			good = false
+		}
+		go func() {
+			go io.Copy(io.Discard, there)
+			io.WriteString(there, says)
+			if strings.HasPrefix(says, "HTTP") {
+				return // it stays open: we hang up
+			}
+			<-over
+			there.Close()
+		}()
+		return n, nil
+	}
+	r := read(t, &engine{}, func(c *Config) { c.Dial, c.Replay = dial, "" })
+	r.until("three attempts", func(Stats) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(all) > 3
+	})
+	require.Zero(t, r.sub.Stats().Connections)
+	mu.Lock()
+	good = true
+	mu.Unlock()
+	r.until("one that works", func(s Stats) bool { return s.Connections > 0 && s.Next == 1 })
+	close(over)
+	r.until("and its end", func(s Stats) bool { return s.State == Connecting })
+	require.EqualValues(t, 1, r.sub.Stats().Connections)
+	r.end()
+	mu.Lock()
+	defer mu.Unlock()
+	for i, n := range all {
+		n.mu.Lock()
+		require.True(t, n.closed, "%d", i)
+		n.mu.Unlock()
+	}
+}
+
+// The time out of reach begins when the last connection ended, not with the first attempt.
+func TestStaleSinceTheLastConnection(t *testing.T) {
+	e := &engine{}
+	p := newPublisher(t, true, 100)
+	p.publish(false, store(nil, 0, 1))
+	e.is(p)
+	r := read(t, e, func(c *Config) { c.StaleAfter = time.Hour })
+	r.until("whole", func(s Stats) bool { return s.Next == 1 && s.State == Live })
+	e.is(nil)
+	p.pub.Close()
+	r.until("no connection", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
+	require.Equal(t, precise.Whole, r.sub.Stats().Knows)
+	require.Equal(t, 16, r.held(0, 1))
+	r.end()
+}
