@@ -20,8 +20,9 @@ type world struct {
 	rng     *rand.Rand
 	now     time.Time
 	key     uint32
-	// slow is what the latencies of a variant are multiplied by.
+	// slow is what the latencies of a variant are multiplied by, pace those of a slot.
 	slow map[string]float64
+	pace map[uint32]float64
 }
 
 func newWorld(t require.TestingT, config LatencyConfig) *world {
@@ -56,10 +57,14 @@ func (w *world) tpot(c *endpick.Candidate) float64 {
 func (w *world) noise() float64 { return math.Exp(0.03 * w.rng.NormFloat64()) }
 
 func (w *world) scale(c *endpick.Candidate) float64 {
+	scale := 1.0
 	if s := w.slow[c.Endpoint.Variant]; s > 0 {
-		return s
+		scale = s
 	}
-	return 1
+	if s := w.pace[c.Ref.Slot]; s > 0 {
+		scale *= s
+	}
+	return scale
 }
 
 // predict asks for one candidate's prediction.
