@@ -1,0 +1,225 @@
+package endpick_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// A pool that has begun as a copy of those that serve everything does not share what
+// comes later, whoever grows first.
+func TestPoolsOfNamesGrowOnTheirOwn(t *testing.T) {
+	for all := range 9 {
+		r, _ := newRouter(t, endpick.Config{})
+		for _, e := range numbered(all) {
+			require.NoError(t, r.Add(e))
+		}
+		require.NoError(t, r.Add(endpick.Endpoint{ID: "named", Models: []string{"m"}}))
+		require.NoError(t, r.Add(endpick.Endpoint{ID: "last"}))
+		require.NoError(t, r.Add(endpick.Endpoint{ID: "other", Models: []string{"n"}}))
+		for model, want := range map[string]int{"m": all + 2, "n": all + 2, "x": all + 1} {
+			var receipt endpick.Receipt
+			route(t, r, endpick.Request{Model: model, Receipt: &receipt})
+			assert.Len(t, receipt.Verdicts, want, "%d, model %s", all, model)
+			once := map[string]bool{}
+			for _, v := range receipt.Verdicts {
+				once[v.Candidate.Endpoint.ID] = true
+			}
+			assert.Len(t, once, want)
+			assert.Equal(t, model == "m", once["named"])
+		}
+	}
+}
+
+// ends notes what is told of the end of each lease.
+type ends struct {
+	last       time.Time
+	ttft, tpot bool
+	withdrawn  int
+}
+
+func (e *ends) Done(ev *endpick.Event, _ *endpick.Outcome) {
+	e.last = ev.LastTokenAt
+	_, e.ttft = ev.TTFT()
+	_, e.tpot = ev.TPOT()
+}
+func (e *ends) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+func (e *ends) Withdrawn(*endpick.Request)                        { e.withdrawn++ }
+
+// Where no token was seen there is no moment of the last one, though the engine says how
+// many there were.
+func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
+	e := &ends{}
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
+	l := route(t, r, endpick.Request{InputTokens: 5})
+	c.advance(time.Second)
+	l.Done(endpick.Outcome{OutputTokens: 7})
+	assert.Zero(t, e.last)
+	assert.False(t, e.ttft || e.tpot)
+	l = route(t, r, endpick.Request{InputTokens: 5, Stream: true})
+	c.advance(time.Second)
+	l.FirstToken()
+	c.advance(time.Second)
+	l.Done(endpick.Outcome{OutputTokens: 7})
+	assert.Equal(t, c.Now(), e.last, "nobody said when the last one came")
+	assert.True(t, e.ttft && e.tpot)
+}
+
+// What is known of how long one mirrored request took is not known of the next in its
+// place.
+func TestMirrorsAreTimedOneByOne(t *testing.T) {
+	e := &ends{}
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
+	mirror := func(o endpick.Outcome) {
+		l := route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 5, Stream: true})
+		c.advance(time.Second)
+		l.FirstToken()
+		c.advance(time.Second)
+		l.Tokens(10)
+		l.Done(o)
+	}
+	mirror(endpick.Outcome{Took: 3 * time.Second, TTFT: time.Second, OutputTokens: 10})
+	assert.True(t, e.ttft && e.tpot)
+	mirror(endpick.Outcome{OutputTokens: 10})
+	assert.False(t, e.ttft || e.tpot, "when it came here says little")
+	mirror(endpick.Outcome{Took: 3 * time.Second, TTFT: time.Second, OutputTokens: 10})
+	assert.True(t, e.ttft && e.tpot)
+}
+
+// A prefill whose time has passed has ended for a mark and for a report, too, although
+// nothing else has happened since.
+func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
+	for name, report := range map[string]func(r *endpick.Router) endpick.Mark{
+		"marked":     func(r *endpick.Router) endpick.Mark { return r.Mark("a") },
+		"not marked": func(*endpick.Router) endpick.Mark { return endpick.Mark{} },
+	} {
+		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+				return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+			}),
+		}})
+		l := route(t, r, endpick.Request{InputTokens: 5})
+		c.advance(2 * time.Second)
+		mark := report(r)
+		require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 1, Mark: mark}))
+		got := status(t, r, "a").Candidate
+		assert.Equal(t, [2]float64{2, 1}, [2]float64{got.Waiting, got.Running}, name)
+		l.Done(endpick.Outcome{})
+	}
+}
+
+// What is predicted for a mirrored request is nobody's afterwards, and where there may be
+// many candidates only its own endpoint is predicted.
+func TestMirrorsLeaveNoPredictions(t *testing.T) {
+	predicted := 0
+	policy := endpick.Policy{
+		Shortlist: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c })},
+		Predictor: predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
+			if req.MirrorOf == "" {
+				return endpick.Prediction{}
+			}
+			predicted++
+			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+		}),
+	}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: policy})
+	next := func() {
+		t.Helper()
+		var receipt endpick.Receipt
+		route(t, r, endpick.Request{InputTokens: 5, Receipt: &receipt})
+		for _, v := range receipt.Verdicts {
+			assert.Zero(t, v.Candidate.Prediction, v.Candidate.Endpoint.ID)
+		}
+	}
+	for _, id := range []string{"c", "a", "b"} {
+		predicted = 0
+		l := route(t, r, endpick.Request{MirrorOf: id, InputTokens: 5})
+		c, _ := l.Candidate()
+		assert.Equal(t, time.Second, c.Prediction.TTFT)
+		assert.Equal(t, 1, predicted)
+		policy.Predictor = nil
+		require.NoError(t, r.SetPolicy(policy))
+		next()
+		policy.Predictor = predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+			predicted++
+			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+		})
+		require.NoError(t, r.SetPolicy(policy))
+	}
+	policy.Shortlist = nil
+	require.NoError(t, r.SetPolicy(policy))
+	predicted = 0
+	route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 5})
+	assert.Equal(t, 3, predicted, "observers may look at others")
+}
+
+// refuses is an admitter that keeps account and refuses.
+type refuses struct{ ends }
+
+func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return errAsked }
+
+// Whoever has refused has nothing to take back, nor whoever was not asked.
+func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
+	first, second, third := &ends{}, &refuses{}, &ends{}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{first, second, third}}})
+	_, err := r.Route(endpick.Request{})
+	require.ErrorIs(t, err, errAsked)
+	assert.Equal(t, [3]int{1, 0, 0}, [3]int{first.withdrawn, second.withdrawn, third.withdrawn})
+
+	// An endpoint that is removed while it is picked: whoever has let the request in is
+	// asked again; a request that is under way was let in by nobody.
+	for _, underWay := range []bool{false, true} {
+		admits := &ends{}
+		var router *endpick.Router
+		router, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+			Admitters: []endpick.Admitter{admits},
+			Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
+				if len(c) == 2 {
+					assert.NoError(t, router.Remove(c[0].Endpoint.ID))
+				}
+				return 0
+			}),
+		}})
+		l := route(t, router, endpick.Request{UnderWay: underWay})
+		assert.Equal(t, "b", l.Endpoint().ID)
+		assert.Equal(t, !underWay, admits.withdrawn == 1)
+		l.Done(endpick.Outcome{})
+		requireQuiet(t, router)
+	}
+}
+
+// owned is a stage of one router.
+type owned struct {
+	endpick.OneRouter
+	seen
+}
+
+// A policy that is refused for one of its stages leaves the others where they are.
+func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
+	mine, theirs := &owned{}, &owned{}
+	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: mine}})
+	newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: theirs}})
+	free := &owned{}
+	require.ErrorIs(t, r.SetPolicy(endpick.Policy{Predictor: mine, Admitters: []endpick.Admitter{free, theirs}}), endpick.ErrConfig)
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: mine}})
+	assert.ErrorIs(t, err, endpick.ErrConfig, "it is in the first one still")
+	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: free}})
+	assert.NoError(t, err)
+}
+
+// What can't be shown or dialled is refused, and what is refused changes nothing.
+func TestNamesThatCannotBeShown(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{})
+	for _, e := range []endpick.Endpoint{
+		{ID: "a\nb"}, {ID: "\xff"}, {ID: "a", Address: "host name:80"}, {ID: "a", Address: "host\x00"}, {ID: "a", Rank: -1}, {},
+	} {
+		assert.ErrorIs(t, r.Add(e), endpick.ErrBadEndpoint, "%+q", e)
+	}
+	assert.Empty(t, r.Endpoints())
+	_, ok := r.Ref("a")
+	assert.False(t, ok)
+}
