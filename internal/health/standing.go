@@ -102,7 +102,6 @@ func (s *standing) putOut(now time.Time, why Reason) {
 	s.phase, s.gone, s.mute, s.trials = Out, false, false, 0
 	s.since, s.reason = now, why
 	s.spell++
-	s.good, s.bad, s.refusals = 0, 0, 0
 	s.wait(now)
 }
 
@@ -124,7 +123,7 @@ func (s *standing) tryAgain(v Visit, now time.Time) {
 func (s *standing) comeBack(now time.Time) {
 	s.phase = Returning
 	s.returnedAt, s.since = now, now
-	s.reason, s.mute, s.ailing, s.doubtful, s.unfit = Fine, false, false, false, 0
+	s.reason, s.ailing, s.doubtful, s.unfit = Fine, false, false, 0
 	s.credit = 0
 	s.good, s.bad, s.refusals = 1, 0, 0
 	s.silent.Store(false)

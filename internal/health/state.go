@@ -126,7 +126,7 @@ func (h *Health) Checked(v Visit, err error, most int) {
 	s, now := v.s, h.clock()
 	s.checkedAt, s.checkErr = now, err
 	if err == nil {
-		if (s.ailing || s.gone) && s.phase == Out {
+		if s.gone && s.phase == Out {
 			s.until = now
 		}
 		s.passed, s.unfit, s.doubtful, s.ailing, s.mute = true, 0, false, false, false
