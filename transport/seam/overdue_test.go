@@ -132,3 +132,69 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 		assert.Zero(t, w.Ill())
 	})
 }
+
+// How long the slowest have waited is known: whoever waits no longer than twice as long is
+// not overdue.
+func TestPatienceIsThatOfTheSlowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		for range 8 {
+			a := w.route(t, w.read(t, chatBody))
+			w.at = w.at.Add(2 * time.Second)
+			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			a.Feed(nil, []byte(events))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		for ill, passed := range []time.Duration{3900 * time.Millisecond, 4100 * time.Millisecond} {
+			var calls []*seam.Call
+			for range 3 {
+				call := w.read(t, chatBody)
+				w.route(t, call)
+				calls = append(calls, call)
+			}
+			time.Sleep(passed)
+			synctest.Wait()
+			assert.Equal(t, ill, w.Ill(), passed)
+			for _, c := range calls {
+				c.Close()
+			}
+		}
+		w.idle(t)
+	})
+}
+
+// Whoever has been moved to another endpoint waits there, from then on.
+func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		w.warm(t)
+		var calls []*seam.Call
+		for range 3 {
+			call := w.read(t, chatBody)
+			require.NoError(t, w.route(t, call).ServedBy("b"))
+			calls = append(calls, call)
+		}
+		before := w.Ill() // a has failed them
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, before+1, w.Ill())
+		for _, c := range calls {
+			c.Close()
+		}
+	})
+}
+
+// A stream in which the engine tells of an error has failed, though it ends as it should.
+func TestErrorsWithinStreamsAreFailures(t *testing.T) {
+	w := newWorld(t, seam.Config{})
+	for range 3 {
+		a := w.route(t, w.read(t, chatBody))
+		require.NoError(t, a.Header(200, sse.Clone(), nil))
+		a.Feed(nil, []byte("data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\ndata: {\"error\":{\"message\":\"out of memory\"}}\n\ndata: [DONE]\n\n"))
+		_, err := a.End(nil)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, w.Ill())
+	w.idle(t)
+}
