@@ -159,17 +159,16 @@ func headers() []fault {
 
 // bodies of answers that are not streamed.
 func bodies() []fault {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	z.Write([]byte(answer))
-	z.Close()
-	packed := b.String()
+	packed := gzipped(answer)
 	const json = "Content-Type: application/json\r\n"
 	return []fault{
 		{name: "compresses unasked", script: whole(json+"Content-Encoding: gzip\r\n", packed), ends: either},
 		{name: "compresses and breaks off", cut: true, script: raw(ok + fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n", len(packed)) + packed[:30])},
 		{name: "says that it has compressed", script: whole(json+"Content-Encoding: gzip\r\n", answer), ends: either},
 		{name: "has a coding that nobody knows", script: whole(json+"Content-Encoding: x\r\n", answer), ends: either},
+		{name: "compresses sixteen megabytes into little", script: func(c *conn) {
+			whole(json+"Content-Encoding: gzip\r\n", gzipped(`{"id":"`+strings.Repeat("x", 16<<20)+`",`+answer[1:]))(c)
+		}, ends: either},
 		{name: "answers with an empty body", script: whole(json, ""), ends: either},
 		{name: "answers with half of an object", script: whole(json, answer[:40]), ends: either},
 		{name: "answers with no JSON", script: whole(json, "no"), ends: either},
@@ -184,6 +183,14 @@ func bodies() []fault {
 		{name: "has a chunk without its end", cut: true, script: raw(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\n{}")},
 		{name: "has no last chunk", cut: true, script: raw(ok + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")},
 	}
+}
+
+func gzipped(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write([]byte(s))
+	_ = z.Close()
+	return b.String()
 }
 
 // streams break, lie and go on.
@@ -211,6 +218,10 @@ func streams() []fault {
 		stream("has comments between", completed, events(": a comment\n\n", role, ": another\n\n", word, finish, usage, done)),
 		stream("begins with a byte order mark", either, events("\xef\xbb\xbf"+role, word, finish, usage, done)),
 		stream("ends its lines in another way", completed, events(strings.ReplaceAll(role+word+finish+usage+done, "\n", "\r\n"))),
+		stream("ends its lines in the oldest way", either, events(strings.ReplaceAll(role+word+finish+usage+done, "\n", "\r"))),
+		stream("has a line of ten megabytes", either, func(c *conn) {
+			events(role, ": "+strings.Repeat("x", 10<<20)+"\n\n", word, finish, usage, done)(c)
+		}),
 		stream("comes byte by byte", completed, events(strings.Split(role+word+finish+usage+done, "")...)),
 		stream("comes all at once", completed, events(role+word+finish+usage+done)),
 		stream("has an event of a megabyte", either, events(role, `data: {"choices":[{"index":0,"delta":{"content":"`+strings.Repeat("x", 1<<20)+`"}}]}`+"\n\n", finish, usage, done)),

@@ -1,0 +1,148 @@
+package faults
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+const question = `{"model":"m","messages":[{"role":"user","content":"Tell me a story."}]}`
+
+// asks is a request in the words of HTTP/1.1.
+func asks(header, body string) string {
+	return "POST " + chatPath + " HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n" + header + "\r\n" + body
+}
+
+func whole(body string) string { return asks(fmt.Sprintf("Content-Length: %d\r\n", len(body)), body) }
+
+// wireClients are what clients say on a connection of theirs, by what it is called.
+// slow: the engine says nothing until it is left.
+func wireClients() (names []string, all map[string]wireClient) {
+	all = map[string]wireClient{}
+	add := func(name string, slow bool, answers int, does func(c *net.TCPConn)) {
+		names = append(names, name)
+		all[name] = wireClient{slow, answers, does}
+	}
+	says := func(texts ...string) func(*net.TCPConn) {
+		return func(c *net.TCPConn) {
+			for _, text := range texts {
+				_, _ = io.WriteString(c, text)
+			}
+		}
+	}
+	chunked := func(chunks string) string { return asks("Transfer-Encoding: chunked\r\n", chunks) }
+	chunk := func(extension, s string) string { return fmt.Sprintf("%x%s\r\n%s\r\n", len(s), extension, s) }
+
+	add("asks well", false, 1, says(whole(question)))
+	add("sends a byte at a time", false, 1, says(strings.Split(whole(question), "")...))
+	add("asks ten times without waiting", false, 10, says(strings.Repeat(whole(question), 10)))
+	add("stops within its header", false, 0, func(c *net.TCPConn) { says(whole(question)[:40])(c); c.Close() })
+	add("stops within its body", false, 1, func(c *net.TCPConn) { says(whole(question)[:len(whole(question))-5])(c); _ = c.CloseWrite() })
+	add("expects to be asked for its body, and goes", false, 0, func(c *net.TCPConn) {
+		says(asks("Content-Length: 1000\r\nExpect: 100-continue\r\n", ""))(c)
+		_, _ = c.Read(make([]byte, len("HTTP/1.1 100 Continue")))
+		c.Close()
+	})
+	add("expects something else", false, 1, says(asks("Content-Length: 2\r\nExpect: a miracle\r\n", "{}")))
+	add("closes its side, and waits", true, 1, func(c *net.TCPConn) { says(whole(question))(c); _ = c.CloseWrite() })
+	add("resets the connection behind its request", true, 0, func(c *net.TCPConn) {
+		says(whole(question))(c)
+		_ = c.SetLinger(0)
+		c.Close()
+	})
+	add("has extensions of its chunks", false, 1, says(chunked(chunk(";a=b;c", question)+"0\r\n\r\n")))
+	add("has more extensions than chunks", false, 1, says(chunked(strings.Repeat(chunk(";"+strings.Repeat("x", 3000), " "), 30)+"0\r\n\r\n")))
+	add("has a chunk that is none", false, 1, says(chunked("zz\r\n{}\r\n0\r\n\r\n")))
+	add("has a chunk of 2⁶³ bytes", false, 1, func(c *net.TCPConn) { says(chunked("8000000000000000\r\n{}\r\n"))(c); _ = c.CloseWrite() })
+	add("has a trailer that nobody was told of", false, 1, says(chunked(chunk("", question)+"0\r\nX-Sum: 7\r\n\r\n")))
+	add("has a length, and chunks", false, 1, says(asks("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunk("", question)+"0\r\n\r\n")))
+	add("has two lengths", false, 1, says(asks("Content-Length: 2\r\nContent-Length: 3\r\n", "{}")))
+	add("has a length below zero", false, 1, says(asks("Content-Length: -2\r\n", "{}")))
+	add("has no host", false, 1, says("POST "+chatPath+" HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"))
+	add("has a header of 2 MB", false, 1, says(asks("Content-Length: 2\r\nX-Header: "+strings.Repeat("x", 2<<20)+"\r\n", "{}")))
+	add("has a header that goes on in the next line", false, 1, says(asks("X-Header: one\r\n two\r\nContent-Length: "+fmt.Sprint(len(question))+"\r\n", question)))
+	add("asks for the header alone", false, 1, says(strings.Replace(whole(question), "POST", "HEAD", 1)))
+	add("speaks TLS", false, 1, says("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"))
+	add("speaks HTTP/9.9", false, 1, says(strings.Replace(whole(question), "HTTP/1.1", "HTTP/9.9", 1)))
+	add("speaks HTTP/1.0", false, 1, says(strings.Replace(whole(question), "HTTP/1.1", "HTTP/1.0", 1)))
+	return names, all
+}
+
+type wireClient struct {
+	slow    bool
+	answers int // that it waits for
+	does    func(*net.TCPConn)
+}
+
+// sluggish says nothing to a request until whoever has sent it goes.
+func sluggish(t *testing.T) string {
+	return listen(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		if in, err := http.ReadRequest(r); err == nil {
+			_, _ = io.Copy(io.Discard, in.Body)
+			_, _ = io.Copy(io.Discard, r)
+		}
+	})
+}
+
+func wires(t *testing.T) []row {
+	names, clients := wireClients()
+	return each(t, names, func(t *testing.T, name string) []string {
+		client := clients[name]
+		server := sluggish
+		if !client.slow {
+			server = good
+		}
+		g := newGateway(t, transport.Config{}, endpick.Config{}, server(t))
+		c, err := net.Dial("tcp", g.server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		written := make(chan struct{})
+		go func() { // whoever has heard enough reads no more
+			defer close(written)
+			client.does(c.(*net.TCPConn))
+		}()
+		saw := "–, it leaves"
+		if client.answers == 0 {
+			<-written
+			_, _ = io.Copy(io.Discard, c)
+		}
+		method := http.MethodPost
+		if strings.Contains(name, "the header alone") {
+			method = http.MethodHead
+		}
+		r := bufio.NewReader(c)
+		for i := range client.answers {
+			response, err := http.ReadResponse(r, &http.Request{Method: method})
+			require.NoError(t, err, "answer %d", i)
+			body, err := io.ReadAll(response.Body)
+			if saw = view(response.StatusCode, string(body), err); response.StatusCode >= 400 && !strings.Contains(saw, "“") {
+				saw = fmt.Sprint(response.StatusCode)
+			}
+		}
+		c.Close()
+		<-written
+		leases := g.leases(t)
+		if client.slow { // that it goes may be seen before its request is routed
+			require.Contains(t, []string{"none", "canceled"}, leases)
+			leases = "none or canceled"
+		}
+		if client.answers > 1 {
+			saw = fmt.Sprintf("%d times %s", client.answers, saw)
+			require.Equal(t, strings.Repeat("completed, ", client.answers-1)+"completed", leases)
+			leases = "completed, each"
+		}
+		return []string{saw, leases}
+	})
+}
