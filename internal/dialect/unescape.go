@@ -77,20 +77,26 @@ func unquoteBlocks(out, s []byte) (n, i int) {
 		}
 		plain = 0
 		from := 0
-		for ; marks != 0; marks &= ^uint64(0) << from {
+		for marks != 0 {
 			at := bits.TrailingZeros64(marks)
+			marks &= marks - 1
 			copyRun(out[n:], block, from, at)
 			n += at - from
-			if c := shortEscapes[block[at+1]]; c != 0 {
-				out[n] = c
-				n, from = n+1, at+2
+			c := shortEscapes[block[at+1]]
+			if c == 0 {
+				written, read := unquoteCode(out[n:], s[i+at:])
+				if read == 0 {
+					return n, i + at
+				}
+				n, from = n+written, at+read
+				marks &= ^uint64(0) << from // of the second half of a pair
 				continue
 			}
-			written, read := unquoteCode(out[n:], s[i+at:])
-			if read == 0 {
-				return n, i + at
+			out[n] = c
+			n, from = n+1, at+2
+			if c == '\\' {
+				marks &= ^uint64(0) << from // what is escaped escapes nothing
 			}
-			n, from = n+written, at+read
 		}
 		if from < unquoteBytes {
 			copyRun(out[n:], block, from, unquoteBytes)
@@ -114,12 +120,15 @@ func copyRun(out []byte, block *[unquoteRoom]byte, from, to int) {
 }
 
 // backslashes are a bit for each of the first bytes of a block, the first one lowest.
-func backslashes(block *[unquoteRoom]byte) (marks uint64) {
-	for i := 0; i < unquoteBytes; i += wordBytes {
-		const gather = 1<<49 | 1<<42 | 1<<35 | 1<<28 | 1<<21 | 1<<14 | 1<<7 | 1
-		marks |= zeros(binary.LittleEndian.Uint64(block[i:])^ones*'\\') * gather >> 56 << i
-	}
-	return marks
+func backslashes(b *[unquoteRoom]byte) uint64 {
+	return backslashesOf(b[0:8]) | backslashesOf(b[8:16])<<8 | backslashesOf(b[16:24])<<16 | backslashesOf(b[24:32])<<24 |
+		backslashesOf(b[32:40])<<32 | backslashesOf(b[40:48])<<40 | backslashesOf(b[48:56])<<48 | backslashesOf(b[56:64])<<56
+}
+
+// backslashesOf are those of a word.
+func backslashesOf(word []byte) uint64 {
+	const gather = 1<<49 | 1<<42 | 1<<35 | 1<<28 | 1<<21 | 1<<14 | 1<<7 | 1
+	return zeros(binary.LittleEndian.Uint64(word)^ones*'\\') * gather >> 56
 }
 
 // unquoteCode writes what a \u at the start of s stands for, of one that is whole: 0, 0
