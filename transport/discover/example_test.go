@@ -41,7 +41,7 @@ func Example() {
 		panic(err)
 	}
 	for _, list := range []string{
-		"# two servers\n10.0.0.1:8000\n10.0.0.2:8000\n",
+		"# two servers\n10.0.0.1:8000\n10.0.0.2:8000 # the new one\n",
 		"10.0.0.2:8000\n10.0.0.2:8000\n",
 		"10.0.0.2:8000\n10.0.0.3:8000\n",
 	} {

@@ -115,6 +115,7 @@ func parseLines(text string) (list []endpick.Endpoint, line int, err error) {
 	seen := map[string]bool{}
 	for one := range strings.Lines(text) {
 		line++
+		one, _, _ = strings.Cut(one, " #")
 		one = strings.TrimSpace(one)
 		switch {
 		case one == "" || one[0] == '#':
