@@ -155,29 +155,12 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 				req.Tenant, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 4
 			},
 		}, e.URL)
-		var all []chan reply
-		for i, name := range []string{"first", "red 1", "blue 1", "red 2", "blue 2"} {
-			all = append(all, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
-			w.held(t, i)
-			if i == 0 {
-				require.Equal(t, "first", <-arrived)
-			}
-		}
-		order := []string{}
-		for range 4 {
-			release <- struct{}{}
-			order = append(order, <-arrived)
-		}
-		release <- struct{}{}
-		for _, c := range all {
-			require.NoError(t, (<-c).err)
-		}
+		order := w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "red 2", "blue 2")
 		if usage != "" {
 			assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order, usage)
 		} else {
 			assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
 		}
-		w.idle(t)
 	}
 }
 
@@ -207,16 +190,23 @@ func TestHeldTenantsPayNothingForFailures(t *testing.T) {
 			}
 		},
 	}, e.URL)
+	order := w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "blue 2", "red 2")
+	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
+}
+
+// dispatched sends requests of the teams that their names begin with to an engine that
+// serves one at a time, and returns in which order it got those after the first.
+func (w *world) dispatched(t *testing.T, arrived <-chan string, release chan<- struct{}, names ...string) (order []string) {
+	t.Helper()
 	var all []chan reply
-	for i, name := range []string{"first", "red 1", "blue 1", "blue 2", "red 2"} {
+	for i, name := range names {
 		all = append(all, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
 		w.held(t, i)
 		if i == 0 {
-			require.Equal(t, "first", <-arrived)
+			require.Equal(t, name, <-arrived)
 		}
 	}
-	order := []string{}
-	for range 4 {
+	for range names[1:] {
 		release <- struct{}{}
 		order = append(order, <-arrived)
 	}
@@ -224,8 +214,8 @@ func TestHeldTenantsPayNothingForFailures(t *testing.T) {
 	for _, c := range all {
 		require.NoError(t, (<-c).err)
 	}
-	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
 	w.idle(t)
+	return order
 }
 
 // A request that waited for one server goes to the one that has become free.
