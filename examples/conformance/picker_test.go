@@ -1,10 +1,8 @@
 package conformance
 
 import (
-	"context"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/modelserver"
@@ -49,19 +45,12 @@ func throughPicker(t *testing.T) *target {
 	require.NoError(t, err)
 	picker, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2, SharedCache: true}})
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- picker.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, stop, err := extproctest.Start(picker)
 	require.NoError(t, err)
 	base := &http.Transport{DisableCompression: true}
 	t.Cleanup(func() {
 		base.CloseIdleConnections()
-		conn.Close()
-		stop()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 	})
 	p := expose(t, &httputil.ReverseProxy{
 		Rewrite:       func(*httputil.ProxyRequest) {}, // the picker names the target

@@ -10,9 +10,6 @@ import (
 	"net/http/httputil"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
@@ -128,26 +125,16 @@ func throughPicker(b *book, engines []*engine) (*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	conn, stop, err := extproctest.Start(picker)
 	if err != nil {
 		return nil, err
-	}
-	ctx, drain := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- picker.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		drain()
-		return nil, errors.Join(err, <-ended)
 	}
 	base := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}
 	proxy := proxyTo(&extproctest.Proxy{Picker: conn, RetryOn: []int{502, 503}, Base: base})
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	return serve("picker", router, all, proxy, func() error {
 		base.CloseIdleConnections()
-		err := conn.Close()
-		drain()
-		return errors.Join(err, <-ended)
+		return stop()
 	})
 }
 

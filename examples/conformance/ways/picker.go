@@ -1,16 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/endpick/endpick/internal/suite"
 	"github.com/endpick/endpick/transport/extproc"
@@ -42,17 +36,9 @@ func openPicker(servers []string, buffered bool) (*suite.Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	conn, stop, err := extproctest.Start(picker)
 	if err != nil {
 		return nil, err
-	}
-	ctx, drain := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- picker.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		drain()
-		return nil, errors.Join(err, <-ended)
 	}
 	base := &http.Transport{DisableCompression: true}
 	proxy := &httputil.ReverseProxy{
@@ -63,8 +49,6 @@ func openPicker(servers []string, buffered bool) (*suite.Front, error) {
 	}
 	return suite.Serve(proxy, suite.Leases(router), func() error {
 		base.CloseIdleConnections()
-		err := conn.Close()
-		drain()
-		return errors.Join(err, <-ended)
+		return stop()
 	})
 }
