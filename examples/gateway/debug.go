@@ -168,9 +168,9 @@ func (g *gateway) debugPage() debugPage {
 	p.Figures = figures(all, p.Router.OpenLeases, p.Queue)
 	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
 	newest, failed := g.watch.stories.last()
-	p.Lists = []debugList{{"newest", "Why did it go there?", "The newest requests. Open one to see how its server was chosen; the list waits while one is open.", tell(newest)}}
+	p.Lists = []debugList{{"newest", "Why did it go there?", "The latest requests. Open one to see how its server was chosen; the list does not change while one is open.", tell(newest)}}
 	if len(failed) > 0 {
-		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The newest requests that failed or were turned away, but for those that clients got wrong.", tell(failed)})
+		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The latest requests that failed or were refused, except for mistakes of clients.", tell(failed)})
 	}
 	return p
 }
@@ -287,7 +287,7 @@ func (g *gateway) addServers(p *debugPage) {
 	for _, s := range g.router.Endpoints() {
 		id := s.Candidate.Endpoint.ID
 		there[id] = true
-		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "well", Class: "good"}
+		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good"}
 		stand, known := stands[id]
 		switch {
 		case s.Removed:
@@ -355,9 +355,9 @@ var reasons = map[health.Reason]string{
 	health.Unfit:       "it fails its health checks",
 }
 
-// illness says how a server is ill.
+// illness says why a server is unhealthy.
 func illness(s *health.Status, now time.Time) (state, class, detail string) {
-	state, class = "ill", "bad"
+	state, class = "unhealthy", "bad"
 	var parts []string
 	if s.State == health.Returning {
 		state, class = "coming back", "soso"

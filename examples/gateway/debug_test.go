@@ -127,7 +127,7 @@ func TestDebugPage(t *testing.T) {
 	require.Equal(t, 4, chosen, "the fifth had no endpoint")
 	all := textIn(root)
 	for _, want := range []string{
-		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are well.",
+		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy.",
 		hostile, "no endpoint for model",
 	} {
 		require.Contains(t, all, want)
@@ -200,19 +200,19 @@ func TestDebugPageNamesTheIll(t *testing.T) {
 		require.Equal(t, 200, code, body)
 	}
 	_, text := get(t, c.admin+"/debug/endpick")
-	require.Contains(t, textIn(page(t, text)), "All 2 servers are well.")
+	require.Contains(t, textIn(page(t, text)), "All 2 servers are healthy.")
 	require.NoError(t, engines[1].Close())
 	require.Eventually(t, func() bool {
 		_, _ = post(t, c.url, true)
 		_, text = get(t, c.admin+"/debug/endpick")
-		return strings.Contains(textIn(page(t, text)), "1 of 2 servers is ill.")
+		return strings.Contains(textIn(page(t, text)), "1 of 2 servers is unhealthy.")
 	}, 30*time.Second, 10*time.Millisecond)
 	servers := rows(t, text, "endpoints")
 	require.Contains(t, servers[1][0], urls[1])
-	require.Regexp(t, `^ill`, servers[1][1])
+	require.Regexp(t, `^unhealthy`, servers[1][1])
 	require.Contains(t, servers[1][1], "connection refused")
 	require.NotContains(t, servers[1][1], "Get ")
-	require.Regexp(t, `^well`, servers[2][1])
+	require.Regexp(t, `^healthy`, servers[2][1])
 	require.Contains(t, textIn(page(t, text)), "could not be reached", "why the request went to the other one")
 
 	require.NoError(t, engines[0].Close())

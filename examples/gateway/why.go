@@ -21,6 +21,9 @@ func why(r *endpick.Receipt, before []observed.Attempt) (all []string) {
 		}
 		all = append(all, fmt.Sprintf("%s was asked %s and %s.", a.Candidate.Endpoint.ID, when, said(a)))
 	}
+	if r.Avoided > 0 {
+		all = append(all, "Passed over as unhealthy or full: "+count(r.Avoided, "server")+".")
+	}
 	if r.Chosen < 0 || r.Chosen >= len(r.Verdicts) {
 		if r.Err != nil {
 			all = append(all, "No server was chosen: "+r.Err.Error()+".")
@@ -114,7 +117,7 @@ func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 		facts = append(facts, fmt.Sprintf("each further one in %s instead of %s", brief(a.Prediction.TPOT), brief(b.Prediction.TPOT)))
 	}
 	if len(facts) == 0 {
-		return []string{"Both looked the same."}
+		return []string{"Their load and cached tokens are the same."}
 	}
 	return []string{fmt.Sprintf("Compared with %s: %s.", b.Endpoint.ID, strings.Join(facts, "; "))}
 }

@@ -47,6 +47,10 @@ func TestWhy(t *testing.T) {
 				"Compared with c: it holds 208 fewer tokens of the prompt; 3 fewer requests wait for it; 2 fewer run on it.",
 			},
 		},
+		"avoided": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: 2}, nil,
+			[]string{"Passed over as unhealthy or full: 2 servers.", "b was the only server that could take it."},
+		},
 		"by chance": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0}, nil,
 			[]string{
@@ -56,7 +60,7 @@ func TestWhy(t *testing.T) {
 		},
 		"equals": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0}, nil,
-			[]string{"y scored 1, as did 2 others: chance decided.", "Both looked the same."},
+			[]string{"y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
 		},
 		"predicted": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{
