@@ -47,7 +47,8 @@ type Event struct {
 	// chosen one and those that filters removed, in no particular order. In
 	// Routed only.
 	Candidates []Candidate
-	// Now is the moment of the call.
+	// Now is the moment of the call: in Done, Now.Sub(RoutedAt) is the latency of the
+	// whole request.
 	Now time.Time
 	// RoutedAt is when Route was called.
 	RoutedAt time.Time
