@@ -42,3 +42,29 @@ func TestTablesDoNotGrow(t *testing.T) {
 	assert.LessOrEqual(t, len(x.routed.spare), 64)
 	assert.Zero(t, x.routed.leases.Find(endpick.LeaseRef{}))
 }
+
+// When the stamps of matches come round, those of long ago are no marks.
+func TestStampsComeRound(t *testing.T) {
+	s := &scratch{}
+	s.begin(4)
+	require.GreaterOrEqual(t, len(s.marks), 4)
+	for _, stamp := range []uint32{1, 2, 1 << 31, ^uint32(0)} {
+		s.stamp = stamp
+		for i := range s.marks {
+			s.marks[i] = mark{stamp: uint32(i + 1), saved: 1}
+		}
+		s.begin(4)
+		for i := range s.marks {
+			if stamp == ^uint32(0) || uint32(i+1) != s.stamp { // of the others nothing is asked
+				assert.NotEqual(t, s.stamp, s.marks[i].stamp, "%d after %d", i, stamp)
+			}
+		}
+		require.NotZero(t, s.stamp)
+	}
+	s.stamp = 77
+	s.begin(100)
+	require.GreaterOrEqual(t, len(s.marks), 100)
+	for i := range s.marks {
+		assert.NotEqual(t, s.stamp, s.marks[i].stamp)
+	}
+}

@@ -1,0 +1,242 @@
+package precise_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// to routes a request to one server.
+func (f *fleet) to(id string, req endpick.Request) endpick.Lease {
+	for _, other := range []string{"a", "b", "c"} {
+		if other != id {
+			req.Exclude = append(req.Exclude, other)
+		}
+	}
+	lease, err := f.router.Route(req)
+	require.NoError(f.t, err)
+	return lease
+}
+
+func (f *fleet) expected() int { return f.index.Stats().Expected }
+
+// What was routed to an engine that then told of it, failed, and lost it again, is not there.
+func TestExpectedAndHeld(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	req, next := request(ids(0, 64)), request(ids(0, 100))
+	lease := f.to("a", req)
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4}, ids(0, 64))}))
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 64, f.matched(next)["a"], "it is there")
+	require.Zero(t, a.Apply([]precise.Event{removed(1, 2, 3, 4)}))
+	assert.Zero(t, f.matched(next)["a"])
+
+	// And the other way round.
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))}))
+	lease = f.to("a", req)
+	assert.Equal(t, 2, f.expected(), "half of it is there")
+	require.Zero(t, a.Apply([]precise.Event{removed(1, 2)}))
+	assert.Zero(t, f.matched(next)["a"], "its head is gone")
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Zero(t, f.expected())
+}
+
+// Requests that follow each other have nothing in common but their blocks.
+func TestExpectedOfManyAtOnce(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	f.feed("a", 0)
+	for range 3 {
+		f.to("a", request(ids(0, 64))).Done(endpick.Outcome{Status: endpick.Failed})
+	}
+	b, c := f.to("a", request(ids(1000, 64))), f.to("a", request(ids(2000, 64)))
+	d := f.to("a", request(ids(3000, 64)))
+	assert.Equal(t, 12, f.expected())
+	b.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Zero(t, f.matched(request(ids(1000, 100)))["a"])
+	assert.Equal(t, 64, f.matched(request(ids(2000, 100)))["a"])
+	assert.Equal(t, 64, f.matched(request(ids(3000, 100)))["a"])
+	c.FirstToken()
+	d.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 64, f.matched(request(ids(2000, 100)))["a"])
+	c.Done(endpick.Outcome{})
+	f.now = f.now.Add(time.Second)
+	assert.Zero(t, f.matched(request(ids(2000, 100)))["a"])
+	assert.Zero(t, f.expected())
+}
+
+// What is expected of one rank does not end with another, and what ends with one ends once; a
+// feed that says that nothing is known expects nothing.
+func TestExpectedOfRanks(t *testing.T) {
+	for _, started := range []bool{false, true} {
+		f := newFleet(t, precise.Config{})
+		zero, one := f.feed("a", 0), f.feed("a", 1)
+		lease := f.to("a", request(ids(0, 64)))
+		if started {
+			lease.FirstToken()
+		}
+		assert.Equal(t, 8, f.expected())
+		zero.Close()
+		assert.Equal(t, 4, f.expected())
+		assert.Equal(t, 64, f.matched(request(ids(0, 100)))["a"])
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+		f.now = f.now.Add(time.Second)
+		assert.Zero(t, f.matched(request(ids(0, 100)))["a"])
+		assert.Zero(t, f.expected())
+		one.Reset(precise.Nothing)
+		lease = f.to("a", request(ids(0, 64)))
+		assert.Zero(t, f.expected())
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+	}
+}
+
+// Blocks that are held by the same servers share what is said of them.
+func TestWhoHoldsIsNotedOnce(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a, b := f.feed("a", 0), f.feed("b", 0)
+	sets := func() int { return f.index.Stats().Sets }
+	all := long(1, 100)
+	require.Zero(t, a.Apply([]precise.Event{all}))
+	assert.Equal(t, 1, sets())
+	alone := f.index.Stats().Bytes
+	half := all
+	half.Hashes, half.Tokens = all.Hashes[:50], all.Tokens[:50*16]
+	require.Zero(t, b.Apply([]precise.Event{half}))
+	assert.Equal(t, 2, sets())
+	require.Zero(t, b.Apply([]precise.Event{all})) // the first half has two copies
+	assert.Equal(t, 1, sets())
+	require.Zero(t, b.Apply([]precise.Event{removed(all.Hashes[50:]...)}))
+	assert.Equal(t, 2, sets())
+	require.Zero(t, b.Apply([]precise.Event{removed(all.Hashes[:50]...), removed(all.Hashes[:50]...)}))
+	assert.Equal(t, 1, sets())
+	assert.Equal(t, alone, f.index.Stats().Bytes)
+	c := f.feed("c", 0)
+	require.Zero(t, c.Apply([]precise.Event{all}))
+	require.Zero(t, b.Apply([]precise.Event{all}))
+	require.Zero(t, a.Apply([]precise.Event{removed(all.Hashes...)}))
+	assert.Equal(t, 1, sets())
+	assert.Equal(t, map[string]int{"a": 0, "b": 1600, "c": 1600}, f.matched(request(append(ids(1<<20, 1600), 7))))
+}
+
+// Of the ranks of an endpoint the one that saves most is told of, and of its tiers those in
+// which the blocks are.
+func TestLookup(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		f := newFleet(t, precise.Config{})
+		feeds := map[int]*precise.Feed{}
+		for _, rank := range order {
+			feeds[rank] = f.feed("a", rank)
+		}
+		require.Zero(t, feeds[0].Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
+		require.Zero(t, feeds[1].Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
+		require.Zero(t, feeds[2].Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))}))
+		assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{3}, Saved: 3}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")))
+	}
+	in := func(tier precise.Tier, e precise.Event) precise.Event { e.Tier = tier; return e }
+	for _, tier := range []precise.Tier{precise.CPU, precise.Disk, precise.External} {
+		f := newFleet(t, precise.Config{})
+		a := f.feed("a", 0)
+		require.Zero(t, a.Apply([]precise.Event{in(tier, stored(hashes{1}, ids(0, 16)))}))
+		var want [precise.Tiers]int
+		want[tier] = 1
+		assert.Equal(t, want, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
+		// A second cache, of which one has the block in GPU memory: it is loaded for both.
+		second := stored(hashes{1}, ids(0, 16))
+		second.Group = 1
+		require.Zero(t, a.Apply([]precise.Event{second}))
+		assert.Equal(t, want, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
+		require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
+		assert.Equal(t, [precise.Tiers]int{1}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
+		// What is expected is behind what is there.
+		lease := f.to("a", request(ids(0, 48)))
+		assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{1}, Routed: 2, Saved: 3}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")))
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+	}
+}
+
+// The approximate index hears of everything.
+func TestTheApproximateIndexHears(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	f.feed("a", 0)
+	approximate := func() (held, pending int) {
+		for _, e := range f.index.Stats().Approximate.Endpoints {
+			held, pending = held+e.Held, pending+e.Pending
+		}
+		return held, pending
+	}
+	is := func(held, pending int) {
+		h, p := approximate()
+		assert.Equal(t, []int{held, pending}, []int{h, p})
+	}
+	lease := f.to("a", request(ids(0, 64)))
+	is(0, 4)
+	lease.FirstToken()
+	is(4, 0)
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+	is(4, 0)
+	f.to("a", request(ids(1000, 64))).Done(endpick.Outcome{Status: endpick.Failed})
+	is(4, 0)
+	f.to("a", request(ids(1000, 64))).Done(endpick.Outcome{})
+	is(8, 0)
+	require.NoError(t, f.router.Remove("a"))
+	is(0, 0)
+	assert.Same(t, f.index.Approximate(), f.index.Approximate())
+}
+
+// What has had its grace ends with whatever is heard next.
+func TestGraceEnds(t *testing.T) {
+	for i, hear := range []func(*fleet, endpick.Lease){
+		func(f *fleet, _ endpick.Lease) { f.to("b", request(ids(9, 8))).Done(endpick.Outcome{}) },
+		func(_ *fleet, l endpick.Lease) { l.FirstToken() },
+		func(_ *fleet, l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Failed}) },
+		func(f *fleet, _ endpick.Lease) { f.matched(request(ids(9, 8))) },
+	} {
+		f := newFleet(t, precise.Config{})
+		f.feed("a", 0)
+		under := f.to("c", request(ids(700, 8)))
+		f.to("a", request(ids(0, 64))).Done(endpick.Outcome{})
+		f.now = f.now.Add(time.Second)
+		assert.Equal(t, 4, f.expected())
+		hear(f, under)
+		assert.Zero(t, f.expected(), "%d", i)
+	}
+}
+
+// A prompt of unknown length is as long as its blocks.
+func TestPromptsOfUnknownLength(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
+	for input, want := range map[int]int{0: 47, -5: 47, 1: 0, 2: 1, 48: 47, 49: 48, 1000: 48} {
+		req := request(ids(0, 48))
+		req.InputTokens = input
+		assert.Equal(t, want, f.matched(req)["a"], "%d", input)
+	}
+	req := request(ids(0, 64))
+	req.InputTokens = 0
+	assert.Equal(t, 48, f.matched(req)["a"])
+}
+
+// Who has the most is forgotten, in whatever order they came, and whoever has gone before.
+func TestTheLargestIsForgotten(t *testing.T) {
+	for _, order := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a", "c"}} {
+		f := newFleet(t, precise.Config{MaxBytes: 1 << 20})
+		feeds := map[string]*precise.Feed{}
+		for _, id := range order {
+			feeds[id] = f.feed(id, 0)
+		}
+		feeds["c"].Close()
+		require.Zero(t, feeds["a"].Apply([]precise.Event{long(1, 100)}))
+		for i := 2; f.index.Stats().Overflows == 0; i++ {
+			require.Less(t, i, 1000)
+			require.Zero(t, feeds["b"].Apply([]precise.Event{long(i, 50)}))
+		}
+		assert.Equal(t, []int{100, 0}, []int{f.stats("a").Blocks, f.stats("b").Blocks})
+		assert.Equal(t, []precise.Knowledge{precise.Whole, precise.Partial}, []precise.Knowledge{f.stats("a").Knows, f.stats("b").Knows})
+		assert.EqualValues(t, 1, f.index.Stats().Overflows)
+	}
+}
