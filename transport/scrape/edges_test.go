@@ -253,6 +253,25 @@ func TestASlowEngineIsSurveyedOnce(t *testing.T) {
 
 var net500 = errors.New("connection refused")
 
+// An engine that does not answer is what it was known to be.
+func TestWhatIsKnownStays(t *testing.T) {
+	at := &site{pages: known()}
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
+	require.NoError(t, err)
+	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+	require.NoError(t, err)
+	s.Poll(t.Context())
+	before, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
+	require.True(t, ok)
+	for _, trouble := range []func(){func() { at.set("llama/props", "?") }, func() { at.down = net500 }} {
+		trouble()
+		s.Poll(t.Context())
+		after, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
+		assert.True(t, ok)
+		assert.Equal(t, before, after)
+	}
+}
+
 // A client that panics costs a question.
 func TestAPanicCostsAQuestion(t *testing.T) {
 	at := engines{"h": func(*http.Request) (*http.Response, error) { panic("a bug") }}

@@ -204,6 +204,7 @@ func FuzzPage(f *testing.F) {
 func TestKindsOfSeries(t *testing.T) {
 	for text, want := range map[string]endpick.Load{
 		"vllm:num_requests_waiting{a=\"x\"} 2\nvllm:num_requests_waiting{b=\"x\"} 3\n":                           {Waiting: 5},
+		"vllm:num_requests_waiting{a=\"bc\"} 2\nvllm:num_requests_waiting{ab=\"c\"} 3\n":                         {Waiting: 5},
 		"# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 4\n":                                {Waiting: 4},
 		"vllm:num_requests_waiting{engine=\"0\",a=\"x\"} 2\nvllm:num_requests_waiting{engine=\"1\",a=\"x\"} 3\n": {Waiting: 5},
 		"# TYPE vllm:num_requests_waiting histogram\nvllm:num_requests_waiting_sum 4\nvllm:num_requests_running_count 1\n" +
