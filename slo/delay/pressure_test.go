@@ -96,7 +96,9 @@ func TestWorth(t *testing.T) {
 		{0.9, 2},
 	} {
 		m := newMarginal(t, delay.Config{})
+		now := time.Unix(1e9, 0)
 		r, err := endpick.New(endpick.Config{
+			Clock:     func() time.Time { return now },
 			Policy:    endpick.Policy{Matcher: holder(c.held), Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
 			Endpoints: []endpick.Endpoint{{ID: "a"}},
 		})
@@ -105,7 +107,9 @@ func TestWorth(t *testing.T) {
 		for range 500 {
 			l, err := r.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true})
 			require.NoError(t, err)
+			now = now.Add(100 * time.Millisecond)
 			l.FirstToken()
+			now = now.Add(time.Second)
 			l.Done(endpick.Outcome{OutputTokens: 100})
 		}
 		assert.InDelta(t, c.worth, delay.WorthOf(m), 0.05)
