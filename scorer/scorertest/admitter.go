@@ -169,8 +169,8 @@ func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Adm
 	}
 	answered, one := ask(true)
 	left, other := ask(false)
-	// Where fewer were let in, those that were have not ended yet.
-	if (lost || left >= answered) && one == nil && other != nil {
+	// Where more were let in, or fewer, they have taken more, or have not ended yet.
+	if left == answered && one == nil && other != nil {
 		how := "clients gave up"
 		if lost {
 			how = "nothing was heard any more of"
