@@ -14,8 +14,12 @@ type contest struct {
 	name string
 	// about says what it is like.
 	about string
-	// held is true of those by which nothing was tuned.
-	held  bool
+	// held is true of those by which nothing was tuned, foreign of those whose engines work
+	// in another way.
+	held, foreign bool
+	// config changes what else there is of a run. Nil: nothing.
+	config func(*sim.Config)
+
 	fleet func() ([]sim.Server, error)
 	// work is the workload at so many requests per second, of about so many
 	// requests.
@@ -170,7 +174,7 @@ func contests() []contest {
 		return contest{name: name + "-" + profile[:3], about: "scenario " + name + " on " + profile, fleet: profileFleet(servers, profile), work: scenarioWork(name), guess: guess}
 	}
 	shared := "../shared/traces/"
-	return []contest{
+	return append([]contest{
 		ladder("A", tp2, 10, 80), ladder("B", tp2, 10, 20), ladder("C", tp2, 10, 10), ladder("D", tp2, 10, 4),
 		ladder("A", h100, 8, 120), ladder("B", h100, 8, 30), ladder("C", h100, 8, 20), ladder("D", h100, 8, 8),
 		{name: "sharegpt", about: "ShareGPT lengths, nothing shared", fleet: profileFleet(8, h100), work: scenarioWork("sharegpt"), guess: 120},
@@ -197,5 +201,5 @@ func contests() []contest {
 			work: func(rate float64, requests int) (sim.Workload, error) {
 				return sim.Agents{Scale: 4, Rate: rate, Requests: requests}, nil
 			}},
-	}
+	}, foreign(chat, document, group)...)
 }

@@ -94,12 +94,12 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(tournamentUsage, flag.ContinueOnError)
 	all := contests()
 	names := listOf(func(s string) (string, error) {
-		if slices.ContainsFunc(all, func(c contest) bool { return c.name == s }) || s == "tuned" || s == "held" {
+		if slices.ContainsFunc(all, func(c contest) bool { return c.name == s }) || slices.Contains(sets, s) {
 			return s, nil
 		}
-		return "", fmt.Errorf("%q is no contest (known: tuned, held, %s)", s, contestNames(all))
+		return "", fmt.Errorf("%q is no contest (known: %s, %s)", s, strings.Join(sets, ", "), contestNames(all))
 	})
-	flags.Var(names, "contests", "comma-separated `names`; tuned and held are those by which the library was tuned, and the others (default: all): "+contestNames(all))
+	flags.Var(names, "contests", "comma-separated `names`; tuned are those by which the library was tuned, held and foreign others, the latter on engines that work in another way (default: all): "+contestNames(all))
 	policies := listOf(readPolicy, tournamentPolicies()...)
 	flags.Var(policies, "policies", "comma-separated `names`, each with conditions if wanted: +noise=0.2 in its predictions, +length=3 times as long responses expected, +reports=1s old")
 	loads := listOf(positive, 0.5, 0.8, 1.05)
@@ -109,7 +109,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
 	flags.StringVar(&t.state, "state", "", "keep what was run in this `file`, and don't run it again")
-	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), html (heat maps of them, with intervals over seeds), or json")
+	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), pairs (the last policy against each of the others by cell, with intervals over paired seeds), html (heat maps, with intervals over seeds), or json")
 	path := flags.String("out", "", "write to this `file` (default: standard output)")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
@@ -118,8 +118,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
-	case !slices.Contains([]string{"table", "cells", "html", "json"}, t.format):
-		return usage("-format %q is unknown (known: table, cells, html, json)", t.format)
+	case !slices.Contains([]string{"table", "cells", "pairs", "html", "json"}, t.format):
+		return usage("-format %q is unknown (known: table, cells, pairs, html, json)", t.format)
 	case t.requests < 100:
 		return usage("-requests %d is too small", t.requests)
 	}
@@ -134,10 +134,13 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 			policies.values = []string{"load-prefix", "lmetric", "preble", "sglang", "predicted-latency", "marginal-delay"}
 		}
 	}
+	if t.format == "pairs" && len(policies.values) < 2 {
+		return usage("-format pairs needs two policies")
+	}
 	t.policies, t.loads, t.seeds = policies.values, loads.values, seeds.values
 	for _, c := range all {
 		if len(names.values) == 0 || slices.Contains(names.values, c.name) ||
-			slices.Contains(names.values, "held") && c.held || slices.Contains(names.values, "tuned") && !c.held {
+			slices.Contains(names.values, c.set()) {
 			t.contests = append(t.contests, c)
 		}
 	}
@@ -155,6 +158,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		err = indented(&page, scores)
 	case "html":
 		err = t.writeHeat(&page, scores)
+	case "pairs":
+		err = t.writePairs(&page, scores)
 	default:
 		err = t.write(&page, scores)
 	}
@@ -162,6 +167,19 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return out.write(&page)
+}
+
+// sets are the names of groups of contests.
+var sets = []string{"tuned", "held", "foreign"}
+
+func (c *contest) set() string {
+	switch {
+	case c.foreign:
+		return "foreign"
+	case c.held:
+		return "held"
+	}
+	return "tuned"
 }
 
 func contestNames(all []contest) string {
@@ -330,10 +348,14 @@ func (t *tournament) run(s *score) error {
 	if err != nil {
 		return err
 	}
-	report, err := sim.Run(sim.Config{
+	config := sim.Config{
 		Fleet: fleet, Workload: work, Seed: s.Seed, ReportInterval: under.reports,
 		Router: func() (endpick.Config, error) { return newPolicy(s.Policy) },
-	})
+	}
+	if c.config != nil {
+		c.config(&config)
+	}
+	report, err := sim.Run(config)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func TestContests(t *testing.T) {
 	for _, c := range contests() {
 		require.False(t, names[c.name], "%s is there twice", c.name)
 		names[c.name] = true
-		if c.held {
+		if c.held || c.foreign {
 			held++
 		}
 		fleet, err := c.fleet()
@@ -85,16 +85,43 @@ func TestLoss(t *testing.T) {
 
 func TestTournamentMistakes(t *testing.T) {
 	for command, want := range map[string]string{
-		"-contests E":       `"E" is no contest (known: tuned, held, A-qwe,`,
-		"-policies best":    "unknown policy",
-		"-load 0":           "is no number above 0",
-		"-requests 3":       "-requests 3 is too small",
-		"-format xml":       `-format "xml" is unknown (known: table, cells, html, json)`,
-		"more":              `what is "more"?`,
-		"-contests A-qwe,A": `"A" is no contest`,
+		"-contests E":                     `"E" is no contest (known: tuned, held, foreign, A-qwe,`,
+		"-policies best":                  "unknown policy",
+		"-load 0":                         "is no number above 0",
+		"-requests 3":                     "-requests 3 is too small",
+		"-format xml":                     `-format "xml" is unknown (known: table, cells, pairs, html, json)`,
+		"-format pairs -policies lmetric": "-format pairs needs two policies",
+		"more":                            `what is "more"?`,
+		"-contests A-qwe,A":               `"A" is no contest`,
 	} {
 		var stderr bytes.Buffer
 		assert.Equal(t, 2, run(append([]string{"tournament"}, strings.Fields(command)...), &bytes.Buffer{}, &stderr))
 		assert.Contains(t, stderr.String(), want)
 	}
+}
+
+// Of seeds 1 and 2 b takes 10 and 30 % longer than a: 20 in the mean, by Student's
+// distribution ± 12.71 standard errors of 10. Of seed 3 there is no pair.
+func TestPairs(t *testing.T) {
+	r := round{contest: "C", load: 0.8, scores: map[string][]score{
+		"a": {{Seed: 1, E2EMean: 100, TTFT95: 10}, {Seed: 2, E2EMean: 200, TTFT95: 10}, {Seed: 3, E2EMean: 1, TTFT95: 1}},
+		"b": {{Seed: 2, E2EMean: 260, TTFT95: 9}, {Seed: 1, E2EMean: 110, TTFT95: 9}},
+	}}
+	p := r.pairOf("b", "a", measureOf("E2E mean"))
+	assert.InDelta(t, 20, p.longer, 1e-9)
+	assert.InDelta(t, 127.1, p.half, 1e-9)
+
+	tour := tournament{contests: []contest{{name: "C"}}, loads: []float64{0.8}, policies: []string{"a", "b"}, seeds: []uint64{1, 2, 3}}
+	var all []score
+	for policy, scores := range r.scores {
+		for _, s := range scores {
+			s.Contest, s.Load, s.Policy = "C", 0.8, policy
+			all = append(all, s)
+		}
+	}
+	var text bytes.Buffer
+	require.NoError(t, tour.writePairs(&text, all))
+	assert.Contains(t, text.String(), "+20.0 ± 127.1")
+	assert.Contains(t, text.String(), "E2E mean: more than 1 % behind one of them in 1 of 1 cells, in 0 by more than the interval; ahead of all in 0 of 1 at 80 % and more.")
+	assert.Contains(t, text.String(), "TTFT p95: more than 5 % behind one of them in 0 of 1 cells, in 0 by more than the interval; ahead of all in 1 of 1 at 80 % and more.")
 }

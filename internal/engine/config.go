@@ -34,6 +34,9 @@ type Config struct {
 	// together. 0 is 2,048, or MaxSequences if that is more. Not below MaxSequences,
 	// so that every running sequence decodes in every step.
 	MaxBatchedTokens int
+	// PrefillFirst computes prompts in steps of their own, while decoding stands still,
+	// as vLLM's first engine and SGLang do; the token budget is then all theirs.
+	PrefillFirst bool
 	// DisablePrefixCaching computes every prompt in full.
 	DisablePrefixCaching bool
 	// CacheEvents records changes of the cache for [Engine.CacheEvents].

@@ -22,7 +22,8 @@
 //
 // A step runs one batch: one token of every decoding sequence first, then chunks
 // of prompts in order of arrival while the token budget, the sequence limit and
-// the free KV blocks allow. The first token of a request appears at the end of
+// the free KV blocks allow; with [Config].PrefillFirst, prompts alone as long as there
+// are any. The first token of a request appears at the end of
 // the step that completes its prefill. When no block is free the sequence that
 // was admitted last loses its blocks and goes back to the head of the queue
 // (preemption by recompute).

@@ -33,6 +33,7 @@ type Engine struct {
 	slope    picos
 	prefills []*sequence // sequences with a prompt chunk in it
 	partial  *sequence   // the one running sequence between two chunks of its prompt
+	stalled  bool        // it has prompt chunks alone, while others decode
 
 	// All decoding sequences together.
 	step      int64   // decode steps since the beginning
@@ -167,7 +168,8 @@ func (e *Engine) NextEvent() (time.Duration, bool) {
 
 // StepEnd is the end of the step in flight as of the latest call with a time, or
 // the moment at which the next one can start; false if the engine is idle. Every
-// decoding sequence has one more token then.
+// decoding sequence has one more token then, unless the step is one of prompts alone
+// ([Config].PrefillFirst).
 func (e *Engine) StepEnd() (time.Duration, bool) {
 	switch e.phase {
 	case idle:

@@ -324,3 +324,33 @@ func TestFinishHeapIsItsTwin(t *testing.T) {
 		})
 	})
 }
+
+// While the second request's prompt is computed, in two chunks, the first one waits: its
+// third token comes two steps later than it would, and no step has both.
+func TestPromptsFirstByHand(t *testing.T) {
+	for _, c := range []struct {
+		first        bool
+		firstToken   time.Duration // of the second request
+		lastOfFirst  time.Duration
+		steps        int64
+	}{
+		// Steps of 1 ms: the first one's prompt, its second token, and then the others.
+		{first: false, firstToken: 4 * time.Millisecond, lastOfFirst: 4 * time.Millisecond, steps: 5},
+		{first: true, firstToken: 4 * time.Millisecond, lastOfFirst: 6 * time.Millisecond, steps: 6},
+	} {
+		e := mustNew(t, Config{
+			Profile: Profile{Name: "1 ms a step", StepMicros: 1000}, MaxSequences: 2, MaxBatchedTokens: 50, PrefillFirst: c.first,
+		})
+		require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 40, OutputTokens: 4}))
+		require.NoError(t, e.Submit(1500*time.Microsecond, Request{ID: 2, PromptTokens: 90, OutputTokens: 2}))
+		at := map[string]time.Duration{}
+		for _, event := range drain(e) {
+			at[event.Kind.String()+" "+string(rune('0'+event.ID))] = event.At
+		}
+		require.Equal(t, time.Millisecond, at["first token 1"])
+		require.Equal(t, c.firstToken, at["first token 2"])
+		require.Equal(t, c.lastOfFirst, at["completed 1"])
+		require.Equal(t, c.steps, e.Totals().Steps)
+		require.Equal(t, int64(6), e.Totals().OutputTokens)
+	}
+}

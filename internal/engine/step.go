@@ -22,10 +22,47 @@ func (e *Engine) run(until picos, inclusive bool) {
 
 // begin makes up the batch of the next step.
 func (e *Engine) begin() {
-	preempted := e.growDecodes()
-	decodes := int64(len(e.heap))
-	budget := int64(e.cfg.MaxBatchedTokens) - decodes
-	e.prefills = e.prefills[:0]
+	e.prefills, e.stalled = e.prefills[:0], false
+	preempted := false
+	if e.cfg.PrefillFirst {
+		preempted = e.addChunks(int64(e.cfg.MaxBatchedTokens), false)
+		e.stalled = len(e.prefills) > 0
+	}
+	decodes, context := int64(0), int64(0)
+	if !e.stalled {
+		preempted = e.growDecodes() || preempted
+		decodes, context = int64(len(e.heap)), e.context
+		if !e.cfg.PrefillFirst {
+			preempted = e.addChunks(int64(e.cfg.MaxBatchedTokens)-decodes, preempted)
+		}
+	}
+
+	tokens, pairs := decodes, int64(0)
+	for _, s := range e.prefills {
+		tokens += s.chunk
+		pairs += chunkPairs(s.computed, s.chunk)
+	}
+	e.phase, e.steps, e.slope = busy, 1, 0
+	e.first = e.costs.step(tokens, decodes+int64(len(e.prefills)), context, pairs)
+	e.cache.log.date(e.at + e.first)
+	switch {
+	case len(e.prefills) > 0:
+		own := e.first
+		if decodes > 0 {
+			own -= e.costs.step(decodes, decodes, context, 0)
+		}
+		e.totals.prefillBusy += own
+	case !preempted && decodes > 0:
+		// Nothing changes before the first completion or the last free block. Whoever
+		// waits does not fit now, and decoding frees no block.
+		e.slope = e.costs.context * picos(decodes)
+		e.steps = min(e.heap[0].finish-e.step, 1+e.stepsWithin(e.cache.available()))
+	}
+}
+
+// addChunks puts chunks of prompts into the batch, of the one between two chunks and of
+// those who wait, and reports whether a sequence had to go, then or before.
+func (e *Engine) addChunks(budget int64, preempted bool) bool {
 	if s := e.partial; s != nil {
 		e.partial = nil
 		if chunk := min(s.target-s.computed, budget); e.grow(s, chunk) {
@@ -42,28 +79,7 @@ func (e *Engine) begin() {
 		}
 		budget -= chunk
 	}
-
-	tokens, pairs := decodes, int64(0)
-	for _, s := range e.prefills {
-		tokens += s.chunk
-		pairs += chunkPairs(s.computed, s.chunk)
-	}
-	e.phase, e.steps, e.slope = busy, 1, 0
-	e.first = e.costs.step(tokens, decodes+int64(len(e.prefills)), e.context, pairs)
-	e.cache.log.date(e.at + e.first)
-	switch {
-	case len(e.prefills) > 0:
-		own := e.first
-		if decodes > 0 {
-			own -= e.costs.step(decodes, decodes, e.context, 0)
-		}
-		e.totals.prefillBusy += own
-	case !preempted && decodes > 0:
-		// Nothing changes before the first completion or the last free block. Whoever
-		// waits does not fit now, and decoding frees no block.
-		e.slope = e.costs.context * picos(decodes)
-		e.steps = min(e.heap[0].finish-e.step, 1+e.stepsWithin(e.cache.available()))
-	}
+	return preempted
 }
 
 // growDecodes allocates the blocks that decoding sequences need for one more
@@ -235,10 +251,13 @@ func (e *Engine) pass(n int64) {
 	e.at += span
 	e.first += e.slope * picos(n)
 	e.steps -= n
-	e.step += n
-	e.context += n * decodes
 	e.totals.busy += span
 	e.totals.Steps += n
+	if e.stalled {
+		return
+	}
+	e.step += n
+	e.context += n * decodes
 	e.totals.OutputTokens += n * decodes
 	allocated := e.step
 	if e.steps > 0 {

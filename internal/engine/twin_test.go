@@ -69,8 +69,32 @@ func (w *twin) run(until picos, inclusive bool) {
 }
 
 func (w *twin) begin() {
-	var decodes, prefills, tokens, context, pairs int
 	preempted := false
+	if w.cfg.PrefillFirst {
+		preempted = w.fill(false, true, false)
+	}
+	if !slices.ContainsFunc(w.running, func(s *twinSequence) bool { return s.chunk > 0 }) {
+		w.fill(true, !w.cfg.PrefillFirst, preempted)
+	}
+	var decodes, prefills, tokens, context, pairs int
+	for _, s := range w.running {
+		tokens += s.chunk
+		if s.computed >= s.target {
+			decodes += s.chunk
+			context += s.chunk * s.computed
+		} else if s.chunk > 0 {
+			prefills++
+			for i := range s.chunk {
+				pairs += s.computed + i + 1
+			}
+		}
+	}
+	w.inFlight = true
+	w.at += w.costs.step(int64(tokens), int64(decodes+prefills), int64(context), int64(pairs))
+}
+
+// fill makes up a batch of those who decode, of prompts, or of both.
+func (w *twin) fill(decodes, prompts, preempted bool) bool {
 	size := w.cfg.BlockTokens
 	budget := w.cfg.MaxBatchedTokens
 	for i := 0; i < len(w.running); i++ {
@@ -78,6 +102,9 @@ func (w *twin) begin() {
 		chunk := 1
 		if s.computed < s.target {
 			chunk = min(s.target-s.computed, budget)
+		}
+		if s.computed < s.target && !prompts || s.computed >= s.target && !decodes {
+			continue
 		}
 		for need := blocksFor(s.computed+chunk, size) - len(s.blocks); need > w.free+len(w.idle); {
 			preempted = true
@@ -97,7 +124,7 @@ func (w *twin) begin() {
 		w.grow(s, chunk)
 		budget -= chunk
 	}
-	for !preempted && budget > 0 && len(w.waiting) > 0 && len(w.running) < w.cfg.MaxSequences {
+	for prompts && !preempted && budget > 0 && len(w.waiting) > 0 && len(w.running) < w.cfg.MaxSequences {
 		s := w.waiting[0]
 		cached, idle := 0, 0
 		for cached < len(s.Blocks) && cached < (s.target-1)/size {
@@ -129,20 +156,7 @@ func (w *twin) begin() {
 		w.grow(s, chunk)
 		budget -= chunk
 	}
-	for _, s := range w.running {
-		tokens += s.chunk
-		if s.computed >= s.target {
-			decodes++
-			context += s.computed
-		} else if s.chunk > 0 {
-			prefills++
-			for i := range s.chunk {
-				pairs += s.computed + i + 1
-			}
-		}
-	}
-	w.inFlight = true
-	w.at += w.costs.step(int64(tokens), int64(decodes+prefills), int64(context), int64(pairs))
+	return preempted
 }
 
 func (w *twin) grow(s *twinSequence, chunk int) {
@@ -341,6 +355,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 			BlockTokens:          rapid.IntRange(1, 5).Draw(t, "block"),
 			Blocks:               rapid.IntRange(4, 60).Draw(t, "blocks"),
 			MaxSequences:         rapid.IntRange(1, 6).Draw(t, "sequences"),
+			PrefillFirst:         rapid.Bool().Draw(t, "prefill first"),
 			DisablePrefixCaching: rapid.IntRange(0, 9).Draw(t, "disable") == 0,
 		}
 		cfg.MaxBatchedTokens = cfg.MaxSequences + rapid.IntRange(0, 30).Draw(t, "budget")

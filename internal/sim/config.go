@@ -56,6 +56,9 @@ type Config struct {
 	// PromptsOnly keeps from the routers what responses append to their prompts, which the
 	// engines cache all the same.
 	PromptsOnly bool
+	// NoUsage keeps from the routers what engines say of a prompt with the last token: how
+	// long it was, and how much of it was cached.
+	NoUsage bool
 	// Events lets engines tell routers what enters and leaves their caches, as far as a
 	// router's matcher is a precise.Index. Nil: they don't.
 	Events *Events
@@ -73,6 +76,8 @@ type Server struct {
 	Engine engine.Config
 	// Absent servers are not there until a Join.
 	Absent bool
+	// Undescribed servers have nothing filled in: routers know of them what Endpoint says.
+	Undescribed bool
 }
 
 // Fleet returns n equal servers.

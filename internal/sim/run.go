@@ -184,6 +184,9 @@ func newRun(cfg Config) (*run, error) {
 
 // describe fills in what routers may know of the server from what it is.
 func (s *server) describe() {
+	if s.Undescribed {
+		return
+	}
 	cfg := s.engine.Config()
 	setDefault(&s.Endpoint.MaxSequences, cfg.MaxSequences)
 	setDefault(&s.Endpoint.KVTokens, cfg.Blocks*cfg.BlockTokens)
@@ -361,6 +364,9 @@ func (r *run) handle(i int) {
 			outcome := endpick.Outcome{
 				InputTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
 				CachedTokens: f.cached, HasCachedTokens: true,
+			}
+			if r.cfg.NoUsage {
+				outcome = endpick.Outcome{OutputTokens: f.request.OutputTokens}
 			}
 			if !r.cfg.PromptsOnly {
 				outcome.Blocks = f.request.Blocks

@@ -270,3 +270,40 @@ func TestSummaries(t *testing.T) {
 	require.Equal(t, 0.25, jain([]float64{4, 0, 0, 0}))
 	require.Equal(t, 1.0, jain(nil))
 }
+
+// What engines don't tell, routers don't know.
+func TestServersThatTellNothing(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		w := &eavesdropper{}
+		cfg := Config{
+			Router: func() (endpick.Config, error) {
+				return endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1, Scorer: w}}}}, nil
+			},
+			Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100)}, NoUsage: !tells,
+		}
+		cfg.Fleet[0].Undescribed = !tells
+		mustRun(t, cfg)
+		require.Equal(t, tells, w.outcome.HasCachedTokens)
+		require.Equal(t, tells, w.outcome.InputTokens == 160)
+		require.Equal(t, 100, w.outcome.OutputTokens, "which are counted on their way")
+		require.Equal(t, tells, w.endpoint.KVTokens == engine.DefaultBlocks*engine.DefaultBlockTokens)
+		require.Equal(t, tells, w.endpoint.MaxSequences == engine.DefaultMaxSequences)
+		require.Equal(t, tells, w.endpoint.Variant == "plain")
+	}
+}
+
+// eavesdropper keeps what it was told last.
+type eavesdropper struct {
+	endpoint endpick.Endpoint
+	outcome  endpick.Outcome
+}
+
+func (*eavesdropper) Name() string { return "eavesdropper" }
+
+func (w *eavesdropper) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		w.endpoint, dst[i] = *candidates[i].Endpoint, 1
+	}
+}
+
+func (w *eavesdropper) Done(_ *endpick.Event, o *endpick.Outcome) { w.outcome = *o }

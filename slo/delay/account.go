@@ -166,6 +166,13 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 	}
 	ttft, ok := ev.TTFT()
 	if ms := milliseconds(ttft); ok && ms > 0 && ms <= maxLatency {
+		if l.stream {
+			m.first.add(ms)
+		}
+		if k := m.kinds[l.name]; k != nil && k.labels > 0 {
+			m.computed.fade(l.fresh, recent)
+			m.computing.fade(float64(k.each[tokens]*l.fresh), recent)
+		}
 		if l.crowded {
 			return
 		}
@@ -242,8 +249,6 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 	if !l.crowded {
 		m.learn(l.name, &x, took)
 	}
-	whole := milliseconds(ev.Now.Sub(ev.RoutedAt))
-	ttft, ok := ev.TTFT()
 	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 		if k == nil {
 			continue
@@ -251,14 +256,24 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 		k.slow.add(took / max(k.of(&x), 1e-3))
 		k.decoding.add(took)
 		k.size.add(l.size)
-		k.output.add(n + 1)
 		k.note(&x, n)
-		if l.stream && completed && ok {
-			k.first.add(milliseconds(ttft))
-			k.whole.add(whole)
-		}
+	}
+	if completed && l.stream {
+		m.compareWithIdle(ev, l, n+1)
 	}
 	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
+}
+
+// compareWithIdle notes how long a response of so many tokens has taken, and would have
+// taken alone on its server.
+func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) {
+	k := m.kinds[l.name]
+	if _, timed := ev.TTFT(); !timed || k == nil || k.labels == 0 {
+		return
+	}
+	each := k.each[steps] + k.each[batches] + float64(k.each[contexts]*l.size)
+	m.idle.add(float64(output*each) + float64(k.each[tokens]*l.fresh))
+	m.whole.add(milliseconds(ev.Now.Sub(ev.RoutedAt)))
 }
 
 // judgePace compares a measured time with what it takes on servers of the kind.

@@ -10,7 +10,7 @@ func Kinds(m *Marginal) int { return len(m.kinds) }
 
 // WorthOf is what the place of a prompt token in a cache is, in times of what it takes
 // to compute one.
-func WorthOf(m *Marginal) float64 { return m.worth() / m.common.each[tokens] }
+func WorthOf(m *Marginal) float64 { return m.worth() / m.recomputing() }
 
 // StaleGlance is the ID of an endpoint of which a glance tells something else than its
 // account; empty if there is none.
@@ -41,3 +41,9 @@ func (a *Account) Ordinary(now int64) (glances, is bool) {
 	g.account(&a.endpoint)
 	return !g.special(now), a.pace.Factor(a.asked(now)) == 1 && a.lasts(now) == 0
 }
+
+// WeightOf is how much a millisecond of waiting counts for a request.
+func WeightOf(m *Marginal, req *endpick.Request) float64 { return m.weight(req) }
+
+// Recomputing is what a token of a prompt takes in the mean, in milliseconds.
+func Recomputing(m *Marginal) float64 { return m.recomputing() }

@@ -16,7 +16,7 @@ type glance struct {
 	pairs    float64
 	awake    int64   // until when it can't be silent, in nanoseconds
 	perToken float64 // of its KV memory; 0: unknown
-	perPlace float64 // of its batch; 0: unknown
+	places   float64 // of its batch; +Inf: unknown
 	paced    int64   // until when its pace may count
 	variant  uint8   // the place of its variant in Marginal.variants, from 1; 0: none
 }
@@ -56,12 +56,9 @@ func (m *Marginal) meet(candidates []endpick.Candidate) {
 		if g.ref == c.Ref && g.endpoint == c.Endpoint {
 			continue
 		}
-		*g = glance{ref: c.Ref, endpoint: c.Endpoint, variant: m.place(c.Endpoint.Variant)}
+		*g = glance{ref: c.Ref, endpoint: c.Endpoint, places: placesOf(c.Endpoint), variant: m.place(c.Endpoint.Variant)}
 		if n := c.Endpoint.KVTokens; n > 0 {
 			g.perToken = 1 / float64(n)
-		}
-		if n := c.Endpoint.MaxSequences; n > 0 {
-			g.perPlace = 1 / float64(n)
 		}
 		g.account(m.endpoints.Find(c.Ref))
 	}

@@ -104,8 +104,9 @@ func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
 	if j.turn == nil || c.Endpoint.Variant != j.variant {
 		j.turnTo(c.Endpoint.Variant)
 	}
-	// What is there now does not stay: requests end, and others go elsewhere.
-	those = j.batch + float64(j.lasting*(c.BatchSize()-j.batch))
+	// What is there now does not stay: requests end, and others go elsewhere. And who
+	// waits for a place does not decode.
+	those = min(j.batch+float64(j.lasting*(c.BatchSize()-j.batch)), places(c)-1)
 	e, pace = j.m.endpoints.Find(c.Ref), 1
 	if e != nil && j.m.config.Without&Pace == 0 {
 		pace = e.pace.Factor(e.asked(j.now))

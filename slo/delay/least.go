@@ -62,7 +62,6 @@ type rates struct {
 	batch, context  float64
 	blocked         float64 // of waiting for all of the memory
 	slowdown        float64
-	lasting         float64
 	waiting, stands float64 // tokens to compute for one that waits, and in memory of one
 }
 
@@ -70,7 +69,7 @@ func (j *judge) ratesOf(t *turn) rates {
 	k, without := t.kind, j.m.config.Without
 	r := rates{
 		token: k.each[tokens], pair: k.each[pairs], batch: k.each[batches], context: k.each[contexts],
-		slowdown: j.slowdown(k), lasting: t.lasting, waiting: k.fresh.or(1), stands: k.size.or(1),
+		slowdown: j.slowdown(k), waiting: k.fresh.or(1), stands: k.size.or(1),
 	}
 	step := k.each[steps] + r.batch + float64(r.context*size(j.req, j.output))
 	if k.meanSteps > 0 {
@@ -118,8 +117,8 @@ func (j *judge) survey() bool {
 		step := r.batch + r.context*held
 		work := r.token*fresh + r.pair*pair
 		each := j.output*step + r.slowdown
-		least := r.base + j.weight*(work+r.token*queued+r.pair*g.pairs+firstSteps*batch*step) +
-			work*batch*crowd + r.lasting*batch*each
+		least := r.base + j.weight*(work+r.token*queued+r.pair*g.pairs+firstSteps*min(batch, g.places)*step) +
+			work*batch*crowd
 		if missing := g.missing(c, fresh+queued, batch); missing > 0 {
 			least += r.blocked * missing
 		}
@@ -152,7 +151,10 @@ func (g *glance) missing(c *endpick.Candidate, needed, batch float64) (missing f
 	if g.perToken > 0 && c.Reported&endpick.KVUsageSignal != 0 {
 		missing = c.KVUsage + needed*g.perToken - 1
 	}
-	return max(missing, (batch+1)*g.perPlace-1)
+	if batch+1 > g.places {
+		missing = max(missing, (batch+1)/g.places-1)
+	}
+	return missing
 }
 
 // special returns the pace of a candidate, and for how many milliseconds it has been
@@ -169,7 +171,8 @@ func (j *judge) special(c *endpick.Candidate) (pace, silent float64) {
 	return pace, float64(e.lasts(j.now)) / 1e6
 }
 
-// complete adds to the bounds what follows from the mean loads, once these are known.
+// complete adds to the bounds what follows from the mean loads, once these are known:
+// those beside whom a request would decode.
 func (j *judge) complete() {
 	b := &j.bounds
 	for i := range j.turns {
@@ -179,10 +182,12 @@ func (j *judge) complete() {
 	predicts := j.predicts()
 	var t *turn
 	for i := range b.least {
-		if id := j.m.glances[j.candidates[i].Ref.Slot].variant; t == nil || t.id != id || id == 0 {
-			t = j.turnOf(id, &j.candidates[i])
+		c := &j.candidates[i]
+		g := &j.m.glances[c.Ref.Slot]
+		if t == nil || t.id != g.variant || g.variant == 0 {
+			t = j.turnOf(g.variant, c)
 		}
-		v := b.least[i] + (1-t.lasting)*t.batch*b.each[i]
+		v := b.least[i] + min(t.batch+t.lasting*(c.BatchSize()-t.batch), g.places-1)*b.each[i]
 		// No latency is predicted to be longer, however long it would be.
 		if !(v >= 0) || predicts && v >= maxLatency {
 			v = 0
@@ -258,7 +263,7 @@ func (j *judge) alike(a, b int) bool {
 	if g.perToken > 0 && (c.KVUsage != d.KVUsage || c.Reported != d.Reported) {
 		return false
 	}
-	return g.variant == h.variant && g.variant != 0 && g.pairs == h.pairs && g.perToken == h.perToken && g.perPlace == h.perPlace &&
+	return g.variant == h.variant && g.variant != 0 && g.pairs == h.pairs && g.perToken == h.perToken && g.places == h.places &&
 		!g.special(j.now) && !h.special(j.now)
 }
 

@@ -109,8 +109,13 @@ func scaled(token float64) amounts {
 // mean fades by count: the newest labels count, up to a memory of them.
 type mean struct{ sum, weight float64 }
 
-func (m *mean) add(v float64) {
-	const keep = 1 - 1.0/memory
+func (m *mean) add(v float64) { m.fade(v, memory) }
+
+// recent is how many count of what follows from estimates that are still getting better.
+const recent = 100
+
+func (m *mean) fade(v, memory float64) {
+	keep := 1 - 1/memory
 	m.sum = float64(m.sum*keep) + v
 	m.weight = float64(m.weight*keep) + 1
 }

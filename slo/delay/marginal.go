@@ -117,11 +117,16 @@ type Marginal struct {
 	token        mean // what a prompt token takes, by the proportions
 	lengths      lengths
 	prompt, anew mean // tokens of a prompt and its response, and those of them to be computed
-	leases       endpick.PerLease[lease]
-	endpoints    endpick.PerEndpoint[endpoint]
-	glances      []glance // by slot
-	variants     []string // that glances tell apart, at most 255
-	completed    uint64
+	first        mean // time to first token of streams
+
+	// By what is known of the kind of server that each went to:
+	computed, computing mean // tokens computed for prompts of late, and how long they take
+	idle, whole         mean // how long responses would take alone on their servers, and have taken
+	leases              endpick.PerLease[lease]
+	endpoints           endpick.PerEndpoint[endpoint]
+	glances             []glance // by slot
+	variants            []string // that glances tell apart, at most 255
+	completed           uint64
 }
 
 var (
@@ -167,12 +172,9 @@ func nameOf(req *endpick.Request, variant string) kindName {
 // kind is what is known of the servers of one kind. Times are in milliseconds.
 type kind struct {
 	linear
-	used        uint64 // Marginal.completed when a request there was completed last
-	first       mean   // time to first token of streams
-	whole       mean   // time of whole responses that stream
-	decoding    mean   // time from the first token to the last
-	size        mean   // tokens in memory of a request in the middle of its response
-	output      mean
+	used        uint64  // Marginal.completed when a request there was completed last
+	decoding    mean    // time from the first token to the last
+	size        mean    // tokens in memory of a request in the middle of its response
 	fresh       mean    // prompt tokens computed for one
 	meanwhile   amounts // tokens and pairs computed for others in a step, summed
 	meanSteps   float64

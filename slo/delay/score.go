@@ -86,12 +86,17 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 	if !req.Stream || m.config.Without&Weight != 0 {
 		return 1
 	}
-	// Before anything is known, the one is a sixteenth of the other.
-	first, whole := m.common.first.or(1), m.common.whole.or(16)
-	if !(first > 0 && whole > first) {
+	// Before anything is known, the one is a sixteenth of the other. A first token tells of
+	// its wait when it is there, and not when the response has ended: in a queue that grows
+	// that is one response earlier.
+	first, rest := m.first.or(1), m.common.decoding.or(15)
+	if m.first.weight == 0 || m.common.decoding.weight == 0 {
+		first, rest = 1, 15
+	}
+	if !(first > 0 && rest > 0) {
 		return 1
 	}
-	return math.Sqrt(whole / first)
+	return math.Sqrt((first + rest) / first)
 }
 
 // worth is what a computed token costs besides its computation, in milliseconds of
@@ -100,7 +105,7 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 // A token in a cache is found again as often as there are tokens of prompts for one
 // that has to be computed, in the mean, less the one time that it was computed, and
 // whoever does not find it computes it again, here or elsewhere, so that what that
-// takes is what it takes servers in the mean. The last one to go is worth less than
+// takes is what prompts take in the mean, wherever they go. The last one to go is worth less than
 // the mean, and how much less is known only once it has gone: more than two
 // computations are not counted.
 func (m *Marginal) worth() float64 {
@@ -108,7 +113,17 @@ func (m *Marginal) worth() float64 {
 		return 0
 	}
 	found := m.prompt.or(1)/max(m.anew.or(1), 1) - 1
-	return min(max(found, 0), mostWorth) * m.common.each[tokens]
+	return min(max(found, 0), mostWorth) * m.recomputing()
+}
+
+// recomputing is what a token of a prompt takes in the mean of those that were computed of
+// late, wherever that was. One model of all kinds of server together can't tell: where fast
+// ones have the longer prompts, a token seems to take it next to nothing.
+func (m *Marginal) recomputing() float64 {
+	if m.computed.sum > 0 {
+		return m.computing.sum / m.computed.sum
+	}
+	return m.common.each[tokens]
 }
 
 // echo is how often a delay counts: it comes back. Who is delayed stays longer, slows
@@ -116,13 +131,10 @@ func (m *Marginal) worth() float64 {
 // on an idle server, a delay there does too. The router sends some of them elsewhere,
 // where less comes back; the root stands between all and nothing of it.
 func (m *Marginal) echo() float64 {
-	k := &m.common
-	if m.config.Without&Crowding != 0 || k.whole.weight == 0 {
+	if m.config.Without&Crowding != 0 || m.whole.weight == 0 {
 		return 1
 	}
-	each := k.each[steps] + k.each[batches] + float64(k.each[contexts]*k.size.or(0))
-	idle := float64(k.output.or(1)*each) + float64(k.each[tokens]*k.fresh.or(0))
-	return math.Sqrt(min(max(k.whole.or(0)/max(idle, 1e-3), 1), mostCrowding))
+	return math.Sqrt(min(max(m.whole.sum/max(m.idle.sum, 1e-3), 1), mostCrowding))
 }
 
 const (

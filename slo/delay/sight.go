@@ -11,7 +11,7 @@ type sight struct {
 	fresh, pairs float64 // what would have to be computed for it
 	size         float64 // its tokens in memory, in the middle of the response
 	foreign      float64 // requests there that this router knows from reports alone
-	batch        float64 // all requests there
+	batch        float64 // requests there that decode, or soon will
 	held         float64 // tokens that one of them has in memory
 	first        amounts // what the time to first token is made of
 	step         amounts // and a step of decoding with those who are there
@@ -36,7 +36,7 @@ func size(req *endpick.Request, output float64) float64 {
 // see looks at a candidate. e may be nil: nothing was routed there yet. m.mu is
 // held.
 func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
-	*s = sight{size: size(req, output), batch: c.BatchSize(), foreign: foreignOn(c), held: sizeOn(c, k)}
+	*s = sight{size: size(req, output), batch: min(c.BatchSize(), places(c)), foreign: foreignOn(c), held: sizeOn(c, k)}
 	s.fresh, s.pairs = compute(req, c)
 	// Those that wait at the engine and did not come from here: as much as others.
 	queued := float64(c.InFlight.PrefillTokens) + float64(max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1))
@@ -67,6 +67,17 @@ func pressed(c *endpick.Candidate, k *kind) bool {
 	return 1-c.KVUsage < math.Sqrt(size/n)
 }
 
+// places is how many requests decode on an endpoint at most; whoever is there beyond that
+// waits for one of them. +Inf: not known.
+func places(c *endpick.Candidate) float64 { return placesOf(c.Endpoint) }
+
+func placesOf(e *endpick.Endpoint) float64 {
+	if e.MaxSequences > 0 {
+		return float64(e.MaxSequences)
+	}
+	return math.Inf(1)
+}
+
 // foreignOn is how many requests an endpoint has that are not this router's.
 func foreignOn(c *endpick.Candidate) float64 {
 	return max(c.BatchSize()-float64(c.InFlight.Requests), 0)
@@ -89,8 +100,6 @@ func wait(c *endpick.Candidate, needed float64, k *kind) float64 {
 	if n := float64(c.Endpoint.KVTokens); n > 0 && c.Reported&endpick.KVUsageSignal != 0 {
 		missing = max(c.KVUsage+needed/n-1, 0)
 	}
-	if n := float64(c.Endpoint.MaxSequences); n > 0 {
-		missing = max(missing, (c.BatchSize()+1)/n-1)
-	}
+	missing = max(missing, (c.BatchSize()+1)/places(c)-1)
 	return missing * k.decoding.or(0)
 }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+)
+
+// pair is how much longer something takes under one policy than under another, in
+// percent, in the mean over seeds, with half of its 95 % interval: the runs of one seed
+// are of the same requests, so that much of what differs between seeds is left out.
+type pair struct{ longer, half float64 }
+
+// pairOf compares two policies in one round, seed by seed.
+func (r *round) pairOf(policy, other string, value func(*score) float64) pair {
+	var longer []float64
+	sum := 0.0
+	for i := range r.scores[policy] {
+		mine := &r.scores[policy][i]
+		at := slices.IndexFunc(r.scores[other], func(s score) bool { return s.Seed == mine.Seed })
+		if at < 0 {
+			continue
+		}
+		v := 100 * (value(mine)/value(&r.scores[other][at]) - 1)
+		longer = append(longer, v)
+		sum += v
+	}
+	return pair{sum / float64(len(longer)), interval(longer)}
+}
+
+func (p pair) String() string { return fmt.Sprintf("%+.1f ± %.1f", p.longer, p.half) }
+
+// pairedMeasures are those that pairs are made of, and what behind means there, in
+// percent.
+var pairedMeasures = []struct {
+	name   string
+	behind float64
+}{{"E2E mean", 1}, {"TTFT p95", 5}}
+
+// writePairs compares the last policy with each of the others.
+func (t *tournament) writePairs(w io.Writer, scores []score) error {
+	last := len(t.policies) - 1
+	policy, others := t.policies[last], t.policies[:last]
+	rounds := t.rounds(scores)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(tw, "contest\tload\t")
+	for _, m := range pairedMeasures {
+		for _, other := range others {
+			fmt.Fprintf(tw, "%s %% on %s\t", m.name, other)
+		}
+	}
+	fmt.Fprintln(tw)
+	type tally struct{ behind, surely, ahead, ofAhead int }
+	tallies := make([]tally, len(pairedMeasures))
+	for i := range rounds {
+		r := &rounds[i]
+		fmt.Fprintf(tw, "%s\t%g\t", r.contest, r.load)
+		for j, paired := range pairedMeasures {
+			value := measureOf(paired.name)
+			behind, surely, ahead := false, false, true
+			for _, other := range others {
+				p := r.pairOf(policy, other, value)
+				fmt.Fprintf(tw, "%v\t", p)
+				behind = behind || p.longer > paired.behind
+				surely = surely || p.longer-p.half > paired.behind
+				ahead = ahead && p.longer < 0
+			}
+			tallies[j].behind += count(behind)
+			tallies[j].surely += count(surely)
+			if r.load >= 0.8 {
+				tallies[j].ofAhead++
+				tallies[j].ahead += count(ahead)
+			}
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nHow much longer it takes under %s, in percent, with the 95 %% interval of %d paired seeds.\n", policy, len(t.seeds))
+	for j, paired := range pairedMeasures {
+		c := &tallies[j]
+		fmt.Fprintf(w, "%s: more than %g %% behind one of them in %d of %d cells, in %d by more than the interval; ahead of all in %d of %d at 80 %% and more.\n",
+			paired.name, paired.behind, c.behind, len(rounds), c.surely, c.ahead, c.ofAhead)
+	}
+	return nil
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func measureOf(name string) func(*score) float64 {
+	for _, m := range measures {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return func(*score) float64 { return math.NaN() }
+}
