@@ -203,16 +203,19 @@ func TestCostsOfPredictions(t *testing.T) {
 
 // How much the first token counts, a place in a cache, and a delay that comes back.
 func TestFactorsByHand(t *testing.T) {
-	weight := func(first, whole float64) float64 {
+	weight := func(first, rest float64) float64 {
 		m := fresh(t, 0)
-		m.common.first.add(first)
-		m.common.whole.add(whole)
+		m.first.add(first)
+		m.common.decoding.add(rest)
 		return m.weight(&asked)
 	}
-	assert.Equal(t, 2.0, weight(100, 400))
-	assert.Equal(t, 1.0, weight(100, 100))
-	assert.Equal(t, 1.0, weight(100, 50), "clocks are set")
+	assert.Equal(t, 2.0, weight(100, 300))
+	assert.Equal(t, 1.0, weight(100, 0))
 	assert.Equal(t, 1.0, weight(0, 50))
+	m := fresh(t, 0)
+	assert.Equal(t, 4.0, m.weight(&asked), "nothing is known")
+	m.first.add(100)
+	assert.Equal(t, 4.0, m.weight(&asked), "no response has ended yet")
 
 	worth := func(prompt, anew float64) float64 {
 		m := fresh(t, 0)
@@ -226,14 +229,20 @@ func TestFactorsByHand(t *testing.T) {
 	assert.Equal(t, 0.0, worth(1000, 2000))
 	assert.Equal(t, 6.0, worth(1000, 100), "no more than two computations")
 	assert.Equal(t, 0.0, fresh(t, 0).worth())
+	// 500 tokens that were computed at 3 each and 1,500 at 5, wherever that was.
+	m = fresh(t, 0)
+	m.computed.fade(500, math.Inf(1))
+	m.computed.fade(1500, math.Inf(1))
+	m.computing.fade(1500, math.Inf(1))
+	m.computing.fade(7500, math.Inf(1))
+	m.prompt.add(1000)
+	m.anew.add(400)
+	assert.InDelta(t, 4.5*1.5, m.worth(), 1e-9)
 
-	// 100 tokens of 200 + 0.5 + 1 and 500 to compute are 20,650 on an idle server.
 	echo := func(whole float64) float64 {
 		m := fresh(t, 0)
-		m.common.whole.add(whole)
-		m.common.output.add(100)
-		m.common.fresh.add(500)
-		m.common.size.add(1000)
+		m.whole.add(whole)
+		m.idle.add(20_650)
 		return m.echo()
 	}
 	assert.InDelta(t, 2, echo(4*20_650), 1e-9)
@@ -244,12 +253,11 @@ func TestFactorsByHand(t *testing.T) {
 
 	// With all of them a prefill of 2,000 tokens delays four others, twice as much as it
 	// takes, and whoever comes back for what it pushes out.
-	m := fresh(t, Horizon)
-	m.common.first.add(20_650)
-	m.common.whole.add(4 * 20_650)
-	m.common.output.add(100)
-	m.common.fresh.add(500)
-	m.common.size.add(1000)
+	m = fresh(t, Horizon)
+	m.first.add(20_650)
+	m.common.decoding.add(3 * 20_650)
+	m.whole.add(4 * 20_650)
+	m.idle.add(20_650)
 	m.prompt.add(1500)
 	m.anew.add(1000)
 	const took, again = 2000 + 2000*2000/30_000., 2000 * 0.5

@@ -90,16 +90,18 @@ func TestLabelsOfStreams(t *testing.T) {
 	assert.InDelta(t, 500*250/10., d.m.common.meanwhile[pairs]/d.m.common.meanSteps, 1e-9)
 	assert.InDelta(t, 4000, d.m.common.decoding.or(0), 1e-6)
 	assert.InDelta(t, 1010, d.m.common.size.or(0), 1e-6)
-	assert.InDelta(t, 11, d.m.common.output.or(0), 1e-6)
-	assert.InDelta(t, 1000, d.m.common.first.or(0), 1e-6)
-	assert.InDelta(t, 5000, d.m.common.whole.or(0), 1e-6)
+	assert.InDelta(t, 1000, d.m.first.or(0), 1e-6)
+	assert.InDelta(t, 5000, d.m.whole.or(0), 1e-6)
+	k := d.m.kinds[kindName{model: "m"}]
+	alone := 11*(k.each[steps]+k.each[batches]+k.each[contexts]*1010) + 1000*k.each[tokens]
+	assert.InEpsilon(t, alone, d.m.idle.or(0), 1e-9)
 
 	d.at(6)
 	x = d.label(steps, 20, func() { b.Done(endpick.Outcome{Status: endpick.Canceled, OutputTokens: 21}) })
 	d.check("B, whose client went away", amounts{steps: 20, batches: 20 * 5 / 3., contexts: 20 * (3*520 + 2*1010) / 3.}, x)
 	const keep = 1 - 1.0/memory
 	assert.InDelta(t, 500*keep/(10*keep+20), d.m.common.meanwhile[tokens]/d.m.common.meanSteps, 1e-9)
-	assert.InDelta(t, 1000, d.m.common.first.or(0), 1e-6, "what was canceled is no whole response")
+	assert.InDelta(t, 5000, d.m.whole.or(0), 1e-6, "what was canceled is no whole response")
 	assert.InDelta(t, (4000*keep+3000)/(keep+1), d.m.common.decoding.or(0), 1e-6)
 
 	// What fails teaches nothing of its steps, nor does a response of one token.
