@@ -329,10 +329,10 @@ func TestFinishHeapIsItsTwin(t *testing.T) {
 // third token comes two steps later than it would, and no step has both.
 func TestPromptsFirstByHand(t *testing.T) {
 	for _, c := range []struct {
-		first        bool
-		firstToken   time.Duration // of the second request
-		lastOfFirst  time.Duration
-		steps        int64
+		first       bool
+		firstToken  time.Duration // of the second request
+		lastOfFirst time.Duration
+		steps       int64
 	}{
 		// Steps of 1 ms: the first one's prompt, its second token, and then the others.
 		{first: false, firstToken: 4 * time.Millisecond, lastOfFirst: 4 * time.Millisecond, steps: 5},
