@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -173,4 +178,68 @@ func TestAnnouncedLengths(t *testing.T) {
 		header, _ := destination(c.recv())
 		assert.Equal(t, "10.0.0.1:8000", header, length)
 	}
+}
+
+// A host may leave out servers beside those that the proxy does not want.
+func TestSubsetsAndExclusions(t *testing.T) {
+	w := newWorld(t, extproc.Config{Describe: func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = []string{"b"} }})
+	c := w.talk(t, inPieces)
+	c.send(subset(requestHeaders(true), "10.0.0.2:8000, [fd00::3]:8000"))
+	header, _ := destination(c.recv())
+	assert.Equal(t, "[fd00::3]:8000", header)
+}
+
+// What has no address that could be in a subset is not tried.
+func TestSubsetsAndBadAddresses(t *testing.T) {
+	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
+	c := w.talk(t, inPieces)
+	c.send(subset(requestHeaders(true), "10.0.0.2:8000"))
+	header, _ := destination(c.recv())
+	assert.Equal(t, "10.0.0.2:8000", header)
+	assert.Empty(t, w.warnings())
+}
+
+// Two endpoints may be one server. It is named once, and what it serves is of the one
+// that was chosen.
+func TestOneServerTwice(t *testing.T) {
+	exclude := []string(nil)
+	w := newWorld(t, extproc.Config{
+		Seam:     seam.Config{Fallbacks: 2},
+		Describe: func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = exclude },
+	}, endpick.Endpoint{ID: "a", Address: "10.0.0.1:8000"}, endpick.Endpoint{ID: "b", Address: "http://10.0.0.1:8000"}, endpick.Endpoint{ID: "c", Address: "10.0.0.3:8000"})
+	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
+	assert.Equal(t, "10.0.0.1:8000,10.0.0.3:8000", header)
+
+	exclude = []string{"a"}
+	c := w.talk(t, inPieces)
+	c.request(chatBody)
+	c.send(served(responseHeaders("200", false), "10.0.0.1:8000"))
+	c.recv()
+	c.response(events + done)
+	c.ends()
+	require.Eventually(t, func() bool { return strings.Contains(w.heard.said(), "completed") }, 30*time.Second, time.Millisecond)
+	assert.Contains(t, w.heard.said(), "b completed")
+}
+
+// A second header is refused also while the first one waits for its body.
+func TestASecondHeaderBeforeTheBody(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	c := w.talk(t, inPieces)
+	c.send(requestHeaders(false))
+	c.send(requestHeaders(false, "x-team", "blue"))
+	_, err := c.stream.Recv()
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	w.idle(t)
+}
+
+// Nobody waits for the end of what CONNECT says.
+func TestConnect(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	c := w.talk(t, inPieces)
+	c.send(requestHeaders(false, ":method", "CONNECT", ":protocol", "websocket", ":path", "/v1/realtime?model=m"))
+	header, _ := destination(c.recv())
+	assert.Equal(t, "10.0.0.1:8000", header)
+	c.ends()
+	w.idle(t)
 }

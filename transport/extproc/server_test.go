@@ -165,6 +165,57 @@ func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
 	c.first = false // the message goes without its configuration
 	_, body := c.request(chatBody)
 	assert.Equal(t, asked, body)
+	c.send(responseHeaders("200", false))
+	c.recv()
+	c.send(responseBody(events+usage+done, true))
+	answer, ok := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetMutation().(*extprocv3.BodyMutation_Body)
+	require.True(t, ok, "responses come in one message too")
+	assert.Equal(t, events+done, string(answer.Body))
+}
+
+// What is sent in mode BUFFERED_PARTIAL is all that there will be, whatever it says of
+// the end.
+func TestPartialBodies(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	c := w.talk(t, filterv3.ProcessingMode_BUFFERED_PARTIAL)
+	c.send(requestHeaders(false))
+	c.recv()
+	c.send(requestBody(chatBody, false))
+	header, _ := destination(c.recv())
+	assert.Equal(t, "10.0.0.1:8000", header)
+	c.send(responseHeaders("200", false))
+	c.recv()
+	c.send(responseBody(events+done, false))
+	require.NotNil(t, c.recv().GetResponseBody())
+	w.idle(t)
+	assert.Equal(t, "a completed", w.heard.said(), "before the stream ends")
+	c.ends()
+}
+
+// Whoever watches the health of a server hears that it drains, before its connection ends.
+func TestDrainingIsTold(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, drain := context.WithCancel(context.Background())
+	defer drain()
+	ended := make(chan error, 1)
+	go func() { ended <- w.server.Serve(ctx, l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
+	require.NoError(t, err)
+	defer conn.Close()
+	watching, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	watch, err := healthv1.NewHealthClient(conn).Watch(watching, &healthv1.HealthCheckRequest{Service: "readiness"})
+	require.NoError(t, err)
+	for _, want := range []healthv1.HealthCheckResponse_ServingStatus{healthv1.HealthCheckResponse_SERVING, healthv1.HealthCheckResponse_NOT_SERVING} {
+		m, err := watch.Recv()
+		require.NoError(t, err)
+		assert.Equal(t, want, m.GetStatus())
+		drain()
+	}
+	stop()
+	require.NoError(t, <-ended)
 }
 
 // A lease is kept for as long as its stream is open, however long the server says

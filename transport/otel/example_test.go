@@ -38,7 +38,7 @@ func (names) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
 		fmt.Println(s.Name())
 		for _, a := range s.Attributes() {
 			if a.Key == "endpick.endpoint" || a.Key == "gen_ai.usage.output_tokens" {
-				fmt.Println(a.Key, a.Value.Emit())
+				fmt.Println(a.Key, a.Value.String())
 			}
 		}
 	}
