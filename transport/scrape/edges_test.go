@@ -89,9 +89,9 @@ func TestFactsThatMakeNoSense(t *testing.T) {
 		require.ErrorIs(t, errs[0], scrape.ErrFormat)
 		assert.ErrorContains(t, errs[0], "/v1/models")
 	}
-	_, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, &site{down: net500})
+	_, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, &site{down: errNet500})
 	require.Len(t, errs, 1)
-	require.ErrorIs(t, errs[0], net500)
+	require.ErrorIs(t, errs[0], errNet500)
 	for page, text := range map[string]string{"/get_server_info": `{"page_size":"x"}`, "/server_info": "7", "/props": "[]"} {
 		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{page: text})
 		require.Len(t, errs, 1, page)
@@ -213,7 +213,7 @@ func TestASlowEngineIsSurveyedOnce(t *testing.T) {
 			open.Add(1)
 			defer open.Add(-1)
 			<-release
-			return nil, net500
+			return nil, errNet500
 		}}
 		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "slow", Address: "slow"}}})
 		require.NoError(t, err)
@@ -251,7 +251,7 @@ func TestASlowEngineIsSurveyedOnce(t *testing.T) {
 	})
 }
 
-var net500 = errors.New("connection refused")
+var errNet500 = errors.New("connection refused")
 
 // An engine that does not answer is what it was known to be.
 func TestWhatIsKnownStays(t *testing.T) {
@@ -263,7 +263,7 @@ func TestWhatIsKnownStays(t *testing.T) {
 	s.Poll(t.Context())
 	before, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
 	require.True(t, ok)
-	for _, trouble := range []func(){func() { at.set("llama/props", "?") }, func() { at.down = net500 }} {
+	for _, trouble := range []func(){func() { at.set("llama/props", "?") }, func() { at.down = errNet500 }} {
 		trouble()
 		s.Poll(t.Context())
 		after, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
@@ -363,7 +363,7 @@ func TestNoPlaceToRead(t *testing.T) {
 		for i := range 64 {
 			id := fmt.Sprint("stalls-", i)
 			e[id] = func(r *http.Request) (*http.Response, error) { // longer than it may
-				return answer(r, readerFunc(func([]byte) (int, error) { <-release; return 0, net500 })), nil
+				return answer(r, readerFunc(func([]byte) (int, error) { <-release; return 0, errNet500 })), nil
 			}
 			require.NoError(t, router.Add(endpick.Endpoint{ID: id, Address: id}))
 		}
@@ -403,7 +403,7 @@ func TestAPageThatPanicsIsAnAnswer(t *testing.T) {
 // meanwhile nothing is.
 func TestWhatIsTold(t *testing.T) {
 	e := engines{
-		"down":   func(*http.Request) (*http.Response, error) { return nil, net500 },
+		"down":   func(*http.Request) (*http.Response, error) { return nil, errNet500 },
 		"panics": func(*http.Request) (*http.Response, error) { panic("a bug") },
 		"bad":    says("garbage"),
 	}
@@ -416,7 +416,7 @@ func TestWhatIsTold(t *testing.T) {
 		require.ErrorAs(t, all[0], &own)
 		return own
 	}
-	require.ErrorIs(t, told("http://down/metrics"), net500)
+	require.ErrorIs(t, told("http://down/metrics"), errNet500)
 	require.ErrorContains(t, told("http://panics"), "panic: a bug")
 	require.ErrorContains(t, told("http://[::1"), "missing ']'")
 	own := told("http://user:secret@bad/metrics")
@@ -451,7 +451,7 @@ func TestRunUnlessToldOtherwise(t *testing.T) {
 				assert.Equal(t, "https", r.URL.Scheme)
 				return says(load(1, 2, 0.3))(r)
 			},
-			"slow": func(*http.Request) (*http.Response, error) { <-release; return nil, net500 },
+			"slow": func(*http.Request) (*http.Response, error) { <-release; return nil, errNet500 },
 		}
 		_, p, _ := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Hour},
 			endpick.Endpoint{ID: "a", Address: "https://a"}, endpick.Endpoint{ID: "slow", Address: "slow"})
