@@ -85,3 +85,28 @@ func TestQueueRefusalsLeaveNothing(t *testing.T) {
 	assert.Equal(t, 1, q.Len())
 	assert.Equal(t, []string{"stays"}, q.drain(epoch))
 }
+
+// Having been away earns nothing, not even by a refund: a tenant that has come back starts
+// no earlier than those that waited, whatever it gets back for what it had before.
+func TestQueueRefundsWhoHasComeBack(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Tenant: "a", Tokens: 100, Value: "dear"})
+	for range 12 {
+		q.push(t, queue.Item[string]{Tenant: "b", Tokens: 10, Value: "b"})
+	}
+	dear, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	require.Equal(t, "dear", dear.Value)
+	for range 11 { // b has had as much as a was charged, and a little more
+		_, ok = q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	for range 3 {
+		q.push(t, queue.Item[string]{Tenant: "a", Tokens: 10, Value: "a"})
+	}
+	for range 3 {
+		q.push(t, queue.Item[string]{Tenant: "c", Tokens: 10, Value: "c"})
+	}
+	q.Settle(dear, 0, 0) // it was not served
+	assert.Equal(t, []string{"a", "c", "b", "a", "c", "a", "c"}, q.drain(epoch))
+}
