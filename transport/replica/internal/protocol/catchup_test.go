@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -207,4 +208,34 @@ func TestChains(t *testing.T) {
 	delete(c.young, 1)
 	assert.Equal(t, 0, c.add([]uint64{1, 2, 3}))
 	assert.Equal(t, 3, c.add([]uint64{1, 2, 3}))
+}
+
+// What no engine has computed is held by none: a snapshot tells of a prompt that was
+// refused as little as of one that was never sent.
+func TestWhatWasRefusedIsNotHeld(t *testing.T) {
+	w, a, b := pair(t)
+	for i, tc := range []struct {
+		status   endpick.Status
+		answered bool
+		holds    bool
+	}{
+		{endpick.Failed, false, false}, {endpick.Canceled, false, false}, {endpick.Lost, false, false},
+		{endpick.Failed, true, true}, {endpick.Canceled, true, true}, {endpick.Completed, false, true},
+	} {
+		blocks := chain([]int{i + 1, 1})
+		ref := w.route(a, "a", "m", blocks)
+		if tc.answered {
+			w.first(a, ref)
+		}
+		w.done(a, ref, tc.status, nil)
+		w.flush(a, true) // so that b has to ask
+		b.order = nil
+		w.calm(time.Second)
+		if tc.holds {
+			assert.Equal(t, []string{fmt.Sprint("holds a", blocks)}, b.order, "%v", tc)
+		} else {
+			assert.Empty(t, b.order, "%v", tc)
+		}
+	}
+	w.converged()
 }
