@@ -267,6 +267,35 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 	assert.Empty(t, w.records, "no endpoint was chosen")
 }
 
+// A list of models is for the client that it was asked for, whichever header has its key.
+func TestAListOfModelsIsForItsClient(t *testing.T) {
+	var asked atomic.Int32
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		asked.Add(1)
+		fmt.Fprintf(w, `{"data":[{"id":"%s of %s"}]}`, r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"))
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	for i, client := range []struct {
+		header http.Header
+		asked  int32
+	}{
+		{http.Header{"X-Api-Key": {"a"}}, 1},
+		{http.Header{"X-Api-Key": {"b"}}, 2},
+		{http.Header{"X-Api-Key": {"b"}}, 2},
+		{http.Header{"Authorization": {"b"}}, 3},
+		{http.Header{"Authorization": {"b"}, "X-Api-Key": {"a"}}, 4},
+		{http.Header{}, 5},
+	} {
+		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+		require.NoError(t, err)
+		req.Header = client.header
+		_, body := w.ok(t, req)
+		assert.Contains(t, body, fmt.Sprintf(`"id":"%s of %s"`, client.header.Get("Authorization"), client.header.Get("X-Api-Key")), "client %d", i)
+		assert.Equal(t, client.asked, asked.Load(), "client %d", i)
+	}
+}
+
 // Engines are not asked for their models all the time, and a clock that is set does
 // not keep a list for longer.
 func TestAListOfModelsIsGoodForAWhile(t *testing.T) {
