@@ -150,10 +150,11 @@ func (d *decision) grow(n int) {
 	}
 }
 
-// forget drops what the caller owns.
+// forget drops what the caller owns, and what a receipt would tell of another request.
 func (d *decision) forget() {
 	d.req = Request{}
 	d.pool = nil
+	d.excluded, d.avoided, d.cuts = 0, 0, d.cuts[:0]
 }
 
 func (d *decision) memberOf(chosen int) member {
