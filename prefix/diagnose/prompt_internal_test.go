@@ -223,7 +223,7 @@ func TestTokensOfBlocksAlone(t *testing.T) {
 		input  int
 		want   int
 	}{
-		{0, 16, 100, 0}, {4, 12.5, 100, 50}, {4, 12.5, 45, 45}, {100, 0.29, 1000, 29}, {1 << 40, 1e300, 7, 7},
+		{0, 16, 100, 0}, {4, 12.5, 100, 50}, {4, 12.5, 45, 45}, {100, 0.29, 1000, 29}, {1 << 30, 1e300, 7, 7},
 	} {
 		p := ready(t, 0, recording.Request{Blocks: []recording.Hash{1}, BlockTokens: tc.tokens, InputTokens: tc.input})
 		assert.Equal(t, tc.want, p.blockTokens(tc.blocks), "%+v", tc)
