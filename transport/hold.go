@@ -187,7 +187,7 @@ func (tr *trip) settle(x *exchange, status endpick.Status) {
 	h.mu.Lock()
 	defer h.unlock()
 	h.queue.Settle(tr.queued, input, output)
-	tr.queued = queue.Item[*held]{}
+	tr.queued, tr.charged = queue.Item[*held]{}, false
 }
 
 // dispatch routes requests while the endpoints have room. Each is in flight

@@ -200,6 +200,9 @@ func (x *exchange) end(status endpick.Status) {
 	handed, stop := x.handed, x.stop
 	x.mu.Unlock()
 
+	if handed && x.trip.charged {
+		x.trip.settle(x, status) // before its place is free for whoever's turn it is then
+	}
 	x.closeLease(outcome)
 	stop()
 	if t.hold != nil {
