@@ -60,7 +60,7 @@ func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
 	for range 3 {
 		w.ok(t, post(t, chatPath, chatStream))
 	}
-	assert.Equal(t, 1, w.t.Stats().Ill)
+	assert.Equal(t, 1, w.t.Stats().Unhealthy)
 }
 
 // Whoever leaves says nothing of the endpoint that was still to answer.
@@ -81,7 +81,7 @@ func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, n+1, asked)
 	}
-	assert.Zero(t, w.t.Stats().Ill)
+	assert.Zero(t, w.t.Stats().Unhealthy)
 	for _, o := range w.observer.all() {
 		assert.Equal(t, endpick.Canceled, o.Status)
 	}

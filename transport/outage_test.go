@@ -187,19 +187,19 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 					first := load(t, tr, chatStream, perSecond, 10*time.Second)
 					early := f.took()
 					later := load(t, tr, chatStream, perSecond, time.Minute)
-					ill := f.took()
+					unhealthy := f.took()
 					f.falls("b", "")
 					recovering := load(t, tr, chatStream, perSecond, time.Minute)
 					f.took()
 					well := load(t, tr, chatStream, perSecond, 20*time.Second)
 					shares := f.took()
 					time.Sleep(5 * time.Minute)
-					t.Logf("first 10 s %v, next minute %v, after recovery %v; unserved %d, %d, %d", early, ill, shares, first.Load(), later.Load(), recovering.Load()+well.Load())
-					all := ill["a"] + ill["b"] + ill["c"]
-					assert.LessOrEqual(t, ill["b"], all/20, "%v", ill)
+					t.Logf("first 10 s %v, next minute %v, after recovery %v; unserved %d, %d, %d", early, unhealthy, shares, first.Load(), later.Load(), recovering.Load()+well.Load())
+					all := unhealthy["a"] + unhealthy["b"] + unhealthy["c"]
+					assert.LessOrEqual(t, unhealthy["b"], all/20, "%v", unhealthy)
 					fair := 20 * perSecond / 3
 					if policy != "always-busiest" { // which gives no two a share
-						assert.Zero(t, tr.Stats().Ill)
+						assert.Zero(t, tr.Stats().Unhealthy)
 						assert.GreaterOrEqual(t, shares["b"], fair*3/4, "%v", shares)
 					}
 					assert.Zero(t, router.Stats().OpenLeases)
@@ -266,15 +266,15 @@ func TestASlowServerGetsLess(t *testing.T) {
 				slow := load(10 * time.Second)
 				f.took()
 				later := load(time.Minute)
-				ill := f.took()
+				unhealthy := f.took()
 				f.falls("b", "")
 				recovering := load(time.Minute)
 				f.took()
 				well := load(20 * time.Second)
 				shares := f.took()
 				time.Sleep(5 * time.Minute)
-				t.Logf("while it is slow %v, after recovery %v", ill, shares)
-				assert.LessOrEqual(t, ill["b"], (ill["a"]+ill["b"]+ill["c"])/10, "%v", ill)
+				t.Logf("while it is slow %v, after recovery %v", unhealthy, shares)
+				assert.LessOrEqual(t, unhealthy["b"], (unhealthy["a"]+unhealthy["b"]+unhealthy["c"])/10, "%v", unhealthy)
 				assert.GreaterOrEqual(t, shares["b"], 20*perSecond/3*3/4, "%v", shares)
 				assert.Zero(t, slow.Load()+later.Load()+recovering.Load()+well.Load())
 				assert.Zero(t, router.Stats().OpenLeases)
@@ -288,7 +288,7 @@ var pinned = endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{
 
 // What every engine fails of or refuses speaks against nobody, however much of it
 // a client sends, and wherever it has it sent.
-func TestAClientMakesNobodyLookIll(t *testing.T) {
+func TestAClientMakesNobodyLookUnhealthy(t *testing.T) {
 	for _, code := range []string{"500", "503", "400", "404", "429"} {
 		t.Run(code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestAClientMakesNobodyLookIll(t *testing.T) {
 				go func() {
 					for range 60 {
 						time.Sleep(time.Second)
-						bad.Add(int64(tr.Stats().Ill))
+						bad.Add(int64(tr.Stats().Unhealthy))
 					}
 				}()
 				unserved := load(t, tr, chatStream, 5, time.Minute)
@@ -378,7 +378,7 @@ func TestATrialThatSaysNothingIsRepeated(t *testing.T) {
 			tr, _ := fleetWith(t, f, pinned)
 			f.falls("a", "500")
 			load(t, tr, chatStream, 10, 2*time.Second)
-			require.Equal(t, 1, tr.Stats().Ill)
+			require.Equal(t, 1, tr.Stats().Unhealthy)
 			f.falls("a", "")
 			time.Sleep(time.Minute)
 			f.took()
@@ -410,12 +410,12 @@ func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
 			load(t, tr, chatStream, 10, 2*time.Second)
 			require.NoError(t, r.Resume("a"))
 			require.NoError(t, r.Remove("c"))
-			require.Equal(t, 1, tr.Stats().Ill)
+			require.Equal(t, 1, tr.Stats().Unhealthy)
 		},
 		"it is on trial": func(t *testing.T, f *fleet, tr *transport.Transport, r *endpick.Router) {
 			f.falls("a", "500")
 			load(t, tr, chatStream, 10, 2*time.Second)
-			require.Equal(t, 1, tr.Stats().Ill)
+			require.Equal(t, 1, tr.Stats().Unhealthy)
 			f.falls("a", "")
 			time.Sleep(time.Minute)
 			require.NoError(t, r.Drain("b"))
@@ -444,9 +444,9 @@ func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
 	}
 }
 
-// When all are ill all are asked, and all are back within a minute of their
+// When all are unhealthy all are asked, and all are back within a minute of their
 // recovery.
-func TestAllAreIll(t *testing.T) {
+func TestAllAreUnhealthy(t *testing.T) {
 	for _, illness := range []string{"500", "404", "hang", "break"} {
 		t.Run(illness, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -468,7 +468,7 @@ func TestAllAreIll(t *testing.T) {
 				for host, n := range f.took() {
 					assert.InDelta(t, 100, n, 25, host)
 				}
-				assert.Zero(t, tr.Stats().Ill)
+				assert.Zero(t, tr.Stats().Unhealthy)
 				time.Sleep(5 * time.Minute)
 				assert.Zero(t, router.Stats().OpenLeases)
 			})
@@ -476,7 +476,7 @@ func TestAllAreIll(t *testing.T) {
 	}
 }
 
-// A server that is full is asked again soon, and is not ill.
+// A server that is full is asked again soon, and is not unhealthy.
 func TestAFullServerIsSpared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -484,7 +484,7 @@ func TestAFullServerIsSpared(t *testing.T) {
 		f.falls("a", "429")
 		assert.Zero(t, load(t, tr, chatStream, 50, 10*time.Second).Load())
 		assert.InDelta(t, 40, f.took()["a"], 4, "four times a second")
-		assert.Zero(t, tr.Stats().Ill)
+		assert.Zero(t, tr.Stats().Unhealthy)
 		f.falls("a", "")
 		time.Sleep(time.Second)
 		assert.Zero(t, load(t, tr, chatStream, 50, time.Second).Load())

@@ -189,7 +189,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 			w.do(t, post(t, chatPath, chatStream))
 		}
 		assert.EqualValues(t, 4, bad.requests.Load()-before, "one for the client and three that another has served")
-		assert.Equal(t, 1, w.t.Stats().Ill)
+		assert.Equal(t, 1, w.t.Stats().Unhealthy)
 		assert.Zero(t, w.t.Stats().RetriesDenied)
 	})
 }
@@ -394,7 +394,7 @@ func TestServersThatAreGoneAreNotAsked(t *testing.T) {
 		w.ok(t, post(t, chatPath, chatAtOnce))
 	}
 	assert.Equal(t, 7*3, asked)
-	assert.Equal(t, 7, w.t.Stats().Ill)
+	assert.Equal(t, 7, w.t.Stats().Unhealthy)
 }
 
 // Two servers of four are killed in the middle of traffic and one comes back: no

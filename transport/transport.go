@@ -123,9 +123,9 @@ type Stats struct {
 	Retries       uint64 // attempts after the first of a request
 	RetriesDenied uint64 // for lack of budget
 	Panics        uint64 // of callbacks in Config
-	// Ill is how many endpoints get less than their share of the traffic now,
+	// Unhealthy is the number of endpoints that get less than their share of the traffic now,
 	// because they have failed of late.
-	Ill int
+	Unhealthy int
 }
 
 // New returns a transport, or an [endpick.ConfigError]. The addresses of the
@@ -169,7 +169,7 @@ func New(config Config) (*Transport, error) {
 func (t *Transport) Stats() Stats {
 	return Stats{
 		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.desk.Denied.Load(),
-		Panics: t.panics.Load(), Ill: t.desk.Health.Ill(),
+		Panics: t.panics.Load(), Unhealthy: t.desk.Health.Unhealthy(),
 	}
 }
 

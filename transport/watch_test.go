@@ -146,7 +146,7 @@ func TestSilenceIsBounded(t *testing.T) {
 				for range 3 {
 					w.do(t, post(t, chatPath, tc.request))
 				}
-				assert.Equal(t, 1, w.t.Stats().Ill, "health has been told")
+				assert.Equal(t, 1, w.t.Stats().Unhealthy, "health has been told")
 			})
 		})
 	}
@@ -280,7 +280,7 @@ func TestATrialAtASilentServerIsShort(t *testing.T) {
 		f.falls("a", "hang")
 		load(t, tr, chatStream, 10, 10*time.Second)
 		time.Sleep(3 * time.Minute)
-		require.Equal(t, 1, tr.Stats().Ill)
+		require.Equal(t, 1, tr.Stats().Unhealthy)
 		f.took()
 		start := time.Now()
 		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))

@@ -72,7 +72,7 @@ type debugPage struct {
 	Policy    string
 	Router    endpick.Stats
 	Transport transport.Stats
-	Ill       []string // sentences
+	Unhealthy []string // sentences
 	Serving   int      // servers that are not drained or removed
 	Servers   []debugServer
 	Hidden    int // servers that are not shown
@@ -294,7 +294,7 @@ func (g *gateway) addServers(p *debugPage) {
 			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
 		case known && stand.State != health.Well:
 			e.State, e.Class, e.Detail = illness(&stand, p.Now)
-			p.Ill = append(p.Ill, id+" is "+e.State+": "+e.Detail)
+			p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
 			p.Serving++
 		case s.Draining:
 			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"

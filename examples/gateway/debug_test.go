@@ -192,7 +192,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 }
 
 // A server that has died comes first, with the reason, and so does what was not served.
-func TestDebugPageNamesTheIll(t *testing.T) {
+func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	engines, urls := startEngines(t, 2)
 	c := start(t, "-policy", "round-robin", "-backend", urls[0], "-backend", urls[1])
 	for range 4 {

@@ -282,7 +282,7 @@ func expectations(servers []string) map[string]expectation {
 	none := []string{}
 	return map[string]expectation{
 		"Servers that take requests A": {nil, 3, 3},
-		"Ill servers A":                {nil, 0, 0},
+		"Unhealthy servers A":          {nil, 0, 0},
 		"Requests that fail A":         {none, 0, 0}, // there is no such series yet
 		"Targets met A":                {both, 1, 1},
 		"Requests A":                   {[]string{"completed"}, 0.1, most},
@@ -410,20 +410,20 @@ func TestPrometheus(t *testing.T) {
 		}, 60*time.Second, 200*time.Millisecond, "%s: %v", what, &got)
 		// What a death brings with it sooner or later.
 		for _, name := range got {
-			assert.Contains(t, append(names, "EndpointIll", "EndpointFails", "EndpointSilent", "RequestsFail", "RetriesDenied", "NobodyServes", "TargetsMissed"), name, what)
+			assert.Contains(t, append(names, "EndpointUnhealthy", "EndpointFails", "EndpointSilent", "RequestsFail", "RetriesDenied", "NobodyServes", "TargetsMissed"), name, what)
 		}
 	}
 	require.NoError(t, engines[0].Close())
-	has("a server has died", "EndpointIll")
-	ill, err := p.query(alerts["EndpickEndpointIll"])
+	has("a server has died", "EndpointUnhealthy")
+	unhealthy, err := p.query(alerts["EndpickEndpointUnhealthy"])
 	require.NoError(t, err)
-	assert.True(t, slices.ContainsFunc(ill, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] }), "%v", ill)
+	assert.True(t, slices.ContainsFunc(unhealthy, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] }), "%v", unhealthy)
 	shares, err := p.query(queries["Share of the traffic A"])
 	require.NoError(t, err)
 	assert.True(t, slices.ContainsFunc(shares, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] && s.number() < 1 }), "%v", shares)
 	require.NoError(t, engines[1].Close())
 	require.NoError(t, engines[2].Close())
-	has("all have", "EndpointIll", "RequestsFail", "TargetsMissed")
+	has("all have", "EndpointUnhealthy", "RequestsFail", "TargetsMissed")
 	stop()
 	group.Wait()
 	c.interrupt()

@@ -38,6 +38,11 @@ func run(args []string, out, progress io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if *dir != "" { // before the minutes that it takes
+		if err := os.MkdirAll(*dir, 0o777); err != nil {
+			return err
+		}
+	}
 	p := fullPlan(*rounds)
 	p.only = *only
 	switch {

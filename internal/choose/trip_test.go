@@ -242,23 +242,23 @@ func TestBudget(t *testing.T) {
 // What failures say of their endpoint, after three requests that fared so.
 func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		kinds  []choose.Kind // of each request, at a and then at b
-		served bool          // by somebody, in the end
-		change func(*choose.Trip)
-		ill    string
-		why    health.Reason
+		name      string
+		kinds     []choose.Kind // of each request, at a and then at b
+		served    bool          // by somebody, in the end
+		change    func(*choose.Trip)
+		unhealthy string
+		why       health.Reason
 	}{
-		{name: "another has served it", kinds: []choose.Kind{choose.Erred}, served: true, ill: "a", why: health.Failing},
-		{name: "broken off, another has served it", kinds: []choose.Kind{choose.Broken}, served: true, ill: "a", why: health.Failing},
-		{name: "refused, another has served it", kinds: []choose.Kind{choose.Refusal}, served: true, ill: "a", why: health.Failing},
+		{name: "another has served it", kinds: []choose.Kind{choose.Erred}, served: true, unhealthy: "a", why: health.Failing},
+		{name: "broken off, another has served it", kinds: []choose.Kind{choose.Broken}, served: true, unhealthy: "a", why: health.Failing},
+		{name: "refused, another has served it", kinds: []choose.Kind{choose.Refusal}, served: true, unhealthy: "a", why: health.Failing},
 		{name: "two have failed it, so that neither stands out", kinds: []choose.Kind{choose.Erred, choose.Broken}, served: true},
 		{name: "nobody has served it", kinds: []choose.Kind{choose.Erred}},
 		{name: "both have failed it", kinds: []choose.Kind{choose.Erred, choose.Erred}},
-		{name: "nobody else was to be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Alone = true }, ill: "a", why: health.Failing},
-		{name: "nobody else could be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Named = false }, ill: "a", why: health.Failing},
+		{name: "nobody else was to be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Alone = true }, unhealthy: "a", why: health.Failing},
+		{name: "nobody else could be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Named = false }, unhealthy: "a", why: health.Failing},
 		{name: "refused, which may not be repeated", kinds: []choose.Kind{choose.Refusal}, change: func(trip *choose.Trip) { trip.Named = false }},
-		{name: "unreachable", kinds: []choose.Kind{choose.Unreachable}, ill: "a", why: health.Unreachable},
+		{name: "unreachable", kinds: []choose.Kind{choose.Unreachable}, unhealthy: "a", why: health.Unreachable},
 		{name: "full", kinds: []choose.Kind{choose.Full}, served: true},
 		{name: "full, alone", kinds: []choose.Kind{choose.Full}, change: func(trip *choose.Trip) { trip.Alone = true }},
 	} {
@@ -275,13 +275,13 @@ func TestJudge(t *testing.T) {
 				trip.Judge(tc.served)
 				trip.Judge(true) // what was judged is not judged again
 			}
-			var ill []string
+			var unhealthy []string
 			for _, id := range []string{"a", "b", "c"} {
 				if w.Health.IsOut(id) {
-					ill = append(ill, id)
+					unhealthy = append(unhealthy, id)
 				}
 			}
-			assert.Equal(t, tc.ill, strings.Join(ill, " "))
+			assert.Equal(t, tc.unhealthy, strings.Join(unhealthy, " "))
 			if tc.why != health.Fine {
 				ref, _ := w.Router.Ref("a")
 				assert.Equal(t, tc.why, w.Health.Status("a", ref).Reason)

@@ -122,7 +122,7 @@ func TestWhatIsShown(t *testing.T) {
 	assert.False(t, w.status("a").Alive, "of which a check says that it will fail")
 }
 
-// Trials that wait for long don't make an endpoint ill again that is.
+// Trials that wait for long don't make an endpoint unhealthy again that is.
 func TestOverdueTrials(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "fff.")

@@ -31,7 +31,7 @@ func (h *Health) told(s *standing, failed bool) {
 // served so many times. It is put out for that if it has sent nothing to anybody here
 // since the first of them: what a gateway sees itself counts for more than what it is
 // told, since it may be the way from the other to the endpoint that is broken. Who fails
-// at half of the endpoints is not believed, for he may be ill himself.
+// at half of the endpoints is not believed, for he may be unhealthy himself.
 func (h *Health) Elsewhere(id string, failed, served int) {
 	ref, ok := h.current(id)
 	if !ok || failed <= 0 || served >= outRatio*failed {

@@ -66,7 +66,7 @@ const (
 //
 //   - An endpoint has failed a request if another has then served it. A request
 //     that failed wherever it was sent speaks against the request: no client can
-//     make an endpoint look ill with what every engine refuses. Who can't be
+//     make an endpoint look unhealthy with what every engine refuses. Who can't be
 //     reached, or breaks a response off, has failed without such a witness.
 //   - An endpoint is put out when a quarter of its last answers were failures,
 //     three at least, and the others fail clearly less.
@@ -391,8 +391,8 @@ func (h *Health) Undecided(v Visit) {
 	v.s.tryAgain(v, h.clock())
 }
 
-// Ill is how many endpoints get less than their share.
-func (h *Health) Ill() int {
+// Unhealthy is the number of endpoints that get less than their share.
+func (h *Health) Unhealthy() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0

@@ -162,7 +162,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
 	w.Served(w.visit("a"), true, 0)
 	assert.False(t, w.waits("a"))
-	assert.Equal(t, 1, w.Ill())
+	assert.Equal(t, 1, w.Unhealthy())
 
 	// It gets a tenth of what the others may get, then more, then all.
 	shares := []int{}
@@ -180,7 +180,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	assert.InDelta(t, 17, shares[0], 1) // 0.1 + 1/15
 	assert.InDelta(t, 57, shares[6], 1)
 	assert.Equal(t, []int{100, 100}, shares[14:])
-	assert.Zero(t, w.Ill())
+	assert.Zero(t, w.Unhealthy())
 	w.play("a", "fff")
 	w.at = w.at.Add(firstBackoff)
 	assert.False(t, avoided(), "the first wait is short again")
@@ -250,7 +250,7 @@ func TestSilence(t *testing.T) {
 	require.True(t, w.waits("a"))
 	w.Heard(old)
 	assert.False(t, w.IsOut("a"), "any byte brings it back")
-	assert.Equal(t, 1, w.Ill(), "by and by")
+	assert.Equal(t, 1, w.Unhealthy(), "by and by")
 	next := w.visit("a")
 	w.Overdue(next)
 	w.Overdue(next)
@@ -300,7 +300,7 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	assert.False(t, w.waits("a"))
 }
 
-func TestFullIsNotIll(t *testing.T) {
+func TestFullIsNotUnhealthy(t *testing.T) {
 	w := newWard("a", "b")
 	for range 100 {
 		w.Full(w.visit("a"))

@@ -163,7 +163,7 @@ func TestFallingBack(t *testing.T) {
 				w.idle(t)
 			}
 			assert.Equal(t, "a failed, b completed, a failed, b completed, a failed, b completed, b completed", w.heard.said())
-			assert.Equal(t, 1, w.server.Seam().Ill())
+			assert.Equal(t, 1, w.server.Seam().Unhealthy())
 			require.NoError(t, w.router.Remove("b"))
 			response, got := do(t, through(w, mode), chatPath, []byte(chatBody))
 			assert.Equal(t, 503, response.StatusCode, "the proxy's own")

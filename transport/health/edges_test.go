@@ -87,22 +87,22 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		page pages
-		url  func(*endpick.Endpoint) string
-		ill  bool
+		page      pages
+		url       func(*endpick.Endpoint) string
+		unhealthy bool
 	}{
 		"401":           {page: status(401)},
 		"499":           {page: status(499)},
-		"500":           {page: status(500), ill: true},
+		"500":           {page: status(500), unhealthy: true},
 		"501":           {page: status(501)},
-		"502":           {page: status(502), ill: true},
+		"502":           {page: status(502), unhealthy: true},
 		"a client's":    {page: func(*http.Request) (*http.Response, error) { panic("a transport of the host") }},
 		"no URL at all": {page: status(500), url: func(*endpick.Endpoint) string { return "http://[::1" }},
 	} {
 		m, _ := alone(t, health.Config{URL: tc.url}, tc.page)
 		m.Check(t.Context())
 		for _, s := range m.Endpoints() {
-			assert.Equal(t, tc.ill, s.CheckErr != nil, name)
+			assert.Equal(t, tc.unhealthy, s.CheckErr != nil, name)
 		}
 	}
 	assert.EqualValues(t, 10, given.Load())

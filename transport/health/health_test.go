@@ -297,7 +297,7 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 	})
 }
 
-// Whose checks pass and whose requests fail is ill. Whose page is not there is judged
+// Whose checks pass and whose requests fail is unhealthy. Whose page is not there is judged
 // by requests alone, and so is one that has never passed a check.
 func TestChecksAreNotAll(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, w *ward) {

@@ -177,9 +177,9 @@ func TestSpan(t *testing.T) {
 
 func TestAttempts(t *testing.T) {
 	r, provider := newReceiver(t)
-	ill := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
+	unhealthy := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	well := startEngine(t, nil)
-	c := newClient(t, otel.New(otel.Config{Provider: provider}), ill.URL, well.URL)
+	c := newClient(t, otel.New(otel.Config{Provider: provider}), unhealthy.URL, well.URL)
 	_, err := post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`)
 	require.NoError(t, err)
 	s := r.wait(t, 1)[0]
@@ -194,7 +194,7 @@ func TestAttempts(t *testing.T) {
 	assert.Equal(t, map[string]any{"endpick.endpoint": "b", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
 	assert.LessOrEqual(t, s.StartTimeUnixNano, s.Events[0].TimeUnixNano)
 	assert.Equal(t, traceparent(s), well.headers[0].Get("Traceparent"))
-	assert.Equal(t, traceparent(s), ill.headers[0].Get("Traceparent"))
+	assert.Equal(t, traceparent(s), unhealthy.headers[0].Get("Traceparent"))
 }
 
 func TestFailures(t *testing.T) {

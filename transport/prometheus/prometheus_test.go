@@ -406,7 +406,7 @@ func TestSources(t *testing.T) {
 		`endpick_endpoint_in_flight_requests{endpoint="` + at + `"} 1`, `endpick_endpoint_context_tokens{endpoint="` + at + `"} 160`,
 		`endpick_endpoint_waiting_requests{endpoint="a"} 2`, `endpick_endpoint_kv_usage_ratio{endpoint="a"} 0.25`,
 		`endpick_endpoint_reporting{endpoint="a"} 1`, `endpick_endpoint_reporting{endpoint="b"} 0`,
-		"endpick_ill_endpoints 0\n", "endpick_retries_total 0\n", "endpick_queue_requests 0\n", "endpick_index_blocks 10\n",
+		"endpick_unhealthy_endpoints 0\n", "endpick_retries_total 0\n", "endpick_queue_requests 0\n", "endpick_index_blocks 10\n",
 		`endpick_prediction_labels_total{latency="ttft",model="llama"} `,
 	} {
 		assert.Contains(t, text, want)
@@ -456,7 +456,7 @@ func TestHealth(t *testing.T) {
 	text := page(t, gather(t, m))
 	for _, want := range []string{
 		`endpick_endpoint_share_ratio{endpoint="dead"} 0`, `endpick_endpoint_out{endpoint="dead",reason="unreachable"} 1`,
-		`endpick_endpoint_share_ratio{endpoint="well"} 1`, "endpick_ill_endpoints 1",
+		`endpick_endpoint_share_ratio{endpoint="well"} 1`, "endpick_unhealthy_endpoints 1",
 	} {
 		assert.Contains(t, text, want+"\n")
 	}

@@ -198,7 +198,7 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 		call.Close()
 	}
 	assert.Equal(t, []bool{false, true, true, true}, again)
-	assert.Equal(t, 1, w.Ill())
+	assert.Equal(t, 1, w.Unhealthy())
 	w.idle(t)
 }
 
@@ -220,7 +220,7 @@ func TestSharedHealth(t *testing.T) {
 	}
 	other, err := seam.New(seam.Config{Router: w.router, Health: monitor})
 	require.NoError(t, err)
-	assert.Equal(t, 1, other.Ill(), "one seam has seen it, both know")
+	assert.Equal(t, 1, other.Unhealthy(), "one seam has seen it, both know")
 
 	_, err = seam.New(seam.Config{Router: newWorld(t, seam.Config{}).router, Health: monitor})
 	var ce *endpick.ConfigError
@@ -286,7 +286,7 @@ func TestWhatBreaksOffEverywhere(t *testing.T) {
 		require.Error(t, a.Fail(errBroken))
 		call.Close()
 	}
-	assert.Zero(t, w.Ill())
+	assert.Zero(t, w.Unhealthy())
 	w.idle(t)
 }
 

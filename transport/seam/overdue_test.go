@@ -55,7 +55,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			assert.Zero(t, w.Ill(), name)
+			assert.Zero(t, w.Unhealthy(), name)
 			w.idle(t)
 		})
 	}
@@ -73,7 +73,7 @@ func TestNobodyIsOverdueAtFirst(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Ill())
+		assert.Zero(t, w.Unhealthy())
 		for _, c := range calls {
 			c.Close()
 		}
@@ -94,7 +94,7 @@ func TestAStreamIsASignOfLife(t *testing.T) {
 		streaming.Feed(nil, []byte(events[:60]))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Ill())
+		assert.Zero(t, w.Unhealthy())
 	})
 }
 
@@ -108,7 +108,7 @@ func TestFailuresAreNotOverdue(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Ill())
+		assert.Zero(t, w.Unhealthy())
 	})
 }
 
@@ -129,7 +129,7 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Ill())
+		assert.Zero(t, w.Unhealthy())
 	})
 }
 
@@ -146,7 +146,7 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 			_, err := a.End(nil)
 			require.NoError(t, err)
 		}
-		for ill, passed := range []time.Duration{3900 * time.Millisecond, 4100 * time.Millisecond} {
+		for unhealthy, passed := range []time.Duration{3900 * time.Millisecond, 4100 * time.Millisecond} {
 			var calls []*seam.Call
 			for range 3 {
 				call := w.read(t, chatBody)
@@ -155,7 +155,7 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 			}
 			time.Sleep(passed)
 			synctest.Wait()
-			assert.Equal(t, ill, w.Ill(), passed)
+			assert.Equal(t, unhealthy, w.Unhealthy(), passed)
 			for _, c := range calls {
 				c.Close()
 			}
@@ -175,10 +175,10 @@ func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 			require.NoError(t, w.route(t, call).ServedBy("b"))
 			calls = append(calls, call)
 		}
-		before := w.Ill() // a has failed them
+		before := w.Unhealthy() // a has failed them
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, before+1, w.Ill())
+		assert.Equal(t, before+1, w.Unhealthy())
 		for _, c := range calls {
 			c.Close()
 		}
@@ -195,6 +195,6 @@ func TestErrorsWithinStreamsAreFailures(t *testing.T) {
 		_, err := a.End(nil)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 1, w.Ill())
+	assert.Equal(t, 1, w.Unhealthy())
 	w.idle(t)
 }

@@ -145,9 +145,9 @@ func (s *Seam) SetHashKey(key prefix.Key) { s.desk.Reader.SetHashKey(key) }
 // MaxBodyBytes is the longest body that Read takes, for who collects one.
 func (s *Seam) MaxBodyBytes() int64 { return s.maxBodyBytes }
 
-// Ill is how many endpoints get less than their share of the traffic now, because
+// Unhealthy is the number of endpoints that get less than their share of the traffic now, because
 // they have failed of late.
-func (s *Seam) Ill() int { return s.desk.Health.Ill() }
+func (s *Seam) Unhealthy() int { return s.desk.Health.Unhealthy() }
 
 // ErrorResponse is how a client is told of an error of [Seam.Read] or [Call.Route],
 // or of an attempt's failure where no response is passed on:

@@ -403,7 +403,7 @@ func TestHealth(t *testing.T) {
 				call.Close()
 			}
 			assert.Equal(t, "aaabbb", to)
-			assert.Equal(t, 1, w.Ill())
+			assert.Equal(t, 1, w.Unhealthy())
 			w.idle(t)
 		})
 	}
@@ -414,7 +414,7 @@ func TestHealth(t *testing.T) {
 			w.route(t, call).Header(400, http.Header{}, nil)
 			call.Close()
 		}
-		assert.Zero(t, w.Ill())
+		assert.Zero(t, w.Unhealthy())
 	})
 }
 
@@ -429,13 +429,13 @@ func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 		require.Equal(t, "b", w.route(t, call).Endpoint().ID)
 		call.Close() // the client has left
 	}
-	assert.Zero(t, w.Ill())
+	assert.Zero(t, w.Unhealthy())
 	for range 5 {
 		call := w.read(t, chatBody)
 		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
 		call.Close()
 	}
-	assert.Equal(t, 1, w.Ill(), "there it was the only one that was asked")
+	assert.Equal(t, 1, w.Unhealthy(), "there it was the only one that was asked")
 	w.idle(t)
 }
 
@@ -459,7 +459,7 @@ func TestAHeaderIsASignOfLife(t *testing.T) {
 		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Zero(t, w.Ill(), "it has said something since they were sent")
+		assert.Zero(t, w.Unhealthy(), "it has said something since they were sent")
 		for _, a := range waiting {
 			assert.Equal(t, "a", a.Endpoint().ID)
 			a.Fail(errBroken)
@@ -743,10 +743,10 @@ func TestSilentEndpointsAreAvoided(t *testing.T) {
 			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
 		}
 		time.Sleep(2 * time.Second)
-		assert.Zero(t, w.Ill(), "they may take their time")
+		assert.Zero(t, w.Unhealthy(), "they may take their time")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, 1, w.Ill())
+		assert.Equal(t, 1, w.Unhealthy())
 		next := w.route(t, w.read(t, chatBody))
 		assert.Equal(t, "b", next.Endpoint().ID)
 		serve(next)
