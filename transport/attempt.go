@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -164,10 +165,16 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 	return out, nil
 }
 
+var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
+
 // awaitBody waits for the first byte of the body, so that an endpoint which
 // dies before that can be replaced.
 func (tr *trip) awaitBody(response *http.Response) error {
 	if response.StatusCode == http.StatusSwitchingProtocols {
+		if !strings.EqualFold(response.Header.Get("Upgrade"), tr.in.Header.Get("Upgrade")) {
+			response.Body.Close()
+			return errUnaskedUpgrade
+		}
 		return nil
 	}
 	first := make([]byte, 512)
