@@ -53,7 +53,7 @@ func clientInputs(t *testing.T) []row {
 			status := strings.TrimPrefix(a.Status, "HTTP/1.1 ")
 			switch {
 			case a.End == "left":
-				status = "–, it leaves"
+				status = "–, it has left"
 			case status == "":
 				status = "a connection that breaks"
 			default:

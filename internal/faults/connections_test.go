@@ -54,29 +54,29 @@ func tlsFaults(t *testing.T) []row {
 	of := func(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
 	well := issue(t, nil, &ca)
 	secure := map[string]*tls.Config{
-		"answers well":                       of(well),
-		"has a certificate of its own":       of(issue(t, nil, nil)),
-		"has a certificate that is expired":  of(issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, &ca)),
-		"has a certificate of tomorrow":      of(issue(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }, &ca)),
-		"has a certificate for another name": of(issue(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"engine"} }, &ca)),
-		"has a certificate for clients":      of(issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, &ca)),
-		"wants a certificate of the client":  {Certificates: []tls.Certificate{well}, ClientAuth: tls.RequireAnyClientCert},
-		"speaks TLS 1.1 at most":             {Certificates: []tls.Certificate{well}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
-		"breaks off after the handshake":     of(well),
-		"breaks off within a stream":         of(well),
-		"ends a stream without an alert":     of(well),
+		"answers well":                            of(well),
+		"has a self-signed certificate":           of(issue(t, nil, nil)),
+		"has an expired certificate":              of(issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, &ca)),
+		"has a certificate that is not valid yet": of(issue(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }, &ca)),
+		"has a certificate for another name":      of(issue(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"engine"} }, &ca)),
+		"has a client certificate":                of(issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, &ca)),
+		"requires a client certificate":           {Certificates: []tls.Certificate{well}, ClientAuth: tls.RequireAnyClientCert},
+		"speaks TLS 1.1 at most":                  {Certificates: []tls.Certificate{well}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
+		"closes after the handshake":              of(well),
+		"closes in the middle of a stream":        of(well),
+		"ends a stream without close_notify":      of(well),
 	}
 	plain := map[string]func(net.Conn){
-		"speaks no TLS":                    func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") },
-		"closes the connection":            func(net.Conn) {},
-		"says that it can't":               func(c net.Conn) { _, _ = io.WriteString(c, "\x15\x03\x03\x00\x02\x02\x28") },
-		"breaks off within the handshake":  func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x7a\x02\x00") },
-		"says garbage under a good header": func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x05garba") },
+		"does not speak TLS":                    func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") },
+		"closes the connection":                 func(net.Conn) {},
+		"sends a handshake_failure alert":       func(c net.Conn) { _, _ = io.WriteString(c, "\x15\x03\x03\x00\x02\x02\x28") },
+		"closes in the middle of the handshake": func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x7a\x02\x00") },
+		"sends garbage in a well-formed record": func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x05garba") },
 	}
 	names := []string{
-		"answers well", "has a certificate of its own", "has a certificate that is expired", "has a certificate of tomorrow", "has a certificate for another name",
-		"has a certificate for clients", "wants a certificate of the client", "speaks TLS 1.1 at most", "breaks off after the handshake", "breaks off within a stream",
-		"ends a stream without an alert", "speaks no TLS", "closes the connection", "says that it can't", "breaks off within the handshake", "says garbage under a good header",
+		"answers well", "has a self-signed certificate", "has an expired certificate", "has a certificate that is not valid yet", "has a certificate for another name",
+		"has a client certificate", "requires a client certificate", "speaks TLS 1.1 at most", "closes after the handshake", "closes in the middle of a stream",
+		"ends a stream without close_notify", "does not speak TLS", "closes the connection", "sends a handshake_failure alert", "closes in the middle of the handshake", "sends garbage in a well-formed record",
 	}
 	return each(t, names, func(t *testing.T, name string) []string {
 		address := listen(t, func(c net.Conn) {
@@ -88,7 +88,7 @@ func tlsFaults(t *testing.T) []row {
 			}
 			s := tls.Server(c, secure[name])
 			in, err := http.ReadRequest(bufio.NewReader(s))
-			if err != nil || name == "breaks off after the handshake" {
+			if err != nil || name == "closes after the handshake" {
 				drain(c)
 				return
 			}
@@ -135,23 +135,23 @@ func halfOpen(t *testing.T) []row {
 		times  int
 		speaks bool // if it has time to
 	}{
-		"takes connections, and reads nothing":      {nil, true, 1, false},
-		"reads a request, and says nothing":         {says(""), true, 1, false},
-		"reads a whole request, and says nothing":   {says(""), false, 1, false},
-		"stops within its header":                   {says(head[:30]), true, 1, false},
-		"stops behind its header":                   {says(head), true, 1, false},
-		"stops after a token":                       {says(head + chunk(event)), true, 1, true},
-		"stops within an event":                     {says(head + chunk(event+event[:30])), true, 1, true},
-		"stops within a whole answer":               {says("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), false, 1, true},
-		"ends all but the last chunk":               {says(head + chunk(streamed)), true, 1, true},
-		"closes its side, and reads on":             {func(c net.Conn) { drain(c) }, true, 1, false},
-		"answers once, and then nothing any more":   {once(chunk(streamed), head, false), true, 2, true},
-		"answers once, and closes without a notice": {once(chunk(streamed), head, true), true, 2, true},
+		"accepts connections and reads nothing":                     {nil, true, 1, false},
+		"reads a streaming request, and answers nothing":            {says(""), true, 1, false},
+		"reads a request that does not stream, and answers nothing": {says(""), false, 1, false},
+		"stops in the middle of its header":                         {says(head[:30]), true, 1, false},
+		"stops after its header":                                    {says(head), true, 1, false},
+		"stops after a token":                                       {says(head + chunk(event)), true, 1, true},
+		"stops in the middle of an event":                           {says(head + chunk(event+event[:30])), true, 1, true},
+		"stops in the middle of a response that does not stream":    {says("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), false, 1, true},
+		"sends everything but the last chunk":                       {says(head + chunk(streamed)), true, 1, true},
+		"closes its side of the connection, and reads on":           {func(c net.Conn) { drain(c) }, true, 1, false},
+		"answers once, then never again":                            {once(chunk(streamed), head, false), true, 2, true},
+		"answers once, then closes the idle connection":             {once(chunk(streamed), head, true), true, 2, true},
 	}
 	names := []string{
-		"takes connections, and reads nothing", "reads a request, and says nothing", "reads a whole request, and says nothing", "stops within its header",
-		"stops behind its header", "stops after a token", "stops within an event", "stops within a whole answer", "ends all but the last chunk",
-		"closes its side, and reads on", "answers once, and then nothing any more", "answers once, and closes without a notice",
+		"accepts connections and reads nothing", "reads a streaming request, and answers nothing", "reads a request that does not stream, and answers nothing", "stops in the middle of its header",
+		"stops after its header", "stops after a token", "stops in the middle of an event", "stops in the middle of a response that does not stream", "sends everything but the last chunk",
+		"closes its side of the connection, and reads on", "answers once, then never again", "answers once, then closes the idle connection",
 	}
 	return each(t, names, func(t *testing.T, name string) []string {
 		s := servers[name]

@@ -150,7 +150,7 @@ func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string 
 	mu.Lock()
 	defer mu.Unlock()
 	if gone {
-		return "–, it leaves"
+		return "–, it has left"
 	}
 	require.NoError(t, ctx.Err(), "the client waits in vain")
 	if response == nil {
@@ -174,7 +174,7 @@ func view(status int, body string, err error) string {
 	if strings.HasPrefix(body, "data: {\"error\"") {
 		return fmt.Sprintf("%d, an error event", status)
 	}
-	return fmt.Sprintf("%d, to its end", status)
+	return fmt.Sprintf("%d, complete", status)
 }
 
 // leases waits until all are closed, and says how.

@@ -76,7 +76,7 @@ func http2Servers() ([]string, map[string]func(*h2)) {
 		all[name] = does
 	}
 	add("answers well", func(c *h2) { c.header(0); c.frame(dataFrame, endStream, 1, streamed) })
-	add("sends frames of no known kind between", func(c *h2) {
+	add("sends frames of unknown types in between", func(c *h2) {
 		c.frame(0xee, 0xff, 1, "what?")
 		c.header(0)
 		c.frame(0xef, 0, 0, "")
@@ -84,24 +84,24 @@ func http2Servers() ([]string, map[string]func(*h2)) {
 	})
 	add("closes the connection", func(*h2) {})
 	add("resets the stream before its header", func(c *h2) { c.code(resetFrame, 1, "", internalError) })
-	add("resets the stream behind its header", func(c *h2) { c.header(0); c.code(resetFrame, 1, "", internalError) })
+	add("resets the stream after its header", func(c *h2) { c.header(0); c.code(resetFrame, 1, "", internalError) })
 	add("resets the stream after a token", func(c *h2) {
 		c.header(0)
 		c.frame(dataFrame, 0, 1, first)
 		c.code(resetFrame, 1, "", internalError)
 	})
-	add("resets the stream with no error after a token", func(c *h2) {
+	add("resets the stream with NO_ERROR after a token", func(c *h2) {
 		c.header(0)
 		c.frame(dataFrame, 0, 1, first)
 		c.code(resetFrame, 1, "", noError)
 	})
-	add("calms the client down", func(c *h2) { c.code(goAwayFrame, 0, "\x00\x00\x00\x00", enhanceCalm) })
-	add("goes away after the request", func(c *h2) {
+	add("sends GOAWAY with ENHANCE_YOUR_CALM", func(c *h2) { c.code(goAwayFrame, 0, "\x00\x00\x00\x00", enhanceCalm) })
+	add("sends GOAWAY after the request, and finishes it", func(c *h2) {
 		c.code(goAwayFrame, 0, "\x00\x00\x00\x01", noError)
 		c.header(0)
 		c.frame(dataFrame, endStream, 1, streamed)
 	})
-	add("goes away in mid-stream, in anger", func(c *h2) {
+	add("sends GOAWAY with an error in the middle of a stream", func(c *h2) {
 		c.header(0)
 		c.frame(dataFrame, 0, 1, first)
 		c.code(goAwayFrame, 0, "\x00\x00\x00\x00", internalError)
@@ -109,18 +109,18 @@ func http2Servers() ([]string, map[string]func(*h2)) {
 	add("closes the connection after a token", func(c *h2) { c.header(0); c.frame(dataFrame, 0, 1, first) })
 	add("ends the stream with its header", func(c *h2) { c.header(endStream) })
 	add("ends the stream unfinished", func(c *h2) { c.header(0); c.frame(dataFrame, endStream, 1, first) })
-	add("sends data before a header", func(c *h2) { c.frame(dataFrame, endStream, 1, streamed) })
-	add("sends a header that can't be unpacked", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\xff\xff\xff\xff\xff\xff\xff") })
-	add("sends a header without a status", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\x0f\x10\x01x") })
+	add("sends DATA before HEADERS", func(c *h2) { c.frame(dataFrame, endStream, 1, streamed) })
+	add("sends a header that HPACK can't decode", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\xff\xff\xff\xff\xff\xff\xff") })
+	add("sends a header without :status", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\x0f\x10\x01x") })
 	add("announces a frame of 16 MB", func(c *h2) { _, _ = c.Write([]byte{0xff, 0xff, 0xff, dataFrame, 0, 0, 0, 0, 1}) })
-	add("pushes what nobody wants", func(c *h2) { c.frame(pushFrame, endHeaders, 1, "\x00\x00\x00\x02\x82\x87") })
-	add("speaks of a stream that there is not", func(c *h2) { c.frame(headersFrame, endHeaders, 99, "\x88"); c.frame(dataFrame, endStream, 99, "x") })
-	add("goes on after its end", func(c *h2) {
+	add("sends PUSH_PROMISE", func(c *h2) { c.frame(pushFrame, endHeaders, 1, "\x00\x00\x00\x02\x82\x87") })
+	add("answers on a stream that was never opened", func(c *h2) { c.frame(headersFrame, endHeaders, 99, "\x88"); c.frame(dataFrame, endStream, 99, "x") })
+	add("sends DATA after END_STREAM", func(c *h2) {
 		c.header(0)
 		c.frame(dataFrame, endStream, 1, streamed)
 		c.frame(dataFrame, endStream, 1, rest)
 	})
-	add("pads a ping", func(c *h2) { c.frame(pingFrame, 0, 0, "too long to be one"); c.header(0) })
+	add("sends a PING of the wrong length", func(c *h2) { c.frame(pingFrame, 0, 0, "too long to be one"); c.header(0) })
 	return names, all
 }
 

@@ -75,7 +75,7 @@ func (c *h2) hears(stream uint32) string {
 			saw = "a refusal, "
 		}
 		if of == stream && (kind == headersFrame || kind == dataFrame) && flags&endStream != 0 {
-			return saw + "to its end"
+			return saw + "complete"
 		}
 	}
 }
@@ -92,7 +92,7 @@ func http2Clients(t *testing.T) []row {
 		names = append(names, name)
 		all[name] = client{slow, does}
 	}
-	leaves := func(c *h2) string { c.Close(); return "–, it leaves" }
+	leaves := func(c *h2) string { c.Close(); return "–, it has left" }
 	flood := func(frame func(c *h2, i int)) func(c *h2) string {
 		return func(c *h2) string {
 			for i := range 1000 {
@@ -102,7 +102,7 @@ func http2Clients(t *testing.T) []row {
 			return c.hears(1)
 		}
 	}
-	add("asks well", false, func(c *h2) string { c.asks(1); return c.hears(1) })
+	add("sends a good request", false, func(c *h2) string { c.asks(1); return c.hears(1) })
 	add("sends its body byte by byte", false, func(c *h2) string {
 		c.frame(headersFrame, endHeaders, 1, requestBlock())
 		for i := range question {
@@ -111,73 +111,73 @@ func http2Clients(t *testing.T) []row {
 		c.frame(dataFrame, endStream, 1, "")
 		return c.hears(1)
 	})
-	add("asks two hundred times at once", false, func(c *h2) string {
+	add("sends 200 requests at once", false, func(c *h2) string {
 		for i := range uint32(200) {
 			c.asks(2*i + 1)
 		}
 		return c.hears(399)
 	})
-	add("resets two hundred requests at once", true, func(c *h2) string {
+	add("resets 200 requests at once", true, func(c *h2) string {
 		for i := range uint32(200) {
 			c.asks(2*i + 1)
 			c.code(resetFrame, 2*i+1, "", cancel)
 		}
 		return leaves(c)
 	})
-	add("resets its request within its body", true, func(c *h2) string {
+	add("resets its stream in the middle of the body", true, func(c *h2) string {
 		c.frame(headersFrame, endHeaders, 1, requestBlock())
 		c.frame(dataFrame, 0, 1, question[:10])
 		c.code(resetFrame, 1, "", cancel)
 		return leaves(c)
 	})
-	add("goes away behind its request", true, func(c *h2) string {
+	add("sends GOAWAY after its request", true, func(c *h2) string {
 		c.asks(1)
 		c.code(goAwayFrame, 0, "\x00\x00\x00\x00", internalError)
 		return leaves(c)
 	})
-	add("pings a thousand times", false, flood(func(c *h2, _ int) { c.frame(pingFrame, 0, 0, "12345678") }))
-	add("sends its settings a thousand times", false, flood(func(c *h2, _ int) { c.frame(settingsFrame, 0, 0, "") }))
-	add("changes priorities a thousand times", false, flood(func(c *h2, i int) {
+	add("sends 1,000 pings", false, flood(func(c *h2, _ int) { c.frame(pingFrame, 0, 0, "12345678") }))
+	add("sends 1,000 SETTINGS frames", false, flood(func(c *h2, _ int) { c.frame(settingsFrame, 0, 0, "") }))
+	add("sends 1,000 PRIORITY frames", false, flood(func(c *h2, i int) {
 		c.frame(priorityFrame, 0, uint32(2*i+3), string(binary.BigEndian.AppendUint32(nil, uint32(2*i+5)))+"\xff")
 	}))
-	add("opens windows a thousand times", false, flood(func(c *h2, _ int) { c.code(8, 0, "", 1) }))
-	add("sends frames of no known kind", false, flood(func(c *h2, _ int) { c.frame(0xee, 0xff, 1, "what?") }))
-	add("has no window", false, func(c *h2) string {
+	add("sends 1,000 WINDOW_UPDATE frames", false, flood(func(c *h2, _ int) { c.code(8, 0, "", 1) }))
+	add("sends frames of unknown types", false, flood(func(c *h2, _ int) { c.frame(0xee, 0xff, 1, "what?") }))
+	add("opens no flow-control window", false, func(c *h2) string {
 		c.frame(settingsFrame, 0, 0, "\x00\x04\x00\x00\x00\x00") // of streams, initially
 		c.asks(1)
 		return leaves(c)
 	})
-	add("has a header without an end", false, func(c *h2) string {
+	add("sends a header without end", false, func(c *h2) string {
 		c.frame(headersFrame, 0, 1, requestBlock())
 		for range 400 {
 			c.frame(continuationFrame, 0, 1, block(strings.Repeat("x", 60), strings.Repeat("y", 100))+strings.Repeat(block("a", "b"), 1000))
 		}
 		return c.hears(1)
 	})
-	add("has a header that can't be unpacked", false, func(c *h2) string {
+	add("sends a header that HPACK can't decode", false, func(c *h2) string {
 		c.frame(headersFrame, endHeaders|endStream, 1, "\xff\xff\xff\xff\xff\xff\xff")
 		return c.hears(1)
 	})
-	add("has a name in capitals", false, func(c *h2) string {
+	add("sends a header name in capitals", false, func(c *h2) string {
 		c.frame(headersFrame, endHeaders|endStream, 1, requestBlock("X-Header", "x"))
 		return c.hears(1)
 	})
-	add("has no path", false, func(c *h2) string {
+	add("sends no :path", false, func(c *h2) string {
 		c.frame(headersFrame, endHeaders|endStream, 1, block(":method", "POST", ":scheme", "http", ":authority", "gateway"))
 		return c.hears(1)
 	})
-	add("announces more than it sends", false, func(c *h2) string {
+	add("sends less than its content-length", false, func(c *h2) string {
 		c.frame(headersFrame, endHeaders, 1, requestBlock("content-length", "1000"))
 		c.frame(dataFrame, endStream, 1, question)
 		return c.hears(1)
 	})
-	add("announces less than it sends", false, func(c *h2) string {
+	add("sends more than its content-length", false, func(c *h2) string {
 		c.frame(headersFrame, endHeaders, 1, requestBlock("content-length", "2"))
 		c.frame(dataFrame, endStream, 1, question)
 		return c.hears(1)
 	})
-	add("sends data on a stream that there is not", false, func(c *h2) string { c.frame(dataFrame, endStream, 7, question); return c.hears(7) })
-	add("pads a ping", false, func(c *h2) string { c.frame(pingFrame, 0, 0, "too long to be one"); return c.hears(1) })
+	add("sends DATA on a stream that was never opened", false, func(c *h2) string { c.frame(dataFrame, endStream, 7, question); return c.hears(7) })
+	add("sends a PING of the wrong length", false, func(c *h2) string { c.frame(pingFrame, 0, 0, "too long to be one"); return c.hears(1) })
 	return each(t, names, func(t *testing.T, name string) []string {
 		server := sluggish
 		if !all[name].slow {

@@ -16,12 +16,12 @@ import (
 // reset takes with it what has not been read yet, or comes before the connection stands;
 // and ReverseProxy sends the header of a response of which no byte can be had, or not.
 var byChance = map[string][2]chance{
-	"resets the connection unread":          {{[]string{failed502, nobody503}, "failed"}, {[]string{toItsEnd}, "failed, completed"}},
-	"resets the connection within a body":   {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
-	"resets the connection within a stream": {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
-	"compresses and breaks off":             {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
-	"says that it has compressed":           {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
-	"compresses and breaks off within it":   {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
+	"resets the connection before it reads the request": {{[]string{failed502, nobody503}, "failed"}, {[]string{toItsEnd}, "failed, completed"}},
+	"resets the connection in the middle of the body":   {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
+	"resets the connection in the middle of a stream":   {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
+	"compresses, and closes in the middle":              {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
+	"declares gzip and sends plain text":                {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
+	"compresses a stream, and closes in the middle":     {{[]string{cutOff, breaks}, "failed"}, {[]string{cutOff, breaks}, "failed"}},
 }
 
 type chance struct {
@@ -33,7 +33,7 @@ const (
 	failed502 = "502 “the model server failed before it answered”"
 	nobody503 = "503 “no server is available for this model”"
 	cutOff    = "200, cut off"
-	toItsEnd  = "200, to its end"
+	toItsEnd  = "200, complete"
 	breaks    = "a connection that breaks"
 )
 

@@ -98,17 +98,17 @@ func lyingNames(t *testing.T) []row {
 	}
 	good := endpick.Endpoint{ID: "good", Address: here, Models: []string{"m"}}
 	names := []string{
-		"is true", "says that there is no such name", "says that it can't tell", "is empty", "refuses", "answers with garbage", "answers another question",
-		"hangs up", "never answers", "names an address where nobody is, beside the true one", "names nobody but such an address", "names two thousand of them",
-		"names one twice", "names what is no address", "is a panic",
+		"is correct", "says that the name does not exist", "answers SERVFAIL", "is empty", "refuses", "answers with garbage", "answers another question",
+		"hangs up", "never answers", "names a dead address beside the right one", "names only a dead address", "names 2,000 dead addresses",
+		"names one address twice", "names something that is not an address", "panics",
 	}
 	lies := map[string]discover.Source{
-		"is true":                         dns(says(0, "127.0.0.1")),
-		"says that there is no such name": dns(says(3)),
-		"says that it can't tell":         dns(says(2)),
-		"is empty":                        dns(says(0)),
-		"refuses":                         dns(says(5)),
-		"answers with garbage":            dns(func([]byte) []byte { return []byte("garbage") }),
+		"is correct":                        dns(says(0, "127.0.0.1")),
+		"says that the name does not exist": dns(says(3)),
+		"answers SERVFAIL":                  dns(says(2)),
+		"is empty":                          dns(says(0)),
+		"refuses":                           dns(says(5)),
+		"answers with garbage":              dns(func([]byte) []byte { return []byte("garbage") }),
 		"answers another question": dns(func(query []byte) []byte {
 			said := says(0, "127.0.0.9")(query)
 			said[13] ^= 1
@@ -116,12 +116,12 @@ func lyingNames(t *testing.T) []row {
 		}),
 		"hangs up":      dns(func([]byte) []byte { return nil }),
 		"never answers": &discover.DNS{Name: "models.test.", Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}},
-		"names an address where nobody is, beside the true one": dns(says(0, "127.0.0.1", "127.0.0.2")),
-		"names nobody but such an address":                      dns(says(0, "127.0.0.2")),
-		"names two thousand of them":                            dns(says(0, many...)),
-		"names one twice":                                       &listed{list: []endpick.Endpoint{good, good}},
-		"names what is no address":                              &listed{list: []endpick.Endpoint{{ID: "bad", Address: "http://[::1", Models: []string{"m"}}, good}},
-		"is a panic":                                            panics{},
+		"names a dead address beside the right one": dns(says(0, "127.0.0.1", "127.0.0.2")),
+		"names only a dead address":                 dns(says(0, "127.0.0.2")),
+		"names 2,000 dead addresses":                dns(says(0, many...)),
+		"names one address twice":                   &listed{list: []endpick.Endpoint{good, good}},
+		"names something that is not an address":    &listed{list: []endpick.Endpoint{{ID: "bad", Address: "http://[::1", Models: []string{"m"}}, good}},
+		"panics":                                    panics{},
 	}
 	return each(t, names, func(t *testing.T, name string) []string {
 		g := newGateway(t, transport.Config{}, endpick.Config{})
@@ -155,18 +155,18 @@ func jumpingClocks(t *testing.T) []row {
 		within bool // a stream, or else between requests
 	}{
 		"stands still":                              {0, true},
-		"jumps a minute ahead within a stream":      {time.Minute, true},
-		"jumps a minute back within a stream":       {-time.Minute, true},
-		"jumps a day ahead within a stream":         {24 * time.Hour, true},
-		"jumps a day back within a stream":          {-24 * time.Hour, true},
-		"jumps a century ahead within a stream":     {100 * 365 * 24 * time.Hour, true},
+		"jumps a minute ahead during a stream":      {time.Minute, true},
+		"jumps a minute back during a stream":       {-time.Minute, true},
+		"jumps a day ahead during a stream":         {24 * time.Hour, true},
+		"jumps a day back during a stream":          {-24 * time.Hour, true},
+		"jumps a century ahead during a stream":     {100 * 365 * 24 * time.Hour, true},
 		"jumps a day ahead between two requests":    {24 * time.Hour, false},
 		"jumps a day back between two requests":     {-24 * time.Hour, false},
 		"jumps a century back between two requests": {-100 * 365 * 24 * time.Hour, false},
 	}
 	names := []string{
-		"stands still", "jumps a minute ahead within a stream", "jumps a minute back within a stream", "jumps a day ahead within a stream", "jumps a day back within a stream",
-		"jumps a century ahead within a stream", "jumps a day ahead between two requests", "jumps a day back between two requests", "jumps a century back between two requests",
+		"stands still", "jumps a minute ahead during a stream", "jumps a minute back during a stream", "jumps a day ahead during a stream", "jumps a day back during a stream",
+		"jumps a century ahead during a stream", "jumps a day ahead between two requests", "jumps a day back between two requests", "jumps a century back between two requests",
 	}
 	return each(t, names, func(t *testing.T, name string) []string {
 		var now atomic.Int64

@@ -108,7 +108,7 @@ func TestAPickerConforms(t *testing.T) {
 	})
 	for _, f := range faults() {
 		host := func(r *endpick.Router) http.Handler { return &gateway{router: r, breaks: "calls cuts departures"} }
-		if f.cut && f.name == "breaks off after the first token" {
+		if f.cut && f.name == "closes after the first token" {
 			assert.Contains(t, f.check(host, patience), "closed as canceled, and should be as failed")
 		}
 	}
@@ -117,22 +117,22 @@ func TestAPickerConforms(t *testing.T) {
 // The kit says in words what a host does wrong.
 func TestBrokenHosts(t *testing.T) {
 	for _, tc := range []struct{ breaks, fault, says string }{
-		{"asks nobody", "comes all at once", "No lease was ever opened"},
+		{"asks nobody", "sends all events at once", "No lease was ever opened"},
 		{"asks nobody", "hangs after the first token", "No lease was ever opened"},
-		{"panics", "comes all at once", "The host panicked: out of luck"},
-		{"forgets leases", "comes all at once", "1 of 1 leases are still open"},
-		{"forgets leases", "resets the connection unread", "1 of 1 leases are still open"},
-		{"calls everything whole", "breaks off after the first token", "The lease was closed as completed, and should be as failed"},
+		{"panics", "sends all events at once", "The host panicked: out of luck"},
+		{"forgets leases", "sends all events at once", "1 of 1 leases are still open"},
+		{"forgets leases", "resets the connection before it reads the request", "1 of 1 leases are still open"},
+		{"calls everything whole", "closes after the first token", "The lease was closed as completed, and should be as failed"},
 		{"calls everything whole", "answers 503", "The lease was closed as completed, and should be as failed"},
-		{"blames the client", "closes the connection without a word", "The lease was closed as canceled, and should be as failed"},
+		{"blames the client", "reads the request, then closes the connection", "The lease was closed as canceled, and should be as failed"},
 		{"leaves engines at work", "hangs before the header", "leases are still open"},
 		{"leaves engines at work", "hangs after the first token", "leases are still open"},
-		{"asks twice", "comes all at once", "1 of 2 leases are still open"},
-		{"closes at the header", "breaks off after the first token", "The lease was closed as completed, and should be as failed"},
-		{"keeps it from clients", "breaks off after the first token", "the client is told that it has all of it"},
-		{"keeps it from clients", "announces more than it has", "the client is told that it has all of it"},
-		{"keeps it from clients", "has no last chunk", "the client is told that it has all of it"},
-		{"keeps clients waiting", "speaks no HTTP", "The client has waited for"},
+		{"asks twice", "sends all events at once", "1 of 2 leases are still open"},
+		{"closes at the header", "closes after the first token", "The lease was closed as completed, and should be as failed"},
+		{"keeps it from clients", "closes after the first token", "the client is told that it has all of it"},
+		{"keeps it from clients", "sends less than its Content-Length", "the client is told that it has all of it"},
+		{"keeps it from clients", "omits the last chunk", "the client is told that it has all of it"},
+		{"keeps clients waiting", "does not speak HTTP", "The client has waited for"},
 	} {
 		t.Run(tc.breaks+"/"+tc.fault, func(t *testing.T) {
 			t.Parallel()
