@@ -532,3 +532,15 @@ func BenchmarkHotspot(b *testing.B) {
 		})
 	}
 }
+
+// Without a bound 32 classes are tracked, those of which somebody holds the head.
+func TestHotspotDefaultClasses(t *testing.T) {
+	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	one := candidates(indicators{h: 992}, indicators{})
+	for class := range uint64(40) {
+		s.routed(1, 100+class, candidates(indicators{}, indicators{}))
+		assert.Equal(t, min(int(class), 32), s.Stats().Tracked)
+		s.routed(1, class+1, one)
+		assert.Equal(t, min(int(class+1), 32), s.Stats().Tracked)
+	}
+}

@@ -300,7 +300,16 @@ func TestNoHitLRU(t *testing.T) {
 	warm, scores := route(second, third)
 	assert.Equal(t, first, warm)
 	assert.Equal(t, []float64{0.5}, scores)
+	matcher[second] = 50 // warm is a request of which anybody holds a head, wherever it goes
+	warm, _ = route(second, third)
+	assert.Equal(t, first, warm)
 	delete(matcher, first)
+	warm, scores = route()
+	assert.Equal(t, []float64{0.5, 0.5, 0.5}, scores)
+	for warm != first { // ties are broken by chance
+		warm, _ = route()
+	}
+	delete(matcher, second)
 	next, _ := route()
 	assert.Equal(t, first, next, "the oldest comes first again")
 

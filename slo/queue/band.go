@@ -103,13 +103,7 @@ func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tena
 // charge moves a tenant's turn on, or back by what it has paid too much. Who waits
 // for nothing and owes nothing is not remembered for it.
 func (b *band[T]) charge(name string, cost int64, nodes *btree.FreeListG[*entry[T]]) {
-	t := b.tenants[name]
-	if t == nil {
-		if cost < 0 {
-			return
-		}
-		t = b.tenantOf(name, nodes)
-	}
+	t := b.tenantOf(name, nodes)
 	b.change(t, func() {
 		if t.first == nil {
 			t.turn = max(t.turn, b.now) + cost

@@ -1,8 +1,11 @@
 package queue_test
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -109,4 +112,83 @@ func TestQueueRefundsWhoHasComeBack(t *testing.T) {
 	}
 	q.Settle(dear, 0, 0) // it was not served
 	assert.Equal(t, []string{"a", "c", "b", "a", "c", "a", "c"}, q.drain(epoch))
+}
+
+// Deadlines are the holder's, and are moved with its clock: who comes after a leap is
+// ordered among those that came before it by what each has still to wait.
+func TestQueueDeadlinesAfterALeap(t *testing.T) {
+	for _, leap := range []int{3_600_000, -3_600_000} {
+		q := newQueue(t, queue.Config{})
+		q.push(t, queue.Item[string]{Value: "none"}, queue.Item[string]{Value: "in ten", Deadline: at(10_000)}, queue.Item[string]{Value: "in two", Deadline: at(2000)})
+		require.Zero(t, q.Expire(at(leap)))
+		for value, ms := range map[string]int{"in twelve": 12_000, "in eight": 8000, "in one": 1000} {
+			_, err := q.Push(at(leap), queue.Item[string]{Value: value, Deadline: at(leap + ms)})
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []string{"in one", "in two", "in eight", "in ten", "in twelve", "none"}, q.drain(at(leap)))
+	}
+}
+
+// A request that has left, whichever way, is let go: its value may hold a whole body.
+func TestQueueLetsGo(t *testing.T) {
+	q, err := queue.New(queue.Config{MaxRequests: 3, Timeout: time.Second}, func(queue.Item[*[1024]byte], error) {})
+	require.NoError(t, err)
+	left := map[string]weak.Pointer[[1024]byte]{}
+	push := func(name string, ms, priority int) queue.Handle {
+		value := new([1024]byte)
+		left[name] = weak.Make(value)
+		h, err := q.Push(at(ms), queue.Item[*[1024]byte]{Value: value, Priority: priority})
+		if name == "refused" {
+			require.ErrorIs(t, err, queue.ErrFull)
+		} else {
+			require.NoError(t, err)
+		}
+		return h
+	}
+	push("times out", 0, 0)
+	push("shed", 500, 0)
+	push("popped", 600, 7)
+	canceled := push("canceled", 1100, 1)
+	push("stays", 1100, 1)
+	push("refused", 1100, -1)
+	_, ok := q.Pop(at(1100), 0)
+	require.True(t, ok)
+	_, ok = q.Cancel(canceled)
+	require.True(t, ok)
+	require.Equal(t, queue.Stats{Pushed: 5, Dispatched: 1, TimedOut: 1, Shed: 1, Canceled: 1, Refused: 1}, q.Stats())
+	for name, value := range left {
+		gone := func() bool { runtime.GC(); return value.Value() == nil }
+		if name == "stays" {
+			assert.False(t, gone())
+		} else {
+			assert.Eventually(t, gone, 30*time.Second, time.Millisecond, name)
+		}
+	}
+	assert.Equal(t, 1, q.Len())
+}
+
+// Who owes something is remembered, within the bound also when it is told so of many that
+// wait for nothing; and of those, as many more as there are others that wait.
+func TestQueueDebtorsAreBounded(t *testing.T) {
+	const many = 3000
+	tenants := func(waiting int) int {
+		q := newQueue(t, queue.Config{MaxRequests: 2 * many})
+		for i := range waiting {
+			q.push(t, queue.Item[string]{Tenant: fmt.Sprint("waits", i), Tokens: 1})
+		}
+		var popped []queue.Item[string]
+		for i := range many {
+			q.push(t, queue.Item[string]{Tenant: fmt.Sprint(i), Tokens: 10, Deadline: at(1)})
+			item, ok := q.Pop(epoch, 0)
+			require.True(t, ok)
+			popped = append(popped, item)
+		}
+		for _, item := range popped {
+			q.Settle(item, 1000, 1000)
+		}
+		return queue.RememberedTenants(q.Queue)
+	}
+	assert.Equal(t, 1+1024+1, tenants(1))
+	assert.Equal(t, 2500+many, tenants(2500))
+	assert.Equal(t, 1500+1024+1500, tenants(1500))
 }

@@ -155,10 +155,6 @@ func TestQueueLongWaitsCount(t *testing.T) {
 	assert.Equal(t, at(121*minute+1), next)
 }
 
-// A tenant that fills the queue does not keep the others out.
-// Who fills the queue is told by what there is too much of: a flood of small
-// requests does not push out a large one, nor does a long prompt make room for
-// those that hold memory.
 func TestQueueTenantGainsNothingByAbsence(t *testing.T) {
 	q := newQueue(t, queue.Config{})
 	for range 10 {
@@ -215,8 +211,6 @@ func TestQueueForgetsTenants(t *testing.T) {
 	assert.Zero(t, queue.RememberedTenants(q.Queue), "nobody waits")
 }
 
-// A push that is refused in the end has tried to make room, and leaves everybody's
-// turn as it was.
 // Of too many tenants that are ahead those are remembered that are furthest.
 func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 10})

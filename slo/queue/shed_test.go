@@ -53,6 +53,7 @@ func TestQueueBoundsTokensAndBytes(t *testing.T) {
 	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
 }
 
+// A tenant that fills the queue does not keep the others out.
 func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 4})
 	for i := range 4 {
@@ -63,6 +64,9 @@ func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
 	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
 }
 
+// Who fills the queue is told by what there is too much of: a flood of small
+// requests does not push out a large one, nor does a long prompt make room for
+// those that hold memory.
 func TestQueueShedsByWhatIsShort(t *testing.T) {
 	large := queue.Item[string]{Value: "large", Tenant: "quiet", Tokens: 20_000, Bytes: 10}
 	for _, tc := range []struct {
@@ -98,6 +102,8 @@ func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
 	assert.Equal(t, []string{"a3: queue: shed to make room after 0s"}, q.dropped)
 }
 
+// A push that is refused in the end has tried to make room, and leaves everybody's
+// turn as it was.
 func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
 	// Two tenants have had 50 tokens each when one more asks for its turn.
 	q := newQueue(t, queue.Config{MaxTokens: 300})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -216,4 +217,44 @@ func TestBucketsHoldSomething(t *testing.T) {
 		assert.Equal(t, []quota.Usage{{Tenant: "a", Requests: 1, Tokens: want - 1, Burst: want}}, s.quota.Tenants(s.now, -1), "%v", limits)
 		l.Done(endpick.Outcome{})
 	}
+}
+
+// What has flowed until a limit is changed has flowed by the old one.
+func TestTheFlowIsThatOfItsTime(t *testing.T) {
+	limits := quota.Limits{Rate: 1, Burst: 100}
+	s := open(t, quota.Config{Limits: func(string) quota.Limits { return limits }})
+	use := func(tokens int) {
+		_, err := s.route("a", tokens, 0)
+		require.NoError(t, err)
+	}
+	use(100)
+	s.now = s.now.Add(30 * time.Second)
+	limits = quota.Limits{Rate: 10, Burst: 1000}
+	use(10)
+	assert.Equal(t, 20.0, s.left("a"))
+	s.now = s.now.Add(30 * time.Second)
+	assert.Equal(t, 320.0, s.left("a"))
+	limits = quota.Limits{Rate: 1, Burst: 500}
+	use(20)
+	assert.Equal(t, 300.0, s.left("a"))
+}
+
+// As many tenants are remembered as the documentation says, each by a name of its own: the
+// request's may be a part of its body.
+func TestTenantsAreRemembered(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10})})
+	const most = 16_384
+	body := `{"user":"someone"}`
+	name := body[9:16]
+	_, err := s.route(name, 1, 0)
+	require.NoError(t, err)
+	kept := s.quota.Tenants(s.now, 1)[0].Tenant
+	require.Equal(t, "someone", kept)
+	require.NotSame(t, unsafe.StringData(name), unsafe.StringData(kept))
+	for i := range most + 10 {
+		lease, err := s.route(fmt.Sprint(i), 1, 0)
+		require.NoError(t, err)
+		lease.Done(endpick.Outcome{})
+	}
+	require.Equal(t, most, s.quota.Stats().Tenants)
 }

@@ -216,9 +216,7 @@ func (q *Quota) Done(e *endpick.Event, o *endpick.Outcome) {
 // settle ends a request of a tenant and gives it back what it has paid too much, or
 // takes what it has paid too little; q.mu is held.
 func (q *Quota) settle(t *tenant, back float64) {
-	if t.rate > 0 {
-		t.tokens = min(t.tokens+back, t.burst)
-	}
+	t.tokens = min(t.tokens+back, t.burst) // of no meaning where there is no limit
 	t.open--
 	q.rest(t)
 }

@@ -81,6 +81,9 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 				case !full && short != byQuota:
 					t.Fatalf("balance %v for %v: %v", b.balance(s.now), need, err)
 				case byQuota && !full:
+					if wait := (need - b.balance(s.now)) / b.limits.Rate; math.Abs(e.RetryAfter.Seconds()-wait) > 1e-6 {
+						t.Fatalf("to be tried again in %v, not %v s", e.RetryAfter, wait)
+					}
 					s.now = s.now.Add(e.RetryAfter)
 					s.no.refuse = false
 					if lease, err = s.route(name, input, output); err != nil {
@@ -111,6 +114,9 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 				o := endpick.Outcome{
 					Status:      rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost}).Draw(t, "status"),
 					InputTokens: rapid.IntRange(0, 300).Draw(t, "usage in"), OutputTokens: rapid.IntRange(0, 100).Draw(t, "usage out"),
+				}
+				if o.HasCachedTokens = rapid.Bool().Draw(t, "cached"); o.HasCachedTokens { // which is no cheaper
+					o.CachedTokens = rapid.IntRange(0, o.InputTokens).Draw(t, "usage cached")
 				}
 				input, output := f.input, f.tokens
 				if o.InputTokens > 0 {

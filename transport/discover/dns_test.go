@@ -139,6 +139,25 @@ func TestDNS(t *testing.T) {
 	assert.NotErrorIs(t, err, discover.ErrEmpty, "who knows")
 }
 
+// An address is the same however it is written: resolvers also give IPv4 addresses as
+// IPv6 ones, and one server is no two.
+func TestDNSAddressesAreOfOneKind(t *testing.T) {
+	z := &zone{}
+	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"), netip.MustParseAddr("fd00::ffff:a00:1")}, nil)
+	d := &discover.DNS{Name: "models.test.", Port: 80, Resolver: z.resolver()}
+	list, err := d.Endpoints(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"10.0.0.1:80 10.0.0.1:80", "10.0.0.2:80 10.0.0.2:80", "[fd00::ffff:a00:1]:80 [fd00::ffff:a00:1]:80"}, addresses(list))
+	for name, want := range map[string]string{
+		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80",
+	} {
+		d.Name, d.Scheme = name, "http"
+		list, err := d.Endpoints(t.Context())
+		require.NoError(t, err, name)
+		assert.Equal(t, []string{want + " http://" + want}, addresses(list), name)
+	}
+}
+
 func TestSRV(t *testing.T) {
 	z := &zone{}
 	z.set(0, nil, []net.SRV{

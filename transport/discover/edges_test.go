@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +147,8 @@ func TestTwoQuestionsInARow(t *testing.T) {
 		{"a", "a"}, {"b", "a"}, {"a", "a"}, {"b", "a"}, {"b", "b"}, // it was taken back in between
 		{"c", "b"}, {"", "error"}, {"c", "b"}, {"c", "c"}, // it was away
 		{"d", "c"}, {"e", "c"}, {"d", "c"}, {"d", "d"},
+		{"ftp://x", "d"}, {"ftp://x", "error"}, {"ftp://x", "error"}, {"f", "d"}, {"f", "f"}, // it was a mistake
+		{"ftp://x", "f"}, {"ftp://x", "error"}, {"f", "f"}, {"g", "f"}, {"g", "g"}, // and taken back
 	} {
 		assert.Equal(t, step.want, says(step.text), "step %d", i)
 	}
@@ -173,6 +176,10 @@ func TestLinesOfMistakes(t *testing.T) {
 		"[\n{\"address\": \"a\"},\n\n{\"address\":": 4,
 		"[\n\n\n":      4,
 		"a\n\n#\nb\na": 5,
+		// However many there are before it.
+		"[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100) + "{\"address\": x}]":          102,
+		"[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100) + "{\"address\" 1}]":           102,
+		"[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100) + "{\"address\": \"a\",\n\n}]": 104,
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := (&discover.File{Path: path}).Endpoints(t.Context())

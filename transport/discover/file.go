@@ -179,6 +179,8 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 			case err == io.EOF, err == io.ErrUnexpectedEOF:
 				return nil, at(from), errNoEnd
 			case errors.As(err, &syntax):
+				// The decoder's offset leaves out brackets and commas. It is the first mistake.
+				errors.As(json.Unmarshal(text, new(json.RawMessage)), &syntax)
 				return nil, at(syntax.Offset - 1), err
 			}
 			return nil, at(from), err

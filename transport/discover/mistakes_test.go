@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -183,4 +185,43 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 	require.ErrorIs(t, err, discover.ErrEmpty)
 	var dns *net.DNSError
 	require.ErrorAs(t, err, &dns)
+}
+
+// Each trouble is told of when it comes, and again when another has been there since.
+func TestTroublesFollowEachOther(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	var fails error
+	var told []string
+	w, err := discover.New(discover.Config{
+		Router: router, OnError: func(err error) { told = append(told, errors.Unwrap(err).Error()) }, AllowEmpty: true,
+		Source: source(func(context.Context) ([]endpick.Endpoint, error) { return []endpick.Endpoint{{Address: "a"}}, fails }),
+	})
+	require.NoError(t, err)
+	require.NoError(t, w.Poll(t.Context()))
+	for _, text := range []string{"one", "one", "two", "two", "one", "three"} {
+		fails = errors.New(text)
+		require.ErrorIs(t, w.Poll(t.Context()), fails)
+		assert.Len(t, router.Endpoints(), 1, "who fails does not say that there are none")
+	}
+	assert.Equal(t, []string{"one", "two", "one", "three"}, told)
+}
+
+// A name server that says nothing is waited for no longer than the caller does.
+func TestLookingUpEndsWithItsContext(t *testing.T) {
+	silent := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	for _, s := range []discover.Source{&discover.DNS{Name: "fleet.test.", Resolver: silent}, &discover.SRV{Name: "fleet.test.", Resolver: silent}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			_, err := s.Endpoints(ctx)
+			require.Error(t, err)
+			assert.NotErrorIs(t, err, discover.ErrEmpty)
+			assert.Equal(t, time.Second, time.Since(start))
+		})
+	}
 }

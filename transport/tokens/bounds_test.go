@@ -1,0 +1,200 @@
+package tokens_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport/tokens"
+)
+
+// endless is an answer that does not end, as far as a test is ready to read on.
+type endless struct{ read, most int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	if e.read >= e.most {
+		return 0, errors.New("somebody reads on and on")
+	}
+	e.read += len(b)
+	clear(b)
+	return len(b), nil
+}
+
+// Whatever an engine answers, no more of it is read than an answer may have: 64 MiB of ids,
+// and of a refusal what it takes to use the connection again.
+func TestAnswersAreBounded(t *testing.T) {
+	for code, most := range map[int]int{200: 64 << 20, 404: 64 << 10, 500: 64 << 10} {
+		for name, ask := range map[string]func(*http.Client) error{
+			"rendering": func(c *http.Client) error {
+				_, err := (&tokens.Rendering{URL: "http://e", Client: c}).Tokens(t.Context(), path, chat("a"))
+				return err
+			},
+			"llama": func(c *http.Client) error {
+				_, err := (&tokens.Llama{URL: "http://e", Client: c}).Tokens(t.Context(), "/completion", []byte(`{"prompt":"a"}`))
+				return err
+			},
+		} {
+			var answer *endless
+			err := ask(&http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				answer = &endless{most: 65 << 20}
+				return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(answer), Request: r}, nil
+			})})
+			require.Error(t, err, name)
+			assert.LessOrEqual(t, answer.read, most, "%s: %d", name, code)
+		}
+	}
+}
+
+// While nobody new is asked for, because there has been a failure too many or there are
+// calls enough, requests share the calls that are under way, and have what is remembered.
+func TestWhoSharesACallIsNotDeclined(t *testing.T) {
+	for _, resting := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			c := newClient(t, tokens.Config{Within: time.Minute, MaxCalls: 2, RestAfter: 1, RestFor: time.Minute, GiveUp: time.Hour, Tokenizer: asks(func(_ context.Context, _ string, body []byte) ([]uint32, error) {
+				switch text := string(body); {
+				case strings.Contains(text, "known"):
+					return []uint32{1}, nil
+				case strings.Contains(text, "fails"):
+					return nil, errors.New("down")
+				}
+				<-release
+				return []uint32{2, 3}, nil
+			})})
+			has := func(text string, want int) {
+				t.Helper()
+				ids, rest := c.Tokens(t.Context(), path, chat(text))
+				assert.Len(t, ids, want, text)
+				assert.Zero(t, rest)
+			}
+			has("known", 1)
+			go has("slow", 2)
+			synctest.Wait()
+			if resting {
+				has("fails", 0)
+				assert.Equal(t, time.Now().Add(time.Minute), c.Stats().RestUntil)
+			} else {
+				go has("as slow", 2)
+				synctest.Wait()
+			}
+			has("another", 0)
+			assert.EqualValues(t, 1, c.Stats().Declined)
+			has("known", 1)
+			go has("slow", 2)
+			synctest.Wait()
+			s := c.Stats()
+			assert.Equal(t, []uint64{1, 1, 1}, []uint64{s.Declined, s.Shared, s.Hits})
+			close(release)
+			synctest.Wait()
+			if !resting { // there is room for calls again
+				assert.EqualValues(t, 3, c.Stats().Asked)
+				has("another", 2)
+				assert.EqualValues(t, 4, c.Stats().Asked)
+			}
+		})
+	}
+}
+
+// Of the heads that are known the longest counts, whatever was asked for last.
+func TestTheLongestHeadCounts(t *testing.T) {
+	l := &letters{}
+	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
+	turns := []string{"a", "bc", "def", "ghij"}
+	message := func(text string) int { return len(`{"role":"user","content":"` + text + `"}`) }
+	for _, n := range []int{3, 1, 2} {
+		ids, _ := c.Tokens(t.Context(), path, chat(turns[:n]...))
+		require.Len(t, ids, len(strings.Join(turns[:n], "")))
+	}
+	l.err = errors.New("down")
+	ids, rest := c.Tokens(t.Context(), path, chat(turns...))
+	assert.Equal(t, []uint32{'a', 'b', 'c', 'd', 'e', 'f'}, ids)
+	assert.Equal(t, message("ghij"), rest)
+	ids, rest = c.Tokens(t.Context(), path, chat("a", "bc", "x", "ghij", "y"))
+	assert.Equal(t, []uint32{'a', 'b', 'c'}, ids)
+	assert.Equal(t, message("x")+message("ghij")+message("y"), rest)
+	assert.EqualValues(t, 2, c.Stats().Heads)
+}
+
+// Calls that end, however they do, make room for others, and failures in between
+// successes are no reason for a rest.
+func TestCallsMakeRoom(t *testing.T) {
+	var err error
+	n := 0
+	c := newClient(t, tokens.Config{Within: time.Minute, MaxCalls: 1, RestAfter: 3, Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+		if n++; n%7 == 0 {
+			panic("a bug")
+		}
+		return []uint32{1}, err
+	})})
+	for i := range 50 {
+		err = nil
+		if i%3 == 0 {
+			err = errors.New("down")
+		}
+		c.Tokens(t.Context(), path, chat(strings.Repeat("x", i)))
+	}
+	s := c.Stats()
+	assert.Equal(t, []uint64{50, 0}, []uint64{s.Asked, s.Declined})
+	assert.True(t, s.RestUntil.IsZero())
+}
+
+// A request to an engine ends with the call that makes it.
+func TestRequestsEndWithTheirCall(t *testing.T) {
+	hangs := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		select {
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		case <-time.After(30 * time.Second):
+			return nil, errors.New("nobody ends it")
+		}
+	})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, e := range []tokens.Tokenizer{&tokens.Rendering{URL: "http://e", Client: hangs}, &tokens.Llama{URL: "http://e", Client: hangs}} {
+		_, err := e.Tokens(ctx, path, chat("a"))
+		assert.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// By default there are 64 calls at once, a body has 8 MiB at most, and 64 MiB of ids are
+// remembered.
+func TestDefaultBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}})
+		for i := range 66 {
+			c.Tokens(t.Context(), path, chat(strings.Repeat("x", i)))
+		}
+		assert.Equal(t, []uint64{64, 2}, []uint64{c.Stats().Asked, c.Stats().Declined})
+		close(release)
+		synctest.Wait()
+	})
+	n := (64<<20 - 150) / 4
+	c := newClient(t, tokens.Config{Within: time.Minute, Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+		return make([]uint32, n), nil
+	})})
+	c.Tokens(t.Context(), path, chat("just short enough"))
+	assert.Equal(t, 1, c.Stats().Prompts)
+	n++
+	c.Tokens(t.Context(), path, chat("too long"))
+	assert.Equal(t, 1, c.Stats().Prompts)
+
+	n = 1
+	body := make([]byte, 8<<20)
+	for i := range body {
+		body[i] = ' '
+	}
+	copy(body, chat("x"))
+	ids, _ := c.Tokens(t.Context(), path, body)
+	assert.Len(t, ids, 1)
+	ids, _ = c.Tokens(t.Context(), path, append(body, ' '))
+	assert.Empty(t, ids)
+}
