@@ -64,6 +64,11 @@ type ToolCall struct {
 // full blocks, even if it continues the text of the last part. Conversations
 // that differ in any field differ from there on: no text can imitate the border
 // between two fields.
+//
+// Texts are hashed as they are given. Package transport gives them as JSON writes
+// them, with the fewest and shortest escapes (a newline as \n, what it could have
+// left out as what it stands for), because that is how they stand in a body: blocks of
+// a text with a newline or a quote in it are the same as its only if it is given so.
 func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, bytes int) {
 	var h Hasher
 	h.Reset(seed, dst)

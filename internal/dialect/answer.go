@@ -71,8 +71,13 @@ func (a *answer) piece(index int, call bool) *piece {
 
 // add appends the string value v to a piece.
 func (a *answer) add(p *piece, v []byte) {
-	if p != nil && isString(v) && a.keep(len(v)-2) {
-		p.text = appendUnquoted(p.text, v[1:len(v)-1])
+	if p == nil || !isString(v) || !a.keep(len(v)-2) {
+		return
+	}
+	if v = v[1 : len(v)-1]; p.call {
+		p.text = appendUnquoted(p.text, v)
+	} else {
+		p.text = appendShortest(p.text, v) // as texts of prompts are hashed
 	}
 }
 

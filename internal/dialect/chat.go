@@ -68,7 +68,7 @@ func readMessage(c *cursor, m *prefix.Message) {
 		case "tool_call_id":
 			m.ToolCallID = c.text()
 		case "content":
-			m.Parts = readParts(c, m.Parts[:0])
+			m.Parts = readParts(c, m.Parts[:0], chatParts)
 		case "tool_calls":
 			m.ToolCalls = readToolCalls(c, m.ToolCalls[:0])
 		default:
@@ -77,15 +77,33 @@ func readMessage(c *cursor, m *prefix.Message) {
 	}
 }
 
-func readParts(c *cursor, parts []prefix.Part) []prefix.Part {
+// partForm is the API that says what parts look like. (A function in its place would put
+// every cursor on the heap.)
+type partForm uint8
+
+const (
+	chatParts  partForm = iota
+	inputParts          // of responses
+	blockParts          // of the result of a tool, in Anthropic's messages
+)
+
+// readParts reads a content: a text, or a list of parts.
+func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.content(v)})
+			parts = append(parts, prefix.Part{Content: c.written(v)})
 		}
 		return parts
 	}
 	for c.element() {
-		parts = appended(parts, readPart(c))
+		switch form {
+		case chatParts:
+			parts = appended(parts, readPart(c))
+		case inputParts:
+			parts = appended(parts, readItemPart(c))
+		case blockParts:
+			parts = appended(parts, readBlockPart(c))
+		}
 	}
 	return parts
 }
@@ -125,7 +143,7 @@ func readPart(c *cursor) prefix.Part {
 		}
 	}
 	if kind == "" || kind == "text" {
-		return prefix.Part{Content: c.content(words)}
+		return prefix.Part{Content: c.written(words)}
 	}
 	var content []byte
 	if n > len(beside) || kind == "type" {

@@ -48,16 +48,15 @@ func readCompletion(p *promptReader) bool {
 }
 
 func (p *promptReader) readText(v []byte, first bool) {
-	if p.known || !first {
-		p.size += stringLen(v)
-		return
+	s := p.written(v)
+	p.size += len(s)
+	if !p.known && first {
+		p.blocks = prefix.AppendText(nil, p.seed, s)
+		if p.sketcher != nil {
+			p.sketcher.Text(text(v), len(s))
+		}
 	}
-	s := text(v)
-	p.blocks = prefix.AppendText(nil, p.seed, s)
-	p.size = len(s)
-	if p.sketcher != nil {
-		p.sketcher.Text(s, len(s))
-	}
+	p.forget()
 }
 
 func (p *promptReader) readTokens(v []byte, first bool) bool {

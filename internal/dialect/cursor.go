@@ -181,17 +181,43 @@ func (a *allowance) content(v []byte) string {
 	if bytes.IndexByte(v, '\\') < 0 {
 		return viewString(v)
 	}
+	b := a.room(len(v))
+	return a.took(appendUnquoted(b, v), len(b))
+}
+
+// written is the content of a string value as JSON writes it: with the fewest and
+// shortest escapes, which is how it stands in nearly all bodies. Texts are hashed so;
+// to read them for it would cost more than to hash them. It lasts as that of content
+// does.
+func (a *allowance) written(v []byte) string {
+	if !isString(v) {
+		return ""
+	}
+	whole := v
+	v = v[1 : len(v)-1]
+	if len(v) < leastLong && bytes.IndexByte(v, '\\') < 0 || !a.long.various(whole) {
+		return viewString(v)
+	}
+	b := a.room(len(v))
+	return a.took(appendShortest(b, v), len(b))
+}
+
+// room is memory for n more bytes of texts, behind those that are there.
+func (a *allowance) room(n int) []byte {
 	if a.texts == nil {
 		a.texts = unescaped.Get().(*[]byte)
 	}
 	b := *a.texts
-	if cap(b)-len(b) < len(v) {
-		b = make([]byte, 0, max(len(v), min(2*len(v), mostTexts), leastTexts)) // what is in the other one stays
+	if cap(b)-len(b) < n {
+		b = make([]byte, 0, max(n, min(2*n, mostTexts), leastTexts)) // what is in the other one stays
 	}
-	n := len(b)
-	b = appendUnquoted(b, v)
+	return b
+}
+
+// took says that b is what room has returned, and a text from there on.
+func (a *allowance) took(b []byte, from int) string {
 	*a.texts = b
-	return viewString(b[n:])
+	return viewString(b[from:])
 }
 
 // forget says that nothing that content has returned is used any more.

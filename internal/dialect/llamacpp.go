@@ -63,7 +63,7 @@ func readInfill(p *promptReader) bool {
 		for _, piece := range v.pieces {
 			switch {
 			case isString(piece):
-				m.Parts = append(m.Parts, prefix.Part{Content: text(piece)})
+				m.Parts = append(m.Parts, prefix.Part{Content: p.written(piece)})
 			case present(piece): // tokens
 				m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
 				p.rough = true
@@ -76,6 +76,7 @@ func readInfill(p *promptReader) bool {
 }
 
 func (p *promptReader) file(c *cursor) {
+	p.forget()
 	m := &p.m
 	*m = prefix.Message{Role: "file", Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 	if !c.open('{') {
@@ -93,7 +94,7 @@ func (p *promptReader) file(c *cursor) {
 			c.value()
 		}
 	}
-	m.Parts = append(m.Parts, prefix.Part{Content: text(words)})
+	m.Parts = append(m.Parts, prefix.Part{Content: p.written(words)})
 	p.write(m)
 }
 
@@ -182,7 +183,8 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 		}
 		p.size += stringLen(x)
 		if first && !p.known {
-			p.h.WriteString(text(x))
+			p.h.WriteString(p.written(x))
+			p.forget()
 		}
 	}
 	if first && !p.known {

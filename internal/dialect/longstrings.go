@@ -12,7 +12,10 @@ type longStrings struct {
 }
 
 // span is a string in the body, with its quotes.
-type span struct{ start, end int }
+type span struct {
+	start, end int
+	various    bool // as readString tells
+}
 
 // A string is long that takes longer to read than to remember.
 const leastLong = 256
@@ -43,10 +46,21 @@ func (s *longStrings) skip(b []byte, i int) int {
 		}
 		return -1
 	}
-	end := skipString(b, i)
+	end, various := readString(b, i)
 	if end-i >= leastLong && n == len(s.found) {
-		s.found = append(s.found, span{start, begin + end})
+		s.found = append(s.found, span{start, begin + end, various})
 		s.next = n + 1
 	}
 	return end
+}
+
+// various reports what readString tells of the string value v, wherever it is.
+func (s *longStrings) various(v []byte) bool {
+	if s.next > 0 && s.has(v) {
+		if last := &s.found[s.next-1]; last.start == cap(s.body)-cap(v) && last.end-last.start == len(v) {
+			return last.various
+		}
+	}
+	_, various := readString(v, 0)
+	return various
 }

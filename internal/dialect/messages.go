@@ -118,7 +118,7 @@ func (w *blockWriter) message(role string, content []byte) {
 	m := &w.m
 	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 	if isString(content) {
-		m.Parts = append(m.Parts, prefix.Part{Content: w.content(content)})
+		m.Parts = append(m.Parts, prefix.Part{Content: w.written(content)})
 	}
 	w.write(m)
 }
@@ -133,7 +133,7 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 		w.block(c, &b)
 		switch b.kind {
 		case "", "text":
-			m.Parts = appended(m.Parts, prefix.Part{Content: c.content(b.text)})
+			m.Parts = appended(m.Parts, prefix.Part{Content: c.written(b.text)})
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
 			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
@@ -147,7 +147,7 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 				a.Parts = a.Parts[:0]
 				if len(b.content) > 0 {
 					c := w.cursor(b.content)
-					a.Parts = readBlockParts(&c, a.Parts)
+					a.Parts = readParts(&c, a.Parts, blockParts)
 				}
 			}
 			*a = prefix.Message{Role: "tool", ToolCallID: b.answers, Parts: a.Parts}
@@ -170,7 +170,7 @@ func (w *blockWriter) block(c *cursor, b *contentBlock) {
 	}
 	for c.member() {
 		if string(c.key) == "content" && b.kind == "tool_result" {
-			w.answer.Parts = readBlockParts(c, w.answer.Parts[:0])
+			w.answer.Parts = readParts(c, w.answer.Parts[:0], blockParts)
 			b.answered = true
 			continue
 		}
@@ -179,24 +179,14 @@ func (w *blockWriter) block(c *cursor, b *contentBlock) {
 	b.whole = c.b[b.start:c.i]
 }
 
-// readBlockParts reads the content of a tool's result.
-func readBlockParts(c *cursor, parts []prefix.Part) []prefix.Part {
-	if !c.open('[') {
-		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.content(v)})
-		}
-		return parts
-	}
+// readBlockPart reads a block of a tool's result.
+func readBlockPart(c *cursor) prefix.Part {
 	var b contentBlock
-	for c.element() {
-		readBlock(c, &b)
-		if b.kind == "" || b.kind == "text" {
-			parts = appended(parts, prefix.Part{Content: c.content(b.text)})
-		} else {
-			parts = appended(parts, b.part())
-		}
+	readBlock(c, &b)
+	if b.kind == "" || b.kind == "text" {
+		return prefix.Part{Content: c.written(b.text)}
 	}
-	return parts
+	return b.part()
 }
 
 // contentBlock is a block of a message, as it stands in the request.

@@ -55,7 +55,7 @@ func readResponses(p *promptReader) bool {
 	} else {
 		p.begin()
 		if isString(p.system) {
-			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: text(p.system)}}})
+			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.written(p.system)}}})
 		}
 		if before != nil {
 			p.size = before.size
@@ -66,7 +66,7 @@ func readResponses(p *promptReader) bool {
 		}
 	}
 	if isString(p.messages) {
-		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text(p.messages)}}})
+		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.written(p.messages)}}})
 	}
 	p.items(p.messages)
 	p.end()
@@ -119,11 +119,11 @@ func (p *promptReader) item(c *cursor) {
 		case "call_id":
 			id = c.text()
 		case "content":
-			content = readItemParts(c, content[:0])
+			content = readParts(c, content[:0], inputParts)
 		case "arguments", "input":
 			arguments = c.value()
 		case "output":
-			output = readItemParts(c, output[:0])
+			output = readParts(c, output[:0], inputParts)
 		default:
 			c.value()
 		}
@@ -146,21 +146,6 @@ func (p *promptReader) item(c *cursor) {
 	}
 	p.write(m)
 	m.Parts = content[:0]
-}
-
-// readItemParts is readParts for items. Giving readParts a function to call would put
-// every cursor on the heap.
-func readItemParts(c *cursor, parts []prefix.Part) []prefix.Part {
-	if !c.open('[') {
-		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.content(v)})
-		}
-		return parts
-	}
-	for c.element() {
-		parts = appended(parts, readItemPart(c))
-	}
-	return parts
 }
 
 // readItemPart reads {"type":"input_text","text":"…"}, {"type":"input_image",
@@ -190,7 +175,7 @@ func readItemPart(c *cursor) prefix.Part {
 	}
 	switch {
 	case words != nil || kind == "":
-		return prefix.Part{Content: c.content(words)}
+		return prefix.Part{Content: c.written(words)}
 	case content == nil:
 		content = c.b[start:c.i]
 	case isString(content):

@@ -54,7 +54,7 @@ func TestSkipString(t *testing.T) {
 		var b strings.Builder
 		b.WriteByte('"')
 		for range rapid.IntRange(0, 6).Draw(t, "runs") {
-			n := rapid.SampledFrom([]int{1, 2, few - 1, few, few + 1, 50}).Draw(t, "length")
+			n := rapid.SampledFrom([]int{1, 2, 7, 8, 9, 50, 70, 200}).Draw(t, "length")
 			b.WriteString(strings.Repeat(rapid.SampledFrom([]string{"x", `\"`, `\\`, `\n`, "[", `\u00e9`}).Draw(t, "of"), n))
 		}
 		b.WriteByte('"')
@@ -168,20 +168,31 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// Strings end where one ends who reads them letter by letter, however quotes and
-// backslashes lie in words of eight bytes.
+// Strings end where one ends who reads them letter by letter, and have escapes that can
+// be written in other ways where that one sees them, however quotes and backslashes lie
+// in words of eight bytes and blocks of 64.
 func TestStringsEndWhereTheyEnd(t *testing.T) {
-	naive := func(b []byte, i int) int {
+	naive := func(b []byte, i int) (end int, various bool) {
 		for i++; i < len(b); i++ {
 			if b[i] == '\\' {
-				i++
+				if i++; i < len(b) && b[i]%2 != 0 {
+					various = true
+				}
 			} else if b[i] == '"' {
-				return i + 1
+				return i + 1, various
 			}
 		}
-		return -1
+		return -1, various
 	}
 	r := rand.New(rand.NewPCG(1, 2))
+	check := func(b []byte, at int) {
+		end, various := naive(b, at)
+		gotEnd, gotVarious := readString(b, at)
+		require.Equal(t, end, gotEnd, "%q from %d", b, at)
+		if end >= 0 {
+			require.Equal(t, various, gotVarious, "%q from %d", b, at)
+		}
+	}
 	for range 50_000 {
 		n, plain := 1+r.IntN(120), r.IntN(60)
 		b := make([]byte, n)
@@ -193,6 +204,23 @@ func TestStringsEndWhereTheyEnd(t *testing.T) {
 		}
 		at := r.IntN(n)
 		b[at] = '"'
-		require.Equal(t, naive(b, at), skipString(b, at), "%q from %d", b, at)
+		check(b, at)
+	}
+	pieces := []string{`\"`, `\"#`, `\n`, `\t`, `\\`, `\\]`, "]", "#", "é", "你", `\u00e9`, `\/`, `\]`, `"`}
+	for range 20_000 {
+		few := pieces[:1+r.IntN(len(pieces))]
+		b := []byte(strings.Repeat(" ", r.IntN(9)))
+		at := len(b)
+		b = append(b, '"')
+		for most := r.IntN(900); len(b) < most; {
+			b = append(b, few[r.IntN(len(few))]...)
+			for range r.IntN(1 + r.IntN(1+r.IntN(200))) {
+				b = append(b, 'a'+byte(r.IntN(26)))
+			}
+		}
+		if r.IntN(3) > 0 {
+			b = append(b, `",`...)
+		}
+		check(b, at)
 	}
 }

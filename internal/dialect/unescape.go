@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math/bits"
 	"slices"
 	"unicode/utf16"
@@ -10,12 +9,19 @@ import (
 )
 
 // appendUnquoted appends the content of a string, given without its quotes.
-func appendUnquoted(dst, s []byte) []byte {
+func appendUnquoted(dst, s []byte) []byte { return appendContent(dst, s, false) }
+
+// appendShortest appends it as JSON writes it with the fewest and shortest escapes:
+// what \u and \/ stand for is written out, or by its short escape if it needs one.
+// What is no escape stays as it is.
+func appendShortest(dst, s []byte) []byte { return appendContent(dst, s, true) }
+
+func appendContent(dst, s []byte, shortest bool) []byte {
 	dst = slices.Grow(dst, len(s))
 	n, out := len(dst), dst[:cap(dst)]
 	for i, broken := 0, 0; i < len(s); {
 		if i >= broken {
-			written, read := unquoteBlocks(out[n:], s[i:])
+			written, read := unquoteBlocks(out[n:], s[i:], shortest)
 			if n, i = n+written, i+read; i == len(s) {
 				break
 			}
@@ -29,27 +35,37 @@ func appendUnquoted(dst, s []byte) []byte {
 			continue
 		}
 		if i+1 < len(s) && shortEscapes[s[i+1]] != 0 {
+			if shortest && s[i+1] != '/' {
+				out[n] = '\\'
+				out[n+1] = s[i+1]
+				n, i = n+2, i+2
+				continue
+			}
 			out[n] = shortEscapes[s[i+1]]
 			n, i = n+1, i+2
 			continue
 		}
-		if written, read := unquoteCode(out[n:], s[i:]); read > 0 {
+		if written, read := unquoteCode(out[n:], s[i:], shortest); read > 0 {
 			n, i = n+written, i+read
 			continue
 		}
 		r, size := unescape(s[i:])
+		broken = i + size + unquoteRoom // more like it may follow
+		if shortest && size <= 2 {
+			n, i = n+copy(out[n:], s[i:i+size]), i+size
+			continue
+		}
 		i += size
 		// What is no escape is longer than it was.
 		dst = slices.Grow(utf8.AppendRune(out[:n], r), len(s)-i)
 		n, out = len(dst), dst[:cap(dst)]
-		broken = i + unquoteRoom // more like it may follow
 	}
 	return out[:n]
 }
 
 const (
 	// unquoteBytes are looked at together, as one bit each.
-	unquoteBytes = 64
+	unquoteBytes = blockBytes
 	// unquoteRoom is what has to follow in both slices, since what is copied too much
 	// is written over.
 	unquoteRoom = 2 * unquoteBytes
@@ -58,11 +74,11 @@ const (
 // unquoteBlocks writes the content of the head of s to out, and returns how much was
 // written and read: up to what is no escape, or to where there is little left. Escapes
 // come in crowds, at places that no processor guesses: first all of a block are found,
-// without a branch, and then gone through.
-func unquoteBlocks(out, s []byte) (n, i int) {
+// without a branch, and then gone through. shortest is as in appendShortest.
+func unquoteBlocks(out, s []byte, shortest bool) (n, i int) {
 	for plain := 0; len(s)-i >= unquoteRoom && len(out)-n >= unquoteRoom; {
 		block := (*[unquoteRoom]byte)(s[i:])
-		marks := backslashes(block)
+		marks := matches((*[blockBytes]byte)(block[:]), '\\')
 		if marks == 0 {
 			copy(out[n:n+unquoteBytes], block[:unquoteBytes])
 			n, i = n+unquoteBytes, i+unquoteBytes
@@ -76,15 +92,23 @@ func unquoteBlocks(out, s []byte) (n, i int) {
 			continue
 		}
 		plain = 0
-		from := 0
+		from, end := 0, unquoteBytes
 		for marks != 0 {
 			at := bits.TrailingZeros64(marks)
 			marks &= marks - 1
+			c := shortEscapes[block[at+1]]
+			if shortest && c != 0 && c != '/' { // stays
+				if at == unquoteBytes-1 {
+					end = at // is not torn from what it escapes
+				} else if c == '\\' {
+					marks &= ^uint64(0) << (at + 2)
+				}
+				continue
+			}
 			copyRun(out[n:], block, from, at)
 			n += at - from
-			c := shortEscapes[block[at+1]]
 			if c == 0 {
-				written, read := unquoteCode(out[n:], s[i+at:])
+				written, read := unquoteCode(out[n:], s[i+at:], shortest)
 				if read == 0 {
 					return n, i + at
 				}
@@ -98,10 +122,10 @@ func unquoteBlocks(out, s []byte) (n, i int) {
 				marks &= ^uint64(0) << from // what is escaped escapes nothing
 			}
 		}
-		if from < unquoteBytes {
-			copyRun(out[n:], block, from, unquoteBytes)
-			n += unquoteBytes - from
-			from = unquoteBytes
+		if from < end {
+			copyRun(out[n:], block, from, end)
+			n += end - from
+			from = end
 		}
 		i += from
 	}
@@ -119,21 +143,9 @@ func copyRun(out []byte, block *[unquoteRoom]byte, from, to int) {
 	}
 }
 
-// backslashes are a bit for each of the first bytes of a block, the first one lowest.
-func backslashes(b *[unquoteRoom]byte) uint64 {
-	return backslashesOf(b[0:8]) | backslashesOf(b[8:16])<<8 | backslashesOf(b[16:24])<<16 | backslashesOf(b[24:32])<<24 |
-		backslashesOf(b[32:40])<<32 | backslashesOf(b[40:48])<<40 | backslashesOf(b[48:56])<<48 | backslashesOf(b[56:64])<<56
-}
-
-// backslashesOf are those of a word.
-func backslashesOf(word []byte) uint64 {
-	const gather = 1<<49 | 1<<42 | 1<<35 | 1<<28 | 1<<21 | 1<<14 | 1<<7 | 1
-	return zeros(binary.LittleEndian.Uint64(word)^ones*'\\') * gather >> 56
-}
-
 // unquoteCode writes what a \u at the start of s stands for, of one that is whole: 0, 0
 // else.
-func unquoteCode(out, s []byte) (n, size int) {
+func unquoteCode(out, s []byte, shortest bool) (n, size int) {
 	if len(s) < 6 || s[1] != 'u' {
 		return 0, 0
 	}
@@ -142,6 +154,10 @@ func unquoteCode(out, s []byte) (n, size int) {
 	case r < 0:
 		return 0, 0
 	case r < utf8.RuneSelf:
+		if shortest && shortNames[r] != 0 {
+			out[0], out[1] = '\\', shortNames[r]
+			return 2, 6
+		}
 		out[0] = byte(r)
 		return 1, 6
 	case r < 0x800:
@@ -157,7 +173,12 @@ func unquoteCode(out, s []byte) (n, size int) {
 	return utf8.EncodeRune(out, r), size
 }
 
-var shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+// shortEscapes are what letters behind a backslash stand for, shortNames the letters
+// of what has to be written with one.
+var (
+	shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+	shortNames   = [utf8.RuneSelf]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
+)
 
 // unescape reads the escape at the start of s and returns its length. What is
 // no escape, or half a surrogate pair, stands for U+FFFD.

@@ -1,9 +1,12 @@
 package dialect
 
 import (
+	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -15,22 +18,30 @@ import (
 // Whatever a string is made of, and wherever its escapes lie in blocks and words, it says
 // what one reads who goes from letter to letter.
 func TestUnquotedIsItsTwin(t *testing.T) {
-	twin := func(s []byte) (out []byte) {
+	twin := func(s []byte, shortest bool) (out []byte) {
 		for len(s) > 0 {
 			if s[0] != '\\' {
 				out, s = append(out, s[0]), s[1:]
 				continue
 			}
 			r, size := unescape(s)
-			out, s = utf8.AppendRune(out, r), s[size:]
+			switch {
+			case !shortest:
+				out = utf8.AppendRune(out, r)
+			case size <= 2 && (len(s) == 1 || s[1] != '/'): // short, or no escape at all
+				out = append(out, s[:size]...)
+			default:
+				out = append(out, written(string(r))...)
+			}
+			s = s[size:]
 		}
 		return out
 	}
 	pieces := []string{
-		`\n`, `\t`, `\"`, `\\`, `\/`, `\u00e9`, `\u0041`, `\u4f60`, `\ud83d\ude00`, "x", " ", "]", "é", "你", "text of some length ",
+		`\n`, `\t`, `\"`, `\\`, `\/`, `\u00e9`, `\u0041`, `\u0022`, `\u005c`, `\u000a`, `\u0001`, `\u4f60`, `\ud83d\ude00`, "x", " ", "]", "é", "你", "text of some length ",
 		strings.Repeat("a longer piece ", 10), `\`, `\x`, `\u12`, `\u12g4`, `\ud83d`, `\ude00`, `\ud83d\u0041`,
 	}
-	const sound = 16 // pieces, the first
+	const sound = 20 // pieces, the first
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 20_000 {
 		from := pieces[:sound]
@@ -48,7 +59,17 @@ func TestUnquotedIsItsTwin(t *testing.T) {
 		if r.IntN(2) == 0 {
 			before = append(make([]byte, 0, 1000), before...) // with room, and what was there
 		}
-		require.Equal(t, "before"+string(twin(s)), string(appendUnquoted(before, s)), "%q", s)
+		require.Equal(t, "before"+string(twin(s, false)), string(appendUnquoted(before, s)), "%q", s)
+		shortest := twin(s, true)
+		require.Equal(t, "before"+string(shortest), string(appendShortest(before, s)), "%q", s)
+		if text := `"` + string(s) + `"`; skipString([]byte(text), 0) == len(text) {
+			if _, various := readString([]byte(text), 0); !various {
+				require.Equal(t, string(s), string(shortest), "stands as it is written")
+			}
+			if json.Valid([]byte(text)) {
+				require.Equal(t, written(string(twin(s, false))), string(shortest))
+			}
+		}
 	}
 }
 
@@ -104,21 +125,36 @@ func TestLongStringsAreReadOnce(t *testing.T) {
 	require.Empty(t, c.long, "what is not needed any more is let go")
 }
 
-func BenchmarkUnquoted(b *testing.B) {
+// What a byte of a string costs: to find its end, and to write it as it is hashed, or as
+// what it stands for. The least of many measurements counts.
+func BenchmarkStrings(b *testing.B) {
 	for name, line := range map[string]string{
 		"go":      `\n    if err != nil {\n\t\treturn fmt.Errorf(\"a line of code: %w\", err)\n`,
 		"python":  `        for name in sorted(names, key=len):\n            print(f\"{name}: {len(name)}\")\n\n`,
+		"html":    `\u003cp class=\"x\"\u003eSome text of a page.\u003c/p\u003e\n`,
+		"latex":   `\\frac{\\alpha}{\\beta} and \\\\ a new line\n`,
 		"prose":   `All work and no play makes Jack a dull boy, and there is more to it than one would think.\n`,
+		"flat":    "All work and no play makes Jack a dull boy. ",
 		"chinese": `\u4f60\u597d\uff0c\u4e16\u754c`,
 		"broken":  `\x\y\z`,
 	} {
-		s := []byte(strings.Repeat(line, 1<<16/len(line)))
+		text := []byte(`"` + strings.Repeat(line, 1<<16/len(line)) + `"`)
+		s := text[1 : len(text)-1]
 		out := make([]byte, 0, 2*len(s))
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(s)))
-			for b.Loop() {
-				out = appendUnquoted(out[:0], s)
-			}
-		})
+		for way, f := range map[string]func(){
+			"end":      func() { _, _ = readString(text, 0) },
+			"shortest": func() { out = appendShortest(out[:0], s) },
+			"unquoted": func() { out = appendUnquoted(out[:0], s) },
+		} {
+			b.Run(name+"/"+way, func(b *testing.B) {
+				least := time.Duration(math.MaxInt64)
+				for b.Loop() {
+					start := time.Now()
+					f()
+					least = min(least, time.Since(start))
+				}
+				b.ReportMetric(float64(least)/float64(len(s)), "ns/B")
+			})
+		}
 	}
 }

@@ -169,7 +169,12 @@ func (p *prompt) place(blocks int) (message, offset int) {
 			if p.scale.chat {
 				around = fieldBytes + len(m.Role)
 			}
-			return i, min(at-start-around, m.Bytes)
+			offset = at - start - around
+			// Texts that come as JSON are cut with their escapes, but told without.
+			if inside := m.End - start - around; inside > m.Bytes && offset > 0 {
+				offset = int(int64(offset) * int64(m.Bytes) / int64(inside))
+			}
+			return i, min(offset, m.Bytes)
 		}
 		start = m.End
 	}

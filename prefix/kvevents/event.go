@@ -1,0 +1,238 @@
+package kvevents
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/endpick/endpick/prefix/precise"
+)
+
+// wire is an event as it is sent, in whatever form.
+type wire struct {
+	tag, medium, lora, spec, salt, locality []byte
+	hashes, tokens, extra                   reader // at the value; empty: there is none
+	parent                                  precise.Hash
+	hasParent                               bool
+	blockTokens, loraID, group, window      int
+	hasLoRAID                               bool
+}
+
+// event reads the next event of a batch, in an array by place or in a map by name.
+func (d *Decoder) event(r *reader, b *Batch) {
+	var w wire
+	var ok bool
+	if n, isMap := r.mapping(); isMap {
+		ok = d.mapEvent(r, n, &w, b)
+	} else if n, isArray := r.array(); isArray && n > 0 {
+		ok = d.arrayEvent(r, n, &w, b)
+	}
+	if !ok {
+		b.Counts.Malformed++
+		return
+	}
+	e := precise.Event{Group: w.group, BlockTokens: w.blockTokens}
+	switch string(w.tag) {
+	case "BlockStored":
+		ok = d.stored(&w, &e)
+	case "BlockRemoved":
+		e.Kind = precise.Removed
+		e.Hashes, ok = d.names(w.hashes)
+	case "AllBlocksCleared":
+		e.Kind = precise.Cleared
+	default:
+		b.Counts.UnknownEvents++
+		return
+	}
+	if !ok {
+		b.Counts.Malformed++
+		return
+	}
+	if e.Tier, ok = tierOf(w.medium, w.locality); !ok {
+		b.Counts.UnknownMedia++
+		return
+	}
+	b.Events = append(b.Events, e)
+}
+
+func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
+	for range n {
+		key, ok := r.text()
+		if !ok {
+			return false
+		}
+		if r.null() {
+			continue // as if it were not there
+		}
+		switch string(key) {
+		case "type":
+			w.tag, ok = r.text()
+		case "block_hashes":
+			w.hashes, ok = r.value()
+		case "parent_block_hash":
+			w.parent, ok = d.hash(r)
+			w.hasParent = ok
+		case "token_ids":
+			w.tokens, ok = r.value()
+		case "block_size":
+			w.blockTokens, ok = r.small()
+		case "lora_id":
+			w.loraID, ok = r.small()
+			w.hasLoRAID = ok
+		case "lora_name":
+			w.lora, ok = r.text()
+		case "medium":
+			w.medium, ok = r.text()
+		case "extra_keys":
+			w.extra, ok = r.value()
+		case "group_idx", "component_id":
+			w.group, ok = r.small()
+		case "kv_cache_spec_kind", "component_type":
+			w.spec, ok = r.text()
+		case "kv_cache_spec_sliding_window":
+			w.window, ok = r.small()
+		case "locality":
+			w.locality, ok = r.text()
+		case "cache_salt":
+			w.salt, ok = r.text()
+		case "ownership", "session_id", "event_version", "remaining_copy_counts", "snapshot_version":
+			ok = r.skip() // known, and of no use here
+		default:
+			b.Counts.UnknownFields++
+			ok = r.skip()
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// value passes over a value and returns a reader at it.
+func (r *reader) value() (reader, bool) {
+	v := *r
+	ok := r.skip()
+	return v, ok
+}
+
+// arrayEvent reads an event by the places of its fields. What follows the seventh field
+// of a stored block differs, and is told by its type:
+//
+//	vLLM to 0.23:   lora_name, extra_keys, group_idx, kv_cache_spec_kind, window
+//	SGLang 0.5.18:  a map of metadata
+//	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
+//	ATOM:           as vLLM, and where the first token stands
+func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
+	var ok bool
+	if w.tag, ok = r.text(); !ok {
+		return false
+	}
+	removed := string(w.tag) == "BlockRemoved"
+	if string(w.tag) == "AllBlocksCleared" && n > 1 && r.kind() == kindString {
+		w.medium, ok = r.text()
+		return ok
+	}
+	if !removed && string(w.tag) != "BlockStored" {
+		return true
+	}
+	group := 0 // its place
+	for i := 1; i < n; i++ {
+		place := i
+		if removed && i >= 2 {
+			place = i + 4 // medium, and what is after extra_keys
+			if i > 2 {
+				place = i + 6
+			}
+		}
+		if r.null() {
+			continue
+		}
+		switch k := r.kind(); {
+		case place == 1:
+			w.hashes, ok = r.value()
+		case place == 2:
+			w.parent, ok = d.hash(r)
+			w.hasParent = ok
+		case place == 3:
+			w.tokens, ok = r.value()
+		case place == 4:
+			w.blockTokens, ok = r.small()
+		case place == 5:
+			w.loraID, ok = r.small()
+			w.hasLoRAID = ok
+		case place == 6:
+			w.medium, ok = r.text()
+		case place == 7 && k == kindMap:
+			var pairs int
+			if pairs, ok = r.mapping(); ok {
+				ok = d.mapEvent(r, pairs, w, b)
+			}
+		case place == 7:
+			w.lora, ok = r.text()
+		case place == 8:
+			w.extra, ok = r.value()
+		case k == kindString:
+			w.spec, ok = r.text()
+		case k == kindInt && group == 0 && place <= 10:
+			w.group, ok = r.small()
+			group = place
+		case k == kindInt && group > 0 && place == group+2:
+			w.window, ok = r.small()
+		default:
+			b.Counts.UnknownFields++
+			ok = r.skip()
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Decoder) stored(w *wire, e *precise.Event) bool {
+	var ok bool
+	if e.Hashes, ok = d.names(w.hashes); !ok {
+		return false
+	}
+	if e.Tokens, ok = d.ids(w.tokens); !ok {
+		return false
+	}
+	e.Parent, e.HasParent = w.parent, w.hasParent
+	e.Adapter, e.Salt, e.Window = string(w.lora), string(w.salt), w.window
+	if len(w.lora) == 0 && w.hasLoRAID {
+		// Old releases don't say the name. This is nobody's, and keeps the blocks apart.
+		e.Adapter = "lora_id " + strconv.Itoa(w.loraID)
+	}
+	e.Spec = specOf(w.spec, w.window)
+	return d.extra(w.extra, w, e)
+}
+
+// tierOf is where a medium is. None is said of GPU memory in old releases.
+func tierOf(medium, locality []byte) (precise.Tier, bool) {
+	switch {
+	case len(medium) == 0 || is(medium, "GPU"):
+		return precise.GPU, true
+	case is(medium, "CPU"), is(medium, "CPU_PINNED"):
+		return precise.CPU, true
+	case is(medium, "EXTERNAL"), is(medium, "REMOTE"), is(locality, "REMOTE"):
+		return precise.External, true
+	case is(medium, "DISK"), is(medium, "STORAGE"):
+		return precise.Disk, true
+	}
+	return 0, false
+}
+
+func is(b []byte, name string) bool { return bytes.EqualFold(b, []byte(name)) }
+
+// specOf is what the layers of a group need, by the names of vLLM's and SGLang's cache
+// specifications.
+func specOf(kind []byte, window int) precise.Spec {
+	k := strings.ToLower(string(kind))
+	switch {
+	case strings.Contains(k, "mamba"), strings.Contains(k, "ssm"), strings.Contains(k, "linear"):
+		return precise.State
+	case strings.Contains(k, "sliding"), strings.Contains(k, "swa"), strings.Contains(k, "chunked"), window > 0:
+		return precise.Window
+	}
+	return precise.Full
+}
