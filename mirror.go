@@ -42,7 +42,7 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 // them. One that takes no requests here, because it is drained or said to serve
 // another model, is its only candidate.
 func (r *Router) mirrored(d *decision) (m member, chosen int, err error) {
-	d.req.Exclude, d.req.Avoid, d.req.Receipt = nil, nil, nil
+	d.req.Exclude, d.req.Avoid = nil, nil
 	if r.gather(d) == nil {
 		for i := range d.candidates {
 			if d.candidates[i].Endpoint.ID == d.req.MirrorOf {

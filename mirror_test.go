@@ -87,13 +87,14 @@ func TestMirrorTimes(t *testing.T) {
 		told
 		timed bool
 		ttft  time.Duration
+		took  time.Duration // what is not told is how long it was known of here
 	}{
-		{"nothing", "a", told{}, false, 0},
-		{"no first token", "a", told{took: time.Second}, false, 0},
-		{"negative", "a", told{-time.Second, -2 * time.Second}, false, 0},
-		{"a first token after the last", "a", told{time.Second, 2 * time.Second}, false, 0},
-		{"all", "a", told{2 * time.Second, time.Second}, true, time.Second},
-		{"its own", "", told{2 * time.Second, time.Second}, true, 3 * time.Second},
+		{"nothing", "a", told{}, false, 0, 3 * time.Second},
+		{"no first token", "a", told{took: time.Second}, false, 0, time.Second},
+		{"negative", "a", told{-time.Second, -2 * time.Second}, false, 0, 3 * time.Second},
+		{"a first token after the last", "a", told{time.Second, 2 * time.Second}, false, 0, 3 * time.Second},
+		{"all", "a", told{2 * time.Second, time.Second}, true, time.Second, 2 * time.Second},
+		{"its own", "", told{2 * time.Second, time.Second}, true, 3 * time.Second, 3 * time.Second},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			o := &observing{}
@@ -101,9 +102,10 @@ func TestMirrorTimes(t *testing.T) {
 			lease := route(t, r, endpick.Request{MirrorOf: x.mirror, InputTokens: 10, Stream: true})
 			c.advance(3 * time.Second)
 			lease.Tokens(1)
-			lease.Done(endpick.Outcome{Took: x.took, TTFT: x.told.ttft})
+			lease.Done(endpick.Outcome{Took: x.told.took, TTFT: x.told.ttft})
 			assert.Equal(t, x.timed, o.timed)
 			assert.Equal(t, x.ttft, o.ttft)
+			assert.Equal(t, x.took, o.took)
 		})
 	}
 }
@@ -112,6 +114,19 @@ func TestMirrorTimes(t *testing.T) {
 type observing struct{ witness }
 
 func (*observing) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c }
+
+// What the other router has matched is believed as far as it can be.
+func TestMirrorPrefix(t *testing.T) {
+	for _, x := range []struct{ input, told, prefill int }{{100, 30, 70}, {100, 99, 1}, {100, 100, 1}, {100, 1 << 30, 1}, {100, -5, 100}, {0, 30, 0}} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+		lease := route(t, r, endpick.Request{MirrorOf: "a", MirrorPrefix: x.told, InputTokens: x.input, Stream: true})
+		assert.Equal(t, x.prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens, "%v", x)
+		c, _ := lease.Candidate()
+		assert.Equal(t, min(max(x.told, 0), max(x.input-1, 0)), c.PrefixTokens, "%v", x)
+		lease.Done(endpick.Outcome{})
+		requireQuiet(t, r)
+	}
+}
 
 func TestMirrorOfWhatTakesNoRequests(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m"}}, {ID: "b", Models: []string{"m"}}}})

@@ -128,6 +128,23 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 	w.idle(t)
 }
 
+// The end of a request makes room at once, not only when the endpoints are looked at
+// again.
+func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
+	const takes = 1003 * time.Millisecond
+	bubble(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
+		start := time.Now()
+		var all []chan reply
+		for i := range 5 {
+			all = append(all, w.later(t, t.Context(), strconv.Itoa(i)))
+		}
+		for _, c := range all {
+			require.NoError(t, (<-c).err)
+		}
+		assert.Equal(t, 5*takes, time.Since(start))
+	})
+}
+
 // Turns are by what requests have really taken: red's answer was long, so that blue's
 // second goes before red's, which came earlier.
 func TestHeldTenantsPayForTheirAnswers(t *testing.T) {

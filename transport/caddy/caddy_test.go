@@ -210,6 +210,7 @@ func TestBadConfigurations(t *testing.T) {
 		"endpoint ftp://host":                                              "neither host:port nor",
 		"endpoint " + address + "\nqueue 10":                               "without scrape",
 		"endpoint " + address + "\nhash_key 12":                            "hash_key",
+		"endpoint " + address + "\nhash_key {env.ENDPICK_NO_KEY}":          "hash_key: is empty",
 		"endpoint 10.0.0.9:1\n}\n}\nreverse_proxy {\ntransport nonesuch {": "nonesuch",
 	} {
 		assert.ErrorContains(t, c.load(settings, explained), want, settings)
@@ -225,6 +226,26 @@ func TestBadConfigurations(t *testing.T) {
 	response, _, err := c.post("/v1/chat/completions", chat("one", 1, false))
 	require.NoError(t, err)
 	assert.NotEqual(t, "0", response.Header.Get("X-Held"), "the pool is the one there was")
+}
+
+// A hash key is what its placeholders stand for, and changes with them.
+func TestHashKeyFromTheEnvironment(t *testing.T) {
+	c := newRunning(t)
+	held := func() string {
+		response, text, err := c.post("/v1/chat/completions", chat("one", 1, false))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		return response.Header.Get("X-Held")
+	}
+	settings := "endpoint " + server(t) + "\nhash_key {env.ENDPICK_HASH_KEY}"
+	t.Setenv("ENDPICK_HASH_KEY", strings.Repeat("0f", 32))
+	require.NoError(t, c.load(settings, explained))
+	assert.Equal(t, "0", held())
+	assert.NotEqual(t, "0", held())
+	t.Setenv("ENDPICK_HASH_KEY", strings.Repeat("f0", 32))
+	require.NoError(t, c.load(settings, explained))
+	assert.Equal(t, "0", held(), "what is known under another key is matched by nothing")
+	assert.NotEqual(t, "0", held())
 }
 
 // Twenty reloads under load, each with another setting, a server more or less, or

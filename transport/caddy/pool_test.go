@@ -211,6 +211,46 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	}
 }
 
+// Connections that nobody uses any more are closed: those of a sender that another has
+// replaced, and those of a pool that is gone.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	closed := make(chan struct{}, 10)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	server.Start()
+	defer server.Close()
+	p := newPool(t)
+	settings := Settings{Endpoints: []Endpoint{{Address: server.URL}}}
+	ask := func() {
+		tr, _ := configured(t, p, settings)
+		response, err := tr.RoundTrip(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`)))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode)
+		_, err = io.Copy(io.Discard, response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+	}
+	ask()
+	ask()
+	assert.Empty(t, closed)
+	wait := func(why string) {
+		select {
+		case <-closed:
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "a connection stays open", why)
+		}
+	}
+	settings.StallTimeout = caddy.Duration(time.Minute)
+	ask()
+	wait("of the sender before")
+	require.NoError(t, p.Destruct())
+	wait("of a pool that is gone")
+}
+
 // Servers are asked for their load as often as the newest configuration says, and not any
 // more when it does not say so.
 func TestPoolPolls(t *testing.T) {

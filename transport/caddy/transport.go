@@ -84,7 +84,12 @@ func (*Transport) CaddyModule() caddy.ModuleInfo {
 // configuration and changes nothing that runs.
 func (t *Transport) Provision(ctx caddy.Context) error {
 	t.logger = ctx.Logger()
-	t.HashKey = caddy.NewReplacer().ReplaceKnown(t.HashKey, "")
+	if t.HashKey != "" {
+		// A variable that is not set must not become a key of this process alone.
+		if t.HashKey = caddy.NewReplacer().ReplaceKnown(t.HashKey, ""); t.HashKey == "" {
+			return errors.New("endpick: hash_key: is empty when its placeholders are replaced")
+		}
+	}
 	if t.Pool == "" {
 		t.Pool = "default"
 	}

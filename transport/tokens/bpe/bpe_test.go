@@ -54,6 +54,11 @@ func small(t testing.TB, edit func(map[string]any), merges ...string) []byte {
 			map[string]any{"id": 1000, "content": "<|s|>", "special": true},
 			map[string]any{"id": 1001, "content": "<|s|>>"},
 			map[string]any{"id": 1002, "content": "<|r|>", "rstrip": true, "lstrip": true},
+			map[string]any{"id": 1003, "content": "<|left|>", "lstrip": true},
+			map[string]any{"id": 1004, "content": "<|right|>", "rstrip": true},
+			map[string]any{"id": 1005, "content": "|s|>"}, // stands in others
+			map[string]any{"id": 1006, "content": "|a|"},  // ends as the next begins
+			map[string]any{"id": 1007, "content": "|b"},
 		},
 		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
 		"model":         map[string]any{"type": "BPE", "vocab": vocabulary, "merges": list},
@@ -94,17 +99,33 @@ func TestEncode(t *testing.T) {
 		{"nothing", nil, nil, "", nil},
 		{"the earlier merge first", nil, []string{"b c", "a b"}, "abc", []uint32{'a', 256}},
 		{"the leftmost first", nil, []string{"a a"}, "aaa", []uint32{256, 'a'}},
+		{"of a pair that stands there twice the last counts", nil, []string{"a b", "b c", "a b"}, "abc", []uint32{'a', 257}},
 		{"merges of merges", nil, []string{"a b", "ab ab"}, "ababab", []uint32{257, 256}},
 		{"not across words", nil, []string{"a Ġ", "Ġ a"}, "a a", []uint32{'a', 257}},
 		{"a space of several goes with the word", nil, []string{"Ġ Ġ", "Ġ a"}, "   a", []uint32{256, 257}},
 		{"special tokens", nil, []string{"s |"}, "a<|s|>b<|s|>>", []uint32{'a', 1000, 'b', 1001}},
+		{"one after the other", nil, nil, "<|s|><|s|><|s|>><|r|><|s|>", []uint32{1000, 1000, 1001, 1002, 1000}},
 		{"that take white space", nil, nil, "a \n<|r|>\t b", []uint32{'a', 1002, 'b'}},
+		{"of one side", nil, nil, " <|left|> <|right|> ", []uint32{1003, ' ', 1004}},
+		{"and nothing else", nil, nil, "\u00a0<|r|>\u2003<|r|> ", []uint32{1002, 1002}},
+		{"others that begin alike", nil, nil, "<|s|<|s|>|>", append(append(bytesOf("<|s|"), 1000), bytesOf("|>")...)},
+		{"within others, and across their ends", nil, nil, "<|s|>|s|>|a|b|b", []uint32{1000, 1005, 1006, 'b', 1007}},
+		{"an unknown token that is none", model("unk_token", "<unk>"), nil, "\xff", []uint32{0xFF}},
 		{"a pattern", split(map[string]any{"type": "Split", "pattern": map[string]any{"Regex": "b+"}, "behavior": "Isolated"}), []string{"a b", "b b"}, "abb", []uint32{'a', 257}},
 		{"what is between goes", split(map[string]any{"type": "Split", "pattern": map[string]any{"Regex": "b+"}, "behavior": "Removed", "invert": true}), nil, "abba", bytesOf("bb")},
 		{"a text", split(map[string]any{"type": "Split", "pattern": map[string]any{"String": "."}, "behavior": "MergedWithPrevious"}), []string{"a .", ". a"}, "a.a", []uint32{256, 'a'}},
 		{"digits", split(map[string]any{"type": "Digits", "individual_digits": true}), []string{"1 1"}, "11", bytesOf("11")},
 		{"digits together", split(map[string]any{"type": "Digits"}), []string{"1 1", "a 1"}, "a11", []uint32{'a', 256}},
 		{"whole pieces first", model("ignore_merges", true), []string{"b c", "a b", "ab c"}, "abc", []uint32{258}},
+		{"if they are tokens", model("ignore_merges", true), []string{"b c", "a b", "ab c"}, "abcd", []uint32{'a', 256, 'd'}},
+		{"and if the model says so", nil, []string{"b c", "a b", "ab c"}, "abc", []uint32{'a', 256}},
+		{"a pattern, and bytes after it", split(map[string]any{"type": "Split", "pattern": map[string]any{"Regex": "b+"}, "behavior": "Isolated"}), nil, "é b", []uint32{0xC3, 0xA9, ' ', 'b'}},
+		{"tokens that no text is made of", func(f map[string]any) {
+			for r := range 50 {
+				f["model"].(map[string]any)["vocab"].(map[string]int)[string(rune('日'+r))] = 2000 + r
+			}
+		}, nil, "\x00日", append([]uint32{0}, bytesOf("日")...)},
+		{"a type that is not named", func(f map[string]any) { delete(f["model"].(map[string]any), "type") }, []string{"a b"}, "ab", []uint32{256}},
 		{"composed", func(f map[string]any) { f["normalizer"] = map[string]any{"type": "NFC"} }, nil, "e\u0301", bytesOf("é")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,7 +140,7 @@ func TestEncode(t *testing.T) {
 
 // A vocabulary of characters, as Llama 2 has, where bytes are what is fallen back to.
 func TestEncodeCharacters(t *testing.T) {
-	vocabulary := map[string]int{"<unk>": 0, "<0xC3>": 1, "<0xA9>": 2, "▁": 3, "a": 4, "▁a": 5, "日": 6}
+	vocabulary := map[string]int{"<unk>": 7, "<0xC3>": 1, "<0xA9>": 2, "▁": 3, "a": 4, "▁a": 5, "日": 6, "\uFFFD": 10}
 	file := map[string]any{
 		"normalizer": map[string]any{"type": "Sequence", "normalizers": []any{
 			map[string]any{"type": "Prepend", "prepend": "▁"}, map[string]any{"type": "Replace", "pattern": map[string]any{"String": " "}, "content": "▁"},
@@ -129,20 +150,51 @@ func TestEncodeCharacters(t *testing.T) {
 		}, "special_tokens": map[string]any{"<s>": map[string]any{"ids": []int{8}}, "</s>": map[string]any{"ids": []int{9}}}},
 		"model": map[string]any{"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": vocabulary, "merges": []string{"▁ a"}},
 	}
-	text, err := json.Marshal(file)
-	require.NoError(t, err)
-	m, err := bpe.Parse(text, nil, nil)
-	require.NoError(t, err)
-	for s, want := range map[string][]uint32{
-		"a":   {5},
-		"a a": {5, 5},
-		"é日":  {3, 1, 2, 6},
-		"xyé": {3, 0, 1, 2}, // unknown ones are one
-	} {
-		ids, err := m.Encode(t.Context(), s)
+	load := func(fields map[string]any) (*bpe.Model, error) {
+		for name, v := range fields {
+			file["model"].(map[string]any)[name] = v
+		}
+		text, err := json.Marshal(file)
 		require.NoError(t, err)
-		require.Equal(t, want, ids, s)
+		return bpe.Parse(text, nil, nil)
 	}
+	m, err := load(nil)
+	require.NoError(t, err)
+	for _, tc := range []struct {
+		name   string
+		fields map[string]any // that differ from those of the case before
+		want   map[string][]uint32
+	}{
+		{"as it is", nil, map[string][]uint32{
+			"":          {},
+			"a":         {5},
+			"a a":       {5, 5},
+			"é日":        {3, 1, 2, 6},
+			"xy":        {3, 7}, // unknown ones are one
+			"xay":       {3, 7, 4, 7},
+			"xyé":       {3, 1, 2, 7}, // and written when they end
+			"xéya":      {3, 1, 2, 7, 4},
+			"è":         {3, 7}, // not all of its bytes are there
+			"\uFFFD":    {3, 10},
+			"a\xc3":     {5, 1}, // half a character
+			"\xff\xffa": {3, 7, 4},
+		}},
+		{"each unknown one for itself", map[string]any{"fuse_unk": false}, map[string][]uint32{"xy": {3, 7, 7}, "xay": {3, 7, 4, 7}, "xéya": {3, 1, 2, 7, 7, 4}}},
+		{"without bytes", map[string]any{"byte_fallback": false}, map[string][]uint32{"éa": {3, 7, 4}, "éé": {3, 7, 7}}},
+		{"nothing for what is unknown", map[string]any{"unk_token": ""}, map[string][]uint32{"xéa": {5}, "x": {3}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, err := load(tc.fields)
+			require.NoError(t, err)
+			for s, want := range tc.want {
+				ids, err := m.Encode(t.Context(), s)
+				require.NoError(t, err)
+				require.Equal(t, want, ids, s)
+			}
+		})
+	}
+	_, err = load(map[string]any{"unk_token": "<none>"})
+	require.EqualError(t, err, `bpe: tokenizer.json: model.unk_token is "<none>", which is not in the vocabulary`)
 	for body, want := range map[string][]uint32{
 		`{"prompt":"a"}`: {8, 5, 9},
 		`{"prompt":"a","add_special_tokens":false}`: {5},
@@ -156,8 +208,22 @@ func TestEncodeCharacters(t *testing.T) {
 // What is not known is refused, by the name of its place.
 func TestFilesThatAreNotKnown(t *testing.T) {
 	for want, edit := range map[string]func(map[string]any){
-		`model.type is "Unigram"`:              func(f map[string]any) { f["model"].(map[string]any)["type"] = "Unigram" },
-		`model.dropout is 0.1`:                 func(f map[string]any) { f["model"].(map[string]any)["dropout"] = 0.1 },
+		`model.type is "Unigram"`:      func(f map[string]any) { f["model"].(map[string]any)["type"] = "Unigram" },
+		`model.dropout is 0.1`:         func(f map[string]any) { f["model"].(map[string]any)["dropout"] = 0.1 },
+		`model marks the parts`:        func(f map[string]any) { f["model"].(map[string]any)["continuing_subword_prefix"] = "##" },
+		`model.type is ""`:             func(f map[string]any) { delete(f["model"].(map[string]any), "type") },
+		`["a"] is no pair`:             func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{[]string{"a"}} },
+		`[1,2] is no pair`:             func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{[]int{1, 2}} },
+		`cannot unmarshal number into`: func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{7} },
+		`normalizer is a "NFKC"`: func(f map[string]any) {
+			f["normalizer"] = map[string]any{"type": "Sequence", "normalizers": []any{map[string]any{"type": "NFKC"}, map[string]any{"type": "NFC"}}}
+		},
+		`pre_tokenizer is a "Whitespace"`: func(f map[string]any) {
+			f["pre_tokenizer"] = map[string]any{"type": "Sequence", "pretokenizers": []any{map[string]any{"type": "Whitespace"}, map[string]any{"type": "ByteLevel"}}}
+		},
+		`post_processor is a "RobertaProcessing"`: func(f map[string]any) {
+			f["post_processor"] = map[string]any{"type": "Sequence", "processors": []any{map[string]any{"type": "RobertaProcessing"}, map[string]any{"type": "ByteLevel"}}}
+		},
 		`model marks the parts of words`:       func(f map[string]any) { f["model"].(map[string]any)["end_of_word_suffix"] = "</w>" },
 		`model.vocab is empty`:                 func(f map[string]any) { f["model"].(map[string]any)["vocab"] = map[string]any{} },
 		`model.vocab has no token for byte 97`: func(f map[string]any) { delete(f["model"].(map[string]any)["vocab"].(map[string]int), "a") },

@@ -1,6 +1,7 @@
 package bpe
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -26,22 +27,36 @@ func (m merges) naive(ids []uint32) []uint32 {
 	}
 }
 
+// Tokens of few letters, so that merges overlap, stand beside each other in runs, and
+// make the same token in several ways.
 func TestMergesAreAsDefined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m, next := merges{}, uint32(4)
-		for rank := range rapid.IntRange(0, 30).Draw(t, "merges") {
-			id := rapid.Uint32Range(0, next-1)
-			pair := [2]uint32{id.Draw(t, "left"), id.Draw(t, "right")}
-			if _, ok := m[pair]; !ok {
-				m[pair] = merge{int32(rank), next}
-				next++
-			}
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		texts, ids := []string{"a", "b", "c"}[:1+r.IntN(3)], map[string]uint32{}
+		letters := len(texts)
+		for i, s := range texts {
+			ids[s] = uint32(i)
 		}
-		ids := rapid.SliceOfN(rapid.Uint32Range(0, 3), 0, 3*short).Draw(t, "ids")
-		want := m.naive(ids)
-		require.Equal(t, want, m.apply(slices.Clone(ids)))
-		if len(ids) > 0 {
-			require.Equal(t, want, m.applyLong(slices.Clone(ids)))
+		m := merges{}
+		for rank := range r.IntN(40) {
+			left, right := uint32(r.IntN(len(texts))), uint32(r.IntN(len(texts)))
+			text := texts[left] + texts[right]
+			if _, ok := ids[text]; !ok {
+				ids[text] = uint32(len(texts))
+				texts = append(texts, text)
+			}
+			m[[2]uint32{left, right}] = merge{int32(rank), ids[text]}
+		}
+		for n := range 3 * short {
+			piece := make([]uint32, n)
+			for i := range piece {
+				piece[i] = uint32(r.IntN(letters))
+			}
+			want := m.naive(piece)
+			require.Equal(t, want, m.apply(slices.Clone(piece)), "%d of %v by %v", n, piece, m)
+			if n > 0 {
+				require.Equal(t, want, m.applyLong(slices.Clone(piece)), "%d of %v by %v", n, piece, m)
+			}
 		}
 	})
 }

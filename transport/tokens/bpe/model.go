@@ -24,14 +24,14 @@ type Model struct {
 	splits     []split // from the text to pieces, each of what the one before leaves
 	normal     []normalizer
 	// bytes are the ids of single bytes; of byte-level BPE every one has its own, others
-	// fall back to them.
+	// may fall back to them.
 	bytes      [256]uint32
 	hasByte    [256]bool
 	byteLevel  bool
-	fallback   bool // characters that are unknown become bytes
 	wholeFirst bool // a piece that is a token is not merged
 	unknown    uint32
-	hasUnknown bool
+	hasUnknown bool // without it characters that are unknown are left out
+	fuse       bool // several in a row are one
 	// before and after are what a text that is no chat stands between.
 	before, after []uint32
 
@@ -145,27 +145,34 @@ func (m *Model) appendPiece(ids []uint32, piece string) []uint32 {
 	return ids[:from+len(m.merges.apply(ids[from:]))]
 }
 
-// appendCharacters appends the ids of single characters, or of their bytes.
+// appendCharacters appends the ids of single characters, or of their bytes. Unknown ones
+// are written before the next known one, or at the end, and so after bytes that follow
+// them: that is how the tokenizers library does it, and what engines have.
 func (m *Model) appendCharacters(ids []uint32, piece string) []uint32 {
-	fused := false // the one before was unknown too
+	unknown := false // characters before, which are not written yet
 	for i, r := range piece {
 		one := piece[i:]
 		one = one[:runeBytes(one, r)]
 		id, ok := m.vocabulary[one]
 		switch {
 		case ok:
-			ids, fused = append(ids, id), false
-			continue
-		case m.fallback && m.hasBytes(one):
+			if unknown {
+				ids, unknown = append(ids, m.unknown), false
+			}
+			ids = append(ids, id)
+		case m.hasBytes(one):
 			for j := range len(one) {
 				ids = append(ids, m.bytes[one[j]])
 			}
-			fused = false
-			continue
-		case m.hasUnknown && !fused:
-			ids = append(ids, m.unknown)
+		case m.hasUnknown:
+			if unknown && !m.fuse {
+				ids = append(ids, m.unknown)
+			}
+			unknown = true
 		}
-		fused = true
+	}
+	if unknown {
+		ids = append(ids, m.unknown)
 	}
 	return ids
 }

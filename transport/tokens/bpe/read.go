@@ -223,13 +223,13 @@ func (m *Model) readSplits(f *splitFile) error {
 }
 
 func (m *Model) readVocabulary(f *file) error {
-	m.wholeFirst, m.fallback = f.Model.IgnoreMerges, f.Model.ByteFallback
+	m.wholeFirst = f.Model.IgnoreMerges
 	m.vocabulary = f.Model.Vocabulary
-	if f.Model.Unknown != "" {
-		m.unknown, m.hasUnknown = f.Model.Vocabulary[f.Model.Unknown], true
-		if !f.Model.FuseUnknown && !m.byteLevel && !m.fallback {
-			return bad("model.fuse_unk", "is false, which is not known")
+	if f.Model.Unknown != "" && !m.byteLevel { // which knows all
+		if m.unknown, m.hasUnknown = f.Model.Vocabulary[f.Model.Unknown]; !m.hasUnknown {
+			return bad("model.unk_token", "is %q, which is not in the vocabulary", f.Model.Unknown)
 		}
+		m.fuse = f.Model.FuseUnknown
 	}
 	m.merges = make(merges, len(f.Model.Merges))
 	for rank, p := range f.Model.Merges {
@@ -239,14 +239,12 @@ func (m *Model) readVocabulary(f *file) error {
 		if !a || !b || !c {
 			return bad(fmt.Sprintf("model.merges[%d]", rank), "%q is of tokens that are not there", p)
 		}
-		if _, ok := m.merges[[2]uint32{left, right}]; !ok {
-			m.merges[[2]uint32{left, right}] = merge{int32(rank), result}
-		}
+		m.merges[[2]uint32{left, right}] = merge{int32(rank), result} // of two the last counts
 	}
 	switch {
 	case m.byteLevel:
 		return m.readBytes(f)
-	case m.fallback:
+	case f.Model.ByteFallback:
 		for b := range m.bytes {
 			m.bytes[b], m.hasByte[b] = f.Model.Vocabulary[fmt.Sprintf("<0x%02X>", b)]
 		}
