@@ -169,6 +169,10 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	_, err := r.Route(endpick.Request{})
 	require.ErrorIs(t, err, errAsked)
 	assert.Equal(t, [3]int{1, 0, 0}, [3]int{first.withdrawn, second.withdrawn, third.withdrawn})
+	running, err := r.Route(endpick.Request{UnderWay: true})
+	require.NoError(t, err, "what is sent already is refused by nobody")
+	running.Done(endpick.Outcome{})
+	requireQuiet(t, r)
 
 	// An endpoint that is removed while it is picked: whoever has let the request in is
 	// asked again; a request that is under way was let in by nobody.

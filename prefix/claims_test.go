@@ -42,6 +42,22 @@ func (c *claimant) displaced(n, blocks int) float64 {
 	return c.Displaced(&r, &c.candidate) / 16
 }
 
+// What was asked for again was idle as long as its end was, however lately its head was
+// used with another end.
+func TestWhatIsUsedAgainWasIdleToItsEnd(t *testing.T) {
+	c := newClaimant(t, 1600)
+	whole := prompt(1, 200)
+	c.serve(0, endpick.Completed, whole)
+	c.serve(1, endpick.Completed, prompt(2, 100))
+	c.serve(60, endpick.Completed, whole[:100])
+	c.serve(61, endpick.Completed, prompt(3, 100))
+	c.serve(62, endpick.Completed, prompt(4, 100))
+	before := c.claims.used
+	c.serve(65, endpick.Completed, whole)
+	assert.InDelta(t, 200, c.claims.used[idleTime(64*time.Minute)]-before[idleTime(64*time.Minute)], 10)
+	assert.LessOrEqual(t, c.claims.used[idleTime(4*time.Minute)], before[idleTime(4*time.Minute)])
+}
+
 // Room for 1,600 blocks, a prompt of 100 a minute, so that each is an epoch.
 func TestDisplaced(t *testing.T) {
 	c := newClaimant(t, 1600)
@@ -60,6 +76,8 @@ func TestDisplaced(t *testing.T) {
 	assert.InDelta(t, 150*share, c.displaced(18, 150), 1e-9, "and for 14")
 	assert.InDelta(t, 1600*share, c.displaced(18, 9999), 1e-9, "no more than there is")
 	assert.InDelta(t, 100*share, c.displaced(30, 100), 1e-9)
+	longer := endpick.Request{InputTokens: 3200, BlockTokens: 32}.At(minute(18), 1, 1)
+	assert.InDelta(t, 3200*share, c.Displaced(&longer, &c.candidate), 1e-9, "in tokens, as many as the request's blocks have")
 	assert.Zero(t, c.displaced(31, 100), "nobody was idle for 28 minutes and came back")
 
 	// What is held already takes nobody's place, what will be generated does, and so

@@ -59,7 +59,7 @@ func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 	for s.held > capacity {
 		id, by := s.order.oldest, s.held-capacity
 		for _, a := range [...]uint32{account, s.largest} {
-			if a == 0 || s.whole || x.accounts.at(a).tenant == commons {
+			if a == 0 || s.whole {
 				continue
 			}
 			if over := x.accounts.at(a).held - share; over > 0 {

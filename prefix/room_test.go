@@ -242,9 +242,11 @@ func TestBoundFollowsTheEndpoint(t *testing.T) {
 	smaller.KVTokens = 480
 	s.fleet[0].Endpoint = &smaller
 	e := s.begin(0, "", s.fresh(10)...)
-	assert.Equal(t, 100, s.Stats().Endpoints[0].Held)
+	assert.Equal(t, [2]int{100, 100}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
+	s.end(s.begin(0, "", s.fresh(10)...), endpick.Failed)
+	assert.Equal(t, [2]int{100, 100}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 	s.end(e, endpick.Completed)
-	assert.Equal(t, 30, s.Stats().Endpoints[0].Held)
+	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 }
 
 // When the tenant that holds the most goes with its endpoint, another one is the

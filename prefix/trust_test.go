@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,6 +71,11 @@ func TestTrustReview(t *testing.T) {
 	s.trust.had[6], s.trust.lacked[5], s.trust.more = 64, 32, 1
 	s.trust.review(s)
 	assert.Equal(t, []float32{62, 31, 31. / 32}, []float32{s.trust.had[6], s.trust.lacked[5], s.trust.more}, "votes fade by a 32nd")
+
+	// What has risen to the bound is not learned any more: the bound may rise.
+	s = &server{bound: 160, trust: trust{learned: 151, rest: 20}}
+	s.trust.review(s)
+	assert.Zero(t, s.trust.learned)
 }
 
 // desk routes requests to one endpoint of 1,600 blocks.
@@ -137,6 +143,68 @@ func (d *desk) fill(n int) {
 	had, lacked := d.votes()
 	require.Empty(d.t, had, "nothing was expected")
 	require.Empty(d.t, lacked, "nothing was missing")
+}
+
+// A tenant's share is of what the engine is trusted to hold, not of what it might.
+func TestSharesAreOfWhatIsTrusted(t *testing.T) {
+	d := newDesk(t, 320)
+	serve := func(tenant string, from, n int) {
+		d.tenant = tenant
+		for i := range n {
+			d.done(d.routed(prompt(from+i, 10)), 0)
+		}
+	}
+	held := func(tenant string) int {
+		return d.x.accounts.at(d.x.findAccount(endpick.Ref{Generation: 1}, tenant)).held
+	}
+	serve("first", 0, 30)
+	d.server().trust.learned = 160
+	serve("second", 100, 25)
+	assert.GreaterOrEqual(t, held("first"), 80)
+	assert.Equal(t, d.capacity(), held("first")+held("second"))
+}
+
+// What is evicted counts by its own idle time, also where something older stays because it
+// is another tenant's.
+func TestEvictionsCountByTheirOwnTime(t *testing.T) {
+	d := newDesk(t, 320)
+	start := time.Unix(1e9, 0)
+	serve := func(tenant string, number, blocks int, at time.Duration) {
+		d.tenant = tenant
+		e := d.routed(prompt(number, blocks))
+		e.Now = start.Add(at)
+		d.done(e, 0)
+	}
+	serve("quiet", 0, 20, 0)
+	for i := range 40 {
+		serve("loud", 1+i, 20, time.Hour+time.Duration(i)*time.Second)
+	}
+	recent, old := 0.0, 0.0
+	for i, n := range d.x.claims.evicted {
+		if i < idleTime(10*time.Minute) {
+			recent += n
+		} else {
+			old += n
+		}
+	}
+	assert.Positive(t, recent)
+	assert.Zero(t, old, "what is that old is the quiet one's, and stays")
+}
+
+// Who has much in prefill does not lose for that what it holds.
+func TestWhatIsPendingIsNobodysShare(t *testing.T) {
+	d := newDesk(t, 1000)
+	for i, tenant := range []string{"a", "b", "b"} {
+		d.tenant = tenant
+		d.done(d.routed(prompt(i, 50)), 0)
+	}
+	greedy := func(tenant string) bool { return d.x.greedy(d.x.tenantOf(tenant)) }
+	assert.Equal(t, [2]bool{false, true}, [2]bool{greedy("a"), greedy("b")})
+	d.tenant = "a"
+	for i := range 5 {
+		d.routed(prompt(10+i, 50))
+	}
+	assert.Equal(t, [2]bool{false, true}, [2]bool{greedy("a"), greedy("b")})
 }
 
 func TestTrustVotes(t *testing.T) {

@@ -103,6 +103,8 @@ func TestNativePromptsAreRead(t *testing.T) {
 		"a mixed one and a text": {native, `{"prompt":[["` + text128 + `",1],"x234"]}`, 34, 2, 0, 2, 0},
 		"a text and ids":         {native, `{"prompt":["` + text128 + `",[1,2]]}`, 34, 2, 0, 2, 0},
 		"a picture":              {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc"]}}`, 1056, 2, 0, 1, 0},
+		"two pictures":           {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc","def"]}}`, 2080, 2, 0, 1, 0},
+		"a picture each":         {native, `{"prompt":[{"prompt_string":"` + text128 + `","multimodal_data":["abc"]},{"prompt_string":"x234","multimodal_data":["def"]}]}`, 2081, 2, 0, 2, 0},
 		"a text in an object":    {native, `{"prompt":[{"prompt_string":"` + text128 + `"}]}`, 32, 2, 0, 1, 128},
 		"nothing":                {native, `{"prompt":[]}`, -1, 0, 0, 0, 0},
 		"another object":         {native, `{"prompt":{"a":1}}`, -1, 0, 0, 0, 0},

@@ -236,7 +236,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		status = endpick.Failed
 	}
 	if m.finder != nil && status == endpick.Completed {
-		if v := m.finder.found(); v != nil && (!dialects[m.api].endsEach || m.responses <= 1) {
+		if v := m.finder.found(); v != nil { // of several responses in a list none is found
 			dialects[m.api].usage(&m.usage, v)
 		}
 	}

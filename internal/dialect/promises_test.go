@@ -1,0 +1,179 @@
+package dialect
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// talk is a reader before one endpoint, whose requests run from Read to Outcome.
+type talk struct {
+	t      *testing.T
+	reader *Reader
+	router *endpick.Router
+}
+
+func newTalk(t *testing.T) *talk {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	reader, err := NewReader(Config{})
+	require.NoError(t, err)
+	return &talk{t, reader, router}
+}
+
+// ask reads a request, which the host changes before its prompt is read; nil: it does not.
+func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
+	c, err := w.reader.Read(Incoming{Method: http.MethodPost, Path: path, Header: http.Header{}, Body: []byte(body)})
+	require.NoError(w.t, err)
+	if host != nil {
+		host(&c.Request)
+	}
+	require.NoError(w.t, c.Prompt(w.t.Context()))
+	c.Body()
+	return c
+}
+
+// answer has a call answered.
+func (w *talk) answer(c *Call, kind, response string, status endpick.Status) endpick.Outcome {
+	lease, err := w.router.Route(c.Request)
+	require.NoError(w.t, err)
+	m := c.Meter(lease, time.Now)
+	m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
+	m.Feed(nil, []byte(response))
+	if status == endpick.Completed {
+		_, err = m.End(nil)
+		require.NoError(w.t, err)
+	}
+	o := m.Outcome(status)
+	lease.Done(o)
+	return o
+}
+
+func of(tenant string) func(*endpick.Request) {
+	return func(r *endpick.Request) { r.Tenant = tenant }
+}
+
+// Who goes on from a stored response is sent where it is, and belongs to its session,
+// unless that tenant is another or the request names a session of its own.
+func TestAStoredResponseIsItsTenants(t *testing.T) {
+	w := newTalk(t)
+	first := w.ask("/v1/responses", `{"model":"m","input":"hi","user":"u"}`, of("red"))
+	w.answer(first, "application/json", `{"id":"resp_1","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hello"}]}]}`, endpick.Completed)
+	next := `{"model":"m","input":"more","previous_response_id":"resp_1"`
+	for _, x := range []struct{ tenant, more, endpoint, session string }{
+		{"red", "}", "a", "u"},
+		{"red", `,"user":"v"}`, "a", "v"},
+		{"blue", "}", "", ""},
+		{"", "}", "", ""},
+	} {
+		c := w.ask("/v1/responses", next+x.more, of(x.tenant))
+		assert.Equal(t, x.endpoint, c.Endpoint(), x)
+		if x.session != "" {
+			assert.Equal(t, x.session, c.Request.Session, x)
+		} else {
+			assert.NotEqual(t, "u", c.Request.Session, x)
+		}
+	}
+	// Nor is what another asks of it by its path.
+	c, err := w.reader.Read(Incoming{Method: http.MethodGet, Path: "/v1/responses/resp_1", Header: http.Header{}})
+	require.NoError(t, err)
+	c.Request.Tenant = "red"
+	require.NoError(t, c.Prompt(t.Context()))
+	assert.Equal(t, "a", c.Endpoint())
+	c.Request.Tenant = "blue"
+	require.NoError(t, c.Prompt(t.Context()))
+	assert.Empty(t, c.Endpoint())
+}
+
+// Where a stored response can't be gone on from block by block, its length counts all the
+// same: that of its prompt, and of what was seen of it.
+func TestTheLengthOfAStoredResponse(t *testing.T) {
+	w := newTalk(t)
+	said, prompt := strings.Repeat("x", 4000), strings.Repeat("y", 8000)
+	first := w.ask("/v1/responses", `{"model":"m","input":"`+prompt+`","stream":true}`, nil)
+	w.answer(first, EventStream, events(
+		`{"type":"response.created","response":{"id":"resp_1","output":[]}}`,
+		`{"type":"response.reasoning_text.delta","delta":"`+said+`"}`,
+		`{"type":"response.completed","response":{"id":"resp_1","output":[{"type":"reasoning"}]}}`,
+	), endpick.Completed)
+	alone := w.ask("/v1/responses", `{"model":"m","input":"more"}`, nil).Request.InputTokens
+	c := w.ask("/v1/responses", `{"model":"m","input":"more","previous_response_id":"resp_1"}`, nil)
+	assert.InDelta(t, alone+(8000+4000)/4, c.Request.InputTokens, 30)
+	assert.Empty(t, c.Request.Blocks, "what stands between is not known")
+}
+
+// What tools and instructions are is told apart from one another.
+func TestHeadOfResponse(t *testing.T) {
+	heads := map[uint64]string{}
+	for _, x := range []struct{ tools, system string }{{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"b", "a"}, {"a", "a"}, {"b", "b"}} {
+		h := headOfResponse(&call{tools: []byte(x.tools), system: []byte(x.system)})
+		assert.Empty(t, heads[h], "%v", x)
+		heads[h] = x.tools + "/" + x.system
+	}
+}
+
+// Blocks, and what is learned of lengths, are those of the model that the body names,
+// whatever the host has it routed as.
+func TestTheModelOfTheBodyDecides(t *testing.T) {
+	const path = "/v1/chat/completions"
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("why ", 200) + `"}]}`
+	alias := func(r *endpick.Request) { r.Model = "pool" }
+	w := newTalk(t)
+	plain, routed := w.ask(path, body, nil), w.ask(path, body, alias)
+	assert.NotEmpty(t, plain.Request.Blocks)
+	assert.Equal(t, plain.Request.Blocks, routed.Request.Blocks)
+	assert.Equal(t, "pool", routed.Request.Model)
+	another := w.ask(path, strings.Replace(body, `"m"`, `"other"`, 1), alias)
+	assert.NotEqual(t, plain.Request.Blocks[0], another.Request.Blocks[0])
+
+	before := plain.Request.InputTokens
+	for range 50 {
+		o := w.answer(w.ask(path, body, alias), "application/json", `{"choices":[{"message":{"role":"assistant","content":"x"}}],"usage":{"prompt_tokens":800,"completion_tokens":70}}`, endpick.Completed)
+		require.Equal(t, 800, o.InputTokens)
+	}
+	after := w.ask(path, body, alias).Request
+	assert.Greater(t, after.InputTokens, 3*before)
+	assert.Equal(t, 70, after.ExpectedOutputTokens)
+	assert.Equal(t, before, w.ask(path, strings.Replace(body, `"m"`, `"pool"`, 1), nil).Request.InputTokens, "nothing is known of that")
+}
+
+// Only what was completed teaches how long things are.
+func TestWhatFailsTeachesNothing(t *testing.T) {
+	const path = "/v1/chat/completions"
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("why ", 200) + `"}]}`
+	for _, status := range []endpick.Status{endpick.Failed, endpick.Canceled, endpick.Lost} {
+		w := newTalk(t)
+		before := w.ask(path, body, nil).Request
+		w.answer(w.ask(path, strings.Replace(body, "{", `{"stream":true,`, 1), nil), EventStream,
+			`data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":800,"completion_tokens":70}}`+"\n\n", status)
+		assert.Equal(t, before, w.ask(path, body, nil).Request, status)
+	}
+}
+
+// Of members that come twice the last one counts, also where it is no number.
+func TestTheLastNumberCounts(t *testing.T) {
+	for body, want := range map[string][2]int{ // responses, and their limit
+		`{"n":3}`: {3, 0}, `{"n":3,"n":2}`: {2, 0}, `{"n":3,"n":null}`: {1, 0}, `{"n":3,"n":"4"}`: {1, 0}, `{"n":0}`: {1, 0}, `{"n":2,"n_cmpl":4}`: {4, 0},
+		`{"max_tokens":5,"max_tokens":6}`: {1, 6}, `{"max_tokens":5,"max_completion_tokens":null}`: {1, 5}, `{"max_output_tokens":7,"n_predict":-1}`: {1, 7},
+	} {
+		c, err := parse(completion, nil, []byte(body), manyItems)
+		require.NoError(t, err)
+		assert.Equal(t, want, [2]int{c.responses(), c.maxTokens}, body)
+	}
+}
+
+// A transcription streams if its form says true, and not if it says anything else.
+func TestWhetherATranscriptionStreams(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false, "": false, "True": false} {
+		body := "--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\n" + value + "\r\n--B--\r\n"
+		c, err := parse(transcription, http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, []byte(body), manyItems)
+		require.NoError(t, err)
+		assert.Equal(t, want, c.stream, value)
+	}
+}
