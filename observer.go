@@ -110,10 +110,10 @@ type Outcome struct {
 	// a response, such as reasoning. Nil: not known. The caller owns the slice
 	// and may reuse it as soon as Done has returned; no observer keeps it.
 	Blocks []uint64
-	// Took is how long a mirrored request ([Request.MirrorOf]) has taken from Route to
-	// Done, and TTFT how long to its first token, as the router has measured that sent
-	// it; the event says so too. Zero: not known. They are not read for a router's own
-	// requests.
+	// Took is how long a mirrored request ([Request.MirrorOf]) took from Route to
+	// Done, and TTFT how long it took to its first token, as measured by the router
+	// that sent it; the Event then reports the same. Zero: not known. They are not
+	// read for a router's own requests.
 	Took, TTFT time.Duration
 }
 

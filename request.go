@@ -61,20 +61,20 @@ type Request struct {
 	// one that has just failed this request. Owned by the caller.
 	Exclude []string
 	// Avoid lists the IDs of endpoints that are chosen only if there are no
-	// others, such as those in doubtful health. Owned by the caller.
+	// others, such as those that fail many requests. Owned by the caller.
 	Avoid []string
 
-	// UnderWay says that the request has been sent before it is routed, by
-	// somebody who has chosen an endpoint himself and whose choice the rest of the
-	// request allows: it is counted in there and not asked to be admitted, and of
-	// its time to first token nothing is known.
+	// UnderWay says that the caller has already sent the request to an endpoint of
+	// its own choice, and that the other fields (such as Exclude) permit only that
+	// endpoint. The request is counted there. It is not passed to admitters, and
+	// its time to first token is not measured.
 	UnderWay bool
 
-	// MirrorOf is the ID of the endpoint to which another router before the same
-	// fleet has sent the request; see package transport/replica. Its lease counts
-	// there and observers hear of it, but it has been admitted elsewhere and nothing is
-	// chosen. How long it has taken is known when it is done, from the Outcome.
-	// Empty: it is this router's own.
+	// MirrorOf is the ID of the endpoint to which another router in front of the same
+	// fleet has sent the request; see package transport/replica. Its lease counts on
+	// that endpoint and observers hear of it, but it has been admitted elsewhere and
+	// nothing is chosen here. How long it took is known when it is done, from the
+	// Outcome. Empty: the request is this router's own.
 	MirrorOf string
 	// MirrorPrefix is the PrefixTokens of that endpoint as the other router saw
 	// them: they count in place of this router's own match.

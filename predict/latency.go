@@ -48,8 +48,9 @@ type LatencyConfig struct {
 	// DisableStrata keeps one bucket: the newest samples of whatever kind, as a plain sliding window does. It is there to
 	// show what stratification buys.
 	DisableStrata bool
-	// RefitEvery is how many new samples call for a refit once there are five times as many; before that a fifth of the
-	// samples do, a tenth of fewer than a thousand, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
+	// RefitEvery is the number of new samples that triggers a refit. While there are fewer
+	// than 5×RefitEvery samples, a fifth of them is enough (a tenth below 1,000 samples),
+	// and the first fit needs 25. After a drift, a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 	// MaxModels bounds the served models that are learned; 0 means 64. A model gets a place when a request for it has
 	// been completed, and the one least recently completed gives way.

@@ -23,11 +23,11 @@ type AffinityConfig struct {
 	// prefix may be than that of the best of all. Zero: 5 s.
 	MaxPenalty      time.Duration
 	DisableLoadGate bool
-	// LimitToSaved lets that TTFT be no longer than by what holding to the prefix
-	// saves, where that is less than MaxPenalty: the time at PrefillRate for the
-	// tokens which that endpoint holds and the best of all does not. What would
-	// be computed again is work for those who wait there, so that it may cost
-	// the request as much, and no more.
+	// LimitToSaved caps the penalty at what keeping to the prefix saves, if that
+	// is less than MaxPenalty: the time, at PrefillRate, for the tokens that this
+	// endpoint holds and the best of all does not. Computing them again would
+	// delay others by that much, so the request may be delayed by as much, and no
+	// more.
 	LimitToSaved bool
 	// PrefillRate, in tokens per second, turns the tokens in flight into a
 	// TTFT for endpoints without a prediction. Zero: 8,600, which is 8,192
@@ -69,8 +69,8 @@ func (c *AffinityConfig) validate() error {
 
 // Affinity is the epsilon-greedy gate of predicted-latency scheduling: a filter
 // that keeps the endpoints which hold most of the prompt, if there are any,
-// unless it explores, or unless they are so much busier than the others that
-// computing the prompt anew is faster.
+// unless it explores, or they are so much busier than the others that computing
+// the prompt again is faster.
 //
 // TTFT is the prediction's where the candidate has one. Otherwise it is the
 // time that PrefillRate takes for what is in flight there and what this request

@@ -1,10 +1,10 @@
-// Package prefix knows which server holds which head of a prompt.
+// Package prefix tracks which server holds which prefix of a prompt.
 //
-// Engines keep the KV cache of a prompt in blocks and reuse it for the next
-// prompt that begins alike. This package names blocks by hashes that are
-// chained, so that a hash stands for a block and for all before it; remembers
-// which blocks were routed to which endpoint; and keeps requests near their
-// blocks unless it is too busy there.
+// Engines keep the KV cache of a prompt in blocks, and reuse it for the next
+// prompt that begins the same way. This package names blocks by chained
+// hashes, so that a hash stands for a block and everything before it;
+// remembers which blocks were routed to which endpoint; and keeps requests
+// near their blocks unless the endpoints that hold them are too busy.
 //
 // Names, by what they are for:
 //

@@ -22,12 +22,12 @@ type IndexConfig struct {
 	// with 10,000 blocks each that share nothing, in prompts of at least 16
 	// blocks. A prompt of a single block takes 180 bytes.
 	MaxBytes int64
-	// TenantShare, in (0, 1], is the part of what MaxBytes holds, and of an
-	// endpoint's blocks where their number is this config's or a guess, up to
-	// which a tenant may push others out. It may hold more while there is room,
-	// but then gives way first. Where they are as many as the endpoint's KV cache
-	// holds, the least recently used go, whosever they are, because there they
-	// do. Zero: one half.
+	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's
+	// blocks, up to which a tenant may displace others. A tenant may hold more
+	// while there is room, but then its blocks are the first to go. The share
+	// does not apply to an endpoint whose bound is the known size of its KV
+	// cache: there the least recently used blocks go regardless of tenant, as
+	// they do in the engine. Zero: one half.
 	TenantShare float64
 }
 

@@ -17,9 +17,9 @@ var ErrUnattainable = errors.New("slo: SLO out of reach")
 // API Inference Extension's admitter).
 const coldKVUsage = 0.02
 
-// LatencyAdmitter rejects a sheddable request, one with a priority below 0,
-// with an SLO that no endpoint is expected to meet. It admits as long as one
-// endpoint is idle or cold, and it rejects nobody for lack of a prediction
+// LatencyAdmitter rejects a sheddable request (one with a priority below 0)
+// if no endpoint is expected to meet its SLO. It admits every request while
+// any endpoint is idle or cold, and rejects none for lack of a prediction
 // (GIE, "SLO enforcement").
 //
 // The expected latencies count here, whatever the [Bound] of the Headroom: the

@@ -1,11 +1,11 @@
 // Package slo routes requests by the latencies that their clients ask for.
 //
 // Targets come from code ([endpick.SLO]) or from headers ([FromHeader]). A
-// target that is zero or less is not asked for.
+// target of zero or less means that there is none.
 //
-// [Headroom] measures how far a prediction stays below the targets: of the
-// request, and of the requests that run on an endpoint already. The stages of a
-// policy share one:
+// [Headroom] measures how far a prediction stays below the targets, both the
+// request's own and those of the requests that are already running on an
+// endpoint. The stages of a policy share one:
 //
 //   - [LatencyAdmitter] rejects a sheddable request that no endpoint can serve
 //     in time,

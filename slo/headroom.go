@@ -12,13 +12,13 @@ type HeadroomConfig struct {
 	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1); TPOT
 	// has the rest. Zero: 0.8 (Predicted Latency, "Latency-based scoring").
 	TTFTWeight float64
-	// Bound is what is held against the targets. Zero: Expected.
+	// Bound is what is compared with the targets. Zero: Expected.
 	Bound Bound
-	// OutputTokens stands in for Request.ExpectedOutputTokens where that is
-	// unknown. Zero: 300, the mean of the paper's production workload.
+	// OutputTokens is used where Request.ExpectedOutputTokens is unknown.
+	// Zero: 300, the mean of the paper's production workload.
 	OutputTokens int
-	// DisableRunning measures a request by its own targets alone, whatever those
-	// that run on the endpoint already have asked for.
+	// DisableRunning considers only the request's own targets, and ignores those
+	// of the requests that are already running on the endpoint.
 	DisableRunning bool
 }
 
@@ -26,11 +26,11 @@ type HeadroomConfig struct {
 type Bound uint8
 
 const (
-	// Expected holds the expected latency against the target.
+	// Expected compares the expected latency with the target.
 	Expected Bound = iota
-	// Upper holds the upper bound of the prediction against it, so that a
-	// target is not met by luck. What meets it also meets the target in
-	// expectation: the bound is never below the expected value.
+	// Upper compares the upper bound of the prediction with the target, so
+	// that a target is not met by luck. What meets it also meets the target
+	// in expectation, because the bound is never below the expected value.
 	Upper
 )
 
@@ -53,15 +53,15 @@ func (c *HeadroomConfig) validate() error {
 	return nil
 }
 
-// Headroom measures how far a prediction stays below what was asked for: by
-// the request itself, and by the requests that run on the endpoint already.
-// For the latter it hears of leases through each [BestFit], [Tier] and
-// [LatencyAdmitter] that measures by it; they may share one.
+// Headroom measures how far a prediction stays below the targets of the
+// request itself and of the requests that are already running on the
+// endpoint. It hears of the latter through each [BestFit], [Tier] and
+// [LatencyAdmitter] that uses it; they may share one.
 //
 // The TPOT target of a running request counts if it was expected to be kept
-// where the request was routed, whatever the [Bound]. One that could not be
-// kept there, or of which nothing was predicted, binds nobody: keeping others
-// away would not help.
+// when the request was routed, whatever the [Bound]. A target that could not
+// be kept there, or for which nothing was predicted, is ignored: keeping
+// others away would not help.
 //
 // Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
 // router.
@@ -89,16 +89,16 @@ func (h *Headroom) orDefault() *Headroom {
 
 // Fit is the headroom of one request on one candidate.
 type Fit struct {
-	// Known is false if a latency that was asked for is not predicted; then
-	// the other fields say nothing.
+	// Known is false if there is a target for a latency that is not
+	// predicted; the other fields then mean nothing.
 	Known bool
-	// Asked are the dimensions that take part: TTFT and TPOT, as far as the
+	// Asked holds the dimensions that count: TTFT and TPOT, as far as the
 	// request has a target for them.
 	Asked endpick.Latencies
 	// TTFT and TPOT are (SLO − predicted)/SLO; only those in Asked.
 	TTFT, TPOT float64
-	// Combined is their weighted sum, the weight of a dimension that is not
-	// asked for going to the other.
+	// Combined is their weighted sum. The weight of a dimension without a
+	// target goes to the other.
 	Combined float64
 	// Deficit is Σ w·max(0, −share): surplus in one dimension never pays for a
 	// deficit in the other. Here TPOT's share is measured against the strictest
@@ -114,9 +114,9 @@ func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
 // Of returns the headroom of the request on the candidate (Predicted Latency,
 // "Latency-based scoring").
 //
-// In a response that is not streamed neither the first token nor the time per
-// token can be seen: the whole latency is held against the TTFT target, and a
-// TPOT target takes no part.
+// In a response that is not streamed, neither the first token nor the time
+// per token can be seen: the whole latency is compared with the TTFT target,
+// and a TPOT target is ignored.
 func (h *Headroom) Of(req *endpick.Request, c *endpick.Candidate) Fit {
 	m := h.measure(req, h.config.Bound)
 	defer m.end()

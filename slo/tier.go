@@ -21,8 +21,8 @@ type TierConfig struct {
 // it. If nobody meets the SLO all stay, and so does a candidate without a
 // prediction in either case.
 //
-// A request without an SLO of its own is only kept from endpoints where it
-// would break the TPOT target of a request that runs there.
+// A request without an SLO is only kept away from endpoints where it would
+// break the TPOT target of a running request.
 //
 // Tier is safe for concurrent use and belongs to one router.
 type Tier struct {

@@ -15,17 +15,17 @@ type WarmupConfig struct {
 	Ramp time.Duration
 }
 
-// Warmup is a filter that brings new endpoints in gradually. An endpoint that
-// has just come is empty and looks fast, so that every cold request would go
-// there at once, before its kernels are compiled, its cache is filled and its
-// first reports have come.
+// Warmup is a filter that brings new endpoints in gradually. A new endpoint
+// is empty and looks fast, so that every cold request would go there at once,
+// before its kernels are compiled, its cache is filled and its first reports
+// have arrived.
 //
-// At age a an endpoint is considered for a share 1/n + (1 − 1/n)·a/Ramp of the
-// requests of which it holds no head, n being the number of candidates: at
-// first for no more than its fair share. Age counts from the first request that
-// could have gone there, and against the oldest endpoint: a fleet that starts
-// as a whole is not held back. This is the slow start of Envoy, with the fair
-// share in the place of its minimum weight.
+// At age a, an endpoint is considered for a share 1/n + (1 − 1/n)·a/Ramp of the
+// requests whose prefix it does not hold, where n is the number of candidates:
+// at first for no more than its fair share. Age counts from the first request
+// that could have gone there, and against the oldest endpoint: a fleet that
+// starts as a whole is not held back. This is the slow start of Envoy, with the
+// fair share in the place of its minimum weight.
 //
 // Warmup is safe for concurrent use and belongs to one router.
 type Warmup struct {

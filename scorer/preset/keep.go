@@ -7,10 +7,9 @@ import (
 	"github.com/endpick/endpick/predict"
 )
 
-// Keep is [ByName] for a router that runs with another policy, as for
-// [endpick.Router.SetPolicy]: where both have a matcher the new one keeps the old one's,
-// where both predict by a [predict.Latency] that, and whatever asks these asks the ones
-// that are kept.
+// Keep is [ByName] for a router that is running with another policy, for use with
+// [endpick.Router.SetPolicy]. The new policy takes over the running policy's matcher
+// and, if both use a [predict.Latency], its predictor; its other stages then use those.
 func Keep(name string, running endpick.Policy) (endpick.Config, error) {
 	c, err := ByName(name)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/endpick/endpick/scorer"
 )
 
-// Default is for who does not want to choose a policy: [MarginalDelay] as it is. Who
-// wants one that learns nothing takes [LMetric].
+// Default is [MarginalDelay] with its defaults, for callers who don't want to choose
+// a policy. For one that learns nothing, use [LMetric].
 func Default() endpick.Config {
 	c, err := MarginalDelay(MarginalDelayConfig{})
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 
 // Filter implements [endpick.Filter], for Policy.Shortlist: it leaves the candidates of
 // the least cost, and predicts them, so that nobody else has to be predicted and scored.
-// Who is chosen by the highest score is the same with it and without. Whoever lets another
-// Predictor stand in the place of this one, other scorers have a say, or chance, leaves
-// it out; so does who filters by predictions.
+// Who is chosen by the highest score is the same with it and without. Leave it out of a
+// policy that has another Predictor, further scorers, a picker that randomizes, or filters
+// that read predictions.
 //
 // It has no opinion where predictions of all are asked for: of requests with an SLO, while
 // the time per token of a running request has to be kept, and for a receipt.
 //
-// The cost is worked out in full for those only that may be the best. For everybody there
-// is a bound, which is the same sum with less rounding: that of the likeliest candidate is
-// worked out first, and whose bound is above it can't be the best.
+// The full cost is worked out only for candidates that may be the best. Every candidate
+// has a lower bound, which is a coarser form of the same sum. The cost of the likeliest
+// candidate is worked out first, and a candidate whose bound is above it is skipped.
 func (m *Marginal) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	if len(candidates) < 2 || req.Receipt != nil || req.SLO.Asked() || m.bound.Load() > 0 {
 		return candidates

@@ -6,8 +6,9 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Cost is what a request would cost on one candidate, in milliseconds of
-// somebody's time; before there is a label, in prompt tokens.
+// Cost is what a request would cost on one candidate: the sum of the delays
+// of everyone affected, in milliseconds; before anything has been learned, in
+// prompt tokens.
 type Cost struct {
 	// TTFT and Decode are the request's own: until the first token, and from it to
 	// the last.

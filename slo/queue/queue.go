@@ -76,24 +76,24 @@ type Stats struct {
 // Queue is the gateway queue: it holds requests while the endpoints are full,
 // so that they are routed late, on fresh state, and in order of importance
 // (BLIS, "Gateway Queue"). It is a state machine: time and saturation are
-// arguments, it starts no goroutine and is not safe for concurrent use. If the
-// clock leaps by minutes, that counts as nobody's wait.
+// arguments, it starts no goroutine and is not safe for concurrent use. A leap
+// of the clock by minutes is not counted as waiting time.
 //
-// Order: the highest priority first. Within a priority tenants take turns, the
-// one that has had the fewest tokens first, those of output weighted: a tenant
-// with much to do does not hold up the others, and no tenant gets ahead by
-// claiming tighter deadlines, or shorter answers than it gets. Among a tenant's requests, and among tenants that are level, the
-// earliest deadline goes first, then the first to come. With one tenant that is
+// Order: the highest priority goes first. Within a priority, tenants take turns, the one
+// that has had the fewest tokens first (output tokens are weighted). So a tenant with much
+// to do does not hold up the others, and none gets ahead by claiming tighter deadlines or
+// shorter answers than it gets. Among a tenant's requests, and among tenants that are
+// level, the earliest deadline goes first, then the first to come. With one tenant that is
 // earliest deadline first within each priority.
 //
-// A request that does not fit displaces those that matter less: the lowest
-// priority goes first, and so the sheddable; within a priority the tenant that
-// holds the most of what there is too much of (requests, tokens or bytes) loses
-// its latest deadline. If that would be the new request itself, it does not get
-// in and no other is dropped.
+// A request that does not fit displaces less important ones. The lowest
+// priority goes first; within a priority, the tenant that holds the most of
+// whatever is scarce (requests, tokens or bytes) loses the request with its
+// latest deadline. If that would be the new request itself, it is refused and
+// no other is dropped.
 //
-// Every request that got in leaves exactly once: by Pop, by Cancel, or through
-// the function given to [New].
+// Every request that was accepted leaves exactly once: by [Queue.Pop], by
+// [Queue.Cancel], or through the function given to [New].
 //
 // Each request that comes or goes costs time logarithmic in the length of the
 // queue; a Push that is refused pays for each that would have had to go.
@@ -281,12 +281,11 @@ func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
 	return q.release(e), true
 }
 
-// Settle says what a request that was popped has really taken, when it has ended:
-// so many tokens of prompt, as far as that is known better than it was, and of
-// output; none of either if it was not served. Its tenant is charged for these in
-// place of what was expected. Without a call the expectation stands.
+// Settle says what a popped request really took, once it has ended: its prompt
+// and output tokens, or zero for both if it was not served. Its tenant is charged
+// for these instead of what was expected. Without a call the expectation stands.
 //
-// As with all that a tenant has had, it counts for as long as some request of its
+// Like everything a tenant has had, it counts for as long as any request of its
 // priority waits.
 func (q *Queue[T]) Settle(item Item[T], input, output int) {
 	b, ok := q.bands.Get(&band[T]{priority: item.Priority})

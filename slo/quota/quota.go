@@ -81,11 +81,11 @@ func (c *Config) validate() error {
 // router, whose policies may share it, and is safe for concurrent use. Time is the
 // router's.
 //
-// The tokens of a tenant are a bucket that starts full. A request is let in if the
-// bucket holds what the request is expected to cost, or is full, and is paid for at
-// once. When it has ended, the difference to what it really took goes back or is
-// taken: the bucket may be in debt then, so that over any time a tenant gets what
-// flowed in and one bucket, but for what was in flight. An endpoint that fails
+// Each tenant has a bucket of tokens that starts full. A request is admitted if the
+// bucket holds what the request is expected to cost, or is full, and is charged at
+// once. When it has ended, the difference from what it really took is refunded or
+// charged. That may leave the bucket in debt, so that over any time a tenant gets
+// at most Rate × time + Burst, plus what was in flight. An endpoint that fails
 // before the first token costs its tenant nothing; a client that goes away pays for
 // the prompt and for what it got.
 type Quota struct {
