@@ -133,11 +133,11 @@ func glance(word, before, odd uint64) (found, escapes uint64) {
 	return quotes ^ (quotes^strange)&escaped, escapes
 }
 
-// glanceAt is glance for a block; crowd tells whether there is any escape. It is no part
-// of its caller, which leaves it too few registers.
+// glanceBlock is glance for a block; crowd tells whether there is any escape. It is no
+// part of its caller, which leaves it too few registers.
 //
 //go:noinline
-func glanceAt(b *[blockBytes]byte, before, odd uint64) (found, crowd bool, escapes uint64) {
+func glanceBlock(b *[blockBytes]byte, before, odd uint64) (found, crowd bool, escapes uint64) {
 	le := binary.LittleEndian
 	f0, e0 := glance(le.Uint64(b[0:8]), before, odd)
 	f1, e1 := glance(le.Uint64(b[8:16]), e0, odd)
