@@ -32,7 +32,8 @@ type QueueConfig struct {
 	// are its body and its blocks.
 	Bounds queue.Config
 	// Saturation says when the endpoints are full. Nil: the zero
-	// queue.Utilization, which needs reports; see queue.Concurrency. It must not
+	// queue.Utilization, which goes by what each endpoint reports, and by the
+	// requests in flight against MaxSequences where one reports nothing. It must not
 	// call the transport. If it panics there is room, and Config.Warn is told.
 	Saturation queue.Saturation
 }

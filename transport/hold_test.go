@@ -480,6 +480,35 @@ func TestReportReleases(t *testing.T) {
 	w.idle(t)
 }
 
+// Servers that report nothing are full with what they run at once, by what was sent
+// there; one that begins to report is judged by that.
+func TestServersThatReportNothingAreFullByTheAccounts(t *testing.T) {
+	g := startGated(t)
+	w := newWorldOf(t, transport.Config{Queue: &transport.QueueConfig{}}, endpick.Config{Endpoints: []endpick.Endpoint{
+		{ID: "a", Address: g.URL, MaxSequences: 2}, {ID: "b", Address: g.URL, MaxSequences: 1},
+	}})
+	var all []chan reply
+	for range 3 {
+		all = append(all, w.later(t, t.Context(), "x"))
+		<-g.arrived
+	}
+	all = append(all, w.later(t, t.Context(), "x"))
+	assert.Equal(t, 1.0, w.held(t, 1).Saturation)
+	g.release <- struct{}{}
+	<-g.arrived // the place of one that has ended
+	all = append(all, w.later(t, t.Context(), "x"))
+	w.held(t, 1)
+	require.NoError(t, w.router.Report("a", endpick.Load{}))
+	<-g.arrived // it says that it has room
+	for range 4 {
+		g.release <- struct{}{}
+	}
+	for _, a := range all {
+		require.NoError(t, (<-a).err)
+	}
+	w.idle(t)
+}
+
 // The bound on bytes is one on memory: a request has its body and its blocks.
 func TestTheQueueCountsWhatARequestHolds(t *testing.T) {
 	e := startEngine(t, nil)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -263,6 +264,38 @@ func TestQueue(t *testing.T) {
 	require.ErrorIs(t, (<-first).Err, context.Canceled)
 	require.NoError(t, (<-second).Err)
 	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+// Servers without metrics are full when as many requests are in flight as the file says
+// that they run.
+func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
+	arrived, release := make(chan struct{}, 4), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	g := newTestGateway(t, "endpoints: [{url: "+server.URL+", max_sequences: 2}]\nqueue: {requests: 1, timeout: 1m}\n")
+	codes := make(chan int, 4)
+	send := func() { codes <- askGateway(t, g, "/v1/chat/completions").Code }
+	for range 2 {
+		go send()
+		<-arrived
+	}
+	go send()
+	require.Eventually(t, func() bool { q, _ := g.transport.Queue(); return q.Requests == 1 && q.Saturation == 1 }, 30*time.Second, time.Millisecond)
+	send()
+	require.Equal(t, http.StatusTooManyRequests, <-codes, "the queue is full, too")
+	close(release)
+	for range 3 {
+		require.Equal(t, http.StatusOK, <-codes)
+	}
 }
 
 func TestQueueIsCutOffAfterGrace(t *testing.T) {

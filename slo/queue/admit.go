@@ -29,7 +29,7 @@ func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return Err
 // endpoints are full (BLIS, "Admission Pipeline"; by priority under
 // saturation). The zero value is ready.
 type Admitter struct {
-	// By says what full is. Nil: Utilization{}.
+	// By says what full is. Nil: the zero Utilization.
 	By Saturation
 }
 

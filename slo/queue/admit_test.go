@@ -22,7 +22,7 @@ func TestRejectAll(t *testing.T) {
 }
 
 func TestSaturationAdmitter(t *testing.T) {
-	cs := fleet(2)
+	cs := reporting(2)
 	cs[0].Waiting, cs[1].Waiting = 6, 4
 	for _, tc := range []struct {
 		name     string

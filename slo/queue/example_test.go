@@ -117,9 +117,10 @@ func ExampleError() {
 // other 60 % of its cache in use.
 func ExampleSaturation() {
 	endpoint := &endpick.Endpoint{MaxSequences: 10}
+	both := endpick.WaitingSignal | endpick.KVUsageSignal
 	candidates := []endpick.Candidate{
-		{Endpoint: endpoint, Waiting: 4, InFlight: endpick.InFlight{Requests: 9}},
-		{Endpoint: endpoint, KVUsage: 0.6, InFlight: endpick.InFlight{Requests: 3}},
+		{Endpoint: endpoint, Reported: both, Waiting: 4, InFlight: endpick.InFlight{Requests: 9}},
+		{Endpoint: endpoint, Reported: both, KVUsage: 0.6, InFlight: endpick.InFlight{Requests: 3}},
 	}
 	for _, by := range []queue.Saturation{queue.Utilization{}, queue.Concurrency{}} {
 		fmt.Printf("%T %.3f\n", by, by.Saturation(candidates))

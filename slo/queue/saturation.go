@@ -13,9 +13,10 @@ type Saturation interface {
 }
 
 // Utilization is the mean over the endpoints of max(W/5, K/0.8), by the
-// engines' queues and caches (BLIS, "Gateway Queue"). An endpoint whose signals
-// are not finite takes no part; if there is no other, there is room. The zero
-// value is ready.
+// engines' queues and caches (BLIS, "Gateway Queue"). Endpoints that report neither
+// queue nor cache are as full as the zero [Concurrency] says of all of them. An
+// endpoint whose signals are not finite takes no part; if there is no other, there
+// is room. The zero value is ready.
 type Utilization struct {
 	// Waiting is the queue that fills an endpoint. Zero or less: 5.
 	Waiting float64
@@ -34,13 +35,23 @@ func (u Utilization) Saturation(candidates []endpick.Candidate) float64 {
 	if !(u.KVUsage > 0) {
 		u.KVUsage = 0.8
 	}
+	const reports = endpick.WaitingSignal | endpick.KVUsageSignal
 	sum, known := 0.0, 0
+	var silent account
 	for i := range candidates {
 		c := &candidates[i]
+		if c.Reported&reports == 0 {
+			silent.add(c, defaultRequests)
+			continue
+		}
 		if full := max(c.Waiting/u.Waiting, c.KVUsage/u.KVUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
 			sum += full
 			known++
 		}
+	}
+	if silent.endpoints > 0 {
+		sum += float64(silent.endpoints) * silent.full()
+		known += silent.endpoints
 	}
 	if known == 0 {
 		return 0
@@ -57,23 +68,39 @@ type Concurrency struct {
 	Requests int
 }
 
+// defaultRequests is what an endpoint is taken to run at once if nobody says.
+const defaultRequests = 100
+
 // Saturation implements [Saturation].
 func (s Concurrency) Saturation(candidates []endpick.Candidate) float64 {
 	if len(candidates) == 0 {
 		return 1
 	}
 	if s.Requests <= 0 {
-		s.Requests = 100
+		s.Requests = defaultRequests
 	}
-	var inFlight, capacity float64
+	var all account
 	for i := range candidates {
-		c := &candidates[i]
-		inFlight += float64(c.InFlight.Requests)
-		if c.Endpoint != nil && c.Endpoint.MaxSequences > 0 {
-			capacity += float64(c.Endpoint.MaxSequences)
-		} else {
-			capacity += float64(s.Requests)
-		}
+		all.add(&candidates[i], s.Requests)
 	}
-	return inFlight / capacity
+	return all.full()
 }
+
+// account is what some endpoints have in flight, and how much they run at once.
+type account struct {
+	endpoints          int
+	inFlight, capacity float64
+}
+
+// add takes in an endpoint that runs so many at once if its MaxSequences is not known.
+func (a *account) add(c *endpick.Candidate, unknown int) {
+	a.endpoints++
+	a.inFlight += float64(c.InFlight.Requests)
+	if c.Endpoint != nil && c.Endpoint.MaxSequences > 0 {
+		a.capacity += float64(c.Endpoint.MaxSequences)
+	} else {
+		a.capacity += float64(unknown)
+	}
+}
+
+func (a *account) full() float64 { return a.inFlight / a.capacity }

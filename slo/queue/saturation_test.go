@@ -11,7 +11,7 @@ import (
 )
 
 func TestSaturation(t *testing.T) {
-	cs := fleet(2)
+	cs := reporting(2)
 	cs[0].Waiting, cs[0].KVUsage = 3, 0.4 // max(0.6, 0.5)
 	cs[1].Waiting, cs[1].KVUsage = 1, 0.8 // max(0.2, 1)
 	cs[0].InFlight.Requests, cs[1].InFlight.Requests = 30, 10
@@ -35,18 +35,65 @@ func TestSaturation(t *testing.T) {
 // whole fleet.
 func TestUtilizationOfBrokenSignals(t *testing.T) {
 	for _, broken := range []float64{nan, math.Inf(1)} {
-		cs := fleet(2)
+		cs := reporting(2)
 		cs[0].Waiting, cs[1].Waiting = broken, 4
 		assert.Equal(t, 0.8, queue.Utilization{}.Saturation(cs), "%v", broken)
 		cs[0].Waiting, cs[0].KVUsage = 0, broken
 		assert.Equal(t, 0.8, queue.Utilization{}.Saturation(cs), "%v", broken)
 		assert.Zero(t, queue.Utilization{}.Saturation(cs[:1]), "nothing is known")
 	}
-	cs := fleet(1)
+	cs := reporting(1)
 	cs[0].Waiting = 5
 	assert.Equal(t, 1.0, queue.Utilization{Waiting: nan, KVUsage: nan}.Saturation(cs), "the defaults")
 	cs[0].Waiting, cs[0].KVUsage = 0, 0.8
 	assert.Equal(t, 1.0, queue.Utilization{Waiting: -1, KVUsage: -1}.Saturation(cs))
+}
+
+// Who reports is judged by that, whatever is in flight there, and who does not by what
+// is in flight there: each counts as one endpoint.
+func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
+	all := endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
+	type one struct {
+		reported            endpick.Signals
+		waiting, kv         float64
+		inFlight, sequences int
+	}
+	for _, tc := range []struct {
+		name string
+		of   []one
+		want float64
+	}{
+		{"nobody reports", []one{{0, 0, 0.5, 2, 2}, {0, 0, 0.5, 1, 2}}, 3.0 / 4},
+		{"and all are full", []one{{0, 0, 0.5, 2, 2}, {0, 0, 0.5, 2, 2}}, 1},
+		{"how much they run is not known", []one{{0, 0, 0.5, 30, 0}, {0, 0, 0.5, 10, 20}}, 40.0 / 120},
+		{"what others report is none of theirs", []one{{all, 10, 0, 0, 2}, {0, 10, 0.9, 0, 2}}, (10.0/5 + 0) / 2},
+		{"all report", []one{{all, 1, 0, 9, 2}, {all, 4, 0, 9, 2}}, (0.2 + 0.8) / 2},
+		{"some do", []one{{all, 5, 0, 9, 2}, {0, 5, 0, 1, 2}, {0, 5, 0, 0, 8}}, (1 + 2*0.1) / 3},
+		{"the queue alone", []one{{endpick.WaitingSignal, 3, 0.5, 9, 2}}, 0.625},
+		{"the cache alone", []one{{endpick.KVUsageSignal, 0, 0.4, 9, 2}}, 0.5},
+		{"the batch alone says nothing of room", []one{{endpick.RunningSignal, 0, 0.5, 3, 2}}, 1.5},
+		{"one is broken, the other does not report", []one{{all, nan, 0, 9, 2}, {0, 0, 0.5, 1, 2}}, 0.5},
+	} {
+		cs := fleet(len(tc.of))
+		for i, o := range tc.of {
+			cs[i].Reported, cs[i].Waiting, cs[i].KVUsage = o.reported, o.waiting, o.kv
+			cs[i].InFlight.Requests, cs[i].Endpoint.MaxSequences = o.inFlight, o.sequences
+		}
+		assert.InDelta(t, tc.want, queue.Utilization{}.Saturation(cs), 1e-12, tc.name)
+		for i := range cs {
+			cs[i].Reported = 0
+		}
+		assert.Equal(t, queue.Concurrency{}.Saturation(cs), queue.Utilization{}.Saturation(cs), tc.name)
+	}
+}
+
+// reporting has n candidates that report empty queues and caches.
+func reporting(n int) []endpick.Candidate {
+	cs := fleet(n)
+	for i := range cs {
+		cs[i].Reported = endpick.WaitingSignal | endpick.KVUsageSignal
+	}
+	return cs
 }
 
 // fleet has n candidates that nothing is known of.
