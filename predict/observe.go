@@ -115,7 +115,7 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	if m == nil || v == nil {
 		return
 	}
-	if latency, ok := e.TTFT(); ok && o.answered && !o.labelled {
+	if latency, ok := e.TTFT(); ok && !o.labelled {
 		l.label(m, ttft, v, &o, latency, e.Now)
 	}
 	switch latency, ok := e.TPOT(); {
