@@ -5,7 +5,7 @@ import "time"
 // batch takes in a batch of a log, in whatever order batches come, and however often.
 func (n *Node) batch(now time.Time, p *peer, number uint64, b []byte) {
 	switch {
-	case number <= p.applied && p.live:
+	case number <= p.applied:
 		n.counts.Repeated++
 		return
 	case p.live && number == p.applied+1:

@@ -69,6 +69,12 @@ func TestWhatWasLost(t *testing.T) {
 
 // A snapshot that comes when what was missing has come too is an old one.
 func TestOldSnapshot(t *testing.T) {
+	for _, more := range []bool{true, false} {
+		testOldSnapshot(t, more)
+	}
+}
+
+func testOldSnapshot(t *testing.T, more bool) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", nil)
 	a.Flush(w.now)
@@ -90,8 +96,10 @@ func TestOldSnapshot(t *testing.T) {
 	for len(w.bus) > 0 {
 		w.deliver(0, false)
 	}
-	w.route(a, "b", "m", nil)
-	w.flush(a, false)
+	if more { // since it was made
+		w.route(a, "b", "m", nil)
+		w.flush(a, false)
+	}
 	before := b.Counts().Snapshots
 	w.bus = answer
 	for len(w.bus) > 0 {
@@ -204,6 +212,9 @@ func TestChains(t *testing.T) {
 	assert.Equal(t, 0, c.add([]uint64{9, 2, 3}))
 	got, _ = c.head(nil, 3, 3)
 	assert.Equal(t, []uint64{1, 2, 3}, got)
+	// What is known behind another head is not known here.
+	assert.Equal(t, 0, c.add([]uint64{8}))
+	assert.Equal(t, 1, c.add([]uint64{8, 2, 3}))
 	// What has lost its head is told anew from there.
 	delete(c.young, 1)
 	assert.Equal(t, 0, c.add([]uint64{1, 2, 3}))

@@ -57,7 +57,7 @@ func (l *line) send() {
 			for _, m := range out {
 				for _, to := range l.nodes {
 					if to != n && (m.To == 0 || m.To == to.instance) {
-						to.Receive(l.now, m.Payload)
+						receive(to, l.now, m.Payload)
 						again = true
 					}
 				}

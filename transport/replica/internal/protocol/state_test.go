@@ -1,0 +1,477 @@
+package protocol
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// only leaves on the bus what is of that kind, to that replica.
+func (w *world) only(to *replica, kind byte) {
+	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to != to || f.payload[0] != kind })
+}
+
+// A snapshot of many parts is whole when all of them have come, in whatever order, and
+// however often each.
+func TestSnapshotsOfManyParts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 5 {
+		w, a, b := pair(t)
+		for i := range 2000 {
+			w.route(a, fmt.Sprint("endpoint-", i%50), strings.Repeat("m", i%200), chain([]int{1 + i%8, 1 + i/8%8, 1 + i/64%8, 1 + i/512%8}))
+		}
+		for range 1000 { // in many batches, so that none is too long
+			a.Flush(w.now)
+			a.Drain()
+		}
+		w.now = w.now.Add(time.Second)
+		w.route(a, "a", "m", nil)
+		a.Flush(w.now)
+		w.take(a)
+		for len(w.bus) > 0 {
+			w.deliver(0, false)
+		}
+		w.now = w.now.Add(time.Second)
+		b.Tick(w.now)
+		w.take(b)
+		w.only(a, kindAsk)
+		require.Len(t, w.bus, 1)
+		w.deliver(0, false)
+		w.only(b, kindPart)
+		parts := w.bus
+		require.Greater(t, len(parts), 2)
+		w.bus = nil
+		last := rng.IntN(len(parts))
+		for range 5 * len(parts) {
+			if i := rng.IntN(len(parts)); i != last {
+				w.bus = append(w.bus, parts[i])
+			}
+		}
+		for i := range parts {
+			if i != last {
+				w.bus = append(w.bus, parts[i])
+			}
+		}
+		before := b.Counts()
+		for len(w.bus) > 0 {
+			w.deliver(0, false)
+		}
+		require.Equal(t, before.Snapshots, b.Counts().Snapshots)
+		w.bus = append(w.bus, parts[last])
+		w.deliver(0, false)
+		require.Equal(t, before.Snapshots+1, b.Counts().Snapshots)
+		require.Equal(t, before.Malformed, b.Counts().Malformed)
+		w.calm(time.Second)
+		w.converged()
+	}
+}
+
+// An answer counts for the last question alone: the parts of two are never put together.
+func TestAnswersToOldQuestions(t *testing.T) {
+	w, a, b := pair(t)
+	lose := func() {
+		w.route(a, "a", "m", nil)
+		w.flush(a, true)
+	}
+	ask := func() (answer []flying) {
+		w.now = w.now.Add(time.Second)
+		a.Tick(w.now)
+		b.Tick(w.now)
+		w.take(a)
+		w.take(b)
+		w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to == b }) // but for what shows that something is missing
+		require.NotEmpty(t, w.bus)
+		for len(w.bus) > 0 && w.bus[0].to == a {
+			w.deliver(0, false)
+		}
+		w.only(b, kindPart)
+		answer, w.bus = w.bus, nil
+		require.Len(t, answer, 1)
+		return answer
+	}
+	lose()
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	old := ask()
+	lose()
+	answer := ask()
+	before := b.Counts()
+	w.bus = old
+	w.deliver(0, false)
+	assert.Equal(t, before.Snapshots, b.Counts().Snapshots)
+	assert.Equal(t, before.Repeated+1, b.Counts().Repeated)
+	w.bus = answer
+	w.deliver(0, false)
+	assert.Equal(t, before.Snapshots+1, b.Counts().Snapshots)
+	w.calm(time.Second)
+	w.converged()
+}
+
+// Who is heard is there, although something of it is missing; who was never known is
+// not there because somebody repeats what it has said.
+func TestWhoIsHeardIsThere(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	w.route(a, "a", "m", nil)
+	w.flush(a, true)
+	for range 60 { // six seconds; no question comes through
+		w.now = w.now.Add(100 * time.Millisecond)
+		a.Tick(w.now)
+		b.Tick(w.now)
+		w.take(a)
+		w.take(b)
+		w.only(b, kindBatch)
+		for len(w.bus) > 0 {
+			w.deliver(0, false)
+		}
+		require.Equal(t, 1, b.mirrored)
+	}
+	require.True(t, b.Peers()[0].Behind)
+	w.calm(6 * time.Second)
+	w.converged()
+
+	e := newEvil(t)
+	e.instance, e.batches = 777, 5
+	e.say(e.batch(nil))
+	came := e.now
+	for range 20 {
+		e.now = e.now.Add(100 * time.Millisecond)
+		e.say(e.batch(nil))
+		require.Equal(t, came, e.victim.peers[777].heardAt)
+	}
+	e.now = e.now.Add(time.Millisecond)
+	e.victim.Tick(e.now)
+	require.NotContains(t, e.victim.peers, uint32(777))
+}
+
+// A replica that is silent is forgotten after its time, and not before; the time in which
+// a clock was wrong is none.
+func TestSilence(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	heard := w.now
+	tick := func(after time.Duration) int {
+		w.now = heard.Add(after)
+		b.Tick(w.now)
+		w.take(b)
+		w.bus = nil
+		return b.mirrored
+	}
+	assert.Equal(t, 1, tick(1900*time.Millisecond))
+	assert.Equal(t, 1, tick(2*time.Second))
+	assert.Zero(t, tick(2*time.Second+1))
+
+	w, a, b = pair(t)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	heard = w.now
+	assert.Equal(t, 1, tick(-time.Hour))
+	heard = w.now
+	assert.Equal(t, 1, tick(2*time.Second))
+	assert.Zero(t, tick(2*time.Second+1))
+}
+
+// Blocks that were asked for, and whose answer was lost, come with the next snapshot, also
+// where the request is known to have ended; they are not asked for again.
+func TestLostRepairOfWhatHasEnded(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", chain([]int{1, 1}))
+	w.flush(a, false)
+	b.chains = newChains(0)
+	second := w.route(a, "b", "m", chain([]int{1, 1, 1}))
+	w.first(a, second)
+	a.Flush(w.now)
+	w.take(a)
+	w.deliver(0, false) // and b asks for the head
+	w.bus = nil         // in vain
+	w.done(a, second, endpick.Completed, nil)
+	w.flush(a, false)
+	require.Len(t, b.peers[1].wanted, 1)
+	require.Len(t, b.sight, 1)
+	w.route(a, "a", "m", nil)
+	w.flush(a, true)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	b.order = nil
+	w.now = w.now.Add(200 * time.Millisecond)
+	b.Tick(w.now)
+	w.take(b)
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	assert.Equal(t, []string{"holds b[1 17 273]", "opened 3 a m []", "opened 4 a m []"}, b.order)
+	assert.Empty(t, b.peers[1].wanted)
+}
+
+// What is wanted is asked for once a second, five times.
+func TestWantsAreAskedInTime(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", chain([]int{1, 1}))
+	w.flush(a, false)
+	b.chains = newChains(0)
+	w.route(a, "b", "m", chain([]int{1, 1, 1}))
+	a.Flush(w.now)
+	w.take(a)
+	w.deliver(0, false)
+	start := w.now
+	var asked []time.Duration
+	for range 200 {
+		for _, f := range w.bus {
+			if f.payload[0] == kindWant {
+				asked = append(asked, w.now.Sub(start))
+			}
+		}
+		w.bus = nil
+		w.now = w.now.Add(50 * time.Millisecond)
+		b.peers[1].heardAt = w.now // it is there
+		b.Tick(w.now)
+		w.take(b)
+	}
+	assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, asked)
+	assert.Empty(t, b.peers[1].wanted)
+}
+
+// Of what was used before the last half of the memory was filled nothing is forgotten, and
+// what is used again stays.
+func TestChainsOfTwoGenerations(t *testing.T) {
+	c := newChains(0)
+	block := func(i, j int) uint64 { return uint64(i+1)<<32 | uint64(j+1) }
+	prompt := func(i int) (blocks []uint64) {
+		for j := range 64 {
+			blocks = append(blocks, block(i, j))
+		}
+		return blocks
+	}
+	known := func(i int) int {
+		n := 0
+		for _, b := range prompt(i) {
+			if _, ok := c.find(b); ok {
+				n++
+			}
+		}
+		return n
+	}
+	each := c.most / 64 // prompts in a generation
+	c.add(prompt(0))
+	for i := range 10 * each {
+		c.add(prompt(i))
+		require.Equal(t, 64, c.add(prompt(0)), "it is used again and again")
+		if i >= each-2 {
+			require.Equal(t, 64, known(i-each+2), "%d", i)
+		}
+		require.LessOrEqual(t, len(c.young), c.most)
+	}
+	assert.Zero(t, known(each))
+}
+
+// The next turn goes on where the last response ended, of which all know the blocks.
+func TestResponsesAreKnownToAll(t *testing.T) {
+	w, a, b := pair(t)
+	ref := w.route(a, "a", "m", chain([]int{1, 1}))
+	w.first(a, ref)
+	w.done(a, ref, endpick.Completed, chain([]int{1, 1, 2, 3}))
+	w.flush(a, false)
+	for _, r := range []*replica{a, b} { // each routes a turn after it
+		blocks := r.Counts().Blocks
+		w.route(r, "a", "m", chain([]int{1, 1, 2, 3, int(r.instance)}))
+		assert.Equal(t, blocks+1, r.Counts().Blocks)
+		w.flush(r, false)
+	}
+	assert.Zero(t, a.Counts().Wanted+b.Counts().Wanted)
+	assert.True(t, b.holds[at("a", 0x11231)])
+	assert.True(t, a.holds[at("a", 0x11232)])
+}
+
+// Who keeps to load tells of no blocks, whatever the host gives it.
+func TestLoadAlone(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join(1, false), w.join(2, true)
+	w.calm(time.Second)
+	ref := w.route(a, "a", "m", chain([]int{1, 2}))
+	w.first(a, ref)
+	b.order = nil
+	w.flush(a, false)
+	w.done(a, ref, endpick.Completed, chain([]int{1, 2, 3}))
+	w.flush(a, false)
+	assert.Equal(t, []string{"opened 1 a m []", "answered 1", "ended 1 {completed 0 3 0 false [] 100µs 100µs}"}, b.order)
+	assert.Zero(t, a.Counts().Blocks)
+	assert.Zero(t, a.chains.len())
+}
+
+// What is kept of a request is no part of its body.
+func TestNoBodyIsKept(t *testing.T) {
+	w := newWorld(t)
+	a := w.join(1, true)
+	body := strings.Repeat("model", 1000)
+	refs := []endpick.LeaseRef{w.route(a, "a", body[:5], nil), w.route(a, "a", body[5:10], nil)}
+	for _, ref := range refs {
+		kept := a.log.open[ref].class.Model
+		assert.Equal(t, "model", kept)
+		assert.NotSame(t, unsafe.StringData(body), unsafe.StringData(kept))
+		assert.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData(kept))
+	}
+}
+
+// Of what has ended the newest is remembered, and of that the newest told: as much as there
+// is room for.
+func TestTheNewestIsTold(t *testing.T) {
+	l := newLine(2)
+	blocks := func(i, n int) (all []uint64) {
+		for j := range n {
+			all = append(all, uint64(i+1)<<32|uint64(j+1))
+		}
+		return all
+	}
+	const each = 16
+	for i := range maxRecent + 1000 {
+		ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
+		l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 1 + i}, 0, blocks(i, each))
+		l.nodes[0].Done(ref, &endpick.Outcome{})
+		if i%100 == 0 {
+			l.send()
+		}
+	}
+	l.send()
+	held := map[uint64]bool{}
+	for _, h := range l.nodes[0].log.recent {
+		held[h.number] = true
+	}
+	first := l.nodes[0].log.next - maxRecent
+	for n := range uint64(maxRecent) {
+		require.True(t, held[first+n], "%d", n)
+	}
+	l.join()
+	l.pass(time.Second)
+	told := l.told[2]
+	require.Len(t, told, blockBudget/8/each)
+	for i, e := range told { // the oldest of them first
+		require.Equal(t, Holds, e.Kind)
+		require.Equal(t, maxRecent+1000-len(told)+i+1, e.Request.InputTokens)
+		require.Len(t, e.Request.Blocks, each)
+	}
+}
+
+// What was in flight of a replica that is gone ends in the order in which it began.
+func TestLostInOrder(t *testing.T) {
+	l := newLine(2)
+	for i := range 100 {
+		l.nodes[0].Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, "a", &endpick.Request{InputTokens: i}, 0, nil)
+	}
+	l.send()
+	l.clear()
+	l.nodes[1].Forget()
+	l.send()
+	require.Len(t, l.told[1], 100)
+	for i, e := range l.told[1] {
+		require.Equal(t, i, e.Lease.input)
+		require.Equal(t, endpick.Lost, e.Outcome.Status)
+	}
+}
+
+// What is for another is not taken in, and a batch without a number is none.
+func TestMessagesForOthers(t *testing.T) {
+	e := newEvil(t)
+	routed := names()
+	e.say(e.batch(routed.b))
+	for _, to := range []uint32{0, 2, 666} {
+		w := e.header(kindAsk)
+		w.id(to)
+		w.hash(7)
+		w.text("evil")
+		e.say(w.b)
+		w = e.header(kindWant)
+		w.id(to)
+		w.uint(0)
+		e.say(w.b)
+	}
+	assert.Zero(t, e.victim.Counts().Answered)
+	assert.Zero(t, e.victim.repairs.done)
+
+	e.instance = 999
+	w := e.header(kindBatch)
+	w.uint(0)
+	e.say(w.b)
+	assert.Equal(t, uint64(1), e.victim.Counts().Malformed)
+	assert.NotContains(t, e.victim.peers, uint32(999))
+}
+
+// Of replicas that nobody knows the one gives way that was heard first.
+func TestTheOldestStrangerGivesWay(t *testing.T) {
+	e := newEvil(t)
+	for i := range maxPeers - 1 {
+		e.instance, e.batches = uint32(5000-i), 0
+		e.now = e.now.Add(time.Millisecond)
+		e.say(e.batch(nil))
+	}
+	for i := range 3 {
+		e.instance, e.batches = uint32(6000+i), 0
+		e.now = e.now.Add(time.Millisecond)
+		e.say(e.batch(nil))
+		assert.NotContains(t, e.victim.peers, uint32(5000-i))
+		assert.Contains(t, e.victim.peers, uint32(5000-i-1))
+		assert.Contains(t, e.victim.peers, e.instance)
+		assert.Len(t, e.victim.peers, maxPeers)
+	}
+}
+
+// A prompt and its response together are no longer than a prompt may be.
+func TestResponsesAreBounded(t *testing.T) {
+	for more, whole := range map[int]int{1: maxChain, 2: 0, 100: 0} {
+		e := newEvil(t)
+		blocks := make([]uint64, maxChain-1)
+		for i := range blocks {
+			blocks[i] = uint64(i + 1)
+		}
+		w := names()
+		routed(&w, hasBlocks)
+		w.hashes(blocks)
+		w.b = append(w.b, opDone|hasMore, 1, 0, 0, 0, 0)
+		w.hashes(make([]uint64, more))
+		e.victim.Receive(e.now, e.sealer.seal(e.batch(w.b)))
+		_, effects := e.victim.Drain()
+		require.Len(t, effects, 2)
+		assert.Len(t, effects[1].Outcome.Blocks, whole, "%d", more)
+	}
+}
+
+// Numbers at their edges, by hand.
+func TestNumbersAtTheirEdges(t *testing.T) {
+	for tokens, want := range map[float64]int{0: 1, 0.001: 1, 14.25: 912, 14.7: 941, 14.69: 940, 16: 1024, 1e9: maxTokens} {
+		assert.Equal(t, want, parts(tokens), "%v", tokens)
+	}
+	for _, tc := range []struct{ to, difference, want int }{
+		{10, 5, 15}, {10, -10, 0}, {10, -11, 0}, {maxTokens, 0, maxTokens}, {maxTokens, 1, maxTokens}, {maxTokens - 1, maxTokens, maxTokens}, {0, -maxTokens, 0},
+	} {
+		var w writer
+		w.int(tc.difference)
+		r := reader{b: w.b}
+		assert.Equal(t, tc.want, r.near(tc.to), "%+v", tc)
+		assert.False(t, r.bad)
+	}
+	for _, difference := range []int{maxTokens + 1, -maxTokens - 1} {
+		var w writer
+		w.int(difference)
+		r := reader{b: w.b}
+		assert.Zero(t, r.near(10))
+		assert.True(t, r.bad)
+	}
+
+	p, now := pace{most: 2}, time.Unix(1000, 0)
+	for _, step := range []struct {
+		ms   int
+		want bool
+	}{{0, true}, {999, true}, {999, false}, {1000, true}, {1999, true}, {1999, false}, {-5000, true}, {-5000, true}, {-4001, false}, {-4000, true}} {
+		assert.Equal(t, step.want, p.take(now.Add(time.Duration(step.ms)*time.Millisecond)), "%+v", step)
+	}
+}

@@ -1,0 +1,176 @@
+package replica_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/replica"
+)
+
+// tape is a bus that notes what one replica sends, and when.
+type tape struct {
+	mu    sync.Mutex
+	began time.Time
+	sent  []string // those that speak of an endpoint
+	first time.Duration
+}
+
+func (p *tape) Open(uint32, func([]byte)) (replica.Line, error) { return p, nil }
+func (p *tape) Connected() bool                                 { return true }
+func (p *tape) Close() error                                    { return nil }
+
+func (p *tape) Publish(_ uint32, message []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := time.Since(p.began)
+	if p.first == 0 {
+		p.first = at
+	}
+	for _, e := range endpoints(3) {
+		if bytes.Contains(message, []byte(e.ID)) {
+			p.sent = append(p.sent, fmt.Sprint(e.ID, " ", at))
+		}
+	}
+	return nil
+}
+
+// What was routed is told within a millisecond, together with what else there is; the rest
+// may wait for 40, in which something may be routed.
+func TestWhenItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := &tape{began: time.Now()}
+		r, err := replica.New(replica.Config{Key: key})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		router, err := endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
+		require.NoError(t, err)
+		var run sync.WaitGroup
+		run.Go(func() { assert.NoError(t, r.Run(ctx, router, bus)) })
+		synctest.Wait()
+		until := func(ms float64) { time.Sleep(time.Duration(ms*1e6) - time.Since(bus.began)) }
+		route := func(id string) endpick.Lease {
+			l, err := router.Route(endpick.Request{Exclude: others(id), Stream: true})
+			require.NoError(t, err)
+			return l
+		}
+		// Names are told once, and so each of these is seen once.
+		until(5)
+		l := route("server-0")
+		until(60)
+		assert.Equal(t, []string{"server-0 6ms"}, bus.sent)
+		assert.Equal(t, 6*time.Millisecond, bus.first)
+		until(101)
+		l.FirstToken() // waits until 141
+		until(110)
+		route("server-1")
+		until(149)
+		assert.Equal(t, "server-1 111ms", bus.sent[1])
+		until(202)
+		l.Done(endpick.Outcome{})
+		until(243)
+		route("server-2")
+		until(299)
+		assert.Equal(t, []string{"server-0 6ms", "server-1 111ms", "server-2 244ms"}, bus.sent)
+		cancel()
+		run.Wait()
+	})
+}
+
+// Who says nothing says so, from the start on, and its own words are none of others.
+func TestAReplicaAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := newHub()
+		own := &tape{}
+		for _, b := range []replica.Bus{bus, own} {
+			r, err := replica.New(replica.Config{Key: key})
+			require.NoError(t, err)
+			router, err := endpick.New(endpick.Config{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			var run sync.WaitGroup
+			own.began = time.Now()
+			run.Go(func() { assert.NoError(t, r.Run(ctx, router, b)) })
+			time.Sleep(time.Second)
+			s := r.Status()
+			assert.Zero(t, s.Received+s.Missed+s.SnapshotBytes)
+			assert.NotZero(t, s.Instance)
+			assert.InDelta(t, 4, s.Sent, 1)
+			cancel()
+			run.Wait()
+		}
+		assert.Equal(t, 50*time.Millisecond, own.first)
+	})
+}
+
+// Another is forgotten when it has been silent for as long as the Config says, and its
+// name, where it has none, is its number.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := newHub()
+		patient := func(c *replica.Config, _ *endpick.Config) { c.Forget = 10 * time.Second }
+		a, b := start(t, bus, nil), start(t, bus, patient)
+		meet(t, a, b)
+		assert.Equal(t, fmt.Sprintf("%08x", a.replica.Status().Instance), b.replica.Status().Peers[0].Name)
+		_, err := a.Route(endpick.Request{})
+		require.NoError(t, err)
+		_, err = b.Route(endpick.Request{})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Equal(t, []int{2, 2}, []int{a.open(), b.open()})
+		bus.set(true)
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, []int{1, 2}, []int{a.open(), b.open()})
+		time.Sleep(6 * time.Second)
+		assert.Equal(t, 2, b.open())
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 1, b.open())
+		a.stop()
+		b.stop()
+	})
+}
+
+// A replica that could not keep up goes on as another one, and is told all anew.
+func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := newHub()
+		a, b := start(t, bus, nil), start(t, bus, nil)
+		meet(t, a, b)
+		was := a.replica.Status()
+		theirs, err := b.Route(endpick.Request{InputTokens: 7})
+		require.NoError(t, err)
+		var leases []endpick.Lease
+		for range 20_000 { // nobody else runs meanwhile
+			l, err := a.Route(endpick.Request{})
+			require.NoError(t, err)
+			leases = append(leases, l)
+		}
+		time.Sleep(3 * time.Second)
+		meet(t, a, b)
+		now := a.replica.Status()
+		assert.EqualValues(t, 1, now.Restarts)
+		assert.NotEqual(t, was.Instance, now.Instance)
+		assert.GreaterOrEqual(t, now.Sent, was.Sent)
+		assert.Equal(t, 20_001, a.open(), "its own and the other's")
+		assert.Equal(t, 1, b.open(), "what was lost is known to nobody else")
+		more, err := a.Route(endpick.Request{})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		assert.Equal(t, 2, b.open())
+		for _, l := range append(leases, more, theirs) {
+			l.Done(endpick.Outcome{})
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, []int{0, 0}, []int{a.open(), b.open()})
+		a.stop()
+		b.stop()
+	})
+}

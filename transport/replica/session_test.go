@@ -1,0 +1,279 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/replica/internal/protocol"
+)
+
+// ledger notes what a router's stages hear of requests.
+type ledger struct {
+	routed, first int
+	ended         []endpick.Outcome
+}
+
+func (*ledger) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+func (l *ledger) Routed(*endpick.Event)                           { l.routed++ }
+func (l *ledger) FirstToken(*endpick.Event)                       { l.first++ }
+func (l *ledger) Done(_ *endpick.Event, o *endpick.Outcome)       { l.ended = append(l.ended, *o) }
+
+// talk is a session and another replica's node that it talks to.
+type talk struct {
+	*session
+	now    time.Time
+	other  *protocol.Node
+	told   []protocol.Effect // to the other
+	heard  *ledger
+	loses  bool
+	closed error
+}
+
+func (l *talk) Publish(to uint32, message []byte) error {
+	if !l.loses {
+		l.other.Receive(l.now, message)
+	}
+	return nil
+}
+
+func (l *talk) Connected() bool { return true }
+func (l *talk) Close() error    { return l.closed }
+
+func newTalk(t *testing.T) *talk {
+	l := &talk{now: time.Unix(1000, 0), heard: &ledger{}}
+	r, err := New(Config{Key: prefix.NewKey(), Clock: func() time.Time { return l.now }})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}}, Clock: func() time.Time { return l.now }, LeaseTimeout: time.Minute,
+		Policy: endpick.Policy{Admitters: []endpick.Admitter{l.heard}},
+	})
+	require.NoError(t, err)
+	node := func(instance uint32) *protocol.Node {
+		drawn := uint64(0)
+		return protocol.New(protocol.Config{
+			Instance: instance, Secret: r.config.Key.Reveal(), ShareBlocks: true, Blocks: 1 << 16, Forget: time.Hour,
+			Draw: func() uint64 { drawn += 2; return drawn },
+		})
+	}
+	l.other = node(2)
+	l.session = &session{replica: r, router: router, inbox: make(chan []byte, maxInbox), node: node(1), outcomes: map[string]*[2]int{}}
+	l.counts.Instance = 1
+	l.line = l
+	r.queue.set(true)
+	l.together(time.Second)
+	require.True(t, l.node.Peers()[0].Live)
+	require.True(t, l.other.Peers()[0].Live)
+	return l
+}
+
+// together lets time pass for both.
+func (l *talk) together(d time.Duration) {
+	for end := l.now.Add(d); l.now.Before(end); l.now = l.now.Add(50 * time.Millisecond) {
+		l.node.Tick(l.now)
+		l.pass()
+		l.other.Flush(l.now)
+		l.other.Tick(l.now)
+		l.hear()
+	}
+}
+
+// hear delivers what the other sends.
+func (l *talk) hear() {
+	out, effects := l.other.Drain()
+	l.told = append(l.told, effects...)
+	for _, m := range out {
+		l.receive(m.Payload)
+		l.takeIn(<-l.inbox)
+	}
+}
+
+func (l *talk) event(slot uint32, blocks ...uint64) *endpick.Event {
+	return &endpick.Event{
+		Request: &endpick.Request{InputTokens: int(slot), Blocks: blocks}, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}},
+		Lease: endpick.LeaseRef{Slot: slot, Generation: 1}, Now: l.now, RoutedAt: l.now,
+	}
+}
+
+// Each request is told with its own blocks, its own end, and each outcome once.
+func TestABatchIsTold(t *testing.T) {
+	l := newTalk(t)
+	l.told = nil
+	one, two := l.event(1, 1, 2), l.event(2, 7)
+	l.replica.Routed(one)
+	l.replica.Routed(two)
+	l.replica.Done(one, &endpick.Outcome{Blocks: []uint64{1, 2, 3}})
+	l.replica.Done(two, &endpick.Outcome{Blocks: []uint64{7, 8, 9}})
+	l.replica.tellOutcome("a", true)
+	l.replica.tellOutcome("a", false)
+	l.replica.tellOutcome("a", false)
+	for range 3 {
+		require.False(t, l.tell())
+	}
+	l.hear()
+	require.Len(t, l.told, 5)
+	assert.Equal(t, []uint64{1, 2}, l.told[0].Request.Blocks)
+	assert.Equal(t, []uint64{7}, l.told[1].Request.Blocks)
+	assert.Equal(t, []uint64{1, 2, 3}, l.told[2].Outcome.Blocks)
+	assert.Equal(t, []uint64{7, 8, 9}, l.told[3].Outcome.Blocks)
+	assert.Equal(t, protocol.Effect{Kind: protocol.Outcomes, Endpoint: "a", Failed: 1, Served: 2}, l.told[4])
+}
+
+// What has been lost here ends the session, and is told to nobody.
+func TestWhatIsLostEndsTheSession(t *testing.T) {
+	l := newTalk(t)
+	for i := range uint32(maxEvents + 1) {
+		l.replica.Routed(l.event(i))
+	}
+	l.told = nil
+	assert.True(t, l.tell())
+	l.hear()
+	assert.Empty(t, l.told)
+	assert.EqualValues(t, 1, l.counts.Restarts)
+}
+
+// Messages of its own, which come back on some buses, are not taken in; those of others
+// may lie in memory that is used again.
+func TestMessagesAreTakenIn(t *testing.T) {
+	l := newTalk(t)
+	l.other.Outcomes("a", 1, 0)
+	l.other.Flush(l.now)
+	out, _ := l.other.Drain()
+	require.Len(t, out, 1)
+	message := out[0].Payload
+	l.receive(message)
+	clear(message)
+	l.node.Outcomes("a", 1, 0)
+	l.node.Flush(l.now)
+	out, _ = l.node.Drain()
+	l.receive(out[0].Payload)
+	require.Len(t, l.inbox, 1)
+	applied := l.node.Counts().Applied
+	l.takeIn(<-l.inbox)
+	assert.Equal(t, applied+1, l.node.Counts().Applied)
+	assert.Zero(t, l.waiting.Load())
+}
+
+// What endpoints hold since requests of the past is heard of as of requests that were
+// answered, and ended well.
+func TestWhatIsHeldIsHeardOf(t *testing.T) {
+	l := newTalk(t)
+	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, MirrorOf: "a", MirrorPrefix: 10}})
+	assert.Equal(t, &ledger{routed: 1, first: 1, ended: []endpick.Outcome{{InputTokens: 1}}}, l.heard)
+	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, MirrorOf: "nowhere"}})
+	assert.Equal(t, 1, l.heard.routed)
+	assert.Zero(t, l.router.Stats().OpenLeases)
+}
+
+// What others have in flight is kept alive for as long as they say so, also after a clock
+// was set back.
+func TestMirrorsAreKeptAlive(t *testing.T) {
+	l := newTalk(t)
+	l.other.Routed(endpick.LeaseRef{Slot: 1}, "a", &endpick.Request{InputTokens: 10}, 0, nil)
+	l.other.Flush(l.now)
+	l.hear()
+	for range 60 {
+		l.keepAlive()
+		l.now = l.now.Add(14 * time.Second) // a quarter of the timeout, nearly
+		l.router.Sweep(l.now)
+		require.Equal(t, 1, l.router.Stats().OpenLeases)
+	}
+	l.now = l.now.Add(time.Hour)
+	l.keepAlive()
+	l.now = l.now.Add(-2 * time.Hour)
+	l.keepAlive()
+	assert.Equal(t, l.now, l.keptAlive)
+	l.now = l.now.Add(14 * time.Second)
+	l.keepAlive()
+	assert.Equal(t, l.now.Add(-14*time.Second), l.keptAlive, "not more often than it takes")
+	l.now = l.now.Add(2 * time.Second)
+	l.keepAlive()
+	assert.Equal(t, l.now, l.keptAlive)
+	l.now = l.now.Add(2 * time.Minute)
+	l.router.Sweep(l.now)
+	assert.Zero(t, l.router.Stats().OpenLeases, "nobody said so")
+}
+
+// What is shown is of now: how old what was heard is, and what was counted before.
+func TestWhatIsShown(t *testing.T) {
+	l := newTalk(t)
+	l.before = Status{Shared: 100, Sent: 1000}
+	l.now = l.now.Add(3 * time.Second)
+	l.publish()
+	st := l.replica.Status()
+	assert.InDelta(t, 3*time.Second, st.Peers[0].Age, float64(500*time.Millisecond))
+	assert.EqualValues(t, 100, st.Shared)
+	assert.Equal(t, l.counts.Sent+1000, st.Sent)
+	assert.Less(t, st.SnapshotBytes, st.SentBytes, "most of them are heartbeats")
+	assert.Positive(t, st.SnapshotBytes)
+	st.Peers[0].Name = "changed"
+	assert.NotEqual(t, "changed", l.replica.Status().Peers[0].Name)
+	l.now = l.now.Add(-time.Hour)
+	l.publish()
+	assert.Zero(t, l.replica.Status().Peers[0].Age, "the clock was set back")
+	l.leave()
+	st = l.replica.Status()
+	assert.False(t, st.Running || st.Connected)
+	assert.Empty(t, st.Peers)
+	assert.Zero(t, st.Instance)
+	assert.EqualValues(t, 100, st.Shared)
+}
+
+// A bus that can't be left is told of.
+type stuck struct{ err error }
+
+func (s stuck) Open(uint32, func([]byte)) (Line, error) { return s, nil }
+func (stuck) Publish(uint32, []byte) error              { return nil }
+func (stuck) Connected() bool                           { return true }
+func (s stuck) Close() error                            { return s.err }
+
+func TestRunTellsWhyABusCanNotBeLeft(t *testing.T) {
+	r, err := New(Config{Key: prefix.NewKey()})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken := errors.New("broken")
+	for range 2 { // it can be run again
+		require.ErrorIs(t, r.Run(ctx, router, stuck{broken}), broken)
+		require.NoError(t, r.Run(ctx, router, stuck{}))
+	}
+}
+
+type unreachable struct{}
+
+func (unreachable) Dial(string, string) (net.Conn, error) { return nil, errors.New("unreachable") }
+
+// A connection is made to last, and keeps nothing back for later.
+func TestDial(t *testing.T) {
+	conn, err := Dial("nats://127.0.0.1:1", nats.SetCustomDialer(unreachable{}))
+	require.NoError(t, err, "although there is nobody yet")
+	defer conn.Close()
+	o := conn.Opts
+	assert.Equal(t, []any{true, true, true, -1, -1}, []any{o.NoEcho, o.RetryOnFailedConnect, o.IgnoreAuthErrorAbort, o.MaxReconnect, o.ReconnectBufSize})
+	assert.Equal(t, []time.Duration{5 * time.Second, 2 * time.Second, 250 * time.Millisecond}, []time.Duration{o.PingInterval, o.FlusherTimeout, o.ReconnectWait})
+	other, err := Dial("nats://127.0.0.1:1", nats.SetCustomDialer(unreachable{}), nats.PingInterval(time.Minute))
+	require.NoError(t, err)
+	defer other.Close()
+	assert.Equal(t, time.Minute, other.Opts.PingInterval, "options of the caller come last")
+
+	// What can't be sent is let go.
+	open, err := NATS(conn, "g").Open(7, func([]byte) {})
+	require.NoError(t, err)
+	l := open.(*natsLine)
+	for range 100 {
+		require.NoError(t, l.Publish(0, []byte("message")))
+	}
+	require.Eventually(t, func() bool { return l.waiting.Load() == 0 && len(l.out) == 0 && l.since.Load() == 0 }, 30*time.Second, time.Millisecond)
+	assert.False(t, l.Connected())
+	require.NoError(t, l.Close())
+}
