@@ -179,6 +179,5 @@ func (s *session) leave() {
 	s.replica.mu.Lock()
 	defer s.replica.mu.Unlock()
 	s.replica.status.Running, s.replica.status.Connected = false, false
-	s.replica.status.Peers = nil
 	s.replica.status.Instance = 0
 }
