@@ -77,12 +77,29 @@ func newPipeline(p Policy) (*pipeline, error) {
 	for _, s := range c.stages {
 		if v, ok := s.(interface{ Validate() error }); ok {
 			if err := v.Validate(); err != nil {
-				return nil, err
+				return nil, newStageError(s, err)
 			}
 		}
 	}
 	return c, nil
 }
+
+// stageError is what Validate of a stage has said.
+type stageError struct {
+	*ConfigError
+	err error
+}
+
+func newStageError(stage any, err error) error {
+	named := &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is not valid: %v", stageName(stage), err)}
+	if c, ok := err.(*ConfigError); ok { // which knows the field
+		named = &ConfigError{Field: c.Field, Reason: fmt.Sprintf("%s (stage %s)", c.Reason, stageName(stage))}
+	}
+	return &stageError{named, err}
+}
+
+// Unwrap returns a ConfigError that names the stage, and the stage's own error.
+func (e *stageError) Unwrap() []error { return []error{e.ConfigError, e.err} }
 
 // observe collects the stages that listen, each once however many places of
 // the policy it fills.

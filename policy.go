@@ -53,7 +53,7 @@ type Picker interface {
 // Policy is how a router decides. Every field may be left out: the zero policy
 // picks at random among the endpoints that serve the model. A stage that is
 // made as a struct literal may have a method Validate() error, which New and
-// SetPolicy call.
+// SetPolicy call; they wrap what it says in a [ConfigError] that names the stage.
 type Policy struct {
 	// Name is shown in receipts.
 	Name    string

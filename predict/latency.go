@@ -59,7 +59,7 @@ type LatencyConfig struct {
 
 // Latency predicts the time to first token, the time per output token and, for responses that do not stream, the time
 // of the whole request, from what it observes of finished requests. It is an endpick.Predictor and observer, safe for
-// concurrent use; Predict allocates nothing and takes a lock for a moment, to read.
+// concurrent use; Predict allocates nothing and takes a lock for a moment, to read. It belongs to one router.
 //
 // A candidate is predicted once there are 25 labels of its served model and variant; until then its Prediction stays
 // empty, which scorers take as a reason to fall back to a heuristic. From then on a linear prior predicts, and from 100
@@ -72,6 +72,7 @@ type LatencyConfig struct {
 // An endpoint that takes longer than others of its kind, or less, is expected to go on so, as far as that is certain and
 // as long as it is asked: half a minute without a response, and it is expected to do what the others do.
 type Latency struct {
+	endpick.OneRouter
 	estimate.Source
 	config    LatencyConfig
 	trainer   learn.Trainer

@@ -106,6 +106,8 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // Cached tokens that an engine reports correct the number of blocks that it is
 // trusted to hold: see trust.go.
 type Index struct {
+	endpick.OneRouter
+
 	config  IndexConfig
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch

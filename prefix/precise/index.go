@@ -149,9 +149,11 @@ func (x *Index) Name() string { return "precise-index" }
 // Approximate is the index for endpoints without events.
 func (x *Index) Approximate() *prefix.Index { return x.approx }
 
+// Observer is the index for endpoints without events, which listens too.
+func (x *Index) Observer() any { return x.approx }
+
 // Routed implements [endpick.RoutedObserver].
 func (x *Index) Routed(e *endpick.Event) {
-	x.approx.Routed(e)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.routed.expire(e.Now)
@@ -162,7 +164,6 @@ func (x *Index) Routed(e *endpick.Event) {
 
 // FirstToken implements [endpick.FirstTokenObserver].
 func (x *Index) FirstToken(e *endpick.Event) {
-	x.approx.FirstToken(e)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.routed.computed(e.Lease, e.Now)
@@ -171,7 +172,6 @@ func (x *Index) FirstToken(e *endpick.Event) {
 
 // Done implements [endpick.DoneObserver].
 func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
-	x.approx.Done(e, o)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if o.Status == endpick.Completed {
@@ -183,7 +183,6 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (x *Index) EndpointRemoved(ref endpick.Ref) {
-	x.approx.EndpointRemoved(ref)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)

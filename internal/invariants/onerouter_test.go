@@ -1,0 +1,213 @@
+package invariants
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/predict/shortlist"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
+	"github.com/endpick/endpick/slo/quota"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func scored(s endpick.Scorer) endpick.Policy {
+	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
+}
+
+func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
+
+// stateful are policies with each exported stage that keeps state for endpoints or leases.
+func stateful() map[string]endpick.Policy {
+	latency := must(predict.NewLatency(predict.LatencyConfig{}))
+	return map[string]endpick.Policy{
+		"predict.Latency":   {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
+		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
+		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
+		"shortlist.Filter":  {Shortlist: []endpick.Filter{must(shortlist.New(shortlist.Config{Latency: latency}))}},
+		"scorer.Hotspot":    filtered(new(scorer.Hotspot)),
+		"scorer.NoHitLRU":   scored(new(scorer.NoHitLRU)),
+		"scorer.RoundRobin": scored(new(scorer.RoundRobin)),
+		"slo.Headroom":      {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(must(slo.NewHeadroom(slo.HeadroomConfig{})))}},
+		"slo.Warmup":        filtered(must(slo.NewWarmup(slo.WarmupConfig{}))),
+		"delay.Marginal":    scored(must(delay.New(delay.Config{}))),
+		"quota.Quota":       {Admitters: []endpick.Admitter{must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{} }}))}},
+	}
+}
+
+// What a stage knows of endpoints and leases by their handles is meaningless in another
+// router, which would take a prompt for cached where nobody has sent it.
+func TestStateBelongsToOneRouter(t *testing.T) {
+	policies := stateful()
+	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the exported types that listen or keep a table")
+	for _, name := range preset.Names() {
+		config := must(preset.ByName(name))
+		if listens(config.Policy) {
+			policies["preset "+name] = config.Policy
+		}
+	}
+	require.Greater(t, len(policies), 18)
+	approximate := must(prefix.NewIndex(prefix.IndexConfig{}))
+	policies["an index within another"] = endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}
+
+	for name, policy := range policies {
+		t.Run(name, func(t *testing.T) {
+			twice := []endpick.Endpoint{{ID: "a"}, {ID: "a"}}
+			_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: twice})
+			require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+
+			own, err := endpick.New(endpick.Config{Policy: policy})
+			require.NoError(t, err, "a router that was never made takes nothing")
+			require.NoError(t, own.SetPolicy(endpick.Policy{}))
+			require.NoError(t, own.SetPolicy(policy), "the policies of one router share stages")
+
+			_, err = endpick.New(endpick.Config{Policy: policy})
+			assert.ErrorIs(t, err, endpick.ErrConfig)
+			assert.ErrorContains(t, err, "another router")
+			other, err := endpick.New(endpick.Config{})
+			require.NoError(t, err)
+			assert.ErrorIs(t, other.SetPolicy(policy), endpick.ErrConfig)
+		})
+	}
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: approximate}})
+	assert.ErrorIs(t, err, endpick.ErrConfig, "it listens to the router of the index that it is part of")
+	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}})
+	assert.ErrorIs(t, err, endpick.ErrConfig)
+}
+
+// listens reports whether any stage of the policy hears of leases or endpoints.
+func listens(p endpick.Policy) bool {
+	stages := []any{p.Matcher, p.Predictor, p.Picker}
+	for _, f := range slices.Concat(p.Shortlist, p.Filters) {
+		stages = append(stages, f)
+	}
+	for _, a := range p.Admitters {
+		stages = append(stages, a)
+	}
+	for _, w := range p.Scorers {
+		stages = append(stages, w.Scorer)
+	}
+	return slices.ContainsFunc(stages, func(s any) bool {
+		if shares, ok := s.(interface{ Observer() any }); ok {
+			s = shares.Observer()
+		}
+		_, routed := s.(endpick.RoutedObserver)
+		_, first := s.(endpick.FirstTokenObserver)
+		_, done := s.(endpick.DoneObserver)
+		_, removed := s.(endpick.EndpointObserver)
+		return routed || first || done || removed
+	})
+}
+
+// statefulTypes are the exported types of the root module's packages that listen, or have
+// a table of endpoints or leases. Each of them embeds OneRouter.
+func statefulTypes(t *testing.T) []string {
+	const root = "../.."
+	types, embeds := map[string]bool{}, map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, nested := os.Stat(filepath.Join(path, "go.mod"))
+			if path != root && (nested == nil || d.Name() == "internal" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Dir(path) == root || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		inspect(file, types, embeds)
+		return nil
+	})
+	require.NoError(t, err)
+	for name := range types {
+		assert.True(t, embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.OneRouter", name)
+	}
+	return slices.Sorted(maps.Keys(types))
+}
+
+func inspect(file *ast.File, types, embeds map[string]bool) {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+			receiver := f.Recv.List[0].Type
+			if p, ok := receiver.(*ast.StarExpr); ok {
+				receiver = p.X
+			}
+			of, ok := receiver.(*ast.Ident)
+			if ok && of.IsExported() && slices.Contains([]string{"Routed", "FirstToken", "Done", "EndpointRemoved"}, f.Name.Name) && takesAnEvent(f) {
+				types[file.Name.Name+"."+of.Name] = true
+			}
+		}
+		g, ok := d.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, s := range g.Specs {
+			s, ok := s.(*ast.TypeSpec)
+			if !ok || !s.Name.IsExported() {
+				continue
+			}
+			fields, ok := s.Type.(*ast.StructType)
+			if !ok {
+				continue
+			}
+			name := file.Name.Name + "." + s.Name.Name
+			for _, f := range fields.Fields.List {
+				at := f.Type
+				if x, ok := at.(*ast.IndexExpr); ok {
+					at = x.X
+				}
+				if x, ok := at.(*ast.SelectorExpr); ok {
+					switch x.Sel.Name {
+					case "PerEndpoint", "PerLease":
+						types[name] = true
+					case "OneRouter":
+						embeds[name] = embeds[name] || len(f.Names) == 0
+					}
+				}
+			}
+		}
+	}
+}
+
+// takesAnEvent reports whether the first parameter is what observers are passed.
+func takesAnEvent(f *ast.FuncDecl) bool {
+	if len(f.Type.Params.List) == 0 {
+		return false
+	}
+	at := f.Type.Params.List[0].Type
+	if p, ok := at.(*ast.StarExpr); ok {
+		at = p.X
+	}
+	x, ok := at.(*ast.SelectorExpr)
+	return ok && (x.Sel.Name == "Event" || x.Sel.Name == "Ref")
+}
