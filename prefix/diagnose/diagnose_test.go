@@ -271,6 +271,11 @@ func TestWithoutPrompts(t *testing.T) {
 func TestGrain(t *testing.T) {
 	r := explain(t, asked(0, "a", 0, first), asked(2, "a", 233, first), asked(4, "b", 0, goneOn))
 	assert.Equal(t, []string{"other server: 249 in 1"}, brief(r))
+
+	// That of one model says nothing of another's.
+	other := func(r *recording.Request) { r.Model = "other" }
+	r = explain(t, asked(0, "a", 0, first), asked(4, "b", 0, goneOn), asked(6, "a", 0, first, other), asked(8, "a", 233, first, other))
+	assert.Equal(t, []string{"other server: 240 in 1", "other model: 233 in 1"}, brief(r))
 }
 
 func TestTheWorstComesFirst(t *testing.T) {

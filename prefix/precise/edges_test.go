@@ -221,6 +221,8 @@ func TestNothingIsLeft(t *testing.T) {
 		window(stored(hashes{1, 2, 3}, ids(0, 48))), foreign(stored(hashes{31, 32, 33}, ids(0, 48))), after(33, stored(hashes{34}, ids(48, 16))),
 		cpu(stored(hashes{1, 41}, ids(900, 32))), cpu(stored(hashes{2}, nil)), stored(hashes{1}, ids(300, 8)), stored(hashes{1}, ids(300, 8)),
 		after(99, stored(hashes{5}, ids(48, 16))),
+		// The first of two takes the name of the block that both follow.
+		special(stored(hashes{60}, ids(800, 10))), after(60, stored(hashes{60, 61}, ids(810, 40))),
 	}
 	for name, end := range map[string]func(*fleet, *precise.Feed){
 		"removed": func(_ *fleet, feed *precise.Feed) {

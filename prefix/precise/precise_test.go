@@ -388,6 +388,36 @@ func TestRanks(t *testing.T) {
 	require.Zero(t, f.matched(request(ids(0, 40)))["a"], "succeeded")
 	again.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
 	require.Equal(t, 16, f.matched(request(ids(0, 40)))["a"])
+	one.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
+	require.Equal(t, 32, f.matched(request(ids(0, 40)))["a"], "whichever has come last")
+	again.Apply([]precise.Event{after(1, stored(hashes{2, 3}, ids(16, 32)))})
+	require.Equal(t, 48, f.matched(request(ids(0, 60)))["a"])
+	one.Reset(9)
+	require.Equal(t, precise.Whole, f.index.Lookup(nil, f.ref("a")).Knows, "nobody knows more")
+}
+
+// A model with layers of several kinds goes on where the blocks of all of them end, in
+// whatever order the engine tells of them.
+func TestTheLongestBlocksDecide(t *testing.T) {
+	long, short := stored(hashes{1}, ids(0, 64)), stored(hashes{11, 12, 13, 14}, ids(0, 64))
+	short.Group = 1
+	for _, events := range [][]precise.Event{{long, short}, {short, long}} {
+		f := newFleet(t, precise.Config{})
+		require.Zero(t, f.feed("a", 0).Apply(events))
+		require.Equal(t, 64, f.matched(request(ids(0, 100)))["a"])
+		require.Zero(t, f.matched(request(slices.Concat(ids(0, 48), ids(500, 40))))["a"])
+	}
+}
+
+// A name stands for a block of its own group first.
+func TestParentsAreOfTheirGroup(t *testing.T) {
+	in := func(group int, e precise.Event) precise.Event { e.Group = group; return e }
+	f := newFleet(t, precise.Config{})
+	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{
+		stored(hashes{7}, ids(0, 16)), stored(hashes{17, 18}, ids(100, 32)),
+		in(1, stored(hashes{7}, ids(100, 16))), in(1, after(7, stored(hashes{8}, ids(116, 16)))),
+	}))
+	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
 }
 
 // What is known of an endpoint ends with it.

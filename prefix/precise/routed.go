@@ -105,10 +105,9 @@ func (r *routed) drop(pairs []uint64) {
 	if pairs == nil {
 		return
 	}
-	// From the end: a block is not given up before what follows it.
-	for i := len(pairs) - 1; i >= 0; i-- {
-		if pairs[i] != gone {
-			r.dropPair(pairs[i])
+	for _, pair := range pairs {
+		if pair != gone {
+			r.dropPair(pair)
 		}
 	}
 	const worthKeeping = 64
@@ -144,9 +143,9 @@ const gone = 0
 // unvouchFeed forgets what was routed for a feed.
 func (x *Index) unvouchFeed(number uint32) {
 	forget := func(pairs []uint64) {
-		for i := len(pairs) - 1; i >= 0; i-- {
-			if pairs[i] != gone && uint32(pairs[i]) == number {
-				x.routed.dropPair(pairs[i])
+		for i, pair := range pairs {
+			if pair != gone && uint32(pair) == number {
+				x.routed.dropPair(pair)
 				pairs[i] = gone
 			}
 		}

@@ -36,6 +36,8 @@ func TestProtocol(t *testing.T) {
 			assert.Equal(t, "10.0.0.1:8000", header)
 			assert.Equal(t, header, metadata)
 			assert.True(t, common(m).GetClearRouteCache())
+			c.send(responseHeaders("200", false))
+			assert.Nil(t, c.recv().GetDynamicMetadata(), "and once")
 		}},
 		{"fallbacks follow in order", extproc.Config{Seam: seam.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
 			header, metadata := destination(first(c.request(chatBody)))
