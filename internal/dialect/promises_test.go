@@ -66,6 +66,8 @@ func TestAStoredResponseIsItsTenants(t *testing.T) {
 	first := w.ask("/v1/responses", `{"model":"m","input":"hi","user":"u"}`, of("red"))
 	w.answer(first, "application/json", `{"id":"resp_1","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hello"}]}]}`, endpick.Completed)
 	next := `{"model":"m","input":"more","previous_response_id":"resp_1"`
+	all := w.ask("/v1/responses", `{"model":"m","input":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"text":"hello"}]},{"role":"user","content":"more"}]}`, of("red")).Request
+	assert.Equal(t, all.InputTokens, w.ask("/v1/responses", next+"}", of("red")).Request.InputTokens, "as long as all that was said")
 	for _, x := range []struct{ tenant, more, endpoint, session string }{
 		{"red", "}", "a", "u"},
 		{"red", `,"user":"v"}`, "a", "v"},

@@ -1,0 +1,260 @@
+package dialect
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// tells is what a chunk says, in words.
+func (c *chunk) tells() string {
+	var all []string
+	for _, f := range []struct {
+		name string
+		is   bool
+	}{
+		{"choices", c.choices}, {"any", c.any}, {"finished", c.finished}, {"failed", c.failed}, {"whole", c.whole}, {"opening", c.opening}, {"cumulative", c.cumulative},
+	} {
+		if f.is {
+			all = append(all, f.name)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"bytes", c.content}, {"tokens", c.tokens}, {"index", c.index}} {
+		if n.value > 0 {
+			all = append(all, fmt.Sprint(n.value, " ", n.name))
+		}
+	}
+	if c.usage != nil {
+		all = append(all, string(c.usage))
+	}
+	return strings.Join(all, ", ")
+}
+
+// What each API's events say, by its documentation.
+func TestWhatEventsSay(t *testing.T) {
+	for kind, table := range map[api]map[string]string{
+		messages: {
+			`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`:                         `choices, opening, {"input_tokens":1}`,
+			`{"type":"message_start","message":{"usage":null}}`:                                       `choices, opening`,
+			`{"type":"content_block_start","content_block":{"type":"text","text":"ab"}}`:              `choices, any, 2 bytes`,
+			`{"type":"content_block_start","content_block":{"type":"thinking","thinking":"abc"}}`:     `choices, any, 3 bytes`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `choices, any, 1 bytes, 1 index`,
+			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `choices, any, 3 bytes, 2 index`,
+			`{"type":"content_block_delta","delta":{"thinking":"abcd"}}`:                              `choices, any, 4 bytes`,
+			`{"type":"content_block_delta","delta":{"partial_json":"{\"a\""}}`:                        `choices, any, 4 bytes`,
+			`{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"abc"}}`:     `choices, any`,
+			`{"type":"content_block_stop","index":0}`:                                                 ``,
+			`{"type":"ping"}`: ``,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}`: `choices, finished, {"output_tokens":1}`,
+			`{"type":"message_delta","delta":{"stop_reason":null},"usage":null}`:                      `choices`,
+			`{"type":"message_stop"}`:                       `whole`,
+			`{"type":"error","error":{"type":"api_error"}}`: `failed`,
+			`{"error":{"message":"of another API"}}`:        `failed`,
+		},
+		responses: {
+			`{"type":"response.created","response":{"usage":null}}`:                 `choices`,
+			`{"type":"response.output_item.added","item":{"type":"x","name":"fg"}}`: `choices, any, 2 bytes`,
+			`{"type":"response.output_text.delta","delta":"abc"}`:                   `choices, any, 3 bytes`,
+			`{"type":"response.reasoning_text.delta","delta":"ab"}`:                 `choices, any, 2 bytes`,
+			`{"type":"response.audio.delta","delta":"abc"}`:                         `choices`,
+			`{"type":"response.output_text.done","text":"abc"}`:                     `choices`,
+			`{"type":"response.completed","response":{"usage":{"input_tokens":1}}}`: `choices, finished, whole, {"input_tokens":1}`,
+			`{"type":"response.incomplete","response":{}}`:                          `choices, finished, whole`,
+			`{"type":"response.failed","response":{"error":{}}}`:                    `choices, finished, failed, whole`,
+			`{"type":"error","message":"x"}`:                                        `failed`,
+			`{"error":{"message":"of another API"}}`:                                `failed`,
+		},
+		transcription: {
+			`{"type":"transcript.text.delta","delta":"ab"}`:                  `choices, any, 2 bytes`,
+			`{"type":"transcript.text.done","usage":{"input_tokens":1}}`:     `choices, finished, whole, {"input_tokens":1}`,
+			`{"type":"transcript.text.done","text":"ab","usage":null}`:       `choices, finished, whole`,
+			`{"type":"error","error":{}}`:                                    `failed`,
+			`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`: `choices, any, finished, 1 bytes`,
+		},
+		generation: {
+			`{"text":"ab"}`: `choices, any, cumulative, 2 bytes`,
+			`{"text":"ab","meta_info":{"finish_reason":null}}`:                         `choices, any, cumulative, 2 bytes, {"finish_reason":null}`,
+			`{"text":"ab","meta_info":{"finish_reason":{"type":"stop"}}}`:              `choices, any, finished, cumulative, 2 bytes, {"finish_reason":{"type":"stop"}}`,
+			`{"meta_info":{"prompt_tokens":1}}`:                                        `choices, {"prompt_tokens":1}`,
+			`{"token":{"id":1,"text":"abc"},"generated_text":null}`:                    `choices, any, 3 bytes`,
+			`{"token":{"id":1,"text":"!"},"generated_text":"abc!"}`:                    `choices, any, finished, 1 bytes`,
+			`{"choices":[{"token_ids":[1,2]}]}`:                                        `choices, any, 2 tokens`,
+			`{"choices":[{"token_ids":[1]},{"token_ids":[2],"finish_reason":"stop"}]}`: `choices, any, finished, 2 tokens`,
+			`{"error":{"message":"x"}}`:                                                `failed`,
+		},
+		native: {
+			`{"content":"abc","tokens":[1,2],"tokens_predicted":3}`: `choices, any, 3 bytes, 2 tokens`,
+			`{"content":"","tokens":[1]}`:                           `choices, any`, // how far the prompt is
+			`{"content":"abc","stop":false}`:                        `choices, any, 3 bytes`,
+			`{"content":"","stop":true,"tokens":[1]}`:               `choices, any, finished, whole, {"content":"","stop":true,"tokens":[1]}`,
+			`{"stop":false}`:                                        ``,
+			`{"error":{"code":500}}`:                                `failed`,
+			`{"error":null}`:                                        ``,
+		},
+	} {
+		for data, want := range table {
+			c := dialects[kind].event([]byte(data))
+			assert.Equal(t, want, c.tells(), data)
+		}
+	}
+}
+
+// A stream that has failed stays failed, whatever comes after.
+func TestAnErrorIsNotTakenBack(t *testing.T) {
+	const failed = "data: {\"error\":{\"message\":\"x\"}}\n\n"
+	for _, rest := range []string{"", string(oneChunk), "data: [DONE]\n\n"} {
+		m := startedMeter(t)
+		m.Feed(nil, oneChunk)
+		m.Feed(nil, []byte(failed+rest))
+		_, err := m.End(nil)
+		assert.NoError(t, err, "the engine has said what there is to say")
+		assert.Equal(t, endpick.Failed, m.Outcome(endpick.Completed).Status)
+	}
+}
+
+// Only what the engines of the API store is looked for where it was stored.
+func TestOnlyResponsesAreStored(t *testing.T) {
+	for path, want := range map[string]string{"/v1/chat/completions": "", "/v1/messages": "", "/v1/responses": "a"} {
+		w := newTalk(t)
+		body := `{"model":"m","messages":[{"role":"user","content":"hi"}],"input":"hi"}`
+		w.answer(w.ask(path, body, nil), "application/json", `{"id":"x1","choices":[{"message":{"content":"a"}}],"content":[{"type":"text","text":"a"}],"output":[{"type":"message","content":"a"}]}`, endpick.Completed)
+		c, err := w.reader.Read(Incoming{Method: http.MethodGet, Path: "/v1/responses/x1", Header: http.Header{}})
+		require.NoError(t, err)
+		require.NoError(t, c.Prompt(t.Context()))
+		assert.Equal(t, want, c.Endpoint(), path)
+	}
+	// Nor what its client does not want to be kept, nor what has failed or has no name.
+	for _, x := range []struct {
+		body, response string
+		status         endpick.Status
+	}{
+		{`{"model":"m","input":"hi","store":false}`, `{"id":"x1","output":[]}`, endpick.Completed},
+		{`{"model":"m","input":"hi"}`, `{"id":"x1","output":[]}`, endpick.Failed},
+		{`{"model":"m","input":"hi"}`, `{"id":"` + strings.Repeat("x", maxName+1) + `","output":[]}`, endpick.Completed},
+	} {
+		w := newTalk(t)
+		w.answer(w.ask("/v1/responses", x.body, nil), "application/json", x.response, x.status)
+		assert.Empty(t, w.reader.stored.byKey, x)
+	}
+}
+
+// What a host says of a request must be such as the client's own would have to be.
+func TestNamesOfTheHost(t *testing.T) {
+	long := strings.Repeat("x", maxName+1)
+	for field, set := range map[string]func(*endpick.Request, string){
+		"model": func(r *endpick.Request, s string) { r.Model = s }, "adapter": func(r *endpick.Request, s string) { r.Adapter = s },
+		"tenant": func(r *endpick.Request, s string) { r.Tenant = s }, SessionHeader: func(r *endpick.Request, s string) { r.Session = s },
+	} {
+		for name, bad := range map[string]bool{long: true, "\xff": true, long[1:]: false, "é": false} {
+			r, err := NewReader(Config{})
+			require.NoError(t, err)
+			c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{}, Body: []byte(`{"model":"m","messages":[{}]}`)})
+			require.NoError(t, err)
+			assert.Empty(t, c.Warnings)
+			set(&c.Request, name)
+			err = c.Prompt(t.Context())
+			if !bad {
+				require.NoError(t, err, field)
+				continue
+			}
+			var refused *endpick.RequestError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, field, refused.Field)
+		}
+	}
+}
+
+// Tokens of a stream are counted by what is known of the model's answers.
+func TestStreamsAreCountedByTheirModel(t *testing.T) {
+	const path = "/v1/chat/completions"
+	w := newTalk(t)
+	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	answer := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("x", 400) + `"}}]}` + "\n\n"
+	usage := `data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":400}}` + "\n\ndata: [DONE]\n\n"
+	for range 100 {
+		w.answer(w.ask(path, body, nil), EventStream, answer+usage, endpick.Completed)
+	}
+	m := w.ask(path, body, nil).Meter(endpick.Lease{}, time.Now)
+	m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+	m.Feed(nil, []byte(answer))
+	assert.InDelta(t, 400, m.Seen().OutputTokens, 20, "a token a byte")
+}
+
+// What has come is whole when its object ends, and not with one within.
+func TestWhenAResponseIsWhole(t *testing.T) {
+	w := newTalk(t)
+	m := w.ask("/v1/chat/completions", `{"model":"m","messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
+	assert.False(t, m.Header(http.StatusOK, http.Header{"Content-Type": {"application/json; charset=utf-8"}}))
+	for _, piece := range []string{`{"choices":[`, `{"message":{"content":"}"}}`, `]`, `,"usage":{"prompt_tokens":1}`} {
+		assert.Equal(t, piece, string(m.Feed(nil, []byte(piece))))
+		assert.False(t, m.Whole(), piece)
+	}
+	m.Feed(nil, []byte(`}`))
+	assert.True(t, m.Whole())
+	m.Feed(nil, []byte("\n"))
+	assert.True(t, m.Whole())
+}
+
+// A stream whose first event is an error can go elsewhere, and no other.
+func TestFirstFails(t *testing.T) {
+	w := newTalk(t)
+	c := w.ask("/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, nil)
+	for first, want := range map[string]bool{
+		"data: {\"error\":{}}\n":                  true,
+		"data:{\"error\":{}}\n\ndata: {}\n\n":     true,
+		": hello\n\ndata: {\"error\":{}}\n\n":     true,
+		"event: error\ndata: {\"error\":{}}\n\n":  true,
+		"data: {\"error\":{}}":                    false, // what of it is not here yet may say more
+		"data: {\"choices\":[{}],\"error\":{}}\n": false,
+		"data: {}\n\ndata: {\"error\":{}}\n\n":    false,
+		"data: [DONE]\n":                          false,
+		"":                                        false,
+	} {
+		assert.Equal(t, want, c.FirstFails([]byte(first)), first)
+	}
+	c = w.ask("/v1/other", `{}`, nil)
+	assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n")), "nothing is known of that API")
+}
+
+// A prompt is described for whoever asks, with as many pieces as it has.
+func TestSketchesOfPrompts(t *testing.T) {
+	body := `{"model":"m","cache_salt":"s","tools":[{"a":1},{"b":2}],"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}`
+	for _, sketch := range []bool{false, true} {
+		r, err := NewReader(Config{Sketch: sketch, SketchText: true})
+		require.NoError(t, err)
+		c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{}, Body: []byte(body)})
+		require.NoError(t, err)
+		require.NoError(t, c.Prompt(t.Context()))
+		prompt, salt := c.Sketch()
+		if !sketch {
+			assert.Nil(t, prompt)
+			assert.Zero(t, salt)
+			continue
+		}
+		assert.NotZero(t, salt)
+		require.Len(t, prompt.Tools, 2)
+		require.Len(t, prompt.Messages, 2)
+		assert.Equal(t, []string{"system", "user"}, []string{prompt.Messages[0].Role, prompt.Messages[1].Role})
+		assert.Equal(t, "hello", prompt.Messages[1].Text)
+		assert.Greater(t, prompt.Messages[1].End, prompt.Messages[0].End)
+	}
+}
+
+func TestPlausible(t *testing.T) {
+	for _, x := range []struct {
+		tokens, bytes int
+		want          bool
+	}{{0, 0, false}, {1, 0, false}, {0, 1, false}, {1, 1, true}, {64, 1, true}, {65, 1, false}, {1, 511, true}, {1, 512, false}, {2, 512, true}} {
+		assert.Equal(t, x.want, plausible(x.tokens, x.bytes), x)
+	}
+}
