@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -128,11 +129,26 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 	w.idle(t)
 }
 
+// endings is a stage that takes its time to hear of the end of a request, and notes the
+// targets of those that are routed.
+type endings struct {
+	takes   time.Duration
+	targets []time.Duration
+}
+
+func (e *endings) Done(*endpick.Event, *endpick.Outcome) { time.Sleep(e.takes) }
+
+func (e *endings) Filter(req *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	e.targets = append(e.targets, req.SLO.TTFT)
+	return c
+}
+
 // The end of a request makes room at once, not only when the endpoints are looked at
-// again.
+// again; and it is there when it is looked for, however long observers take.
 func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
-	const takes = 1003 * time.Millisecond
+	const takes, end = 1003 * time.Millisecond, time.Millisecond
 	bubble(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
+		require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{&endings{takes: end}}}))
 		start := time.Now()
 		var all []chan reply
 		for i := range 5 {
@@ -141,7 +157,37 @@ func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
 		for _, c := range all {
 			require.NoError(t, (<-c).err)
 		}
-		assert.Equal(t, 5*takes, time.Since(start))
+		assert.Equal(t, 5*(takes+end), time.Since(start))
+	})
+}
+
+// slowly is a body that comes after a while.
+type slowly struct {
+	io.Reader
+	after time.Duration
+}
+
+func (r *slowly) Read(p []byte) (int, error) {
+	time.Sleep(r.after)
+	r.after = 0
+	return r.Reader.Read(p)
+}
+
+// A target is what the queue has left of it. How long the client takes to send its request
+// is its own affair.
+func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
+	const takes = 3 * time.Second
+	bubble(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
+		stage := &endings{}
+		require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{stage}}))
+		first := w.later(t, t.Context(), "first")
+		synctest.Wait()
+		req := post(t, chatPath, chatStream, "X-Slo-Ttft-Ms", "10000")
+		req.Body = io.NopCloser(&slowly{strings.NewReader(chatStream), 2 * time.Second})
+		_, _, err := w.do(t, req)
+		require.NoError(t, err)
+		require.NoError(t, (<-first).err)
+		assert.Equal(t, []time.Duration{0, 9 * time.Second}, stage.targets)
 	})
 }
 

@@ -336,3 +336,45 @@ func (l *late) Read(p []byte) (int, error) {
 }
 
 func (l *late) Close() error { return l.rest.Close() }
+
+// Who leaves in the middle of a response is told so, and nobody is said to have been silent.
+func TestLeavingIsNoTimeout(t *testing.T) {
+	bubble(t, transport.Config{}, endpick.Config{}, speak("text/event-stream", []time.Duration{time.Second, never}, role, "x"), func(t *testing.T, w *world) {
+		ctx, leave := context.WithTimeout(t.Context(), 5*time.Second)
+		defer leave()
+		_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NotErrorIs(t, err, transport.ErrTimeout)
+		assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
+	})
+}
+
+// How long streams take to begin says nothing of responses that come at once.
+func TestPatienceIsOfAKind(t *testing.T) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if string(body) == chatAtOnce {
+			speak("application/json", []time.Duration{50 * time.Second}, "{}").ServeHTTP(w, r)
+		} else {
+			speak("text/event-stream", []time.Duration{100 * time.Millisecond}, role+finish+done).ServeHTTP(w, r)
+		}
+	}
+	bubble(t, transport.Config{}, endpick.Config{}, handler, func(t *testing.T, w *world) {
+		for range 300 {
+			_, _, err := w.do(t, post(t, chatPath, chatStream))
+			require.NoError(t, err)
+		}
+		slow := make(chan error, 3)
+		for range cap(slow) {
+			go func() {
+				_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+				slow <- err
+			}()
+		}
+		time.Sleep(45 * time.Second)
+		assert.Zero(t, w.t.Stats().Unhealthy, "these take so long")
+		for range cap(slow) {
+			require.NoError(t, <-slow)
+		}
+	})
+}

@@ -55,15 +55,16 @@ func TestReadChunk(t *testing.T) {
 func TestHiddenUsage(t *testing.T) {
 	const figures = `{"prompt_tokens":3,"completion_tokens":{}}`
 	for in, want := range map[string]string{
-		`{"a":1,"usage":null}`:           `{"a":1}`,
-		`{"usage":null,"a":1}`:           `{"a":1}`,
-		`{"a":1,"usage":null,"b":2}`:     `{"a":1,"b":2}`,
-		`{"a":1, "usage": null , "b":2}`: `{"a":1,  "b":2}`,
-		`{"a":1 , "usage" : null}`:       `{"a":1 }`,
-		`{"usage":null}`:                 `{}`,
-		`{"usage":{},"a":1}`:             `{"a":1}`,
-		`{"a":{"usage":null}}`:           `{"a":{"usage":null}}`,
-		`{"a":1,"usage":null,"usage":4}`: `{"a":1,"usage":null,"usage":4}`,
+		`{"a":1,"usage":null}`:                                  `{"a":1}`,
+		`{"choices":[],"a":1,"b":null,"usage":` + figures + `}`: `{"choices":[],"a":1,"b":null}`,
+		`{"usage":null,"a":1}`:                                  `{"a":1}`,
+		`{"a":1,"usage":null,"b":2}`:                            `{"a":1,"b":2}`,
+		`{"a":1, "usage": null , "b":2}`:                        `{"a":1,  "b":2}`,
+		`{"a":1 , "usage" : null}`:                              `{"a":1 }`,
+		`{"usage":null}`:                                        `{}`,
+		`{"usage":{},"a":1}`:                                    `{"a":1}`,
+		`{"a":{"usage":null}}`:                                  `{"a":{"usage":null}}`,
+		`{"a":1,"usage":null,"usage":4}`:                        `{"a":1,"usage":null,"usage":4}`,
 
 		`{"usage":` + figures + `}`:                                        "",
 		`{"choices":[],"usage":` + figures + `}`:                           "",

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 // tells is what a chunk says, in words.
@@ -247,6 +248,125 @@ func TestSketchesOfPrompts(t *testing.T) {
 		assert.Equal(t, []string{"system", "user"}, []string{prompt.Messages[0].Role, prompt.Messages[1].Role})
 		assert.Equal(t, "hello", prompt.Messages[1].Text)
 		assert.Greater(t, prompt.Messages[1].End, prompt.Messages[0].End)
+	}
+}
+
+// So is the text of a completion.
+func TestSketchOfACompletion(t *testing.T) {
+	r, err := NewReader(Config{Sketch: true, SketchText: true})
+	require.NoError(t, err)
+	c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/completions", Header: http.Header{}, Body: []byte(`{"model":"m","prompt":"why"}`)})
+	require.NoError(t, err)
+	require.NoError(t, c.Prompt(t.Context()))
+	prompt, _ := c.Sketch()
+	require.NotNil(t, prompt)
+	require.Len(t, prompt.Messages, 1)
+	assert.Equal(t, "why", prompt.Messages[0].Text)
+}
+
+// The figures of each API's usage, by whichever names it has.
+func TestWhatUsageSays(t *testing.T) {
+	all := usage{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
+	for kind, table := range map[api]map[string]usage{
+		chat:          {`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}}`: all, `{"prompt_tokens":null}`: {}, `{"prompt_tokens_details":null}`: {}},
+		responses:     {`{"input_tokens":5,"output_tokens":4,"input_tokens_details":{"cached_tokens":2}}`: all},
+		transcription: {`{"input_tokens":5,"output_tokens":4}`: {prompt: 5, completion: 4, hasPrompt: true, hasCompletion: true}, `{"prompt_tokens":5}`: {prompt: 5, hasPrompt: true}},
+		messages: {
+			`{"input_tokens":2,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,"output_tokens":4}`: all,
+			`{"input_tokens":5}`:            {prompt: 5, hasPrompt: true},
+			`{"cache_read_input_tokens":2}`: {cached: 2, hasCached: true},
+		},
+		generation: {`{"prompt_tokens":5,"completion_tokens":4,"cached_tokens":2}`: all},
+		ranking:    {`{"total_tokens":7}`: {prompt: 7, hasPrompt: true}, `{"total_tokens":7,"prompt_tokens":5}`: {prompt: 5, hasPrompt: true}},
+	} {
+		for text, want := range table {
+			var u usage
+			dialects[kind].usage(&u, []byte(text))
+			assert.Equal(t, want, u, text)
+		}
+	}
+	u := all
+	(&u).readMessages([]byte(`{"input_tokens":1,"output_tokens":9}`))
+	assert.Equal(t, 5, u.prompt, "later figures without the cache's say less")
+	assert.Equal(t, 9, u.completion)
+}
+
+// Usage of several choices in one stream is that of all.
+func TestUsageOfSeveralChoices(t *testing.T) {
+	w := newTalk(t)
+	o := w.answer(w.ask("/v1/chat/completions", `{"model":"m","n":2,"stream":true,"messages":[{}]}`, nil), EventStream,
+		string(oneChunk)+`data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":70}}`+"\n\ndata: [DONE]\n\n", endpick.Completed)
+	assert.Equal(t, [2]int{3, 70}, [2]int{o.InputTokens, o.OutputTokens})
+	assert.Nil(t, o.Blocks, "which of them the client goes on from is not known")
+	assert.InDelta(t, 70, w.ask("/v1/chat/completions", `{"model":"m","n":2,"messages":[{}]}`, nil).Request.ExpectedOutputTokens, 1)
+}
+
+// A length is taken out of the header only where the body may become another.
+func TestLengthsOfStreams(t *testing.T) {
+	for _, x := range []struct {
+		path, body string
+		kept       bool
+	}{
+		{"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, false},
+		{"/v1/chat/completions", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`, true},
+		{"/v1/messages", `{"model":"m","stream":true,"messages":[{}]}`, true},
+	} {
+		m := newTalk(t).ask(x.path, x.body, nil).Meter(endpick.Lease{}, time.Now)
+		h := http.Header{"Content-Type": {EventStream}, "Content-Length": {"7"}}
+		assert.True(t, m.Header(http.StatusOK, h))
+		assert.Equal(t, x.kept, h.Get("Content-Length") == "7", x)
+	}
+	// What has no streams is passed on, whatever it calls itself.
+	m := newTalk(t).ask("/v1/embeddings", `{"model":"m","input":"x"}`, nil).Meter(endpick.Lease{}, time.Now)
+	assert.False(t, m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}}))
+	assert.Equal(t, string(oneChunk), string(m.Feed(nil, oneChunk)))
+	assert.Equal(t, endpick.Completed, m.Outcome(endpick.Completed).Status)
+}
+
+// What a client marks for its cache may move from turn to turn, in any kind of block.
+func TestMarksOfTheCacheAreNoContent(t *testing.T) {
+	block := func(more string) string {
+		return `{"messages":[{"role":"user","content":[{"type":"search_result","title":"` + words("x") + `"` + more + `},{"type":"text","text":"` + words("y") + `"}]}]}`
+	}
+	assert.Equal(t, blocksOf(t, messages, block("")), blocksOf(t, messages, block(`,"cache_control":{"type":"ephemeral"}`)))
+	assert.NotEqual(t, blocksOf(t, messages, block("")), blocksOf(t, messages, block(`,"other":{"type":"ephemeral"}`)))
+}
+
+// Half a body is passed on without being understood.
+func TestHalfABody(t *testing.T) {
+	for kind, body := range map[api]string{chat: `{"model":"m","messages":[{}]`, completion: `{"model":"m","prompt":"x"`, messages: `{"messages":[{}],"x":7`} {
+		for end, want := range map[string]api{"": other, ",": other, "]": other, "}": kind} {
+			c, err := parse(kind, nil, []byte(body+end), manyItems)
+			require.NoError(t, err)
+			assert.Equal(t, want, c.api, body+end)
+		}
+	}
+}
+
+// A length that the host knows stands for any API's prompt, which is one all the same.
+func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
+	for kind, body := range map[api]string{chat: `{"messages":[{}]}`, completion: `{"prompt":"x"}`, messages: `{"messages":[{}]}`, responses: `{"input":"x"}`, embedding: `{"input":"x"}`, infill: `{"input_prefix":"a","input_suffix":"b"}`, native: `{"prompt":"x"}`} {
+		c, err := parse(kind, nil, []byte(body), manyItems)
+		require.NoError(t, err)
+		req := endpick.Request{InputTokens: 77}
+		_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, rates{})
+		require.NoError(t, err)
+		assert.Equal(t, kind, c.api, body)
+		assert.Equal(t, 77, req.InputTokens, body)
+		assert.Empty(t, req.Blocks, body)
+		assert.Nil(t, c.spoken)
+	}
+}
+
+// A priority that is no number, or too large for one, is none.
+func TestPriorities(t *testing.T) {
+	for value, want := range map[string]int{"3": 3, "-2": -2, "": 0, "x": 0, "99999999999999999999": 0, "-99999999999999999999": 0} {
+		r, err := NewReader(Config{})
+		require.NoError(t, err)
+		c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{PriorityHeader: {value}}})
+		require.NoError(t, err)
+		assert.Equal(t, want, c.Request.Priority, value)
+		assert.Equal(t, want == 0 && value != "", len(c.Warnings) == 1, value)
 	}
 }
 

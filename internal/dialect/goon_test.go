@@ -68,7 +68,7 @@ var ways = []way{
 		func(s said) string {
 			more := ""
 			if s.thought {
-				more += `,"reasoning_content":"hm"`
+				more += `,"reasoning_content":"h"`
 			}
 			if s.odd {
 				more += `,"refusal":"no"`
@@ -79,7 +79,7 @@ var ways = []way{
 			event := func(delta string) string { return `data: {"choices":[{"delta":{` + delta + "}}]}\n\n" }
 			all := event(`"role":"assistant","content":""`)
 			if s.thought {
-				all += event(`"reasoning":"hm"`)
+				all += event(`"reasoning":"h"`)
 			}
 			for _, text := range s.texts {
 				for _, half := range halves(t, text) {
@@ -104,7 +104,9 @@ var ways = []way{
 		func(s said) bool {
 			return !s.odd && len(s.texts)+len(s.calls) > 0 && (!s.thought || len(s.calls) > 0)
 		},
-		func(s said) string { return `{"content":` + inBrackets(messageBlocks(s)) + `,"stop_reason":"end_turn"}` },
+		func(s said) string {
+			return `{"content":` + inBrackets(messageBlocks(s)) + `,"stop_reason":"end_turn"}`
+		},
 		func(t *rapid.T, s said) string {
 			var all []string
 			at := 0
@@ -118,7 +120,11 @@ var ways = []way{
 				at++
 			}
 			if s.thought {
-				block(`{"type":"thinking","thinking":""}`, "thinking_delta", "thinking", "hm")
+				if rapid.Bool().Draw(t, "redacted") {
+					block(`{"type":"redacted_thinking","data":"x"}`, "", "", "")
+				} else {
+					block(`{"type":"thinking","thinking":""}`, "thinking_delta", "thinking", "h")
+				}
 			}
 			if len(s.calls) > 0 {
 				block(`{"type":"text","text":""}`, "", "", "") // which stays empty
@@ -168,7 +174,7 @@ func chatBack(s said) string {
 
 func messageBlocks(s said) (all []string) {
 	if s.thought {
-		all = append(all, `{"type":"thinking","thinking":"hm","signature":"x"}`)
+		all = append(all, `{"type":"thinking","thinking":"h","signature":"x"}`)
 	}
 	for _, text := range s.texts {
 		all = append(all, `{"type":"text","text":`+quoted(text)+`}`)

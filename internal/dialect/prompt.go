@@ -25,9 +25,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		c.api, c.stream = other, false
 	}
 	c.done()
-	if c.failed == malformed {
-		c.failed = noFault // read as far as it goes; the engine will refuse it
-	}
+	// What is malformed is read as far as it goes; the engine will refuse it.
 	if err := c.refused(); err != nil {
 		return 0, err
 	}
