@@ -1,6 +1,8 @@
 package transport_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -204,6 +206,30 @@ func TestErrorsHaveNoCoding(t *testing.T) {
 	assert.Equal(t, http.StatusGatewayTimeout, w.Code)
 	assert.NotContains(t, w.Header(), "Content-Encoding")
 	assert.Contains(t, w.Body.String(), `"error"`)
+}
+
+// A refusal that is packed goes to the client as it is.
+func TestPackedRefusalsPass(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write([]byte(`{"error":{"message":"no"}}`))
+	require.NoError(t, z.Close())
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write(packed.Bytes())
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	resp, err := w.t.RoundTrip(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, packed.Bytes(), body)
+	assert.Equal(t, "gzip", resp.Header.Get("Content-Encoding"))
+	assert.EqualValues(t, packed.Len(), resp.ContentLength)
 }
 
 // How long a request was held ends when it is routed for the first time, not the last.

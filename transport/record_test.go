@@ -34,6 +34,16 @@ func TestRecordingHoldsNoText(t *testing.T) {
 	assert.EqualValues(t, w.observer.blocks[0][0], r.Blocks[0])
 }
 
+func TestRefusedRequestsAreRecorded(t *testing.T) {
+	w := newWorld(t, transport.Config{}, startEngine(t, nil).URL)
+	_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "5", transport.SessionHeader, strings.Repeat("x", 300)))
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, w.records, 1)
+	assert.Equal(t, [3]any{5, 0, "failed"}, [3]any{w.records[0].Priority, w.records[0].Attempts, w.records[0].Status}, "with what was read of it")
+}
+
 func TestRejectedRequestsAreRecorded(t *testing.T) {
 	w := newWorld(t, transport.Config{})
 	_, _, err := w.do(t, post(t, chatPath, chatStream))

@@ -8,11 +8,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -536,6 +539,15 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	}))
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	var open atomic.Int64
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
 	server.Start()
 	defer server.Close()
 	w := newWorld(t, transport.Config{}, strings.Replace(server.URL, "http:", "h2c:", 1))
@@ -549,5 +561,12 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	assert.EqualValues(t, 1, w.router.Stats().OpenLeases)
 	resp.Body.Close()
 	<-gone
+
+	// What must not be sent twice has a connection to itself, of the same kind.
+	resp, _ = w.ok(t, post(t, "/v1/other", "{}"))
+	assert.Equal(t, 2, resp.ProtoMajor)
 	w.idle(t)
+	require.Eventually(t, func() bool { return open.Load() == 1 }, 30*time.Second, time.Millisecond)
+	w.t.CloseIdleConnections()
+	require.Eventually(t, func() bool { return open.Load() == 0 }, 30*time.Second, time.Millisecond)
 }

@@ -378,3 +378,54 @@ func TestPatienceIsOfAKind(t *testing.T) {
 		}
 	})
 }
+
+// A lease is kept as long as its response is read, however slowly, and whether or not
+// anything is counted of it.
+func TestLeasesOfSlowReadersAreKept(t *testing.T) {
+	bubble(t, transport.Config{}, endpick.Config{LeaseTimeout: time.Minute}, speak("application/octet-stream", []time.Duration{0}, strings.Repeat("x", 100)), func(t *testing.T, w *world) {
+		resp, err := w.t.RoundTrip(post(t, "/v1/other", "{}"))
+		require.NoError(t, err)
+		b := make([]byte, 1)
+		for range 20 {
+			_, err = resp.Body.Read(b)
+			require.NoError(t, err)
+			time.Sleep(45 * time.Second)
+			assert.Zero(t, w.router.Sweep(time.Now()))
+		}
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// An endpoint that sends to somebody is not stuck: who waits for it for long is not sent
+// elsewhere.
+func TestWhoSpeaksToOthersIsNotStuck(t *testing.T) {
+	const words = 100
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-Name") {
+		case "long":
+			speak("text/event-stream", []time.Duration{80 * time.Second}, finish+done).ServeHTTP(w, r)
+		case "talking":
+			speak("text/event-stream", append(times(words, time.Second), 0), append(times(words, delta(`"content":"word"`)), finish+done)...).ServeHTTP(w, r)
+		default:
+			speak("text/event-stream", []time.Duration{100 * time.Millisecond}, finish+done).ServeHTTP(w, r)
+		}
+	}
+	bubble(t, transport.Config{}, endpick.Config{}, handler, func(t *testing.T, w *world) {
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: "b:1"}))
+		for range 10 {
+			_, _, err := w.do(t, post(t, chatPath, chatStream))
+			require.NoError(t, err)
+		}
+		talking := w.later(t, t.Context(), "talking")
+		time.Sleep(2 * time.Second)
+		long := w.later(t, t.Context(), "long")
+		require.NoError(t, (<-long).err)
+		require.NoError(t, (<-talking).err)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, r := range w.records {
+			assert.Equal(t, 1, r.Attempts)
+			assert.Equal(t, "a", r.Endpoint)
+		}
+	})
+}

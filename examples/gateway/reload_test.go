@@ -77,12 +77,18 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 200, ask(c, ""))
 	require.Equal(t, 1, served(one))
 
-	write(two.URL, "tenants: {ann: {keys: ["+annsKey+"]}}\nseed: 7\n")
+	write(two.URL, "tenants: {ann: {keys: ["+annsKey+"]}}\nengine_key: sesame\nseed: 7\n")
 	c.logs(t, "settings reloaded", 1)
 	c.logs(t, `msg="this change needs a restart" field=seed`, 1)
 	require.Equal(t, 401, ask(c, ""))
 	require.Equal(t, 200, ask(c, annsKey))
 	require.Equal(t, []int{1, 1}, []int{served(one), served(two)})
+	sentWith := func(b *backend) string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.headers[len(b.headers)-1].Get("Authorization")
+	}
+	require.Equal(t, "Bearer sesame", sentWith(two))
 
 	for i, mistake := range []string{"polcy: lmetric", "policy: best", "endpoints: [{url: x}]", "{"} {
 		write(one.URL, mistake)
@@ -100,6 +106,7 @@ func TestReload(t *testing.T) {
 	c.logs(t, "settings reloaded", 2)
 	require.Equal(t, 200, ask(c, ""))
 	require.Equal(t, 2, served(one))
+	require.NotContains(t, sentWith(one), "sesame")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	c.logs(t, "settings reloaded", 3)
 	c.interrupt()
