@@ -183,7 +183,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 			p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
 		}
 	case http.StatusForbidden:
-		p.Message = "this is not for clients"
+		p.Message = "this path is reserved for administrators"
 	case http.StatusNotFound:
 		p.Message, p.Code = "there is nothing here", "not_found"
 		var none *endpick.NoEndpointsError

@@ -300,7 +300,10 @@ func (g *gateway) addServers(p *debugPage) {
 			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
 		default:
 			p.Serving++
-			if stand.Full {
+			if known && !stand.Alive {
+				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&stand)
+				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
+			} else if stand.Full {
 				e.State, e.Class, e.Detail = "full", "soso", "it has answered 429"
 			} else if s.Candidate.Reported == 0 {
 				e.Detail = "does not report its load"
@@ -355,6 +358,18 @@ var reasons = map[health.Reason]string{
 	health.Unfit:       "it fails its health checks",
 }
 
+// wrong is what a check has met last, or a request.
+func wrong(s *health.Status) string {
+	err := cmp.Or(s.CheckErr, s.Err)
+	if err == nil {
+		return ""
+	}
+	if u := new(url.Error); errors.As(err, &u) {
+		err = u.Err // which URL is known
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "transport: "), "health: ")
+}
+
 // illness says why a server is unhealthy.
 func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	state, class = "unhealthy", "bad"
@@ -365,11 +380,8 @@ func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	} else if reason := reasons[s.Reason]; reason != "" {
 		parts = append(parts, reason)
 	}
-	if err := cmp.Or(s.CheckErr, s.Err); err != nil {
-		if u := new(url.Error); errors.As(err, &u) {
-			err = u.Err // which URL is known
-		}
-		parts = append(parts, strings.TrimPrefix(err.Error(), "transport: "))
+	if what := wrong(s); what != "" {
+		parts = append(parts, what)
 	}
 	if !s.Since.IsZero() {
 		parts = append(parts, "for "+max(now.Sub(s.Since), 0).Round(time.Second).String())

@@ -223,6 +223,34 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
+// Who is down from the start is not healthy, though nobody has asked for anything yet, and
+// neither is who has only said that it is not well.
+func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
+	loading := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "loading", http.StatusServiceUnavailable)
+	}))
+	defer loading.Close()
+	pageless := httptest.NewServer(http.NotFoundHandler())
+	defer pageless.Close()
+	down := "http://" + nobody(t)
+	c := start(t, "-backend", down, "-backend", loading.URL, "-backend", pageless.URL)
+	var text string
+	require.Eventually(t, func() bool {
+		_, text = get(t, c.admin+"/debug/endpick")
+		return strings.Contains(textIn(page(t, text)), "2 of 3 servers are unhealthy.")
+	}, 30*time.Second, 10*time.Millisecond)
+	servers := rows(t, text, "endpoints")
+	require.Contains(t, servers[1][0], down)
+	require.Regexp(t, `^unhealthyit can't be reached, .*connection refused`, servers[1][1])
+	require.Contains(t, servers[2][0], loading.URL)
+	require.Regexp(t, `^not readyit has served nothing yet, and it fails its health checks: answered 503 Service Unavailable`, servers[2][1])
+	require.Regexp(t, `^healthy`, servers[3][1])
+	_, metrics := get(t, c.admin+"/metrics")
+	require.Contains(t, metrics, "endpick_unhealthy_endpoints 1\n")
+	require.Contains(t, metrics, `endpick_endpoint_share_ratio{endpoint="`+down+`"} 0`)
+	c.logs(t, "msg=health endpoint="+down+" state=out reason=unreachable", 1)
+}
+
 // The page runs the script that it has and no other.
 func TestDebugPageRunsItsScriptAlone(t *testing.T) {
 	g, err := newGateway(gatewayConfig{policy: "random", receipts: 2, log: slog.New(slog.DiscardHandler)})

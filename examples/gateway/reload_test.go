@@ -97,7 +97,7 @@ func TestReload(t *testing.T) {
 		require.Equal(t, 200, ask(c, annsKey))
 		require.Equal(t, []int{1, 2 + i}, []int{served(one), served(two)})
 	}
-	require.Contains(t, c.stderr.String(), path+":3: polcy: is unknown here")
+	require.Contains(t, c.stderr.String(), path+":3: polcy: is an unknown field")
 	require.NoError(t, os.Remove(path))
 	c.logs(t, "can't read the settings; keeping the old ones", 1)
 	require.Equal(t, 200, ask(c, annsKey))

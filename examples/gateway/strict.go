@@ -177,7 +177,7 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		}
 		v, ok := fields[key.Value]
 		if !ok {
-			return bad("is unknown here")
+			return bad("is an unknown field")
 		}
 		if err := d.decode(value, field, v); err != nil {
 			return err
@@ -194,12 +194,12 @@ func parseByteSize(s string) (byteSize, error) {
 	digits := strings.TrimRight(s, "KMGTiB ")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no number of bytes, such as 65536 or 64 MiB", s)
+		return 0, fmt.Errorf("%q is not a number of bytes (example: 64 MiB)", s)
 	}
 	shift := map[string]int{"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 	by, ok := shift[strings.TrimSpace(s[len(digits):])]
 	if !ok || n > math.MaxInt64>>by || n < math.MinInt64>>by {
-		return 0, fmt.Errorf("%q is no number of bytes, such as 65536 or 64 MiB", s)
+		return 0, fmt.Errorf("%q is not a number of bytes (example: 64 MiB)", s)
 	}
 	return byteSize(n << by), nil
 }
@@ -209,7 +209,7 @@ func setScalar(n *yaml.Node, into reflect.Value) error {
 	case time.Duration:
 		v, err := time.ParseDuration(n.Value)
 		if err != nil {
-			return fmt.Errorf("%q is no duration, such as 500ms or 1m30s", n.Value)
+			return fmt.Errorf("%q is not a duration (example: 500ms)", n.Value)
 		}
 		into.SetInt(int64(v))
 		return nil

@@ -77,7 +77,8 @@ const (
 //     three quarters of the endpoints, unless all are out: then all are asked,
 //     but for those of which it is known that they take long and give nothing.
 //   - An endpoint that has failed its checks is out, and not tried until it passes
-//     one, unless it answers them and all are out; see [Health.Checked].
+//     one, unless it answers them and all are out; see [Health.Checked]. One that checks
+//     have never got a connection to is out as well, but tried.
 //   - After a second, and twice as long after each trial, up to 15 s, one
 //     request is tried there. If it is served, the endpoint gets a tenth of the
 //     traffic, and all of its share 15 s later.
@@ -124,12 +125,19 @@ type Visit struct {
 	heard uint64 // s.heard when it was sent
 	spell uint32
 	trial bool
+	apart bool  // there was no connection
 	err   error // what it has failed of; nil: not known
 }
 
 // Because is the visit with what it has failed of.
 func (v Visit) Because(err error) Visit {
 	v.err = err
+	return v
+}
+
+// Apart is the visit of whom no connection could be made to.
+func (v Visit) Apart() Visit {
+	v.apart = true
 	return v
 }
 

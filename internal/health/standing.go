@@ -50,6 +50,7 @@ type standing struct {
 	passed    bool      // it has passed one
 	doubtful  bool      // it has failed as many as it takes
 	ailing    bool      // and passed one before: it is out
+	awaited   bool      // put out because checks have never reached it
 }
 
 // spared reports whether the next request is not among the share of an endpoint
@@ -99,7 +100,7 @@ func (s *standing) outcome(now time.Time) {
 func (s *standing) share() float64 { return s.bad / max(s.good+s.bad, 1) }
 
 func (s *standing) putOut(now time.Time, why Reason) {
-	s.phase, s.gone, s.mute, s.trials = Out, false, false, 0
+	s.phase, s.gone, s.mute, s.awaited, s.trials = Out, false, false, false, 0
 	s.since, s.reason = now, why
 	s.spell++
 	s.wait(now)

@@ -118,15 +118,22 @@ func (h *Health) Check(id string, ref endpick.Ref) Visit {
 // checks in a row is put out. One that has said nothing counts only if it has sent
 // nothing to anybody meanwhile: who is busy serving may be late to say that he is
 // well. An endpoint that has never passed one is judged by its requests alone, since
-// it may be the check that is wrong. An endpoint that was put out by checks, or could not be reached, and passes
-// one again is tried at once; one that fails requests is not well for passing checks.
+// it may be the check that is wrong; but while it has sent nothing to anybody, it is put
+// out if no connection could be made ([Visit.Apart]), and tried like one that requests
+// have found unreachable. What has only been waited for comes as if it were new. An
+// endpoint that was put out by checks, or could not be reached, and passes one again is
+// tried at once; one that fails requests is not well for passing checks.
 func (h *Health) Checked(v Visit, err error, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
 	s.checkedAt, s.checkErr = now, err
 	if err == nil {
-		if s.gone && s.phase == Out {
+		switch {
+		case s.phase != Out:
+		case s.awaited && s.heard.Load() == 0:
+			s.phase, s.reason, s.since, s.backoff = Well, Fine, now, 0
+		case s.gone:
 			s.until = now
 		}
 		s.passed, s.unfit, s.doubtful, s.ailing, s.mute = true, 0, false, false, false
@@ -140,13 +147,17 @@ func (h *Health) Checked(v Visit, err error, most int) {
 	h.remark(s, now)
 	s.unfit++
 	s.doubtful = s.unfit >= most
-	if !s.doubtful || !s.passed {
-		return
+	switch {
+	case !s.doubtful:
+	case s.passed:
+		if s.phase != Out {
+			s.putOut(now, Unfit)
+		}
+		s.gone, s.ailing, s.mute = true, true, silent
+	case v.apart && s.heard.Load() == 0 && s.phase != Out:
+		s.putOut(now, Unreachable)
+		s.gone, s.mute, s.awaited = true, silent, true
 	}
-	if s.phase != Out {
-		s.putOut(now, Unfit)
-	}
-	s.gone, s.ailing, s.mute = true, true, silent
 }
 
 func isTimeout(err error) bool {

@@ -88,6 +88,87 @@ func TestChecksThatSayNothing(t *testing.T) {
 	assert.Empty(t, w.inVain())
 }
 
+// Who has never been reached is out, but tried, as the check may be wrong; and who is
+// there at last is as if it were new.
+func TestChecksThatNeverGetAConnection(t *testing.T) {
+	refused := errors.New("refused")
+	apart := func(w *ward, id string, err error) { w.Checked(w.Check(id, w.refs[id]).Apart(), err, 2) }
+	w := newWard("a", "b", "c")
+	apart(w, "a", refused)
+	assert.Equal(t, Well, w.status("a").State, "once is none")
+	apart(w, "a", refused)
+	assert.Equal(t, Status{
+		State: Out, Reason: Unreachable, Since: w.at, NextTrial: w.at.Add(firstBackoff), Checked: w.at, CheckErr: refused, Failed: 2,
+	}, w.status("a"))
+	assert.Equal(t, 1, w.Unhealthy())
+	assert.Equal(t, []string{"a"}, w.Avoid(nil))
+	assert.Empty(t, w.inVain(), "asking costs nothing")
+	w.at = w.at.Add(firstBackoff)
+	apart(w, "a", refused)
+	assert.Equal(t, w.at.Add(-firstBackoff), w.status("a").Since, "it is put out once")
+	assert.Empty(t, w.Avoid(nil), "a trial, though no check has passed")
+	v := w.visit("a")
+	require.True(t, v.trial)
+	w.Failed(v, true)
+	assert.Equal(t, 2*firstBackoff, w.status("a").NextTrial.Sub(w.at))
+	w.check("a", nil)
+	assert.Equal(t, Status{State: Well, Since: w.at, Share: 1, Alive: true, Checked: w.at}, w.status("a"), "it has come")
+	assert.Empty(t, w.Avoid(nil))
+	assert.Zero(t, w.Unhealthy())
+
+	// The page is at another port: who serves is judged by that alone.
+	w = newWard("a", "b")
+	for range 2 {
+		apart(w, "a", refused)
+		apart(w, "b", refused)
+	}
+	assert.Equal(t, []string{"a", "b"}, w.Avoid(nil), "all: they are asked all the same")
+	assert.Empty(t, w.inVain())
+	v = w.visit("a")
+	w.Heard(v)
+	w.Served(v, true, time.Millisecond)
+	assert.Equal(t, Returning, w.status("a").State)
+	for range 5 {
+		apart(w, "a", refused)
+	}
+	assert.Equal(t, Returning, w.status("a").State)
+	assert.True(t, w.status("a").Alive)
+
+	// Who has said something, if only in its own way, may be there.
+	w = newWard("a", "b")
+	w.Heard(w.visit("a"))
+	for range 5 {
+		apart(w, "a", refused)
+		w.check("b", refused)
+	}
+	assert.Equal(t, Well, w.status("a").State)
+	assert.Equal(t, Well, w.status("b").State, "connected, and not understood")
+
+	// Who is dropped on the way is not asked in vain, but for trials.
+	w = newWard("a")
+	for range 2 {
+		apart(w, "a", timeout{})
+	}
+	assert.Equal(t, []string{"a"}, w.inVain())
+	w.at = w.at.Add(firstBackoff)
+	assert.Empty(t, w.inVain())
+
+	// What requests have found out since is not forgotten for a check.
+	w = newWard("a", "b", "c")
+	w.play("a", "uuu")
+	apart(w, "a", refused)
+	apart(w, "a", refused)
+	w.check("a", nil)
+	assert.Equal(t, Out, w.status("a").State)
+	w.play("a", "s")
+	for range 2 {
+		w.check("a", refused)
+	}
+	assert.Equal(t, Unfit, w.status("a").Reason)
+	w.check("a", nil)
+	assert.Equal(t, Out, w.status("a").State, "it is tried")
+}
+
 // Who has been put out for what requests tell is not tried earlier for passing checks,
 // unless it could not be reached.
 func TestChecksAndRequests(t *testing.T) {

@@ -98,7 +98,7 @@ func TestProtocol(t *testing.T) {
 			refused(t, first(c.request(`{"model":7}`, ":path", "/v1/messages?beta=true")), 400, `{"type":"error","error":{"type":"invalid_request_error"`)
 		}},
 		{"administration: 403", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			refused(t, first(c.request(`{}`, ":path", "/%73leep?level=1")), 403, "not for clients")
+			refused(t, first(c.request(`{}`, ":path", "/%73leep?level=1")), 403, "reserved for administrators")
 		}},
 		{"the end of the request in its headers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.send(requestHeaders(true, ":method", "GET", ":path", "/v1/models"))

@@ -2,13 +2,17 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/health"
 )
 
@@ -124,37 +128,47 @@ func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candi
 	for i, c := range endpoints {
 		visits[i] = m.core.Check(c.Endpoint.ID, c.Ref)
 	}
-	err := m.ask(ctx, u)
+	apart, err := m.ask(ctx, u)
 	if ctx.Err() != nil {
 		return
 	}
 	for _, v := range visits {
+		if apart {
+			v = v.Apart()
+		}
 		m.core.Checked(v, err, m.config.Failures)
 	}
 }
 
 // ask gets a page; nil: its server is well, or the page says nothing of it, or the
-// host's client has panicked.
-func (m *Monitor) ask(ctx context.Context, u string) (err error) {
+// host's client has panicked. Apart says that there was no connection.
+func (m *Monitor) ask(ctx context.Context, u string) (apart bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timeout)
 	defer cancel()
 	defer func() {
 		if recover() != nil {
-			err = nil
+			apart, err = false, nil
 		}
 	}()
+	var wanted, connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { wanted.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return nil
+		return false, nil
 	}
 	resp, err := m.config.Client.Do(req)
 	if err != nil {
-		return err
+		// A connection that is not there in time is seen by the trace alone.
+		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !connected.Load()
+		return waited || choose.IsDial(err), err
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // to use the connection again
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-		return StatusError(resp.StatusCode)
+		return false, StatusError(resp.StatusCode)
 	}
-	return nil
+	return false, nil
 }

@@ -21,7 +21,9 @@
 //   - An endpoint that passes its checks but fails its requests is unhealthy all the same.
 //     A page that does not exist (404) or is not accessible (401, 403) says nothing.
 //   - An endpoint that has never passed a check is judged by its requests alone, because
-//     the check may be what is wrong.
+//     the check may be what is wrong. But while it has never sent anything either, and no
+//     connection can be made to it, it is out as unreachable: it gets trials, and its
+//     full share as soon as it passes a check.
 //   - If all endpoints are out, those that answer are used anyway, so that clients see the
 //     engine's own error. Those that don't even answer a check are not: clients get an
 //     [endpick.NoEndpointsError], 503, at once.

@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -283,4 +284,66 @@ func TestWhatOthersSay(t *testing.T) {
 	m.Elsewhere("b", 0, 3)
 	assert.Equal(t, health.Well, m.Endpoints()[1].State)
 	assert.Same(t, router, m.Router())
+}
+
+// What a check meets before there is a connection speaks of the way to the server, and
+// what it meets after it of the page.
+func TestChecksTellAConnectionFromAPage(t *testing.T) {
+	hang := func(ctx context.Context) (net.Conn, error) {
+		select { // a transport does not end its dials with the request
+		case <-time.After(time.Minute):
+		case <-ctx.Done():
+		}
+		return nil, errors.New("too late")
+	}
+	mute := func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		return here, nil
+	}
+	for name, tc := range map[string]struct {
+		dial func(context.Context) (net.Conn, error)
+		tls  bool
+		want health.State
+	}{
+		"nobody listens": {dial: func(context.Context) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+		}, want: health.Out},
+		"no way there":          {dial: hang, want: health.Out},
+		"it takes it and hangs": {dial: mute, want: health.Well},
+		"it can't do TLS": {dial: func(context.Context) (net.Conn, error) {
+			here, there := net.Pipe()
+			go func() {
+				_, _ = there.Read(make([]byte, 64<<10))
+				_, _ = there.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+				_ = there.Close()
+			}()
+			return here, nil
+		}, tls: true, want: health.Well},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				scheme := "http://"
+				if tc.tls {
+					scheme = "https://"
+				}
+				router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: scheme + "a"}}})
+				require.NoError(t, err)
+				client := &http.Client{Transport: &http.Transport{
+					DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return tc.dial(ctx) },
+					DisableKeepAlives: true,
+				}}
+				m, err := health.New(health.Config{Router: router, Client: client})
+				require.NoError(t, err)
+				m.Check(t.Context())
+				assert.Equal(t, health.Well, m.Endpoints()[0].State)
+				m.Check(t.Context())
+				s := m.Endpoints()[0]
+				assert.Error(t, s.CheckErr)
+				assert.Equal(t, tc.want, s.State)
+				assert.False(t, s.Alive)
+				time.Sleep(2 * time.Minute) // for the dials to end
+			})
+		})
+	}
 }

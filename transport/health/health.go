@@ -1,6 +1,7 @@
 package health
 
 import (
+	"net"
 	"net/http"
 	"time"
 
@@ -27,8 +28,8 @@ type Config struct {
 	// "/health" at the endpoint's Address, which vLLM, SGLang, TensorRT-LLM, llama.cpp
 	// and others have. It is called in each round.
 	URL func(*endpick.Endpoint) string
-	// OnChange is told when an endpoint has come to be well, out or returning, within
-	// Interval. It is called from Run, one call after the other. Nil: nobody is told.
+	// OnChange is called when an endpoint's state changes, within Interval of it. It is
+	// called from Run, one call after the other. Nil: nobody is told.
 	OnChange func(Status)
 	// Clock tells the time by which endpoints are judged. Nil: time.Now.
 	Clock func() time.Time
@@ -48,17 +49,20 @@ func (c *Config) validate() error {
 	case c.Failures < 0:
 		return bad("Failures", "is negative")
 	}
-	if c.Client == nil {
-		c.Client = &http.Client{
-			Transport:     &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-	}
 	if c.Interval == 0 {
 		c.Interval = 2 * time.Second
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Second
+	}
+	if c.Client == nil {
+		c.Client = &http.Client{
+			Transport: &http.Transport{
+				// It goes on connecting when the request has been given up.
+				DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
 	}
 	if c.Failures == 0 {
 		c.Failures = 2
@@ -72,7 +76,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Monitor knows how the endpoints of a router are. Make one with [New], give it to
+// Monitor tracks the health of a router's endpoints. Make one with [New], give it to
 // every transport over the router, and run its Run. It is safe for concurrent use.
 type Monitor struct {
 	config Config

@@ -499,7 +499,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}{
 		{chatPath, `{"model":7}`, 400, "invalid_request_error"},
 		{"/v1/messages", `{"model":7}`, 400, `{"type":"error","error":{"type":"invalid_request_error"`},
-		{"/sleep", ``, 403, "not for clients"},
+		{"/sleep", ``, 403, "reserved for administrators"},
 		{"/v2/unheard-of", ``, 404, "nothing here"},
 	} {
 		_, err := w.Read(seam.Incoming{Method: "POST", Path: tc.path, Body: []byte(tc.body)})
