@@ -41,6 +41,32 @@ func TestALearnerSurvivesSaving(t *testing.T) {
 	saved, _ = empty.learner.AppendBinary(nil)
 	require.NoError(t, b.learner.Restore(saved))
 	require.Nil(t, b.learner.Model())
+	require.Nil(t, b.learner.Linear())
+}
+
+// What was saved counts as a fit, in which a prior that was dropped is still dropped; a
+// model of other rows is none of this learner's.
+func TestWhatIsRestoredIsInForce(t *testing.T) {
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
+	a.run(quiet, 200)
+	a.learner.noPrior = true
+	require.NoError(t, a.learner.Refit())
+	saved, _ := a.learner.AppendBinary(nil)
+	b := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
+	require.NoError(t, b.learner.Restore(saved))
+	require.EqualValues(t, 1, b.learner.Refits())
+	require.EqualValues(t, 1, b.learner.Health().Refits)
+	require.True(t, b.learner.noPrior)
+	require.False(t, b.learner.Health().Prior)
+	require.Equal(t, 200, b.learner.Health().Samples)
+	require.NotNil(t, b.learner.Linear(), "what is linear is fitted anew")
+
+	m, err := boost.Fit(boost.Config{Features: 1}, boost.Data{X: []float64{1}, Y: []float64{1}})
+	require.NoError(t, err)
+	a.learner.model.Store(m)
+	saved, _ = a.learner.AppendBinary(nil)
+	require.ErrorIs(t, b.learner.Restore(saved), codec.ErrFormat)
+	require.EqualValues(t, 1, b.learner.Refits())
 }
 
 func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {

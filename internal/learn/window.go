@@ -219,9 +219,6 @@ func (w *Window) drop(b *bucket) {
 	w.free = i
 	b.rows--
 	w.rows--
-	if b.rows == 0 {
-		b.newest = none
-	}
 }
 
 // Expire drops what is older than MaxAge at a moment, but for the newest leastSamples. What is dated further ahead than

@@ -1,0 +1,207 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/estimate"
+	"github.com/endpick/endpick/predict/boost"
+)
+
+// manual is a learner of one feature that is fitted on demand.
+func manual(t *testing.T, window WindowConfig) *Learner {
+	window.Features = 1
+	l, err := New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window})
+	require.NoError(t, err)
+	return l
+}
+
+// What Health makes of predictions, by hand: errors are shares of what was measured.
+func TestErrorsByHand(t *testing.T) {
+	l := manual(t, WindowConfig{})
+	say := func(times int, predicted, upper float64) {
+		for range times {
+			l.Label([]float64{1}, 100, predicted, upper, time.Unix(1, 0))
+		}
+	}
+	say(1, 50, 120)
+	say(1, 80, 90)
+	say(1, 125, 100) // at its bound is within it
+	say(1, 1000, 2000)
+	h := l.Health()
+	assert.InDelta(t, (0.5+0.2+0.25+1)/4, h.MAPE, 1e-12)
+	assert.Equal(t, 0.75, h.Coverage)
+	assert.InDelta(t, 0.4875, l.longRun, 1e-12)
+	say(recentErrors, 90, 95)
+	h = l.Health()
+	assert.InDelta(t, 0.1, h.MAPE, 1e-12, "the newest thousand")
+	assert.Zero(t, h.Coverage)
+	say(recentErrors/2, 90, 105)
+	assert.Equal(t, 0.5, l.Health().Coverage)
+
+	l = manual(t, WindowConfig{})
+	say(100, 90, 0)
+	say(99, 70, 0)
+	assert.Equal(t, 1.0, l.Health().Drift, "that is too little to say")
+	say(1, 70, 0)
+	assert.InDelta(t, 0.3/0.2, l.Health().Drift, 1e-9)
+	say(100, 80, 0)
+	assert.InDelta(t, 0.2/0.2, l.Health().Drift, 1e-9)
+	l.longN, l.longRun = 1e6, 0.1
+	say(1, 10, 0)
+	assert.InDelta(t, 0.1+0.8/10_000, l.longRun, 1e-12, "the long run is that of ten thousand")
+}
+
+// When a fit is due, by hand: after so many samples, sooner in a drift, and later where the
+// newest look like a shift.
+func TestDue(t *testing.T) {
+	l := manual(t, WindowConfig{})
+	l.trainer.Manual = false
+	first := func(rows int) int {
+		l.window.rows = rows
+		for l.since = 0; !l.due(); l.since++ {
+		}
+		return l.since
+	}
+	for rows, want := range map[int]int{0: 25, 100: 25, 300: 30, 990: 99, 1000: 200, 4000: 800, 5000: 1000, 25_000: 1000} {
+		assert.Equal(t, want, first(rows), "%d", rows)
+	}
+	l.errors = make([]float64, 200)
+	for i := range l.errors {
+		l.errors[i] = 0.1
+	}
+	l.longRun = 0.1
+	assert.Equal(t, 1000, first(5000))
+	l.longRun = 0.06
+	assert.Equal(t, 250, first(5000), "a drift")
+	assert.Equal(t, 100, first(1500), "but for the errors that tell of it")
+	assert.Equal(t, 30, first(300))
+	l.longRun = 0.1
+	for range shiftEvery {
+		l.shifts.residuals = append(l.shifts.residuals, shiftResidual{value: 0.5})
+	}
+	require.True(t, l.shifts.suspects())
+	assert.Equal(t, 1000+shiftHistory, first(5000))
+	l.hurry.Store(true)
+	assert.Zero(t, first(5000))
+}
+
+// What a fit tells of itself, and what it is of.
+func TestFitsTellOfThemselves(t *testing.T) {
+	l := manual(t, WindowConfig{MaxAge: time.Hour})
+	start := time.Unix(1_000_000, 0)
+	for i := range 1500 {
+		l.Label([]float64{float64(i % 10)}, 10, 0, 0, start)
+	}
+	last := start.Add(10 * time.Hour)
+	for range 10 {
+		l.Label([]float64{1}, 10, 0, 0, last)
+	}
+	l.Unfinished = func(now time.Time, add func([]float64, float64)) {
+		assert.Equal(t, last, now)
+		for range 3 {
+			add([]float64{1}, 20)
+		}
+	}
+	require.NoError(t, l.Refit())
+	h := l.Health()
+	assert.Equal(t, last, h.LastFit)
+	assert.Equal(t, 3, h.Overdue)
+	assert.Equal(t, 1000, l.window.Len(), "the old ones have gone, but for the newest thousand")
+	assert.Equal(t, 1003, l.Model().Rows())
+	l.Unfinished = nil
+	require.NoError(t, l.Refit())
+	assert.Zero(t, l.Health().Overdue)
+}
+
+// The columns of a row, and which of them are in the linear part of which latency.
+func TestRowsByHand(t *testing.T) {
+	f := Features{
+		KVUsage: 0.51, InputTokens: 1000, Waiting: 2, Running: 3, PrefixShare: 0.25, PrefillTokens: 400, ResidentTokens: 5, PrefillRate: 6,
+		ExpectedOutputTokens: 7, Variant: 8,
+	}
+	var row [FeatureCount]float64
+	f.Row(row[:])
+	assert.InDeltaSlice(t, []float64{0.51, 1000, 2, 3, 0.25, 400, 5, 6, 7, 8, 750, 1150, 1150 / 0.5}, row[:], 1e-9)
+
+	first := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnNew, columnAhead}
+	for target, want := range map[Target][]int{
+		TTFT: first, TPOT: {columnKV, columnRunning, columnResident}, E2E: append(first[:7:7], columnOutput),
+	} {
+		assert.Equal(t, want, Latency(target).Boost.Prior)
+	}
+	columns := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnResident, columnOutput, columnNew, columnAhead}
+	l := linear(columns, []float64{1, 2, 3, 5, 7, 11, 13, 17, 19, 23})
+	assert.Equal(t, estimate.Linear{Constant: 1, KVUsage: 2, Waiting: 5, Running: 7, Prefill: 11 + 23, Resident: 13, Fresh: 19 + 23}, l.Linear)
+	assert.Equal(t, 1+3*100+17*10., l.For(100, 10).Constant)
+	l = linear([]int{columnAhead, columnNew, columnPrefill}, []float64{1, 2, 3, 5})
+	assert.Equal(t, estimate.Linear{Constant: 1, Prefill: 2 + 5, Fresh: 2 + 3}, l.Linear, "in whatever order")
+}
+
+// A shift, by hand: the mean of what came after it less that of what came before, where all
+// buckets have moved alike.
+func TestShiftsByHand(t *testing.T) {
+	look := func(value func(i, bucket int) float64) (float64, uint64) {
+		d := shiftDetector{known: []bool{true, true, true, false}, scale: 0.01}
+		for i := range 199 {
+			d.residuals = append(d.residuals, shiftResidual{value(i, i%3), i % 3, uint64(1000 + i)})
+		}
+		return d.add(shiftResidual{value(199, 1), 1, 1199})
+	}
+	both := func(before, after float64) func(i, bucket int) float64 {
+		return func(i, _ int) float64 {
+			if i < 100 {
+				return before
+			}
+			return after
+		}
+	}
+	shift, first := look(both(0.05, 0.5))
+	assert.InDelta(t, 0.45, shift, 1e-9)
+	assert.EqualValues(t, 1100, first)
+	shift, _ = look(both(0, -0.2))
+	assert.InDelta(t, -0.2, shift, 1e-9)
+	shift, _ = look(both(0, 0.09))
+	assert.Zero(t, shift, "less than a tenth")
+	for _, odd := range []float64{0.1, 2} {
+		shift, _ = look(func(i, bucket int) float64 {
+			if i >= 100 && bucket == 2 {
+				return odd
+			}
+			return both(0, 0.5)(i, 0)
+		})
+		assert.Zero(t, shift, "one of them moved by something else")
+	}
+
+	s := newSpread(3)
+	s.buckets[0].count, s.buckets[1].count, s.all.scale = knownResiduals-1, knownResiduals, 0.25
+	d := shiftDetector{pause: true, residuals: make([]shiftResidual, 7)}
+	d.refitted(s)
+	assert.Equal(t, shiftDetector{known: []bool{false, true, false}, scale: 0.25, residuals: d.residuals[:0]}, d)
+	shift, _ = d.add(shiftResidual{bucket: 0})
+	assert.Zero(t, shift)
+	assert.Empty(t, d.residuals, "of what is not known nothing is looked at")
+}
+
+// A learner waits for its turn once.
+func TestATurnIsWaitedForOnce(t *testing.T) {
+	trainer := &Trainer{busy: true}
+	l := &Learner{trainer: trainer}
+	for range 3 {
+		trainer.fit(l)
+	}
+	assert.Equal(t, []*Learner{l}, trainer.due)
+}
+
+// Labels are held against what the model in force says, and not against nothing.
+func TestNothingIsLearnedOfNothing(t *testing.T) {
+	l := manual(t, WindowConfig{})
+	assert.True(t, math.IsNaN(l.Health().Coverage))
+	assert.Equal(t, "heuristic", l.Health().Phase)
+	require.Error(t, l.Refit())
+	assert.True(t, l.Health().LastFit.IsZero())
+}

@@ -1,0 +1,243 @@
+package delay
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/pace"
+)
+
+// Sums over time go on from where a clock was set back to.
+func TestSumsOverTime(t *testing.T) {
+	e := endpoint{at: 10e6, decoding: 2, resident: 100}
+	e.advance(15e6)
+	assert.Equal(t, []float64{10, 500}, []float64{e.decodingTime, e.sizeTime})
+	e.advance(5e6)
+	assert.Equal(t, []float64{10, 500}, []float64{e.decodingTime, e.sizeTime})
+	e.advance(8e6)
+	assert.Equal(t, []float64{16, 800}, []float64{e.decodingTime, e.sizeTime})
+}
+
+// A target for tokens binds while its request is open, and only where tokens are streamed.
+func TestWhoBinds(t *testing.T) {
+	m := fresh(t, 0)
+	tpot := endpick.SLO{TPOT: time.Millisecond}
+	lease := endpick.LeaseRef{Generation: 1}
+	for _, tc := range []struct {
+		req   endpick.Request
+		binds int64
+	}{
+		{endpick.Request{Stream: true, SLO: tpot}, 1}, {endpick.Request{SLO: tpot}, 0},
+		{endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: time.Second}}, 0}, {endpick.Request{Stream: true}, 0},
+	} {
+		for _, dropped := range []bool{false, true} {
+			lease.Slot++
+			ev := &endpick.Event{
+				Request: &tc.req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}},
+				Lease: lease, Now: time.Unix(1, 0), RoutedAt: time.Unix(1, 0),
+			}
+			m.Routed(ev)
+			assert.Equal(t, tc.binds, m.bound.Load())
+			if dropped { // its place was needed for another
+				m.leases.Drop(ev.Lease)
+			}
+			m.Done(ev, &endpick.Outcome{})
+			assert.Zero(t, m.bound.Load())
+		}
+	}
+}
+
+// Requests of others are taken to be as large as those of their kind.
+func TestSizesOfOthers(t *testing.T) {
+	d := newDesk(t)
+	d.m.common.size.add(500)
+	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
+	d.route(1000, 20, true)
+	for _, l := range d.m.leases.All() {
+		assert.Equal(t, []float64{3, 1500}, []float64{l.foreign, l.foreignSize})
+	}
+}
+
+// A first token counts once, and only that of a stream is one that somebody waits for.
+func TestFirstTokensCountOnce(t *testing.T) {
+	m := fresh(t, 0)
+	now := time.Unix(1e9, 0)
+	for i, stream := range []bool{false, true} {
+		ref := endpick.Ref{Slot: uint32(i), Generation: 1}
+		ev := &endpick.Event{
+			Request: &endpick.Request{InputTokens: 100, Stream: stream}, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: ref},
+			Lease: endpick.LeaseRef{Slot: uint32(i), Generation: 1}, Now: now, RoutedAt: now,
+		}
+		m.Routed(ev)
+		now = now.Add(time.Second)
+		ev.Now, ev.FirstTokenAt = now, now
+		for range 2 {
+			m.FirstToken(ev)
+			e := m.endpoints.Find(ref)
+			assert.Equal(t, []float64{1, 100}, []float64{e.decoding, e.computed})
+			assert.Equal(t, stream, m.first.weight > 0)
+		}
+		m.Done(ev, &endpick.Outcome{Status: endpick.Failed})
+		assert.Zero(t, m.endpoints.Find(ref).decoding)
+	}
+	assert.Equal(t, 1.0, m.first.weight)
+}
+
+// A server is compared with its kind as the kind is known after this, by the spread of
+// first tokens.
+func TestPaceOfAFirstToken(t *testing.T) {
+	d := newDesk(t)
+	d.route(100, 1, false).Done(endpick.Outcome{}) // the kind has a place
+	k := d.m.kinds[kindName{model: "m"}]
+	k.late.log, k.slow.log = 1, 0.1
+	ref, _ := d.router.Ref("a")
+	e := d.m.endpoints.Find(ref)
+	e.pace = pace.Pace{}
+	l := d.route(1000, 20, true)
+	var x amounts
+	for _, open := range d.m.leases.All() {
+		x = open.x
+	}
+	d.at(2)
+	l.FirstToken()
+	var want pace.Pace
+	want.Add(nanoseconds(d.now), 2000/k.of(&x), 1/1.28)
+	assert.Equal(t, want, d.m.endpoints.Find(ref).pace)
+	assert.NotEqual(t, 1.0, k.late.log)
+}
+
+// The length of a response is that of one whose length is known, and the time of its
+// tokens ends with the last of them.
+func TestWhatAnEndTells(t *testing.T) {
+	d := newDesk(t)
+	l := d.route(1000, 0, true)
+	d.at(1)
+	l.FirstToken()
+	d.at(4)
+	l.Tokens(10)
+	d.at(5)
+	l.Done(endpick.Outcome{})
+	assert.InDelta(t, 3000, d.m.common.decoding.or(0), 1e-6)
+	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all)
+	whole := d.route(1000, 0, false)
+	d.at(6)
+	whole.Done(endpick.Outcome{})
+	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all, "nobody knows how long it was")
+}
+
+// A glance is one at an endpoint of that generation, and goes with it.
+func TestGlancesOfGenerations(t *testing.T) {
+	m := fresh(t, 0)
+	old, young := endpick.Ref{Slot: 2, Generation: 1}, endpick.Ref{Slot: 2, Generation: 2}
+	m.meet([]endpick.Candidate{{Ref: young, Endpoint: &endpick.Endpoint{ID: "a", KVTokens: 100, MaxSequences: 3}}})
+	before := m.glances[2]
+	require.Equal(t, young, before.ref)
+	m.noted(old, &endpoint{pairs: 7})
+	assert.Equal(t, before, m.glances[2])
+	m.EndpointRemoved(old)
+	assert.Equal(t, before, m.glances[2])
+	m.noted(young, &endpoint{pairs: 7})
+	assert.Equal(t, 7.0, m.glances[2].pairs)
+	m.EndpointRemoved(young)
+	assert.Zero(t, m.glances[2])
+	m.noted(endpick.Ref{Slot: 9, Generation: 1}, &endpoint{})
+	m.EndpointRemoved(endpick.Ref{Slot: 9, Generation: 1})
+	assert.Len(t, m.glances, 3)
+}
+
+// 255 variants are told apart, by names that are not too long; others are alike.
+func TestPlacesOfVariants(t *testing.T) {
+	m := fresh(t, 0)
+	assert.Zero(t, m.place(strings.Repeat("x", maxName+1)))
+	for range 2 {
+		for i := range 300 {
+			want := i + 1
+			if i >= math.MaxUint8 {
+				want = 0
+			}
+			assert.EqualValues(t, want, m.place(fmt.Sprint(i)))
+		}
+	}
+}
+
+// While an answer is awaited, nothing fades of what is known of a server's pace.
+func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
+	m := fresh(t, 0)
+	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}
+	at := int64(1e18)
+	e := m.endpoints.At(c.Ref)
+	paced(e, at)
+	paceAt := func(seconds int64) float64 {
+		req := asked.At(time.Unix(0, at+seconds*1e9), 1, 1)
+		cs := []endpick.Candidate{c}
+		j := m.judge(&req, cs)
+		defer j.end()
+		_, _, pace := j.at(&cs[0])
+		special, _ := j.special(&cs[0])
+		assert.Equal(t, pace, special)
+		return pace
+	}
+	now := paceAt(0)
+	require.Greater(t, now, 2.0)
+	require.Less(t, paceAt(15), 0.7*now)
+	e.wait(at, 0)
+	assert.Equal(t, now, paceAt(15))
+	e.leave(at+15e9, false)
+	assert.Less(t, paceAt(15), 0.7*now)
+}
+
+// What is kept of a kind's name is no part of a request.
+func TestKindsKeepNoBody(t *testing.T) {
+	m := fresh(t, 0)
+	body := strings.Repeat("model", 100)
+	m.admit(kindName{body[:5], body[5:10]})
+	for n := range m.kinds {
+		assert.Equal(t, kindName{"model", "model"}, n)
+		assert.NotSame(t, unsafe.StringData(body), unsafe.StringData(n.model))
+		assert.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData(n.variant))
+	}
+}
+
+// Memory may well get full where less is left than the root of how many requests fit:
+// of a hundred, a tenth.
+func TestPressureByHand(t *testing.T) {
+	k := &kind{}
+	c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: 10_000}, Reported: endpick.KVUsageSignal}
+	is := func(usage float64) bool {
+		c.KVUsage = usage
+		return pressed(&c, k)
+	}
+	assert.False(t, is(1), "the size of requests is not known")
+	k.size.add(100)
+	assert.False(t, is(0.899))
+	assert.True(t, is(0.901))
+	c.Reported = 0
+	assert.False(t, is(1), "nothing is reported")
+	c.Reported, c.Endpoint = endpick.KVUsageSignal, &endpick.Endpoint{}
+	assert.False(t, is(1), "nor how much there is")
+}
+
+// Costs are in prompt tokens until there is something to learn times from.
+func TestUnitsOfExplanations(t *testing.T) {
+	m := fresh(t, 0)
+	req := asked.At(time.Unix(1e9, 0), 1, 1)
+	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Generation: 1}}}
+	text := func() string {
+		dst := make([]string, 1)
+		m.Explain(&req, cs, dst)
+		return dst[0]
+	}
+	assert.Contains(t, text(), " tokens")
+	assert.NotContains(t, text(), " ms")
+	m.common.labels = 1
+	assert.Contains(t, text(), " ms")
+	assert.NotContains(t, text(), " tokens")
+}
