@@ -188,9 +188,18 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	now := paceAt(0)
 	require.Greater(t, now, 2.0)
 	require.Less(t, paceAt(15), 0.7*now)
+	glances := func(seconds int64) bool {
+		var g glance
+		g.account(e)
+		return g.special(at + seconds*1e9)
+	}
+	assert.True(t, glances(50))
+	assert.False(t, glances(100))
 	e.wait(at, 0)
 	assert.Equal(t, now, paceAt(15))
+	assert.True(t, glances(100))
 	e.leave(at+15e9, false)
+	assert.False(t, glances(100))
 	assert.Less(t, paceAt(15), 0.7*now)
 }
 
