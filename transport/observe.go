@@ -67,7 +67,7 @@ func (tr *trip) observe(x *exchange, r recording.Request) {
 		if last := &s.attempts[x.number]; last.Result == observed.Served {
 			switch r.Status {
 			case endpick.Failed.String():
-				last.Result = observed.Broken
+				last.Result, last.Err = observed.Broken, x.why()
 			case endpick.Canceled.String():
 				last.Result = observed.Canceled
 			}

@@ -3,6 +3,8 @@ package transport_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -259,4 +261,37 @@ func TestObserveAlone(t *testing.T) {
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CachedTokens: r.CachedTokens, Estimated: r.Estimated, BlockTokens: r.BlockTokens,
 		MaxTokens: r.MaxTokens, Session: r.Session,
 	}, r.Request, "no blocks")
+}
+
+// What breaks a response off when its client has a part of it is told with the attempt.
+func TestObserveWhyAResponseBreaksOff(t *testing.T) {
+	begin := func(w http.ResponseWriter, more string) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n"+more)
+		_ = http.NewResponseController(w).Flush()
+	}
+	for name, tc := range map[string]struct {
+		engine func(http.ResponseWriter, *http.Request)
+		want   string
+		stall  time.Duration
+	}{
+		"the connection ends": {func(w http.ResponseWriter, _ *http.Request) { begin(w, ""); panic(http.ErrAbortHandler) }, "unexpected EOF", 0},
+		"the stream ends":     {func(w http.ResponseWriter, _ *http.Request) { begin(w, "") }, "unexpected EOF", 0},
+		"it says so": {func(w http.ResponseWriter, _ *http.Request) {
+			begin(w, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n")
+		}, "transport: the response ends in an error event", 0},
+		"it stalls": {func(w http.ResponseWriter, r *http.Request) { begin(w, ""); <-r.Context().Done() }, transport.ErrTimeout.Error(), 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool { tc.engine(w, r); return true })
+			e.Config.ErrorLog = log.New(io.Discard, "", 0)
+			w, told := watched(t, transport.Config{StallTimeout: tc.stall}, e.URL)
+			_, _, _ = w.do(t, post(t, chatPath, chatStream))
+			r := next(t, told)
+			require.Equal(t, []string{"a broken 200"}, way(r))
+			assert.Equal(t, "failed", r.Status)
+			assert.NoError(t, r.Err, "there was a response")
+			assert.EqualError(t, r.Last().Err, tc.want)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -31,6 +32,7 @@ type exchange struct {
 	mu     sync.Mutex  // guards what follows
 	stop   func() bool // stops watching the client
 	ended  bool
+	cut    error // what has broken the response off; nil: nothing, or it says so itself
 	status endpick.Status
 	endAt  time.Time
 	handed bool // to the client: how it ends is how the request ends
@@ -222,6 +224,20 @@ func (x *exchange) closeLease(o endpick.Outcome) {
 	x.lease.Done(o)
 }
 
+// errInStream is what is wrong with a response that is there as a whole, and tells of an
+// error in the middle.
+var errInStream = errors.New("transport: the response ends in an error event")
+
+// why is what was wrong with a response that has failed after its first byte.
+func (x *exchange) why() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cut != nil {
+		return x.cut
+	}
+	return errInStream
+}
+
 // handOver says that this response is the one that the client gets.
 func (x *exchange) handOver() {
 	x.mu.Lock()
@@ -249,6 +265,9 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		b.x.end(endpick.Completed)
 	default:
 		err = b.x.cause(err)
+		b.x.mu.Lock()
+		b.x.cut = err
+		b.x.mu.Unlock()
 		b.x.end(b.x.trip.failure())
 	}
 	b.x.watch.stop()

@@ -50,7 +50,8 @@ type gateway struct {
 	stopping     atomic.Bool // new requests are refused
 	stop         func()      // ends the polling
 
-	log *slog.Logger
+	log      *slog.Logger
+	requests requestLog
 	// policies are those that the router has had; keys, engineKey and certificate
 	// change with a reload.
 	policies    policies
@@ -80,6 +81,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		s.Log.Requests = "none"
 	}
 	g := &gateway{policy: config.policy, log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
+	g.requests.log, g.requests.which = config.log, s.Log.Requests
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -98,10 +100,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response,
 		Describe: g.describe(config.trustHeaders), Tokens: g.tokens,
-		Record: g.record(), RecordText: s.Record != nil && s.Record.Text, Observe: g.observe(s),
-		Warn: func(_ *http.Request, err error) {
-			g.log.Debug("request", "warning", err)
-		},
+		Record: g.record(), RecordText: s.Record != nil && s.Record.Text, Observe: g.observe,
+		Warn: g.requests.warn,
 	}
 	if s.Record != nil {
 		if g.recorder, err = newRecorder(s.Record, g.log); err != nil {
@@ -256,15 +256,15 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("/", numbered(g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.stopping.Load() {
-			transport.ErrorHandler(w, r, &endpick.NoEndpointsError{})
+			refuseWith(w, r, http.StatusServiceUnavailable, "the gateway is stopping, try again", "", "Retry-After", "1")
 			return
 		}
 		g.inHand.Add(1)
 		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
-	})))
+	}))))
 	mux.HandleFunc("GET /readyz", g.ready)
 	if g.watch != nil {
 		proxy.Transport = g.watch.around(g.transport)
@@ -281,13 +281,11 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 }
 
 // observe hands on how a request has ended.
-func (g *gateway) observe(s *settings) func(*observed.Request) {
-	return func(r *observed.Request) {
-		if g.watch != nil {
-			g.watch.observe(r)
-		}
-		logRequest(g.log, s.Log.Requests, r)
+func (g *gateway) observe(r *observed.Request) {
+	if g.watch != nil {
+		g.watch.observe(r)
 	}
+	g.requests.ended(r)
 }
 
 // record hands on what was seen of a request.

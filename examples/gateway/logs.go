@@ -2,9 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"io"
 	"log/slog"
 	"math"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -25,9 +35,17 @@ func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// logRequest writes a line for a request that has ended: what the client got, and why.
-// It contains nothing of the prompt or of the response.
-func logRequest(logger *slog.Logger, which string, r *observed.Request) {
+// requestLog writes lines about requests. They contain nothing of prompts and responses.
+type requestLog struct {
+	log   *slog.Logger
+	which string // all, failed or none
+	// strangers and warnings bound what anybody can fill the log with who is not let in,
+	// or writes nonsense into headers.
+	strangers, warnings few
+}
+
+// ended writes a line for a request that has ended: what the client got, and why.
+func (l *requestLog) ended(r *observed.Request) {
 	status, why := r.HTTP, r.Err
 	if why != nil {
 		status = transport.StatusOf(why)
@@ -35,17 +53,18 @@ func logRequest(logger *slog.Logger, which string, r *observed.Request) {
 		why = a.Err
 	}
 	failed := r.Status != endpick.Completed.String() || status >= 400
-	if which == "none" || which == "failed" && !failed {
+	if l.which == "none" || l.which == "failed" && !failed {
 		return
 	}
 	level := slog.LevelInfo
 	if failed && r.Status != endpick.Canceled.String() {
 		level = slog.LevelWarn
 	}
-	attributes := []any{
-		"status", r.Status, "http", status, "model", r.Model, "endpoint", r.Endpoint, "attempts", len(r.Attempts),
+	attributes := append([]any{"status", r.Status, "http", status}, nameOf(r.In)...)
+	attributes = append(attributes,
+		"model", r.Model, "endpoint", r.Endpoint, "attempts", len(r.Attempts),
 		"input", r.InputTokens, "output", r.OutputTokens, "e2e_ms", tenths(r.E2EMillis),
-	}
+	)
 	if r.CachedTokens != nil {
 		attributes = append(attributes, "cached", *r.CachedTokens)
 	}
@@ -58,7 +77,108 @@ func logRequest(logger *slog.Logger, which string, r *observed.Request) {
 	if failed && why != nil {
 		attributes = append(attributes, "error", why)
 	}
-	logger.Log(context.Background(), level, "request", attributes...)
+	l.log.Log(context.Background(), level, "request", attributes...)
+}
+
+// stranger writes a line for a request that was not let in.
+func (l *requestLog) stranger(in *http.Request) {
+	if l.which == "none" {
+		return
+	}
+	if more, ok := l.strangers.next(time.Now()); ok {
+		host, _, _ := net.SplitHostPort(in.RemoteAddr)
+		l.log.Warn("request", slices.Concat([]any{"status", "refused", "http", http.StatusUnauthorized}, nameOf(in), []any{
+			"client", host, "error", "no valid API key",
+		}, unlogged(more))...)
+	}
+}
+
+// warn writes a line for what was wrong with a request that was served all the same; in
+// is nil if it was with none in particular.
+func (l *requestLog) warn(in *http.Request, err error) {
+	if more, ok := l.warnings.next(time.Now()); ok {
+		l.log.Warn("request", slices.Concat(nameOf(in), []any{"warning", err}, unlogged(more))...)
+	}
+}
+
+// unlogged says how many lines were left out before this one.
+func unlogged(n int) []any {
+	if n == 0 {
+		return nil
+	}
+	return []any{"unlogged", n}
+}
+
+// nameOf tells a request from others.
+func nameOf(in *http.Request) []any {
+	if in == nil {
+		return nil
+	}
+	return []any{"method", cut(in.Method), "path", cut(in.URL.Path), "id", idOf(in.Context())}
+}
+
+// maxLogged is how much of a client's name for something is logged, in bytes.
+const maxLogged = 128
+
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxLogged)], "") }
+
+// maxFew is how many lines of one kind are logged in a second.
+const maxFew = 10
+
+// few counts the lines of a second. It is safe for concurrent use.
+type few struct {
+	mu     sync.Mutex
+	second int64
+	n      int
+}
+
+// next says whether one more may be logged, and how many were not since the last that was.
+func (f *few) next(now time.Time) (more int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := now.Unix(); s != f.second {
+		more = max(f.n-maxFew, 0)
+		f.second, f.n = s, 0
+	}
+	f.n++
+	return more, f.n <= maxFew
+}
+
+// idHeader is where clients and proxies put a name for a request.
+const idHeader = "X-Request-Id"
+
+type idKey struct{}
+
+// idOf is the name of a request that was numbered.
+func idOf(ctx context.Context) string {
+	id, _ := ctx.Value(idKey{}).(string)
+	return id
+}
+
+// numbered gives every request a name: that of its client, or a number of this process.
+func numbered(next http.Handler) http.Handler {
+	var secret [4]byte
+	rand.Read(secret[:]) // never fails
+	process := hex.EncodeToString(secret[:])
+	var last atomic.Uint64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := cleanID(r.Header.Get(idHeader))
+		if id == "" {
+			id = process + "-" + strconv.FormatUint(last.Add(1), 10)
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), idKey{}, id)))
+	})
+}
+
+// cleanID is a client's name for a request without what could pass for something else in
+// a log.
+func cleanID(id string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.ContainsRune("-_.:/+", c) {
+			return c
+		}
+		return '_'
+	}, cut(id))
 }
 
 // tenths rounds to a tenth.

@@ -281,6 +281,13 @@ func TestGracefulStop(t *testing.T) {
 	}, 5*time.Second, time.Millisecond, "says so while the stream goes on")
 	refused := streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1)
 	require.ErrorContains(t, refused.Err, "503")
+	resp, err := http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`))
+	require.NoError(t, err)
+	told, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	require.Equal(t, 503, resp.StatusCode)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	require.Contains(t, string(told), `"message":"the gateway is stopping, try again"`)
 	s := <-done
 	require.NoError(t, s.Err, "a stream that had begun ends")
 	require.Len(t, s.Text, 400)

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -128,7 +131,9 @@ func TestPerModelStages(t *testing.T) {
 // Lines about requests say what was seen of them, and nothing that they said.
 func TestRequestLines(t *testing.T) {
 	ttft, cached := 12.5, 64
+	in := httptest.NewRequest(http.MethodPost, "/v1/chat?key=secret", nil)
 	one := observed.Request{
+		In: in.WithContext(context.WithValue(in.Context(), idKey{}, "7")),
 		Request: recording.Request{
 			Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, InputTokens: 100, OutputTokens: 4, E2EMillis: 50.04, TTFTMillis: &ttft,
 			CachedTokens: &cached, Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "cardamom"}}},
@@ -146,13 +151,13 @@ func TestRequestLines(t *testing.T) {
 		r     observed.Request
 		want  string
 	}{
-		{"all", one, "level=INFO msg=request status=completed http=200 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"all", one, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
 		{"failed", one, ""}, {"none", failed, ""},
-		{"failed", failed, "level=WARN msg=request status=failed http=502 model=m endpoint=a attempts=1" + rest + ` error="connection refused"` + "\n"},
-		{"failed", refused, "level=WARN msg=request status=completed http=429 model=m endpoint=a attempts=1" + rest + "\n"},
-		{"failed", left, "level=INFO msg=request status=canceled http=200 model=m endpoint=a attempts=1" + rest + "\n"},
-		{"failed", cut, "level=WARN msg=request status=failed http=200 model=m endpoint=a attempts=1" + rest + ` error="it broke off"` + "\n"},
-		{"failed", nobody, `level=WARN msg=request status=failed http=503 model=m endpoint="" attempts=0` + rest + ` error="` + strings.ReplaceAll(nobody.Err.Error(), `"`, `\"`) + "\"\n"},
+		{"failed", failed, "level=WARN msg=request status=failed http=502 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + ` error="connection refused"` + "\n"},
+		{"failed", refused, "level=WARN msg=request status=completed http=429 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"failed", left, "level=INFO msg=request status=canceled http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"failed", cut, "level=WARN msg=request status=failed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + ` error="it broke off"` + "\n"},
+		{"failed", nobody, `level=WARN msg=request status=failed http=503 method=POST path=/v1/chat id=7 model=m endpoint="" attempts=0` + rest + ` error="` + strings.ReplaceAll(nobody.Err.Error(), `"`, `\"`) + "\"\n"},
 	} {
 		var b bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -161,7 +166,7 @@ func TestRequestLines(t *testing.T) {
 			}
 			return a
 		}}))
-		logRequest(logger, tc.which, &tc.r)
+		(&requestLog{log: logger, which: tc.which}).ended(&tc.r)
 		assert.Equal(t, tc.want, b.String())
 	}
 	var b bytes.Buffer

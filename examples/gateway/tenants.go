@@ -140,7 +140,8 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 		if keys := g.keys.Load(); keys != nil {
 			owner := keys.owner(keyOf(r.Header))
 			if owner == nil {
-				unauthorized(w, r)
+				g.requests.stranger(r)
+				refuseWith(w, r, http.StatusUnauthorized, "this needs a valid API key", "invalid_api_key", "WWW-Authenticate", "Bearer")
 				return
 			}
 			r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, owner))
@@ -149,13 +150,13 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 	})
 }
 
-// unauthorized answers in the shape of the API that was called.
-func unauthorized(w http.ResponseWriter, r *http.Request) {
-	body := dialect.Problem{Status: http.StatusUnauthorized, Message: "this needs a valid API key", Code: "invalid_api_key"}.Body(r.URL.Path)
+// refuseWith answers in the shape of the API that was called, with one more header.
+func refuseWith(w http.ResponseWriter, r *http.Request, status int, message, code, header, value string) {
+	body := dialect.Problem{Status: status, Message: message, Code: code}.Body(r.URL.Path)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("WWW-Authenticate", "Bearer")
-	w.WriteHeader(http.StatusUnauthorized)
+	h.Set(header, value)
+	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

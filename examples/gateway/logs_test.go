@@ -1,0 +1,109 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What goes wrong with requests is in the log with what tells one from another: streams
+// that break off, clients that are not let in, headers that make no sense.
+func TestRequestsThatGoWrongAreLogged(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Header.Get("X-Slo-Ttft-Ms") != "" {
+			_, _ = io.WriteString(w, "{}")
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(
+		"listen: 127.0.0.1:0\nendpoints: [{id: a, url: "+server.URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n"), 0o600))
+	c := startConfig(t, path)
+	send := func(headers ...string) int {
+		req, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions?key=secret", strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"cardamom"}]}`))
+		require.NoError(t, err)
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode
+	}
+	const named = `method=POST path=/v1/chat/completions id=`
+	require.Equal(t, 200, send("Authorization", "Bearer "+annsKey, "X-Request-Id", "order-17 status=completed\t"+strings.Repeat("x", 1000)))
+	c.logs(t, "level=WARN msg=request status=failed http=200 "+named+"order-17_status_completed_xxx", 1)
+	assert.Regexp(t, `x model=m endpoint=a attempts=1 .* tenant=ann error="unexpected EOF"\n`, c.stderr.String())
+	assert.NotContains(t, c.stderr.String(), strings.Repeat("x", maxLogged))
+
+	require.Equal(t, 401, send("Authorization", "Bearer guessed"))
+	c.logs(t, "level=WARN msg=request status=refused http=401 "+named, 1)
+	assert.Regexp(t, named+`[0-9a-f]{8}-1 client=127.0.0.1 error="no valid API key"\n`, c.stderr.String())
+
+	require.Equal(t, 200, send("Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "abc"))
+	c.logs(t, "level=WARN msg=request "+named, 1)
+	assert.Regexp(t, named+`[0-9a-f]{8}-2 warning=".*\\"abc\\"`, c.stderr.String())
+	for _, secret := range []string{"secret", annsKey, "guessed", "cardamom"} {
+		assert.NotContains(t, c.stderr.String(), secret)
+	}
+}
+
+// Whoever is not let in can't fill the log.
+func TestFewLinesAreLogged(t *testing.T) {
+	var f few
+	now := time.Unix(1000, 0)
+	for i := range 15 {
+		more, ok := f.next(now)
+		assert.Equal(t, i < maxFew, ok)
+		assert.Zero(t, more)
+	}
+	more, ok := f.next(now.Add(time.Second))
+	assert.True(t, ok)
+	assert.Equal(t, 15-maxFew, more)
+	more, ok = f.next(now)
+	assert.True(t, ok, "the clock was set back")
+	assert.Zero(t, more)
+
+	b := newBackend(t)
+	g := newTestGateway(t, "endpoints: [{url: "+b.URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+	var lines lockedBuffer
+	g.requests.log = newLogger(&lines, &logSettings{Level: "info"})
+	for range 1000 {
+		require.Equal(t, 401, askGateway(t, g, "/v1/chat/completions").Code)
+	}
+	assert.Less(t, strings.Count(lines.String(), "\n"), 1000)
+}
+
+func TestCleanID(t *testing.T) {
+	for id, want := range map[string]string{
+		"":                        "",
+		"7f3a-19_b.c:d/e+f":       "7f3a-19_b.c:d/e+f",
+		"a b\"c\n=":               "a_b_c__",
+		"naïve":                   "na_ve",
+		strings.Repeat("é", 100):  strings.Repeat("_", maxLogged/2),
+		strings.Repeat("ab", 100): strings.Repeat("ab", maxLogged/2),
+	} {
+		assert.Equal(t, want, cleanID(id))
+		assert.Regexp(t, regexp.MustCompile(`^[-\w.:/+]*$`), cleanID(id))
+	}
+}
