@@ -118,7 +118,7 @@ func (tr *trip) roundTrip(x *exchange) (*http.Response, error) {
 			return nil, err
 		}
 		out.Close = own && out.Header.Get("Upgrade") == ""
-		response, err := tr.t.config.Base.RoundTrip(out)
+		response, err := tr.t.wire.RoundTrip(out)
 		if err == nil || again == 0 || x.ctx.Err() != nil || !c.stale(err) || !(repeatable || closedIdle(err)) {
 			return response, err
 		}

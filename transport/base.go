@@ -53,8 +53,9 @@ func newBase() *base {
 func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	shared, own := b.http, b.ownHTTP
 	if req.URL.Scheme == "h2c" {
-		req.URL.Scheme = "http" // the request is a copy that the transport has made
-		shared, own = b.h2c, b.ownH2C
+		plain, at := *req, *req.URL // whoever wraps it may send the request again
+		at.Scheme, plain.URL = "http", &at
+		req, shared, own = &plain, b.h2c, b.ownH2C
 	}
 	if req.Close {
 		return own.RoundTrip(req)

@@ -23,7 +23,14 @@ type Config struct {
 	// in the clear to endpoints whose address starts with h2c://. A Base of
 	// the caller's own gets such addresses as http:// and should neither limit
 	// the wait for headers nor decompress.
+	//
+	// It is called once for each attempt, and once more where a server had closed an
+	// idle connection. To have one span for each request, wrap the Transport.
 	Base http.RoundTripper
+	// Wrap returns what is called instead of Base, such as otelhttp.NewTransport around
+	// it; New calls it once. What it returns gets addresses as they are, those with h2c://
+	// too if Base is nil, and passes them on so. Nil: Base itself.
+	Wrap func(base http.RoundTripper) http.RoundTripper
 
 	// Health judges the endpoints by their requests, and may also check them. It must
 	// have the same Router; several transports may share it. Nil: the transport has
@@ -152,6 +159,9 @@ func (c *Config) validate() error {
 	}
 	if c.Base == nil {
 		c.Base = newBase()
+	}
+	if c.Wrap == nil {
+		c.Wrap = func(base http.RoundTripper) http.RoundTripper { return base }
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 32 << 20

@@ -178,7 +178,7 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	if err != nil {
 		return nil, err
 	}
-	response, err := t.config.Base.RoundTrip(out)
+	response, err := t.wire.RoundTrip(out)
 	if err != nil {
 		return nil, err
 	}

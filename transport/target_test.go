@@ -2,10 +2,12 @@ package transport_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +55,58 @@ func TestTargets(t *testing.T) {
 		assert.ErrorIs(t, err, transport.ErrAddress, bad)
 		w.idle(t)
 	}
+}
+
+// Who wraps the connections that the transport has of its own sees every attempt, and loses
+// none of them: not HTTP/2 in the clear, not even when it sends a request again itself.
+func TestWrap(t *testing.T) {
+	protocol := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != chatPath {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = io.WriteString(w, r.Proto)
+	})
+	h2c := httptest.NewUnstartedServer(protocol)
+	h2c.Config.Protocols = new(http.Protocols)
+	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
+	h2c.Start()
+	t.Cleanup(h2c.Close)
+	dead := nobody(t)
+	var mu sync.Mutex
+	var hosts []string
+	wraps := 0
+	w := newWorld(t, transport.Config{Wrap: func(base http.RoundTripper) http.RoundTripper {
+		wraps++
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			hosts = append(hosts, r.URL.Scheme+" "+r.URL.Host)
+			mu.Unlock()
+			if resp, err := base.RoundTrip(r); err == nil {
+				resp.Body.Close()
+			}
+			if r.GetBody != nil {
+				r.Body, _ = r.GetBody()
+			}
+			return base.RoundTrip(r)
+		})
+	}}, dead, strings.Replace(h2c.URL, "http", "h2c", 1))
+	_, body := w.ok(t, post(t, chatPath, chatAtOnce))
+	assert.Equal(t, "HTTP/2.0", body)
+	assert.Equal(t, 1, wraps)
+	get, err := http.NewRequest(http.MethodGet, "http://gateway/v1/models", nil)
+	require.NoError(t, err)
+	_, _, err = w.do(t, get)
+	assert.Error(t, err, "nobody tells his models")
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, hosts, 4)
+	second := "h2c " + strings.TrimPrefix(h2c.URL, "http://")
+	assert.Equal(t, []string{"http " + strings.TrimPrefix(dead, "http://"), second}, hosts[:2])
+	assert.Contains(t, hosts[2:], second, "lists of models come that way, too")
+
+	_, err = transport.New(transport.Config{Router: w.router, Wrap: func(http.RoundTripper) http.RoundTripper { return nil }})
+	assert.EqualError(t, err, "endpick: config: transport.Config.Wrap has returned nil")
 }
 
 // Whatever a client writes, the server gets a path below that of its address.

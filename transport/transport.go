@@ -110,6 +110,7 @@ const (
 // are held.
 type Transport struct {
 	config Config
+	wire   http.RoundTripper // Config.Base, wrapped
 	desk   choose.Desk
 	hold   *hold // nil: requests are not held
 	models modelList
@@ -136,7 +137,10 @@ func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	t := &Transport{config: config}
+	t := &Transport{config: config, wire: config.Wrap(config.Base)}
+	if t.wire == nil {
+		return nil, badConfig("Wrap", "has returned nil")
+	}
 	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
 	if config.Tokens != nil {
 		tokens = t.tokens

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 )
@@ -67,7 +69,7 @@ func (s *settings) validateDiscover() error {
 		return s.bad("discover.interval", "is negative")
 	case d.File != "" && !reflect.ValueOf(d.Endpoint).IsZero():
 		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
-	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil:
+	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain:
 		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
 	case d.Endpoint.KVTokens < 0:
 		return s.bad("discover.endpoint.kv_tokens", "%d is negative", d.Endpoint.KVTokens)
@@ -121,6 +123,34 @@ func (g *gateway) findEndpoints(s *settings) error {
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
 	return nil
+}
+
+// drain keeps new requests away from the endpoints that the settings say are drained, and
+// from no others. What is known of them stays known.
+func (g *gateway) drain(s *settings) {
+	for _, e := range g.router.Endpoints() {
+		at := e.Candidate.Endpoint
+		wanted := slices.ContainsFunc(s.Endpoints, func(own endpointSettings) bool { return own.Drain && own.is(at) })
+		if e.Removed || wanted == e.Draining {
+			continue
+		}
+		change := g.router.Resume
+		if wanted {
+			change = g.router.Drain
+		}
+		if change(at.ID) == nil { // or it is gone by now
+			g.log.Info("endpoint", "id", at.ID, "drained", wanted)
+		}
+	}
+}
+
+// is reports whether an endpoint of the router is this one.
+func (e *endpointSettings) is(at *endpick.Endpoint) bool {
+	if e.ID != "" {
+		return e.ID == at.ID
+	}
+	own := e.endpoint()
+	return own.Address == at.Address && own.Ranked == at.Ranked && own.Rank == at.Rank
 }
 
 func startDiscovery(s *discoverSettings, watcher *discover.Watcher) discovery {

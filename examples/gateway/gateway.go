@@ -146,6 +146,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 			return nil, err
 		}
 	}
+	g.drain(s)
 	if err := g.hearing.follow(s, g.router, g.policies.told); err != nil {
 		return nil, err
 	}
@@ -217,6 +218,7 @@ func (g *gateway) apply(s *settings) error {
 	if err := g.findEndpoints(s); err != nil {
 		return err
 	}
+	g.drain(s)
 	// The settings are valid: what follows can fail only if a file was replaced
 	// meanwhile, and then they are read again.
 	if err := g.setPolicy(policy, s); err != nil {

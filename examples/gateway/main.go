@@ -79,7 +79,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "gateway: %v\n", err)
 		return 2
 	}
-	if o.listen != "" || o.config != "" {
+	if o.check {
+		err = check(o.config, stdout, stderr)
+	} else if o.listen != "" || o.config != "" {
 		err = serve(ctx, o, stderr)
 	} else {
 		err = compare(ctx, o, stdout, stderr)
@@ -89,4 +91,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// check reads a file of settings and says what is in it.
+func check(path string, stdout, stderr io.Writer) error {
+	s, _, err := readSettings(path)
+	if err != nil {
+		return err
+	}
+	for _, w := range s.warnings() {
+		fmt.Fprintf(stderr, "gateway: %s: warning: %s\n", path, w)
+	}
+	fmt.Fprintf(stdout, "%s is valid: %s\n", path, s.summary())
+	return nil
 }

@@ -112,9 +112,17 @@ func (r *reloader) look(asked bool) {
 	for _, field := range restart(r.first, next) {
 		r.log.Warn("this change needs a restart", "field", field)
 	}
+	warnOf(next, r.log)
 	r.now = next
 	r.stamps = r.named()
 	r.log.Info("settings reloaded", "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
+}
+
+// warnOf logs what can hardly be meant.
+func warnOf(s *settings, logger *slog.Logger) {
+	for _, w := range s.warnings() {
+		logger.Warn("settings", "warning", w)
+	}
 }
 
 // restart lists the fields that differ and that a gateway which runs can't change.

@@ -336,3 +336,52 @@ models: {busy: {policy: always-busiest}, loaded: {policy: least-loaded}, mixed: 
 	require.Contains(t, []string{"a", "b", "c"}, route("mixed"))
 	require.Zero(t, g.router.Stats().BadStage)
 }
+
+// A server that is drained by the file gets no new requests, and what is known of it is
+// there when it is back.
+func TestDrainByTheFile(t *testing.T) {
+	one, two := newBackend(t), newBackend(t)
+	text := func(more string) string {
+		return "endpoints: [{url: \"" + one.URL + "\"" + more + "}, {id: second, url: \"" + two.URL + "\"}]\n"
+	}
+	served := func(b *backend) int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.headers)
+	}
+	g := newTestGateway(t, text(", drain: true")+"policy: round-robin\n")
+	ask := func() {
+		for range 4 {
+			require.Equal(t, 200, askGateway(t, g, "/v1/chat/completions").Code)
+		}
+	}
+	draining := func() (all []string) {
+		for _, e := range g.router.Endpoints() {
+			if e.Draining {
+				all = append(all, e.Candidate.Endpoint.ID)
+			}
+		}
+		return all
+	}
+	apply := func(text string) {
+		s, err := parseSettings("test.yaml", []byte(text+"policy: round-robin\n"))
+		require.NoError(t, err)
+		require.NoError(t, g.apply(s))
+	}
+	ask()
+	require.Equal(t, []int{0, 4}, []int{served(one), served(two)}, "drained from the start")
+	apply(text(""))
+	require.Empty(t, draining())
+	ask()
+	require.Equal(t, []int{2, 6}, []int{served(one), served(two)})
+	ref, ok := g.router.Ref(one.URL)
+	require.True(t, ok)
+	apply(text(", drain: true"))
+	require.Equal(t, []string{one.URL}, draining())
+	ask()
+	require.Equal(t, []int{2, 10}, []int{served(one), served(two)})
+	kept, _ := g.router.Ref(one.URL)
+	require.Equal(t, ref, kept, "the same endpoint, with all that is known of it")
+	apply("endpoints: [{url: \"" + one.URL + "\"}, {id: second, drain: true, url: \"" + two.URL + "\"}]\n")
+	require.Equal(t, []string{"second"}, draining())
+}

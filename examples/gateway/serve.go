@@ -31,11 +31,12 @@ const keptReceipts = 20
 func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	s, text := o.settings(), []byte(nil)
 	if o.config != "" {
-		if s, text, err = readSettings(o.config); err != nil || o.check {
+		if s, text, err = readSettings(o.config); err != nil {
 			return err
 		}
 	}
 	logger := newLogger(stderr, &s.Log)
+	warnOf(s, logger)
 	endpoints, stop, err := backends(s, o)
 	if err != nil {
 		return err

@@ -74,6 +74,7 @@ type endpointSettings struct {
 	Labels    map[string]string `yaml:"labels"`
 	Events    string            `yaml:"events"`
 	Replay    string            `yaml:"replay"`
+	Drain     bool              `yaml:"drain"`
 }
 
 // discoverSettings say where a list of endpoints is kept; one of File, DNS and SRV.
@@ -266,7 +267,7 @@ func (s *settings) validateEndpoints() error {
 		return s.validateDiscover()
 	}
 	if len(s.Endpoints) == 0 {
-		return s.bad("endpoints", "is missing, and so is discover")
+		return s.bad("endpoints", "names no server: list one or more, or say with discover where to find them")
 	}
 	for i, e := range s.Endpoints {
 		at := fmt.Sprintf("endpoints[%d]", i)
@@ -309,6 +310,37 @@ func (s *settings) endpoints() (all []endpick.Endpoint) {
 		all = append(all, e.endpoint())
 	}
 	return all
+}
+
+// warnings are sentences about what is valid and can hardly be meant.
+func (s *settings) warnings() (all []string) {
+	if s.Discover != nil {
+		return nil // what the servers serve is not known yet
+	}
+	served := map[string]bool{}
+	for _, e := range s.Endpoints {
+		if len(e.Models)+len(e.Adapters) == 0 {
+			return nil // it is taken to serve any
+		}
+		for _, name := range slices.Concat(e.Models, e.Adapters) {
+			served[name] = true
+		}
+	}
+	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
+		if !served[model] {
+			all = append(all, fmt.Sprintf("models.%s: no endpoint serves this model", model))
+		}
+	}
+	return all
+}
+
+// summary says in a line what there is.
+func (s *settings) summary() string {
+	servers := count(len(s.Endpoints), "endpoint")
+	if s.Discover != nil {
+		servers = "endpoints to be discovered"
+	}
+	return fmt.Sprintf("%s, policy %s, %s with settings, %s", servers, s.Policy, count(len(s.Models), "model"), count(len(s.Tenants), "tenant"))
 }
 
 func (s *settings) validatePolicies() error {

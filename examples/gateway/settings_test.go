@@ -68,8 +68,42 @@ func TestDocumentedSettings(t *testing.T) {
 		assert.True(t, bytes.Contains(doc, []byte(name+":")), "docs/gateway.md says nothing of %s", name)
 	}
 
-	var stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stderr, &stderr), stderr.String())
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr), stderr.String())
+	assert.Equal(t, path+" is valid: 3 endpoints, policy marginal-delay, 1 model with settings, 2 tenants\n", stdout.String())
+	assert.Empty(t, stderr.String())
+	assert.NoError(t, check(writeSettings(t, string(blocks[1][1])), &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "is valid: endpoints to be discovered, policy marginal-delay, 0 models with settings, 0 tenants\n")
+}
+
+func writeSettings(t *testing.T, text string) (path string) {
+	path = filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// A policy for a model that nobody serves is a slip of the pen, where it is known what is
+// served.
+func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
+	const warning = "models.lama: no endpoint serves this model"
+	for endpoints, want := range map[string][]string{
+		"[{url: http://a, models: [llama]}]":                              {warning},
+		"[{url: http://a, models: [llama]}, {url: http://b}]":             nil,
+		"[{url: http://a, models: [llama], adapters: [lama]}]":            nil,
+		"[{url: http://a, models: [x]}, {url: http://b, models: [lama]}]": nil,
+	} {
+		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\n")
+		s, _, err := readSettings(path)
+		require.NoError(t, err)
+		assert.Equal(t, want, s.warnings(), endpoints)
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr))
+		assert.Contains(t, stdout.String(), "is valid")
+		assert.Equal(t, want != nil, strings.Contains(stderr.String(), path+": warning: "+warning), stderr.String())
+	}
+	b := newBackend(t)
+	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\", models: [llama]}]\nmodels: {lama: {policy: lmetric}}\n"))
+	c.logs(t, `level=WARN msg=settings warning="`+warning+`"`, 1)
 }
 
 // fieldNames are the yaml tags of the settings.
@@ -146,6 +180,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
 		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is in the list twice"},
 		{"no number", "id: b", "kv_tokens: many", 6, "endpoints[1].kv_tokens", `"many" is not a whole number`},
+		{"nobody", goodSettings[strings.Index(goodSettings, "endpoints:"):strings.Index(goodSettings, "tenants:")], "endpoints: []\n", 3, "endpoints", "names no server: list one or more, or say with discover where to find them"},
 		{"negative", "id: b", "kv_tokens: -1", 6, "endpoints[1].kv_tokens", "-1 is negative"},
 		{"short key", "sk-0123456789abcdef", "secret", 10, "tenants.ann.keys[0]", "is shorter than 16 bytes"},
 		{"bad hash", "sk-0123456789abcdef", "sha256:00", 10, "tenants.ann.keys[0]", "is not sha256: and 64 hexadecimal digits"},
@@ -195,7 +230,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "is empty", "# nothing\n": "is empty", "\xff": "is not UTF-8", "listen: ''\nendpoints: []": ":1: listen: is empty",
-		"listen: a":    "endpoints: is missing",
+		"listen: a":    "endpoints: names no server",
 		"discover: {}": ":1: discover: needs one of file, dns and srv", "discover: {file: a, dns: b}": "needs one of",
 		"discover: {dns: a}": ":1: discover.port: 0 is no port", "discover: {file: a, port: 1}": "discover.port: is for dns",
 		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",
