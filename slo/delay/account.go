@@ -42,14 +42,17 @@ type lease struct {
 	stream   bool
 	answered bool
 	crowded  bool // others waited at the engine, or memory was nearly full
+	unsure   bool // whether the engine still had what the index believes in
 	tenant   string
 	guess    float64
 	routedAt int64
 
-	fresh, pairs float64 // what has to be computed for it
+	input        float64 // tokens of the prompt
+	fresh, pairs float64 // what has to be computed for it, as far as the index knows
 	size         float64 // tokens in memory, in the middle of its response
 	output       float64 // expected
 	x            amounts // what its time to first token is made of
+	first        float64 // that time, as long as it is still to be learned from; 0: none
 	foreign      float64 // requests there that are not this router's
 	foreignSize  float64
 
@@ -82,11 +85,12 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	m.see(&s, req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: float64(req.ExpectedOutputTokens),
-		routedAt: now, fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first, crowded: c.Waiting > 0 || pressed(c, k),
+		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first,
+		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
 		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
 	}
 	e.pairs += l.pairs
-	m.prompt.add(float64(max(req.InputTokens, 1)) + output)
+	m.prompt.add(l.input + output)
 	m.anew.add(s.fresh + output)
 	expected := k.of(&s.first) * k.late.ratio()
 	if !req.Stream {
@@ -176,7 +180,11 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		if l.crowded {
 			return
 		}
-		m.learn(l.name, &l.x, ms)
+		if l.unsure {
+			l.first = ms
+		} else {
+			m.learn(l.name, &l.x, ms)
+		}
 		m.judgePace(l, now, &l.x, ms, func(k *kind) *bound { return &k.late })
 		for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 			if k != nil {
@@ -185,6 +193,29 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 			}
 		}
 	}
+}
+
+// mostIdle is the part of a memory in use beyond which less of it is there for what is
+// idle than for what runs. What the index believes in may have had to go then.
+const mostIdle = 0.5
+
+// learnFirst learns from a time to first token once the engine has said how much of the
+// prompt it had.
+func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
+	if l.first == 0 {
+		return
+	}
+	if o.HasCachedTokens {
+		found := float64(o.CachedTokens)
+		if o.InputTokens > 0 { // in its own tokens
+			found *= l.input / float64(o.InputTokens)
+		}
+		found = min(found, l.input-1)
+		fresh := l.input - found
+		l.x[tokens] = max(l.x[tokens]+fresh-l.fresh, fresh)
+		l.x[pairs] = max(l.x[pairs]+float64(fresh*(found+fresh/2))-l.pairs, 0)
+	}
+	m.learn(l.name, &l.x, l.first)
 }
 
 // Done implements [endpick.DoneObserver].
@@ -203,6 +234,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	completed := o.Status == endpick.Completed
 	if completed {
 		m.admit(l.name)
+		m.learnFirst(l, o)
 		if ev.OutputTokens > 0 {
 			m.lengths.add(l.tenant, l.guess, float64(min(ev.OutputTokens, mostTokens)))
 		}

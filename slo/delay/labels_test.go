@@ -222,3 +222,56 @@ func TestKindsGiveWay(t *testing.T) {
 	m.admit(kind("a"))
 	assert.NotContains(t, m.kinds, kind("d"))
 }
+
+// A prompt of which an engine that is more than half full may have less than the index
+// believes is learned from when the engine has said how much it had.
+func TestFirstTokensWaitForUsage(t *testing.T) {
+	for name, c := range map[string]struct {
+		usage   float64
+		o       endpick.Outcome
+		waits   bool
+		want    amounts // of the label
+		nothing bool
+	}{
+		"room for all": {usage: 0.5, want: amounts{requests: 1, tokens: 400, pairs: 400 * (600 + 200), steps: 1.5}},
+		"all was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 600},
+			want: amounts{requests: 1, tokens: 400, pairs: 400 * (600 + 200), steps: 1.5}},
+		"some was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 200},
+			want: amounts{requests: 1, tokens: 800, pairs: 800 * (200 + 400), steps: 1.5}},
+		"more than all": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 9000},
+			want: amounts{requests: 1, tokens: 1, pairs: 999.5, steps: 1.5}},
+		"in the engine's tokens": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, InputTokens: 2000, HasCachedTokens: true, CachedTokens: 400},
+			want: amounts{requests: 1, tokens: 800, pairs: 800 * (200 + 400), steps: 1.5}},
+		"it does not say":  {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1}, want: amounts{requests: 1, tokens: 400, pairs: 400 * (600 + 200), steps: 1.5}},
+		"the client left":  {usage: 0.6, waits: true, o: endpick.Outcome{Status: endpick.Canceled, OutputTokens: 1, HasCachedTokens: true}, nothing: true},
+		"the engine broke": {usage: 0.6, waits: true, o: endpick.Outcome{Status: endpick.Failed, OutputTokens: 1}, nothing: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
+			require.NoError(t, d.router.Report("a", endpick.Load{KVUsage: c.usage}))
+			l := d.route(1000, 10, true)
+			d.at(1)
+			x := d.label(requests, 1, l.FirstToken)
+			if c.waits {
+				require.Zero(t, x)
+				d.now = d.now.Add(time.Second)
+				x = d.label(requests, 1, func() { l.Done(c.o) })
+			}
+			if c.nothing {
+				assert.Zero(t, x)
+				return
+			}
+			d.check("label", c.want, x)
+		})
+	}
+}
+
+// holds is a matcher by which each server holds so many tokens of a prompt.
+type holds int
+
+func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].PrefixTokens = int(h)
+	}
+}
