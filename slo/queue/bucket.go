@@ -96,7 +96,7 @@ func (b *TokenBucket) Withdrawn(req *endpick.Request) {
 func (b *TokenBucket) refill(now time.Time) {
 	full := max(b.config.Capacity/b.config.Refill, 1)
 	switch passed := now.Sub(b.at).Seconds(); {
-	case b.at.IsZero() || passed < -full:
+	case passed < -full:
 		b.at = now
 	case passed > 0:
 		b.tokens = min(b.tokens+passed*b.config.Refill, b.config.Capacity)

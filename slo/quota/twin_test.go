@@ -81,8 +81,12 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 				case !full && short != byQuota:
 					t.Fatalf("balance %v for %v: %v", b.balance(s.now), need, err)
 				case byQuota && !full:
-					if wait := (need - b.balance(s.now)) / b.limits.Rate; math.Abs(e.RetryAfter.Seconds()-wait) > 1e-6 {
+					have := b.balance(s.now)
+					if wait := (need - have) / b.limits.Rate; math.Abs(e.RetryAfter.Seconds()-wait) > 1e-6 {
 						t.Fatalf("to be tried again in %v, not %v s", e.RetryAfter, wait)
+					}
+					if e.Need != need || math.Abs(e.Have-have) > 1e-6 || e.Tenant != name {
+						t.Fatalf("%+v, not %v of %v of %s", e, have, need, name)
 					}
 					s.now = s.now.Add(e.RetryAfter)
 					s.no.refuse = false

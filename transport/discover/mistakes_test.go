@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,4 +226,31 @@ func TestLookingUpEndsWithItsContext(t *testing.T) {
 			assert.Equal(t, time.Second, time.Since(start))
 		})
 	}
+}
+
+// A source is asked by one at a time, whoever asks.
+func TestASourceIsAskedByOne(t *testing.T) {
+	var change discover.Change
+	var asking sync.Mutex
+	asked := 0
+	w, _ := watch(t, source(func(context.Context) ([]endpick.Endpoint, error) {
+		if assert.True(t, asking.TryLock()) {
+			defer asking.Unlock()
+			asked++
+		}
+		for range 100 {
+			runtime.Gosched()
+		}
+		return []endpick.Endpoint{{Address: "a"}}, nil
+	}), &change)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				assert.NoError(t, w.Poll(t.Context()))
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, 200, asked)
 }
