@@ -176,8 +176,9 @@ func TestEvictionsCountByTheirOwnTime(t *testing.T) {
 		d.done(e, 0)
 	}
 	serve("quiet", 0, 20, 0)
+	serve("quiet", 1, 20, time.Minute) // so that the first is known to be older
 	for i := range 40 {
-		serve("loud", 1+i, 20, time.Hour+time.Duration(i)*time.Second)
+		serve("loud", 2+i, 20, time.Hour+time.Duration(i)*time.Second)
 	}
 	recent, old := 0.0, 0.0
 	for i, n := range d.x.claims.evicted {

@@ -3,6 +3,7 @@ package dialect
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,13 +26,15 @@ type said struct {
 
 type madeCall struct{ id, name, arguments string }
 
-func drawSaid(t *rapid.T) (s said) {
+func someSaid(r *rand.Rand) (s said) {
 	texts := []string{"a", " so \"it\" is\n", strings.Repeat("é€ ", 30), strings.Repeat("word ", 60)}
-	s.thought, s.odd = rapid.Bool().Draw(t, "thought"), rapid.IntRange(0, 5).Draw(t, "odd") == 0
-	s.texts = rapid.SliceOfN(rapid.SampledFrom(texts), 0, 3).Draw(t, "texts")
-	for i := range rapid.IntRange(0, 3).Draw(t, "calls") {
-		s.calls = append(s.calls, madeCall{fmt.Sprint("c", i), rapid.SampledFrom([]string{"f", "g"}).Draw(t, "name"),
-			rapid.SampledFrom([]string{"{}", `{"b":1,"a":[2,"x"]}`, `{"text":"` + strings.Repeat("long ", 40) + `"}`}).Draw(t, "arguments")})
+	arguments := []string{"{}", `{"b":1,"a":[2,"x"]}`, `{"text":"` + strings.Repeat("long ", 40) + `"}`}
+	s.thought, s.odd = r.IntN(2) == 0, r.IntN(6) == 0
+	for range r.IntN(4) {
+		s.texts = append(s.texts, texts[r.IntN(len(texts))])
+	}
+	for i := range r.IntN(4) {
+		s.calls = append(s.calls, madeCall{fmt.Sprint("c", i), []string{"f", "g"}[r.IntN(2)], arguments[r.IntN(len(arguments))]})
 	}
 	return s
 }
@@ -42,10 +45,10 @@ func quoted(s string) string {
 }
 
 // halves cuts a text in two, between letters.
-func halves(t *rapid.T, s string) [2]string {
-	r := []rune(s)
-	at := rapid.IntRange(0, len(r)).Draw(t, "cut")
-	return [2]string{string(r[:at]), string(r[at:])}
+func halves(r *rand.Rand, s string) [2]string {
+	letters := []rune(s)
+	at := r.IntN(len(letters) + 1)
+	return [2]string{string(letters[:at]), string(letters[at:])}
 }
 
 func inBrackets(of []string) string { return "[" + strings.Join(of, ",") + "]" }
@@ -57,7 +60,7 @@ type way struct {
 	turn  func(messages string) string
 	known func(said) bool // what the client sends back is what the engine has run
 	whole func(said) string
-	parts func(*rapid.T, said) string
+	parts func(*rand.Rand, said) string
 	back  func(said) string
 }
 
@@ -75,20 +78,20 @@ var ways = []way{
 			}
 			return `{"choices":[{"message":` + chatBack(s)[:len(chatBack(s))-1] + more + `}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`
 		},
-		func(t *rapid.T, s said) string {
+		func(r *rand.Rand, s said) string {
 			event := func(delta string) string { return `data: {"choices":[{"delta":{` + delta + "}}]}\n\n" }
 			all := event(`"role":"assistant","content":""`)
 			if s.thought {
 				all += event(`"reasoning":"h"`)
 			}
 			for _, text := range s.texts {
-				for _, half := range halves(t, text) {
+				for _, half := range halves(r, text) {
 					all += event(`"content":` + quoted(half))
 				}
 			}
 			for i, c := range s.calls {
 				all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":""}}]`, i, c.id, c.name))
-				for _, half := range halves(t, c.arguments) {
+				for _, half := range halves(r, c.arguments) {
 					all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"arguments":%s}}]`, i, quoted(half)))
 				}
 			}
@@ -107,20 +110,20 @@ var ways = []way{
 		func(s said) string {
 			return `{"content":` + inBrackets(messageBlocks(s)) + `,"stop_reason":"end_turn"}`
 		},
-		func(t *rapid.T, s said) string {
+		func(r *rand.Rand, s said) string {
 			var all []string
 			at := 0
 			block := func(start string, kind, field, text string) {
 				all = append(all, fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, at, start))
 				if text != "" {
-					for _, half := range halves(t, text) {
+					for _, half := range halves(r, text) {
 						all = append(all, fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":%q,%q:%s}}`, at, kind, field, quoted(half)))
 					}
 				}
 				at++
 			}
 			if s.thought {
-				if rapid.Bool().Draw(t, "redacted") {
+				if r.IntN(2) == 0 {
 					block(`{"type":"redacted_thinking","data":"x"}`, "", "", "")
 				} else {
 					block(`{"type":"thinking","thinking":""}`, "thinking_delta", "thinking", "h")
@@ -146,7 +149,7 @@ var ways = []way{
 		func(m string) string { return `{"model":"m","instructions":"be","input":[` + m + `]}` },
 		func(s said) bool { return len(s.texts)+len(s.calls) > 0 && (!s.thought || len(s.calls) > 0) },
 		func(s said) string { return `{"id":"resp_1","output":` + inBrackets(items(s)) + `}` },
-		func(t *rapid.T, s said) string {
+		func(r *rand.Rand, s said) string {
 			all := []string{`{"type":"response.created","response":{"id":"resp_1","output":[]}}`}
 			for _, text := range s.texts {
 				all = append(all, `{"type":"response.output_text.delta","delta":`+quoted(text)+`}`)
@@ -206,44 +209,52 @@ func items(s said) (all []string) {
 // else, nothing is said.
 func TestTheNextTurnGoesOnFromTheAnswer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, s := rapid.SampledFrom(ways).Draw(t, "way"), drawSaid(t)
-		asked := `{"role":"user","content":` + quoted(strings.Repeat("why ", rapid.IntRange(1, 40).Draw(t, "asked"))) + `}`
-		stream := rapid.Bool().Draw(t, "stream")
-		body, kind, response := w.turn(asked), "application/json", ""
-		if stream {
-			body, kind, response = strings.Replace(body, "{", `{"stream":true,`, 1), EventStream, w.parts(t, s)
-		} else {
-			response = w.whole(s)
-		}
-		reader, err := NewReader(Config{})
-		require.NoError(t, err)
-		read := func(body string) *Call {
-			c, err := reader.Read(Incoming{Method: http.MethodPost, Path: w.path, Header: http.Header{}, Body: []byte(body)})
-			require.NoError(t, err)
-			require.NoError(t, c.Prompt(t.Context()))
-			c.Body()
-			return c
-		}
-		call := read(body)
-		m := call.Meter(endpick.Lease{}, time.Now)
-		m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
-		m.Feed(nil, []byte(response))
-		_, err = m.End(nil)
-		require.NoError(t, err)
-		blocks := m.Outcome(endpick.Completed).Blocks
-		if !w.known(s) {
-			require.Nil(t, blocks, "%+v", s)
-			return
-		}
-		want := read(w.turn(asked + "," + w.back(s))).Request.Blocks
-		if len(want) == len(call.Request.Blocks) {
-			want = nil // it fills none
-		}
-		require.Equal(t, want, blocks, "%s %+v", w.path, s)
-		if want != nil {
-			next := read(w.turn(asked + "," + w.back(s) + `,{"role":"user","content":"` + words("and") + `"}`)).Request.Blocks
-			require.Greater(t, len(next), len(want))
-			require.Equal(t, want, next[:len(want)])
+		// A seed, since what is drawn is mostly the least there is.
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		for range 4 {
+			goesOn(t, r)
 		}
 	})
+}
+
+func goesOn(t *rapid.T, r *rand.Rand) {
+	w, s := ways[r.IntN(len(ways))], someSaid(r)
+	asked := `{"role":"user","content":` + quoted(strings.Repeat("why ", 1+r.IntN(40))) + `}`
+	stream := r.IntN(2) == 0
+	body, kind, response := w.turn(asked), "application/json", ""
+	if stream {
+		body, kind, response = strings.Replace(body, "{", `{"stream":true,`, 1), EventStream, w.parts(r, s)
+	} else {
+		response = w.whole(s)
+	}
+	reader, err := NewReader(Config{})
+	require.NoError(t, err)
+	read := func(body string) *Call {
+		c, err := reader.Read(Incoming{Method: http.MethodPost, Path: w.path, Header: http.Header{}, Body: []byte(body)})
+		require.NoError(t, err)
+		require.NoError(t, c.Prompt(t.Context()))
+		c.Body()
+		return c
+	}
+	call := read(body)
+	m := call.Meter(endpick.Lease{}, time.Now)
+	m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
+	m.Feed(nil, []byte(response))
+	_, err = m.End(nil)
+	require.NoError(t, err)
+	blocks := m.Outcome(endpick.Completed).Blocks
+	if !w.known(s) {
+		require.Nil(t, blocks, "%+v", s)
+		return
+	}
+	want := read(w.turn(asked + "," + w.back(s))).Request.Blocks
+	if len(want) == len(call.Request.Blocks) {
+		want = nil // it fills none
+	}
+	require.Equal(t, want, blocks, "%s %+v", w.path, s)
+	if want != nil {
+		next := read(w.turn(asked + "," + w.back(s) + `,{"role":"user","content":"` + words("and") + `"}`)).Request.Blocks
+		require.Greater(t, len(next), len(want))
+		require.Equal(t, want, next[:len(want)])
+	}
 }
