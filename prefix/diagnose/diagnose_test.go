@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -281,6 +282,8 @@ func TestGrain(t *testing.T) {
 func TestTheWorstComesFirst(t *testing.T) {
 	r := explain(t, asked(0, "a", 0, first), asked(2, "b", 0, goneOn), asked(4, "b", 0, goneOn), asked(6, "b", 0, goneOn))
 	assert.Equal(t, []string{"evicted: 544 in 2", "other server: 240 in 1"}, brief(r)) // 272 each
+	assert.Equal(t, base.Add(2*time.Second), r.Findings[0].Before.Time)
+	assert.Equal(t, base.Add(4*time.Second), r.Findings[0].After.Time)
 	assert.Equal(t, base, r.Findings[1].Before.Time)
 	assert.Equal(t, base.Add(2*time.Second), r.Findings[1].After.Time)
 }
@@ -296,7 +299,7 @@ func TestConfig(t *testing.T) {
 	r, err := diagnose.Explain(few, diagnose.Config{Window: 900 * time.Millisecond})
 	require.NoError(t, err)
 	assert.Empty(t, r.Findings)
-	for _, c := range []diagnose.Config{{Price: -1}, {CachedMultiplier: 1.5}, {CachedMultiplier: -1}, {Window: -1}, {MinTokens: -1}} {
+	for _, c := range []diagnose.Config{{Price: -1}, {Price: math.Inf(1)}, {Price: math.NaN()}, {CachedMultiplier: 1.5}, {CachedMultiplier: -1}, {Window: -1}, {MinTokens: -1}} {
 		_, err := diagnose.Explain(nil, c)
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}

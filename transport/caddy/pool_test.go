@@ -324,6 +324,35 @@ func TestDescribe(t *testing.T) {
 	assert.Zero(t, req, "one of nobody's")
 }
 
+// The placeholders are those of the server that was chosen, whichever of the candidates it
+// is, and empty where there was none.
+func TestPlaceholders(t *testing.T) {
+	verdict := func(id string, matched int) endpick.Verdict {
+		return endpick.Verdict{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, PrefixTokens: matched}}
+	}
+	two := []endpick.Verdict{verdict("a", 7), verdict("b", 9)}
+	for _, x := range []struct {
+		endpoint string
+		receipt  endpick.Receipt
+		want     map[string]any
+	}{
+		{"a", endpick.Receipt{Policy: "p", Model: "m", InputTokens: 30, Chosen: 0, Verdicts: two}, map[string]any{"endpoint": "a", "policy": "p", "model": "m", "input_tokens": 30, "candidates": 2, "matched_tokens": 7}},
+		{"b", endpick.Receipt{Policy: "p", Model: "m", InputTokens: 30, Chosen: 1, Verdicts: two}, map[string]any{"endpoint": "b", "matched_tokens": 9}},
+		{"", endpick.Receipt{Policy: "p", Model: "m", Chosen: -1, Verdicts: two}, map[string]any{"endpoint": "", "candidates": 2, "matched_tokens": 0}},
+		{"", endpick.Receipt{}, map[string]any{"endpoint": "", "policy": "", "candidates": 0, "matched_tokens": 0}},
+	} {
+		values := caddy.NewReplacer()
+		in := (&http.Request{}).WithContext(context.WithValue(context.Background(), caddy.ReplacerCtxKey, values))
+		explain(in, x.endpoint, &x.receipt)
+		for name, want := range x.want {
+			got, ok := values.Get(placeholders + name)
+			assert.True(t, ok, name)
+			assert.Equal(t, want, got, name)
+		}
+	}
+	explain(&http.Request{}, "a", &endpick.Receipt{}) // not Caddy's
+}
+
 // What goes wrong is a whole response in the shape of the API; a client that has gone
 // gets none.
 func TestFailuresAreResponses(t *testing.T) {
