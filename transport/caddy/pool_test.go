@@ -318,6 +318,7 @@ func TestDescribe(t *testing.T) {
 	assert.Equal(t, asked, describing(targets, asked).SLO, "a request that brings a target brings them all")
 	assert.Zero(t, describing(Settings{}, endpick.SLO{}).SLO)
 	assert.Equal(t, "team red", describing(Settings{Tenant: "team {who}"}, endpick.SLO{}).Tenant)
+	assert.Equal(t, "team ", describing(Settings{Tenant: "team {nobody}"}, endpick.SLO{}).Tenant)
 	assert.Empty(t, describing(Settings{}, endpick.SLO{}).Tenant)
 	var req endpick.Request
 	describe(&http.Request{}, nil, &req)
