@@ -66,6 +66,12 @@
 //     signals that an engine does not have in Load.Absent: absent is not zero.
 //   - Retry a failed request by closing its lease and routing it again with the
 //     endpoint in Request.Exclude.
+//   - Keep requests away from endpoints that fail: the router goes by load, and
+//     the one that fails at once always looks idlest. Packages transport and
+//     transport/seam do so; other hosts put the Filter of package
+//     transport/health into the policy, or fill Request.Avoid themselves. Done
+//     with Failed is for what is the endpoint's fault, and Canceled for what is
+//     the client's.
 //   - Leave Request.Blocks alone until Route returns; after that they are the
 //     caller's again.
 //   - Pass the whole fleet to [Router.SetEndpoints] where discovery delivers a

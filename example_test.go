@@ -1,6 +1,7 @@
 package endpick_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -266,14 +267,15 @@ func ExampleRequest_exclude() {
 		return nil
 	}
 	var tried []string
+	var failure error // of the last attempt: it says more than that nobody is left
 	for {
 		lease, err := router.Route(endpick.Request{InputTokens: 10, Exclude: tried})
 		if err != nil {
-			fmt.Println(err)
+			fmt.Println(cmp.Or(failure, err))
 			return
 		}
 		endpoint := lease.Endpoint()
-		if send(endpoint) == nil {
+		if failure = send(endpoint); failure == nil {
 			lease.Done(endpick.Outcome{})
 			fmt.Println("answered by", endpoint.ID)
 			return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -19,17 +20,30 @@ func TestCheapConforms(t *testing.T) {
 
 func TestSend(t *testing.T) {
 	config := preset.LMetric()
-	config.Endpoints = []endpick.Endpoint{{ID: "a", Models: []string{"llama"}}}
-	router, err := endpick.New(config)
+	config.Endpoints = []endpick.Endpoint{{ID: "a", Models: []string{"llama"}}, {ID: "b", Models: []string{"llama"}}}
+	router, err := guarded(config)
 	require.NoError(t, err)
 	w := &worker{router: router, seed: prefix.Scope{Model: "llama"}.Seed()}
 	prompt := make([]uint32, 100)
-	require.NoError(t, w.send(prompt, func(e *endpick.Endpoint, token func()) error {
-		assert.Equal(t, "a", e.ID)
-		token()
-		return nil
-	}))
 	broken := errors.New("broken")
-	assert.ErrorIs(t, w.send(prompt, func(*endpick.Endpoint, func()) error { return broken }), broken)
+	var asked []string
+	send := func(ctx context.Context, tokens int, failures ...error) error {
+		asked = nil
+		return w.send(ctx, prompt, func(e *endpick.Endpoint, token func()) error {
+			asked = append(asked, e.ID)
+			for range tokens {
+				token()
+			}
+			return failures[len(asked)-1]
+		})
+	}
+	require.NoError(t, send(t.Context(), 1, nil))
+	require.NoError(t, send(t.Context(), 0, broken, nil))
+	assert.ElementsMatch(t, []string{"a", "b"}, asked, "another is asked")
+	assert.ErrorIs(t, send(t.Context(), 0, errors.New("other"), broken), broken, "what the last has failed of")
+	assert.ErrorIs(t, send(t.Context(), 1, broken), broken, "too late to ask another")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, send(gone, 0, broken), broken, "nobody waits")
 	assert.Zero(t, router.Stats().OpenLeases)
 }

@@ -1,30 +1,51 @@
 package main
 
 import (
+	"cmp"
+	"context"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/health"
 )
 
 // worker sends requests one after another, in a host that has its own way of
-// talking to servers.
+// talking to servers. Its router's policy is guarded.
 type worker struct {
 	router *endpick.Router
 	seed   prefix.Seed // prefix.Scope{Model: "llama"}.Seed()
 	blocks []uint64    // used again for every prompt
 }
 
-func (w *worker) send(prompt []uint32, stream func(e *endpick.Endpoint, token func()) error) error {
+// guarded keeps requests away from servers that fail, which always look idlest.
+func guarded(config endpick.Config) (*endpick.Router, error) {
+	config.Policy = health.NewFilter().Guard(config.Policy)
+	return endpick.New(config)
+}
+
+func (w *worker) send(ctx context.Context, prompt []uint32, stream func(e *endpick.Endpoint, token func()) error) error {
 	w.blocks = prefix.AppendTokens(w.blocks[:0], w.seed, prompt)
-	lease, err := w.router.Route(endpick.Request{
-		Model: "llama", InputTokens: len(prompt), Blocks: w.blocks, Stream: true,
-	})
-	if err != nil {
-		return err // nobody serves the model, or the request was not admitted
-	}
-	if err := stream(lease.Endpoint(), func() { lease.Tokens(1) }); err != nil {
+	req := endpick.Request{Model: "llama", InputTokens: len(prompt), Blocks: w.blocks, Stream: true}
+	var failure error
+	for {
+		lease, err := w.router.Route(req)
+		if err != nil {
+			return cmp.Or(failure, err) // nobody is left, or the request was not admitted
+		}
+		tokens := 0
+		failure = stream(lease.Endpoint(), func() { tokens++; lease.Tokens(1) })
+		switch {
+		case failure == nil:
+			lease.Done(endpick.Outcome{})
+			return nil
+		case ctx.Err() != nil:
+			lease.Done(endpick.Outcome{Status: endpick.Canceled}) // the client has gone: nobody's failure
+			return failure
+		}
 		lease.Done(endpick.Outcome{Status: endpick.Failed})
-		return err
+		if tokens > 0 {
+			return failure // too late to ask another
+		}
+		req.Exclude = append(req.Exclude, lease.Endpoint().ID)
 	}
-	lease.Done(endpick.Outcome{})
-	return nil
 }

@@ -119,7 +119,7 @@ func (t *Trip) allBut(id string) (others []string, found bool) {
 // long in vain even then. The error is that of
 // [endpick.Router.Route].
 func (t *Trip) Route() (endpick.Lease, error) {
-	avoid, inVain := t.Desk.Health.Avoid(nil)
+	avoid, inVain := t.Desk.Health.Avoid(nil, nil)
 	t.Request.Exclude, t.Request.Avoid = t.exclude, avoid
 	if len(inVain) > 0 {
 		t.Request.Exclude = slices.Concat(t.exclude, inVain)

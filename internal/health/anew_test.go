@@ -88,7 +88,7 @@ func TestAPassedCheckIsNotInVain(t *testing.T) {
 	assert.Equal(t, []string{"a"}, w.inVain())
 	w.check("a", nil)
 	assert.Empty(t, w.inVain(), "a trial is offered")
-	avoid, inVain := w.Health.Avoid(nil)
+	avoid, inVain := w.Health.Avoid(nil, nil)
 	assert.Equal(t, []string{"a"}, avoid)
 	assert.Empty(t, inVain, "and if nobody else is left it may be asked")
 }

@@ -6,19 +6,19 @@ import (
 )
 
 // Avoid appends to dst the endpoints that the next request should not go to. A
-// trial and a growing share are given out by leaving an endpoint off that list. In
-// vain are those that it should not go to even if there are no others, because who
-// asks them waits for long and gets nothing.
-func (h *Health) Avoid(dst []string) (avoid, inVain []string) {
+// trial and a growing share are given out by leaving an endpoint off that list. To
+// inVain it appends those that it should not go to even if there are no others, because
+// who asks them waits for long and gets nothing.
+func (h *Health) Avoid(dst, inVain []string) ([]string, []string) {
 	if h.known.Load() == 0 {
-		return dst, nil
+		return dst, inVain
 	}
 	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	spare, all := h.spare(now)
 	h.remarked = slices.DeleteFunc(h.remarked, func(s *standing) bool {
-		if ref, ok := h.current(s.id); !ok || ref != s.ref {
+		if !h.present(s.id, s.ref) {
 			h.forget(s)
 			return true
 		}

@@ -39,7 +39,7 @@ func TestSilenceInVain(t *testing.T) {
 	w := newWard("a", "b", "c", "d")
 	w.silence("a")
 	for trials, want := range [][]string{nil, nil, {"a"}} {
-		avoid, inVain := w.Health.Avoid(nil)
+		avoid, inVain := w.Health.Avoid(nil, nil)
 		assert.Equal(t, []string{"a"}, avoid)
 		assert.Equal(t, want, inVain, "after %d trials", trials)
 		w.at = w.status("a").NextTrial

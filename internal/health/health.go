@@ -92,9 +92,10 @@ const (
 // bounded by the endpoints there are. It is safe for concurrent use.
 type Health struct {
 	clock func() time.Time
-	// size is how many endpoints there are, current the Ref of the one of that
-	// ID.
+	// size is how many endpoints there are, present whether one of them is this one,
+	// current the Ref of the one of that ID.
 	size    func() int
+	present func(id string, ref endpick.Ref) bool
 	current func(id string) (endpick.Ref, bool)
 	tell    atomic.Pointer[func(id string, failed bool)] // nil: nobody is told
 
@@ -114,7 +115,20 @@ type Health struct {
 func New(router *endpick.Router, clock func() time.Time) *Health {
 	return &Health{
 		clock: clock, current: router.Ref,
+		present: func(id string, ref endpick.Ref) bool {
+			current, ok := router.Ref(id)
+			return ok && current == ref
+		},
 		size: func() int { return len(router.Endpoints()) },
+	}
+}
+
+// NewWithin returns the health of endpoints that a stage of a router knows, all well. A
+// stage must not call its router, and counts them itself.
+func NewWithin(clock func() time.Time, size func() int, present func(id string, ref endpick.Ref) bool) *Health {
+	return &Health{
+		clock: clock, size: size, present: present,
+		current: func(string) (endpick.Ref, bool) { return endpick.Ref{}, false },
 	}
 }
 

@@ -28,11 +28,12 @@ func newWard(ids ...string) *ward {
 	w.clock = func() time.Time { return w.at }
 	w.size = func() int { return len(w.refs) }
 	w.current = func(id string) (endpick.Ref, bool) { ref, ok := w.refs[id]; return ref, ok }
+	w.present = func(id string, ref endpick.Ref) bool { current, ok := w.refs[id]; return ok && current == ref }
 	return w
 }
 
 func (w *ward) Avoid(dst []string) []string {
-	avoid, _ := w.Health.Avoid(dst)
+	avoid, _ := w.Health.Avoid(dst, nil)
 	return avoid
 }
 

@@ -20,7 +20,7 @@ func (w *ward) check(id string, err error) { w.Checked(w.Check(id, w.refs[id]), 
 func (w *ward) status(id string) Status { return w.Status(id, w.refs[id]) }
 
 func (w *ward) inVain() []string {
-	_, inVain := w.Health.Avoid(nil)
+	_, inVain := w.Health.Avoid(nil, nil)
 	return inVain
 }
 

@@ -11,6 +11,11 @@
 //	go monitor.Run(ctx)
 //	routed, err := transport.New(transport.Config{Router: router, Health: monitor})
 //
+// A host that has no transport puts a [Filter] into its policy, which judges endpoints
+// by the same rules:
+//
+//	config.Policy = health.NewFilter().Guard(config.Policy)
+//
 // How checks count:
 //
 //   - An endpoint that fails two checks in a row is taken out. When it passes one, it gets

@@ -125,12 +125,14 @@ type Status struct {
 
 // Endpoints returns the status of every endpoint that is not removed, in the order
 // of [endpick.Router.Endpoints].
-func (m *Monitor) Endpoints() []Status {
+func (m *Monitor) Endpoints() []Status { return statuses(m.config.Router, m.core) }
+
+func statuses(router *endpick.Router, core *health.Health) []Status {
 	var all []Status
-	for _, e := range m.config.Router.Endpoints() {
+	for _, e := range router.Endpoints() {
 		if !e.Removed {
 			id := e.Candidate.Endpoint.ID
-			all = append(all, Status{id, e.Draining, m.core.Status(id, e.Candidate.Ref)})
+			all = append(all, Status{id, e.Draining, core.Status(id, e.Candidate.Ref)})
 		}
 	}
 	return all

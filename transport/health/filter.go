@@ -1,0 +1,327 @@
+package health
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/health"
+)
+
+// Filter keeps requests away from endpoints that fail, for a host that sends requests
+// itself and has no [transport.Transport]: without it, the server that fails at once
+// always looks idlest, and gets most of the traffic. It judges by the same rules, from
+// what leases are told: an endpoint that fails while others serve, or has sent nothing
+// for long while requests wait there, is tried now and then with one request, and gets a
+// growing share once it serves one.
+//
+// It depends on what the host says:
+//
+//   - Done with Failed is for what is the endpoint's fault. What a client gives up, and
+//     what an engine refuses because of the request (400) or because it is full (429), is
+//     Canceled.
+//   - A request that has failed is routed again, with the endpoint in Request.Exclude.
+//     Only that tells a request that fails everywhere, which speaks against nobody, from
+//     an endpoint that fails. The failures of requests that are not tried elsewhere within
+//     a second count.
+//   - Requests have a time limit to their first byte: who waits for a server that hangs is
+//     not called off.
+//
+// A filter can't refuse a request: if all endpoints are out, one of them is asked. It
+// takes the time from the router, allocates nothing while all endpoints are well, is safe
+// for concurrent use, and belongs to one router. Make one with [NewFilter].
+type Filter struct {
+	endpick.OneRouter
+
+	core    *health.Health
+	begun   sync.Once
+	epoch   time.Time
+	now     atomic.Int64 // since epoch: when the newest call came
+	scratch sync.Pool    // *lists
+	fleet   fleet
+
+	mu     sync.Mutex // guards what follows; it is taken before the core's
+	leases endpick.PerLease[visit]
+	waits  endpick.PerEndpoint[[2]line] // who waits for a first byte: of responses at once, and of streams
+	doubts doubts
+}
+
+var (
+	_ endpick.Filter             = (*Filter)(nil)
+	_ endpick.RoutedObserver     = (*Filter)(nil)
+	_ endpick.FirstTokenObserver = (*Filter)(nil)
+	_ endpick.DoneObserver       = (*Filter)(nil)
+	_ endpick.EndpointObserver   = (*Filter)(nil)
+)
+
+// lists are the working memory of one call.
+type lists struct{ avoid, inVain []string }
+
+// visit is one request at one endpoint.
+type visit struct {
+	health.Visit
+	ref    endpick.Ref
+	at     time.Time
+	stream bool
+	served bool
+	likes  uint64 // see doubts
+	doubt  bool   // it was routed while likes was in doubt
+
+	// While it waits for its first byte: its neighbours, and the output tokens that were
+	// in flight at its endpoint when it came.
+	waiting       bool
+	before, after endpick.LeaseRef
+	tokens        int
+}
+
+// line is a list of visits in the order in which they came.
+type line struct{ oldest, newest endpick.LeaseRef }
+
+// NewFilter returns a filter that finds all endpoints well.
+func NewFilter() *Filter {
+	f := new(Filter)
+	f.core = health.NewWithin(f.clock, f.fleet.size, f.fleet.has)
+	f.scratch.New = func() any { return new(lists) }
+	return f
+}
+
+// Guard returns the policy with the filter before everything that chooses, at the head
+// of Policy.Shortlist: behind a filter that leaves only endpoints which hold the prompt,
+// it could choose nobody else.
+func (f *Filter) Guard(p endpick.Policy) endpick.Policy {
+	p.Shortlist = slices.Concat([]endpick.Filter{f}, p.Shortlist)
+	return p
+}
+
+// Name is what receipts show.
+func (f *Filter) Name() string { return "health" }
+
+// Endpoints returns the status of every endpoint of the filter's router that is not
+// removed, in the order of [endpick.Router.Endpoints].
+func (f *Filter) Endpoints(router *endpick.Router) []Status {
+	return statuses(router, f.core)
+}
+
+// clock is the time of the newest call.
+func (f *Filter) clock() time.Time { return f.epoch.Add(time.Duration(f.now.Load())) }
+
+func (f *Filter) advance(now time.Time) {
+	f.begun.Do(func() { f.epoch = now })
+	f.now.Store(int64(now.Sub(f.epoch)))
+}
+
+// Filter implements [endpick.Filter].
+func (f *Filter) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	f.advance(req.Now())
+	f.overdue(req.Now(), candidates)
+	l := f.scratch.Get().(*lists)
+	defer f.scratch.Put(l)
+	l.avoid, l.inVain = f.core.Avoid(l.avoid[:0], l.inVain[:0])
+	if len(l.avoid) == 0 {
+		return candidates
+	}
+	if kept := without(candidates, l.avoid); len(kept) > 0 {
+		return kept
+	}
+	return without(candidates, l.inVain)
+}
+
+func without(candidates []endpick.Candidate, ids []string) []endpick.Candidate {
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
+}
+
+// overdue judges what has waited for too long, at these endpoints, and failures that no
+// other attempt has followed.
+func (f *Filter) overdue(now time.Time, candidates []endpick.Candidate) {
+	patience := [2]time.Duration{f.core.Patience(false), f.core.Patience(true)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doubts.settle(now, f.core)
+	if patience[0] == 0 && patience[1] == 0 {
+		return
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		waits := f.waits.Find(c.Ref)
+		if waits == nil {
+			continue
+		}
+		for kind := range waits {
+			for patience[kind] > 0 && waits[kind] != (line{}) {
+				v := f.leases.Find(waits[kind].oldest)
+				if now.Sub(v.at) < patience[kind] {
+					break
+				}
+				f.unlink(v)
+				if c.InFlight.OutputTokens != v.tokens {
+					f.core.Heard(v.Visit) // tokens of others have come
+				}
+				f.core.Overdue(v.Visit)
+			}
+		}
+	}
+}
+
+// Routed implements [endpick.RoutedObserver].
+func (f *Filter) Routed(e *endpick.Event) {
+	if e.Request.MirrorOf != "" {
+		return // another router's
+	}
+	f.advance(e.Now)
+	f.fleet.see(e)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := f.leases.At(e.Lease)
+	if v == nil {
+		return
+	}
+	ref := e.Candidate.Ref
+	*v = visit{
+		Visit: f.core.Sent(e.Candidate.Endpoint.ID, ref), ref: ref, at: e.Now, stream: e.Request.Stream,
+		likes: likes(e.Request), tokens: e.Candidate.InFlight.OutputTokens,
+	}
+	v.doubt = f.doubts.again(v.likes)
+	waits := f.waits.At(ref)
+	if waits == nil {
+		return // it has been removed meanwhile
+	}
+	l := &waits[kind(v.stream)]
+	v.waiting, v.before = true, l.newest
+	if before := f.leases.Find(l.newest); before != nil {
+		before.after = e.Lease
+	} else {
+		l.oldest = e.Lease
+	}
+	l.newest = e.Lease
+}
+
+func kind(stream bool) int {
+	if stream {
+		return 1
+	}
+	return 0
+}
+
+// unlink takes a visit out of the line for a first byte; f.mu is held.
+func (f *Filter) unlink(v *visit) {
+	if !v.waiting {
+		return
+	}
+	v.waiting = false
+	before, after, waits := f.leases.Find(v.before), f.leases.Find(v.after), f.waits.Find(v.ref)
+	if before != nil {
+		before.after = v.after
+	} else if waits != nil {
+		waits[kind(v.stream)].oldest = v.after
+	}
+	if after != nil {
+		after.before = v.before
+	} else if waits != nil {
+		waits[kind(v.stream)].newest = v.before
+	}
+	v.before, v.after = endpick.LeaseRef{}, endpick.LeaseRef{}
+}
+
+// FirstToken implements [endpick.FirstTokenObserver].
+func (f *Filter) FirstToken(e *endpick.Event) {
+	f.advance(e.Now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v := f.leases.Find(e.Lease); v != nil {
+		f.serve(v, e.Now)
+	}
+}
+
+// serve notes that something good has come; f.mu is held.
+func (f *Filter) serve(v *visit, now time.Time) {
+	f.unlink(v)
+	f.core.Heard(v.Visit)
+	if v.served {
+		return
+	}
+	v.served = true
+	f.core.Served(v.Visit, v.stream, now.Sub(v.at))
+	f.doubts.served(v, f.core)
+}
+
+// Done implements [endpick.DoneObserver].
+func (f *Filter) Done(e *endpick.Event, o *endpick.Outcome) {
+	f.advance(e.Now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := f.leases.Find(e.Lease)
+	if v == nil {
+		return
+	}
+	switch {
+	case o.Status == endpick.Completed:
+		f.serve(v, e.Now)
+	case o.Status == endpick.Failed && v.served:
+		f.core.Failed(v.Visit, false) // it has broken off, and nobody else can be asked
+	case o.Status == endpick.Failed:
+		f.doubts.failed(v, e.Now, f.core)
+	default:
+		f.doubts.gone(v)
+		f.core.Undecided(v.Visit)
+	}
+	f.unlink(v)
+	f.leases.Drop(e.Lease)
+}
+
+// EndpointRemoved implements [endpick.EndpointObserver].
+func (f *Filter) EndpointRemoved(ref endpick.Ref) {
+	f.fleet.remove(ref)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waits.Drop(ref)
+}
+
+// fleet is who has been among the candidates.
+type fleet struct {
+	mu    sync.Mutex // taken last
+	known endpick.PerEndpoint[bool]
+	n     int
+}
+
+// see learns of all candidates when a request goes to one that is not known yet.
+func (f *fleet) see(e *endpick.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known.Find(e.Candidate.Ref) != nil {
+		return
+	}
+	f.add(e.Candidate.Ref)
+	for i := range e.Candidates {
+		f.add(e.Candidates[i].Ref)
+	}
+}
+
+func (f *fleet) add(ref endpick.Ref) {
+	if known := f.known.At(ref); known != nil && !*known {
+		*known = true
+		f.n++
+	}
+}
+
+func (f *fleet) remove(ref endpick.Ref) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known := f.known.Find(ref); known != nil && *known {
+		f.n--
+	}
+	f.known.Drop(ref)
+}
+
+func (f *fleet) size() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+func (f *fleet) has(_ string, ref endpick.Ref) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known.Find(ref) != nil
+}

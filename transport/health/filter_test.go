@@ -1,0 +1,321 @@
+package health_test
+
+import (
+	"container/heap"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// host is a program without a transport, in its own time: a router, and what comes of
+// requests at three servers. A server that is well sends a first token after 60 ms and
+// the last one 300 ms later. One that fails does so after a millisecond; of one that
+// hangs the host has had enough after ten seconds. The host then asks another.
+type host struct {
+	router *endpick.Router
+	filter *health.Filter
+	now    time.Time
+	events events
+	number int
+	bad    func(server string) string // "", "fails", "hangs" or "breaks off"
+	sent   []sent
+	failed int // requests that nobody served
+}
+
+type sent struct {
+	at time.Time
+	to string
+}
+
+type event struct {
+	at time.Time
+	n  int
+	do func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at.Before(e[j].at) || e[i].at.Equal(e[j].at) && e[i].n < e[j].n
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+func newHost(t *testing.T, policy string, filter *health.Filter) *host {
+	config, err := preset.ByName(policy)
+	if policy == "predicted-latency" { // without its goroutine
+		config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true, Trees: 10}})
+	}
+	require.NoError(t, err)
+	h := &host{now: time.Unix(1e9, 0), bad: func(string) string { return "" }, filter: filter}
+	config.Clock, config.Seed = func() time.Time { return h.now }, 1
+	config.Warn = func(err error) { t.Error(err) }
+	for i := range 3 {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("s", i)})
+	}
+	if filter != nil {
+		config.Policy = filter.Guard(config.Policy)
+	}
+	h.router, err = endpick.New(config)
+	require.NoError(t, err)
+	return h
+}
+
+func (h *host) after(d time.Duration, do func()) {
+	h.number++
+	heap.Push(&h.events, event{h.now.Add(d), h.number, do})
+}
+
+// ask sends one request of so many tokens, to another server each time that it fails.
+func (h *host) ask(t *testing.T, text string, poison bool, exclude ...string) {
+	lease, err := h.router.Route(endpick.Request{
+		InputTokens: len(text) / 4, Stream: true, Exclude: exclude,
+		Blocks: prefix.AppendText(nil, prefix.Scope{}.Seed(), text), BlockTokens: 16,
+	})
+	if err != nil {
+		require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+		h.failed++
+		return
+	}
+	id := lease.Endpoint().ID
+	h.sent = append(h.sent, sent{h.now, id})
+	fail := func() {
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+		h.ask(t, text, poison, append(exclude, id)...)
+	}
+	switch bad := h.bad(id); {
+	case poison, bad == "fails":
+		h.after(time.Millisecond, fail)
+	case bad == "hangs":
+		h.after(10*time.Second, fail)
+	default:
+		h.after(60*time.Millisecond, lease.FirstToken)
+		h.after(360*time.Millisecond, func() {
+			status := endpick.Completed
+			if bad != "" {
+				status = endpick.Failed
+			}
+			lease.Tokens(20)
+			lease.Done(endpick.Outcome{Status: status})
+		})
+	}
+}
+
+// run sends a request of its own every 50 ms, for so long.
+func (h *host) run(t *testing.T, d time.Duration) {
+	for end := h.now.Add(d); h.now.Before(end); {
+		text := fmt.Sprintf("%-1600d", h.number)
+		h.after(50*time.Millisecond, func() { h.ask(t, text, false) })
+		for next := h.now.Add(50 * time.Millisecond); len(h.events) > 0 && !h.events[0].at.After(next); {
+			e := heap.Pop(&h.events).(event)
+			h.now = e.at
+			e.do()
+		}
+	}
+}
+
+// share is the part of what was sent between two moments that a server got.
+func (h *host) share(id string, from, to time.Time) float64 {
+	own, all := 0.0, 0.0
+	for _, s := range h.sent {
+		if !s.at.Before(from) && s.at.Before(to) {
+			all++
+			if s.to == id {
+				own++
+			}
+		}
+	}
+	return own / max(all, 1)
+}
+
+// Under every preset, a server that fails at once, hangs or breaks off gets at most a
+// twentieth of the requests ten seconds later, and its full share again within a minute
+// of its recovery, from a router without a transport.
+func TestARouterWithoutTransportAvoidsWhoFails(t *testing.T) {
+	for _, policy := range preset.Names() {
+		if race.Enabled && policy != "least-loaded" && policy != "lmetric" { // the others take long
+			continue
+		}
+		for _, how := range []string{"fails", "hangs", "breaks off"} {
+			t.Run(policy+" "+how, func(t *testing.T) {
+				h := newHost(t, policy, health.NewFilter())
+				h.run(t, 20*time.Second)
+				began := h.now
+				broken := "s1"
+				if policy == "always-busiest" { // all go to one
+					broken = h.sent[len(h.sent)-1].to
+				}
+				before := h.share(broken, began.Add(-15*time.Second), began)
+				h.bad = func(id string) string {
+					if id == broken {
+						return how
+					}
+					return ""
+				}
+				h.run(t, 50*time.Second)
+				assert.LessOrEqual(t, h.share(broken, began.Add(10*time.Second), h.now), 0.05, "while it is bad")
+				if how == "fails" {
+					assert.LessOrEqual(t, h.share(broken, began.Add(time.Second), h.now), 0.05, "after a second")
+				}
+				assert.Zero(t, h.failed)
+
+				h.bad = func(string) string { return "" }
+				h.run(t, time.Minute)
+				back := h.now
+				h.run(t, 20*time.Second)
+				if policy != "always-busiest" { // which goes on with the others
+					assert.GreaterOrEqual(t, h.share(broken, back, h.now), 0.75*min(before, 1.0/3))
+					for _, s := range h.filter.Endpoints(h.router) {
+						assert.Equal(t, health.Well, s.State, s.Endpoint)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Without the filter a server that fails at once draws the requests: what the filter is for.
+func TestABareRouterIsDrawnToWhoFails(t *testing.T) {
+	h := newHost(t, "least-loaded", nil)
+	h.bad = func(id string) string {
+		if id == "s1" {
+			return "fails"
+		}
+		return ""
+	}
+	h.run(t, 20*time.Second)
+	assert.Greater(t, h.share("s1", time.Time{}, h.now), 0.4, "half of all attempts: each request goes there first")
+}
+
+// Requests that every server fails make nobody look unhealthy, nor do those that
+// clients give up.
+func TestClientsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
+	h := newHost(t, "lmetric", health.NewFilter())
+	for i := range 200 {
+		h.ask(t, fmt.Sprintf("%1600d poison", i%7), true)
+		lease, err := h.router.Route(endpick.Request{InputTokens: 100, Stream: true})
+		require.NoError(t, err)
+		lease.Done(endpick.Outcome{Status: endpick.Canceled})
+		h.run(t, 100*time.Millisecond)
+		for _, s := range h.filter.Endpoints(h.router) {
+			require.Equal(t, health.Well, s.State, "%s after %d", s.Endpoint, i)
+		}
+	}
+	assert.NotZero(t, h.failed)
+}
+
+// If all servers fail, one of them is asked, and all serve again when they are well.
+func TestTheFilterRefusesNobody(t *testing.T) {
+	h := newHost(t, "least-loaded", health.NewFilter())
+	h.run(t, 5*time.Second)
+	h.bad = func(string) string { return "hangs" }
+	h.run(t, 60*time.Second)
+	h.bad = func(string) string { return "" }
+	h.run(t, 90*time.Second)
+	from := h.now
+	h.run(t, 20*time.Second)
+	for i := range 3 {
+		assert.GreaterOrEqual(t, h.share(fmt.Sprint("s", i), from, h.now), 0.25)
+	}
+}
+
+// A server that streams to others while requests wait long for their first token is
+// busy, and not silent.
+func TestTokensOfOthersAreASignOfLife(t *testing.T) {
+	h := newHost(t, "least-loaded", health.NewFilter())
+	h.run(t, 10*time.Second)
+	require.NoError(t, h.router.Drain("s0"))
+	require.NoError(t, h.router.Drain("s2"))
+	route := func() endpick.Lease {
+		lease, err := h.router.Route(endpick.Request{InputTokens: 100, Stream: true})
+		require.NoError(t, err)
+		return lease
+	}
+	stream := route()
+	stream.FirstToken()
+	waiting := []endpick.Lease{route(), route(), route(), route()}
+	for range 20 {
+		h.now = h.now.Add(time.Second)
+		stream.Tokens(10)
+	}
+	route().Done(endpick.Outcome{Status: endpick.Canceled})
+	state := func() health.State { return h.filter.Endpoints(h.router)[1].State }
+	assert.Equal(t, health.Well, state())
+	more := []endpick.Lease{route(), route(), route()}
+	h.now = h.now.Add(20 * time.Second)
+	route().Done(endpick.Outcome{Status: endpick.Canceled})
+	assert.Equal(t, health.Out, state(), "nothing has come for twenty seconds")
+	for _, l := range append(waiting, more...) {
+		l.FirstToken()
+		l.Done(endpick.Outcome{})
+	}
+	assert.Equal(t, health.Returning, state())
+}
+
+// An endpoint that is removed while requests are there, and one that comes back under
+// its name, have nothing of the old one.
+func TestTheFilterForgetsWhoGoes(t *testing.T) {
+	h := newHost(t, "random", health.NewFilter())
+	h.run(t, 5*time.Second)
+	h.bad = func(id string) string {
+		if id == "s1" {
+			return "hangs"
+		}
+		return ""
+	}
+	h.run(t, 8*time.Second)
+	assert.Equal(t, health.Out, h.filter.Endpoints(h.router)[1].State)
+	require.NoError(t, h.router.Remove("s1"))
+	h.run(t, 15*time.Second)
+	require.NoError(t, h.router.Add(endpick.Endpoint{ID: "s1"}))
+	h.bad = func(string) string { return "" }
+	from := h.now
+	h.run(t, 10*time.Second)
+	assert.GreaterOrEqual(t, h.share("s1", from, h.now), 0.2, "it begins anew")
+}
+
+func TestTheFilterAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, out := range []bool{false, true} {
+		h := newHost(t, "least-loaded", health.NewFilter())
+		h.run(t, 5*time.Second)
+		if out {
+			h.bad = func(id string) string {
+				if id == "s1" {
+					return "fails"
+				}
+				return ""
+			}
+			h.run(t, 5*time.Second)
+			require.Equal(t, health.Out, h.filter.Endpoints(h.router)[1].State)
+		}
+		req := endpick.Request{InputTokens: 100, Stream: true}
+		assert.Zero(t, testing.AllocsPerRun(500, func() {
+			lease, err := h.router.Route(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease.FirstToken()
+			lease.Done(endpick.Outcome{})
+		}), "with one out: %v", out)
+	}
+}
