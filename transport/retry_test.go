@@ -456,3 +456,33 @@ func TestKillAndRestart(t *testing.T) {
 	t.Logf("%d served, %d broken off, %+v", served.Load(), broken.Load(), w.t.Stats())
 	w.idle(t)
 }
+
+// A deadline of the host's ends a request, without another attempt, and is not the server's
+// fault.
+func TestADeadlineOfTheHost(t *testing.T) {
+	for name, begin := range map[string]bool{"before the first byte": false, "in the middle": true} {
+		t.Run(name, func(t *testing.T) {
+			stuck := func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+				if begin {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, "data: {}\n\n")
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-r.Context().Done()
+				return true
+			}
+			a, b := startEngine(t, stuck), startEngine(t, stuck)
+			w := newWorld(t, transport.Config{}, a.URL, b.URL)
+			for range 4 {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))
+				cancel()
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, http.StatusGatewayTimeout, transport.StatusOf(err))
+			}
+			w.idle(t)
+			assert.Zero(t, w.t.Stats().Retries)
+			assert.Zero(t, w.t.Stats().Unhealthy)
+		})
+	}
+}
