@@ -239,6 +239,7 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 		_, text = get(t, c.admin+"/debug/endpick")
 		return strings.Contains(textIn(page(t, text)), "2 of 3 servers are unhealthy.")
 	}, 30*time.Second, 10*time.Millisecond)
+	require.Contains(t, textIn(page(t, text)), "Requests go to others as far as possible.")
 	servers := rows(t, text, "endpoints")
 	require.Contains(t, servers[1][0], down)
 	require.Regexp(t, `^unhealthyit can't be reached, .*connection refused`, servers[1][1])
@@ -249,6 +250,12 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	require.Contains(t, metrics, "endpick_unhealthy_endpoints 1\n")
 	require.Contains(t, metrics, `endpick_endpoint_share_ratio{endpoint="`+down+`"} 0`)
 	c.logs(t, "msg=health endpoint="+down+" state=out reason=unreachable", 1)
+
+	alone := start(t, "-backend", down)
+	require.Eventually(t, func() bool {
+		_, text = get(t, alone.admin+"/debug/endpick")
+		return strings.Contains(textIn(page(t, text)), "1 of 1 servers is unhealthy. Requests are tried there all the same.")
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // The page runs the script that it has and no other.
