@@ -81,6 +81,10 @@
 //     another router. The policies of one router may share stages, so that a
 //     prefix index outlives [Router.SetPolicy].
 //
+// A router has no Close: it owns no goroutine and no connection, and goes with the
+// last reference to it. To end a program in order, stop calling Route, close the leases
+// as their responses end, and wait until [Stats].OpenLeases is zero.
+//
 // # What is fresh, and what is chance
 //
 // What the router itself has in flight is exact, and right when Route returns.
@@ -102,6 +106,16 @@
 // belongs in a [PerEndpoint] and state for requests in a [PerLease]; a stage
 // that has either embeds [OneRouter]. An endpoint without a prediction or a
 // report must neither win nor lose by it.
+//
+// Beside the method of its interface, and those of the observers, a stage may have these:
+//
+//	Name() string                     what receipts and errors call it; else its type
+//	Validate() error                  called by New and SetPolicy, which refuse the policy
+//	Withdrawn(req *Request)           of an Admitter: what it let in is not routed after all
+//	Explain(req *Request, candidates []Candidate, dst []string)
+//	                                  of a Scorer: its reasons in words, for receipts
+//	Observer() any                    another value that listens in its place, or beside
+//	                                  it; stages may share one, which hears once
 //
 // A stage that breaks its contract loses its say, and the request goes on: a
 // score that is not finite becomes the lowest of the others, a filter that

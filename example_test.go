@@ -254,6 +254,81 @@ func ExampleReceipt() {
 	// regret 0
 }
 
+// AtMost lets in so many requests of each tenant at one time.
+type AtMost struct {
+	endpick.OneRouter
+	N int
+
+	mu   sync.Mutex
+	open map[string]int
+}
+
+func (a *AtMost) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open[req.Tenant] >= a.N {
+		return fmt.Errorf("tenant %s has %d requests in flight", req.Tenant, a.N)
+	}
+	a.add(req.Tenant, 1) // now, and not in Routed: others may come in between
+	return nil
+}
+
+// Withdrawn: it was let in, and not routed after all.
+func (a *AtMost) Withdrawn(req *endpick.Request) { a.count(req.Tenant, -1) }
+
+// Routed counts what Admit was not asked about.
+func (a *AtMost) Routed(e *endpick.Event) {
+	if e.Request.UnderWay || e.Request.MirrorOf != "" {
+		a.count(e.Request.Tenant, 1)
+	}
+}
+
+func (a *AtMost) Done(e *endpick.Event, _ *endpick.Outcome) { a.count(e.Request.Tenant, -1) }
+
+func (a *AtMost) count(tenant string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.add(tenant, n)
+}
+
+func (a *AtMost) add(tenant string, n int) {
+	if a.open == nil {
+		a.open = map[string]int{}
+	}
+	if a.open[tenant] += n; a.open[tenant] == 0 {
+		delete(a.open, tenant) // no table grows with names
+	}
+}
+
+// An admitter that keeps an account for each tenant: what it takes in Admit it gives back
+// in Done, or in Withdrawn.
+func ExampleAdmitter() {
+	router, err := endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{&AtMost{N: 2}}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	route := func(req endpick.Request) endpick.Lease {
+		lease, err := router.Route(req)
+		fmt.Println(req.Tenant, err)
+		return lease
+	}
+	first := route(endpick.Request{Tenant: "red"})
+	route(endpick.Request{Tenant: "red", MirrorOf: "a"}) // which another router has sent
+	route(endpick.Request{Tenant: "red"})
+	route(endpick.Request{Tenant: "blue"})
+	first.Done(endpick.Outcome{})
+	route(endpick.Request{Tenant: "red"})
+	// Output:
+	// red <nil>
+	// red <nil>
+	// red endpick: request rejected: tenant red has 2 requests in flight
+	// blue <nil>
+	// red <nil>
+}
+
 // A request that failed is closed, and routed again to somebody else.
 func ExampleRequest_exclude() {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}}})

@@ -23,8 +23,9 @@ type Predictor interface {
 // An Admitter that keeps account of what it lets in may have a method
 // Withdrawn(*Request): it is called if the request is not routed after all, because
 // another admitter has refused it or the chosen endpoint was removed meanwhile.
-// Otherwise Routed follows, if the Admitter is a [RoutedObserver]; for a request that
-// is UnderWay it does without Admit.
+// Otherwise Routed follows, if the Admitter is a [RoutedObserver], and Done. A request
+// that is UnderWay or that another router has sent (MirrorOf) is not asked to be
+// admitted: Routed and Done come without Admit, so that Routed has to count it.
 type Admitter interface {
 	Admit(req *Request, candidates []Candidate) error
 }
@@ -71,7 +72,10 @@ type Policy struct {
 }
 
 // Weighted is a scorer and its share in the combined score. Weights are
-// divided by their sum, so that only their ratio counts.
+// divided by their sum, so that only their ratio counts, and each score is held
+// within [0, 1]. A weighted sum makes sense of scorers that use that range, such as
+// scorer.QueueDepth, scorer.KVUsage and scorer.PrefixAffinity; beside one of these,
+// scores that are tiny, as scorer.LMetric's, decide nothing but ties.
 type Weighted struct {
 	Scorer Scorer
 	// Weight is above zero and finite. Zero is an error, not a way to switch

@@ -72,8 +72,8 @@ type Request struct {
 
 	// MirrorOf is the ID of the endpoint to which another router in front of the same
 	// fleet has sent the request; see package transport/replica. Its lease counts on
-	// that endpoint and observers hear of it, but it has been admitted elsewhere and
-	// nothing is chosen here. How long it took is known when it is done, from the
+	// that endpoint and observers hear of it, but it has been admitted elsewhere, so
+	// that Admit is not called, and nothing is chosen here. How long it took is known when it is done, from the
 	// Outcome. Empty: the request is this router's own.
 	MirrorOf string
 	// MirrorPrefix is the PrefixTokens of that endpoint as the other router saw
@@ -81,7 +81,9 @@ type Request struct {
 	MirrorPrefix int
 
 	// Receipt, where it is not nil, is filled with the account of the
-	// decision. A nil Receipt costs nothing.
+	// decision. A nil Receipt costs nothing. One on every request costs more than
+	// being written: slo/delay.Marginal (the default policy) then prices every
+	// candidate, where it otherwise leaves out those that can't win.
 	Receipt *Receipt
 
 	now    time.Time

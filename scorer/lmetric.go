@@ -6,6 +6,11 @@ import "github.com/endpick/endpick"
 // batch it would join, (F + Q) × (BS + 1), the smallest first. It has nothing
 // to tune. See section 5 of the paper; the 1 is from the authors' code, and
 // keeps idle endpoints apart by prefill.
+//
+// It decides alone. Its score is 0.5/(1 + product), some 1e-4 and less, so that any other
+// scorer in a weighted sum decides instead of it. To combine load and prefix by weights
+// use [QueueDepth], [KVUsage] and [PrefixAffinity]; to narrow the choice before LMetric,
+// a filter; to add a term of your own to the product, a [Cost].
 type LMetric struct{}
 
 // Name is what receipts show.

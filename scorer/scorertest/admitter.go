@@ -15,8 +15,8 @@ import (
 // come; request and candidates stay as they were, and nothing is kept of them; it reads
 // no clock; an admitter that keeps account of what it lets in takes back what is
 // withdrawn, is rid of what clients give up and of what is lost, and survives requests
-// that are under way, which it is told of without having been asked; it may be called
-// concurrently. newAdmitter returns an admitter without history; it is called many
+// that are under way or another router's, which it is told of without having been asked,
+// and lets in no more after them; it may be called concurrently. newAdmitter returns an admitter without history; it is called many
 // times.
 func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter) {
 	t.Helper()
@@ -107,6 +107,11 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 			}
 		}
 	})
+	s.property("not asked", func(t *testing.T, rt *rapid.T) {
+		notAsked(t, rt, func(t *testing.T) endpick.Policy {
+			return endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}
+		})
+	})
 	s.once("clock", func(t *testing.T) string {
 		return clockless(t, "Admit", func(t *testing.T) answering {
 			admitter := newAdmitter(t)
@@ -177,6 +182,52 @@ func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Adm
 		}
 		rt.Fatalf("Admit says yes after %d requests that were answered, and after %d that %s %v: what was taken for them is never given back (see endpick.DoneObserver)\nThe smallest case:\n  %s",
 			answered, left, how, answer(other), showRequest(&req))
+	}
+}
+
+// notAsked lets the same requests go to two routers, each with a policy of its own. One
+// has had others before, of which its admitters were told without having been asked, and
+// which have ended: they leave no room behind that was not there.
+func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Policy) {
+	req := Requests().Draw(rt, "request")
+	req.Model, req.Adapter = "", ""
+	n, mirrored := rapid.IntRange(1, 20).Draw(rt, "before"), rapid.Bool().Draw(rt, "mirrored")
+	letIn := func(before int) (n int) {
+		now := time.Unix(1e6, 0)
+		r, err := endpick.New(endpick.Config{
+			Policy: newPolicy(t), Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}}, Clock: func() time.Time { return now },
+		})
+		if err != nil {
+			rt.Fatalf("a router with this stage: %v", err)
+		}
+		for range before {
+			other := req
+			if mirrored {
+				other.MirrorOf = "server-0"
+			} else {
+				other.UnderWay = true
+			}
+			lease, err := r.Route(other)
+			if err != nil {
+				rt.Fatalf("Route of a request that nobody is to be asked about: %v", err)
+			}
+			lease.Tokens(10)
+			lease.Done(endpick.Outcome{OutputTokens: 10})
+		}
+		for n = 0; n < 50; n++ {
+			if _, err := r.Route(req); err != nil {
+				break
+			}
+		}
+		return n
+	}
+	if fresh, after := letIn(0), letIn(n); after > fresh {
+		which := "were under way (Request.UnderWay)"
+		if mirrored {
+			which = "another router had sent (Request.MirrorOf)"
+		}
+		rt.Fatalf("%d requests are let in at one time, and %d after %d that %s and have ended: Done gives back what nobody took, "+
+			"since Routed has to count what Admit was not asked about\nThe smallest case:\n  %s", fresh, after, n, which, showRequest(&req))
 	}
 }
 

@@ -258,6 +258,10 @@ var broken = []struct {
 			return math.Log(c.KVUsage)
 		})}}}
 	})},
+	{"an admitter that forgets what other routers have sent", admitting(func() endpick.Admitter { return &perTenant{most: 3} })},
+	{"a policy whose admitter forgets what is under way", policyOf(func() endpick.Policy {
+		return endpick.Policy{Admitters: []endpick.Admitter{&perTenant{most: 3, mirrors: true}}}
+	})},
 	{"a policy that refuses what is under way", policyOf(func() endpick.Policy {
 		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(req *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
 			if req.UnderWay {

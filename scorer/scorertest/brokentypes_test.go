@@ -3,6 +3,7 @@ package scorertest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -221,4 +222,47 @@ func (s *seats) Done(_ *endpick.Event, o *endpick.Outcome) {
 	if o.Status == endpick.Completed {
 		s.left++
 	}
+}
+
+// perTenant lets in so many requests of a tenant at one time. It counts some of those
+// that it was not asked about when they end, and not when they begin.
+type perTenant struct {
+	endpick.OneRouter
+	most    int
+	mirrors bool // those under way are forgotten, or else the mirrored ones
+
+	mu   sync.Mutex
+	open map[string]int
+}
+
+func (p *perTenant) add(tenant string, n, most int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == nil {
+		p.open = map[string]int{}
+	}
+	if p.open[tenant] >= most {
+		return false
+	}
+	p.open[tenant] += n
+	return true
+}
+
+func (p *perTenant) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	if !p.add(req.Tenant, 1, p.most) {
+		return errors.New("the tenant has enough")
+	}
+	return nil
+}
+
+func (p *perTenant) Routed(e *endpick.Event) {
+	if e.Request.UnderWay && !p.mirrors || e.Request.MirrorOf != "" && p.mirrors {
+		p.add(e.Request.Tenant, 1, math.MaxInt)
+	}
+}
+
+func (p *perTenant) Withdrawn(req *endpick.Request) { p.add(req.Tenant, -1, math.MaxInt) }
+
+func (p *perTenant) Done(e *endpick.Event, _ *endpick.Outcome) {
+	p.add(e.Request.Tenant, -1, math.MaxInt)
 }

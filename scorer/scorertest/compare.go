@@ -1,8 +1,10 @@
 package scorertest
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +20,9 @@ type Workload struct {
 	// Recording is a file of requests to replay: of package transport (Config.Record),
 	// of the Mooncake traces (JSON lines) or of the Azure traces (CSV); gzipped or not.
 	Recording string
-	// Scenario generates a workload of the predicted-latency paper: "A", "B", "C", "D",
-	// "sharegpt" or "production".
+	// Scenario generates a workload: "A", "B", "C", "D", "sharegpt" or "production" of the
+	// predicted-latency paper, or another of those that the error for an unknown name
+	// lists.
 	Scenario string
 
 	// Rate is a scenario's mean arrivals per second, Poisson; all but
@@ -85,11 +88,14 @@ type Latency struct {
 // before modelled servers; runs are independent and use all cores.
 //
 // A config is used for one run: its stages must not be shared with another one,
-// nor used again. Its Endpoints, Clock and Seed are not read. A policy that
+// nor used again; a config with state that another router has, or had, is refused. Its Endpoints, Clock and Seed are not read. A policy that
 // learns has to do so synchronously (predict.LatencyConfig) to decide the same
 // every time. The error names what is wrong with the workload, the file or a
 // config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
+	if len(configs) == 0 {
+		return nil, &endpick.ConfigError{Field: "scorertest.Compare", Reason: "needs a config"}
+	}
 	if (w.Scenario == "") == (w.Recording == "") {
 		return nil, &endpick.ConfigError{Field: "scorertest.Workload", Reason: "needs a Scenario or a Recording, and not both"}
 	}
@@ -119,7 +125,7 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	for i, config := range configs {
 		run, err := x.Config()
 		if err != nil {
-			return nil, err
+			return nil, ofWorkload(err)
 		}
 		run.Router = func() (endpick.Config, error) { return config, nil }
 		run.Seed, run.ReportInterval = w.Seed, w.ReportInterval
@@ -141,6 +147,28 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 		}
 	}
 	return reports, nil
+}
+
+// ofWorkload names the field of the Workload where the experiment has said its own.
+func ofWorkload(err error) error {
+	var own *sim.ConfigError
+	if !errors.As(err, &own) {
+		return err
+	}
+	field := own.Field[strings.LastIndexByte(own.Field, '.')+1:]
+	switch field {
+	case "Servers":
+		field = "Endpoints"
+	case "Pace":
+		return &endpick.ConfigError{Field: "scorertest.Workload", Reason: own.Reason}
+	}
+	return &endpick.ConfigError{Field: "scorertest.Workload." + field, Reason: own.Reason}
+}
+
+// String is the report in a line.
+func (r Report) String() string {
+	return fmt.Sprintf("%s: %d of %d requests completed, TTFT %.0f ms (p90 %.0f, p99 %.0f), TPOT %.1f ms, %.1f requests/s, %.0f %% of prompt tokens from caches",
+		r.Policy, r.Completed, r.Requests, r.TTFT.Mean, r.TTFT.P90, r.TTFT.P99, r.TPOT.Mean, r.Throughput, 100*r.PrefixHitRatio)
 }
 
 func newReport(r *sim.Report) Report {

@@ -127,17 +127,28 @@ func TestCompareErrors(t *testing.T) {
 		config endpick.Config
 		want   string
 	}{
-		"nothing":   {scorertest.Workload{}, endpick.Config{}, "scorertest.Workload needs a Scenario or a Recording, and not both"},
-		"both":      {scorertest.Workload{Scenario: "A", Recording: writeRecording(t)}, endpick.Config{}, "scorertest.Workload needs a Scenario or a Recording, and not both"},
-		"scenario":  {scorertest.Workload{Scenario: "E"}, endpick.Config{}, `"E" is unknown (known: A, B, C, D,`},
-		"no rate":   {scorertest.Workload{Scenario: "A"}, endpick.Config{}, "Rate is needed: the workload has no arrivals of its own"},
-		"profile":   {scorertest.Workload{Scenario: "A", Rate: 1, Profile: "abacus"}, endpick.Config{}, `unknown profile "abacus" (known: `},
-		"recording": {scorertest.Workload{Recording: broken}, endpick.Config{}, "sim: broken.jsonl:1: input_tokens is negative"},
-		"negative":  {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "sim: Experiment.Requests -1"},
+		"nothing":    {scorertest.Workload{}, endpick.Config{}, "scorertest.Workload needs a Scenario or a Recording, and not both"},
+		"both":       {scorertest.Workload{Scenario: "A", Recording: writeRecording(t)}, endpick.Config{}, "scorertest.Workload needs a Scenario or a Recording, and not both"},
+		"scenario":   {scorertest.Workload{Scenario: "E"}, endpick.Config{}, `"E" is unknown (known: A, B, C, D,`},
+		"no rate":    {scorertest.Workload{Scenario: "A"}, endpick.Config{}, "endpick: config: scorertest.Workload.Rate is needed: the workload has no arrivals of its own"},
+		"profile":    {scorertest.Workload{Scenario: "A", Rate: 1, Profile: "abacus"}, endpick.Config{}, `unknown profile "abacus" (known: `},
+		"recording":  {scorertest.Workload{Recording: broken}, endpick.Config{}, "sim: broken.jsonl:1: input_tokens is negative"},
+		"negative":   {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Requests -1"},
+		"no servers": {scorertest.Workload{Scenario: "A", Rate: 1, Endpoints: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Endpoints -1"},
 		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, preset.LoadPrefix(0, 1, 1),
 			"scorertest: configs[0] (load-prefix:0:1:1): endpick: config: "},
 	} {
 		_, err := scorertest.Compare(c.w, c.config)
 		assert.ErrorContains(t, err, c.want, name)
 	}
+	_, err := scorertest.Compare(scorertest.Workload{Scenario: "A", Rate: 1})
+	assert.EqualError(t, err, "endpick: config: scorertest.Compare needs a config")
+
+	used := preset.LMetric()
+	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 2}
+	reports, err := scorertest.Compare(w, used)
+	require.NoError(t, err)
+	assert.Regexp(t, `^lmetric: 2 of 2 requests completed, TTFT \d+ ms \(p90 \d+, p99 \d+\), TPOT \d+\.\d ms, `, reports[0].String())
+	_, err = scorertest.Compare(w, used)
+	assert.ErrorIs(t, err, endpick.ErrConfig, "what it knows is of other endpoints")
 }

@@ -20,7 +20,8 @@ import (
 // keeps none of it beyond the call, so that it goes on when that memory is used
 // for something else. It hears of requests that end before their first token, that
 // nobody closes, of endpoints that go while requests are on them and come back, of
-// clocks that are set back, and of many requests at the same time. newObserver
+// clocks that are set back, of requests that another router has sent, and of many
+// requests at the same time. newObserver
 // returns one of the four without history; it is called many times.
 func RunObserver(t *testing.T, newObserver func(*testing.T) any) {
 	t.Helper()
@@ -73,6 +74,14 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 				open = append(open, l)
 				for i := range req.Blocks {
 					req.Blocks[i] = ^req.Blocks[i]
+				}
+			},
+			"sent elsewhere": func(rt *rapid.T) {
+				req := Requests().Draw(rt, "mirrored")
+				req.Model, req.Adapter, req.MirrorOf = "", "", rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint")
+				did("another router has sent %s", showRequest(&req))
+				if l, err := r.Route(req); err == nil {
+					open = append(open, l)
 				}
 			},
 			"first token": func(rt *rapid.T) {

@@ -60,6 +60,7 @@ func checkPolicy(s suite, newPolicy func(*testing.T) endpick.Policy) {
 		})
 		p.closeAll()
 	})
+	s.property("not asked", func(t *testing.T, rt *rapid.T) { notAsked(t, rt, newPolicy) })
 	s.once("concurrency", func(t *testing.T) string {
 		h := newHost(t, newPolicy(t), []endpick.Endpoint{pairEndpoint(0), pairEndpoint(2)}, 1)
 		fault := concurrently(func(i int) {
