@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -187,6 +188,23 @@ func TestIndexMatchesAnySubsetInAnyOrder(t *testing.T) {
 	s.fleet[1].PrefixTokens = 77
 	assert.Equal(t, []int{64, 16, 80}, s.match(1, 2, 3, 4, 5))
 	assert.Equal(t, []int{0, 0, 0}, s.match(9))
+}
+
+// Those who leave the way together need not be next to each other.
+func TestIndexMatchesWhoLeavesAroundWhoStays(t *testing.T) {
+	way := make([]uint64, 20)
+	for i := range way {
+		way[i] = uint64(i + 1)
+	}
+	for stays := range 5 {
+		s := newShelf(t, 5, prefix.IndexConfig{})
+		want := slices.Repeat([]int{160}, 5)
+		want[stays] = 320
+		for slot := range 5 {
+			s.route(slot, way[:want[slot]/16]...)
+		}
+		assert.Equal(t, want, s.match(way...), stays)
+	}
 }
 
 // The bound is on real bytes: many endpoints with nothing in common.

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,30 +97,36 @@ func (p *publisher) replay(request [][]byte) {
 }
 
 // stored says that the blocks of these ids are held, under names from the first on.
-func stored(first int, ids []uint32) map[string]any {
+func stored(first int, ids []uint32, salt string) map[string]any {
+	var extra []any // of each block: what names it beside its tokens
+	if salt != "" {
+		extra = slices.Repeat([]any{nil}, len(ids)/16)
+		extra[0] = []any{salt}
+	}
 	hashes := make([]int, len(ids)/16)
 	for i := range hashes {
 		hashes[i] = first + i
 	}
 	return map[string]any{
 		"type": "BlockStored", "block_hashes": hashes, "parent_block_hash": nil, "token_ids": ids[:16*len(hashes)], "block_size": 16,
-		"lora_id": nil, "medium": "GPU", "lora_name": nil,
+		"lora_id": nil, "medium": "GPU", "lora_name": nil, "extra_keys": extra,
 	}
 }
 
 // Prompts go to the server that says it holds them, though nobody has sent them there
-// through the gateway: also under another key, and under none of the file's.
+// through the gateway: also under another key, under none of the file's, and with a salt.
 func TestEngineEvents(t *testing.T) {
 	var prompts []string
 	blocks := 0
 	p := startPublisher(t)
-	for i := range 24 {
+	salt := func(i int) string { return strings.Repeat("salt", i/24) } // of the last eight
+	for i := range 32 {
 		prompts = append(prompts, strings.Repeat(fmt.Sprint(i, " was not sent before. "), 40))
 		var ids []uint32
 		for _, b := range []byte(prompts[i]) {
 			ids = append(ids, uint32(b))
 		}
-		p.publish(stored(1000*i, ids))
+		p.publish(stored(1000*i, ids, salt(i)))
 		blocks += len(ids) / 16
 	}
 	var rendered atomic.Int64
@@ -153,10 +160,10 @@ func TestEngineEvents(t *testing.T) {
 		defer b.mu.Unlock()
 		return len(b.headers)
 	}
-	toTwo := func(prompts []string) bool { // which half of them would reach by chance
+	toTwo := func(prompts []string, salt string) bool { // which half of them would reach by chance
 		for _, prompt := range prompts {
 			before := served(two)
-			body, err := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}})
+			body, err := json.Marshal(map[string]any{"model": "m", "cache_salt": salt, "messages": []any{map[string]any{"role": "user", "content": prompt}}})
 			require.NoError(t, err)
 			resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", bytes.NewReader(body))
 			require.NoError(t, err)
@@ -186,20 +193,21 @@ func TestEngineEvents(t *testing.T) {
 	write(1, events)
 	reload(1)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(prompts[:8]))
+	require.True(t, toTwo(prompts[:8], ""))
 	require.Equal(t, int64(8), rendered.Load())
 
 	write(2, events)
 	reload(2)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(prompts[8:16]), "the engine's blocks have names under the new key too")
-	require.True(t, toTwo(prompts[:8]))
+	require.True(t, toTwo(prompts[8:16], ""), "the engine's blocks have names under the new key too")
+	require.True(t, toTwo(prompts[:8], ""))
 	require.Equal(t, int64(16), rendered.Load(), "a model's token ids are remembered through a reload")
 
 	write(0, events)
 	reload(3)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(prompts[16:]), "prompts and events have the key that is drawn at a start")
+	require.True(t, toTwo(prompts[16:24], ""), "prompts and events have the key that is drawn at a start")
+	require.True(t, toTwo(prompts[24:], "salt"), "and the salt that the engine has")
 
 	write(3, "")
 	reload(4)
