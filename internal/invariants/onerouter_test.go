@@ -25,6 +25,7 @@ import (
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/endpick/endpick/transport/health"
 )
 
 func must[T any](v T, err error) T {
@@ -48,6 +49,7 @@ func stateful() map[string]endpick.Policy {
 		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
 		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
 		"shortlist.Filter":  {Shortlist: []endpick.Filter{must(shortlist.New(shortlist.Config{Latency: latency}))}},
+		"health.Filter":     health.NewFilter().Guard(endpick.Policy{}),
 		"scorer.Hotspot":    filtered(new(scorer.Hotspot)),
 		"scorer.NoHitLRU":   scored(new(scorer.NoHitLRU)),
 		"scorer.RoundRobin": scored(new(scorer.RoundRobin)),
