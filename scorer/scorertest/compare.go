@@ -37,6 +37,10 @@ type Workload struct {
 
 	// Endpoints is the number of servers. Zero: the scenario's own, 8 for a recording.
 	Endpoints int
+	// Describe says what routers are told of a server by its number, from 0: its Labels and
+	// Variant are used, and nothing else of it. It is called before the run. Nil: servers
+	// have no labels, and the Profile as Variant.
+	Describe func(server int) endpick.Endpoint
 	// Profile is the step time of a server by name, such as "llama-3.1-8b-h100", the
 	// default for a recording; the error for an unknown name lists those there are.
 	Profile string
@@ -126,6 +130,12 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 		run, err := x.Config()
 		if err != nil {
 			return nil, ofWorkload(err)
+		}
+		if w.Describe != nil {
+			for i := range run.Fleet {
+				e := w.Describe(i)
+				run.Fleet[i].Endpoint.Labels, run.Fleet[i].Endpoint.Variant = e.Labels, e.Variant
+			}
 		}
 		run.Router = func() (endpick.Config, error) { return config, nil }
 		run.Seed, run.ReportInterval = w.Seed, w.ReportInterval

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,4 +152,24 @@ func TestCompareErrors(t *testing.T) {
 	assert.Regexp(t, `^lmetric: 2 of 2 requests completed, TTFT \d+ ms \(p90 \d+, p99 \d+\), TPOT \d+\.\d ms, `, reports[0].String())
 	_, err = scorertest.Compare(w, used)
 	assert.ErrorIs(t, err, endpick.ErrConfig, "what it knows is of other endpoints")
+}
+
+// A policy that goes by labels and variants finds those that the workload says.
+func TestCompareDescribesServers(t *testing.T) {
+	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 20, Endpoints: 3, Describe: func(server int) endpick.Endpoint {
+		return endpick.Endpoint{Labels: map[string]string{"price": []string{"spot", "full", "full"}[server]}, Variant: []string{"h100", "a100", ""}[server]}
+	}}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	spot := scorer.Cost("spot", func(_ *endpick.Request, c *endpick.Candidate) float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[c.Endpoint.Labels["price"]+" "+c.Endpoint.Variant]++
+		return 0
+	})
+	_, err := scorertest.Compare(w, endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: spot, Weight: 1}}}})
+	require.NoError(t, err)
+	assert.Len(t, seen, 3)
+	assert.Equal(t, 20, seen["spot h100"])
+	assert.Equal(t, 20, seen["full a100"])
 }
