@@ -39,7 +39,7 @@ func run(args []string, out, progress io.Writer) error {
 		return err
 	}
 	if *dir != "" { // before the minutes that it takes
-		if err := os.MkdirAll(*dir, 0o777); err != nil {
+		if err := os.MkdirAll(*dir, 0o750); err != nil {
 			return err
 		}
 	}
