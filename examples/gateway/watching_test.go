@@ -434,7 +434,7 @@ func TestPrometheus(t *testing.T) {
 func TestInventedNamesMakeNoSeries(t *testing.T) {
 	g, err := newGateway(gatewayConfig{
 		policy: "lmetric", receipts: 5, log: slog.New(slog.DiscardHandler), trustHeaders: true,
-		endpoints: []endpick.Endpoint{{ID: "a", Address: "127.0.0.1:1", Models: []string{"llama"}}},
+		endpoints: []endpick.Endpoint{{ID: "a", Address: newBackend(t).URL, Models: []string{"llama"}}}, // one that health has nothing to say of
 	})
 	require.NoError(t, err)
 	defer g.close()
