@@ -376,6 +376,34 @@ func TestClientThatLeavesTheQueue(t *testing.T) {
 	w.idle(t)
 }
 
+// impatient is a client that goes away while its request is being routed.
+type impatient struct{ leave func() }
+
+func (l impatient) Score(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
+	clear(dst)
+	if req.Session == "leaves" {
+		l.leave()
+		time.Sleep(20 * time.Millisecond) // for the request to notice; without, less is tested
+	}
+}
+
+func TestClientThatLeavesAsItsTurnComes(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: impatient{cancel}, Weight: 1}},
+	}))
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	second := w.later(t, ctx, "second", transport.SessionHeader, "leaves")
+	w.held(t, 1)
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	require.ErrorIs(t, (<-second).err, context.Canceled)
+	w.idle(t)
+}
+
 // Through a reverse proxy: what the client is told of a queue that drops it.
 func TestDroppedFromTheQueue(t *testing.T) {
 	g := startGated(t)
