@@ -92,10 +92,10 @@ type Latency struct {
 // before modelled servers; runs are independent and use all cores.
 //
 // A config is used for one run: its stages must not be shared with another one,
-// nor used again; a config with state that another router has, or had, is refused. Its Endpoints, Clock and Seed are not read. A policy that
-// learns has to do so synchronously (predict.LatencyConfig) to decide the same
-// every time. The error names what is wrong with the workload, the file or a
-// config.
+// nor used again; a config with state that another router has, or had, is
+// refused. Its Endpoints, Clock and Seed are not read. A policy that learns has
+// to do so synchronously (predict.LatencyConfig) to decide the same every time.
+// The error names what is wrong with the workload, the file or a config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	if len(configs) == 0 {
 		return nil, &endpick.ConfigError{Field: "scorertest.Compare", Reason: "needs a config"}
