@@ -212,10 +212,12 @@ func TestChallengersAreJudgedOneByOne(t *testing.T) {
 		require.NoError(t, l.Refit())
 		require.True(t, l.Health().Prior)
 		l.scores.model, l.scores.challenger, l.scores.count = 10, c.challenger, c.count
-		require.NoError(t, l.Refit())
-		require.Equal(t, !c.takesOver, l.Health().Prior, "%+v", c)
-		require.NoError(t, l.Refit())
-		require.Equal(t, !c.takesOver, l.Health().Prior, "%+v, and nothing new since", c)
+		for _, when := range [...]string{"at once", "and nothing new since"} {
+			require.NoError(t, l.Refit())
+			require.Equal(t, !c.takesOver, l.Health().Prior, "%+v, %s", c, when)
+			columns, _ := l.Model().Linear()
+			require.Equal(t, !c.takesOver, columns != nil, "the model in force is of the choice that is told: %+v, %s", c, when)
+		}
 	}
 }
 

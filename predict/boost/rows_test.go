@@ -1,0 +1,102 @@
+package boost
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Where a feature is cut depends on the values that it has, and not on how many rows lack it: a rare feature is told
+// apart as finely as if there were no others.
+func TestAbsentRowsMoveNoCut(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, there := range []int{1, 50, 600, 900} {
+		for _, absent := range []int{1, 100, 1000} { // fewer than twice the sample that tells the range: all are in it
+			var without, with []float64
+			for len(with) < there+absent {
+				v := math.NaN()
+				if rng.IntN(there+absent-len(with)) < there-len(without) {
+					v = math.Exp(2 * rng.NormFloat64())
+					without = append(without, v)
+				}
+				with = append(with, v)
+			}
+			qs, cuts := makeQuantisers(with, 1)
+			want, wantCuts := makeQuantisers(without, 1)
+			require.Equal(t, want, qs)
+			require.Equal(t, wantCuts, cuts, "%d rows, and %d that lack it", there, absent)
+		}
+	}
+}
+
+// Each row counts in its own leaf, however many there are: all of what goes on four rows at a time equals a loop over
+// them. The numbers are such that no sum is rounded.
+func TestRowsCountInTheirLeaves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 40).Draw(t, "rows")
+		at := rapid.SliceOfN(rapid.IntRange(0, treeLeafs-1), n, n).Draw(t, "leaves")
+		eighths := rapid.Map(rapid.IntRange(-80, 80), func(i int) float64 { return float64(i) / 8 })
+		r := rapid.SliceOfN(eighths, n, n).Draw(t, "residuals")
+		w := rapid.SliceOfN(rapid.Map(rapid.IntRange(1, 16), func(i int) float64 { return float64(i) / 4 }), n, n).Draw(t, "weights")
+		clip := float64(rapid.IntRange(1, 12).Draw(t, "clip"))
+		words := make([]uint64, (n+laneRows-1)/laneRows)
+		for i, leaf := range at {
+			words[i/laneRows] |= uint64(leaf) << (16 * (i % laneRows))
+		}
+
+		var want [treeLeafs]leafSum
+		for i, leaf := range at {
+			want[leaf].residuals += max(-clip, min(r[i], clip)) * w[i]
+			want[leaf].weight += w[i]
+		}
+		require.Equal(t, want, leafSums(words, r, w, clip))
+
+		var tr tree
+		for a := range tr.leaf {
+			tr.leaf[a] = float32(a-20) / 4
+		}
+		left, sum := make([]float64, n), 0.0
+		for i, leaf := range at {
+			left[i] = r[i] - float64(tr.leaf[leaf])
+			sum += math.Abs(left[i]) * w[i]
+		}
+		require.Equal(t, sum, subtract(&tr, words, r, w))
+		require.Equal(t, left, r)
+	})
+}
+
+// The leaf numbers of all rows are those that their tests say, one by one.
+func TestLeafNumbersOfRows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 4).Draw(t, "features")
+		n := rapid.IntRange(1, 30).Draw(t, "rows")
+		columns := make([]column, k)
+		for f := range columns {
+			bins := rapid.SampledFrom([]int{2, 3, 32, 33, fineBins}).Draw(t, "bins")
+			columns[f] = newColumn(n, bins)
+			for i := range n {
+				columns[f].fine[i] = uint16(rapid.IntRange(0, bins-1).Draw(t, "bin"))
+			}
+			columns[f].pack()
+		}
+		var asked tests
+		for l := range treeDepth {
+			asked.feature[l] = uint8(rapid.IntRange(0, k-1).Draw(t, "feature"))
+			asked.bin[l] = uint16(rapid.SampledFrom([]int{1, 2, 3, 31, 32, fineBins - 1, noLane}).Draw(t, "at"))
+		}
+		words := make([]uint64, (n+laneRows-1)/laneRows)
+		leafNumbers(columns, &asked, words)
+		for i := range n {
+			want := 0
+			for l, f := range asked.feature {
+				if columns[f].fine[i] >= asked.bin[l] {
+					want |= 1 << l
+				}
+			}
+			require.Equal(t, want, int(words[i/laneRows]>>(16*(i%laneRows))&(treeLeafs-1)), "row %d", i)
+		}
+	})
+}

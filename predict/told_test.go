@@ -1,0 +1,62 @@
+package predict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// Whatever the pace of an endpoint, a latency keeps its bound, and misses its prediction, as those would see it who were
+// told both: the learner hears all three figures without the pace.
+func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	for _, pace := range []float64{1. / 3, 1, 3} {
+		for _, took := range []float64{0.7, 0.95, 1, 1.45, 1.55, 2} {
+			l, err := NewLatency(synchronous())
+			require.NoError(t, err)
+			m, v := l.admitModel("m"), l.admitVariant("")
+			ref := endpick.Ref{Slot: 1, Generation: 1}
+			s := l.states.At(ref)
+			for range 50 {
+				s.pace.Add(at.UnixNano(), pace, 0.1)
+			}
+			o := openRequest{ref: ref, pace: s.pace.Factor(at.UnixNano())}
+			o.predicted[tpot], o.upper[tpot] = 100*o.pace, 150*o.pace
+			ms := took * o.predicted[tpot]
+			l.label(m, tpot, v, &o, time.Duration(ms*1e6), at)
+			h := m.learners[tpot].Health()
+			require.EqualValues(t, 1, h.Labels)
+			covered := 0.0
+			if took <= 1.5 {
+				covered = 1
+			}
+			require.Equal(t, covered, h.Coverage, "pace %v, %v times as long as predicted", pace, took)
+			off := max(1/took-1, 1-1/took)
+			require.InDelta(t, min(off, 1), h.MAPE, 1e-6, "pace %v, %v times as long as predicted", pace, took)
+		}
+	}
+}
+
+// How long an endpoint has been silent when a request goes there is nothing that the request may wait: when those are gone
+// that have told of the silence, it tells as soon as it would have alone.
+func TestSilenceIsNoPatience(t *testing.T) {
+	for _, status := range []endpick.Status{endpick.Canceled, endpick.Failed, endpick.Lost} {
+		w := trained(t)
+		c := w.candidate("a", 0)
+		first := w.send(c)
+		w.now = first.RoutedAt.Add(2*first.Candidate.Prediction.TTFTUpper + 100*time.Second)
+		second := w.send(c)
+		own := second.Candidate.Prediction.TTFTUpper - 100*time.Second
+		require.Positive(t, own)
+		require.Less(t, own, 10*time.Second)
+		w.leave(first, status)
+		w.now = second.RoutedAt.Add(2 * own)
+		w.now = w.now.Add(maxRemembered) // what the first has told is forgotten by now
+		require.InDelta(t, maxRemembered.Seconds(), w.longer(c).Seconds(), 0.01)
+		w.answer(second)
+		require.Zero(t, w.longer(c))
+	}
+}
