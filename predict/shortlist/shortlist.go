@@ -199,7 +199,6 @@ func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []en
 
 // offer looks at every candidate; false if there is one that can't be estimated.
 func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []endpick.Candidate) bool {
-	held := max(int(f.config.Threshold*float64(req.InputTokens)), 1)
 	mask, draw := lot(req, len(candidates))
 	known, some := "", false // a variant that is predicted
 	f.ratios.mu.RLock()
@@ -241,7 +240,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		if !(first > w.first.worst) {
 			w.first.offer(req, candidates, &it, first)
 		}
-		if c.PrefixTokens >= held {
+		if c.PrefixTokens > 0 && c.MatchShare(req) >= f.config.Threshold { // as the gate has it
 			w.holds.offer(req, candidates, &it, whole)
 		}
 		if (c.IDHash^draw)&mask == 0 {

@@ -144,7 +144,7 @@ func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silen
 		first, rest = first*level[0].value, rest*level[1].value
 		p := priced{c, n.total(req, first*r.first, rest*r.rest, others), n.total(req, first, rest, others), first * r.first}
 		all = append(all, p)
-		if float64(c.PrefixTokens) >= max(float64(int(cmp.Or(n.Threshold, 0.8)*float64(req.InputTokens))), 1) {
+		if c.MatchShare(req) >= cmp.Or(n.Threshold, 0.8) {
 			holds = append(holds, p)
 		}
 		if c.IDHash&mask == draw&mask {
@@ -234,7 +234,7 @@ func TestFilterIsItsTwin(t *testing.T) {
 		model := &plainModel{silent: map[endpick.Ref]bool{}}
 		config := Config{
 			Size:        rapid.SampledFrom([]int{8, 9, 12}).Draw(t, "size"),
-			Threshold:   rapid.SampledFrom([]float64{0, 0.5}).Draw(t, "threshold"),
+			Threshold:   rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "threshold"),
 			PrefillRate: rapid.SampledFrom([]float64{0, 8600}).Draw(t, "rate"), OutputTokens: rapid.SampledFrom([]int{0, 20}).Draw(t, "output"),
 		}
 		f := with(t, model, config)
