@@ -214,6 +214,17 @@ func (x *Index) checkAccounts() (err error) {
 	for _, l := range x.leases.All() {
 		leases[l.account]++
 	}
+	for ref, s := range x.servers.All() {
+		if s.largest == 0 {
+			continue
+		}
+		if a := x.accounts.find(s.largest); a == nil || a.ref != ref {
+			err = fmt.Errorf("endpoint %v: account %d, which is said to be its largest, is %+v", ref, s.largest, a)
+		}
+	}
+	if x.largest != 0 && x.tenants.find(x.largest) == nil {
+		err = fmt.Errorf("tenant %d, which is said to hold the most, is not there", x.largest)
+	}
 	rings := map[uint32]int{}
 	x.accounts.all(func(id uint32, a *account) {
 		rings[a.tenant]++

@@ -24,8 +24,7 @@ func fleet(n int) []endpick.Candidate {
 	return candidates
 }
 
-func newIndex(tb testing.TB, config prefix.IndexConfig) *prefix.Index {
-	tb.Helper()
+func newIndex(tb require.TestingT, config prefix.IndexConfig) *prefix.Index {
 	x, err := prefix.NewIndex(config)
 	require.NoError(tb, err)
 	return x

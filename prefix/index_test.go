@@ -26,7 +26,7 @@ type shelf struct {
 	slots uint32
 }
 
-func newShelf(t testing.TB, endpoints int, config prefix.IndexConfig) *shelf {
+func newShelf(t require.TestingT, endpoints int, config prefix.IndexConfig) *shelf {
 	return &shelf{Index: newIndex(t, config), fleet: fleet(endpoints)}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -282,4 +283,31 @@ func TestIndexIsAsSmallAfterLongChurn(t *testing.T) {
 	early := play(20_000)
 	late := play(100_000)
 	assert.LessOrEqual(t, late, early+early/4)
+}
+
+// What an endpoint forgets for lack of room of its own is its own, whatever others hold and whoever has been there: with
+// memory for all, each is as it would be alone.
+func TestEndpointsForgetOnTheirOwn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := prefix.IndexConfig{BlocksPerEndpoint: rapid.IntRange(1, 4).Draw(t, "room")}
+		const endpoints = 2
+		prompts := [][]uint64{{1}, {1, 2}, {3}, {3, 4, 5}, {6}, {7}, {7, 8}, {9}, {10}, {11}, {12}, {13}}
+		together := newShelf(t, endpoints, config)
+		var alone [endpoints]*shelf
+		for i := range alone {
+			alone[i] = newShelf(t, endpoints, config)
+		}
+		for range rapid.SampledFrom([]int{20, 100}).Draw(t, "requests") {
+			at := rapid.IntRange(0, endpoints-1).Draw(t, "endpoint")
+			tenant := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}).Draw(t, "tenant")
+			blocks := rapid.SampledFrom(prompts).Draw(t, "prompt")
+			together.serve(at, tenant, blocks...)
+			alone[at].serve(at, tenant, blocks...)
+			for _, p := range prompts {
+				for i, held := range together.match(p...) {
+					require.Equal(t, alone[i].match(p...)[i], held, "of %v at %d", p, i)
+				}
+			}
+		}
+	})
 }
