@@ -70,8 +70,8 @@
 //     the one that fails at once always looks idlest. Packages transport and
 //     transport/seam do so; other hosts put the Filter of package
 //     transport/health into the policy, or fill Request.Avoid themselves. Done
-//     with Failed is for what is the endpoint's fault, and Canceled for what is
-//     the client's.
+//     with Failed is for what is the endpoint's fault; a request that the endpoint
+//     does not take (4xx) is Refused, and one that the client gives up Canceled.
 //   - Leave Request.Blocks alone until Route returns; after that they are the
 //     caller's again.
 //   - Pass the whole fleet to [Router.SetEndpoints] where discovery delivers a

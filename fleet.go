@@ -232,7 +232,7 @@ func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 			return err
 		}
 		if wanted[e.ID] {
-			return &EndpointError{ID: e.ID, Reason: "is in the list twice", err: ErrDuplicateEndpoint}
+			return &EndpointError{ID: e.ID, Reason: "is listed twice", err: ErrDuplicateEndpoint}
 		}
 		next[i], wanted[e.ID] = e, true
 	}

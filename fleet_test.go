@@ -170,7 +170,7 @@ func TestAStageBelongsToOneRouter(t *testing.T) {
 
 	_, err = endpick.New(endpick.Config{Policy: policy})
 	require.ErrorIs(t, err, endpick.ErrConfig)
-	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is in another router already")
+	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is already in another router")
 	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[:1]}})
 	assert.NoError(t, err, "a refusal takes nothing")
 }

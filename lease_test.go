@@ -259,8 +259,8 @@ func TestOutcomeIsCleaned(t *testing.T) {
 	blocks := []uint64{1, 2, 3}
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{Blocks: blocks})
 	assert.Equal(t, endpick.Outcome{Blocks: blocks}, s.take()[0].outcome)
-	assert.Equal(t, "completed failed canceled lost unknown", endpick.Completed.String()+" "+endpick.Failed.String()+" "+
-		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Status(9).String())
+	assert.Equal(t, "completed failed canceled lost refused unknown", endpick.Completed.String()+" "+endpick.Failed.String()+" "+
+		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Refused.String()+" "+endpick.Status(9).String())
 }
 
 // A lease that is closed stays closed when its place is used again.

@@ -123,9 +123,10 @@ type Status uint8
 // How requests end.
 const (
 	Completed Status = iota // the whole response was passed on
-	Failed                  // the endpoint did not answer, or broke off
+	Failed                  // the endpoint did not answer, failed (5xx), or broke off
 	Canceled                // the client went away
 	Lost                    // nobody said: the lease was reaped
+	Refused                 // the endpoint answered that it does not take the request (4xx)
 )
 
 // String returns the status in lower case.
@@ -139,6 +140,8 @@ func (s Status) String() string {
 		return "canceled"
 	case Lost:
 		return "lost"
+	case Refused:
+		return "refused"
 	}
 	return "unknown"
 }

@@ -30,7 +30,7 @@ func (r *Router) claim(stages []any) error {
 			for _, o := range claimed {
 				o.owner.Store(nil)
 			}
-			return &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is in another router already", stageName(s))}
+			return &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is already in another router", stageName(s))}
 		}
 	}
 	return nil

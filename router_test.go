@@ -21,7 +21,7 @@ func TestConfigValidation(t *testing.T) {
 	}{
 		{endpick.Config{LeaseTimeout: -1}, "endpick: config: LeaseTimeout is negative", endpick.ErrConfig},
 		{endpick.Config{ReportMaxAge: -1}, "endpick: config: ReportMaxAge is negative", endpick.ErrConfig},
-		{endpick.Config{Endpoints: named("a", "a")}, `endpick: endpoint "a" is in the list twice`, endpick.ErrDuplicateEndpoint},
+		{endpick.Config{Endpoints: named("a", "a")}, `endpick: endpoint "a" is listed twice`, endpick.ErrDuplicateEndpoint},
 	} {
 		r, err := endpick.New(c.config)
 		assert.Nil(t, r)

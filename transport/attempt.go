@@ -46,7 +46,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	handed := false
 	defer func() { // also if Base panics
 		if !handed {
-			x.end(tr.failure())
+			x.end(tr.failure(a.kind))
 		}
 		if a.response == nil {
 			x.watch.stop()

@@ -27,8 +27,29 @@ var (
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
-	// ErrForbidden: the path administers an engine; see
-	// Config.AllowAdministration.
+	// ErrForbidden: the path administers an engine, and Config.AllowAdministration is
+	// not set. Such a path has a segment with one of these names:
+	//
+	//   vLLM    sleep, wake_up, is_sleeping, reset_prefix_cache, reset_mm_cache,
+	//           reset_encoder_cache, load_lora_adapter, unload_lora_adapter,
+	//           collective_rpc, start_profile, stop_profile, server_info,
+	//           scale_elastic_ep, is_scaling_elastic_ep, pause, resume, is_paused,
+	//           abort_requests, init_weight_transfer_engine, update_weights,
+	//           get_world_size, update_config
+	//   SGLang  flush_cache, update_weights_*, get_weights_by_name,
+	//           init_weights_*, destroy_weights_*, weights_checker,
+	//           release_memory_occupation, resume_memory_occupation,
+	//           pause_generation, continue_generation, abort_request,
+	//           start_profile, stop_profile, configure_logging, set_trace_level,
+	//           get_server_info, set_internal_state, get_internal_state,
+	//           clear_hicache_storage_backend, attach_hicache_storage_backend,
+	//           open_session, close_session, freeze_gc, dump_*, load_*, unload_*,
+	//           start_*, stop_*, slow_down, add_worker, remove_worker, workers
+	//   llama.cpp  slots, lora-adapters, cors-proxy, models/load, models/unload, and
+	//           models and props unless they are only read
+	//
+	// or one that begins like them. TGI has none. /metrics and /health are not among
+	// them; Config.DenyUnknown refuses these too.
 	ErrForbidden = dialect.ErrForbidden
 	// ErrUnknownPath: the path is of no API that is read; see Config.DenyUnknown.
 	ErrUnknownPath = dialect.ErrUnknownPath
@@ -86,9 +107,9 @@ const StatusClientClosedRequest = 499
 //
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
 //	400  the body broke off, or the request is not valid
-//	403  the path is one of engine administration (dialect.Config.AllowAdministration)
+//	403  the path is one of engine administration (Config.AllowAdministration)
 //	404  no endpoint serves the model, though there are endpoints; or the path is
-//	     of no API, and others are denied (dialect.Config.DenyUnknown)
+//	     of no API, and others are denied (Config.DenyUnknown)
 //	429  an Admitter refused the request, or the queue is full
 //	503  all endpoints that serve the model are drained, excluded or down, there are
 //	     none at all, or the request has waited in the queue as long as it may

@@ -180,7 +180,7 @@ func (tr *trip) settle(x *exchange, status endpick.Status) {
 		if seen.Reported {
 			input = seen.InputTokens
 		}
-		if status == endpick.Failed && output == 0 {
+		if (status == endpick.Failed || status == endpick.Refused) && output == 0 {
 			input = 0
 		}
 	}

@@ -112,7 +112,7 @@ func TestObserveTheWay(t *testing.T) {
 		"no answer":       {[]string{silent.URL, good.URL}, []string{"a broken 0", "b served 200"}, 1, 200, false, "completed"},
 		"nobody":          {[]string{status(500), status(503)}, []string{"a error 500", "b error 503"}, 1, 503, false, "failed"},
 		"nobody there":    {[]string{dead.URL}, []string{"a unreachable 0"}, 0, 0, true, "failed"},
-		"the client's":    {[]string{status(400), good.URL}, []string{"a refused 400"}, 0, 400, false, "failed"},
+		"the client's":    {[]string{status(400), good.URL}, []string{"a refused 400"}, 0, 400, false, "refused"},
 		"half":            {[]string{half.URL, good.URL}, []string{"a broken 200"}, 0, 200, false, "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -75,7 +75,7 @@ func TestOddServers(t *testing.T) {
 		{name: "no HTTP", answer: "hello\r\n\r\n", outcome: endpick.Failed},
 		{name: "a header without end", answer: ok + strings.Repeat("X-Header: "+strings.Repeat("x", 1000)+"\r\n", 4000), outcome: endpick.Failed},
 		{name: "a refusal before the body is read", request: `{"model":"m","prompt":"` + strings.Repeat("x", 1<<20) + `"}`,
-			answer: "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}", status: 413, body: "{}", outcome: endpick.Failed},
+			answer: "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}", status: 413, body: "{}", outcome: endpick.Refused},
 		{name: "an answer before the body is read", request: `{"model":"m","prompt":"` + strings.Repeat("x", 1<<20) + `"}`,
 			answer: ok + "Content-Length: 2\r\n\r\n{}", status: 200, body: "{}"},
 	} {

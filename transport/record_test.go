@@ -41,7 +41,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.Len(t, w.records, 1)
-	assert.Equal(t, [3]any{5, 0, "failed"}, [3]any{w.records[0].Priority, w.records[0].Attempts, w.records[0].Status}, "with what was read of it")
+	assert.Equal(t, [3]any{5, 0, "refused"}, [3]any{w.records[0].Priority, w.records[0].Attempts, w.records[0].Status}, "with what was read of it")
 }
 
 func TestRejectedRequestsAreRecorded(t *testing.T) {

@@ -69,7 +69,11 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 			assert.Equal(t, bad.lastBody(), good.lastBody())
 			all := w.observer.all()
 			require.Len(t, all, 2, "one lease an attempt")
-			assert.Equal(t, endpick.Failed, all[0].Status)
+			want := endpick.Failed
+			if name == "429" {
+				want = endpick.Refused
+			}
+			assert.Equal(t, want, all[0].Status)
 			assert.Equal(t, endpick.Completed, all[1].Status)
 			r := w.record(t)
 			assert.Equal(t, 2, r.Attempts)
@@ -89,7 +93,8 @@ func TestNoRetryOnAnAnswer(t *testing.T) {
 		assert.Equal(t, code, resp.StatusCode)
 		assert.Equal(t, fmt.Sprintf(`{"error":{"code":%d}}`, code), body)
 		assert.Zero(t, good.requests.Load())
-		assert.Equal(t, endpick.Failed, w.outcome(t).Status)
+		assert.Equal(t, endpick.Refused, w.outcome(t).Status)
+		assert.Equal(t, "refused", w.record(t).Status)
 		assert.Equal(t, code, w.record(t).HTTP)
 		w.idle(t)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/coding"
 	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/internal/health"
@@ -268,7 +269,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		b.x.mu.Lock()
 		b.x.cut = err
 		b.x.mu.Unlock()
-		b.x.end(b.x.trip.failure())
+		b.x.end(b.x.trip.failure(choose.Broken))
 	}
 	b.x.watch.stop()
 	b.x.cancel(context.Canceled)

@@ -258,7 +258,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		case a.failure == nil || a.kind == choose.Refusal:
 			best.discard()
 			best = a
-		default: // the client's is to know why the first has refused
+		default: // the client should learn why the first has refused
 			a.discard()
 		}
 		if a.failure == nil {
@@ -271,12 +271,12 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 }
 
-// failure is how a request without a response has ended.
-func (tr *trip) failure() endpick.Status {
+// failure is how an attempt without a good response has ended.
+func (tr *trip) failure(kind choose.Kind) endpick.Status {
 	if tr.in.Context().Err() != nil {
 		return endpick.Canceled
 	}
-	return endpick.Failed
+	return kind.Status()
 }
 
 func (tr *trip) warn(err error) { tr.t.warn(tr.in, err) }
@@ -337,5 +337,9 @@ func (tr *trip) ended(x *exchange, err error) {
 	if tr.seen != nil {
 		tr.seen.err = err
 	}
-	tr.record(x, tr.failure(), 0)
+	kind := choose.Broken
+	if StatusOf(err) < http.StatusInternalServerError {
+		kind = choose.Refusal // by the gateway
+	}
+	tr.record(x, tr.failure(kind), 0)
 }

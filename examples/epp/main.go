@@ -63,7 +63,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	switch {
 	case f.NArg() > 0:
-		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
+		return nil, fmt.Errorf("%q is not a flag", f.Arg(0))
 	case o.listen != "" && (o.endpoints == "") == (o.dns == ""):
 		return nil, errors.New("-listen needs -endpoints or -dns")
 	case o.pairs < 0:

@@ -54,7 +54,7 @@ func (s *settings) validateDiscover() error {
 	case given != 1:
 		return s.bad("discover", "needs one of file, dns and srv")
 	case d.DNS != "" && (d.Port < 1 || d.Port > 65535):
-		return s.bad("discover.port", "%d is no port", d.Port)
+		return s.bad("discover.port", "%d is not a port", d.Port)
 	case d.DNS == "" && d.Port != 0:
 		return s.bad("discover.port", "is for dns")
 	case d.DNS == "" && d.Network != "":

@@ -53,7 +53,7 @@ func (d *document) at(field, format string, args ...any) error {
 }
 
 // readStrict reads YAML into a struct: fields go by their yaml tags, and what is in
-// the file and not in the struct, is there twice, or is of the wrong kind, is an
+// the file and not in the struct, is given twice, or is of the wrong kind, is an
 // error. Aliases and anchors are refused: a file that anything can change is easier
 // to read without.
 //
@@ -163,7 +163,7 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 			return bad("is no name")
 		}
 		if before, twice := seen[key.Value]; twice {
-			return bad("is there twice, first in line %d", before)
+			return bad("is given twice, first in line %d", before)
 		}
 		seen[key.Value] = key.Line
 		if into.Kind() == reflect.Map {

@@ -47,7 +47,7 @@ func run(args []string, out, progress io.Writer) error {
 	p.only = *only
 	switch {
 	case *only != "" && !slices.ContainsFunc(p.groups(), func(g curveGroup) bool { return g.name == *only }):
-		return fmt.Errorf("-only is %q, which is no group", *only)
+		return fmt.Errorf("-only is %q, which is not a group", *only)
 	case *format != "table" && *format != "json":
 		return fmt.Errorf("-format is %q, want table or json", *format)
 	case *rounds < 1:

@@ -50,7 +50,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	switch {
 	case f.NArg() > 0:
-		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
+		return nil, fmt.Errorf("%q is not a flag", f.Arg(0))
 	case o.Duration < 6*time.Second || o.Rate <= 0:
 		return nil, errors.New("-rate is above 0, -duration at least 6s")
 	case o.gateways < 2 || o.gateways > 16 || o.servers < 1 || o.servers > 64 || o.delay < 0:

@@ -50,7 +50,7 @@ func run(args []string, out io.Writer) error {
 			for n := range strings.SplitSeq(*servers, ",") {
 				count, err := strconv.Atoi(n)
 				if err != nil || count < 1 {
-					return fmt.Errorf("-servers has %q, which is no number above 0", n)
+					return fmt.Errorf("-servers has %q, which is not a number above 0", n)
 				}
 				if err := row(out, cell{scenario: workload, servers: count, load: load, requests: *each * count, seed: 1}, *seeds); err != nil {
 					return err

@@ -17,7 +17,7 @@ func readFitness(s string) (map[string]float64, error) {
 		case err != nil || math.IsNaN(w) || math.IsInf(w, 0):
 			return nil, fmt.Errorf("%q is not metric:weight", text)
 		case weights[name] != 0:
-			return nil, fmt.Errorf("%s is there twice", name)
+			return nil, fmt.Errorf("%s is given twice", name)
 		}
 		weights[name] = w
 	}

@@ -32,7 +32,7 @@ func readFleet(s string) ([]part, error) {
 		if counted {
 			n, err := strconv.Atoi(count)
 			if err != nil || n < 1 {
-				return nil, fmt.Errorf("%q: %q is no number of servers", text, count)
+				return nil, fmt.Errorf("%q: %q is not a number of servers", text, count)
 			}
 			p.servers = n
 		}

@@ -26,7 +26,7 @@ func (l *list[T]) Set(s string) error {
 			return err
 		}
 		if seen[value] {
-			return fmt.Errorf("%s is there twice", field)
+			return fmt.Errorf("%s is given twice", field)
 		}
 		seen[value] = true
 		l.values = append(l.values, value)

@@ -217,7 +217,7 @@ func readScenario(s string) (string, error) {
 
 func readLoad(s string) (string, error) {
 	if !slices.Contains([]string{"low", "middle", "high"}, s) {
-		return "", fmt.Errorf("%q is no load (known: low, middle, high)", s)
+		return "", fmt.Errorf("%q is not a load (known: low, middle, high)", s)
 	}
 	return s, nil
 }
@@ -225,7 +225,7 @@ func readLoad(s string) (string, error) {
 func positive(s string) (float64, error) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(x > 0) || math.IsInf(x, 1) {
-		return 0, fmt.Errorf("%q is no number above 0", s)
+		return 0, fmt.Errorf("%q is not a number above 0", s)
 	}
 	return x, nil
 }
@@ -233,7 +233,7 @@ func positive(s string) (float64, error) {
 func readSeed(s string) (uint64, error) {
 	x, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no whole number of 0 or above", s)
+		return 0, fmt.Errorf("%q is not a whole number of at least 0", s)
 	}
 	return x, nil
 }

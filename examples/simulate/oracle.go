@@ -28,7 +28,7 @@ func playOracle(args []string, stdout, stderr io.Writer) error {
 		if slices.ContainsFunc(all, func(c contest) bool { return c.name == s }) {
 			return s, nil
 		}
-		return "", fmt.Errorf("%q is no contest (known: %s)", s, contestNames(all))
+		return "", fmt.Errorf("%q is not a contest (known: %s)", s, contestNames(all))
 	}, "A-qwe", "C-qwe", "zipf", "mixed")
 	flags.Var(names, "contests", "comma-separated `names`: "+contestNames(all))
 	policies := listOf(readPolicy, "marginal-delay", "predicted-latency", "lmetric", "sglang", "load-prefix")

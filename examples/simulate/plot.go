@@ -212,7 +212,7 @@ func render(p *plot.Plot) (template.HTML, error) {
 	_, body, ok := strings.Cut(b.String(), "<svg")
 	_, body, ok2 := strings.Cut(body, ">")
 	if !ok || !ok2 {
-		return "", fmt.Errorf("the plot is no SVG")
+		return "", fmt.Errorf("the plot is not an SVG")
 	}
 	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 %d %d" role="img">`, plotWidth, plotHeight) + body), nil
 }

@@ -25,7 +25,7 @@ func readClasses(s string) ([]sim.MixClass, error) {
 		for i, what := range []string{"share", "ttft_ms", "tpot_ms"} {
 			x, err := strconv.ParseFloat(fields[1+i], 64)
 			if err != nil || !(x >= 0 && x <= maxTargetMillis) {
-				return nil, fmt.Errorf("class %s: %s %q is no number of 0 or above", fields[0], what, fields[1+i])
+				return nil, fmt.Errorf("class %s: %s %q is not a number of at least 0", fields[0], what, fields[1+i])
 			}
 			numbers[i] = x
 		}
@@ -35,7 +35,7 @@ func readClasses(s string) ([]sim.MixClass, error) {
 		case numbers[1] == 0 && numbers[2] == 0:
 			return nil, fmt.Errorf("class %s has no target: leave it out, what is left of the shares asks for nothing", fields[0])
 		case seen[fields[0]]:
-			return nil, fmt.Errorf("class %s is there twice", fields[0])
+			return nil, fmt.Errorf("class %s is given twice", fields[0])
 		}
 		seen[fields[0]] = true
 		sum += numbers[0]

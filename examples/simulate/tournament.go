@@ -97,7 +97,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		if slices.ContainsFunc(all, func(c contest) bool { return c.name == s }) || slices.Contains(sets, s) {
 			return s, nil
 		}
-		return "", fmt.Errorf("%q is no contest (known: %s, %s)", s, strings.Join(sets, ", "), contestNames(all))
+		return "", fmt.Errorf("%q is not a contest (known: %s, %s)", s, strings.Join(sets, ", "), contestNames(all))
 	})
 	flags.Var(names, "contests", "comma-separated `names`; tuned are those by which the library was tuned, held and foreign others, the latter on engines that work in another way (default: all): "+contestNames(all))
 	policies := listOf(readPolicy, tournamentPolicies()...)

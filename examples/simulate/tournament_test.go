@@ -18,7 +18,7 @@ func TestContests(t *testing.T) {
 	held := 0
 	t.Chdir("../..")
 	for _, c := range contests() {
-		require.False(t, names[c.name], "%s is there twice", c.name)
+		require.False(t, names[c.name], "%s is given twice", c.name)
 		names[c.name] = true
 		if c.held || c.foreign {
 			held++
@@ -85,14 +85,14 @@ func TestLoss(t *testing.T) {
 
 func TestTournamentMistakes(t *testing.T) {
 	for command, want := range map[string]string{
-		"-contests E":                     `"E" is no contest (known: tuned, held, foreign, A-qwe,`,
+		"-contests E":                     `"E" is not a contest (known: tuned, held, foreign, A-qwe,`,
 		"-policies best":                  "unknown policy",
-		"-load 0":                         "is no number above 0",
+		"-load 0":                         "is not a number above 0",
 		"-requests 3":                     "-requests 3 is too small",
 		"-format xml":                     `-format "xml" is unknown (known: table, cells, pairs, html, json)`,
 		"-format pairs -policies lmetric": "-format pairs needs two policies",
 		"more":                            `what is "more"?`,
-		"-contests A-qwe,A":               `"A" is no contest`,
+		"-contests A-qwe,A":               `"A" is not a contest`,
 	} {
 		var stderr bytes.Buffer
 		assert.Equal(t, 2, run(append([]string{"tournament"}, strings.Fields(command)...), &bytes.Buffer{}, &stderr))

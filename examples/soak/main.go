@@ -51,7 +51,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	switch {
 	case f.NArg() > 0:
-		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
+		return nil, fmt.Errorf("%q is not a flag", f.Arg(0))
 	case o.duration <= 0 || o.pace <= 0 || o.pace > patience/tokens:
 		return nil, fmt.Errorf("-duration and -pace are above 0, -pace at most %v", patience/tokens)
 	case o.leases < 0 || o.streams < 0 || o.clients < 1 || o.servers <= stay || o.servers > 64:

@@ -69,6 +69,14 @@ const (
 	Refusal                 // any other answer from 400 on
 )
 
+// Status is how the lease of such an attempt ends.
+func (k Kind) Status() endpick.Status {
+	if k == Full || k == Refusal {
+		return endpick.Refused
+	}
+	return endpick.Failed
+}
+
 // KindOf sorts answers. What an endpoint will never do is a refusal.
 func KindOf(status int) Kind {
 	switch {

@@ -9,32 +9,10 @@ import (
 
 // Why a path is refused, for errors.Is.
 var (
-	// ErrForbidden: the path is one by which engines are administered. It has a
-	// segment of these names:
-	//
-	//   vLLM    sleep, wake_up, is_sleeping, reset_prefix_cache, reset_mm_cache,
-	//           reset_encoder_cache, load_lora_adapter, unload_lora_adapter,
-	//           collective_rpc, start_profile, stop_profile, server_info,
-	//           scale_elastic_ep, is_scaling_elastic_ep, pause, resume, is_paused,
-	//           abort_requests, init_weight_transfer_engine, update_weights,
-	//           get_world_size, update_config
-	//   SGLang  flush_cache, update_weights_*, get_weights_by_name,
-	//           init_weights_*, destroy_weights_*, weights_checker,
-	//           release_memory_occupation, resume_memory_occupation,
-	//           pause_generation, continue_generation, abort_request,
-	//           start_profile, stop_profile, configure_logging, set_trace_level,
-	//           get_server_info, set_internal_state, get_internal_state,
-	//           clear_hicache_storage_backend, attach_hicache_storage_backend,
-	//           open_session, close_session, freeze_gc, dump_*, load_*, unload_*,
-	//           start_*, stop_*, slow_down, add_worker, remove_worker, workers
-	//   llama.cpp  slots, lora-adapters, cors-proxy, models/load, models/unload, and
-	//           models and props unless they are only read
-	//
-	// and others that begin like those. TGI has none. Metrics and health are for who
-	// asks, unless DenyUnknown is set.
-	ErrForbidden = errors.New("dialect: engine administration is not for clients")
+	// ErrForbidden: the path administers an engine; see transport.ErrForbidden.
+	ErrForbidden = errors.New("transport: clients may not administer engines")
 	// ErrUnknownPath: the path is of no API that is read.
-	ErrUnknownPath = errors.New("dialect: unknown path")
+	ErrUnknownPath = errors.New("transport: unknown path")
 )
 
 // PathError says which path is refused. It matches [ErrForbidden] or

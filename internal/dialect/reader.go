@@ -68,7 +68,7 @@ type Reader struct {
 // NewReader returns a reader, or an [endpick.ConfigError].
 func NewReader(config Config) (*Reader, error) {
 	if config.MaxItems < 0 {
-		return nil, &endpick.ConfigError{Field: "dialect.Config.MaxItems", Reason: "is negative"}
+		return nil, &endpick.ConfigError{Field: "transport.Config.MaxItems", Reason: "is negative"}
 	}
 	if config.MaxItems == 0 {
 		config.MaxItems = 1 << 16

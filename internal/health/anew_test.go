@@ -86,7 +86,9 @@ func TestAPassedCheckIsNotInVain(t *testing.T) {
 		w.Failed(w.visit("a").Because(timeout{}), true)
 	}
 	assert.Equal(t, []string{"a"}, w.inVain())
+	assert.True(t, w.InVain(w.refs["a"]))
 	w.check("a", nil)
+	assert.False(t, w.InVain(w.refs["a"]))
 	assert.Empty(t, w.inVain(), "a trial is offered")
 	avoid, inVain := w.Health.Avoid(nil, nil)
 	assert.Equal(t, []string{"a"}, avoid)

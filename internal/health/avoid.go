@@ -3,6 +3,8 @@ package health
 import (
 	"slices"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // Avoid appends to dst the endpoints that the next request should not go to. A
@@ -33,7 +35,7 @@ func (h *Health) Avoid(dst, inVain []string) ([]string, []string) {
 			ailing := s.isAiling(now) && (s.mute || !all)
 			if ailing || ahead(now, s.until, maxBackoff) || ahead(now, s.offeredAt.Add(offerFor), offerFor) {
 				avoided = true
-				if s.mute || s.silent.Load() && s.trials >= vainTrials {
+				if s.fruitless() {
 					inVain = append(inVain, s.id)
 				}
 			} else if !avoided {
@@ -52,6 +54,23 @@ func (h *Health) Avoid(dst, inVain []string) ([]string, []string) {
 	})
 	h.known.Store(int32(len(h.remarked)))
 	return dst, inVain
+}
+
+// InVain reports whether a request to this endpoint would wait for long and get
+// nothing: it is out for being silent, and no trial is due.
+func (h *Health) InVain(ref endpick.Ref) bool {
+	if h.known.Load() == 0 {
+		return false
+	}
+	now := h.clock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.of.Find(ref)
+	if at == nil || *at == nil {
+		return false
+	}
+	s := *at
+	return s.phase == Out && s.fruitless() && (s.isAiling(now) || ahead(now, s.until, maxBackoff))
 }
 
 // spare is how many endpoints that are out, and not gone, can be spared; h.mu is

@@ -42,9 +42,12 @@ func TestSilenceInVain(t *testing.T) {
 		avoid, inVain := w.Health.Avoid(nil, nil)
 		assert.Equal(t, []string{"a"}, avoid)
 		assert.Equal(t, want, inVain, "after %d trials", trials)
+		assert.Equal(t, want != nil, w.InVain(w.refs["a"]), "after %d trials", trials)
 		w.at = w.status("a").NextTrial
+		assert.False(t, w.InVain(w.refs["a"]), "a trial is due")
 		w.visit("a")
 	}
+	assert.False(t, w.InVain(w.refs["b"]))
 }
 
 // Requests that waited before the endpoint was put out say nothing of it when it is back.

@@ -74,6 +74,11 @@ func (s *standing) isAiling(now time.Time) bool {
 	return s.ailing && ahead(now, s.checkedAt.Add(checksCount), checksCount)
 }
 
+// fruitless reports whether asking an endpoint that is out takes long, and gives nothing.
+func (s *standing) fruitless() bool {
+	return s.mute || s.silent.Load() && s.trials >= vainTrials
+}
+
 // growth is the share of its traffic that an endpoint gets that is coming back.
 func (s *standing) growth(now time.Time) float64 {
 	return rampFrom + float64(now.Sub(s.returnedAt))/float64(rampTime)

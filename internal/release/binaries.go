@@ -35,7 +35,7 @@ var platforms = []string{"linux/amd64", "linux/arm64", "darwin/arm64", "windows/
 // its bill of materials, and writes SHA256SUMS there.
 func binaries(dir, out, version string, programs []program, platforms []string) error {
 	if !isVersion(version) {
-		return fmt.Errorf("%q is no version such as v0.2.0", version)
+		return fmt.Errorf("%q is not a version such as v0.2.0", version)
 	}
 	out, err := filepath.Abs(out)
 	if err != nil {

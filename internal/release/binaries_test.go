@@ -98,5 +98,5 @@ func TestComponents(t *testing.T) {
 		Type: "library", Ref: "pkg:golang/example.com/a/v2@v2.0.0%2Bincompatible", Name: "example.com/a/v2", Version: "v2.0.0+incompatible",
 		PURL: "pkg:golang/example.com/a/v2@v2.0.0%2Bincompatible",
 	}, componentOf("library", "example.com/a/v2", "v2.0.0+incompatible"))
-	require.ErrorContains(t, binaries(".", t.TempDir(), "latest", nil, nil), `"latest" is no version`)
+	require.ErrorContains(t, binaries(".", t.TempDir(), "latest", nil, nil), `"latest" is not a version`)
 }

@@ -66,7 +66,7 @@ var isVersion = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za
 // that name them at this version, the root's first.
 func prepare(dir, version string) (tags []string, err error) {
 	if !isVersion(version) {
-		return nil, fmt.Errorf("%q is no version such as v0.2.0", version)
+		return nil, fmt.Errorf("%q is not a version such as v0.2.0", version)
 	}
 	modules, err := libraries(dir)
 	if err != nil {

@@ -155,7 +155,7 @@ func TestVersions(t *testing.T) {
 		assert.Equal(t, want, isVersion(v), v)
 	}
 	_, err := prepare(".", "latest")
-	require.ErrorContains(t, err, `"latest" is no version`)
+	require.ErrorContains(t, err, `"latest" is not a version`)
 	_, err = prepare(t.TempDir(), "v0.1.0")
 	require.ErrorContains(t, err, "not the root of the repository")
 }

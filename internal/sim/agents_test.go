@@ -308,7 +308,7 @@ func TestAgentsRefused(t *testing.T) {
 	_, err := Agents{}.At(Pace{RateScale: 2})
 	require.EqualError(t, err, "sim: Pace.Rate is needed: the workload has no arrivals of its own")
 	_, err = scenario(t, "agents").Conversations()
-	require.EqualError(t, err, `sim: Scenario "agents" is no workload of conversations in groups`)
+	require.EqualError(t, err, `sim: Scenario "agents" is not a workload of conversations in groups`)
 }
 
 // A parent goes on when all of its sub-agents have reported, after the latest of them,

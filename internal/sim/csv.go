@@ -64,7 +64,7 @@ func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
 		if err != nil {
 			var parse *csv.ParseError
 			if errors.As(err, &parse) {
-				return nil, &TraceError{File: name, Line: parse.Line, Reason: "is no row", Err: parse.Err}
+				return nil, &TraceError{File: name, Line: parse.Line, Reason: "is not a row", Err: parse.Err}
 			}
 			return nil, err // of the file
 		}

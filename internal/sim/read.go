@@ -192,5 +192,5 @@ func sniff(name string, r *bufio.Reader) (Format, error) {
 	case strings.HasPrefix(line, "{") && strings.Contains(line, `"e2e_ms"`):
 		return RecordingFormat, nil
 	}
-	return "", &TraceError{File: name, Line: 1, Reason: "is of no known format (mooncake, azure, recording, vllm)"}
+	return "", &TraceError{File: name, Line: 1, Reason: "is in no known format (mooncake, azure, recording, vllm)"}
 }

@@ -88,8 +88,8 @@ const (
 
 func TestBrokenTraces(t *testing.T) {
 	for _, c := range []struct{ text, err string }{
-		{"", "sim: x:1: is of no known format (mooncake, azure, recording, vllm)"},
-		{"hello\n", "sim: x:1: is of no known format (mooncake, azure, recording, vllm)"},
+		{"", "sim: x:1: is in no known format (mooncake, azure, recording, vllm)"},
+		{"hello\n", "sim: x:1: is in no known format (mooncake, azure, recording, vllm)"},
 		{azureHead, "sim: x: has no requests"},
 		{mooncakeRow + `{"timestamp":0,"input_length":10`, "sim: x:2: can't be read: unexpected end of JSON input"},
 		{mooncakeRow + `{"timestamp":-5,"input_length":10,"output_length":1}`, "sim: x:2: timestamp -5 is not within [0, 2.592e+09]"},
@@ -100,11 +100,11 @@ func TestBrokenTraces(t *testing.T) {
 		{mooncakeRow + `{"timestamp":0,"input_length":"many","output_length":1}`, "sim: x:2: input_length is a string"},
 		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[-1]}`, "sim: x:2: hash_ids is a number -1"},
 		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1,2]}`, "sim: x:2: hash_ids has 2 blocks of 512 tokens for a prompt of 5"},
-		{azureHead + "2023-11-16 18:15:46.68,374\n", "sim: x:2: is no row: wrong number of fields"},
-		{azureHead + "\"", `sim: x:2: is no row: extraneous or missing " in quoted-field`},
-		{azureHead + azureRow + "\n1,\"a\n\nb\"c,3", `sim: x:6: is no row: extraneous or missing " in quoted-field`},
-		{azureHead + azureRow + "a\"b\"\n" + azureRow, `sim: x:3: is no row: bare " in non-quoted-field`},
-		{"TIMESTAMP,\"\n", `sim: x:1: is no row: extraneous or missing " in quoted-field`},
+		{azureHead + "2023-11-16 18:15:46.68,374\n", "sim: x:2: is not a row: wrong number of fields"},
+		{azureHead + "\"", `sim: x:2: is not a row: extraneous or missing " in quoted-field`},
+		{azureHead + azureRow + "\n1,\"a\n\nb\"c,3", `sim: x:6: is not a row: extraneous or missing " in quoted-field`},
+		{azureHead + azureRow + "a\"b\"\n" + azureRow, `sim: x:3: is not a row: bare " in non-quoted-field`},
+		{"TIMESTAMP,\"\n", `sim: x:1: is not a row: extraneous or missing " in quoted-field`},
 		{azureHead + "yesterday,374,1\n", `sim: x:2: TIMESTAMP "yesterday" is no time`},
 		{azureHead + "2023-11-16 18:15:46.68,x,1\n", `sim: x:2: ContextTokens "x" is no whole number`},
 		{azureHead + "2023-11-16 18:15:46.68,1,0\n", "sim: x:2: GeneratedTokens 0 is not within [1, 16777216]"},
@@ -120,7 +120,7 @@ func TestBrokenTraces(t *testing.T) {
 		{recordingLine + "\n\n" + strings.Replace(recordingLine, `"e2e_ms":1`, `"e2e_ms":3e9`, 1), "sim: x:4: e2e_ms 3e+09 is not within [0, 2.592e+09]"},
 		{recordingLine + strings.Replace(recordingLine, "-01-", "-06-", 1), "sim: x:2: time 1.30464e+10 is not within [0, 2.592e+09]"},
 		{"\x1f\x8bnonsense", "sim: x: can't be unpacked: gzip: invalid header"},
-		{zipped(t, azureHead+azureRow+"x\n"), "sim: x:3: is no row: wrong number of fields"},
+		{zipped(t, azureHead+azureRow+"x\n"), "sim: x:3: is not a row: wrong number of fields"},
 	} {
 		_, err := ReadTrace("x", strings.NewReader(c.text))
 		require.EqualError(t, err, c.err, "%q", c.text)

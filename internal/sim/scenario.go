@@ -71,7 +71,7 @@ func (n Named) Fleet() ([]Server, error) {
 func (n Named) Conversations() (Conversations, error) {
 	c, ok := n.Workload.(Conversations)
 	if !ok {
-		return c, &ConfigError{"Scenario", fmt.Sprintf("%q is no workload of conversations in groups", n.Name)}
+		return c, &ConfigError{"Scenario", fmt.Sprintf("%q is not a workload of conversations in groups", n.Name)}
 	}
 	return c, nil
 }

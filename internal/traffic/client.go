@@ -104,7 +104,7 @@ func (c *Client) measure(ctx context.Context, due time.Time, messages []Message,
 	read := func(data []byte) error {
 		r.text = ""
 		if err := c.API.read(data, &r); err != nil {
-			return fmt.Errorf("an event is no JSON: %w", err)
+			return fmt.Errorf("an event is not JSON: %w", err)
 		}
 		if r.text != "" {
 			last = time.Now()

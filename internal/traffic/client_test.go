@@ -82,8 +82,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"nothing":        {body: "", want: "the stream broke off"},
 		"no text":        {body: usage + "data: [DONE]\n\n", want: "no text came", gotByte: true},
 		"too short":      {body: word + usage + "data: [DONE]\n\n", want: "4 tokens instead of 5", gotByte: true},
-		"no JSON":        {body: "data: {\n\n", want: "an event is no JSON", gotByte: true},
-		"no JSON, whole": {body: "<html>", once: true, want: "an event is no JSON", gotByte: true},
+		"no JSON":        {body: "data: {\n\n", want: "an event is not JSON", gotByte: true},
+		"no JSON, whole": {body: "<html>", once: true, want: "an event is not JSON", gotByte: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0

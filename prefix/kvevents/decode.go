@@ -65,10 +65,10 @@ func (d *Decoder) Decode(message []byte, b *Batch) error {
 	}
 	n, ok := r.array()
 	if !ok || n < 2 {
-		return fmt.Errorf("%w: neither an array of two nor a map", ErrMalformed)
+		return fmt.Errorf("%w: neither a pair nor a map", ErrMalformed)
 	}
 	if b.Time, ok = r.float(); !ok {
-		return fmt.Errorf("%w: its time is no number", ErrMalformed)
+		return fmt.Errorf("%w: its time is not a number", ErrMalformed)
 	}
 	if err := d.events(&r, b); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (d *Decoder) mapBatch(r *reader, n int, b *Batch) error {
 	for range n {
 		key, ok := r.text()
 		if !ok {
-			return fmt.Errorf("%w: a key is no string", ErrMalformed)
+			return fmt.Errorf("%w: a key is not a string", ErrMalformed)
 		}
 		switch string(key) {
 		case "ts":
@@ -130,7 +130,7 @@ func (d *Decoder) events(r *reader, b *Batch) error {
 	}
 	n, ok := r.array()
 	if !ok {
-		return fmt.Errorf("%w: its events are no array", ErrMalformed)
+		return fmt.Errorf("%w: its events are not an array", ErrMalformed)
 	}
 	for range n {
 		start := *r

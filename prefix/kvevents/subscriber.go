@@ -52,11 +52,11 @@ func (c *Config) validate() error {
 	}
 	var err error
 	if c.Events, err = dialAddress(c.Events); err != nil {
-		return bad("Events", "is no host:port: "+err.Error())
+		return bad("Events", "is not host:port: "+err.Error())
 	}
 	if c.Replay != "" {
 		if c.Replay, err = dialAddress(c.Replay); err != nil {
-			return bad("Replay", "is no host:port: "+err.Error())
+			return bad("Replay", "is not host:port: "+err.Error())
 		}
 	}
 	switch {
@@ -268,7 +268,7 @@ func (s *Subscriber) connect(ctx context.Context, address, own string, peers ...
 	return z, done, nil
 }
 
-var errReplayOrder = errors.New("kvevents: a replay's numbers don't rise")
+var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do not increase")
 
 // replay asks for batches from a number on.
 func (s *Subscriber) replay(ctx context.Context, from uint64, each func(uint64, []byte) bool) error {

@@ -107,7 +107,7 @@ func buildLinear(parameters []string) (endpick.Config, error) {
 	case 1:
 		lambda, err := weight(parameters[0])
 		if err != nil || lambda > 1 {
-			return endpick.Config{}, fmt.Errorf("has parameter %q, which is no weight in (0, 1]", parameters[0])
+			return endpick.Config{}, fmt.Errorf("has parameter %q, which is not a weight in (0, 1]", parameters[0])
 		}
 		return Linear(lambda), nil
 	}
@@ -135,7 +135,7 @@ func buildLoadPrefix(parameters []string) (endpick.Config, error) {
 func weight(s string) (float64, error) {
 	w, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(w > 0) || math.IsInf(w, 1) {
-		return 0, fmt.Errorf("has parameter %q, which is no weight above zero", s)
+		return 0, fmt.Errorf("has parameter %q, which is not a weight above zero", s)
 	}
 	return w, nil
 }
@@ -175,7 +175,7 @@ func predictedLatency(parameters []string) (c PredictedLatencyConfig, err error)
 	for i, p := range parameters {
 		at := slices.Index(variantNames(), p)
 		if at < 0 || slices.Contains(parameters[:i], p) {
-			return c, fmt.Errorf("has %q, which is no variant, or there twice; there are %s", p, strings.Join(variantNames(), ", "))
+			return c, fmt.Errorf("has %q, which is not a variant, or given twice; the variants are %s", p, strings.Join(variantNames(), ", "))
 		}
 		variants[at].apply(&c)
 	}
@@ -199,7 +199,7 @@ func buildMarginalDelay(parameters []string) (endpick.Config, error) {
 		name, ok := strings.CutPrefix(p, without)
 		term, known := delay.TermByName(name)
 		if !ok || !known || c.Delay.Without&term != 0 {
-			return endpick.Config{}, fmt.Errorf("has %q, which is nothing to leave out, or there twice; there are %s, %s%s", p, noShortlist, without, strings.Join(delay.TermNames(), ", "+without))
+			return endpick.Config{}, fmt.Errorf("has %q, which can't be left out, or is given twice; there are %s, %s%s", p, noShortlist, without, strings.Join(delay.TermNames(), ", "+without))
 		}
 		c.Delay.Without |= term
 	}

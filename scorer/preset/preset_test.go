@@ -66,19 +66,19 @@ func TestParametersOfAName(t *testing.T) {
 
 	for name, reason := range map[string]string{
 		"lmetric:1":                   `has parameter "1", but the policy has none`,
-		"linear:":                     `has parameter "", which is no weight in (0, 1]`,
-		"linear:0":                    `has parameter "0", which is no weight in (0, 1]`,
-		"linear:1.5":                  `has parameter "1.5", which is no weight in (0, 1]`,
-		"linear:NaN":                  `has parameter "NaN", which is no weight in (0, 1]`,
+		"linear:":                     `has parameter "", which is not a weight in (0, 1]`,
+		"linear:0":                    `has parameter "0", which is not a weight in (0, 1]`,
+		"linear:1.5":                  `has parameter "1.5", which is not a weight in (0, 1]`,
+		"linear:NaN":                  `has parameter "NaN", which is not a weight in (0, 1]`,
 		"linear:0.5:0.5":              `has 2 parameters, but the policy has one`,
 		"load-prefix:1":               `has 1 parameters, but the policy has three weights or none`,
-		"load-prefix:1:0:1":           `has parameter "0", which is no weight above zero`,
-		"load-prefix:1:Inf:1":         `has parameter "Inf", which is no weight above zero`,
-		"predicted-latency:most:most": `has "most", which is no variant, or there twice; there are fixed-gate, min-max, most,`,
-		"marginal-delay:room":         `has "room", which is nothing to leave out, or there twice; there are no-shortlist, without-weight, without-horizon,`,
-		"marginal-delay:without-room:without-room": `has "without-room", which is nothing to leave out, or there twice`,
-		"predicted-latency:better":                 `has "better", which is no variant`,
-		"predicted-latency:no-gate:better":         `has "better", which is no variant`,
+		"load-prefix:1:0:1":           `has parameter "0", which is not a weight above zero`,
+		"load-prefix:1:Inf:1":         `has parameter "Inf", which is not a weight above zero`,
+		"predicted-latency:most:most": `has "most", which is not a variant, or given twice; the variants are fixed-gate, min-max, most,`,
+		"marginal-delay:room":         `has "room", which can't be left out, or is given twice; there are no-shortlist, without-weight, without-horizon,`,
+		"marginal-delay:without-room:without-room": `has "without-room", which can't be left out, or is given twice`,
+		"predicted-latency:better":                 `has "better", which is not a variant`,
+		"predicted-latency:no-gate:better":         `has "better", which is not a variant`,
 	} {
 		_, err := preset.ByName(name)
 		var bad *endpick.ConfigError

@@ -14,6 +14,9 @@ import (
 	"github.com/endpick/endpick"
 )
 
+// statuses are how a host says that requests end.
+var statuses = []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Refused}
+
 // RunObserver checks what holds for every stage that listens, as a
 // RoutedObserver, FirstTokenObserver, DoneObserver or EndpointObserver: whatever
 // becomes of requests, it does not panic, leaves what it is told as it is and
@@ -96,7 +99,7 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 			},
 			"done": func(rt *rapid.T) {
 				l := lease(rt)
-				o := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 2).Draw(rt, "status")), OutputTokens: rapid.IntRange(0, 100).Draw(rt, "output")}
+				o := endpick.Outcome{Status: statuses[rapid.IntRange(0, len(statuses)-1).Draw(rt, "status")], OutputTokens: rapid.IntRange(0, 100).Draw(rt, "output")}
 				if o.HasCachedTokens = rapid.Bool().Draw(rt, "says what was cached"); o.HasCachedTokens {
 					o.CachedTokens = rapid.IntRange(0, 1<<20).Draw(rt, "cached")
 				}

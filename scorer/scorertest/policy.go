@@ -222,7 +222,7 @@ func (p *pair) silence() {
 
 func (p *pair) end() {
 	i := p.lease()
-	outcome := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 2).Draw(p.rt, "status")), OutputTokens: 10}
+	outcome := endpick.Outcome{Status: statuses[rapid.IntRange(0, len(statuses)-1).Draw(p.rt, "status")], OutputTokens: 10}
 	if outcome.HasCachedTokens = rapid.Bool().Draw(p.rt, "says what was cached"); outcome.HasCachedTokens {
 		outcome.CachedTokens = rapid.IntRange(0, 1<<14).Draw(p.rt, "cached")
 	}
@@ -365,7 +365,7 @@ func (p *pair) check() {
 		if s := h.router.Stats(); s.Panics > 0 {
 			p.failf("%v", h.warned)
 		} else if s.BadStage > 0 {
-			p.failf("a stage broke its contract, so that what it said was not used: a score that is no finite number, " +
+			p.failf("a stage broke its contract, so that what it said was not used: a score that is not finite, " +
 				"a filter that returns another slice than the head of its input, or a picker's index out of range")
 		}
 		// Routing finds those that have been silent for ten minutes.

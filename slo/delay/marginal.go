@@ -81,7 +81,7 @@ const defaultMaxKinds = 64
 
 func (c *Config) validate() error {
 	if c.Without&^allTerms != 0 {
-		return &endpick.ConfigError{Field: "delay.Config.Without", Reason: fmt.Sprintf("has bits that are no terms: %#x", uint16(c.Without&^allTerms))}
+		return &endpick.ConfigError{Field: "delay.Config.Without", Reason: fmt.Sprintf("has bits that stand for no term: %#x", uint16(c.Without&^allTerms))}
 	}
 	if c.MaxKinds < 0 {
 		return &endpick.ConfigError{Field: "delay.Config.MaxKinds", Reason: "is negative"}

@@ -236,7 +236,7 @@ func (q *Quota) expected(req *endpick.Request) float64 {
 
 // taken is what a request has cost.
 func (q *Quota) taken(e *endpick.Event, o *endpick.Outcome) float64 {
-	if o.Status == endpick.Failed && e.OutputTokens == 0 && e.FirstTokenAt.IsZero() {
+	if (o.Status == endpick.Failed || o.Status == endpick.Refused) && e.OutputTokens == 0 && e.FirstTokenAt.IsZero() {
 		return 0
 	}
 	input := o.InputTokens

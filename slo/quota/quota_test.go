@@ -220,12 +220,14 @@ func TestWhatFailedLateIsPaid(t *testing.T) {
 		"a first token":  {func(l endpick.Lease) { l.FirstToken() }, 900},
 		"tokens":         {func(l endpick.Lease) { l.Tokens(5) }, 890},
 	} {
-		s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 1000})})
-		lease, err := s.route("a", 100, 50)
-		require.NoError(t, err)
-		tc.before(lease)
-		lease.Done(endpick.Outcome{Status: endpick.Failed})
-		assert.Equal(t, tc.left, s.left("a"), name)
+		for _, status := range []endpick.Status{endpick.Failed, endpick.Refused} {
+			s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 1000})})
+			lease, err := s.route("a", 100, 50)
+			require.NoError(t, err)
+			tc.before(lease)
+			lease.Done(endpick.Outcome{Status: status})
+			assert.Equal(t, tc.left, s.left("a"), "%s, %v", name, status)
+		}
 	}
 }
 

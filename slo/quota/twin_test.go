@@ -116,7 +116,7 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 				f := flights[i]
 				flights = append(flights[:i], flights[i+1:]...)
 				o := endpick.Outcome{
-					Status:      rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost}).Draw(t, "status"),
+					Status:      rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost, endpick.Refused}).Draw(t, "status"),
 					InputTokens: rapid.IntRange(0, 300).Draw(t, "usage in"), OutputTokens: rapid.IntRange(0, 100).Draw(t, "usage out"),
 				}
 				if o.HasCachedTokens = rapid.Bool().Draw(t, "cached"); o.HasCachedTokens { // which is no cheaper
@@ -130,7 +130,7 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 					output = o.OutputTokens
 				}
 				took := float64(input + weight*output)
-				if o.Status == endpick.Failed && output == 0 {
+				if (o.Status == endpick.Failed || o.Status == endpick.Refused) && output == 0 {
 					took = 0
 				}
 				f.lease.Done(o)

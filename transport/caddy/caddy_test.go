@@ -204,11 +204,10 @@ func TestBadConfigurations(t *testing.T) {
 	_, _, err := c.post("/v1/chat/completions", chat("one", 1, false))
 	require.NoError(t, err)
 	for settings, want := range map[string]string{
-		"":                                   "there is no endpoint",
+		"":                                   "no endpoint is configured",
 		"endpoint " + address + "\npolicy x": `unknown policy "x"`,
 		"endpoint " + address + "\nendpoint " + address:                    "endpick: ",
 		"endpoint ftp://host":                                              "neither host:port nor",
-		"endpoint " + address + "\nqueue 10":                               "without scrape",
 		"endpoint " + address + "\nhash_key 12":                            "hash_key",
 		"endpoint " + address + "\nhash_key {env.ENDPICK_NO_KEY}":          "hash_key: is empty",
 		"endpoint 10.0.0.9:1\n}\n}\nreverse_proxy {\ntransport nonesuch {": "nonesuch",

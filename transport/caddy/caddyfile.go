@@ -146,13 +146,13 @@ func (e *Endpoint) label(d *caddyfile.Dispenser) error {
 
 func (t *Transport) queue(d *caddyfile.Dispenser) error {
 	if t.Queue != nil {
-		return d.Err("queue is there twice")
+		return d.Err("queue is given twice")
 	}
 	var q Queue
 	if d.NextArg() {
 		var err error
 		if q.Requests, err = strconv.Atoi(d.Val()); err != nil || q.Requests <= 0 || d.NextArg() {
-			return d.Errf("queue: %q is no number of requests", d.Val())
+			return d.Errf("queue: %q is not a number of requests", d.Val())
 		}
 	}
 	for level := d.Nesting(); d.NextBlock(level); {
@@ -185,7 +185,7 @@ func one(d *caddyfile.Dispenser) (name, value string, err error) {
 func text(d *caddyfile.Dispenser, to *string) error {
 	name, value, err := one(d)
 	if err == nil && *to != "" {
-		err = d.Errf("%s is there twice", name)
+		err = d.Errf("%s is given twice", name)
 	}
 	if err == nil {
 		*to = value
@@ -210,7 +210,7 @@ func duration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	}
 	parsed, err := caddy.ParseDuration(value)
 	if err != nil || parsed <= 0 {
-		return d.Errf("%s: %q is no duration above zero, such as 500ms", name, value)
+		return d.Errf("%s: %q is not a duration above zero such as 500ms", name, value)
 	}
 	*to = caddy.Duration(parsed)
 	return nil
@@ -223,7 +223,7 @@ func number(d *caddyfile.Dispenser, to *int) error {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n <= 0 {
-		return d.Errf("%s: %q is no whole number above zero", name, value)
+		return d.Errf("%s: %q is not a whole number above zero", name, value)
 	}
 	*to = n
 	return nil
@@ -237,7 +237,7 @@ func size(d *caddyfile.Dispenser, to *int64) error {
 	}
 	n, err := humanize.ParseBytes(value)
 	if err != nil || n == 0 || n > 1<<40 {
-		return d.Errf("%s: %q is no size, such as 64MiB", name, value)
+		return d.Errf("%s: %q is not a size such as 64MiB", name, value)
 	}
 	*to = int64(n)
 	return nil

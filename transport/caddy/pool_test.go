@@ -67,7 +67,7 @@ func TestSending(t *testing.T) {
 		{func(s *Settings) { s.DisableUsage = true }, transport.Config{DisableUsage: true}},
 		{func(s *Settings) { s.AllowAdministration = true }, transport.Config{AllowAdministration: true}},
 		{func(s *Settings) { s.DenyUnknown = true }, transport.Config{DenyUnknown: true}},
-		{func(s *Settings) { s.Queue, s.Scrape = &Queue{}, 1 }, transport.Config{Queue: &transport.QueueConfig{}}},
+		{func(s *Settings) { s.Queue = &Queue{} }, transport.Config{Queue: &transport.QueueConfig{}}},
 	} {
 		var s Settings
 		x.set(&s)
@@ -76,8 +76,6 @@ func TestSending(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, x.want, got)
 	}
-	_, err = (&Settings{Queue: &Queue{}}).sending()
-	assert.ErrorContains(t, err, "without scrape")
 	_, err = (&Settings{HashKey: "12"}).sending()
 	assert.ErrorContains(t, err, "hash_key")
 }
@@ -401,10 +399,9 @@ func TestChecks(t *testing.T) {
 		"ttft or tpot is negative":         func(s *Settings) { s.TTFT = -1 },
 		"tpot is negative":                 func(s *Settings) { s.TPOT = -1 },
 		"MaxBodyBytes":                     func(s *Settings) { s.MaxBodyBytes = -1 },
-		"is in the list twice":             func(s *Settings) { s.Endpoints = append(s.Endpoints, s.Endpoints[0]) },
-		"there is no endpoint":             func(s *Settings) { s.Endpoints = nil },
+		"is listed twice":                  func(s *Settings) { s.Endpoints = append(s.Endpoints, s.Endpoints[0]) },
+		"no endpoint is configured":        func(s *Settings) { s.Endpoints = nil },
 		"unknown policy":                   func(s *Settings) { s.Policy = "x" },
-		"without scrape":                   func(s *Settings) { s.Queue = &Queue{} },
 	} {
 		s := good
 		s.Endpoints = append([]Endpoint(nil), good.Endpoints...)

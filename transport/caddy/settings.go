@@ -35,9 +35,10 @@ type Queue struct {
 	Requests int `json:"requests,omitempty"`
 	// Timeout is how long one may wait. Zero: 30 s.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
-	// Sequences is how many requests a server runs at once, where it does not
-	// say so itself, to judge by the router's own account when it is full.
-	// Zero: judge by the servers' reports, which needs Scrape.
+	// Sequences makes a server full when this many of this proxy's requests are in
+	// flight there, or its max_sequences if that is set, whatever the server reports.
+	// Zero: a server is full when its reports say so; without reports, when its
+	// max_sequences are in flight, or 100 if that is not set.
 	Sequences int `json:"sequences,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func (t *Settings) routing() (endpick.Config, error) {
 	}
 	config.Seed = uint64(t.Seed)
 	if len(t.Endpoints) == 0 {
-		return config, errors.New("endpick: there is no endpoint")
+		return config, errors.New("endpick: no endpoint is configured")
 	}
 	for _, e := range t.Endpoints {
 		at := endpick.Endpoint{
@@ -89,11 +90,8 @@ func (t *Settings) sending() (transport.Config, error) {
 	}
 	if q := t.Queue; q != nil {
 		config.Queue = &transport.QueueConfig{Bounds: queue.Config{MaxRequests: q.Requests, Timeout: time.Duration(q.Timeout)}}
-		switch {
-		case q.Sequences > 0:
+		if q.Sequences > 0 {
 			config.Queue.Saturation = queue.Concurrency{Requests: q.Sequences}
-		case t.Scrape == 0:
-			return config, errors.New("endpick: queue: without scrape, how many sequences a server runs has to be said")
 		}
 	}
 	return config, nil

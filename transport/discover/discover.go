@@ -159,7 +159,7 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {
-			list, err = nil, fmt.Errorf("panic: %v", v)
+			list, err = nil, fmt.Errorf("the source panicked: %v", v)
 		}
 	}()
 	list, err = w.config.Source.Endpoints(ctx)
@@ -169,7 +169,7 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 	case err != nil:
 		return nil, err
 	case len(list) > maxEndpoints:
-		return nil, fmt.Errorf("%d endpoints are more than %d", len(list), maxEndpoints)
+		return nil, fmt.Errorf("has %d endpoints, more than %d", len(list), maxEndpoints)
 	}
 	if len(list) == 0 {
 		if w.config.AllowEmpty {

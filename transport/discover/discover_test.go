@@ -95,15 +95,15 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 			{"", path + ": discover: no endpoints"},
 			{"# nobody\n", path + ": discover: no endpoints"},
 			{"a:1\nftp://c\n", path + ":2: the address is neither a host nor a URL of http, https or h2c"},
-			{"a:1\n\na:1", path + ":3: is there twice"},
+			{"a:1\n\na:1", path + ":3: is listed twice"},
 			{"[]", path + ": discover: no endpoints"},
 			{"[\n {\"address\": \"a:1\"},\n {\"adress\": \"b:1\"}\n]", path + `:3: json: unknown field "adress"`},
 			{"[\n {\"address\": \"a:1\"},\n\n {\"address\": \"b:1\", \"kv_tokens\": \"many\"}\n]", path + ":4: json: cannot unmarshal string into Go struct field described.kv_tokens of type int"},
 			{"[\n {\"address\": \"a:1\"},\n null\n]", path + ":3: an endpoint without an address"},
 			{"[\n {\"address\": \"a:1\"}\n {}]", path + ":3: "},
-			{"[\n {\"address\": \"a:1\"},\n", path + ":3: the list does not end"},
-			{"[{\"address\": \"a:1\"}]\nmore", path + ":2: there is something after the list"},
-			{"[{\"address\": \"a:1\"},\n{\"address\": \"b:1\", \"id\": \"a:1\"}]", `endpick: endpoint "a:1" is in the list twice`},
+			{"[\n {\"address\": \"a:1\"},\n", path + ":3: the list ends too early"},
+			{"[{\"address\": \"a:1\"}]\nmore", path + ":2: there is more after the list"},
+			{"[{\"address\": \"a:1\"},\n{\"address\": \"b:1\", \"id\": \"a:1\"}]", `endpick: endpoint "a:1" is listed twice`},
 			{"[{\"address\": \"a:1\", \"rank\": -1}]", `endpick: endpoint "a:1#-1" rank is negative`},
 		} {
 			write(tc.text)
@@ -194,13 +194,13 @@ func TestSourcesThatFail(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for told, bad := range map[string]source{
 			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return nil, broken },
-			"panic: oops":               func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
+			"the source panicked: oops": func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
 			"context deadline exceeded": func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
 			"discover: no endpoints":    list(),
 			"discover: no endpoints: gone": func(context.Context) ([]endpick.Endpoint, error) {
 				return nil, fmt.Errorf("%w: gone", discover.ErrEmpty)
 			},
-			`endpick: endpoint "a:1" is in the list twice`:                                                                     list("a:1", "b:1", "a:1"),
+			`endpick: endpoint "a:1" is listed twice`: list("a:1", "b:1", "a:1"),
 			`endpoint 2 of the list, "": transport: the endpoint's address is neither host:port nor an http, https or h2c URL`: list("a:1", "gopher://x"),
 		} {
 			set(bad)

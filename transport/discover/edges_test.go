@@ -103,7 +103,7 @@ func TestListsThatAreNone(t *testing.T) {
 	for i := range list {
 		list[i].Address = fmt.Sprint("s", i)
 	}
-	require.ErrorContains(t, w.Poll(t.Context()), "100001 endpoints are more than 100000")
+	require.ErrorContains(t, w.Poll(t.Context()), "has 100001 endpoints, more than 100000")
 	assert.Empty(t, router.Endpoints())
 }
 

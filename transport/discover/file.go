@@ -121,7 +121,7 @@ func parseLines(text string) (list []endpick.Endpoint, line int, err error) {
 		case one == "" || one[0] == '#':
 			continue
 		case seen[one]:
-			return nil, line, errors.New("is there twice")
+			return nil, line, errors.New("is listed twice")
 		}
 		seen[one] = true
 		e := endpick.Endpoint{Address: one}
@@ -157,7 +157,7 @@ func (d *described) endpoint() endpick.Endpoint {
 	return e
 }
 
-var errNoEnd = errors.New("the list does not end")
+var errNoEnd = errors.New("the list ends too early")
 
 func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -197,7 +197,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 		return nil, at(decoder.InputOffset()), err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, at(decoder.InputOffset()), errors.New("there is something after the list")
+		return nil, at(decoder.InputOffset()), errors.New("there is more after the list")
 	}
 	return list, 0, nil
 }

@@ -25,16 +25,16 @@ import (
 func TestListsThatAreNoJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	for text, want := range map[string]string{
-		"[":                                  ":1: the list does not end",
-		"[\n\n":                              ":3: the list does not end",
-		"[\n{\"address\": \"a\"":             ":2: the list does not end",
-		"[\n{\"address\": \"a\"}":            ":2: the list does not end",
-		"[\n{\"address\": \"a\"},":           ":2: the list does not end",
+		"[":                                  ":1: the list ends too early",
+		"[\n\n":                              ":3: the list ends too early",
+		"[\n{\"address\": \"a\"":             ":2: the list ends too early",
+		"[\n{\"address\": \"a\"}":            ":2: the list ends too early",
+		"[\n{\"address\": \"a\"},":           ":2: the list ends too early",
 		"[}":                                 ":1: invalid character '}' looking for beginning of value",
 		"[\n{\"address\": \"a\"}}":           ":2: invalid character '}' after array element",
 		"[\n{\"address\": \"a\" x\n}]":       ":2: invalid character 'x' after object key:value pair",
-		"[\n{\"address\": \"a\"}\n]\n[]":     ":4: there is something after the list",
-		"[\n{\"address\": \"a\"}\n]\n\n7":    ":5: there is something after the list",
+		"[\n{\"address\": \"a\"}\n]\n[]":     ":4: there is more after the list",
+		"[\n{\"address\": \"a\"}\n]\n\n7":    ":5: there is more after the list",
 		"[\n{\"address\": \"a\", \"id\": 7}": ":2: json: cannot unmarshal number into Go struct field described.id of type string",
 		"[7]":                                ":1: json: cannot unmarshal number into Go value of type discover.described",
 	} {

@@ -44,5 +44,5 @@ func ExampleNew() {
 	}
 	_, err = extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
 	fmt.Println(errors.Is(err, endpick.ErrConfig), err)
-	// Output: true endpick: config: extproc.Config.Seam.Router has endpoint "gpu-0" with an address that is no IP and port
+	// Output: true endpick: config: extproc.Config.Seam.Router has endpoint "gpu-0" whose address is not an IP and a port
 }

@@ -137,7 +137,7 @@ func TestProtocol(t *testing.T) {
 			require.NotNil(t, c.recv().GetResponseHeaders())
 			c.ends()
 			w.idle(t)
-			assert.Equal(t, "a failed", w.heard.said())
+			assert.Equal(t, "a refused", w.heard.said())
 		}},
 		{"a body is waited for, whatever its header would upgrade", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			m, _ := c.request(`{"model":"gpt","messages":[]}`, "connection", "upgrade", "upgrade", "websocket")

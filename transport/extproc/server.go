@@ -47,7 +47,7 @@ func New(config Config) (*Server, error) {
 		if _, err := hostPort(e.Candidate.Endpoint); err != nil {
 			return nil, &endpick.ConfigError{
 				Field:  "extproc.Config.Seam.Router",
-				Reason: fmt.Sprintf("has endpoint %q with an address that is no IP and port", e.Candidate.Endpoint.ID),
+				Reason: fmt.Sprintf("has endpoint %q whose address is not an IP and a port", e.Candidate.Endpoint.ID),
 			}
 		}
 	}

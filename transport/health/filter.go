@@ -1,6 +1,7 @@
 package health
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,19 +20,23 @@ import (
 //
 // It depends on what the host says:
 //
-//   - Done with Failed is for what is the endpoint's fault. What a client gives up, and
-//     what an engine refuses because of the request (400) or because it is full (429), is
-//     Canceled.
+//   - Done with [endpick.Failed] is for what is the endpoint's fault. A request that the
+//     engine refuses, because of its content (4xx) or because the engine is full (429), is
+//     [endpick.Refused], and one that the client gives up is [endpick.Canceled].
 //   - A request that has failed is routed again, with the endpoint in Request.Exclude.
-//     Only that tells a request that fails everywhere, which speaks against nobody, from
-//     an endpoint that fails. The failures of requests that are not tried elsewhere within
-//     a second count.
-//   - Requests have a time limit to their first byte: who waits for a server that hangs is
-//     not called off.
+//     Only that tells an endpoint that fails from a request that fails everywhere, which
+//     is held against no endpoint. A failure that is not tried elsewhere within a second
+//     counts against the endpoint.
+//   - Requests have a time limit to their first byte: the filter can't call off a request
+//     that waits for a server that hangs.
 //
-// A filter can't refuse a request: if all endpoints are out, one of them is asked. It
-// takes the time from the router, allocates nothing while all endpoints are well, is safe
-// for concurrent use, and belongs to one router. Make one with [NewFilter].
+// If all endpoints are out, those that fail quickly are asked anyway. If they all hang,
+// requests are refused with [ErrUnavailable] until the next trial is due, within 15
+// seconds; for that the filter is also an [endpick.Admitter].
+//
+// It takes the time from the router, allocates nothing while all endpoints are well, is
+// safe for concurrent use, and belongs to one router. Make one with [NewFilter], and put
+// it into a policy with [Filter.Guard].
 type Filter struct {
 	endpick.OneRouter
 
@@ -48,15 +53,20 @@ type Filter struct {
 	doubts doubts
 }
 
+// ErrUnavailable is why a [Filter] refuses a request: all endpoints that could take it
+// hang, as far as is known.
+var ErrUnavailable = errors.New("health: no endpoint responds")
+
 var (
 	_ endpick.Filter             = (*Filter)(nil)
+	_ endpick.Admitter           = (*Filter)(nil)
 	_ endpick.RoutedObserver     = (*Filter)(nil)
 	_ endpick.FirstTokenObserver = (*Filter)(nil)
 	_ endpick.DoneObserver       = (*Filter)(nil)
 	_ endpick.EndpointObserver   = (*Filter)(nil)
 )
 
-// lists are the working memory of one call.
+// lists are the working memory of one call. Of inVain only the room is used.
 type lists struct{ avoid, inVain []string }
 
 // visit is one request at one endpoint.
@@ -87,11 +97,13 @@ func NewFilter() *Filter {
 	return f
 }
 
-// Guard returns the policy with the filter before everything that chooses, at the head
-// of Policy.Shortlist: behind a filter that leaves only endpoints which hold the prompt,
-// it could choose nobody else.
+// Guard returns the policy with the filter before all other stages that choose or admit:
+// at the head of Policy.Shortlist, because after a filter that keeps only the endpoints
+// that hold the prompt there would be no choice left, and at the head of
+// Policy.Admitters.
 func (f *Filter) Guard(p endpick.Policy) endpick.Policy {
 	p.Shortlist = slices.Concat([]endpick.Filter{f}, p.Shortlist)
+	p.Admitters = slices.Concat([]endpick.Admitter{f}, p.Admitters)
 	return p
 }
 
@@ -122,14 +134,21 @@ func (f *Filter) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	if len(l.avoid) == 0 {
 		return candidates
 	}
-	if kept := without(candidates, l.avoid); len(kept) > 0 {
+	kept := endpick.Keep(candidates, func(c *endpick.Candidate) bool { return !slices.Contains(l.avoid, c.Endpoint.ID) })
+	if len(kept) > 0 {
 		return kept
 	}
-	return without(candidates, l.inVain)
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return !f.core.InVain(c.Ref) })
 }
 
-func without(candidates []endpick.Candidate, ids []string) []endpick.Candidate {
-	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
+// Admit implements [endpick.Admitter]: it refuses a request that would only wait.
+func (f *Filter) Admit(_ *endpick.Request, candidates []endpick.Candidate) error {
+	for i := range candidates {
+		if !f.core.InVain(candidates[i].Ref) {
+			return nil
+		}
+	}
+	return ErrUnavailable
 }
 
 // overdue judges what has waited for too long, at these endpoints, and failures that no

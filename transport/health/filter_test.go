@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"container/heap"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/transport/health"
 )
 
@@ -30,6 +32,8 @@ type host struct {
 	bad    func(server string) string // "", "fails", "hangs" or "breaks off"
 	sent   []sent
 	failed int // requests that nobody served
+	// refused are those of them that were not sent at all, the last time they were routed.
+	refused int
 }
 
 type sent struct {
@@ -90,7 +94,12 @@ func (h *host) ask(t *testing.T, text string, poison bool, exclude ...string) {
 		Blocks: prefix.AppendText(nil, prefix.Scope{}.Seed(), text), BlockTokens: 16,
 	})
 	if err != nil {
-		require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+		if errors.Is(err, health.ErrUnavailable) {
+			require.ErrorIs(t, err, endpick.ErrRejected)
+			h.refused++
+		} else {
+			require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+		}
 		h.failed++
 		return
 	}
@@ -221,19 +230,86 @@ func TestClientsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
 	assert.NotZero(t, h.failed)
 }
 
-// If all servers fail, one of them is asked, and all serve again when they are well.
-func TestTheFilterRefusesNobody(t *testing.T) {
+// If all servers hang, requests are refused at once, but for a trial now and then. If
+// all fail quickly, they are asked. Either way all serve again when they are well.
+func TestAllServersAreBad(t *testing.T) {
+	for _, how := range []string{"hangs", "fails"} {
+		h := newHost(t, "least-loaded", health.NewFilter())
+		h.run(t, 5*time.Second)
+		h.bad = func(string) string { return how }
+		h.run(t, 60*time.Second)
+		sent, refused := len(h.sent), h.refused
+		h.run(t, 60*time.Second) // 1,200 requests
+		sent, refused = len(h.sent)-sent, h.refused-refused
+		if how == "hangs" {
+			assert.GreaterOrEqual(t, refused, 1180)
+			assert.LessOrEqual(t, sent, 3*(60/15+1), "each server is tried every 15 seconds")
+			assert.GreaterOrEqual(t, sent, 3*(60/15-1))
+		} else {
+			assert.Zero(t, refused)
+			assert.GreaterOrEqual(t, sent, 1200)
+		}
+		h.bad = func(string) string { return "" }
+		h.run(t, 90*time.Second)
+		from := h.now
+		h.run(t, 20*time.Second)
+		for i := range 3 {
+			assert.GreaterOrEqual(t, h.share(fmt.Sprint("s", i), from, h.now), 0.25, how)
+		}
+	}
+}
+
+// A request is refused only if all servers that it could go to hang.
+func TestTheFilterRefusesForTheServersThatAreLeft(t *testing.T) {
 	h := newHost(t, "least-loaded", health.NewFilter())
 	h.run(t, 5*time.Second)
-	h.bad = func(string) string { return "hangs" }
-	h.run(t, 60*time.Second)
-	h.bad = func(string) string { return "" }
-	h.run(t, 90*time.Second)
-	from := h.now
-	h.run(t, 20*time.Second)
-	for i := range 3 {
-		assert.GreaterOrEqual(t, h.share(fmt.Sprint("s", i), from, h.now), 0.25)
+	h.bad = func(id string) string {
+		if id != "s2" {
+			return "hangs"
+		}
+		return ""
 	}
+	h.run(t, 60*time.Second)
+	assert.Zero(t, h.refused)
+	refused := 0
+	for range 40 {
+		lease, err := h.router.Route(endpick.Request{InputTokens: 100, Exclude: []string{"s2"}})
+		if err != nil {
+			require.ErrorIs(t, err, health.ErrUnavailable)
+			refused++
+			continue
+		}
+		lease.Done(endpick.Outcome{Status: endpick.Failed})
+	}
+	assert.GreaterOrEqual(t, refused, 38, "but for a trial of each")
+}
+
+// What the engine refuses because of the request, or for lack of room, speaks against
+// nobody, even if another engine takes it.
+func TestRefusalsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
+	h := newHost(t, "least-loaded", health.NewFilter())
+	for range 200 {
+		req := endpick.Request{InputTokens: 100, Stream: true}
+		lease, err := h.router.Route(req)
+		require.NoError(t, err)
+		lease.Done(endpick.Outcome{Status: endpick.Refused})
+		req.Exclude = []string{lease.Endpoint().ID}
+		lease, err = h.router.Route(req)
+		require.NoError(t, err)
+		lease.FirstToken()
+		lease.Done(endpick.Outcome{})
+		h.now = h.now.Add(100 * time.Millisecond)
+	}
+	for _, s := range h.filter.Endpoints(h.router) {
+		assert.Equal(t, health.Well, s.State, s.Endpoint)
+	}
+}
+
+func TestTheFilterConforms(t *testing.T) {
+	scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return health.NewFilter() })
+	scorertest.RunAdmitter(t, func(*testing.T) endpick.Admitter { return health.NewFilter() })
+	scorertest.RunObserver(t, func(*testing.T) any { return health.NewFilter() })
+	scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return health.NewFilter().Guard(preset.LMetric().Policy) })
 }
 
 // A server that streams to others while requests wait long for their first token is

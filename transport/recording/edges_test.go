@@ -37,7 +37,7 @@ func TestPlacesOfValues(t *testing.T) {
 
 func TestEdgesOfFields(t *testing.T) {
 	for fields, want := range map[string]string{
-		`"ttft_ms":0,"e2e_ms":0`: "", `"v":-1`: "recording: line 1: v is no version of the format that is known here", `"v":1000`: "recording: line 1: v is no version of the format that is known here",
+		`"ttft_ms":0,"e2e_ms":0`: "", `"v":-1`: "recording: line 1: v is not a known version of the format", `"v":1000`: "recording: line 1: v is not a known version of the format",
 		`"ttft_ms":-0.1`: "recording: line 1: ttft_ms is negative", `"cached_tokens":-1`: "recording: line 1: cached_tokens is negative",
 	} {
 		err := readOne(`{"time":"2026-01-02T03:04:05Z",` + fields + `}`)

@@ -81,7 +81,7 @@ func TestBrokenLinesAreNamed(t *testing.T) {
 		{with(`"attempts":1`, `"block_tokens":-2`), "block_tokens", "is negative"},
 		{with(`"attempts":1`, `"slo_ttft_ms":-2`), "slo_ttft_ms", "is negative"},
 		{with(`"attempts":1`, `"slo_tpot_ms":-2`), "slo_tpot_ms", "is negative"},
-		{with(`"attempts":1`, `"v":3`), "v", "is no version of the format that is known here"},
+		{with(`"attempts":1`, `"v":3`), "v", "is not a known version of the format"},
 		{with(`"attempts":1`, `"prompt":{"messages":[{"bytes":-1}]}`), "prompt.bytes", "is negative"},
 		{with(`"attempts":1`, `"prompt":{"tools":[{"end":9}],"messages":[{"end":8}]}`), "prompt.end", "is before that of the piece before"},
 		{with(`"attempts":1`, `"prompt":{"messages":[{"bytes":8,"values":[{"at":9}]}]}`), "prompt.values.at", "is out of order, or beyond the text"},

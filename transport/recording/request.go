@@ -59,7 +59,7 @@ type Request struct {
 // check returns the field that can't be, and why; empty if all can.
 func (r *Request) check() (field, reason string) {
 	if r.Version < 0 || r.Version > Version {
-		return "v", "is no version of the format that is known here"
+		return "v", "is not a known version of the format"
 	}
 	if r.Time.IsZero() {
 		return "time", "is missing"

@@ -49,7 +49,7 @@ const (
 
 func (b *natsBus) Open(instance uint32, receive func([]byte)) (Line, error) {
 	if strings.ContainsAny(b.subject, "*> \t\r\n") || strings.Contains(b.subject+".", "..") {
-		return nil, &endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("a group of subjects %q can't be: it is a name, or some with dots between them", b.subject)}
+		return nil, &endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("has the subject group %q, which is not a name or several with dots between them", b.subject)}
 	}
 	l := &natsLine{natsBus: b, out: make(chan outgoing, maxOutgoing), sent: make(chan struct{})}
 	for _, subject := range []string{b.subject + ".all", b.to(instance)} {
@@ -100,7 +100,7 @@ const (
 	farewell         = time.Second // what may be waited for at the end
 )
 
-var errSlow = errors.New("replica: NATS takes nothing")
+var errSlow = errors.New("replica: NATS does not accept messages")
 
 func (l *natsLine) Publish(to uint32, message []byte) error {
 	size := int64(len(message))

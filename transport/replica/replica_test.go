@@ -482,7 +482,7 @@ func TestConfig(t *testing.T) {
 	}
 	g := start(t, newHub(), nil)
 	eventually(t, "it runs", func() bool { return g.replica.Status().Running })
-	assert.ErrorContains(t, g.replica.Run(context.Background(), g.Router, newHub()), "running already")
+	assert.ErrorContains(t, g.replica.Run(context.Background(), g.Router, newHub()), "already running")
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{g.replica}}})
 	require.ErrorIs(t, err, endpick.ErrConfig, "it belongs to one router")
 }

@@ -30,7 +30,7 @@ const (
 // replica. The error is nil, or says why it could not begin.
 func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) error {
 	if !r.running.CompareAndSwap(false, true) {
-		return errors.New("replica: Run is running already")
+		return errors.New("replica: Run is already running")
 	}
 	defer r.running.Store(false)
 	if h := r.config.Health; h != nil {

@@ -170,7 +170,7 @@ func TestWhatNATSDoesNotTake(t *testing.T) {
 		var bad *endpick.ConfigError
 		require.ErrorAs(t, err, &bad, group)
 		assert.Equal(t, "replica.NATS", bad.Field)
-		assert.Contains(t, bad.Reason, "can't be: it is a name")
+		assert.Contains(t, bad.Reason, "has the subject group")
 	}
 }
 

@@ -37,7 +37,7 @@ func (n *Names) signals() (s signals, err error) {
 		}
 		m := selector.FindStringSubmatch(f.name)
 		if m == nil {
-			return s, &endpick.ConfigError{Field: "scrape.Config.Names." + f.field, Reason: fmt.Sprintf("%q is no name of a metric, with one label or without", f.name)}
+			return s, &endpick.ConfigError{Field: "scrape.Config.Names." + f.field, Reason: fmt.Sprintf("%q is not the name of a metric, with or without one label", f.name)}
 		}
 		own := series{strings.ReplaceAll(m[1], ":", "_"), m[2], m[3]}
 		*f.to = append([]series{own}, f.known...)

@@ -268,7 +268,7 @@ func (a *Attempt) fail(kind choose.Kind) bool {
 		a.end(endpick.Canceled)
 		return false
 	}
-	if !a.end(endpick.Failed) {
+	if !a.end(kind.Status()) {
 		return false
 	}
 	if !a.served { // end has told what was broken off in the middle

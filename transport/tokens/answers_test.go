@@ -127,11 +127,11 @@ func TestAnswersOfEngines(t *testing.T) {
 		"a list of something":    {pages{render: text(`[7]`)}, nil, "cannot unmarshal number"},
 		"something":              {pages{render: text(`7`)}, nil, "cannot unmarshal number"},
 		"nothing":                {pages{render: text(``)}, nil, "unexpected end"},
-		"no ids":                 {pages{render: text(`{}`)}, nil, "the answer has no ids"},
+		"no token ids":           {pages{render: text(`{}`)}, nil, "the answer has no token ids"},
 		"half":                   {pages{render: broken}, nil, "unexpected EOF"},
 		"an old engine":          {pages{old: text(`{"tokens":[3]}`)}, []uint32{3}, ""},
 		"an older engine":        {pages{render: status(405), old: text(`{"tokens":[3]}`)}, []uint32{3}, ""},
-		"an old one without ids": {pages{old: text(`{}`)}, nil, "the answer has no ids"},
+		"an old one without ids": {pages{old: text(`{}`)}, nil, "the answer has no token ids"},
 		"neither":                {pages{}, nil, "the engine answers 404"},
 		"one that is overloaded": {pages{render: status(503), old: text(`{"tokens":[3]}`)}, nil, "the engine answers 503"},
 		"one that redirects":     {pages{render: status(300), old: text(`{"tokens":[3]}`)}, nil, "the engine answers 300"},
@@ -179,7 +179,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		"a template fails":  {"/chat/completions", "{}", pages{llama: status(500), old: text(`{"tokens":[3]}`)}, "answers 500"},
 		"tokenizing fails":  {"/completions", `{"prompt":"x"}`, pages{old: status(500)}, "answers 500"},
 		"tokenizing breaks": {"/completions", `{"prompt":"x"}`, pages{old: broken}, "unexpected EOF"},
-		"no ids":            {"/completions", `{"prompt":"x"}`, pages{old: text("{}")}, "no ids"},
+		"no token ids":      {"/completions", `{"prompt":"x"}`, pages{old: text("{}")}, "no token ids"},
 	} {
 		e := &tokens.Llama{URL: "http://e", Client: tc.pages.client(new(int))}
 		got, err := e.Tokens(t.Context(), tc.path, []byte(tc.body))

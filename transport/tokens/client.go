@@ -216,7 +216,7 @@ var closed = func() chan struct{} {
 	return done
 }()
 
-var errPanic = errors.New("tokens: the tokenizer panics")
+var errPanic = errors.New("tokens: the tokenizer panicked")
 
 func (c *Client) ask(ctx context.Context, path string, body []byte) (ids []uint32, err error) {
 	defer func() {

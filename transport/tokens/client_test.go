@@ -269,7 +269,7 @@ func TestEngines(t *testing.T) {
 		require.Equal(t, []uint32{1, 15043}, ids)
 		require.Equal(t, []string{"POST /apply-template " + string(body), `POST /tokenize {"add_special":true,"content":"\u003cs\u003ehello","parse_special":true}`}, *asked)
 	})
-	for name, answer := range map[string]string{"no ids": `{"token_ids":[]}`, "negative": `{"token_ids":[-1]}`, "two prompts": `[{"token_ids":[1]},{"token_ids":[2]}]`, "no JSON": `x`, "nothing": ``} {
+	for name, answer := range map[string]string{"no token ids": `{"token_ids":[]}`, "negative": `{"token_ids":[-1]}`, "two prompts": `[{"token_ids":[1]},{"token_ids":[2]}]`, "no JSON": `x`, "nothing": ``} {
 		t.Run(name, func(t *testing.T) {
 			url, _ := engine(t, map[string]string{"/v1/chat/completions/render": answer})
 			_, err := (&tokens.Rendering{URL: url}).Tokens(t.Context(), path, body)

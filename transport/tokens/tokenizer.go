@@ -21,7 +21,7 @@ type Tokenizer interface {
 
 // ErrNoPrompt says that a request is of an API whose prompts the engine can't be asked
 // for, or has no single prompt.
-var ErrNoPrompt = errors.New("tokens: there is no prompt to ask for")
+var ErrNoPrompt = errors.New("tokens: the request has no prompt")
 
 // maxAnswer bounds what is read of an engine's answer: more than any context takes.
 const maxAnswer = 64 << 20
@@ -89,7 +89,7 @@ func (r *rendered) UnmarshalJSON(b []byte) error {
 
 func some(ids []uint32) ([]uint32, error) {
 	if len(ids) == 0 {
-		return nil, errors.New("tokens: the answer has no ids")
+		return nil, errors.New("tokens: the answer has no token ids")
 	}
 	return ids, nil
 }

@@ -26,6 +26,7 @@ var (
 	failed    = []endpick.Status{endpick.Failed}
 	completed = []endpick.Status{endpick.Completed}
 	canceled  = []endpick.Status{endpick.Canceled}
+	refused   = []endpick.Status{endpick.Refused}
 	// either is of answers that one host may take for whole and another may not.
 	either = []endpick.Status{endpick.Completed, endpick.Failed}
 	// anyhow is of what proxies give up for reasons of their own.
@@ -114,18 +115,19 @@ func statuses() (all []fault) {
 	for _, code := range []int{400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504, 529} {
 		text := http.StatusText(code)
 		head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n", code, text)
-		// Of those that the client is to blame for, a host may say that the engine has
-		// done what it could.
 		ends := failed
-		if code < 500 {
-			ends = either
+		switch {
+		case code < 500:
+			ends = refused
+		case code == http.StatusNotImplemented:
+			ends = []endpick.Status{endpick.Failed, endpick.Refused}
 		}
 		all = append(all, fault{name: fmt.Sprintf("answers %d", code), stream: code%2 == 1, ends: ends,
 			script: raw(head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))})
 	}
 	return append(all,
 		fault{name: "answers 503 with Retry-After", script: raw("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")},
-		fault{name: "answers 429 with an absurd Retry-After", script: raw("HTTP/1.1 429 Busy\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"), ends: either},
+		fault{name: "answers 429 with an absurd Retry-After", script: raw("HTTP/1.1 429 Busy\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"), ends: refused},
 		fault{name: "answers 500 and closes in the middle of the body", script: raw("HTTP/1.1 500 Error\r\nContent-Length: 100\r\n\r\n{")},
 		fault{name: "answers 500 with an HTML page", stream: true, script: raw("HTTP/1.1 500 Error\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>")},
 		fault{name: "answers 599", script: raw("HTTP/1.1 599 Odd\r\nContent-Length: 0\r\n\r\n")},

@@ -51,8 +51,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	once := http.Transport{DisableCompression: true}
 	defer once.CloseIdleConnections()
 	resp, err := once.RoundTrip(out)
-	cut := false
+	cut, refused := false, false
 	if err == nil {
+		refused = resp.StatusCode >= 400 && resp.StatusCode < 500
 		w.WriteHeader(max(resp.StatusCode, 200))
 		if g.breaks == "closes at the header" {
 			lease.Done(endpick.Outcome{})
@@ -83,6 +84,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 			<-in.Context().Done()
 		}
 		outcome.Status = endpick.Failed
+		if refused && g.breaks != "blames the engine" {
+			outcome.Status = endpick.Refused
+		}
 	default:
 		outcome.Status = endpick.Completed
 	}
@@ -125,6 +129,8 @@ func TestBrokenHosts(t *testing.T) {
 		{"calls everything whole", "closes after the first token", "The lease was closed as completed, and should be as failed"},
 		{"calls everything whole", "answers 503", "The lease was closed as completed, and should be as failed"},
 		{"blames the client", "reads the request, then closes the connection", "The lease was closed as canceled, and should be as failed"},
+		{"blames the engine", "answers 404", "The lease was closed as failed, and should be as refused"},
+		{"blames the engine", "answers 429", "The lease was closed as failed, and should be as refused"},
 		{"leaves engines at work", "hangs before the header", "leases are still open"},
 		{"leaves engines at work", "hangs after the first token", "leases are still open"},
 		{"asks twice", "sends all events at once", "1 of 2 leases are still open"},

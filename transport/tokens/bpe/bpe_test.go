@@ -212,8 +212,8 @@ func TestFilesThatAreNotKnown(t *testing.T) {
 		`model.dropout is 0.1`:         func(f map[string]any) { f["model"].(map[string]any)["dropout"] = 0.1 },
 		`model marks the parts`:        func(f map[string]any) { f["model"].(map[string]any)["continuing_subword_prefix"] = "##" },
 		`model.type is ""`:             func(f map[string]any) { delete(f["model"].(map[string]any), "type") },
-		`["a"] is no pair`:             func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{[]string{"a"}} },
-		`[1,2] is no pair`:             func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{[]int{1, 2}} },
+		`["a"] is not a pair`:          func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{[]string{"a"}} },
+		`[1,2] is not a pair`:          func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{[]int{1, 2}} },
 		`cannot unmarshal number into`: func(f map[string]any) { f["model"].(map[string]any)["merges"] = []any{7} },
 		`normalizer is a "NFKC"`: func(f map[string]any) {
 			f["normalizer"] = map[string]any{"type": "Sequence", "normalizers": []any{map[string]any{"type": "NFKC"}, map[string]any{"type": "NFC"}}}
@@ -228,7 +228,7 @@ func TestFilesThatAreNotKnown(t *testing.T) {
 		`model.vocab is empty`:                 func(f map[string]any) { f["model"].(map[string]any)["vocab"] = map[string]any{} },
 		`model.vocab has no token for byte 97`: func(f map[string]any) { delete(f["model"].(map[string]any)["vocab"].(map[string]int), "a") },
 		`model.merges[0] ["x" "yz"] is of`:     func(f map[string]any) { f["model"].(map[string]any)["merges"] = []string{"x yz"} },
-		`"xy" is no pair`:                      func(f map[string]any) { f["model"].(map[string]any)["merges"] = []string{"xy"} },
+		`"xy" is not a pair`:                   func(f map[string]any) { f["model"].(map[string]any)["merges"] = []string{"xy"} },
 		`normalizer is a "Lowercase"`:          func(f map[string]any) { f["normalizer"] = map[string]any{"type": "Lowercase"} },
 		`normalizer replaces a regular`: func(f map[string]any) {
 			f["normalizer"] = map[string]any{"type": "Replace", "pattern": map[string]any{"Regex": "x"}}
@@ -257,7 +257,7 @@ func TestFilesThatAreNotKnown(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err := bpe.Parse(small(t, nil), []byte(`{"chat_template":[{"name":"a","template":""},{"name":"b","template":""}]}`), nil)
-	require.EqualError(t, err, "bpe: tokenizer_config.json: chat_template has 2 templates; one is known")
+	require.EqualError(t, err, "bpe: tokenizer_config.json: chat_template has 2 templates; only one is supported")
 	_, err = bpe.Parse(small(t, nil), nil, []byte(`{% if %}`))
 	require.ErrorContains(t, err, "bpe: chat_template.jinja: ")
 	_, err = bpe.Parse([]byte("{"), nil, nil)

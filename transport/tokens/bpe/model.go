@@ -46,7 +46,12 @@ type Error struct {
 }
 
 // Error implements error.
-func (e *Error) Error() string { return "bpe: " + e.File + ": " + e.Field + " " + e.Reason }
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return "bpe: " + e.File + ": " + e.Reason
+	}
+	return "bpe: " + e.File + ": " + e.Field + " " + e.Reason
+}
 
 // Names of the files that a model comes with.
 const (
@@ -225,7 +230,7 @@ func bytesOf(spelled string) (string, error) {
 	for _, r := range spelled {
 		v, ok := unbyte[r]
 		if !ok {
-			return "", fmt.Errorf("has %q, which stands for no byte", r)
+			return "", fmt.Errorf("has %q, which does not stand for a byte", r)
 		}
 		b = append(b, v)
 	}

@@ -43,7 +43,7 @@ func (p *pair) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '[' {
 		var l []string
 		if err := json.Unmarshal(b, &l); err != nil || len(l) != 2 {
-			return fmt.Errorf("%s is no pair", b)
+			return fmt.Errorf("%s is not a pair", b)
 		}
 		*p = pair(l)
 		return nil
@@ -54,7 +54,7 @@ func (p *pair) UnmarshalJSON(b []byte) error {
 	}
 	var ok bool
 	if p[0], p[1], ok = strings.Cut(s, " "); !ok {
-		return fmt.Errorf("%q is no pair", s)
+		return fmt.Errorf("%q is not a pair", s)
 	}
 	return nil
 }

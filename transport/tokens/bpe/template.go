@@ -80,7 +80,7 @@ func templateOf(v json.RawMessage) (string, error) {
 		return "", err
 	}
 	if len(all) != 1 {
-		return "", fmt.Errorf("has %d templates; one is known", len(all))
+		return "", fmt.Errorf("has %d templates; only one is supported", len(all))
 	}
 	return all[0].Template, nil
 }
@@ -106,13 +106,13 @@ func compile(source string) (*exec.Template, error) {
 }
 
 // errRefused is what a template says of messages that it does not take.
-var errRefused = errors.New("bpe: the template refuses the messages")
+var errRefused = errors.New("bpe: the chat template refused the messages")
 
 // render makes the text of a prompt. Panics of the library are errors.
 func (t *template) render(variables map[string]any, now time.Time) (text string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			text, err = "", fmt.Errorf("bpe: the template panics: %v", v)
+			text, err = "", fmt.Errorf("bpe: the template panicked: %v", v)
 		}
 	}()
 	all := maps.Clone(t.globals)
@@ -141,7 +141,7 @@ func strftime(now time.Time, format string) (string, error) {
 		i++
 		layout, ok := layouts[format[i]]
 		if !ok {
-			return "", fmt.Errorf("bpe: strftime_now knows no %%%c", format[i])
+			return "", fmt.Errorf("bpe: strftime_now does not know %%%c", format[i])
 		}
 		b.WriteString(now.Format(layout))
 	}

@@ -95,14 +95,14 @@ func (c *chat) unknown() string {
 // that of Tokens.
 func (m *Model) Chat(body []byte) (string, error) {
 	if m.chat == nil {
-		return "", refused("there is no chat template")
+		return "", refused("the model has no chat template")
 	}
 	var c chat
 	if err := json.Unmarshal(body, &c); err != nil {
 		return "", refused("%v", err)
 	}
 	if len(c.Messages) == 0 {
-		return "", refused("there are no messages")
+		return "", refused("the request has no messages")
 	}
 	if what := c.unknown(); what != "" {
 		return "", refused("%s", what)
@@ -182,7 +182,7 @@ func (m *Model) message(text []byte) (*exec.Dict, error) {
 		case "tool_calls":
 			calls, ok := v.([]any)
 			if !ok && v != nil {
-				return nil, refused("tool_calls are no list")
+				return nil, refused("tool_calls is not a list")
 			}
 			for _, c := range calls {
 				if err := readArguments(c); err != nil {
@@ -228,11 +228,11 @@ func (m *Model) content(v any) (any, error) {
 		}
 		o, ok := part.(*exec.Dict)
 		if !ok || get(o, "type") != "text" {
-			return nil, refused("a part is no text")
+			return nil, refused("a part is not text")
 		}
 		s, ok := get(o, "text").(string)
 		if !ok {
-			return nil, refused("a part is no text")
+			return nil, refused("a part is not text")
 		}
 		texts = append(texts, s)
 	}
@@ -257,7 +257,7 @@ func parts(texts []string) []any {
 func readArguments(call any) error {
 	o, ok := call.(*exec.Dict)
 	if !ok {
-		return refused("a call is no object")
+		return refused("a call is not an object")
 	}
 	f, ok := get(o, "function").(*exec.Dict)
 	if !ok {

@@ -230,7 +230,7 @@ func TestWhatWasRefusedIsNotHeld(t *testing.T) {
 		answered bool
 		holds    bool
 	}{
-		{endpick.Failed, false, false}, {endpick.Canceled, false, false}, {endpick.Lost, false, false},
+		{endpick.Failed, false, false}, {endpick.Canceled, false, false}, {endpick.Lost, false, false}, {endpick.Refused, false, false},
 		{endpick.Failed, true, true}, {endpick.Canceled, true, true}, {endpick.Completed, false, true},
 	} {
 		blocks := chain([]int{i + 1, 1})

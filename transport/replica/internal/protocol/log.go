@@ -116,7 +116,11 @@ func (n *Node) Done(ref endpick.LeaseRef, outcome *endpick.Outcome) {
 	}
 	delete(l.open, ref)
 	delete(l.byNumber, o.number)
-	op := byte(opDone) | byte(min(outcome.Status, endpick.Lost))<<kindBits
+	status := min(outcome.Status, endpick.Lost)
+	if outcome.Status == endpick.Refused {
+		status = endpick.Failed // means the same for a mirrored request, and fits in two bits
+	}
+	op := byte(opDone) | byte(status)<<kindBits
 	if outcome.HasCachedTokens {
 		op |= hasCached
 	}

@@ -379,6 +379,26 @@ func TestLostInOrder(t *testing.T) {
 	}
 }
 
+// A status arrives as it was sent, but for a refusal, which is told as a failure: it
+// means the same to those who hear of it.
+func TestStatuses(t *testing.T) {
+	l := newLine(2)
+	for i := range 7 {
+		ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
+		l.nodes[0].Routed(ref, "a", &endpick.Request{}, 0, nil)
+		l.nodes[0].Done(ref, &endpick.Outcome{Status: endpick.Status(i)})
+	}
+	l.send()
+	var got []endpick.Status
+	for _, e := range l.told[1] {
+		if e.Kind == Ended {
+			got = append(got, e.Outcome.Status)
+		}
+	}
+	lost := endpick.Lost
+	require.Equal(t, []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, lost, endpick.Failed, lost, lost}, got)
+}
+
 // What is for another is not taken in, and a batch without a number is none.
 func TestMessagesForOthers(t *testing.T) {
 	e := newEvil(t)
