@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -32,46 +33,76 @@ const (
 // modelList answers which models there are: those that the router knows its
 // endpoints to serve, and those that engines tell of themselves which serve any.
 // Engines are asked with the client's authorization, as in any request, and the
-// answer is for this client's.
+// answer is for this client's. If nobody lists any, an engine's refusal is the answer.
 type modelList struct {
-	mu            sync.Mutex
-	models        *models
-	at            time.Time
-	authorization string
+	mu     sync.Mutex
+	models *models
+	at     time.Time
+	asker  string
 }
+
+// passedOn are the headers that an engine is asked with: whose the client is, and the
+// page it runs in, since engines say to those that name it who may read the answer.
+var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "Origin"}
 
 // list returns the response to a request for all models.
 func (l *modelList) list(t *Transport, in *http.Request) (*http.Response, error) {
 	models, err := l.get(t, in)
 	if err != nil {
-		return nil, err
+		return refusal(in, err)
 	}
-	return answer(in, models.body()), nil
+	return answer(in, models.header, models.body()), nil
 }
 
 // one returns the response to a request for one model.
 func (l *modelList) one(t *Transport, in *http.Request, model string) (*http.Response, error) {
 	models, err := l.get(t, in)
 	if err != nil {
-		return nil, err
+		return refusal(in, err)
 	}
 	for i, name := range models.names {
 		if name == model {
-			return answer(in, models.list[i]), nil
+			return answer(in, models.header, models.list[i]), nil
 		}
 	}
 	if models.missing != nil { // who might have it
-		return nil, models.missing
+		return refusal(in, models.missing)
 	}
 	return nil, &endpick.NoEndpointsError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
 }
 
-func answer(in *http.Request, body []byte) *http.Response {
-	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: in,
-		Header:        http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}},
-		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+func answer(in *http.Request, more http.Header, body []byte) *http.Response {
+	header := more.Clone()
+	if header == nil {
+		header = http.Header{}
 	}
+	header.Set("Content-Type", "application/json")
+	return respond(in, http.StatusOK, header, body)
+}
+
+func respond(in *http.Request, status int, header http.Header, body []byte) *http.Response {
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	return &http.Response{
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: in,
+		Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	}
+}
+
+// refusedModels is what an engine has answered in the place of its models, such as
+// that the key is wrong.
+type refusedModels struct {
+	choose.StatusError
+	header http.Header
+	body   []byte
+}
+
+// refusal hands on what an engine has answered, where that is the error.
+func refusal(in *http.Request, err error) (*http.Response, error) {
+	var refused *refusedModels
+	if errors.As(err, &refused) {
+		return respond(in, int(refused.StatusError), refused.header.Clone(), refused.body), nil
+	}
+	return nil, err
 }
 
 func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
@@ -81,9 +112,9 @@ func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	now, authorization := t.now(), credentialsOf(in.Header)
+	now, asker := t.now(), askerOf(in.Header)
 	l.mu.Lock()
-	if age := now.Sub(l.at); l.models != nil && age >= 0 && age < modelsFor && l.authorization == authorization {
+	if age := now.Sub(l.at); l.models != nil && age >= 0 && age < modelsFor && l.asker == asker {
 		defer l.mu.Unlock()
 		return l.models, nil
 	}
@@ -94,18 +125,22 @@ func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.models, l.at, l.authorization = models, now, authorization
+	l.models, l.at, l.asker = models, now, asker
 	return models, nil
 }
 
-func credentialsOf(h http.Header) string {
-	return h.Get("Authorization") + "\n" + h.Get("X-Api-Key")
+func askerOf(h http.Header) (asker string) {
+	for _, name := range passedOn {
+		asker += strconv.Quote(h.Get(name))
+	}
+	return asker
 }
 
 // union asks who has to be asked, and puts all together.
 func union(t *Transport, in *http.Request) (*models, error) {
 	models := new(models)
 	var ask []*endpick.Endpoint
+	var named *endpick.Endpoint // one that need not be asked
 	endpoints := t.config.Router.Endpoints()
 	for i := range endpoints {
 		e := endpoints[i].Candidate.Endpoint
@@ -115,14 +150,23 @@ func union(t *Transport, in *http.Request) (*models, error) {
 			for _, name := range slices.Concat(e.Models, e.Adapters) {
 				models.add(name, nil)
 			}
+			if !t.desk.Health.IsOut(e.ID) {
+				named = e
+			}
 		case len(ask) < maxModelSources:
 			ask = append(ask, e)
 		}
 	}
-	answers := make([][]json.RawMessage, len(ask))
-	errs := make([]error, len(ask))
 	ctx, cancel := context.WithTimeout(in.Context(), modelsTimeout)
 	defer cancel()
+	if len(ask) == 0 && named != nil && in.Header.Get("Origin") != "" {
+		// It is for a browser, which an engine has to tell who may read it.
+		if all, err := modelsOf(ctx, t, in, named); err == nil {
+			models.header = all.header
+		}
+	}
+	answers := make([]listed, len(ask))
+	errs := make([]error, len(ask))
 	var all sync.WaitGroup
 	for i, e := range ask {
 		all.Add(1)
@@ -137,7 +181,10 @@ func union(t *Transport, in *http.Request) (*models, error) {
 		return nil, err
 	}
 	for _, answer := range answers {
-		for _, m := range answer {
+		if models.header == nil {
+			models.header = answer.header
+		}
+		for _, m := range answer.models {
 			var named struct {
 				ID string `json:"id"`
 			}
@@ -146,8 +193,10 @@ func union(t *Transport, in *http.Request) (*models, error) {
 			}
 		}
 	}
+	var refused *refusedModels
 	for i, err := range errs {
-		if err != nil && models.missing == nil {
+		// What an engine has said tells the client more than that one can't be reached.
+		if err != nil && (models.missing == nil || refused == nil && errors.As(err, &refused)) {
 			models.missing = &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
 		}
 	}
@@ -162,39 +211,53 @@ func union(t *Transport, in *http.Request) (*models, error) {
 	return models, nil
 }
 
-// modelsOf is what an engine tells of its models.
-func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) ([]json.RawMessage, error) {
+// listed is what an engine tells of its models.
+type listed struct {
+	models []json.RawMessage
+	header http.Header // what browsers have to know of the answer; never nil
+}
+
+// modelsOf asks an engine.
+func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) (all listed, err error) {
 	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil, nil)}
 	tr.in.Method, tr.in.Body = http.MethodGet, nil
 	path, _, _ := strings.Cut(in.URL.Path, "/v1/models")
 	tr.in.URL = &url.URL{Path: path + "/v1/models"}
 	tr.in.Header = http.Header{"Accept-Encoding": {"identity"}}
-	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
+	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {
 			tr.in.Header[name] = v
 		}
 	}
 	out, err := tr.outgoing(ctx, e)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	response, err := t.wire.RoundTrip(out)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxModelsBytes))
 	if response.StatusCode != http.StatusOK {
-		return nil, choose.StatusError(response.StatusCode)
+		return all, &refusedModels{choose.StatusError(response.StatusCode), response.Header, body}
+	}
+	if err != nil {
+		return all, err
 	}
 	var list struct {
 		Data []json.RawMessage `json:"data"`
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxModelsBytes))
-	if err != nil {
-		return nil, err
+	if err := json.Unmarshal(body, &list); err != nil {
+		return all, err
 	}
-	err = json.Unmarshal(body, &list)
-	return list.Data, err
+	all = listed{models: list.Data, header: http.Header{}}
+	for name, v := range response.Header {
+		if strings.HasPrefix(name, "Access-Control-") || name == "Vary" {
+			all.header[name] = v
+		}
+	}
+	return all, nil
 }
 
 // models are those that were found, each once, in the order in which they were.
@@ -202,6 +265,8 @@ type models struct {
 	list  []json.RawMessage
 	names []string
 	seen  map[string]bool
+	// header is what the first engine that has told its models says to browsers.
+	header http.Header
 	// missing is why an engine has not told its models; nil: all that were asked
 	// have.
 	missing error

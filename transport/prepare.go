@@ -9,6 +9,9 @@ import (
 func (tr *trip) prepare() error {
 	t, in := tr.t, tr.in
 	if err := target.CheckPath(in.URL); err != nil {
+		if in.Body != nil {
+			in.Body.Close()
+		}
 		return err
 	}
 	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)

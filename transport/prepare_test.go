@@ -3,9 +3,11 @@ package transport_test
 import (
 	"compress/gzip"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -134,4 +136,33 @@ func TestErrorsAreThoseOfTheAPI(t *testing.T) {
 	code, text = ask("{\"model\":\"\xff\",\"prompt\":\"x\"}")
 	assert.Equal(t, 400, code)
 	assert.Equal(t, `{"error":{"message":"model is not valid UTF-8","type":"invalid_request_error","param":"model","code":"400"}}`, text)
+}
+
+// Whoever sends a request through a pipe waits for its body to be read or closed.
+func TestBodiesAreClosedWhateverIsRefused(t *testing.T) {
+	w := newWorld(t, transport.Config{MaxBodyBytes: 1 << 10, DenyUnknown: true}, startEngine(t, nil).URL)
+	for _, tc := range []struct{ name, method, path, body string }{
+		{"served", "POST", chatPath, chatAtOnce},
+		{"a path that climbs", "POST", "/v1/../x", "{}"},
+		{"administration", "POST", "/sleep", "{}"},
+		{"an unknown path", "POST", "/x", "{}"},
+		{"too long", "POST", chatPath, strings.Repeat("x", 2<<10)},
+		{"too long, as announced", "POST", chatPath, ""},
+		{"a name that is none", "POST", chatPath, `{"model":1}`},
+		{"a model that nobody has", "GET", "/v1/models/x", "{}"},
+		{"the models", "GET", "/v1/models", "{}"},
+	} {
+		var open atomic.Int32
+		open.Store(1)
+		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, nil)
+		require.NoError(t, err)
+		req.Body = &closing{ReadCloser: io.NopCloser(strings.NewReader(tc.body)), open: &open}
+		if req.ContentLength = int64(len(tc.body)); tc.body == "" {
+			req.ContentLength = 1 << 20
+		}
+		if resp, err := w.t.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+		assert.Zero(t, open.Load(), tc.name)
+	}
 }

@@ -244,7 +244,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 				r.Out.Header.Del(transport.PriorityHeader)
 				r.Out.Header.Del(transport.SessionHeader)
 			}
-			if tenantOf(r.In.Context()) != nil {
+			if tenantOf(r.In.Context()) != nil || g.keys.Load() != nil {
 				for _, name := range credentials {
 					r.Out.Header.Del(name)
 				}
@@ -257,8 +257,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		ErrorHandler: transport.ErrorHandler,
 		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/", numbered(g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	clients := numbered(g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.stopping.Load() {
 			refuseWith(w, r, http.StatusServiceUnavailable, "the gateway is stopping, try again", "", "Retry-After", "1")
 			return
@@ -266,8 +265,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		g.inHand.Add(1)
 		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
-	}))))
-	mux.HandleFunc("GET /readyz", g.ready)
+	})))
 	if g.watch != nil {
 		proxy.Transport = g.watch.around(g.transport)
 		admin := http.NewServeMux()
@@ -279,7 +277,14 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		admin.Handle("GET /metrics/gie", gie)
 		g.admin = admin
 	}
-	g.Handler = mux
+	// No ServeMux: it redirects paths such as //v1/models, which are the servers' affair.
+	g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			g.ready(w, r)
+			return
+		}
+		clients.ServeHTTP(w, r)
+	})
 }
 
 // observe hands on how a request has ended.

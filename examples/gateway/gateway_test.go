@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -69,5 +70,31 @@ func TestServersDie(t *testing.T) {
 				require.Zero(t, e.Candidate.InFlight)
 			}
 		})
+	}
+}
+
+// What servers make of a path is theirs: a client that joins its base and "/v1" with
+// two slashes must not be sent elsewhere.
+func TestPathsPassAsTheyAre(t *testing.T) {
+	var path string
+	b := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			path = r.RequestURI
+		}
+	}))
+	defer b.Close()
+	g := newTestGateway(t, `endpoints: [{url: "`+b.URL+`"}]`)
+	for _, want := range []string{"/v1/chat/completions", "//v1/chat/completions", "/v1//chat/completions", "/v1/./completions", "/v1/files/", "/v1/files/a%2F%2Fb", "/", "/readyz"} {
+		path = ""
+		w := askGateway(t, g, want)
+		require.Equal(t, http.StatusOK, w.Code, want)
+		require.Equal(t, want, path)
+	}
+	for method, want := range map[string]int{http.MethodGet: 200, http.MethodHead: 200} {
+		path = ""
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, httptest.NewRequest(method, "/readyz", nil))
+		require.Equal(t, want, w.Code)
+		require.Empty(t, path, "it is the gateway's")
 	}
 }

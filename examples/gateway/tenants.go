@@ -134,10 +134,16 @@ func tenantOf(ctx context.Context) *tenant {
 	return t
 }
 
+// preflight reports whether a browser asks what a page may send: without a key, since
+// it sends that only after the answer, which is the servers'.
+func preflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
+}
+
 // admit lets in requests with a key, and says whose they are.
 func (g *gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if keys := g.keys.Load(); keys != nil {
+		if keys := g.keys.Load(); keys != nil && !preflight(r) {
 			owner := keys.owner(keyOf(r.Header))
 			if owner == nil {
 				g.requests.stranger(r)

@@ -144,6 +144,52 @@ tenants:
 	require.Equal(t, http.StatusOK, r.Code, "a load balancer has no key")
 }
 
+// A page in a browser asks without its key what it may send, and gets the server's
+// answer. Nothing else comes in that way.
+func TestBrowsersAskWithoutAKey(t *testing.T) {
+	var header http.Header
+	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodOptions {
+			header = r.Header.Clone()
+			w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+		}
+	}))
+	defer b.Close()
+	g := newTestGateway(t, `
+endpoints: [{url: "`+b.URL+`"}]
+tenants:
+  ann: {keys: [`+annsKey+`]}
+`)
+	for _, tc := range []struct {
+		name, method, body string
+		headers            []string
+		status             int
+	}{
+		{"a page asks", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 200},
+		{"and sends a key that is none of its", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "X-Api-Key", "x"}, 200},
+		{"with a body", "OPTIONS", "{}", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 401},
+		{"of no page", "OPTIONS", "", []string{"Access-Control-Request-Method", "POST"}, 401},
+		{"for nothing", "OPTIONS", "", []string{"Origin", "http://page"}, 401},
+		{"another method", "POST", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 401},
+	} {
+		r := httptest.NewRequest(tc.method, "/v1/chat/completions", strings.NewReader(tc.body))
+		for i := 0; i < len(tc.headers); i += 2 {
+			r.Header.Set(tc.headers[i], tc.headers[i+1])
+		}
+		header = nil
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		require.Equal(t, tc.status, w.Code, tc.name)
+		if tc.status == 200 {
+			require.Equal(t, "http://page", w.Header().Get("Access-Control-Allow-Origin"), tc.name)
+			require.Equal(t, "http://page", header.Get("Origin"), tc.name)
+			require.Empty(t, header.Get("X-Api-Key"), tc.name)
+		} else {
+			require.Nil(t, header, tc.name)
+		}
+	}
+}
+
 func slos(r recording.Request) endpick.SLO {
 	millis := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 	return endpick.SLO{TTFT: millis(r.SLOTTFTMillis), TPOT: millis(r.SLOTPOTMillis)}
