@@ -39,6 +39,21 @@ func TestAFewAbsurdTargetsChangeLittle(t *testing.T) {
 	}
 }
 
+// Nor does one in twenty in a small sample that is short and could be true: answers from somebody else's cache. Of the
+// relative error they alone would be most, so that a prior that starts from all of it never looks at the others.
+func TestAFewShortTargetsChangeLittle(t *testing.T) {
+	test := randomData(99, 3000, 5)
+	config := Config{Features: 5, Prior: []int{0, 1, 2}}
+	for _, rows := range []int{60, 90} { // too few for trees, that could mend it
+		d := randomData(5, rows, 5)
+		clean := meanError(t, fit(t, config, d), test)
+		for _, short := range []float64{5e-5, 0.1, 1, 3} { // ordinary ones are from 20 on
+			some := meanError(t, fit(t, config, spoiled(d, rows/20, short)), test)
+			require.Less(t, some, 1.6*clean, "one in twenty of %v among %d rows", short, rows)
+		}
+	}
+}
+
 func TestAFewAbsurdTargetsMoveAnUpdateLittle(t *testing.T) {
 	d := randomData(3, 3000, 5)
 	for _, rows := range []int{50, 3000} {
