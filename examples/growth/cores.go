@@ -11,24 +11,34 @@ import (
 )
 
 // byCores measures how many decisions a second several goroutines make, against one. What
-// the machine itself gives, a hash in each, is beside it.
+// the machine itself gives is beside it: to routers that share nothing, and to hashes.
 func (p plan) byCores() ([]curve, error) {
 	c := curve{Name: "cores", X: "goroutines", Y: "decisions a second, of one goroutine's"}
 	for _, s := range []struct {
-		name    string
-		setting setting
+		name   string
+		policy string
+		tokens int
+		each   bool // every goroutine has a router of its own
 	}{
-		{"lmetric, 16,384 tokens", setting{policy: "lmetric", endpoints: 100, tokens: prompt, held: 0.1, blocks: 10000}},
-		{"lmetric, 2,048 tokens", setting{policy: "lmetric", endpoints: 100, tokens: 2048, held: 0.1, blocks: 10000}},
-		{"predicted-latency, 16,384 tokens", setting{policy: "predicted-latency", endpoints: 100, tokens: prompt, held: 0.1, blocks: 10000}},
+		{"lmetric, 16,384 tokens", "lmetric", prompt, false},
+		{"lmetric, 2,048 tokens", "lmetric", 2048, false},
+		{"the same, a router in each", "lmetric", 2048, true},
+		{"predicted-latency, 16,384 tokens", "predicted-latency", prompt, false},
 	} {
-		f, err := newFleet(s.setting)
-		if err != nil {
-			return nil, err
+		fleets := make([]*fleet, runtime.GOMAXPROCS(0))
+		for i := range fleets {
+			if i > 0 && !s.each {
+				fleets[i] = fleets[0].fork()
+				continue
+			}
+			var err error
+			if fleets[i], err = newFleet(setting{policy: s.policy, endpoints: 100, tokens: s.tokens, held: 0.1, blocks: 10000}); err != nil {
+				return nil, err
+			}
 		}
-		c.Series = append(c.Series, series{s.name, p.speedup(func() func() { return f.fork().op })})
+		c.Series = append(c.Series, series{s.name, p.speedup(func(i int) func() { return fleets[i].op })})
 	}
-	c.Series = append(c.Series, series{"a hash in each", p.speedup(func() func() {
+	c.Series = append(c.Series, series{"a hash in each", p.speedup(func(int) func() {
 		data := make([]byte, 65536)
 		return func() { xxhash.Sum64(data) }
 	})})
@@ -47,11 +57,11 @@ func (f *fleet) fork() *fleet {
 var forks atomic.Uint32
 
 // speedup measures from one goroutine to as many as there are cores, interleaved.
-func (p plan) speedup(each func() func()) (points []point) {
+func (p plan) speedup(each func(i int) func()) (points []point) {
 	most := runtime.GOMAXPROCS(0)
 	ops := make([]func(), most)
 	for i := range ops {
-		ops[i] = each()
+		ops[i] = each(i)
 		ops[i]()
 	}
 	best := make([]time.Duration, most+1)
