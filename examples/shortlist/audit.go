@@ -28,12 +28,14 @@ type audit struct {
 // up, and after that.
 type counts struct {
 	Narrowed, Same int
+	Lighter        int     // of other choices: servers with no more load in any respect
 	Listed         int     // candidates on their lists
 	Regret         float64 // the sum of what the scores of other choices were below the best, as shares
 }
 
 func (c *counts) same() float64   { return float64(c.Same) / float64(c.Narrowed) }
 func (c *counts) regret() float64 { return c.Regret / float64(c.Narrowed) }
+func (c *counts) others() string  { return fmt.Sprintf("%d/%d", c.Lighter, c.Narrowed-c.Same) }
 func (c *counts) listed() float64 { return float64(c.Listed) / float64(c.Narrowed) }
 
 // newAudit puts itself into the place of a policy's shortlist, and before its picker.
@@ -79,10 +81,14 @@ func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, score
 	}
 	a.scores = slices.Grow(a.scores[:0], len(left))[:len(left)]
 	a.policy.Scorers[0].Scorer.Score(req, left, a.scores)
-	ref := left[endpick.MaxScore{}.Pick(req, left, a.scores)].Ref
+	other := &left[endpick.MaxScore{}.Pick(req, left, a.scores)]
+	ref := other.Ref
 	if ref == candidates[best].Ref {
 		n.Same++
 		return best
+	}
+	if lighter(other, &candidates[best]) {
+		n.Lighter++
 	}
 	at := slices.IndexFunc(candidates, func(c endpick.Candidate) bool { return c.Ref == ref })
 	if at >= 0 {
@@ -91,6 +97,11 @@ func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, score
 		n.Regret++ // a filter has removed it
 	}
 	return best
+}
+
+// lighter reports whether a has no more load than b in any respect.
+func lighter(a, b *endpick.Candidate) bool {
+	return a.BatchSize() <= b.BatchSize() && a.InFlight.PrefillTokens <= b.InFlight.PrefillTokens && a.KVUsage <= b.KVUsage
 }
 
 // cell is a scenario with a number of servers, at one of its loads.

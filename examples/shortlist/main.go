@@ -7,7 +7,8 @@
 // shortlist would have chosen, and then runs it with and without the shortlist. Models are
 // those that the same work on 20 servers has left. Decisions of which the shortlist has no
 // opinion are not counted; those of the first 40 requests for each server, while all are
-// nearly empty and nearly equal, are counted apart.
+// nearly empty and nearly equal, are counted apart; "lighter" are those of the other choices
+// among them that fall on a server with no more load than the best, in any respect.
 package main
 
 import (
@@ -43,8 +44,8 @@ func run(args []string, out io.Writer) error {
 	if flags.NArg() > 0 || *each < 1 || *seeds < 0 {
 		return fmt.Errorf("there are %d arguments too many, or a number is below its least", flags.NArg())
 	}
-	fmt.Fprintf(out, "%8s %6s %7s  %9s %7s %8s  %9s %7s %8s %6s  %10s\n", "workload", "load", "servers",
-		"filling", "same %", "regret %", "then", "same %", "regret %", "list", "E2E mean %")
+	fmt.Fprintf(out, "%8s %6s %7s  %7s %7s %8s %9s  %7s %7s %8s %6s  %10s\n", "workload", "load", "servers",
+		"filling", "same %", "regret %", "lighter", "then", "same %", "regret %", "list", "E2E mean %")
 	for workload := range strings.SplitSeq(*workloads, ",") {
 		for load := range strings.SplitSeq(*loads, ",") {
 			for n := range strings.SplitSeq(*servers, ",") {
@@ -71,8 +72,8 @@ func row(out io.Writer, c cell, seeds int) error {
 		return err
 	}
 	first, then := &a.counts[0], &a.counts[1]
-	fmt.Fprintf(out, "%8s %6s %7d  %9d %7.2f %8.4f  %9d %7.2f %8.4f %6.1f", c.scenario, c.load, c.servers,
-		first.Narrowed, 100*first.same(), 100*first.regret(), then.Narrowed, 100*then.same(), 100*then.regret(), then.listed())
+	fmt.Fprintf(out, "%8s %6s %7d  %7d %7.2f %8.4f %9s  %7d %7.2f %8.4f %6.1f", c.scenario, c.load, c.servers,
+		first.Narrowed, 100*first.same(), 100*first.regret(), first.others(), then.Narrowed, 100*then.same(), 100*then.regret(), then.listed())
 	var changes []float64
 	for range seeds {
 		with, err := c.latency(learned, false)
