@@ -51,6 +51,16 @@ func halves(r *rand.Rand, s string) [2]string {
 	return [2]string{string(letters[:at]), string(letters[at:])}
 }
 
+// someNulls adds members that say nothing, as many engines do, but for those that are there.
+func someNulls(r *rand.Rand, members string, names ...string) string {
+	for _, name := range names {
+		if r.IntN(3) == 0 && !strings.Contains(members, `"`+name+`":`) {
+			members += `,"` + name + `":null`
+		}
+	}
+	return members
+}
+
 func inBrackets(of []string) string { return "[" + strings.Join(of, ",") + "]" }
 
 // way is how an API says an answer, and how its clients send it back.
@@ -76,10 +86,13 @@ var ways = []way{
 			if s.odd {
 				more += `,"refusal":"no"`
 			}
+			more += `,"function_call":null,"audio":null,"annotations":[]`
 			return `{"choices":[{"message":` + chatBack(s)[:len(chatBack(s))-1] + more + `}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`
 		},
 		func(r *rand.Rand, s said) string {
-			event := func(delta string) string { return `data: {"choices":[{"delta":{` + delta + "}}]}\n\n" }
+			event := func(delta string) string {
+				return `data: {"choices":[{"delta":{` + someNulls(r, delta, "content", "tool_calls", "reasoning", "reasoning_content", "refusal", "function_call", "audio") + "}}]}\n\n"
+			}
 			all := event(`"role":"assistant","content":""`)
 			if s.thought {
 				all += event(`"reasoning":"h"`)
