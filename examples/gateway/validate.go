@@ -1,0 +1,222 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+)
+
+// bad is an error in a field.
+func (s *settings) bad(field, format string, args ...any) error {
+	return s.document.at(field, format, args...)
+}
+
+// validate checks what the kinds of the fields don't say, and resolves secrets.
+func (s *settings) validate() error {
+	for _, check := range []func() error{
+		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateNumbers, s.validateRest, s.validateReplicas,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *settings) validateListeners() error {
+	if s.Listen == "" {
+		return s.bad("listen", "is empty")
+	}
+	if s.Admin == "" {
+		return s.bad("admin", "is empty")
+	}
+	if s.TLS == nil {
+		return nil
+	}
+	switch {
+	case s.TLS.Cert == "":
+		return s.bad("tls.cert", "is missing")
+	case s.TLS.Key == "":
+		return s.bad("tls.key", "is missing")
+	case s.H2C:
+		return s.bad("h2c", "is HTTP/2 in the clear, and there is TLS")
+	}
+	if _, err := tls.LoadX509KeyPair(s.TLS.Cert, s.TLS.Key); err != nil {
+		return s.bad("tls", "%v", err)
+	}
+	return nil
+}
+
+func (s *settings) validateEndpoints() error {
+	if s.Discover != nil {
+		return s.validateDiscover()
+	}
+	if len(s.Endpoints) == 0 {
+		return s.bad("endpoints", "names no server: list one or more, or say with discover where to find them")
+	}
+	for i, e := range s.Endpoints {
+		at := fmt.Sprintf("endpoints[%d]", i)
+		if e.URL == "" {
+			return s.bad(at+".url", "is missing")
+		}
+		if err := checkBackend(e.URL); err != nil {
+			return s.bad(at+".url", "%v", err)
+		}
+		if e.KVTokens < 0 {
+			return s.bad(at+".kv_tokens", "%d is negative", e.KVTokens)
+		}
+		if e.Sequences < 0 {
+			return s.bad(at+".max_sequences", "%d is negative", e.Sequences)
+		}
+	}
+	// A router knows what else can't be, such as the same one twice.
+	for i := range s.Endpoints {
+		if _, err := endpick.New(endpick.Config{Endpoints: s.endpoints()[:i+1]}); err != nil {
+			return s.bad(fmt.Sprintf("endpoints[%d]", i), "%v", err)
+		}
+	}
+	return nil
+}
+
+func (s *settings) validatePolicies() error {
+	if _, err := preset.ByName(s.Policy); err != nil {
+		return s.bad("policy", "%v", err)
+	}
+	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
+		at := "models." + model + ".policy"
+		if s.Models[model].Policy == "" {
+			if s.Models[model].Tokens == nil {
+				return s.bad(at, "is missing")
+			}
+			continue
+		}
+		if _, err := preset.ByName(s.Models[model].Policy); err != nil {
+			return s.bad(at, "%v", err)
+		}
+	}
+	return nil
+}
+
+// maxTenantName is what the router takes for a name.
+const maxTenantName = 256
+
+func (s *settings) validateTenants() error {
+	if len(s.Tenants) > 0 && s.TrustHeaders {
+		return s.bad("trust_headers", "takes tenants from headers, and tenants from keys: there can be one of the two")
+	}
+	owners := map[[32]byte]string{}
+	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {
+		t, at := s.Tenants[name], "tenants."+name
+		if len(name) > maxTenantName {
+			return s.bad(at, "is longer than %d bytes", maxTenantName)
+		}
+		if len(t.Keys) == 0 {
+			return s.bad(at+".keys", "is missing")
+		}
+		for i, key := range t.Keys {
+			sum, err := keySum(key)
+			if err != nil {
+				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "%v", err) // the key itself is not shown
+			}
+			if owner, taken := owners[sum]; taken {
+				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "is a key of tenant %s already", owner)
+			}
+			owners[sum] = name
+		}
+		for field, v := range map[string]float64{"tokens_per_second": t.Quota.Rate, "burst": t.Quota.Burst, "requests": float64(t.Quota.Requests)} {
+			if v < 0 {
+				return s.bad(at+".quota."+field, "%v is negative", v)
+			}
+		}
+		if t.Quota.Burst > 0 && t.Quota.Rate == 0 {
+			return s.bad(at+".quota.burst", "needs tokens_per_second")
+		}
+		for field, v := range map[string]time.Duration{"ttft": t.SLO.TTFT, "tpot": t.SLO.TPOT} {
+			if v != 0 && (v < slo.MinTarget || v > slo.MaxTarget) {
+				return s.bad(at+".slo."+field, "%v is not within %v and %v", v, slo.MinTarget, slo.MaxTarget)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *settings) validateNumbers() error {
+	numbers := map[string]int64{
+		"limits.body": int64(s.Limits.Body), "limits.header": int64(s.Limits.Header), "limits.items": int64(s.Limits.Items),
+		"limits.connections": int64(s.Limits.Connections), "limits.attempts": int64(s.Limits.Attempts),
+		"timeouts.header": int64(s.Timeouts.Header), "timeouts.body": int64(s.Timeouts.Body), "timeouts.idle": int64(s.Timeouts.Idle),
+		"timeouts.first_byte": int64(s.Timeouts.FirstByte), "timeouts.stall": int64(s.Timeouts.Stall),
+		"timeouts.response": int64(s.Timeouts.Response), "timeouts.grace": int64(s.Timeouts.Grace),
+	}
+	if q := s.Queue; q != nil {
+		numbers["queue.requests"], numbers["queue.tokens"] = int64(q.Requests), int64(q.Tokens)
+		numbers["queue.bytes"], numbers["queue.timeout"] = int64(q.Bytes), int64(q.Timeout)
+	}
+	if r := s.Record; r != nil {
+		numbers["record.max_bytes"], numbers["record.files"] = int64(r.Bytes), int64(r.Files)
+	}
+	for _, field := range slices.Sorted(maps.Keys(numbers)) {
+		if numbers[field] < 0 {
+			return s.bad(field, "is negative")
+		}
+	}
+	return nil
+}
+
+func (s *settings) validateRest() error {
+	if key := s.HashKey; key != "" {
+		var err error
+		if s.hashKey, err = prefix.ParseKey(key); err != nil {
+			return s.bad("hash_key", "is not 64 hexadecimal digits, as openssl rand -hex 32 makes them")
+		}
+	}
+	if s.Price.Prompt < 0 {
+		return s.bad("price.prompt", "%v is negative", s.Price.Prompt)
+	}
+	if s.Price.Cached < 0 || s.Price.Cached > 1 {
+		return s.bad("price.cached", "%v is not within 0 and 1", s.Price.Cached)
+	}
+	if s.Record != nil && s.Record.File == "" {
+		return s.bad("record.file", "is missing")
+	}
+	if _, err := s.Log.level(); err != nil {
+		return s.bad("log.level", "%q is none of debug, info, warn, error", s.Log.Level)
+	}
+	if s.Log.Format != "text" && s.Log.Format != "json" {
+		return s.bad("log.format", "%q is neither text nor json", s.Log.Format)
+	}
+	if !slices.Contains([]string{"all", "failed", "none"}, s.Log.Requests) {
+		return s.bad("log.requests", "%q is none of all, failed, none", s.Log.Requests)
+	}
+	return nil
+}
+
+// keySum is what is kept of a client's key: its hash, or the hash that stands in its
+// place as "sha256:" and 64 hexadecimal digits.
+func keySum(key string) (sum [32]byte, err error) {
+	digits, hashed := strings.CutPrefix(key, "sha256:")
+	if !hashed {
+		if len(key) < minKey {
+			return sum, fmt.Errorf("is shorter than %d bytes", minKey)
+		}
+		return sumOf(key), nil
+	}
+	b, err := hex.DecodeString(digits)
+	if err != nil || len(b) != len(sum) {
+		return sum, errors.New("is not sha256: and 64 hexadecimal digits")
+	}
+	return [32]byte(b), nil
+}
+
+// minKey keeps out what can be guessed, or was forgotten to be filled in.
+const minKey = 16

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+)
+
+// round is a workload at a load: the scores of each policy, by seed.
+type round struct {
+	contest string
+	load    float64
+	rate    float64
+	scores  map[string][]score
+}
+
+func (t *tournament) rounds(scores []score) []round {
+	var rounds []round
+	for _, c := range t.contests {
+		for _, load := range t.loads {
+			r := round{contest: c.name, load: load, scores: map[string][]score{}}
+			for _, s := range scores {
+				if s.Contest == c.name && s.Load == load {
+					r.rate = s.Rate
+					r.scores[s.Policy] = append(r.scores[s.Policy], s)
+				}
+			}
+			rounds = append(rounds, r)
+		}
+	}
+	return rounds
+}
+
+// mean is a policy's mean over seeds.
+func (r *round) mean(policy string, value func(*score) float64) float64 {
+	sum := 0.0
+	for i := range r.scores[policy] {
+		sum += value(&r.scores[policy][i])
+	}
+	return sum / float64(len(r.scores[policy]))
+}
+
+// loss is a policy's mean over that of the best, at least 1.
+func (r *round) loss(policies []string, policy string, value func(*score) float64) float64 {
+	best := math.Inf(1)
+	for _, p := range policies {
+		best = min(best, r.mean(p, value))
+	}
+	return r.mean(policy, value) / best
+}
+
+// write prints each policy's losses: their geometric mean and, in brackets, the worst.
+func (t *tournament) write(w io.Writer, scores []score) error {
+	rounds := t.rounds(scores)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(tw, "policy\t")
+	for _, m := range measures {
+		if !inTable(m.name) {
+			continue
+		}
+		fmt.Fprintf(tw, "%s\tworst\tin\t", m.name)
+	}
+	fmt.Fprintln(tw)
+	for _, p := range t.policies {
+		fmt.Fprintf(tw, "%s\t", p)
+		for _, m := range measures {
+			if !inTable(m.name) {
+				continue
+			}
+			log, worst, where := 0.0, 0.0, ""
+			for i := range rounds {
+				r := &rounds[i]
+				loss := r.loss(t.policies, p, m.value)
+				log += math.Log(loss)
+				if loss > worst {
+					worst, where = loss, fmt.Sprintf("%s %g", r.contest, r.load)
+				}
+			}
+			fmt.Fprintf(tw, "%.3f\t%.2f\t%s\t", math.Exp(log/float64(len(rounds))), worst, where)
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if t.format == "cells" {
+		for _, m := range measures {
+			if !inTable(m.name) || m.name == "TPOT p95" || m.name == "TTFT p50" {
+				continue
+			}
+			fmt.Fprintf(w, "\n%s: the best, and the loss of each\n\n", m.name)
+			fmt.Fprint(tw, "contest\tload\treq/s\tbest, ms\t")
+			for _, p := range t.policies {
+				fmt.Fprintf(tw, "%s\t", p)
+			}
+			fmt.Fprintln(tw)
+			for i := range rounds {
+				r := &rounds[i]
+				best := math.Inf(1)
+				for _, p := range t.policies {
+					best = min(best, r.mean(p, m.value))
+				}
+				fmt.Fprintf(tw, "%s\t%g\t%.2f\t%.0f\t", r.contest, r.load, r.rate, best)
+				for _, p := range t.policies {
+					fmt.Fprintf(tw, "%.3f\t", r.loss(t.policies, p, m.value))
+				}
+				fmt.Fprintln(tw)
+			}
+			if err := tw.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n%s\n", t.notes(len(rounds)))
+	return nil
+}
+
+// notes say what was played.
+func (t *tournament) notes(rounds int) string {
+	return fmt.Sprintf("%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell.",
+		rounds, len(t.contests), loads(t.loads), t.requests, len(t.seeds))
+}
+
+func loads(shares []float64) string {
+	var text []string
+	for _, s := range shares {
+		text = append(text, fmt.Sprintf("%g %%", math.Round(1000*s)/10))
+	}
+	return strings.Join(text, ", ")
+}
