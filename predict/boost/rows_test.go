@@ -3,6 +3,7 @@ package boost
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -99,4 +100,39 @@ func TestLeafNumbersOfRows(t *testing.T) {
 			require.Equal(t, want, int(words[i/laneRows]>>(16*(i%laneRows))&(treeLeafs-1)), "row %d", i)
 		}
 	})
+}
+
+// Values that are two percent apart lie in cells of their own, from the lowest twentieth on, also in a tail that is much
+// longer than the rest: a prompt of a hundred times the usual length is none of fifty times.
+func TestCellsTellValuesApart(t *testing.T) {
+	for name, ordinary := range map[string]func(*rand.Rand) float64{
+		"even":          (*rand.Rand).Float64,
+		"far from zero": func(r *rand.Rand) float64 { return 1e6 + 50*r.Float64() },
+		"below zero":    func(r *rand.Rand) float64 { return -3 - r.Float64() },
+		"exponential":   (*rand.Rand).ExpFloat64,
+		"lognormal":     func(r *rand.Rand) float64 { return math.Exp(2 * r.NormFloat64()) },
+		"counts":        func(r *rand.Rand) float64 { return float64(r.IntN(8)) },
+	} {
+		rng := rand.New(rand.NewPCG(3, 4))
+		var sample []float64
+		for range 600 { // as many as are all looked at
+			sample = append(sample, ordinary(rng))
+		}
+		least, most := slices.Min(sample), slices.Max(sample)
+		tail := least + 40*(most-least)
+		sample[300] = tail
+		qs, _ := makeQuantisers(sample, 1)
+		q := &qs[0]
+		slices.Sort(sample)
+		first, _ := slices.BinarySearch(sample, math.Nextafter(q.low, math.Inf(1)))
+		above := sample[first:]
+		require.LessOrEqual(t, q.low, sample[2], name)
+		apart := 0
+		for d := above[len(above)/20] - q.low; q.low+d*1.02 <= tail; d *= 1.02 {
+			a, b := q.low+d, q.low+d*1.02
+			require.Less(t, q.cell(a), q.cell(b), "%s: %v and %v", name, a, b)
+			apart++
+		}
+		require.Greater(t, apart, 150, name)
+	}
 }
