@@ -306,6 +306,42 @@ func TestTestsAreChosenAnewForWhatIsNew(t *testing.T) {
 	require.True(t, asks(), "after a restart")
 }
 
+// What is new is what has come since the tests were chosen: to a bucket that is half as large again, more than one row in
+// fifty of the window. In a window that has grown all buckets have; that much more than by its root counts.
+func TestHowMuchOfAWindowIsNew(t *testing.T) {
+	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
+	c.run(quiet, 200)
+	require.NoError(t, c.learner.Refit())
+	l := c.learner
+	for _, tc := range []struct {
+		then, now [3]int32
+		keeps     bool
+	}{
+		{[3]int32{9000, 1000, 0}, [3]int32{9000, 1000, 0}, true},
+		{[3]int32{9000, 700, 300}, [3]int32{8845, 700, 455}, true},  // 155 of 10,000
+		{[3]int32{9000, 700, 300}, [3]int32{8790, 700, 510}, false}, // 210
+		{[3]int32{9000, 400, 600}, [3]int32{8730, 400, 870}, true},  // 270, but less than half as large again
+		{[3]int32{9900, 100, 0}, [3]int32{9702, 99, 199}, true},     // of what there was nothing
+		{[3]int32{9900, 100, 0}, [3]int32{9699, 100, 201}, false},
+		{[3]int32{9000, 800, 100}, [3]int32{9000, 700, 300}, false},
+		{[3]int32{4000, 800, 200}, [3]int32{8000, 1600, 400}, true},  // twice as many of all, and of each
+		{[3]int32{4000, 800, 200}, [3]int32{7900, 1600, 500}, false}, // of one more than that, though it is the rarest
+		{[3]int32{4000, 800, 200}, [3]int32{7975, 1600, 425}, true},
+	} {
+		l.asked = l.window.rowsByBucket(l.asked[:0])
+		rows := 0
+		for i := range l.asked {
+			l.asked[i], l.window.buckets[i].rows = 0, 0
+			if i < len(tc.then) {
+				l.asked[i], l.window.buckets[i].rows = tc.then[i], int(tc.now[i])
+				rows += int(tc.now[i])
+			}
+		}
+		l.window.rows, l.renewed = rows, 0
+		require.Equal(t, tc.keeps, l.keepsTests(), "%+v", tc)
+	}
+}
+
 func TestLearnersRefuseABadConfig(t *testing.T) {
 	for _, c := range []struct {
 		config Config
