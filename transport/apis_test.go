@@ -203,6 +203,44 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
 }
 
+// A client whose connection breaks off comes back to the stream of a background response,
+// or cancels it, at the server that computes it.
+func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
+	background := func(id string) func(http.ResponseWriter, *http.Request, []byte) bool {
+		return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Path == "/v1/responses" {
+				w.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprintf(w, "data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_%s\",\"status\":\"queued\"}}\n\n", id)
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+				return true
+			}
+			fmt.Fprint(w, id)
+			return true
+		}
+	}
+	w := newWorld(t, transport.Config{}, startEngine(t, background("a")).URL, startEngine(t, background("b")).URL, startEngine(t, background("c")).URL)
+	resp, err := w.client.Do(post(t, "/v1/responses", `{"model":"m","input":"x","stream":true,"background":true}`))
+	require.NoError(t, err)
+	first := make([]byte, 256)
+	n, err := resp.Body.Read(first)
+	require.NoError(t, err)
+	_, id, _ := strings.Cut(string(first[:n]), "resp_")
+	for _, left := range []bool{false, true} {
+		if left {
+			require.NoError(t, resp.Body.Close())
+			w.idle(t)
+		}
+		for _, path := range []string{"GET ?stream=true&starting_after=0", "GET ", "POST /cancel"} {
+			method, rest, _ := strings.Cut(path, " ")
+			req, err := http.NewRequest(method, "http://gateway/v1/responses/resp_"+id[:1]+rest, nil)
+			require.NoError(t, err)
+			_, body := w.ok(t, req)
+			assert.Equal(t, id[:1], body, path)
+		}
+	}
+}
+
 // A client with a wrong key is told so in the engine's words, not that a server has
 // failed: it would try again.
 func TestRefusedModelsAreRefused(t *testing.T) {

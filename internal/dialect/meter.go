@@ -167,7 +167,11 @@ func (m *Meter) event(data []byte) verdict {
 	switch {
 	case !m.collects():
 	case !like:
+		unnamed := m.answer.id == ""
 		d.collect(&m.answer, data, c.delta)
+		if m.stores && unnamed && m.answer.id != "" {
+			m.store(nil) // a client may cancel it, or come back to it, before it has ended
+		}
 	case c.spoken && c.content > 0:
 		m.answer.add(m.answer.piece(c.index, false), c.text)
 	}

@@ -93,6 +93,46 @@ func TestAStoredResponseIsItsTenants(t *testing.T) {
 	assert.Empty(t, c.Endpoint())
 }
 
+// A response that goes on is found where it is computed: who has asked for it may cancel
+// it, or come back to its stream after a connection that broke off.
+func TestAResponseIsFoundBeforeItHasEnded(t *testing.T) {
+	begun := events(`{"type":"response.created","response":{"id":"resp_1","status":"queued","output":[]}}`)
+	delta := events(`{"type":"response.output_text.delta","delta":"hello"}`)
+	for _, x := range []struct {
+		name, more, want string
+		end              func(m *Meter) // what becomes of it
+	}{
+		{"it goes on", "", "a", func(*Meter) {}},
+		{"its client has left", "", "a", func(m *Meter) { m.Outcome(endpick.Canceled) }},
+		{"its server has broken off", "", "a", func(m *Meter) { m.Outcome(endpick.Failed) }},
+		{"it has ended", "", "a", func(m *Meter) {
+			m.Feed(nil, []byte(events(`{"type":"response.completed","response":{"id":"resp_1","output":[]}}`)))
+			m.Outcome(endpick.Completed)
+		}},
+		{"it is not stored", `,"store":false`, "", func(*Meter) {}},
+	} {
+		w := newTalk(t)
+		c := w.ask("/v1/responses", `{"model":"m","input":"hi","stream":true,"background":true`+x.more+`}`, of("red"))
+		lease, err := w.router.Route(c.Request)
+		require.NoError(t, err)
+		m := c.Meter(lease, time.Now)
+		m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+		m.Feed(nil, []byte(begun+delta))
+		x.end(m)
+		for tenant, want := range map[string]string{"red": x.want, "blue": ""} {
+			c, err := w.reader.Read(Incoming{Method: http.MethodPost, Path: "/v1/responses/resp_1/cancel", Header: http.Header{}})
+			require.NoError(t, err)
+			c.Request.Tenant = tenant
+			require.NoError(t, c.Prompt(t.Context()))
+			assert.Equal(t, want, c.Endpoint(), "%s, asked by %s", x.name, tenant)
+		}
+		if x.want != "" {
+			assert.Len(t, w.reader.stored.byKey, 1, x.name)
+		}
+		lease.Done(endpick.Outcome{})
+	}
+}
+
 // Where a stored response can't be gone on from block by block, its length counts all the
 // same: that of its prompt, and of what was seen of it.
 func TestTheLengthOfAStoredResponse(t *testing.T) {
