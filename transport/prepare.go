@@ -18,7 +18,7 @@ func (tr *trip) prepare() error {
 	if err != nil {
 		return err
 	}
-	call, err := t.desk.Reader.Read(dialect.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
+	call, err := t.desk.Reader.Read(dialect.Incoming{Method: in.Method, Path: in.URL.Path, Query: in.URL.RawQuery, Header: in.Header, Body: body})
 	if call != nil {
 		for _, w := range call.Warnings {
 			tr.warn(w)

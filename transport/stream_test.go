@@ -524,6 +524,38 @@ func TestUpgrade(t *testing.T) {
 	w.idle(t)
 }
 
+// A WebSocket is opened at a server that has the model of its URL.
+func TestUpgradesGoToTheirModel(t *testing.T) {
+	upgrades := func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if conn, buf, err := w.(http.Hijacker).Hijack(); err == nil {
+			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			buf.Flush()
+			conn.Close()
+		}
+		return true
+	}
+	w := newWorld(t, transport.Config{EnableEndpointHeader: true})
+	for _, model := range []string{"m", "n", "o"} {
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: model, Address: startEngine(t, upgrades).URL, Models: []string{model}}))
+	}
+	for _, model := range []string{"m", "n", "o", "m", "n", "p"} {
+		req, err := http.NewRequest("GET", "http://gateway/v1/realtime?model="+model, nil)
+		require.NoError(t, err)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+		resp, err := w.t.RoundTrip(req)
+		if model == "p" {
+			require.Equal(t, 404, transport.StatusOf(err))
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, 101, resp.StatusCode)
+		assert.Equal(t, model, resp.Header.Get(transport.EndpointHeader))
+		resp.Body.Close()
+	}
+	w.idle(t)
+}
+
 func TestStreamsOverHTTP2(t *testing.T) {
 	gone := make(chan struct{}, 1)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -3,6 +3,7 @@ package dialect
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -99,4 +100,14 @@ func ModelOf(method, path string) (model string, ok bool) {
 	}
 	_, model, _ = strings.Cut(path, "/v1/models/")
 	return model, model != ""
+}
+
+// realtimeModel is the model that a WebSocket is opened to, as in
+// GET /v1/realtime?model={model}; empty if it is to none.
+func realtimeModel(method, path, query string) string {
+	if method != http.MethodGet && method != http.MethodConnect || !strings.HasSuffix(path, "/realtime") {
+		return ""
+	}
+	values, _ := url.ParseQuery(query) // what can't be read is left out
+	return values.Get("model")
 }

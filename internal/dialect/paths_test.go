@@ -3,10 +3,13 @@ package dialect
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 func TestAdministrationIsForbidden(t *testing.T) {
@@ -45,6 +48,32 @@ func TestUnknownPathsAreDeniedIfAskedFor(t *testing.T) {
 		assert.NoError(t, deny.allows(method, path), p)
 	}
 	assert.ErrorIs(t, deny.allows("POST", "/sleep"), ErrForbidden)
+}
+
+func TestModelsOfWebSockets(t *testing.T) {
+	for _, x := range []struct{ method, path, query, body, want string }{
+		{"GET", "/v1/realtime", "model=m", "", "m"},
+		{"GET", "/openai/realtime", "api-version=1&model=a%2Fb+c", "", "a/b c"},
+		{"CONNECT", "/v1/realtime", "model=m", "", "m"},
+		{"GET", "/v1/realtime", "model=m&model=n", "", "m"},
+		{"GET", "/v1/realtime", "a=%zz&model=m&b;c", "", "m"},
+		{"GET", "/v1/realtime", "model=", "", ""},
+		{"GET", "/v1/realtime", "", "", ""},
+		{"GET", "/v1/realtime/x", "model=m", "", ""},
+		{"GET", "/v1/files", "model=m", "", ""},
+		{"POST", "/v1/realtime", "model=m", "", ""},
+		{"POST", "/v1/realtime", "model=m", `{"model":"n"}`, "n"},
+		{"GET", "/v1/models/x/realtime", "model=m", "", "x/realtime"},
+	} {
+		c, err := mustReader(t, Config{}).Read(Incoming{Method: x.method, Path: x.path, Query: x.query, Header: http.Header{}, Body: []byte(x.body)})
+		require.NoError(t, err, x)
+		assert.Equal(t, x.want, c.Request.Model, x)
+		assert.Equal(t, x.want, c.Model(), x)
+	}
+	for _, name := range []string{strings.Repeat("m", maxName+1), "%ff"} {
+		_, err := mustReader(t, Config{}).Read(Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=" + name, Header: http.Header{}})
+		assert.ErrorIs(t, err, endpick.ErrBadRequest)
+	}
 }
 
 func cutMethod(s string) (method, path string) {

@@ -86,6 +86,7 @@ func (r *Reader) SetHashKey(key prefix.Key) { r.hashKey.Store(&key) }
 // Incoming is a request as it came in.
 type Incoming struct {
 	Method, Path string
+	Query        string      // as it stands in the URL; only APIs that name the model there need it
 	Header       http.Header // keys in their canonical form
 	// Body is whole and without a coding. The [Call] refers to it: it must not
 	// change after.
@@ -126,6 +127,8 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	c := &Call{reader: r, path: in.Path, call: parsed}
 	if model, ok := ModelOf(in.Method, in.Path); ok {
 		c.model = model // who has it knows of it
+	} else if c.model == "" {
+		c.model = realtimeModel(in.Method, in.Path, in.Query)
 	}
 	req := &c.Request
 	req.Model = c.model

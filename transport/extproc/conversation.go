@@ -124,7 +124,8 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		return false, c.say(request.body(&extprocv3.CommonResponse{}))
 	}
 	if limit := c.server.seam.MaxBodyBytes(); int64(len(c.body)+len(m.GetBody())) > limit {
-		return true, c.stream.Send(c.refusal(c.path(), &transport.BodyError{Limit: limit, Length: -1}))
+		path, _ := c.path()
+		return true, c.stream.Send(c.refusal(path, &transport.BodyError{Limit: limit, Length: -1}))
 	}
 	if c.body == nil && m.GetEndOfStream() {
 		c.body = m.GetBody() // the message is ours

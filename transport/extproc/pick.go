@@ -27,8 +27,8 @@ type choice struct {
 // pick chooses a server, or returns the answer for the client if there is none.
 func (c *conversation) pick() (*choice, *extprocv3.ProcessingResponse) {
 	c.picked = true
-	path := c.path()
-	to, err := c.choose(path)
+	path, query := c.path()
+	to, err := c.choose(path, query)
 	if err != nil {
 		return nil, c.refusal(path, err)
 	}
@@ -38,18 +38,18 @@ func (c *conversation) pick() (*choice, *extprocv3.ProcessingResponse) {
 	return to, nil
 }
 
-// path is the path of the request as package net/url reads it; what can't be one
-// stays as it is.
-func (c *conversation) path() string {
+// path is the path of the request as package net/url reads it, and its query; what
+// can't be one stays as it is.
+func (c *conversation) path() (path, query string) {
 	raw := c.pseudo[":path"]
 	if u, err := url.ParseRequestURI(raw); err == nil {
-		return u.Path
+		return u.Path, u.RawQuery
 	}
-	return raw
+	return raw, ""
 }
 
-func (c *conversation) choose(path string) (*choice, error) {
-	call, err := c.server.seam.Read(seam.Incoming{Method: c.pseudo[":method"], Path: path, Header: c.header, Body: c.body})
+func (c *conversation) choose(path, query string) (*choice, error) {
+	call, err := c.server.seam.Read(seam.Incoming{Method: c.pseudo[":method"], Path: path, Query: query, Header: c.header, Body: c.body})
 	if err != nil {
 		return nil, err
 	}

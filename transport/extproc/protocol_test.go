@@ -97,6 +97,12 @@ func TestProtocol(t *testing.T) {
 		{"errors have the shape of the API", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			refused(t, first(c.request(`{"model":7}`, ":path", "/v1/messages?beta=true")), 400, `{"type":"error","error":{"type":"invalid_request_error"`)
 		}},
+		{"an upgrade for a model: a server that has it", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.4:1", Models: []string{"other"}}))
+			c.send(requestHeaders(false, ":method", "GET", ":path", "/v1/realtime?intent=x&model=oth%65r", "connection", "upgrade", "upgrade", "websocket"))
+			header, _ := destination(c.recv())
+			assert.Equal(t, "10.0.0.4:1", header)
+		}},
 		{"administration: 403", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			refused(t, first(c.request(`{}`, ":path", "/%73leep?level=1")), 403, "reserved for administrators")
 		}},

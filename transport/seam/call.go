@@ -19,6 +19,7 @@ import (
 // Incoming is a request as it came in.
 type Incoming struct {
 	Method, Path string
+	Query        string      // as it stands in the URL: /v1/realtime?model= names the model there
 	Header       http.Header // keys in their canonical form
 	// Body is whole. One in gzip or deflate is unpacked: engines don't take others.
 	// The [Call] refers to it, until an endpoint has answered: it must not change
