@@ -1,6 +1,7 @@
 package endpick_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -212,4 +213,46 @@ func TestReceipt(t *testing.T) {
 	assert.Equal(t, -1, receipt.RunnerUp)
 	assert.Empty(t, receipt.Scorers)
 	assert.Equal(t, []float64{0.1}, kept)
+}
+
+// A receipt tells of its own request alone, whatever was decided before with the same memory: where a request is not even
+// valid, or nobody can serve it, there is nobody to tell of. What others hold of a prompt is nobody else's to see.
+func TestReceiptsTellOfNobodyElse(t *testing.T) {
+	refuse := false
+	config := endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m"}}, {ID: "b", Models: []string{"m"}}}, Policy: by(leastLoaded)}
+	config.Policy.Matcher = matchFunc(func(*endpick.Request, *endpick.Candidate) int { return 7 })
+	config.Policy.Admitters = []endpick.Admitter{admitFunc(func(*endpick.Request, []endpick.Candidate) error {
+		if refuse {
+			return errors.New("no")
+		}
+		return nil
+	})}
+	r, _ := newRouter(t, config)
+	for i := range 20 {
+		route(t, r, endpick.Request{Model: "m", InputTokens: 1000, Tenant: "another", Receipt: new(endpick.Receipt)})
+		for _, tc := range []struct {
+			req    endpick.Request
+			refuse bool
+			of     int
+		}{
+			{endpick.Request{Model: "m", BlockTokens: -1}, false, 0},
+			{endpick.Request{Model: "m", InputTokens: -1}, false, 0},
+			{endpick.Request{Model: "none", InputTokens: 10}, false, 0},
+			{endpick.Request{Model: "m", InputTokens: 10, Exclude: []string{"a", "b"}}, false, 0},
+			{endpick.Request{Model: "m", InputTokens: 10, Exclude: []string{"a"}}, true, 1},
+		} {
+			refuse = tc.refuse
+			receipt := &endpick.Receipt{Verdicts: make([]endpick.Verdict, 5), Scorers: []string{"old", "older"}, Avoided: 3, Excluded: 4}
+			tc.req.Receipt = receipt
+			_, err := r.Route(tc.req)
+			require.Error(t, err)
+			require.Equal(t, err, receipt.Err)
+			require.Len(t, receipt.Verdicts, tc.of, "%v, round %d", err, i)
+			require.Equal(t, []int{-1, -1}, []int{receipt.Chosen, receipt.RunnerUp})
+			require.Len(t, receipt.Scorers, 1)
+			require.Zero(t, receipt.Avoided)
+			require.NotEqual(t, 4, receipt.Excluded)
+		}
+		refuse = false
+	}
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What a reload takes over and what it leaves: a thing stays what it was, with all that it has learned, if nothing of its
+// settings has changed, and is another one if anything has.
+
+func TestTokenizersThatStay(t *testing.T) {
+	of := func(models map[string]tokensSettings) *settings {
+		s := &settings{Models: map[string]modelSettings{"none": {Policy: "lmetric"}}}
+		for name, m := range models {
+			s.Models[name] = modelSettings{Tokens: &m}
+		}
+		return s
+	}
+	was := map[string]tokensSettings{
+		"same": {Render: "http://a"}, "url": {Render: "http://a"}, "kind": {Render: "http://a"}, "within": {Llama: "http://a"}, "gone": {Llama: "http://a"},
+	}
+	before, err := of(was).tokenizers(nil)
+	require.NoError(t, err)
+	require.Len(t, before, len(was))
+	is := map[string]tokensSettings{
+		"same": {Render: "http://a"}, "url": {Render: "http://b"}, "kind": {Llama: "http://a"}, "within": {Llama: "http://a", Within: time.Second}, "new": {Llama: "http://a"},
+	}
+	after, err := of(is).tokenizers(before)
+	require.NoError(t, err)
+	require.Len(t, after, len(is))
+	for name, own := range is {
+		assert.Equal(t, own, after[name].tokensSettings, name)
+		assert.Equal(t, name == "same", before[name] == after[name], name)
+	}
+	require.Len(t, before, len(was), "who uses it goes on")
+}
+
+func TestAReplicaThatStays(t *testing.T) {
+	parse := func(key int, more string) *settings {
+		s, err := parseSettings("test.yaml", []byte(fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key)+more))
+		require.NoError(t, err)
+		return s
+	}
+	const replicas = "replicas: {nats: \"nats://a:1\", fleet: chat, name: one}\n"
+	var h sharing
+	first, err := h.wanted(parse(1, replicas), nil)
+	require.NoError(t, err)
+	require.NotNil(t, first)
+	h.shared.Store(first)
+	for _, tc := range []struct {
+		key   int
+		more  string
+		stays bool
+	}{
+		{1, replicas, true},
+		{1, replicas + "policy: lmetric\n", true},
+		{2, replicas, false},
+		{1, strings.Replace(replicas, "chat", "code", 1), false},
+		{1, strings.Replace(replicas, "one", "two", 1), false},
+		{1, strings.Replace(replicas, "a:1", "b:1", 1), false},
+		{1, strings.Replace(replicas, "}", ", load_only: true}", 1), false},
+	} {
+		next, err := h.wanted(parse(tc.key, tc.more), nil)
+		require.NoError(t, err)
+		assert.Equal(t, tc.stays, next == first, "%+v", tc)
+		assert.NotNil(t, next.replica)
+	}
+	none, err := h.wanted(parse(1, ""), nil)
+	require.NoError(t, err)
+	require.Nil(t, none)
+}
+
+// What servers have said of themselves is known after a reload as it was before, and what the settings say counts more.
+func TestAReloadKnowsWhatServersSaid(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			_, _ = io.WriteString(w, "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"+
+				"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n")
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	settings := func(more string) string { return "endpoints: [{url: \"" + server.URL + "\", id: a" + more + "}]\n" }
+	g := newTestGateway(t, settings(""))
+	tokens := func() int { return g.router.Endpoints()[0].Candidate.Endpoint.KVTokens }
+	require.Eventually(t, func() bool { return tokens() == 16_000 }, 30*time.Second, 5*time.Millisecond)
+	g.stop() // nobody asks again
+	for more, want := range map[string]int{"": 16_000, ", variant: big": 16_000, ", kv_tokens: 500": 500} {
+		s, err := parseSettings("test.yaml", []byte(settings(more)))
+		require.NoError(t, err)
+		require.NoError(t, g.apply(s))
+		require.Equal(t, want, tokens(), more)
+	}
+}
