@@ -45,10 +45,14 @@ var (
 // allows refuses what clients have no business with.
 func (c *Config) allows(method, path string) error {
 	known := apiOf(method, path) != other
-	if !known && !c.AllowAdministration && administers(method, path) {
+	reading := method
+	if method == http.MethodOptions { // a browser asks before it sends what would be let in
+		known, reading = apiOf(http.MethodPost, path) != other, http.MethodGet
+	}
+	if !known && !c.AllowAdministration && administers(reading, path) {
 		return &PathError{Path: path, Err: ErrForbidden}
 	}
-	if c.DenyUnknown && !known && !reads(method, path) {
+	if c.DenyUnknown && !known && !reads(reading, path) {
 		return &PathError{Path: path, Err: ErrUnknownPath}
 	}
 	return nil

@@ -17,7 +17,7 @@ func TestAdministrationIsForbidden(t *testing.T) {
 	for _, p := range []string{
 		"POST /sleep", "POST /wake_up", "POST /reset_prefix_cache", "POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter", "POST /collective_rpc", "POST /start_profile", "GET /is_sleeping",
 		"POST /flush_cache", "GET /flush_cache", "POST /update_weights_from_disk", "POST /release_memory_occupation", "POST /abort_request", "GET /get_server_info", "POST /update_weights",
-		"GET /slots", "POST /slots/0", "POST /props", "GET /lora-adapters", "POST /models/load", "POST /models", "DELETE /models", "GET /cors-proxy", "POST /base/sleep/", "POST //sleep", "POST /Sleep", "POST /x\\sleep", "POST /sleep;a=1",
+		"GET /slots", "POST /slots/0", "POST /props", "GET /lora-adapters", "POST /models/load", "POST /models", "DELETE /models", "GET /cors-proxy", "OPTIONS /slots", "OPTIONS /sleep", "POST /base/sleep/", "POST //sleep", "POST /Sleep", "POST /x\\sleep", "POST /sleep;a=1",
 	} {
 		method, path := cutMethod(p)
 		var refused *PathError
@@ -31,6 +31,7 @@ func TestAdministrationIsForbidden(t *testing.T) {
 	}
 	for _, p := range []string{
 		"GET /props", "GET /health", "GET /metrics", "GET /v1/models", "POST /v1/chat/completions", "GET /version", "POST /asleep", "POST /v1/batches", "GET /v1/responses/resp_sleep", "GET /models",
+		"OPTIONS /v1/models", "OPTIONS /props", "OPTIONS /v1/chat/completions", "OPTIONS /v1/x",
 	} {
 		method, path := cutMethod(p)
 		assert.NoError(t, (&Config{}).allows(method, path), p)
@@ -39,11 +40,13 @@ func TestAdministrationIsForbidden(t *testing.T) {
 
 func TestUnknownPathsAreDeniedIfAskedFor(t *testing.T) {
 	deny := &Config{DenyUnknown: true}
-	for _, p := range []string{"GET /metrics", "GET /props", "POST /v1/batches", "GET /", "DELETE /v1/models/m", "GET /v1/chat/completions"} {
+	for _, p := range []string{"GET /metrics", "GET /props", "POST /v1/batches", "GET /", "DELETE /v1/models/m", "GET /v1/chat/completions", "OPTIONS /metrics", "OPTIONS /v1/batches"} {
 		method, path := cutMethod(p)
 		assert.ErrorIs(t, deny.allows(method, path), ErrUnknownPath, p)
 	}
-	for _, p := range []string{"POST /v1/messages", "POST /tokenize", "GET /v1/models", "GET /v1/models/a/b", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel", "POST /v1/responses"} {
+	for _, p := range []string{"POST /v1/messages", "POST /tokenize", "GET /v1/models", "GET /v1/models/a/b", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel", "POST /v1/responses",
+		"OPTIONS /v1/messages", "OPTIONS /v1/models", "OPTIONS /v1/models/a/b", "OPTIONS /v1/responses/resp_1", "OPTIONS /v1/responses",
+	} {
 		method, path := cutMethod(p)
 		assert.NoError(t, deny.allows(method, path), p)
 	}
