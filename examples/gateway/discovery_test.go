@@ -61,6 +61,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	write("http://d:1\n")
 	becomes("d:1")
 	require.NoError(t, reload("endpoints: [{url: \"http://b:1\"}]\n"))
+	require.Zero(t, g.discovery.settings, "nobody looks at the file any more")
 	write("http://e:1\n")
 	require.Equal(t, []string{"b:1"}, ids(g))
 	require.NoError(t, reload(file))

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -231,6 +232,40 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 	r.look(true)
 	require.Nil(t, g.keys.Load(), "who asks for it knows that it is whole")
 	require.Equal(t, 2, strings.Count(logged.String(), "settings reloaded"))
+}
+
+// A certificate and its key are two files: they are taken over when both have been the same for a while, and so is
+// nothing before.
+func TestHalfACertificateIsNotTaken(t *testing.T) {
+	dir, next := t.TempDir(), t.TempDir()
+	cert, key := writeCertificate(t, dir, 1)
+	path := filepath.Join(dir, "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("endpoints: [{url: \"http://127.0.0.1:1\"}]\ntls: {cert: server.pem, key: server.key}\n"), 0o600))
+	s, text, err := readSettings(path)
+	require.NoError(t, err)
+	g, err := newGateway(gatewayConfig{policy: s.Policy, endpoints: s.endpoints(), settings: s, log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
+	require.EqualValues(t, 1, serial())
+	var logged lockedBuffer
+	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
+	for range 3 {
+		r.look(false)
+	}
+	newCert, newKey := writeCertificate(t, next, 2)
+	for to, from := range map[string]string{cert: newCert, key: newKey} { // whichever is first
+		b, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, b, 0o600))
+		r.look(false)
+		require.EqualValues(t, 1, serial(), "it may go on")
+	}
+	require.Empty(t, logged.String())
+	r.look(false)
+	require.EqualValues(t, 2, serial())
+	r.look(false)
+	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
 }
 
 // HTTP/2 in the clear, and TLS with a certificate that is replaced.
