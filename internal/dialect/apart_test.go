@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Where nobody names a session, its turns are those that have all up to the first question in common: what many
@@ -67,5 +68,25 @@ func TestAStoredResponseGoesOnUnderItsOwnHead(t *testing.T) {
 				assert.Equal(t, o.Blocks, next.Request.Blocks[:len(o.Blocks)])
 			}
 		}
+	}
+}
+
+// Who asks about a model is sent to who has it, whatever the body says.
+func TestThePathNamesTheModel(t *testing.T) {
+	r, err := NewReader(Config{})
+	require.NoError(t, err)
+	for _, tc := range []struct{ method, path, body, want string }{
+		{"GET", "/v1/models/llama", "", "llama"},
+		{"GET", "/v1/models/org/llama", "", "org/llama"},
+		{"GET", "/gateway/v1/models/llama", `{"model":"other"}`, "llama"},
+		{"GET", "/v1/models/", "", ""},
+		{"GET", "/v1/models", "", ""},
+		{"POST", "/v1/models/llama/x", `{"model":"other"}`, "other"},
+		{"POST", "/v1/chat/completions", `{"model":"other"}`, "other"},
+	} {
+		c, err := r.Read(Incoming{Method: tc.method, Path: tc.path, Body: []byte(tc.body)})
+		require.NoError(t, err, tc.path)
+		assert.Equal(t, tc.want, c.Request.Model, "%s %s", tc.method, tc.path)
+		assert.Equal(t, tc.want, c.Model(), "%s %s", tc.method, tc.path)
 	}
 }
