@@ -117,6 +117,19 @@ func TestInformationAndTrailersPass(t *testing.T) {
 	assert.Equal(t, http.Header{"X-Sum": {"7"}}, resp.Trailer)
 }
 
+// What no API streams is passed on all the same.
+func TestStreamsWhereNobodyStreams(t *testing.T) {
+	const said = "data: {\"error\":{}}\n\ndata: {\"usage\":{}}\n\n"
+	w := newWorld(t, transport.Config{}, startEngine(t, sse(said)).URL)
+	for _, path := range []string{
+		"/v1/messages/count_tokens", "/v1/chat/completions/input_tokens", "/v1/responses/input_tokens", "/v1/embeddings", "/pooling", "/v1/rerank", "/score", "/tokenize", "/x",
+	} {
+		_, body := w.ok(t, post(t, path, `{"model":"m","stream":true,"messages":[{"role":"user","content":"a"}],"input":"a","query":"a","documents":["b"],"prompt":"a"}`))
+		assert.Equal(t, said, body, path)
+		w.idle(t)
+	}
+}
+
 // What a compressed response grows to is not held.
 func TestACompressedFloodIsPassedOnAsItComes(t *testing.T) {
 	var b bytes.Buffer

@@ -225,6 +225,17 @@ func TestFirstFails(t *testing.T) {
 	}
 	c = w.ask("/v1/other", `{}`, nil)
 	assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n")), "nothing is known of that API")
+
+	// Servers may stream what no API of theirs does.
+	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"a"}],"prompt":"a","input":"a","query":"a","documents":["b"],"text":"a","content":"a","tokens":[1]}`
+	for kind := range dialects {
+		for _, path := range dialects[kind].paths {
+			if c := w.ask(path, body, nil); dialects[kind].event == nil {
+				assert.True(t, c.Metered(), path)
+				assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n\n")), path)
+			}
+		}
+	}
 }
 
 // A prompt is described for whoever asks, with as many pieces as it has.

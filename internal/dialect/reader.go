@@ -289,12 +289,13 @@ func tooLong(field string) error {
 // FirstFails reports whether a stream begins with an error: some engines say so
 // in an event, under a status of 200.
 func (c *Call) FirstFails(first []byte) bool {
-	if c.api == other {
+	event := dialects[c.api].event
+	if event == nil { // whatever streams there is of no known kind
 		return false
 	}
 	for line := range strings.Lines(viewString(first)) {
 		if data, ok := strings.CutPrefix(line, "data:"); ok && line[len(line)-1] == '\n' {
-			e := dialects[c.api].event([]byte(data))
+			e := event([]byte(data))
 			return e.failed && !e.any
 		}
 	}
