@@ -60,3 +60,30 @@ func TestSilenceIsNoPatience(t *testing.T) {
 		require.Zero(t, w.longer(c))
 	}
 }
+
+// An endpoint may be removed while a request is routed there. The request goes on, and teaches what it would have taught.
+func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		w := newWorld(t, synchronous())
+		c := w.candidate("h100", 3)
+		w.latency.EndpointRemoved(c.Ref)
+		for range 30 {
+			req := w.request()
+			req.Stream = stream
+			w.finish(req, c)
+		}
+		want := [targets]int{ttft: 30, tpot: 30}
+		if !stream {
+			want = [targets]int{e2e: 30}
+		}
+		require.Equal(t, want, w.labels())
+		require.Equal(t, []string{"m"}, w.known())
+		require.NotNil(t, findVariant(*w.latency.variants.Load(), "h100"))
+		require.Len(t, *w.latency.variants.Load(), 1)
+		req := w.request()
+		req.Stream = stream
+		next := w.candidate("h100", 0)
+		require.NotZero(t, w.predict(req, &next).Has, "others of its kind are predicted")
+		require.Nil(t, w.latency.states.Find(c.Ref), "and nothing is kept of it")
+	}
+}
