@@ -2,34 +2,35 @@ package endpick
 
 import "time"
 
-// Candidate is an endpoint as one request sees it. The router fills it;
-// Matcher and Predictor add their part, Filter, Scorer and Picker read it. No
-// stage changes anything else: the router goes on with what has not changed when
-// the next request comes. It is valid until the stage returns; a copy of the
-// struct may be kept, Endpoint and Report point to values that never change.
+// Candidate is an endpoint as one request sees it. The router fills it in;
+// Matcher and Predictor add their part; Filter, Scorer and Picker read it.
+// Stages must not change anything else, because the router reuses candidates for
+// the next request. A Candidate is valid until the stage returns. A copy of the
+// struct may be kept; Endpoint and Report point to values that never change.
 type Candidate struct {
 	Endpoint *Endpoint
 	Ref      Ref
-	// IDHash is the hash of the endpoint's ID, by which chance is drawn.
+	// IDHash is the hash of the endpoint's ID, which random choices depend
+	// on.
 	IDHash uint64
 
-	// PrefixTokens, H, is the length of the contiguous head of the prompt that
-	// the endpoint is expected to hold: at most InputTokens − 1, because
-	// engines compute the last token again.
+	// PrefixTokens, H, is the number of tokens from the beginning of the
+	// prompt, without gaps, that the endpoint is expected to hold: at most
+	// InputTokens − 1, because engines compute the last token again.
 	PrefixTokens int
 
-	// Waiting and Running, W and R, are the engine's report corrected by what
-	// this router has routed there since it was asked. An endpoint without a
-	// report takes the mean of those that have one, and never less than the
-	// router's own count.
+	// Waiting and Running, W and R, are the engine's report, corrected by
+	// what this router has routed there since the engine was asked. An
+	// endpoint without a report is given the mean of those that have one, but
+	// never less than the router's own count.
 	Waiting float64
 	Running float64
-	// InFlight is the router's own account.
+	// InFlight is the router's own count.
 	InFlight InFlight
-	// KVUsage, K, is the engine's report, in [0, 1]; without one the mean of
-	// the others, and 0.5 if there are none.
+	// KVUsage, K, is the engine's report, in [0, 1]; without a report, the
+	// mean of the others, or 0.5 if there are none.
 	KVUsage float64
-	// Reported are the signals that come from a current report of this
+	// Reported is the set of signals that come from a current report of this
 	// endpoint.
 	Reported Signals
 	// Report is that report as the engine gave it, or nil.
@@ -47,8 +48,9 @@ func (c *Candidate) NewTokens(req *Request) int {
 	return max(req.InputTokens-max(c.PrefixTokens, 0), 0)
 }
 
-// MatchShare is H/L in [0, 1]; 0 for an empty prompt. A prompt that is held
-// whole, up to the token which engines compute again, has share 1.
+// MatchShare is H/L in [0, 1]; 0 for an empty prompt. It is 1 for a prompt
+// that is held completely, except for the last token, which engines compute
+// again.
 func (c *Candidate) MatchShare(req *Request) float64 {
 	if req.InputTokens <= 0 || c.PrefixTokens <= 0 {
 		return 0
@@ -69,13 +71,13 @@ const (
 	E2E                        // whole request
 )
 
-// Prediction is what is expected of a request on one endpoint. Latencies
-// outside Has are unknown, not zero.
+// Prediction holds the expected latencies of a request on one endpoint.
+// Latencies that are not in Has are unknown, not zero.
 type Prediction struct {
 	Has Latencies
 
 	TTFT, TPOT, E2E time.Duration
-	// The upper bounds hold for nine requests in ten. Never below the
-	// expected value.
+	// The upper bounds hold for nine requests in ten. They are never below
+	// the expected value.
 	TTFTUpper, TPOTUpper, E2EUpper time.Duration
 }

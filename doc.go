@@ -1,7 +1,7 @@
 // Package endpick picks, for every LLM request, the inference server that
 // should run it. It is the decision core of a gateway: it owns no socket, no
-// goroutine and no configuration file, decides in microseconds in the caller's
-// goroutine, and learns from what happens next.
+// goroutine and no configuration file. It decides in microseconds, in the
+// caller's goroutine, and learns from the responses.
 //
 // # The path of a request
 //
@@ -12,7 +12,7 @@
 //	             └─────────┴───────────── observers ◄────────────────────┘
 //
 // [Router.Route] takes the endpoints that serve the request's model, makes a
-// [Candidate] of each, and sends them through the stages of the [Policy], every
+// [Candidate] of each, and passes them through the stages of the [Policy], each
 // stage once:
 //
 //   - a [Matcher] finds how much of the prompt each endpoint holds already,
@@ -22,10 +22,10 @@
 //   - each [Scorer] grades what is left, and the grades are combined by weight,
 //   - the [Picker] chooses.
 //
-// What comes back is a [Lease]: where to send the request, and the account of
-// it. A stage that is also a [RoutedObserver], a [FirstTokenObserver] or a
-// [DoneObserver] hears of the request when it is routed, at its first token and
-// at its end.
+// The result is a [Lease], which says where to send the request and keeps
+// account of it. A stage that is also a [RoutedObserver], a
+// [FirstTokenObserver] or a [DoneObserver] is notified when the request is
+// routed, at its first token and at its end.
 //
 // # Usage
 //
@@ -36,7 +36,7 @@
 //	config.Endpoints = []endpick.Endpoint{{Address: "10.0.0.1:8000"}, {Address: "10.0.0.2:8000"}}
 //	router, err := endpick.New(config)
 //
-// Route each request, say what becomes of it, and close the lease:
+// Route each request, report its progress, and close the lease:
 //
 //	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: n, Blocks: blocks, Stream: true})
 //	if err != nil {
@@ -81,31 +81,33 @@
 //     another router. The policies of one router may share stages, so that a
 //     prefix index outlives [Router.SetPolicy].
 //
-// A router has no Close: it owns no goroutine and no connection, and goes with the
-// last reference to it. To end a program in order, stop calling Route, close the leases
-// as their responses end, and wait until [Stats].OpenLeases is zero.
+// A router has no Close: it owns no goroutine and no connection, and is garbage
+// collected with the last reference to it. To shut a program down cleanly, stop calling
+// Route, close the leases as their responses end, and wait until [Stats].OpenLeases is
+// zero.
 //
 // # What is fresh, and what is chance
 //
-// What the router itself has in flight is exact, and right when Route returns.
-// An engine's report is as old as its scrape: a Candidate has it corrected for
-// what was opened and closed since its mark. A signal that an endpoint does not
-// report takes the mean of those that do, so that silence never looks idle.
+// The router's own counts of what is in flight are exact, and up to date when
+// Route returns. An engine's report is as old as its scrape; a Candidate has it
+// corrected for the leases that were opened and closed since its mark. A signal
+// that an endpoint does not report is given the mean of those that do, so that
+// silence never looks idle.
 //
-// Time comes from Config.Clock alone. Chance is a hash of the seed, the
-// request's number, a salt and the endpoint's ID: the order of endpoints changes
-// no choice, and the same calls in the same order give the same decisions.
+// Time comes only from Config.Clock. Chance is a hash of the seed, the request's
+// number, a salt and the endpoint's ID. So the order of endpoints changes no
+// choice, and the same calls in the same order give the same decisions.
 //
 // # Stages of your own
 //
 // A scorer is one method over a slice; see the examples of [Scorer], [Filter]
 // and, with state, [PerEndpoint]. Stages are called concurrently. They write
-// only what is theirs, keep nothing they are given, and read the time from
-// [Request.Now] and chance from [Request.ChanceOf]. Higher scores are better;
-// those that are combined with others stay within [0, 1]. State for endpoints
-// belongs in a [PerEndpoint] and state for requests in a [PerLease]; a stage
-// that has either embeds [OneRouter]. An endpoint without a prediction or a
-// report must neither win nor lose by it.
+// only what their interface says, keep nothing that they are given, and read
+// the time from [Request.Now] and chance from [Request.ChanceOf]. Higher
+// scores are better; those that are combined with others stay within [0, 1].
+// State for endpoints belongs in a [PerEndpoint] and state for requests in a
+// [PerLease]; a stage that has either embeds [OneRouter]. An endpoint must
+// neither win nor lose because it has no prediction or report.
 //
 // Beside the method of its interface, and those of the observers, a stage may have these:
 //
@@ -117,11 +119,11 @@
 //	Observer() any                    another value that listens in its place, or beside
 //	                                  it; stages may share one, which hears once
 //
-// A stage that breaks its contract loses its say, and the request goes on: a
-// score that is not finite becomes the lowest of the others, a filter that
-// leaves nobody is passed over, an index out of range becomes that of the best
-// score, and what a stage that panics has said is ignored. [Stats] counts
-// these, and Config.Warn is told of panics.
+// If a stage breaks its contract, its result is replaced and the request goes
+// on: a score that is not finite becomes the lowest of the others, a filter
+// that leaves no candidate is skipped, a picker's index that is out of range
+// becomes that of the best score, and the result of a stage that panics is
+// ignored. [Stats] counts all of these, and Config.Warn receives panics.
 //
 // # Index
 //

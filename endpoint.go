@@ -12,26 +12,26 @@ import (
 // Endpoint describes one inference server, or one data-parallel rank of one.
 // The router keeps a copy; change it with [Router.Update].
 type Endpoint struct {
-	// ID names the endpoint, uniquely in a router. Empty: Address, and
-	// "#rank" after it where there is a rank.
+	// ID names the endpoint uniquely within a router. Empty: the Address,
+	// followed by "#rank" if it is Ranked.
 	ID string
 	// Address is where the server listens: "host:port" or a URL. The router
 	// does not read it; package transport does.
 	Address string
-	// Ranked says that Rank counts: the endpoint is one data-parallel rank
-	// of the server at Address.
+	// Ranked says that the endpoint is one data-parallel rank of the server
+	// at Address, with the number Rank.
 	Ranked bool
 	Rank   int
 
-	// Models and Adapters are what it serves, by the names that requests
-	// use. If both are empty, it serves every model.
+	// Models and Adapters are the names, as used in requests, of what it
+	// serves. If both are empty, it serves every model.
 	Models   []string
 	Adapters []string
-	// Labels are the host application's own: zone, pool, price.
+	// Labels are for the host application: zone, pool, price.
 	Labels map[string]string
-	// Variant names its accelerator class and runtime, such as "h100-tp2".
-	// Endpoints of one variant behave alike; the predictor tells variants
-	// apart. Empty is a variant like any other.
+	// Variant names its kind of accelerator and runtime, such as "h100-tp2".
+	// Endpoints of one variant are equally fast; predictors learn each
+	// variant separately. Empty is a variant like any other.
 	Variant string
 
 	// MaxSequences is how many requests it runs at once. Zero: unknown.
@@ -118,8 +118,8 @@ func (e *Endpoint) names() []string {
 }
 
 // Ref is the dense handle of an endpoint in its router; [PerEndpoint] keeps
-// state by it. Slots are used again, with another generation. Generations start
-// at 1, so that the zero Ref is nobody's.
+// state by it. Slots are reused, with another generation. Generations start at
+// 1, so the zero Ref belongs to no endpoint.
 type Ref struct {
 	Slot       uint32
 	Generation uint32

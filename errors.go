@@ -15,11 +15,11 @@ var (
 	ErrUnknownEndpoint = errors.New("endpick: unknown endpoint")
 	// ErrDuplicateEndpoint: there is already an endpoint with this ID.
 	ErrDuplicateEndpoint = errors.New("endpick: duplicate endpoint")
-	// ErrBadEndpoint: the description of an endpoint contradicts itself.
+	// ErrBadEndpoint: the description of an endpoint is not valid.
 	ErrBadEndpoint = errors.New("endpick: bad endpoint")
-	// ErrBadLoad: a report holds an impossible value.
+	// ErrBadLoad: a report contains an impossible value.
 	ErrBadLoad = errors.New("endpick: bad load")
-	// ErrBadRequest: a request holds an impossible value.
+	// ErrBadRequest: a request contains an impossible value.
 	ErrBadRequest = errors.New("endpick: bad request")
 	// ErrConfig: a Config or Policy is not valid.
 	ErrConfig = errors.New("endpick: bad config")
@@ -108,8 +108,8 @@ func (e *ConfigError) Error() string {
 // Unwrap returns ErrConfig.
 func (e *ConfigError) Unwrap() error { return ErrConfig }
 
-// PanicError says which stage panicked. The request went on without it. It goes
-// to Config.Warn.
+// PanicError says which stage panicked. The request went on without that stage.
+// It is passed to Config.Warn.
 type PanicError struct {
 	Stage string // its name in receipts
 	Value any    // what it panicked with

@@ -218,11 +218,11 @@ func (f *fleet) explainEmpty(name string, excluded int) error {
 }
 
 // SetEndpoints makes the fleet exactly these endpoints, as discovery delivers
-// them: those that are new are added, those that are known by their ID are
-// updated and keep what is in flight and what is known of them, and the rest is
-// removed. A drained endpoint stays drained. If any of the endpoints is
-// invalid, or two have the same ID, nothing changes and the error matches
-// ErrBadEndpoint or ErrDuplicateEndpoint.
+// them: new ones are added; those whose ID is known are updated, and keep what
+// is in flight and what is known about them; all others are removed. A drained
+// endpoint stays drained. If any of the endpoints is invalid, or two have the
+// same ID, nothing changes and the error matches ErrBadEndpoint or
+// ErrDuplicateEndpoint.
 func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 	next := make([]*Endpoint, len(endpoints))
 	wanted := make(map[string]bool, len(endpoints))
@@ -266,7 +266,7 @@ func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 
 // Add makes an endpoint available. The error matches ErrBadEndpoint or
 // ErrDuplicateEndpoint. An endpoint that is added again after its removal
-// starts anew: nothing that was known of it counts.
+// starts from scratch: nothing that was known about it counts.
 func (r *Router) Add(e Endpoint) error {
 	own, err := e.prepared()
 	if err != nil {
@@ -282,8 +282,8 @@ func (r *Router) Add(e Endpoint) error {
 }
 
 // Update replaces the description of an endpoint; what is in flight and what
-// is known of its cache and load stay. The error matches ErrBadEndpoint or
-// ErrUnknownEndpoint.
+// is known about its cache and load stays. The error matches ErrBadEndpoint
+// or ErrUnknownEndpoint.
 func (r *Router) Update(e Endpoint) error {
 	own, err := e.prepared()
 	if err != nil {
@@ -321,8 +321,8 @@ func (r *Router) Update(e Endpoint) error {
 	return nil
 }
 
-// Drain keeps new requests away from an endpoint; its leases go on. The error
-// matches ErrUnknownEndpoint.
+// Drain keeps new requests away from an endpoint; its open leases go on. The
+// error matches ErrUnknownEndpoint.
 func (r *Router) Drain(id string) error {
 	return r.setDraining(id, true)
 }

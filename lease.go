@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Lease is the right to send one request to one endpoint, and the account of
-// it. It is a small value: copy it freely. Its methods may be called from any
-// goroutine, in any order, any number of times; after the first Done all of
-// them do nothing, even if the router has since reused the lease's slot for
-// another request. The zero Lease is closed.
+// Lease is the permission to send one request to one endpoint, and the record
+// of that request. It is a small value: copy it freely. Its methods may be
+// called from any goroutine, in any order, any number of times; after the
+// first Done all of them do nothing, even if the router has since reused the
+// lease's slot for another request. The zero Lease is closed.
 type Lease struct {
 	slot       *leaseSlot
 	endpoint   *Endpoint
 	generation uint32
 }
 
-// Endpoint is where to send the request. It stays readable after Done; nil for
-// the zero Lease.
+// Endpoint returns where to send the request, also after Done; nil for the
+// zero Lease.
 func (l Lease) Endpoint() *Endpoint { return l.endpoint }
 
-// Ref is the dense handle by which observers know the lease.
+// Ref returns the dense handle by which observers identify the lease.
 func (l Lease) Ref() LeaseRef {
 	if l.slot == nil {
 		return LeaseRef{}
@@ -41,7 +41,7 @@ func (l Lease) Candidate() (Candidate, bool) {
 	return s.candidate, true
 }
 
-// FirstToken says that the first token of the response has arrived.
+// FirstToken reports that the first token of the response has arrived.
 func (l Lease) FirstToken() {
 	if s := l.lock(); s != nil {
 		defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (l Lease) FirstToken() {
 	}
 }
 
-// Tokens says that n more output tokens have arrived. For a request that
+// Tokens reports that n more output tokens have arrived. For a request that
 // streams, the first of them is the first token. Tokens(0) only shows that the
 // lease is not lost.
 func (l Lease) Tokens(n int) {

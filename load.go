@@ -18,7 +18,7 @@ const (
 	allSignals = WaitingSignal | RunningSignal | KVUsageSignal
 )
 
-// Load is what an engine says about itself.
+// Load is what an engine reports about itself.
 type Load struct {
 	Waiting float64 // requests in its queue
 	Running float64 // requests in its batch
@@ -55,8 +55,8 @@ func (l Load) clean(id string) (Load, error) {
 }
 
 // Mark remembers what the router had in flight on an endpoint at one moment,
-// so that a report which was asked for at that moment can be corrected by what
-// has been routed since. The zero Mark stands for no moment.
+// so that a report requested at that moment can be corrected by what has been
+// routed since. The zero Mark belongs to no moment.
 type Mark struct {
 	ref        Ref
 	at         time.Time
@@ -100,10 +100,10 @@ func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 	return rep
 }
 
-// Mark remembers what is in flight on an endpoint now. Take it when an engine
-// is asked for its load, and put it into the Load made of the answer: what is
-// routed in between is then counted once. The mark of an unknown ID belongs to
-// no endpoint: Report refuses it.
+// Mark remembers what is in flight on an endpoint now. Take it when you ask an
+// engine for its load, and put it into the Load that you make of the response:
+// what is routed in between is then counted exactly once. The mark of an
+// unknown ID belongs to no endpoint: Report refuses it.
 func (r *Router) Mark(id string) Mark {
 	now := r.config.Clock()
 	m, ok := r.member(id)
@@ -114,11 +114,11 @@ func (r *Router) Mark(id string) Mark {
 	return m.state.mark(now)
 }
 
-// Report takes in what an engine says about itself. An impossible signal is
+// Report records what an engine reports about itself. An impossible signal is
 // dropped and named in a [LoadError]; the others are used. A report that was
-// asked for before the current one is ignored. The error matches
-// ErrUnknownEndpoint if the endpoint is not there, or was replaced since the
-// mark.
+// requested before the current one is ignored. The error matches
+// ErrUnknownEndpoint if the endpoint does not exist, or was replaced since
+// the mark.
 func (r *Router) Report(id string, load Load) error {
 	now := r.config.Clock()
 	m, ok := r.member(id)

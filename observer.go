@@ -2,25 +2,26 @@ package endpick
 
 import "time"
 
-// A stage that wants to hear how requests went also implements one or more of
-// the observers. For one lease the calls come one after another, Routed first
-// and Done last, each at most once; for different leases they come
-// concurrently. An observer must not call the router or methods of the lease.
+// A stage that wants to know how requests went also implements one or more of
+// the observers. The calls for one lease come one after another, Routed first
+// and Done last, each at most once; calls for different leases are
+// concurrent. An observer must not call the router or methods of the lease.
 //
-// Stages that share what listens return it from a method Observer() any. It
-// hears of each lease once, however many of them the policy has.
+// Stages that share an observer return it from a method Observer() any. It is
+// notified of each lease once, however many of these stages the policy has.
 
-// RoutedObserver hears of each lease before Route returns it.
+// RoutedObserver is notified of each lease before Route returns it.
 type RoutedObserver interface {
 	Routed(e *Event)
 }
 
-// FirstTokenObserver hears of the first token of each response that has one.
+// FirstTokenObserver is notified of the first token of each response that has
+// one.
 type FirstTokenObserver interface {
 	FirstToken(e *Event)
 }
 
-// DoneObserver hears how each request ended.
+// DoneObserver is told how each request ended.
 type DoneObserver interface {
 	Done(e *Event, o *Outcome)
 }
@@ -47,7 +48,7 @@ type Event struct {
 	// chosen one and those that filters removed, in no particular order. In
 	// Routed only.
 	Candidates []Candidate
-	// Now is the moment of the call: in Done, Now.Sub(RoutedAt) is the latency of the
+	// Now is the time of the call: in Done, Now.Sub(RoutedAt) is the latency of the
 	// whole request.
 	Now time.Time
 	// RoutedAt is when Route was called.
@@ -55,10 +56,10 @@ type Event struct {
 	// FirstTokenAt is zero before the first token, and for a response that
 	// does not stream unless Lease.FirstToken was called.
 	FirstTokenAt time.Time
-	// LastTokenAt is the moment of the newest call of Tokens or FirstToken.
+	// LastTokenAt is the time of the latest call of Tokens or FirstToken.
 	LastTokenAt time.Time
-	// OutputTokens are those counted so far; in Done the engine's own figure
-	// where it gave one.
+	// OutputTokens is the count so far; in Done, the engine's own figure if
+	// it gave one.
 	OutputTokens int
 
 	untimed bool // of a mirrored request whose times are not known, or not yet
@@ -96,16 +97,16 @@ type LeaseRef struct {
 type Outcome struct {
 	Status Status
 	// InputTokens and OutputTokens are the engine's usage figures. Zero: not
-	// given; what the lease counted stands.
+	// given; the lease's own count is used.
 	InputTokens  int
 	OutputTokens int
-	// CachedTokens is usage.prompt_tokens_details.cached_tokens. It is read
-	// only if HasCachedTokens: null is absent, not zero.
+	// CachedTokens is usage.prompt_tokens_details.cached_tokens. It is only
+	// read if HasCachedTokens is set: null means absent, not zero.
 	CachedTokens    int
 	HasCachedTokens bool
-	// Blocks are the chained hashes of the prompt and the response, head first,
-	// in blocks as long as those of Request.Blocks, which they continue: what
-	// the client will send back in its next turn, as far as the engine has run
+	// Blocks are the chained hashes of prompt and response, from the beginning.
+	// They continue Request.Blocks, with blocks of the same length: what the
+	// client will send back in its next turn, as far as the engine has computed
 	// exactly that. They end before anything that the chat template drops from
 	// a response, such as reasoning. Nil: not known. The caller owns the slice
 	// and may reuse it as soon as Done has returned; no observer keeps it.

@@ -9,8 +9,9 @@ const (
 	saltPair  = 0x5851f42d4c957f2d
 )
 
-// MaxScore picks the candidate with the highest score. Ties are broken by
-// chance, keyed by endpoint. The zero value is ready; it has no state.
+// MaxScore picks the candidate with the highest score. Ties are broken at
+// random, by the endpoint's ID. The zero value is ready to use; it has no
+// state.
 type MaxScore struct{}
 
 // Pick implements [Picker].
@@ -35,9 +36,10 @@ func (MaxScore) Pick(req *Request, candidates []Candidate, scores []float64) int
 	return best
 }
 
-// WeightedRandom picks a candidate with a probability that is proportional to
-// its score; scores of zero and below are never picked unless there are no
-// others, and then all alike. The zero value is ready; it has no state.
+// WeightedRandom picks a candidate with a probability proportional to its
+// score. Candidates with a score of zero or less are only picked if there are
+// no others, and then all with the same probability. The zero value is ready
+// to use; it has no state.
 //
 // It takes the largest ln(u)/w, with u drawn for each endpoint (Efraimidis and
 // Spirakis, Weighted random sampling, 2006), so that the order of candidates
@@ -63,7 +65,7 @@ func (WeightedRandom) Pick(req *Request, candidates []Candidate, scores []float6
 
 // PowerOfTwo draws two candidates at random and picks the one with the higher
 // score (Mitzenmacher, The power of two choices, 2001). The zero value is
-// ready; it has no state.
+// ready to use; it has no state.
 type PowerOfTwo struct{}
 
 // Pick implements [Picker].

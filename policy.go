@@ -1,11 +1,11 @@
 package endpick
 
-// The stages of a decision, in the order in which the router calls them. Every
+// The stages of a decision, in the order in which the router calls them. Each
 // stage is called concurrently and must not keep the request, the candidates or
-// a slice it was given.
+// any slice that it was given.
 
 // Matcher finds how much of the prompt each endpoint already holds. It sets
-// PrefixTokens of every candidate that holds a head.
+// PrefixTokens of every candidate that holds the beginning of the prompt.
 type Matcher interface {
 	Match(req *Request, candidates []Candidate)
 }
@@ -17,15 +17,15 @@ type Predictor interface {
 	Predict(req *Request, candidates []Candidate)
 }
 
-// Admitter lets the request in by returning nil, or says why not. The router
-// wraps the reason in a [RejectedError].
+// Admitter admits the request by returning nil, or returns the reason why
+// not, which the router wraps in a [RejectedError].
 //
-// An Admitter that keeps account of what it lets in may have a method
-// Withdrawn(*Request): it is called if the request is not routed after all, because
-// another admitter has refused it or the chosen endpoint was removed meanwhile.
-// Otherwise Routed follows, if the Admitter is a [RoutedObserver], and Done. A request
-// that is UnderWay or that another router has sent (MirrorOf) is not asked to be
-// admitted: Routed and Done come without Admit, so that Routed has to count it.
+// An Admitter that counts what it admits may have a method Withdrawn(*Request). It is
+// called if the request is not routed after all, because another admitter has refused
+// it or the chosen endpoint was removed meanwhile. Otherwise Routed follows, if the
+// Admitter is a [RoutedObserver], and later Done. Admit is not called for a request
+// that is UnderWay or that another router has sent (MirrorOf); Routed and Done are, so
+// Routed has to count it.
 type Admitter interface {
 	Admit(req *Request, candidates []Candidate) error
 }
@@ -33,7 +33,7 @@ type Admitter interface {
 // Filter narrows the choice. It moves the candidates to keep to the front, in
 // place and in their order, and returns that part; [Keep] does the moving (not
 // slices.DeleteFunc, which clears what it removes). An empty result means that
-// the filter has no opinion: all stay.
+// the filter has no opinion, and all candidates stay.
 type Filter interface {
 	Filter(req *Request, candidates []Candidate) []Candidate
 }
@@ -45,8 +45,8 @@ type Scorer interface {
 	Score(req *Request, candidates []Candidate, dst []float64)
 }
 
-// Picker chooses an index into candidates, which are never empty. What it
-// leaves to chance it draws from [Request.ChanceOf].
+// Picker chooses an index into candidates, of which there is at least one. A
+// picker that randomizes uses [Request.ChanceOf].
 type Picker interface {
 	Pick(req *Request, candidates []Candidate, scores []float64) int
 }
@@ -59,9 +59,10 @@ type Policy struct {
 	// Name is shown in receipts.
 	Name    string
 	Matcher Matcher
-	// Shortlist narrows the choice before anything is predicted: of many
-	// endpoints most can't win, and to predict takes longer than all else. What
-	// these filters remove is not predicted either, nor seen by admitters.
+	// Shortlist narrows the choice before the prediction, which takes longer
+	// than everything else, although most of many endpoints can't win.
+	// Endpoints that these filters remove are not predicted, and admitters
+	// don't see them.
 	Shortlist []Filter
 	Predictor Predictor
 	Admitters []Admitter
@@ -71,15 +72,15 @@ type Policy struct {
 	Picker Picker
 }
 
-// Weighted is a scorer and its share in the combined score. Weights are
-// divided by their sum, so that only their ratio counts, and each score is held
-// within [0, 1]. A weighted sum makes sense of scorers that use that range, such as
-// scorer.QueueDepth, scorer.KVUsage and scorer.PrefixAffinity; beside one of these,
-// scores that are tiny, as scorer.LMetric's, decide nothing but ties.
+// Weighted is a scorer and its share in the combined score. Weights are divided by
+// their sum, so only their ratio matters, and each score is clamped to [0, 1]. A
+// weighted sum makes sense for scorers that use that whole range, such as
+// scorer.QueueDepth, scorer.KVUsage and scorer.PrefixAffinity. Next to one of
+// these, tiny scores such as those of scorer.LMetric only break ties.
 type Weighted struct {
 	Scorer Scorer
-	// Weight is above zero and finite. Zero is an error, not a way to switch
-	// a scorer off.
+	// Weight is positive and finite. Zero is an error, and not a way to
+	// switch a scorer off.
 	Weight float64
 }
 

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// Receipt is the account of one decision. Put a pointer to one into
-// [Request.Receipt]; Route overwrites it, reusing its slices. It belongs to the
-// caller and must not be shared between requests in flight. With package
-// transport, set it in Config.Describe; of a request that is tried again it
-// shows the last decision.
+// Receipt explains one decision. Put a pointer to one into [Request.Receipt];
+// Route overwrites it and reuses its slices. It belongs to the caller and must
+// not be shared between requests in flight. With package transport, set it in
+// Config.Describe; for a request that is retried it shows the last decision.
 type Receipt struct {
 	Number      uint64    // of the request, in the router's sequence
 	At          time.Time // when it was routed
@@ -25,14 +24,14 @@ type Receipt struct {
 	Scorers []string
 	// Verdicts holds every candidate: those that were scored, best first, and
 	// then those that filters removed, the last removed first. Endpoints that
-	// do not serve the model, are draining or are in Request.Exclude are no
+	// do not serve the model, are draining or are in Request.Exclude are not
 	// candidates, nor are those in Request.Avoid if there are others.
 	Verdicts []Verdict
-	// Excluded and Avoided are how many endpoints are no candidates because of
-	// Request.Exclude and Request.Avoid.
+	// Excluded and Avoided count the endpoints that are not candidates because
+	// of Request.Exclude and Request.Avoid.
 	Excluded, Avoided int
-	// Chosen and RunnerUp are indices into Verdicts; −1 for nobody. The
-	// runner-up is the best of those that were scored and not chosen.
+	// Chosen and RunnerUp are indices into Verdicts; −1: none. The runner-up
+	// is the best of those that were scored and not chosen.
 	Chosen   int
 	RunnerUp int
 	// Regret is the best score minus the chosen one's: above zero if the picker
@@ -42,20 +41,20 @@ type Receipt struct {
 	Err error
 }
 
-// Verdict is what a decision made of one candidate.
+// Verdict says what a decision made of one candidate.
 type Verdict struct {
 	Candidate Candidate
 	// RemovedBy names the filter that removed the candidate. Empty: it was
 	// scored.
 	RemovedBy string
-	// Scores are those of each scorer, finite, before weights; none for a
+	// Scores are those of each scorer, finite and not weighted; none for a
 	// removed candidate.
 	Scores []float64
 	// Score is the combined score.
 	Score float64
-	// Why is what scorers say of it in words, those that have a method
-	// Explain(req *Request, candidates []Candidate, dst []string), which is called
-	// only for a receipt and fills dst as Score does. Empty: nothing.
+	// Why is the explanation of those scorers that have a method Explain(req
+	// *Request, candidates []Candidate, dst []string), which is only called for a
+	// receipt and fills dst as Score does. Empty: there is none.
 	Why string
 }
 
@@ -146,8 +145,8 @@ func (r *Router) judge(d *decision, p *pipeline, verdicts []Verdict, chosen int,
 	}
 }
 
-// String returns the receipt as a small table for people; its form may change. A ~
-// marks what the endpoint has not reported: see [Candidate].
+// String returns the receipt as a small table for people; its format may change. A
+// ~ marks what the endpoint has not reported; see [Candidate].
 func (r *Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "request %d, policy %s, model %q, %d tokens", r.Number, cmp.Or(r.Policy, "(unnamed)"), r.Model, r.InputTokens)

@@ -20,24 +20,24 @@ type Request struct {
 	// Model is the model asked for. Candidates are the endpoints that serve
 	// it, as a model or as an adapter. Empty: every endpoint.
 	Model string
-	// Adapter, where it is not empty, is the name of an adapter (LoRA) that
-	// an endpoint must serve instead of Model.
+	// Adapter, if not empty, is the name of an adapter (LoRA) that an
+	// endpoint must serve instead of Model.
 	Adapter string
 
-	// InputTokens is the length of the prompt, L. Zero: that of its blocks;
-	// unknown if there are none.
+	// InputTokens is the length of the prompt, L. Zero: the length of its
+	// blocks; unknown if there are none.
 	InputTokens int
-	// Blocks are the chained hashes of the prompt's full blocks, head first,
-	// as package prefix makes them; those beyond its length count for nothing.
-	// The caller owns the slice and may reuse it as soon as Route has returned; no
-	// stage keeps it.
+	// Blocks are the chained hashes of the prompt's full blocks, from the
+	// beginning, as package prefix makes them; blocks beyond its length are
+	// ignored. The caller owns the slice and may reuse it as soon as Route has
+	// returned; no stage keeps it.
 	Blocks []uint64
 	// BlockTokens is the number of tokens that one block stands for; a
 	// fraction where blocks are cut from text. Zero: DefaultBlockTokens.
 	BlockTokens float64
 	// Exact says that Blocks are cut from the engine's own token ids, not from text or
-	// from the ids of a tokenizer that may differ: what engines say of their caches
-	// applies to them.
+	// from the ids of a tokenizer that may differ, so that they can be compared with
+	// what engines report about their caches.
 	Exact bool
 	// ExpectedOutputTokens is the caller's guess of the response's length
 	// (max_tokens, or a mean it has learned). Zero: unknown.
@@ -46,13 +46,13 @@ type Request struct {
 	// first token to measure.
 	Stream bool
 
-	// Priority orders requests where there are not enough servers: higher is
-	// more important. A request below zero is sheddable.
+	// Priority orders requests when there are not enough servers: higher is
+	// more important. A request with a priority below zero is sheddable.
 	Priority int
-	// SLO holds the latency targets of the request. The zero SLO asks for
-	// nothing.
+	// SLO holds the latency targets of the request. The zero SLO has none.
 	SLO SLO
-	// Tenant is who pays. Empty: nobody in particular.
+	// Tenant is the customer or user that the request counts for. Empty:
+	// none.
 	Tenant string
 	// Session ties the turns of one conversation together. Empty: none.
 	Session string
@@ -70,20 +70,20 @@ type Request struct {
 	// its time to first token is not measured.
 	UnderWay bool
 
-	// MirrorOf is the ID of the endpoint to which another router in front of the same
-	// fleet has sent the request; see package transport/replica. Its lease counts on
-	// that endpoint and observers hear of it, but it has been admitted elsewhere, so
-	// that Admit is not called, and nothing is chosen here. How long it took is known when it is done, from the
-	// Outcome. Empty: the request is this router's own.
+	// MirrorOf is the ID of the endpoint to which another router in front of the same fleet
+	// has sent the request; see package transport/replica. Its lease counts on that
+	// endpoint and observers are notified, but it has been admitted elsewhere, so Admit is
+	// not called and nothing is chosen here. How long it took is known when it is done,
+	// from the Outcome. Empty: the request is this router's own.
 	MirrorOf string
 	// MirrorPrefix is the PrefixTokens of that endpoint as the other router saw
-	// them: they count in place of this router's own match.
+	// it, which is used instead of this router's own match.
 	MirrorPrefix int
 
-	// Receipt, where it is not nil, is filled with the account of the
-	// decision. A nil Receipt costs nothing. One on every request costs more than
-	// being written: slo/delay.Marginal (the default policy) then prices every
-	// candidate, where it otherwise leaves out those that can't win.
+	// Receipt, if not nil, is filled with an explanation of the decision. A nil
+	// Receipt costs nothing. A receipt costs more than writing it:
+	// slo/delay.Marginal (the default policy) then computes the full cost of
+	// every candidate, and not only of those that can win.
 	Receipt *Receipt
 
 	now    time.Time
@@ -129,11 +129,11 @@ func (r *Request) serving() string {
 	return r.Model
 }
 
-// Now is the moment at which the request is being routed, by the router's
-// clock. Stages take the time from here and call no clock of their own.
+// Now is the time at which the request is being routed, by the router's
+// clock. Stages use it instead of a clock of their own.
 func (r *Request) Now() time.Time { return r.now }
 
-// Number is the place of the request in the router's sequence, from 1.
+// Number is the request's position in the router's sequence, starting at 1.
 func (r *Request) Number() uint64 { return r.number }
 
 // Block is BlockTokens, or its default.
@@ -145,14 +145,14 @@ func (r *Request) Block() float64 {
 }
 
 // Chance returns a number in (0, 1) that is a pure function of the router's
-// seed, the request's number and salt. A stage that leaves something to chance
-// draws it here, with a salt of its own from [Salt].
+// seed, the request's number and salt. A stage that randomizes uses it, with a
+// salt of its own from [Salt].
 func (r *Request) Chance(salt uint64) float64 {
 	return unit(uint64(r.draws(salt)))
 }
 
-// ChanceOf is Chance for one candidate: it also depends on the endpoint's ID,
-// and never on its place among the candidates, so that the order in which
+// ChanceOf is Chance for one candidate. It also depends on the endpoint's ID,
+// and never on its position among the candidates, so that the order in which
 // endpoints were added changes no choice.
 func (r *Request) ChanceOf(salt uint64, c *Candidate) float64 {
 	return unit(r.draws(salt).of(c))
@@ -167,8 +167,9 @@ func (r *Request) draws(salt uint64) draws { return draws(mix(mix(r.seed^salt) ^
 // of returns a random number of 64 bits for the candidate.
 func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.IDHash) }
 
-// At returns the request as a router with this seed would number and time it.
-// The router does so itself; At is for tests that call a stage directly.
+// At returns the request with the time, seed and number that a router would
+// give it. It is for tests that call a stage directly; the router does this
+// itself.
 func (r Request) At(now time.Time, seed, number uint64) Request {
 	r.now, r.seed, r.number = now, seed, number
 	return r

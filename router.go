@@ -9,28 +9,29 @@ import (
 	"time"
 )
 
-// Config says how a [Router] is made. The zero Config is valid: a router
-// without endpoints that picks at random.
+// Config configures a Router. The zero Config is valid: a router without
+// endpoints that picks at random.
 type Config struct {
 	// Policy is how the router decides; see [Router.SetPolicy].
 	Policy Policy
-	// Endpoints are there from the start.
+	// Endpoints are the initial endpoints.
 	Endpoints []Endpoint
-	// Clock tells the time. Nil: time.Now. It is called once in Route and in
-	// each call of a lease, concurrently, and must never return the zero Time.
+	// Clock returns the time. Nil: time.Now. It is called concurrently, once
+	// in Route and in each call of a lease, and must never return the zero
+	// Time.
 	Clock func() time.Time
-	// Seed is what chance depends on. Zero: a random one, which Stats tells, so
-	// that replicas in front of one fleet don't all break a tie the same way.
-	// Set it to repeat decisions.
+	// Seed seeds all random choices. Zero: a random seed, which Stats returns,
+	// so that replicas in front of one fleet don't all break ties the same way.
+	// Set it to reproduce decisions.
 	Seed uint64
 	// LeaseTimeout is how long a lease may go without a call before it is
-	// taken for lost. Zero: 10 minutes.
+	// considered lost. Zero: 10 minutes.
 	LeaseTimeout time.Duration
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
-	// Warn is told of what went wrong without costing a request: a [PanicError]
-	// of a stage. It is called in the goroutine in which it happened. Nil:
-	// nobody is told, but Stats counts.
+	// Warn receives errors that did not fail a request: a [PanicError] of a
+	// stage. It is called in the goroutine in which the error happened. Nil:
+	// errors are only counted, in Stats.
 	Warn func(error)
 }
 
@@ -56,7 +57,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Router picks an endpoint for each request and keeps account of what is in
+// Router picks an endpoint for each request and keeps track of what is in
 // flight. It is safe for concurrent use and starts no goroutine.
 type Router struct {
 	config Config

@@ -5,22 +5,24 @@ import (
 	"time"
 )
 
-// InFlight is what the router itself has on an endpoint: requests that were
-// routed there and are not done. It is exact, and right when Route returns.
+// InFlight counts what this router has in flight on an endpoint: requests
+// that were routed there and are not done. It is exact, and up to date when
+// Route returns.
 type InFlight struct {
-	// Requests are the open leases.
+	// Requests is the number of open leases.
 	Requests int
-	// Prefilling are those of them that still wait for their first token. A
-	// response that does not stream has none: it counts until its predicted
-	// TTFT has passed, and without a prediction until it is done.
+	// Prefilling counts those that still wait for their first token. A
+	// response that does not stream has no first token: it counts until its
+	// predicted TTFT has passed, or without a prediction until it is done.
 	Prefilling int
-	// PrefillTokens, Q, are the prompt tokens of those, less what the prefix
-	// index expected to be cached.
+	// PrefillTokens, Q, is the number of their prompt tokens, minus those
+	// that the prefix index expected to be cached.
 	PrefillTokens int
-	// ContextTokens are the prompt tokens of all open leases: not yet
-	// prefilled, or prefilled and still resident.
+	// ContextTokens is the number of prompt tokens of all open leases,
+	// prefilled or not.
 	ContextTokens int
-	// OutputTokens are the tokens generated so far for the open leases.
+	// OutputTokens is the number of tokens generated so far for the open
+	// leases.
 	OutputTokens int
 }
 

@@ -62,8 +62,8 @@ type EndpointStatus struct {
 	Removed bool
 }
 
-// Endpoints returns all endpoints ordered by slot, those that are removed and
-// still have open leases among them.
+// Endpoints returns all endpoints ordered by slot, including those that are
+// removed but still have open leases.
 func (r *Router) Endpoints() []EndpointStatus {
 	now := r.config.Clock()
 	r.leases.expire(now)

@@ -2,18 +2,18 @@ package endpick
 
 import "iter"
 
-// Table keeps a T for each endpoint or each lease, by its dense handle: an
-// array lookup instead of a map. A handle that has been succeeded by another in
-// its slot finds nothing, and what was kept for it is forgotten when its
-// successor comes. The zero value is ready. A Table is not safe for concurrent
-// use: the stage that owns it locks.
+// Table keeps a T for each endpoint or lease, by its dense handle: an array
+// lookup instead of a map. A handle whose slot has been taken over by another
+// finds nothing; what was kept for it is forgotten when the new one comes. The
+// zero value is ready. A Table is not safe for concurrent use: the stage that
+// owns it locks.
 //
-// A Table is as long as the highest slot it was asked to keep; slots are
-// reused, so this is about the largest number of endpoints or leases there ever
-// were at one time.
+// A Table is as long as the highest slot in use so far. Slots are reused, so
+// this is about the largest number of endpoints or leases that ever existed at
+// one time.
 type Table[H Ref | LeaseRef, T any] struct {
-	// Forget, where it is not nil, is called with what is about to be
-	// forgotten: by Drop, or because another handle has come into the slot.
+	// Forget, if not nil, is called with what is about to be forgotten: by
+	// Drop, or because another handle takes over the slot.
 	Forget func(H, *T)
 
 	// Generations lie apart from values, so that looking one up reads little.
@@ -21,13 +21,13 @@ type Table[H Ref | LeaseRef, T any] struct {
 	values      []T
 }
 
-// PerEndpoint is the state that a stage keeps for each endpoint, under a lock
-// of its own. A stage that keeps some embeds [OneRouter], and calls Drop in
+// PerEndpoint is the state that a stage keeps for each endpoint, under its
+// own lock. A stage that has one embeds [OneRouter], and calls Drop in
 // EndpointRemoved if the state should go with the endpoint.
 type PerEndpoint[T any] = Table[Ref, T]
 
-// PerLease is state that a stage keeps for each lease: begun in Routed, dropped
-// in Done.
+// PerLease is the state that a stage keeps for each lease: created in Routed,
+// dropped in Done.
 type PerLease[T any] = Table[LeaseRef, T]
 
 // generation says whose a slot is. The zero value is nobody's.
@@ -36,9 +36,10 @@ type generation struct {
 	dropped bool // nothing is kept for this generation any more
 }
 
-// At returns what is kept for the handle, a zero T if nothing was. It returns
-// nil for the zero handle, and for one that has been dropped or succeeded, as a
-// late call may bring. The pointer is good until the next call of At.
+// At returns what is kept for the handle, which is a zero T at first. It
+// returns nil for the zero handle, and for one that has been dropped or whose
+// slot has been taken over, as may happen in a late call. The pointer is valid
+// until the next call of At.
 func (t *Table[H, T]) At(h H) *T {
 	ref := Ref(h)
 	if ref.Generation == 0 {
@@ -64,8 +65,8 @@ func (t *Table[H, T]) At(h H) *T {
 	return &t.values[ref.Slot]
 }
 
-// Find returns what is kept for the handle, or nil. The pointer is good until
-// the next call of At.
+// Find returns what is kept for the handle, or nil. The pointer is valid
+// until the next call of At.
 func (t *Table[H, T]) Find(h H) *T {
 	ref := Ref(h)
 	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {

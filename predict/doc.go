@@ -1,36 +1,39 @@
 // Package predict learns how long requests will take, in process, from the requests that have finished.
 //
-// [Latency] is an endpick.Predictor and observer that fills in the time to first token and the time per output token of
-// every candidate, with an upper bound that nine requests in ten stay below. It follows "Predicted-Latency Based
-// Scheduling for LLMs" (llm-d, 2026), which asks a sidecar what is looked up in process here.
+// [Latency] is an endpick.Predictor and observer that predicts the time to first token and
+// the time per output token of every candidate, with an upper bound that nine requests in
+// ten stay below. It follows "Predicted-Latency Based Scheduling for LLMs" (llm-d, 2026),
+// but predicts in process, where the paper uses a sidecar.
 //
 //	latency, err := predict.NewLatency(predict.LatencyConfig{})
 //	…
 //	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: latency, …}})
 //
-// The router passes the predictor what it observes; there is nothing else to call, and nothing to close: a model is
-// fitted in a goroutine that ends with the fit, one at a time, started by the label that makes it due. A restart loses
-// nothing if what [Latency.AppendBinary] returns is saved before and given to [Restore] after.
+// The router passes the predictor what it observes; there is nothing else to call, and
+// nothing to close: a model is fitted in a goroutine that ends with the fit, one at a time,
+// started by the label that makes it due. To keep what was learned over a restart, save
+// what [Latency.AppendBinary] returns, and pass it to [Restore].
 //
 // The regressor is package predict/boost and can be used on its own.
 //
 // # What is learned, and what is not
 //
-// Labels are positive numbers and errors relative: trees fit the logarithm of label over prior. A sample is taken when
-// a request is routed, with the features as they were then, and labelled at its first token and its end. Requests that
-// are open for longer than predicted take part in refits with the time they have waited so far. If all labels change by
-// one factor at once, older ones are corrected by it. A window keeps the newest samples of every kind of traffic, so
-// that what is out of sight is not forgotten.
+// Labels are positive numbers and errors are relative: trees fit the logarithm of
+// label/prior. A sample is taken when a request is routed, with the features at that time,
+// and labelled at its first token and its end. Requests that are open for longer than
+// predicted take part in refits with the time that they have waited so far. If all labels
+// change by one factor at once, older ones are corrected by it. A window keeps the newest
+// samples of every kind of traffic, so that a kind that pauses is not forgotten.
 //
-// Labels reach the models in the order of the calls. With Synchronous the same calls make the same models, to the last
-// bit, on every architecture.
+// Labels reach the models in the order of the calls. With Synchronous, the same calls
+// produce exactly the same models on every architecture.
 package predict
 
 import "github.com/endpick/endpick/internal/codec"
 
 // The errors of [Restore], for errors.Is.
 var (
-	// ErrFormat: the bytes are not what they should be: cut short, damaged or something else.
+	// ErrFormat: the bytes are truncated, damaged or something else.
 	ErrFormat = codec.ErrFormat
 	// ErrVersion: the bytes come from another version of this package.
 	ErrVersion = codec.ErrVersion

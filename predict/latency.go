@@ -30,10 +30,10 @@ var (
 	_ endpick.EndpointObserver   = (*Latency)(nil)
 )
 
-// LatencyConfig says how latencies are learned. The zero value is a usable default.
+// LatencyConfig configures a Latency. The zero value is a usable default.
 type LatencyConfig struct {
-	// Synchronous fits models in the call that brings the label which makes a fit due, before it returns: what is
-	// learned then depends on the order of the calls alone. It is for simulators and tests.
+	// Synchronous fits models within the call that makes a fit due, so that what is learned
+	// depends only on the order of the calls. It is for simulators and tests.
 	Synchronous bool
 	// Share is how much of one core fitting may take, in (0, 1]; 0 means 0.2.
 	Share float64
@@ -45,15 +45,16 @@ type LatencyConfig struct {
 	// MaxAge is the age beyond which samples are dropped, counted from the newest, as long as a thousand remain; 0 means
 	// never.
 	MaxAge time.Duration
-	// DisableStrata keeps one bucket: the newest samples of whatever kind, as a plain sliding window does. It is there to
-	// show what stratification buys.
+	// DisableStrata makes the window a plain sliding window over the newest samples,
+	// whatever their kind. It is there to show what stratification gains.
 	DisableStrata bool
 	// RefitEvery is the number of new samples that triggers a refit. While there are fewer
 	// than 5×RefitEvery samples, a fifth of them is enough (a tenth below 1,000 samples),
 	// and the first fit needs 25. After a drift, a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
-	// MaxModels bounds the served models that are learned; 0 means 64. A model gets a place when a request for it has
-	// been completed, and the one least recently completed gives way.
+	// MaxModels bounds the number of served models that are learned; 0 means 64. A model is
+	// learned once a request for it has been completed; it replaces the model whose last
+	// completed request is the oldest.
 	MaxModels int
 }
 
@@ -61,16 +62,19 @@ type LatencyConfig struct {
 // of the whole request, from what it observes of finished requests. It is an endpick.Predictor and observer, safe for
 // concurrent use; Predict allocates nothing and takes a lock for a moment, to read. It belongs to one router.
 //
-// A candidate is predicted once there are 25 labels of its served model and variant; until then its Prediction stays
-// empty, which scorers take as a reason to fall back to a heuristic. From then on a linear prior predicts, and from 100
-// labels on trees as well. Requests of unknown length are not predicted.
+// A candidate is predicted once there are 25 labels of its served model and variant; until
+// then its Prediction stays empty, and scorers fall back to a heuristic. From then on a
+// linear prior predicts, and from 100 labels on trees as well. Requests of unknown length
+// are not predicted.
 //
-// An endpoint that has stopped answering is expected to go on being silent for as long as it has been: while the oldest
-// request there waits for longer than twice the upper bound of what was predicted for it, and nobody else is answered,
-// that time is added to predictions of TTFT. It is all that is predicted of an endpoint whose kind has no labels.
+// An endpoint that has stopped answering is expected to stay silent for as long as it has
+// been silent: while the oldest request there has waited for longer than twice its
+// predicted upper bound, and no other request is answered, that time is added to
+// predictions of TTFT. If its kind has no labels, nothing else is predicted.
 //
-// An endpoint that takes longer than others of its kind, or less, is expected to go on so, as far as that is certain and
-// as long as it is asked: half a minute without a response, and it is expected to do what the others do.
+// An endpoint that is slower or faster than others of its kind is expected to stay so, as
+// far as that is statistically certain. After half a minute without a response it is
+// expected to be like the others.
 type Latency struct {
 	endpick.OneRouter
 	estimate.Source

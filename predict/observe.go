@@ -85,8 +85,9 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 	}
 }
 
-// Done labels the time per output token, or that of the whole request if it did not stream. What failed says nothing,
-// and of a canceled request only the rate of its tokens counts.
+// Done labels the time per output token, or that of the whole request if it did not stream.
+// Nothing is learned from a request that failed, and only the rate of tokens from one that
+// was canceled.
 func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	l.mu.Lock()
 	found := l.open.Find(e.Lease)

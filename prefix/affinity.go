@@ -9,18 +9,18 @@ import (
 	"github.com/endpick/endpick/internal/explore"
 )
 
-// AffinityConfig says how firmly an [Affinity] holds. The zero value is valid;
-// its defaults are those of the predicted-latency scheduling paper.
+// AffinityConfig configures an Affinity. The zero value is valid; its defaults
+// are those of the predicted-latency scheduling paper.
 type AffinityConfig struct {
 	// Threshold, τ, is the share of the prompt in (0, 1] that an endpoint must
 	// hold to be kept. Zero: 0.80.
 	Threshold float64
-	// Exploration, ε, is the chance in (0, 1) that a request is not held to
-	// the endpoints that have its prefix. Zero: 0.01.
+	// Exploration, ε, is the probability in (0, 1) that a request is not
+	// restricted to the endpoints that hold its prefix. Zero: 0.01.
 	Exploration        float64
 	DisableExploration bool
-	// MaxPenalty is how much longer the TTFT of the best endpoint that has the
-	// prefix may be than that of the best of all. Zero: 5 s.
+	// MaxPenalty is how much longer the TTFT of the best endpoint with the
+	// prefix may be than that of the best endpoint. Zero: 5 s.
 	MaxPenalty      time.Duration
 	DisableLoadGate bool
 	// LimitToSaved caps the penalty at what keeping to the prefix saves, if that
@@ -68,13 +68,13 @@ func (c *AffinityConfig) validate() error {
 }
 
 // Affinity is the epsilon-greedy gate of predicted-latency scheduling: a filter
-// that keeps the endpoints which hold most of the prompt, if there are any,
-// unless it explores, or they are so much busier than the others that computing
-// the prompt again is faster.
+// that keeps only the endpoints that hold most of the prompt, if there are any.
+// It does not do so if it explores, or if these are so much busier than the
+// others that computing the prompt again is faster.
 //
-// TTFT is the prediction's where the candidate has one. Otherwise it is the
-// time that PrefillRate takes for what is in flight there and what this request
-// would add: (Q + F) / rate.
+// The TTFT of a candidate is its prediction, or without one the time for
+// prefilling what is in flight there and what this request would add: (Q + F) /
+// PrefillRate.
 //
 // An Affinity is safe for concurrent use.
 type Affinity struct {

@@ -13,9 +13,9 @@ import (
 type Conversation struct {
 	// Tools are the JSON definitions of the tools, in the order given. Key
 	// order and white space in them don't matter; the order of tools does. That
-	// holds for 256 KiB of tools and arguments with 16,384 commas, colons and
-	// opening brackets, a thousand levels deep; what is beyond counts as it
-	// stands.
+	// holds for up to 256 KiB of tools and arguments with 16,384 commas, colons
+	// and opening brackets, nested up to a thousand levels; beyond that, the
+	// text is hashed as it is.
 	Tools    []string
 	Messages []Message
 }
@@ -39,10 +39,10 @@ type Part struct {
 	// Type is "text" or the API's name for what it is: "image_url",
 	// "input_audio", "file". Empty: text.
 	Type string
-	// Content is the text; of other parts the URL, the data or whatever else
-	// says which content it is. Text is hashed as it is, the rest enters by a
-	// hash of Content, so that a picture of megabytes does not look like a
-	// million tokens.
+	// Content is the text; for other parts the URL, the data or whatever else
+	// identifies the content. Text is hashed as it is. Everything else is
+	// represented by a hash of Content, so that an image of several megabytes
+	// does not look like a million tokens.
 	Content string
 }
 
@@ -51,24 +51,24 @@ type ToolCall struct {
 	ID   string
 	Name string
 	// Arguments is the JSON text of the arguments; key order and white space
-	// don't matter, as in tools. Text that is not JSON counts as it stands.
+	// don't matter, as in tools. Text that is not JSON is hashed as it is.
 	Arguments string
 }
 
 // AppendChat appends to dst the block hashes of the conversation's canonical
 // form, and returns the extended slice and the length of that form in bytes,
-// from which a gateway without a tokenizer guesses the number of tokens.
+// from which a gateway without a tokenizer can estimate the number of tokens.
 //
 // The canonical form is the sequence of all fields, tools first, as chat
 // templates put them. A conversation that continues another one shares all its
 // full blocks, even if it continues the text of the last part. Conversations
-// that differ in any field differ from there on: no text can imitate the border
-// between two fields.
+// that differ in any field differ from there on, because no text can imitate
+// the boundary between two fields.
 //
-// Texts are hashed as they are given. Package transport gives them as JSON writes
-// them, with the fewest and shortest escapes (a newline as \n, what it could have
-// left out as what it stands for), because that is how they stand in a body: blocks of
-// a text with a newline or a quote in it are the same as its only if it is given so.
+// Texts are hashed as they are given. Package transport passes them in JSON form, with
+// the fewest and shortest escapes (a newline as \n, and nothing escaped that need not
+// be), because that is how they appear in a body. To get the same blocks for a text
+// that contains a newline or a quote, pass it in that form.
 func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, bytes int) {
 	var h Hasher
 	h.Reset(seed, dst)

@@ -42,8 +42,8 @@ func (c Cause) String() string {
 	return "unknown"
 }
 
-// Break is the place where two conversations that should share a head part:
-// nothing after it can be taken from a cache.
+// Break is the place where two conversations that should share a prefix
+// diverge: nothing after it can be found in a cache.
 type Break struct {
 	// Message is the index of the message; -1 if the tools differ.
 	Message int
@@ -64,9 +64,9 @@ type Break struct {
 }
 
 // FirstBreak finds where next, the later of two conversations, stops sharing
-// the head of prev, and guesses why. It returns false if one continues the
-// other, so that nothing is lost. It is a tool for finding out why a cache is
-// not hit, not for the hot path.
+// the prefix of prev, and guesses why. It returns false if one continues the
+// other, so that nothing is lost. It is for finding out why prompts miss the
+// cache, not for the hot path.
 func FirstBreak(prev, next *Conversation) (Break, bool) {
 	a, b := collect(prev), collect(next)
 	var h Hasher

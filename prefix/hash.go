@@ -19,25 +19,24 @@ const (
 
 // AppendTokens appends to dst the hash of every full block of BlockTokens
 // token ids, head first, and returns the extended slice; a partial last block
-// is dropped, because engines don't cache it. A hash stands for its block and
-// for everything before it. With the same key it is the same on every
+// is dropped, because engines don't cache it. Each hash stands for its block
+// and everything before it. With the same key it is the same on every
 // architecture. AppendTokens allocates only if dst is too small.
 //
-// Nobody can make prompts that collide without knowing the key: for any two
-// heads of n blocks, in one scope or in two, the chance is at most about n in
+// Without the key, nobody can craft prompts that collide: for any two prefixes
+// of n blocks, in one scope or in two, the probability is at most about n in
 // 2^58. That holds as long as nobody sees the hashes. They are made for
-// choosing a server, at the speed of memory, and are not signatures: whoever
-// has hashes and the prompts they belong to can work out the seed, and whoever
-// has the key can make collisions, or test whether a prompt is in a recording.
+// choosing a server, at the speed of memory, and are not signatures. From
+// hashes and the prompts they belong to, the seed can be computed; with the
+// key, one can craft collisions and test whether a prompt is in a recording.
 func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
 	c := seed.chain(blockhash.OfTokens)
 	return c.AppendWords(dst, tokens)
 }
 
 // AppendText is AppendTokens for gateways without a tokenizer: blocks are
-// BlockBytes bytes of text. Set the request's BlockTokens to the number of
-// tokens that so many bytes make on average. Blocks of text and of tokens are
-// never equal.
+// BlockBytes bytes of text. Set the request's BlockTokens to the mean number
+// of tokens in that many bytes. Blocks of text and of tokens are never equal.
 func AppendText(dst []uint64, seed Seed, text string) []uint64 {
 	c := seed.chain(blockhash.OfText)
 	return c.Append(dst, bytesOf(text))

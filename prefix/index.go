@@ -78,33 +78,35 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // router, which must also be its observer ([endpick.Policy] sees to that), and
 // safe for concurrent use.
 //
-// Of each endpoint it forgets the least recently used blocks first, and the
-// end of a prompt before its head, block by block, as an engine does. A match
-// is a contiguous head. What is known of an endpoint ends with it: one that is
-// added again begins with nothing.
+// For each endpoint, it forgets the least recently used blocks first, and the
+// end of a prompt before its beginning, block by block, as an engine does. A
+// match starts at the beginning of the prompt and has no gaps. When an
+// endpoint is removed, everything known about it is forgotten; if it is added
+// again, it starts with nothing.
 //
-// A request's blocks are matched as soon as it is routed, so that the next one
-// with the same head finds them. They count as used, and displace others, only
-// when the engine is known to have computed them: at the first token, or at the
-// end of a completed request. Until then they are pending: at most as many as
-// the endpoint may hold, in a part of MaxBytes of their own; of a longer prompt
-// the head is remembered. If the request ends without that sign (failed,
-// canceled or lost before the first token), those that no other request has in
-// common are forgotten again. So neither a client whose prompts are refused nor
-// an endpoint that refuses everything changes what is known about others.
+// A request's blocks are matched as soon as it is routed, so that the next
+// request with the same beginning finds them. They count as used, and displace
+// others, only when the engine is known to have computed them: at the first
+// token, or at the end of a completed request. Until then they are pending: at
+// most as many as the endpoint may hold, in their own part of MaxBytes; of a
+// longer prompt, only the beginning is remembered. If the request ends without
+// being computed (failed, refused, canceled or lost before the first token),
+// its blocks are forgotten again, except those that other requests share. So
+// neither a client whose prompts are refused nor an endpoint that refuses
+// everything changes what is known about others.
 //
-// At the end of a completed request the host may say how the conversation goes
-// on (Outcome.Blocks): the endpoint then holds prompt and response, as if it
-// had computed both as a prompt, and the next turn matches to its end. Blocks
-// that do not continue the request's own were not run by its engine: they are
-// ignored, and counted in IndexStats.Strays.
+// At the end of a completed request, the host may say how the conversation
+// continues (Outcome.Blocks). The endpoint then holds prompt and response, as
+// if it had computed both as a prompt, and the next turn matches up to the end
+// of the response. Blocks that do not continue the request's own were not
+// computed by its engine: they are ignored, and counted in IndexStats.Strays.
 //
-// Tenants share what they have in common. What only one of them uses goes
-// first, once that tenant holds more than IndexConfig.TenantShare of a room that
-// is this index's own.
+// Tenants share the blocks that they have in common. Once a tenant holds more
+// than IndexConfig.TenantShare, blocks that only this tenant uses are evicted
+// first; see there for where that applies.
 //
-// Cached tokens that an engine reports correct the number of blocks that it is
-// trusted to hold: see trust.go.
+// The cached tokens that an engine reports correct the number of blocks that
+// it is trusted to hold.
 type Index struct {
 	endpick.OneRouter
 

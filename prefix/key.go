@@ -15,9 +15,9 @@ import (
 // gateway or those who read its recordings, share a key by its text: see
 // [ParseKey] and [Key.Reveal].
 //
-// A Key is not printed by accident, neither by itself nor inside other values:
-// fmt shows a fingerprint or an address, and encoding/json shows nothing. Keys
-// can be copied; compare them by String.
+// A Key is never printed by accident, neither by itself nor inside other
+// values: fmt shows a fingerprint or an address, and encoding/json shows
+// nothing. Keys can be copied; compare them by String.
 type Key struct {
 	secret **[keyBytes]byte // nil: that of the process
 }
@@ -53,12 +53,12 @@ func ParseKey(text string) (Key, error) {
 	return Key{hide([keyBytes]byte(secret))}, nil
 }
 
-// Reveal returns the text of the key, which [ParseKey] reads. Whoever sees it
-// can make prompts whose hashes collide.
+// Reveal returns the key as text for ParseKey. Anybody who sees it can craft
+// prompts whose hashes collide.
 func (k Key) Reveal() string { return hex.EncodeToString(k.bytes()[:]) }
 
-// String returns a fingerprint, by which one can see that two processes have
-// the same key. It reveals nothing else about the key.
+// String returns a fingerprint, which shows whether two processes have the
+// same key. It reveals nothing else about the key.
 func (k Key) String() string {
 	sum := sha256.Sum256(append([]byte("endpick prefix fingerprint"), k.bytes()[:]...))
 	return "key " + hex.EncodeToString(sum[:4])

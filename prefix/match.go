@@ -31,7 +31,7 @@ func (s *scratch) begin(slots int) {
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens of every candidate,
-// to 0 where nothing is held. A prompt of unknown length is taken to be as
+// to 0 if it holds nothing. A prompt of unknown length is assumed to be as
 // long as its blocks.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	s := x.scratch.Get().(*scratch)

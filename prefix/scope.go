@@ -8,20 +8,21 @@ import (
 	"github.com/endpick/endpick/internal/blockhash"
 )
 
-// Scope is what must agree before two prompts may share a block. Engines keep
-// the KV cache of adapters apart, and that of tenants where a salt is given.
+// Scope is what two prompts must have in common to share blocks. Engines
+// separate the KV caches of adapters, and of tenants if they are given a
+// salt.
 type Scope struct {
-	// Key makes hashes that nobody without it can foresee. Zero: one that this
-	// process has drawn at random.
+	// Key makes hashes unpredictable to anybody who does not have it. Zero:
+	// one that this process has drawn at random.
 	Key   Key
 	Model string
 	// Adapter is the LoRA adapter. Empty: none.
 	Adapter string
-	// Tenant is whose prompt it is. Empty: nobody's, shared with everyone
-	// without a tenant.
+	// Tenant is whose prompt it is. Empty: shared with all requests without a
+	// tenant.
 	Tenant string
-	// Salt keeps blocks apart within a tenant, as cache_salt of a request to
-	// vLLM does. Empty: none.
+	// Salt separates blocks within a tenant, as the cache_salt of a request
+	// to vLLM does. Empty: none.
 	Salt string
 }
 

@@ -2,11 +2,11 @@ package scorer
 
 import "github.com/endpick/endpick"
 
-// Cost makes a scorer of a cost: the candidate with the lowest cost scores
-// highest. The score is 1/(2 + 2·cost), within [0, 0.5], for costs of zero and
-// above, and 1 − 1/(2 − 2·cost) below zero; it keeps the order of costs. A cost
-// that is not a number, or infinite, scores 0: one endpoint's broken indicator
-// costs that endpoint alone.
+// Cost makes a scorer from a cost function: the candidate with the lowest cost
+// scores highest. The score is 1/(2 + 2·cost), within [0, 0.5], for costs of
+// zero and above, and 1 − 1/(2 − 2·cost) below zero; it keeps the order of
+// costs. A cost that is not a number, or infinite, scores 0: one endpoint's
+// broken indicator costs that endpoint alone.
 //
 // The name is shown in receipts. The function is called concurrently, once for
 // each candidate, and keeps neither argument.

@@ -9,10 +9,10 @@
 // [RoundRobin], and whatever [Cost] makes of a few lines of arithmetic over a
 // candidate's indicators.
 //
-// The filter [Hotspot] keeps a prefix that takes over from drowning the servers
-// that hold it (LMetric, section 5.2). The filter [MatchGate] prefers the best
-// match unless load is out of balance; with a scorer behind it, it is the policy
-// of AIBrix, Preble and SGLang.
+// The filter [Hotspot] keeps a prefix that dominates the traffic from
+// overloading the servers that hold it (LMetric, section 5.2). The filter
+// [MatchGate] prefers the best match unless load is out of balance; with a
+// scorer behind it, it is the policy of AIBrix, Preble and SGLang.
 //
 // Package preset puts them together. The zero value of every type is ready to
 // use, and [endpick.New] refuses fields that are out of range; those with state

@@ -10,10 +10,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Hotspot is the two-phase detector of prefix hotspots that goes with [LMetric]
+// Hotspot is the two-phase detector of prefix hotspots that goes with LMetric
 // (section 5.2 of its paper): a filter that keeps the requests of one class
 // away from the endpoints that hold their prefix when these would otherwise be
-// overrun.
+// overloaded.
 //
 // A class is the requests with the same head. With x its share of all requests
 // in the window, x̄ = 1 − x, M the endpoints that hold the head and M̄ the

@@ -7,7 +7,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// NoHitLRU spreads cold requests, those of which no candidate holds a head. The
+// NoHitLRU spreads cold requests: those whose beginning no candidate holds. The
 // candidate that has gone longest without one scores 1, the one that had the
 // last scores 0, and the others 1 − rank/(n − 1); those that never had one
 // share the first rank. Warm requests score 0.5 everywhere and change nothing.

@@ -22,9 +22,9 @@ const coldKVUsage = 0.02
 // any endpoint is idle or cold, and rejects none for lack of a prediction
 // (GIE, "SLO enforcement").
 //
-// The expected latencies count here, whatever the [Bound] of the Headroom: the
-// bound is for choosing, not for refusing. A LatencyAdmitter is safe for
-// concurrent use and belongs to one router.
+// It uses expected latencies, whatever the [Bound] of the Headroom, which is
+// for choosing and not for refusing. A LatencyAdmitter is safe for concurrent
+// use and belongs to one router.
 type LatencyAdmitter struct {
 	headroom *Headroom
 }
@@ -38,16 +38,16 @@ func NewLatencyAdmitter(h *Headroom) *LatencyAdmitter {
 // Observer returns the Headroom, which hears of leases.
 func (a *LatencyAdmitter) Observer() any { return a.headroom }
 
-// UnattainableError says how far out of reach the SLO of a request was. It
-// matches ErrUnattainable.
+// UnattainableError says by how much the SLO of a request was out of reach.
+// It matches ErrUnattainable.
 type UnattainableError struct {
 	// SLO is what was asked for.
 	SLO endpick.SLO
 	// TTFT and TPOT are the lowest that any endpoint was expected to have; for
 	// a response that is not streamed, TTFT is the whole latency. Zero: not
 	// asked for. They may be those of two endpoints, and within the SLO: then
-	// no endpoint has both, or the request would break the target of one that
-	// runs.
+	// no endpoint meets both targets, or the request would break the target of
+	// a running request.
 	TTFT, TPOT time.Duration
 	Endpoints  int
 }

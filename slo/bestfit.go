@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick/internal/explore"
 )
 
-// Strategy says which of the candidates that keep the targets is best.
+// Strategy says which of the candidates that meet the targets is best.
 type Strategy uint8
 
 const (
@@ -33,29 +33,30 @@ const (
 	MinMax
 )
 
-// BestFitConfig says how a [BestFit] scores. The zero value is the paper's.
+// BestFitConfig configures a BestFit. The zero value is the paper's
+// configuration.
 type BestFitConfig struct {
-	// Headroom measures. Nil: one with the default config.
+	// Headroom measures the headroom. Nil: one with the default config.
 	Headroom *Headroom
 	// Strategy applies to requests with an SLO. Zero: Least.
 	Strategy Strategy
 	// Form applies to requests with an SLO. Zero: ShareOfSLO.
 	Form Form
 	// PrefillRate, in prompt tokens per second, makes a request without an SLO
-	// consider those that are there already: each of the BS requests on an
-	// endpoint waits while the F new tokens are prefilled, and this sum of
-	// delays, BS·F/PrefillRate, counts like the request's own latency. Any
-	// rate of the right order does. Zero: only the request's own latency
+	// consider the requests that are already there: each of the BS requests on
+	// an endpoint waits while the F new tokens are prefilled, and this sum of
+	// delays, BS·F/PrefillRate, counts like the request's own latency. The
+	// order of magnitude is enough. Zero: only the request's own latency
 	// counts, as in the paper.
 	PrefillRate float64
-	// Displaced is how many tokens of others' prompts an endpoint is expected to
-	// have to compute again if it takes the request, as
-	// [github.com/endpick/endpick/prefix.Index.Displaced] tells. Their time at
-	// PrefillRate counts like that of the request's own. It is called concurrently,
-	// for requests without an SLO alone. Nil: nothing is displaced.
+	// Displaced returns how many tokens of others' prompts an endpoint is expected
+	// to compute again if it takes the request; see
+	// [github.com/endpick/endpick/prefix.Index.Displaced]. Their time at
+	// PrefillRate counts like the request's own. It is called concurrently, and
+	// only for requests without an SLO. Nil: nothing is displaced.
 	Displaced func(req *endpick.Request, c *endpick.Candidate) float64
-	// Exploration is the probability with which, where only some candidates
-	// are predicted, the others are preferred, so that there is something to
+	// Exploration is the probability that, if only some candidates are
+	// predicted, the others are preferred, so that there is something to
 	// learn from. In (0, 1); zero: 0.01.
 	Exploration        float64
 	DisableExploration bool
@@ -81,20 +82,20 @@ func (c *BestFitConfig) validate() error {
 // BestFit scores candidates by predicted latency (GIE, "Scoring Strategy").
 // Scores are within [0, 1].
 //
-// With an SLO: candidates that keep every target come first, by combined
-// headroom, the least or the most as the [Strategy] says; then those that
-// miss one, the idle before the busy, by the smallest deficit. See [Fit].
+// With an SLO: candidates that meet every target come first, by combined
+// headroom, the least or the most as the Strategy says; then those that miss
+// one, idle ones before busy ones, by the smallest deficit. See [Fit].
 //
 // Without an SLO: the lowest predicted latency comes first, TTFT + E[output
 // tokens]·TPOT, whatever the strategy; with a PrefillRate the lowest sum of
 // that and the delay for others. That delay is what the product of LMetric
-// measures (LMetric, section 5): a greedy choice by a request's own latency
-// alone ignores it, and it is far less noisy than the difference of two
-// predictions. With Displaced it also counts what has to be computed again
-// because the request has taken its place.
+// measures (LMetric, section 5): a greedy choice by the request's own latency
+// ignores it, and it is far less noisy than the difference of two
+// predictions. With Displaced, it also counts what will have to be computed
+// again because the request pushes it out of the cache.
 //
 // A candidate without a prediction is scored by its load and match instead;
-// where others have one, it stays below the median of their scores.
+// if others have one, it stays below the median of their scores.
 //
 // BestFit is safe for concurrent use, belongs to one router and must not be
 // copied.

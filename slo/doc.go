@@ -15,7 +15,7 @@
 // [Warmup] is a filter that brings new endpoints in gradually.
 //
 // Package slo/delay is a scorer for requests with and without targets, and a
-// predictor of what these stages measure. What happens when there is not enough
-// room for all requests is the subject of package slo/queue. Formulas are those of
+// predictor of what these stages measure. Package slo/queue decides what happens
+// when there is not enough room for all requests. The formulas are those of
 // Predicted Latency and GIE.
 package slo

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The headers by which a client asks for latencies, in milliseconds.
+// The headers in which clients give latency targets, in milliseconds.
 const (
 	TTFTHeader = "X-Slo-Ttft-Ms" // time to first token
 	TPOTHeader = "X-Slo-Tpot-Ms" // time per output token after the first
@@ -24,7 +24,8 @@ var llmdHeaders = map[string]string{
 }
 
 // MinTarget and MaxTarget are the shortest and the longest latency that a header
-// may ask for. Anything else is taken for a mistake, such as seconds.
+// may ask for. Anything else is considered a mistake, such as a value in
+// seconds.
 const (
 	MinTarget = time.Millisecond
 	MaxTarget = time.Hour
@@ -34,7 +35,7 @@ const (
 var ErrHeader = errors.New("slo: malformed header")
 
 // HeaderError says which header could not be read, and why. The target that it
-// should have set is not asked for.
+// should have set is not set.
 type HeaderError struct {
 	Header string
 	Value  string
@@ -51,10 +52,10 @@ func (e *HeaderError) Unwrap() error { return ErrHeader }
 // FromHeader reads the latency targets of a request from [TTFTHeader] and
 // [TPOTHeader], or where one is absent from llm-d's x-llm-d-slo-ttft-ms and
 // x-llm-d-slo-tpot-ms: a decimal number of milliseconds within [MinTarget] and
-// [MaxTarget]. An absent header asks for nothing. So does a malformed one; it
-// is named by the error, which is a [HeaderError] or several joined, and the
-// other header still counts: use the SLO even if the error is not nil. A header
-// that is given twice is malformed.
+// [MaxTarget]. An absent header sets no target. Neither does a malformed one,
+// which the error names: a [HeaderError], or two joined. The other header still
+// counts, so use the SLO even if the error is not nil. A header that is given
+// twice is malformed.
 func FromHeader(h http.Header) (endpick.SLO, error) {
 	ttft, err1 := target(h, TTFTHeader)
 	tpot, err2 := target(h, TPOTHeader)

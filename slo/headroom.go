@@ -6,8 +6,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// HeadroomConfig says how a [Headroom] is measured. The zero value is the
-// paper's.
+// HeadroomConfig configures a Headroom. The zero value is the paper's
+// configuration.
 type HeadroomConfig struct {
 	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1); TPOT
 	// has the rest. Zero: 0.8 (Predicted Latency, "Latency-based scoring").
@@ -22,7 +22,7 @@ type HeadroomConfig struct {
 	DisableRunning bool
 }
 
-// Bound is the part of a prediction's spread that has to keep the target.
+// Bound says which part of a prediction is compared with the target.
 type Bound uint8
 
 const (
@@ -55,13 +55,13 @@ func (c *HeadroomConfig) validate() error {
 
 // Headroom measures how far a prediction stays below the targets of the
 // request itself and of the requests that are already running on the
-// endpoint. It hears of the latter through each [BestFit], [Tier] and
+// endpoint. It learns of the latter through each [BestFit], [Tier] and
 // [LatencyAdmitter] that uses it; they may share one.
 //
-// The TPOT target of a running request counts if it was expected to be kept
+// The TPOT target of a running request counts if it was expected to be met
 // when the request was routed, whatever the [Bound]. A target that could not
-// be kept there, or for which nothing was predicted, is ignored: keeping
-// others away would not help.
+// be met there, or for which nothing was predicted, is ignored, because
+// keeping others away would not help.
 //
 // Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
 // router.
@@ -108,7 +108,7 @@ type Fit struct {
 	Deficit float64
 }
 
-// Meets reports whether every target is expected to be kept.
+// Meets reports whether every target is expected to be met.
 func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
 
 // Of returns the headroom of the request on the candidate (Predicted Latency,

@@ -5,9 +5,9 @@ import (
 	"github.com/endpick/endpick/internal/explore"
 )
 
-// TierConfig says how a [Tier] filters. The zero value is the paper's.
+// TierConfig configures a Tier. The zero value is the paper's configuration.
 type TierConfig struct {
-	// Headroom measures. Nil: one with the default config.
+	// Headroom measures the headroom. Nil: one with the default config.
 	Headroom *Headroom
 	// Exploration is the probability with which the candidates that miss the
 	// SLO are kept instead, in (0, 1). Zero: 0.01.
@@ -16,10 +16,9 @@ type TierConfig struct {
 }
 
 // Tier is the headroom tier filter (GIE, "SLO enforcement"): it keeps the
-// candidates that are expected to meet the SLO, and with a small probability
-// those that are not, so that an endpoint which recovers gets traffic to show
-// it. If nobody meets the SLO all stay, and so does a candidate without a
-// prediction in either case.
+// candidates that are expected to meet the SLO, or with a small probability
+// the others, so that the recovery of an endpoint is noticed. If no candidate
+// meets the SLO, all stay. A candidate without a prediction always stays.
 //
 // A request without an SLO is only kept away from endpoints where it would
 // break the TPOT target of a running request.

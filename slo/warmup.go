@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// WarmupConfig says how a [Warmup] ramps. The zero value is ready to use.
+// WarmupConfig configures a Warmup. The zero value is ready to use.
 type WarmupConfig struct {
 	// Ramp is how long a new endpoint takes to its full share. Zero: one
 	// minute.
@@ -22,10 +22,10 @@ type WarmupConfig struct {
 //
 // At age a, an endpoint is considered for a share 1/n + (1 − 1/n)·a/Ramp of the
 // requests whose prefix it does not hold, where n is the number of candidates:
-// at first for no more than its fair share. Age counts from the first request
-// that could have gone there, and against the oldest endpoint: a fleet that
-// starts as a whole is not held back. This is the slow start of Envoy, with the
-// fair share in the place of its minimum weight.
+// at first only for its fair share. Age counts from the first request that
+// could have gone there, relative to the oldest endpoint, so that a fleet that
+// starts all at once is not held back. This is the slow start of Envoy, with
+// the fair share instead of its minimum weight.
 //
 // Warmup is safe for concurrent use and belongs to one router.
 type Warmup struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// Config says how a [Transport] is made. All fields but Router may be left out.
+// Config configures a Transport. All fields except Router may be left out.
 type Config struct {
 	// Router picks the endpoints. It must be set.
 	Router *endpick.Router

@@ -51,13 +51,13 @@ var (
 	// or one that begins like them. TGI has none. /metrics and /health are not among
 	// them; Config.DenyUnknown refuses these too.
 	ErrForbidden = dialect.ErrForbidden
-	// ErrUnknownPath: the path is of no API that is read; see Config.DenyUnknown.
+	// ErrUnknownPath: the path belongs to no known API; see Config.DenyUnknown.
 	ErrUnknownPath = dialect.ErrUnknownPath
 	// ErrAddress: the address of an endpoint is neither a host nor a URL.
 	ErrAddress = target.ErrAddress
 )
 
-// BodyError says by how much a request was too large. It matches
+// BodyError says by how much a request body was too large. It matches
 // ErrBodyTooLarge.
 type BodyError struct {
 	Limit  int64
@@ -74,7 +74,7 @@ func (e *BodyError) Error() string {
 // Unwrap returns ErrBodyTooLarge.
 func (e *BodyError) Unwrap() error { return ErrBodyTooLarge }
 
-// ReadError carries what went wrong when the client's body was read. It matches
+// ReadError says what went wrong when the client's body was read. It matches
 // ErrBody and the cause.
 type ReadError struct{ Err error }
 
@@ -83,8 +83,8 @@ func (e *ReadError) Error() string { return "transport: reading the request body
 // Unwrap returns ErrBody and the cause.
 func (e *ReadError) Unwrap() []error { return []error{ErrBody, e.Err} }
 
-// UpstreamError says which endpoint failed a request last, after how many
-// attempts. It matches the cause.
+// UpstreamError says which endpoint was the last to fail a request, and after
+// how many attempts. It matches the cause.
 type UpstreamError struct {
 	Endpoint string // its ID
 	Attempts int
@@ -98,8 +98,8 @@ func (e *UpstreamError) Error() string {
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// StatusClientClosedRequest is what [StatusOf] gives for a request whose client
-// went away. Only logs get to see it; nginx coined it.
+// StatusClientClosedRequest is what [StatusOf] returns for a request whose
+// client went away. It only appears in logs; nginx introduced it.
 const StatusClientClosedRequest = 499
 
 // StatusOf returns the HTTP status that tells a client of an error of
@@ -156,7 +156,7 @@ func unknownModel(err error) bool {
 	return errors.As(err, &none) && none.Model != "" && none.Serving == 0 && none.Endpoints > 0
 }
 
-// ErrorHandler answers with what [ErrorResponse] says. It suits
+// ErrorHandler answers with the [ErrorResponse]. Use it as
 // httputil.ReverseProxy.ErrorHandler.
 func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 	path := ""
@@ -171,10 +171,11 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 	_, _ = w.Write(body)
 }
 
-// ErrorResponse is how a client is told of an error of [Transport.RoundTrip]: the
-// status of [StatusOf], and an error object in the shape of the API at the path of
-// the request, for hosts that write responses themselves. What went wrong inside
-// the fleet is not told to the client; log err for that.
+// ErrorResponse returns what to answer to a client after an error of
+// [Transport.RoundTrip]: the status of [StatusOf], and an error object in the
+// format of the API at the path of the request. It is for hosts that write
+// responses themselves. The client is not told what went wrong inside the fleet;
+// log err for that.
 //
 //	status  OpenAI's type, and code              Anthropic's type
 //	400     invalid_request_error                invalid_request_error
@@ -187,12 +188,12 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 //	504     api_error                            timeout_error
 //	other   api_error                            api_error
 //
-// The code is the status where nothing else is said. All APIs but Anthropic's have
-// OpenAI's shape.
+// The code is the status unless the table says otherwise. All APIs except
+// Anthropic's use OpenAI's format.
 //
-// A request that the queue has dropped gets a Retry-After of as long as it has
-// waited, from a second to a minute; one that a queue.TokenBucket or a quota.Quota
-// has refused, of as long as the bucket needs.
+// If the queue has dropped the request, Retry-After is the time that it has
+// waited, from a second to a minute; if a queue.TokenBucket or a quota.Quota has
+// refused it, the time until the bucket holds enough.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	status = StatusOf(err)
 	p := dialect.Problem{Status: status, Message: http.StatusText(status)}

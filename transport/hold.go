@@ -15,26 +15,28 @@ import (
 // a prefill that has ended or an endpoint that was added, is noticed then.
 const recheck = 10 * time.Millisecond
 
-// QueueConfig says how requests are held while the endpoints are full: in a
-// gateway queue before the router (BLIS, "Gateway Queue"; see [queue.Queue] for
-// the order), so that each is routed when there is room for it, on what is
-// known then. The zero value is the paper's queue with the default bounds.
+// QueueConfig configures a gateway queue in front of the router (BLIS, "Gateway
+// Queue"; see queue.Queue for the order), which holds requests while the
+// endpoints are full, so that each is routed when there is room for it, based
+// on what is known then. The zero value is the paper's queue with the default
+// bounds.
 //
-// Every request waits its turn, at most once: retries do not. Fullness is that
-// of all endpoints that are not drained and not in bad health, whichever model
-// they serve: give models that do not share their endpoints a transport each.
-// Without any endpoint nothing is held, so that the client is told at once.
+// Each request waits at most once: retries do not wait. Whether the fleet is
+// full depends on all endpoints that are healthy and not drained, whichever
+// model they serve; give models that do not share endpoints a transport each.
+// If there are no endpoints, nothing is held, so that the client gets an error
+// at once.
 //
-// A request is routed by what its wait has left of its TTFT target; a target
-// that has passed still counts, and is out of reach.
+// The wait is subtracted from the TTFT target of a request before it is
+// routed; a target that has passed still counts, and is out of reach.
 type QueueConfig struct {
-	// Bounds of the queue, its time limit among them. The Bytes of a request
-	// are its body and its blocks.
+	// Bounds are the limits of the queue, including its timeout. The Bytes of
+	// a request are its body and its blocks.
 	Bounds queue.Config
-	// Saturation says when the endpoints are full. Nil: the zero
-	// queue.Utilization, which goes by what each endpoint reports, and by the
-	// requests in flight against MaxSequences where one reports nothing. It must not
-	// call the transport. If it panics there is room, and Config.Warn is told.
+	// Saturation says when the endpoints are full. Nil: the zero queue.Utilization,
+	// which uses what each endpoint reports, or for one that reports nothing the
+	// requests in flight relative to MaxSequences. It must not call the transport.
+	// If it panics, the endpoints count as not full, and Config.Warn is called.
 	Saturation queue.Saturation
 }
 

@@ -104,10 +104,9 @@ const (
 	EndpointHeader = "X-Endpick-Endpoint"
 )
 
-// Transport is an http.RoundTripper over a router. Make one with [New]. It is
-// safe for concurrent use and starts no goroutine of its own; a timer for each
-// request that is sent wakes it when something is due, and one more while requests
-// are held.
+// Transport is an http.RoundTripper over a router. Make one with [New]. It is safe
+// for concurrent use and starts no goroutine of its own; it uses a timer for each
+// request that is sent, and one more while requests are queued.
 type Transport struct {
 	config Config
 	wire   http.RoundTripper // Config.Base, wrapped
@@ -129,10 +128,10 @@ type Stats struct {
 	Unhealthy int
 }
 
-// New returns a transport, or an [endpick.ConfigError]. The addresses of the
-// endpoints that the router has by then must be such as [Target] takes; an
-// endpoint that comes later with a bad one fails its requests over to others,
-// and Config.Warn is told.
+// New returns a transport, or an [endpick.ConfigError]. The router's
+// endpoints must have addresses that [Target] accepts. If an endpoint with a
+// bad address is added later, its requests go to others, and Config.Warn is
+// called.
 func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err

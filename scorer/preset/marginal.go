@@ -7,8 +7,8 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// MarginalDelayConfig says how [MarginalDelay] is made. The zero value is all of
-// it.
+// MarginalDelayConfig configures MarginalDelay. The zero value is the complete
+// policy.
 type MarginalDelayConfig struct {
 	Index prefix.IndexConfig
 	Delay delay.Config
@@ -17,18 +17,18 @@ type MarginalDelayConfig struct {
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
-	// DisableShortlist predicts and scores all endpoints for every request, where
-	// otherwise only those are that may be the best. The choice is the same.
+	// DisableShortlist predicts and scores all endpoints for every request,
+	// instead of only those that may be the best. The choice is the same.
 	DisableShortlist bool
 }
 
-// MarginalDelay sends each request to where it delays everybody the least: itself,
-// and those who are there or come next. How long things take it learns from the
-// responses; there is nothing to tune. A request with an SLO goes to such a server
-// among those that are expected to keep it.
+// MarginalDelay sends each request to where it causes the least delay in total: to
+// itself, to the requests that are there, and to those that come next. It learns
+// from the responses how long things take; there is nothing to tune. For a request
+// with an SLO, it chooses among the servers that are expected to meet it.
 //
 // It works from the first request on: until there is a response to learn from,
-// costs are in prompt tokens. Receipts show what a choice would have cost whom. See
+// costs are in prompt tokens. Receipts show the parts of each candidate's cost. See
 // docs/marginal-delay.md.
 func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
 	if c.Tier.Headroom != nil {

@@ -8,25 +8,26 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// PredictedLatencyConfig says how [PredictedLatency] is made. The zero value is
-// the paper's system with additions, each of which can be left out: its gate
-// holds no request for longer than that saves, upper bounds of predictions are held
-// against an SLO, and so are the targets of the requests that are running
-// (Headroom.DisableRunning), a new endpoint gets its share by and by, a large fleet is
-// not predicted whole, and without an SLO it considers the requests that are running,
-// and those that will come back for what they have in a cache.
+// PredictedLatencyConfig configures PredictedLatency. The zero value is the paper's
+// system with additions, each of which can be switched off: its gate holds no request
+// for longer than that saves; upper bounds of predictions are compared with an SLO,
+// and the targets of running requests count too (Headroom.DisableRunning); a new
+// endpoint gets its share gradually; in a large fleet only a shortlist is predicted;
+// and a request without an SLO considers the requests that are running, and those that
+// will need what it pushes out of a cache.
 type PredictedLatencyConfig struct {
 	Index   prefix.IndexConfig
 	Latency predict.LatencyConfig
-	// Learned is a predictor to go on with, as [predict.Restore] returns it after a
-	// restart, in place of a new one made of Latency. Nil: a new one.
+	// Learned is a predictor to continue with, as [predict.Restore] returns it
+	// after a restart. It is used instead of a new one made from Latency. Nil: a
+	// new one.
 	Learned  *predict.Latency
 	Affinity prefix.AffinityConfig
 	// Headroom is shared by admission, tiers and scorer, whose own Headroom
 	// fields stay nil. Its Bound is slo.Upper unless DisableSpread is set.
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
-	// DisableWarmup lets a new endpoint have all that it is predicted to be good for.
+	// DisableWarmup gives a new endpoint its full share at once.
 	DisableWarmup bool
 	Tier          slo.TierConfig
 	BestFit       slo.BestFitConfig
@@ -35,25 +36,26 @@ type PredictedLatencyConfig struct {
 	Shortlist shortlist.Config
 	// DisableShortlist predicts all of them.
 	DisableShortlist bool
-	// DisableSpread holds the expected latency against an SLO, as the paper
-	// does, and not the bound that nine requests in ten keep. Best fit fills an
-	// endpoint until the last target is only just kept; one that is only just
-	// kept in expectation is missed every other time.
+	// DisableSpread compares the expected latency with an SLO, as the paper
+	// does, and not the upper bound that nine requests in ten stay below. Best
+	// fit fills an endpoint until the last target is only just met; a target
+	// that is only just met in expectation is missed every other time.
 	DisableSpread bool
-	// DisableGate leaves out the gate that keeps to endpoints with the prefix:
-	// the match counts by what it does to the prediction alone.
+	// DisableGate leaves out the gate that prefers endpoints with the prefix;
+	// a match then only counts through the prediction.
 	DisableGate bool
 	// FixedGate lets the gate hold a request for MaxPenalty, as the paper does,
-	// however little that saves. Otherwise it is Affinity.LimitToSaved: nearly
-	// all of a next turn is known to be held, so that the gate has a say in most
-	// requests, and also in those whose prompts are computed in no time.
+	// however little that saves. Otherwise Affinity.LimitToSaved is set, because
+	// the gate affects the next turn of every conversation, including those
+	// whose prompts are computed in no time.
 	FixedGate bool
-	// DisableNeighbours leaves out what a request without an SLO does to
-	// those that are on an endpoint already, as the paper does; see
+	// DisableNeighbours ignores what a request without an SLO does to those
+	// that are already on an endpoint, as the paper does; see
 	// BestFit.PrefillRate, whose default here is that of the affinity gate.
 	DisableNeighbours bool
-	// DisableClaims leaves out what a request without an SLO pushes out of a
-	// cache that is likely to be asked for again. It goes with the neighbours.
+	// DisableClaims ignores what a request without an SLO pushes out of a
+	// cache although it is likely to be used again. DisableNeighbours implies
+	// it.
 	DisableClaims bool
 }
 
@@ -85,17 +87,16 @@ func (c *PredictedLatencyConfig) validate() error {
 // prefillRate is 8,192 tokens in 954 ms; see [prefix.AffinityConfig].
 const prefillRate = 8600
 
-// PredictedLatency is the whole of predicted-latency scheduling, as in the
-// paper of that name: what each endpoint holds of the prompt, TTFT and TPOT
-// predicted for each of them by models that learn from the responses, a gate
-// that keeps to endpoints with the prefix, tiers and best fit where the request
-// has an SLO, and the lowest latency where it has none. There are no weights to
-// tune. It works from the first request on: until there is enough to predict
-// from, load and match decide.
+// PredictedLatency is the complete predicted-latency scheduling of the paper of
+// that name: a prefix index, predictions of TTFT and TPOT by models that learn
+// from the responses, a gate that prefers endpoints with the prefix, tiers and
+// best fit for requests with an SLO, and the lowest latency for requests
+// without. There are no weights to tune. It works from the first request on:
+// until there is enough data to predict from, load and match decide.
 //
 // Its Predictor is a [predict.Latency], whose Health says how well it predicts.
 // Nothing has to be closed: models are fitted in a goroutine that ends with the
-// fit. To go on with what was learned before a restart, set Learned.
+// fit. To continue with what was learned before a restart, set Learned.
 func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if err := c.validate(); err != nil {
 		return endpick.Config{}, err

@@ -51,8 +51,8 @@ func PowerOfTwo() endpick.Config {
 	return config("power-of-two", endpick.Policy{Scorers: one(scorer.LeastLoaded{}), Picker: endpick.PowerOfTwo{}})
 }
 
-// AlwaysBusiest picks the endpoint with the most requests: the worst there is, to
-// see what a policy is worth.
+// AlwaysBusiest picks the endpoint with the most requests: the worst possible
+// policy, for comparison.
 func AlwaysBusiest() endpick.Config {
 	busiest := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -c.BatchSize() }
 	return config("always-busiest", endpick.Policy{Scorers: one(scorer.Cost("always-busiest", busiest))})
@@ -67,7 +67,7 @@ func VLLM() endpick.Config {
 
 // LoadPrefix is the load- and prefix-aware policy of the Gateway API inference
 // extension and llm-d: a weighted sum of prefix affinity, queue depth and KV
-// utilisation, 3 : 2 : 2 in the original and in ByName. A weight of zero makes
+// utilization, 3 : 2 : 2 in the original and in ByName. A weight of zero makes
 // [endpick.New] fail; take the scorer out of Policy.Scorers instead.
 func LoadPrefix(prefixWeight, queueWeight, kvWeight float64) endpick.Config {
 	return config(fmt.Sprintf("load-prefix:%v:%v:%v", prefixWeight, queueWeight, kvWeight), endpick.Policy{

@@ -10,14 +10,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// RunAdmitter checks what holds for every admitter: a refusal has a reason in
-// words; the same request meets the same answer, in whatever order the candidates
-// come; request and candidates stay as they were, and nothing is kept of them; it reads
-// no clock; an admitter that keeps account of what it lets in takes back what is
-// withdrawn, is rid of what clients give up and of what is lost, and survives requests
-// that are under way or another router's, which it is told of without having been asked,
-// and lets in no more after them; it may be called concurrently. newAdmitter returns an admitter without history; it is called many
-// times.
+// RunAdmitter checks what every admitter must do. A refusal has a reason in words. The same
+// request gets the same answer, whatever the order of candidates. Request and candidates
+// are not changed, and nothing of them is kept. No clock is read. An admitter that counts
+// what it admits takes back requests that are withdrawn, canceled or lost; it counts
+// requests that are under way or another router's, for which Admit is not called, and
+// admits no more because of them. It may be called concurrently. newAdmitter returns an
+// admitter without history; it is called many times.
 func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter) {
 	t.Helper()
 	checkAdmitter(suiteOf(t), newAdmitter)

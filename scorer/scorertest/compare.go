@@ -13,9 +13,8 @@ import (
 	"github.com/endpick/endpick/internal/sim"
 )
 
-// Workload is the work, and the fleet of modelled servers that does it. One of
-// Recording and Scenario is needed; the zero value of everything else is its
-// default.
+// Workload is a workload, and the fleet of simulated servers that serves it.
+// Set Recording or Scenario; the zero value of everything else is its default.
 type Workload struct {
 	// Recording is a file of requests to replay: of package transport (Config.Record),
 	// of the Mooncake traces (JSON lines) or of the Azure traces (CSV); gzipped or not.
@@ -31,31 +30,31 @@ type Workload struct {
 	// RateScale makes a recording arrive this many times as fast. Zero: as
 	// recorded.
 	RateScale float64
-	// Requests ends the work after this many. Zero: the whole recording, and
+	// Requests ends the run after this many. Zero: the whole recording, or
 	// for a scenario 5,000 requests or its own end.
 	Requests int
 
 	// Endpoints is the number of servers. Zero: the scenario's own, 8 for a recording.
 	Endpoints int
-	// Describe says what routers are told of a server by its number, from 0: its Labels and
-	// Variant are used, and nothing else of it. It is called before the run. Nil: servers
-	// have no labels, and the Profile as Variant.
+	// Describe describes a server to the router, by its number from 0; only Labels and
+	// Variant are used. It is called before the run. Nil: servers have no labels, and the
+	// Profile as Variant.
 	Describe func(server int) endpick.Endpoint
 	// Profile is the step time of a server by name, such as "llama-3.1-8b-h100", the
 	// default for a recording; the error for an unknown name lists those there are.
 	Profile string
-	// ReportInterval is the age that load reports reach before the next one. Zero:
-	// every decision sees the load of its moment.
+	// ReportInterval is the time between two load reports. Zero: every decision
+	// sees the current load.
 	ReportInterval time.Duration
-	// Seed is what all chance depends on: the same seed gives the same reports.
+	// Seed seeds all random choices: the same seed gives the same reports.
 	Seed uint64
 }
 
 // defaultRequests is the length of a scenario that does not end by itself.
 const defaultRequests = 5000
 
-// Report is what came of a workload under one policy. Latencies are in
-// milliseconds. It is a function of the workload, its seed and the policy.
+// Report is the result of a workload under one policy. Latencies are in
+// milliseconds. It depends only on the workload, its seed and the policy.
 type Report struct {
 	Policy string // its name
 
@@ -88,14 +87,15 @@ type Latency struct {
 }
 
 // Compare runs the workload once with each policy and returns the reports in
-// the order of the configs. A run is the real router, with a virtual clock,
-// before modelled servers; runs are independent and use all cores.
+// the order of the configs. A run uses the real router, on a virtual clock,
+// with simulated servers; runs are independent and use all cores.
 //
-// A config is used for one run: its stages must not be shared with another one,
-// nor used again; a config with state that another router has, or had, is
-// refused. Its Endpoints, Clock and Seed are not read. A policy that learns has
-// to do so synchronously (predict.LatencyConfig) to decide the same every time.
-// The error names what is wrong with the workload, the file or a config.
+// A config is used for one run: its stages must not be shared with another
+// config, nor used again; a config with state that another router uses, or has
+// used, is refused. Its Endpoints, Clock and Seed are ignored. A policy that
+// learns must do so synchronously (predict.LatencyConfig) to make the same
+// decisions every time. The error names what is wrong with the workload, the
+// file or a config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	if len(configs) == 0 {
 		return nil, &endpick.ConfigError{Field: "scorertest.Compare", Reason: "needs a config"}
@@ -175,7 +175,7 @@ func ofWorkload(err error) error {
 	return &endpick.ConfigError{Field: "scorertest.Workload." + field, Reason: own.Reason}
 }
 
-// String is the report in a line.
+// String returns the report in one line.
 func (r Report) String() string {
 	return fmt.Sprintf("%s: %d of %d requests completed, TTFT %.0f ms (p90 %.0f, p99 %.0f), TPOT %.1f ms, %.1f requests/s, %.0f %% of prompt tokens from caches",
 		r.Policy, r.Completed, r.Requests, r.TTFT.Mean, r.TTFT.P90, r.TTFT.P99, r.TPOT.Mean, r.Throughput, 100*r.PrefixHitRatio)

@@ -1,5 +1,5 @@
 // Package scorertest checks that stages, and whole policies, keep what the router
-// promises. A host application calls it from the tests of its own:
+// promises. Call it from your own tests:
 //
 //	func TestMyScorer(t *testing.T) {
 //		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return MyScorer{} })

@@ -10,12 +10,12 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// RunFilter checks what holds for every filter: it returns a head of the slice it
-// was given, of candidates in their old order, and leaves the others behind it,
-// each as it was; it keeps the same ones for the same input, whatever order that
-// comes in; it keeps nothing of its input and reads no clock; it may be called
-// concurrently. newFilter returns a filter without history; it is called many
-// times.
+// RunFilter checks what every filter must do. It returns the beginning of the
+// slice it was given, with candidates in their old order, and leaves the others
+// unchanged behind them. It keeps the same candidates for the same input,
+// whatever their order. It retains nothing of its input and reads no clock. It
+// may be called concurrently. newFilter returns a filter without history; it is
+// called many times.
 func RunFilter(t *testing.T, newFilter func(*testing.T) endpick.Filter) {
 	t.Helper()
 	checkFilter(suiteOf(t), newFilter)

@@ -16,14 +16,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// RunMatcher checks what holds for every matcher, on a router of its own in which
-// requests come and go, and endpoints too: a match is a head of the prompt
-// without gaps and at most one token less than the prompt; what nobody has sent is
-// held by nobody, and an endpoint that comes back holds nothing of before; order
-// does not matter; a prompt may have no blocks, and blocks any size; nothing is changed
-// but PrefixTokens, nothing kept of what the caller owns, and no clock read; it may be
-// called concurrently. newMatcher returns a matcher
-// without history; it is called many times.
+// RunMatcher checks what every matcher must do, on a router in which requests and
+// endpoints come and go. A match starts at the beginning of the prompt, has no gaps,
+// and is at least one token shorter than the prompt. No endpoint holds what was never
+// sent, and an endpoint that comes back holds nothing from before. Order does not
+// matter. A prompt may have no blocks, and blocks may have any size. It changes nothing
+// but PrefixTokens, keeps nothing that the caller owns, and reads no clock. It may be
+// called concurrently. newMatcher returns a matcher without history; it is called many
+// times.
 func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher) {
 	t.Helper()
 	checkMatcher(suiteOf(t), newMatcher)

@@ -17,15 +17,14 @@ import (
 // statuses are how a host says that requests end.
 var statuses = []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Refused}
 
-// RunObserver checks what holds for every stage that listens, as a
-// RoutedObserver, FirstTokenObserver, DoneObserver or EndpointObserver: whatever
-// becomes of requests, it does not panic, leaves what it is told as it is and
-// keeps none of it beyond the call, so that it goes on when that memory is used
-// for something else. It hears of requests that end before their first token, that
-// nobody closes, of endpoints that go while requests are on them and come back, of
-// clocks that are set back, of requests that another router has sent, and of many
-// requests at the same time. newObserver
-// returns one of the four without history; it is called many times.
+// RunObserver checks what every observer must do (RoutedObserver,
+// FirstTokenObserver, DoneObserver or EndpointObserver): whatever happens to
+// requests, it does not panic, does not change what it is passed, and keeps none
+// of it beyond the call, because that memory is reused. It is told of requests
+// that end before their first token, of leases that are never closed, of endpoints
+// that are removed with requests on them and come back, of clocks that are set
+// back, of requests that another router has sent, and of many requests at the same
+// time. newObserver returns an observer without history; it is called many times.
 func RunObserver(t *testing.T, newObserver func(*testing.T) any) {
 	t.Helper()
 	checkObserver(suiteOf(t), newObserver)

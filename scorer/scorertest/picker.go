@@ -11,10 +11,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// RunPicker checks what holds for every picker: it returns an index into the
-// candidates, that of the same endpoint in whatever order they come and however
-// often it is asked, and still that one if its score is raised; it changes neither
-// request, candidates nor scores, keeps nothing of them and reads no clock; it may be
+// RunPicker checks what every picker must do. It returns an index into the
+// candidates: that of the same endpoint whatever the order of candidates and however
+// often it is called, and still that one if its score is raised. It changes neither
+// request, candidates nor scores, keeps nothing of them and reads no clock. It may be
 // called concurrently. newPicker returns a picker without history; it is called many
 // times.
 func RunPicker(t *testing.T, newPicker func(*testing.T) endpick.Picker) {

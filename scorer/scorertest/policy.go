@@ -14,18 +14,18 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// RunPolicy checks that routers with the policy keep their invariants whatever
-// is asked of them: no stage breaks its contract or panics; the same inputs give
-// the same choices, even if the endpoints were added in another order, and even if
-// the caller uses the memory of its requests for something else; a request goes to
-// an endpoint that serves its model and is neither excluded nor drained; it is
-// dropped by nobody but an Admitter, with a reason; scores are finite, and within
-// [0, 1] where several are combined; matches are shorter than prompts and
-// predictions possible; no stage changes what the router knows of an endpoint; what is in flight is what is open, and nothing when all is
-// closed. Leases are closed twice, late and never, endpoints come and go, reports
-// are broken and clocks set back. newPolicy returns a policy without history,
-// whose predictor, if any, learns in the calls of the router (see
-// predict.LatencyConfig.Synchronous); it is called many times.
+// RunPolicy checks that routers with the policy keep their invariants whatever they are
+// asked. No stage breaks its contract or panics. The same inputs give the same choices,
+// even if the endpoints were added in another order, and even if the caller reuses the
+// memory of its requests. A request goes to an endpoint that serves its model and is
+// neither excluded nor drained. Only an Admitter refuses a request, with a reason. Scores
+// are finite, and within [0, 1] if several are combined. Matches are shorter than prompts,
+// and predictions are possible. No stage changes what the router knows about an endpoint.
+// What is in flight is what is open, and nothing when everything is closed. Leases are
+// closed twice, late and never, endpoints come and go, reports are broken and clocks are
+// set back. newPolicy returns a policy without history; if its predictor learns, it must do
+// so within the router's calls (see predict.LatencyConfig.Synchronous). It is called many
+// times.
 func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy) {
 	t.Helper()
 	checkPolicy(suiteOf(t), newPolicy)

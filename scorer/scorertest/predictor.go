@@ -12,14 +12,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// RunPredictor checks what holds for every predictor, before it has learned and
-// after requests on a router of its own: it writes Predictions and nothing else;
-// no latency is negative, no bound below the expected value, none outside of Has
-// is written; a candidate's prediction depends neither on the others nor on its
-// place; the same input has the same prediction, whatever a clock says; nothing is kept;
-// it may be called concurrently. newPredictor returns a predictor without history, that
-// learns, if it does, in the calls of the router (see
-// predict.LatencyConfig.Synchronous); it is called many times.
+// RunPredictor checks what every predictor must do, before it has learned anything and
+// after requests on a router. It writes Predictions and nothing else. No latency is
+// negative, no bound is below the expected value, and nothing outside of Has is written.
+// A candidate's prediction depends neither on the others nor on its position. The same
+// input gets the same prediction, whatever a clock says. It keeps nothing of its input.
+// It may be called concurrently. newPredictor returns a predictor without history; if it
+// learns, it must do so within the router's calls (see
+// predict.LatencyConfig.Synchronous). It is called many times.
 func RunPredictor(t *testing.T, newPredictor func(*testing.T) endpick.Predictor) {
 	t.Helper()
 	checkPredictor(suiteOf(t), newPredictor)

@@ -17,11 +17,11 @@ import (
 
 const mostCandidates = 16
 
-// Run checks what holds for every scorer: it writes every slot with a finite
-// number, the same one for the same input, and a candidate's score does not
-// depend on its place; it changes neither request nor candidates, keeps nothing
-// of them and reads no clock; it may be called concurrently. newScorer returns a
-// scorer without history; it is called many times.
+// Run checks what every scorer must do. It writes a finite number to every slot,
+// the same one for the same input, and a candidate's score does not depend on
+// its position. It changes neither request nor candidates, keeps nothing of them
+// and reads no clock. It may be called concurrently. newScorer returns a scorer
+// without history; it is called many times.
 func Run(t *testing.T, newScorer func(*testing.T) endpick.Scorer) {
 	t.Helper()
 	checkScorer(suiteOf(t), newScorer, math.Inf(-1), math.Inf(1))

@@ -1,5 +1,5 @@
-// Package delay routes each request to where it delays everybody the least, itself
-// and the others: one policy with nothing to choose.
+// Package delay routes each request to where it causes the least delay in total,
+// to itself and to others. There is nothing to tune.
 //
 // A [Marginal] learns from the responses how long things take on each kind of
 // server, predicts latencies from that, and scores candidates by the delay that

@@ -6,14 +6,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Filter implements [endpick.Filter], for Policy.Shortlist: it leaves the candidates of
-// the least cost, and predicts them, so that nobody else has to be predicted and scored.
-// Who is chosen by the highest score is the same with it and without. Leave it out of a
+// Filter implements [endpick.Filter], for Policy.Shortlist: it keeps the candidates with
+// the least cost, and predicts them, so that the others need not be predicted and scored.
+// The candidate with the highest score is the same with and without it. Leave it out of a
 // policy that has another Predictor, further scorers, a picker that randomizes, or filters
 // that read predictions.
 //
-// It has no opinion where predictions of all are asked for: of requests with an SLO, while
-// the time per token of a running request has to be kept, and for a receipt.
+// It has no opinion if predictions of all candidates are needed: for requests with an SLO,
+// while the TPOT target of a running request has to be met, and for a receipt.
 //
 // The full cost is worked out only for candidates that may be the best. Every candidate
 // has a lower bound, which is a coarser form of the same sum. The cost of the likeliest

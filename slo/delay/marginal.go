@@ -11,13 +11,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Config says how a [Marginal] decides. The zero value is a usable default.
+// Config configures a Marginal. The zero value is a usable default.
 type Config struct {
-	// Without leaves terms out, to see what they are worth. Zero: none.
+	// Without leaves terms out, to measure what they are worth. Zero: none.
 	Without Terms
-	// MaxKinds bounds the pairs of served model and variant that are learned; one
-	// has a place when a request for it has been completed, and the one least
-	// recently completed gives way. Zero: 64.
+	// MaxKinds bounds the number of pairs of served model and variant that are
+	// learned. A pair is learned once a request for it has been completed; it
+	// replaces the one whose last completed request is the oldest. Zero: 64.
 	MaxKinds int
 }
 
@@ -26,27 +26,27 @@ type Terms uint16
 
 // The terms that can be left out.
 const (
-	// Weight is that of the time to first token; without it a millisecond of it
-	// counts as one of decoding.
+	// Weight is the weight of the time to first token; without it, a
+	// millisecond of it counts like one of decoding.
 	Weight Terms = 1 << iota
-	// Horizon shrinks differences of load by how much of them lasts; without it
-	// servers are taken to stay as busy as they are.
+	// Horizon shrinks differences in load by how much of them will last;
+	// without it, servers are assumed to stay as busy as they are.
 	Horizon
-	// Prefill is the delay that those on the endpoint have from the request's
-	// prefill.
+	// Prefill is the delay that the request's prefill causes to the requests
+	// on the endpoint.
 	Prefill
-	// Worth is what a token takes besides its computation: the place in a cache of
-	// others that would have been found there again.
+	// Worth is the cost of the cache space that a token takes from others that
+	// would have been used again.
 	Worth
-	// Crowding is that a delay comes back: those who have it stay longer, and delay
-	// who comes after them.
+	// Crowding accounts for delays that multiply: a delayed request stays longer,
+	// and delays those that come after it.
 	Crowding
-	// Slowdown is the delay that those on the endpoint have from decoding in a
-	// larger batch.
+	// Slowdown is the delay that the larger batch causes to the requests on
+	// the endpoint while they decode.
 	Slowdown
 	// Room is the wait for KV memory or a place in the batch.
 	Room
-	// Pace tells servers of one kind apart, where one is slower than the others.
+	// Pace distinguishes servers of one kind if one is slower than the others.
 	Pace
 
 	allTerms = Weight | Horizon | Prefill | Worth | Crowding | Slowdown | Room | Pace
@@ -92,16 +92,15 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Marginal is a Scorer, and the Predictor of its latencies: put one into both
-// places of a policy. Another Predictor may stand in its place; then the request's
-// own latencies are that one's where it has them. As a Filter in Policy.Shortlist it
-// saves what it takes to predict and score those that can't be the best; see
-// [Marginal.Filter].
+// Marginal is a Scorer, and the Predictor of its latencies: put the same one into
+// both places of a policy. With another Predictor, its predictions are used as the
+// request's own latencies. As a Filter in Policy.Shortlist it avoids predicting and
+// scoring candidates that can't be the best; see [Marginal.Filter].
 //
 // The cost of a candidate is the sum of the delays, in milliseconds, that the
-// request would have and cause there; the lowest scores 1, one of twice the cost a
-// half. All is learned from the responses, per served model and variant; before
-// there are any, a cost is a number of prompt tokens.
+// request would have and cause there. The lowest cost scores 1, twice that cost
+// scores one half. Everything is learned from the responses, per served model and
+// variant; before there are any, costs are in prompt tokens.
 //
 // Marginal is safe for concurrent use, belongs to one router and must not be
 // copied. It allocates nothing in a decision.

@@ -10,15 +10,15 @@ import (
 // of everyone affected, in milliseconds; before anything has been learned, in
 // prompt tokens.
 type Cost struct {
-	// TTFT and Decode are the request's own: until the first token, and from it to
-	// the last.
+	// TTFT and Decode are the request's own latency: until the first token, and
+	// from the first to the last.
 	TTFT, Decode float64
 	// Weight is how much a millisecond of TTFT counts.
 	Weight float64
-	// Prefill is how long the request's prompt keeps those on the endpoint waiting,
-	// all of them together and whoever it comes back to, and those who will compute
-	// again what it pushes out of the cache; Slowdown is how much longer the tokens of
-	// those on the endpoint take in the larger batch.
+	// Prefill is the total delay that prefilling the prompt causes: to the requests on
+	// the endpoint, to those that these delay in turn, and to those that will have to
+	// compute again what it pushes out of the cache. Slowdown is how much longer the
+	// tokens of the requests on the endpoint take in the larger batch.
 	Prefill, Slowdown float64
 }
 
@@ -174,9 +174,9 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 	return least
 }
 
-// Predict implements [endpick.Predictor]. It predicts what has been measured on
-// some kind of server; of one that is new, as of all others. The upper bounds are
-// those that nine in ten have kept.
+// Predict implements [endpick.Predictor]. It predicts from what was measured on
+// the same kind of server; for a new kind, from all others. Nine in ten requests
+// have stayed below the upper bounds.
 func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	j := m.judge(req, candidates)
 	defer j.end()

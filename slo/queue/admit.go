@@ -18,8 +18,8 @@ var (
 	ErrSaturated = errors.New("queue: saturated")
 )
 
-// RejectAll is an admitter that rejects every request, for tests of what stands
-// in front of a router (BLIS, "Admission Pipeline").
+// RejectAll is an admitter that rejects every request, for tests of what is in
+// front of a router (BLIS, "Admission Pipeline").
 type RejectAll struct{}
 
 // Admit implements [endpick.Admitter].
@@ -29,7 +29,7 @@ func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return Err
 // endpoints are full (BLIS, "Admission Pipeline"; by priority under
 // saturation). The zero value is ready.
 type Admitter struct {
-	// By says what full is. Nil: the zero Utilization.
+	// By says when the endpoints are full. Nil: the zero Utilization.
 	By Saturation
 }
 

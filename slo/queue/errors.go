@@ -9,13 +9,13 @@ import (
 // Why a request left the queue without being dispatched, or did not get in;
 // for errors.Is.
 var (
-	// ErrFull: it did not get in.
+	// ErrFull: there was no room for it.
 	ErrFull = errors.New("queue: full")
 	// ErrTooLarge: it is larger than the whole queue.
 	ErrTooLarge = errors.New("queue: request is larger than the whole queue")
-	// ErrTimeout: it waited as long as it may.
+	// ErrTimeout: it has waited for as long as it may.
 	ErrTimeout = errors.New("queue: timed out")
-	// ErrShed: it made room for a request that comes before it.
+	// ErrShed: it was dropped to make room for a more important request.
 	ErrShed = errors.New("queue: shed to make room")
 )
 
@@ -24,7 +24,7 @@ type Error struct {
 	Reason   error // ErrFull, ErrTooLarge, ErrTimeout or ErrShed
 	Waited   time.Duration
 	Priority int
-	// Requests are those that the queue held.
+	// Requests is how many requests the queue held.
 	Requests int
 }
 

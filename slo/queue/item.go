@@ -12,19 +12,19 @@ import (
 type Item[T any] struct {
 	// Priority: higher goes first, below zero can be shed.
 	Priority int
-	// Tenant is whose turn the request takes. The holder has to know it: a
-	// client that could choose it would get a turn for each name.
+	// Tenant is whose turn the request takes. It must not be chosen by the
+	// client, who would otherwise get a turn for each name.
 	Tenant string
-	// Deadline orders the requests of a tenant, the earliest first. It is a
-	// wish: a request is not dropped for missing it. Zero, or later than the
-	// request may wait: the end of its wait.
+	// Deadline orders the requests of a tenant, the earliest first. A request
+	// is not dropped for missing it. Zero, or later than the request may
+	// wait: the end of its wait.
 	Deadline time.Time
 	// Tokens is the length of the prompt. Zero, unknown: it counts as one. At most
 	// 2³¹−1.
 	Tokens int
-	// OutputTokens are those that will be generated, as far as is known. With the
-	// prompt they are what the request costs its tenant, until [Queue.Settle] says
-	// better. Zero: unknown, and nothing until then. At most 2³¹−1.
+	// OutputTokens is the expected length of the response. Together with the
+	// prompt, it is what the request costs its tenant until [Queue.Settle]
+	// corrects it. Zero: unknown, and free until then. At most 2³¹−1.
 	OutputTokens int
 	// Bytes is the memory that the request holds, at most 2⁴⁰.
 	Bytes int

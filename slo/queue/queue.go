@@ -14,12 +14,12 @@ type Config struct {
 	// MaxRequests is how many requests the queue holds. Zero: 1000.
 	MaxRequests int
 	// MaxTokens is how many input tokens they may have together. Zero: no
-	// bound.
+	// limit.
 	MaxTokens int64
-	// MaxBytes is how much memory they may hold together, as their Bytes say.
-	// Zero: 1 GiB.
+	// MaxBytes is how much memory they may hold together, as the sum of their
+	// Bytes. Zero: 1 GiB.
 	MaxBytes int64
-	// Timeout is how long a request may wait if it does not say so itself.
+	// Timeout is how long a request may wait if it has no Timeout of its own.
 	// Zero: 30 seconds.
 	Timeout time.Duration
 	// OutputWeight is what a generated token costs a tenant, in tokens of prompt.
@@ -74,17 +74,18 @@ type Stats struct {
 }
 
 // Queue is the gateway queue: it holds requests while the endpoints are full,
-// so that they are routed late, on fresh state, and in order of importance
-// (BLIS, "Gateway Queue"). It is a state machine: time and saturation are
-// arguments, it starts no goroutine and is not safe for concurrent use. A leap
-// of the clock by minutes is not counted as waiting time.
+// so that they are routed late, based on fresh state, and in order of
+// importance (BLIS, "Gateway Queue"). It is a state machine: time and
+// saturation are arguments, it starts no goroutine, and it is not safe for
+// concurrent use. A jump of the clock by minutes does not count as waiting
+// time.
 //
-// Order: the highest priority goes first. Within a priority, tenants take turns, the one
-// that has had the fewest tokens first (output tokens are weighted). So a tenant with much
-// to do does not hold up the others, and none gets ahead by claiming tighter deadlines or
-// shorter answers than it gets. Among a tenant's requests, and among tenants that are
-// level, the earliest deadline goes first, then the first to come. With one tenant that is
-// earliest deadline first within each priority.
+// Order: the highest priority goes first. Within a priority, tenants take turns, starting
+// with the one that has had the fewest tokens (output tokens are weighted). So a tenant
+// with many requests does not hold up the others, and none gets ahead by claiming tighter
+// deadlines or shorter responses than it gets. Among a tenant's requests, and among
+// tenants that have had equally much, the earliest deadline goes first, then the first to
+// come. With one tenant, that is earliest deadline first within each priority.
 //
 // A request that does not fit displaces less important ones. The lowest
 // priority goes first; within a priority, the tenant that holds the most of
@@ -157,7 +158,7 @@ const treeDegree = 16
 // New returns an empty queue, or an [endpick.ConfigError]. The function is
 // called for each request that is dropped, with an [Error]; it must not call
 // the queue. If it panics, the caller of the queue's method gets the panic, and
-// the function hears of whatever else was dropped in the next call.
+// the function is called for the other dropped requests in the next call.
 func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) {
 	if err := config.validate(); err != nil {
 		return nil, err

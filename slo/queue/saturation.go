@@ -12,15 +12,17 @@ type Saturation interface {
 	Saturation(candidates []endpick.Candidate) float64
 }
 
-// Utilization is the mean over the endpoints of max(W/5, K/0.8), by the
-// engines' queues and caches (BLIS, "Gateway Queue"). Endpoints that report neither
-// queue nor cache are as full as the zero [Concurrency] says of all of them. An
-// endpoint whose signals are not finite takes no part; if there is no other, there
-// is room. The zero value is ready.
+// Utilization is the mean over the endpoints of max(W/5, K/0.8), from the engines'
+// queues and caches (BLIS, "Gateway Queue"). Endpoints that report neither queue
+// nor cache are together as full as the zero [Concurrency] says. An endpoint whose
+// signals are not finite is ignored; if there is no other, there is room. The zero
+// value is ready to use.
 type Utilization struct {
-	// Waiting is the queue that fills an endpoint. Zero or less: 5.
+	// Waiting is the length of the engine's queue at which an endpoint is
+	// full. Zero or less: 5.
 	Waiting float64
-	// KVUsage is the share of its KV cache that does. Zero or less: 0.8.
+	// KVUsage is the share of its KV cache in use at which it is. Zero or
+	// less: 0.8.
 	KVUsage float64
 }
 
@@ -59,9 +61,9 @@ func (u Utilization) Saturation(candidates []endpick.Candidate) float64 {
 	return sum / float64(known)
 }
 
-// Concurrency is the requests in flight over the requests that the endpoints
-// run at once, by the router's own account: it needs no reports. The zero
-// value is ready.
+// Concurrency is the number of requests in flight, divided by the number that
+// the endpoints run at once. It uses only the router's own counts and needs
+// no reports. The zero value is ready to use.
 type Concurrency struct {
 	// Requests is what an endpoint runs at once if its MaxSequences is not
 	// known. Zero or less: 100.

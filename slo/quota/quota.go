@@ -10,24 +10,25 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// DefaultOutputWeight is what a generated token costs where nothing else is said,
-// in tokens of prompt. It is that of VTC (Sheng et al., Fairness in Serving Large
-// Language Models, 2024): a token of output takes about twice the time.
+// DefaultOutputWeight is the default cost of a generated token, in prompt tokens.
+// It is that of VTC (Sheng et al., Fairness in Serving Large Language Models,
+// 2024): an output token takes about twice the time.
 const DefaultOutputWeight = 2
 
 // maxTokens is the most that is believed of a prompt or an output: what an engine
 // reports is not to put a tenant into debt for good.
 const maxTokens = 1 << 24
 
-// Limits are what one tenant may use. The zero Limits limit nothing.
+// Limits say what one tenant may use. The zero value limits nothing.
 type Limits struct {
-	// Rate is how many tokens flow into the tenant's bucket each second. Zero or
+	// Rate is how many tokens per second flow into the tenant's bucket. Zero or
 	// less: tokens are not limited.
 	Rate float64
-	// Burst is how many the bucket holds: what can be used at once after a pause.
-	// Zero or less: what flows in in a minute.
+	// Burst is how many tokens the bucket holds: what can be used at once after a
+	// pause. Zero or less: one minute's worth of Rate.
 	Burst float64
-	// Requests is how many may be in flight at one time. Zero or less: any number.
+	// Requests is how many requests may be in flight at one time. Zero or less:
+	// any number.
 	Requests int
 }
 
@@ -41,18 +42,19 @@ func (l *Limits) burst() float64 {
 	return max(60*l.Rate, 1)
 }
 
-// Config says how a [Quota] is made.
+// Config configures a [Quota].
 type Config struct {
-	// Limits are those of a tenant. It is called for each request, from many
-	// goroutines, and may answer differently from one to the next, as when a
-	// configuration is read again: what a tenant has used stays. It must be set.
+	// Limits returns the limits of a tenant. It is called for each request, from
+	// many goroutines, and may return something else each time, such as after a
+	// configuration is reloaded; what a tenant has used stays used. It must be
+	// set.
 	Limits func(tenant string) Limits
-	// OutputWeight is what a generated token costs, in tokens of prompt. Zero:
+	// OutputWeight is the cost of a generated token, in prompt tokens. Zero:
 	// DefaultOutputWeight.
 	OutputWeight float64
-	// MaxTenants is how many tenants are remembered. The least recently used of
-	// those that have nothing in flight gives way, and begins anew with a full
-	// bucket when it comes back. Zero: 16,384.
+	// MaxTenants is how many tenants are remembered. Beyond that, the least
+	// recently used one that has nothing in flight is forgotten, and starts
+	// with a full bucket when it comes back. Zero: 16,384.
 	MaxTenants int
 }
 
@@ -85,9 +87,9 @@ func (c *Config) validate() error {
 // bucket holds what the request is expected to cost, or is full, and is charged at
 // once. When it has ended, the difference from what it really took is refunded or
 // charged. That may leave the bucket in debt, so that over any time a tenant gets
-// at most Rate × time + Burst, plus what was in flight. An endpoint that fails
-// before the first token costs its tenant nothing; a client that goes away pays for
-// the prompt and for what it got.
+// at most Rate × time + Burst, plus what was in flight. A request that its endpoint
+// refuses, or fails before the first token, costs nothing; a client that goes away
+// pays for the prompt and for what it got.
 type Quota struct {
 	endpick.OneRouter
 	config Config

@@ -32,8 +32,8 @@ type Usage struct {
 	Tokens, Burst float64
 }
 
-// Tenants returns the accounts of those that are remembered, those with the least
-// of their bucket left first, most of them. Below 0: all.
+// Tenants returns the accounts of at most most tenants, those with the least left
+// in their bucket first. Below 0: all that are remembered.
 func (q *Quota) Tenants(now time.Time, most int) []Usage {
 	q.mu.Lock()
 	all := make([]Usage, 0, len(q.tenants))

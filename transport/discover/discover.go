@@ -42,7 +42,7 @@ type Change struct {
 // maxEndpoints bounds a list.
 const maxEndpoints = 100_000
 
-// Config says how a [Watcher] is made. Router and Source must be set.
+// Config configures a [Watcher]. Router and Source must be set.
 type Config struct {
 	// Router gets the lists.
 	Router *endpick.Router

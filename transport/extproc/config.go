@@ -20,7 +20,7 @@ const (
 	subsetNamespace   = "envoy.lb.subset_hint"
 )
 
-// Config says how a [Server] is made. All fields but Seam.Router may be left out.
+// Config configures a [Server]. All fields except Seam.Router may be left out.
 type Config struct {
 	// Seam says how requests are read and endpoints chosen. The addresses of its
 	// Router's endpoints are an IP and a port, as the protocol has it, or URLs of

@@ -16,7 +16,8 @@ import (
 	"github.com/endpick/endpick/internal/health"
 )
 
-// StatusError is the status of a page that says that its server is not well.
+// StatusError is the HTTP status with which a health page said that its
+// server is unhealthy.
 type StatusError int
 
 func (e StatusError) Error() string {
@@ -29,9 +30,9 @@ type rounds struct {
 	busy map[string]bool // URLs that are being asked
 }
 
-// Run checks until ctx is done, and has left no goroutine when it returns. Endpoints
-// that come and go are noticed in the next round. Endpoints with one URL, such as the
-// ranks of a server, are asked together.
+// Run checks endpoints until ctx is done, and leaves no goroutine behind when it
+// returns. Endpoints that come and go are noticed in the next round. Endpoints with
+// the same URL, such as the ranks of a server, are checked together.
 func (m *Monitor) Run(ctx context.Context) {
 	var round sync.WaitGroup
 	defer round.Wait()
@@ -49,8 +50,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Check asks every endpoint once and returns when all have answered, or their time
-// was up.
+// Check checks every endpoint once, and returns when all have answered or timed
+// out.
 func (m *Monitor) Check(ctx context.Context) {
 	var round sync.WaitGroup
 	m.start(ctx, &round)

@@ -13,12 +13,12 @@ import (
 
 // Filter keeps requests away from endpoints that fail, for a host that sends requests
 // itself and has no [transport.Transport]: without it, the server that fails at once
-// always looks idlest, and gets most of the traffic. It judges by the same rules, from
-// what leases are told: an endpoint that fails while others serve, or has sent nothing
-// for long while requests wait there, is tried now and then with one request, and gets a
-// growing share once it serves one.
+// always looks idlest, and gets most of the traffic. It applies the same rules, based on
+// how leases end: an endpoint that fails while others serve, or has sent nothing for
+// long while requests wait there, only gets single requests as trials, and a growing
+// share once it serves one.
 //
-// It depends on what the host says:
+// It depends on the host:
 //
 //   - Done with [endpick.Failed] is for what is the endpoint's fault. A request that the
 //     engine refuses, because of its content (4xx) or because the engine is full (429), is
@@ -54,7 +54,7 @@ type Filter struct {
 }
 
 // ErrUnavailable is why a [Filter] refuses a request: all endpoints that could take it
-// hang, as far as is known.
+// are known to hang.
 var ErrUnavailable = errors.New("health: no endpoint responds")
 
 var (
@@ -89,7 +89,7 @@ type visit struct {
 // line is a list of visits in the order in which they came.
 type line struct{ oldest, newest endpick.LeaseRef }
 
-// NewFilter returns a filter that finds all endpoints well.
+// NewFilter returns a filter to which all endpoints are healthy.
 func NewFilter() *Filter {
 	f := new(Filter)
 	f.core = health.NewWithin(f.clock, f.fleet.size, f.fleet.has)

@@ -10,28 +10,29 @@ import (
 	"github.com/endpick/endpick/internal/target"
 )
 
-// Config says how a [Monitor] is made. All fields but Router may be left out.
+// Config configures a Monitor. All fields except Router may be left out.
 type Config struct {
-	// Router has the endpoints. It must be set.
+	// Router is the router whose endpoints are monitored. It must be set.
 	Router *endpick.Router
-	// Client asks. Nil: one with connections of its own, which follows no redirect.
+	// Client sends the checks. Nil: one with connections of its own, which follows
+	// no redirects.
 	Client *http.Client
 	// Interval is the time from one check of an endpoint to the next. Zero: two
 	// seconds.
 	Interval time.Duration
-	// Timeout is how long an endpoint may take to answer. It is not asked again
-	// before. Zero: two seconds.
+	// Timeout is how long an endpoint may take to answer; it is not checked
+	// again before that. Zero: two seconds.
 	Timeout time.Duration
-	// Failures is how many checks in a row an endpoint fails to be put out. Zero: 2.
+	// Failures is how many failed checks in a row take an endpoint out. Zero: 2.
 	Failures int
-	// URL is the address of an endpoint's page; empty: it is not checked. Nil:
-	// "/health" at the endpoint's Address, which vLLM, SGLang, TensorRT-LLM, llama.cpp
-	// and others have. It is called in each round.
+	// URL returns the address of an endpoint's health page, or an empty string if it
+	// is not to be checked. It is called in each round. Nil: "/health" at the
+	// endpoint's Address, which vLLM, SGLang, TensorRT-LLM, llama.cpp and others have.
 	URL func(*endpick.Endpoint) string
-	// OnChange is called when an endpoint's state changes, within Interval of it. It is
-	// called from Run, one call after the other. Nil: nobody is told.
+	// OnChange is called within Interval of a change of an endpoint's state. It is
+	// called from Run, one call at a time. Nil: changes are not reported.
 	OnChange func(Status)
-	// Clock tells the time by which endpoints are judged. Nil: time.Now.
+	// Clock returns the time by which endpoints are judged. Nil: time.Now.
 	Clock func() time.Time
 }
 
@@ -94,7 +95,7 @@ func New(config Config) (*Monitor, error) {
 	return m, nil
 }
 
-// State is how an endpoint stands, Reason why it is out.
+// State is the state of an endpoint's health, and Reason why it is out.
 type (
 	State  = health.State
 	Reason = health.Reason
@@ -116,7 +117,7 @@ const (
 	Unfit       = health.Unfit       // it fails its checks
 )
 
-// Status is how one endpoint stands.
+// Status is the health of one endpoint.
 type Status struct {
 	Endpoint string // its ID
 	Draining bool   // it gets no new requests whatever its health
@@ -138,8 +139,9 @@ func statuses(router *endpick.Router, core *health.Health) []Status {
 	return all
 }
 
-// Alive is how many endpoints may be able to serve a request, of all that are not
-// drained; see [Status]. Readiness is that one is.
+// Alive returns how many endpoints may be able to serve a request, and how many
+// there are, without drained ones; see [Status]. A gateway is ready if at least
+// one is alive.
 func (m *Monitor) Alive() (alive, of int) {
 	for _, s := range m.Endpoints() {
 		if s.Draining {
@@ -153,21 +155,22 @@ func (m *Monitor) Alive() (alive, of int) {
 	return alive, of
 }
 
-// Tell makes the monitor tell of requests that have failed at an endpoint, and of those
-// that one has served which has failed of late: what other gateways before the same fleet
-// may want to know. It is called from many goroutines and must not call the monitor. It
-// takes the place of one that was set before; nil: nobody is told any more.
+// Tell sets a function that is called for each request that fails at an endpoint, and for
+// each that is served by an endpoint with recent failures: what other gateways in front
+// of the same fleet may want to know. The function is called from many goroutines and
+// must not call the monitor. It replaces the previous one; nil removes it.
 func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
 
-// Elsewhere says how requests of another gateway have fared at an endpoint. Three failures
-// put it out, as long as it sends nothing to anybody here, and the other gateway fails at
-// no more than half of the endpoints.
+// Elsewhere reports how many requests of another gateway an endpoint has failed and
+// served. Three failures take the endpoint out, unless it sends something to anybody here,
+// or more than half of the endpoints are reported to fail.
 func (m *Monitor) Elsewhere(endpoint string, failed, served int) {
 	m.core.Elsewhere(endpoint, failed, served)
 }
 
-// Core is what the transports of this module tell of requests.
+// Core is for the transports of this module, which report the outcome of
+// requests to it.
 func (m *Monitor) Core() *health.Health { return m.core }
 
-// Router is that of the Config.
+// Router returns the router of the Config.
 func (m *Monitor) Router() *endpick.Router { return m.config.Router }

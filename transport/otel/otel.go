@@ -16,7 +16,7 @@ import (
 
 const scope = "github.com/endpick/endpick/transport/otel"
 
-// Config says how a [Tracer] is made. All fields may be left out.
+// Config configures a [Tracer]. All fields may be left out.
 type Config struct {
 	// Provider makes the spans. Nil: otel.GetTracerProvider, asked in New.
 	Provider trace.TracerProvider

@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// Config says how a [Replica] is made. All fields but Key may be left out.
+// Config configures a [Replica]. All fields except Key may be left out.
 type Config struct {
 	// Key is the secret of all replicas: the key that their prompts are hashed with. It
 	// must be set.

@@ -41,7 +41,7 @@ type StatusError int
 
 func (e StatusError) Error() string { return fmt.Sprintf("scrape: HTTP status %d", int(e)) }
 
-// Config says how a [Poller] is made. All fields but Router may be left out.
+// Config configures a [Poller]. All fields except Router may be left out.
 type Config struct {
 	// Router is the router whose endpoints are polled and which gets the
 	// reports. It must be set.

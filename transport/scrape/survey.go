@@ -27,7 +27,7 @@ type Facts struct {
 	Models, Adapters []string
 }
 
-// SurveyConfig says how a [Survey] is made. All fields but Router may be left out.
+// SurveyConfig configures a [Survey]. All fields except Router may be left out.
 type SurveyConfig struct {
 	// Router has the endpoints. It must be set.
 	Router *endpick.Router

@@ -14,7 +14,7 @@ import (
 	monitor "github.com/endpick/endpick/transport/health"
 )
 
-// Config says how a [Seam] is made. All fields but Router may be left out.
+// Config configures a [Seam]. All fields except Router may be left out.
 type Config struct {
 	// Router picks the endpoints. It must be set.
 	Router *endpick.Router

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// Config says how an [Adapter] is made. Router must be set.
+// Config configures an [Adapter]. Router must be set.
 type Config struct {
 	// Config is that of the seam. MaxAttempts is how many servers a request is sent
 	// to, each but the first as a fallback that Bifrost is given. Zero: 3.

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Config says how a [Node] is made. All fields but Secret and Instance may be left out.
+// Config configures a [Node]. All fields except Secret and Instance may be left out.
 type Config struct {
 	// Instance is who this replica is, from its start to its end: drawn at random,
 	// never 0.
