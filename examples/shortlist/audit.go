@@ -64,7 +64,7 @@ func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, score
 	left := a.list
 	a.policy.Predictor.Predict(req, left)
 	// The shortlist learns from its own decisions alone.
-	a.short.(endpick.RoutedObserver).Routed(&endpick.Event{Request: req, Candidate: &left[0], Candidates: left})
+	a.short.(endpick.RoutedObserver).Routed(&endpick.Event{Request: req, Candidate: &candidates[best], Candidates: left})
 	if !a.narrowed {
 		return best
 	}

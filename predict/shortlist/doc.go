@@ -8,6 +8,7 @@
 //     and without what the last prediction of each has added to it
 //   - among those that hold most of the prompt, the lowest
 //   - those with the lowest time to first token, which the affinity gate compares with
+//   - those that were chosen since their last prediction, whose load has changed the most
 //   - and some by chance.
 //
 // How often the choice differs from that among all, and what it costs, is in

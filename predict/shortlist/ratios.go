@@ -23,6 +23,7 @@ type ratio struct {
 	generation  uint32 // of the endpoint in the slot
 	model       uint32 // of which it is; none is zero
 	first, rest float32
+	chosen      bool // a request has come to the endpoint since
 }
 
 // level is predicted over estimated in the mean of a model's requests.
@@ -60,8 +61,9 @@ func (r *ratios) level(model uint32) level {
 	return level{1, 1}
 }
 
-// learn notes what was predicted: of the candidates up to the first one that was not.
-func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Candidate) {
+// learn notes what was predicted, of the candidates up to the first one that was not, and
+// who of them was chosen.
+func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Candidate, chosen endpick.Ref) {
 	n := 0
 	for n < len(candidates) && candidates[n].Prediction.Has != 0 {
 		n++
@@ -83,7 +85,7 @@ func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Cand
 		for uint64(ref.Slot) >= uint64(len(r.slots)) {
 			r.slots = append(r.slots, ratio{})
 		}
-		r.slots[ref.Slot] = ratio{ref.Generation, p.model, within(next.first / effect.first), within(next.rest / effect.rest)}
+		r.slots[ref.Slot] = ratio{ref.Generation, p.model, within(next.first / effect.first), within(next.rest / effect.rest), ref == chosen}
 	}
 }
 

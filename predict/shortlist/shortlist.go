@@ -111,7 +111,7 @@ func (f *Filter) Routed(e *endpick.Event) {
 		f.bound.Add(1)
 	}
 	if p, ok := f.price(e.Request); ok {
-		f.ratios.learn(&p, e.Request, e.Candidates)
+		f.ratios.learn(&p, e.Request, e.Candidates, e.Candidate.Ref)
 	}
 }
 
@@ -243,7 +243,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		if c.PrefixTokens > 0 && c.MatchShare(req) >= f.config.Threshold { // as the gate has it
 			w.holds.offer(req, candidates, &it, whole)
 		}
-		if (c.IDHash^draw)&mask == 0 {
+		if (c.IDHash^draw)&mask == 0 || r.chosen {
 			w.chosen = append(w.chosen, it.index)
 		}
 	}

@@ -234,6 +234,27 @@ func refs(candidates []endpick.Candidate) (all []endpick.Ref) {
 	return all
 }
 
+// Whoever was chosen is predicted again, however bad it looks by now, and then no more.
+func TestWhoWasChosenIsLookedAtAgain(t *testing.T) {
+	f := newTrained(t, 200)
+	f.serve(20)
+	again := 0
+	for range 50 {
+		l, err := f.router.Route(endpick.Request{Stream: true, InputTokens: 1000})
+		require.NoError(t, err)
+		c, _ := l.Candidate()
+		require.NoError(t, f.router.Report(c.Endpoint.ID, endpick.Load{Waiting: 50, Running: 500, KVUsage: 1}))
+		f.listed(ask)
+		require.Contains(t, refs(f.list), c.Ref)
+		f.listed(ask)
+		if slices.Contains(refs(f.list), c.Ref) {
+			again++
+		}
+		l.Done(endpick.Outcome{})
+	}
+	require.Less(t, again, 25, "but for a few by chance")
+}
+
 // A busy endpoint that holds the prompt is on the list for its match alone: what that is
 // worth, the gate decides.
 func TestHoldersAreOnTheList(t *testing.T) {

@@ -73,6 +73,7 @@ type seen struct {
 	ref         endpick.Ref
 	asked       string
 	first, rest float64
+	chosen      bool // and a request has come since
 }
 
 // mean fades: of a hundred requests.
@@ -138,7 +139,7 @@ func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silen
 			if c.Endpoint.Variant != "" {
 				return nil
 			}
-			r.first, r.rest = 0.5, 0.5
+			r = seen{first: 0.5, rest: 0.5}
 		}
 		first, rest, others := n.estimates(req, c)
 		first, rest = first*level[0].value, rest*level[1].value
@@ -147,7 +148,7 @@ func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silen
 		if c.MatchShare(req) >= cmp.Or(n.Threshold, 0.8) {
 			holds = append(holds, p)
 		}
-		if c.IDHash&mask == draw&mask {
+		if c.IDHash&mask == draw&mask || r.chosen {
 			list[c.Ref] = true
 		}
 	}
@@ -173,8 +174,8 @@ func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silen
 	return list
 }
 
-// learn takes in what was predicted before a request was routed.
-func (n *naive) learn(req *endpick.Request, candidates []endpick.Candidate) {
+// learn takes in what was predicted before a request was routed, and where to.
+func (n *naive) learn(req *endpick.Request, candidates []endpick.Candidate, chosen endpick.Ref) {
 	if req.SLO.TPOT > 0 && req.Stream {
 		n.bound++
 	}
@@ -189,7 +190,7 @@ func (n *naive) learn(req *endpick.Request, candidates []endpick.Candidate) {
 			break
 		}
 		first, rest, _ := n.estimates(req, c)
-		s := seen{c.Ref, asked(req), c.Prediction.TTFT.Seconds() * 1000 / first, c.Prediction.TPOT.Seconds() * 1000 / rest}
+		s := seen{c.Ref, asked(req), c.Prediction.TTFT.Seconds() * 1000 / first, c.Prediction.TPOT.Seconds() * 1000 / rest, c.Ref == chosen}
 		need := endpick.TTFT | endpick.TPOT
 		if !req.Stream {
 			need = endpick.E2E
@@ -304,14 +305,15 @@ func TestFilterIsItsTwin(t *testing.T) {
 			"routed": func(t *rapid.T) {
 				req, candidates := request(t)
 				predicts(req, candidates, rapid.IntRange(0, len(fleet)).Draw(t, "predicted"), rapid.SampledFrom([]float64{0.2, 5}).Draw(t, "spread"))
-				f.Routed(&endpick.Event{Request: req, Candidates: slices.Clone(candidates)})
-				n.learn(req, candidates)
+				chosen := &candidates[rapid.IntRange(0, len(fleet)-1).Draw(t, "chosen")]
+				f.Routed(&endpick.Event{Request: req, Candidate: chosen, Candidates: slices.Clone(candidates)})
+				n.learn(req, candidates, chosen.Ref)
 			},
 			"bound": func(t *rapid.T) {
 				req, candidates := request(t)
 				req.SLO = rapid.SampledFrom([]endpick.SLO{{TTFT: 1}, {TPOT: 1}}).Draw(t, "target")
-				f.Routed(&endpick.Event{Request: req, Candidates: candidates})
-				n.learn(req, candidates)
+				f.Routed(&endpick.Event{Request: req, Candidate: &candidates[0], Candidates: candidates})
+				n.learn(req, candidates, candidates[0].Ref)
 				if all, candidates := request(t); n.bound > 0 {
 					require.Nil(t, n.list(all, candidates, model.silent))
 					require.Len(t, f.Filter(all, candidates), len(fleet))
