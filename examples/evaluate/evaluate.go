@@ -103,11 +103,13 @@ func (l *labels) Pop() any {
 	return v
 }
 
-// Accuracy is in percent.
+// Accuracy is in percent. The standard errors are by how much other rows of the same kind would move mean and p90.
 type Accuracy struct {
-	MAPE float64 `json:"mape"`
-	P90  float64 `json:"p90"`
-	Rows int     `json:"rows"`
+	MAPE      float64 `json:"mape"`
+	P90       float64 `json:"p90"`
+	MAPEError float64 `json:"mape_standard_error"`
+	P90Error  float64 `json:"p90_standard_error"`
+	Rows      int     `json:"rows"`
 }
 
 // Forgetting is the accuracy on the first rows of one regime, in percent.
@@ -204,8 +206,23 @@ func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Ac
 	if len(errs) > 0 {
 		mean, p90 := learn.MeanAndP90(errs)
 		a.MAPE, a.P90 = percent(mean), percent(p90)
+		ofMean, ofP90 := standardErrors(errs, mean)
+		a.MAPEError, a.P90Error = percent(ofMean), percent(ofP90)
 	}
 	return a
+}
+
+// standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors drawn anew, a number
+// with the variance 0.09·n lies above the percentile, so that its place among these is off by the root of that.
+func standardErrors(sorted []float64, mean float64) (ofMean, ofP90 float64) {
+	n := float64(len(sorted))
+	variance := 0.0
+	for _, e := range sorted {
+		variance += float64((e - mean) * (e - mean))
+	}
+	places := math.Sqrt(0.09 * n)
+	at := func(place float64) float64 { return sorted[int(min(max(place, 0), n-1))] }
+	return math.Sqrt(variance) / n, (at(0.9*n+places) - at(0.9*n-places)) / 2
 }
 
 type share struct{ held, rows int }

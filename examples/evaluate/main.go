@@ -92,6 +92,7 @@ func (r *Report) table(out io.Writer) error {
 		row(name, r.Regimes[name].TTFT, r.Regimes[name].TPOT)
 	}
 	row(fmt.Sprintf("all %d rows", r.TTFT.Rows), r.TTFT, r.TPOT)
+	line("%-20s %9.2f%% %7.2f%% %9.2f%% %7.2f%%", "  standard error", r.TTFT.MAPEError, r.TTFT.P90Error, r.TPOT.MAPEError, r.TPOT.P90Error)
 	if f := r.Forgetting; f != nil {
 		line("forgetting: MAPE %.2f%% TTFT, %.2f%% TPOT", f.TTFT, f.TPOT)
 	}

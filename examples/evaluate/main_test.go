@@ -115,6 +115,21 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// Of numbers that lie evenly in [0, 1), the standard errors are known: the root of 1/12 and of 0.09, over that of n.
+func TestStandardErrors(t *testing.T) {
+	const n = 10_000
+	even := make([]float64, n)
+	for i := range even {
+		even[i] = float64(i) / n
+	}
+	ofMean, ofP90 := standardErrors(even, 0.5)
+	require.InDelta(t, math.Sqrt(1.0/12/n), ofMean, 1e-6)
+	require.InDelta(t, math.Sqrt(0.09/n), ofP90, 1e-6)
+	ofMean, ofP90 = standardErrors([]float64{0.25}, 0.25)
+	require.Zero(t, ofMean)
+	require.Zero(t, ofP90)
+}
+
 func TestUsageErrors(t *testing.T) {
 	path := writeSamples(t, 1100, false)
 	short := writeSamples(t, 900, false)
