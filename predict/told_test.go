@@ -87,3 +87,40 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 		require.Nil(t, w.latency.states.Find(c.Ref), "and nothing is kept of it")
 	}
 }
+
+// How long one may wait on an endpoint of which nothing is predicted is what is predicted of those that answer: what one
+// that does not is expected to take says nothing of others.
+func TestPatienceIsOfThoseThatAnswer(t *testing.T) {
+	w := trained(t)
+	stuck := w.send(w.candidate("a", 0))
+	w.now = stuck.RoutedAt.Add(2*stuck.Candidate.Prediction.TTFTUpper + 100*time.Second)
+	for _, order := range [][]int{{0, 1, 2}, {1, 0, 2}, {2, 1, 0}} {
+		all := []endpick.Candidate{w.candidate("a", 0), w.candidate("b", 1), w.candidate("new", 2)}
+		candidates := []endpick.Candidate{all[order[0]], all[order[1]], all[order[2]]}
+		req := w.request()
+		at := req.At(w.now, 0, 1)
+		w.latency.Predict(&at, candidates)
+		var chosen *endpick.Candidate
+		var answers time.Duration
+		for i := range candidates {
+			switch c := &candidates[i]; c.Endpoint.Variant {
+			case "a":
+				require.Greater(t, c.Prediction.TTFTUpper, 100*time.Second)
+			case "b":
+				answers = c.Prediction.TTFTUpper
+			default:
+				chosen = c
+			}
+		}
+		require.Zero(t, chosen.Prediction.Has)
+		w.key++
+		e := &endpick.Event{Lease: endpick.LeaseRef{Slot: w.key % 1000, Generation: w.key}, Request: &req, Candidate: chosen, Candidates: candidates,
+			Now: w.now, RoutedAt: w.now}
+		w.latency.Routed(e)
+		w.now = w.now.Add(2*answers + 7*time.Second)
+		c := w.candidate("new", 2)
+		require.InDelta(t, 7, w.predict(w.request(), &c).TTFT.Seconds(), 0.01)
+		w.answer(e)
+		w.leave(e, endpick.Failed)
+	}
+}
