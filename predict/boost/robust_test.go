@@ -54,6 +54,32 @@ func TestAFewShortTargetsChangeLittle(t *testing.T) {
 	}
 }
 
+// What is cut off lies a factor of e³ beyond the ordinary, above it and below it, and the rest is moved by the mean alone.
+// The ordinary residuals are 0 and 4 here; all of these are within the reach of the mean.
+func TestWhatIsFarOffIsCutOff(t *testing.T) {
+	residuals, weights := []float64{}, []float64{}
+	for i := range 100 {
+		residuals, weights = append(residuals, float64(i%2*4)), append(weights, 1)
+	}
+	strange := map[float64]float64{-10: -3, -3.5: -3, -2.5: -2.5, 6.5: 6.5, 7.5: 7, 14: 7}
+	mean := 200.0
+	for _, v := range []float64{-10, -3.5, -2.5, 6.5, 7.5, 14} {
+		residuals, weights = append(residuals, v), append(weights, 1)
+		mean += v
+	}
+	mean /= 106
+	was := append([]float64(nil), residuals...)
+	var m Model
+	m.centre(residuals, weights)
+	require.InDelta(t, mean, m.base, 1e-12)
+	for i, v := range was {
+		if cut, ok := strange[v]; ok {
+			v = cut
+		}
+		require.InDelta(t, v-mean, residuals[i], 1e-12, "%v", was[i])
+	}
+}
+
 func TestAFewAbsurdTargetsMoveAnUpdateLittle(t *testing.T) {
 	d := randomData(3, 3000, 5)
 	for _, rows := range []int{50, 3000} {
