@@ -69,6 +69,20 @@ func TestWhatIsRestoredIsInForce(t *testing.T) {
 	require.EqualValues(t, 1, b.learner.Refits())
 }
 
+// A restart fits nothing anew by itself: the next fit is due when as many labels have come as if the last one had been
+// made by this learner.
+func TestARestartIsNoReasonToFit(t *testing.T) {
+	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	a.run(quiet, 2000)
+	saved, _ := a.learner.AppendBinary(nil)
+	b := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	require.NoError(t, b.learner.Restore(saved))
+	b.run(quiet, 2000/5-1)
+	require.EqualValues(t, 1, b.learner.Refits())
+	b.run(quiet, 110) // a fifth of what there is then
+	require.EqualValues(t, 2, b.learner.Refits())
+}
+
 func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {
 	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	a.run(quiet, 120)
