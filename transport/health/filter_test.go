@@ -282,6 +282,7 @@ func TestTheFilterRefusesForTheServersThatAreLeft(t *testing.T) {
 		lease.Done(endpick.Outcome{Status: endpick.Failed})
 	}
 	assert.GreaterOrEqual(t, refused, 38, "but for a trial of each")
+	assert.NoError(t, h.filter.Admit(new(endpick.Request), h.router.AppendCandidates(nil)), "one of three serves")
 }
 
 // What the engine refuses because of the request, or for lack of room, speaks against
