@@ -62,7 +62,7 @@ func Meant() []Meaning { return slices.Concat(alwaysMeant(), meantOfRequests(), 
 func alwaysMeant() []Meaning {
 	return []Meaning{
 		{
-			Name: "host", What: "`Host` is the server's own", Why: "the server's address is what it is called by; the client's name is the gateway's",
+			Name: "host", What: "`Host` is the server's own", Why: "clients call the gateway by its name, and the gateway calls the server by the server's address",
 			Changes: []Change{becomes("request host", "its own")},
 		},
 		{
@@ -70,19 +70,19 @@ func alwaysMeant() []Meaning {
 			Changes: []Change{becomes("request header Accept-Encoding", "identity")},
 		},
 		{
-			Name: "via", What: "`Via: 1.1 Caddy`, both ways", Why: "Caddy says so of itself", Ways: []string{caddyProxy},
+			Name: "via", What: "`Via: 1.1 Caddy`, both ways", Why: "Caddy announces itself", Ways: []string{caddyProxy},
 			Changes: []Change{
 				{"request header Via", func(directly, passed string) bool { return appended(directly, passed, "1.1 Caddy") }},
 				becomes("response header Via", "1.1 Caddy"),
 			},
 		},
 		{
-			Name: "destination", What: "`X-Gateway-Destination-Endpoint` names the servers, whatever the client has sent", Why: "the protocol has it in a header as well, and the proxy passes that on",
+			Name: "destination", What: "`X-Gateway-Destination-Endpoint` names the servers, and replaces what the client has sent", Why: "the protocol also uses a header, which the proxy passes on",
 			Ways:    pickers,
 			Changes: []Change{{"request header X-Gateway-Destination-Endpoint", func(_, passed string) bool { return addresses.MatchString(passed) }}},
 		},
 		{
-			Name: "length", What: "no `Content-Length`, but chunks", Why: "an Envoy takes the length from a response that may be changed", Ways: pickers,
+			Name: "length", What: "chunks instead of a `Content-Length`", Why: "an Envoy removes the length from a response that may be changed", Ways: pickers,
 			Changes: []Change{
 				{"response framing", func(directly, passed string) bool { return directly == "length" && passed == "chunked" }},
 				gone("response header Content-Length")[0],
@@ -94,7 +94,7 @@ func alwaysMeant() []Meaning {
 func meantOfRequests() []Meaning {
 	return []Meaning{
 		{
-			Name: "usage asked for", What: "the server is asked for usage (`stream_options.include_usage`), which the client does not see", Why: "it says how much was cached, which corrects the index",
+			Name: "usage asked for", What: "the server is asked for usage (`stream_options.include_usage`), which the client does not see", Why: "usage says how much was cached, which corrects the index",
 			Scenarios: []string{"chat, stream", "chat, tools, stream", "completions, stream"},
 			Changes: []Change{edited("request body", func(s string) string {
 				return strings.Replace(s, `{`, `{"stream_options":{"include_usage":true},`, 1)
@@ -110,22 +110,22 @@ func meantOfRequests() []Meaning {
 			Scenarios: []string{"abort in the request"}, Changes: append(gone("request *"), becomes("requests", "0")),
 		},
 		{
-			Name: "unpacked request", What: "the server gets the body in plain text", Why: "engines take no coded bodies, and the prompt has to be read", Scenarios: []string{"gzip, request"},
+			Name: "unpacked request", What: "the server gets the body in plain text", Why: "engines don't accept compressed bodies, and the prompt has to be read", Scenarios: []string{"gzip, request"},
 			Changes: append(gone("request header Content-Encoding"), edited("request body", unpacked)),
 		},
 		{
-			Name: "100 at once", What: "100 comes before any server is asked, and the server is not asked for it", Why: "the prompt is read before a server is chosen",
+			Name: "100 at once", What: "the client gets 100 before a server is asked, and the server does not send one", Why: "the prompt is read before a server is chosen",
 			Scenarios: []string{"100-continue", "100-continue, refused"},
 			Changes:   append(gone("request header Expect"), Change{"response interim", func(directly, passed string) bool { return directly == Absent && passed == "100" }}),
 		},
 		{
-			Name: "neighbours", What: "`Connection` and what it names, `Proxy-Authorization` and a refused `Upgrade` go no further", Why: "they are between neighbours: every proxy has to take them out",
+			Name: "neighbours", What: "`Connection` and the headers it names, `Proxy-Authorization` and a refused `Upgrade` are not passed on", Why: "they are hop-by-hop: every proxy has to remove them",
 			Scenarios: []string{"headers", "upgrade, refused"},
 			Changes: gone("request header Connection", "request header X-Hop", "request header Proxy-Authorization",
 				"response header Connection", "response header X-Hop", "response header Upgrade"),
 		},
 		{
-			Name: "forwarded", What: "`X-Forwarded-For` of the client is dropped", Why: "both proxies do so for clients that they were not told to trust; add your own with `SetXForwarded` or `trusted_proxies`",
+			Name: "forwarded", What: "`X-Forwarded-For` of the client is dropped", Why: "both proxies do this for clients that they are not configured to trust; add your own with `SetXForwarded` or `trusted_proxies`",
 			Scenarios: []string{"headers"}, Changes: gone("request header X-Forwarded-For"),
 		},
 		{
@@ -133,11 +133,11 @@ func meantOfRequests() []Meaning {
 			Scenarios: []string{"a path of no API"}, Changes: []Change{edited("request line", func(string) string { return "GET /version?c=" })},
 		},
 		{
-			Name: "own connection", What: "`Connection: close` to the server", Why: "what names no model and changes something must not be sent twice, so it never goes over a connection that may have been closed", Ways: withTransport,
+			Name: "own connection", What: "`Connection: close` to the server", Why: "a request that names no model and may change something must not be sent twice, so it never uses a connection that the server may have closed", Ways: withTransport,
 			Scenarios: []string{"no body", "204", "error of another request"}, Changes: []Change{becomes("request header Connection", "close")},
 		},
 		{
-			Name: "own list", What: "the gateway lists the models itself", Why: "it answers for all servers: of models that it was told by their names it says no more", Ways: withTransport,
+			Name: "own list", What: "the gateway lists the models itself", Why: "the gateway answers for all servers, and of models that are configured by name it knows only the name", Ways: withTransport,
 			Scenarios: []string{"models"},
 			Changes: append(gone("request *"), becomes("requests", "0"), edited("response body", func(string) string {
 				return `{"data":[{"created":0,"created_at":"1970-01-01T00:00:00Z","display_name":"m","id":"m","object":"model","owned_by":"endpick","type":"model"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
@@ -151,12 +151,12 @@ func meantOfResponses() []Meaning {
 	lost := []string{"response status", "response header *", "response framing", "response body"}
 	return []Meaning{
 		{
-			Name: "unpacked response", What: "the client gets it in plain text", Why: "a server that packs what it was asked not to pack is metered all the same", Ways: withTransport,
+			Name: "unpacked response", What: "the client gets it in plain text", Why: "a response is metered even if the server compresses it against the request", Ways: withTransport,
 			Scenarios: []string{"gzip, response", "gzip, stream"},
 			Changes:   append(gone("response header Content-Encoding"), edited("response body", unpacked), becomes("response framing", "chunked")),
 		},
 		{
-			Name: "tried again", What: "another server is asked, and the client gets what the last one says", Why: "the client has seen nothing yet, and inference changes nothing",
+			Name: "tried again", What: "another server is asked, and the client gets the last one's response", Why: "the client has seen nothing yet, and inference has no side effects",
 			Ways: withTransport,
 			Scenarios: []string{
 				"error 429", "error 500", "error 502", "error 503", "error 429, stream", "error 503, stream", "error of plain text", "error 429, once", "error 503, once",
@@ -165,7 +165,7 @@ func meantOfResponses() []Meaning {
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},
 		{
-			Name: "fallbacks", What: "the proxy asks the servers that the picker has named after the first", Why: "an Envoy retries what its `retry_policy` says, here 502, 503 and servers that break off", Ways: pickers,
+			Name: "fallbacks", What: "the proxy asks the servers that the picker has named after the first", Why: "an Envoy retries according to its `retry_policy`, here 502, 503 and broken connections", Ways: pickers,
 			Scenarios: []string{
 				"error 502", "error 503", "error 503, stream", "error of plain text", "error 503, once", "error 503, once, stream", "cut before the header",
 				"cut before the header, each", "error of another request",
@@ -173,43 +173,43 @@ func meantOfResponses() []Meaning {
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},
 		{
-			Name: "502", What: "502, in the shape of the API", Why: "no server has answered", Ways: withTransport, Scenarios: []string{"cut before the header, each"},
+			Name: "502", What: "502, in the format of the API", Why: "no server has answered", Ways: withTransport, Scenarios: []string{"cut before the header, each"},
 			Changes: []Change{
 				becomes("response status", "HTTP/1.1 502 Bad Gateway"), becomes("response body", failed), becomes("response framing", "length"), becomes("response end", "whole"),
 				becomes("response header Content-Type", "application/json"), becomes("response header Date", "a date"),
 			},
 		},
 		{
-			Name: "503", What: "503, in the proxy's words", Why: "no server has answered, and that is the proxy's business", Ways: pickers, Scenarios: []string{"cut before the header, each"},
+			Name: "503", What: "503, in the proxy's words", Why: "no server has answered, which is for the proxy to report", Ways: pickers, Scenarios: []string{"cut before the header, each"},
 			Changes: []Change{
 				becomes("response status", "HTTP/1.1 503 Service Unavailable"), becomes("response body", "upstream connect error"), becomes("response framing", "chunked"),
 				becomes("response end", "whole"), becomes("response header Content-Type", "text/plain"), becomes("response header Date", "a date"),
 			},
 		},
 		{
-			Name: "not begun", What: "the connection breaks before a header", Why: "`httputil.ReverseProxy` writes 4 KB of what is no stream at a time", Ways: []string{reverseProxy},
+			Name: "not begun", What: "the connection breaks before a header", Why: "`httputil.ReverseProxy` writes responses that do not stream in pieces of 4 KB", Ways: []string{reverseProxy},
 			Scenarios: []string{"cut in a whole response"}, Changes: gone(lost...),
 		},
 		{
-			Name: "half an event", What: "the half of an event before a cut does not come", Why: "events are passed on whole, and an Envoy whose server has broken off asks for no more", Ways: []string{picker},
+			Name: "half an event", What: "the first half of an event that is cut is not passed on", Why: "only whole events are passed on, and an Envoy does not ask for the rest after its server breaks off", Ways: []string{picker},
 			Scenarios: []string{"cut in an event"}, Changes: []Change{edited("response body", func(s string) string { return s[:strings.LastIndex(s, "\n\n")+2] })},
 		},
 		{
-			Name: "cut", What: "the connection breaks, where the server has closed it properly", Why: "a stream without its last event was never finished: clients would take it for a whole one", Ways: withTransport,
+			Name: "cut", What: "the connection breaks, although the server has closed it properly", Why: "a stream without its last event is incomplete, but clients would consider it complete", Ways: withTransport,
 			Scenarios: []string{"end without its last event"}, Changes: []Change{becomes("response end", "cut")},
 		},
 		{
-			Name: "nothing of it", What: "a client that leaves has seen nothing of the response", Why: "`BUFFERED` holds all of a response back", Ways: []string{bufferedPicker},
+			Name: "nothing of it", What: "a client that leaves has seen nothing of the response", Why: "`BUFFERED` holds the whole response back", Ways: []string{bufferedPicker},
 			Scenarios: []string{"abort in a stream", "abort in a whole response"}, Changes: gone(lost...),
 		},
 		{
-			Name: "all or nothing", What: "502 in the place of a response that breaks off", Why: "`BUFFERED` holds all of a response back", Ways: []string{bufferedPicker},
+			Name: "all or nothing", What: "502 instead of a response that breaks off", Why: "`BUFFERED` holds the whole response back", Ways: []string{bufferedPicker},
 			Scenarios: []string{"cut in a whole response", "cut in a long response", "cut in chunks", "cut in a stream", "cut in an event"},
 			Changes: append(gone("response header Content-Type", "response header Cache-Control", "response header Content-Length"),
 				becomes("response status", "HTTP/1.1 502 Bad Gateway"), becomes("response body", ""), becomes("response framing", "none"), becomes("response end", "whole")),
 		},
 		{
-			Name: "Caddy's own", What: "`Date` and `Server: Caddy`", Why: "Caddy adds them to a 101, which servers send without", Ways: []string{caddyProxy},
+			Name: "Caddy's own", What: "`Date` and `Server: Caddy`", Why: "Caddy adds them to a 101, which servers send without them", Ways: []string{caddyProxy},
 			Scenarios: []string{"upgrade"}, Changes: []Change{becomes("response header Date", "a date"), becomes("response header Server", "Caddy")},
 		},
 	}

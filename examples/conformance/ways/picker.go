@@ -17,7 +17,7 @@ import (
 func throughPicker(buffered bool) suite.Way {
 	w := suite.Way{Name: "picker", About: "the endpoint picker, `FULL_DUPLEX_STREAMED`"}
 	if buffered {
-		const endless = "an Envoy that buffers a body waits for its end, and a connection that is upgraded has none: set the body modes of such routes to `NONE`"
+		const endless = "an Envoy that buffers a body waits for its end, which an upgraded connection does not have: set the body modes of such routes to `NONE`"
 		w = suite.Way{
 			Name: "picker, buffered", About: "the endpoint picker, `BUFFERED`", Buffers: true,
 			Without: map[string]string{"upgrade": endless, "upgrade, refused": endless},
