@@ -21,7 +21,7 @@ type Source interface {
 	Endpoints(ctx context.Context) ([]endpick.Endpoint, error)
 }
 
-// ErrEmpty: the source lists nobody; for errors.Is.
+// ErrEmpty: the source lists no endpoints; for errors.Is.
 var ErrEmpty = errors.New("discover: no endpoints")
 
 // Error says what was wrong with a list. It matches the cause: ErrEmpty, a [FileError],
@@ -33,7 +33,7 @@ func (e *Error) Error() string { return "discover: the endpoints stay as they ar
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Change is what a new list has brought.
+// Change says what a new list has changed.
 type Change struct {
 	Endpoints      int      // that there are now
 	Added, Removed []string // their IDs, sorted
@@ -44,24 +44,25 @@ const maxEndpoints = 100_000
 
 // Config configures a [Watcher]. Router and Source must be set.
 type Config struct {
-	// Router gets the lists.
+	// Router is given the lists.
 	Router *endpick.Router
-	// Source has them.
+	// Source provides them.
 	Source Source
-	// Interval is the time from one question to the next. Zero: two seconds.
+	// Interval is the time between two polls. Zero: two seconds.
 	Interval time.Duration
 	// Timeout is how long the source may take to answer. Zero: five seconds.
 	Timeout time.Duration
-	// AllowEmpty takes an empty list as it is.
+	// AllowEmpty accepts an empty list.
 	AllowEmpty bool
-	// Fill completes each endpoint of a list, such as with what the engine says of
-	// itself. It is called at each question; what it knows only later is then taken
-	// over. Nil: endpoints are as the source lists them.
+	// Fill completes each endpoint of a list, for example with what the engine
+	// reports about itself. It is called at each poll, so that what it learns later
+	// is applied too. Nil: endpoints are used as the source lists them.
 	Fill func(*endpick.Endpoint)
-	// OnChange is told of each list that was taken over. Nil: nobody is told.
+	// OnChange is called after each list that was applied. Nil: it is not
+	// reported.
 	OnChange func(Change)
-	// OnError is told what was wrong, as an [Error], once for as long as it stays the
-	// same. Nil: nobody is told.
+	// OnError is called with what was wrong, an [Error], once for as long as it stays
+	// the same. Nil: it is not reported.
 	OnError func(error)
 }
 

@@ -20,18 +20,19 @@ import (
 // A resolver that answers with some of many addresses, a different choice each time,
 // makes servers come and go with its answers; use SRV records or a file there.
 type DNS struct {
-	// Name is looked up. It must be set.
+	// Name is the name to look up. It must be set.
 	Name string
 	// Port is where the servers listen.
 	Port int
-	// Network is "ip4" or "ip6" for addresses of one kind. Empty: of both.
+	// Network is "ip4" or "ip6" to use only addresses of that kind. Empty:
+	// both.
 	Network string
 	// Scheme is put before each address: "http", "https" or "h2c". Empty: none.
 	Scheme string
-	// Resolver looks up. Nil: net.DefaultResolver.
+	// Resolver is used for lookups. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
-	// Endpoint is what all of them have in common, such as Models and Variant; its ID
-	// and Address are not read.
+	// Endpoint holds what all servers have in common, such as Models and Variant; its
+	// ID and Address are ignored.
 	Endpoint endpick.Endpoint
 }
 
@@ -57,10 +58,10 @@ type SRV struct {
 	Name string
 	// Scheme is put before each address: "http", "https" or "h2c". Empty: none.
 	Scheme string
-	// Resolver looks up. Nil: net.DefaultResolver.
+	// Resolver is used for lookups. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
-	// Endpoint is what all of them have in common, such as Models and Variant; its ID
-	// and Address are not read.
+	// Endpoint holds what all servers have in common, such as Models and Variant; its
+	// ID and Address are ignored.
 	Endpoint endpick.Endpoint
 }
 

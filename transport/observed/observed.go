@@ -1,7 +1,7 @@
-// Package observed says what became of requests: package transport hands a
-// [Request] to its Config.Observe when one has ended. Metrics and traces are made
-// of it (transport/prometheus, transport/otel), and the debug page of
-// examples/gateway.
+// Package observed describes how requests went: package transport passes a
+// [Request] to its Config.Observe when a request has ended. Metrics and traces
+// (transport/prometheus, transport/otel) and the debug page of examples/gateway
+// are made from it.
 package observed
 
 import (
@@ -12,26 +12,27 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// Request is what became of one request. Nobody changes it any more: it may be
-// kept, as long as its memory is borne in mind.
+// Request describes how one request went. It never changes, so it may be kept,
+// at the cost of its memory.
 type Request struct {
-	// Request is what a recording holds, but without the blocks. Its times count
+	// Request is the record of the request, without its blocks. Its times count
 	// from the arrival of the request.
 	recording.Request
-	// In is the request as the transport got it; its context tells it apart. The
+	// In is the request as the transport got it; its context identifies it. The
 	// body has been read.
 	In *http.Request
-	// Tenant is who pays, as Config.Describe has said. Empty: nobody in particular.
+	// Tenant is the tenant, as Config.Describe has set it. Empty: none.
 	Tenant string
-	// Err is what RoundTrip has returned. Nil: a response, whatever its status.
+	// Err is the error of RoundTrip. Nil: there was a response, whatever its
+	// status.
 	Err error
-	// Held is how long the request has waited in the gateway queue.
+	// Held is how long the request waited in the gateway queue.
 	Held time.Duration
-	// Attempts are the endpoints that it was sent to, in that order. None: it was
-	// not valid, was refused, or nobody could take it.
+	// Attempts are the endpoints that it was sent to, in order. Empty: it was not
+	// valid, was refused, or no endpoint could take it.
 	Attempts []Attempt
-	// Serving is the attempt in Attempts that has given the response, or was the
-	// last; −1: there is none.
+	// Serving is the index in Attempts of the attempt that gave the response, or
+	// of the last one; −1: there is none.
 	Serving int
 }
 
@@ -43,10 +44,10 @@ type Attempt struct {
 	// At is when the router was asked, and Decision how long it took to choose.
 	At       time.Time
 	Decision time.Duration
-	// HTTP is the status of the answer. 0: there was none.
+	// HTTP is the status of the response. 0: there was none.
 	HTTP   int
 	Result Result
-	// Err is what was wrong, if anything was.
+	// Err says what went wrong, if anything did.
 	Err error
 }
 
@@ -64,11 +65,11 @@ const (
 	Canceled    Result = "canceled"    // the client went away
 )
 
-// Failed reports whether the endpoint has failed the request. A refusal is no
-// failure, and neither is an endpoint that is full.
+// Failed reports whether the endpoint has failed the request. A refusal is
+// not a failure, and neither is an endpoint that is full.
 func (r Result) Failed() bool { return r == Unreachable || r == Broken || r == Erred }
 
-// Last is the attempt that Serving says; nil: there is none.
+// Last returns the attempt at index Serving; nil if there is none.
 func (r *Request) Last() *Attempt {
 	if r.Serving < 0 || r.Serving >= len(r.Attempts) {
 		return nil
@@ -82,12 +83,12 @@ func (r *Request) Completed() bool {
 	return r.Status == endpick.Completed.String() && r.HTTP > 0 && r.HTTP < http.StatusBadRequest
 }
 
-// Latency is a latency as it was predicted when the endpoint was chosen, and as
-// it was measured from there. Zero: it is not known.
+// Latency is a latency as predicted when the endpoint was chosen, and as
+// measured from then on. Zero: not known.
 type Latency struct{ Predicted, Actual time.Duration }
 
-// Latencies are those of the attempt that gave the response. A response that
-// does not stream shows neither TTFT nor TPOT.
+// Latencies returns those of the attempt that gave the response. A response
+// that does not stream has neither TTFT nor TPOT.
 func (r *Request) Latencies() (ttft, tpot, e2e Latency) {
 	a := r.Last()
 	if a == nil {
@@ -130,12 +131,12 @@ func (r *Request) firstToken() (time.Duration, bool) {
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Target reports whether a target for TTFT or TPOT was asked for and can be
-// judged, and whether it was met. It counts from the arrival of the request:
-// waiting in the gateway queue is part of it. A request that is refused or fails
-// misses its targets, one whose client leaves says nothing, and neither does a
-// response of one token about TPOT. Of a response that does not stream the whole
-// latency is held against the target for TTFT, as in package slo.
+// Target reports whether there was a target for TTFT or TPOT that can be judged,
+// and whether it was met. Time counts from the arrival of the request, and so
+// includes waiting in the gateway queue. A request that is refused or fails
+// misses its targets. A request whose client leaves is not judged, and neither
+// is the TPOT of a response of one token. For a response that does not stream,
+// the whole latency is compared with the target for TTFT, as in package slo.
 func (r *Request) Target(which endpick.Latencies) (asked, met bool) {
 	if r.Status == endpick.Canceled.String() {
 		return false, false

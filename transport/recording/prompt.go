@@ -5,19 +5,20 @@ package recording
 // takes all versions up to this one.
 const Version = 2
 
-// Prompt is what a prompt was made of, in the order of the request, so that one can
-// say where two of them part and why; package prefix/diagnose does. It holds no text
-// unless that was asked for.
+// Prompt describes the parts of a prompt, in the order of the request, so that
+// package prefix/diagnose can tell where two prompts diverge and why. It contains no
+// text unless that was asked for.
 type Prompt struct {
 	Tools    []Piece `json:"tools,omitempty"`
 	Messages []Piece `json:"messages,omitempty"`
-	// Partial says that there was more before, which is not known, or after it.
+	// Partial says that the prompt has more before or after this, which is not
+	// known.
 	Partial bool `json:"partial,omitempty"`
 }
 
 // Piece is a tool or a message; a prompt of plain text is one message without a role.
-// Its hashes are made with the key of the prompt's blocks, but depend on nothing else:
-// two tenants that say the same have the same hashes.
+// Its hashes depend only on the text and the key of the prompt's blocks: the same text
+// of two tenants has the same hash.
 type Piece struct {
 	Role string `json:"role,omitempty"` // as it was given, up to 32 bytes
 	// Bytes is the length of the text, without the role. What is no text counts
@@ -31,13 +32,13 @@ type Piece struct {
 	Hash     Hash `json:"hash"`
 	Words    Hash `json:"words,omitzero"`
 	Template Hash `json:"template,omitzero"`
-	// Values are words that look as if they change: dates, identifiers, numbers. Of
-	// those there may be many: the first MaxValues.
+	// Values are words that look as if they change: dates, identifiers, numbers. At
+	// most the first MaxValues are kept.
 	Values []Value `json:"values,omitempty"`
 	// Shape is for telling how alike two texts are: of the hashes of each four words
 	// in a row, the smallest few, rising. Empty for short texts.
 	Shape []uint32 `json:"shape,omitempty"`
-	// Text is the text itself, or its head, where it was asked for.
+	// Text is the text itself, or the beginning of it, if it was asked for.
 	Text string `json:"text,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Request is what was seen of one request.
+// Request is the record of one request.
 type Request struct {
 	// Version is that of the format; see [Version]. Zero: 1.
 	Version int `json:"v,omitempty"`
@@ -15,7 +15,7 @@ type Request struct {
 	// milliseconds.
 	Time time.Time `json:"time"`
 	// TTFTMillis is nil for a response without a first token: one that did not
-	// stream, or failed before.
+	// stream, or failed before it.
 	TTFTMillis *float64 `json:"ttft_ms,omitempty"`
 	E2EMillis  float64  `json:"e2e_ms"`
 
@@ -26,8 +26,8 @@ type Request struct {
 	Attempts int    `json:"attempts"`
 
 	Stream bool `json:"stream,omitempty"`
-	// InputTokens and OutputTokens are the engine's figures; without them,
-	// Estimated says so.
+	// InputTokens and OutputTokens are the engine's figures, or estimates if
+	// Estimated is set.
 	InputTokens  int  `json:"input_tokens"`
 	OutputTokens int  `json:"output_tokens"`
 	Estimated    bool `json:"estimated,omitempty"`
@@ -36,15 +36,16 @@ type Request struct {
 	MaxTokens    int  `json:"max_tokens,omitempty"` // the client's limit; 0: none
 
 	// Blocks are the chained hashes of the prompt, each standing for
-	// BlockTokens tokens. Recordings made with the same dialect.Config.HashKey
-	// can be compared; otherwise only requests within one recording can.
+	// BlockTokens tokens. Recordings made with the same
+	// transport.Config.HashKey can be compared; otherwise only requests within
+	// one recording can.
 	Blocks      []Hash  `json:"blocks,omitempty"`
 	BlockTokens float64 `json:"block_tokens,omitempty"`
 	// Tenant and Session are hashes of their names.
 	Tenant  Hash `json:"tenant,omitzero"`
 	Session Hash `json:"session,omitzero"`
-	// Adapter, and a hash of the cache_salt: prompts share blocks only where both
-	// are the same, and the model and the tenant too.
+	// Adapter, and a hash of the cache_salt: prompts share blocks only if both
+	// are the same, and so are model and tenant.
 	Adapter string `json:"adapter,omitempty"`
 	Salt    Hash   `json:"salt,omitzero"`
 	// Prompt is what the prompt was made of. Nil: not recorded, or not read.

@@ -15,8 +15,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// Attempt is a request at one endpoint. What its methods are told comes in the order
-// of the response.
+// Attempt is a request at one endpoint. Its methods are called in the order in which
+// the response arrives.
 type Attempt struct {
 	call      *Call
 	ctx       context.Context
@@ -67,10 +67,10 @@ func (a *Attempt) abandoned() {
 	a.close()
 }
 
-// Endpoint is where the request goes, or has gone.
+// Endpoint returns where the request goes, or went.
 func (a *Attempt) Endpoint() *endpick.Endpoint { return a.Lease().Endpoint() }
 
-// Lease is the account of the request there. The attempt closes it.
+// Lease returns the request's lease at the endpoint. The attempt closes it.
 func (a *Attempt) Lease() endpick.Lease {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -91,8 +91,8 @@ func (a *Attempt) SetHeader(h http.Header) {
 	choose.SetHeader(h, a.call.Metered(), a.Endpoint())
 }
 
-// ServedBy says that somebody else has sent the request to another endpoint, and that
-// this one has failed it. It comes before Header, and moves the attempt there. The
+// ServedBy reports that a proxy has sent the request to another endpoint after this one
+// failed it. Call it before Header; it moves the attempt to the other endpoint. The
 // error is an [endpick.NoEndpointsError] if the endpoint is unknown or takes no
 // requests; the attempt has ended then, and what comes of a response is still to be fed,
 // since the client is not to get what it has not asked for.
@@ -113,12 +113,12 @@ func (a *Attempt) ServedBy(id string) error {
 	return nil
 }
 
-// Header takes in the header of the response, and what has come of its body, which may
-// be nothing and is fed all the same. The error, a [transport.UpstreamError], says why
-// the endpoint has failed the request: by its status, or by an event in its stream. The
-// attempt has ended then; the response may still be passed on.
+// Header takes the header of the response, and the part of its body that has arrived,
+// which may be empty and must be fed too. The error, a [transport.UpstreamError], says
+// why the endpoint has failed the request: because of its status, or of an event in its
+// stream. The attempt has then ended, but the response may still be passed on.
 //
-// The length is taken out of the header if what is passed on may be shorter than what
+// The length is removed from the header if what is passed on may be shorter than what
 // is fed.
 func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c := a.call
@@ -154,16 +154,16 @@ func (a *Attempt) readHeader(status int, header http.Header) {
 	}
 }
 
-// Unseen says that the body of the response will not be fed, so that End takes it for
-// whole. Otherwise a stream that ends without a byte has failed.
+// Unseen reports that the body of the response will not be fed, so that End considers
+// it complete. Otherwise a stream that ends without a byte has failed.
 func (a *Attempt) Unseen() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	a.empty = false
 }
 
-// Feed takes in the next piece of the response's body, and appends to dst what is to
-// be passed on: whole events of a stream, everything of another response.
+// Feed takes the next piece of the response's body, and appends to dst what is to be
+// passed on: whole events of a stream, everything of other responses.
 func (a *Attempt) Feed(dst, piece []byte) []byte {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -179,9 +179,9 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 	return a.meter.Feed(dst, piece)
 }
 
-// End says that the response has ended cleanly, and appends to dst what was held back.
-// The error matches io.ErrUnexpectedEOF: the stream was never finished, or nothing of it
-// came, so that the endpoint has cut it off.
+// End reports that the response has ended cleanly, and appends to dst what was held
+// back. The error matches io.ErrUnexpectedEOF: the stream was incomplete or empty, so
+// the endpoint has cut it off.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -201,10 +201,10 @@ func (a *Attempt) End(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Fail says that there was no response, or that it has broken off, and returns err as a
-// [transport.UpstreamError]. An endpoint that could not be reached is told from others
-// by an error of package net. If the context of Route is done, the client has gone, and
-// the endpoint has failed nothing.
+// Fail reports that there was no response, or that it broke off, and returns err as a
+// [transport.UpstreamError]. An error of package net shows that the endpoint could not
+// be reached. If the context of Route is done, the client has left, and the endpoint is
+// not blamed.
 func (a *Attempt) Fail(err error) error {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -222,8 +222,8 @@ func (a *Attempt) Rest(dst []byte) []byte {
 }
 
 // Again reports whether the request should be sent to another endpoint, which Route
-// then gives, and pays for that. It is asked once after a failure, before anything of
-// the response is passed on.
+// then chooses; if so, it counts against the retry budget. Call it once after a
+// failure, before any of the response is passed on.
 func (a *Attempt) Again() bool {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -247,7 +247,7 @@ type Seen struct {
 	FirstToken                time.Time // zero: none was seen
 }
 
-// Seen returns what was seen so far.
+// Seen returns what was seen of the response so far.
 func (a *Attempt) Seen() Seen {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()

@@ -30,13 +30,14 @@ type Incoming struct {
 // Call is one request, over all attempts. Its methods and those of its attempts are
 // safe for concurrent use; Request and Warnings are not.
 type Call struct {
-	// Request is what is to be routed. Read fills in the model, the session, the
-	// priority and the targets, and the first Route what is missing of the prompt's
-	// length and blocks. What the program knows better it changes in between: the
-	// tenant, the adapter, the length and the blocks, the endpoints to exclude, and
-	// where the receipt goes.
+	// Request is what will be routed. Read fills in the model, the session, the
+	// priority and the targets; the first Route fills in the prompt's length and
+	// blocks if they are missing. In between, set what your program knows better:
+	// the tenant, the adapter, the length and the blocks, the endpoints to exclude,
+	// and the receipt.
 	Request endpick.Request
-	// Warnings are what was wrong with headers that are then taken to be absent.
+	// Warnings say what was wrong with headers, which are then treated as
+	// absent.
 	Warnings []error
 
 	seam     *Seam
@@ -54,7 +55,7 @@ type Call struct {
 	receipt endpick.Receipt
 }
 
-// Read reads what a request says of itself, but for its prompt. The error is an
+// Read reads a request, except for its prompt. The error is an
 // [endpick.RequestError], a [transport.BodyError] or a [transport.ReadError], or
 // matches [transport.ErrForbidden] or [transport.ErrUnknownPath].
 func (s *Seam) Read(in Incoming) (*Call, error) {
@@ -94,10 +95,10 @@ func (s *Seam) unpack(in *Incoming) (bool, error) {
 	return true, nil
 }
 
-// Route chooses an endpoint for the request, the first time or, when the one before
-// has failed, another. An attempt that nothing was said of until then has failed.
-// When ctx is done the attempt ends by itself: as canceled, unless the response was
-// whole.
+// Route chooses an endpoint for the request, or another one after the last has
+// failed. If nothing was reported about the last attempt, it has failed. When ctx
+// is done, the attempt ends by itself: as canceled, unless the response was
+// complete.
 //
 // The error is an [endpick.NoEndpointsError], an [endpick.RejectedError], an
 // [endpick.RequestError] or that of ctx.
@@ -152,17 +153,16 @@ func (c *Call) alternatives() []*endpick.Endpoint {
 	return slices.Clip(others)
 }
 
-// Body is the body as an endpoint is to have it, in pieces that refer to the one that
-// came: a stream whose client did not ask for usage asks for it. It is to be read
-// after Route.
+// Body returns the body to send to an endpoint, in pieces that refer to the original:
+// a stream whose client did not ask for usage asks for it. Call it after Route.
 func (c *Call) Body() [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.body
 }
 
-// Metered reports whether the response will be read. One that won't may have any
-// coding.
+// Metered reports whether the response will be read. A response that won't may
+// have any content coding.
 func (c *Call) Metered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *Call) answered() {
 }
 
 // Close ends the call, and with it an attempt that is still open: as canceled, unless
-// its response was whole. It may be called at any time, any number of times.
+// its response was complete. It may be called at any time, any number of times.
 func (c *Call) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

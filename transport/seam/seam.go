@@ -18,12 +18,12 @@ import (
 type Config struct {
 	// Router picks the endpoints. It must be set.
 	Router *endpick.Router
-	// Fallbacks is how many endpoints beside the chosen one [Attempt.Fallbacks]
-	// gives at most. Zero: none, and nothing is done for them.
+	// Fallbacks is how many endpoints besides the chosen one
+	// [Attempt.Fallbacks] returns at most. Zero: none.
 	Fallbacks int
 
-	// Health is told how requests fare, and may check the endpoints beside. It is over
-	// the same Router. Nil: the seam has one of its own, which checks nothing.
+	// Health judges the endpoints by their requests, and may also check them. It must
+	// have the same Router. Nil: the seam has one of its own, which checks nothing.
 	Health *monitor.Monitor
 
 	// MaxAttempts is how many endpoints one request is sent to at most.
@@ -32,12 +32,12 @@ type Config struct {
 	// RetryShare bounds the retries of requests that an endpoint may have
 	// worked on, as a share of all requests. Zero: 0.2.
 	RetryShare float64
-	// RetryBurst is how many such retries may come at once. A tenth of it comes
-	// back each second. Zero: 100.
+	// RetryBurst is how many such retries may happen at once. A tenth of it is
+	// refilled each second. Zero: 100.
 	RetryBurst int
 
-	// MaxBodyBytes is the longest body of a request, with its content coding and
-	// without. Zero: 32 MiB.
+	// MaxBodyBytes is the length of the longest request body, both compressed
+	// and uncompressed. Zero: 32 MiB.
 	MaxBodyBytes int64
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together. Zero: 65,536.
@@ -45,23 +45,23 @@ type Config struct {
 	// SharedCache says that the engines share their prefix caches between
 	// tenants. By default the blocks of two tenants are never the same.
 	SharedCache bool
-	// HashKey is the secret that prompts are hashed with. Zero: one that this
-	// process has drawn at random.
+	// HashKey is the secret key that prompts are hashed with. Zero: a random
+	// one for this process.
 	HashKey prefix.Key
 	// Tokens returns the token ids of a request's prompt, as in [transport.Config]. Nil:
 	// prompts are cut into blocks by their text.
 	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
-	// DisableUsage leaves out asking for usage in streams whose clients did
-	// not. Lengths are then estimated from the content.
+	// DisableUsage stops the seam from asking for usage in streams whose
+	// clients did not. Lengths are then estimated from the content.
 	DisableUsage bool
-	// AllowAdministration passes on what administers an engine, instead of
-	// refusing it with [transport.ErrForbidden].
+	// AllowAdministration passes on requests that administer an engine,
+	// instead of refusing them with [transport.ErrForbidden].
 	AllowAdministration bool
-	// DenyUnknown refuses the paths of no API that is read, with
+	// DenyUnknown refuses paths of unknown APIs, with
 	// [transport.ErrUnknownPath].
 	DenyUnknown bool
 
-	// Clock tells the time for health and the retry budget. Nil: time.Now.
+	// Clock returns the time for health and the retry budget. Nil: time.Now.
 	Clock func() time.Time
 }
 
@@ -105,7 +105,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Seam reads requests, says where they should go, and learns from how they went.
+// Seam reads requests, chooses where to send them, and learns from the outcome.
 // Make one with [New]. It is safe for concurrent use and starts no goroutine of its
 // own; a timer for each request notices endpoints that say nothing.
 type Seam struct {
@@ -139,19 +139,20 @@ func New(config Config) (*Seam, error) {
 }
 
 // SetHashKey changes the key that prompts are hashed with, for requests that are
-// read from now on. An index then starts anew.
+// read from now on. An index then starts from scratch.
 func (s *Seam) SetHashKey(key prefix.Key) { s.desk.Reader.SetHashKey(key) }
 
-// MaxBodyBytes is the longest body that Read takes, for who collects one.
+// MaxBodyBytes returns the length of the longest body that Read accepts, for
+// programs that read one.
 func (s *Seam) MaxBodyBytes() int64 { return s.maxBodyBytes }
 
-// Unhealthy is the number of endpoints that get less than their share of the traffic now, because
-// they have failed of late.
+// Unhealthy returns the number of endpoints that currently get less than their share of the
+// traffic, because they have recently failed.
 func (s *Seam) Unhealthy() int { return s.desk.Health.Unhealthy() }
 
-// ErrorResponse is how a client is told of an error of [Seam.Read] or [Call.Route],
-// or of an attempt's failure where no response is passed on:
-// [transport.ErrorResponse], for the path of the request.
+// ErrorResponse returns what to answer to a client after an error of [Seam.Read] or
+// [Call.Route], or after a failed attempt whose response is not passed on; see
+// [transport.ErrorResponse].
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	return transport.ErrorResponse(path, err)
 }

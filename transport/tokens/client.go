@@ -11,29 +11,30 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Config says whom a [Client] asks, and how long it waits. Tokenizer is needed; the zero
-// value of everything else is its default.
+// Config configures a Client. Tokenizer must be set; the zero value of everything else
+// is its default.
 type Config struct {
 	Tokenizer Tokenizer
-	// Within is how long a request waits for its ids. After that it is routed by what is
-	// known of its head, or by its text; the answer is remembered all the same, for the
-	// next turn. Zero: 5 ms.
+	// Within is how long a request waits for its ids. After that it is routed by the ids
+	// of its beginning, if these are known, or by its text; the answer is still
+	// remembered, for the next turn. Zero: 5 ms.
 	Within time.Duration
-	// GiveUp ends a call that takes longer. Zero: 2 s.
+	// GiveUp is the time limit of a call. Zero: 2 s.
 	GiveUp time.Duration
-	// MaxCalls bounds the calls that are under way. Requests beyond are not tokenized.
-	// Zero: 64.
+	// MaxCalls bounds the number of calls at one time. Further requests are not
+	// tokenized. Zero: 64.
 	MaxCalls int
 	// MaxBytes bounds the ids that are remembered, 4 bytes each and about 150 for each
 	// prompt. Zero: 64 MiB.
 	MaxBytes int64
-	// MaxPrompt is the longest body to ask for, in bytes. Zero: 8 MiB.
+	// MaxPrompt is the length of the longest body to tokenize, in bytes.
+	// Zero: 8 MiB.
 	MaxPrompt int
-	// RestAfter is how many calls in a row may fail until there is a rest, which begins
-	// with RestFor, 500 ms if zero, and doubles up to a minute. Zero: 5.
+	// RestAfter is how many calls in a row may fail before the tokenizer is not called
+	// for a while: RestFor at first (zero: 500 ms), doubling up to a minute. Zero: 5.
 	RestAfter int
 	RestFor   time.Duration
-	// Clock is the time. Nil: time.Now.
+	// Clock returns the time. Nil: time.Now.
 	Clock func() time.Time
 }
 
@@ -79,8 +80,8 @@ type Stats struct {
 	RestUntil time.Time
 }
 
-// Client gets the ids of prompts within a time that a request can spare. It is safe for
-// concurrent use.
+// Client gets the ids of prompts within a short time limit. It is safe for concurrent
+// use.
 type Client struct {
 	config Config
 	seed   maphash.Seed
@@ -116,10 +117,10 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// Tokens returns the ids of a request's prompt: nil if they are not to be had in time.
-// If only those of the conversation's head are, rest is how many bytes of messages
-// follow. It returns after Config.Within at the latest, and takes in no panic of the
-// tokenizer. The ids must not be changed.
+// Tokens returns the ids of a request's prompt, or nil if they are not available in
+// time. If only those of the beginning of the conversation are, rest is how many bytes
+// of messages follow. It returns after Config.Within at the latest, and survives a
+// panic of the tokenizer. The ids must not be changed.
 func (c *Client) Tokens(ctx context.Context, path string, body []byte) (ids []uint32, rest int) {
 	if len(body) > c.config.MaxPrompt {
 		c.decline()

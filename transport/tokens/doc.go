@@ -1,5 +1,5 @@
-// Package tokens gets the token ids of prompts from the engines that will run them, so
-// that a router's blocks are those that engines speak of in their KV-cache events.
+// Package tokens gets the token ids of prompts from the engines, so that a router's
+// blocks are the ones in the engines' KV-cache events.
 //
 //   - [Tokenizer]: who knows the ids: [Rendering] engines (vLLM, SGLang), [Llama] servers
 //     (llama.cpp), or something of the host's own

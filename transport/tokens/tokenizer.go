@@ -12,27 +12,27 @@ import (
 	"sync/atomic"
 )
 
-// Tokenizer returns the token ids of the prompt that a request has, as the engine makes
-// them. Path and body are those of the request; the body must not be changed or kept.
-// It must be safe for concurrent use.
+// Tokenizer returns the token ids of a request's prompt, as the engine makes them. Path
+// and body are those of the request; the body must not be changed or kept. It must be
+// safe for concurrent use.
 type Tokenizer interface {
 	Tokens(ctx context.Context, path string, body []byte) ([]uint32, error)
 }
 
-// ErrNoPrompt says that a request is of an API whose prompts the engine can't be asked
-// for, or has no single prompt.
+// ErrNoPrompt: the request has no single prompt, or is of an API whose prompts the
+// engine can't tokenize.
 var ErrNoPrompt = errors.New("tokens: the request has no prompt")
 
 // maxAnswer bounds what is read of an engine's answer: more than any context takes.
 const maxAnswer = 64 << 20
 
 // Rendering asks vLLM or SGLang. They render chats and completions at the paths of these
-// APIs with /render after them, and where that is missing, which is noticed, at
-// /tokenize. It must not be copied after use.
+// APIs followed by /render, or if that is missing, which is detected, at /tokenize. It
+// must not be copied after use.
 type Rendering struct {
-	// URL is the engine's, such as http://10.0.0.7:8000.
+	// URL is the engine's URL, such as http://10.0.0.7:8000.
 	URL string
-	// Client sends. Nil: http.DefaultClient.
+	// Client sends the requests. Nil: http.DefaultClient.
 	Client *http.Client
 
 	old atomic.Bool // it has no /render
@@ -96,9 +96,9 @@ func some(ids []uint32) ([]uint32, error) {
 
 // Llama asks a server of llama.cpp: /apply-template for a chat, and /tokenize.
 type Llama struct {
-	// URL is the server's, such as http://10.0.0.7:8080.
+	// URL is the server's URL, such as http://10.0.0.7:8080.
 	URL string
-	// Client sends. Nil: http.DefaultClient.
+	// Client sends the requests. Nil: http.DefaultClient.
 	Client *http.Client
 }
 
