@@ -171,7 +171,8 @@ var ways = []way{
 			for _, text := range s.texts {
 				all = append(all, `{"type":"response.output_text.delta","delta":`+quoted(text)+`}`)
 			}
-			return events(append(all, `{"type":"response.completed","response":{"id":"resp_1","output":`+inBrackets(items(s))+`}}`)...)
+			end := []string{"completed", "incomplete"}[r.IntN(2)] // which the limit of its length has cut off
+			return events(append(all, `{"type":"response.`+end+`","response":{"id":"resp_1","output":`+inBrackets(items(s))+`}}`)...)
 		},
 		func(s said) string { return strings.Join(items(s), ",") },
 	},

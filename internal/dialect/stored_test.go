@@ -137,6 +137,22 @@ func TestStoredIDs(t *testing.T) {
 	}
 }
 
+// Pieces are searched one by one, so that there are few of them, however small they are. Of an answer that has more
+// nothing is known, and nothing is kept.
+func TestAnswersHaveFewPieces(t *testing.T) {
+	var a answer
+	for i := range maxPieces / 2 {
+		assert.NotNil(t, a.piece(i, false))
+		assert.NotNil(t, a.piece(i, true))
+	}
+	assert.Same(t, &a.pieces[7], a.piece(a.pieces[7].index, a.pieces[7].call), "of those that are there")
+	assert.False(t, a.lost)
+	assert.Nil(t, a.piece(maxPieces, true))
+	assert.True(t, a.lost)
+	assert.Empty(t, a.pieces)
+	assert.Nil(t, a.piece(0, false), "and so it stays")
+}
+
 // Endless small pieces cost memory too.
 func TestAnswersAreBounded(t *testing.T) {
 	var a answer
