@@ -1,0 +1,63 @@
+package dialect
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/endpick/endpick"
+)
+
+// A client that has not asked for usage sees the stream that it would have seen if nobody had: what engines add, or move
+// to another place, where they are asked.
+func TestUsageThatWasNotAskedFor(t *testing.T) {
+	const usage, timings = `"usage":{"prompt_tokens":3,"completion_tokens":2}`, `"timings":{"prompt_n":3}`
+	w := newTalk(t)
+	for name, tc := range map[string]struct{ asked, unasked []string }{
+		"an event at the end": {
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[],` + usage + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`},
+		},
+		"null before it": {
+			[]string{`{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"usage":null,"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[],` + usage + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`},
+		},
+		"llama.cpp's timings, which are in the last event": {
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"finish_reason":"stop","delta":{}}],"id":"x"}`, `{"choices":[],` + usage + `,` + timings + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"finish_reason":"stop","delta":{}}],"id":"x",` + timings + `}`},
+		},
+		"something else in the last event": {
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],` + usage + `,"kv_transfer_params":{"a":1}}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],"kv_transfer_params":{"a":1}}`},
+		},
+		"figures in events that have content, and would have been there": {
+			[]string{`{"choices":[{"delta":{"content":"a"}}],` + usage + `}`, `{"choices":[{"delta":{"content":"b"}}],"x":1,` + usage + `}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],` + usage + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"}}],` + usage + `}`, `{"choices":[{"delta":{"content":"b"}}],"x":1,` + usage + `}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],` + usage + `}`},
+		},
+		"timings of a stream without usage": {
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + timings + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + timings + `}`},
+		},
+	} {
+		for asks, want := range map[string][]string{`{"stream":true,"messages":[{}]}`: tc.unasked, `{"stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`: tc.asked} {
+			m := w.ask("/v1/chat/completions", asks, nil).Meter(endpick.Lease{}, time.Now)
+			m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+			var got []byte
+			for _, b := range []byte(stream(tc.asked)) {
+				got = m.Feed(got, []byte{b})
+			}
+			got, err := m.End(got)
+			assert.NoError(t, err)
+			assert.Equal(t, stream(want), string(got), "%s: %s", name, asks)
+		}
+	}
+}
+
+func stream(of []string) (all string) {
+	for _, data := range of {
+		all += "data: " + data + "\n\n"
+	}
+	return all + "data: [DONE]\n\n"
+}
