@@ -6,8 +6,10 @@
 //
 //	ENDPICK_MUTANTS=all go test ./internal/mutants -run TestMutants -v -timeout 2h
 //
-// runs the tests of the mutant's package, and then those of the packages that stand
-// on it, the nearest first, until one fails. A mutant that no test notices fails.
+// runs the test that has killed the mutant before, then those of the mutant's package,
+// and then those of the packages that stand on it, the nearest first, until one fails.
+// A mutant that no test notices fails. With -update, the test that has killed a mutant
+// is written down beside it, which saves the next run hours.
 // ENDPICK_MUTANTS=1 asks the mutant's own package alone, 2 the nearest one as well,
 // and so on. -run TestMutants/prefix takes the mutants of package prefix, and
 // -parallel says how many are looked at together.
@@ -28,7 +30,7 @@
 //	return 1
 //	>>>
 //
-// The old and the new text are whole lines. A line "survives: …" below the first
-// says why no test can see the difference; such a mutant is kept for those who
-// would write it again.
+// The old and the new text are whole lines. A line "killed by: …" below the first has
+// the directory of a package and a test of it. A line "survives: …" says instead why no
+// test can see the difference; such a mutant is kept for those who would write it again.
 package mutants

@@ -21,8 +21,12 @@ type mutant struct {
 	dir      string // of its package, from the root of the repository, with slashes
 	what     string
 	survives string // why no test sees it; empty: one should
+	killer   killer // the test that has found it before; zero: not known
 	old, new string
 }
+
+// killer is a test, and the directory of its package from the root of the repository.
+type killer struct{ dir, test string }
 
 func (m *mutant) String() string { return m.dir + ": " + m.what }
 
@@ -48,6 +52,30 @@ func (m *mutant) applied(root fs.FS) (file, source string, err error) {
 		return "", "", fmt.Errorf("%v: the old text is there %d times, want once: has the fault moved, or must it be another?", m, found)
 	}
 	return file, source, nil
+}
+
+const (
+	survivesMark = "survives: "
+	killedMark   = "killed by: "
+)
+
+// format writes what parse reads.
+func format(all []mutant) string {
+	var b strings.Builder
+	for i, m := range all {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintln(&b, &m)
+		if m.survives != "" {
+			fmt.Fprintln(&b, survivesMark+m.survives)
+		}
+		if m.killer != (killer{}) {
+			fmt.Fprintln(&b, killedMark+m.killer.dir, m.killer.test)
+		}
+		fmt.Fprintf(&b, "<<<\n%s===\n%s>>>\n", m.old, m.new)
+	}
+	return b.String()
 }
 
 // parse reads a file of mutants.
@@ -85,9 +113,18 @@ func parse(text string) (all []mutant, err error) {
 			return nil, fmt.Errorf("line %d: %q is no package and what is wrong in it", first, line)
 		}
 		head, opened := until("<<<\n")
-		m.survives = strings.TrimPrefix(strings.TrimSpace(head), "survives: ")
-		if head != "" && m.survives == strings.TrimSpace(head) {
-			return nil, fmt.Errorf("line %d: %q is no reason to survive", first, head)
+		switch head = strings.TrimSuffix(head, "\n"); {
+		case head == "":
+		case strings.HasPrefix(head, survivesMark):
+			m.survives = strings.TrimPrefix(head, survivesMark)
+		case strings.HasPrefix(head, killedMark):
+			m.killer.dir, m.killer.test, ok = strings.Cut(strings.TrimPrefix(head, killedMark), " ")
+			if ok {
+				break
+			}
+			fallthrough
+		default:
+			return nil, fmt.Errorf("line %d: %q is no reason to survive and no test", first, head)
 		}
 		var divided, closed bool
 		m.old, divided = until("===\n")
@@ -101,17 +138,18 @@ func parse(text string) (all []mutant, err error) {
 
 const root = "../.."
 
-// mutants are all there are, by the name of their file in testdata.
-func mutants(t *testing.T) (all []mutant) {
+// mutants are all there are, by their file in testdata.
+func mutants(t *testing.T) map[string][]mutant {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
+	all := map[string][]mutant{}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		require.NoError(t, err)
-		some, err := parse(string(text))
+		all[f], err = parse(string(text))
 		require.NoError(t, err, f)
-		all = append(all, some...)
+		assert.True(t, format(all[f]) == string(text), "%s: mutants are divided by one empty line", f)
 	}
 	return all
 }
@@ -126,32 +164,37 @@ func TestMutantsCanBeApplied(t *testing.T) {
 	seen := map[string]bool{}
 	stale := 0
 	packages := map[string]bool{}
-	all := mutants(t)
-	for i := range all {
-		m := &all[i]
-		assert.False(t, seen[m.String()], "%v: is there twice", m)
-		seen[m.String()] = true
-		packages[m.dir] = true
-		file, source, err := m.applied(os.DirFS(root))
-		if err != nil {
-			stale++
-			t.Log(err)
-			continue
+	for _, some := range mutants(t) {
+		for _, m := range some {
+			assert.False(t, seen[m.String()], "%v: is there twice", &m)
+			seen[m.String()] = true
+			packages[m.dir] = true
+			file, source, err := m.applied(os.DirFS(root))
+			if err != nil {
+				stale++
+				t.Log(err)
+				continue
+			}
+			_, err = parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
+			assert.NoError(t, err, "%v", &m)
 		}
-		_, err = parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
-		assert.NoError(t, err, "%v", m)
 	}
 	assert.LessOrEqual(t, stale, mostStale, "mutants that can't be applied")
-	t.Logf("%d mutants in %d packages", len(all), len(packages))
+	t.Logf("%d mutants in %d packages", len(seen), len(packages))
 }
 
 func TestParse(t *testing.T) {
-	all, err := parse("a: a fault\n<<<\n\tone\n\n\ttwo\n===\n>>>\n\n.: another\nsurvives: nobody looks\n<<<\nx\n===\ny\n>>>\n")
+	const text = "a: a fault\n<<<\n\tone\n\n\ttwo\n===\n>>>\n\n" +
+		".: another\nsurvives: nobody looks\n<<<\nx\n===\ny\n>>>\n\n" +
+		"b: a third\nkilled by: c/d TestE\n<<<\nx\n===\nz\n>>>\n"
+	all, err := parse(text)
 	require.NoError(t, err)
 	assert.Equal(t, []mutant{
 		{dir: "a", what: "a fault", old: "\tone\n\n\ttwo\n"},
 		{dir: ".", what: "another", survives: "nobody looks", old: "x\n", new: "y\n"},
+		{dir: "b", what: "a third", killer: killer{"c/d", "TestE"}, old: "x\n", new: "z\n"},
 	}, all)
+	assert.Equal(t, text, format(all))
 	for _, text := range []string{
 		"no package\n<<<\nx\n===\ny\n>>>\n",
 		"a: changes nothing\n<<<\nx\n===\nx\n>>>\n",
@@ -159,6 +202,7 @@ func TestParse(t *testing.T) {
 		"a: does not end\n<<<\nx\n===\ny\n",
 		"a: is not divided\n<<<\nx\n>>>\n",
 		"a: has no reason\nbecause\n<<<\nx\n===\ny\n>>>\n",
+		"a: has no test\nkilled by: a\n<<<\nx\n===\ny\n>>>\n",
 	} {
 		_, err := parse(text)
 		assert.ErrorContains(t, err, "line 1", text)

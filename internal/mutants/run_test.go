@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,11 +14,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write down which test has killed a mutant")
 
 // TestMutants fails for each mutant that survives the tests. It takes an hour, and
 // runs where ENDPICK_MUTANTS is set.
@@ -28,29 +33,41 @@ func TestMutants(t *testing.T) {
 	all := mutants(t)
 	var killed, survived atomic.Int64
 	t.Cleanup(func() { t.Logf("%d mutants killed, %d survived", killed.Load(), survived.Load()) })
-	for i := range all {
-		m := &all[i]
-		t.Run(m.String(), func(t *testing.T) {
-			t.Parallel()
-			by := m.kill(t, packages)
-			switch {
-			case by != "":
-				killed.Add(1)
-				t.Log("killed by", by)
-			case m.survives != "":
-				survived.Add(1)
-				t.Log("survives:", m.survives)
-			default:
-				survived.Add(1)
-				t.Error("survived")
-			}
-		})
+	var writing sync.Mutex
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		for i := range all[file] {
+			m := &all[file][i]
+			t.Run(m.String(), func(t *testing.T) {
+				t.Parallel()
+				by := m.kill(t, packages)
+				switch {
+				case by != (killer{}):
+					killed.Add(1)
+					t.Log("killed by", by.dir, by.test)
+				case m.survives != "":
+					survived.Add(1)
+					t.Log("survives:", m.survives)
+				default:
+					survived.Add(1)
+					t.Error("survived")
+				}
+				if *update {
+					writing.Lock()
+					defer writing.Unlock()
+					m.killer = by
+					require.NoError(t, os.WriteFile(file, []byte(format(all[file])), 0o666))
+				}
+			})
+		}
 	}
 }
 
+// anyTest stands for all tests of a package: one of them has ended the process.
+const anyTest = "."
+
 // kill runs the tests that may notice the mutant until one does, and returns which;
-// empty: none has.
-func (m *mutant) kill(t *testing.T, packages []goPackage) string {
+// zero: none has. The one that has noticed it before comes first.
+func (m *mutant) kill(t *testing.T, packages []goPackage) killer {
 	file, source, err := m.applied(os.DirFS(root))
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -68,35 +85,51 @@ func (m *mutant) kill(t *testing.T, packages []goPackage) string {
 	if most, err := strconv.Atoi(os.Getenv("ENDPICK_MUTANTS")); err == nil {
 		some = some[:min(most, len(some))]
 	}
-	for _, p := range some {
-		cmd := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile, p)
+	// noticed says whether tests of a package, those that run names, fail, and which.
+	noticed := func(dir, run string) (test string, failed bool) {
+		cmd := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile, "-run", run, "./"+dir)
 		cmd.Dir = root
 		output, err := cmd.CombinedOutput()
-		var failed *exec.ExitError
+		var exited *exec.ExitError
 		switch {
 		case err == nil:
-			continue
-		case !errors.As(err, &failed):
+			return "", false
+		case !errors.As(err, &exited):
 			require.NoError(t, err)
 		case bytes.Contains(output, []byte("[build failed]")), bytes.Contains(output, []byte("[setup failed]")):
 			require.Fail(t, "the mutant does not compile", "%s", output)
 		}
-		return p + " " + culprit(output)
+		return culprit(output), true
 	}
-	return ""
-}
-
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: (.*)|^fatal error: (.*)`)
-
-// culprit is the test that has failed, the innermost one.
-func culprit(output []byte) string {
-	last := ""
-	for _, m := range failure.FindAllSubmatch(output, -1) {
-		if name := string(bytes.Join(m[1:], nil)); len(name) > len(last) && strings.HasPrefix(name, last) || last == "" {
-			last = name
+	if k := m.killer; slices.Contains(some, k.dir) {
+		run := k.test
+		if run != anyTest {
+			run = "^" + run + "$"
+		}
+		if _, failed := noticed(k.dir, run); failed {
+			return k
+		}
+		t.Log("killed no more by", k.dir, k.test)
+	}
+	for _, dir := range some {
+		if test, failed := noticed(dir, anyTest); failed {
+			return killer{dir, test}
 		}
 	}
-	return last
+	return killer{}
+}
+
+var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)|^\t+(\S+) \([\dhms.]+\)$`)
+
+// culprit is the test that has failed or, in a time-out, one that was running; anyTest:
+// the output does not say.
+func culprit(output []byte) string {
+	m := failure.FindSubmatch(output)
+	if m == nil {
+		return anyTest
+	}
+	test, _, _ := strings.Cut(string(m[1])+string(m[2]), "/")
+	return test
 }
 
 // goPackage is a package and what its tests can see a change of.
@@ -132,15 +165,15 @@ func list(t *testing.T) (all []goPackage) {
 	return all
 }
 
-// concerned lists the packages whose tests may notice a change in dir: its own, and
-// then those that stand on it, the nearest first.
-func concerned(packages []goPackage, dir string) (paths []string) {
+// concerned lists the directories of the packages whose tests may notice a change in
+// dir: its own, and then those that stand on it, the nearest first.
+func concerned(packages []goPackage, dir string) (dirs []string) {
 	at := slices.IndexFunc(packages, func(p goPackage) bool { return p.dir == dir })
 	if at < 0 {
 		return nil
 	}
 	reached := map[string]bool{packages[at].path: true} // by the files of packages themselves
-	paths = []string{packages[at].path}
+	dirs = []string{dir}
 	for grown := true; grown; {
 		grown = false
 		before := len(reached)
@@ -149,8 +182,8 @@ func concerned(packages []goPackage, dir string) (paths []string) {
 			on := func(imports []string) bool {
 				return slices.ContainsFunc(imports, func(i string) bool { return reached[i] })
 			}
-			if on(p.tested) && !slices.Contains(paths, p.path) {
-				paths, grown = append(paths, p.path), true
+			if on(p.tested) && !slices.Contains(dirs, p.dir) {
+				dirs, grown = append(dirs, p.dir), true
 			}
 			if on(p.imports) && !reached[p.path] {
 				next = append(next, p.path)
@@ -161,7 +194,7 @@ func concerned(packages []goPackage, dir string) (paths []string) {
 		}
 		grown = grown || len(reached) > before
 	}
-	return paths
+	return dirs
 }
 
 func TestConcerned(t *testing.T) {
@@ -174,10 +207,10 @@ func TestConcerned(t *testing.T) {
 		{path: "m/else", dir: "else", imports: []string{"fmt"}},
 	}
 	for dir, want := range map[string][]string{
-		".":     {"m", "m/mid", "m/top", "m/looks"},
-		"mid":   {"m/mid", "m/top", "m/looks"},
-		"kit":   {"m/kit", "m"},
-		"looks": {"m/looks"},
+		".":     {".", "mid", "top", "looks"},
+		"mid":   {"mid", "top", "looks"},
+		"kit":   {"kit", "."},
+		"looks": {"looks"},
 	} {
 		require.Equal(t, want, concerned(packages, dir), dir)
 	}
@@ -185,9 +218,9 @@ func TestConcerned(t *testing.T) {
 
 func TestCulprit(t *testing.T) {
 	for output, want := range map[string]string{
-		"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\n": "TestA/b",
-		"panic: test timed out after 5m\n":                               "test timed out after 5m",
-		"FAIL\tm [no test files]\n":                                      "",
+		"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\n":                             "TestA",
+		"panic: test timed out after 5m0s\n\trunning tests:\n\t\tTestA (1m2.5s)\n\t\tTestA/b (3s)\n": "TestA",
+		"fatal error: all goroutines are asleep - deadlock!\nFAIL\tm 0.1s\n":                         anyTest,
 	} {
 		require.Equal(t, want, culprit([]byte(output)))
 	}
