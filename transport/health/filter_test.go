@@ -230,6 +230,23 @@ func TestClientsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
 	assert.NotZero(t, h.failed)
 }
 
+// What fails at the server that is asked first, and then at another, speaks against
+// neither, though the first one has failed more than the others.
+func TestWhatFailsAtTwoServersSpeaksAgainstNeither(t *testing.T) {
+	h := newHost(t, "lmetric", health.NewFilter())
+	for i := range 200 {
+		for _, exclude := range [][]string{{"s1", "s2"}, {"s0"}} {
+			lease, err := h.router.Route(endpick.Request{InputTokens: 100 + i, Stream: true, Exclude: exclude})
+			require.NoError(t, err)
+			lease.Done(endpick.Outcome{Status: endpick.Failed})
+		}
+		h.run(t, 100*time.Millisecond)
+		for _, s := range h.filter.Endpoints(h.router) {
+			require.Equal(t, health.Well, s.State, "%s after %d", s.Endpoint, i)
+		}
+	}
+}
+
 // If all servers hang, requests are refused at once, but for a trial now and then. If
 // all fail quickly, they are asked. Either way all serve again when they are well.
 func TestAllServersAreBad(t *testing.T) {
