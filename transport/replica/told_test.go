@@ -76,7 +76,7 @@ func TestWhatIsTold(t *testing.T) {
 			{func(*endpick.Event) {}, endpick.Failed, 3 * time.Second, nil},
 			{func(*endpick.Event) {}, endpick.Canceled, 3 * time.Second, nil},
 			{func(e *endpick.Event) { e.Now = at }, endpick.Completed, 1, told(1, 2, 3)},
-			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, told(1, 2, 3)}, // the clock was set back
+			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, told(1, 2, 3)},        // the clock was set back
 			{func(e *endpick.Event) { e.Request.UnderWay = true }, endpick.Completed, 0, told(1, 2, 3)}, // nobody knows when it began
 		} {
 			now, mine := *e, req
