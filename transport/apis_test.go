@@ -411,6 +411,21 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 	assert.Empty(t, w.records, "no endpoint was chosen")
 }
 
+// What only an endpoint serves that is gone, but for its open leases, is not listed.
+func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
+	w := newWorld(t, transport.Config{}, startEngine(t, says("application/json", `{"object":"list","data":[{"id":"m"}]}`)).URL)
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p"}}))
+	lease, err := w.router.Route(endpick.Request{Model: "p", Exclude: []string{"a"}})
+	require.NoError(t, err)
+	require.NoError(t, w.router.Remove("d"))
+	req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+	require.NoError(t, err)
+	_, body := w.ok(t, req)
+	assert.Contains(t, body, `"id":"m"`)
+	assert.NotContains(t, body, `"id":"p"`)
+	lease.Done(endpick.Outcome{})
+}
+
 // A list of models is for the client that it was asked for, whichever header has its key.
 func TestAListOfModelsIsForItsClient(t *testing.T) {
 	var asked atomic.Int32
