@@ -41,8 +41,8 @@ func headerOf(lines string) http.Header {
 // off.
 func FuzzRoundTrip(f *testing.F) {
 	const stream = "Content-Type: text/event-stream\n"
-	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/generate", "/completion", "/v1/models", "/sleep", "/x?y#z", ""} {
-		f.Add(path, "Content-Type: application/json\nX-Slo-Ttft-Ms: 100\nX-Endpick-Priority: 1", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}],"prompt":"a","input":"a"}`,
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/tokenize", "/v1/messages/count_tokens", "/v1/audio/transcriptions", "/infill", "/generate", "/completion", "/v1/models", "/sleep", "/x?y#z", ""} {
+		f.Add(path, "Content-Type: application/json\nX-Slo-Ttft-Ms: 100\nX-Endpick-Priority: 1", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}],"prompt":"a","input":"a","query":"a","documents":["b"],"input_prefix":"a"}`,
 			uint16(200), stream, `data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":3}}`+"\n\ndata: [DONE]\n\n", false)
 	}
 	f.Add("/v1/chat/completions", "Content-Encoding: gzip\nX-Endpick-Session: s", "\x1f\x8b\x08", uint16(200), "Content-Encoding: br\nContent-Length: -1", "{", true)
@@ -87,7 +87,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if len(body)+len(answered) > 1<<17 || len(path) > 1<<12 {
 			return
 		}
-		next.Store(&answer{200 + int(status)%400, headerOf(received), answered, breaks})
+		next.Store(&answer{200 + (int(status)+200)%400, headerOf(received), answered, breaks})
 		in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/", strings.NewReader(body))
 		require.NoError(t, err)
 		if in.URL, err = in.URL.Parse("/" + strings.TrimLeft(path, "/")); err != nil || in.URL.Host != "gateway" {
