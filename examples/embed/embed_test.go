@@ -45,5 +45,9 @@ func TestSend(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.ErrorIs(t, send(gone, 0, broken), broken, "nobody waits")
+	for range 10 {
+		assert.ErrorIs(t, send(t.Context(), 0, errRefused), errRefused)
+		assert.Len(t, asked, 1, "nobody else is asked")
+	}
 	assert.Zero(t, router.Stats().OpenLeases)
 }

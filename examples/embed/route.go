@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -14,8 +15,11 @@ import (
 type worker struct {
 	router *endpick.Router
 	seed   prefix.Seed // prefix.Scope{Model: "llama"}.Seed()
-	blocks []uint64    // used again for every prompt
+	blocks []uint64    // reused for every prompt
 }
+
+// errRefused is what stream returns if the server answers 4xx.
+var errRefused = errors.New("the server refused the request")
 
 // guarded keeps requests away from servers that fail, which always look idlest.
 func guarded(config endpick.Config) (*endpick.Router, error) {
@@ -40,6 +44,9 @@ func (w *worker) send(ctx context.Context, prompt []uint32, stream func(e *endpi
 			return nil
 		case ctx.Err() != nil:
 			lease.Done(endpick.Outcome{Status: endpick.Canceled}) // the client has gone: nobody's failure
+			return failure
+		case errors.Is(failure, errRefused):
+			lease.Done(endpick.Outcome{Status: endpick.Refused}) // not the server's fault either
 			return failure
 		}
 		lease.Done(endpick.Outcome{Status: endpick.Failed})
