@@ -37,3 +37,33 @@ func TestWhatHasComeIsPassedOn(t *testing.T) {
 		}
 	}
 }
+
+// What an engine answers to a request that it does not serve is the client's as it is: it is not read, held back or
+// learned from, whatever it looks like.
+func TestErrorsPassUnread(t *testing.T) {
+	const ask = `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	const figures = `"usage":{"prompt_tokens":500,"completion_tokens":70,"prompt_tokens_details":{"cached_tokens":400}}`
+	for _, status := range []int{http.StatusBadRequest, http.StatusNotFound, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		for kind, body := range map[string]string{
+			"application/json": `{"error":{"message":"no"},` + figures + `}`,
+			EventStream:        "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: {\"choices\":[]," + figures + "}\n\ndata: [DONE]\n\n",
+		} {
+			w := newTalk(t)
+			m := w.ask("/v1/chat/completions", ask, nil).Meter(endpick.Lease{}, time.Now)
+			header := http.Header{"Content-Type": {kind}, "Content-Length": {"7"}}
+			require.False(t, m.Header(status, header))
+			require.Equal(t, "7", header.Get("Content-Length"))
+			for i := range body {
+				require.Equal(t, body[i:i+1], string(m.Feed(nil, []byte(body[i:i+1]))), "at once")
+			}
+			got, err := m.End(nil)
+			require.NoError(t, err)
+			require.Empty(t, got)
+			require.False(t, m.Whole())
+			require.Equal(t, Seen{}, m.Seen())
+			require.Equal(t, endpick.Outcome{}, m.Outcome(endpick.Completed))
+			before := w.ask("/v1/chat/completions", ask, nil).Request
+			require.Zero(t, before.ExpectedOutputTokens, "%d, %s", status, kind)
+		}
+	}
+}

@@ -67,3 +67,22 @@ func TestBudgetBound(t *testing.T) {
 		}
 	})
 }
+
+// A clock that is set back takes nothing out of the bucket, and puts nothing in for a time that it has had already.
+func TestBudgetWhereTheClockIsSetBack(t *testing.T) {
+	start := time.Unix(1000, 0)
+	b := NewBudget(0, 1, 10)
+	has := func(now time.Time) (n int) {
+		for b.Retry(now) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, 10, has(start))
+	assert.Equal(t, 3, has(start.Add(3*time.Second)))
+	b.Request(start.Add(7 * time.Second)) // four more
+	b.Request(start.Add(-time.Hour))
+	assert.Equal(t, 4, has(start.Add(time.Second)))
+	assert.Zero(t, has(start.Add(7*time.Second)))
+	assert.Equal(t, 2, has(start.Add(9*time.Second)))
+}

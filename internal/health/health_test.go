@@ -288,6 +288,28 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 
 // A request that went to an endpoint which is out, because nobody else was there,
 // is no trial, and leaves the time of the next one as it is.
+// What a trial is refused is tried elsewhere, every time: nobody knows whether it was the request's fault, and the client
+// who makes the trial is not to pay for it. No other opinion is spent on that.
+func TestATrialThatIsRefusedIsNoAnswer(t *testing.T) {
+	w := newWard("a", "b")
+	w.play("a", "fff")
+	for range 3 * opinionBurst {
+		w.at = w.at.Add(maxBackoff)
+		trial := w.visit("a")
+		assert.True(t, w.Refused(trial))
+		assert.False(t, w.Refused(w.visit("b")), "its first")
+		w.Served(w.visit("b"), true, 0)
+	}
+	another := w.visit("a")
+	asked := 0
+	for range 3 * opinionBurst {
+		if w.Refused(another) {
+			asked++
+		}
+	}
+	assert.Equal(t, opinionBurst, asked, "who goes there because nobody else was left is another matter")
+}
+
 func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "fff")
