@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -64,6 +65,51 @@ func TestErrorsPassUnread(t *testing.T) {
 			require.Equal(t, endpick.Outcome{}, m.Outcome(endpick.Completed))
 			before := w.ask("/v1/chat/completions", ask, nil).Request
 			require.Zero(t, before.ExpectedOutputTokens, "%d, %s", status, kind)
+		}
+	}
+}
+
+// When a stream is whole, so that who leaves has had all of it, and when it was cut off, by what has come. One in which
+// nothing was understood is neither.
+func TestWhatEndsAStream(t *testing.T) {
+	const chat, native = "/v1/chat/completions", "/completion"
+	const chatBody, one, two = `{"stream":true,"messages":[{}]}`, `{"stream":true,"prompt":"x"}`, `{"stream":true,"prompt":"x","n":2}`
+	const a = `{"choices":[{"delta":{"content":"a"}}]}`
+	for _, tc := range []struct {
+		path, body string
+		events     []string
+		cut, whole bool
+	}{
+		{chat, chatBody, nil, false, false},
+		{chat, chatBody, []string{`{"x":1}`}, false, false},
+		{chat, chatBody, []string{`no JSON`}, false, false},
+		{chat, chatBody, []string{a}, true, false},
+		{chat, chatBody, []string{`{"choices":[]}`}, true, false},
+		{chat, chatBody, []string{a, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`}, false, false},
+		{chat, chatBody, []string{a, `{"error":{"message":"no"}}`}, false, false},
+		{chat, chatBody, []string{a, `[DONE]`}, false, true},
+		{chat, chatBody, []string{`[DONE]`}, false, true},
+		{native, one, []string{`{"content":"a","stop":false}`}, true, false},
+		{native, one, []string{`{"content":"a","stop":false}`, `{"content":"","stop":true}`}, false, true},
+		{native, two, []string{`{"content":"a","stop":false}`, `{"content":"","stop":true}`}, false, false},
+		{native, two, []string{`{"content":"","stop":true}`, `{"content":"","stop":true}`, `[DONE]`}, false, true},
+		{"/v1/messages", chatBody, []string{`{"type":"ping"}`}, false, false},
+		{"/v1/messages", chatBody, []string{`{"type":"message_start","message":{}}`}, true, false},
+		{"/v1/messages", chatBody, []string{`{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`}, false, false},
+		{"/v1/messages", chatBody, []string{`{"type":"message_stop"}`}, false, true},
+	} {
+		w := newTalk(t)
+		m := w.ask(tc.path, tc.body, nil).Meter(endpick.Lease{}, time.Now)
+		m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+		m.Feed(nil, []byte(": ping\n\n"))
+		for _, data := range tc.events {
+			m.Feed(nil, []byte("data: "+data+"\n\n"))
+		}
+		require.Equal(t, tc.whole, m.Whole(), "%s %q", tc.body, tc.events)
+		_, err := m.End(nil)
+		require.Equal(t, tc.cut, err != nil, "%s %q", tc.body, tc.events)
+		if tc.cut {
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		}
 	}
 }
