@@ -8,22 +8,21 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Config says how large an [Index] may grow and what it believes. The zero value is
-// valid.
+// Config configures an Index. The zero value is valid.
 type Config struct {
 	// MaxBytes is the most memory to take for what events tell, at least 1 MiB; an eighth
 	// of it is for what has just been routed. Beyond it the feed with the most blocks is
 	// forgotten, and its knowledge is Partial from then on. A block that one engine holds
 	// takes at most 220 bytes, and one more engine that holds it at most 70. Zero: 512 MiB.
 	MaxBytes int64
-	// LoadCost is what loading a block costs.
+	// LoadCost is the cost of loading a block.
 	LoadCost LoadCosts
 	// Grace is how long after the first token what was routed still counts without its
 	// events. Zero: one second.
 	Grace time.Duration
-	// Approximate is the index for endpoints without events, which hears of requests
-	// through this one: it must not be in a policy itself. Its memory comes on top. Nil:
-	// a new one of default size.
+	// Approximate is the index for endpoints without events. It is told of requests by
+	// this one, so it must not be in a policy itself. Its memory is additional. Nil: a
+	// new one of default size.
 	Approximate *prefix.Index
 }
 
@@ -74,7 +73,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Index is a Matcher of one router that knows what engines hold because they say so,
+// Index is a Matcher of one router that knows what engines hold because they report it,
 // through feeds. It must also be the router's observer ([endpick.Policy] sees to that),
 // and is safe for concurrent use. See the package for what counts as held.
 type Index struct {

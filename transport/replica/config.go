@@ -11,25 +11,26 @@ import (
 
 // Config configures a [Replica]. All fields except Key may be left out.
 type Config struct {
-	// Key is the secret of all replicas: the key that their prompts are hashed with. It
-	// must be set.
+	// Key is the secret that all replicas share: the key that prompts are hashed with.
+	// It must be set.
 	Key prefix.Key
 	// Name is what the others show of this replica, at most 255 bytes. Empty: a number.
 	Name string
-	// DisableIndex keeps it to load: neither does it tell which blocks it has sent where,
-	// nor does it read what others tell.
+	// DisableIndex shares only load: the replica neither tells which blocks it has sent
+	// where, nor reads what others tell.
 	DisableIndex bool
-	// Health is told of failures that others have seen, and tells of its own while Run
-	// runs. It must not tell anybody else. Nil: failures are not shared.
+	// Health is told of failures that others have seen, and its own failures are
+	// shared while Run runs. Its Tell must not be used otherwise. Nil: failures are
+	// not shared.
 	Health *health.Monitor
-	// Forget is how long another replica may be silent before its requests are taken to
-	// be over, from one second on. Replicas that have nothing to say say so four times a
+	// Forget is how long another replica may be silent before its requests are
+	// considered over, at least one second. Idle replicas send a message four times a
 	// second. Zero: two seconds.
 	Forget time.Duration
-	// MaxBlocks is how many blocks are known by their hash, so that they need not be sent
-	// again; at some 45 bytes each. Zero: 262,144.
+	// MaxBlocks is how many blocks are remembered by their hash, so that they need not be
+	// sent again, at some 45 bytes each. Zero: 262,144.
 	MaxBlocks int
-	// Clock tells the time. Nil: time.Now.
+	// Clock returns the time. Nil: time.Now.
 	Clock func() time.Time
 }
 

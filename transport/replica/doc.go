@@ -1,11 +1,12 @@
-// Package replica lets several routers before one fleet know what the others do.
+// Package replica lets several routers in front of one fleet know what the
+// others do.
 //
-// A [Replica] is a stage of a router's policy that hears of its requests and tells the
-// other replicas, and makes this router count theirs: each request that another has sent
+// A Replica is a stage of a router's policy that tells the other replicas about its
+// requests, and makes this router count theirs: each request that another has sent
 // becomes a lease here too ([endpick.Request.MirrorOf]), with its prompt, its first token
-// and its end. So everything that learns from leases learns from those of the others as
-// well: the load of endpoints, the prefix index, the predictor, quotas, the queue. Health
-// hears of the failures that others have seen.
+// and its end. So everything that learns from leases also learns from those of the
+// others: the load of endpoints, the prefix index, the predictor, quotas, the queue.
+// Health is told of failures that others have seen.
 //
 //	r, err := replica.New(replica.Config{Key: key, Name: "gateway-1"})
 //	config.Policy.Admitters = append(config.Policy.Admitters, r)
@@ -14,12 +15,12 @@
 //	go r.Run(ctx, router, replica.NATS(conn, "chat"))
 //
 // The key is the one that prompts are hashed with (transport.Config.HashKey), the same for
-// all replicas. It comes from their configuration and never goes over the bus.
+// all replicas. It comes from their configuration and is never sent over the bus.
 //
 // A decision never waits for another replica. Without the bus a router knows its own
 // requests, as it would without this package, and what it was told is forgotten within
-// [Config.Forget]; [Replica.Status] says so. When the bus is back, replicas take snapshots
-// of each other and go on.
+// [Config.Forget]; [Replica.Status] says so. When the bus is back, replicas request
+// snapshots from each other and continue.
 //
 // docs/replicas.md has what is shared, what is not, what it costs and how wrong it can be.
 package replica

@@ -12,10 +12,11 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Dial connects to a NATS server, or to one of several whose URLs stand in a list with
-// commas, and stays connected: it tries again for ever, also if there is none yet, or it
-// lets nobody in. Options come on top, such as nats.UserCredentials and nats.RootCAs: whoever can read the bus
-// sees which endpoints there are, names of models and tenants, and hashes of prompts.
+// Dial connects to a NATS server, or to one of several whose URLs are separated by commas,
+// and stays connected: it keeps trying forever, even if there is no server yet or the
+// server refuses the credentials. Pass options such as nats.UserCredentials and
+// nats.RootCAs, because anybody who can read the bus sees the IDs of endpoints, the names
+// of models and tenants, and hashes of prompts.
 func Dial(url string, options ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(url, append([]nats.Option{
 		nats.Name("endpick replica"),
@@ -31,9 +32,9 @@ func Dial(url string, options ...nats.Option) (*nats.Conn, error) {
 	}, options...)...)
 }
 
-// NATS is a bus over a connection that the caller makes and closes, for replicas of the
-// same group: those before one fleet. Its subjects are endpick.GROUP.all and
-// endpick.GROUP.INSTANCE.
+// NATS returns a bus over a connection that the caller opens and closes, for the
+// replicas of one group: those in front of one fleet. Its subjects are
+// endpick.GROUP.all and endpick.GROUP.INSTANCE.
 func NATS(conn *nats.Conn, group string) Bus { return &natsBus{conn, "endpick." + group} }
 
 type natsBus struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Replica is one of several routers before a fleet. It is an admitter that admits
-// everything, so that a policy can hold it and it hears of requests, and belongs to one
-// router. It is safe for concurrent use.
+// Replica is one of several routers in front of a fleet. It is an admitter that admits
+// everything, so that it can be part of a policy and observe its requests. It belongs
+// to one router and is safe for concurrent use.
 type Replica struct {
 	endpick.OneRouter
 	config  Config
@@ -21,7 +21,7 @@ type Replica struct {
 	status Status
 }
 
-// New returns a replica that tells nobody anything before Run, or an
+// New returns a replica, which shares nothing before Run, or an
 // [endpick.ConfigError].
 func New(config Config) (*Replica, error) {
 	if err := config.validate(); err != nil {

@@ -25,9 +25,9 @@ const (
 	maxMessage    = 350 << 10
 )
 
-// Run shares with the others until ctx is done, and then takes what it was told out of
-// the router and tells them that it leaves. The router is the one whose policy holds the
-// replica. The error is nil, or says why it could not begin.
+// Run shares with the others until ctx is done; it then removes from the router what it
+// was told, and tells the others that it leaves. The router is the one whose policy has
+// the replica. The error says why Run could not begin, or is nil.
 func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("replica: Run is already running")

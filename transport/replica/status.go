@@ -2,16 +2,16 @@ package replica
 
 import "time"
 
-// Status is how a replica stands with the others.
+// Status describes a replica's exchange with the others.
 type Status struct {
-	// Running says that Run is.
+	// Running says that Run is running.
 	Running bool
-	// Connected says that there is a bus, as far as is known.
+	// Connected says that the bus is connected, as far as is known.
 	Connected bool
-	// Instance is this replica from the start of Run to its end, by which others know it.
+	// Instance identifies this replica to others, from the start of Run to its end.
 	Instance uint32
-	// Peers are the other replicas that were heard of within Config.Forget. None: the
-	// router knows its own requests alone.
+	// Peers are the other replicas that have sent something within Config.Forget.
+	// Empty: the router knows only its own requests.
 	Peers []Peer
 
 	// What this replica has told.
@@ -40,19 +40,19 @@ type Status struct {
 type Peer struct {
 	Name     string
 	Instance uint32
-	// Live says that what it does is known here. It is not yet, for a moment, when one of
-	// the two has just come.
+	// Live says that its requests are known here. For a moment after either of the two
+	// has joined, they are not.
 	Live bool
-	// Behind says that some of it is missing at the moment.
+	// Behind says that some of its messages are currently missing.
 	Behind bool
-	// Age is how long ago something new of it came, at the time of the status, which is
-	// at most a quarter of a second old.
+	// Age is how long ago its last message came, as of the status, which is at most a
+	// quarter of a second old.
 	Age time.Duration
-	// InFlight are its requests that are counted here.
+	// InFlight is how many of its requests are counted here.
 	InFlight int
 }
 
-// Alone reports whether the router knows its own requests alone.
+// Alone reports whether the router knows only its own requests.
 func (s *Status) Alone() bool {
 	for _, p := range s.Peers {
 		if p.Live {
@@ -62,7 +62,7 @@ func (s *Status) Alone() bool {
 	return true
 }
 
-// Status returns how the replica stands. It takes a moment and may be called often.
+// Status returns the current status. It is cheap and may be called often.
 func (r *Replica) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -57,7 +57,7 @@ var rankLabels = []string{"engine", "dp_rank"}
 // copyLabels tell apart processes that report the same requests.
 var copyLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank"}
 
-// The ways in which a metrics page makes no sense, for errors.Is.
+// What can be wrong with a metrics page, for errors.Is.
 var (
 	// ErrFormat: the page is not in the Prometheus text format.
 	ErrFormat = errors.New("scrape: not in the Prometheus text format")

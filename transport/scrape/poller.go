@@ -41,13 +41,13 @@ func New(config Config) (*Poller, error) {
 	return &Poller{config: config, names: names, slots: make(chan struct{}, maxAtOnce), busy: map[string]bool{}}, nil
 }
 
-// Panics is how often a function of the Config, or the reading of a page, has
-// panicked. Each cost its endpoint one report.
+// Panics returns how often a function of the Config, or parsing a page, has
+// panicked. Each panic cost its endpoint one report.
 func (p *Poller) Panics() uint64 { return p.panics.Load() }
 
-// Run polls until ctx is done and has left no goroutine when it returns.
-// Endpoints that come and go are noticed in the next round. Endpoints with one
-// URL, such as the ranks of a server, are asked together.
+// Run polls until ctx is done, and leaves no goroutine behind when it returns.
+// Endpoints that come and go are noticed in the next round. Endpoints with the
+// same URL, such as the ranks of a server, are polled together.
 func (p *Poller) Run(ctx context.Context) {
 	var round sync.WaitGroup
 	defer round.Wait()

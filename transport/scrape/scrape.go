@@ -46,25 +46,26 @@ type Config struct {
 	// Router is the router whose endpoints are polled and which gets the
 	// reports. It must be set.
 	Router *endpick.Router
-	// Client asks. Nil: a client with connections of its own, which follows no
-	// redirect: a server is not to choose whom else is asked.
+	// Client sends the requests. Nil: a client with connections of its own,
+	// which follows no redirects, so that a server can't send it elsewhere.
 	Client *http.Client
-	// Interval is the time from one question to the next. Zero: one second.
+	// Interval is the time between two polls. Zero: one second.
 	Interval time.Duration
-	// Timeout is how long an engine may take to answer. It is not asked again
-	// before. Zero: five seconds; engines answer late when they are busy, which
-	// is when it matters.
+	// Timeout is how long an engine may take to answer; it is not polled again
+	// before that. Zero: five seconds, because engines answer late when they
+	// are busy, which is when it matters.
 	Timeout time.Duration
 	// MaxBytes bounds a page. Zero: 8 MiB.
 	MaxBytes int64
-	// URL is the address of an endpoint's page; empty: it has none and is not
-	// asked. Nil: "/metrics" at the endpoint's Address. (trtllm-serve has its
-	// page at /prometheus/metrics.) It is called in each round.
+	// URL returns the address of an endpoint's page, or an empty string if it
+	// is not to be polled. It is called in each round. Nil: "/metrics" at the
+	// endpoint's Address. (trtllm-serve has its page at /prometheus/metrics.)
 	URL func(*endpick.Endpoint) string
-	// Names are metrics of engines that are not known. Zero: none.
+	// Names are the metrics of engines that this package does not know. Zero:
+	// none.
 	Names Names
-	// OnError is told what went wrong, as an [Error]. It is called from many
-	// goroutines. Nil: nobody is told. If it panics, nobody is told; see
+	// OnError is called with each error, an [Error], from many goroutines.
+	// Nil: errors are ignored. If it panics, that is only counted; see
 	// [Poller.Panics].
 	OnError func(error)
 }

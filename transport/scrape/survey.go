@@ -16,42 +16,43 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Facts are what an engine says of itself. What it does not say is zero.
+// Facts are what an engine reports about itself. What it does not report is
+// zero.
 type Facts struct {
 	Engine       string // "vllm", "sglang" or "llama.cpp"; empty: another
 	KVTokens     int    // tokens that its KV cache holds
 	BlockTokens  int    // tokens of one block of it
 	MaxSequences int    // requests that it runs at once
-	// Models and Adapters are the names that it serves. Nil: it does not say, or, as
-	// llama.cpp, takes requests for any.
+	// Models and Adapters are the names that it serves. Nil: it does not report
+	// them, or accepts any name, as llama.cpp does.
 	Models, Adapters []string
 }
 
 // SurveyConfig configures a [Survey]. All fields except Router may be left out.
 type SurveyConfig struct {
-	// Router has the endpoints. It must be set.
+	// Router is the router whose endpoints are completed. It must be set.
 	Router *endpick.Router
-	// Client asks. Nil: as in [Config].
+	// Client sends the requests. Nil: as in [Config].
 	Client *http.Client
-	// Interval is the time after which an engine that has answered is asked again, as
-	// it may have been restarted or have loaded an adapter. One that has not is asked
-	// again after a tenth of it. Zero: one minute.
+	// Interval is the time after which an engine that has answered is asked again,
+	// because it may have been restarted or have loaded an adapter. An engine that
+	// has not answered is asked again after a tenth of it. Zero: one minute.
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
 	Timeout time.Duration
 	// MaxBytes bounds a page. Zero: 8 MiB.
 	MaxBytes int64
-	// DisableModels leaves Models and Adapters of endpoints as they are: one that
-	// names none then serves any model.
+	// DisableModels leaves the Models and Adapters of endpoints as they are: an
+	// endpoint without names then serves any model.
 	DisableModels bool
-	// OnError is told what went wrong, as an [Error]. It is called from many
-	// goroutines. Nil: nobody is told. If it panics, nobody is told.
+	// OnError is called with each error, an [Error], from many goroutines.
+	// Nil: errors are ignored.
 	OnError func(error)
 }
 
-// Survey asks engines what they hold and serve, and completes the endpoints of a
-// router: KVTokens and MaxSequences where they are 0, Models and Adapters where both
-// are empty. What the host has set stays. Make one with [NewSurvey]. It is safe for
+// Survey asks engines for their capacity and models, and completes the endpoints of
+// a router: KVTokens and MaxSequences if they are 0, Models and Adapters if both are
+// empty. What the host has set is kept. Make one with [NewSurvey]. It is safe for
 // concurrent use.
 type Survey struct {
 	config SurveyConfig
@@ -99,7 +100,7 @@ func key(e *endpick.Endpoint) string {
 }
 
 // Run asks new endpoints within a second, and the others from time to time, until ctx
-// is done; what they say counts after another second at most. It has left no goroutine
+// is done; results are applied within another second. It leaves no goroutine behind
 // when it returns.
 func (s *Survey) Run(ctx context.Context) {
 	var all sync.WaitGroup
@@ -124,7 +125,7 @@ func (s *Survey) Poll(ctx context.Context) {
 	s.complete()
 }
 
-// Facts returns what is known of an endpoint; false: nothing.
+// Facts returns what is known about an endpoint; false if nothing is.
 func (s *Survey) Facts(e *endpick.Endpoint) (Facts, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,9 +136,9 @@ func (s *Survey) Facts(e *endpick.Endpoint) (Facts, bool) {
 	return k.facts, true
 }
 
-// Fill completes the description of an endpoint by what is known of it. It asks nobody.
-// It suits the Fill of package discover, so that lists which are taken over again lose
-// nothing.
+// Fill completes the description of an endpoint with what is already known about it.
+// Use it as the Fill of package discover, so that nothing is lost when a new list is
+// applied.
 func (s *Survey) Fill(e *endpick.Endpoint) {
 	if facts, ok := s.Facts(e); ok {
 		s.fill(e, &facts)
@@ -271,7 +272,7 @@ func (s *Survey) get(ctx context.Context, e *endpick.Endpoint, path string) ([]b
 	return text, err
 }
 
-// ErrNoFacts: the server has no page of a known engine that tells of its capacity.
+// ErrNoFacts: the server has no page with the capacities of a known engine.
 var ErrNoFacts = errors.New("scrape: no known engine")
 
 // read finds out which engine it is, and what it says.
