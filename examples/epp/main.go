@@ -51,12 +51,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second")
 	f.IntVar(&o.servers, "servers", 4, "modelled servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
-	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; a first token then comes with the last")
-	f.IntVar(&o.pairs, "pairs", 4, "how often picker and transport are played in step, where only routing makes a difference")
+	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; the first token then arrives together with the last")
+	f.IntVar(&o.pairs, "pairs", 4, "how many times picker and transport are compared in lockstep, where only routing makes a difference")
 	f.StringVar(&o.listen, "listen", "", "serve as a picker on this `address` until interrupted, instead of comparing")
-	f.StringVar(&o.endpoints, "endpoints", "", "`file` with an ip:port a line, or a list in JSON, which is followed")
-	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints, which is followed")
-	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the certificate is one that the picker makes itself, as gateways expect it")
+	f.StringVar(&o.endpoints, "endpoints", "", "`file` with one ip:port per line, or a list in JSON; changes are followed")
+	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints; changes are followed")
+	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the picker generates its own certificate, as gateways expect")
 	o.Groups, o.SystemTokens, o.QuestionTokens, o.OutputTokens, o.Turns, o.Think, o.Seed = 16, 3000, 80, 48, 3, 400*time.Millisecond, 1
 	if err := f.Parse(args); err != nil {
 		return nil, err

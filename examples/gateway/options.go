@@ -58,7 +58,7 @@ const usage = `Usage:
   gateway [-policies NAME,NAME…] [-backend URL]… [flags]       compare policies
   gateway -listen ADDR [-policy NAME] [-backend URL]… [flags]  serve
   gateway -config FILE [-check]                                serve, as docs/gateway.md explains
-  gateway diagnose [flags] FILE…                               say why caches were not hit in recordings
+  gateway diagnose [flags] FILE…                               explain cache misses in recordings
 
 Policies: %s.
 
@@ -82,7 +82,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		f.PrintDefaults()
 	}
 
-	f.DurationVar(&o.Duration, "duration", 20*time.Second, "how long conversations start, for each policy; those under way then end")
+	f.DurationVar(&o.Duration, "duration", 20*time.Second, "how long new conversations start, for each policy; then those in progress end")
 	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric,marginal-delay)", func(s string) error {
 		o.policies = strings.Split(s, ",")
 		return nil
@@ -94,21 +94,21 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.OutputTokens, "output-tokens", 48, "mean length of an answer")
 	f.IntVar(&o.Turns, "turns", 3, "questions in a conversation")
 	f.DurationVar(&o.Think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
-	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "ask for this time to first token, and report how often it came; 0: ask for none")
-	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "ask for this time per output token, likewise")
+	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "target for the time to first token; the report says how often it was met; 0: no target")
+	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "target for the time per output token, likewise")
 	f.StringVar(&o.format, "format", "table", "table or json")
-	f.StringVar(&o.api, "api", "chat", "how clients ask: "+traffic.APINames())
-	f.StringVar(&o.model, "model", "", "`name` of the model to ask for (default: the first that the first -backend lists)")
-	f.StringVar(&o.single, "single", "", "`URL` of one server with as many slots as all of -backend, which serves the same conversations without a gateway")
-	f.IntVar(&o.repeat, "repeat", 1, "times that each policy has its turn, with other conversations")
+	f.StringVar(&o.api, "api", "chat", "API that clients use: "+traffic.APINames())
+	f.StringVar(&o.model, "model", "", "`name` of the model to ask for (default: the first one that the first -backend lists)")
+	f.StringVar(&o.single, "single", "", "`URL` of one server with as many slots as all of -backend together, which serves the same conversations without a gateway")
+	f.IntVar(&o.repeat, "repeat", 1, "how many times each policy is played, with new conversations each time")
 
-	f.StringVar(&o.config, "config", "", "serve as this `file` says, and follow its changes; no other flag is needed then, or taken")
-	f.BoolVar(&o.check, "check", false, "only say whether the file of -config has a mistake")
-	f.StringVar(&o.record, "record", "", "keep a recording of the requests in this `file`: lengths, hashes and times")
+	f.StringVar(&o.config, "config", "", "serve with the configuration in this `file`, and follow its changes; no other flags are needed, or allowed")
+	f.BoolVar(&o.check, "check", false, "only check the file of -config")
+	f.StringVar(&o.record, "record", "", "record requests in this `file`: lengths, hashes and times")
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted, instead of comparing policies")
-	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the page of decisions on this `address`; not for clients, whom they tell of each other's prompts")
-	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from the headers of requests, which another gateway has set or checked")
-	f.Func("backend", "`URL` of a model server to route to; may be given again (default: embedded servers)", func(s string) error {
+	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal others' prompts")
+	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from request headers, which another gateway must have set or checked")
+	f.Func("backend", "`URL` of a model server; repeat for each (default: embedded servers)", func(s string) error {
 		if err := checkBackend(s); err != nil {
 			return err
 		}
@@ -118,11 +118,11 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		o.backends = append(o.backends, s)
 		return nil
 	})
-	f.StringVar(&o.backendFile, "backend-file", "", "`file` with the URL of a model server on each line, looked at every second; servers come and go with their lines")
+	f.StringVar(&o.backendFile, "backend-file", "", "`file` with the URL of a model server on each line, read every second; servers come and go with their lines")
 	f.StringVar(&o.policy, "policy", "marginal-delay", "policy to serve with")
-	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may go on after an interrupt")
+	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may continue after an interrupt")
 
-	f.IntVar(&o.queue, "queue", 0, "hold up to so many `requests` while the servers are full; 0: none is held")
+	f.IntVar(&o.queue, "queue", 0, "hold up to this many `requests` while the servers are full; 0: hold none")
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 30*time.Second, "how long a request may be held")
 	f.IntVar(&o.endpoints, "endpoints", 4, "embedded model servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each embedded server")

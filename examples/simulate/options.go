@@ -50,7 +50,7 @@ func (o *options) overview() bool {
 	return o.format == "overview" || len(o.sweeps) > 1 || o.sweeps[0].loads != nil
 }
 
-const compareUsage = `simulate [flags]: policies side by side on workloads, with several rates and seeds
+const compareUsage = `simulate [flags]: compare policies on workloads, with several rates and seeds
 
 Each (policy, rate, seed) is a run of the same router as in production over modelled
 servers. The same command gives the same JSON bytes.`
@@ -65,31 +65,31 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most, and +events after them to let engines tell what they hold: "+preset.Usage())
+	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most, and +events after them to use the engines' KV-cache events: "+preset.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
 	rate := listOf(positive)
-	flags.Var(rate, "rate", "Poisson arrivals of so many requests per second, comma-separated `rates` (default: the scenario's middle)")
+	flags.Var(rate, "rate", "comma-separated `rates` of Poisson arrivals, in requests per second (default: the scenario's middle)")
 	scale := listOf(positive)
-	flags.Var(scale, "rate-scale", "a trace, or the scenario's own arrivals, so many times as fast, comma-separated `factors`")
-	flags.IntVar(&x.Requests, "requests", 0, "end after so many `requests` (default: 5000, or the whole trace)")
+	flags.Var(scale, "rate-scale", "comma-separated `factors` by which a trace, or a scenario's own arrivals, is sped up")
+	flags.IntVar(&x.Requests, "requests", 0, "end after this many `requests` (default: 5000, or the whole trace)")
 	flags.DurationVar(&x.Duration, "duration", 0, "end at this simulated `time`, instead of -requests")
 	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
-	flags.BoolVar(&o.prompts, "prompts-only", false, "keep from the router what responses append to conversations")
-	flags.IntVar(&o.routers, "routers", 1, "`number` of routers before the servers, each with an index of its own; requests go to them in turn")
-	flags.StringVar(&o.share, "share", "none", "`what` routers tell each other of their requests: none, load, or index, which is load and the blocks that they have sent where")
-	flags.DurationVar(&o.shareDelay, "share-delay", 5*time.Millisecond, "`time` that it takes from one to another")
-	flags.DurationVar(&o.events.Delay, "events-delay", 0, "`time` that engines' KV-cache events take to routers, for policies with +events after their name")
-	flags.Float64Var(&o.events.Loss, "events-loss", 0, "`share` of the batches of events, in [0, 1), that get lost for good")
+	flags.BoolVar(&o.prompts, "prompts-only", false, "don't tell routers what responses append to conversations")
+	flags.IntVar(&o.routers, "routers", 1, "`number` of routers in front of the servers, each with an index of its own; requests go to them in turn")
+	flags.StringVar(&o.share, "share", "none", "`what` routers tell each other about their requests: none, load, or index (load, and which blocks they have sent where)")
+	flags.DurationVar(&o.shareDelay, "share-delay", 5*time.Millisecond, "`time` that this takes from one router to another")
+	flags.DurationVar(&o.events.Delay, "events-delay", 0, "`time` that the engines' KV-cache events take to reach routers, for policies with +events after their name")
+	flags.Float64Var(&o.events.Loss, "events-loss", 0, "`share` of the batches of events, in [0, 1), that is lost for good")
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
 	fitness := flags.String("fitness", "", "with -format json: one figure for each run, of comma-separated `weights` such as throughput:1,ttft_p99:2; higher is better")
 	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), json or html")
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
-	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs go one after another")
-	flags.IntVar(&o.regret, "regret", 0, "with -format json: make so many sampled `decisions` of each run again with the runner-up in place of the chosen server")
+	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs are then made one after another")
+	flags.IntVar(&o.regret, "regret", 0, "with -format json: repeat this many sampled `decisions` of each run with the runner-up instead of the chosen server")
 
 	given, err := parse(flags, args, stderr)
 	if err != nil {
