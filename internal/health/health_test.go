@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -204,6 +205,40 @@ func TestLateNewsIsNoNews(t *testing.T) {
 	assert.True(t, w.waits("a"))
 	w.play("a", "s")
 	assert.False(t, w.waits("a"), "sent because nobody else was there, and served")
+}
+
+// How long one may wait for the first byte of a stream and for a whole response are two things, each learned from its own.
+func TestPatienceIsOfAKind(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		w := newWard("a")
+		for range minSeen {
+			w.Served(w.visit("a"), stream, time.Minute)
+		}
+		assert.Equal(t, 2*time.Minute, w.Patience(stream))
+		assert.Zero(t, w.Patience(!stream))
+		for range minSeen {
+			w.Served(w.visit("a"), !stream, 5*time.Second)
+		}
+		assert.Equal(t, 10*time.Second, w.Patience(!stream))
+		assert.Greater(t, w.Patience(stream), 119*time.Second)
+	}
+}
+
+// What a request has failed of last is told, also of an endpoint that is out already, and is kept when it is well.
+func TestTheNewestErrorIsTold(t *testing.T) {
+	w := newWard("a", "b")
+	fails := func(err error) {
+		w.Failed(w.visit("a").Because(err), false)
+		assert.Equal(t, err, w.Status("a", w.refs["a"]).Err)
+	}
+	for i := range 5 {
+		fails(fmt.Errorf("failure %d", i))
+	}
+	assert.Equal(t, Out, w.Status("a", w.refs["a"]).State)
+	assert.NoError(t, w.Status("b", w.refs["b"]).Err)
+	w.at = w.at.Add(maxBackoff)
+	w.Served(w.visit("a"), true, 0)
+	assert.EqualError(t, w.Status("a", w.refs["a"]).Err, "failure 4")
 }
 
 func TestSilence(t *testing.T) {
