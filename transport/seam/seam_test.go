@@ -569,10 +569,13 @@ func TestAnAttemptEndsWithItsContext(t *testing.T) {
 
 func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	w := newWorld(t, seam.Config{})
-	call := w.read(t, chatBody)
+	call := w.read(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))
 	a := w.route(t, call)
+	require.NotEmpty(t, call.Body())
+	require.NotEmpty(t, call.Request.Blocks)
 	require.NoError(t, a.Header(200, sse.Clone(), nil))
 	assert.Nil(t, call.Body(), "prompts are not kept while the response streams")
+	assert.Nil(t, call.Request.Blocks, "nor is what stands for them")
 	_, err := call.Route(t.Context())
 	require.Error(t, err)
 	assert.False(t, a.Again())
