@@ -219,7 +219,11 @@ func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 			return true
 		}
 	}
-	w := newWorld(t, transport.Config{}, startEngine(t, background("a")).URL, startEngine(t, background("b")).URL, startEngine(t, background("c")).URL)
+	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+		if in.URL.Path == "/v1/responses" {
+			req.Exclude = []string{"a"} // where all else goes
+		}
+	}}, startEngine(t, background("a")).URL, startEngine(t, background("b")).URL, startEngine(t, background("c")).URL)
 	resp, err := w.client.Do(post(t, "/v1/responses", `{"model":"m","input":"x","stream":true,"background":true}`))
 	require.NoError(t, err)
 	first := make([]byte, 256)
