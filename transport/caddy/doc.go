@@ -15,7 +15,7 @@
 //
 // Importing it registers two modules, http.reverse_proxy.transport.endpick and
 // http.reverse_proxy.upstreams.endpick. The second is an upstream source, because
-// Caddy wants an upstream to call the transport for; it names none.
+// Caddy needs an upstream before it calls a transport; it names no real server.
 //
 // What the router knows (prefix index, accounts, models of latency, health) belongs
 // to a named pool and lives as long as any running configuration uses that pool: a

@@ -19,7 +19,7 @@ import (
 type Endpoint struct {
 	ID      string `json:"id,omitempty"`
 	Address string `json:"address"`
-	// Models and Adapters are what it serves; none: everything.
+	// Models and Adapters are what it serves. Empty: everything.
 	Models   []string `json:"models,omitempty"`
 	Adapters []string `json:"adapters,omitempty"`
 	// Variant names its kind of accelerator and runtime.
@@ -31,7 +31,7 @@ type Endpoint struct {
 
 // Queue holds requests while the servers are full; see [transport.QueueConfig].
 type Queue struct {
-	// Requests is how many it holds at most. Zero: 1000.
+	// Requests is how many requests it holds at most. Zero: 1000.
 	Requests int `json:"requests,omitempty"`
 	// Timeout is how long one may wait. Zero: 30 s.
 	Timeout caddy.Duration `json:"timeout,omitempty"`

@@ -44,21 +44,20 @@ type Settings struct {
 	// Policy is a preset's name; see [preset.ByName]. Empty: marginal-delay.
 	Policy    string     `json:"policy,omitempty"`
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
-	// Scrape is how often the servers' /metrics are asked for their load.
+	// Scrape is how often the servers' /metrics are read for their load.
 	// Zero: never.
 	Scrape caddy.Duration `json:"scrape,omitempty"`
-	// Queue holds requests while the servers are full. Nil: it does not.
+	// Queue holds requests while the servers are full. Nil: none are held.
 	Queue *Queue `json:"queue,omitempty"`
-	// Tenant says whom a request is from, with placeholders. Empty: there are
-	// no tenants. What a client can choose freely is no tenant.
+	// Tenant is the tenant of a request, with placeholders. Empty: there are
+	// no tenants. It must not be something that clients can choose freely.
 	Tenant string `json:"tenant,omitempty"`
-	// TTFT and TPOT are the targets of requests that bring none. Zero: none.
+	// TTFT and TPOT are the targets of requests that have none. Zero: none.
 	TTFT caddy.Duration `json:"ttft,omitempty"`
 	TPOT caddy.Duration `json:"tpot,omitempty"`
 
 	// Seed decides ties, from the first request of a pool on, so that two pools can be
-	// compared. Zero: drawn at random, as it should be where several gateways share
-	// servers.
+	// compared. Zero: random, as it should be if several gateways share servers.
 	Seed int `json:"seed,omitempty"`
 
 	// The rest is that of [transport.Config], zero being its default. HashKey is

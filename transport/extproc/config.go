@@ -23,17 +23,17 @@ const (
 // Config configures a [Server]. All fields except Seam.Router may be left out.
 type Config struct {
 	// Seam says how requests are read and endpoints chosen. The addresses of its
-	// Router's endpoints are an IP and a port, as the protocol has it, or URLs of
-	// such; a scheme and a path are the proxy's business. MaxAttempts and the
-	// settings of retries are not used: the proxy does these.
+	// Router's endpoints must be an IP and a port, as the protocol requires, or
+	// URLs with these; scheme and path are up to the proxy. MaxAttempts and the
+	// retry settings are ignored, because the proxy retries.
 	Seam seam.Config
-	// Buffered says that a proxy which does not tell how it sends the bodies of
-	// requests does it in mode BUFFERED.
+	// Buffered says that a proxy that does not announce how it sends request
+	// bodies uses mode BUFFERED.
 	Buffered bool
-	// Describe may fill in what the server can't know, such as the Tenant, and may
-	// change what it found in the headers. It is called before the prompt is hashed,
-	// from many goroutines. It must not change header or body, nor keep req. Nil:
-	// there are no tenants.
+	// Describe may set what the server can't know, such as the Tenant, and change
+	// what it read from the headers. It is called before the prompt is hashed, from
+	// many goroutines. It must not change header or body, nor keep req. Nil: there
+	// are no tenants.
 	Describe func(header http.Header, body []byte, req *endpick.Request)
 	// DrainTimeout is how long streams that are open may go on after the context of
 	// Serve is done. Zero: 30 seconds.

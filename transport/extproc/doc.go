@@ -1,24 +1,24 @@
 // Package extproc is an endpoint picker for Envoy and the gateways that speak its
 // protocol: the Endpoint Picker Protocol, proposal 004 of the Gateway API Inference
 // Extension, version 1.0.0, over Envoy's external processing service. Envoy Gateway,
-// Envoy AI Gateway, Istio, kgateway, agentgateway and GKE ask such a picker for each
-// request which server should get it.
+// Envoy AI Gateway, Istio, kgateway, agentgateway and GKE ask such a picker, for
+// each request, which server it should go to.
 //
 //	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}})
 //	err = server.Serve(ctx, listener, grpc.Creds(credentials.NewTLS(config)))
 //
-// For each request it names the chosen server, and those to try after it, in header
+// For each request it names the chosen server, and those to try next, in the header
 // [DestinationHeader] and in dynamic metadata "envoy.lb" of the same name. It meters
 // the response as package transport does, and learns from it.
 //
 // # What the proxy has to send
 //
 // Headers and bodies both ways, the bodies in mode FULL_DUPLEX_STREAMED or BUFFERED. In
-// FULL_DUPLEX_STREAMED trailers have to be sent too, as Envoy's documentation demands.
-// The mode is told by the first message; a proxy that does not tell is taken to use
-// FULL_DUPLEX_STREAMED, unless [Config].Buffered says otherwise. Without the body of a
-// request it is routed by load alone, without that of a response nothing is metered. So
-// is a request that would be upgraded, whose body has no end.
+// FULL_DUPLEX_STREAMED, trailers have to be sent too, as Envoy's documentation demands.
+// The first message announces the mode; if it does not, the mode is assumed to be
+// FULL_DUPLEX_STREAMED, unless Config.Buffered is set. If the body of a request is not
+// sent, it is routed by load alone; if that of a response is not, nothing is metered.
+// An upgrade request is also routed by load, because its body has no end.
 //
 // # What is answered without a server
 //
@@ -29,5 +29,5 @@
 //	403  the path administers an engine
 //	413  the body is too long
 //
-// as errors in the shape of the API of the request, see [transport.ErrorResponse].
+// as errors in the format of the request's API; see transport.ErrorResponse.
 package extproc

@@ -14,12 +14,11 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// Config says how [Metrics] are made. The zero value is a usable default.
+// Config configures Metrics. The zero value is a usable default.
 type Config struct {
-	// MaxModels and MaxTenants are how many of each are counted apart. Zero: 64.
+	// MaxModels and MaxTenants are how many of each get labels. Zero: 64.
 	MaxModels, MaxTenants int
-	// MaxEndpoints is how many endpoints are; it matters if there are more than
-	// that at one time. Zero: 10,000.
+	// MaxEndpoints is how many endpoints get labels at one time. Zero: 10,000.
 	MaxEndpoints int
 }
 
@@ -53,9 +52,10 @@ type Sources struct {
 	Latencies []*predict.Latency
 }
 
-// Metrics are those of one transport and its router. Of several in one process
-// each is registered with a label of its own (prometheus.WrapRegistererWith). Make
-// one with [New]; it is safe for concurrent use.
+// Metrics holds the metrics of one transport and its router. If there are several
+// in one process, register each with a label of its own
+// (prometheus.WrapRegistererWith). Make one with [New]; it is safe for concurrent
+// use.
 type Metrics struct {
 	config  Config
 	sources atomic.Pointer[Sources]
@@ -71,7 +71,7 @@ type Metrics struct {
 	series    families
 }
 
-// New returns metrics that have counted nothing yet, or an [endpick.ConfigError].
+// New returns metrics, all zero, or an [endpick.ConfigError].
 func New(config Config) (*Metrics, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (m *Metrics) Collect(to chan<- prom.Metric) {
 	}
 }
 
-// GIE returns the metrics of GIE's list alone, for a page of their own. Ten of
-// them are also in m, whose registry must not be the same.
+// GIE returns only the metrics of GIE's list, for a page of their own. Ten of
+// them are also in m, so it needs another registry.
 func (m *Metrics) GIE() prom.Collector { return gie{m} }
 
 type gie struct{ m *Metrics }
