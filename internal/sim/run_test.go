@@ -146,6 +146,36 @@ func TestCrash(t *testing.T) {
 	require.Equal(t, []int{2, 3}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
 }
 
+// removals is a filter that keeps everyone, and counts the endpoints that are removed.
+type removals struct{ n int }
+
+func (r *removals) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return candidates
+}
+
+func (r *removals) EndpointRemoved(endpick.Ref) { r.n++ }
+
+// A server that is back before routers have noticed that it was gone is another one to
+// them: its cache is empty.
+func TestAServerIsBackBeforeItsCrashWasNoticed(t *testing.T) {
+	removed := new(removals)
+	rep := mustRun(t, Config{
+		Router: func() (endpick.Config, error) {
+			config, err := named("round-robin")()
+			config.Policy.Filters = append(config.Policy.Filters, removed)
+			return config, err
+		},
+		Fleet: Fleet(2, plain), Workload: hand{at(0, 10, 3), at(60, 10, 3), at(61, 10, 3)},
+		Changes: []Change{
+			{At: 50 * time.Millisecond, Endpoint: "server-001", Kind: Crash, Unnoticed: 10 * time.Second},
+			{At: 55 * time.Millisecond, Endpoint: "server-001", Kind: Join},
+		},
+	})
+	require.Equal(t, 1, removed.n)
+	require.Equal(t, 3, rep.Completed)
+	require.Equal(t, 1, rep.Endpoints[1].Completed)
+}
+
 // A window holds the work of its own time.
 func TestWindowsByHand(t *testing.T) {
 	rep := mustRun(t, Config{
