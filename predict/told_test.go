@@ -1,12 +1,15 @@
 package predict
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/internal/portable"
 )
 
 // Whatever the pace of an endpoint, a latency keeps its bound, and misses its prediction, as those would see it who were
@@ -122,5 +125,69 @@ func TestPatienceIsOfThoseThatAnswer(t *testing.T) {
 		require.InDelta(t, 7, w.predict(w.request(), &c).TTFT.Seconds(), 0.01)
 		w.answer(e)
 		w.leave(e, endpick.Failed)
+	}
+}
+
+// Names that have a place have it with all their letters after a restart.
+func TestLongNamesSurviveARestart(t *testing.T) {
+	name := func(end string) string { return strings.Repeat("x", maxName-1) + end }
+	w := newWorld(t, synchronous())
+	for range 100 {
+		w.finish(w.ask(name("m")), w.candidate(name("v"), 0))
+	}
+	saved, err := w.latency.AppendBinary(nil)
+	require.NoError(t, err)
+	w.latency, err = Restore(synchronous(), saved)
+	require.NoError(t, err)
+	require.True(t, w.predicts(name("m"), name("v")))
+	require.False(t, w.predicts(name("n"), name("v")))
+	require.False(t, w.predicts(name("m"), name("w")))
+}
+
+// Each served model has a number of its own, also one that comes again, or from what was saved: what others keep by it is
+// that of no other model.
+func TestNumbersOfModels(t *testing.T) {
+	config := synchronous()
+	config.MaxModels = 3
+	l, err := NewLatency(config)
+	require.NoError(t, err)
+	seen := map[uint32]bool{}
+	meet := func(l *Latency, name string) {
+		n := l.admitModel(name).number
+		require.False(t, seen[n], name)
+		require.Equal(t, n, l.admitModel(name).number)
+		seen[n] = true
+	}
+	for _, name := range []string{"a", "b", "c", "d", "a"} { // of which one has given way
+		meet(l, name)
+		l.admitModel(name).used.Store(l.completed.Add(1))
+	}
+	saved, err := l.AppendBinary(nil)
+	require.NoError(t, err)
+	l, err = Restore(config, saved)
+	require.NoError(t, err)
+	clear(seen)
+	for _, name := range []string{"a", "c", "d"} {
+		meet(l, name)
+	}
+}
+
+// A label is compared with the pace that was in its prediction, whatever has been learned of the endpoint since.
+func TestAPaceIsThatOfThePrediction(t *testing.T) {
+	for _, then := range []float64{0.5, 1, 2} {
+		l, err := NewLatency(synchronous())
+		require.NoError(t, err)
+		ref := endpick.Ref{Slot: 1, Generation: 1}
+		s := l.states.At(ref)
+		var off offset
+		for range 4 {
+			l.paceOf(&off, 1, &openRequest{ref: ref, pace: 1}, 100, 100, 150, 1e18)
+		}
+		require.Zero(t, s.pace)
+		// The model says 100; the prediction was that times the pace, and it took 300.
+		l.paceOf(&off, 1, &openRequest{ref: ref, pace: then}, 300, 100*then, 150*then, 1e18)
+		var want pace.Pace
+		want.Add(1e18, 3, portable.Ln(1.5)/deviations)
+		require.Equal(t, want, s.pace, "pace %v", then)
 	}
 }

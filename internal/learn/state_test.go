@@ -83,6 +83,33 @@ func TestARestartIsNoReasonToFit(t *testing.T) {
 	require.EqualValues(t, 2, b.learner.Refits())
 }
 
+// Samples are as old after a restart as they were before: those that are too old go at the same time.
+func TestSamplesKeepTheirAge(t *testing.T) {
+	config := Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, Samples: 100, MaxAge: time.Hour}}
+	a, err := New(&Trainer{Manual: true}, config)
+	require.NoError(t, err)
+	start := time.Unix(1e9, 0)
+	for i := range 90 {
+		a.Label([]float64{float64(i)}, 1+float64(i), 0, 0, start.Add(time.Duration(i)*time.Minute))
+	}
+	saved, err := a.AppendBinary(nil)
+	require.NoError(t, err)
+	b, err := New(&Trainer{Manual: true}, config)
+	require.NoError(t, err)
+	require.NoError(t, b.Restore(saved))
+	for _, minutes := range []int{60, 75, 100, 149, 500} {
+		now := start.Add(time.Duration(minutes) * time.Minute)
+		a.window.Expire(now)
+		b.window.Expire(now)
+		require.Equal(t, a.window.Len(), b.window.Len(), "after %d minutes", minutes)
+		var x, y boost.Data
+		a.window.AppendTo(&x)
+		b.window.AppendTo(&y)
+		require.Equal(t, x, y)
+	}
+	require.Equal(t, 25, b.window.Len(), "a quarter stays")
+}
+
 func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {
 	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	a.run(quiet, 120)

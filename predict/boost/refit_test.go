@@ -77,3 +77,39 @@ func TestLinearIsACopy(t *testing.T) {
 	require.Equal(t, want, weights)
 	require.InDelta(t, predictOne(t, m, 3, 5), weights[0]+weights[1]*5+weights[2]*3, 1e-9*predictOne(t, m, 3, 5))
 }
+
+// A target is usable if it and its inverse are no more than a label may be.
+func TestTargetsAreBounded(t *testing.T) {
+	for y, skipped := range map[float64]int{
+		0: 1, -1: 1, math.Inf(1): 1, math.NaN(): 1, maxTarget: 0, maxTarget * 2: 1, 1 / maxTarget: 0, 0.5 / maxTarget: 1, 5e-324: 1,
+	} {
+		m := fit(t, Config{Features: 1}, Data{X: []float64{1, 1}, Y: []float64{5, y}})
+		require.Equal(t, skipped, m.Skipped(), "%v", y)
+	}
+}
+
+// What rows a model tells of are those that it was made of, not those of the model that it goes on from.
+func TestRowsAreTheModelsOwn(t *testing.T) {
+	spoil := func(d Data, n int) Data {
+		y := append([]float64(nil), d.Y...)
+		for i := range n {
+			y[3*i] = math.NaN()
+		}
+		return Data{X: d.X, Y: y, W: d.W}
+	}
+	check := func(rows, skipped int, m *Model, err error) *Model {
+		require.NoError(t, err)
+		require.Equal(t, []int{rows - skipped, skipped}, []int{m.Rows(), m.Skipped()})
+		return m
+	}
+	first, next := randomData(1, 300, 3), randomData(2, 400, 3)
+	for _, skipped := range [][2]int{{0, 0}, {7, 0}, {0, 9}, {7, 9}} {
+		m, err := Fit(Config{Features: 3, Trees: 5, Prior: []int{0}}, spoil(first, skipped[0]))
+		check(300, skipped[0], m, err)
+		again, err := m.Refit(spoil(next, skipped[1]))
+		check(400, skipped[1], again, err)
+		updated, err := m.Update(spoil(next, skipped[1]))
+		check(400, skipped[1], updated, err)
+		check(300, skipped[0], m, nil)
+	}
+}
