@@ -38,6 +38,12 @@ func (a eventSettings) equal(b eventSettings) bool {
 	return a.events == b.events && a.replay == b.replay && a.model == b.model && a.key.String() == b.key.String()
 }
 
+// scope is that of blocks which an engine tells of. Prompts are hashed by the model that was asked for, which is the
+// adapter if there is one.
+func (a eventSettings) scope(adapter, salt string) prefix.Scope {
+	return prefix.Scope{Key: a.key, Model: cmp.Or(adapter, a.model), Salt: salt}
+}
+
 // eventsOf is where an endpoint publishes; false if it does not.
 func (s *settings) eventsOf(e *endpointSettings) (eventSettings, bool) {
 	if e.Events == "" {
@@ -180,10 +186,7 @@ func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Ind
 }
 
 func startHearing(ref endpick.Ref, own eventSettings, index *precise.Index) (*heard, error) {
-	feed, err := index.Feed(ref, precise.FeedConfig{Scope: func(adapter, salt string) prefix.Scope {
-		// Prompts are hashed by the model that was asked for, which is the adapter if there is one.
-		return prefix.Scope{Key: own.key, Model: cmp.Or(adapter, own.model), Salt: salt}
-	}})
+	feed, err := index.Feed(ref, precise.FeedConfig{Scope: own.scope})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset"
 )
 
 // What a reload takes over and what it leaves: a thing stays what it was, with all that it has learned, if nothing of its
@@ -100,4 +106,63 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 		require.NoError(t, g.apply(s))
 		require.Equal(t, want, tokens(), more)
 	}
+}
+
+// All policies that have an index have one and the same, in whatever order they come, so that a reload to another policy
+// knows where prompts are.
+func TestPoliciesShareTheirIndex(t *testing.T) {
+	var ps policies
+	before := 0
+	for range 2 {
+		for _, name := range preset.Names() {
+			p, err := ps.compose(name, nil, false)
+			require.NoError(t, err, name)
+			if p.Matcher != nil {
+				require.Same(t, ps.index, p.Matcher, name)
+				before++
+			}
+			again, err := ps.build(name)
+			require.NoError(t, err)
+			require.Equal(t, p.Matcher, again.Matcher)
+		}
+	}
+	require.Greater(t, before, 4)
+}
+
+// What an engine says it holds has the blocks of the requests that ask for it: of its model or of an adapter, by the names
+// that clients use, and with their salt.
+func TestEventsAndRequestsHaveTheSameBlocks(t *testing.T) {
+	ids := make([]uint32, 64)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	own := eventSettings{model: "base", key: prefix.NewKey()}
+	r, err := dialect.NewReader(dialect.Config{SharedCache: true, HashKey: own.key, Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { return ids, 0 }})
+	require.NoError(t, err)
+	for adapter, asked := range map[string]string{"": "base", "lora": "lora"} {
+		for _, salt := range []string{"", "s"} {
+			body := fmt.Sprintf(`{"model":%q,"cache_salt":%q,"messages":[{"role":"user","content":"x"}]}`, asked, salt)
+			c, err := r.Read(dialect.Incoming{Method: "POST", Path: "/v1/chat/completions", Body: []byte(body)})
+			require.NoError(t, err)
+			require.NoError(t, c.Prompt(t.Context()))
+			require.NotEmpty(t, c.Request.Blocks)
+			require.Equal(t, c.Request.Blocks, prefix.AppendTokens(nil, own.scope(adapter, salt).Seed(), ids), "%q, %q", adapter, salt)
+		}
+	}
+}
+
+// One replica at a time tells others of requests: the one before has ended when the next begins, or none does.
+func TestAReplicaEndsOnce(t *testing.T) {
+	var h sharing
+	stopped := map[string]int{}
+	of := func(name string) *shared { return &shared{stop: func() { stopped[name]++ }} }
+	first := of("first")
+	h.shared.Store(first)
+	h.take(first, nil)
+	require.Empty(t, stopped, "it goes on")
+	h.take(nil, nil)
+	require.Equal(t, map[string]int{"first": 1}, stopped)
+	require.Nil(t, h.shared.Load())
+	h.take(nil, nil)
+	require.Equal(t, map[string]int{"first": 1}, stopped)
 }

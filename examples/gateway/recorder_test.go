@@ -108,3 +108,26 @@ func TestLargeRecordsDoNotWait(t *testing.T) {
 	assert.EqualValues(t, recorderQueue-4, r.lost.Load())
 	assert.Equal(t, 4*sizeOf(&large), r.waiting.Load())
 }
+
+// What has been written, or could not be, waits no more: its place is free.
+func TestWrittenRecordsDoNotWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r")
+	r, err := newRecorder(&recordSettings{File: path}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	one := recording.Request{Blocks: make([]recording.Hash, 100)}
+	for range 5 {
+		for range 10 {
+			r.record(one)
+		}
+		require.Eventually(t, func() bool { return r.waiting.Load() == 0 }, 30*time.Second, time.Millisecond)
+	}
+	require.NoError(t, r.close())
+	require.Zero(t, r.lost.Load())
+	written, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 50, strings.Count(string(written), "\n"))
+	r.waiting.Add(sizeOf(&one))
+	r.write(one) // to a file that is closed
+	require.EqualValues(t, 1, r.lost.Load())
+	require.Zero(t, r.waiting.Load())
+}

@@ -329,6 +329,13 @@ func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
 	serve(other, 100, 1)
 	require.Less(t, expected(other), nobody, "what is known of all, and one response of its own")
 	require.Equal(t, expected("nobody"), expected(one), "who has lost its place is nobody")
+	place := func(name string) uint64 { return xxhash.Sum64String(name) % places }
+	for i := 0; place(one) != place(""); i++ {
+		one = "tenant-" + strconv.Itoa(i)
+	}
+	serve(one, 5000, 100)
+	serve("", 100, 10)
+	require.InEpsilon(t, 5000, expected(one), 0.2, "who is nobody takes no place")
 }
 
 // learned returns a Marginal that has seen a fleet at work.
