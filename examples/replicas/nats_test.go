@@ -334,6 +334,6 @@ func TestBusIsClosed(t *testing.T) {
 	assert.Contains(t, bad.Reason, "can't subscribe")
 	for _, group := range []string{"", "*", "a.>", "a..b", "a b", "a."} {
 		require.ErrorAs(t, r.Run(context.Background(), router, replica.NATS(conn, group)), &bad, group)
-		assert.Contains(t, bad.Reason, "it is a name")
+		assert.Contains(t, bad.Reason, "dots between them")
 	}
 }
