@@ -75,11 +75,11 @@ func TestAttempts(t *testing.T) {
 		{"500, then served", map[string]fault{"a": status(500)}, false, "a failed, b completed", ""},
 		{"500, then served, stream", map[string]fault{"a": status(500)}, true, "a failed, b completed", ""},
 		{"503 twice, then served", map[string]fault{"a": status(503), "b": status(503)}, true, "a failed, b failed, c completed", ""},
-		{"429, then served", map[string]fault{"a": status(429)}, true, "a failed, b completed", ""},
+		{"429, then served", map[string]fault{"a": status(429)}, true, "a refused, b completed", ""},
 		{"500 from all", map[string]fault{"a": status(500), "b": status(502), "c": status(503)}, false, "a failed, b failed, c failed", "500 as asked"},
 		{"500 from all, stream", map[string]fault{"a": status(500), "b": status(502), "c": status(503)}, true, "a failed, b failed, c failed", "500 as asked"},
-		{"the client's fault", map[string]fault{"a": status(400)}, false, "a failed", "400 as asked"},
-		{"the client's fault, stream", map[string]fault{"a": status(400)}, true, "a failed", "400 as asked"},
+		{"the client's fault", map[string]fault{"a": status(400)}, false, "a refused", "400 as asked"},
+		{"the client's fault, stream", map[string]fault{"a": status(400)}, true, "a refused", "400 as asked"},
 		{"no answer, then served", map[string]fault{"a": drop}, false, "a failed, b completed", ""},
 		{"no answer, then served, stream", map[string]fault{"a": drop}, true, "a failed, b completed", ""},
 		{"begins with an error, then served", map[string]fault{"a": events(`{"error":{"message":"no"}}`)}, true, "a failed, b completed", ""},
@@ -386,7 +386,7 @@ func TestKeysThatAreNotOffered(t *testing.T) {
 	// Bifrost has put that key aside, and asks for another.
 	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")
 	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
-	assert.Equal(t, "c failed", w.said(t))
+	assert.Equal(t, "c refused", w.said(t))
 }
 
 // sheds turns everybody away.
@@ -460,7 +460,7 @@ func TestOneContextForSeveralRequests(t *testing.T) {
 		_, err = w.ask(t, ctx, chat(16, user("Hi!")), false)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, "a failed, a completed, a completed", w.said(t))
+	assert.Equal(t, "a refused, a completed, a completed", w.said(t))
 }
 
 // What is not read is routed by load, and embeddings are read.
