@@ -159,6 +159,13 @@ func (d *described) endpoint() endpick.Endpoint {
 
 var errNoEnd = errors.New("the list ends too early")
 
+// cutOff is how a Decoder calls a text that ends too early from Go 1.27 on.
+var cutOff = json.Unmarshal([]byte("["), new(json.RawMessage)).Error()
+
+func endsTooEarly(err error) bool {
+	return err == io.EOF || err == io.ErrUnexpectedEOF || err != nil && err.Error() == cutOff
+}
+
 func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -176,7 +183,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 		if err := decoder.Decode(&d); err != nil {
 			var syntax *json.SyntaxError
 			switch {
-			case err == io.EOF, err == io.ErrUnexpectedEOF:
+			case endsTooEarly(err):
 				return nil, at(from), errNoEnd
 			case errors.As(err, &syntax):
 				// The decoder's offset leaves out brackets and commas. It is the first mistake.
@@ -191,7 +198,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 		}
 		list = append(list, e)
 	}
-	if _, err := decoder.Token(); err == io.EOF {
+	if _, err := decoder.Token(); endsTooEarly(err) {
 		return nil, at(decoder.InputOffset()), errNoEnd
 	} else if err != nil { // what comes is not the other bracket
 		return nil, at(decoder.InputOffset()), err
