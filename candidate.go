@@ -10,8 +10,7 @@ import "time"
 type Candidate struct {
 	Endpoint *Endpoint
 	Ref      Ref
-	// IDHash is the hash of the endpoint's ID, which random choices depend
-	// on.
+	// IDHash is a hash of the endpoint's ID, on which random choices depend.
 	IDHash uint64
 
 	// PrefixTokens, H, is the number of tokens from the beginning of the
@@ -19,10 +18,10 @@ type Candidate struct {
 	// InputTokens − 1, because engines compute the last token again.
 	PrefixTokens int
 
-	// Waiting and Running, W and R, are the engine's report, corrected by
-	// what this router has routed there since the engine was asked. An
-	// endpoint without a report is given the mean of those that have one, but
-	// never less than the router's own count.
+	// Waiting and Running, W and R, are the engine's report, corrected for what
+	// this router has routed there since the engine was asked. An endpoint without
+	// a report is given the mean of those that have one, but never less than the
+	// router's own count.
 	Waiting float64
 	Running float64
 	// InFlight is the router's own count.
@@ -36,7 +35,7 @@ type Candidate struct {
 	// Report is that report as the engine gave it, or nil.
 	Report *Load
 
-	// Prediction is what the Predictor expects; see its Has field.
+	// Prediction is what the Predictor expects; its Has field says which latencies are known.
 	Prediction Prediction
 }
 
@@ -77,7 +76,7 @@ type Prediction struct {
 	Has Latencies
 
 	TTFT, TPOT, E2E time.Duration
-	// The upper bounds hold for nine requests in ten. They are never below
-	// the expected value.
+	// The upper bounds hold for nine requests in ten. They are never below the
+	// expected value.
 	TTFTUpper, TPOTUpper, E2EUpper time.Duration
 }

@@ -60,8 +60,8 @@ func (e *Endpoint) id() string {
 	return withoutCredentials(e.Address)
 }
 
-// withoutCredentials is an address as everybody may see it: http://user:secret@host
-// is http://host.
+// withoutCredentials strips the user and password from an address:
+// http://user:secret@host becomes http://host.
 func withoutCredentials(address string) string {
 	scheme, rest := "", address
 	if i := strings.Index(address, "://"); i >= 0 {
@@ -110,7 +110,7 @@ func printable(s string) bool {
 // servesAll reports whether the endpoint takes requests for any model.
 func (e *Endpoint) servesAll() bool { return len(e.Models) == 0 && len(e.Adapters) == 0 }
 
-// names returns what the endpoint serves by name, each once.
+// names returns the models and adapters that the endpoint lists, without duplicates.
 func (e *Endpoint) names() []string {
 	names := slices.Concat(e.Models, e.Adapters)
 	slices.Sort(names)

@@ -29,10 +29,10 @@ var (
 // ErrNoEndpoints.
 type NoEndpointsError struct {
 	Model     string // the model or adapter asked for
-	Endpoints int    // that there are
-	Serving   int    // those of them that serve the model
-	Excluded  int    // those of them that the request excludes
-	Draining  int    // those of them that are being drained
+	Endpoints int    // all of the router's
+	Serving   int    // those that serve the model
+	Excluded  int    // of those, how many the request excludes
+	Draining  int    // of those, how many are being drained
 }
 
 func (e *NoEndpointsError) Error() string {

@@ -10,8 +10,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// member is an endpoint as it stands in the fleet: its description, which
-// Router.Update replaces, and its state, which lives as long as the endpoint.
+// member is an endpoint of the fleet: its description, which Router.Update
+// replaces, and its state, which lives as long as the endpoint.
 type member struct {
 	state    *endpointState
 	endpoint *Endpoint
@@ -19,15 +19,15 @@ type member struct {
 
 func bySlot(a, b member) int { return cmp.Compare(a.state.ref.Slot, b.state.ref.Slot) }
 
-// fleet is the endpoints of a router, and the pools that requests choose from.
+// fleet holds a router's endpoints, and the pools that requests choose from.
 // Router.mu guards changes; load and find take no lock.
 type fleet struct {
 	byID   map[string]member
 	all    pool // every endpoint: for requests that name no model
-	every  pool // those that serve every model: for names that nobody serves by name
+	every  pool // those that list no names: for models that nobody lists
 	shards [64]atomic.Pointer[map[string]*pool]
 
-	slots     []uint32 // the newest generation of each slot
+	slots     []uint32 // current generation of each slot
 	freeSlots []uint32
 	versions  versions
 	departing map[*endpointState]*Endpoint // removed, with open leases
@@ -35,10 +35,10 @@ type fleet struct {
 
 // pool is a set of endpoints to choose from, without those that are drained.
 type pool struct {
-	// members are ordered by slot. What has been published never changes: a
-	// longer list may share its memory, behind its end.
+	// members are ordered by slot. A published slice never changes, but a longer
+	// one may share its array.
 	members atomic.Pointer[[]member]
-	serving int // endpoints that belong here, the drained among them
+	serving int // endpoints in the pool, plus those that are drained
 }
 
 func (p *pool) load() []member {
@@ -80,7 +80,7 @@ func (p *pool) take(m member) {
 	}
 }
 
-// find returns the pool of a name: a model, an adapter, or empty for any.
+// find returns the pool of a model or adapter; the empty name is the pool of all endpoints.
 func (f *fleet) find(name string) *pool {
 	if name == "" {
 		return &f.all
@@ -95,7 +95,7 @@ func (f *fleet) shard(name string) *atomic.Pointer[map[string]*pool] {
 	return &f.shards[xxhash.Sum64String(name)%uint64(len(f.shards))]
 }
 
-// named returns the pool of a name that some endpoint serves by name, or nil.
+// named returns the pool of a name that some endpoint lists, or nil.
 func (f *fleet) named(name string) *pool {
 	if pools := f.shard(name).Load(); pools != nil {
 		return (*pools)[name]
@@ -103,9 +103,9 @@ func (f *fleet) named(name string) *pool {
 	return nil
 }
 
-// pools calls yield with every pool that an endpoint belongs to, each once.
-// Pools of names are made as needed: they begin with those that serve
-// everything.
+// pools calls yield once with every pool that an endpoint belongs to. It
+// creates pools of names as needed; they start with the endpoints that serve
+// every model.
 func (f *fleet) pools(e *Endpoint, yield func(*pool)) {
 	yield(&f.all)
 	if e.servesAll() {
@@ -138,7 +138,7 @@ func (f *fleet) pools(e *Endpoint, yield func(*pool)) {
 	}
 }
 
-// prune drops the pools of names that nobody serves by name any more.
+// prune drops the pools whose name no endpoint lists any more.
 func (f *fleet) prune(names []string) {
 	for _, name := range names {
 		if p := f.named(name); p != nil && p.serving == f.every.serving {
@@ -169,15 +169,14 @@ func (f *fleet) hide(m member) {
 	f.prune(m.endpoint.names())
 }
 
-// join adds an endpoint that has been validated and cloned; its pools are not
-// told.
+// join gives a validated, cloned endpoint a slot, but puts it into no pool.
 func (f *fleet) join(e *Endpoint) member {
 	m := member{&endpointState{ref: f.takeSlot(), idHash: Salt(e.ID)}, e}
 	f.byID[e.ID] = m
 	return m
 }
 
-// takeSlot returns a slot that no endpoint has, in a new generation.
+// takeSlot returns a free slot with a new generation.
 func (f *fleet) takeSlot() Ref {
 	slot := uint32(len(f.slots))
 	if n := len(f.freeSlots); n > 0 {
@@ -187,7 +186,7 @@ func (f *fleet) takeSlot() Ref {
 	}
 	f.versions.grow(slot)
 	f.slots[slot]++
-	if f.slots[slot] == 0 { // the zero Ref is nobody's
+	if f.slots[slot] == 0 { // slot 0 of generation 0 would be the zero Ref
 		f.slots[slot]++
 	}
 	return Ref{Slot: slot, Generation: f.slots[slot]}
@@ -208,8 +207,7 @@ func (f *fleet) rebuild() {
 	}
 }
 
-// explainEmpty says why there is nobody to choose from among those that serve
-// the name.
+// explainEmpty says why no endpoint that serves the name can be chosen.
 func (f *fleet) explainEmpty(name string, excluded int) error {
 	p := f.find(name)
 	return &NoEndpointsError{
@@ -218,11 +216,10 @@ func (f *fleet) explainEmpty(name string, excluded int) error {
 }
 
 // SetEndpoints makes the fleet exactly these endpoints, as discovery delivers
-// them: new ones are added; those whose ID is known are updated, and keep what
-// is in flight and what is known about them; all others are removed. A drained
-// endpoint stays drained. If any of the endpoints is invalid, or two have the
-// same ID, nothing changes and the error matches ErrBadEndpoint or
-// ErrDuplicateEndpoint.
+// them. New endpoints are added. Those with a known ID are updated and keep
+// their in-flight counts and learned state. All others are removed. A drained
+// endpoint stays drained. If any endpoint is invalid, or two have the same ID,
+// nothing changes and the error matches ErrBadEndpoint or ErrDuplicateEndpoint.
 func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 	next := make([]*Endpoint, len(endpoints))
 	wanted := make(map[string]bool, len(endpoints))
@@ -266,7 +263,7 @@ func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 
 // Add makes an endpoint available. The error matches ErrBadEndpoint or
 // ErrDuplicateEndpoint. An endpoint that is added again after its removal
-// starts from scratch: nothing that was known about it counts.
+// starts from scratch.
 func (r *Router) Add(e Endpoint) error {
 	own, err := e.prepared()
 	if err != nil {
@@ -281,9 +278,9 @@ func (r *Router) Add(e Endpoint) error {
 	return nil
 }
 
-// Update replaces the description of an endpoint; what is in flight and what
-// is known about its cache and load stays. The error matches ErrBadEndpoint
-// or ErrUnknownEndpoint.
+// Update replaces the description of an endpoint, which keeps its in-flight
+// counts and what is known about its cache and load. The error matches
+// ErrBadEndpoint or ErrUnknownEndpoint.
 func (r *Router) Update(e Endpoint) error {
 	own, err := e.prepared()
 	if err != nil {
@@ -298,8 +295,8 @@ func (r *Router) Update(e Endpoint) error {
 	}
 	next := member{old.state, own}
 	f.byID[own.ID] = next
-	// It is in every pool of both descriptions throughout, so that no request
-	// finds its pool empty in between.
+	// The endpoint stays in every pool that both descriptions belong to, so that
+	// no request finds such a pool empty in between.
 	stays := map[*pool]bool{}
 	f.pools(own, func(p *pool) {
 		stays[p] = true
@@ -364,7 +361,7 @@ func (r *Router) Remove(id string) error {
 	return nil
 }
 
-// retire ends an endpoint that is in no pool any more; r.mu is held.
+// retire ends an endpoint that has been taken out of all pools; r.mu is held.
 func (r *Router) retire(m member) {
 	s := m.state
 	r.fleet.departing[s] = m.endpoint
@@ -379,7 +376,7 @@ func unknownEndpoint(id string) error {
 	return &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
 }
 
-// enter counts a request in, unless the endpoint has been removed.
+// enter counts a request on an endpoint, unless the endpoint has been removed.
 func (r *Router) enter(s *endpointState) bool {
 	s.requests.Add(1)
 	if !s.is(removed) {
@@ -389,8 +386,8 @@ func (r *Router) enter(s *endpointState) bool {
 	return false
 }
 
-// leave counts a request out; the last one to leave a removed endpoint gives
-// its slot back.
+// leave undoes enter. The last request to leave a removed endpoint frees its
+// slot.
 func (r *Router) leave(s *endpointState) {
 	left := s.requests.Add(-1)
 	r.changed(s)
@@ -401,7 +398,7 @@ func (r *Router) leave(s *endpointState) {
 	}
 }
 
-// release gives the slot of a removed endpoint back once; r.mu is held.
+// release frees the slot of a removed endpoint, once; r.mu is held.
 func (r *Router) release(s *endpointState) {
 	if _, ok := r.fleet.departing[s]; ok && s.requests.Load() == 0 {
 		delete(r.fleet.departing, s)

@@ -2,12 +2,12 @@ package endpick
 
 import "fmt"
 
-// Stages are the host's, and may panic. What panics loses its say in this
-// decision, or does not hear of this event; the request goes on, and so do the
-// other stages. Each call into a stage has a frame of its own here, whose
-// deferred guard takes the panic, counts it and tells of it.
+// Stages belong to the host and may panic. A stage that panics is ignored for
+// this decision or event; the request and the other stages go on. Each call
+// into a stage has a function of its own here, whose deferred guard recovers
+// the panic, counts it and reports it.
 
-// guard is to be deferred around a call into a stage.
+// guard must be deferred around a call into a stage.
 func (r *Router) guard(stage any) {
 	if v := recover(); v != nil {
 		r.counts.panics.Add(1)
@@ -15,7 +15,7 @@ func (r *Router) guard(stage any) {
 	}
 }
 
-// nameOf is stageName for a stage that has panicked, and may again.
+// nameOf is stageName for a stage that has panicked and may do so again.
 func nameOf(stage any) (name string) {
 	defer func() {
 		if recover() != nil {
@@ -25,7 +25,7 @@ func nameOf(stage any) (name string) {
 	return stageName(stage)
 }
 
-// warn tells the host; a Warn that panics itself has had its chance.
+// warn calls Config.Warn, and ignores a panic of it.
 func (r *Router) warn(err error) {
 	if r.config.Warn != nil {
 		defer func() { _ = recover() }()
@@ -48,8 +48,8 @@ func (r *Router) admit(a Admitter, d *decision, left []Candidate) error {
 	return a.Admit(&d.req, left)
 }
 
-// withdraw tells admitters that a request which they have let in is not routed
-// after all, or not yet.
+// withdraw tells admitters that a request they admitted is not routed after
+// all, or not yet.
 func (r *Router) withdraw(admitted []Admitter, d *decision) {
 	for _, a := range admitted {
 		if w, ok := a.(interface{ Withdrawn(*Request) }); ok {
@@ -68,14 +68,14 @@ func (r *Router) filter(f Filter, d *decision, left []Candidate) []Candidate {
 	return f.Filter(&d.req, left)
 }
 
-// score reports whether the scorer came to its end.
+// score reports whether the scorer returned normally.
 func (r *Router) score(s Scorer, d *decision, left []Candidate, dst []float64) (ok bool) {
 	defer r.guard(s)
 	s.Score(&d.req, left, dst)
 	return true
 }
 
-// pick returns −1 for a picker that panics.
+// pick returns −1 if the picker panics.
 func (r *Router) pick(p Picker, d *decision, left []Candidate, scores []float64) (chosen int) {
 	chosen = -1
 	defer r.guard(p)
@@ -102,8 +102,7 @@ func (r *Router) endpointRemoved(o EndpointObserver, ref Ref) {
 	o.EndpointRemoved(ref)
 }
 
-// explain asks a scorer for its reasons, if it can give any: for each candidate in
-// words for people.
+// explain asks a scorer that has an Explain method for its reasons.
 func (r *Router) explain(s Scorer, d *decision, left []Candidate, dst []string) {
 	if x, ok := s.(interface {
 		Explain(req *Request, candidates []Candidate, dst []string)

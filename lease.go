@@ -85,8 +85,8 @@ func (l Lease) Done(o Outcome) bool {
 	return true
 }
 
-// now is the host's time. A Clock that panics must not keep a lease open: it
-// ends when it was last heard of. s.mu is held.
+// now is Config.Clock. If it panics, the lease must not stay open, so that it
+// ends at the time of its last call. s.mu is held.
 func (s *leaseSlot) now() (at time.Time) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -112,19 +112,19 @@ func (l Lease) lock() *leaseSlot {
 	return s
 }
 
-// leaseSlot is the place of one open lease in the router's table. Slots are
-// used again and never freed. What it adds to the endpoint's account it takes
-// out again itself, so that the account ends at zero.
+// leaseSlot holds one open lease in the router's table. Slots are reused and
+// never freed. Each slot subtracts exactly what it added to its endpoint's
+// counts, so that these return to zero.
 type leaseSlot struct {
 	router *Router
 	index  uint32
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards all fields below
 	generation uint32
 	open       bool
 	state      *endpointState
 	pipeline   *pipeline
-	request    Request // without what the caller owns
+	request    Request // without the slices that the caller owns
 	candidate  Candidate
 
 	routedAt     time.Time
@@ -135,14 +135,14 @@ type leaseSlot struct {
 	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
 	prefillTokens int
 	outputTokens  int
-	timed         bool // a mirror that has been told how long the request took
+	timed         bool // a mirrored request whose router has reported how long it took
 
-	// What observers are passed lives here, so that it needs no allocation.
+	// Passed to observers; kept here to avoid an allocation.
 	event   Event
 	outcome Outcome
 }
 
-// firstToken notes the first token once; s.mu is held.
+// firstToken records the first token, once; s.mu is held.
 func (s *leaseSlot) firstToken(now time.Time) {
 	s.heardAt = now
 	if !s.firstTokenAt.IsZero() {
@@ -156,7 +156,7 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	}
 }
 
-// endPrefill takes the request's prefill out of the account once.
+// endPrefill removes the request from the endpoint's prefill counts, once.
 func (s *leaseSlot) endPrefill() {
 	if s.prefilling {
 		s.prefilling = false
@@ -166,7 +166,7 @@ func (s *leaseSlot) endPrefill() {
 	}
 }
 
-// close ends an open lease whose lock is held, and unlocks it, also if an
+// close closes an open lease whose lock is held, and unlocks it even if an
 // observer panics.
 func (s *leaseSlot) close(now time.Time, o Outcome) {
 	defer s.vacate()
@@ -186,7 +186,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 
 	if outcome.OutputTokens > 0 {
 		if !s.firstTokenAt.IsZero() && !s.lastTokenAt.After(s.firstTokenAt) {
-			s.lastTokenAt = now // nobody said when the last token came
+			s.lastTokenAt = now // nobody reported when the last token came
 		}
 		s.outputTokens = outcome.OutputTokens
 	}
@@ -199,7 +199,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	}
 }
 
-// vacate gives the slot of a closed lease back and unlocks it.
+// vacate returns the slot of a closed lease to the table and unlocks it.
 func (s *leaseSlot) vacate() {
 	r, state := s.router, s.state
 	s.request, s.candidate, s.event, s.outcome = Request{}, Candidate{}, Event{}, Outcome{}
@@ -235,8 +235,8 @@ type leaseTable struct {
 	mu     sync.Mutex // guards free and growth
 	free   []*leaseSlot
 	chunks atomic.Pointer[[]*[leaseChunk]leaseSlot]
-	opened atomic.Int64  // leases that are open
-	cursor atomic.Uint64 // where reap goes on
+	opened atomic.Int64  // open leases
+	cursor atomic.Uint64 // where reap continues
 
 	expiry expiryHeap
 }
@@ -282,8 +282,8 @@ func (t *leaseTable) size() (open, room int) {
 	return int(t.opened.Load()), len(*t.chunks.Load()) * leaseChunk
 }
 
-// open makes a lease of a decision on an endpoint that has counted the request
-// in already.
+// open opens a lease for a decision. The endpoint has already counted the
+// request.
 func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Lease {
 	s, state := t.get(), m.state
 	t.opened.Add(1)
@@ -305,7 +305,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	state.prefilling.Add(1)
 	state.prefillTokens.Add(int64(s.prefillTokens))
 	state.contextTokens.Add(int64(s.request.InputTokens))
-	t.router.changed(state) // also that it was counted in
+	t.router.changed(state) // covers enter, too
 
 	if len(p.routed) > 0 {
 		e := s.fillEvent(now)
@@ -317,15 +317,15 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	}
 	s.request.Blocks = nil
 	if !s.request.Stream && c.Prediction.Has&TTFT != 0 {
-		// A lease that is silent for longer is reaped.
+		// A lease that is silent for LeaseTimeout is reaped anyway.
 		wait := min(c.Prediction.TTFT, t.router.config.LeaseTimeout)
 		t.expiry.push(expiring{at: int64(now.Sub(t.router.epoch) + wait), slot: s, generation: s.generation})
 	}
 	return Lease{slot: s, endpoint: m.endpoint, generation: s.generation}
 }
 
-// reap looks at most slots and closes the leases that have not been heard of
-// for LeaseTimeout.
+// reap examines up to most slots, and closes leases that have not been used for
+// LeaseTimeout.
 func (t *leaseTable) reap(now time.Time, most int) int {
 	chunks := *t.chunks.Load()
 	room := uint64(len(chunks) * leaseChunk)
@@ -336,10 +336,10 @@ func (t *leaseTable) reap(now time.Time, most int) int {
 		n := (from + i) % room
 		s := &chunks[n/leaseChunk][n%leaseChunk]
 		if !s.mu.TryLock() {
-			continue // somebody is just calling it
+			continue // in use right now
 		}
 		if s.open && now.Before(s.heardAt) {
-			s.heardAt = now // by a clock that was ahead and has been set back
+			s.heardAt = now // the clock has been set back
 		}
 		if !s.open || now.Sub(s.heardAt) <= t.router.config.LeaseTimeout {
 			s.mu.Unlock()
@@ -352,8 +352,8 @@ func (t *leaseTable) reap(now time.Time, most int) int {
 	return reaped
 }
 
-// expire ends the prefill, in the accounts, of responses that do not stream
-// and whose predicted TTFT has passed.
+// expire ends the prefill of responses that do not stream once their predicted
+// TTFT has passed.
 func (t *leaseTable) expire(now time.Time) {
 	since := int64(now.Sub(t.router.epoch))
 	for since >= t.expiry.earliest.Load() {
@@ -370,14 +370,14 @@ func (t *leaseTable) expire(now time.Time) {
 	}
 }
 
-// expiring is a prefill that is to end at a known time.
+// expiring is a prefill that ends at a known time.
 type expiring struct {
 	at         int64 // nanoseconds since the router's epoch
 	slot       *leaseSlot
 	generation uint32
 }
 
-// expiryHeap is a binary heap of prefills, the earliest first.
+// expiryHeap is a binary min-heap of prefills, ordered by time.
 type expiryHeap struct {
 	// earliest is the time of the first item, math.MaxInt64 if there is none.
 	// It is read without the lock.
@@ -402,7 +402,7 @@ func (h *expiryHeap) push(x expiring) {
 	h.earliest.Store(h.items[0].at)
 }
 
-// pop takes out the earliest item if its time has come.
+// pop removes and returns the earliest item if it is due.
 func (h *expiryHeap) pop(now int64) (expiring, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

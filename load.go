@@ -54,8 +54,8 @@ func (l Load) clean(id string) (Load, error) {
 	return l, err
 }
 
-// Mark remembers what the router had in flight on an endpoint at one moment,
-// so that a report requested at that moment can be corrected by what has been
+// Mark remembers what the router had in flight on an endpoint at one moment, so
+// that a report requested at that moment can be corrected for what has been
 // routed since. The zero Mark belongs to no moment.
 type Mark struct {
 	ref        Ref
@@ -64,7 +64,7 @@ type Mark struct {
 	prefilling int32
 }
 
-// report is a Load ready for use: one cache line. It never changes.
+// report is a Load prepared for fast reading, on one cache line. It is immutable.
 type report struct {
 	at         time.Duration // when the engine was asked, since the router's epoch
 	reported   Signals
@@ -73,13 +73,13 @@ type report struct {
 	kvUsage    float64
 	requests   int32 // in flight when the engine counted
 	prefilling int32
-	load       *Load // as it came in
+	load       *Load // as reported
 }
 
-// prepare makes a clean load ready for use. The engine counted at some moment
-// between the mark, when it was asked, and now, when it has answered. What came
-// in between may be in its count or not: as many requests are taken to be in it
-// as the count can hold, so that none is counted twice.
+// prepare returns the report of a clean load. The engine counted at some time
+// between the mark, when it was asked, and now, when it has answered. Requests
+// that arrived in between may or may not be in its count: prepare assumes as
+// many in it as the count has room for, so that none is counted twice.
 func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 	rep := &report{at: at, reported: allSignals &^ l.Absent, load: &l}
 	if rep.reported&WaitingSignal != 0 {
@@ -102,8 +102,8 @@ func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 
 // Mark remembers what is in flight on an endpoint now. Take it when you ask an
 // engine for its load, and put it into the Load that you make of the response:
-// what is routed in between is then counted exactly once. The mark of an
-// unknown ID belongs to no endpoint: Report refuses it.
+// then what is routed in between is counted exactly once. The mark of an
+// unknown ID belongs to no endpoint, and Report refuses it.
 func (r *Router) Mark(id string) Mark {
 	now := r.config.Clock()
 	m, ok := r.member(id)
@@ -136,7 +136,7 @@ func (r *Router) Report(id string, load Load) error {
 	next := load.prepare(mark.at.Sub(r.epoch), mark, answered)
 	for {
 		held := m.state.report.Load()
-		// One from the future is from before the clock was set back.
+		// A report from the future was made before the clock was set back.
 		if held != nil && held.at > next.at && held.at <= now.Sub(r.epoch) {
 			return err
 		}
@@ -147,8 +147,9 @@ func (r *Router) Report(id string, load Load) error {
 	}
 }
 
-// Ref returns the handle of the endpoint that has this ID now; false if there
-// is none. It is for hosts that keep state for endpoints outside of stages.
+// Ref returns the handle of the endpoint that has this ID now, or false if
+// there is none. It is for hosts that keep state for endpoints outside of
+// stages.
 func (r *Router) Ref(id string) (Ref, bool) {
 	m, ok := r.member(id)
 	if !ok {

@@ -2,11 +2,11 @@ package endpick
 
 import "time"
 
-// A mirrored request is one that another router before the same fleet has sent. It
-// goes the way of any other through match and predict, over all candidates, so that
-// observers hear what they would have heard; then its endpoint is the one that was
-// told, whatever its scores. The lease counts like any other: marks, reports and
-// reaping need to know nothing of it.
+// A mirrored request is one that another router in front of the same fleet has
+// sent. It is matched and predicted on all candidates like any other, so that
+// observers see what they would have seen. Then it gets the endpoint that the other
+// router chose, whatever the scores. Its lease counts like any other; marks,
+// reports and reaping don't distinguish it.
 
 // mirror opens the lease of a mirrored request.
 func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
@@ -23,7 +23,7 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 		c.PrefixTokens = min(max(d.req.MirrorPrefix, 0), max(d.req.InputTokens-1, 0))
 		if p.Predictor != nil {
 			left := d.candidates
-			if len(p.Shortlist) > 0 { // there may be many, and none is to be chosen
+			if len(p.Shortlist) > 0 { // saves predicting many endpoints of which none will be chosen
 				left = left[chosen : chosen+1]
 			}
 			d.rows.predicted = len(d.candidates)
@@ -39,8 +39,8 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 }
 
 // mirrored fills the candidates of a mirrored request and finds its endpoint among
-// them. One that takes no requests here, because it is drained or said to serve
-// another model, is its only candidate.
+// them. If that endpoint takes no requests here, because it is drained or listed
+// for another model, it is the only candidate.
 func (r *Router) mirrored(d *decision) (m member, chosen int, err error) {
 	d.req.Exclude, d.req.Avoid = nil, nil
 	if r.gather(d) == nil {
@@ -63,8 +63,8 @@ func (r *Router) mirrored(d *decision) (m member, chosen int, err error) {
 	return m, 0, nil
 }
 
-// retime makes the times of a mirrored request those that its own router has
-// measured, which tells how long things took; s.mu is held.
+// retime replaces the times of a mirrored request by those that its own router
+// has measured, from which observers learn; s.mu is held.
 func (s *leaseSlot) retime(now time.Time, o *Outcome) {
 	if o.Took <= 0 || o.TTFT < 0 || o.TTFT > o.Took {
 		return

@@ -21,7 +21,7 @@ type FirstTokenObserver interface {
 	FirstToken(e *Event)
 }
 
-// DoneObserver is told how each request ended.
+// DoneObserver is notified of how each request ended.
 type DoneObserver interface {
 	Done(e *Event, o *Outcome)
 }
@@ -37,8 +37,8 @@ type EndpointObserver interface {
 
 // Event tells an observer about one lease. It is valid during the call.
 type Event struct {
-	// Lease is the dense handle of the lease: slots are used again, with
-	// another generation, after Done has returned.
+	// Lease is the dense handle of the lease. After Done has returned, its slot is
+	// reused with another generation.
 	Lease LeaseRef
 	// Request is the routed request; its Blocks are set in Routed only.
 	Request *Request
@@ -62,7 +62,7 @@ type Event struct {
 	// it gave one.
 	OutputTokens int
 
-	untimed bool // of a mirrored request whose times are not known, or not yet
+	untimed bool // a mirrored request whose times are unknown, perhaps not yet
 }
 
 // TTFT is the measured time to first token; false if there was none, if the
@@ -92,8 +92,8 @@ type LeaseRef struct {
 	Generation uint32
 }
 
-// Outcome is how a request ended. The zero value is a success about which the
-// engine said nothing.
+// Outcome says how a request ended. The zero value is a success about which the
+// engine reported nothing.
 type Outcome struct {
 	Status Status
 	// InputTokens and OutputTokens are the engine's usage figures. Zero: not
@@ -107,9 +107,9 @@ type Outcome struct {
 	// Blocks are the chained hashes of prompt and response, from the beginning.
 	// They continue Request.Blocks, with blocks of the same length: what the
 	// client will send back in its next turn, as far as the engine has computed
-	// exactly that. They end before anything that the chat template drops from
-	// a response, such as reasoning. Nil: not known. The caller owns the slice
-	// and may reuse it as soon as Done has returned; no observer keeps it.
+	// exactly that. They stop before anything that the chat template drops from a
+	// response, such as reasoning. Nil: not known. The caller owns the slice and
+	// may reuse it as soon as Done has returned; no observer keeps it.
 	Blocks []uint64
 	// Took is how long a mirrored request ([Request.MirrorOf]) took from Route to
 	// Done, and TTFT how long it took to its first token, as measured by the router
@@ -121,13 +121,13 @@ type Outcome struct {
 // Status says how a request ended.
 type Status uint8
 
-// How requests end.
+// The ways a request can end.
 const (
 	Completed Status = iota // the whole response was passed on
 	Failed                  // the endpoint did not answer, failed (5xx), or broke off
 	Canceled                // the client went away
-	Lost                    // nobody said: the lease was reaped
-	Refused                 // the endpoint answered that it does not take the request (4xx)
+	Lost                    // the lease was reaped: nobody closed it
+	Refused                 // the endpoint refused the request (4xx)
 )
 
 // String returns the status in lower case.

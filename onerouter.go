@@ -13,8 +13,9 @@ type OneRouter struct{ owner atomic.Pointer[Router] }
 
 func (o *OneRouter) oneRouter() *OneRouter { return o }
 
-// claim takes the stages that belong to one router for this one, or none of
-// them and says which is taken.
+// claim takes ownership of the stages that belong to a single router. If any of
+// them belongs to another router, it takes none and returns an error that names
+// it.
 func (r *Router) claim(stages []any) error {
 	var claimed []*OneRouter
 	for _, s := range stages {
@@ -36,7 +37,7 @@ func (r *Router) claim(stages []any) error {
 	return nil
 }
 
-// disclaim lets the stages go to another router, because this one was never made.
+// disclaim releases stages that were claimed for a router that could not be made.
 func (r *Router) disclaim(stages []any) {
 	for _, s := range stages {
 		if b, ok := s.(interface{ oneRouter() *OneRouter }); ok {

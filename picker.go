@@ -17,7 +17,7 @@ type MaxScore struct{}
 // Pick implements [Picker].
 func (MaxScore) Pick(req *Request, candidates []Candidate, scores []float64) int {
 	draws := req.draws(saltTie)
-	best, drawn := 0, uint64(0) // drawn for best, at its first tie
+	best, drawn := 0, uint64(0) // drawn is best's number, from its first tie on
 	for i := 1; i < len(candidates); i++ {
 		if scores[i] < scores[best] {
 			continue
@@ -50,7 +50,7 @@ type WeightedRandom struct{}
 func (WeightedRandom) Pick(req *Request, candidates []Candidate, scores []float64) int {
 	draws := req.draws(saltWheel)
 	best, drawn := -1, uint64(0)
-	most := math.Inf(-1) // also the key of a score that is as good as zero
+	most := math.Inf(-1) // also the key of scores that are practically zero
 	for i := range candidates {
 		u, key := draws.of(&candidates[i]), math.Inf(-1)
 		if scores[i] > 0 {

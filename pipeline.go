@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// pipeline is a Policy made ready: checked, weights normalised, names and
-// observers collected. It never changes.
+// pipeline is a validated Policy: weights normalised, names and observers
+// collected. It is immutable.
 type pipeline struct {
 	Policy
-	stages            []any // each once, if it can be compared
+	stages            []any // each once, if comparable
 	weights           []float64
-	filterNames       []string // of the shortlist, then of the others
+	filterNames       []string // those of the shortlist first
 	scorerNames       []string
 	routed            []RoutedObserver
 	firstToken        []FirstTokenObserver
@@ -66,7 +66,7 @@ func newPipeline(p Policy) (*pipeline, error) {
 		c.scorerNames = append(c.scorerNames, stageName(w.Scorer))
 	}
 	for _, w := range p.Scorers {
-		c.weights = append(c.weights, w.Weight/largest) // a sum of weights may overflow
+		c.weights = append(c.weights, w.Weight/largest) // dividing first keeps the sum from overflowing
 		sum += w.Weight / largest
 	}
 	for i := range c.weights {
@@ -84,7 +84,7 @@ func newPipeline(p Policy) (*pipeline, error) {
 	return c, nil
 }
 
-// stageError is what Validate of a stage has said.
+// stageError is an error that a stage's Validate has returned.
 type stageError struct {
 	*ConfigError
 	err error
@@ -92,7 +92,7 @@ type stageError struct {
 
 func newStageError(stage any, err error) error {
 	named := &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is not valid: %v", stageName(stage), err)}
-	if c, ok := err.(*ConfigError); ok { // which knows the field
+	if c, ok := err.(*ConfigError); ok { // it names the field
 		named = &ConfigError{Field: c.Field, Reason: fmt.Sprintf("%s (stage %s)", c.Reason, stageName(stage))}
 	}
 	return &stageError{named, err}
@@ -101,8 +101,8 @@ func newStageError(stage any, err error) error {
 // Unwrap returns a ConfigError that names the stage, and the stage's own error.
 func (e *stageError) Unwrap() []error { return []error{e.ConfigError, e.err} }
 
-// observe collects the stages that listen, each once however many places of
-// the policy it fills.
+// observe collects the stages that observe, each once, however often the policy
+// lists it.
 func (p *pipeline) observe(stages []any) {
 	for _, s := range stages {
 		if shares, ok := s.(interface{ Observer() any }); ok {
@@ -136,7 +136,7 @@ func (p *pipeline) observe(stages []any) {
 	}
 }
 
-// stageName is what receipts call a stage: its Name method, or its type.
+// stageName is the stage's name in receipts: that of its Name method, or its type.
 func stageName(stage any) string {
 	if n, ok := stage.(interface{ Name() string }); ok {
 		return n.Name()
@@ -144,22 +144,22 @@ func stageName(stage any) string {
 	return fmt.Sprintf("%T", stage)
 }
 
-// decision is the working memory of one Route. Its slices are used again; of its rows,
-// also what is in them.
+// decision is the working memory of one Route. Its slices are reused, and so are the
+// contents of its rows.
 type decision struct {
 	req        Request
 	pool       []member // ordered by slot
 	rows       rows
 	candidates []Candidate // some or all of the rows
-	excluded   int         // members of the pool that the request excludes,
-	avoided    int         // and those that it avoids
-	scores     []float64   // of the candidates that are left
-	one        []float64   // of one scorer
+	excluded   int         // members of the pool excluded by the request
+	avoided    int         // members of the pool avoided by the request
+	scores     []float64   // of the remaining candidates
+	one        []float64   // of a single scorer
 	cuts       []int       // how many candidates each filter left
 	each       []float64   // scores by scorer, then candidate; for a receipt only
 }
 
-// grow makes room for so many candidates.
+// grow makes room for n candidates.
 func (d *decision) grow(n int) {
 	if d.rows.grow(n) {
 		d.scores = make([]float64, len(d.rows.all))
@@ -167,7 +167,7 @@ func (d *decision) grow(n int) {
 	}
 }
 
-// forget drops what the caller owns, and what a receipt would tell of another request.
+// forget drops what the caller owns, and receipt data of this request.
 func (d *decision) forget() {
 	d.req = Request{}
 	d.pool = nil
@@ -182,7 +182,7 @@ func (d *decision) memberOf(chosen int) member {
 	return d.pool[i]
 }
 
-// run takes the decision through its stages and returns the index of the
+// run passes the decision through its stages and returns the index of the
 // chosen candidate, or the reason of an Admitter.
 func (r *Router) run(p *pipeline, d *decision) (int, error) {
 	if p.Matcher != nil {
@@ -213,7 +213,7 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 	return chosen, nil
 }
 
-// narrow returns the candidates that the filters leave.
+// narrow returns the candidates that pass the filters.
 func (r *Router) narrow(filters []Filter, d *decision, left []Candidate) []Candidate {
 	for _, f := range filters {
 		kept := r.filter(f, d, left)
@@ -229,8 +229,8 @@ func (r *Router) narrow(filters []Filter, d *decision, left []Candidate) []Candi
 	return left
 }
 
-// combine writes the combined score of each candidate: that of the only scorer
-// as it is, or the weighted mean of several, each held within [0, 1].
+// combine writes the combined score of each candidate: the score of a single
+// scorer as it is, or the weighted mean of several, each clamped to [0, 1].
 func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []float64) {
 	clear(scores)
 	d.each = d.each[:0]
@@ -252,7 +252,8 @@ func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []fl
 		}
 		weight := p.weights[i]
 		for j, v := range one {
-			// The conversion forbids a fused operation, which not all machines have.
+			// The conversion prevents a fused multiply-add, which would make results differ between
+			// machines.
 			scores[j] = min(scores[j]+float64(weight*min(max(v, 0), 1)), 1)
 		}
 	}

@@ -11,8 +11,7 @@ type Matcher interface {
 }
 
 // Predictor predicts latencies. It sets the Prediction of each candidate
-// independently of the others; a candidate that it can't predict keeps an empty
-// one.
+// independently of the others, and leaves it empty if it can't predict one.
 type Predictor interface {
 	Predict(req *Request, candidates []Candidate)
 }
@@ -51,18 +50,17 @@ type Picker interface {
 	Pick(req *Request, candidates []Candidate, scores []float64) int
 }
 
-// Policy is how a router decides. Every field may be left out: the zero policy
-// picks at random among the endpoints that serve the model. A stage that is
-// made as a struct literal may have a method Validate() error, which New and
-// SetPolicy call; they wrap what it says in a [ConfigError] that names the stage.
+// Policy is how a router decides. Every field is optional: the zero policy picks
+// at random among the endpoints that serve the model. New and SetPolicy call the
+// method Validate() error of a stage that has one, and wrap its error in a
+// [ConfigError] that names the stage.
 type Policy struct {
 	// Name is shown in receipts.
 	Name    string
 	Matcher Matcher
-	// Shortlist narrows the choice before the prediction, which takes longer
-	// than everything else, although most of many endpoints can't win.
-	// Endpoints that these filters remove are not predicted, and admitters
-	// don't see them.
+	// Shortlist narrows the choice before the prediction, the most expensive
+	// stage, when most of many endpoints can't win. Endpoints that these filters
+	// remove are not predicted, and admitters don't see them.
 	Shortlist []Filter
 	Predictor Predictor
 	Admitters []Admitter
@@ -86,7 +84,7 @@ type Weighted struct {
 
 // Keep is the stable partition that filters are made of: it moves the
 // candidates for which keep returns true to the front, in their order, and
-// returns them. The others stay behind the cut. It allocates nothing.
+// returns them. The others remain behind them. It allocates nothing.
 func Keep(candidates []Candidate, keep func(*Candidate) bool) []Candidate {
 	n := 0
 	for i := range candidates {

@@ -87,10 +87,10 @@ func (r *Router) writeReceipt(d *decision, p *pipeline, chosen int, err error) {
 	receipt.Verdicts = verdicts
 }
 
-// judge completes the verdicts of a decision that was made, and orders them.
+// judge completes and orders the verdicts of a successful decision.
 func (r *Router) judge(d *decision, p *pipeline, verdicts []Verdict, chosen int, receipt *Receipt) {
 	end := len(verdicts)
-	removed := make([]int, len(verdicts)) // the filter's number from 1; 0: scored
+	removed := make([]int, len(verdicts)) // 1 + index of the filter that removed it; 0: scored
 	for i, cut := range d.cuts {
 		for j := cut; j < end; j++ {
 			verdicts[j].RemovedBy = p.filterNames[i]
@@ -124,7 +124,7 @@ func (r *Router) judge(d *decision, p *pipeline, verdicts []Verdict, chosen int,
 	slices.SortFunc(scored, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID))
 	})
-	// Behind the cut the parts lie in the order of removal, last first.
+	// Removed candidates are stored in order of removal, the last removed first.
 	for start := end; start < len(verdicts); {
 		stop := start
 		for stop < len(verdicts) && removed[stop] == removed[start] {
@@ -192,7 +192,8 @@ func (r *Receipt) String() string {
 	return b.String()
 }
 
-// signal is a load signal as a receipt shows it, with so many digits.
+// signal formats a load signal with so many digits, with a ~ if the endpoint has not reported
+// it.
 func (c *Candidate) signal(which Signals, v float64, digits int) string {
 	text := strconv.FormatFloat(v, 'g', digits, 64)
 	if c.Reported&which == 0 {
@@ -201,7 +202,7 @@ func (c *Candidate) signal(which Signals, v float64, digits int) string {
 	return text
 }
 
-// writeLatency writes a latency that is predicted.
+// writeLatency writes a latency, if it has been predicted.
 func writeLatency(b *strings.Builder, name string, which, has Latencies, d time.Duration) {
 	if has&which != 0 {
 		fmt.Fprintf(b, " %s %.4gms", name, float64(d)/float64(time.Millisecond))

@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// DefaultBlockTokens is the number of tokens in a prefix block where nothing
-// else is said: the block size of vLLM.
+// DefaultBlockTokens is the default number of tokens in a prefix block, the
+// block size of vLLM.
 const DefaultBlockTokens = 16
 
 // Request describes one LLM request to the router. It is passed by value to
@@ -46,8 +46,8 @@ type Request struct {
 	// first token to measure.
 	Stream bool
 
-	// Priority orders requests when there are not enough servers: higher is
-	// more important. A request with a priority below zero is sheddable.
+	// Priority orders requests when capacity is short: higher is more important. A
+	// request with a priority below zero is sheddable.
 	Priority int
 	// SLO holds the latency targets of the request. The zero SLO has none.
 	SLO SLO
@@ -80,10 +80,9 @@ type Request struct {
 	// it, which is used instead of this router's own match.
 	MirrorPrefix int
 
-	// Receipt, if not nil, is filled with an explanation of the decision. A nil
-	// Receipt costs nothing. A receipt costs more than writing it:
-	// slo/delay.Marginal (the default policy) then computes the full cost of
-	// every candidate, and not only of those that can win.
+	// Receipt, if not nil, is filled with an explanation of the decision. It costs
+	// more than the writing: slo/delay.Marginal (the default policy) then computes
+	// the full cost of every candidate, not only of those that can win.
 	Receipt *Receipt
 
 	now    time.Time
@@ -114,14 +113,14 @@ func (r *Request) validate() error {
 	return nil
 }
 
-// complete fills in what follows from the rest.
+// complete sets the defaults of fields that depend on others.
 func (r *Request) complete() {
 	if r.InputTokens == 0 && len(r.Blocks) > 0 {
 		r.InputTokens = int(min(math.Ceil(float64(len(r.Blocks))*r.Block()), math.MaxInt32))
 	}
 }
 
-// serving is the name that an endpoint has to serve.
+// serving is the model or adapter that an endpoint has to serve.
 func (r *Request) serving() string {
 	if r.Adapter != "" {
 		return r.Adapter
@@ -158,13 +157,13 @@ func (r *Request) ChanceOf(salt uint64, c *Candidate) float64 {
 	return unit(r.draws(salt).of(c))
 }
 
-// draws is what the draws of one request with one salt have in common. A loop
-// over candidates computes it once.
+// draws is the part of ChanceOf that is the same for all candidates of a
+// request. A loop over candidates computes it once.
 type draws uint64
 
 func (r *Request) draws(salt uint64) draws { return draws(mix(mix(r.seed^salt) ^ r.number)) }
 
-// of returns a random number of 64 bits for the candidate.
+// of returns 64 random bits for the candidate.
 func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.IDHash) }
 
 // At returns the request with the time, seed and number that a router would
@@ -179,8 +178,8 @@ func (r Request) At(now time.Time, seed, number uint64) Request {
 // name: compute it once.
 func Salt(name string) uint64 { return xxhash.Sum64String(name) }
 
-// mix is the finaliser of splitmix64 after one step of its sequence: every bit
-// of x changes every bit of the result with a chance of about one half.
+// mix is one step of splitmix64: every bit of x changes every bit of the result
+// with a probability of about one half.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -188,6 +187,6 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// unit maps the upper 52 bits of x to the open interval (0, 1); with one bit
-// more the half would be rounded away, and 1 be possible.
+// unit maps the upper 52 bits of x to the open interval (0, 1). With one bit
+// more, adding the half would round and could give 1.
 func unit(x uint64) float64 { return (float64(x>>12) + 0.5) / (1 << 52) }

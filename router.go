@@ -61,14 +61,14 @@ func (c *Config) validate() error {
 // flight. It is safe for concurrent use and starts no goroutine.
 type Router struct {
 	config Config
-	epoch  time.Time // when the router was made; the age of reports counts from it
+	epoch  time.Time // when the router was made; times of reports are relative to it
 
 	policy atomic.Pointer[pipeline]
 	leases *leaseTable
 	number atomic.Uint64
 	work   sync.Pool // *decision
 
-	mu    sync.Mutex // guards changes of fleet
+	mu    sync.Mutex // serializes changes of the fleet
 	fleet fleet
 
 	counts counters
@@ -158,7 +158,7 @@ func (r *Router) decide(d *decision) (Lease, error) {
 			if !d.req.UnderWay {
 				r.withdraw(p.Admitters, d)
 			}
-			continue // removed since gather: choose among the others
+			continue // removed since gather: choose again among the others
 		}
 		r.writeReceipt(d, p, chosen, nil)
 		r.counts.routed.Add(1)
@@ -166,8 +166,8 @@ func (r *Router) decide(d *decision) (Lease, error) {
 	}
 }
 
-// gather fills the candidates: the pool but for the endpoints that the request
-// excludes, and for those to avoid if there are others.
+// gather fills in the candidates: the pool without the endpoints that the
+// request excludes, and without those it avoids unless there are no others.
 func (r *Router) gather(d *decision) error {
 	d.pool = r.fleet.find(d.req.serving()).load()
 	reported := r.refresh(d)
@@ -191,7 +191,7 @@ func (r *Router) gather(d *decision) error {
 	return nil
 }
 
-// without moves the candidates that have none of the IDs to the front, and returns them.
+// without moves the candidates whose ID is not in ids to the front, and returns them.
 func without(candidates []Candidate, ids []string) []Candidate {
 	if len(ids) == 0 {
 		return candidates
@@ -199,8 +199,8 @@ func without(candidates []Candidate, ids []string) []Candidate {
 	return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
 }
 
-// reports is when reports must be from to count. A clock that was ahead and has
-// been set back leaves reports from the future, which are not believed for long.
+// reports is the window of reports that count. After the clock has been set
+// back, reports from the future count only if they are not too far ahead.
 func (r *Router) reports(now time.Time) window {
 	at := now.Sub(r.epoch)
 	return window{oldest: at - r.config.ReportMaxAge, newest: at + r.config.ReportMaxAge}
@@ -211,8 +211,8 @@ func (r *Router) reports(now time.Time) window {
 func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }
 
 // Sweep reaps every lease that has been without a call for LeaseTimeout and
-// returns how many there were. Route does the same a few leases at a time; a
-// host that goes quiet for long may call Sweep now and then.
+// returns how many there were. Each Route does this for a few leases; a host
+// that is idle for long periods may call Sweep now and then.
 func (r *Router) Sweep(now time.Time) int {
 	r.leases.expire(now)
 	return r.leases.reap(now, math.MaxInt)

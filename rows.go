@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Of thousands of endpoints only a few change between two decisions. A decision leaves
-// its candidates to the next one, which puts back those that filters have moved, looks at
-// the version of each endpoint and fills those anew that have changed.
+// Of thousands of endpoints, only a few change between two decisions. So a decision
+// leaves its candidates to the next one, which moves back those that filters have moved,
+// compares the version of each endpoint, and refills only those that have changed.
 
 const versionChunk = 1024
 
-// versions counts, by slot, how often the state of an endpoint has changed: after each
-// change. They lie side by side, so that to look at all of them reads little.
+// versions counts, by slot, how often the state of an endpoint has changed. The
+// counters are adjacent, so that scanning all of them touches little memory.
 type versions struct {
 	chunks atomic.Pointer[[]*[versionChunk]atomic.Uint32]
 }
@@ -36,26 +36,26 @@ func (v *versions) grow(slot uint32) {
 	v.chunks.Store(&chunks)
 }
 
-// changed is to be called after every change of what fill reads.
+// changed must be called after every change to what fill reads.
 func (r *Router) changed(s *endpointState) {
 	slot := s.ref.Slot
 	r.fleet.versions.load()[slot/versionChunk][slot%versionChunk].Add(1)
 }
 
-// rows are candidates by their place in a pool, as decisions leave them to the next.
+// rows are candidates by their index in a pool, kept from one decision to the next.
 type rows struct {
 	all  []Candidate
-	refs []Ref    // whose place it is
-	seen []uint32 // the version of the endpoint that the row was filled from
-	from []member // the pool that refs are of
+	refs []Ref    // the endpoint at each index
+	seen []uint32 // the version of the endpoint when its row was filled
+	from []member // the pool that the indices refer to
 
-	// predicted is how many rows, the first, may have a prediction.
+	// predicted is the length of the head of rows that may have predictions.
 	predicted int
-	// The reports of all rows that are not filled anew are from between these times.
+	// The reports in rows that are not refilled were requested between these times.
 	oldest, newest time.Duration
 }
 
-// grow makes room for so many, and reports whether there was none.
+// grow makes room for n rows, and reports whether it had to allocate.
 func (s *rows) grow(n int) bool {
 	if len(s.all) >= n {
 		return false
@@ -65,11 +65,11 @@ func (s *rows) grow(n int) bool {
 	return true
 }
 
-// belong makes the places those of a pool. A row that is not of the endpoint which has
-// the place, as it is described now, is nobody's.
+// belong binds the rows to a pool. A row is invalidated if its index now belongs to
+// another endpoint, or to a changed description.
 func (s *rows) belong(pool []member) {
 	if len(s.from) == len(pool) && (len(pool) == 0 || &s.from[0] == &pool[0]) {
-		return // what has been published never changes
+		return // published slices never change
 	}
 	s.from = pool
 	for i, m := range pool {
@@ -79,7 +79,7 @@ func (s *rows) belong(pool []member) {
 	}
 }
 
-// forgetAll makes every row nobody's.
+// forgetAll invalidates every row.
 func (s *rows) forgetAll() {
 	for i := range s.all {
 		s.all[i].Ref = Ref{}
@@ -87,7 +87,7 @@ func (s *rows) forgetAll() {
 	s.oldest, s.newest = math.MaxInt64, math.MinInt64
 }
 
-// unpredict takes away what was predicted.
+// unpredict clears all predictions.
 func (s *rows) unpredict() {
 	for i := range s.all[:s.predicted] {
 		if c := &s.all[i]; c.Prediction.Has != 0 {
@@ -97,8 +97,8 @@ func (s *rows) unpredict() {
 	s.predicted = 0
 }
 
-// refresh makes rows of the pool, as its endpoints are now, and returns the signals that
-// all of them report.
+// refresh brings the rows of the pool up to date, and returns the signals that all
+// endpoints report.
 func (r *Router) refresh(d *decision) Signals {
 	s, n := &d.rows, len(d.pool)
 	s.unpredict()
@@ -124,33 +124,32 @@ func (r *Router) refresh(d *decision) Signals {
 		if c.Reported == allSignals {
 			s.oldest, s.newest = min(s.oldest, report.at), max(s.newest, report.at)
 		} else {
-			version-- // fillAbsent is going to change it, depending on others
+			version-- // fillAbsent will change it, depending on the others
 		}
 		seen[i] = version
 	}
 	return reported
 }
 
-// bringHome exchanges the row at a place, which filters have moved there, for that of the
-// endpoint that the place belongs to, as long as one leads to the next, and reports
-// whether it has come to that. What has been seen of an endpoint stands at its place,
-// wherever its row is.
+// bringHome restores row i, which filters have moved, by following the cycle of swaps,
+// and reports whether the row of the endpoint at i was found. What seen says of an
+// endpoint stays at the endpoint's index, wherever its row is.
 func (s *rows) bringHome(i, n int) bool {
 	for c := &s.all[i]; c.Ref != s.refs[i]; {
 		home := s.placeOf(c.Ref, n)
 		if home < 0 || s.all[home].Ref == c.Ref {
-			return false // nobody's, or of an endpoint that is not of this pool
+			return false // invalid, or of an endpoint outside this pool
 		}
 		s.all[i], s.all[home] = s.all[home], s.all[i]
 	}
 	return true
 }
 
-// placeOf returns the place of an endpoint among the first n, which are ordered by slot;
-// -1: it has none.
+// placeOf returns the index of an endpoint among the first n, which are ordered by slot,
+// or -1.
 func (s *rows) placeOf(ref Ref, n int) int {
 	if i := int(ref.Slot); i < n && s.refs[i] == ref {
-		return i // as it is where all serve what is asked for
+		return i // the common case: every endpoint serves the model, so index and slot agree
 	}
 	i, found := slices.BinarySearchFunc(s.refs[:n], ref.Slot, func(r Ref, slot uint32) int { return cmp.Compare(r.Slot, slot) })
 	if !found || s.refs[i] != ref {

@@ -11,12 +11,12 @@ import (
 type InFlight struct {
 	// Requests is the number of open leases.
 	Requests int
-	// Prefilling counts those that still wait for their first token. A
+	// Prefilling counts the requests still waiting for their first token. A
 	// response that does not stream has no first token: it counts until its
-	// predicted TTFT has passed, or without a prediction until it is done.
+	// predicted TTFT has passed or, without a prediction, until it is done.
 	Prefilling int
-	// PrefillTokens, Q, is the number of their prompt tokens, minus those
-	// that the prefix index expected to be cached.
+	// PrefillTokens, Q, is the number of prompt tokens of these requests, minus
+	// those that the prefix index expected to be cached.
 	PrefillTokens int
 	// ContextTokens is the number of prompt tokens of all open leases,
 	// prefilled or not.
@@ -26,9 +26,9 @@ type InFlight struct {
 	OutputTokens int
 }
 
-// endpointState is one generation of one endpoint in a router. Its counters
-// are changed without a lock; a request is counted before anybody can see that
-// it was routed. It is one cache line: a decision reads every candidate's.
+// endpointState is one generation of an endpoint in a router. Its counters are
+// atomic; a request is counted before it becomes visible as routed. It is one
+// cache line, because a decision reads those of all candidates.
 type endpointState struct {
 	ref    Ref
 	idHash uint64
@@ -50,12 +50,12 @@ const (
 
 func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }
 
-// window is when a report must have been asked for to count, since the router's
-// epoch.
+// window is the range of times, since the router's epoch, at which a report
+// must have been requested to count.
 type window struct{ oldest, newest time.Duration }
 
-// open returns how many leases are open and how many of them wait for their
-// first token: never more, though the two are read one after the other.
+// open returns how many leases are open, and how many of them wait for their
+// first token: never more, although the two are not read atomically.
 func (s *endpointState) open() (requests, prefilling int32) {
 	requests = s.requests.Load()
 	return requests, min(s.prefilling.Load(), requests)
@@ -66,12 +66,13 @@ func (s *endpointState) mark(now time.Time) Mark {
 	return Mark{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
 }
 
-// fill makes the candidate from the endpoint's own report and the router's
-// account. A signal without a report keeps the account alone, and KVUsage 0:
-// see fillAbsent. Reports from outside of the window do not count. It returns the
-// report that counts, or nil.
+// fill sets the candidate's fields from the endpoint's own report and the
+// router's counts. Without a report, the counts alone remain, and a KVUsage of 0:
+// see fillAbsent. Reports from outside of the window are ignored. It returns the
+// report that was used, or nil.
 //
-// It writes field by field: a literal would be built elsewhere and copied.
+// It assigns field by field, because a literal would be built on the stack and
+// copied.
 func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) *report {
 	requests, prefilling := s.open()
 	c.Endpoint = e
@@ -99,7 +100,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) *report {
 	queued := float64(prefilling - rep.prefilling)
 	switch rep.reported & (WaitingSignal | RunningSignal) {
 	case WaitingSignal | RunningSignal:
-		// Which of the two a request has moved between is a guess; their sum
+		// How the difference is split between waiting and running is a guess; the sum
 		// is not.
 		batch := max(rep.waiting+rep.running+opened, 0)
 		c.Waiting = min(max(rep.waiting+queued, 0), batch)
@@ -114,9 +115,9 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) *report {
 	return rep
 }
 
-// fillAbsent gives the candidates that do not report a signal the mean of
-// those that do, so that silence never looks idle: for requests no less than
-// the router's own count, for KV usage 0.5 if nobody reports.
+// fillAbsent gives candidates that do not report a signal the mean of those
+// that do, so that silence never looks idle: for requests at least the router's
+// own count, for KV usage 0.5 if nobody reports.
 func fillAbsent(candidates []Candidate) {
 	var waiting, running, kv mean
 	for i := range candidates {
@@ -145,8 +146,8 @@ func fillAbsent(candidates []Candidate) {
 	}
 }
 
-// mean is a mean of values that are not negative. It carries what each addition
-// rounds away (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
+// mean is a mean of non-negative values. It carries the rounding error of each
+// addition (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
 // endlicher Summen, 1974), so that it does not depend on the order of values.
 type mean struct {
 	sum, lost float64

@@ -14,18 +14,18 @@ type counters struct {
 // Stats counts what a router has done since New.
 type Stats struct {
 	Routed     uint64 // leases opened
-	Mirrored   uint64 // of them, those for what other routers have sent
-	Closed     uint64 // leases closed, the reaped among them
+	Mirrored   uint64 // of these, mirrored ones, see Request.MirrorOf
+	Closed     uint64 // leases closed, including reaped ones
 	Reaped     uint64 // leases that nobody closed
 	Rejected   uint64 // requests refused by an Admitter
 	NoEndpoint uint64 // requests without a candidate
-	BadRequest uint64 // requests that were not valid
-	BadStage   uint64 // results of stages that broke their contract and were not used
-	Panics     uint64 // of stages; see PanicError
-	Seed       uint64 // what chance depends on, even if the Config left it out
+	BadRequest uint64 // invalid requests
+	BadStage   uint64 // invalid results of stages, which were replaced
+	Panics     uint64 // panics of stages; see PanicError
+	Seed       uint64 // the seed in use, even if Config.Seed was zero
 	OpenLeases int
-	Endpoints  int // that are not removed
-	Departing  int // removed, with leases still open
+	Endpoints  int // endpoints that are not removed
+	Departing  int // removed endpoints with leases still open
 	LeaseRoom  int // leases that can be open before the router allocates more
 }
 

@@ -3,20 +3,20 @@ package endpick
 import "iter"
 
 // Table keeps a T for each endpoint or lease, by its dense handle: an array
-// lookup instead of a map. A handle whose slot has been taken over by another
-// finds nothing; what was kept for it is forgotten when the new one comes. The
-// zero value is ready. A Table is not safe for concurrent use: the stage that
-// owns it locks.
+// lookup instead of a map. A handle whose slot has been reused finds nothing;
+// its value is forgotten when the new handle is first used. The zero value is
+// ready to use. A Table is not safe for concurrent use: the stage that owns it
+// locks.
 //
 // A Table is as long as the highest slot in use so far. Slots are reused, so
 // this is about the largest number of endpoints or leases that ever existed at
 // one time.
 type Table[H Ref | LeaseRef, T any] struct {
-	// Forget, if not nil, is called with what is about to be forgotten: by
-	// Drop, or because another handle takes over the slot.
+	// Forget, if not nil, is called with a value that is about to be forgotten, by
+	// Drop or because another handle takes over the slot.
 	Forget func(H, *T)
 
-	// Generations lie apart from values, so that looking one up reads little.
+	// Separate from values, so that a lookup touches little memory.
 	generations []generation
 	values      []T
 }
@@ -30,16 +30,15 @@ type PerEndpoint[T any] = Table[Ref, T]
 // dropped in Done.
 type PerLease[T any] = Table[LeaseRef, T]
 
-// generation says whose a slot is. The zero value is nobody's.
+// generation says which handle a slot belongs to. The zero value: none.
 type generation struct {
 	number  uint32
-	dropped bool // nothing is kept for this generation any more
+	dropped bool // the value of this generation has been dropped
 }
 
-// At returns what is kept for the handle, which is a zero T at first. It
-// returns nil for the zero handle, and for one that has been dropped or whose
-// slot has been taken over, as may happen in a late call. The pointer is valid
-// until the next call of At.
+// At returns the value of the handle, which starts as a zero T. It returns nil
+// for the zero handle, and for one that has been dropped or whose slot has been
+// reused, as in a late call. The pointer is valid until the next call of At.
 func (t *Table[H, T]) At(h H) *T {
 	ref := Ref(h)
 	if ref.Generation == 0 {
@@ -65,8 +64,8 @@ func (t *Table[H, T]) At(h H) *T {
 	return &t.values[ref.Slot]
 }
 
-// Find returns what is kept for the handle, or nil. The pointer is valid
-// until the next call of At.
+// Find returns the value of the handle, or nil if there is none. The pointer is
+// valid until the next call of At.
 func (t *Table[H, T]) Find(h H) *T {
 	ref := Ref(h)
 	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {
@@ -75,8 +74,8 @@ func (t *Table[H, T]) Find(h H) *T {
 	return &t.values[ref.Slot]
 }
 
-// Drop forgets what is kept for the handle, and everything that came before it
-// in its slot; At and Find return nil from now on.
+// Drop forgets the value of the handle and of all earlier generations of its
+// slot; At and Find return nil for them from now on.
 func (t *Table[H, T]) Drop(h H) {
 	if t.At(h) != nil {
 		slot := Ref(h).Slot
@@ -98,8 +97,8 @@ func (t *Table[H, T]) forget(slot uint32) {
 	*v = zero
 }
 
-// All yields everything that is kept, in the order of slots. At must not be
-// called meanwhile.
+// All yields every value, in the order of slots. At must not be called
+// meanwhile.
 func (t *Table[H, T]) All() iter.Seq2[H, *T] {
 	return func(yield func(H, *T) bool) {
 		for slot, g := range t.generations {

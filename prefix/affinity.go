@@ -69,11 +69,11 @@ func (c *AffinityConfig) validate() error {
 
 // Affinity is the epsilon-greedy gate of predicted-latency scheduling: a filter
 // that keeps only the endpoints that hold most of the prompt, if there are any.
-// It does not do so if it explores, or if these are so much busier than the
-// others that computing the prompt again is faster.
+// It lets all pass if it explores, or if the holders are so much busier than
+// the others that computing the prompt again is faster.
 //
-// The TTFT of a candidate is its prediction, or without one the time for
-// prefilling what is in flight there and what this request would add: (Q + F) /
+// The TTFT of a candidate is its prediction or, without one, the time to
+// prefill what is in flight there and what this request would add: (Q + F) /
 // PrefillRate.
 //
 // An Affinity is safe for concurrent use.
@@ -147,8 +147,8 @@ func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return a.sticky(req, c) })
 }
 
-// quickest is the candidate with the lowest TTFT; among equals, what the one with
-// the longest match holds.
+// quickest is the candidate with the lowest TTFT, and the longest match of the
+// candidates with that TTFT.
 type quickest struct {
 	ttft float64 // seconds
 	held int

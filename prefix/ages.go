@@ -4,18 +4,18 @@ import "time"
 
 const epochs = 32
 
-// ages knows, to within a sixteenth, how many blocks of an endpoint were used
-// more recently than a given one: the stack distance, which tells the smallest
-// LRU cache that still holds it. Time is cut into epochs; each counts the
-// blocks whose last use was in it.
+// ages estimates, to within a sixteenth, how many of an endpoint's blocks were
+// used more recently than a given one: the stack distance, which is the size of
+// the smallest LRU cache that still holds it. Time is divided into epochs; each
+// counts the blocks whose last use was in it.
 type ages struct {
 	count  [epochs]uint32 // by epoch modulo epochs
 	newest uint32
-	ended  [epochs]int64 // of those before the newest, in nanoseconds since 1970
+	ended  [epochs]int64 // ends of earlier epochs, in nanoseconds since 1970
 }
 
-// advance begins a new epoch if the newest has a sixteenth of the capacity.
-// The oldest two become one.
+// advance begins a new epoch once the current one has a sixteenth of the
+// capacity, and merges the two oldest.
 func (a *ages) advance(capacity int, now time.Time) bool {
 	if a.count[a.newest%epochs] < uint32(capacity)/16 {
 		return false
@@ -28,8 +28,8 @@ func (a *ages) advance(capacity int, now time.Time) bool {
 	return true
 }
 
-// idle returns for how long blocks that were last used in this epoch have not been
-// used, at least.
+// idle returns the least time for which blocks last used in this epoch have been
+// idle.
 func (a *ages) idle(epoch uint32, now time.Time) time.Duration {
 	back := min(a.newest-epoch, epochs-1)
 	if back == 0 {
@@ -41,12 +41,12 @@ func (a *ages) idle(epoch uint32, now time.Time) time.Duration {
 // at returns the count for blocks last used in the epoch.
 func (a *ages) at(epoch uint32) *uint32 {
 	if a.newest-epoch >= epochs {
-		epoch = a.newest + 1 // modulo epochs, the oldest
+		epoch = a.newest + 1 // the oldest, modulo epochs
 	}
 	return &a.count[epoch%epochs]
 }
 
-// distance returns how many blocks were last used in this epoch or after it.
+// distance returns how many blocks were last used in this epoch or later.
 func (a *ages) distance(epoch uint32) int {
 	back := min(a.newest-epoch, epochs-1)
 	n := 0

@@ -6,20 +6,19 @@ import (
 )
 
 const (
-	chunkLen  = 32 // as many as a word has bits
+	chunkLen  = 32 // bits of a word of taken
 	maxSpares = 16
 )
 
-// arena holds values of one type under small numbers, which are used again.
-// Number 0 is nobody's. Values don't move, so that a pointer stays good while
-// others are taken. The lowest chunk that has room is filled first, so that
-// those above it run empty, and empty ones but for a few are left to the garbage
-// collector.
+// arena holds values of one type under small numbers, which are reused. Number 0
+// means none. Values never move, so pointers remain valid while others are
+// taken. The lowest chunk with room is filled first, so that higher ones run
+// empty; all but a few empty chunks are released.
 type arena[T any] struct {
 	chunks []*[chunkLen]T
-	taken  []uint32 // of each chunk, a bit for each value
-	room   bitset   // of the chunks that are there, those with room
-	absent bitset   // chunks that were given back
+	taken  []uint32 // a bit for each value of each chunk
+	room   bitset   // allocated chunks with room
+	absent bitset   // chunks that were released
 	spares []*[chunkLen]T
 	count  int
 }
@@ -29,7 +28,7 @@ func (a *arena[T]) at(i uint32) *T { return &a.chunks[i/chunkLen][i%chunkLen] }
 // numbers is above every number in use.
 func (a *arena[T]) numbers() uint32 { return uint32(len(a.chunks) * chunkLen) }
 
-// find returns a value that may have been given back; nil if so.
+// find returns a value, or nil if it has been released.
 func (a *arena[T]) find(i uint32) *T {
 	if a.taken[i/chunkLen]>>(i%chunkLen)&1 == 0 || i == 0 {
 		return nil
@@ -51,7 +50,7 @@ func (a *arena[T]) take() (uint32, *T) {
 	return uint32(number*chunkLen + bit), &a.chunks[number][bit]
 }
 
-// grow brings a chunk, and returns its number.
+// grow allocates a chunk and returns its number.
 func (a *arena[T]) grow() int {
 	var c *[chunkLen]T
 	if last := len(a.spares) - 1; last >= 0 {
@@ -70,7 +69,7 @@ func (a *arena[T]) grow() int {
 		a.chunks, a.taken = append(a.chunks, c), append(a.taken, 0)
 	}
 	if number == 0 {
-		a.taken[0] = 1 // nobody's, so that this chunk never runs empty
+		a.taken[0] = 1 // number 0, so that this chunk never runs empty
 	}
 	a.room.add(number)
 	return number
@@ -101,7 +100,7 @@ func (a *arena[T]) bytes() int64 {
 		a.room.bytes() + a.absent.bytes()
 }
 
-// all calls f with every value that is taken.
+// all calls f with every value in use.
 func (a *arena[T]) all(f func(uint32, *T)) {
 	for i := range a.numbers() {
 		if v := a.find(i); v != nil {
@@ -110,10 +109,10 @@ func (a *arena[T]) all(f func(uint32, *T)) {
 	}
 }
 
-// bitset is a set of small numbers that knows its least one.
+// bitset is a set of small numbers that finds its smallest quickly.
 type bitset struct {
 	words []uint64
-	low   int // no word before this one has a number
+	low   int // all words before this one are empty
 	count int
 }
 

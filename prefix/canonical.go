@@ -14,54 +14,54 @@ const (
 	// maxDepth is how deep arrays and objects may be nested: about as deep as
 	// the JSON parsers of engines go.
 	maxDepth = 1000
-	// maxCanonical is how many bytes the texts of one conversation may have
-	// together, and maxParts how many commas, colons and opening brackets: more
-	// than tools have that somebody wants to use. They bound the memory, some ten
-	// bytes a byte, and the time, which goes by the parts.
+	// maxCanonical limits the bytes of the texts of one conversation, and maxParts
+	// their commas, colons and opening brackets, to more than real tools have.
+	// They bound the memory, some ten bytes per byte, and the time, which depends
+	// on the parts.
 	maxCanonical = 256 << 10
 	maxParts     = 16 << 10
 )
 
-// canonicalizer brings JSON into a canonical form: sorted keys, no white space,
-// strings with as few escapes as can be, numbers as they were written; of equal
-// keys the last counts. Text that is not one JSON value counts as it is, and so
-// does text with strings that are not Unicode, nested deeper than maxDepth, or
-// too long for what is left of maxCanonical or maxParts.
+// canonicalizer converts JSON into a canonical form: sorted keys, no white space,
+// strings with as few escapes as possible, numbers as written; of equal keys, the
+// last one wins. Text is left as it is if it is not a single JSON value, contains
+// strings that are not Unicode, is nested deeper than maxDepth, or exceeds what is
+// left of maxCanonical or maxParts.
 //
-// The text is read once, into a compact form in the order given and a list of
-// where the members of unsorted objects are in it. Then it is written once, in
-// the order of the keys. The work is that of sorting by digits, linear in the text
+// The text is read once, into a compact form in its own order and a list of where
+// the members of unsorted objects are in it. Then it is written once, in the order
+// of the keys. The keys are radix-sorted, so the work is linear in the text
 // however deep the nesting and however long the keys. The zero value is ready, and
-// memory is used again.
+// its memory is reused.
 type canonicalizer struct {
 	jsonReader
-	compact []byte      // the text itself where that is compact
-	open    []container // what is around the place where the reader is
-	members []member    // of the open objects
-	sorted  []member    // of the unsorted objects, in the order of keys
-	objects []object    // those that are unsorted, or around such
+	compact []byte      // the text itself if it is compact already
+	open    []container // the containers around the reader's position
+	members []member    // of open objects
+	sorted  []member    // of unsorted objects, sorted by key
+	objects []object    // unsorted objects, and those around them
 	order   [2][]sortKey
-	writing []object // unsorted objects around the place being written
+	writing []object // unsorted objects around the writer's position
 }
 
-// canonicalizers are shared by all hashers: a request needs one for a moment, and
-// another for each of its tools and arguments.
+// canonicalizers are shared by all hashers: a request needs one only briefly, for
+// each of its tools and arguments.
 var canonicalizers = sync.Pool{New: func() any { return new(canonicalizer) }}
 
-// writeCanonical calls yield with the canonical form of s, piece by piece, if it has
-// one.
+// writeCanonical calls yield with the canonical form of s, piece by piece. It
+// returns false if there is none.
 func writeCanonical(s string, spent *budget, yield func([]byte)) bool {
 	c := canonicalizers.Get().(*canonicalizer)
 	ok := c.write(s, spent, yield)
-	c.compact, c.src = nil, nil // of the request
+	c.compact, c.src = nil, nil // they refer to the request
 	canonicalizers.Put(c)
 	return ok
 }
 
-// budget is what was spent of maxCanonical and maxParts.
+// budget is how much of maxCanonical and maxParts has been used.
 type budget struct{ bytes, parts int }
 
-// take spends what a text costs, if it is there.
+// take uses the budget for a text, and reports whether it sufficed.
 func (b *budget) take(text []byte) bool {
 	if len(text) > maxCanonical-b.bytes {
 		return false
@@ -94,26 +94,26 @@ var (
 	isPart = [256]uint8{',': 1, ':': 1, '[': 1, '{': 1}
 )
 
-// container is an array or an object that is being read.
+// container is an array or object being read.
 type container struct {
 	object   int // index; -1: an array
-	first    int // of its members
+	first    int // its first member
 	unsorted bool
 }
 
-// A member is a key and its value in compact.
+// member is a key and its value in compact.
 type member struct {
-	head             uint64 // the first bytes of the key, which order most keys
+	head             uint64 // first bytes of the key, which suffice to order most keys
 	from, keyEnd, to uint32
-	next             uint32 // the first of objects that begins here or later
+	next             uint32 // the first object that begins here or later
 }
 
-// An object in compact, from brace to brace. While it is written, first, count
-// and to are what is left of it.
+// object is an object in compact, from brace to brace. While it is being
+// written, first, count and to describe what is left of it.
 type object struct {
 	from, to     uint32
-	first, count uint32 // of its members in sorted; 0: they are in order
-	next         uint32 // the first of objects after it
+	first, count uint32 // its members in sorted; 0: they need no sorting
+	next         uint32 // the first object after it
 }
 
 // canonicalJSON returns the canonical form of s on its own.
@@ -128,8 +128,8 @@ func (b *budget) text(s string) string {
 	return out.String()
 }
 
-// write calls yield with the canonical form of s, piece by piece, if it has one. A
-// piece is valid until yield returns.
+// write calls yield with the canonical form of s, piece by piece. It returns false
+// if there is none. A piece is valid until yield returns.
 func (c *canonicalizer) write(s string, spent *budget, yield func([]byte)) bool {
 	if !c.read(s, spent) {
 		return false
@@ -144,7 +144,7 @@ func (c *canonicalizer) write(s string, spent *budget, yield func([]byte)) bool 
 			}
 			yield(c.compact[from : o.from+1])
 			m := c.sorted[o.first]
-			// What is left to do after this member, and up to where.
+			// What remains of the object after this member.
 			o.from, o.to = o.to-1, to
 			c.writing = append(c.writing, o)
 			from, to, next = m.from, m.to, m.next
@@ -161,7 +161,7 @@ func (c *canonicalizer) write(s string, spent *budget, yield func([]byte)) bool 
 			m := c.sorted[o.first]
 			from, to, next = m.from, m.to, m.next
 			if c.compact[from-1] == ',' {
-				from-- // all but the first one have it before them
+				from-- // all but the first are preceded by a comma
 			} else {
 				yield(commaBytes)
 			}
@@ -194,7 +194,7 @@ func (c *canonicalizer) read(s string, spent *budget) bool {
 	return true
 }
 
-// values reads one value and all in it.
+// values reads one value and everything in it.
 func (c *canonicalizer) values() bool {
 	for {
 		switch b := c.space(); b {
@@ -202,7 +202,7 @@ func (c *canonicalizer) values() bool {
 			if len(c.open) == maxDepth {
 				return false
 			}
-			if c.push(b); c.space() == b+2 { // the brace that closes
+			if c.push(b); c.space() == b+2 { // the closing brace
 				break
 			}
 			if b == '{' && !c.key() {
@@ -218,7 +218,7 @@ func (c *canonicalizer) values() bool {
 				return false
 			}
 		}
-		for more := false; !more; { // a value has ended
+		for more := false; !more; { // after a value
 			if len(c.open) == 0 {
 				return true
 			}
@@ -258,7 +258,7 @@ func (c *canonicalizer) push(brace byte) {
 	c.copy(1)
 }
 
-// key reads the key of a member, and the colon.
+// key reads a member's key and the colon.
 func (c *canonicalizer) key() bool {
 	if c.space() != '"' {
 		return false
@@ -282,8 +282,8 @@ func (c *canonicalizer) key() bool {
 	return true
 }
 
-// headOf are the first eight bytes of a key, with the quote that ends it, and zeros
-// after.
+// headOf returns the first eight bytes of a key, including the closing quote,
+// padded with zeros.
 func headOf(key []byte) uint64 {
 	if len(key) >= 8 {
 		return binary.BigEndian.Uint64(key)
@@ -295,7 +295,7 @@ func headOf(key []byte) uint64 {
 	return head
 }
 
-// endMember ends the last member of the object, if it has any.
+// endMember ends the last member of the object, if it has one.
 func (c *canonicalizer) endMember(in *container) {
 	last := len(c.members) - 1
 	if last < in.first {
@@ -307,12 +307,12 @@ func (c *canonicalizer) endMember(in *container) {
 	}
 }
 
-// endObject sorts the members if they are not in order.
+// endObject sorts the members if necessary.
 func (c *canonicalizer) endObject(in *container) {
 	members := c.members[in.first:]
 	c.members = c.members[:in.first]
 	if !in.unsorted && in.object == len(c.objects)-1 {
-		c.objects = c.objects[:in.object] // nothing in it is unsorted either
+		c.objects = c.objects[:in.object] // and it contains no unsorted object
 		return
 	}
 	o := &c.objects[in.object]
@@ -331,7 +331,7 @@ func (c *canonicalizer) endObject(in *container) {
 		case i == 0 || c.compare(&c.sorted[last], m) != 0:
 			c.sorted = append(c.sorted, *m)
 		case c.sorted[last].from < m.from:
-			c.sorted[last] = *m // the last of equals counts
+			c.sorted[last] = *m // of equal keys, the last wins
 		}
 	}
 	o.count = uint32(len(c.sorted)) - o.first
@@ -343,7 +343,7 @@ func (c *canonicalizer) compare(a, b *member) int {
 		return cmp.Compare(a.head, b.head)
 	}
 	if a.keyEnd-a.from <= 9 {
-		return 0 // all of it is in there, with the quote that ends it
+		return 0 // the whole key, with its closing quote, is in the head
 	}
 	c.flush()
 	return bytes.Compare(c.dst[a.from:a.keyEnd], c.dst[b.from:b.keyEnd])

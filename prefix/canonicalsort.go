@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// sortKey is by what a member is sorted, eight bytes of its key, and which it is.
+// sortKey is eight bytes of a member's key to sort by, and the member's index.
 type sortKey struct {
 	head   uint64
 	member uint32
 }
 
-// fewMembers are sorted by comparing them.
+// fewMembers are sorted by comparison.
 const fewMembers = 64
 
-// sort returns the members in the order of their keys; equal ones keep theirs.
+// sort returns the members in the stable order of their keys.
 func (c *canonicalizer) sort(members []member) []sortKey {
 	for i := range c.order {
 		c.order[i] = slices.Grow(c.order[i][:0], len(members))[:len(members)]
@@ -27,9 +27,9 @@ func (c *canonicalizer) sort(members []member) []sortKey {
 	return order
 }
 
-// sortBy sorts members whose keys have their first differences at a place or later:
-// by the eight bytes there, and then those among which these are equal. Each byte of
-// the keys is looked at once, whatever they are.
+// sortBy sorts members whose keys are equal before offset from: by the eight bytes
+// there, then recursively those for which these are equal. Each byte of the keys is
+// read once, whatever they are.
 func (c *canonicalizer) sortBy(members []member, order, other []sortKey, place uint32) {
 	if len(order) < fewMembers {
 		slices.SortFunc(order, func(a, b sortKey) int {
@@ -52,7 +52,7 @@ func (c *canonicalizer) sortBy(members []member, order, other []sortKey, place u
 		for to < len(order) && order[to].head == order[from].head {
 			to++
 		}
-		// Those with equal bytes end there together, with a quote, or go on all.
+		// If these eight bytes are equal, either all keys end in them, with a quote, or none does.
 		if m := &members[order[from].member]; to > from+1 && m.keyEnd-m.from > place+8 {
 			for i := range order[from:to] {
 				m := &members[order[from+i].member]
@@ -64,8 +64,8 @@ func (c *canonicalizer) sortBy(members []member, order, other []sortKey, place u
 	}
 }
 
-// byDigits sorts by the head, from its last byte to the first, and leaves out those
-// that are all alike; the result is in order.
+// byDigits is a radix sort by head, from its last byte to the first, which skips
+// bytes that are equal everywhere. The result is in order.
 func byDigits(order, other []sortKey) {
 	differ := uint64(0)
 	for i := range order {

@@ -25,18 +25,17 @@ type Message struct {
 	Role string
 	// Name tells speakers of one role apart. Empty: none.
 	Name string
-	// Parts are the content. A content that is a plain string is one part of
-	// text.
+	// Parts are the content. Content that is a plain string is one part of text.
 	Parts []Part
-	// ToolCalls are the calls that an assistant's message asks for.
+	// ToolCalls are the tool calls in an assistant's message.
 	ToolCalls []ToolCall
-	// ToolCallID is the call which a tool's message answers. Empty: none.
+	// ToolCallID is the call that a tool's message answers. Empty: none.
 	ToolCallID string
 }
 
 // Part is a piece of a message's content.
 type Part struct {
-	// Type is "text" or the API's name for what it is: "image_url",
+	// Type is "text" or the API's name for the kind of media: "image_url",
 	// "input_audio", "file". Empty: text.
 	Type string
 	// Content is the text; for other parts the URL, the data or whatever else
@@ -81,7 +80,7 @@ func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, byte
 	return h.Blocks(), h.Len()
 }
 
-// WriteTool adds the definition of a tool as [AppendChat] does, for those who
+// WriteTool adds the definition of a tool as [AppendChat] does, for callers who
 // read a conversation piece by piece: tools first, then messages.
 func (h *Hasher) WriteTool(definition string) {
 	h.writeField(field{kind: toolField, text: definition})
@@ -95,8 +94,9 @@ func (h *Hasher) WriteMessage(m *Message) {
 	})
 }
 
-// A field of the canonical form: a border, the kind, the text. Borders are a
-// byte that UTF-8 never uses; see writeText for text that is not UTF-8.
+// field is a field of the canonical form: a border, the kind, the text. The
+// border is a byte that never occurs in UTF-8; see writeText for text that is
+// not UTF-8.
 type field struct {
 	kind    fieldKind
 	message int // -1: a tool's definition
@@ -124,15 +124,15 @@ const border = 0xff
 // writeField writes the field's canonical form: JSON in one order and without
 // white space, media as a hash, and text as it is.
 func (h *Hasher) writeField(f field) {
-	// A kind is above zero, so that border, kind differs from a border in
-	// the text, which is written as border, zero.
+	// Kinds are above zero, so a border and a kind differ from a border in the
+	// text, which is escaped as border, zero.
 	if f.kind.isPlain() && h.writeShort(f.kind, f.text) {
 		return
 	}
 	h.WriteString(borders[f.kind])
 	switch f.kind {
 	case toolField, argumentsField:
-		// What has a canonical form is Unicode, and without borders.
+		// A canonical form is valid UTF-8, and so contains no border.
 		if !writeCanonical(f.text, &h.json, h.write) {
 			h.writeText(bytesOf(f.text))
 		}
@@ -143,13 +143,13 @@ func (h *Hasher) writeField(f field) {
 	}
 }
 
-// isPlain says that the text of a field is written as it is.
+// isPlain reports whether the text of a field is written as it is.
 func (k fieldKind) isPlain() bool {
 	return k != toolField && k != argumentsField && k != mediaField
 }
 
-// writeShort writes a field that fits into the block, and has no border: most are
-// roles, names and numbers.
+// writeShort writes a field that fits into the current block and contains no
+// border, such as most roles, names and numbers.
 func (h *Hasher) writeShort(kind fieldKind, text string) bool {
 	const most = 32
 	end := h.n + 2 + len(text)
@@ -169,7 +169,7 @@ func (h *Hasher) writeShort(kind fieldKind, text string) bool {
 	return true
 }
 
-// writeText writes text, with a zero after each border byte.
+// writeText writes text, adding a zero after each border byte.
 func (h *Hasher) writeText(p []byte) {
 	if bytes.IndexByte(p, border) < 0 {
 		h.write(p)
@@ -214,8 +214,8 @@ var borders = func() (b [argumentsField + 1]string) {
 	return b
 }()
 
-// fields calls yield with every field in the order of the canonical form, as it
-// was given, until yield returns false.
+// fields calls yield with every field as given, in the order of the canonical
+// form, until yield returns false.
 func (c *Conversation) fields(yield func(field) bool) {
 	for i, tool := range c.Tools {
 		if !yield(field{toolField, -1, i, tool}) {

@@ -9,37 +9,38 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// claims learns how much of what was idle for so long is asked for again.
+// claims learns what share of blocks that were idle for a given time is used
+// again.
 //
-// A conversation pauses, for a tool or for its human, and its blocks age. The
-// engine forgets the least recently used ones first, whatever a router would have
-// it keep; but a router decides which engine has to. By the time when something is
-// about to be forgotten, most tools have answered, so that the time for which it
-// was idle tells more than what it waits for.
+// A conversation pauses, for a tool or its user, and its blocks age. The engine
+// evicts the least recently used ones first, whatever a router would like; but a
+// router decides which engine has to evict. By the time that blocks are about to
+// be evicted, most tools have answered, so the idle time tells more than what the
+// conversation waits for.
 //
-// Blocks are weighed by how they ended: used again, or evicted. What is evicted
-// and then asked for counts as evicted, which errs on the side of no claim. Nobody
-// can claim for more than the blocks that the index lets a tenant hold, nor more
-// than that they are certain to be used again.
+// Blocks are counted by how they end: used again, or evicted. Blocks that are
+// evicted and then asked for count as evicted, which underestimates claims. Nobody
+// can claim more than the blocks that the index lets a tenant hold, each with
+// certainty.
 type claims struct {
-	used    [idleTimes]float64 // blocks, by the time for which they were idle
+	used    [idleTimes]float64 // blocks, by idle time
 	evicted [idleTimes]float64
 
-	// shares is what share returns, by idle time, as float bits, as long as it is
-	// known. Readers compute it, at the same time if need be: all the same.
+	// shares caches the results of share, by idle time, as float bits. Concurrent
+	// readers may compute the same one.
 	shares [idleTimes]atomic.Uint64
 	known  atomic.Bool
 }
 
-// idleTimes are powers of two of 100 ms; the last one is 3.4 years.
+// idleTimes are powers of two times 100 ms; the last is 3.4 years.
 const idleTimes = 32
 
 func idleTime(d time.Duration) int {
 	return min(bits.Len64(uint64(max(d, 0)/(100*time.Millisecond))), idleTimes-1)
 }
 
-// share is the part of what was idle for that time that is used again. It may be asked
-// by many at once, but not while anything is noted.
+// share is the share of blocks idle for that time that is used again. It may be called
+// concurrently, but not together with use, evict or fade.
 func (c *claims) share(idle time.Duration) float64 {
 	if !c.known.Load() {
 		for from := range c.shares {
@@ -55,7 +56,7 @@ func (c *claims) share(idle time.Duration) float64 {
 	return math.Float64frombits(c.shares[idleTime(idle)].Load())
 }
 
-// use and evict note how blocks that were idle for so long have ended.
+// use and evict record how blocks that were idle for so long ended.
 func (c *claims) use(idle time.Duration, blocks float64) {
 	c.used[idleTime(idle)] += blocks
 	c.known.Store(false)
@@ -66,7 +67,7 @@ func (c *claims) evict(idle time.Duration, blocks float64) {
 	c.known.Store(false)
 }
 
-// fade leaves a part of what was learned.
+// fade multiplies the weight of everything learned by part.
 func (c *claims) fade(part float64) {
 	for i := range c.used {
 		c.used[i] *= part
@@ -75,14 +76,14 @@ func (c *claims) fade(part float64) {
 	c.known.Store(false)
 }
 
-// Displaced is how many tokens of other prompts the endpoint of a candidate, whose
-// PrefixTokens are set, is expected to have to compute again because the request
-// takes the place of their blocks: those that its engine would forget, as many as
-// the prompt and the expected output need, each by the share of such blocks that
-// were used again. 0 while there is room.
+// Displaced is how many tokens of other prompts the candidate's endpoint is
+// expected to compute again if it takes the request. The engine will evict as many
+// blocks as the prompt and the expected output need; each counts by the share of
+// such blocks that were used again. 0 while there is room. PrefixTokens must be
+// set.
 //
-// It is what a cold prompt costs others, to be added to what it costs itself: see
-// slo.BestFitConfig.
+// This is what a cold prompt costs others, to be added to what it costs itself:
+// see slo.BestFitConfig.
 func (x *Index) Displaced(req *endpick.Request, c *endpick.Candidate) float64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

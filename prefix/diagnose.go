@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick/internal/words"
 )
 
-// Cause is what broke a prefix, as far as the texts tell.
+// Cause is what broke a prefix, as far as the texts show.
 type Cause uint8
 
 // The causes of a [Break].
@@ -53,8 +53,8 @@ type Break struct {
 	// "tool call" or "arguments".
 	Field string
 	// Offset is the byte in the field's canonical text, 0 in media, and
-	// SharedBytes that in the whole canonical form: what is before it is still
-	// shared.
+	// SharedBytes that in the whole canonical form, everything before which is
+	// still shared.
 	Offset      int
 	SharedBytes int
 	Cause       Cause
@@ -90,7 +90,7 @@ func FirstBreak(prev, next *Conversation) (Break, bool) {
 			h.writeText(bytesOf(x.text[:offset]))
 			shared = h.Len()
 			if offset == len(x.text) && y.text[offset] == border || offset == len(y.text) && x.text[offset] == border {
-				shared++ // a border in the text of one, the next field's in the other
+				shared++ // a border in one text, the next field's border in the other
 			}
 		}
 		return explain(prev, next, a[i], b[i], offset, shared), true
@@ -128,8 +128,8 @@ func explain(prev, next *Conversation, x, y field, offset, shared int) Break {
 		at = x
 	}
 	br := Break{Message: at.message, Index: at.index, Field: at.kind.name(), Offset: offset, SharedBytes: shared}
-	// Where one conversation is at its next message already, it has nothing
-	// at the place of the break.
+	// One conversation has already reached its next message, so it has nothing at
+	// the place of the break.
 	if x.message == at.message {
 		br.Old = x.wordAt(offset)
 	}
@@ -192,8 +192,8 @@ func sameTools(a, b []string) bool {
 	return slices.Equal(canonical(a), canonical(b))
 }
 
-// holds reports whether one of messages[from:] is m. Very short messages
-// repeat by themselves ("yes") and prove nothing.
+// holds reports whether one of messages[from:] is m. Very short messages repeat
+// anyway ("yes") and prove nothing.
 func holds(messages []Message, from int, m *Message) bool {
 	length := 0
 	for _, p := range m.Parts {

@@ -2,42 +2,42 @@ package prefix
 
 import "github.com/endpick/endpick"
 
-// entry is a stretch of one endpoint's hold on the run of one node, of blocks
-// that are always used together. It is either sure, and then has a place in the
-// endpoint's LRU order and in its account's; or it is pending: nobody knows yet
-// whether the engine has it, and it stays as long as a lease vouches for it.
+// entry is a part of one endpoint's hold on a node's run: blocks that are
+// always used together. A sure entry was computed by the engine, and has a
+// place in the LRU orders of its endpoint and its account. A pending entry may
+// not have been computed; it stays as long as a lease vouches for it.
 //
 // A path is touched from its end to its head, so that a head is never older
-// than what follows it: below an endpoint's oldest entry there is nothing sure,
-// nor is there below the oldest entry of an account.
+// than what follows it: after an endpoint's or an account's oldest entry
+// nothing sure follows.
 type entry struct {
 	node     uint32
 	account  uint32
-	start    uint32 // depth of its first block; it ends where the next one starts, or where the hold does
-	down     uint32 // the endpoint's next entry of the run
+	start    uint32 // depth of its first block; it ends where the next entry starts, or at the end of the hold
+	down     uint32 // the endpoint's next entry in the run
 	orders   [2]place
 	epoch    uint32 // of the last use, see ages; or unsure
-	vouchers uint32 // leases in prefill whose prompts go through it
-	told     bool   // known from a response alone: no prompt has gone through it yet
+	vouchers uint32 // leases in prefill whose prompts include it
+	told     bool   // known only from a response; no prompt has included it yet
 }
 
 const unsure = ^uint32(0)
 
 func (e *entry) sure() bool { return e.epoch != unsure }
 
-// place is where an entry is in an order.
+// place links an entry into an order.
 type place struct{ newer, older uint32 }
 
-// order is a list of entries by their last use.
+// order is a list of entries by last use.
 type order struct{ newest, oldest uint32 }
 
 const (
-	inServer  = 0 // place in the endpoint's order
-	inAccount = 1 // and in its account's
+	inServer  = 0 // index of the place in the endpoint's order
+	inAccount = 1 // and of that in its account's
 )
 
-// link puts an entry into an order just below another one; below 0 it is the
-// newest.
+// link inserts an entry into an order directly after the entry above, which is
+// more recent, or as the newest if above is 0.
 func (x *Index) link(o *order, which int, id, above uint32) {
 	p := &x.entries.at(id).orders[which]
 	p.newer = above
@@ -69,20 +69,20 @@ func (x *Index) unlink(o *order, which int, en *entry) {
 	*p = place{}
 }
 
-// server is what the index knows of one endpoint.
+// server is what the index knows about one endpoint.
 type server struct {
 	order   order
-	held    int  // blocks that are sure
-	pending int  // blocks that are not
-	bound   int  // blocks, as of the last request that was computed
-	whole   bool // that is all that its KV cache holds
+	held    int  // sure blocks
+	pending int  // pending blocks
+	bound   int  // most blocks, as of the last computed request
+	whole   bool // bound is the whole KV cache
 	largest uint32
 	leases  endpick.LeaseRef // the first of those in prefill
 	ages    ages
 	trust   trust
 }
 
-// book counts blocks and entries in or out.
+// book adds blocks and entries to the counts, or removes them.
 func (x *Index) book(s *server, en *entry, blocks, entries int) {
 	a := x.accounts.at(en.account)
 	t := x.tenants.at(a.tenant)
@@ -111,8 +111,8 @@ func (x *Index) endOf(en *entry, slot uint32) uint32 {
 	return n.holders.all()[at].to
 }
 
-// pend makes an entry of blocks for which nobody but a lease vouches, two where the
-// response begins among them.
+// pend makes a pending entry for blocks that only this lease vouches for, or two if
+// the response begins among them.
 func (x *Index) pend(s *server, l *lease, nodeID, start, end uint32) uint32 {
 	id, en := x.entries.take()
 	*en = entry{node: nodeID, account: l.account, start: start, epoch: unsure, vouchers: 1}
@@ -123,8 +123,8 @@ func (x *Index) pend(s *server, l *lease, nodeID, start, end uint32) uint32 {
 	return id
 }
 
-// cut divides an entry at a depth within it. The entry keeps the upper part;
-// the lower one gets an entry just below it.
+// cut splits an entry at a depth within it. The entry keeps the upper part; the
+// lower part becomes a new entry after it in the orders.
 func (x *Index) cut(s *server, id, depth uint32) uint32 {
 	lowID, low := x.entries.take()
 	en := x.entries.at(id)
@@ -138,8 +138,8 @@ func (x *Index) cut(s *server, id, depth uint32) uint32 {
 	return lowID
 }
 
-// join makes an entry one with the next one of the run, if nothing tells them
-// apart any more.
+// join merges an entry with the next one of the run, if nothing distinguishes
+// them any more.
 func (x *Index) join(s *server, id uint32) {
 	en := x.entries.at(id)
 	lowID := en.down
@@ -169,8 +169,9 @@ func (x *Index) leave(s *server, en *entry) {
 	x.unlink(&x.accounts.at(en.account).order, inAccount, en)
 }
 
-// use says that the engine has just used an entry for a tenant's request. What
-// was not sure is the tenant's from now on; what was another's is common.
+// use records that the engine has just used an entry for a request of the
+// lease's tenant. A pending entry becomes the tenant's; one of another tenant
+// becomes common.
 func (x *Index) use(s *server, id, end uint32, l *lease) {
 	en, account := x.entries.at(id), l.account
 	blocks := int(end - en.start)
@@ -196,8 +197,8 @@ func (x *Index) use(s *server, id, end uint32, l *lease) {
 	x.enter(s, id)
 }
 
-// forget takes the last blocks of a sure entry out of the orders, below which
-// there is nothing sure. While a lease vouches for them they are pending again.
+// forget removes the last blocks of a sure entry from the orders; nothing sure
+// follows them. If a lease vouches for them they become pending again.
 func (x *Index) forget(s *server, slot, id uint32, by int) {
 	en := x.entries.at(id)
 	end := x.endOf(en, slot)
@@ -216,8 +217,8 @@ func (x *Index) forget(s *server, slot, id uint32, by int) {
 	x.join(s, id)
 }
 
-// drop takes the last blocks of an endpoint's last entry of a run away, and
-// what is empty then.
+// drop removes the last blocks of an endpoint's last entry of a run, and what
+// becomes empty by that.
 func (x *Index) drop(s *server, slot, id, end uint32, by int) {
 	en := x.entries.at(id)
 	nodeID := en.node
@@ -260,7 +261,7 @@ func (x *Index) drop(s *server, slot, id, end uint32, by int) {
 	}
 }
 
-// tidy joins the runs that need not be apart any more.
+// tidy joins the runs that need not be separate any more.
 func (x *Index) tidy() {
 	for _, id := range x.untidy {
 		for id != 0 && x.mayJoin(id) {
@@ -272,9 +273,9 @@ func (x *Index) tidy() {
 	x.untidy = x.untidy[:0]
 }
 
-// mayJoin reports whether a node is there and nothing but its only child
-// follows it, which not many fewer endpoints hold: joining costs a step for
-// every holder, so that it must save about as many.
+// mayJoin reports whether a node exists and has an only child that continues it
+// directly and is held by nearly as many endpoints: joining costs a step per
+// holder, so it has to save about as many.
 func (x *Index) mayJoin(id uint32) bool {
 	n := x.trie.nodes.find(id)
 	if n == nil || n.children != 1 || n.rests > 0 {

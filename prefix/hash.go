@@ -52,21 +52,21 @@ type Hasher struct {
 	chain   blockhash.Chain
 	blocks  []uint64
 	written int
-	n       int // bytes of the block that is not full yet
+	n       int // bytes of the last, partial block
 	partial [BlockBytes]byte
-	json    budget // spent of what may be brought into canonical form
+	json    budget // used for canonical forms
 }
 
 // Reset starts a new text. Blocks are appended to dst, which belongs to the
-// hasher until Blocks gives it back.
+// hasher until Blocks returns it.
 func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.chain = seed.chain(blockhash.OfText)
 	h.blocks = dst
 	h.written, h.n, h.json = 0, 0, budget{}
 }
 
-// Fork returns a hasher that goes on from here on its own, and takes little more
-// memory than the blocks so far, which both refer to and neither changes.
+// Fork returns a hasher that continues from here independently. It takes little
+// memory: the blocks so far are shared, and never changed.
 func (h *Hasher) Fork() Hasher {
 	f := *h
 	f.blocks = slices.Clip(h.blocks)
@@ -93,7 +93,7 @@ func (h *Hasher) write(p []byte) {
 	h.writeBlocks(p)
 }
 
-// writeBlocks writes what fills a block.
+// writeBlocks writes bytes that complete at least one block.
 func (h *Hasher) writeBlocks(p []byte) {
 	if h.chain.Secret == nil { // the zero Hasher
 		h.Reset(Seed{}, nil)

@@ -57,8 +57,8 @@ func (c *IndexConfig) validate() error {
 	return nil
 }
 
-// bound is how many blocks of an endpoint a request of this kind may fill, and
-// whether that is what its KV cache holds.
+// bound is how many of an endpoint's blocks a request of this kind may fill,
+// and whether that is its whole KV cache.
 func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, whole bool) {
 	if e == nil || e.KVTokens <= 0 {
 		if c.BlocksPerEndpoint == 0 {
@@ -114,11 +114,11 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu           sync.RWMutex // guards what follows; Match and Displaced only read
+	mu           sync.RWMutex // guards the fields below; Match and Displaced only read
 	trie         trie
 	entries      arena[entry]
 	servers      endpick.PerEndpoint[server]
-	generations  []uint32 // of those whose holders there are, by slot: Match reads it for every holder
+	generations  []uint32 // current generations by slot; Match reads them for every holder
 	leases       endpick.PerLease[lease]
 	leaseSlots   int64
 	tenants      arena[tenant]
@@ -127,11 +127,11 @@ type Index struct {
 	accountTable table
 	path         []step
 	chain        []uint32
-	untidy       []uint32 // nodes that may be joined with their only child
-	largest      uint32   // the tenant that holds the most, as far as is known
-	weight       int      // of all that is sure
-	pending      int      // weight of what is not
-	hand         uint32   // the account that pays next for the byte bound
+	untidy       []uint32 // nodes that might be joined with their only child
+	largest      uint32   // the tenant known to hold the most
+	weight       int      // of everything sure
+	pending      int      // weight of everything pending
+	hand         uint32   // the next account to give way to the byte limit
 	evicted      uint64
 	strays       uint64
 	claims       claims
@@ -146,7 +146,7 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	x.scratch.New = func() any { return new(scratch) }
 	x.servers.Forget = func(ref endpick.Ref, s *server) { x.clear(ref.Slot, s) }
 	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l, false) }
-	x.tenants.take() // the commons
+	x.tenants.take() // the common tenant
 	return x, nil
 }
 
@@ -182,7 +182,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	a.leases++
 	blocks := e.Request.Blocks
 	l.blocks, l.digest, l.response = len(blocks), digest, noResponse
-	// No more of them are on their way than the prompt is long: they weigh as load does.
+	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
 	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.Block())
 	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
 	x.path = x.trie.walk(x.path[:0], blocks)
@@ -222,8 +222,7 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	x.leases.Drop(e.Lease)
 }
 
-// computed says that the engine has computed the prompt of a lease: from now on
-// it counts.
+// computed records that the engine has computed the prompt of a lease.
 func (x *Index) computed(l *lease, now time.Time) {
 	s := x.servers.Find(l.ref)
 	if s == nil || !l.prefill {
@@ -233,7 +232,7 @@ func (x *Index) computed(l *lease, now time.Time) {
 	x.claims.use(l.idle, float64(l.matched))
 	if s.ages.advance(s.capacity(), now) {
 		s.trust.review(s)
-		// So that what two capacities of each endpoint have told counts the most.
+		// The last two capacities of each endpoint count the most.
 		x.claims.fade(1 - 1/float64(2*sixteenths*len(x.generations)))
 	}
 	s.trust.atLeast(int(l.to))

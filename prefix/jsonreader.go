@@ -8,25 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader copies tokens of JSON into dst, strings with as few escapes as can
-// be. Its methods report whether what they found is valid.
+// jsonReader copies tokens of JSON to dst, with as few escapes in strings as
+// possible. Its methods report whether the input is valid.
 type jsonReader struct {
 	src  []byte // valid UTF-8
 	at   int
 	dst  []byte
-	done int // src[done:at] is still to be copied
+	done int // src[done:at] has yet to be copied
 }
 
-// place is where the reader is in what it writes.
+// place is the reader's position in its output.
 func (r *jsonReader) place() uint32 { return uint32(len(r.dst) + r.at - r.done) }
 
-// flush copies what is still to be copied.
+// flush copies what has yet to be copied.
 func (r *jsonReader) flush() {
 	r.dst = append(r.dst, r.src[r.done:r.at]...)
 	r.done = r.at
 }
 
-// peek is the byte at the place where the reader is, 0 at the end.
+// peek returns the next byte, or 0 at the end.
 func (r *jsonReader) peek() byte {
 	if r.at < len(r.src) {
 		return r.src[r.at]
@@ -34,7 +34,7 @@ func (r *jsonReader) peek() byte {
 	return 0
 }
 
-// space skips white space and returns the byte after it, 0 at the end.
+// space skips white space and returns the next byte, or 0 at the end.
 func (r *jsonReader) space() byte {
 	if b := r.peek(); b > ' ' {
 		return b
@@ -103,7 +103,7 @@ func (r *jsonReader) literal(w string) bool {
 	return true
 }
 
-// digits skips digits, of which there must be one at least.
+// digits skips one or more digits.
 func (r *jsonReader) digits() bool {
 	from := r.at
 	for b := r.peek(); b >= '0' && b <= '9'; b = r.peek() {
@@ -129,7 +129,7 @@ func (r *jsonReader) string() bool {
 			r.at++
 			return true
 		case b == '\\' && r.at+1 < len(r.src) && short[r.src[r.at+1]]:
-			r.at += 2 // stays as it is
+			r.at += 2 // kept as it is
 		case b == '\\':
 			r.flush()
 			if !r.escape() {
@@ -144,8 +144,9 @@ func (r *jsonReader) string() bool {
 	}
 }
 
-// ends marks quotes, backslashes and control characters in eight bytes by the
-// highest bit of each. The lowest mark is right; those above it may be wrong.
+// ends marks the quotes, backslashes and control characters among eight bytes,
+// by the highest bit of each. The lowest mark is right; those above it may be
+// wrong.
 func ends(b []byte) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	x := binary.LittleEndian.Uint64(b)
@@ -155,10 +156,10 @@ func ends(b []byte) uint64 {
 
 var escapedLetter = []byte(`\u`)
 
-// short are the letters of escapes that stay.
+// short are the letters of escapes that are kept.
 var short = [256]bool{'"': true, '\\': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// escape reads another escape. What need not be escaped is written as it is.
+// escape reads any other escape, and writes the character itself if it can stand unescaped.
 func (r *jsonReader) escape() bool {
 	r.at++
 	b := r.peek()
@@ -174,7 +175,7 @@ func (r *jsonReader) escape() bool {
 	return true
 }
 
-// unicode reads the u of an escape, its digits, and the other half of a pair.
+// unicode reads a \u escape from the u on, and the second half of a surrogate pair.
 func (r *jsonReader) unicode() bool {
 	c, ok := r.hex()
 	if ok && utf16.IsSurrogate(c) {
@@ -203,7 +204,7 @@ func (r *jsonReader) unicode() bool {
 
 const hexDigits = "0123456789abcdef"
 
-// hex reads a u and four digits.
+// hex reads a u and four hexadecimal digits.
 func (r *jsonReader) hex() (rune, bool) {
 	if len(r.src)-r.at < 5 {
 		return 0, false

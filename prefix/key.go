@@ -11,9 +11,9 @@ import (
 
 // Key is the secret that block hashes depend on: 32 bytes that no client may
 // know. The zero Key stands for one that this process has drawn at random, the
-// same everywhere in it. Processes that compare hashes, such as replicas of a
-// gateway or those who read its recordings, share a key by its text: see
-// [ParseKey] and [Key.Reveal].
+// same everywhere in the process. Processes that compare hashes, such as
+// replicas of a gateway or readers of its recordings, share a key by its text:
+// see [ParseKey] and [Key.Reveal].
 //
 // A Key is never printed by accident, neither by itself nor inside other
 // values: fmt shows a fingerprint or an address, and encoding/json shows
@@ -24,9 +24,9 @@ type Key struct {
 
 const keyBytes = 32
 
-// hide returns where v can be read, in a way that fmt does not follow: it
-// prints what a pointer points to, with a verb that does not fit it, but not if
-// that is another pointer.
+// hide returns v behind two pointers, which fmt does not follow: given a verb
+// that does not fit, it prints what a pointer points to, but not if that is
+// another pointer.
 func hide[T any](v T) **T {
 	hidden := &struct {
 		at *T

@@ -8,7 +8,7 @@ import (
 
 // scratch collects how many blocks each endpoint holds during one Match.
 type scratch struct {
-	stamp uint32 // marks with another stamp are from earlier matches
+	stamp uint32 // marks with another stamp are of earlier matches
 	marks []mark // by slot
 }
 
@@ -62,10 +62,10 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.scratch.Put(s)
 }
 
-// collect marks every endpoint that holds a head of the prompt. Who holds a
-// node also holds the way to it, so that only those who leave the way at a node
-// are marked there: each is marked once, and each node costs the search for
-// those that leave.
+// collect marks every endpoint that holds the beginning of the prompt. An
+// endpoint that holds a node also holds the way to it, so only those that leave
+// the way at a node are marked there: each is marked once, and a node costs the
+// search for those that leave.
 func (x *Index) collect(s *scratch, blocks []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -89,8 +89,8 @@ func (x *Index) collect(s *scratch, blocks []uint64) {
 	}
 }
 
-// markLeavers marks the holders of n who don't hold its child c, at which the
-// prompt leaves n. Both are ordered alike, so that where they first differ is
+// markLeavers marks the holders of n that don't hold its child c, at which the
+// prompt leaves n. Both lists have the same order, so the first difference is
 // found by bisection.
 func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
 	all, stay := n.holders.all(), c.holders.all()
@@ -117,7 +117,7 @@ func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
 	}
 }
 
-// mark marks holders of a node which the prompt leaves at this depth.
+// mark marks the holders of a node that the prompt leaves at this depth.
 func (x *Index) mark(s *scratch, holders []holder, depth uint32) {
 	for _, h := range holders {
 		s.marks[h.slot] = mark{

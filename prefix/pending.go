@@ -11,33 +11,33 @@ import (
 type lease struct {
 	ref     endpick.Ref
 	account uint32
-	bound   int  // of the endpoint, by this request
-	whole   bool // that is all that its KV cache holds
-	// prefill: nobody knows yet whether the engine computes the prompt. Until
-	// then the lease vouches for the head of its prompt that ends at depth to
-	// in node leaf, and is in the list of its endpoint.
+	bound   int  // of the endpoint, for this request
+	whole   bool // bound is the whole KV cache
+	// prefill: the engine may not have computed the prompt yet. Meanwhile the
+	// lease vouches for the beginning of the prompt, up to depth to in node leaf,
+	// and is in its endpoint's list.
 	prefill    bool
 	leaf       uint32
 	to         uint32
 	next, last endpick.LeaseRef
-	// doubtful: some of the matched blocks were pending. What the engine will
+	// doubtful: some of the matched blocks were pending, so what the engine will
 	// report of them says nothing about evictions.
 	doubtful bool
 	matched  int           // blocks that were there before
-	proven   int           // of the matched blocks, those that a prompt has gone through
-	idle     time.Duration // of the last matched block that is sure
-	age      int           // blocks used more recently than the last matched one, and it
-	// The prompt, whole as it was sent: its blocks and their digest.
+	proven   int           // matched blocks that a prompt, not only a response, has included
+	idle     time.Duration // of the last sure matched block
+	age      int           // stack distance of the last matched block
+	// The whole prompt as it was sent: its blocks and their digest.
 	blocks int
 	digest uint64
-	// response is the depth from which on it vouches for a response; noResponse:
-	// it vouches for a prompt.
+	// response is the depth from which it vouches for a response; noResponse if
+	// for a prompt only.
 	response uint32
 }
 
 const noResponse = ^uint32(0)
 
-// look notes what the endpoint holds of the path.
+// look records what the endpoint holds of the path.
 func (x *Index) look(l *lease, s *server, now time.Time) {
 	at := 0
 	for _, p := range x.path {
@@ -70,8 +70,8 @@ func (x *Index) look(l *lease, s *server, now time.Time) {
 	}
 }
 
-// vouch lets a lease vouch for blocks, whose nodes so far are x.path: they are
-// matched from now on.
+// vouch makes a lease vouch for blocks, of which x.path has the nodes so far.
+// They can be matched from now on.
 func (x *Index) vouch(ref endpick.LeaseRef, l *lease, s *server, blocks []uint64) {
 	if len(blocks) == 0 {
 		return
@@ -96,8 +96,8 @@ func (x *Index) vouch(ref endpick.LeaseRef, l *lease, s *server, blocks []uint64
 	}
 }
 
-// grow adds what nobody has after the path: to the last run if this endpoint
-// alone has it, else as a new node.
+// grow adds the blocks after the path, which no endpoint has: to the last run
+// if only this endpoint holds it, else as a new node.
 func (x *Index) grow(slot uint32, blocks []uint64) {
 	depth, parent := uint32(0), uint32(0)
 	if last := len(x.path) - 1; last >= 0 {
@@ -117,7 +117,7 @@ func (x *Index) grow(slot uint32, blocks []uint64) {
 	x.path = append(x.path, step{id, uint32(len(blocks))})
 }
 
-// vouchIn does so for one node, and returns the endpoint's place among its
+// vouchIn does so for one node. It returns the endpoint's index among the
 // holders, which is near that among the parent's.
 func (x *Index) vouchIn(l *lease, s *server, p *step, place int) int {
 	n := x.trie.nodes.at(p.node)
@@ -150,7 +150,7 @@ func (x *Index) vouchIn(l *lease, s *server, p *step, place int) int {
 	return at
 }
 
-// endIn is endOf where the hold is known.
+// endIn is endOf for a known hold.
 func (x *Index) endIn(en *entry, h *holder) uint32 {
 	if en.down != 0 {
 		return x.entries.at(en.down).start
@@ -159,8 +159,8 @@ func (x *Index) endIn(en *entry, h *holder) uint32 {
 }
 
 // settle ends what a lease vouches for. If the engine has computed the prompt,
-// the endpoint holds it and has just used it; else it keeps what it was sure to
-// hold and what other leases vouch for.
+// the endpoint holds it and has just used it; otherwise it keeps what was sure
+// before, and what other leases vouch for.
 func (x *Index) settle(l *lease, s *server, computed bool) {
 	l.prefill = false
 	if next := x.leases.Find(l.next); next != nil {
@@ -189,7 +189,7 @@ func (x *Index) settle(l *lease, s *server, computed bool) {
 	}
 }
 
-// before collects an endpoint's entries of a run that start before a depth.
+// before collects an endpoint's entries of a run that start before depth.
 func (x *Index) before(h *holder, depth uint32) []uint32 {
 	x.chain = x.chain[:0]
 	for id := h.head; id != 0; {

@@ -8,11 +8,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// respond remembers what a response has appended to its prompt: blocks are those
-// of both. It is as if the whole were a prompt that has just been computed, so
-// that all bounds hold for it as for any other: the endpoint's, the tenant's share
-// of it, and that of the memory. Nothing of it is pending after this. Only the
-// capacity is not raised by it: that takes a prompt, or a report.
+// respond remembers what a response has appended to its prompt; blocks are those
+// of both. They are treated as a prompt that has just been computed, so that all
+// limits apply: the endpoint's, the tenant's share and the memory. Nothing remains
+// pending. Only the capacity is not raised, which takes a prompt or a report.
 func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now time.Time) {
 	s := x.servers.Find(l.ref)
 	if s == nil {
@@ -32,8 +31,8 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now tim
 	x.hold(l, s, now)
 }
 
-// digest tells prompts apart. Only whoever knows the index's seed could make two
-// of which it is the same.
+// digest identifies a prompt. Collisions can't be made without knowing the
+// index's seed.
 func (x *Index) digest(blocks []uint64) uint64 {
 	if len(blocks) == 0 {
 		return 0

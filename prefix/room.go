@@ -7,29 +7,26 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Two bounds hold: the blocks of an endpoint, and the bytes of all. What is
-// pending is outside the first and has a part of its own in the second, so that
-// a prompt which no engine has computed pushes nobody out.
+// There are two limits: the blocks of an endpoint, and the bytes of all. Pending
+// blocks don't count towards the first and have their own part of the second, so
+// that a prompt that no engine has computed evicts nothing.
 //
-// When there is no room, a tenant that holds more than its share gives way
-// first, the one that asks for room before any other; then the least recently
-// used gives way, whosever it is.
+// When there is no room, tenants above their share give way first, beginning with
+// the one that needs the room; then the least recently used blocks do.
 //
-// An engine asks nobody whose its blocks are: where the bound is all that its
-// cache holds, the least recently used always go. To keep those of a tenant in
-// mind that an engine has pushed out, and to forget others that it has, would make
-// both go to the wrong endpoint.
+// Engines don't know tenants. Where the limit is an engine's whole cache, the
+// least recently used blocks always go: remembering a tenant's blocks that the
+// engine has evicted, and forgetting others that it holds, would misroute both.
 
 // share is a tenant's share of n.
 func (x *Index) share(n int) int { return int(x.config.TenantShare * float64(n)) }
 
-// pendingPart is the part of MaxBytes that is for what is pending.
+// pendingPart is the divisor of MaxBytes that gives the part for pending blocks.
 const pendingPart = 8
 
-// allowance is how many more blocks of a tenant's may be pending at an
-// endpoint: for a tenant as many as the endpoint holds, its bound; for all
-// together so many that this is a tenant's share; and within the weight that is
-// set aside.
+// allowance is how many more blocks of a tenant may be pending at an endpoint:
+// the endpoint's bound for a tenant, as many for all together as make this a
+// tenant's share, and no more than the pending part of MaxBytes.
 func (x *Index) allowance(s *server, a *account, bound int) int {
 	t := x.tenants.at(a.tenant)
 	weight := x.pendingWeight()
@@ -41,18 +38,18 @@ func (x *Index) allowance(s *server, a *account, bound int) int {
 	))
 }
 
-// pendingWeight is the weight that is set aside for what is pending.
+// pendingWeight is the weight reserved for pending blocks.
 func (x *Index) pendingWeight() int { return int(x.config.MaxBytes / pendingPart / pendingBytes) }
 
-// responseRoom is how many blocks a conversation may have of which the response
-// is remembered: as many as a prompt may that is alone.
+// responseRoom is how many blocks a conversation may have for its response to
+// be remembered: as many as a lone prompt may.
 func (x *Index) responseRoom() int { return max(0, x.share(x.pendingWeight())-entryWeight) }
 
-// pendingBytes is what a block's weight takes, at most: its hash, in a slice
-// that may be a quarter too long.
+// pendingBytes is the most memory that a block's weight takes: its hash, in a
+// slice that may be a quarter too long.
 const pendingBytes = 10
 
-// evict makes room at an endpoint for what an account has brought.
+// evict makes room at an endpoint for what an account has added.
 func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 	capacity := s.capacity()
 	share := x.share(capacity)
@@ -96,7 +93,7 @@ func (x *Index) fit(account uint32, keep int) {
 		}
 		ref, id := x.payer(account, keep)
 		if id == 0 {
-			return // the fixed cost of so many endpoints alone is too much
+			return // the fixed cost of these endpoints alone exceeds the limit
 		}
 		by := x.size(id, ref.Slot)
 		x.forget(x.servers.Find(ref), ref.Slot, id, by)
@@ -104,8 +101,8 @@ func (x *Index) fit(account uint32, keep int) {
 	}
 }
 
-// payer returns the oldest entry of whoever gives way, and where it is; 0 if
-// nobody has anything.
+// payer returns the oldest entry of the account that has to give way, and its
+// endpoint; 0 if there is nothing to evict.
 func (x *Index) payer(account uint32, keep int) (endpick.Ref, uint32) {
 	a := x.accounts.at(account)
 	if x.greedy(a.tenant) {
@@ -133,13 +130,13 @@ func (x *Index) payer(account uint32, keep int) (endpick.Ref, uint32) {
 	return a.ref, s.order.oldest
 }
 
-// greedy reports whether a tenant has more than its share of all there is.
+// greedy reports whether a tenant has more than its share of everything.
 func (x *Index) greedy(id uint32) bool {
 	return id > commons && x.tenants.at(id).weight > x.share(x.weight)
 }
 
-// another returns an account of a tenant that holds anything, but not this one;
-// the next time another one.
+// another returns a nonempty account of a tenant other than this one, a
+// different one each time.
 func (x *Index) another(id, but uint32) *account {
 	t := x.tenants.at(id)
 	for first := t.accounts; ; {

@@ -18,8 +18,7 @@ type Scope struct {
 	Model string
 	// Adapter is the LoRA adapter. Empty: none.
 	Adapter string
-	// Tenant is whose prompt it is. Empty: shared with all requests without a
-	// tenant.
+	// Tenant owns the prompt. Empty: shared with all requests without a tenant.
 	Tenant string
 	// Salt separates blocks within a tenant, as the cache_salt of a request
 	// to vLLM does. Empty: none.
@@ -34,7 +33,7 @@ type Seed struct{ blockhash.Seed }
 // Seed returns the seed of the scope. It costs about a microsecond and an
 // allocation: keep the seed while the scope stays the same.
 func (s Scope) Seed() Seed {
-	// Lengths go before the names, so that no two scopes are one when joined.
+	// Lengths precede the names, so that no two scopes give the same text.
 	text := make([]byte, 0, 256)
 	text = append(text, "endpick prefix seed 1\n"...)
 	text = append(text, s.Key.bytes()[:]...)
@@ -65,7 +64,7 @@ func (s Scope) Seed() Seed {
 	return Seed{blockhash.NewSeed(hide(m))}
 }
 
-// chain starts to hash something of this kind.
+// chain starts a hash of this kind.
 func (s Seed) chain(kind uint64) blockhash.Chain { return blockhash.Start(s.secret(), kind) }
 
 func (s Seed) secret() **blockhash.Secret {

@@ -7,11 +7,11 @@ import (
 )
 
 // slab lends slices whose capacity is one of four sizes between two powers of
-// two, and keeps those that come back for the next borrower of that size.
+// two, and keeps returned ones for reuse.
 type slab[T any] struct {
 	free  [classes][]vec[T]
-	takes [classes]uint32 // elements that the allocator gives for one of the class, once it has
-	lent  int64           // elements, by what they take
+	takes [classes]uint32 // elements that the allocator really gives for one of the class, once known
+	lent  int64           // elements in lent slices, by what they take
 	idle  int64           // elements in free, likewise
 	kept  int64           // slices that free has room for
 }
@@ -36,7 +36,7 @@ func (v vec[T]) cut(n int) vec[T] {
 	return v
 }
 
-// class returns the number and the size of the smallest class that holds n
+// class returns the number and size of the smallest class that holds n
 // elements.
 func class(n int) (number, size int) {
 	if n <= 4 {
@@ -54,9 +54,9 @@ func (s *slab[T]) take(n int) vec[T] {
 	if free := s.free[number]; len(free) > 0 {
 		x = s.pop(number)
 	} else {
-		// Grow rounds up to what the allocator really gives, so that the account is
-		// true. The slice stays one of its class, or it would come back as one of a
-		// class above, where those who borrow this size never look.
+		// Grow rounds up to what the allocator really gives, which keeps the
+		// accounting exact. The slice is cut to its class: otherwise it would be
+		// returned to the next one, where nobody looks for this size.
 		fresh := slices.Grow([]T(nil), size)
 		s.takes[number] = uint32(cap(fresh))
 		x = vec[T]{p: unsafe.SliceData(fresh), cap: uint32(size)}
@@ -65,7 +65,7 @@ func (s *slab[T]) take(n int) vec[T] {
 	return x.cut(n)
 }
 
-// pop takes a slice out of those that are kept.
+// pop returns a kept slice of the class, if there is one.
 func (s *slab[T]) pop(number int) vec[T] {
 	free := s.free[number]
 	last := len(free) - 1
@@ -82,8 +82,8 @@ func (s *slab[T]) pop(number int) vec[T] {
 	return x
 }
 
-// grow returns a slice of n elements that begins with x, which is given back
-// if it is too small.
+// grow returns a slice of n elements that begins with x, which is returned to
+// the slab if it is too small.
 func (s *slab[T]) grow(x vec[T], n int) vec[T] {
 	if n <= int(x.cap) {
 		return x.cut(n)
@@ -95,7 +95,7 @@ func (s *slab[T]) grow(x vec[T], n int) vec[T] {
 }
 
 // shrink returns the first n elements of x, in a smaller slice if they would
-// leave most of it empty.
+// leave most of it unused.
 func (s *slab[T]) shrink(x vec[T], n int) vec[T] {
 	if n == 0 || x.cap < 16 || n > int(x.cap)/4 {
 		return x.cut(n)
@@ -118,14 +118,14 @@ func (s *slab[T]) give(x vec[T]) {
 	s.kept += int64(cap(s.free[number]) - before)
 }
 
-// weight returns the elements that a slice takes.
+// weight returns how many elements a slice takes in memory.
 func (s *slab[T]) weight(x vec[T]) int64 {
 	number, _ := class(int(x.cap))
 	return int64(s.takes[number])
 }
 
-// release leaves idle slices to the garbage collector, the largest first,
-// until n bytes are saved or none is left.
+// release drops kept slices, the largest first, until n bytes are saved or none
+// is left.
 func (s *slab[T]) release(n int64) {
 	var zero T
 	size := int64(unsafe.Sizeof(zero))
@@ -137,7 +137,7 @@ func (s *slab[T]) release(n int64) {
 	}
 }
 
-// bytes returns what the slab holds, and how much of that is idle.
+// bytes returns the memory of all slices, and how much of it is idle.
 func (s *slab[T]) bytes() (all, idle int64) {
 	var zero T
 	size := int64(unsafe.Sizeof(zero))

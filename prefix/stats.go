@@ -15,15 +15,15 @@ type IndexStats struct {
 	Evicted uint64 // pairs forgotten for lack of room
 	Strays  uint64 // conversations reported at the end of a request that do not continue its prompt
 
-	Endpoints []EndpointStats // by slot; without those that are gone
+	Endpoints []EndpointStats // by slot, without removed ones
 }
 
-// EndpointStats is what an [Index] knows of one endpoint.
+// EndpointStats is what an [Index] knows about one endpoint.
 type EndpointStats struct {
 	Ref      endpick.Ref
 	Held     int    // blocks that its engine has computed
 	Pending  int    // blocks of requests that the engine may not have computed yet
-	Bound    int    // the most blocks, by the config and the endpoint's KV cache
+	Bound    int    // the most blocks, from the config and the endpoint's KV cache
 	Capacity int    // the most blocks, if the engine's reports have lowered it
 	Lowered  uint64 // how often they have
 }
@@ -56,15 +56,14 @@ func (x *Index) Stats() IndexStats {
 }
 
 // leaseBytes is the memory for open requests, of which there are no more than
-// the router has leases.
+// leases.
 func (x *Index) leaseBytes() int64 { return x.leaseSlots * (8 + int64(unsafe.Sizeof(lease{}))) }
 
-// bytes returns the memory taken but for leases, and how much of it could be
-// given up at once.
+// bytes returns the memory taken, without leases, and how much of it is idle.
 func (x *Index) bytes() (all, idle int64) {
 	all, idle = x.trie.bytes()
 	all += x.entries.bytes() + x.tenants.bytes() + x.accounts.bytes() + x.tenantTable.bytes() + x.accountTable.bytes()
-	// A little more for the generation that tables keep of each.
+	// A little more, for the generation that tables keep of each.
 	slots := int64(cap(x.generations))
 	all += slots * (4 + 8 + int64(unsafe.Sizeof(server{})))
 	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.untidy)+cap(x.chain))*4

@@ -1,9 +1,8 @@
 package prefix
 
-// table finds the numbers of things by a hash of what they are, their tag: open
-// addressing with linear probing. A tag is not unique; who asks compares the
-// thing itself. At most five eighths of the slots are taken, and at least a
-// sixteenth.
+// table finds numbers by a 32-bit hash of what they stand for, their tag: open
+// addressing with linear probing. Tags are not unique, so callers compare the
+// thing itself. Between a sixteenth and five eighths of the slots are taken.
 type table struct {
 	slots []tableSlot // a power of two
 	count int
@@ -64,7 +63,7 @@ func (t *table) resize(n int) {
 	}
 }
 
-// remove takes out a number that is in the table, and closes the gap.
+// remove removes a number that is in the table, and closes the gap.
 func (t *table) remove(tag, id uint32) {
 	mask := uint32(len(t.slots) - 1)
 	gap := tag & mask
@@ -72,7 +71,7 @@ func (t *table) remove(tag, id uint32) {
 		gap = (gap + 1) & mask
 	}
 	for i := (gap + 1) & mask; t.slots[i].id != 0; i = (i + 1) & mask {
-		// A slot may move back to the gap if that is not before its home.
+		// A slot may move back into the gap if that is not before its home.
 		if home := t.slots[i].tag & mask; (i-home)&mask >= (i-gap)&mask {
 			t.slots[gap] = t.slots[i]
 			gap = i

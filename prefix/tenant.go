@@ -6,39 +6,39 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// tenant is one who sends requests, as long as the index holds anything of it.
-// It is known by a hash of its name, so that long names cost nothing. The first
-// one is the commons: what several tenants have used.
+// tenant is a tenant of which the index holds anything. It is known by a hash
+// of its name, so that long names cost nothing. The first one is the commons,
+// which owns what several tenants have used.
 type tenant struct {
 	name     uint64
-	weight   int    // of what is sure
-	pending  int    // weight of what is not
+	weight   int    // of sure blocks
+	pending  int    // weight of pending blocks
 	accounts uint32 // the first of a ring
 }
 
 const commons = 1
 
-// entryWeight is what an entry costs, in blocks of 8 bytes: itself and its part
-// of a node, its edge and its holders. What tenants take of MaxBytes is told by
-// weight, because most of the true cost is shared.
+// entryWeight is the cost of an entry in blocks of 8 bytes: itself and its part
+// of a node, its edge and its holders. A tenant's part of MaxBytes is measured
+// by weight, because most of the true cost is shared.
 const entryWeight = 24
 
 // account is what a tenant has at one endpoint. What several tenants have used
-// moves to the account of the commons: so whatever follows an entry of a tenant
-// is the tenant's too.
+// moves to the account of the commons; so whatever follows a tenant's entry is
+// that tenant's, too.
 type account struct {
 	ref        endpick.Ref
 	tenant     uint32
-	held       int // blocks that are sure
-	pending    int // blocks that are not
+	held       int // sure blocks
+	pending    int // pending blocks
 	order      order
-	leases     uint32 // open ones
-	next, last uint32 // of the same tenant, a ring
-	votes      uint32 // of the epoch voted; see trust
+	leases     uint32 // open leases
+	next, last uint32 // ring of the tenant's accounts
+	votes      uint32 // in the epoch voted; see trust
 	voted      uint32
 }
 
-// tenantOf returns the number of a tenant.
+// tenantOf returns the number of a tenant, adding it if necessary.
 func (x *Index) tenantOf(name string) uint32 {
 	h := maphash.String(x.seed, name)
 	tag := uint32(h)
@@ -53,7 +53,7 @@ func (x *Index) tenantOf(name string) uint32 {
 
 func accountTag(slot, tenant uint32) uint32 { return edgeTag(tenant, slot, 0) }
 
-// accountOf returns the number of a tenant's account at an endpoint.
+// accountOf returns the number of a tenant's account at an endpoint, adding it if necessary.
 func (x *Index) accountOf(ref endpick.Ref, tenant uint32) uint32 {
 	tag := accountTag(ref.Slot, tenant)
 	id := x.accountTable.find(tag, func(id uint32) bool {
@@ -81,7 +81,7 @@ func (x *Index) accountOf(ref endpick.Ref, tenant uint32) uint32 {
 // common is the account of the commons at the same endpoint.
 func (x *Index) common(id uint32) uint32 { return x.accountOf(x.accounts.at(id).ref, commons) }
 
-// own gives an entry that is in no order to an account.
+// own assigns an entry that is in no order to an account.
 func (x *Index) own(en *entry, owner uint32) {
 	if old := en.account; old != owner {
 		en.account = owner
@@ -89,7 +89,7 @@ func (x *Index) own(en *entry, owner uint32) {
 	}
 }
 
-// release forgets an account that has nothing, and a tenant that has none.
+// release removes an empty account, and its tenant if it has no other.
 func (x *Index) release(id uint32) {
 	a := x.accounts.at(id)
 	if a.held != 0 || a.pending != 0 || a.leases != 0 {
@@ -117,9 +117,9 @@ func (x *Index) release(id uint32) {
 	x.accounts.give(id)
 }
 
-// noteLargest remembers who has the most, when it has become more. With a share
-// of one half nobody else can have more than that; with a smaller one this
-// finds the worst.
+// noteLargest updates the largest tenant after its weight has grown. With a
+// share of one half no other can exceed it; with a smaller one, this still
+// finds the largest.
 func (x *Index) noteLargest(s *server, id uint32) {
 	a := x.accounts.at(id)
 	if s.largest == 0 || a.held > x.accounts.at(s.largest).held {

@@ -1,20 +1,19 @@
 package prefix
 
 // node is a run of blocks that follow each other: an edge of a compressed trie.
-// It is found by its parent, by where it branches off and by the first block of
-// its run, so that blocks are compared for what they are and a block without
-// its head is never found. Children branch off after any block of the run: a
-// run is never cut for them, however many others hold it.
+// It is found by its parent, the depth at which it branches off, and the first
+// block of its run, so a block is never found without its prefix. Children may
+// branch off after any block of the run, which is never split for them.
 //
-// Depths are counted in blocks from the beginning of the prompt, so that they
-// stay what they are when runs are joined.
+// Depths are counted in blocks from the beginning of the prompt, so they don't
+// change when runs are joined.
 type node struct {
 	run      vec[uint64]
 	holders  vec[holder] // by slot; never empty
 	parent   uint32      // 0: the run begins a prompt
 	depth    uint32      // blocks before the run
 	children uint32
-	kids     uint32 // the numbers of all children XORed, which is that of an only child
+	kids     uint32 // XOR of the numbers of all children, which is the number of an only child
 	full     uint32 // holders of the whole run
 	rests    uint32 // leases in prefill whose prompts end within the run
 }
@@ -22,8 +21,8 @@ type node struct {
 // end is the depth at which the run ends.
 func (n *node) end() uint32 { return n.depth + n.run.n }
 
-// near is holder for one who was found at a place among the holders of the
-// parent or a child: often it is the same.
+// near is like holder, for an endpoint whose index among the holders of the
+// parent or a child is known: often it is the same.
 func (n *node) near(place int, slot uint32) (int, bool) {
 	if all := n.holders.all(); place < len(all) && all[place].slot == slot {
 		return place, true
@@ -33,16 +32,16 @@ func (n *node) near(place int, slot uint32) (int, bool) {
 
 func (n *node) first() uint64 { return *n.run.p }
 
-// holder says how far into a node's run an endpoint holds the prompt. Whoever
-// holds a node holds its parent as far as the node branches off.
+// holder says how far into a node's run an endpoint holds the prompt. A holder
+// of a node holds its parent up to where the node branches off.
 type holder struct {
 	slot uint32
 	to   uint32 // a depth within the run, or its end
-	head uint32 // the first of its entries, which share the run among them
+	head uint32 // the first of its entries, which together cover the hold
 }
 
-// holder returns the place of an endpoint among the holders, or where it
-// would be.
+// holder returns the index of an endpoint among the holders, or where to insert
+// it.
 func (n *node) holder(slot uint32) (int, bool) {
 	all := n.holders.all()
 	lo, hi := 0, len(all)
@@ -57,8 +56,8 @@ func (n *node) holder(slot uint32) (int, bool) {
 	return lo, lo < len(all) && all[lo].slot == slot
 }
 
-// step is a node on the way of a prompt, and the depth at which the prompt
-// leaves it.
+// step is a node on a prompt's path, and the depth at which the prompt leaves
+// it.
 type step struct {
 	node uint32
 	to   uint32
@@ -73,7 +72,7 @@ type trie struct {
 	blocks  int // in all runs
 }
 
-// child returns the node that follows parent at a depth with this block, or 0.
+// child returns the node that follows parent at a depth and begins with this block, or 0.
 func (t *trie) child(parent, depth uint32, first uint64) uint32 {
 	return t.edges.find(edgeTag(parent, depth, first), func(id uint32) bool {
 		n := t.nodes.at(id)
@@ -81,7 +80,7 @@ func (t *trie) child(parent, depth uint32, first uint64) uint32 {
 	})
 }
 
-// walk appends to path the nodes on the way of the prompt.
+// walk appends to path the nodes on the prompt's path.
 func (t *trie) walk(path []step, blocks []uint64) []step {
 	parent, depth := uint32(0), uint32(0)
 	for int(depth) < len(blocks) {
@@ -107,7 +106,7 @@ func commonBlocks(a, b []uint64) int {
 	return n
 }
 
-// add makes a node, with no holders yet.
+// add adds a node without holders.
 func (t *trie) add(parent, depth uint32, blocks []uint64) uint32 {
 	id, n := t.nodes.take()
 	n.run = t.runs.take(len(blocks))
@@ -119,7 +118,7 @@ func (t *trie) add(parent, depth uint32, blocks []uint64) uint32 {
 	return id
 }
 
-// adopt counts a child in, or out with ^0.
+// adopt counts a child, or removes it with by ^0.
 func (t *trie) adopt(parent, id, by uint32) {
 	if parent != 0 {
 		p := t.nodes.at(parent)
@@ -128,7 +127,7 @@ func (t *trie) adopt(parent, id, by uint32) {
 	}
 }
 
-// extend lengthens a run. Nobody holds the whole of it then.
+// extend lengthens a run; no endpoint holds the whole of it then.
 func (t *trie) extend(n *node, blocks []uint64) {
 	old := n.run.len()
 	n.run = t.runs.grow(n.run, old+len(blocks))
@@ -137,7 +136,7 @@ func (t *trie) extend(n *node, blocks []uint64) {
 	t.blocks += len(blocks)
 }
 
-// trim forgets the last blocks of a run of which nobody holds the whole.
+// trim removes the last blocks of a run if no endpoint holds the whole of it.
 func (t *trie) trim(n *node) {
 	most := n.depth
 	for _, h := range n.holders.all() {
@@ -152,7 +151,7 @@ func (t *trie) trim(n *node) {
 	n.run = t.runs.shrink(n.run, int(most-n.depth))
 }
 
-// remove forgets a node without holders, and therefore without children.
+// remove removes a node that has no holders, and therefore no children.
 func (t *trie) remove(id uint32) {
 	n := t.nodes.at(id)
 	t.edges.remove(edgeTag(n.parent, n.depth, n.first()), id)
@@ -163,9 +162,9 @@ func (t *trie) remove(id uint32) {
 	t.nodes.give(id)
 }
 
-// prepend joins a node with its only child, which begins where its run ends:
-// the child keeps its number, so that its own children need not be told. Their
-// holders are still to be joined.
+// prepend merges a node into its only child, which begins where its run ends:
+// the child keeps its number, so its own children need no update. Holders are
+// joined by the caller.
 func (t *trie) prepend(id, childID uint32) {
 	n, c := t.nodes.at(id), t.nodes.at(childID)
 	t.edges.remove(edgeTag(id, c.depth, c.first()), childID)
@@ -181,7 +180,7 @@ func (t *trie) prepend(id, childID uint32) {
 	c.run, c.parent, c.depth = run, n.parent, n.depth
 }
 
-// addHolder inserts h at its place.
+// addHolder inserts h at index at.
 func (t *trie) addHolder(n *node, at int, h holder) {
 	n.holders = t.holders.grow(n.holders, n.holders.len()+1)
 	all := n.holders.all()
@@ -192,7 +191,7 @@ func (t *trie) addHolder(n *node, at int, h holder) {
 	}
 }
 
-// removeHolder takes out the holder at a place; its blocks are gone already.
+// removeHolder removes the holder at an index; its blocks have been removed already.
 func (t *trie) removeHolder(n *node, at int) {
 	all := n.holders.all()
 	copy(all[at:], all[at+1:])
@@ -205,7 +204,7 @@ func (t *trie) bytes() (all, idle int64) {
 	return t.nodes.bytes() + t.edges.bytes() + runs + holders, idleRuns + idleHolders
 }
 
-// release gives up idle memory, n bytes if there are so many.
+// release frees up to n bytes of idle memory.
 func (t *trie) release(n int64) {
 	before, _ := t.bytes()
 	t.runs.release(n)

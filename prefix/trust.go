@@ -2,57 +2,58 @@ package prefix
 
 import "github.com/endpick/endpick"
 
-// trust is how many blocks an endpoint's engine is trusted to hold, as the
-// cached tokens that it reports have it.
+// trust is how many blocks an endpoint's engine is trusted to hold, from the
+// cached tokens that it reports.
 //
-// Each report of an older match is a vote. An engine with room for R blocks
-// that forgets the least recently used first has what was used within the last
-// R blocks, and lacks what is older. So a match that was there votes for as
-// much room as its age, the number of blocks used since; one that was not all
-// there votes against as much: with M blocks missing at its end, the first of
-// them had at most age − M blocks used after it. Votes are kept by age, in
-// sixteenths of the capacity, and the capacity that contradicts the fewest of
-// them is the one to go to. They fade by a 32nd with each sixteenth of the
-// capacity that is used.
+// Each report on an older match is a vote. An engine with room for R blocks that
+// evicts the least recently used first has what was used within the last R
+// blocks, and lacks what is older. So a match that was there votes for as much
+// room as its age, the number of blocks used since; one that was not all there
+// votes against as much: with M blocks missing at its end, the first of them had
+// at most age − M blocks used after it. Votes are kept by age, in sixteenths of
+// the capacity, and the capacity moves towards the one that contradicts the
+// fewest of them. They fade by a 32nd with each sixteenth of the capacity that is
+// used.
 //
 // Nobody should be able to move it alone, or at once:
 //
-//   - What was used within the last sixteenth of the capacity has no vote: it
-//     tells nothing of the room there is. A prompt therefore has a vote once
-//     in a sixteenth at most.
+//   - What was used within the last sixteenth of the capacity has no vote,
+//     because
+//     it says nothing about the room. So a prompt has at most one vote per
+//     sixteenth.
 //   - The n-th vote of a tenant within a sixteenth weighs 1/n.
 //   - A tenant who is alone in voting against, where others vote too, is not
 //     believed: an engine that lacks room lacks it for all of them. Prompts that
-//     an engine does not look up in its cache, for what else they ask for, say
-//     again and again that nothing was there.
+//     an engine does not look up in its cache, because of other options of the
+//     request, say again and again that nothing was there.
 //   - The capacity falls by an eighth at most, once in a sixteenth of it, and
 //     only if that settles a quorum of votes.
 //   - It rises again by a sixteenth of itself, without any vote, whenever as
 //     much as an eighth of the bound was used and no vote was against it; and
 //     at once where the engine had more than was expected.
 //
-// A flush or a restart of the engine looks like too little room for a while:
-// the capacity falls a few steps and rises again. An engine without a cache
-// lacks everything old, and is trusted less and less.
+// A flush or a restart of the engine looks like too little room for a while: the
+// capacity falls a few steps and rises again. An engine without a cache lacks
+// everything old, and is trusted less and less.
 //
-// What only a response has told may never have been there: engines need not keep
-// what they generate, and templates drop reasoning. It has no vote until a prompt
-// has gone through it.
+// What is known only from a response may never have been there: engines need not
+// keep what they generate, and templates drop reasoning. It has no vote until a
+// prompt has included it.
 //
-// Engines count in blocks of their own, their grain: 16 tokens, hundreds of
-// them for hybrid models, or single ones. What is missing within a grain is no
-// vote. The grain is the greatest common divisor of the reports of late.
+// Engines count in blocks of their own, their grain: 16 tokens, hundreds of them
+// for hybrid models, or single ones. What is missing within a grain is no vote.
+// The grain is the greatest common divisor of recent reports.
 type trust struct {
 	learned int                     // blocks; 0: nothing learned
-	rest    int                     // blocks used since the capacity was last changed
-	lowered uint64                  // how often it was
+	rest    int                     // blocks used since the capacity last changed
+	lowered uint64                  // how often it has fallen
 	had     [sixteenths + 1]float32 // votes for as much room as their age, by sixteenths of the capacity
 	lacked  [sixteenths + 1]float32 // votes against it
 	more    float32                 // votes for more room than the capacity
-	spoken  voices                  // of all votes
-	against voices                  // of those against
+	spoken  voices                  // for all votes
+	against voices                  // for votes against
 	grain   int                     // tokens; 0: not known yet
-	unit    int                     // the divisor of so many reports since
+	unit    int                     // greatest common divisor of the reports since grain was set
 	reports int
 }
 
@@ -73,15 +74,15 @@ func (s *server) capacity() int {
 	return s.bound
 }
 
-// atLeast says that the engine has run a prompt of so many blocks.
+// atLeast records that the engine has run a prompt of so many blocks.
 func (t *trust) atLeast(blocks int) {
 	if t.learned > 0 {
 		t.learned = max(t.learned, blocks)
 	}
 }
 
-// vote takes the vote of a request that the engine has computed. It has none if
-// another request was still in the prefill of the matched blocks.
+// vote counts the vote of a request that the engine has computed. It has none
+// if another request was still in the prefill of the matched blocks.
 func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	s := x.servers.Find(l.ref)
 	if s == nil || !o.HasCachedTokens {
@@ -91,7 +92,7 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	grain := float64(t.calibrate(o.CachedTokens))
 	tokens := float64(o.CachedTokens)
 	if o.InputTokens > 0 && req.InputTokens > 0 {
-		// The prompt's length was a guess; so was that of its head.
+		// The prompt's length was a guess, and so was that of its head.
 		scale := float64(req.InputTokens) / float64(o.InputTokens)
 		tokens, grain = tokens*scale, grain*scale
 	}
@@ -118,8 +119,8 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	t.spoken.add(l.account, weight)
 }
 
-// voices is how much one account has said, about the one that says the most, and
-// how much all others.
+// voices is how much one account has voted, for the account that has voted the
+// most, and how much all others.
 type voices struct {
 	first        uint32
 	most, others float32
@@ -130,8 +131,8 @@ func (v *voices) add(account uint32, weight float32) {
 	case account == v.first:
 		v.most += weight
 	case v.others+weight > v.most:
-		// What it has said before is among the others: of two this is exact, of more
-		// it is too little for the others.
+		// The account's earlier votes are among the others. That is exact for two
+		// accounts; for more, the others get too little.
 		v.first, v.most, v.others = account, v.others+weight, v.most
 	default:
 		v.others += weight
@@ -157,7 +158,7 @@ func sixteenth(age, capacity int) int {
 	return int(min(int64(age)*sixteenths/int64(capacity), sixteenths))
 }
 
-// vote returns what the account's next vote in an epoch weighs.
+// vote returns the weight of the account's next vote in an epoch.
 func (a *account) vote(epoch uint32) float32 {
 	if a.voted != epoch {
 		a.voted, a.votes = epoch, 0
@@ -166,8 +167,8 @@ func (a *account) vote(epoch uint32) float32 {
 	return 1 / float32(a.votes)
 }
 
-// calibrate returns the grain in tokens, 0 if it is not known, after another
-// report.
+// calibrate takes another report into account and returns the grain in tokens,
+// or 0 if it is not known.
 func (t *trust) calibrate(cached int) int {
 	if cached > 0 {
 		t.unit = gcd(cached, t.unit)
@@ -193,18 +194,18 @@ func gcd(a, b int) int {
 	return a
 }
 
-// review moves the capacity, if the votes are for it. It is called whenever a
+// review moves the capacity if the votes are for it. It is called whenever a
 // sixteenth of it has been used.
 func (t *trust) review(s *server) {
 	capacity := s.capacity()
-	// Ages beyond the capacity say nothing against it.
+	// Ages beyond the capacity don't contradict it.
 	against := float32(0)
 	for _, v := range t.lacked[:sixteenths] {
 		against += v
 	}
 	best, fewest := sixteenths, against
 	for n, votes := sixteenths-1, against; n > 0; n-- {
-		// What if only n sixteenths were held?
+		// The capacity would be n sixteenths.
 		votes += t.had[n] - t.lacked[n]
 		if votes < fewest {
 			best, fewest = n, votes
@@ -235,7 +236,7 @@ func (t *trust) review(s *server) {
 	t.fade(31. / 32)
 }
 
-// fade leaves votes only a part of their weight.
+// fade multiplies the weight of all votes by part.
 func (t *trust) fade(part float32) {
 	for i := range t.had {
 		t.had[i] *= part

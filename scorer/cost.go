@@ -29,8 +29,8 @@ func (s *costScorer) Score(req *endpick.Request, candidates []endpick.Candidate,
 	}
 }
 
-// fromCost is the order-keeping map of [Cost]. For cost ≥ 0 it keeps the
-// relative precision of the cost, so that large costs stay apart.
+// fromCost maps costs to scores as [Cost] says. For cost ≥ 0 it keeps the
+// relative precision of the cost, so that large costs stay distinct.
 func fromCost(cost float64) float64 {
 	switch {
 	case cost-cost != 0: // NaN or infinite

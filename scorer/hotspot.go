@@ -10,47 +10,44 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Hotspot is the two-phase detector of prefix hotspots that goes with LMetric
-// (section 5.2 of its paper): a filter that keeps the requests of one class
-// away from the endpoints that hold their prefix when these would otherwise be
-// overloaded.
+// Hotspot is LMetric's two-phase detector of prefix hotspots (section 5.2 of its
+// paper): a filter that keeps the requests of one class away from the endpoints that
+// hold their prefix when these would otherwise be overloaded.
 //
-// A class is the requests with the same head. With x its share of all requests
-// in the window, x̄ = 1 − x, M the endpoints that hold the head and M̄ the
-// others, the first phase is x/x̄ > |M|/|M̄|. The second phase, from then on:
-// more than 2·|M| requests of the class, one after the other, score better on
-// M than on M̄. Then M is filtered out for the class, until the first phase no
-// longer holds; the paper has no rule for that. If M or M̄ is empty, or x is 1,
-// there is no hotspot.
+// A class is all requests with the same head. With x its share of all requests in the
+// window, x̄ = 1 − x, M the endpoints that hold the head and M̄ the others, the first
+// phase is x/x̄ > |M|/|M̄|. The second phase, from then on: more than 2·|M| requests
+// of the class in a row score better on M than on M̄. Then M is filtered out for the
+// class until the first phase no longer holds, for which the paper has no rule. If M
+// or M̄ is empty, or x is 1, there is no hotspot.
 //
-// The head is the chained hash of the first HeadTokens of the prompt in full
-// blocks, or of all its full blocks if there are fewer; requests without blocks
-// are in no class. Only the classes with the most requests of which somebody
-// holds the head are tracked.
+// The head is the chained hash of the first HeadTokens of the prompt in full blocks,
+// or of all its full blocks if there are fewer; requests without blocks are in no
+// class. Only the most frequent classes whose head is held by some endpoint are
+// tracked.
 //
 // Hotspot learns as an [endpick.RoutedObserver]. The zero value is ready and safe for
-// concurrent use; it must not be copied after first use, and its fields must not
-// be changed then.
+// concurrent use; it must not be copied after first use, and its fields must not be
+// changed then.
 type Hotspot struct {
 	endpick.OneRouter
 	// Window is the time over which shares are counted. Zero: one minute.
 	Window time.Duration
 	// Classes is how many classes of requests are tracked. Zero: 32.
 	Classes int
-	// HeadTokens is the length of the head by which requests are put into
-	// classes. A prefix that is no longer than this makes no hotspot. Zero:
-	// 128.
+	// HeadTokens is the length of the head that defines a class. Prefixes no
+	// longer than this make no hotspot. Zero: 128.
 	HeadTokens int
 
-	// hot is the number of classes that are filtered; zero spares the lock.
+	// hot is the number of classes that are filtered. If it is zero, Filter takes no lock.
 	hot      atomic.Int32
 	filtered atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
-	begin   time.Time  // of part 0
-	part    int64      // number of the newest part of the window
+	mu      sync.Mutex // guards the fields below
+	begin   time.Time  // start of part 0
+	part    int64      // number of the current part of the window
 	all     windowCount
-	classes []class // at most Classes, in no order
+	classes []class // at most Classes, unordered
 	stats   HotspotStats
 }
 
@@ -70,21 +67,21 @@ func (h *Hotspot) Validate() error {
 // HotspotStats counts what a [Hotspot] has seen.
 type HotspotStats struct {
 	Alarms    uint64 // classes for which the first phase began to hold
-	Hotspots  uint64 // of them, those for which the second did too
-	Recovered uint64 // of those, the ones for which the first no longer holds
-	Forgotten uint64 // of those, the ones displaced by other classes
+	Hotspots  uint64 // of these, how many met the second condition too
+	Recovered uint64 // of these, how many no longer meet the first
+	Forgotten uint64 // of these, how many were displaced by other classes
 	Filtered  uint64 // requests that were kept away from M
 	Tracked   int    // classes that are tracked now
 	Hot       int    // classes that are filtered now
 }
 
-// windowParts is into how many parts the window is cut: it slides by a part.
+// windowParts is the number of parts of the window, which slides by one part.
 const windowParts = 12
 
-// windowCount counts what happened in the window.
+// windowCount counts events within the window.
 type windowCount struct {
 	sum   int
-	parts [windowParts]uint32 // by number of the part modulo windowParts
+	parts [windowParts]uint32 // indexed by part modulo windowParts
 }
 
 func (c *windowCount) add(part int64) {
@@ -103,16 +100,15 @@ func (c *windowCount) clear(part int64) {
 type class struct {
 	head  uint64
 	count windowCount
-	// inherited is how many requests the class in whose place it came may
-	// have had; the class itself may have had as many before it was tracked.
-	// It keeps frequent classes in (Metwally et al., Efficient computation of
-	// frequent and top-k elements, 2005: Space-Saving), and counts until the
-	// window has passed.
+	// inherited is the count of the class that it displaced, an upper bound of its
+	// own requests before it was tracked. It keeps frequent classes tracked
+	// (Metwally et al., Efficient computation of frequent and top-k elements,
+	// 2005: Space-Saving), and counts until the window has passed.
 	inherited     int
 	inheritedPart int64
 
 	alarmed bool // the first phase holds
-	streak  int  // requests in a row that score better on M, since then
+	streak  int  // requests in a row since then that score better on M
 	hot     bool // the second phase holds
 }
 
@@ -142,7 +138,7 @@ func (h *Hotspot) head(req *endpick.Request) (head uint64, tokens int, ok bool) 
 		length = 128
 	}
 	n := min(max(int(float64(length)/block), 1), len(req.Blocks))
-	// Engines compute the last token again: nobody holds more than L − 1.
+	// Engines compute the last token again: no endpoint holds more than L − 1.
 	tokens = min(int(float64(n)*block), req.InputTokens-1)
 	return req.Blocks[n-1], max(tokens, 1), true
 }
@@ -195,7 +191,7 @@ func (h *Hotspot) Routed(e *endpick.Event) {
 	c := h.find(head)
 	if c == nil {
 		if holding == 0 {
-			return // not a hit: one of the many that come once
+			return // nobody holds it: most such heads come only once
 		}
 		c = h.track(head)
 	}
@@ -243,7 +239,7 @@ func betterOnHolders(req *endpick.Request, candidates []endpick.Candidate, token
 	return on < off
 }
 
-// calm ends an alarm.
+// calm ends the alarm of a class.
 func (h *Hotspot) calm(c *class) {
 	if c.hot {
 		h.hot.Add(-1)
@@ -252,8 +248,8 @@ func (h *Hotspot) calm(c *class) {
 	c.alarmed, c.streak, c.hot = false, 0, false
 }
 
-// slide moves the window on; h.mu is held. A moment that has passed already
-// counts as the newest.
+// slide advances the window; h.mu is held. A time before the current part
+// counts as part of it.
 func (h *Hotspot) slide(now time.Time) {
 	if h.begin.IsZero() {
 		h.begin = now
@@ -266,7 +262,7 @@ func (h *Hotspot) slide(now time.Time) {
 	if part <= h.part {
 		return
 	}
-	h.part = max(h.part, part-windowParts) // all parts before have left
+	h.part = max(h.part, part-windowParts) // all earlier parts have left the window
 	for h.part < part {
 		h.part++
 		h.all.clear(h.part)
@@ -296,8 +292,8 @@ func (h *Hotspot) find(head uint64) *class {
 	return nil
 }
 
-// track makes room for a class, in the place of the least frequent one if need
-// be.
+// track returns a new class, displacing the least frequent one if there is no
+// room.
 func (h *Hotspot) track(head uint64) *class {
 	classes := h.Classes
 	if classes == 0 {

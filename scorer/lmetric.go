@@ -2,15 +2,14 @@ package scorer
 
 import "github.com/endpick/endpick"
 
-// LMetric is the product of the prefill that the request would wait for and the
-// batch it would join, (F + Q) × (BS + 1), the smallest first. It has nothing
-// to tune. See section 5 of the paper; the 1 is from the authors' code, and
-// keeps idle endpoints apart by prefill.
+// LMetric is the product of the prefill that the request would wait for and the batch it
+// would join, (F + Q) × (BS + 1), the smallest first. It has no parameters. See section 5
+// of the paper; the 1 is from the authors' code, and orders idle endpoints by prefill.
 //
-// It decides alone. Its score is 0.5/(1 + product), some 1e-4 and less, so that any other
-// scorer in a weighted sum decides instead of it. To combine load and prefix by weights
-// use [QueueDepth], [KVUsage] and [PrefixAffinity]; to narrow the choice before LMetric,
-// a filter; to add a term of your own to the product, a [Cost].
+// It decides alone. Its score is 0.5/(1 + product), 1e-4 or less, so that any other
+// scorer in a weighted sum outweighs it. To combine load and prefix by weights use
+// [QueueDepth], [KVUsage] and [PrefixAffinity]; to narrow the choice before LMetric, a
+// filter; to add a term of your own to the product, a [Cost].
 type LMetric struct{}
 
 // Name is what receipts show.
@@ -23,8 +22,8 @@ func (LMetric) Score(req *endpick.Request, candidates []endpick.Candidate, dst [
 	}
 }
 
-// lmetric is the product itself. F is at least 1, also for a prompt of unknown
-// length: load always counts.
+// lmetric is the product. F is at least 1, also for a prompt of unknown length,
+// so that load always counts.
 func lmetric(req *endpick.Request, c *endpick.Candidate) float64 {
 	prefill := float64(max(c.NewTokens(req), 1) + c.InFlight.PrefillTokens)
 	return prefill * (c.BatchSize() + 1)

@@ -2,8 +2,8 @@ package scorer
 
 import "github.com/endpick/endpick"
 
-// QueueDepth scores by load against the other candidates: the smallest batch
-// size scores 1, the largest 0, in between in proportion; if all are equal, all
+// QueueDepth scores load relative to the other candidates: the smallest batch
+// size scores 1, the largest 0, and others in proportion; if all are equal, all
 // score 1. The load is BS = W + R, each request counted once. See BLIS, "Scorer
 // Composition".
 type QueueDepth struct{}
@@ -65,7 +65,7 @@ func (LoadBalance) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 }
 
 // LeastLoaded prefers the smallest batch size BS, and among equal ones the
-// fewest prompt tokens that wait for prefill.
+// fewest prompt tokens waiting for prefill.
 type LeastLoaded struct{}
 
 // Name is what receipts show.
@@ -75,7 +75,7 @@ func (LeastLoaded) Name() string { return "least-loaded" }
 func (LeastLoaded) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		c := &candidates[i]
-		// A share below 1 for the tokens, so that they never outweigh a request.
+		// Scaled below 1, so that tokens never outweigh a request.
 		tokens := float64(c.InFlight.PrefillTokens)
 		dst[i] = fromCost(c.BatchSize() + tokens/(1+tokens)/2)
 	}

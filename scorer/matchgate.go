@@ -7,16 +7,16 @@ import (
 )
 
 // MatchGate is a filter that keeps the candidates with the longest match,
-// unless load is out of balance; then it keeps all. The scorer behind it
-// decides among those that are left.
+// unless load is out of balance; then it keeps all. The scorer after it decides
+// among the rest.
 //
 // AIBrix is MatchGate{Range: 8} before [LeastLoaded]; SGLang's cache-aware
 // policy MatchGate{Share: 0.5, Range: 32, Ratio: 1.1} before LeastLoaded;
 // Preble MatchGate{Share: 0.5} before a cost. The zero value always prefers the
 // longest match.
 type MatchGate struct {
-	// Share is the least share of the prompt, exclusive, that the longest
-	// match must have. Zero: any match counts.
+	// Share is the share of the prompt that the longest match must exceed. Zero:
+	// any match counts.
 	Share float64
 	// Range and Ratio say when load is out of balance: the largest batch size
 	// is more than Range above the smallest, and more than Ratio times it.

@@ -7,12 +7,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// NoHitLRU spreads cold requests: those whose beginning no candidate holds. The
+// NoHitLRU spreads cold requests, whose beginning no candidate holds. The
 // candidate that has gone longest without one scores 1, the one that had the
 // last scores 0, and the others 1 − rank/(n − 1); those that never had one
-// share the first rank. Warm requests score 0.5 everywhere and change nothing.
-// It is the scorer of that name in BLIS ("Scorer Composition"). The zero value
-// is ready and safe for concurrent use; it must not be copied after first use.
+// share the first rank. For warm requests every candidate scores 0.5, which
+// changes nothing. It is the scorer of that name in BLIS ("Scorer
+// Composition"). The zero value is ready and safe for concurrent use; it must
+// not be copied after first use.
 type NoHitLRU struct {
 	endpick.OneRouter
 	turns turns
@@ -56,7 +57,7 @@ func (s *NoHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 	s.work.Put(order)
 }
 
-// cold reports whether no candidate holds a head of the prompt.
+// cold reports whether no candidate holds the beginning of the prompt.
 func cold(candidates []endpick.Candidate) bool {
 	for i := range candidates {
 		if candidates[i].PrefixTokens > 0 {

@@ -31,14 +31,14 @@ func (s *RoundRobin) Score(_ *endpick.Request, candidates []endpick.Candidate, d
 // Routed implements [endpick.RoutedObserver].
 func (s *RoundRobin) Routed(e *endpick.Event) { s.turns.take(e.Candidate.Ref) }
 
-// turns remembers when each endpoint last had its turn, counted in turns.
+// turns remembers when each endpoint had its last turn. Turns are numbered.
 type turns struct {
-	mu     sync.RWMutex // held by the callers of last
+	mu     sync.RWMutex // last requires callers to hold it
 	count  uint64
-	newest endpick.PerEndpoint[uint64] // number of the newest turn
+	newest endpick.PerEndpoint[uint64] // number of each endpoint's last turn
 }
 
-// last is the number of the endpoint's newest turn; 0 if it had none.
+// last returns the number of the endpoint's last turn, or 0.
 func (t *turns) last(ref endpick.Ref) uint64 {
 	if number := t.newest.Find(ref); number != nil {
 		return *number
@@ -50,7 +50,7 @@ func (t *turns) last(ref endpick.Ref) uint64 {
 func (t *turns) take(ref endpick.Ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if number := t.newest.At(ref); number != nil { // else its endpoint has gone meanwhile
+	if number := t.newest.At(ref); number != nil { // nil: the endpoint was removed meanwhile
 		t.count++
 		*number = t.count
 	}

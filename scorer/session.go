@@ -9,8 +9,8 @@ import (
 // SessionAffinity keeps the turns of one session together: the session's
 // endpoint scores 1, all others 0. The endpoint is found by rendezvous hashing
 // (Thaler and Ravishankar, 1998) of the session and the endpoints' IDs: there
-// is no table, replicas of a router agree, and when an endpoint goes only its
-// own sessions move. A request without a session scores 0 everywhere.
+// is no table, replicas of a router agree, and when an endpoint is removed only
+// its own sessions move. Without a session, every endpoint scores 0.
 type SessionAffinity struct{}
 
 // Name is what receipts show.

@@ -1,22 +1,22 @@
 package diagnose
 
-// Cause is what kept a prompt from being found in a cache.
+// Cause is why a prompt was not found in a cache.
 type Cause uint8
 
-// The causes, by what they are about.
+// The causes, and what each is about.
 const (
 	Timestamp      Cause = iota // a date or a time of day has changed
-	Identifier                  // a UUID, a hash or another made-up name has
-	Number                      // a number has
-	Whitespace                  // the same words are wrapped or indented in another way
+	Identifier                  // a UUID, a hash or another generated name has changed
+	Number                      // a number has changed
+	Whitespace                  // the same words are wrapped or indented differently
 	Reworded                    // words have changed: the template has drifted
-	ToolsReordered              // the same tools stand in another order
-	ToolsChanged                // there are other tools
-	Inserted                    // messages stand before old ones
-	Dropped                     // messages that were there are missing
-	OtherServer                 // it went to a server that had not seen it
-	Evicted                     // the server had seen it, and has forgotten it
-	OtherModel                  // the conversation went on with another model,
+	ToolsReordered              // the same tools in another order
+	ToolsChanged                // the set of tools has changed
+	Inserted                    // messages were inserted before old ones
+	Dropped                     // earlier messages are missing
+	OtherServer                 // the request went to a server that had not seen the prompt
+	Evicted                     // the server had seen it and has evicted it
+	OtherModel                  // the conversation continued with another model,
 	OtherAdapter                // adapter,
 	OtherTenant                 // tenant
 	OtherSalt                   // or cache_salt
@@ -60,5 +60,5 @@ func (c Cause) Advice() string {
 // MarshalText returns String.
 func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// inPrompt reports whether a place in the prompt is to blame.
+// inPrompt reports whether the cause is a place in the prompt.
 func (c Cause) inPrompt() bool { return c <= Dropped }

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// Config says what counts. The zero value is valid: no money is counted.
+// Config configures [Explain]. The zero value is valid and counts no money.
 type Config struct {
 	// Price is what a million tokens of prompt cost, in any currency.
 	Price float64
@@ -43,45 +43,45 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Report is what [Explain] has found.
+// Report is the result of [Explain].
 type Report struct {
-	// Requests is how many there were with a prompt that an engine has answered,
-	// InputTokens and CachedTokens theirs; Silent is how many of them came without
-	// cached tokens, so that evictions can't be seen.
+	// Requests counts the requests with a prompt that an engine has answered;
+	// InputTokens and CachedTokens are their sums. Silent is how many of them
+	// reported no cached tokens, so that evictions can't be seen.
 	Requests, Silent          int
 	InputTokens, CachedTokens int
 	// LostTokens and Cost are the sums of all findings.
 	LostTokens int
 	Cost       float64
-	Findings   []Finding // what costs the most first
+	Findings   []Finding // the most expensive first
 }
 
-// Finding is one cause in the requests of one tenant for one model.
+// Finding is one cause, for the requests of one tenant for one model.
 type Finding struct {
 	Tenant recording.Hash // zero: none
 	Model  string
 	Cause  Cause
-	// Message is the index of the message that is to blame, or of the tool if Tool
-	// is set; -1: none is. Role is its role, and Offset about the first byte of its
-	// text that differs; -1: not known.
+	// Message is the index of the message to blame, or of the tool if Tool is set;
+	// -1: none. Role is its role. Offset is roughly the first byte of its text that
+	// differs; -1: not known.
 	Message int
 	Tool    bool
 	Role    string
 	Offset  int
-	// Old and New are the words that differ, for one pair of requests; empty where
+	// Old and New are the words that differ, for one pair of requests; empty if
 	// the recording has no text.
 	Old, New string
-	// Requests is how many have lost Tokens, together; Cost is their money.
+	// Requests is how many requests lost Tokens, in total; Cost is their price.
 	Requests int
 	Tokens   int
 	Cost     float64
-	// Before and After are such a pair.
+	// Before and After are that pair.
 	Before, After *recording.Request
 }
 
-// Explain goes through requests, which may be in any order, and keeps none of them
-// but those in the report. The error is an [endpick.ConfigError]. It takes time that
-// grows with the number of requests and the length of their prompts.
+// Explain examines requests, which may be in any order. It keeps only those in the
+// report. The error is an [endpick.ConfigError]. It takes time in proportion to the
+// number of requests and the length of their prompts.
 func Explain(requests []*recording.Request, config Config) (*Report, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func Explain(requests []*recording.Request, config Config) (*Report, error) {
 	return x.report(), nil
 }
 
-// grains are the sizes of the blocks of engines' caches, by model: 16 tokens, or
-// what else divides all that was cached.
+// grains are the block sizes of the engines' caches, by model: 16 tokens, or
+// another divisor of all reported cached tokens.
 func grains(requests []*recording.Request) map[string]int {
 	all := map[string]int{}
 	for _, r := range requests {
@@ -142,12 +142,12 @@ type group struct {
 	role    string
 }
 
-// explain blames what has kept a prompt from the cache, if anything has.
+// explain finds what has kept a prompt from the cache, if anything has.
 func (x *explainer) explain(p *prompt) {
 	x.totals.Requests++
 	x.totals.InputTokens += p.r.InputTokens
 	grain := x.grain[p.r.Model]
-	// What an engine may find of a prompt: whole blocks, and not its last token.
+	// An engine can find whole blocks of a prompt, without its last token.
 	whole := func(tokens int) int {
 		tokens = max(min(tokens, p.r.InputTokens-1), 0)
 		return tokens - tokens%grain
@@ -191,12 +191,12 @@ func (x *explainer) explain(p *prompt) {
 	}
 }
 
-// rounding forgives what floating point has lost.
+// rounding absorbs floating-point errors.
 const rounding = 1e-6
 
 func (x *explainer) blame(p, before *prompt, b breach, tokens int) {
 	g := group{p.r.Tenant, p.r.Model, b.cause, b.message, b.tool, b.role}
-	if b.cause == Inserted || b.cause == Dropped { // wherever the window is
+	if b.cause == Inserted || b.cause == Dropped { // wherever the sliding window is
 		g.message, g.role = 0, ""
 	}
 	f := x.groups[g]

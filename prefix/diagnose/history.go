@@ -6,13 +6,13 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// history is what came before, by what one looks for.
+// history indexes earlier prompts.
 type history struct {
-	blocks map[recording.Hash]places // prompts that hold a block, and all before it
-	wholes map[uint64]places         // prompts that are these messages and no more
+	blocks map[recording.Hash]places // prompts that hold a block and everything before it
+	wholes map[uint64]places         // prompts that consist of exactly these messages
 
-	// Prompts that one may be the continuation of, or made from the same template,
-	// each the newest few.
+	// Prompts that one may continue, or that were made from the same template: the
+	// newest few of each.
 	firsts, templates, lasts, sessions map[recording.Hash][]*prompt
 	recent                             map[scope][]*prompt // without the salt
 }
@@ -27,10 +27,10 @@ func (h *history) init() {
 type places []place
 
 type place struct {
-	first, last *prompt // by when they were ready
+	first, last *prompt // by the time when they were ready
 }
 
-// maxPlaces bounds the servers that are told apart for one head.
+// maxPlaces limits the servers that are distinguished for one head.
 const maxPlaces = 64
 
 func (ps places) add(p *prompt) places {
@@ -52,8 +52,8 @@ func (ps places) add(p *prompt) places {
 	return append(ps, place{p, p})
 }
 
-// find returns a prompt that was ready then, and in use since; on a server, or on
-// any if that is empty. Nil: none was.
+// find returns a prompt that was ready then and has been used since, on the given
+// server or, if endpoint is empty, on any; nil if there is none.
 func (ps places) find(then, since time.Time, endpoint string) *prompt {
 	for _, at := range ps {
 		if (endpoint == "" || at.first.r.Endpoint == endpoint) && !at.first.ready.After(then) && !at.last.ready.Before(since) {
@@ -72,8 +72,8 @@ type found struct {
 	by     *prompt
 }
 
-// held is how much of a prompt was computed anywhere, and by the server that it went
-// to.
+// held is how much of a prompt was computed anywhere, and by the server that the
+// prompt went to.
 func (h *history) held(p *prompt, since time.Time) (anywhere, here found) {
 	for _, f := range [...]struct {
 		dst      *found
@@ -100,8 +100,8 @@ func (h *history) held(p *prompt, since time.Time) (anywhere, here found) {
 	return anywhere, here
 }
 
-// reach is how much of p the server of q has computed, if all of q is the first n
-// messages of p: as many tokens as q had, and those of its answer but the last, if that comes next.
+// reach is how much of p the server of q has computed, if q is the first n messages of p: the
+// tokens of q and, if its answer comes next, those of the answer but the last.
 func (q *prompt) reach(p *prompt, n int) float64 {
 	tokens := float64(q.r.InputTokens)
 	if n >= len(p.messages) || p.messages[n].Role != answerRole || q.r.Estimated {
@@ -110,12 +110,12 @@ func (q *prompt) reach(p *prompt, n int) float64 {
 	said := p.scale.perByte * float64(p.messages[n].Bytes)
 	answer := float64(q.r.OutputTokens)
 	if more := answer - said; more > 8+answer/5 || more < -8-answer/5 {
-		return tokens // other words, or thoughts that are left out
+		return tokens // other words, or reasoning that was left out
 	}
-	return tokens + answer - 1 // the last one was not computed any more
+	return tokens + answer - 1 // the last one was never computed
 }
 
-// newest is how many prompts are kept for a key.
+// newest is how many prompts are kept per key.
 const newest = 16
 
 func keep[K comparable](m map[K][]*prompt, key K, p *prompt) {
@@ -127,7 +127,7 @@ func keep[K comparable](m map[K][]*prompt, key K, p *prompt) {
 	m[key] = append(all, p)
 }
 
-// add remembers a prompt.
+// add adds a prompt.
 func (h *history) add(p *prompt) {
 	for _, b := range p.r.Blocks {
 		h.blocks[b] = h.blocks[b].add(p)
@@ -146,17 +146,17 @@ func (h *history) add(p *prompt) {
 	keep(h.recent, p.client(), p)
 }
 
-// client is who has sent it and for which model.
+// client is who sent it, and for which model.
 func (p *prompt) client() scope {
 	return scope{model: p.scope.model, adapter: p.scope.adapter, tenant: p.scope.tenant}
 }
 
-// lookBack is how many of the last messages of a prompt may be new since the one
-// before: calls of tools and their results are messages of their own.
+// lookBack is how many of a prompt's last messages may be new since the previous
+// one: tool calls and their results are messages of their own.
 const lookBack = 8
 
-// candidates are the prompts that p may have been meant to share a head with, which
-// were ready when it came.
+// candidates are prompts that were ready when p came and that p may have been meant
+// to share a head with.
 func (h *history) candidates(p *prompt, since time.Time) (all []*prompt) {
 	if len(p.messages) == 0 {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// breach is where a prompt parts from an earlier one that it was meant to share more
-// with, and why.
+// breach is where and why a prompt diverges from an earlier one with which it was
+// meant to share more.
 type breach struct {
 	cause   Cause
 	message int // or the tool; -1: none
@@ -18,13 +18,13 @@ type breach struct {
 	offset  int // in its text; -1: not known
 
 	at    float64 // tokens before it
-	end   float64 // tokens that would have been shared, and of them
+	end   float64 // tokens that would have been shared, including
 	fresh float64 // those that are new in any case
 	lost  int
 }
 
-// part compares a prompt with an earlier one. It returns false if nothing has been
-// lost that they were meant to share.
+// part compares a prompt with an earlier one. It returns false if they lost
+// nothing that they were meant to share.
 func (x *explainer) part(q, p *prompt) (b breach, ok bool) {
 	if q.scope != p.scope {
 		return x.partScope(q, p)
@@ -36,10 +36,9 @@ func (x *explainer) part(q, p *prompt) (b breach, ok bool) {
 	return w.breach, w.broken
 }
 
-// partScope is for prompts that are the same as far as they go, in another scope.
-// That is to blame only where they belong together: one goes on where the other has
-// ended, or asks the same again, or they are of one session; or where every request
-// has a salt of its own.
+// partScope handles prompts that agree as far as they go, in different scopes. The
+// scope is only to blame if they belong together: one continues or repeats the
+// other, or they are of one session; or if every request has a salt of its own.
 func (x *explainer) partScope(q, p *prompt) (b breach, ok bool) {
 	if !slices.EqualFunc(q.tools, p.tools, samePiece) {
 		return b, false
@@ -73,8 +72,8 @@ func (x *explainer) partScope(q, p *prompt) (b breach, ok bool) {
 	return b, true
 }
 
-// salts counts the requests of each scope, and those of each client whose salt has
-// come once.
+// salts counts the requests of each scope, and the salts of each client that
+// occurred once.
 type salts struct{ uses, single map[scope]int }
 
 func saltsOf(prompts []*prompt) salts {
@@ -93,26 +92,25 @@ func saltsOf(prompts []*prompt) salts {
 
 func (s *salts) once(sc scope) bool { return sc.salt != 0 && s.uses[sc] == 1 }
 
-// changing reports whether a client's salts look as if they were drawn for each
-// request.
+// changing reports whether a client's salts seem to be drawn for each request.
 func (s *salts) changing(client scope) bool { return s.single[client] >= 3 }
 
 func samePiece(a, b recording.Piece) bool { return a.Hash == b.Hash }
 
-// walk goes through two prompts side by side.
+// walk compares two prompts message by message.
 type walk struct {
 	q, p *prompt
 	a, b int // the next messages
 	breach
 	broken bool
-	differ int // messages so far
+	differ int // different messages so far
 }
 
-// maxDiffer is after how many different messages two prompts are others: each costs
-// time.
+// maxDiffer is the number of different messages from which on two prompts are
+// unrelated, because each costs time.
 const maxDiffer = 64
 
-// breaks takes note of the first difference.
+// breaks records the first difference.
 func (w *walk) breaks(c Cause, offset int) {
 	if w.broken {
 		return
@@ -145,7 +143,7 @@ func (w *walk) tools() {
 	}
 }
 
-// walk goes on as long as the prompts are the same but for what one can blame.
+// walk continues while the prompts are the same except for differences it can explain.
 func (w *walk) walk() {
 	for w.a < len(w.q.messages) && w.b < len(w.p.messages) {
 		if w.q.messages[w.a].Hash != w.p.messages[w.b].Hash {
@@ -158,17 +156,17 @@ func (w *walk) walk() {
 	}
 }
 
-// ofUser reports whether a message is the last of the prompt and new by right.
+// ofUser reports whether a message is the prompt's last and may be new.
 func (w *walk) ofUser() bool {
 	role := w.p.messages[w.b].Role
 	return w.b == len(w.p.messages)-1 && (role == "user" || role == "tool")
 }
 
-// explains finds the reason of a difference, and returns false if there is nothing to explain: the
-// prompts go different ways from here.
+// explains finds the reason of a difference. It returns false if there is none: the prompts are
+// different from here on.
 func (w *walk) explains() bool {
 	x, y := &w.q.messages[w.a], &w.p.messages[w.b]
-	if w.ofUser() || w.tool && w.b == 0 { // other tools, and another beginning: another prompt
+	if w.ofUser() || w.tool && w.b == 0 { // other tools and another beginning: an unrelated prompt
 		return false
 	}
 	if x.Role == y.Role && y.Bytes > 0 {
@@ -207,7 +205,7 @@ func (w *walk) explains() bool {
 	return false
 }
 
-// changed is the first value that differs between two pieces of one template.
+// changed finds the first value that differs between two messages of one template.
 func changed(x, y *recording.Piece) (cause Cause, offset int) {
 	kinds := map[string]Cause{"timestamp": Timestamp, "number": Number}
 	for i := range min(len(x.Values), len(y.Values)) {
@@ -220,11 +218,11 @@ func changed(x, y *recording.Piece) (cause Cause, offset int) {
 		}
 		return Identifier, v.At
 	}
-	return Identifier, -1 // beyond those that are kept
+	return Identifier, -1 // beyond the values that were kept
 }
 
-// offsetIn is about where the texts of two messages part: by the text, or else by the
-// blocks.
+// offsetIn is roughly where the texts of two messages diverge: from the text if there
+// is any, else from the blocks.
 func (w *walk) offsetIn(x, y *recording.Piece) int {
 	if x.Text != "" && y.Text != "" {
 		return words.Common(x.Text, y.Text)
@@ -242,14 +240,14 @@ func (w *walk) offsetIn(x, y *recording.Piece) int {
 	return 0
 }
 
-// telling is the length from which on a message does not come twice by chance, as
-// "yes" does.
+// telling is the length from which on a message, unlike "yes", does not repeat by
+// chance.
 const telling = 12
 
-// lookAhead is how many messages may have been put in or left out.
+// lookAhead is how many messages may have been inserted or dropped.
 const lookAhead = 64
 
-// find returns the index of a message that is the same as m; -1: there is none.
+// find returns the index of a message that equals m, or -1.
 func find(messages []recording.Piece, from int, m *recording.Piece) int {
 	if m.Bytes < telling {
 		return -1
@@ -262,7 +260,7 @@ func find(messages []recording.Piece, from int, m *recording.Piece) int {
 	return -1
 }
 
-// alike reports whether about half of two texts, or more, is the same.
+// alike reports whether two texts agree in about half or more.
 func alike(x, y []uint32) bool {
 	all := slices.Concat(x, y)
 	slices.Sort(all)
@@ -284,15 +282,15 @@ func (w *walk) end() float64 {
 		return float64(w.p.r.InputTokens)
 	}
 	if w.a < len(w.q.messages) {
-		// They part here, in what they say: the head of the message is the same if
-		// the role is.
+		// They diverge within a message. If the role is the same, so is the message's
+		// head.
 		if x, y := &w.q.messages[w.a], &w.p.messages[w.b]; x.Role == y.Role {
 			return w.p.tokensAt(w.b, words.Common(x.Text, y.Text))
 		}
 		return w.p.tokensAt(w.b, -1)
 	}
-	// All of q is there, and perhaps its answer. Where the blamed difference has not
-	// changed the length, the engine has said how long that is.
+	// All of q is included, and perhaps its answer. If the blamed difference has not
+	// changed the length, the engine has reported how long that is.
 	guess := w.p.tokensAt(w.b, -1) + headTokens + roleTokens(answerRole)
 	reach := w.q.reach(w.p, w.b)
 	answer := reach - float64(w.q.r.InputTokens)
@@ -305,7 +303,7 @@ func (w *walk) end() float64 {
 	return w.p.tokensAt(w.b, -1)
 }
 
-// quote is what differs, where the recording has the text.
+// quote is what differs, if the recording has the text.
 func quote(before, after *prompt, b breach) (old, now string) {
 	if !b.cause.inPrompt() || b.offset < 0 || b.message < 0 || b.tool || b.message >= min(len(before.messages), len(after.messages)) {
 		return "", ""
@@ -326,5 +324,5 @@ const maxQuote = 64
 
 func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxQuote)], "") }
 
-// around is some text on both sides of a byte.
+// around is the text on both sides of a byte.
 func around(s string, at int) string { return s[max(0, at-12):min(len(s), at+20)] }

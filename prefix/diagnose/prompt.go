@@ -12,21 +12,21 @@ import (
 // prompt is a request that an engine has answered.
 type prompt struct {
 	r     *recording.Request
-	ready time.Time // its prompt was computed by then
+	ready time.Time // by then, the prompt had been computed
 	scope scope
 
 	tools, messages []recording.Piece // none: not recorded
 	scale           scale
-	chains          []uint64 // of the messages up to each, with the tools and the scope
+	chains          []uint64 // of the messages up to each, including tools and scope
 }
 
-// scope is what must be the same for blocks to be shared.
+// scope is what must be equal for blocks to be shared.
 type scope struct {
 	model, adapter string
 	tenant, salt   recording.Hash
 }
 
-// newPrompt returns nil for a request that has left nothing in a cache.
+// newPrompt returns nil for a request that left nothing in a cache.
 func newPrompt(r *recording.Request) *prompt {
 	if r.InputTokens < 1 || r.Endpoint == "" || r.HTTP >= 400 || len(r.Blocks) == 0 && r.Prompt == nil {
 		return nil
@@ -62,16 +62,16 @@ func after(t time.Time, millis float64) time.Time {
 	return t.Add(time.Duration(min(millis, 1e9) * float64(time.Millisecond)))
 }
 
-// What chat templates put around a message, in tokens: its head has two and the role,
-// its end one. The last head is that of the answer.
+// What chat templates add to a message, in tokens: two and the role at its start, one
+// at its end. The last start is that of the answer.
 const (
 	headTokens = 2
 	endTokens  = 1
 	answerRole = "assistant"
 )
 
-// scale turns places in a prompt into tokens, so that the whole is as long as the
-// engine says.
+// scale converts places in a prompt into tokens, so that the whole is as long as
+// the engine says.
 type scale struct {
 	perByte float64
 	chat    bool
@@ -89,7 +89,7 @@ func newScale(p *prompt) scale {
 	}
 	around += headTokens + roleTokens(answerRole)
 	for i := range p.tools {
-		bytes += p.tools[i].Bytes + 1 // and a comma or a bracket
+		bytes += p.tools[i].Bytes + 1 // with a comma or a bracket
 	}
 	if len(p.tools) > 0 {
 		bytes++
@@ -130,8 +130,8 @@ func (p *prompt) pieceTokens(i int) float64 {
 	return n
 }
 
-// tokensAt is how long the prompt is up to a byte of the text of a message; below
-// zero: up to the message, or the answer behind the last one.
+// tokensAt is the length of the prompt up to a byte of a message's text or, if
+// offset is negative, up to the message itself or the answer after the last one.
 func (p *prompt) tokensAt(message, offset int) float64 {
 	n := p.toolTokens(len(p.tools))
 	for i := range message {
@@ -150,12 +150,12 @@ func (p *prompt) tokensAt(message, offset int) float64 {
 // blockBytes is the length of a block of text: see prefix.BlockBytes.
 const blockBytes = 64
 
-// fieldBytes are those around the role and the text of a message where it is cut
-// into blocks.
+// fieldBytes are the bytes around a message's role and text where it is cut into
+// blocks.
 const fieldBytes = 4
 
-// place is the message and the byte in its text where so many blocks end; below zero:
-// before the text.
+// place is the message and the byte in its text where so many blocks end; a negative
+// offset is before the text.
 func (p *prompt) place(blocks int) (message, offset int) {
 	at := blocks * blockBytes
 	start := 0
@@ -170,7 +170,7 @@ func (p *prompt) place(blocks int) (message, offset int) {
 				around = fieldBytes + len(m.Role)
 			}
 			offset = at - start - around
-			// Texts that come as JSON are cut with their escapes, but told without.
+			// Texts in JSON are cut with their escapes, but offsets are without.
 			if inside := m.End - start - around; inside > m.Bytes && offset > 0 {
 				offset = int(int64(offset) * int64(m.Bytes) / int64(inside))
 			}

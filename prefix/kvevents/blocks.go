@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// What blocks are made of: names, token ids, and keys besides.
+// The parts of blocks: names, token ids and extra keys.
 
 // names reads the hashes of blocks.
 func (d *Decoder) names(r reader) ([]precise.Hash, bool) {
@@ -25,7 +25,7 @@ func (d *Decoder) names(r reader) ([]precise.Hash, bool) {
 	return d.hashes[from:len(d.hashes):len(d.hashes)], true
 }
 
-// hash reads one: a number or bytes, of whatever the engine makes it.
+// hash reads one name: a number or bytes, depending on the engine.
 func (d *Decoder) hash(r *reader) (precise.Hash, bool) {
 	if n, _, ok := r.integer(); ok {
 		return precise.Hash(n), true
@@ -34,8 +34,8 @@ func (d *Decoder) hash(r *reader) (precise.Hash, bool) {
 	return precise.Hash(maphash.Bytes(d.seed, b)), ok
 }
 
-// ids reads token ids. Engines that guess ahead in pairs (EAGLE) key blocks by pairs of
-// a token and the next one.
+// ids reads token ids. Engines with speculative decoding by pairs (EAGLE) key blocks by
+// pairs of a token and the next one.
 func (d *Decoder) ids(r reader) ([]uint32, bool) {
 	if r.b == nil {
 		return nil, true
@@ -46,7 +46,7 @@ func (d *Decoder) ids(r reader) ([]uint32, bool) {
 	}
 	from := len(d.tokens)
 	for range n {
-		// Nearly all are of these two forms.
+		// Nearly all ids have one of these two forms.
 		if len(r.b)-r.i > 2 && r.b[r.i] == 0xcd {
 			d.tokens = append(d.tokens, uint32(r.b[r.i+1])<<8|uint32(r.b[r.i+2]))
 			r.i += 3
@@ -72,9 +72,9 @@ func (d *Decoder) ids(r reader) ([]uint32, bool) {
 	return d.tokens[from:len(d.tokens):len(d.tokens)], true
 }
 
-// extra reads what is part of blocks besides their tokens: for each a list, or nothing.
-// Of strings in the first block of a prompt one is the salt, if it is not the adapter;
-// media, and whatever is not known, make a block foreign.
+// extra reads the content of blocks other than tokens: a list or nothing for each. Of
+// the strings in the first block of a prompt, one is the salt unless it is the adapter;
+// media, and anything unknown, make a block foreign.
 func (d *Decoder) extra(r reader, w *wire, e *precise.Event) bool {
 	if r.b == nil {
 		return true
@@ -109,7 +109,7 @@ func (d *Decoder) extra(r reader, w *wire, e *precise.Event) bool {
 	return true
 }
 
-// extraKey reads one, and reports whether it is anything but an adapter or a salt.
+// extraKey reads one item, and reports whether it is anything but an adapter or a salt.
 func (d *Decoder) extraKey(r *reader, first bool, e *precise.Event) (foreign, ok bool) {
 	switch r.kind() {
 	case kindString:

@@ -8,29 +8,29 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// ErrMalformed says that a message is no batch of events. What is strange about single
-// events is counted instead; see [Counts].
+// ErrMalformed says that a message is no batch of events. Oddities of single events
+// are counted instead; see [Counts].
 var ErrMalformed = errors.New("kvevents: malformed batch")
 
 // Batch is what an engine process publishes after a step.
 type Batch struct {
 	// Time is when the engine made it, in seconds since 1970 by its clock.
 	Time float64
-	// Rank is the data-parallel rank, if HasRank; old releases don't say it.
+	// Rank is the data-parallel rank if HasRank is set; old releases don't send it.
 	Rank    int
 	HasRank bool
-	// Events are in order. They are good until the next message is decoded.
+	// Events are in order, and valid until the next message is decoded.
 	Events []precise.Event
 	Counts Counts
 }
 
-// Counts says what was strange about messages. None of it is fatal: engines add to their
-// events from release to release.
+// Counts counts oddities in messages. None is fatal: engines add to their events from
+// release to release.
 type Counts struct {
-	UnknownEvents uint64 // kinds of event
+	UnknownEvents uint64 // unknown kinds of event
 	UnknownFields uint64 // of known events
-	UnknownMedia  uint64 // events left out since nobody knows where their blocks lie
-	Malformed     uint64 // events left out since a field has another type than it should
+	UnknownMedia  uint64 // events dropped because the location of their blocks is unknown
+	Malformed     uint64 // events dropped because a field has the wrong type
 }
 
 func (c *Counts) add(d Counts) {
@@ -40,9 +40,9 @@ func (c *Counts) add(d Counts) {
 	c.Malformed += d.Malformed
 }
 
-// Decoder reads messages. Names of blocks that are longer than 64 bits are shortened in
-// a way that nobody can foresee, so one Decoder has to read all that an engine process
-// sends. Make it with [NewDecoder]. It is not safe for concurrent use.
+// Decoder reads messages. It shortens block names of more than 64 bits with a random
+// hash, so one Decoder has to read all messages of an engine process. Make it with
+// [NewDecoder]. It is not safe for concurrent use.
 type Decoder struct {
 	seed    maphash.Seed
 	hashes  []precise.Hash
@@ -54,8 +54,7 @@ type Decoder struct {
 func NewDecoder() *Decoder { return &Decoder{seed: maphash.MakeSeed()} }
 
 // Decode reads a message into a batch, whose memory it reuses. The error matches
-// ErrMalformed. What a message makes it allocate is at most sixteen times
-// as long.
+// ErrMalformed. A message makes it allocate at most sixteen times its length.
 func (d *Decoder) Decode(message []byte, b *Batch) error {
 	*b = Batch{Events: b.Events[:0]}
 	d.hashes, d.tokens, d.foreign = d.hashes[:0], d.tokens[:0], d.foreign[:0]
@@ -121,7 +120,7 @@ func (d *Decoder) mapBatch(r *reader, n int, b *Batch) error {
 	return nil
 }
 
-// clip keeps what is quoted in errors short.
+// clip shortens what errors quote.
 func clip(b []byte) []byte { return b[:min(len(b), 40)] }
 
 func (d *Decoder) events(r *reader, b *Batch) error {

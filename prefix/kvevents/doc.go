@@ -1,21 +1,21 @@
-// Package kvevents reads what engines publish of their KV caches, for an index that
-// knows what they hold: package precise.
+// Package kvevents reads what engines publish about their KV caches, for the index of
+// package precise.
 //
 // vLLM, SGLang and TensorRT-LLM publish batches of events over ZeroMQ, each process (a
-// data-parallel rank) on a port of its own. They agree in most and change the rest from
-// release to release; this package reads all forms that are known to be out there, and
-// counts what it does not know instead of failing. See testdata for one of each.
+// data-parallel rank) on a port of its own. They mostly agree, and change details from
+// release to release; this package reads all known forms, and counts what it does not
+// know instead of failing. See testdata for one of each.
 //
 //   - [Subscriber], [Config]: one process's events, from its socket into a [Sink]
 //   - [State], [Stats]: how that goes
 //   - [Decoder], [Batch]: messages alone, for hosts with a transport of their own
 //   - [Topic], [ParseTopic], [RankAddress]: names and ports
 //
-// A Subscriber numbers what it gets. What is missing it asks for again, where the engine
-// has a replay socket; what can't be had costs the knowledge of that process's cache and
-// nothing else. It recognises an engine that has restarted, by its numbers or because it
-// no longer has what it sent before.
+// A Subscriber checks the numbers of batches. It asks again for missing ones if the
+// engine has a replay socket; what can't be recovered costs the knowledge of that
+// process's cache and nothing else. It recognizes a restarted engine by its numbers, or
+// because it no longer has what it sent before.
 //
-// The part of ZeroMQ that is needed, a client of ZMTP 3.0 without encryption, is here and
-// not a library's: what comes over the socket is bounded before memory is taken for it.
+// It implements the necessary part of ZeroMQ itself, a client of ZMTP 3.0 without
+// encryption, so that everything is bounded before memory is allocated for it.
 package kvevents

@@ -8,17 +8,17 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// wire is an event as it is sent, in whatever form.
+// wire is an event as it was sent, in whatever form.
 type wire struct {
 	tag, medium, lora, spec, salt, locality []byte
-	hashes, tokens, extra                   reader // at the value; empty: there is none
+	hashes, tokens, extra                   reader // positioned at the value; empty: there is none
 	parent                                  precise.Hash
 	hasParent                               bool
 	blockTokens, loraID, group, window      int
 	hasLoRAID                               bool
 }
 
-// event reads the next event of a batch, in an array by place or in a map by name.
+// event reads the next event of a batch, from an array by position or from a map by name.
 func (d *Decoder) event(r *reader, b *Batch) {
 	var w wire
 	var ok bool
@@ -62,7 +62,7 @@ func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
 			return false
 		}
 		if r.null() {
-			continue // as if it were not there
+			continue // as if it were absent
 		}
 		switch string(key) {
 		case "type":
@@ -96,7 +96,7 @@ func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
 		case "cache_salt":
 			w.salt, ok = r.text()
 		case "ownership", "session_id", "event_version", "remaining_copy_counts", "snapshot_version":
-			ok = r.skip() // known, and of no use here
+			ok = r.skip() // known, but not used
 		default:
 			b.Counts.UnknownFields++
 			ok = r.skip()
@@ -108,20 +108,20 @@ func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
 	return true
 }
 
-// value passes over a value and returns a reader at it.
+// value skips a value and returns a reader for it.
 func (r *reader) value() (reader, bool) {
 	v := *r
 	ok := r.skip()
 	return v, ok
 }
 
-// arrayEvent reads an event by the places of its fields. What follows the seventh field
-// of a stored block differs, and is told by its type:
+// arrayEvent reads an event by the positions of its fields. What follows the seventh
+// field of a stored block differs, and is recognized by its type:
 //
 //	vLLM to 0.23:   lora_name, extra_keys, group_idx, kv_cache_spec_kind, window
 //	SGLang 0.5.18:  a map of metadata
 //	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
-//	ATOM:           as vLLM, and where the first token stands
+//	ATOM:           as vLLM, and the position of the first token
 func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
 	var ok bool
 	if w.tag, ok = r.text(); !ok {
@@ -135,11 +135,11 @@ func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
 	if !removed && string(w.tag) != "BlockStored" {
 		return true
 	}
-	group := 0 // its place
+	group := 0 // its position
 	for i := 1; i < n; i++ {
 		place := i
 		if removed && i >= 2 {
-			place = i + 4 // medium, and what is after extra_keys
+			place = i + 4 // medium, and what follows extra_keys
 			if i > 2 {
 				place = i + 6
 			}
@@ -200,14 +200,14 @@ func (d *Decoder) stored(w *wire, e *precise.Event) bool {
 	e.Parent, e.HasParent = w.parent, w.hasParent
 	e.Adapter, e.Salt, e.Window = string(w.lora), string(w.salt), w.window
 	if len(w.lora) == 0 && w.hasLoRAID {
-		// Old releases don't say the name. This is nobody's, and keeps the blocks apart.
+		// Old releases don't send the name. This one belongs to nobody, and keeps the blocks apart.
 		e.Adapter = "lora_id " + strconv.Itoa(w.loraID)
 	}
 	e.Spec = specOf(w.spec, w.window)
 	return d.extra(w.extra, w, e)
 }
 
-// tierOf is where a medium is. None is said of GPU memory in old releases.
+// tierOf is the tier of a medium. Old releases don't name GPU memory.
 func tierOf(medium, locality []byte) (precise.Tier, bool) {
 	switch {
 	case len(medium) == 0 || is(medium, "GPU"):
@@ -224,7 +224,7 @@ func tierOf(medium, locality []byte) (precise.Tier, bool) {
 
 func is(b []byte, name string) bool { return bytes.EqualFold(b, []byte(name)) }
 
-// specOf is what the layers of a group need, by the names of vLLM's and SGLang's cache
+// specOf is what the layers of a group need, by vLLM's and SGLang's names of cache
 // specifications.
 func specOf(kind []byte, window int) precise.Spec {
 	k := strings.ToLower(string(kind))

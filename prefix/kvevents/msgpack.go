@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// reader goes through one message in MessagePack. Its methods report false, and leave it
-// where it was, if the next value is another than asked for; what they return refers to
-// the message.
+// reader reads one message in MessagePack. If the next value has another type than asked
+// for, its methods return false and don't advance. What they return refers to the
+// message.
 type reader struct {
 	b []byte
 	i int
@@ -28,7 +28,7 @@ const (
 	kindExtension
 )
 
-// maxDepth bounds the nesting of values that are skipped.
+// maxDepth limits the nesting of skipped values.
 const maxDepth = 32
 
 func (r *reader) kind() kind {
@@ -58,7 +58,7 @@ func (r *reader) kind() kind {
 	return kindNone
 }
 
-// take returns the next n bytes after the first, which is the kind.
+// head returns the n bytes after the first one, which is the kind, as a number.
 func (r *reader) head(n int) (uint64, bool) {
 	if len(r.b)-r.i-1 < n {
 		return 0, false
@@ -77,7 +77,7 @@ func (r *reader) head(n int) (uint64, bool) {
 	return 0, true
 }
 
-// integer reads a number; a negative one as its two's complement.
+// integer reads a number, a negative one as its two's complement.
 func (r *reader) integer() (n uint64, negative, ok bool) {
 	if r.kind() != kindInt {
 		return 0, false, false
@@ -182,10 +182,10 @@ func (r *reader) text() ([]byte, bool) {
 	return r.b[r.i-n : r.i], true
 }
 
-// array reads the head of an array: its values follow. Each takes a byte at least.
+// array reads the head of an array; the values follow. Each takes at least a byte.
 func (r *reader) array() (n int, ok bool) { return r.collection(kindArray, 0x90, 0xdc, 1) }
 
-// mapping reads the head of a map: so many pairs follow.
+// mapping reads the head of a map; n pairs follow.
 func (r *reader) mapping() (n int, ok bool) { return r.collection(kindMap, 0x80, 0xde, 2) }
 
 func (r *reader) collection(k kind, short, first byte, least int) (int, bool) {
@@ -201,7 +201,7 @@ func (r *reader) collection(k kind, short, first byte, least int) (int, bool) {
 	return n, true
 }
 
-// skip passes over any value.
+// skip skips any value.
 func (r *reader) skip() bool {
 	left := 1
 	depth := [maxDepth]int{}

@@ -11,11 +11,11 @@ import (
 type State uint8
 
 const (
-	// Connecting: there is no connection yet, or not any more.
+	// Connecting: there is no connection.
 	Connecting State = iota
-	// Replaying: what was missed is being asked for.
+	// Replaying: missed batches are being requested.
 	Replaying
-	// Live: events come in as they are published.
+	// Live: events arrive as they are published.
 	Live
 )
 
@@ -32,18 +32,18 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Sink takes in what is read; a [precise.Feed] is one.
+// Sink receives events; a [precise.Feed] is one.
 type Sink interface {
-	// Apply takes in events, which are good until it returns, and returns how many were
-	// about blocks that should be known and are not.
+	// Apply applies events, which are valid until it returns, and returns how many
+	// concerned blocks that should be known and are not.
 	Apply(events []precise.Event) (unknown int)
-	// Reset forgets everything and says how much is known from now on.
+	// Reset forgets everything and sets how much is known from now on.
 	Reset(knows precise.Knowledge)
 }
 
-// stream keeps the numbers of one engine process: it does no I/O. An engine numbers its
-// batches from 0 and never sends one twice, but for replays; a restarted one begins at 0
-// again.
+// stream tracks the batch numbers of one engine process, without I/O. An engine numbers
+// its batches from 0 and never sends one twice except in replays; a restarted one begins
+// at 0 again.
 type stream struct {
 	sink    Sink
 	decoder *Decoder
@@ -51,23 +51,23 @@ type stream struct {
 	batch   Batch
 	stats   Stats
 
-	begun bool   // something is known of the engine
-	next  uint64 // the number that is to come
-	last  uint64 // a hash of the batch before it, by which the engine is known again
-	live  uint64 // one above the last number that came over this connection; 0: none has
+	begun bool   // anything is known about the engine
+	next  uint64 // the next number expected
+	last  uint64 // a hash of the previous batch, by which the engine is recognized
+	live  uint64 // 1 + the last number received on this connection; 0: none
 
-	sure  bool // the connection is to the engine whose numbers these are
-	vague bool // events were about blocks that should have been known
+	sure  bool // the connection is known to be to the same engine
+	vague bool // events concerned blocks that should have been known
 
-	// replay asks the engine for batches from a number on; nil: it can't be asked. It
-	// calls back for each, in order, until that returns false.
+	// replay requests batches from a number on and calls each for them, in order,
+	// until that returns false. Nil: the engine has no replay socket.
 	replay func(from uint64, each func(number uint64, payload []byte) bool) error
-	// resync says whether the whole may be asked for again, because blocks were unknown.
+	// resync reports whether a full replay is allowed now because blocks were unknown.
 	resync func() bool
 }
 
-// connected says that there is a new connection, and finds out what was missed. Where
-// the engine can't be asked, the first number will tell.
+// connected is called for a new connection, and finds out what was missed. If the
+// engine can't be asked, its first number will tell.
 func (s *stream) connected() {
 	s.live, s.sure = 0, false
 	if s.replay == nil {
@@ -83,8 +83,8 @@ func (s *stream) connected() {
 	s.vague = false
 }
 
-// catchUp asks for what was missed and for the batch before it: an engine that doesn't
-// have that any more, or another in its place, is not the one that it was.
+// catchUp requests the missed batches and the one before them. An engine that doesn't
+// have that one any more, or has another in its place, is not the same.
 func (s *stream) catchUp() error {
 	if s.next == 0 {
 		return s.fromStart()
@@ -106,8 +106,8 @@ func (s *stream) catchUp() error {
 	return s.fromStart()
 }
 
-// fromStart takes in all that the engine still has. It is the whole if that begins with
-// its first batch.
+// fromStart applies all that the engine still has. It is the whole if it begins with
+// the first batch.
 func (s *stream) fromStart() error {
 	s.begun, s.next = false, 0
 	err := s.ask(0, func(number uint64, payload []byte) bool {
@@ -120,7 +120,7 @@ func (s *stream) fromStart() error {
 	return err
 }
 
-// ask replays, and counts that.
+// ask requests a replay and counts it.
 func (s *stream) ask(from uint64, each func(uint64, []byte) bool) error {
 	s.stats.Replays++
 	err := s.replay(from, each)
@@ -135,7 +135,7 @@ func (s *stream) reset(knows precise.Knowledge, next uint64) {
 	s.begun, s.next = true, next
 }
 
-// take takes in a batch, unless it is known already.
+// take applies a batch, unless it is known already.
 func (s *stream) take(number uint64, payload []byte) {
 	switch {
 	case !s.begun && number == 0:
@@ -143,7 +143,7 @@ func (s *stream) take(number uint64, payload []byte) {
 	case !s.begun:
 		s.reset(precise.Partial, number)
 	case number < s.next:
-		return // twice
+		return // a duplicate
 	case number > s.next:
 		s.stats.Lost += number - s.next
 		s.reset(precise.Partial, number)
@@ -151,7 +151,7 @@ func (s *stream) take(number uint64, payload []byte) {
 	s.next, s.last = number+1, s.hash(payload)
 	s.stats.Batches++
 	if err := s.decoder.Decode(payload, &s.batch); err != nil {
-		// What it said is lost, and nobody will say it again.
+		// Its content is lost for good.
 		s.stats.Malformed++
 		s.sink.Reset(precise.Partial)
 		return
@@ -164,14 +164,14 @@ func (s *stream) take(number uint64, payload []byte) {
 	}
 }
 
-// message takes in what came over the connection.
+// message handles a message of the connection.
 func (s *stream) message(number uint64, payload []byte) {
-	// Numbers only rise, but in an engine that has started again.
+	// Numbers fall only if the engine has restarted.
 	if number < s.live || s.live == 0 && !s.sure && s.begun && number < s.next {
 		s.stats.Restarts++
 		s.begun, s.next = false, 0
 		if number > 0 && s.replay != nil {
-			_ = s.fromStart() // counted; the number tells what it has not brought
+			_ = s.fromStart() // counted; the number shows what is still missing
 		}
 	}
 	s.live = number + 1
@@ -181,7 +181,7 @@ func (s *stream) message(number uint64, payload []byte) {
 		_ = s.fromStart() // counted
 	case s.begun && number > s.next:
 		s.stats.Gaps++
-		_ = s.catchUp() // counted; what is missing still costs the knowledge
+		_ = s.catchUp() // counted; what is missing costs the knowledge
 	}
 	s.vague = false
 	s.take(number, payload)
@@ -193,8 +193,8 @@ func (s *stream) message(number uint64, payload []byte) {
 
 func (s *stream) hash(payload []byte) uint64 { return maphash.Bytes(s.seed, payload) }
 
-// parseFrames finds number and payload in a message. Before them are a topic, and in a
-// reply an empty delimiter before that; one or both may be missing.
+// parseFrames finds number and payload in a message. They follow a topic, and in a
+// reply an empty delimiter before that; either may be missing.
 func parseFrames(frames [][]byte) (number uint64, payload []byte, end, ok bool) {
 	if n := len(frames); n >= 2 {
 		payload, frames = frames[n-1], frames[:n-1]
@@ -202,7 +202,7 @@ func parseFrames(frames [][]byte) (number uint64, payload []byte, end, ok bool) 
 			for _, b := range last {
 				number = number<<8 | uint64(b)
 			}
-			end := number == 1<<64-1 // whatever its payload is: ATOM says there what it has kept
+			end := number == 1<<64-1 // whatever the payload: ATOM reports there what it has kept
 			return number, payload, end, end || number < 1<<63
 		}
 	}

@@ -14,33 +14,33 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// Config says whose events a [Subscriber] reads. Events and Sink are needed; the zero
-// value of everything else is its default.
+// Config configures a [Subscriber]. Events and Sink are required; the zero value of
+// everything else is its default.
 type Config struct {
-	// Events is the address of the engine's PUB socket, host:port, with tcp:// before it
-	// or not. vLLM and SGLang publish on port 5557 and, for data-parallel ranks, on those
+	// Events is the address of the engine's PUB socket, host:port, with or without
+	// tcp://. vLLM and SGLang publish on port 5557 and, for data-parallel ranks, on those
 	// after it; see [RankAddress].
 	Events string
-	// Replay is the address of its ROUTER socket, which it opens where the replay_endpoint
-	// of its configuration says. Empty: it has none; what is missed is lost.
+	// Replay is the address of its ROUTER socket, which is the replay_endpoint of the
+	// engine's configuration. Empty: none; missed batches are lost.
 	Replay string
-	// Topic is what the names of the wanted topics begin with. Empty: all.
+	// Topic is a prefix of the topics to subscribe to. Empty: all.
 	Topic string
-	// Sink takes the events in. It is called by one goroutine at a time.
+	// Sink receives the events. It is called by one goroutine at a time.
 	Sink Sink
 
-	// StaleAfter is how long the engine may be out of reach until the sink is told that
-	// nothing is known any more. Zero: 30 s.
+	// StaleAfter is how long the engine may be unreachable before the sink is reset to
+	// Nothing. Zero: 30 s.
 	StaleAfter time.Duration
-	// ReplayWithin bounds one replay. Zero: 30 s.
+	// ReplayWithin limits the time of one replay. Zero: 30 s.
 	ReplayWithin time.Duration
-	// ResyncEvery is the least time between two replays from the beginning for blocks
-	// that are unknown and should not be. Zero: one minute.
+	// ResyncEvery is the least time between two full replays because of unknown
+	// blocks. Zero: one minute.
 	ResyncEvery time.Duration
 	// Reconnect is the first pause before another attempt to connect; it doubles up to
 	// 5 s. Zero: 100 ms.
 	Reconnect time.Duration
-	// MaxMessage bounds a message, in bytes. Zero: 64 MiB.
+	// MaxMessage limits the length of a message in bytes. Zero: 64 MiB.
 	MaxMessage int
 	// Dial connects. Nil: a [net.Dialer] that keeps connections alive.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -90,34 +90,34 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Stats is what a [Subscriber] has seen.
+// Stats is a snapshot of a [Subscriber].
 type Stats struct {
 	State       State
-	Knows       precise.Knowledge // what the sink was told last
-	Next        uint64            // the number of the batch that is to come
-	Connections uint64            // made so far
-	Batches     uint64            // taken in, replayed ones too
-	Events      uint64            // in them
-	Gaps        uint64            // times that numbers were missing
-	Lost        uint64            // batches that could not be had any more
-	Replays     uint64            // asked for
-	// ReplaysFailed are those that did not come to their end.
+	Knows       precise.Knowledge // what the sink was last told
+	Next        uint64            // number of the next batch
+	Connections uint64            // connections made so far
+	Batches     uint64            // batches received, including replayed ones
+	Events      uint64            // events in them
+	Gaps        uint64            // gaps in the numbers
+	Lost        uint64            // batches that could not be recovered
+	Replays     uint64            // replays requested
+	// ReplaysFailed counts replays that did not complete.
 	ReplaysFailed uint64
-	Restarts      uint64 // engines that came after the first
+	Restarts      uint64 // engines after the first
 	Unknown       uint64 // events about blocks that should have been known
-	Resyncs       uint64 // replays from the beginning because of that
-	Malformed     uint64 // messages that could not be read
-	Counts        Counts // what was strange in the others
+	Resyncs       uint64 // full replays because of that
+	Malformed     uint64 // unreadable messages
+	Counts        Counts // oddities in the others
 	// Err is why there is no connection; nil if there is one.
 	Err error
 }
 
-// Subscriber reads the events of one engine process. Make it with [New], let a goroutine
-// of yours Run it, and end that by its context.
+// Subscriber reads the events of one engine process. Make it with [New], call Run in a
+// goroutine of your own, and end that by canceling its context.
 type Subscriber struct {
 	config Config
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	stats Stats
 }
 
@@ -136,9 +136,8 @@ func (s *Subscriber) Stats() Stats {
 	return s.stats
 }
 
-// Run reads events until the context ends, over as many connections as that takes, and
-// returns the context's error. It tells the sink that nothing is known at the end. It
-// must be called once.
+// Run reads events until the context ends, reconnecting as necessary, and returns the
+// context's error. At the end it resets the sink to Nothing. It must be called once.
 func (s *Subscriber) Run(ctx context.Context) error {
 	st := &stream{
 		sink: &told{Sink: s.config.Sink}, decoder: NewDecoder(), seed: maphash.MakeSeed(),
@@ -208,7 +207,7 @@ func (t *told) Reset(k precise.Knowledge) {
 	t.Sink.Reset(k)
 }
 
-// note publishes what the stream has counted.
+// note publishes the stream's counts.
 func (s *Subscriber) note(st *stream, state State, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +220,7 @@ func (s *Subscriber) note(st *stream, state State, err error) {
 	s.stats.Next, s.stats.Knows = st.next, st.sink.(*told).knows
 }
 
-// session is one connection. It reports whether it came to reading.
+// session is one connection. It reports whether anything was read.
 func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err error) {
 	z, done, err := s.connect(ctx, s.config.Events, "SUB", "PUB", "XPUB")
 	if err != nil {
@@ -249,7 +248,7 @@ func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err er
 	}
 }
 
-// connect makes a connection that ends with the context, or with done.
+// connect makes a connection that is closed when the context or done ends.
 func (s *Subscriber) connect(ctx context.Context, address, own string, peers ...string) (*conn, func(), error) {
 	c, err := s.config.Dial(ctx, "tcp", address)
 	if err != nil {
@@ -270,7 +269,7 @@ func (s *Subscriber) connect(ctx context.Context, address, own string, peers ...
 
 var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do not increase")
 
-// replay asks for batches from a number on.
+// replay requests batches from a number on.
 func (s *Subscriber) replay(ctx context.Context, from uint64, each func(uint64, []byte) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ReplayWithin)
 	defer cancel()

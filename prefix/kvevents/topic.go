@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Topic is what llm-d's deployments name the events of one process by.
+// Topic names the events of one process, in llm-d's deployments.
 type Topic struct{ Pod, Model string }
 
-// ParseTopic reads a topic of the form kv@pod@model; false if it is another.
+// ParseTopic parses a topic of the form kv@pod@model; false if it has another form.
 func ParseTopic(topic string) (Topic, bool) {
 	rest, ok := strings.CutPrefix(topic, "kv@")
 	if !ok {
@@ -19,8 +19,8 @@ func ParseTopic(topic string) (Topic, bool) {
 	return Topic{pod, model}, ok && pod != "" && model != ""
 }
 
-// RankAddress is where a data-parallel rank publishes, given the address that the engine
-// was started with: on the port that is as much higher. Scheme and host stay as they are.
+// RankAddress is the address at which a data-parallel rank publishes, given that of the
+// engine: its port plus rank. Scheme and host stay as they are.
 func RankAddress(address string, rank int) (string, bool) {
 	at := strings.LastIndexByte(address, ':')
 	if at < 0 || rank < 0 {
@@ -33,7 +33,7 @@ func RankAddress(address string, rank int) (string, bool) {
 	return address[:at+1] + strconv.FormatUint(port+uint64(rank), 10), true
 }
 
-// dialAddress is the address without the scheme that engines' flags have.
+// dialAddress strips the scheme that engines' flags have.
 func dialAddress(address string) (string, error) {
 	address = strings.TrimPrefix(address, "tcp://")
 	_, _, err := net.SplitHostPort(address)

@@ -11,11 +11,11 @@ import (
 )
 
 // conn is the client's end of a ZMTP 3.0 connection without encryption
-// (rfc.zeromq.org/spec/23). Reading and writing may go on at once.
+// (rfc.zeromq.org/spec/23). One goroutine may read while another writes.
 type conn struct {
 	net.Conn
 	in     *bufio.Reader
-	most   int // bytes of a message
+	most   int // bytes per message
 	buffer []byte
 	frames [][]byte
 }
@@ -26,13 +26,13 @@ const (
 	flagCommand = 4
 
 	maxFrames = 16
-	// handshakeWithin bounds the time until the peer has said what it is.
+	// handshakeWithin limits the time of the handshake.
 	handshakeWithin = 10 * time.Second
 )
 
 var errTooLong = errors.New("kvevents: message is too long")
 
-// handshake makes a connection that another goroutine may close.
+// handshake makes a connection. Another goroutine may close c.
 func handshake(c net.Conn, socketType string, peers []string, most int) (*conn, error) {
 	z := &conn{Conn: c, in: bufio.NewReaderSize(c, 64<<10), most: most}
 	if err := c.SetDeadline(time.Now().Add(handshakeWithin)); err != nil {
@@ -78,7 +78,7 @@ func appendProperty(b []byte, name, value string) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(value))), value...)
 }
 
-// socketTypeOf finds that in the peer's READY.
+// socketTypeOf finds the socket type in the peer's READY.
 func socketTypeOf(body []byte) (string, bool) {
 	if len(body) < 6 || string(body[:6]) != "\x05READY" {
 		return "", false
@@ -113,7 +113,7 @@ func (z *conn) write(flags byte, body []byte) error {
 	return err
 }
 
-// frame reads one and appends it to dst. It reads no more than the bound.
+// frame reads a frame and appends it to dst, if it is within the limit.
 func (z *conn) frame(dst []byte) (flags byte, out []byte, err error) {
 	if flags, err = z.in.ReadByte(); err != nil {
 		return 0, dst, err
@@ -135,7 +135,7 @@ func (z *conn) frame(dst []byte) (flags byte, out []byte, err error) {
 	if size > uint64(z.most) || len(dst)+int(size) > z.most {
 		return 0, dst, errTooLong
 	}
-	// Memory is taken as bytes come, not as the head promises them.
+	// Allocate as bytes arrive, not as the header promises.
 	const step = 1 << 20
 	for size > 0 {
 		n := int(min(size, step))
@@ -153,8 +153,8 @@ func (z *conn) frame(dst []byte) (flags byte, out []byte, err error) {
 	return flags, dst, nil
 }
 
-// read returns the frames of the next message, which are good until the next call. It
-// answers heartbeats.
+// read returns the frames of the next message, which are valid until the next call.
+// It answers heartbeats.
 func (z *conn) read() ([][]byte, error) {
 	var ends [maxFrames]int
 	n := 0

@@ -8,19 +8,20 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// entry is a block of an engine. A block of ours is held while the block of the engine
-// in which it ends is: that is exact for engines' blocks of 16 tokens and multiples, and
-// for others as long as engines give up the end of a prompt before its head, as all do.
+// entry is an engine's block. A block of ours is held while the engine's block in which
+// it ends is held. That is exact for engine blocks of 16 tokens and multiples of it, and
+// for others as long as engines evict the end of a prompt before its beginning, as all
+// do.
 type entry struct {
 	node   uint32 // the last block of ours that ends in it or before it; 0: none
 	tail   uint32 // the tokens after that; 0: none
-	span   uint16 // blocks of ours that end in it: node and those before
-	copies uint8  // in GPU memory: engines may have several and remove one at a time
-	tiers  uint8  // a bit for each; and foreign
+	span   uint16 // how many blocks of ours end in it: node and those before
+	copies uint8  // in GPU memory; engines may have several and remove them one at a time
+	tiers  uint8  // a bit for each, and foreign
 	group  uint8
 }
 
-// foreign marks a block that tokens alone don't name, or one that follows it.
+// foreign marks a block with content other than its tokens, or one that follows such a block.
 const foreign = 1 << Tiers
 
 // tail is the beginning of a block of ours, in an engine's block that ends within it.
@@ -30,12 +31,12 @@ type tail struct {
 	tokens [prefix.BlockTokens - 1]uint32
 }
 
-// entryKey is where a feed keeps an engine's block. Engines name the blocks of all
-// groups alike.
+// entryKey is a feed's key for an engine's block. Engines use the same names in
+// all groups.
 func entryKey(h Hash, group uint32) uint64 { return uint64(h) + uint64(group)*0x9e3779b97f4a7c15 }
 
-// stored takes in blocks that are there now. It reports false if it is not known what
-// they follow.
+// stored adds blocks that the engine now holds. It returns false if their parent is
+// not known.
 func (f *Feed) stored(e *Event) bool {
 	n := len(e.Hashes)
 	number, ok := f.groupOf(e)
@@ -59,10 +60,10 @@ func (f *Feed) stored(e *Event) bool {
 	return f.storedTokens(e, number, size, skipped)
 }
 
-// shape returns how long the blocks of an event are, and how many of those that its
+// shape returns the block length of an event, and how many of the blocks that its
 // tokens make have no hash. The length on the wire may be that of other groups, or
-// missing. A group that looks back a part of the way leaves out what it doesn't need:
-// hashes are those of the last blocks.
+// missing. A group with a window omits what it doesn't need: hashes are those of the
+// last blocks.
 func shape(e *Event) (size, skipped int, ok bool) {
 	n, tokens := len(e.Hashes), len(e.Tokens)
 	size = e.BlockTokens
@@ -78,12 +79,12 @@ func shape(e *Event) (size, skipped int, ok bool) {
 	return tokens / n, 0, true
 }
 
-// maxBlockTokens bounds the blocks of ours that end in a block of an engine. Hybrid
+// maxBlockTokens limits the blocks of ours that end in one engine block. Hybrid
 // models are known to have blocks of 1,056 tokens.
 const maxBlockTokens = 1 << 16
 
-// parent finds the block before those of an event. The caches of a model name the
-// blocks alike, and a sliding window gives up early what the others still have.
+// parent finds the block before those of an event, in any group: groups use the
+// same names, and a sliding window drops early what others still hold.
 func (f *Feed) parent(e *Event, number uint32) (entry, bool) {
 	if en, ok := f.entries[entryKey(e.Parent, number)]; ok {
 		return en, true
@@ -96,16 +97,16 @@ func (f *Feed) parent(e *Event, number uint32) (entry, bool) {
 	return entry{}, false
 }
 
-// cursor goes along the blocks of a prompt.
+// cursor walks along the blocks of a prompt.
 type cursor struct {
 	store *store
-	node  uint32 // referred to
+	node  uint32 // holds a reference
 	chain blockhash.Chain
 	scope uint32
-	taken bool // a reference to scope is held
+	taken bool // holds a reference to scope
 	block [blockhash.Bytes]byte
-	n     int // tokens of the block that is not full yet
-	ended int // blocks that are full since the start of the engine's block
+	n     int // tokens of the last, partial block
+	ended int // full blocks since the start of the engine's block
 }
 
 // next adds a token.
@@ -126,7 +127,7 @@ func (c *cursor) next(token uint32) {
 	}
 }
 
-// step goes on to the next block.
+// step moves on to the next block.
 func (c *cursor) step(key uint64) {
 	next := c.store.take(key, c.node)
 	c.store.give(c.node)
@@ -140,7 +141,7 @@ func (c *cursor) end() {
 	}
 }
 
-// begin sets the cursor to the end of the parent. It reports false if that is unknown,
+// begin sets the cursor to the end of the parent. It returns false if that is unknown,
 // and strange if the parent is foreign.
 func (f *Feed) begin(c *cursor, e *Event, number uint32) (strange, ok bool) {
 	s := &f.index.store
@@ -175,7 +176,7 @@ func (f *Feed) begin(c *cursor, e *Event, number uint32) (strange, ok bool) {
 	} else {
 		c.chain = blockhash.Start(s.scopes.all[c.scope].secret, blockhash.OfTokens)
 	}
-	// What the cursor refers to may go while blocks are replaced.
+	// What the cursor refers to might otherwise be freed while blocks are replaced.
 	s.scopes.all[c.scope].refs++
 	c.taken = true
 	return false, true
@@ -207,7 +208,7 @@ func (f *Feed) storedTokens(e *Event, number uint32, size, skipped int) bool {
 	return true
 }
 
-// storedKeys takes in blocks that the sender names as requests do.
+// storedKeys adds blocks that the sender names as requests do.
 func (f *Feed) storedKeys(e *Event, number uint32) bool {
 	if len(e.Keys) != len(e.Hashes) {
 		f.stats.Ignored++
@@ -232,7 +233,7 @@ func (f *Feed) storedKeys(e *Event, number uint32) bool {
 	return true
 }
 
-// storedAgain takes in known blocks that are now in another tier.
+// storedAgain adds known blocks to another tier.
 func (f *Feed) storedAgain(e *Event, number uint32) {
 	for _, h := range e.Hashes {
 		key := entryKey(h, number)
@@ -246,13 +247,13 @@ func (f *Feed) storedAgain(e *Event, number uint32) {
 	}
 }
 
-// put notes that a block is there, which ends where the cursor is.
+// put records that the engine holds a block that ends at the cursor.
 func (f *Feed) put(e *Event, number uint32, at int, c *cursor, strange bool) {
 	x := f.index
 	key := entryKey(e.Hashes[at], number)
 	en, ok := f.entries[key]
 	if ok && (strange != (en.tiers&foreign != 0) || !strange && en.node != c.node) {
-		// The name is of another block now.
+		// The name now stands for another block.
 		f.drop(&en)
 		x.entries--
 		ok = false
@@ -277,7 +278,7 @@ func (f *Feed) put(e *Event, number uint32, at int, c *cursor, strange bool) {
 	f.entries[key] = en
 }
 
-// hold notes that a block is in a tier.
+// hold records that a block is in a tier.
 func (f *Feed) hold(en *entry, t Tier) {
 	if t == GPU {
 		en.copies = min(en.copies, math.MaxUint8-1) + 1
@@ -286,12 +287,12 @@ func (f *Feed) hold(en *entry, t Tier) {
 	f.mark(en, t, true)
 }
 
-// mark sets or clears the bits of a tier for all blocks that end in one of an engine.
+// mark sets or clears the bits of a tier for all blocks of ours that end in an engine's.
 func (f *Feed) mark(en *entry, t Tier, there bool) {
 	bits := uint32(1) << en.group
 	if t != GPU {
 		if f.groups[en.group].need > 0 {
-			return // a head can be loaded if the group that needs all of it can
+			return // a head can be loaded if the group that needs all of it can load it
 		}
 		bits = 1 << (tierShift + uint32(t))
 	}
@@ -305,7 +306,7 @@ func (f *Feed) mark(en *entry, t Tier, there bool) {
 	}
 }
 
-// remove takes a copy of each block out of a tier.
+// remove removes one copy of each block from a tier.
 func (f *Feed) remove(e *Event) {
 	number, ok := f.groupOf(e)
 	if !ok {
@@ -328,7 +329,7 @@ func (f *Feed) remove(e *Event) {
 	}
 }
 
-// leave takes a block out of a tier.
+// leave removes a block from a tier.
 func (f *Feed) leave(key uint64, en entry, t Tier) {
 	f.mark(&en, t, false)
 	en.tiers &^= 1 << t
@@ -356,7 +357,7 @@ func (f *Feed) clear(t Tier) {
 	}
 }
 
-// drop takes a block out of all tiers.
+// drop removes a block from all tiers.
 func (f *Feed) drop(en *entry) {
 	for t := range Tier(Tiers) {
 		if en.tiers>>t&1 != 0 {
@@ -366,14 +367,14 @@ func (f *Feed) drop(en *entry) {
 	f.letGo(en)
 }
 
-// letGo gives back what an entry refers to.
+// letGo releases what an entry refers to.
 func (f *Feed) letGo(en *entry) {
 	f.index.store.give(en.node)
 	f.index.tails.give(en.tail, &f.index.store.scopes)
 	en.node, en.tail, en.span = 0, 0, 0
 }
 
-// tails are by number from 1.
+// tails are indexed by number, from 1.
 type tails struct {
 	all  []tail
 	free []uint32

@@ -1,8 +1,8 @@
 package precise
 
-// Hash is an engine's name for one of its blocks. It is opaque: engines differ in what
-// they make it of, and it means nothing outside of its feed. Longer names are shortened
-// to 64 bits by whoever reads them.
+// Hash is an engine's name for one of its blocks. It is opaque: engines compute it
+// differently, and it means nothing outside its feed. Longer names are shortened to 64
+// bits by whoever reads them.
 type Hash uint64
 
 // Kind is what happened to blocks.
@@ -15,17 +15,17 @@ const (
 	Cleared             // the tier is empty
 )
 
-// Tier is where blocks lie.
+// Tier is where blocks are stored.
 type Tier uint8
 
-// The tiers, the fastest first.
+// The tiers, fastest first.
 const (
 	GPU Tier = iota
 	CPU
 	Disk
 	External // a store that several engines share
 
-	// Tiers is their number.
+	// Tiers is the number of tiers.
 	Tiers = 4
 )
 
@@ -38,11 +38,11 @@ func (t Tier) String() string {
 }
 
 // Spec is how the layers of a group look back on a prompt, and so which of its blocks
-// they need to go on from some place.
+// they need to continue from some place.
 type Spec uint8
 
 const (
-	// Full attention needs all blocks. What is unknown is taken for it.
+	// Full attention needs all blocks. Unknown kinds are treated as Full.
 	Full Spec = iota
 	// Window attention needs those in the window before the place.
 	Window
@@ -50,7 +50,7 @@ const (
 	State
 )
 
-// Event is something that an engine says of its cache. The zero value stores nothing.
+// Event is a change of an engine's cache. The zero value stores nothing.
 type Event struct {
 	Kind   Kind
 	Tier   Tier
@@ -60,26 +60,27 @@ type Event struct {
 	// have several.
 	Group int
 
-	// The rest belongs to Stored.
+	// The fields below are only used by Stored.
 
-	// Parent is the block before the first one, which HasParent says there is.
+	// Parent is the block before the first one, if HasParent is set.
 	Parent    Hash
 	HasParent bool
-	// Tokens are those of all blocks. Nil: not said; the blocks must be known then, from
+	// Tokens are those of all blocks. Nil: not given; then the blocks must be known from
 	// an event of another tier.
 	Tokens []uint32
-	// BlockTokens is the length of a block. Zero: what Tokens make it.
+	// BlockTokens is the length of a block. Zero: derived from Tokens.
 	BlockTokens int
-	// Keys, where the sender has them, are the blocks as Request.Blocks names them, and
-	// Tokens are not needed.
+	// Keys, if the sender knows them, are the blocks as in Request.Blocks; then Tokens
+	// are not needed.
 	Keys []uint64
 	// Spec and Window, in tokens, describe the group.
 	Spec   Spec
 	Window int
-	// Adapter and Salt are what keeps the blocks apart from those of equal tokens. A block
-	// without a parent decides for all that follow it.
+	// Adapter and Salt distinguish the blocks from others with the same tokens. A block
+	// without a parent determines them for all that follow it.
 	Adapter, Salt string
-	// Foreign says of each block whether it holds what its tokens don't name, such as a
-	// picture. It is known then, but matches nothing, nor does what follows. Nil: none does.
+	// Foreign says for each block whether it has content other than its tokens, such as a
+	// picture. Such a block is known but matches nothing, and neither do those that follow
+	// it. Nil: none is.
 	Foreign []bool
 }

@@ -5,16 +5,16 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Knowledge says how far the events of a feed tell what its engine holds.
+// Knowledge says how much a feed's events tell about its engine's cache.
 type Knowledge uint8
 
 const (
 	// Nothing is known: the endpoint is matched approximately.
 	Nothing Knowledge = iota
-	// Partial: what is known is there, and there may be more. The approximate index is
-	// believed as well.
+	// Partial: the engine holds what is known, and perhaps more. The approximate index
+	// counts as well.
 	Partial
-	// Whole: what is not known is not there.
+	// Whole: the engine holds nothing but what is known.
 	Whole
 )
 
@@ -31,11 +31,11 @@ func (k Knowledge) String() string {
 	return "unknown"
 }
 
-// FeedConfig says whose events come over a feed. The zero value is that of an engine
-// of one process, whose prompts the host hashes in the zero scope.
+// FeedConfig says whose events come over a feed. The zero value fits an engine with
+// one process, whose prompts the host hashes in the zero scope.
 type FeedConfig struct {
-	// Rank is the data-parallel rank, of an endpoint that has several and is not itself
-	// one. A match with any of them counts.
+	// Rank is the data-parallel rank, if an endpoint stands for several. A match with
+	// any of them counts.
 	Rank int
 	// Scope returns the scope in which the host hashes prompts that the engine keeps
 	// under this adapter and salt. It is called with the index locked, and must be a
@@ -45,10 +45,10 @@ type FeedConfig struct {
 	Scope func(adapter, salt string) prefix.Scope
 }
 
-// Feed takes in what one engine process says of its cache. It begins with [Nothing]; a
-// feed whose endpoint has been removed, or which was succeeded by another with its
-// endpoint and rank, ignores what it is told. Its methods are safe for concurrent use,
-// but events must be given in their order.
+// Feed receives what one engine process says about its cache. It begins with
+// [Nothing]. It ignores everything once its endpoint has been removed, or once another
+// feed with the same endpoint and rank has replaced it. Its methods are safe for
+// concurrent use, but events must be given in order.
 type Feed struct {
 	index  *Index
 	ref    endpick.Ref
@@ -56,14 +56,14 @@ type Feed struct {
 	number uint32 // in sets
 	scope  func(adapter, salt string) prefix.Scope
 
-	// Guarded by the index.
+	// Guarded by Index.mu.
 	closed  bool
 	knows   Knowledge
 	entries map[uint64]entry // the engine's blocks, by entryKey
 	groups  [maxGroups]group
 	count   uint32 // of groups
 	full    uint32 // bits of groups that need all blocks
-	grain   int    // tokens in the longest block of any group
+	grain   int    // longest block of any group, in tokens
 	stats   FeedStats
 }
 
@@ -71,7 +71,7 @@ type Feed struct {
 type group struct {
 	id     int
 	tokens int // in a block
-	need   int // blocks of ours before a place that are needed to go on from there; 0: all
+	need   int // blocks of ours needed before a place to continue from there; 0: all
 }
 
 // Feed returns a new feed of an endpoint. The error is an [endpick.ConfigError], or an
@@ -119,10 +119,10 @@ func (x *Index) freeNumber() (uint32, bool) {
 	return uint32(len(x.feeds) - 1), true
 }
 
-// Apply takes in events, which must be in the order in which the engine published
-// them, each once. It returns how many of them store blocks after one that is not known:
-// events have been lost, or the engine has restarted. What is known is Partial then, as
-// it is where nothing was known before.
+// Apply applies events, which must be in the order in which the engine published them,
+// each once. It returns how many of them store blocks whose parent is not known: then
+// events have been lost, or the engine has restarted. Knowledge is then Partial, as it
+// is if it was Nothing before.
 func (f *Feed) Apply(events []Event) (unknown int) {
 	for i := range events {
 		unknown += f.apply(&events[i])
@@ -130,7 +130,7 @@ func (f *Feed) Apply(events []Event) (unknown int) {
 	return unknown
 }
 
-// apply holds the lock for one event, so that requests get in between.
+// apply holds the lock for one event only, so that requests get in between.
 func (f *Feed) apply(e *Event) (unknown int) {
 	x := f.index
 	x.mu.Lock()
@@ -151,16 +151,16 @@ func (f *Feed) apply(e *Event) (unknown int) {
 		f.remove(e)
 	case !f.stored(e):
 		f.stats.Unknown++
-		f.knows = Partial // or this would be known
+		f.knows = Partial // otherwise the parent would be known
 		unknown = 1
 	}
 	x.fit()
 	return unknown
 }
 
-// Reset forgets all that the feed has told, and says how much is known from now on:
-// Whole after a restart of the engine, whose cache is empty; Partial where events have
-// been lost; Nothing where none come any more.
+// Reset forgets all events, and sets how much is known from now on: Whole after a
+// restart of the engine, whose cache is empty; Partial if events have been lost;
+// Nothing if no more are coming.
 func (f *Feed) Reset(knows Knowledge) {
 	x := f.index
 	x.mu.Lock()
@@ -184,7 +184,7 @@ func (f *Feed) Close() {
 	}
 }
 
-// close takes a feed out of its endpoint.
+// close removes a feed from its endpoint.
 func (x *Index) close(e *endpoint, f *Feed) {
 	for i := range e.feeds {
 		if e.feeds[i] == f {
@@ -213,8 +213,8 @@ func (f *Feed) forgetAll() {
 	}
 }
 
-// groupOf returns the number of an event's group, which is that of the next one if it
-// is new; false if there are too many.
+// groupOf returns the number of an event's group, assigning the next one to a new
+// group; false if there are too many.
 func (f *Feed) groupOf(e *Event) (uint32, bool) {
 	for i := range f.groups[:f.count] {
 		if f.groups[i].id == e.Group {
@@ -224,8 +224,8 @@ func (f *Feed) groupOf(e *Event) (uint32, bool) {
 	return f.count, f.count < maxGroups
 }
 
-// describe notes what an event that stores blocks says of its group. The lengths of
-// blocks in other tiers say nothing about what can be found in GPU memory.
+// describe records what an event that stores blocks says about its group. Block
+// lengths in other tiers say nothing about GPU memory.
 func (f *Feed) describe(number uint32, e *Event, tokens int) {
 	g := &f.groups[number]
 	fresh := number == f.count
@@ -235,8 +235,8 @@ func (f *Feed) describe(number uint32, e *Event, tokens int) {
 	next := group{id: e.Group, tokens: tokens}
 	switch e.Spec {
 	case Window:
-		// The engine keeps whole blocks: as many as the window without the token at its
-		// end may touch.
+		// The engine keeps whole blocks: as many as the window, without its last token,
+		// may touch.
 		blocks := (max(e.Window-1, 1) + tokens - 1) / tokens
 		next.need = max((blocks*tokens+prefix.BlockTokens-1)/prefix.BlockTokens, 1)
 	case State:
@@ -246,14 +246,14 @@ func (f *Feed) describe(number uint32, e *Event, tokens int) {
 		return
 	}
 	if !fresh && (g.need == 0) != (next.need == 0) {
-		f.forgetAll() // what was noted meant something else
+		f.forgetAll() // what was recorded means something else now
 		f.knows = Partial
 	}
 	*g = next
 	f.regroup(max(f.count, number+1))
 }
 
-// regroup says how many groups there are, and works out what follows from them.
+// regroup sets the number of groups and what follows from it.
 func (f *Feed) regroup(count uint32) {
 	if f.windowed() {
 		f.index.windowed--
@@ -272,5 +272,5 @@ func (f *Feed) regroup(count uint32) {
 	}
 }
 
-// windowed reports whether none of the engine's layers need the whole prompt.
+// windowed reports whether no layer of the engine needs the whole prompt.
 func (f *Feed) windowed() bool { return f.full == 0 && f.count > 0 }

@@ -10,28 +10,28 @@ import (
 
 // Config configures an Index. The zero value is valid.
 type Config struct {
-	// MaxBytes is the most memory to take for what events tell, at least 1 MiB; an eighth
-	// of it is for what has just been routed. Beyond it the feed with the most blocks is
-	// forgotten, and its knowledge is Partial from then on. A block that one engine holds
-	// takes at most 220 bytes, and one more engine that holds it at most 70. Zero: 512 MiB.
+	// MaxBytes is the most memory for events, at least 1 MiB; an eighth of it is for what
+	// has just been routed. When it is full, the feed with the most blocks is forgotten,
+	// and its knowledge is Partial from then on. A block that one engine holds takes at
+	// most 220 bytes, and each further engine that holds it at most 70. Zero: 512 MiB.
 	MaxBytes int64
 	// LoadCost is the cost of loading a block.
 	LoadCost LoadCosts
-	// Grace is how long after the first token what was routed still counts without its
-	// events. Zero: one second.
+	// Grace is how long after the first token a routed request still counts without
+	// its events. Zero: one second.
 	Grace time.Duration
-	// Approximate is the index for endpoints without events. It is told of requests by
-	// this one, so it must not be in a policy itself. Its memory is additional. Nil: a
-	// new one of default size.
+	// Approximate is the index for endpoints without events. This index passes
+	// requests on to it, so it must not be in a policy itself. Its memory is
+	// additional. Nil: a new one of default size.
 	Approximate *prefix.Index
 }
 
-// LoadCosts are what loading a block into GPU memory costs, by where it lies, as a part
-// of the time in which it would be computed. A block that costs 1 or more is not worth
-// loading, and not counted. Zero: the default.
+// LoadCosts are the costs of loading a block into GPU memory from each tier, as a share
+// of the time to compute it. A block that costs 1 or more is not worth loading and does
+// not count. Zero: the default.
 //
-// The defaults are those of a model of 8 billion parameters, 128 KiB of cache and 50 µs
-// of prefill for a token: 25 GB/s over PCIe take 5 µs, an SSD's 5 GB/s take 26 µs, and a
+// The defaults are for a model of 8 billion parameters, with 128 KiB of cache and 50 µs
+// of prefill per token: 25 GB/s over PCIe take 5 µs, an SSD's 5 GB/s take 26 µs, and a
 // network's 10 GB/s take 13 µs.
 type LoadCosts struct {
 	CPU      float64 // zero: 0.1
@@ -73,18 +73,18 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Index is a Matcher of one router that knows what engines hold because they report it,
-// through feeds. It must also be the router's observer ([endpick.Policy] sees to that),
-// and is safe for concurrent use. See the package for what counts as held.
+// Index is a Matcher of one router that knows from the engines' own reports what they
+// hold. It must also be the router's observer ([endpick.Policy] sees to that), and is
+// safe for concurrent use. See the package for what counts as held.
 type Index struct {
 	endpick.OneRouter
 
 	config  Config
-	worth   [1 << Tiers]float64 // of a block, by the tiers that hold it: what it saves of computing it
+	worth   [1 << Tiers]float64 // of a block, by the tiers that hold it: the share of computing it that is saved
 	approx  *prefix.Index
 	scratch sync.Pool // *scratch
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	store     store
 	tails     tails
 	entries   int // of all feeds
@@ -96,10 +96,10 @@ type Index struct {
 	overflows uint64
 }
 
-// endpoint is what is known of one endpoint.
+// endpoint is what is known about one endpoint.
 type endpoint struct{ feeds []*Feed }
 
-// knows is the least that is known of any of its engine's processes.
+// knows is the least that is known about any of its engine's processes.
 func (e *endpoint) knows() Knowledge {
 	if len(e.feeds) == 0 {
 		return Nothing
@@ -187,12 +187,12 @@ func (x *Index) EndpointRemoved(ref endpick.Ref) {
 	x.endpoints.Drop(ref)
 }
 
-// weight is the most memory that what events tell may take now.
+// weight is the most memory that events may take now.
 func (x *Index) weight() int64 {
 	return x.store.weight() + int64(x.entries)*entryWeight + int64(x.tails.live())*tailWeight + int64(len(x.routed.counts))*pairWeight
 }
 
-// fit keeps to the bound. What is forgotten is matched approximately again.
+// fit enforces the limit. What is forgotten is matched approximately again.
 func (x *Index) fit() {
 	for x.weight() > x.config.MaxBytes {
 		var most *Feed
@@ -202,7 +202,7 @@ func (x *Index) fit() {
 			}
 		}
 		if most == nil || len(most.entries) == 0 {
-			return // the rest is what was routed, which has a bound of its own
+			return // the rest is routed requests, which have a limit of their own
 		}
 		most.forgetAll()
 		most.knows = min(most.knows, Partial)

@@ -10,24 +10,24 @@ import (
 // scratch is the state of one Match.
 type scratch struct {
 	stamp uint32
-	marks []mark // by feed; those with another stamp are from earlier matches
+	marks []mark // by feed; those with another stamp are of earlier matches
 	going []going
-	runs  []uint32 // of going feeds with windows, maxGroups for each
+	runs  []uint32 // of the going feeds with windows, maxGroups for each
 }
 
-// mark is what a feed has of the prompt.
+// mark is how much of the prompt a feed holds.
 type mark struct {
 	stamp uint32
-	saved float64 // blocks
+	saved float64 // in blocks
 }
 
-// going is a feed of which no gap was found yet.
+// going is a feed for which no gap has been found yet.
 type going struct {
 	feed  *Feed
 	mask  uint32
-	runs  int32   // where its runs are in scratch; negative: it has no windows
-	saved float64 // blocks up to where it has come
-	best  float64 // blocks up to the last place from which its engine could go on
+	runs  int32   // index of its runs in scratch; negative: it has no windows
+	saved float64 // blocks up to the current place
+	best  float64 // blocks up to the last place from which its engine could continue
 }
 
 func (s *scratch) begin(feeds int) {
@@ -44,9 +44,9 @@ func (s *scratch) begin(feeds int) {
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens of every candidate to what
-// its engine would not have to compute, 0 where that is nothing. For endpoints whose
-// engines say nothing, and for prompts of which only the text is known, it is what the
-// approximate index expects; where only a part is known, the better of the two.
+// its engine would not have to compute. For endpoints whose engines report nothing,
+// and for prompts of which only the text is known, it uses the approximate index; for
+// partial knowledge, the better of the two.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.approx.Match(req, candidates)
 	if !req.Exact || req.Block() != prefix.BlockTokens {
@@ -87,8 +87,8 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.scratch.Put(s)
 }
 
-// collect marks every feed that has a head of the prompt. It goes along the prompt by
-// stretches that are held alike.
+// collect marks every feed that holds a head of the prompt. It goes along the prompt
+// in stretches that the same feeds hold.
 func (x *Index) collect(s *scratch, blocks []uint64) {
 	s.begin(len(x.feeds))
 	set, from := uint32(0), 0
@@ -118,8 +118,8 @@ func (x *Index) collect(s *scratch, blocks []uint64) {
 	}
 }
 
-// start begins with those who have the first block, and those whose engines can do
-// without.
+// start begins with the feeds that hold the first block, and those whose engines
+// don't need it.
 func (x *Index) start(s *scratch, set uint32) {
 	members := x.store.sets.all[set].members
 	for _, m := range members {
@@ -148,26 +148,26 @@ func (s *scratch) add(g going) {
 	s.going = append(s.going, g)
 }
 
-// hybrid reports whether some layers look back a part of the way only.
+// hybrid reports whether some layers look back over part of the prompt only.
 func (f *Feed) hybrid() bool { return f.count > 0 && f.full != 1<<f.count-1 }
 
-// value is what a block saves of computing it; 0: it is not held.
+// value is the share of a block's computation that a feed saves; 0: it does not hold the block.
 func (x *Index) value(f *Feed, mask uint32) float64 {
 	switch {
 	case mask&routedBit != 0, f.full != 0 && mask&f.full == f.full:
 		return 1
 	case f.windowed():
-		return 1 // it needs none but those of the windows
+		return 1 // only the windows need it
 	}
 	return x.worth[mask&tiersMask>>maxGroups<<1]
 }
 
-// narrow goes on to a stretch that others hold.
+// narrow moves on to a stretch that another set of feeds holds.
 func (s *scratch) narrow(x *Index, set uint32) {
 	members := x.store.sets.all[set].members
 	kept := s.going[:0]
 	for _, g := range s.going {
-		// Members are in the order of feeds, and so are most of those going.
+		// Members are ordered by feed, and so are most of the going.
 		for len(members) > 0 && members[0].feed() < g.feed.number && !g.feed.windowed() {
 			members = members[1:]
 		}
@@ -194,13 +194,13 @@ func (s *scratch) pass(x *Index, from, to int) {
 		g := &s.going[i]
 		f := g.feed
 		value := x.value(f, g.mask)
-		// The last place of the stretch at which a block of the engine ends.
+		// The last place in the stretch at which an engine block ends.
 		end := to
 		if f.grain > prefix.BlockTokens {
 			end = to * prefix.BlockTokens / f.grain * f.grain / prefix.BlockTokens
 		}
-		// It is before the stretch if it has been seen, and at its start if it ends within
-		// the first block.
+		// It is before the stretch if it has been examined already, and at its start if
+		// the engine block ends within the first block.
 		if end >= from && end > 0 && s.open(g, from, end) {
 			g.best = g.saved + value*float64(end-from)
 		}
@@ -211,8 +211,8 @@ func (s *scratch) pass(x *Index, from, to int) {
 	}
 }
 
-// open reports whether the engine could go on from a place in the stretch, or at its
-// start.
+// open reports whether the engine could continue from a place in the stretch, or at
+// its start.
 func (s *scratch) open(g *going, from, end int) bool {
 	if g.runs < 0 {
 		return true
@@ -233,10 +233,10 @@ func (s *scratch) open(g *going, from, end int) bool {
 	return true
 }
 
-// has reports whether a block is there for the layers of a group, or can be loaded.
+// has reports whether the layers of a group have a block, or can load it.
 func (g *going) has(group int) bool { return g.mask>>group&1 != 0 || g.mask&(routedBit|tiersMask) != 0 }
 
-// run counts the blocks without a gap of each window.
+// run extends the gapless run of each window.
 func (s *scratch) run(g *going, blocks uint32) {
 	for i := range g.feed.groups[:g.feed.count] {
 		n := &s.runs[int(g.runs)+i]
@@ -248,27 +248,27 @@ func (s *scratch) run(g *going, blocks uint32) {
 	}
 }
 
-// leave marks a feed with what it has.
+// leave marks a feed with what it holds.
 func (s *scratch) leave(g *going) {
 	if g.best > 0 {
 		s.marks[g.feed.number] = mark{s.stamp, g.best}
 	}
 }
 
-// Holding is what one endpoint has of the head of a prompt.
+// Holding is how much of a prompt's head one endpoint holds.
 type Holding struct {
 	Knows Knowledge
-	// Blocks are those of the head by the fastest tier that has them.
+	// Blocks counts the blocks of the head by the fastest tier that holds them.
 	Blocks [Tiers]int
-	// Routed are the blocks of the head that are only expected.
+	// Routed counts the blocks of the head that are only expected.
 	Routed int
-	// Saved is what the head is worth, in blocks; less than their number where blocks
-	// have to be loaded, or where the engine can't go on from the end of the head.
+	// Saved is the value of the head in blocks: less than their number if blocks have
+	// to be loaded, or if the engine can't continue from the end of the head.
 	Saved float64
 }
 
-// Lookup says what an endpoint has of the blocks of a prompt, which were cut from token
-// ids: of the feed that saves most.
+// Lookup returns what an endpoint holds of the blocks of a prompt, which were cut from
+// token ids: of its feeds, the one that saves most.
 func (x *Index) Lookup(blocks []uint64, ref endpick.Ref) (h Holding) {
 	s := x.scratch.Get().(*scratch)
 	defer x.scratch.Put(s)
@@ -302,14 +302,14 @@ func (x *Index) Lookup(blocks []uint64, ref endpick.Ref) (h Holding) {
 			h.Routed++
 		case x.value(most, mask) == 0:
 			return h
-		case mask&tiersMask != 0: // if not, its engine can do without
+		case mask&tiersMask != 0: // otherwise its engine doesn't need it
 			h.Blocks[x.fastest(mask)]++
 		}
 	}
 	return h
 }
 
-// fastest is the tier below GPU memory from which a block is loaded at the least cost.
+// fastest is the tier below GPU memory from which loading a block is cheapest.
 func (x *Index) fastest(mask uint32) Tier {
 	best := CPU
 	for t := CPU; t < Tiers; t++ {

@@ -6,21 +6,21 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// routed is what was sent to engines so short a time ago that their events can't have
-// come: the blocks of a request count as held from when it is routed until its first
-// token is out and a grace has passed. If it ends before, they never were there.
+// routed is what was sent to engines so recently that their events can't have
+// arrived: the blocks of a request count as held from when it is routed until Grace
+// after its first token. If it ends before, they count no more.
 type routed struct {
 	x      *Index
 	leases endpick.PerLease[lease]
-	// The first token is out; in the order of time.
+	// Requests after their first token, in the order of time.
 	grace  []waiting
-	first  int               // of grace that is still to end
+	first  int               // the first of grace that has not expired
 	counts map[uint64]uint32 // requests, by pair
-	spare  [][]uint64        // slices of pairs that are not in use
+	spare  [][]uint64        // unused slices of pairs
 	most   int
 }
 
-// lease is a request whose first token is not out.
+// lease is a request before its first token.
 type lease struct{ pairs []uint64 }
 
 type waiting struct {
@@ -28,7 +28,7 @@ type waiting struct {
 	pairs []uint64
 }
 
-// A pair is a block and a feed that is expected to tell of it.
+// pairOf is a pair of a block and a feed that is expected to report it.
 func pairOf(id, feed uint32) uint64 { return uint64(id)<<32 | uint64(feed) }
 
 func (r *routed) init(x *Index) {
@@ -38,8 +38,8 @@ func (r *routed) init(x *Index) {
 	r.leases.Forget = func(_ endpick.LeaseRef, l *lease) { r.drop(l.pairs) }
 }
 
-// begin notes the blocks of a request that its engine is not known to have. Beyond the
-// bound its head is noted.
+// begin records the blocks of a request that its engine is not known to hold; if there
+// is no room for all, the first of them.
 func (r *routed) begin(e *endpick.Event) {
 	x := r.x
 	at := x.endpoints.Find(e.Candidate.Ref)
@@ -62,7 +62,7 @@ func (r *routed) begin(e *endpick.Event) {
 		last = id
 		for _, f := range at.feeds {
 			if f.full != 0 && f.count == 1 && s.sets.mask(s.at(id).set, f.number)&f.full == f.full {
-				continue // the engine has it
+				continue // the engine holds it
 			}
 			pair := pairOf(id, f.number)
 			l.pairs = append(l.pairs, pair)
@@ -77,7 +77,7 @@ func (r *routed) begin(e *endpick.Event) {
 	x.fit()
 }
 
-// computed says that the first token is out.
+// computed records the first token.
 func (r *routed) computed(ref endpick.LeaseRef, now time.Time) {
 	l := r.leases.Find(ref)
 	if l == nil || l.pairs == nil {
@@ -87,7 +87,7 @@ func (r *routed) computed(ref endpick.LeaseRef, now time.Time) {
 	l.pairs = nil
 }
 
-// expire ends what has had its grace.
+// expire ends the requests whose grace is over.
 func (r *routed) expire(now time.Time) {
 	for r.first < len(r.grace) && !now.Before(r.grace[r.first].until) {
 		r.drop(r.grace[r.first].pairs)
@@ -137,7 +137,7 @@ func (r *routed) slice() []uint64 {
 	return make([]uint64, 0, 64)
 }
 
-// gone stands for a pair of a feed that has ended.
+// gone replaces pairs of a feed that has ended.
 const gone = 0
 
 // unvouchFeed forgets what was routed for a feed.

@@ -6,8 +6,8 @@ import (
 	"github.com/endpick/endpick/internal/splitmix"
 )
 
-// member says of one feed what it has of a block: the feed's number above, and below
-// it a mask. In GPU memory each group of the feed has a bit of its own.
+// member says how one feed holds a block: the feed's number in the upper bits, and a
+// mask in the lower. In GPU memory each group of the feed has a bit of its own.
 type member uint32
 
 const (
@@ -19,7 +19,7 @@ const (
 	routedBit  = 1 << (maxGroups + 3)
 	wholeMask  = 1<<maskBits - 1
 
-	// maxFeeds is as many as a member has room for.
+	// maxFeeds is the most feed numbers that fit into a member.
 	maxFeeds = 1 << (32 - maskBits)
 )
 
@@ -28,20 +28,20 @@ func (m member) mask() uint32 { return uint32(m) & wholeMask }
 
 func memberOf(feed, mask uint32) member { return member(feed<<maskBits | mask) }
 
-// sets keeps each set of members once: the blocks of a prompt are nearly all held by
-// the same feeds. Set 0 is the empty one.
+// sets stores each distinct set of members once, because nearly all blocks of a
+// prompt are held by the same feeds. Set 0 is the empty one.
 type sets struct {
 	all    []set
 	free   []uint32
 	sums   map[uint64]uint32 // numbers by sum
-	total  int               // members of all
+	total  int               // members of all sets
 	live   int
 	before []member // scratch
 }
 
 type set struct {
-	members []member // by feed
-	sum     uint64   // of the members' hashes, so that a change is an addition
+	members []member // sorted by feed
+	sum     uint64   // sum of the members' hashes, so that a change is an addition
 	refs    uint32
 }
 
@@ -50,7 +50,7 @@ func (s *sets) init() {
 	s.sums = map[uint64]uint32{0: 0}
 }
 
-// mask is what a set says of a feed.
+// mask returns a feed's mask in a set.
 func (s *sets) mask(number, feed uint32) uint32 {
 	_, mask := s.find(s.all[number].members, feed)
 	return mask
@@ -64,8 +64,8 @@ func (s *sets) find(members []member, feed uint32) (at int, mask uint32) {
 	return at, 0
 }
 
-// change returns the set that says something else of one feed, in place of one
-// reference to the set given.
+// change returns the set in which one feed's mask is replaced, and moves one
+// reference from the given set to it.
 func (s *sets) change(number, feed, mask uint32) uint32 {
 	at, old := s.find(s.all[number].members, feed)
 	if old == mask {
@@ -89,7 +89,7 @@ func (s *sets) change(number, feed, mask uint32) uint32 {
 	return next
 }
 
-// add makes a set that differs from another in one place.
+// add adds a set that differs from another in one member.
 func (s *sets) add(from uint32, at int, there bool, m member, sum uint64) uint32 {
 	s.before = append(s.before[:0], s.all[from].members...)
 	switch {
@@ -125,6 +125,6 @@ func (s *sets) release(number uint32) {
 	delete(s.sums, e.sum)
 	s.total -= len(e.members)
 	s.live--
-	*e = set{members: e.members[:0]} // the next one takes their place
+	*e = set{members: e.members[:0]} // the array is reused by the next one
 	s.free = append(s.free, number)
 }

@@ -7,28 +7,28 @@ import (
 
 // Stats is a snapshot of an [Index].
 type Stats struct {
-	Blocks    int    // different ones that engines hold or are about to compute
-	Sets      int    // of feeds that hold the same blocks
-	Expected  int    // pairs of a block that was routed and a feed that should tell of it
-	Bytes     int64  // the most memory that what events tell may take
+	Blocks    int    // distinct ones that engines hold or are about to compute
+	Sets      int    // distinct sets of feeds that hold a block
+	Expected  int    // pairs of a routed block and a feed that should report it
+	Bytes     int64  // the most memory that events may take
 	Overflows uint64 // feeds that were forgotten for lack of room
 	Feeds     []FeedStats
 	// Approximate is the index for endpoints without events.
 	Approximate prefix.IndexStats
 }
 
-// FeedStats is what an [Index] knows of one feed.
+// FeedStats is what an [Index] knows about one feed.
 type FeedStats struct {
 	Ref     endpick.Ref
 	Rank    int
 	Knows   Knowledge
-	Blocks  int    // the engine's own, in any tier; of each group
+	Blocks  int    // the engine's own, in any tier, of each group
 	Groups  int    // caches of the engine
-	Events  uint64 // taken in
-	Stored  uint64 // blocks that came
-	Unknown uint64 // events that store blocks after one that was not known
-	Missed  uint64 // blocks removed, or stored without tokens, that were not known
-	Ignored uint64 // events that make no sense, or are about a ninth group
+	Events  uint64 // received
+	Stored  uint64 // blocks stored
+	Unknown uint64 // events that store blocks after an unknown one
+	Missed  uint64 // unknown blocks that were removed, or stored without tokens
+	Ignored uint64 // events that are invalid, or about a ninth group
 	Resets  uint64
 }
 

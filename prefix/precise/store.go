@@ -5,20 +5,20 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// node is a block of a prompt, by the name that requests give it, and who holds it.
-// Nodes are kept as long as something refers to them: the block after it, an engine's
-// block, or a request that has just been routed.
+// node is a block of a prompt, by its name in requests, and who holds it. Nodes are
+// kept as long as something refers to them: the next block, an engine's block, or a
+// request that was just routed.
 type node struct {
 	key    uint64
-	a, b   uint64 // the chain after the block, by which it goes on; see scope
-	parent uint32 // the block before; 0: none
+	a, b   uint64 // the chain after the block, from which it continues; see scope
+	parent uint32 // the previous block; 0: none
 	set    uint32
-	scope  uint32 // of the chain; 0: not known, as no engine has told of the block's tokens
+	scope  uint32 // of the chain; 0: not known, because no event has given the block's tokens
 	refs   uint32
 }
 
-// What things take at most, in bytes, with their places in maps: these have eight
-// places in groups of 7/16 full at least, and a byte more for each.
+// The most bytes that these take, with their places in maps: groups of eight
+// places are at least 7/16 full, with one more byte for each place.
 const (
 	nodeWeight  = 72
 	entryWeight = 64
@@ -28,7 +28,7 @@ const (
 	scopeWeight = 400
 )
 
-// store is what is known of blocks, whoever holds them.
+// store has the known blocks, whoever holds them.
 type store struct {
 	chunks [][]node
 	free   []uint32
@@ -78,7 +78,7 @@ func (s *store) take(key uint64, parent uint32) uint32 {
 	return id
 }
 
-// give takes a reference back.
+// give returns a reference.
 func (s *store) give(id uint32) {
 	for id != 0 {
 		n := s.at(id)
@@ -93,7 +93,7 @@ func (s *store) give(id uint32) {
 	}
 }
 
-// set changes bits of what one feed has of a block.
+// set sets or clears bits of one feed for a block.
 func (s *store) set(id, feed, bits uint32, there bool) {
 	n := s.at(id)
 	mask := s.sets.mask(n.set, feed)
@@ -105,7 +105,7 @@ func (s *store) set(id, feed, bits uint32, there bool) {
 	n.set = s.sets.change(n.set, feed, mask)
 }
 
-// scopes are those of the chains in use, by number from 1.
+// scopes are the scopes of chains in use, numbered from 1.
 type scopes struct {
 	all     []scope
 	free    []uint32

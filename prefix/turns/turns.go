@@ -1,5 +1,5 @@
-// Package turns hashes the prompts of a conversation without hashing again what the turns
-// before had in common with it.
+// Package turns hashes the prompts of a conversation incrementally: what a turn has in
+// common with the previous one is not hashed again.
 package turns
 
 import (
@@ -7,12 +7,12 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Hasher makes the same blocks as [prefix.AppendTokens], of prompts that begin as the one
-// before did. A host keeps one for a conversation whose token ids it has. The zero Hasher
-// is ready, and hashes under the zero seed. It is not safe for concurrent use.
+// Hasher computes the same blocks as [prefix.AppendTokens], for prompts that begin like
+// the previous one. A host keeps one per conversation whose token ids it has. The zero
+// Hasher is ready, and hashes under the zero seed. It is not safe for concurrent use.
 //
-// For text, which has to be escaped and rendered anyway, see [prefix.Hasher]: what has
-// been written is hashed, and [prefix.Hasher.Fork] goes on from there.
+// For text, which has to be escaped and rendered anyway, see [prefix.Hasher]: it hashes
+// what is written, and [prefix.Hasher.Fork] continues from there.
 type Hasher struct {
 	start  blockhash.Chain
 	states []state // after every stride blocks
@@ -22,11 +22,11 @@ type Hasher struct {
 // state is a chain in the middle of a prompt.
 type state struct{ a, b uint64 }
 
-// stride is how many blocks lie between two states: what is hashed again at most, where a
-// turn leaves the one before. With it a conversation takes nine bytes for each block.
+// stride is the number of blocks between two states, which is the most that is hashed
+// again where a turn diverges. With it a conversation takes nine bytes per block.
 const stride = 16
 
-// Reset begins another conversation; memory is used again.
+// Reset begins another conversation and reuses memory.
 func (h *Hasher) Reset(seed prefix.Seed) {
 	secret := blockhash.SecretOf(seed.Seed)
 	if secret == nil {
@@ -36,11 +36,10 @@ func (h *Hasher) Reset(seed prefix.Seed) {
 	h.states, h.blocks = h.states[:0], h.blocks[:0]
 }
 
-// Prompt returns the blocks of a prompt of which the caller knows that its first same
-// tokens are those of the prompt before: only the others are read. Zero is always right;
-// a number that is too high makes the blocks of another prompt, and one beyond either
-// prompt counts as far as both go. The blocks are the hasher's, and good until it is
-// called again.
+// Prompt returns the blocks of a prompt whose first same tokens, as the caller knows,
+// are those of the previous prompt; it reads only the others. Zero is always safe. Too
+// high a number gives wrong blocks; one beyond either prompt is clamped. The slice
+// belongs to the hasher and is valid until the next call.
 func (h *Hasher) Prompt(tokens []uint32, same int) []uint64 {
 	if h.start.Secret == nil {
 		h.Reset(prefix.Seed{})

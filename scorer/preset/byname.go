@@ -12,15 +12,15 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// named is a preset as programs ask for it by name. Parameters follow the name,
-// each after a colon, so that lists of names can be separated by commas.
+// named is a preset that programs can ask for by name. Parameters follow the
+// name, each after a colon, because commas separate the names in lists.
 type named struct {
 	name       string
-	parameters string // as Usage shows them; empty: it has none
+	parameters string // as Usage shows them; empty: none
 	build      func(parameters []string) (endpick.Config, error)
 }
 
-// table is all of them, by name.
+// table lists all presets, sorted by name.
 func table() []named {
 	return []named{
 		{"aibrix", "", plain(AIBrix)},
@@ -51,7 +51,7 @@ func (e *UnknownError) Error() string {
 // ByName returns the preset of that name, for programs that take it from a flag.
 // The name may be followed by parameters, as in linear:0.5, load-prefix:3:2:2 and
 // predicted-latency:no-gate:most; [Usage] lists them. The policy's Name is the
-// name as it was given.
+// name as given.
 //
 // The error is an [UnknownError], or an [endpick.ConfigError] for a parameter that
 // the preset does not have.
@@ -70,7 +70,7 @@ func ByName(name string) (endpick.Config, error) {
 	return c, nil
 }
 
-// Names lists what [ByName] knows, without parameters, in alphabetical order.
+// Names lists the names that [ByName] accepts, without parameters, sorted.
 func Names() []string {
 	var names []string
 	for _, n := range table() {
@@ -79,8 +79,8 @@ func Names() []string {
 	return names
 }
 
-// Usage lists what [ByName] knows, with the parameters in brackets, for the help
-// of a program.
+// Usage lists the names that [ByName] accepts, with the parameters in brackets,
+// for a program's help.
 func Usage() string {
 	var all []string
 	for _, n := range table() {
@@ -90,7 +90,7 @@ func Usage() string {
 		", terms " + strings.Join(delay.TermNames(), ", ")
 }
 
-// plain is a preset without parameters.
+// plain wraps a preset without parameters.
 func plain(build func() endpick.Config) func([]string) (endpick.Config, error) {
 	return func(parameters []string) (endpick.Config, error) {
 		if len(parameters) > 0 {
@@ -131,7 +131,7 @@ func buildLoadPrefix(parameters []string) (endpick.Config, error) {
 	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has three weights or none", len(parameters))
 }
 
-// weight reads a number above zero.
+// weight parses a number above zero.
 func weight(s string) (float64, error) {
 	w, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(w > 0) || math.IsInf(w, 1) {
@@ -140,7 +140,7 @@ func weight(s string) (float64, error) {
 	return w, nil
 }
 
-// variants are parts of predicted-latency left out or replaced.
+// variants are parameters that leave out or replace a part of predicted-latency.
 var variants = []struct {
 	name  string
 	apply func(*PredictedLatencyConfig)
@@ -182,13 +182,13 @@ func predictedLatency(parameters []string) (c PredictedLatencyConfig, err error)
 	return c, nil
 }
 
-// The parameters of marginal-delay: what it does without, and what its terms begin with.
+// The parameters of marginal-delay: without- is followed by the term to leave out.
 const (
 	noShortlist = "no-shortlist"
 	without     = "without-"
 )
 
-// buildMarginalDelay leaves out the terms that are named.
+// buildMarginalDelay leaves out the terms named by the parameters.
 func buildMarginalDelay(parameters []string) (endpick.Config, error) {
 	var c MarginalDelayConfig
 	for _, p := range parameters {

@@ -17,7 +17,7 @@ func Keep(name string, running endpick.Policy) (endpick.Config, error) {
 	}
 	parts := strings.Split(name, ":")
 	if _, predicts := c.Policy.Predictor.(*predict.Latency); predicts {
-		p, _ := predictedLatency(parts[1:]) // ByName has read them
+		p, _ := predictedLatency(parts[1:]) // ByName has validated them
 		if learned, ok := running.Predictor.(*predict.Latency); ok {
 			p.Learned, p.Latency = learned, predict.LatencyConfig{}
 		}
@@ -25,7 +25,7 @@ func Keep(name string, running endpick.Policy) (endpick.Config, error) {
 		if index, ok := running.Matcher.(displacer); ok && asks {
 			p.BestFit.Displaced = index.Displaced
 		} else if running.Matcher != nil {
-			p.DisableClaims = true // the matcher that is kept can't tell
+			p.DisableClaims = true // the matcher that is kept has no Displaced
 		}
 		if c, err = PredictedLatency(p); err != nil {
 			return c, err
@@ -38,7 +38,7 @@ func Keep(name string, running endpick.Policy) (endpick.Config, error) {
 	return c, nil
 }
 
-// displacer is a matcher that knows what a prompt pushes out; see prefix.Index.
+// displacer is a matcher that knows what a prompt evicts; see prefix.Index.
 type displacer interface {
 	Displaced(req *endpick.Request, c *endpick.Candidate) float64
 }

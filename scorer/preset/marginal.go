@@ -22,8 +22,8 @@ type MarginalDelayConfig struct {
 	DisableShortlist bool
 }
 
-// MarginalDelay sends each request to where it causes the least delay in total: to
-// itself, to the requests that are there, and to those that come next. It learns
+// MarginalDelay sends each request where it causes the least delay in total: to
+// itself, to the requests already there, and to those that come next. It learns
 // from the responses how long things take; there is nothing to tune. For a request
 // with an SLO, it chooses among the servers that are expected to meet it.
 //

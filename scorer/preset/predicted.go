@@ -18,8 +18,8 @@ import (
 type PredictedLatencyConfig struct {
 	Index   prefix.IndexConfig
 	Latency predict.LatencyConfig
-	// Learned is a predictor to continue with, as [predict.Restore] returns it
-	// after a restart. It is used instead of a new one made from Latency. Nil: a
+	// Learned is a predictor to continue with after a restart, from
+	// [predict.Restore]. It is used instead of a new one made from Latency. Nil: a
 	// new one.
 	Learned  *predict.Latency
 	Affinity prefix.AffinityConfig
@@ -46,8 +46,8 @@ type PredictedLatencyConfig struct {
 	DisableGate bool
 	// FixedGate lets the gate hold a request for MaxPenalty, as the paper does,
 	// however little that saves. Otherwise Affinity.LimitToSaved is set, because
-	// the gate affects the next turn of every conversation, including those
-	// whose prompts are computed in no time.
+	// the gate affects the next turn of every conversation, even if its prompt is
+	// computed in no time.
 	FixedGate bool
 	// DisableNeighbours ignores what a request without an SLO does to those
 	// that are already on an endpoint, as the paper does; see
@@ -59,7 +59,7 @@ type PredictedLatencyConfig struct {
 	DisableClaims bool
 }
 
-// validate refuses what would be ignored; the parts check themselves.
+// validate refuses settings that would be ignored; the stages validate themselves.
 func (c *PredictedLatencyConfig) validate() error {
 	for _, f := range []struct {
 		name   string

@@ -1,5 +1,5 @@
-// Package preset has ready-made policies by name, each as an [endpick.Config]
-// to which the caller adds endpoints, and whatever else should differ, before
+// Package preset has ready-made policies by name, each as an [endpick.Config] to
+// which the caller adds endpoints, and whatever else should differ, before
 // [endpick.New]:
 //
 //	config := preset.Default()
@@ -7,12 +7,11 @@
 //	router, err := endpick.New(config)
 //
 // Every call makes a Config with state of its own: a Config is for one router.
-// Each preset has a story in testdata, which tells what it looks at and which
-// request it sends where, with real decisions.
+// Each preset has a story in testdata that explains, with real decisions, what
+// it looks at and where it sends which request.
 //
-// [endpick.Router.SetPolicy] takes the Policy of another preset while the
-// router runs; [Keep] makes one that goes on with the prefix index and with what
-// has been learned.
+// [endpick.Router.SetPolicy] takes the Policy of another preset while the router
+// runs; [Keep] makes one that keeps the prefix index and what has been learned.
 package preset
 
 import (
