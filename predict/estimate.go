@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick/internal/learn"
 )
 
-// estimates is what a Latency tells package shortlist.
+// estimates implements [estimate.Model] for package shortlist.
 type estimates Latency
 
 // Estimate implements [estimate.Model].
@@ -31,8 +31,8 @@ func (e *estimates) Estimate(req *endpick.Request) (first, rest estimate.Linear,
 	return first, rest, m.number, true
 }
 
-// enough is how many samples make the linear part of a model and its trees agree on who
-// is best: with fewer, the trees make more of chance.
+// enough is how many samples it takes for a model's linear part and its trees to agree
+// on the best endpoint: with fewer, trees fit noise.
 const enough = 5000
 
 func trusted(l *learn.Linear) bool { return l != nil && l.Rows >= enough }

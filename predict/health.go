@@ -6,41 +6,46 @@ import (
 	"time"
 )
 
-// Health is how well one latency of one served model is predicted.
+// Health says how well one latency of one served model is predicted.
 type Health struct {
-	// Phase is how far a cold start has come: "heuristic" until there is a model, "prior" while it is linear, "trees".
+	// Phase is how far learning has come: "heuristic" without a model, "prior" while it is linear,
+	// "trees".
 	Phase   string
-	Samples int    // in the window now
-	Labels  uint64 // taken in so far
+	Samples int    // in the window
+	Labels  uint64 // labels received
 	Skipped uint64 // labels that were not positive numbers
-	Dropped uint64 // labels that came too fast to be kept
-	// Overdue are the requests that were unfinished at the last refit and older than their prediction.
+	Dropped uint64 // labels that arrived too fast to be kept
+	// Overdue counts the requests that were unfinished at the last refit and older than their
+	// prediction.
 	Overdue int
 
 	Refits   uint64
-	LastFit  time.Time     // when the samples of the last refit ended; zero before the first
-	FitTime  time.Duration // how long it took; zero in a synchronous trainer
+	LastFit  time.Time     // when the samples of the last refit were taken; zero before the first
+	FitTime  time.Duration // how long the last refit took; zero with LatencyConfig.Synchronous
 	Prior    bool          // whether the model uses its linear prior
-	LastFail error         // the error of the last refit; nil if it went well
-	// Shifts is how often all labels have changed by one factor at once, by which the window was then corrected.
+	LastFail error         // error of the last refit, or nil
+	// Shifts counts how often all labels changed by one factor at once, by which the window was
+	// then corrected.
 	Shifts uint64
 
-	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
-	// in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before there are any.
+	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90
+	// the error that nine in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before
+	// there are any.
 	MAPE, P90 float64
-	// Coverage is the share of them whose upper bound held.
+	// Coverage is the share of these whose upper bound held.
 	Coverage float64
-	// Drift is the mean error of the last 100 over that of the long run: far above 1, something has changed.
+	// Drift is the mean error of the last 100 divided by that of the long run: far above 1,
+	// something has changed.
 	Drift float64
 }
 
-// ModelHealth is the health of the learners of one served model.
+// ModelHealth is the health of what was learned about one served model.
 type ModelHealth struct {
 	Model           string
 	TTFT, TPOT, E2E Health
 }
 
-// Health reports on every served model, in the order of their names.
+// Health reports on every served model, sorted by name.
 func (l *Latency) Health() []ModelHealth {
 	var all []ModelHealth
 	for name, m := range *l.models.Load() {

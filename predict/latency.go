@@ -18,7 +18,7 @@ const (
 	maxTrees   = 1024
 	maxSamples = 1<<20 - 1
 	targets    = learn.Targets
-	// maxLatency is the longest that is predicted or believed.
+	// maxLatency is the longest latency that is predicted or learned.
 	maxLatency = 24 * time.Hour
 )
 
@@ -46,13 +46,13 @@ type LatencyConfig struct {
 	// never.
 	MaxAge time.Duration
 	// DisableStrata makes the window a plain sliding window over the newest samples,
-	// whatever their kind. It is there to show what stratification gains.
+	// whatever their kind. It exists to show what stratification gains.
 	DisableStrata bool
 	// RefitEvery is the number of new samples that triggers a refit. While there are fewer
 	// than 5×RefitEvery samples, a fifth of them is enough (a tenth below 1,000 samples),
 	// and the first fit needs 25. After a drift, a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
-	// MaxModels bounds the number of served models that are learned; 0 means 64. A model is
+	// MaxModels limits the number of served models that are learned; 0 means 64. A model is
 	// learned once a request for it has been completed; it replaces the model whose last
 	// completed request is the oldest.
 	MaxModels int
@@ -81,14 +81,14 @@ type Latency struct {
 	config    LatencyConfig
 	trainer   learn.Trainer
 	scratch   sync.Pool
-	completed atomic.Uint64 // requests, by which names age
+	completed atomic.Uint64 // completed requests, the clock by which names age
 	made      atomic.Uint32 // served models so far
 
-	mu     sync.RWMutex // guards what is known of open requests and of endpoints
+	mu     sync.RWMutex // guards open requests and endpoint states
 	open   endpick.PerLease[openRequest]
 	states endpick.PerEndpoint[endpointState]
 
-	names    sync.Mutex // guards changes of what follows, which is replaced and never changed
+	names    sync.Mutex // guards changes of the fields below, which are replaced and never modified
 	models   atomic.Pointer[map[string]*servedModel]
 	variants atomic.Pointer[[]*variant]
 }
@@ -101,7 +101,7 @@ const (
 
 var targetSets = [targets]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}
 
-// NewLatency returns a predictor that has learned nothing yet.
+// NewLatency returns a predictor without any samples.
 func NewLatency(config LatencyConfig) (*Latency, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (c *LatencyConfig) learner(target learn.Target) learn.Config {
 	return lc
 }
 
-// scratch is what one call of Predict needs.
+// scratch is the working memory of one Predict.
 type scratch struct {
 	x         []float64
 	y         []float64
@@ -179,7 +179,7 @@ func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) 
 	}
 }
 
-// predict asks the models.
+// predict predicts a model's latencies on all candidates.
 func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []endpick.Candidate, s *scratch) {
 	s.x, s.index, s.buckets, s.variants = s.x[:0], s.index[:0], s.buckets[:0], s.variants[:0]
 	known := *l.variants.Load()
@@ -220,7 +220,7 @@ func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []end
 	}
 }
 
-// set puts a latency in milliseconds and its upper bound into a prediction.
+// set sets a latency in milliseconds, and its upper bound, in a prediction.
 func set(p *endpick.Prediction, target learn.Target, ms, upper float64) {
 	if !(ms > 0) || math.IsInf(upper, 1) {
 		return
@@ -237,8 +237,8 @@ func set(p *endpick.Prediction, target learn.Target, ms, upper float64) {
 	}
 }
 
-// addSilence lengthens what is predicted of an endpoint that has been silent. Of one of which nothing is predicted it is
-// all that is known.
+// addSilence lengthens the prediction for an endpoint that has been silent. If nothing else is
+// predicted of the endpoint, silence is the whole prediction.
 func addSilence(p *endpick.Prediction, silence time.Duration) {
 	p.TTFT += silence
 	p.TTFTUpper += silence
@@ -254,9 +254,10 @@ func milliseconds(v float64) time.Duration {
 	return time.Duration(min(v*float64(time.Millisecond), float64(maxLatency)))
 }
 
-// features are those of the request on one candidate, but for its variant: the same function for predictions and for
-// samples. How fast the endpoint has computed prompts of late is none of them: where nothing is sent that is nothing, and
-// a server that was once slow, and is therefore asked for nothing, would be known by it for ever.
+// features are those of the request on one candidate, without its variant: the same function for
+// predictions and samples. The endpoint's recent prefill speed is not among them: without requests
+// it is unknown, and a server that was once slow, and therefore gets no requests, would be known as
+// slow for ever.
 func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 	return learn.Features{
 		KVUsage:              c.KVUsage,
@@ -271,7 +272,7 @@ func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 	}
 }
 
-// positive is v, or NaN where zero stands for unknown.
+// positive is v, or NaN if v is zero, which means unknown.
 func positive(v int) float64 {
 	if v <= 0 {
 		return math.NaN()

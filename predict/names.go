@@ -12,34 +12,35 @@ import (
 	"github.com/endpick/endpick/internal/learn"
 )
 
-// Names come with requests, and whoever sends requests can invent them. A served model, or a kind of endpoint, gets a
-// place when a request for it has been completed; if there is none left, the one gives way that was completed last the
-// longest ago, of models first those that have not learned enough to predict anything.
+// Names come with requests, so clients can invent them. A served model, or a kind of endpoint, gets
+// a place when a request for it has been completed. If there is none left, it replaces the one
+// whose last completed request is the oldest; among models, first those that have not learned
+// enough to predict anything.
 
 const (
 	defaultMaxModels = 64
-	// maxVariants is how many kinds of endpoint have a place.
+	// maxVariants is how many kinds of endpoint have a place in a model.
 	maxVariants = 16
-	// maxName is the length in bytes beyond which a name is none.
+	// maxName is the longest name in bytes; longer ones are ignored.
 	maxName = 256
 )
 
 // A servedModel has the learners of one model name.
 type servedModel struct {
 	name     string
-	number   uint32        // no two have the same
-	used     atomic.Uint64 // Latency.completed when a request for it was completed last
+	number   uint32        // unique
+	used     atomic.Uint64 // Latency.completed when a request for it was last completed
 	learners [targets]*learn.Learner
 	seen     [targets][maxVariants]variantLabels
 }
 
-// variantLabels counts the labels of the variant in one place, and remembers which refit will be the first to know
-// enough of them.
+// variantLabels counts the labels of the variant in one place, and remembers which refit will be
+// the first with enough of them.
 type variantLabels struct {
-	of         atomic.Pointer[variant] // a place has been given to another if it is not this one's
+	of         atomic.Pointer[variant] // the owner of the place; another variant may have taken it
 	count      atomic.Uint64
 	readyAfter atomic.Uint64
-	off        offset // Latency.mu guards it
+	off        offset // guarded by Latency.mu
 }
 
 // A variant is a kind of endpoint. Models know it by its place.
@@ -67,7 +68,8 @@ func findVariant(known []*variant, name string) *variant {
 	return nil
 }
 
-// admitModel returns the learners of a model of which a request has been completed, made if need be.
+// admitModel returns the learners of a model for which a request has been completed, creating
+// them if necessary.
 func (l *Latency) admitModel(name string) *servedModel {
 	if m := (*l.models.Load())[name]; m != nil {
 		return m
@@ -82,13 +84,13 @@ func (l *Latency) admitModel(name string) *servedModel {
 	if len(models) >= l.config.MaxModels {
 		delete(models, leastUsed(models).name)
 	}
-	m := l.newModel(strings.Clone(name)) // the request's may be a part of its body
+	m := l.newModel(strings.Clone(name)) // name may be a part of a request's body
 	models[m.name] = m
 	l.models.Store(&models)
 	return m
 }
 
-// leastUsed returns the model that gives way.
+// leastUsed returns the model to be replaced.
 func leastUsed(models map[string]*servedModel) *servedModel {
 	var least *servedModel
 	for _, m := range models {
@@ -109,7 +111,7 @@ func (m *servedModel) givesWayBefore(o *servedModel) bool {
 	return m.name < o.name
 }
 
-// learned tells whether there is a model of any latency.
+// learned reports whether any latency can be predicted.
 func (m *servedModel) learned() bool {
 	return slices.ContainsFunc(m.learners[:], func(l *learn.Learner) bool { return l.Model() != nil })
 }
@@ -129,7 +131,8 @@ func (l *Latency) newModel(name string) *servedModel {
 	return m
 }
 
-// admitVariant returns the variant of an endpoint that has completed a request, with a place.
+// admitVariant returns the variant of an endpoint that has completed a request, giving it a
+// place if necessary.
 func (l *Latency) admitVariant(name string) *variant {
 	if v := findVariant(*l.variants.Load(), name); v != nil {
 		return v
@@ -158,7 +161,7 @@ func (l *Latency) admitVariant(name string) *variant {
 	return v
 }
 
-// ready tells whether a target is predicted for a variant.
+// ready reports whether a target is predicted for a variant.
 func (m *servedModel) ready(target learn.Target, v *variant) bool {
 	seen := &m.seen[target][v.place]
 	if seen.of.Load() != v {

@@ -9,27 +9,27 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// An openRequest is what was known when a request was dispatched.
+// An openRequest is what was known when a request was routed.
 type openRequest struct {
 	ref       endpick.Ref
 	model     string
 	variant   string
 	stream    bool
-	answered  bool // its first token was seen
-	labelled  bool // its TTFT was passed on
+	answered  bool // its first token has arrived
+	labelled  bool // its TTFT has been learned
 	routedAt  time.Time
 	features  learn.Features
-	predicted [targets]float64 // by models, in milliseconds; 0: none
+	predicted [targets]float64 // by the models, in milliseconds; 0: none
 	upper     [targets]float64
-	pace      float64 // of the endpoint, in these
+	pace      float64 // the endpoint's factor in these
 
-	// Its place among those that wait on the endpoint; see endpointState.
+	// Its place in the list of those waiting on the endpoint; see endpointState.
 	waits         bool
 	due           int64
 	before, after endpick.LeaseRef
 }
 
-// Routed notes what was known when the request was dispatched, if its length is known.
+// Routed records what was known when the request was routed, if its length is known.
 func (l *Latency) Routed(e *endpick.Event) {
 	model, variant := modelName(e.Request), e.Candidate.Endpoint.Variant
 	if e.Request.InputTokens <= 0 || len(model) > maxName || len(variant) > maxName {
@@ -43,7 +43,7 @@ func (l *Latency) Routed(e *endpick.Event) {
 		return
 	}
 	if s == nil {
-		s = &endpointState{} // the endpoint has just been removed, and the request goes on
+		s = &endpointState{} // the endpoint has just been removed, while the request continues
 	}
 	silence := time.Duration(s.silence(now))
 	*o = openRequest{
@@ -55,7 +55,7 @@ func (l *Latency) Routed(e *endpick.Event) {
 	o.predicted = [targets]float64{inMilliseconds(p.TTFT), inMilliseconds(p.TPOT), inMilliseconds(p.E2E)}
 	o.upper = [targets]float64{inMilliseconds(p.TTFTUpper), inMilliseconds(p.TPOTUpper), inMilliseconds(p.E2EUpper)}
 	for i, set := range targetSets {
-		// What was predicted of a silent endpoint was no model's alone, and is not held against it.
+		// The silence in a silent endpoint's prediction is not the model's error.
 		if p.Has&set == 0 || silence > 0 && set != endpick.TPOT {
 			o.predicted[i] = 0
 		}
@@ -79,7 +79,7 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 	found.answered, found.labelled = true, m != nil && v != nil
 	o := *found
 	l.mu.Unlock()
-	// The names of a first request get a place in Done, if it comes to a good end.
+	// The names of a first request are admitted in Done, if it completes.
 	if latency, ok := e.TTFT(); ok && o.labelled {
 		l.label(m, ttft, v, &o, latency, e.Now)
 	}
@@ -127,12 +127,12 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	}
 }
 
-// label passes a measured latency on. The pace of the endpoint has a part in it, which is not for the models to learn:
-// they would look for what else sets this endpoint apart, and hold it against all, and against the endpoint when its pace
-// has changed.
+// label learns a measured latency, without the part due to the endpoint's pace. Models would
+// otherwise look for other features of this endpoint to explain it, and misjudge all endpoints, and
+// this one once its pace has changed.
 func (l *Latency) label(m *servedModel, target learn.Target, v *variant, o *openRequest, latency time.Duration, at time.Time) {
 	if latency > maxLatency {
-		return // a clock was set
+		return // the clock was set
 	}
 	m.count(target, v)
 	ms, predicted, upper := inMilliseconds(latency), o.predicted[target], o.upper[target]
@@ -142,8 +142,9 @@ func (l *Latency) label(m *servedModel, target learn.Target, v *variant, o *open
 	m.learners[target].Label(row[:], ms/part, predicted/part, upper/part, at)
 }
 
-// paceOf notes a measured latency, and returns how much of it is the pace of the endpoint. By how much the model is off
-// for all endpoints of the kind is no part of that: the next refit will mend it.
+// paceOf learns an endpoint's pace from a measured latency, and returns the factor that is due to
+// it. The model's error for all endpoints of the kind is not part of it: the next refit corrects
+// that.
 func (l *Latency) paceOf(all *offset, refits uint64, o *openRequest, ms, predicted, upper float64, now int64) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,13 +165,14 @@ func (l *Latency) paceOf(all *offset, refits uint64, o *openRequest, ms, predict
 	return s.pace.Factor(now)
 }
 
-// An offset is by how much a model has been off for a kind of endpoint since it was fitted.
+// An offset is a model's mean error for a kind of endpoint since the last fit.
 type offset struct {
 	refits uint64
 	pace.Pace
 }
 
-// deviations is how many standard deviations nine in ten of a normal distribution stay below.
+// deviations is how many standard deviations above the mean cover nine in ten values of a
+// normal distribution.
 const deviations = 1.28
 
 // row writes the features of the request on an endpoint of that variant.
@@ -187,12 +189,12 @@ func (l *Latency) EndpointRemoved(ref endpick.Ref) {
 	l.states.Drop(ref)
 }
 
-// mostOverdue is how many times what was predicted of it an unfinished request counts as at most.
+// mostOverdue limits the age of an unfinished request, in multiples of its prediction.
 const mostOverdue = 20
 
-// overdue tells of the requests to a model that are older than their prediction of a target. A first token ends the
-// wait that ttft is; that of a response that does not stream is not seen, and the tokens of one that does are not known
-// before its end, so that tpot has no such requests.
+// overdue returns the requests of a model that are older than their prediction of a target. For
+// TTFT, the wait ends with the first token; that of a response that does not stream is not seen.
+// For TPOT there are none, because the number of tokens is not known before the end.
 func (l *Latency) overdue(m *servedModel, target learn.Target, now time.Time, add func(row []float64, atLeast float64)) {
 	if target == tpot {
 		return

@@ -11,8 +11,8 @@ import (
 
 const latencyKind = "EPLT"
 
-// AppendBinary appends what has been learned, for Restore. It waits for a refit that is going on. The error is
-// always nil.
+// AppendBinary appends what has been learned, for Restore. It waits for a running refit. The error
+// is always nil.
 func (l *Latency) AppendBinary(dst []byte) ([]byte, error) {
 	var e codec.Encoder
 	variants := *l.variants.Load()
@@ -41,8 +41,8 @@ func (l *Latency) AppendBinary(dst []byte) ([]byte, error) {
 	return codec.Seal(dst, latencyKind, e.B), nil
 }
 
-// Restore is NewLatency with what Latency.AppendBinary has saved. Damaged bytes are ErrFormat, those of another
-// version ErrVersion.
+// Restore is NewLatency with the state that Latency.AppendBinary saved. Damaged bytes give
+// ErrFormat, those of another version ErrVersion.
 func Restore(config LatencyConfig, saved []byte) (*Latency, error) {
 	content, rest, err := codec.Unseal(saved, latencyKind)
 	if err != nil {

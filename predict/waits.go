@@ -9,40 +9,41 @@ import (
 )
 
 const (
-	// patience is how many times the upper bound of its prediction a request waits before its wait is evidence.
+	// patience is how long a request waits before its wait counts as evidence, in upper bounds of
+	// its prediction.
 	patience = 2
-	// maxRemembered bounds how long a silence is held against an endpoint that nobody waits at any more: an hour's would
-	// keep it out for an hour after it has come back.
+	// maxRemembered limits how long a silence counts at an endpoint where nobody waits any more: an
+	// hour's silence would exclude it for an hour after its recovery.
 	maxRemembered = 15 * time.Second
 )
 
-// An endpointState is what the requests that went to one endpoint tell of it besides their labels. Times are in
+// An endpointState is what the requests on one endpoint reveal besides their labels. Times are in
 // nanoseconds since the epoch.
 //
 // # Waits
 //
-// A server that has stopped answering gives no labels. What tells of it are the requests that wait there: the oldest of
-// them has been waiting for longer than it may, and nobody has been answered since. The lesser of these two times is the
-// silence of the endpoint, and what comes next is expected to wait for that much longer than the model says: a wait of w
-// says that it is about w too short, whatever w is. One stuck request says nothing as long as others are answered, and
-// an answer ends the silence.
+// A server that has stopped answering gives no labels. But requests wait there: the oldest has been
+// waiting for longer than expected, and none has been answered meanwhile. The lesser of these two
+// times is the silence of the endpoint, and the next request is expected to wait for that much
+// longer than the model says: after a wait of w, the expected remaining wait is about w, whatever w
+// is. One stuck request means nothing while others are answered, and an answer ends the silence.
 //
-// Requests that leave unanswered take their evidence with them, so the silence is remembered when they do. It then fades
-// as fast as it grew: a server that was silent for ten seconds is tried again, with its place in the order, after ten,
-// and after maxRemembered however long it was.
+// Requests that leave unanswered take their evidence with them, so the silence is remembered when
+// they do. It then fades as fast as it grew: a server that was silent for ten seconds is tried
+// again, at its usual rank, after ten seconds, and after maxRemembered at most.
 type endpointState struct {
-	oldest, newest endpick.LeaseRef // of the requests that wait, in the order in which they came
-	waiting        int64            // since when somebody has been waiting
-	due            int64            // until when the oldest may wait
-	answered       int64            // when somebody was answered
-	remembered     int64            // the silence when somebody left unanswered, at rememberedAt
+	oldest, newest endpick.LeaseRef // first and last of the requests that wait, in order of arrival
+	waiting        int64            // when the current wait began
+	due            int64            // when the oldest is overdue
+	answered       int64            // when a request was last answered
+	remembered     int64            // the silence when a request left unanswered, at rememberedAt
 	rememberedAt   int64
 
-	pace pace.Pace // of the endpoint, against what the models say
+	pace pace.Pace // relative to the models
 }
 
-// silence returns for how long the endpoint has been silent, in nanoseconds; 0 if it is not. A clock that is set back
-// makes it 0 for a while.
+// silence returns how long the endpoint has been silent, in nanoseconds; 0 if it is not. A clock
+// that is set back makes it 0 for a while.
 func (s *endpointState) silence(now int64) int64 {
 	var v int64
 	if s.oldest != (endpick.LeaseRef{}) {
@@ -54,7 +55,7 @@ func (s *endpointState) silence(now int64) int64 {
 	return max(0, v)
 }
 
-// asked is since when an answer is awaited; now if none is. Until it has come the pace is what it was.
+// asked is when the wait for an answer began, or now. The pace does not change while waiting.
 func (s *endpointState) asked(now int64) int64 {
 	if s.oldest != (endpick.LeaseRef{}) {
 		return min(max(s.waiting, s.answered), now)
@@ -62,12 +63,12 @@ func (s *endpointState) asked(now int64) int64 {
 	return now
 }
 
-// answer notes that somebody was answered.
+// answer records that a request was answered.
 func (s *endpointState) answer(now int64) {
 	s.answered, s.remembered = now, 0
 }
 
-// An endpointNow is what an endpointState says at a moment.
+// An endpointNow is an endpointState at one moment.
 type endpointNow struct {
 	silence time.Duration
 	pace    float64 // how much longer it takes than the models say
@@ -87,7 +88,8 @@ func (l *Latency) endpoints(dst []endpointNow, candidates []endpick.Candidate, n
 	return dst
 }
 
-// wait puts a request at the end of those that wait on its endpoint, if it is known how long it may. l.mu is held.
+// wait appends a request to those waiting on its endpoint, if its expected wait is known. l.mu
+// is held.
 func (l *Latency) wait(lease endpick.LeaseRef, o *openRequest, s *endpointState, may time.Duration) {
 	if may <= 0 {
 		return
@@ -103,7 +105,7 @@ func (l *Latency) wait(lease endpick.LeaseRef, o *openRequest, s *endpointState,
 	s.newest = lease
 }
 
-// leave takes a request out of those that wait, answered or not. l.mu is held.
+// leave removes a request from those that wait, answered or not. l.mu is held.
 func (l *Latency) leave(o *openRequest, now int64, answered bool) {
 	s := l.states.Find(o.ref)
 	if s == nil {
@@ -135,9 +137,9 @@ func (l *Latency) leave(o *openRequest, now int64, answered bool) {
 	}
 }
 
-// mayWait returns how long a request is expected to wait at most: what was predicted of the chosen endpoint, or else the
-// longest that was predicted of any which answers; 0 if nothing is known. Of what a silent endpoint was predicted, its
-// silence is no part. l.mu is held.
+// mayWait returns the longest expected wait of a request: the prediction for the chosen endpoint,
+// or else the longest prediction for any endpoint that answers; 0 if there is none. It leaves out
+// the silence in the prediction of a silent endpoint. l.mu is held.
 func (l *Latency) mayWait(e *endpick.Event, silence time.Duration) time.Duration {
 	upper := func(p *endpick.Prediction) time.Duration {
 		switch {
@@ -164,7 +166,7 @@ func (l *Latency) mayWait(e *endpick.Event, silence time.Duration) time.Duration
 	return longest
 }
 
-// nanoseconds is t.UnixNano within what can be added to.
+// nanoseconds is t.UnixNano, clamped so that sums don't overflow.
 func nanoseconds(t time.Time) int64 {
 	return max(math.MinInt64/4, min(t.UnixNano(), math.MaxInt64/4))
 }

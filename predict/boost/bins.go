@@ -6,20 +6,23 @@ import (
 	"slices"
 )
 
-// A feature value becomes a bin in two steps. First a cell: the leading bits of the float x − low, so that cells are
-// narrow where values are small and about equal in relative width. How many bits, and so how many cells to the octave,
-// depends on the octaves that the values span: a share of [0.1, 1] gets cells of 0.1 %, a prompt length of 1 %. Then a
-// table maps the cell to one of at most 127 bins. Cuts between bins lie on cell borders only, so that binning is one
-// subtraction, one shift and one load, and still the same as comparing floats with the cuts.
+// A feature value becomes a bin in two steps. First a cell: the leading bits of the float x − low,
+// so that cells are narrow where values are small and about equal in relative width. How many bits,
+// and so how many cells per octave, depends on the octaves that the values span: a share of [0.1,
+// 1] gets cells of 0.1 %, a prompt length of 1 %. Then a table maps the cell to one of at most 127
+// bins. Cuts between bins lie on cell borders only, so that binning is one subtraction, one shift
+// and one load, and still the same as comparing floats with the cuts.
 //
-// A fit looks for its tests among the cuts of up to 497 fine bins; the model then needs those cuts that it tests.
+// A fit looks for its tests among the cuts of up to 497 fine bins; the model keeps only the cuts
+// that it tests.
 
 const (
 	maxFeatures = 32
 	maxBins     = 128 // bin 0 is for absent values (NaN); a bin fits seven bits, see block
 	cellCount   = 2048
 	maxOctaves  = 24
-	// binSample is how many values tell the ordinary range of a feature from its outliers.
+	// binSample is how many values are sampled to tell a feature's ordinary range from its
+	// outliers.
 	binSample = 1024
 )
 
@@ -62,8 +65,8 @@ func (q *quantiser) setCuts(cuts []uint16) {
 	q.bins[cellCount] = 0
 }
 
-// setRange places the cells for ascending values. One value in 500 may be garbage at either end without moving them
-// far: a tail is resolved up to 64 times the ordinary largest value.
+// setRange places the cells for ascending values. Garbage in one value in 500 at either end does
+// not move them far: a tail is resolved up to 64 times the ordinary largest value.
 func (q *quantiser) setRange(sample []float64, largest float64) {
 	n := len(sample)
 	q.low = sample[n/500]
@@ -82,8 +85,9 @@ func (q *quantiser) setRange(sample []float64, largest float64) {
 	q.base = (exponent(top)+1)<<bitsPerOctave - (cellCount - 1) - 1
 }
 
-// makeQuantisers makes quantisers without a cut, and the cells at which a fit may cut each feature: half of the cuts by
-// quantile, so that common values are told apart, the rest evenly over the octaves, so that the tail is.
+// makeQuantisers makes quantisers without cuts, and the cells at which a fit may cut each feature:
+// half of the cuts by quantile, which separates common values, and the rest evenly over the
+// octaves, which separates the tail.
 func makeQuantisers(x []float64, features int) (qs []quantiser, cuts [][]uint16) {
 	qs, cuts = make([]quantiser, features), make([][]uint16, features)
 	rows := len(x) / features
@@ -119,7 +123,7 @@ func makeQuantisers(x []float64, features int) (qs []quantiser, cuts [][]uint16)
 	return qs, cuts
 }
 
-// chooseCuts returns the cells at which bins 2, 3, … start, at most so many.
+// chooseCuts returns the cells at which bins 2, 3, … start, no more than most.
 func chooseCuts(counts []int32, total, most int) []uint16 {
 	cuts := make([]uint16, 0, most)
 	for step := 1; ; step++ {
@@ -129,10 +133,10 @@ func chooseCuts(counts []int32, total, most int) []uint16 {
 	}
 }
 
-// cutsEvery cuts wherever a share of the rows, or a few rows and step cells, lie behind the last cut. It is false if
-// that makes more cuts than there is room for.
+// cutsEvery cuts wherever a share of the rows, or a few rows and step cells, lie behind the last
+// cut. It returns false if that makes too many cuts.
 func cutsEvery(cuts []uint16, counts []int32, total, step int) ([]uint16, bool) {
-	const few = 5000 // one row in so many
+	const few = 5000 // one row in few
 	quantiles := cap(cuts) * 4 / 5
 	since, last := 0, 0
 	for c, n := range counts {

@@ -1,30 +1,31 @@
 package boost
 
-// What a fit reads of its rows: every value as a fine bin, and those again as coarse bins, of which there are few enough
-// to count the rows of a node in each. The best of the coarse tests is then made a fine one, see search.go.
+// The rows of a fit, by feature: every value as a fine bin, and again as a coarse bin. There are
+// few enough coarse bins to keep a histogram of them for each node. The best coarse test is then
+// refined, see search.go.
 
 const (
-	// coarseBins is how many coarse bins a feature has at most, the one for absent values among them.
+	// coarseBins is the most coarse bins of a feature, including the one for absent values.
 	coarseBins = 32
-	// maxShift is how many fine bins share a coarse one at most, to the power of two.
+	// maxShift is the binary logarithm of the most fine bins in a coarse one.
 	maxShift  = 4
 	fineBins  = (coarseBins-1)<<maxShift + 1
 	laneRows  = 4
 	highLanes = 0x8000800080008000
 	lowLanes  = 0x0001000100010001
-	// noLane is a threshold that no bin reaches.
+	// noLane is a threshold above every bin.
 	noLane = 0x7fff
 )
 
 // A column is one feature of all rows.
 type column struct {
-	bins  int      // fine bins, the one for absent values among them
-	shift uint     // as many fine bins share a coarse one, to the power of two
+	bins  int      // fine bins, including the one for absent values
+	shift uint     // binary logarithm of the fine bins in a coarse one
 	fine  []uint16 // by row
 	words []uint64 // the same, four rows to a word, each with the top bit set
 }
 
-// newColumn returns a column of so many bins, with every row in the first.
+// newColumn returns a column with so many bins, and every row in the first.
 func newColumn(rows, bins int) column {
 	c := column{bins: bins, fine: make([]uint16, rows)}
 	for c.coarse(bins-1) >= coarseBins {
@@ -44,7 +45,7 @@ func (c *column) pack() {
 	}
 }
 
-// varies tells whether a test of the feature can part any rows.
+// varies reports whether a test of the feature can split any rows.
 func (c *column) varies() bool {
 	for _, bin := range c.fine {
 		if bin != c.fine[0] {
@@ -54,7 +55,7 @@ func (c *column) varies() bool {
 	return false
 }
 
-// coarse returns the coarse bin of a fine one. Absent values stay by themselves.
+// coarse returns the coarse bin of a fine one. Absent values have their own.
 func (c *column) coarse(bin int) int {
 	if bin == 0 {
 		return 0
@@ -70,7 +71,7 @@ func (c *column) first(coarse int) int {
 	return min((coarse-1)<<c.shift+1, c.bins)
 }
 
-// fineColumns bins rows for a fit, by the cells at which they may be cut.
+// fineColumns bins rows for a fit, by all possible cuts.
 func fineColumns(qs []quantiser, cuts [][]uint16, x []float64) []column {
 	k := len(qs)
 	columns := make([]column, k)
@@ -109,7 +110,7 @@ func modelColumns(qs []quantiser, x []float64) []column {
 	return columns
 }
 
-// tests are those of a tree, a feature and the lowest bin that passes for each level.
+// tests are a tree's tests: for each level a feature and the lowest bin that passes.
 type tests struct {
 	feature [treeDepth]uint8
 	bin     [treeDepth]uint16

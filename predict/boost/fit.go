@@ -16,10 +16,12 @@ const (
 	defaultLearningRate = 0.15
 	defaultShrinkage    = 2
 	maxTrees            = 1024
-	// minTreeRows is how many rows it takes to grow trees; with fewer the prior, or the mean, is the model.
+	// minTreeRows is the fewest rows for which trees are grown; with fewer the prior, or the mean,
+	// is the model.
 	minTreeRows = 100
 	maxTarget   = 1e15
-	// clipFactor bounds the pull of a straggler: residuals beyond this many mean absolute residuals count as that much.
+	// clipFactor limits the influence of outliers: residuals are clipped at so many mean absolute
+	// residuals.
 	clipFactor = 5
 )
 
@@ -33,8 +35,8 @@ type Config struct {
 	LearningRate float64
 	// Shrinkage is how many rows of residual zero a leaf is mixed with; 0 means 2.
 	Shrinkage float64
-	// Prior lists the features of a linear prior with non-negative coefficients, which the trees then correct; none
-	// means no prior.
+	// Prior lists the features of a linear prior with non-negative coefficients, which the trees then
+	// correct; nil means no prior.
 	Prior []int
 }
 
@@ -70,7 +72,7 @@ func (c *Config) validate() error {
 
 // Data is a training set.
 type Data struct {
-	// X holds the features row by row. NaN means absent, which trees tell from every value.
+	// X holds the features row by row. NaN means absent, which differs from every value.
 	X []float64
 	// Y is the target of each row.
 	Y []float64
@@ -98,7 +100,7 @@ type Model struct {
 	prior      prior
 	base       float64
 	trees      []tree
-	gained     []float64 // by feature: the squared error that its tests took away
+	gained     []float64 // by feature: the squared error that its tests removed
 	used       []uint8   // the features that some tree tests
 	rows       int
 	skipped    int
@@ -136,10 +138,10 @@ func Fit(config Config, data Data) (*Model, error) {
 	return m, nil
 }
 
-// Refit returns a model of data that asks what this one asks: bins and the tests of trees are kept, the prior and all
-// leaves are fitted anew. It takes about a tenth of the time of Fit, and is nearly as good for as long as rows are of the same
-// kind. A model without trees, or with too few rows for any, is fitted as by Fit. The receiver does not change. The zero
-// Model is ErrNoData.
+// Refit fits a model to data with the tests of this one: bins and the tests of trees are kept, the
+// prior and all leaves are fitted again. It takes about a tenth of the time of Fit, and is nearly
+// as good as long as the rows are of the same kind. A model without trees, or with too few rows for
+// any, is fitted as by Fit. The receiver does not change. The zero Model is ErrNoData.
 func (m *Model) Refit(data Data) (*Model, error) {
 	if m.config.Features == 0 {
 		return nil, errNotFitted
@@ -160,7 +162,7 @@ func (m *Model) Refit(data Data) (*Model, error) {
 	return n, nil
 }
 
-// begin fits the prior and the base, and returns what they leave of the targets.
+// begin fits the prior and the base, and returns the residuals.
 func (m *Model) begin(data Data) []float64 {
 	if c := &m.config; len(c.Prior) > 0 {
 		m.prior = fitPrior(c.Prior, data.X, c.Features, data.Y, data.W)
@@ -190,7 +192,7 @@ func finite(v float64) float64 {
 	return v
 }
 
-// usable returns the rows that can be trained on, all weights filled in.
+// usable returns the rows that can be trained on, with all weights set.
 func (m *Model) usable(data Data) (Data, error) {
 	k, n := m.config.Features, len(data.Y)
 	if len(data.X) != n*k || data.W != nil && len(data.W) != n {
@@ -235,7 +237,7 @@ func (m *Model) usable(data Data) (Data, error) {
 	return out, nil
 }
 
-// residuals returns what the prior and the base leave of the targets.
+// residuals returns what the prior and the base don't explain.
 func (m *Model) residuals(data Data) []float64 {
 	k := m.config.Features
 	r := make([]float64, len(data.Y))
@@ -245,10 +247,10 @@ func (m *Model) residuals(data Data) []float64 {
 	return r
 }
 
-// number gives the model the cuts that its trees test, of those that a fit may test, and the trees the numbers of the
-// bins above them.
+// number gives the model the cuts that its trees test, out of all possible cuts, and the trees the
+// numbers of the bins above them.
 func (m *Model) number(found []tests, cuts [][]uint16) {
-	var bins [fineBins]uint8 // by fine bin: bin of the model, where there is a cut
+	var bins [fineBins]uint8 // the model's bin above a fine bin that is a cut
 	for f := range m.quantisers {
 		clear(bins[:])
 		each := func(do func(t *tree, level int, bin uint16)) {
@@ -274,7 +276,7 @@ func (m *Model) number(found []tests, cuts [][]uint16) {
 		}
 		m.quantisers[f].setCuts(own)
 		each(func(t *tree, level int, bin uint16) {
-			t.feature[level], t.threshold[level] = uint8(f), maxBins*lowBits // no bin reaches it
+			t.feature[level], t.threshold[level] = uint8(f), maxBins*lowBits // no bin is that high
 			if bin != noLane {
 				t.threshold[level] = uint64(bins[bin]) * lowBits
 			}
@@ -282,8 +284,9 @@ func (m *Model) number(found []tests, cuts [][]uint16) {
 	}
 }
 
-// Predict writes one prediction for each row of x into dst: positive and finite, whatever the row. It allocates nothing.
-// The error is ErrShape if x does not hold len(dst) rows, and always for the zero Model, whose rows have no length.
+// Predict writes one prediction for each row of x into dst: positive and finite, whatever the row.
+// It allocates nothing. It returns ErrShape if x does not hold len(dst) rows, and always for the
+// zero Model, whose rows have no length.
 func (m *Model) Predict(dst, x []float64) error {
 	k := m.config.Features
 	if len(x) != len(dst)*k || k == 0 {

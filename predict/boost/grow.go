@@ -5,23 +5,27 @@ import (
 	"slices"
 )
 
-// Growing one oblivious tree. For every level, each node has a histogram of its rows by feature and coarse bin; the test
-// that lowers the squared error most, summed over all nodes, becomes the level's. A histogram cell is one machine word:
-// the sum of the residuals as a fixed-point number above, the count of rows in the low bits, so that a row costs one
-// addition per feature, sums do not depend on their order, and a sibling is had by subtraction.
+// Growing one oblivious tree. For every level, each node has a histogram of its rows by feature and
+// coarse bin; the test that reduces the squared error most, summed over all nodes, becomes the
+// level's. A histogram cell is one machine word: the sum of the residuals as a fixed-point number
+// in the upper bits, the count of rows in the lower, so that a row costs one addition per feature,
+// sums do not depend on their order, and a sibling's histogram is a difference.
 
 const (
 	countBits = 20
 	countMask = 1<<countBits - 1
-	// residualBits bounds a fixed-point residual, so that a million of them fit above the count.
+	// residualBits limits a fixed-point residual, so that a million of them fit above the count.
 	residualBits = 19
-	// structureRows bounds the rows that choose a tree's tests; its leaves are then estimated from all rows.
+	// structureRows is the most rows that choose a tree's tests; its leaves are then estimated
+	// from all rows.
 	structureRows = 10000
-	// fewestRows choose a tree's tests where there are no more than twice as many.
+	// fewestRows is the fewest rows that choose a tree's tests. All do if there are at most twice
+	// as many.
 	fewestRows = 256
-	// minNodeRows is the smallest node that has a say in the choice of a test.
+	// minNodeRows is the smallest node that counts in the choice of a test.
 	minNodeRows = 8
-	// A tree has no more leaves than one for so many of the rows that choose its tests.
+	// rowsPerLeaf is the fewest rows per leaf: a tree has fewer levels if fewer rows choose its
+	// tests.
 	rowsPerLeaf = 16
 )
 
@@ -40,16 +44,16 @@ func (r sampledRow) packed() int64 { return int64(r.residual)<<countBits + 1 }
 // A node is a range of the sampled rows.
 type node struct {
 	start, end int
-	total      int64 // a cell with all of its rows
+	total      int64 // a cell that sums all of its rows
 	hist       histogram
 }
 
-// A grower holds what stays the same from tree to tree.
+// A grower holds what all trees of a fit share.
 type grower struct {
 	columns []column
-	coarse  []int   // by feature: how many coarse bins it has
+	coarse  []int   // by feature: number of coarse bins
 	live    []int   // the features that are not the same in all rows
-	stride  int     // bytes to a row in byRow
+	stride  int     // bytes per row in byRow
 	byRow   []uint8 // the coarse bins of a row's live features side by side, for histograms
 	inverse []float64
 	rows    []sampledRow
@@ -91,7 +95,7 @@ func newGrower(columns []column, rows int, shrinkage float64) *grower {
 	return g
 }
 
-// histogramCells is the distance between two histograms.
+// histogramCells is the length of a node's histogram.
 func (g *grower) histogramCells() int { return g.stride * coarseBins }
 
 func (g *grower) histogram(i int) histogram {
@@ -99,7 +103,7 @@ func (g *grower) histogram(i int) histogram {
 	return g.hists[i*n : (i+1)*n]
 }
 
-// golden steps the offset of the row sample from tree to tree so that all rows get their turn.
+// golden shifts the row sample from tree to tree, so that all rows are used in turn.
 const golden = 0.6180339887498949
 
 // sample takes every n-th row, by weight, into g.rows with its clipped residual.
@@ -112,7 +116,7 @@ func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
 	scale := (1 << residualBits) / clip
 	g.rows = g.rows[:0]
 	each := 1 / rate
-	next := (1 - offset) * each // the running sum with which a row is taken
+	next := (1 - offset) * each // the running sum at which the next row is taken
 	for i, v := range r {
 		if cumulated[i] < next {
 			continue
@@ -171,15 +175,15 @@ func (g *grower) grow() (t tests) {
 	return t
 }
 
-// split parts a node's rows, appends its children to g.next and returns how many histograms are in use. Children too
-// small to matter are left out.
+// split splits a node's rows, appends its children to g.next and returns the number of histograms
+// in use. It drops children that are too small to matter.
 func (g *grower) split(nd node, c *column, bin, hists int) int {
 	rows := g.rows[nd.start:nd.end]
 	right := slices.Grow(g.scratch[:0], len(rows))[:len(rows)]
 	g.scratch = right
 	l, r := 0, 0
 	for _, v := range rows {
-		// Write to both sides, advance one: which side is as good as random to a branch predictor.
+		// Write to both sides and advance one: to a branch predictor, the side is random.
 		rows[l], right[r] = v, v
 		above := int(uint32(bin-1-int(c.fine[v.row])) >> 31)
 		l += 1 - above
@@ -227,7 +231,7 @@ func (g *grower) fill(nd *node) {
 		nd.total += p
 		bins, cells := g.byRow[int(v.row)*g.stride:][:g.stride], nd.hist
 		for len(bins) >= 4 {
-			// Columns that pad the stride count into cells nobody reads.
+			// Columns that pad the stride count into cells that are never read.
 			b, h := (*[4]uint8)(bins), (*[4 * coarseBins]int64)(cells)
 			h[b[0]%coarseBins] += p
 			h[coarseBins+int(b[1]%coarseBins)] += p

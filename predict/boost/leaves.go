@@ -2,8 +2,8 @@ package boost
 
 import "math"
 
-// fitTrees fits the leaves of trees with the tests that choose returns, one after the other. It takes the trees off the
-// residuals r, and tells choose where to clip these.
+// fitTrees fits the leaves of one tree after the other, with the tests that choose returns. It
+// subtracts the trees from the residuals r, and tells choose where to clip them.
 func (m *Model) fitTrees(columns []column, r, w []float64, choose func(i int, clip float64) tests) {
 	m.trees = make([]tree, m.config.Trees)
 	total := 0.0
@@ -36,11 +36,11 @@ func clipOf(r, w []float64) float64 {
 
 func clipAt(meanAbs float64) float64 { return max(clipFactor*meanAbs, 1e-12) }
 
-// A leafSum is what the rows of a leaf come to.
+// A leafSum sums the rows of a leaf.
 type leafSum struct{ residuals, weight float64 }
 
-// leafSums adds up the clipped residuals and the weights of the rows in each leaf. Each lane has sums of its own, so
-// that a row does not wait for the one before where both are in one leaf.
+// leafSums sums the clipped residuals and the weights of the rows in each leaf. Each lane has its
+// own sums, so that a row need not wait for the previous one if both are in the same leaf.
 func leafSums(leaf []uint64, r, w []float64, clip float64) (sums [treeLeafs]leafSum) {
 	var lanes [laneRows - 1][treeLeafs]leafSum
 	full := len(r) / laneRows
@@ -71,7 +71,8 @@ func (s *leafSum) add(v, w, clip float64) {
 	s.weight += w
 }
 
-// subtract takes the tree off the residuals and returns the weighted sum of what is left, in absolute value.
+// subtract subtracts a tree from the residuals, and returns the weighted sum of their absolute
+// values.
 func subtract(t *tree, leaf []uint64, r, w []float64) float64 {
 	var t0, t1, t2, t3 float64
 	full := len(r) / laneRows

@@ -6,9 +6,9 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// Linear returns the columns of the prior and, with a constant before them, what one
-// of each adds to a prediction if the trees have nothing to say: all that is linear in
-// the model. There are no columns if the model has no prior.
+// Linear returns the columns of the prior and its weights: the constant, then what one
+// unit of each column adds to a prediction if the trees add nothing. There are no
+// columns if the model has no prior.
 func (m *Model) Linear() (columns []int, weights []float64) {
 	if m.prior.floor == 0 {
 		return nil, nil

@@ -65,8 +65,9 @@ func (m *Model) AppendBinary(dst []byte) ([]byte, error) {
 // MarshalBinary returns the saved form of the model.
 func (m *Model) MarshalBinary() ([]byte, error) { return m.AppendBinary(nil) }
 
-// UnmarshalBinary replaces the model by a saved one. Damaged bytes are ErrFormat, those of another version ErrVersion,
-// and leave the model as it was. It is the one method that must not run beside others.
+// UnmarshalBinary replaces the model by a saved one. Damaged bytes give ErrFormat, those of another
+// version ErrVersion, and leave the model as it was. Unlike all other methods, it must not run
+// concurrently with others.
 func (m *Model) UnmarshalBinary(b []byte) error {
 	content, rest, err := codec.Unseal(b, modelKind)
 	if err != nil {
@@ -162,8 +163,8 @@ func (t *tree) decode(d *codec.Decoder, features int) {
 	}
 }
 
-// Importance returns the share of each feature in what the trees have explained. The shares add up to 1, or are all 0
-// if no tree found anything to explain.
+// Importance returns each feature's share of what the trees have explained. The shares add up to 1,
+// or are all 0 if no tree found anything to explain.
 func (m *Model) Importance() []float64 {
 	total := 0.0
 	for _, g := range m.gained {

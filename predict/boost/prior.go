@@ -1,23 +1,24 @@
 package boost
 
-// The prior is a linear function of some features with coefficients that are not negative, in the unit of the target:
-// more work never makes it faster. It is fitted by least squares on the relative error, Σ w ((y − ŷ)/y)², by coordinate
-// descent, and carries predictions where there are too few samples for trees, or none nearby.
+// The prior is a linear function of some features with non-negative coefficients, in the unit of
+// the target: more work never makes it faster. It is fitted by least squares on the relative error,
+// Σ w ((y − ŷ)/y)², by coordinate descent, and carries predictions where there are too few samples
+// for trees, or none nearby.
 
 type prior struct {
 	columns []int
 	weights []float64 // weights[0] is the constant, then one for each column
-	floor   float64   // the smallest value it gives; 0 when there is no prior
+	floor   float64   // its smallest value; 0 without a prior
 }
 
-// at returns the prior's value for a row; 1 when there is none.
+// at returns the prior's value for a row; 1 without a prior.
 func (p *prior) at(row []float64) float64 {
 	if p.floor == 0 {
 		return 1
 	}
 	v := p.weights[0]
 	for i, c := range p.columns {
-		// Absent and negative values contribute nothing; the comparison is false for NaN.
+		// Absent and negative values add nothing; the comparison is false for NaN.
 		if x := row[c]; x > 0 {
 			if x > maxTarget {
 				x = maxTarget // no infinity times zero
@@ -36,16 +37,18 @@ func (p *prior) at(row []float64) float64 {
 
 const (
 	priorSweeps = 200
-	// priorPasses is how often the rows of a sample are weighed anew before all of them are fitted.
+	// priorPasses is how often the rows of a sample are reweighted before all rows are fitted.
 	priorPasses = 2
-	// priorTrust is by what factor a target may lie below the prior before its row weighs less.
+	// priorTrust is the factor by which a target may be below the prior before its row weighs
+	// less.
 	priorTrust = 3
 )
 
-// fitPrior fits a prior. Of the relative error, a target near zero would make up the whole: the first pass, over a
-// sample, holds every error against the middle target at least, and the next ones weigh a row whose target is below a
-// third of what the pass before says, ŷ, by (3y/ŷ)⁴, which takes it out as its error grows. A target far above ŷ needs
-// nothing of the kind: its relative error is never above 1.
+// fitPrior fits a prior. A target near zero would dominate the relative error. So the first pass,
+// over a sample, measures errors relative to at least the median target, and the next ones weigh a
+// row whose target is below a third of the previous pass's prediction, ŷ, by (3y/ŷ)⁴, which removes
+// it as its error grows. A target far above ŷ needs no such weight: its relative error is never
+// above 1.
 func fitPrior(columns []int, x []float64, features int, y, w []float64) prior {
 	sorted := sampled(y)
 	low, _ := ordinary(sorted)
@@ -77,8 +80,8 @@ func fitPrior(columns []int, x []float64, features int, y, w []float64) prior {
 	return p
 }
 
-// A priorFit solves the weighted least squares of a prior: minimise Σ w ((y − ŷ)/scale)² over coefficients that are not
-// negative.
+// A priorFit solves a prior's weighted least squares: minimise Σ w ((y − ŷ)/scale)² over
+// non-negative coefficients.
 type priorFit struct {
 	gram, target, row []float64
 }

@@ -2,28 +2,29 @@ package boost
 
 import "math"
 
-// The test of a level is looked for twice: first among the borders of coarse bins, by the histograms of all nodes, then
-// among the fine ones to both sides of the best, for which the rows there are counted again. That finds nearly what a
-// search among all fine borders finds, in the time of one among the coarse.
+// A level's test is searched twice: first among the borders of coarse bins, by the histograms of
+// all nodes, then among the fine ones on both sides of the best, for which the rows there are
+// counted again. That finds nearly the same test as a search among all fine borders, in the time of
+// one among the coarse.
 
-// A used set has the tests of one feature that the model has so far.
+// used has the tests of one feature that the model has so far.
 type used struct {
 	bins  [fineBins]bool
 	count int
 }
 
-// may tells whether there is room for a test.
+// may reports whether the model has room for a test.
 func (u *used) may(bin int) bool { return u.count < maxBins-2 || u.bins[bin] }
 
 func (u *used) add(bin int) {
-	if !u.bins[bin] && bin > 1 { // the first bin begins at no cut
+	if !u.bins[bin] && bin > 1 { // the first bin needs no cut
 		u.count++
 	}
 	u.bins[bin] = true
 }
 
-// best returns the test that lowers the squared error most over all nodes; of equals the first, and a coarse one before
-// a fine one.
+// best returns the test that reduces the squared error most over all nodes; of equals the first,
+// and a coarse one before a fine one.
 func (g *grower) best() (feature, bin int, gain float64) {
 	base := 0.0
 	for _, nd := range g.nodes {
@@ -79,8 +80,9 @@ func (g *grower) best() (feature, bin int, gain float64) {
 	return feature, bin, gain
 }
 
-// addGains adds to every gain but the first what a test at its bin explains of a node: cells are its bins, below what
-// lies below them, total all of it. A bin without rows leaves what the one before it did, and small nodes have few rows.
+// addGains adds to every gain but the first how much a test at its bin explains of a node: cells
+// are its bins, below is what lies below them, total everything. An empty bin has the gain of the
+// one before; small nodes have many.
 func (g *grower) addGains(gains []float64, cells []int64, below, total int64) {
 	cells = cells[:len(gains)]
 	both := g.explained(below) + g.explained(total-below)
@@ -93,7 +95,7 @@ func (g *grower) addGains(gains []float64, cells []int64, below, total int64) {
 	}
 }
 
-// explained is how much of the squared residuals of the rows in a cell their mean takes away.
+// explained is how much of the squared residuals in a cell their mean removes.
 func (g *grower) explained(cell int64) float64 {
 	s := float64(cell >> countBits)
 	return float64(s * s * g.inverse[cell&countMask])

@@ -1,8 +1,9 @@
 package boost
 
-// Eight rows are predicted at once: a column block is a machine word with the bin of one feature for eight rows, one
-// byte each. A bin has seven bits, so with the top bit of every byte set, subtracting a threshold from all eight bytes
-// borrows across none of them, and the top bits that remain say which rows are at or above the threshold.
+// Eight rows are predicted at once: a word of a block has the bin of one feature for eight rows,
+// one byte each. A bin has seven bits. So if the top bit of every byte is set, subtracting a
+// threshold from all eight bytes borrows across none of them, and the top bits that remain say
+// which rows are at or above the threshold.
 
 const (
 	blockRows = 8
@@ -23,16 +24,17 @@ type tree struct {
 func (t *tree) tests() tests {
 	own := tests{feature: t.feature}
 	for l, at := range t.threshold {
-		own.bin[l] = uint16(at & 0xff) // one that no bin reaches is above all of them here too
+		own.bin[l] = uint16(at & 0xff) // a bin that is never reached stays above all of them
 	}
 	return own
 }
 
-// A block holds the bins of eight rows, by feature, with every byte's top bit set. It is as long as a feature number can
-// say, which spares a bounds check; only maxFeatures of it are used.
+// A block holds the bins of eight rows, by feature, with every byte's top bit set. It has a word
+// for every value of a feature number, which saves a bounds check; only maxFeatures of them are
+// used.
 type block [256]uint64
 
-// sumTrees adds up the trees for the eight rows of a block, in the order of the trees.
+// sumTrees sums the trees for the eight rows of a block, in the order of the trees.
 func sumTrees(trees []tree, b *block) [blockRows]float32 {
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32
 	for i := range trees {
@@ -43,7 +45,7 @@ func sumTrees(trees []tree, b *block) [blockRows]float32 {
 		l |= (b[t.feature[3]] - t.threshold[3]) & highBits >> 4
 		l |= (b[t.feature[4]] - t.threshold[4]) & highBits >> 3
 		l |= (b[t.feature[5]] - t.threshold[5]) & highBits >> 2
-		// No bit of a byte reaches its neighbour, so a leaf number needs no mask but the one that spares a bounds check.
+		// Bits of one byte don't reach the next, so the mask only saves a bounds check.
 		s0 += t.leaf[l&63]
 		s1 += t.leaf[l>>8&63]
 		s2 += t.leaf[l>>16&63]
@@ -56,7 +58,8 @@ func sumTrees(trees []tree, b *block) [blockRows]float32 {
 	return [blockRows]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
-// load bins the used features of up to eight rows of x. Where there are fewer, the last one stands in for the rest.
+// load bins the used features of up to eight rows of x. If there are fewer, the last one fills
+// the block.
 func (b *block) load(qs []quantiser, used []uint8, x []float64) {
 	k := len(qs)
 	last := len(x)/k - 1
@@ -77,7 +80,7 @@ func (b *block) loadOne(qs []quantiser, used []uint8, x []float64) {
 	}
 }
 
-// sumOne is sumTrees for the row in the lowest byte. What the thresholds of the others take away lies above it.
+// sumOne is sumTrees for the row in the lowest byte. Borrows from it only reach higher bytes.
 func sumOne(trees []tree, b *block) (sum float32) {
 	for i := range trees {
 		t := &trees[i]

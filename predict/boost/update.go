@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// leafRows is how many rows the old value of a leaf stands for when new ones are mixed in: with as many trees
-	// as there are if nothing else is said, one row then moves its own prediction a tenth of the way.
+	// leafRows is how many rows the old value of a leaf counts for when new ones are mixed in: with
+	// the default number of trees, one row then moves its own prediction a tenth of the way.
 	leafRows = 200
 	// baseRows is the same for the base of a model without trees.
 	baseRows = 10
@@ -16,11 +16,12 @@ const (
 
 var errNotFitted = fmt.Errorf("%w: the model has not been fitted", ErrNoData)
 
-// Update returns a model with the same prior, bins and tests, whose leaves have been moved towards what data says; a
-// leaf that no row reaches keeps its value. It takes a fraction of the time of Fit and bridges the time between rare
-// fits; where a fit to every thousand new rows can be afforded, it gains nothing. A model that is only ever updated
-// goes on asking old questions. A model without trees moves its base alone. No row counts as off by more than a factor
-// of twenty, and unusable ones are skipped. The receiver does not change. The zero Model is ErrNoData.
+// Update returns a model with the same prior, bins and tests, whose leaves have been moved towards
+// data; a leaf that no row reaches keeps its value. It takes a fraction of the time of Fit and
+// bridges the time between rare fits; if a fit after every thousand new rows is affordable, it
+// gains nothing. A model that is only ever updated keeps outdated tests. In a model without trees
+// only the base moves. No row counts as off by more than a factor of twenty, and unusable ones are
+// skipped. The receiver does not change. The zero Model is ErrNoData.
 func (m *Model) Update(data Data) (*Model, error) {
 	if m.config.Features == 0 {
 		return nil, errNotFitted
@@ -58,10 +59,10 @@ func (m *Model) Update(data Data) (*Model, error) {
 	return n, nil
 }
 
-// bounded returns the residuals of targets that are no further from the model's predictions than farOff.
+// bounded returns the residuals, limited to farOff from the model's predictions.
 func (m *Model) bounded(data Data) []float64 {
 	y := make([]float64, len(data.Y))
-	_ = m.Predict(y, data.X) // the shape is right
+	_ = m.Predict(y, data.X) // cannot fail: the shape is right
 	for i, predicted := range y {
 		off := portable.Ln(data.Y[i] / predicted)
 		y[i] = data.Y[i] * portable.Exp(max(-farOff, min(off, farOff))-off)

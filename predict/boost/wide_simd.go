@@ -8,20 +8,21 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// With GOEXPERIMENT=simd and AVX-512, 64 rows go through a tree at once: a level is one comparison of 64 bins, and a leaf
-// is picked among the 64 by its number, which fits four registers. Each row still adds up its leaves in the order of
-// the trees, so that the result is the same to the last bit.
+// With GOEXPERIMENT=simd and AVX-512, 64 rows are predicted at once: a level is one comparison of
+// 64 bins, and a leaf is selected among the 64 by its number, which fits four registers. Each row
+// still adds up its leaves in the order of the trees, so that the result is the same to the last
+// bit.
 
 const (
 	wideRows = 64
-	// fewWide rows are quicker by eights.
+	// fewWide is the number of rows up to which eight at a time are faster.
 	fewWide = 2 * blockRows
 )
 
 // A wideBlock holds the bins of 64 rows, by feature.
 type wideBlock [maxFeatures][wideRows]uint8
 
-// predictWide is Predict for as many of the rows as are worth it, and returns how many these are.
+// predictWide is Predict for as many of the rows as it is faster for, and returns their number.
 func (m *Model) predictWide(dst, x []float64) (done int) {
 	if !archsimd.X86.AVX512() {
 		return 0
@@ -47,7 +48,7 @@ func (m *Model) predictWide(dst, x []float64) (done int) {
 	return done
 }
 
-// sumWide adds up the trees for the rows of a block.
+// sumWide sums the trees for the rows of a block.
 func sumWide(trees []tree, b *wideBlock, sums *[wideRows]float32) {
 	var s0, s1, s2, s3 archsimd.Float32x16
 	var bits [treeDepth]archsimd.Uint8x64
@@ -67,7 +68,7 @@ func sumWide(trees []tree, b *wideBlock, sums *[wideRows]float32) {
 		l2 := archsimd.LoadFloat32x16((*[16]float32)(t.leaf[32:]))
 		l3 := archsimd.LoadFloat32x16((*[16]float32)(t.leaf[48:]))
 		pick := func(leaves archsimd.Uint8x16) archsimd.Float32x16 {
-			at := leaves.ExtendToUint32() // a permutation reads the lowest five bits
+			at := leaves.ExtendToUint32() // a permutation uses the lowest five bits
 			return l2.ConcatPermute(l3, at).Merge(l0.ConcatPermute(l1, at), at.GreaterEqual(half))
 		}
 		lo, hi := leaf.GetLo(), leaf.GetHi()

@@ -1,16 +1,16 @@
-// Package shortlist spares the prediction of endpoints that can't win.
+// Package shortlist avoids predicting endpoints that can't win.
 //
-// A model of trees takes some hundred nanoseconds for each endpoint, more than all else
-// in a decision together. A [Filter] in Policy.Shortlist asks its linear part first,
-// for a few nanoseconds, and lets through to the prediction
+// A tree model takes some hundred nanoseconds per endpoint, more than the rest of a
+// decision. A [Filter] in Policy.Shortlist evaluates the model's linear part first, in a
+// few nanoseconds, and keeps for the prediction
 //
-//   - those with the lowest estimate of the whole, own latency and delay for others, with
-//     and without what the last prediction of each has added to it
-//   - among those that hold most of the prompt, the lowest
+//   - those with the lowest estimated cost, own latency and delay for others, with and
+//     without the correction by the last prediction for each
+//   - the lowest of those that hold most of the prompt
 //   - those with the lowest time to first token, which the affinity gate compares with
 //   - those that were chosen since their last prediction, whose load has changed the most
-//   - and some by chance.
+//   - and some at random.
 //
-// How often the choice differs from that among all, and what it costs, is in
-// docs/performance.md.
+// docs/performance.md says how often the choice differs from that among all endpoints,
+// and what that costs.
 package shortlist

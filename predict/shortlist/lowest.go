@@ -6,29 +6,29 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// lowest keeps the candidates of the lowest cost: a heap with the highest of them on
-// top. Among equals it keeps those that MaxScore would take.
+// lowest keeps the candidates with the lowest cost, in a heap with the highest of
+// them on top. Among equal ones it keeps those that MaxScore would pick.
 type lowest struct {
 	most  int
 	items []item
-	worst float64 // the cost of the highest; infinite while there is room
+	worst float64 // cost of the highest; infinite while there is room
 }
 
 type item struct {
 	cost  float64
-	draw  float64 // zero: not drawn yet
+	draw  float64 // random tie-breaker; zero: not drawn yet
 	index int32
 }
 
-// tie is the salt by which endpick.MaxScore breaks ties.
+// tie is the salt with which endpick.MaxScore breaks ties.
 const tie = 0x7c6a91d05f3be284
 
 func (l *lowest) begin(most int) {
 	l.most, l.items, l.worst = most, l.items[:0], math.Inf(1)
 }
 
-// offer takes a candidate in at a cost, if it is one of the lowest so far. The same item
-// may be offered to several lists: it is drawn once.
+// offer adds a candidate if its cost is one of the lowest so far. An item that is
+// offered to several lists keeps its tie-breaker.
 func (l *lowest) offer(req *endpick.Request, candidates []endpick.Candidate, it *item, cost float64) {
 	if cost > l.worst {
 		return
@@ -81,7 +81,7 @@ func above(req *endpick.Request, candidates []endpick.Candidate, a, b *item) boo
 	return a.cost > b.cost || a.cost == b.cost && drawnLess(req, candidates, a, b)
 }
 
-// drawnLess compares those that cost the same.
+// drawnLess compares candidates of equal cost.
 func drawnLess(req *endpick.Request, candidates []endpick.Candidate, a, b *item) bool {
 	return a.drawn(req, candidates) < b.drawn(req, candidates)
 }

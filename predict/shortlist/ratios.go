@@ -7,39 +7,39 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// ratios remembers by how much the last prediction of each endpoint differed from its
-// estimate, against what was predicted of others for the same request. What the trees of
-// a model have to say of an endpoint changes little from one request to the next: with
-// it, the order of estimates is nearly that of predictions. It also is where kinds of
-// endpoint differ, and those that have stopped answering.
+// ratios remembers how far the last prediction of each endpoint was from its estimate,
+// relative to other endpoints for the same request. What a model's trees add for an
+// endpoint changes little from one request to the next, so with this correction the
+// order of estimates is nearly that of predictions. It also covers differences between
+// kinds of endpoint, and endpoints that have stopped answering.
 type ratios struct {
-	mu     sync.RWMutex // guards what follows
+	mu     sync.RWMutex // guards the fields below
 	slots  []ratio
 	levels map[uint32]*level
 }
 
-// ratio is that of one endpoint, against the level of all.
+// ratio is that of one endpoint, relative to the level of all.
 type ratio struct {
-	generation  uint32 // of the endpoint in the slot
-	model       uint32 // of which it is; none is zero
+	generation  uint32 // of the endpoint's Ref
+	model       uint32 // zero: none
 	first, rest float32
-	chosen      bool // a request has come to the endpoint since
+	chosen      bool // the endpoint was chosen since
 }
 
-// level is predicted over estimated in the mean of a model's requests.
+// level is the mean of predicted over estimated, over a model's requests.
 type level struct{ first, rest float64 }
 
-// unknown is the ratio of an endpoint of which nothing was predicted: low enough for
-// that to come soon.
+// unknown is the ratio of an endpoint without a prediction: low enough to be
+// predicted soon.
 var unknown = ratio{first: 0.5, rest: 0.5}
 
 const (
-	// memory is how many requests make a level.
+	// memory is the number of requests over which a level is averaged.
 	memory = 100
-	// leastRatio and mostRatio are beyond any that tells something.
+	// leastRatio and mostRatio are beyond any meaningful ratio.
 	leastRatio = 1e-6
 	mostRatio  = 1e6
-	// mostLevels bounds the models that levels are kept of.
+	// mostLevels limits the models with a level.
 	mostLevels = 256
 )
 
@@ -53,7 +53,7 @@ func (r *ratios) of(ref endpick.Ref, model uint32) *ratio {
 	return nil
 }
 
-// level returns that of a model; r.mu is held.
+// level returns the level of a model; r.mu is held.
 func (r *ratios) level(model uint32) level {
 	if l := r.levels[model]; l != nil {
 		return *l
@@ -61,8 +61,8 @@ func (r *ratios) level(model uint32) level {
 	return level{1, 1}
 }
 
-// learn notes what was predicted, of the candidates up to the first one that was not, and
-// who of them was chosen.
+// learn records the predictions of the candidates, up to the first one without, and which
+// of them was chosen.
 func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Candidate, chosen endpick.Ref) {
 	n := 0
 	for n < len(candidates) && candidates[n].Prediction.Has != 0 {
@@ -89,8 +89,8 @@ func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Cand
 	}
 }
 
-// effect is what a request is to all endpoints: against what was known of them before,
-// if anything was.
+// effect is what a request has in common for all endpoints: predictions relative to
+// the known ratios, if there are any.
 func (r *ratios) effect(p *price, req *endpick.Request, candidates []endpick.Candidate) (level, bool) {
 	var changed, plain level
 	var known, all float64
@@ -115,7 +115,7 @@ func (r *ratios) effect(p *price, req *endpick.Request, candidates []endpick.Can
 	return level{}, false
 }
 
-// adjust moves the level of a model to what one request has shown.
+// adjust moves the level of a model by the effect of one request.
 func (r *ratios) adjust(model uint32, effect level) {
 	l := r.levels[model]
 	if l == nil {
@@ -129,8 +129,8 @@ func (r *ratios) adjust(model uint32, effect level) {
 	l.rest += (effect.rest - l.rest) / memory
 }
 
-// ratio returns what was predicted of a candidate over its estimate; false if nothing
-// was.
+// ratio returns predicted over estimated for a candidate; false if it has no
+// prediction.
 func (p *price) ratio(req *endpick.Request, c *endpick.Candidate) (level, bool) {
 	first, rest, ok := predicted(req, &c.Prediction)
 	if !ok {
@@ -143,7 +143,7 @@ func (p *price) ratio(req *endpick.Request, c *endpick.Candidate) (level, bool) 
 
 func within(v float64) float32 { return float32(min(max(v, leastRatio), mostRatio)) }
 
-// predicted returns the latencies that estimates are of, in milliseconds; false if they
+// predicted returns the latencies that are estimated, in milliseconds; false if they
 // are not predicted.
 func predicted(req *endpick.Request, p *endpick.Prediction) (first, rest float64, ok bool) {
 	if !req.Stream {

@@ -10,23 +10,23 @@ import (
 	"github.com/endpick/endpick/predict"
 )
 
-// Config says what a [Filter] lets through. Latency is needed; the zero value of
+// Config configures a [Filter]. Latency is required; the zero value of
 // everything else is its default.
 type Config struct {
-	// Latency is the policy's predictor, whose models are asked.
+	// Latency is the policy's predictor, whose models are used.
 	Latency *predict.Latency
-	// Size is how many candidates of the lowest estimate are predicted, at least 8. As
-	// many again at most come from the other groups, though most of them are the same,
-	// and some eight by chance. Up to twice this many candidates are all predicted. Zero: 40.
+	// Size is how many candidates with the lowest estimate are predicted, at least 8. At most
+	// as many again come from the other groups, which mostly overlap, and some eight at
+	// random. Up to twice this many candidates are all predicted. Zero: 40.
 	Size int
 	// Threshold is that of the affinity gate: the share of the prompt, in (0, 1],
-	// that makes a candidate one of those which hold it. Zero: 0.80.
+	// from which on a candidate counts as holding it. Zero: 0.80.
 	Threshold float64
-	// PrefillRate, in prompt tokens per second, is that of slo.BestFitConfig: how the
-	// delay for the requests on an endpoint counts. Zero: it does not.
+	// PrefillRate, in prompt tokens per second, is that of slo.BestFitConfig: it
+	// weighs the delay for other requests on an endpoint. Zero: that does not count.
 	PrefillRate float64
-	// OutputTokens stands in for Request.ExpectedOutputTokens where that is unknown.
-	// Zero: 300, as in slo.HeadroomConfig.
+	// OutputTokens is used if Request.ExpectedOutputTokens is unknown. Zero: 300, as
+	// in slo.HeadroomConfig.
 	OutputTokens int
 }
 
@@ -35,7 +35,7 @@ const (
 	leastSize           = 8
 	defaultThreshold    = 0.80
 	defaultOutputTokens = 300
-	// byChance is how many candidates are let through by chance, in the mean.
+	// byChance is the mean number of candidates that are kept at random.
 	byChance = 8
 )
 
@@ -68,10 +68,10 @@ func (c *Config) validate() error {
 }
 
 // Filter is a shortlist. It has no opinion, so that all are predicted, where an estimate
-// says too little: of requests with an SLO, which are best put where they only just fit;
-// while the time per token of a running request has to be kept; of models that have learned
-// from less than 5,000 responses; of kinds of endpoint that are not predicted yet; and
-// if most of those that it would choose have stopped answering.
+// says too little: for requests with an SLO, which should go where they only just fit;
+// while a running request has a target for the time per token; for models that have learned
+// from less than 5,000 responses; for kinds of endpoint that are not predicted yet; and if
+// most of those that it would choose have stopped answering.
 //
 // A Filter is safe for concurrent use and belongs to one router.
 type Filter struct {
@@ -102,7 +102,7 @@ func New(config Config) (*Filter, error) {
 // Name is what receipts show.
 func (*Filter) Name() string { return "shortlist" }
 
-// hasTarget reports whether a request binds those that come after it.
+// hasTarget reports whether a request restricts those that come after it.
 func hasTarget(req *endpick.Request) bool { return req.SLO.TPOT > 0 && req.Stream }
 
 // Routed implements [endpick.RoutedObserver].
@@ -125,12 +125,12 @@ func (f *Filter) Done(e *endpick.Event, _ *endpick.Outcome) {
 // price is how the candidates of one request are estimated. Times are in milliseconds.
 type price struct {
 	first, rest estimate.Linear
-	model       uint32  // of which the estimate is, and of which ratios
-	output      float64 // tokens; zero if the whole is estimated at once
-	perToken    float64 // the delay for one other request, for each token to be computed
+	model       uint32  // model of the estimates and ratios
+	output      float64 // expected output tokens; zero if the whole is estimated at once
+	perToken    float64 // the delay for one other request per token to be computed
 }
 
-// price returns that of a request; false if there is nothing to estimate by.
+// price returns the price of a request; false if it can't be estimated.
 func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 	p.first, p.rest, p.model, ok = f.model.Estimate(req)
 	p.model <<= 1
@@ -147,7 +147,7 @@ func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 	return p, ok
 }
 
-// work is what one call needs.
+// work is the working memory of one call.
 type work struct {
 	whole, plain, holds, first lowest
 	chosen                     []int32
@@ -177,7 +177,7 @@ func (f *Filter) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	return candidates[:len(w.chosen)]
 }
 
-// choose fills w.chosen in ascending order; false if there is no opinion.
+// choose fills w.chosen in ascending order; false: no opinion.
 func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []endpick.Candidate) bool {
 	w.whole.begin(f.config.Size)
 	w.plain.begin(f.config.Size / 2)
@@ -197,10 +197,10 @@ func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []en
 	return f.model.Silent(req, candidates, w.chosen) <= len(w.chosen)/2
 }
 
-// offer looks at every candidate; false if there is one that can't be estimated.
+// offer examines every candidate; false if one can't be estimated.
 func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []endpick.Candidate) bool {
 	mask, draw := lot(req, len(candidates))
-	known, some := "", false // a variant that is predicted
+	known, some := "", false // a variant known to be predicted
 	f.ratios.mu.RLock()
 	defer f.ratios.mu.RUnlock()
 	level := f.ratios.level(p.model)
@@ -208,7 +208,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		c := &candidates[i]
 		r := f.ratios.of(c.Ref, p.model)
 		if r == nil {
-			// Not predicted yet: it soon will be, unless nothing of its kind is.
+			// It will be predicted soon, unless its whole kind is not predicted yet.
 			if v := c.Endpoint.Variant; !some || v != known {
 				if !f.model.Predicts(req, v) {
 					return false
@@ -230,7 +230,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 			whole = first + float64(p.output*rest) + others
 		}
 		it := item{index: int32(i)}
-		// Most are none of the lowest, which needs no call to tell.
+		// Most are not among the lowest; this saves them the call.
 		if !(whole > w.whole.worst) {
 			w.whole.offer(req, candidates, &it, whole)
 		}
@@ -240,7 +240,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		if !(first > w.first.worst) {
 			w.first.offer(req, candidates, &it, first)
 		}
-		if c.PrefixTokens > 0 && c.MatchShare(req) >= f.config.Threshold { // as the gate has it
+		if c.PrefixTokens > 0 && c.MatchShare(req) >= f.config.Threshold { // like the gate
 			w.holds.offer(req, candidates, &it, whole)
 		}
 		if (c.IDHash^draw)&mask == 0 || r.chosen {
@@ -250,7 +250,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 	return true
 }
 
-// lot draws candidates by chance: those whose hashes of ID have the same bits under the
+// lot selects candidates at random: those whose ID hashes have the same bits under the
 // mask as the draw.
 func lot(req *endpick.Request, n int) (mask, draw uint64) {
 	mask = 1
