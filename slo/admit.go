@@ -12,8 +12,8 @@ import (
 // ErrUnattainable: no endpoint can meet the SLO and the request can be shed.
 var ErrUnattainable = errors.New("slo: SLO out of reach")
 
-// coldKVUsage is the KV-cache usage below which an endpoint is cold: what is
-// predicted of it is not held against a request (the constant of the Gateway
+// coldKVUsage is the KV-cache usage below which an endpoint is cold:
+// predictions for it don't count against a request (the constant of the Gateway
 // API Inference Extension's admitter).
 const coldKVUsage = 0.02
 
@@ -35,7 +35,7 @@ func NewLatencyAdmitter(h *Headroom) *LatencyAdmitter {
 	return &LatencyAdmitter{headroom: h.orDefault()}
 }
 
-// Observer returns the Headroom, which hears of leases.
+// Observer returns the Headroom, which observes leases.
 func (a *LatencyAdmitter) Observer() any { return a.headroom }
 
 // UnattainableError says by how much the SLO of a request was out of reach.
@@ -99,7 +99,7 @@ func (a *LatencyAdmitter) Admit(req *endpick.Request, candidates []endpick.Candi
 	return err
 }
 
-// predicted takes a share of headroom back to the latency, at least 1 ns.
+// predicted converts a share of headroom back to a latency, at least 1 ns.
 func predicted(target time.Duration, share float64) time.Duration {
 	return max(time.Duration(float64(target)*(1-share)), 1)
 }

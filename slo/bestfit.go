@@ -125,10 +125,10 @@ func (s *BestFit) Name() string {
 	return "latency-least"
 }
 
-// Observer returns the Headroom, which hears of leases.
+// Observer returns the Headroom, which observes leases.
 func (s *BestFit) Observer() any { return s.config.Headroom }
 
-// unscored marks a candidate that has no prediction yet.
+// unscored marks a candidate without a score so far.
 const unscored = -1
 
 // Score implements [endpick.Scorer].
@@ -147,9 +147,9 @@ func (s *BestFit) Score(req *endpick.Request, candidates []endpick.Candidate, ds
 	}
 }
 
-// lowestLatency scores each candidate by the lowest latency over its own, with
-// the delay for others where that counts: the fastest 1, one that takes twice
-// as long 0.5.
+// lowestLatency scores each candidate by the lowest latency divided by its own,
+// including the delay for others if that counts: the fastest scores 1, one that
+// takes twice as long 0.5.
 func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	common := commonBasis(req, candidates)
 	outputTokens := s.config.Headroom.outputTokens(req)
@@ -183,8 +183,8 @@ func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candi
 	return predicted
 }
 
-// bestFit scores by the share of the SLO: [0.6, 1] for candidates that keep
-// their targets, (0.3, 0.5] for the idle of the others, (0, 0.2] for the rest.
+// bestFit scores by the share of the SLO: [0.6, 1] for candidates that meet
+// their targets, (0.3, 0.5] for idle ones that don't, (0, 0.2] for the rest.
 func (s *BestFit) bestFit(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	m := s.config.Headroom.measure(req, s.config.Headroom.config.Bound)
 	defer m.end()
@@ -198,7 +198,7 @@ func (s *BestFit) bestFit(req *endpick.Request, candidates []endpick.Candidate, 
 		predicted++
 		switch groupOf(&f, &candidates[i]) {
 		case meets:
-			// Combined is in [0, 1]: a latency is never below zero.
+			// Combined is at most 1, because no latency is negative.
 			if s.config.Strategy == Most {
 				dst[i] = 0.6 + 0.4*f.Combined
 			} else {
@@ -213,7 +213,7 @@ func (s *BestFit) bestFit(req *endpick.Request, candidates []endpick.Candidate, 
 	return predicted
 }
 
-// The groups of candidates, the best first.
+// The groups of candidates, best first.
 const (
 	meets = iota
 	idle  // misses a target, but nothing waits or runs there

@@ -8,9 +8,9 @@ import (
 
 // fallBack scores the candidates without a prediction by load and match: the
 // mean of 1 − K, 1 − W/max W and the match share (GIE, "Fallback"). If others
-// are predicted, that is scaled to stay below the median of their scores: a
-// candidate never wins because nothing is known of it. If the request explores,
-// it does.
+// are predicted, this is scaled to stay below the median of their scores, so
+// that a candidate never wins because nothing is known about it, unless the
+// request explores.
 func (s *BestFit) fallBack(req *endpick.Request, candidates []endpick.Candidate, dst []float64, predicted int, explore bool) {
 	most := 0.0
 	for i := range candidates {
@@ -46,10 +46,10 @@ func composite(req *endpick.Request, c *endpick.Candidate, mostWaiting float64) 
 
 var saltUnpredicted = endpick.Salt("slo/unpredicted")
 
-// scratch lends memory to find a median in.
+// scratch lends memory for finding a median.
 type scratch struct{ pool sync.Pool }
 
-// median returns the lower median of the scores that are set; there is one.
+// median returns the lower median of the scores that are set, of which there is at least one.
 func (s *scratch) median(scores []float64) float64 {
 	work, _ := s.pool.Get().(*[]float64)
 	if work == nil {

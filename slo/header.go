@@ -17,7 +17,7 @@ const (
 	TPOTHeader = "X-Slo-Tpot-Ms" // time per output token after the first
 )
 
-// llmdHeaders are llm-d's names for the same.
+// llmdHeaders are llm-d's names for them.
 var llmdHeaders = map[string]string{
 	TTFTHeader: "X-Llm-D-Slo-Ttft-Ms",
 	TPOTHeader: "X-Llm-D-Slo-Tpot-Ms",
@@ -85,7 +85,7 @@ func target(h http.Header, name string) (time.Duration, error) {
 		return fail("is given more than once")
 	}
 	v := strings.TrimSpace(values[0])
-	// ParseFloat also takes hexadecimal, underscores, Inf and NaN.
+	// ParseFloat also accepts hexadecimal digits, underscores, Inf and NaN.
 	if v == "" || strings.Trim(v, "0123456789.eE+-") != "" {
 		return fail("is not a decimal number")
 	}

@@ -53,15 +53,15 @@ func (c *HeadroomConfig) validate() error {
 	return nil
 }
 
-// Headroom measures how far a prediction stays below the targets of the
-// request itself and of the requests that are already running on the
-// endpoint. It learns of the latter through each [BestFit], [Tier] and
-// [LatencyAdmitter] that uses it; they may share one.
+// Headroom measures how far a prediction stays below the targets of the request
+// itself and of the requests that are already running on the endpoint. It
+// observes the latter through each [BestFit], [Tier] and [LatencyAdmitter] that
+// uses it; they may share one.
 //
-// The TPOT target of a running request counts if it was expected to be met
-// when the request was routed, whatever the [Bound]. A target that could not
-// be met there, or for which nothing was predicted, is ignored, because
-// keeping others away would not help.
+// The TPOT target of a running request counts if it was expected to be met when
+// the request was routed, whatever the [Bound]. A target that could not be met
+// there, or for which nothing was predicted, is ignored, because keeping others
+// away would not help.
 //
 // Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
 // router.
@@ -79,10 +79,10 @@ func NewHeadroom(config HeadroomConfig) (*Headroom, error) {
 	return &Headroom{config: config}, nil
 }
 
-// orDefault returns h, or a Headroom with the default config if there is none.
+// orDefault returns h, or a Headroom with the default config if h is nil.
 func (h *Headroom) orDefault() *Headroom {
 	if h == nil {
-		h, _ = NewHeadroom(HeadroomConfig{}) // which is valid
+		h, _ = NewHeadroom(HeadroomConfig{}) // the zero config is valid
 	}
 	return h
 }
@@ -141,12 +141,12 @@ func asked(req *endpick.Request) endpick.Latencies {
 // measure is what is common to all candidates of one request. Times are in
 // nanoseconds.
 type measure struct {
-	running                *running // locked for reading; nil if nothing is held
+	running                *running // locked for reading; nil if not needed
 	bound                  Bound
 	stream                 bool
 	asked                  endpick.Latencies
 	ttftTarget, tpotTarget float64
-	perTTFT, perTPOT       float64 // one over the target
+	perTTFT, perTPOT       float64 // reciprocals of the targets
 	ttftWeight, tpotWeight float64
 	outputTokens           float64
 }
@@ -183,8 +183,8 @@ func (m *measure) end() {
 	}
 }
 
-// fit writes the candidate's headroom into f. Returning it by value would copy
-// it through memory, which costs as much as the rest.
+// fit writes the candidate's headroom into f. Returning it by value would cost
+// as much as the rest.
 func (m *measure) fit(c *endpick.Candidate, f *Fit) {
 	*f = Fit{Asked: m.asked}
 	p := clean(&c.Prediction, m.bound)
@@ -200,7 +200,7 @@ func (m *measure) fit(c *endpick.Candidate, f *Fit) {
 		f.Combined = m.ttftWeight * f.TTFT
 		f.Deficit = m.ttftWeight * above0(-f.TTFT)
 	}
-	missed := 0.0 // of TPOT, as a share of the target
+	missed := 0.0 // deficit of TPOT, as a share of the target
 	if m.asked&endpick.TPOT != 0 {
 		if p.has&endpick.TPOT == 0 {
 			return
@@ -209,8 +209,8 @@ func (m *measure) fit(c *endpick.Candidate, f *Fit) {
 		f.Combined += m.tpotWeight * f.TPOT
 		missed = above0(-f.TPOT)
 	}
-	// Whoever runs there is slowed down to the same TPOT. Without a
-	// prediction of it there is nothing to hold against their target.
+	// Running requests are slowed down to the same TPOT. Without a prediction of
+	// it, their targets don't count.
 	if m.running != nil && p.has&endpick.TPOT != 0 {
 		if strictest := m.running.strictest(c.Ref); strictest > 0 {
 			missed = max(missed, p.tpot/strictest-1)
@@ -220,7 +220,7 @@ func (m *measure) fit(c *endpick.Candidate, f *Fit) {
 	f.Known = true
 }
 
-// above0 is max(0, v) for what is never NaN, which is faster.
+// above0 is max(0, v), but faster because v is never NaN.
 func above0(v float64) float64 {
 	if v > 0 {
 		return v

@@ -2,8 +2,8 @@ package slo
 
 import "github.com/endpick/endpick"
 
-// latency is a prediction in nanoseconds without what can't be: a negative
-// latency is none. Only those in has say anything.
+// latency is a prediction in nanoseconds without impossible values: a negative
+// latency counts as none. Only those in has are meaningful.
 type latency struct {
 	has             endpick.Latencies
 	ttft, tpot, e2e float64
@@ -48,8 +48,8 @@ func (l *latency) whole(outputTokens float64) (float64, bool) {
 }
 
 // A basis is a set of predicted latencies by which candidates are compared: all
-// by the same one, so that a candidate with fewer latencies predicted does not
-// look faster.
+// by the same one, so that a candidate with fewer predictions does not look
+// faster.
 type basis endpick.Latencies
 
 const (
@@ -58,9 +58,9 @@ const (
 	byFirst = basis(endpick.TTFT)
 )
 
-// commonBasis returns the best basis that any of the candidates has, or 0. A
-// streamed response is compared by its parts, because they are what the client
-// sees; any other by the whole.
+// commonBasis returns the best basis that any candidate has, or 0. A streamed
+// response is compared by its parts, because they are what the client sees; any
+// other by the whole.
 func commonBasis(req *endpick.Request, candidates []endpick.Candidate) basis {
 	order := [...]basis{byParts, byWhole, byFirst}
 	if !req.Stream {

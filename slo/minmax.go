@@ -6,11 +6,11 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// minMax scores as bestFit does, with each dimension normalised over the
-// candidates of a group instead of taken as a share of the SLO (Gateway API
-// Inference Extension, latency scorer). A dimension in which all are equal
-// leaves its weight to the other. Normalised, a share is what an absolute
-// headroom would be: both differ by the SLO alone.
+// minMax scores like bestFit, but with each dimension normalised over the
+// candidates of a group instead of as a share of the SLO (Gateway API Inference
+// Extension, latency scorer). If all are equal in a dimension, its weight goes
+// to the other. After normalisation, shares and absolute headrooms are the
+// same, because they differ only by the SLO.
 func (s *BestFit) minMax(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (predicted int) {
 	m := s.config.Headroom.measure(req, s.config.Headroom.config.Bound)
 	defer m.end()
@@ -50,8 +50,8 @@ func (s *BestFit) minMax(req *endpick.Request, candidates []endpick.Candidate, d
 	return predicted
 }
 
-// dimensions are the headrooms of a candidate that keeps its targets, or the
-// deficits of one that does not; that of TPOT counts the running requests too.
+// dimensions are the headrooms of a candidate that meets its targets, or the
+// deficits of one that does not; that of TPOT also considers running requests.
 func (m *measure) dimensions(f *Fit, group int) (ttft, tpot float64) {
 	if group == meets {
 		return f.TTFT, f.TPOT

@@ -10,10 +10,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// running knows the TPOT targets that count of the requests that run on each
-// endpoint. A target is in it from Routed to Done.
+// running has the TPOT targets of the requests that run on each endpoint. A
+// target is in it from Routed to Done.
 type running struct {
-	// held counts the leases that have a target here; zero spares the lock.
+	// held is the number of leases with a target here; zero avoids the lock.
 	held atomic.Int64
 
 	mu        sync.RWMutex
@@ -21,7 +21,7 @@ type running struct {
 	leases    endpick.PerLease[leaseTarget]
 }
 
-// leaseTarget is what an open lease has put in.
+// leaseTarget is the target of an open lease.
 type leaseTarget struct {
 	ref    endpick.Ref
 	target time.Duration
@@ -29,7 +29,7 @@ type leaseTarget struct {
 
 // Routed implements [endpick.RoutedObserver].
 func (h *Headroom) Routed(e *endpick.Event) {
-	// The TPOT of a response that is not streamed can't be seen.
+	// The TPOT of a response that does not stream can't be measured.
 	target := e.Request.SLO.TPOT
 	if target <= 0 || !e.Request.Stream || h.config.DisableRunning {
 		return
@@ -43,7 +43,7 @@ func (h *Headroom) Routed(e *endpick.Event) {
 	defer r.mu.Unlock()
 	on := r.endpoints.At(e.Candidate.Ref)
 	if on == nil {
-		return // its place has been taken
+		return // its slot has been reused
 	}
 	lease := r.leases.At(e.Lease)
 	if lease == nil {
@@ -73,8 +73,8 @@ func (h *Headroom) Done(e *endpick.Event, _ *endpick.Outcome) {
 	r.held.Add(-1)
 }
 
-// strictest returns the lowest target on the endpoint in nanoseconds, 0 if
-// there is none; r.mu is held.
+// strictest returns the lowest target on the endpoint in nanoseconds, or 0;
+// r.mu is held.
 func (r *running) strictest(ref endpick.Ref) float64 {
 	on := r.endpoints.Find(ref)
 	if on == nil || len(*on) == 0 {
@@ -83,8 +83,8 @@ func (r *running) strictest(ref endpick.Ref) float64 {
 	return float64((*on)[0].target)
 }
 
-// targets is a multiset as a sorted slice of the distinct ones, ascending:
-// there are as many as service classes, rarely more than a handful.
+// targets is a multiset: a sorted slice of the distinct values. There is one
+// per service class, rarely more than a handful.
 type targets []countedTarget
 
 type countedTarget struct {

@@ -41,7 +41,7 @@ func NewTier(config TierConfig) (*Tier, error) {
 // Name is what receipts show.
 func (*Tier) Name() string { return "slo-tier" }
 
-// Observer returns the Headroom, which hears of leases.
+// Observer returns the Headroom, which observes leases.
 func (t *Tier) Observer() any { return t.headroom }
 
 var saltTier = endpick.Salt("slo/tier")
@@ -63,8 +63,8 @@ func (t *Tier) Filter(req *endpick.Request, candidates []endpick.Candidate) []en
 		return candidates
 	}
 	explore := t.explore.Hits(req, saltTier)
-	// If all meet the SLO there is nothing to explore: the result is empty,
-	// which the router takes for no opinion.
+	// If all meet the SLO there is nothing to explore: the empty result means no
+	// opinion.
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {
 		m.fit(c, &f)
 		return !f.Known || f.Meets() != explore

@@ -10,7 +10,7 @@ import (
 
 // WarmupConfig configures a Warmup. The zero value is ready to use.
 type WarmupConfig struct {
-	// Ramp is how long a new endpoint takes to its full share. Zero: one
+	// Ramp is how long a new endpoint takes to reach its full share. Zero: one
 	// minute.
 	Ramp time.Duration
 }
@@ -34,7 +34,7 @@ type Warmup struct {
 
 	mu    sync.RWMutex
 	since endpick.PerEndpoint[time.Time] // when each was first seen
-	warm  time.Time                      // when the newest endpoint has come to its full share
+	warm  time.Time                      // when the newest endpoint reaches its full share
 }
 
 // NewWarmup returns a Warmup, or an [endpick.ConfigError].
@@ -80,8 +80,8 @@ func (w *Warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	})
 }
 
-// age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held. One
-// that was seen further ahead than a ramp, before the clock was set back, is old.
+// age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held. If
+// the clock was set back by more than a ramp, the endpoint counts as old.
 func (w *Warmup) age(ref endpick.Ref, now time.Time) float64 {
 	at := w.since.Find(ref)
 	if at == nil {
@@ -90,7 +90,7 @@ func (w *Warmup) age(ref endpick.Ref, now time.Time) float64 {
 	return min(math.Abs(float64(now.Sub(*at)))/float64(w.ramp), 1)
 }
 
-// meet notes the endpoints that are seen for the first time.
+// meet records endpoints that are seen for the first time.
 func (w *Warmup) meet(candidates []endpick.Candidate, now time.Time) {
 	if w.knows(candidates) {
 		return

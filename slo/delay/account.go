@@ -13,7 +13,7 @@ import (
 type endpoint struct {
 	pairs float64 // of prompts that are not computed yet
 
-	// Those that decode, and their sums over time in milliseconds.
+	// The requests that are decoding, and sums over time in milliseconds.
 	at                      int64
 	decoding, resident      float64
 	decodingTime, sizeTime  float64
@@ -22,11 +22,11 @@ type endpoint struct {
 	pace pace.Pace
 	silence
 
-	difference float64 // of its load to the mean of its kind, at a moment
+	difference float64 // its load minus the mean of its kind, when last compared
 	differed   int64
 }
 
-// advance brings the sums up to now.
+// advance brings the sums up to date.
 func (e *endpoint) advance(now int64) {
 	if passed := float64(now-e.at) / 1e6; passed > 0 {
 		e.decodingTime += float64(e.decoding * passed)
@@ -41,19 +41,19 @@ type lease struct {
 	name     kindName
 	stream   bool
 	answered bool
-	crowded  bool // others waited at the engine, or memory was nearly full
-	unsure   bool // whether the engine still had what the index believes in
+	crowded  bool // others were waiting at the engine, or memory was nearly full
+	unsure   bool // the engine may have evicted blocks that the index counts on
 	tenant   string
 	guess    float64
 	routedAt int64
 
-	input        float64 // tokens of the prompt
-	fresh, pairs float64 // what has to be computed for it, as far as the index knows
-	size         float64 // tokens in memory, in the middle of its response
+	input        float64 // prompt tokens
+	fresh, pairs float64 // to be computed for it, by the index
+	size         float64 // tokens in memory halfway through its response
 	output       float64 // expected
-	x            amounts // what its time to first token is made of
-	first        float64 // that time, as long as it is still to be learned from; 0: none
-	foreign      float64 // requests there that are not this router's
+	x            amounts // amounts of its time to first token
+	first        float64 // that time, until it can be learned from; 0: none
+	foreign      float64 // requests there from other sources
 	foreignSize  float64
 
 	// The endpoint's sums at its first token.
@@ -76,7 +76,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 		return
 	}
 	if e == nil {
-		e = &endpoint{} // it has just been removed, and the request goes on
+		e = &endpoint{} // it has just been removed, while the request continues
 	}
 	n := nameOf(req, c.Endpoint.Variant)
 	k := m.find(n)
@@ -104,11 +104,11 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	m.compare(ev.Candidates, n, now)
 }
 
-// hasTarget reports whether a request binds those that come after it.
+// hasTarget reports whether a request restricts those that come after it.
 func hasTarget(req *endpick.Request) bool { return req.SLO.TPOT > 0 && req.Stream }
 
-// compare notes how the loads of a kind differ, every half of a response's time. It
-// adds whole numbers, so that the order of candidates changes nothing.
+// compare compares the loads of a kind, at intervals of half the time of a
+// response. It adds integers, so that the order of candidates does not matter.
 func (m *Marginal) compare(candidates []endpick.Candidate, n kindName, now int64) {
 	k := m.kinds[n]
 	if k == nil {
@@ -195,19 +195,19 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 	}
 }
 
-// mostIdle is the part of a memory in use beyond which less of it is there for what is
-// idle than for what runs. What the index believes in may have had to go then.
+// mostIdle is the memory usage beyond which idle blocks have less room than running
+// requests, and the engine may have evicted blocks that the index counts on.
 const mostIdle = 0.5
 
-// learnFirst learns from a time to first token once the engine has said how much of the
-// prompt it had.
+// learnFirst learns from a time to first token, once the engine has reported how much
+// of the prompt was cached.
 func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
 	if l.first == 0 {
 		return
 	}
 	if o.HasCachedTokens {
 		found := float64(o.CachedTokens)
-		if o.InputTokens > 0 { // in its own tokens
+		if o.InputTokens > 0 { // in the engine's tokens
 			found *= l.input / float64(o.InputTokens)
 		}
 		found = min(found, l.input-1)
@@ -256,16 +256,16 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	e.decoding = max(e.decoding-1, 0)
 	e.resident = max(e.resident-l.size, 0)
-	// What was computed meanwhile on an endpoint that has been removed is not known.
+	// On an endpoint that has been removed, what was computed meanwhile is not known.
 	if known && (completed || o.Status == endpick.Canceled) {
 		m.labelDecode(ev, l, e, completed)
 	}
 }
 
-// mostTokens is more than any response has.
+// mostTokens is an upper bound of the length of a response.
 const mostTokens = 1 << 24
 
-// labelDecode learns from the tokens after the first.
+// labelDecode learns from the tokens after the first one.
 func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, completed bool) {
 	took := milliseconds(ev.LastTokenAt.Sub(ev.FirstTokenAt))
 	spent := float64(nanoseconds(ev.Now)-l.firstAt) / 1e6
@@ -296,8 +296,8 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
 }
 
-// compareWithIdle notes how long a response of so many tokens has taken, and would have
-// taken alone on its server.
+// compareWithIdle records how long a response of so many tokens took, and would have
+// taken on an idle server.
 func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) {
 	k := m.kinds[l.name]
 	if _, timed := ev.TTFT(); !timed || k == nil || k.labels == 0 {
@@ -308,7 +308,7 @@ func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) 
 	m.whole.add(milliseconds(ev.Now.Sub(ev.RoutedAt)))
 }
 
-// judgePace compares a measured time with what it takes on servers of the kind.
+// judgePace compares a measured time with the time expected for the kind.
 func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
 	k, e := m.kinds[l.name], m.endpoints.Find(l.ref)
 	if k != nil && e != nil {
@@ -316,7 +316,7 @@ func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of fun
 	}
 }
 
-// note keeps what was computed for others in a step.
+// note records how much was computed for others during a step.
 func (k *kind) note(x *amounts, n float64) {
 	const keep = 1 - 1.0/memory
 	k.meanwhile[tokens] = float64(k.meanwhile[tokens]*keep) + x[tokens]
@@ -324,8 +324,8 @@ func (k *kind) note(x *amounts, n float64) {
 	k.meanSteps = float64(k.meanSteps*keep) + n
 }
 
-// labelWhole learns from a response that did not stream. Where one of many tokens was
-// expected, and nobody knows how many there were, nothing follows from how long it took.
+// labelWhole learns from a response that did not stream. If it was expected to be long
+// and its length is unknown, its time says nothing.
 func (m *Marginal) labelWhole(ev *endpick.Event, l *lease) {
 	if ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
 		return
@@ -361,7 +361,7 @@ func (m *Marginal) EndpointRemoved(ref endpick.Ref) {
 	}
 }
 
-// nanoseconds is t.UnixNano within what can be added to.
+// nanoseconds is t.UnixNano, clamped so that sums don't overflow.
 func nanoseconds(t time.Time) int64 {
 	return max(math.MinInt64/4, min(t.UnixNano(), math.MaxInt64/4))
 }

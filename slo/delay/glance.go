@@ -8,23 +8,23 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// glance is what a bound needs to know of an endpoint, in one cache line: what of its
-// account counts, and what of its description.
+// glance is the part of an endpoint's account and description that its lower bound
+// depends on, on one cache line.
 type glance struct {
 	ref      endpick.Ref
-	endpoint *endpick.Endpoint // that it was taken from
+	endpoint *endpick.Endpoint // the description it was made from
 	pairs    float64
-	awake    int64   // until when it can't be silent, in nanoseconds
-	perToken float64 // of its KV memory; 0: unknown
-	places   float64 // of its batch; +Inf: unknown
-	paced    int64   // until when its pace may count
-	variant  uint8   // the place of its variant in Marginal.variants, from 1; 0: none
+	awake    int64   // not silent before then, in nanoseconds
+	perToken float64 // share of KV memory; 0: unknown
+	places   float64 // in the batch; +Inf: unknown
+	paced    int64   // its pace counts at most until then
+	variant  uint8   // 1 + the index of its variant in Marginal.variants; 0: none
 }
 
 // special reports whether an endpoint may be slower or faster than others, or silent.
 func (g *glance) special(now int64) bool { return now < g.paced || now > g.awake }
 
-// account takes over what is known of the endpoint. e may be nil.
+// account takes over what is known about the endpoint. e may be nil.
 func (g *glance) account(e *endpoint) {
 	g.pairs, g.paced, g.awake = 0, math.MinInt64, math.MaxInt64
 	if e == nil {
@@ -32,18 +32,18 @@ func (g *glance) account(e *endpoint) {
 	}
 	g.pairs, g.paced, g.awake = e.pairs, e.pace.Until(), e.awake()
 	if e.waiting > 0 && e.since < g.paced {
-		g.paced = math.MaxInt64 // while an answer is awaited nothing fades
+		g.paced = math.MaxInt64 // it does not fade while waiting for an answer
 	}
 }
 
-// noted brings the glance of an endpoint up to its account; m.mu is held.
+// noted updates the glance of an endpoint from its account; m.mu is held.
 func (m *Marginal) noted(ref endpick.Ref, e *endpoint) {
 	if int64(ref.Slot) < int64(len(m.glances)) && m.glances[ref.Slot].ref == ref {
 		m.glances[ref.Slot].account(e)
 	}
 }
 
-// meet takes a glance at endpoints that are new, or are described anew.
+// meet makes glances of endpoints that are new, or whose description has changed.
 func (m *Marginal) meet(candidates []endpick.Candidate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,8 +64,7 @@ func (m *Marginal) meet(candidates []endpick.Candidate) {
 	}
 }
 
-// place is that of a variant among those that are told apart, from 1; 0 if there are too
-// many.
+// place is 1 + the index of a variant, or 0 if there are too many variants.
 func (m *Marginal) place(variant string) uint8 {
 	at := slices.Index(m.variants, variant)
 	if at < 0 {

@@ -11,14 +11,14 @@ type judge struct {
 	req        *endpick.Request
 	candidates []endpick.Candidate
 	now        int64
-	output     float64 // tokens of the response
+	output     float64 // expected tokens of the response
 	weight     float64
-	echo       float64 // how often a delay of others counts
-	worth      float64 // what the place of a prompt token in a cache is, in milliseconds
+	echo       float64 // by how much delays of others multiply
+	worth      float64 // of a prompt token's place in a cache, in milliseconds
 
-	turns  []turn // of the variants that it has met
-	*turn         // of the one that it is at; nil at first
-	sight  sight  // of the candidate that it looks at
+	turns  []turn // of the variants seen so far
+	*turn         // of the current variant; nil at first
+	sight  sight  // of the current candidate
 	bounds bounds
 }
 
@@ -26,16 +26,16 @@ type judge struct {
 type turn struct {
 	variant    string
 	kind       *kind
-	lasting    float64 // part of a difference in load
-	batch      float64 // the mean
-	late, slow float64 // upper bounds of TTFT and of what follows, over what is expected
+	lasting    float64 // the share of a difference in load that lasts
+	batch      float64 // mean batch size
+	late, slow float64 // upper bounds of TTFT and of the rest, relative to their expected values
 
 	id    uint8 // of the variant, in Marginal.variants
 	load  load
 	rates rates
 }
 
-// judge takes a request up.
+// judge begins a request.
 func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) *judge {
 	j := m.work.Get().(*judge)
 	m.mu.RLock()
@@ -44,7 +44,7 @@ func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) *
 	return j
 }
 
-// end gives the lock back, and what the judge was made of.
+// end releases the lock and the working memory.
 func (j *judge) end() {
 	m := j.m
 	m.mu.RUnlock()
@@ -53,7 +53,7 @@ func (j *judge) end() {
 	m.work.Put(j)
 }
 
-// begin takes up a variant that was not met before. Its mean load is still to be set.
+// begin begins a new variant. Its mean load is set by the caller.
 func (j *judge) begin(variant string) {
 	k := j.m.find(nameOf(j.req, variant))
 	lasting := 1.0
@@ -64,8 +64,8 @@ func (j *judge) begin(variant string) {
 	j.turn = &j.turns[len(j.turns)-1]
 }
 
-// load is the load of the candidates of a variant. It is added up in whole numbers, so
-// that their order changes nothing.
+// load sums the load of the candidates of a variant, in integers, so that their order
+// does not matter.
 type load struct{ sum, count int64 }
 
 func (l *load) add(c *endpick.Candidate) {
@@ -75,7 +75,7 @@ func (l *load) add(c *endpick.Candidate) {
 
 func (l *load) mean() float64 { return float64(l.sum) / (1024 * float64(max(l.count, 1))) }
 
-// average is the mean batch of the candidates of a variant.
+// average is the mean batch size of the candidates of a variant.
 func average(candidates []endpick.Candidate, variant string) float64 {
 	var l load
 	for i := range candidates {
@@ -86,7 +86,7 @@ func average(candidates []endpick.Candidate, variant string) float64 {
 	return l.mean()
 }
 
-// turnTo takes up the variant of a candidate.
+// turnTo makes the variant of a candidate the current one.
 func (j *judge) turnTo(variant string) {
 	for i := range j.turns {
 		if j.turns[i].variant == variant {
@@ -98,14 +98,15 @@ func (j *judge) turnTo(variant string) {
 	j.batch = average(j.candidates, variant)
 }
 
-// at takes up a candidate: its kind, its account, which may be nil, how many a
-// request would decode with there, and its pace.
+// at makes c the current candidate. It returns its kind, its account, which may
+// be nil, the number of requests beside which a request would decode there, and
+// its pace.
 func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
 	if j.turn == nil || c.Endpoint.Variant != j.variant {
 		j.turnTo(c.Endpoint.Variant)
 	}
-	// What is there now does not stay: requests end, and others go elsewhere. And who
-	// waits for a place does not decode.
+	// The current load does not last: requests end, and new ones go elsewhere.
+	// Requests that wait for a place don't decode.
 	those = min(j.batch+float64(j.lasting*(c.BatchSize()-j.batch)), places(c)-1)
 	e, pace = j.m.endpoints.Find(c.Ref), 1
 	if e != nil && j.m.config.Without&Pace == 0 {
@@ -114,7 +115,7 @@ func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
 	return e, those, pace
 }
 
-// own returns the request's own latencies on a candidate, in milliseconds: until
+// own returns the request's own latencies on a candidate, in milliseconds: to
 // the first token, and for each one after it.
 func (j *judge) own(c *endpick.Candidate, e *endpoint, those, pace float64) (first, each float64) {
 	k, s := j.kind, &j.sight

@@ -30,8 +30,8 @@ func (m *Marginal) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 	return left
 }
 
-// least returns the candidates of the least cost, in front of the others, or all of them;
-// known is false if there are some at which nobody has glanced.
+// least moves the candidates of the least cost to the front and returns them, or returns
+// all. known is false if some have no glance yet.
 func (m *Marginal) least(req *endpick.Request, candidates []endpick.Candidate) (left []endpick.Candidate, known bool) {
 	j := m.judge(req, candidates)
 	defer j.end()
@@ -41,11 +41,11 @@ func (m *Marginal) least(req *endpick.Request, candidates []endpick.Candidate) (
 	return j.best(), true
 }
 
-// bounds has a number for each candidate.
+// bounds has numbers for each candidate.
 type bounds struct {
-	least []float64 // that the cost is
-	each  []float64 // what one more who decodes there adds to it
-	costs []float64 // or +Inf, where it was not worked out
+	least []float64 // lower bound of the cost
+	each  []float64 // by how much it grows for each request decoding there
+	costs []float64 // +Inf if not computed
 }
 
 func (b *bounds) begin(n int) {
@@ -55,14 +55,14 @@ func (b *bounds) begin(n int) {
 	b.least, b.each, b.costs = b.least[:n], b.each[:n], b.costs[:n]
 }
 
-// rates is what the cost on servers of a variant is made of, in milliseconds.
+// rates are the coefficients of the cost on servers of a variant, in milliseconds.
 type rates struct {
-	base            float64 // on one that has nothing to do
+	base            float64 // on an idle server
 	token, pair     float64
 	batch, context  float64
-	blocked         float64 // of waiting for all of the memory
+	blocked         float64 // of waiting for the whole memory
 	slowdown        float64
-	waiting, stands float64 // tokens to compute for one that waits, and in memory of one
+	waiting, stands float64 // per request: tokens to compute if it waits, and tokens in memory
 }
 
 func (j *judge) ratesOf(t *turn) rates {
@@ -82,7 +82,7 @@ func (j *judge) ratesOf(t *turn) rates {
 	return r
 }
 
-// survey fills the bounds; false if there is a candidate at which nobody has glanced.
+// survey computes the bounds; false if a candidate has no glance yet.
 func (j *judge) survey() bool {
 	m, b := j.m, &j.bounds
 	b.begin(len(j.candidates))
@@ -133,7 +133,7 @@ func (j *judge) survey() bool {
 	return true
 }
 
-// turnOf takes up a variant by its place, to which the candidate belongs.
+// turnOf makes the candidate's variant, given by its place, the current one.
 func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
 	for i := range j.turns {
 		if t := &j.turns[i]; t.id == id && (id != 0 || t.variant == c.Endpoint.Variant) {
@@ -146,7 +146,7 @@ func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
 	return j.turn
 }
 
-// missing is which part of the memory, or of the places in the batch, is short; see wait.
+// missing is the share of memory, or of places in the batch, that is lacking; see wait.
 func (g *glance) missing(c *endpick.Candidate, needed, batch float64) (missing float64) {
 	if g.perToken > 0 && c.Reported&endpick.KVUsageSignal != 0 {
 		missing = c.KVUsage + needed*g.perToken - 1
@@ -171,8 +171,8 @@ func (j *judge) special(c *endpick.Candidate) (pace, silent float64) {
 	return pace, float64(e.lasts(j.now)) / 1e6
 }
 
-// complete adds to the bounds what follows from the mean loads, once these are known:
-// those beside whom a request would decode.
+// complete adds to the bounds what depends on the mean loads, once these are known:
+// the requests beside which a request would decode.
 func (j *judge) complete() {
 	b := &j.bounds
 	for i := range j.turns {
@@ -188,7 +188,7 @@ func (j *judge) complete() {
 			t = j.turnOf(g.variant, c)
 		}
 		v := b.least[i] + min(t.batch+t.lasting*(c.BatchSize()-t.batch), g.places-1)*b.each[i]
-		// No latency is predicted to be longer, however long it would be.
+		// Predictions are capped at maxLatency.
 		if !(v >= 0) || predicts && v >= maxLatency {
 			v = 0
 		}
@@ -205,7 +205,7 @@ func (j *judge) best() []endpick.Candidate {
 			first = i
 		}
 	}
-	// Predictions are cut to whole nanoseconds.
+	// Predictions are rounded to whole nanoseconds.
 	slack := 2e-6 * (j.weight + j.output)
 	least, last := j.cost(first), first
 	for i, v := range b.least {
@@ -243,7 +243,7 @@ func (j *judge) best() []endpick.Candidate {
 	return left
 }
 
-// cost works out what a candidate costs, as Predict and Score do.
+// cost computes the full cost of a candidate, like Predict and Score.
 func (j *judge) cost(i int) float64 {
 	var cost Cost
 	j.predict(&j.candidates[i])
@@ -252,7 +252,7 @@ func (j *judge) cost(i int) float64 {
 	return j.bounds.costs[i]
 }
 
-// alike reports whether two candidates are in the same state, so that they cost the same.
+// alike reports whether two candidates are in the same state, and so cost the same.
 func (j *judge) alike(a, b int) bool {
 	c, d := &j.candidates[a], &j.candidates[b]
 	if j.bounds.least[a] != j.bounds.least[b] || c.PrefixTokens != d.PrefixTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
@@ -267,8 +267,8 @@ func (j *judge) alike(a, b int) bool {
 		!g.special(j.now) && !h.special(j.now)
 }
 
-// equals reports whether candidates that cost the same do so among themselves, too, where
-// Score looks at nobody else and the mean load is another one.
+// equals reports whether candidates of equal cost would also be equal if Score saw no
+// others, and so another mean load.
 func (j *judge) equals(left []endpick.Candidate) bool {
 	for i := range j.turns {
 		j.turns[i].batch = average(left, j.turns[i].variant)

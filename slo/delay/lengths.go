@@ -6,12 +6,12 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// lengths learns how long responses are, from those that are complete.
+// lengths learns how long responses are, from complete ones.
 //
 // A request may come with a guess of its length: a limit, a mean, or nothing. How
-// guesses compare with what came of them is learned by tenant, in a table of fixed
-// size. Of two tenants in one place the one that was heard last is known, so that
-// whoever invents names makes others' responses be taken for average ones.
+// guesses relate to actual lengths is learned by tenant, in a table of fixed size.
+// Of two tenants in one entry, the latest one is known; so inventing names only
+// makes other tenants count as average.
 type lengths struct {
 	all     length
 	tenants [1024]tenantLength
@@ -22,19 +22,19 @@ type tenantLength struct {
 	length
 }
 
-// length is sums over responses that fade.
+// length holds sums over responses that fade.
 type length struct {
 	count           float64
-	output          float64 // of those without a guess
-	guessed, actual float64 // of those with one
+	output          float64 // of responses without a guess
+	guessed, actual float64 // of responses with one
 }
 
 const (
-	// unknownLength is that of a response before one has ended: the mean of the
-	// predicted-latency paper's production workload.
+	// unknownLength is the length of a response before any has ended: the mean of
+	// the predicted-latency paper's production workload.
 	unknownLength = 300
-	// faithInAll is how many of its own responses a tenant needs to count as much as
-	// all tenants together.
+	// faithInAll is how many responses a tenant needs to weigh as much as all
+	// tenants together.
 	faithInAll = 4
 )
 
@@ -58,10 +58,10 @@ func (l *lengths) of(req *endpick.Request) float64 {
 	return max((own.output+faithInAll*mean)/(own.count+faithInAll), 1)
 }
 
-// unknownGuess is how many tokens of guesses have come true before one has.
+// unknownGuess is the weight, in tokens, of the assumption that guesses are right.
 const unknownGuess = 1000
 
-// add notes the length of a complete response.
+// add records the length of a complete response.
 func (l *lengths) add(tenant string, guess, output float64) {
 	l.all.add(guess, output)
 	if tenant == "" {

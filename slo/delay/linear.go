@@ -2,45 +2,46 @@ package delay
 
 import "math"
 
-// What time is made of. A latency is a sum of these amounts, each times what one
-// of it takes on a kind of server, in milliseconds.
+// The amounts that time depends on. A latency is their sum, each multiplied by a
+// coefficient of the kind of server, in milliseconds.
 const (
 	requests = iota // that begin
-	tokens          // of prompts, to be computed
-	pairs           // of such a token and one before it: attention
-	steps           // of decoding
-	batches         // requests that decode in each step
-	contexts        // tokens that each step reads
+	tokens          // prompt tokens to be computed
+	pairs           // of such a token and an earlier one: attention
+	steps           // decoding steps
+	batches         // requests that decode, summed over the steps
+	contexts        // tokens that steps read
 	blocked         // milliseconds until there is room for another request
 	parts
 )
 
 type amounts [parts]float64
 
-// proportions is what is taken for known before there is a measurement: what one
-// of each takes, against a prompt token. They are ratios of operations and bytes
-// that transformers have in common, not times: reading the weights for a step
-// takes as long as some hundred prompt tokens, attention costs as much as the
-// rest at some ten thousand tokens.
+// proportions are assumed before there are measurements: each coefficient
+// relative to that of a prompt token. They are ratios of operations and bytes
+// common to transformers, not times: reading the weights for a step takes as
+// long as some hundred prompt tokens, and attention costs as much as the rest at
+// some ten thousand tokens.
 var proportions = amounts{
 	requests: 100, tokens: 1, pairs: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
 }
 
-// linear is a model of time: a sum of parts, none of them negative, so that more
-// of anything never takes less time. It is fitted by least squares over relative
-// errors in which labels fade, and what they don't tell stays at its prior.
+// linear is a model of time: a sum of non-negative parts, so that more of
+// anything never takes less time. It is fitted by least squares on relative
+// errors. Old labels fade, and what labels don't determine stays at its prior.
 type linear struct {
-	each     amounts // what one of each takes, in milliseconds
+	each     amounts // coefficients in milliseconds
 	products [parts][parts]float64
 	answers  amounts
-	labels   float64 // that have not faded
+	labels   float64 // number of labels, as they fade
 }
 
 // memory is how many labels count: some minutes of a busy kind of server.
 const memory = 1000
 
-// leastError is a time, in milliseconds, below which errors are as good as none:
-// nothing is measured better, and what takes no time must not outweigh the rest.
+// leastError is a time in milliseconds below which errors are not reduced
+// further: nothing is measured more precisely, and short times must not outweigh
+// the rest.
 const leastError = 1
 
 // of returns the time that the amounts take.
@@ -51,8 +52,8 @@ func (l *linear) of(x *amounts) (ms float64) {
 	return ms
 }
 
-// label learns from a measured time. Errors count as a share of what was
-// expected; one of more than three times that is an accident, not a slope.
+// label learns from a measured time. Errors are relative to the expected time;
+// a time of more than three times that is an outlier.
 func (l *linear) label(x *amounts, ms float64, prior *amounts) {
 	expected := max(l.of(x), leastError)
 	weight := 1 / expected
@@ -72,12 +73,12 @@ func (l *linear) label(x *amounts, ms float64, prior *amounts) {
 	l.solve(prior)
 }
 
-// doubt is one over the factor by which a prior may be wrong: to be ten times off
-// counts as much as one label that is wrong by all of its time.
+// doubt is one over the factor by which a prior may be wrong: being off by ten
+// counts as much as one label that is off by all of its time.
 const doubt = 0.1
 
-// solve goes some steps of coordinate descent to the least squares, from where
-// the last label has left it.
+// solve takes some steps of coordinate descent towards the least squares,
+// starting at the previous solution.
 func (l *linear) solve(prior *amounts) {
 	for range 5 {
 		for i := range parts {
@@ -93,10 +94,10 @@ func (l *linear) solve(prior *amounts) {
 	}
 }
 
-// start begins with a prior.
+// start sets the coefficients to a prior.
 func (l *linear) start(prior *amounts) { l.each = *prior }
 
-// scaled are the proportions at a time for a prompt token.
+// scaled returns the proportions for a given time per prompt token.
 func scaled(token float64) amounts {
 	a := proportions
 	for i := range a {
@@ -106,12 +107,12 @@ func scaled(token float64) amounts {
 	return a
 }
 
-// mean fades by count: the newest labels count, up to a memory of them.
+// mean is a mean that forgets: it counts the newest labels, up to its memory.
 type mean struct{ sum, weight float64 }
 
 func (m *mean) add(v float64) { m.fade(v, memory) }
 
-// recent is how many count of what follows from estimates that are still getting better.
+// recent is the memory of means over estimates that are still improving.
 const recent = 100
 
 func (m *mean) fade(v, memory float64) {
@@ -127,5 +128,5 @@ func (m *mean) or(v float64) float64 {
 	return m.sum / m.weight
 }
 
-// finite reports whether a time can be one.
+// finite reports whether a time is possible.
 func finite(ms float64) bool { return ms >= 0 && !math.IsInf(ms, 1) }

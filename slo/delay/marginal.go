@@ -107,24 +107,24 @@ func (c *Config) validate() error {
 type Marginal struct {
 	endpick.OneRouter
 	config Config
-	work   sync.Pool    // *judge
-	bound  atomic.Int64 // open requests with a target for the time per token
+	work   sync.Pool  // *judge
+	bound  atomic.Int64 // open requests with a TPOT target
 
-	mu           sync.RWMutex // guards what follows
+	mu           sync.RWMutex // guards the fields below
 	kinds        map[kindName]*kind
-	common       kind // of all kinds together, for those that are new
-	token        mean // what a prompt token takes, by the proportions
+	common       kind // of all kinds together, for new ones
+	token        mean // time of a prompt token, by the proportions
 	lengths      lengths
-	prompt, anew mean // tokens of a prompt and its response, and those of them to be computed
+	prompt, anew mean // tokens of a prompt with its response, and of these, how many are computed
 	first        mean // time to first token of streams
 
-	// By what is known of the kind of server that each went to:
-	computed, computing mean // tokens computed for prompts of late, and how long they take
-	idle, whole         mean // how long responses would take alone on their servers, and have taken
+	// According to the kind of server that each prompt went to:
+	computed, computing mean // recently computed prompt tokens, and how long they take
+	idle, whole         mean // time of responses on an idle server, and their actual time
 	leases              endpick.PerLease[lease]
 	endpoints           endpick.PerEndpoint[endpoint]
 	glances             []glance // by slot
-	variants            []string // that glances tell apart, at most 255
+	variants            []string // of glances, at most 255
 	completed           uint64
 }
 
@@ -153,13 +153,13 @@ func New(config Config) (*Marginal, error) {
 // Name is what receipts show.
 func (*Marginal) Name() string { return "marginal-delay" }
 
-// kindName is what servers behave alike by.
+// kindName identifies a kind: servers that behave alike.
 type kindName struct{ model, variant string }
 
-// maxName is the length in bytes beyond which a name is none.
+// maxName is the longest name in bytes; longer ones are ignored.
 const maxName = 256
 
-// nameOf is the kind of a request on a variant: adapters run on their model.
+// nameOf is the kind of a request on a variant. Adapters count as their model.
 func nameOf(req *endpick.Request, variant string) kindName {
 	n := kindName{req.Model, variant}
 	if n.model == "" {
@@ -168,22 +168,22 @@ func nameOf(req *endpick.Request, variant string) kindName {
 	return n
 }
 
-// kind is what is known of the servers of one kind. Times are in milliseconds.
+// kind is what is known about the servers of one kind. Times are in milliseconds.
 type kind struct {
 	linear
-	used        uint64  // Marginal.completed when a request there was completed last
+	used        uint64  // Marginal.completed when a request there was last completed
 	decoding    mean    // time from the first token to the last
-	size        mean    // tokens in memory of a request in the middle of its response
-	fresh       mean    // prompt tokens computed for one
-	meanwhile   amounts // tokens and pairs computed for others in a step, summed
+	size        mean    // tokens in memory per request, halfway through its response
+	fresh       mean    // prompt tokens computed per request
+	meanwhile   amounts // tokens and pairs computed for others during a step, summed
 	meanSteps   float64
 	late, slow  bound
 	persistence persistence
-	compared    int64 // when its endpoints were, in nanoseconds since the epoch
+	compared    int64 // when its endpoints were last compared, in nanoseconds since the epoch
 }
 
-// find returns the kind of that name; that of all where it has none yet. m.mu is
-// held.
+// find returns the kind of that name, or the common one if there is none. m.mu
+// is held.
 func (m *Marginal) find(n kindName) *kind {
 	if k := m.kinds[n]; k != nil {
 		return k
@@ -191,7 +191,7 @@ func (m *Marginal) find(n kindName) *kind {
 	return &m.common
 }
 
-// admit gives a kind of which a request has been completed a place.
+// admit gives a kind a place when a request for it has been completed.
 func (m *Marginal) admit(n kindName) {
 	k := m.kinds[n]
 	if k == nil {
@@ -214,14 +214,14 @@ func (m *Marginal) admit(n kindName) {
 func (m *Marginal) leastUsed() (least kindName) {
 	used := m.completed + 1
 	for n, k := range m.kinds {
-		if k.used < used { // no two are equal
+		if k.used < used { // all are distinct
 			least, used = n, k.used
 		}
 	}
 	return least
 }
 
-// learn passes a measured time on to the kind and to what all have in common.
+// learn passes a measured time on to the kind and to the common model.
 func (m *Marginal) learn(n kindName, x *amounts, ms float64) {
 	base := 0.0
 	for i, v := range x {
@@ -238,19 +238,19 @@ func (m *Marginal) learn(n kindName, x *amounts, ms float64) {
 	if k := m.kinds[n]; k != nil {
 		own := m.common.each
 		for i, v := range own {
-			own[i] = max(v, prior[i]/100) // what is nothing to all may be something to one
+			own[i] = max(v, prior[i]/100) // what is zero for all kinds together may not be for one
 		}
 		k.label(x, ms, &own)
 	}
 }
 
-// milliseconds is the time since then; below zero if the clock was set back.
+// milliseconds is negative if the clock was set back.
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// duration is at most a day.
+// duration is capped at maxLatency.
 func duration(ms float64) time.Duration {
 	return time.Duration(min(ms, maxLatency) * float64(time.Millisecond))
 }
 
-// maxLatency is the longest that is predicted or believed, in milliseconds.
+// maxLatency is the longest latency that is predicted or learned, in milliseconds.
 const maxLatency = 24 * 3600 * 1e3

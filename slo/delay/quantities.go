@@ -2,8 +2,8 @@ package delay
 
 import "github.com/endpick/endpick/internal/portable"
 
-// bound follows the ratio of measured to expected that nine in ten stay below: up
-// by nine steps where one is above, down by one step where it is below.
+// bound tracks the 90th percentile of measured over expected: up by nine steps
+// for a ratio above it, down by one step for one below.
 type bound struct{ log float64 }
 
 const (
@@ -24,8 +24,8 @@ func (b *bound) add(ratio float64) {
 	b.log = min(max(b.log, boundStep), mostLog)
 }
 
-// deviation is the standard deviation of the logarithm of such ratios: of a normal
-// distribution nine in ten are below 1.28 of them.
+// deviation is the standard deviation of the logarithm of these ratios: nine in
+// ten values of a normal distribution are below 1.28 standard deviations.
 func (b *bound) deviation() float64 { return max(b.log, boundStep) / 1.28 }
 
 func (b *bound) ratio() float64 {
@@ -42,7 +42,7 @@ type persistence struct {
 	lag        mean
 }
 
-// add takes the sums over the endpoints of a kind.
+// add adds the sums over the endpoints of a kind.
 func (p *persistence) add(square, product, lag float64) {
 	const keep = 1 - 1.0/100
 	p.now = float64(p.now*keep) + square
@@ -50,15 +50,15 @@ func (p *persistence) add(square, product, lag float64) {
 	p.lag.add(lag)
 }
 
-// over returns which part of a difference is there, in the mean, over the time
-// that follows: with d′ = d·e^(−t/τ) that is τ/t·(1 − e^(−t/τ)).
+// over returns the mean share of a difference that remains during the following
+// time: with d′ = d·e^(−t/τ) that is τ/t·(1 − e^(−t/τ)).
 func (p *persistence) over(ms float64) float64 {
 	lag := p.lag.or(ms / 2)
 	if !(lag > 0) || !(ms > 0) {
 		return 0.5
 	}
-	// Before anything is known a half is left after half the time. One difference of
-	// a request counts as much.
+	// The prior, which weighs as much as a difference of one request, is that half
+	// remains after half the time.
 	rest := (p.later + 0.5) / (p.now + 1)
 	rest = min(max(rest, 0.01), 0.99)
 	t := -portable.Ln(rest) * ms / lag

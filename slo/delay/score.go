@@ -17,7 +17,7 @@ type Cost struct {
 	Weight float64
 	// Prefill is the total delay that prefilling the prompt causes: to the requests on
 	// the endpoint, to those that these delay in turn, and to those that will have to
-	// compute again what it pushes out of the cache. Slowdown is how much longer the
+	// compute again what it evicts from the cache. Slowdown is how much longer the
 	// tokens of the requests on the endpoint take in the larger batch.
 	Prefill, Slowdown float64
 }
@@ -27,15 +27,15 @@ func (c *Cost) Sum() float64 {
 	return float64(c.Weight*c.TTFT) + c.Decode + c.Prefill + c.Slowdown
 }
 
-// of writes the cost of a candidate. What it adds up is bounded in least.go: a term
-// that is new or changed here has to be, too.
+// of writes the cost of a candidate. least.go has lower bounds of its terms, which
+// must be updated with them.
 func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	e, those, pace := j.at(c)
 	*out = Cost{Weight: j.weight}
 	p := &c.Prediction
 	has := p.Has
 	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
-		has = 0 // they can't be
+		has = 0 // not for this request
 	}
 	if has&(endpick.TTFT|endpick.TPOT) != endpick.TTFT|endpick.TPOT || !j.req.Stream {
 		first, each := j.own(c, e, those, pace)
@@ -55,9 +55,9 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	out.Slowdown = j.slowdown(j.kind) * float64(those*pace)
 }
 
-// prefill is the delay of others from the request's prompt: of those on a candidate
-// while it is computed, and, where that pushes others out of a cache, of those who come
-// back for them. They wait for it themselves, and so do those beside them.
+// prefill is the delay of others by the request's prompt: of those on a candidate while
+// it is computed and, if that evicts others from a cache, of those who come back for
+// them and the requests beside these.
 func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
 	if j.m.config.Without&Prefill != 0 {
 		return 0
@@ -67,8 +67,8 @@ func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64
 	return float64((took+again)*float64(c.BatchSize()*j.echo)) + float64(again*j.weight)
 }
 
-// slowdown is the delay of one who decodes beside the request. Those who are there have
-// half of their responses before them, in the mean.
+// slowdown is the delay of each request that decodes beside this one. On average, these
+// have half of their response left.
 func (j *judge) slowdown(k *kind) float64 {
 	if j.m.config.Without&Slowdown != 0 {
 		return 0
@@ -77,19 +77,19 @@ func (j *judge) slowdown(k *kind) float64 {
 	return float64(j.output / 2 * larger)
 }
 
-// weight is how much a millisecond of waiting counts beside one of decoding. What
-// is felt of it is its part of what is waited for: to make the time to first token
-// shorter by a tenth is worth as much as to make the whole shorter by a tenth, which
-// is a weight of whole/first; and who only adds up says 1. This is the geometric
-// mean of the two. The client of a response that does not stream sees the whole
-// alone.
+// weight is how much a millisecond of waiting counts relative to one of decoding.
+// People judge a wait relative to what they are waiting for: shortening the time to
+// first token by a tenth is worth as much as shortening the whole by a tenth, which
+// is a weight of whole/first; adding up milliseconds is a weight of 1. This is the
+// geometric mean of the two. The client of a response that does not stream only sees
+// the whole.
 func (m *Marginal) weight(req *endpick.Request) float64 {
 	if !req.Stream || m.config.Without&Weight != 0 {
 		return 1
 	}
-	// Before anything is known, the one is a sixteenth of the other. A first token tells of
-	// its wait when it is there, and not when the response has ended: in a queue that grows
-	// that is one response earlier.
+	// Before anything is known, the ratio is a sixteenth. First tokens are learned when
+	// they arrive, not at the end of the response: in a growing queue, that is one response
+	// earlier.
 	first, rest := m.first.or(1), m.common.decoding.or(15)
 	if m.first.weight == 0 || m.common.decoding.weight == 0 {
 		first, rest = 1, 15
@@ -100,15 +100,14 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 	return math.Sqrt((first + rest) / first)
 }
 
-// worth is what a computed token costs besides its computation, in milliseconds of
-// everybody who is there: it takes the place of another in a cache.
+// worth is what a computed token costs besides its computation, in milliseconds of everybody
+// there: it takes another one's place in a cache.
 //
-// A token in a cache is found again as often as there are tokens of prompts for one
-// that has to be computed, in the mean, less the one time that it was computed, and
-// whoever does not find it computes it again, here or elsewhere, so that what that
-// takes is what prompts take in the mean, wherever they go. The last one to go is worth less than
-// the mean, and how much less is known only once it has gone: more than two
-// computations are not counted.
+// On average, a token in a cache is found again as often as there are prompt tokens per computed
+// token, minus one for its own computation. Whoever misses it computes it again, here or
+// elsewhere, so that the cost of that is the mean over all prompts, wherever they go. The token
+// that is evicted is worth less than the mean, but how much less is only known afterwards: no
+// more than two computations count.
 func (m *Marginal) worth() float64 {
 	if m.config.Without&Worth != 0 {
 		return 0
@@ -117,9 +116,9 @@ func (m *Marginal) worth() float64 {
 	return min(max(found, 0), mostWorth) * m.recomputing()
 }
 
-// recomputing is what a token of a prompt takes in the mean of those that were computed of
-// late, wherever that was. One model of all kinds of server together can't tell: where fast
-// ones have the longer prompts, a token seems to take it next to nothing.
+// recomputing is the mean time of a prompt token over those computed recently, wherever
+// that was. A single model of all kinds of server can't tell: if fast ones get the longer
+// prompts, a token seems to take nearly nothing.
 func (m *Marginal) recomputing() float64 {
 	if m.computed.sum > 0 {
 		return m.computing.sum / m.computed.sum
@@ -127,10 +126,10 @@ func (m *Marginal) recomputing() float64 {
 	return m.common.each[tokens]
 }
 
-// echo is how often a delay counts: it comes back. Who is delayed stays longer, slows
-// those who come next, and they stay longer: where a response takes twice what it would
-// on an idle server, a delay there does too. The router sends some of them elsewhere,
-// where less comes back; the root stands between all and nothing of it.
+// echo is by how much delays multiply. A delayed request stays longer and slows those
+// that come next, which stay longer, too: if a response takes twice as long as on an
+// idle server, so does a delay. But the router sends some of those that come next
+// elsewhere; the square root is a compromise.
 func (m *Marginal) echo() float64 {
 	if m.config.Without&Crowding != 0 || m.whole.weight == 0 {
 		return 1
@@ -174,23 +173,23 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 	return least
 }
 
-// Predict implements [endpick.Predictor]. It predicts from what was measured on
-// the same kind of server; for a new kind, from all others. Nine in ten requests
-// have stayed below the upper bounds.
+// Predict implements [endpick.Predictor]. It predicts from measurements on the
+// same kind of server, for a new kind on all others. Nine in ten requests stay
+// below the upper bounds.
 func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	j := m.judge(req, candidates)
 	defer j.end()
 	for i := range candidates {
-		if c := &candidates[i]; c.Prediction.Has == 0 { // or Filter has
+		if c := &candidates[i]; c.Prediction.Has == 0 { // unless Filter has predicted it
 			j.predict(c)
 		}
 	}
 }
 
-// predicts reports whether there is something to predict from.
+// predicts reports whether there is anything to predict from.
 func (j *judge) predicts() bool { return j.req.InputTokens > 0 && j.m.common.labels > 0 }
 
-// predict sets the prediction of a candidate, if there is something to predict from.
+// predict sets the prediction of a candidate, if there is anything to predict from.
 func (j *judge) predict(c *endpick.Candidate) {
 	if !j.predicts() {
 		return

@@ -8,37 +8,37 @@ import (
 
 // sight is what a request would find on a candidate.
 type sight struct {
-	fresh, pairs float64 // what would have to be computed for it
-	size         float64 // its tokens in memory, in the middle of the response
-	foreign      float64 // requests there that this router knows from reports alone
-	batch        float64 // requests there that decode, or soon will
-	held         float64 // tokens that one of them has in memory
-	first        amounts // what the time to first token is made of
-	step         amounts // and a step of decoding with those who are there
+	fresh, pairs float64 // to be computed for it
+	size         float64 // its tokens in memory, halfway through the response
+	foreign      float64 // requests there that only reports show
+	batch        float64 // requests there that decode or soon will
+	held         float64 // tokens in memory of each of these
+	first        amounts // of the time to first token
+	step         amounts // of a decoding step beside these requests
 }
 
-// firstSteps is how many steps of decoding pass before a first token besides the
-// prompt's own: half of the one that is being made, and the one that makes it.
+// firstSteps is how many decoding steps pass before a first token besides the
+// prompt's own: half of the current one, and the one that produces it.
 const firstSteps = 1.5
 
-// compute returns what would have to be computed for a request: tokens, and pairs
-// of one with each before it.
+// compute returns how much would have to be computed for a request: tokens, and
+// pairs of one with each before it.
 func compute(req *endpick.Request, c *endpick.Candidate) (fresh, pairs float64) {
 	fresh = float64(max(c.NewTokens(req), 1))
 	return fresh, float64(fresh * (float64(max(c.PrefixTokens, 0)) + fresh/2))
 }
 
-// size is how many tokens a request has in memory, in the middle of its response.
+// size is how many tokens a request has in memory, halfway through its response.
 func size(req *endpick.Request, output float64) float64 {
 	return float64(req.InputTokens) + output/2
 }
 
-// see looks at a candidate. e may be nil: nothing was routed there yet. m.mu is
-// held.
+// see fills in what the request would find on a candidate. e may be nil:
+// nothing was routed there yet. m.mu is held.
 func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
 	*s = sight{size: size(req, output), batch: min(c.BatchSize(), places(c)), foreign: foreignOn(c), held: sizeOn(c, k)}
 	s.fresh, s.pairs = compute(req, c)
-	// Those that wait at the engine and did not come from here: as much as others.
+	// Requests that wait at the engine and came from elsewhere: like the others on average.
 	queued := float64(c.InFlight.PrefillTokens) + float64(max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1))
 
 	s.first[requests], s.first[tokens], s.first[pairs] = 1, s.fresh+queued, s.pairs
@@ -55,10 +55,10 @@ func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *
 	}
 }
 
-// pressed reports whether memory may well get full in the course of a response, so
-// that some wait for it, what was in a cache has gone, and what is measured tells of
-// that: the use of memory is short of all by less than a standard deviation of what
-// requests of that size, coming and going at random, make of it.
+// pressed reports whether memory is likely to get full during a response, so that
+// some requests wait for it, cached blocks have been evicted, and measurements
+// depend on that: the free memory is less than a standard deviation of what requests
+// of that size, coming and going at random, use.
 func pressed(c *endpick.Candidate, k *kind) bool {
 	n, size := float64(c.Endpoint.KVTokens), k.size.or(0)
 	if n <= 0 || size <= 0 || c.Reported&endpick.KVUsageSignal == 0 {
@@ -67,8 +67,8 @@ func pressed(c *endpick.Candidate, k *kind) bool {
 	return 1-c.KVUsage < math.Sqrt(size/n)
 }
 
-// places is how many requests decode on an endpoint at most; whoever is there beyond that
-// waits for one of them. +Inf: not known.
+// places is how many requests decode on an endpoint at most; any others wait for a place.
+// +Inf: not known.
 func places(c *endpick.Candidate) float64 { return placesOf(c.Endpoint) }
 
 func placesOf(e *endpick.Endpoint) float64 {
@@ -78,12 +78,12 @@ func placesOf(e *endpick.Endpoint) float64 {
 	return math.Inf(1)
 }
 
-// foreignOn is how many requests an endpoint has that are not this router's.
+// foreignOn is how many requests on an endpoint are not this router's.
 func foreignOn(c *endpick.Candidate) float64 {
 	return max(c.BatchSize()-float64(c.InFlight.Requests), 0)
 }
 
-// sizeOn is how many tokens a request on an endpoint has in memory, in the mean.
+// sizeOn is how many tokens each request on an endpoint has in memory, on average.
 func sizeOn(c *endpick.Candidate, k *kind) float64 {
 	if c.InFlight.Requests <= 0 {
 		return k.size.or(1)
@@ -92,9 +92,9 @@ func sizeOn(c *endpick.Candidate, k *kind) float64 {
 }
 
 // wait is how long, in milliseconds, it takes until there is room for a request
-// that needs so many tokens with those before it: as much of the memory, or of
-// the places in the batch, as is missing comes free in that part of the time that
-// a response takes.
+// that needs so many tokens, with those before it. The missing share of the
+// memory, or of the places in the batch, becomes free in that share of the time
+// of a response.
 func wait(c *endpick.Candidate, needed float64, k *kind) float64 {
 	missing := 0.0
 	if n := float64(c.Endpoint.KVTokens); n > 0 && c.Reported&endpick.KVUsageSignal != 0 {

@@ -2,39 +2,39 @@ package queue
 
 import "github.com/google/btree"
 
-// band holds the requests of one priority. Tenants take turns by start-time
-// fair queueing (Goyal, Vin and Cheng, 1996): each has a virtual time, which a
-// dispatched request moves on by what it is expected to cost, and the lowest goes
-// next. What it has cost more or less in the end moves the time of its tenant. As a
-// tenant's requests go by deadline, the tag belongs to the tenant and not to
-// the request. A tenant that comes back starts no earlier than those that
-// waited: having been away earns nothing.
+// band holds the requests of one priority. Tenants take turns by start-time fair
+// queueing (Goyal, Vin and Cheng, 1996): each has a virtual time, which advances by
+// the expected cost of a dispatched request, and the lowest goes next. When the
+// actual cost is known, the tenant's time is corrected. A tenant's requests go by
+// deadline, so the tag belongs to the tenant and not to the request. A tenant that
+// comes back starts no earlier than those that waited: having been away earns
+// nothing.
 //
-// A band exists while it has requests, and with it what its tenants have had:
-// when nobody waits, nobody is owed a turn.
+// A band exists while it has requests, and remembers its tenants' usage for as
+// long: when nobody waits, nobody is owed a turn.
 type band[T any] struct {
 	priority int
-	epoch    uint64                // tells it from an earlier band of the priority
-	now      int64                 // the virtual time of the last turn
+	epoch    uint64                // distinguishes it from earlier bands of the priority
+	now      int64                 // virtual time of the last turn
 	tenants  map[string]*tenant[T] // each is in turns and heaviest, or in idle
 
-	turns *btree.BTreeG[*tenant[T]] // with requests, the next turn first
-	idle  *btree.BTreeG[*tenant[T]] // without requests, the least ahead first
-	// With requests, who holds the most of one thing first; nil: no bound.
+	turns *btree.BTreeG[*tenant[T]] // tenants with requests, the next turn first
+	idle  *btree.BTreeG[*tenant[T]] // tenants without requests, the least ahead first
+	// Tenants with requests, the heaviest user of each bound first; nil: no bound.
 	heaviest [bounds]*btree.BTreeG[*tenant[T]]
 }
 
 type tenant[T any] struct {
 	name     string
 	turn     int64 // virtual time of its next turn
-	start    int64 // the time at which it last began to wait: no turn lies before
+	start    int64 // when it last began to wait: no turn is earlier
 	held     amounts
 	requests *btree.BTreeG[*entry[T]]
-	// The first and last of the requests are part of its place in the trees.
+	// first and last of its requests, on which its place in the trees depends.
 	first, last *entry[T]
 }
 
-// turnFirst orders tenants that have requests: who goes next.
+// turnFirst orders tenants that have requests by who goes next.
 func turnFirst[T any](a, b *tenant[T]) bool {
 	if a.turn != b.turn {
 		return a.turn < b.turn
@@ -42,7 +42,7 @@ func turnFirst[T any](a, b *tenant[T]) bool {
 	return earlier(a.first, b.first)
 }
 
-// heavier orders tenants that have requests: who makes room next.
+// heavier orders tenants that have requests by who makes room next.
 func heavier[T any](short bound) func(a, b *tenant[T]) bool {
 	return func(a, b *tenant[T]) bool {
 		if a.held[short] != b.held[short] {
@@ -59,7 +59,7 @@ func lessAhead[T any](a, b *tenant[T]) bool {
 	return a.name < b.name
 }
 
-// bandOf returns the band of a priority, which may be a new one.
+// bandOf returns the band of a priority, creating it if necessary.
 func (q *Queue[T]) bandOf(priority int) *band[T] {
 	b := &band[T]{priority: priority}
 	if known, ok := q.bands.Get(b); ok {
@@ -90,7 +90,7 @@ func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
 	})
 }
 
-// tenantOf returns the tenant of a name, which may be a new one.
+// tenantOf returns the tenant of a name, creating it if necessary.
 func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tenant[T] {
 	t := b.tenants[name]
 	if t == nil {
@@ -100,8 +100,8 @@ func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tena
 	return t
 }
 
-// charge moves a tenant's turn on, or back by what it has paid too much. Who waits
-// for nothing and owes nothing is not remembered for it.
+// charge advances a tenant's turn, or moves it back by an overpayment. A tenant
+// that neither waits nor owes anything is not remembered for it.
 func (b *band[T]) charge(name string, cost int64, nodes *btree.FreeListG[*entry[T]]) {
 	t := b.tenantOf(name, nodes)
 	b.change(t, func() {
@@ -122,7 +122,7 @@ func (b *band[T]) detach(e *entry[T]) {
 	})
 }
 
-// change does something that may change a tenant's place in the trees.
+// change calls do, which may change a tenant's place in the trees.
 func (b *band[T]) change(t *tenant[T], do func()) {
 	if t.first != nil {
 		b.turns.Delete(t)
@@ -149,8 +149,8 @@ func (b *band[T]) change(t *tenant[T], do func()) {
 	}
 }
 
-// next gives the tenant that comes next its turn and returns its request,
-// which is still to be taken out.
+// next gives the next tenant its turn and returns its request, which the caller
+// must take out.
 func (b *band[T]) next(config *Config) *entry[T] {
 	t, _ := b.turns.Min()
 	e := t.first
@@ -162,19 +162,19 @@ func (b *band[T]) next(config *Config) *entry[T] {
 	return e
 }
 
-// worst returns the request of a band that makes room first where a bound is
-// short.
+// worst returns the request of a band that makes room first if a bound is
+// exceeded.
 func (b *band[T]) worst(short bound) *entry[T] {
 	t, _ := b.heaviest[short].Min()
 	return t.last
 }
 
-// idleTenants is how many tenants without requests a band remembers at least,
+// idleTenants is how many tenants without requests a band remembers at least:
 // those that are furthest ahead of the others.
 const idleTenants = 1024
 
 // forget forgets the tenants without requests that would not have to wait for
-// the others if they came back, and the least ahead of those that are too many.
+// others if they came back, and the least ahead of those beyond idleTenants.
 func (b *band[T]) forget() {
 	for {
 		t, ok := b.idle.Min()

@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// TokenBucketConfig has no default: both fields are needed.
+// TokenBucketConfig configures a TokenBucket. Both fields are required.
 type TokenBucketConfig struct {
 	// Capacity is what the full bucket holds, in input tokens; above zero.
 	Capacity float64
@@ -28,7 +28,7 @@ type TokenBucket struct {
 
 	mu     sync.Mutex
 	tokens float64
-	at     time.Time // when tokens was right
+	at     time.Time // time of tokens
 }
 
 // NewTokenBucket returns a TokenBucket, or an [endpick.ConfigError].
@@ -68,8 +68,8 @@ func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill(req.Now())
-	// What floating point has lost of the refills is forgiven, so that whoever
-	// comes back after RetryAfter gets in.
+	// Forgive rounding errors of refills, so that a request that comes back after
+	// RetryAfter is admitted.
 	if rounding := 1e-12 * b.config.Capacity; b.tokens >= need-rounding {
 		b.tokens -= need
 		return nil
@@ -82,17 +82,18 @@ func (b *TokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	return err
 }
 
-// Withdrawn gives back what a request was charged that is not routed after all.
+// Withdrawn refunds a request that is not routed after all.
 func (b *TokenBucket) Withdrawn(req *endpick.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tokens = min(b.tokens+float64(max(req.InputTokens, 1)), b.config.Capacity)
 }
 
-// refill lets in what has flowed since the last call; b.mu is held. Routers call
-// concurrently: a moment that has passed adds nothing. One that lies further
-// back than the bucket takes to fill means that the clock has been set back:
-// time goes on from there, or nothing would flow until it has caught up.
+// refill adds what has flowed in since the last call; b.mu is held. Routers call
+// concurrently, so an earlier time adds nothing. A time that is earlier by more
+// than the bucket takes to fill means that the clock has been set back: the
+// bucket continues from there, or nothing would flow in until the clock has
+// caught up.
 func (b *TokenBucket) refill(now time.Time) {
 	full := max(b.config.Capacity/b.config.Refill, 1)
 	switch passed := now.Sub(b.at).Seconds(); {

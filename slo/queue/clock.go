@@ -2,20 +2,20 @@ package queue
 
 import "time"
 
-// leap is how far the holder's time may lie before the last call, or after it
-// and after the moment for which a call was due, to be taken as it is.
+// leap is how far the holder's time may be before the last call, or after both
+// it and the next expiry, without counting as a jump.
 const leap = time.Minute
 
-// clock turns the holder's time into one that does not leap, by which waiting
-// is measured. All times in the queue are by this clock.
+// clock turns the holder's time into one without jumps, which all times in the
+// queue use.
 type clock struct {
-	shift time.Duration // to be added to the holder's time
-	last  time.Time     // the latest moment so far
+	shift time.Duration // added to the holder's time
+	last  time.Time     // the latest time so far
 }
 
-// at is the queue's time of a call. A holder that is set ahead, or was asleep
-// for long, does not time out everybody, and one that is set back lets nobody
-// wait for as long as it had been wrong.
+// at is the queue's time of a call. A clock that is set ahead, or a holder that
+// was suspended, does not time out everybody, and a clock that is set back does
+// not make requests wait for as long.
 func (q *Queue[T]) at(now time.Time) time.Time {
 	c := &q.clock
 	first, waiting := q.times.Min()

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Why a request left the queue without being dispatched, or did not get in;
+// Why a request left the queue without being dispatched, or was not accepted;
 // for errors.Is.
 var (
 	// ErrFull: there was no room for it.
 	ErrFull = errors.New("queue: full")
 	// ErrTooLarge: it is larger than the whole queue.
 	ErrTooLarge = errors.New("queue: request is larger than the whole queue")
-	// ErrTimeout: it has waited for as long as it may.
+	// ErrTimeout: it waited for as long as it may.
 	ErrTimeout = errors.New("queue: timed out")
 	// ErrShed: it was dropped to make room for a more important request.
 	ErrShed = errors.New("queue: shed to make room")

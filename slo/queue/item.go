@@ -10,7 +10,7 @@ import (
 
 // Item is a request in a [Queue] and what it carries.
 type Item[T any] struct {
-	// Priority: higher goes first, below zero can be shed.
+	// Priority: higher goes first, below zero is sheddable.
 	Priority int
 	// Tenant is whose turn the request takes. It must not be chosen by the
 	// client, who would otherwise get a turn for each name.
@@ -49,8 +49,8 @@ func NewItem[T any](now time.Time, req *endpick.Request, value T) Item[T] {
 	return item
 }
 
-// validate refuses sizes that can't be. As many as fit into memory add up to
-// less than an int64.
+// validate refuses impossible sizes. The sizes of as many requests as fit into
+// memory add up to less than an int64.
 func (i *Item[T]) validate() error {
 	for _, f := range []struct {
 		name     string
@@ -66,7 +66,7 @@ func (i *Item[T]) validate() error {
 	return nil
 }
 
-// A bound is one of the things that a queue can hold too much of.
+// A bound is a quantity that the queue limits.
 type bound int
 
 const (
@@ -76,7 +76,7 @@ const (
 	bounds
 )
 
-// amounts are what requests hold, by bound.
+// amounts are quantities by bound.
 type amounts [bounds]int64
 
 func (a *amounts) add(b amounts, times int64) {
@@ -90,8 +90,7 @@ func (i *Item[T]) amounts() amounts {
 	return amounts{requests: 1, tokens: max(int64(i.Tokens), 1), bytes: int64(i.Bytes)}
 }
 
-// cost is what tokens cost a tenant, in tokens of prompt. What is believed of a
-// response is bounded like what is believed of a request.
+// cost is what tokens cost a tenant, in prompt tokens. Both lengths are capped.
 func (c *Config) cost(input, output int) int64 {
 	output = min(max(output, 0), math.MaxInt32)
 	return int64(min(max(input, 0), math.MaxInt32)) + int64(math.Round(c.OutputWeight*float64(output)))

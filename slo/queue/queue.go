@@ -58,7 +58,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// bounds are what the queue may hold; zero: as much as comes.
+// bounds are the limits of the queue; zero: none.
 func (c *Config) bounds() amounts {
 	return amounts{requests: int64(c.MaxRequests), tokens: c.MaxTokens, bytes: c.MaxBytes}
 }
@@ -70,7 +70,7 @@ type Handle struct{ slot, generation uint32 }
 // TimedOut, Shed, Canceled and the requests that it holds.
 type Stats struct {
 	Pushed, Dispatched, TimedOut, Shed, Canceled uint64
-	Refused                                      uint64 // did not get in
+	Refused                                      uint64 // not accepted
 }
 
 // Queue is the gateway queue: it holds requests while the endpoints are full,
@@ -104,20 +104,20 @@ type Queue[T any] struct {
 
 	slots []*entry[T]
 	free  []uint32
-	bands *btree.BTreeG[*band[T]] // those that hold requests; highest priority first
+	bands *btree.BTreeG[*band[T]] // those with requests, highest priority first
 	times *btree.BTreeG[*entry[T]]
 	nodes *btree.FreeListG[*entry[T]]
 
 	sequence uint64
-	epochs   uint64 // of bands
+	epochs   uint64 // number of bands so far
 	held     amounts
 	clock    clock
 	stats    Stats
 	victims  []*entry[T]
-	dropped  []drop[T] // still to be told
+	dropped  []drop[T] // to be reported
 }
 
-// entry is the place of one request; places are used again.
+// entry is the slot of one request. Slots are reused.
 type entry[T any] struct {
 	item       Item[T]
 	slot       uint32
@@ -126,7 +126,7 @@ type entry[T any] struct {
 	sequence   uint64 // order of arrival
 	arrived    time.Time
 	expires    time.Time
-	due        time.Time // what the tenant's requests are ordered by
+	due        time.Time // by which the tenant's requests are ordered
 	band       *band[T]
 	tenant     *tenant[T]
 }
@@ -188,8 +188,8 @@ func (q *Queue[T]) Bytes() int64 { return q.held[bytes] }
 func (q *Queue[T]) Stats() Stats { return q.stats }
 
 // Push puts a request into the queue. If there is no room it drops others, as
-// the Queue's comment says, or returns an [Error]; an [endpick.RequestError] if
-// a field is out of its range.
+// the Queue's comment says, or returns an [Error]; or an [endpick.RequestError]
+// if a field is out of range.
 func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	q.Expire(now)
 	if err := item.validate(); err != nil {
@@ -224,8 +224,7 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	return handle, nil
 }
 
-// over returns the first bound that the amounts are above; false if there is
-// none.
+// over returns the first bound that the amounts exceed; false if there is none.
 func (q *Queue[T]) over(held amounts) (bound, bool) {
 	for b, most := range q.config.bounds() {
 		if most > 0 && held[b] > most {
@@ -235,9 +234,9 @@ func (q *Queue[T]) over(held amounts) (bound, bool) {
 	return 0, false
 }
 
-// makeRoom drops requests until the queue is within its bounds. If that would
-// cost the newcomer its place, it takes the newcomer out alone and returns
-// false. Until that is known nothing is forgotten.
+// makeRoom drops requests until the queue is within its bounds. If the newcomer
+// would be among them, it removes the newcomer alone and returns false. Until
+// that is known, nothing is dropped for good.
 func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 	victims := q.victims[:0]
 	defer func() {
@@ -282,12 +281,12 @@ func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
 	return q.release(e), true
 }
 
-// Settle says what a popped request really took, once it has ended: its prompt
+// Settle reports what a popped request really took, once it has ended: its prompt
 // and output tokens, or zero for both if it was not served. Its tenant is charged
 // for these instead of what was expected. Without a call the expectation stands.
 //
-// Like everything a tenant has had, it counts for as long as any request of its
-// priority waits.
+// Like all usage of a tenant, it counts as long as any request of its priority
+// waits.
 func (q *Queue[T]) Settle(item Item[T], input, output int) {
 	b, ok := q.bands.Get(&band[T]{priority: item.Priority})
 	ok = ok && b.epoch == item.epoch
@@ -349,8 +348,8 @@ func (q *Queue[T]) insert(e *entry[T]) {
 	q.held.add(e.item.amounts(), 1)
 }
 
-// detach takes an entry out again. The entry knows its band until it is put
-// away: if the band was left empty, it takes part no more.
+// detach takes an entry out again. The entry keeps its band until it is freed:
+// if the band is empty now, it is no longer part of the queue.
 func (q *Queue[T]) detach(e *entry[T]) {
 	e.queued = false
 	e.band.detach(e)
@@ -361,7 +360,7 @@ func (q *Queue[T]) detach(e *entry[T]) {
 	q.held.add(e.item.amounts(), -1)
 }
 
-// leave frees the place of a request that was detached, and has it told.
+// leave frees the slot of a detached request, and queues the report.
 func (q *Queue[T]) leave(e *entry[T], now time.Time, reason error) {
 	q.dropped = append(q.dropped, drop[T]{e.item, &Error{
 		Reason: reason, Waited: max(now.Sub(e.arrived), 0), Priority: e.item.Priority, Requests: q.Len(),
@@ -369,7 +368,7 @@ func (q *Queue[T]) leave(e *entry[T], now time.Time, reason error) {
 	q.put(e)
 }
 
-// tell reports what was dropped, when nothing is half done any more.
+// tell reports what was dropped, when the queue is consistent again.
 func (q *Queue[T]) tell() {
 	for len(q.dropped) > 0 {
 		d := q.dropped[0]
@@ -386,7 +385,7 @@ func (q *Queue[T]) release(e *entry[T]) Item[T] {
 	return item
 }
 
-// take returns a free place, with a generation that no handle has.
+// take returns a free slot, with a generation that no handle has.
 func (q *Queue[T]) take() *entry[T] {
 	if n := len(q.free); n > 0 {
 		e := q.slots[q.free[n-1]]
@@ -399,7 +398,7 @@ func (q *Queue[T]) take() *entry[T] {
 	return e
 }
 
-// put frees the place of an entry that has left for good.
+// put frees the slot of an entry that has left for good.
 func (q *Queue[T]) put(e *entry[T]) {
 	e.band.forget()
 	e.item, e.band, e.tenant = Item[T]{}, nil, nil

@@ -70,7 +70,7 @@ type Concurrency struct {
 	Requests int
 }
 
-// defaultRequests is what an endpoint is taken to run at once if nobody says.
+// defaultRequests is how many requests an unknown endpoint is assumed to run at once.
 const defaultRequests = 100
 
 // Saturation implements [Saturation].
@@ -88,13 +88,13 @@ func (s Concurrency) Saturation(candidates []endpick.Candidate) float64 {
 	return all.full()
 }
 
-// account is what some endpoints have in flight, and how much they run at once.
+// account sums what endpoints have in flight, and how much they run at once.
 type account struct {
 	endpoints          int
 	inFlight, capacity float64
 }
 
-// add takes in an endpoint that runs so many at once if its MaxSequences is not known.
+// add adds an endpoint, which runs unknown requests at once if its MaxSequences is not known.
 func (a *account) add(c *endpick.Candidate, unknown int) {
 	a.endpoints++
 	a.inFlight += float64(c.InFlight.Requests)

@@ -10,22 +10,22 @@ import (
 var (
 	// ErrTokens: the tenant has used its tokens.
 	ErrTokens = errors.New("quota: out of tokens")
-	// ErrRequests: the tenant has as many requests in flight as it may.
+	// ErrRequests: the tenant has as many requests in flight as allowed.
 	ErrRequests = errors.New("quota: too many requests at once")
 )
 
-// requestsRetry is when to try again after ErrRequests: nobody knows when one of the
-// tenant's requests will end.
+// requestsRetry is when to try again after ErrRequests: when one of the tenant's
+// requests ends is not known.
 const requestsRetry = time.Second
 
-// Error says which limit of which tenant a request has met. It matches Reason.
+// Error says which limit of which tenant was reached. It matches Reason.
 type Error struct {
 	Reason error // ErrTokens or ErrRequests
 	Tenant string
 	// RetryAfter is when the bucket will hold enough if the tenant takes nothing
 	// else from it; after ErrRequests a second.
 	RetryAfter time.Duration
-	Need, Have float64 // tokens; Have is below 0 while there is a debt
+	Need, Have float64 // tokens; Have is negative for a debt
 	Requests   int     // in flight
 }
 

@@ -15,8 +15,8 @@ import (
 // 2024): an output token takes about twice the time.
 const DefaultOutputWeight = 2
 
-// maxTokens is the most that is believed of a prompt or an output: what an engine
-// reports is not to put a tenant into debt for good.
+// maxTokens caps the tokens of a prompt or an output, so that a broken report
+// can't put a tenant into debt for good.
 const maxTokens = 1 << 24
 
 // Limits say what one tenant may use. The zero value limits nothing.
@@ -96,7 +96,7 @@ type Quota struct {
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
-	idle    tenant // the ring of those that have nothing in flight, the least recently used first
+	idle    tenant // ring of those with nothing in flight, the least recently used first
 	leases  endpick.PerLease[charge]
 	stats   Stats
 }
@@ -106,14 +106,14 @@ type tenant struct {
 	name       string
 	prev, next *tenant // in the ring, if open is 0
 
-	open   int     // requests in flight, and those that are about to be
-	tokens float64 // in the bucket at that time; below 0: debt
+	open   int     // requests in flight, and those about to be
+	tokens float64 // in the bucket at that time; negative: debt
 	at     time.Time
-	rate   float64 // as of at
+	rate   float64 // at that time
 	burst  float64
 }
 
-// charge is what a request has been charged, and whose.
+// charge is what a request has been charged, and to whom.
 type charge struct {
 	tenant *tenant
 	cost   float64
@@ -129,7 +129,7 @@ func New(config Config) (*Quota, error) {
 	return q, nil
 }
 
-// Name implements the name in receipts.
+// Name is what receipts show.
 func (q *Quota) Name() string { return "quota" }
 
 // Admit implements [endpick.Admitter].
@@ -146,8 +146,8 @@ func (q *Quota) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 		return &Error{Reason: ErrRequests, Tenant: t.name, Requests: t.open, RetryAfter: requestsRetry}
 	}
 	if limits.metered() {
-		// What floating point loses is forgiven, so that whoever comes back after
-		// RetryAfter gets in.
+		// Forgive rounding errors, so that a request that comes back after RetryAfter
+		// is admitted.
 		if need := min(cost, t.burst); t.tokens < need-1e-9*t.burst {
 			q.stats.RefusedTokens++
 			q.rest(t)
@@ -167,8 +167,8 @@ func waitFor(tokens, rate float64) time.Duration {
 	return max(time.Duration(min(wait, math.MaxInt64/2)), 1)
 }
 
-// Withdrawn is called by the router for a request that was let in and is not
-// routed after all.
+// Withdrawn is called by the router for an admitted request that is not routed
+// after all.
 func (q *Quota) Withdrawn(req *endpick.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,15 +215,15 @@ func (q *Quota) Done(e *endpick.Event, o *endpick.Outcome) {
 	q.settle(t, paid-q.taken(e, o))
 }
 
-// settle ends a request of a tenant and gives it back what it has paid too much, or
-// takes what it has paid too little; q.mu is held.
+// settle ends a request of a tenant, and refunds back tokens or, if negative,
+// charges them; q.mu is held.
 func (q *Quota) settle(t *tenant, back float64) {
-	t.tokens = min(t.tokens+back, t.burst) // of no meaning where there is no limit
+	t.tokens = min(t.tokens+back, t.burst) // meaningless without a limit
 	t.open--
 	q.rest(t)
 }
 
-// paid is what a request of a tenant was charged when it was let in.
+// paid is what a request was charged when it was admitted.
 func (q *Quota) paid(t *tenant, req *endpick.Request) float64 {
 	if t.rate > 0 {
 		return q.expected(req)
@@ -231,7 +231,7 @@ func (q *Quota) paid(t *tenant, req *endpick.Request) float64 {
 	return 0
 }
 
-// expected is what a request will cost, as far as is known.
+// expected is what a request is expected to cost.
 func (q *Quota) expected(req *endpick.Request) float64 {
 	return q.cost(max(req.InputTokens, 1), req.ExpectedOutputTokens)
 }
@@ -252,10 +252,10 @@ func (q *Quota) cost(input, output int) float64 {
 	return float64(min(input, maxTokens)) + q.config.OutputWeight*float64(min(max(output, 0), maxTokens))
 }
 
-// refill lets in what has flowed since the last call, under limits that may be new.
+// refill adds what has flowed in since the last call, under limits that may have changed.
 func (t *tenant) refill(now time.Time, l *Limits) {
 	if !l.metered() {
-		t.rate = 0 // what was used is forgotten with the limit
+		t.rate = 0 // without a limit, usage is forgotten
 		return
 	}
 	if t.rate > 0 {
@@ -267,10 +267,10 @@ func (t *tenant) refill(now time.Time, l *Limits) {
 	t.tokens = min(t.tokens, t.burst)
 }
 
-// flow lets in what has flowed since the last call. Routers call concurrently: a
-// moment that has passed adds nothing. One that lies further back than the bucket
-// takes to fill means that the clock has been set back: time goes on from there, or
-// nothing would flow until it has caught up.
+// flow adds what has flowed in since the last call. Routers call concurrently, so
+// an earlier time adds nothing. A time that is earlier by more than the bucket
+// takes to fill means that the clock has been set back: the bucket continues from
+// there, or nothing would flow in until the clock has caught up.
 func (t *tenant) flow(now time.Time) {
 	if !(t.rate > 0) {
 		return
@@ -284,14 +284,14 @@ func (t *tenant) flow(now time.Time) {
 	}
 }
 
-// find returns the account of a tenant, which may be a new one, and which takes
-// part in no ring; q.mu is held.
+// find returns the account of a tenant, creating it if necessary, and takes it
+// out of the ring; q.mu is held.
 func (q *Quota) find(name string) *tenant {
 	if t := q.tenants[name]; t != nil {
 		t.leaveRing()
 		return t
 	}
-	t := &tenant{name: strings.Clone(name)} // it may be part of a request's body
+	t := &tenant{name: strings.Clone(name)} // it may be a part of a request's body
 	q.tenants[t.name] = t
 	return t
 }
@@ -303,8 +303,9 @@ func (t *tenant) leaveRing() {
 	}
 }
 
-// rest puts a tenant that has nothing in flight into the ring, as the one that was
-// used last, and forgets those that are too many; q.mu is held.
+// rest puts a tenant with nothing in flight into the ring, as the most recently
+// used one, and forgets the least recently used ones beyond the limit; q.mu is
+// held.
 func (q *Quota) rest(t *tenant) {
 	if t.open == 0 {
 		t.leaveRing()

@@ -11,7 +11,7 @@ type Stats struct {
 	Admitted        uint64 // and routed, or about to be
 	RefusedTokens   uint64
 	RefusedRequests uint64
-	Tenants         int // that are remembered
+	Tenants         int // remembered tenants
 }
 
 // Stats returns the counts so far.
@@ -27,8 +27,8 @@ func (q *Quota) Stats() Stats {
 type Usage struct {
 	Tenant   string
 	Requests int // in flight
-	// Tokens are those in its bucket, below 0 while there is a debt, and Burst what
-	// it holds. Both are 0 if the tenant's tokens are not limited.
+	// Tokens are those in its bucket, negative for a debt, and Burst is the
+	// bucket's size. Both are 0 if the tenant's tokens are not limited.
 	Tokens, Burst float64
 }
 
