@@ -15,17 +15,17 @@ import (
 	"github.com/endpick/endpick/internal/dialect"
 )
 
-// attempt is what has come of sending a request to one endpoint.
+// attempt is the result of sending a request to one endpoint.
 type attempt struct {
 	x *exchange
-	// response is nil if there was none. failure says why another endpoint
-	// should be tried; there may be a response as well.
+	// response is nil if there was none. failure says why another endpoint should
+	// be tried; there may be a response as well.
 	response *http.Response
 	failure  error
-	kind     choose.Kind // counts only if there is a failure
+	kind     choose.Kind // only meaningful with a failure
 }
 
-// discard gives up a response that another attempt replaces.
+// discard drops a response that another attempt replaces.
 func (a attempt) discard() {
 	if a.response != nil {
 		a.response.Body.Close()
@@ -33,8 +33,8 @@ func (a attempt) discard() {
 }
 
 // send sends the request to the endpoint of the lease and waits for the first
-// byte of the response. Whatever happens, the lease is closed, here or by the
-// end of the response.
+// byte of the response. It always closes the lease, now or when the response
+// ends.
 func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	t, e := tr.t, lease.Endpoint()
 	number := tr.Attempts
@@ -44,7 +44,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	x.meter = tr.call.Meter(lease, t.now)
 	a.x = x
 	handed := false
-	defer func() { // also if Base panics
+	defer func() { // even if Base panics
 		if !handed {
 			x.end(tr.failure(a.kind))
 		}
@@ -66,7 +66,7 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 		err = tr.awaitBody(response)
 	}
 	if err == nil && !x.watch.heard() {
-		// The rest would never come. There may be time to ask another endpoint.
+		// The rest would never come, but there may be time to ask another endpoint.
 		response.Body.Close()
 		err = ErrTimeout
 	}
@@ -97,17 +97,18 @@ func (tr *trip) send(lease endpick.Lease) (a attempt) {
 	x.pass(response)
 	a.response = response
 	if empty && a.failure == nil {
-		// The client has all of it with the header, and may leave before anybody reads.
+		// The client has the whole response with the header, and may leave before anybody reads.
 		_, _ = response.Body.Read(make([]byte, 1))
 	}
-	// Of an endpoint that has failed only the message is to be passed on.
+	// From an endpoint that has failed, only the message is passed on.
 	handed = a.failure == nil
 	return a
 }
 
-// roundTrip sends the request and returns the header of the response. A
-// connection that the server has closed meanwhile costs no attempt: a new one
-// is taken. What must not be sent twice never goes over a used connection.
+// roundTrip sends the request and returns the header of the response. If the
+// server had closed the idle connection, it sends the request again on a new
+// one, as part of the same attempt. What must not be sent twice never uses an
+// idle connection.
 func (tr *trip) roundTrip(x *exchange) (*http.Response, error) {
 	repeatable := tr.Repeatable()
 	own := !repeatable
@@ -126,7 +127,7 @@ func (tr *trip) roundTrip(x *exchange) (*http.Response, error) {
 	}
 }
 
-// outgoing makes the request that an endpoint gets.
+// outgoing builds the request for an endpoint.
 func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Request, error) {
 	to, err := Target(e, tr.in.URL)
 	if err != nil {
@@ -137,14 +138,14 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 	}
 	out := tr.in.Clone(ctx)
 	if u := to.User; u != nil {
-		// The client's own are for the gateway, these for the server.
+		// The client's credentials are for the gateway, these are for the server.
 		password, _ := u.Password()
 		out.SetBasicAuth(u.Username(), password)
 		to.User = nil
 	}
 	out.URL, out.Host, out.RequestURI = to, "", ""
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
-	out.Header.Del("Expect") // the body is here already
+	out.Header.Del("Expect") // the body has been read already
 	out.Header.Del("Content-Length")
 	if tr.unpacked {
 		out.Header.Del("Content-Encoding")
@@ -157,8 +158,8 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 		}
 	}
 	if _, given := out.Header["X-Idempotency-Key"]; !given && tr.Repeatable() {
-		// Sends no header; it tells net/http that it may use a new connection
-		// if the idle one that it took turns out to be closed.
+		// A nil value sends no header, but tells net/http that it may use a new
+		// connection if the idle one turns out to be closed.
 		out.Header["X-Idempotency-Key"] = nil
 	}
 	choose.SetHeader(out.Header, tr.call != nil && tr.call.Metered(), e)
@@ -167,8 +168,8 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 
 var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
 
-// awaitBody waits for the first byte of the body, so that an endpoint which
-// dies before that can be replaced.
+// awaitBody waits for the first byte of the body, so that another endpoint can
+// be tried if this one dies before.
 func (tr *trip) awaitBody(response *http.Response) error {
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		if !strings.EqualFold(response.Header.Get("Upgrade"), tr.in.Header.Get("Upgrade")) {
@@ -184,7 +185,7 @@ func (tr *trip) awaitBody(response *http.Response) error {
 		n, err = response.Body.Read(first)
 	}
 	if err == io.EOF && n == 0 && tr.Request.Stream && response.StatusCode == http.StatusOK {
-		err = io.ErrUnexpectedEOF // a stream of nothing is no response
+		err = io.ErrUnexpectedEOF // an empty stream is no response
 	}
 	if n == 0 && err != io.EOF {
 		response.Body.Close()
@@ -194,14 +195,14 @@ func (tr *trip) awaitBody(response *http.Response) error {
 	return nil
 }
 
-// endsAtOnce reports whether a response has no body, such as that to HEAD.
+// endsAtOnce reports whether a response has no body, such as one to HEAD.
 func endsAtOnce(response *http.Response) bool {
 	b, ok := response.Body.(*begun)
 	return ok && len(b.first) == 0 && b.err == io.EOF
 }
 
-// firstFails reports whether a stream begins with an error: some engines say so
-// in an event, under a status of 200.
+// firstFails reports whether a stream begins with an error, which some engines
+// send as an event under status 200.
 func (tr *trip) firstFails(response *http.Response) bool {
 	b, ok := response.Body.(*begun)
 	if !ok || contentType(response) != dialect.EventStream || response.Header.Get("Content-Encoding") != "" {
@@ -218,7 +219,7 @@ func contentType(response *http.Response) string {
 // begun is a body whose first bytes have been read.
 type begun struct {
 	first []byte
-	err   error // after them
+	err   error // to be returned after them
 	rest  io.ReadCloser
 }
 
@@ -228,7 +229,7 @@ func (b *begun) Read(p []byte) (int, error) {
 		if b.first = b.first[n:]; len(b.first) > 0 {
 			return n, nil
 		}
-		return n, b.err // together, for readers that stop at what they need
+		return n, b.err // together, for readers that stop when they have what they need
 	}
 	if b.err != nil {
 		return 0, b.err

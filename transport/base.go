@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick/internal/choose"
 )
 
-// base sends requests by the scheme of their URL. Those that are to be closed
-// after (http.Request.Close) get a connection of their own.
+// base sends requests by the scheme of their URL. Requests that close their
+// connection (http.Request.Close) get one of their own.
 type base struct {
 	http, h2c       *http.Transport
 	ownHTTP, ownH2C *http.Transport
@@ -22,7 +22,7 @@ type base struct {
 func newBase() *base {
 	dialer := &net.Dialer{
 		Timeout: 5 * time.Second,
-		// A server that died without a word is noticed in half a minute.
+		// Detects within half a minute that a server has vanished.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 	t := &http.Transport{
@@ -30,11 +30,11 @@ func newBase() *base {
 		DialContext:         dialTCP(dialer),
 		DisableCompression:  true,
 		TLSHandshakeTimeout: 5 * time.Second,
-		// Each stream of HTTP/1.1 has a connection to itself; the default of
-		// two kept per host would open a new one for nearly every request.
+		// Each HTTP/1.1 stream has a connection to itself; the default of two idle
+		// connections per host would open a new one for nearly every request.
 		MaxIdleConnsPerHost: 512,
 		IdleConnTimeout:     90 * time.Second,
-		// Enough for the header and most bodies; the rest of a long one goes past it.
+		// Enough for the header and most bodies; the rest of a long body bypasses it.
 		WriteBufferSize:        16 << 10,
 		MaxResponseHeaderBytes: 1 << 20,
 		Protocols:              new(http.Protocols),
@@ -53,7 +53,7 @@ func newBase() *base {
 func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	shared, own := b.http, b.ownHTTP
 	if req.URL.Scheme == "h2c" {
-		plain, at := *req, *req.URL // whoever wraps it may send the request again
+		plain, at := *req, *req.URL // a wrapper may send the request again
 		at.Scheme, plain.URL = "http", &at
 		req, shared, own = &plain, b.h2c, b.ownH2C
 	}
@@ -68,7 +68,7 @@ func (b *base) CloseIdleConnections() {
 	b.h2c.CloseIdleConnections()
 }
 
-// connection is what is known of the connection that a request was sent on.
+// connection is what is known about the connection of a request.
 type connection struct {
 	reused, answered atomic.Bool
 }
@@ -80,8 +80,9 @@ func (c *connection) trace() *httptrace.ClientTrace {
 	}
 }
 
-// stale reports whether the request has failed because the server had closed an
-// idle connection, or did so in that moment. That is no failure of the server.
+// stale reports whether the request failed because the server had closed the
+// idle connection, or closed it at the same time, which is no failure of the
+// server.
 func (c *connection) stale(err error) bool {
 	if !c.reused.Load() || c.answered.Load() {
 		return false

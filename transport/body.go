@@ -9,13 +9,13 @@ import (
 	"github.com/endpick/endpick/internal/coding"
 )
 
-// firstRead is how much of a body's announced length is believed before any of it
-// has come.
+// firstRead is how much is allocated, trusting the announced length, before any
+// of the body has arrived.
 const firstRead = 1 << 20
 
-// readBody reads the body once, and closes it. If the standard library knows its
-// coding, it comes unpacked, which unpacked tells: engines don't take others. The body
-// may be recycled when nothing refers to it any more.
+// readBody reads the body once, and closes it. A body in gzip or deflate is
+// decompressed, which unpacked reports, because engines take no others. The body may
+// be recycled when nothing refers to it any more.
 func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, false, nil
@@ -37,12 +37,13 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 	return plain, true, err
 }
 
-// readAll reads to the end and returns a slice with little to spare, since it is
-// kept while the request waits. length is what may be expected; below 0: unknown.
+// readAll reads to the end and returns a slice with little spare capacity, since
+// it is kept while the request waits. length is the announced one; negative:
+// unknown.
 func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error) {
 	ctx := req.Context()
 	b := buffer(int(min(max(length, 512), firstRead)))
-	var more [1]byte // whether there is more than was announced is seen without growing
+	var more [1]byte // reads beyond the announced length without growing
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -57,7 +58,7 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 		} else if n > 0 {
 			most := limit + 1
 			if length > int64(len(b)) {
-				most = length // as announced, since much of it has come
+				most = length // trust the announced length, since much of it has arrived
 			}
 			b = append(moved(b, int(min(2*int64(len(b)), max(most, int64(len(b))+1)))), more[0])
 		}
@@ -78,7 +79,7 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 	}
 }
 
-// moved moves b to a buffer with room for n bytes.
+// moved copies b to a buffer with room for n bytes.
 func moved(b []byte, n int) []byte {
 	to := append(buffer(n), b...)
 	recycle(b)

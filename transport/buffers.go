@@ -6,23 +6,23 @@ import (
 	"unsafe"
 )
 
-// Bodies are read into memory that is used again: a fresh megabyte costs more to get,
-// zeros and page by page, than to read. Whoever lets one go must be the last to know
-// of it.
+// Bodies are read into reused memory: a fresh megabyte costs more to allocate, zero
+// and map page by page than to read. Whoever recycles a buffer must hold the last
+// reference to it.
 
 const (
-	// Shorter bodies are cheap to allocate, and longer ones than Config.MaxBodyBytes
-	// is by default are rare. Memory that is not used goes with the second garbage
+	// Shorter bodies are cheap to allocate, and bodies longer than the default
+	// Config.MaxBodyBytes are rare. Unused memory is freed by the second garbage
 	// collection.
 	leastBuffer, mostBuffer = 4 << 10, 32 << 20
-	// steps are sizes to an octave, so that a buffer is an eighth longer than what is
-	// in it, at the most.
+	// steps is the number of sizes per octave: a buffer is at most an eighth longer
+	// than its content.
 	steps = 8
 )
 
 var buffers [steps * bits.UintSize]sync.Pool // of *byte, by class
 
-// classOf is the smallest class of buffers for n bytes, and their size.
+// classOf returns the smallest class of buffers for n bytes, and its size.
 func classOf(n int) (class, size int) {
 	octave := max(bits.Len(uint(n-1))-1, 3)
 	step := 1 << (octave - 3)
@@ -30,8 +30,8 @@ func classOf(n int) (class, size int) {
 	return steps*octave + of, 1<<octave + (of+1)*step
 }
 
-// buffer returns an empty slice with room for n bytes. What is in the room is of
-// others: it is to be written over before it is read.
+// buffer returns an empty slice with room for n bytes, which may hold others'
+// data: overwrite it before reading.
 func buffer(n int) []byte {
 	if n < leastBuffer || n > mostBuffer {
 		return make([]byte, 0, n)
@@ -43,7 +43,7 @@ func buffer(n int) []byte {
 	return make([]byte, 0, size)
 }
 
-// recycle takes back a slice of buffer. Nobody refers to it any more.
+// recycle returns a slice from buffer. Nothing may refer to it any more.
 func recycle(b []byte) {
 	n := cap(b)
 	if n < leastBuffer {

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// Config configures a Transport. All fields except Router may be left out.
+// Config configures a Transport. All fields except Router are optional.
 type Config struct {
 	// Router picks the endpoints. It must be set.
 	Router *endpick.Router
@@ -28,20 +28,20 @@ type Config struct {
 	// idle connection. To have one span for each request, wrap the Transport.
 	Base http.RoundTripper
 	// Wrap returns what is called instead of Base, such as otelhttp.NewTransport around
-	// it; New calls it once. What it returns gets addresses as they are, those with h2c://
-	// too if Base is nil, and passes them on so. Nil: Base itself.
+	// it; New calls it once. The wrapper gets addresses as they are, including those with
+	// h2c:// if Base is nil, and must pass them on unchanged. Nil: Base itself.
 	Wrap func(base http.RoundTripper) http.RoundTripper
 
 	// Health judges the endpoints by their requests, and may also check them. It must
 	// have the same Router; several transports may share it. Nil: the transport has
-	// one of its own, which checks nothing.
+	// one of its own, without active checks.
 	Health *health.Monitor
 
 	// MaxBodyBytes is the longest request body that is accepted. Bodies are read whole
 	// before the endpoint is chosen. Zero: 32 MiB.
 	MaxBodyBytes int64
-	// MaxAttempts is how many endpoints one request is sent to at most.
-	// Zero: 3. One: nothing is tried again.
+	// MaxAttempts is how many endpoints one request is sent to at most. Zero: 3.
+	// One: no retries.
 	MaxAttempts int
 	// RetryShare bounds the retries of requests that an endpoint may have
 	// worked on, as a share of all requests. Zero: 0.2.
@@ -106,7 +106,7 @@ type Config struct {
 	EnableEndpointHeader bool
 
 	// Record is called with a record of each request when it has ended; see
-	// [recording.Writer]. It is called concurrently. Nil: nothing is recorded.
+	// [recording.Writer]. It is called concurrently. Nil: no records.
 	Record func(recording.Request)
 	// RecordText adds the text of prompts to records, up to 1 MiB of each, so that a
 	// diagnosis can show differences. By default there are only hashes and lengths.
@@ -114,14 +114,14 @@ type Config struct {
 	// Observe is called when a request has ended, with each attempt and its failure,
 	// what was predicted, and the outcome. It is not called for lists of models. It is
 	// called concurrently, before Record, and while the client waits if there is no
-	// response. Nil: nobody is told.
+	// response. Nil: not called.
 	Observe func(*observed.Request)
 	// Warn is called for problems with requests that were served anyway, such as a
 	// malformed header, and for panics in these callbacks ([endpick.PanicError]; in is
-	// nil for Clock and Saturation). It is called concurrently. Nil: nobody is told.
+	// nil for Clock and Saturation). It is called concurrently. Nil: not called.
 	Warn func(in *http.Request, err error)
-	// Clock tells the time for records, health, the queue and the retry
-	// budget. Nil: time.Now.
+	// Clock returns the time for records, health, the queue and the retry budget.
+	// Nil: time.Now.
 	Clock func() time.Time
 }
 

@@ -61,7 +61,7 @@ var (
 // ErrBodyTooLarge.
 type BodyError struct {
 	Limit  int64
-	Length int64 // as the client gave it; below 0: unknown
+	Length int64 // as announced by the client; negative: unknown
 }
 
 func (e *BodyError) Error() string {
@@ -149,8 +149,8 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// unknownModel reports whether err says that nobody serves the model. Where there
-// are no endpoints at all, nothing is said of the model.
+// unknownModel reports whether err means that nobody serves the model. If there
+// are no endpoints at all, the model is not at fault.
 func unknownModel(err error) bool {
 	var none *endpick.NoEndpointsError
 	return errors.As(err, &none) && none.Model != "" && none.Serving == 0 && none.Endpoints > 0
@@ -234,7 +234,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	return status, header, body
 }
 
-// retryAfter is when a request may fare better; 0: not known, or never.
+// retryAfter is when to try again; 0: not known, or never.
 func retryAfter(err error) time.Duration {
 	var dropped *queue.Error
 	var limited *queue.RateLimitError

@@ -8,11 +8,11 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Callbacks are the host's, and may panic, also in goroutines that end the
-// process when nobody recovers. What panics costs its own record or warning, and
-// in Describe its own request; it is counted and told.
+// Callbacks belong to the host and may panic, even in goroutines where an
+// unrecovered panic would end the process. A panic costs only its own record or
+// warning or, in Describe, its own request; it is counted and reported.
 
-// guard is to be deferred around a call into the host.
+// guard must be deferred around a call into the host.
 func (t *Transport) guard(in *http.Request, callback string) {
 	if v := recover(); v != nil {
 		t.panicked(in, callback, v)
@@ -26,7 +26,7 @@ func (t *Transport) panicked(in *http.Request, callback string, v any) error {
 	return err
 }
 
-// warn tells the host; a Warn that panics itself has had its chance.
+// warn calls Config.Warn, and ignores a panic of it.
 func (t *Transport) warn(in *http.Request, err error) {
 	if t.config.Warn == nil {
 		return
@@ -39,7 +39,7 @@ func (t *Transport) warn(in *http.Request, err error) {
 	t.config.Warn(in, err)
 }
 
-// now is the time by the host's clock.
+// now is the time of Config.Clock.
 func (t *Transport) now() (at time.Time) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -50,13 +50,13 @@ func (t *Transport) now() (at time.Time) {
 	return t.config.Clock()
 }
 
-// tokens asks the host for the ids of a prompt, which is cut by its text if that panics.
+// tokens calls Config.Tokens. If that panics, the prompt is cut by its text.
 func (t *Transport) tokens(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int) {
 	defer t.guard(nil, "Config.Tokens")
 	return t.config.Tokens(ctx, req, path, body)
 }
 
-// describe lets the host fill in the request.
+// describe calls Config.Describe.
 func (tr *trip) describe(body []byte, req *endpick.Request) (err error) {
 	if tr.t.config.Describe == nil {
 		return nil

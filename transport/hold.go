@@ -10,9 +10,9 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// recheck is how often the endpoints are looked at while requests wait. The end
-// of a request is noticed at once; what only the router sees, such as a report,
-// a prefill that has ended or an endpoint that was added, is noticed then.
+// recheck is how often the endpoints are checked while requests wait. The end
+// of a request is noticed at once; other changes, such as a report, the end of
+// a prefill or a new endpoint, within this time.
 const recheck = 10 * time.Millisecond
 
 // QueueConfig configures a gateway queue in front of the router (BLIS, "Gateway
@@ -43,10 +43,10 @@ type QueueConfig struct {
 // QueueStatus is the gateway queue at one moment.
 type QueueStatus struct {
 	queue.Stats
-	Requests int   // that are held
+	Requests int   // held requests
 	Tokens   int64 // of their prompts
-	Bytes    int64 // that they hold
-	// Saturation is how full the endpoints are.
+	Bytes    int64 // memory that they hold
+	// Saturation is how full the endpoints are: 1 and above is full.
 	Saturation float64
 }
 
@@ -64,24 +64,24 @@ func (t *Transport) Queue() (QueueStatus, bool) {
 	}, true
 }
 
-// hold drives the gateway queue on the wall clock. It has no goroutine: whoever
-// brings a request moves the queue on, and so does a timer, which is set only
-// while requests wait.
+// hold drives the gateway queue in real time. It has no goroutine: arriving
+// requests advance the queue, and so does a timer, which only runs while
+// requests wait.
 type hold struct {
 	t    *Transport
 	full queue.Saturation
 
-	mu    sync.Mutex // guards what follows; held while a request is routed
+	mu    sync.Mutex // guards the fields below; held while a request is routed
 	queue *queue.Queue[*held]
 	timer *time.Timer
 	view  []endpick.Candidate
 	sick  []string
-	// broken is what full has panicked with, to be told without the lock.
+	// broken is a panic of full, to be reported without the lock.
 	broken *endpick.PanicError
 }
 
-// held is a request in the queue. It leaves with a lease, an error, or the panic
-// of the router's host, such as its clock's: that belongs to its own request,
+// held is a request in the queue. It leaves with a lease, an error, or a panic
+// of the router's host, such as its clock: the panic belongs to this request,
 // whoever routes it.
 type held struct {
 	trip     *trip
@@ -89,7 +89,7 @@ type held struct {
 	lease    endpick.Lease
 	err      error
 	panicked any
-	left     chan struct{} // closed when it has
+	left     chan struct{} // closed when it has left
 }
 
 func (w *held) route(now time.Time) {
@@ -117,7 +117,7 @@ func newHold(t *Transport, config QueueConfig) (*hold, error) {
 }
 
 // route waits for the request's turn and routes it. The error is that of
-// [endpick.Router.Route], an [queue.Error] or that of the request's context.
+// [endpick.Router.Route], a [queue.Error] or that of the request's context.
 func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	ctx := tr.in.Context()
 	w := &held{trip: tr, since: h.t.now(), left: make(chan struct{})}
@@ -137,7 +137,7 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 		if waited {
 			return endpick.Lease{}, ctx.Err()
 		}
-		<-w.left // in this moment; a lease is closed by the attempt that fails
+		<-w.left // it is being routed; the attempt will fail and close the lease
 	}
 	if w.panicked != nil {
 		panic(w.panicked)
@@ -155,15 +155,15 @@ func (h *hold) push(item queue.Item[*held]) (queue.Handle, error) {
 	return handle, err
 }
 
-// advance dispatches what can be.
+// advance dispatches requests while there is room.
 func (h *hold) advance() {
 	h.mu.Lock()
 	defer h.unlock()
 	h.dispatch()
 }
 
-// ended says that a request has: there may be room. It does not keep its caller
-// waiting for others to be routed.
+// ended is called when a request has ended, so that there may be room. It does
+// not make its caller wait for others to be routed.
 func (h *hold) ended() {
 	h.mu.Lock()
 	defer h.unlock()
@@ -172,8 +172,8 @@ func (h *hold) ended() {
 	}
 }
 
-// settle has the tenant in the queue charged for what the request has really taken;
-// x is nil if it was never sent.
+// settle charges the tenant in the queue for what the request has really taken; x
+// is nil if it was never sent.
 func (tr *trip) settle(x *exchange, status endpick.Status) {
 	input, output := 0, 0
 	if x != nil {
@@ -194,7 +194,7 @@ func (tr *trip) settle(x *exchange, status endpick.Status) {
 }
 
 // dispatch routes requests while the endpoints have room. Each is in flight
-// before it is asked whether there is room for the next. h.mu is held.
+// before the next one is considered. h.mu is held.
 func (h *hold) dispatch() {
 	for h.queue.Len() > 0 {
 		now := h.t.now()
@@ -214,8 +214,8 @@ func (h *hold) dispatch() {
 	h.timer.Reset(min(recheck, max(next.Sub(h.t.now()), 0)))
 }
 
-// saturation is how full the endpoints are that requests can be sent to; h.mu
-// is held.
+// saturation is the saturation of the endpoints that can take requests; h.mu is
+// held.
 func (h *hold) saturation() (full float64) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -234,12 +234,12 @@ func (h *hold) saturation() (full float64) {
 		return !sick
 	})
 	if len(well) == 0 {
-		well = h.view // they are tried all the same
+		well = h.view // they are tried anyway
 	}
 	return h.full.Saturation(well)
 }
 
-// unlock gives h.mu back, and tells what went wrong meanwhile.
+// unlock releases h.mu, and reports problems.
 func (h *hold) unlock() {
 	broken := h.broken
 	h.broken = nil

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// modelsFor is how long a list of models is good, modelsTimeout how long
-	// engines may take to tell theirs.
+	// modelsFor is how long a list of models is cached, modelsTimeout how long
+	// engines may take to answer.
 	modelsFor     = 5 * time.Second
 	modelsTimeout = 5 * time.Second
-	// maxModelSources is how many engines are asked, maxModelsBytes how long
-	// the list of one may be, maxModels how many are listed.
+	// maxModelSources is how many engines are asked, maxModelsBytes the length of
+	// one's list, and maxModels how many models are listed.
 	maxModelSources = 64
 	maxModelsBytes  = 1 << 20
 	maxModels       = 4096
 )
 
-// modelList answers which models there are: those that the router knows its
-// endpoints to serve, and those that engines tell of themselves which serve any.
-// Engines are asked with the client's authorization, as in any request, and the
-// answer is for this client's. If nobody lists any, an engine's refusal is the answer.
+// modelList lists the models that the router knows its endpoints to serve, and those
+// reported by engines that serve any. Engines are asked with the client's
+// authorization, as for any request, and the answer is for this client only. If no
+// models are found, an engine's refusal is the answer.
 type modelList struct {
 	mu     sync.Mutex
 	models *models
@@ -41,8 +41,8 @@ type modelList struct {
 	asker  string
 }
 
-// passedOn are the headers that an engine is asked with: whose the client is, and the
-// page it runs in, since engines say to those that name it who may read the answer.
+// passedOn are the headers for asking an engine: the client's credentials, and its
+// page's origin, since engines name in the response who may read it.
 var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "Origin"}
 
 // list returns the response to a request for all models.
@@ -65,7 +65,7 @@ func (l *modelList) one(t *Transport, in *http.Request, model string) (*http.Res
 			return answer(in, models.header, models.list[i]), nil
 		}
 	}
-	if models.missing != nil { // who might have it
+	if models.missing != nil { // an engine that did not answer might have it
 		return refusal(in, models.missing)
 	}
 	return nil, &endpick.NoEndpointsError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
@@ -88,15 +88,15 @@ func respond(in *http.Request, status int, header http.Header, body []byte) *htt
 	}
 }
 
-// refusedModels is what an engine has answered in the place of its models, such as
-// that the key is wrong.
+// refusedModels is an engine's response other than a list of models, such as that
+// the key is wrong.
 type refusedModels struct {
 	choose.StatusError
 	header http.Header
 	body   []byte
 }
 
-// refusal hands on what an engine has answered, where that is the error.
+// refusal turns err into the engine's response, if it is one.
 func refusal(in *http.Request, err error) (*http.Response, error) {
 	var refused *refusedModels
 	if errors.As(err, &refused) {
@@ -136,7 +136,7 @@ func askerOf(h http.Header) (asker string) {
 	return asker
 }
 
-// union asks who has to be asked, and puts all together.
+// union asks the engines that have to be asked, and joins the lists.
 func union(t *Transport, in *http.Request) (*models, error) {
 	models := new(models)
 	var ask []*endpick.Endpoint
@@ -160,7 +160,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 	ctx, cancel := context.WithTimeout(in.Context(), modelsTimeout)
 	defer cancel()
 	if len(ask) == 0 && named != nil && in.Header.Get("Origin") != "" {
-		// It is for a browser, which an engine has to tell who may read it.
+		// A browser needs the engine's word on who may read the answer.
 		if all, err := modelsOf(ctx, t, in, named); err == nil {
 			models.header = all.header
 		}
@@ -195,7 +195,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 	}
 	var refused *refusedModels
 	for i, err := range errs {
-		// What an engine has said tells the client more than that one can't be reached.
+		// An engine's refusal tells the client more than that another one can't be reached.
 		if err != nil && (models.missing == nil || refused == nil && errors.As(err, &refused)) {
 			models.missing = &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
 		}
@@ -211,10 +211,10 @@ func union(t *Transport, in *http.Request) (*models, error) {
 	return models, nil
 }
 
-// listed is what an engine tells of its models.
+// listed is an engine's list of models.
 type listed struct {
 	models []json.RawMessage
-	header http.Header // what browsers have to know of the answer; never nil
+	header http.Header // for browsers; never nil
 }
 
 // modelsOf asks an engine.
@@ -260,19 +260,18 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	return all, nil
 }
 
-// models are those that were found, each once, in the order in which they were.
+// models is the union, each model once, in the order in which they were found.
 type models struct {
 	list  []json.RawMessage
 	names []string
 	seen  map[string]bool
-	// header is what the first engine that has told its models says to browsers.
+	// header has the first engine's headers for browsers.
 	header http.Header
-	// missing is why an engine has not told its models; nil: all that were asked
-	// have.
+	// missing is why an engine's models are missing; nil: none are.
 	missing error
 }
 
-// add takes a model as an engine describes it; nil: by its name alone.
+// add adds a model as an engine describes it; nil: by its name alone.
 func (m *models) add(name string, as json.RawMessage) {
 	if m.seen[name] || len(m.list) >= maxModels {
 		return
@@ -282,7 +281,7 @@ func (m *models) add(name string, as json.RawMessage) {
 	}
 	m.seen[name] = true
 	if as == nil {
-		// What OpenAI's clients want to be there, and what Anthropic's want.
+		// What OpenAI's clients expect, and what Anthropic's do.
 		as, _ = json.Marshal(map[string]any{
 			"id": name, "object": "model", "created": 0, "owned_by": "endpick",
 			"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z",

@@ -9,19 +9,19 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// sighting is what Config.Observe is to be told of a request; nil where nobody
-// asks. One goroutine at a time has it: that of RoundTrip until the response is
+// sighting collects what Config.Observe will be passed; nil if it is not set.
+// Only one goroutine uses it at a time: that of RoundTrip until the response is
 // handed over, then the one that ends it.
 type sighting struct {
-	ready    time.Time // when the request could be routed
-	asked    time.Time // when the router was asked last; zero: never
+	ready    time.Time // when the request could first be routed
+	asked    time.Time // when the router was last asked; zero: never
 	decision time.Duration
 	held     time.Duration
 	err      error
 	attempts []observed.Attempt
 }
 
-// routed says when the router was asked, and that it has answered by now.
+// routed records when the router was asked, and that it has answered by now.
 func (s *sighting) routed(asked, now time.Time) {
 	if s.asked.IsZero() {
 		s.held = max(asked.Sub(s.ready), 0)
@@ -29,9 +29,9 @@ func (s *sighting) routed(asked, now time.Time) {
 	s.asked, s.decision = asked, max(now.Sub(asked), 0)
 }
 
-// sent says where the request goes.
+// sent records where the request goes.
 func (s *sighting) sent(e *endpick.Endpoint, c endpick.Candidate) {
-	c.Endpoint = e // of a lease that has been closed by now there is no more
+	c.Endpoint = e // the candidate of a lease that is closed by now is empty
 	s.attempts = append(s.attempts, observed.Attempt{Candidate: c, At: s.asked, Decision: s.decision})
 }
 
@@ -39,7 +39,7 @@ var results = [...]observed.Result{
 	choose.Unreachable: observed.Unreachable, choose.Broken: observed.Broken, choose.Erred: observed.Erred, choose.Full: observed.Full, choose.Refusal: observed.Refused,
 }
 
-// answered says what has come of the newest attempt so far.
+// answered records the result of the last attempt so far.
 func (s *sighting) answered(a *attempt, gone bool) {
 	seen := &s.attempts[len(s.attempts)-1]
 	seen.HTTP, seen.Err = a.x.http, a.failure
@@ -53,14 +53,14 @@ func (s *sighting) answered(a *attempt, gone bool) {
 	}
 }
 
-// observe tells of a request that has ended; x is nil if it was never sent.
+// observe reports a request that has ended; x is nil if it was never sent.
 func (tr *trip) observe(x *exchange, r recording.Request) {
 	s := tr.seen
 	o := &observed.Request{
 		Request: r, In: tr.in, Tenant: tr.Request.Tenant, Err: s.err, Held: s.held, Attempts: s.attempts, Serving: -1,
 	}
 	if x == nil && s.asked.IsZero() && !s.ready.IsZero() && tr.t.hold != nil {
-		o.Held = max(tr.t.now().Sub(s.ready), 0) // and was never routed
+		o.Held = max(tr.t.now().Sub(s.ready), 0) // never routed
 	}
 	if x != nil {
 		o.Serving = x.number

@@ -6,18 +6,17 @@ import (
 	"sync"
 )
 
-// payload is the body of a request as it is sent, perhaps several times. The
-// HTTP client below keeps a request until its response has ended, which may take
-// minutes; the bytes are let go once they are sent and no other attempt will
-// need them. A body that is never closed keeps them from being used again, and no
-// more.
+// payload is the body of a request as it is sent, perhaps several times. net/http
+// keeps a request until its response has ended, which may take minutes; the bytes
+// are released once they are sent and no other attempt will need them. A body
+// that is never closed only prevents their reuse.
 type payload struct {
 	size int64
 
 	mu       sync.Mutex
-	body     []byte // that pieces refer to; recycled with them
+	body     []byte // backing of the pieces; recycled with them
 	pieces   [][]byte
-	reading  int // bodies that are not read to their end or closed
+	reading  int // bodies not read to the end or closed
 	released bool
 }
 
@@ -32,7 +31,7 @@ func newPayload(body []byte, pieces [][]byte) *payload {
 	return p
 }
 
-// open returns the body anew; it suits http.Request.GetBody.
+// open returns a new reader of the body; it suits http.Request.GetBody.
 func (p *payload) open() (io.ReadCloser, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,8 +42,8 @@ func (p *payload) open() (io.ReadCloser, error) {
 	return &payloadReader{p: p}, nil
 }
 
-// release says that the body won't be opened again, and that nobody else refers to
-// its bytes.
+// release says that the body won't be opened again, and that nothing else refers
+// to its bytes.
 func (p *payload) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,8 +62,8 @@ type payloadReader struct {
 	p         *payload
 	piece, at int
 	done      bool
-	writing   bool // from the pieces themselves: they stay
-	closed    bool // meanwhile
+	writing   bool // directly from the pieces, which must stay
+	closed    bool // while writing
 }
 
 func (r *payloadReader) Read(b []byte) (n int, err error) {
@@ -81,13 +80,13 @@ func (r *payloadReader) Read(b []byte) (n int, err error) {
 			r.piece, r.at = r.piece+1, 0
 		}
 	}
-	if r.piece == len(r.p.pieces) { // now, since nobody may read on to the end
+	if r.piece == len(r.p.pieces) { // nobody may read on to the end, so release now
 		r.end()
 	}
 	return n, nil
 }
 
-// writeTo writes what is left, most bytes of it at the most, as it stands in memory.
+// writeTo writes up to most of the remaining bytes, without copying them.
 func (r *payloadReader) writeTo(w io.Writer, most int64) (n int64, err error) {
 	for err == nil && most > n {
 		next := r.next(most - n)
@@ -102,7 +101,7 @@ func (r *payloadReader) writeTo(w io.Writer, most int64) (n int64, err error) {
 	return n, err
 }
 
-// next is what comes next, at most so many bytes of it; nil: nothing does. It stays
+// next returns up to most of the next bytes, or nil at the end. They remain valid
 // until wrote is called.
 func (r *payloadReader) next(most int64) []byte {
 	r.p.mu.Lock()
@@ -136,7 +135,7 @@ func (r *payloadReader) Close() error {
 	return nil
 }
 
-// end lets the bytes go; r.p.mu is held.
+// end releases the bytes; r.p.mu is held.
 func (r *payloadReader) end() {
 	r.done = true
 	r.p.reading--

@@ -23,7 +23,7 @@ func (tr *trip) prepare() error {
 		for _, w := range call.Warnings {
 			tr.warn(w)
 		}
-		tr.Request = call.Request // for the record, also if it is refused
+		tr.Request = call.Request // for the record, even if it is refused
 	}
 	if err != nil {
 		return err
@@ -44,5 +44,5 @@ func (tr *trip) prepare() error {
 	return nil
 }
 
-// memory is what the request holds while it waits: the body and the blocks.
+// memory is how much the request holds while it waits: the body and the blocks.
 func (tr *trip) memory() int { return tr.call.Memory() + 8*cap(tr.Request.Blocks) }

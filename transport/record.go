@@ -7,7 +7,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// record tells of a request that has ended; x is nil if it was never sent.
+// record reports a request that has ended; x is nil if it was never sent.
 func (tr *trip) record(x *exchange, status endpick.Status, code int) {
 	if tr.charged {
 		tr.settle(x, status)

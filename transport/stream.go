@@ -20,26 +20,26 @@ import (
 // said so far. It ends exactly once.
 type exchange struct {
 	trip   *trip
-	number int // of the attempts, from 0
+	number int // index of the attempt
 	lease  endpick.Lease
-	ctx    context.Context // of the request as it was sent
+	ctx    context.Context // of the outgoing request
 	cancel context.CancelCauseFunc
 	meter  *dialect.Meter
 	visit  health.Visit
 	watch  watch
-	paid   bool // the next attempt is, because this one was given up
+	paid   bool // the next attempt is paid for, because this one was given up
 	http   int  // status; 0: no response
 
-	mu     sync.Mutex  // guards what follows
+	mu     sync.Mutex  // guards the fields below
 	stop   func() bool // stops watching the client
 	ended  bool
-	cut    error // what has broken the response off; nil: nothing, or it says so itself
+	cut    error // why the response broke off; nil: it did not, or says so itself
 	status endpick.Status
 	endAt  time.Time
 	handed bool // to the client: how it ends is how the request ends
 }
 
-// follow ends the exchange when the client goes away.
+// follow ends the exchange when the client disconnects.
 func (x *exchange) follow(client context.Context) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -49,8 +49,8 @@ func (x *exchange) follow(client context.Context) {
 	})
 }
 
-// left ends the exchange for a client that wants no more: as canceled, unless it may
-// have got all there is.
+// left ends the exchange because the client wants no more: as canceled, unless it
+// may have received everything.
 func (x *exchange) left() {
 	if x.meter.Whole() {
 		x.end(endpick.Completed)
@@ -59,7 +59,7 @@ func (x *exchange) left() {
 	}
 }
 
-// watchFirstByte bounds the wait for the first byte.
+// watchFirstByte limits the wait for the first byte.
 func (x *exchange) watchFirstByte() {
 	c, stream := &x.trip.t.config, x.trip.Request.Stream
 	limit := c.ResponseTimeout
@@ -74,13 +74,13 @@ func (x *exchange) watchFirstByte() {
 	x.watch.start(x, limit, patience, giveUp)
 }
 
-// minStuck is how long a request may wait for its first byte at the least, at an
+// minStuck is how long a request waits for its first byte at least, at an
 // endpoint that sends nothing to anybody.
 const minStuck = 10 * time.Second
 
-// giveUp reports whether the request, which waits for long, is better sent to
-// another endpoint, and pays for that. It is done once: a prompt may take its
-// time.
+// giveUp reports whether a request that has waited for long should go to
+// another endpoint, and pays for that. It does so once, because a prompt may
+// simply take its time.
 func (x *exchange) giveUp() bool {
 	tr := x.trip
 	if tr.gaveUp || tr.Attempts >= tr.t.config.MaxAttempts || !tr.Repeatable() ||
@@ -92,7 +92,7 @@ func (x *exchange) giveUp() bool {
 	return x.paid
 }
 
-// cause tells a timeout of ours from the rest.
+// cause tells our timeouts from other errors.
 func (x *exchange) cause(err error) error {
 	if context.Cause(x.ctx) == ErrTimeout {
 		return ErrTimeout
@@ -100,8 +100,8 @@ func (x *exchange) cause(err error) error {
 	return err
 }
 
-// pass wraps the body of the response, whose first byte is here, so that it is
-// metered as it passes.
+// pass wraps the body of a response, of which the first byte is here, to meter
+// it.
 func (x *exchange) pass(response *http.Response) {
 	config := &x.trip.t.config
 	body := io.ReadCloser(&wire{response.Body, &x.watch})
@@ -123,7 +123,7 @@ func (x *exchange) pass(response *http.Response) {
 	if packed := response.Header.Get("Content-Encoding"); packed != "" && !strings.EqualFold(packed, "identity") {
 		open := coding.Decoder(packed)
 		if open == nil {
-			return // passed on as it is; its tokens are not known
+			return // passed on as it is; its tokens are unknown
 		}
 		passed.Reader = &coding.Reader{Src: body, Open: open}
 		response.Header.Del("Content-Encoding")
@@ -137,7 +137,7 @@ func (x *exchange) pass(response *http.Response) {
 	passed.Reader = &metered{src: passed.Reader, x: x, filters: filters}
 }
 
-// metered is a body on its way through the meter.
+// metered is a body that is metered while it is read.
 type metered struct {
 	src     io.Reader
 	x       *exchange
@@ -165,7 +165,7 @@ func (r *metered) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads once, by way of p; nothing is ready.
+// fill reads once, into p, when nothing is ready.
 func (r *metered) fill(p []byte) {
 	m := r.x.meter
 	n, err := r.src.Read(p)
@@ -185,8 +185,8 @@ func (r *metered) fill(p []byte) {
 	}
 }
 
-// end closes the lease, once. Each step is done even if another panics in the
-// host's code.
+// end closes the lease, once. Each step is done even if another one panics in
+// the host's code.
 func (x *exchange) end(status endpick.Status) {
 	t, at := x.trip.t, x.trip.t.now()
 	x.mu.Lock()
@@ -196,7 +196,7 @@ func (x *exchange) end(status endpick.Status) {
 	}
 	x.ended = true
 	outcome := x.meter.Outcome(status)
-	if outcome.Status == endpick.Failed { // by what the response says
+	if outcome.Status == endpick.Failed { // as the response itself says
 		status = endpick.Failed
 	}
 	x.status, x.endAt = status, at
@@ -204,7 +204,7 @@ func (x *exchange) end(status endpick.Status) {
 	x.mu.Unlock()
 
 	if handed && x.trip.charged {
-		x.trip.settle(x, status) // before its place is free for whoever's turn it is then
+		x.trip.settle(x, status) // before others get their turns
 	}
 	x.closeLease(outcome)
 	stop()
@@ -214,7 +214,7 @@ func (x *exchange) end(status endpick.Status) {
 	if !handed {
 		return
 	}
-	if status == endpick.Failed { // in the middle: nobody else can be asked
+	if status == endpick.Failed { // broken off: no other endpoint can be asked
 		t.desk.Health.Failed(x.visit, false)
 	}
 	x.trip.record(x, status, x.http)
@@ -225,11 +225,11 @@ func (x *exchange) closeLease(o endpick.Outcome) {
 	x.lease.Done(o)
 }
 
-// errInStream is what is wrong with a response that is there as a whole, and tells of an
-// error in the middle.
+// errInStream is the error of a response that is complete, and reports an error in an
+// event after the first.
 var errInStream = errors.New("transport: the response ends in an error event")
 
-// why is what was wrong with a response that has failed after its first byte.
+// why is the error of a response that failed after its first byte.
 func (x *exchange) why() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -239,7 +239,7 @@ func (x *exchange) why() error {
 	return errInStream
 }
 
-// handOver says that this response is the one that the client gets.
+// handOver makes this response the one that the client gets.
 func (x *exchange) handOver() {
 	x.mu.Lock()
 	x.handed = true
@@ -250,7 +250,7 @@ func (x *exchange) handOver() {
 	}
 }
 
-// responseBody passes a response on, and ends the exchange with it.
+// responseBody passes a response on, and ends the exchange at its end.
 type responseBody struct {
 	io.Reader
 	closer io.Closer
@@ -284,8 +284,8 @@ func (b *responseBody) Close() error {
 	return b.closer.Close()
 }
 
-// upgradedBody is a connection that has left HTTP, such as a WebSocket. It may
-// be silent for as long as it likes.
+// upgradedBody is a connection that has left HTTP, such as a WebSocket, which
+// may be silent for any time.
 type upgradedBody struct {
 	io.ReadWriteCloser
 	x *exchange

@@ -111,7 +111,7 @@ type Transport struct {
 	config Config
 	wire   http.RoundTripper // Config.Base, wrapped
 	desk   choose.Desk
-	hold   *hold // nil: requests are not held
+	hold   *hold // nil: no queue
 	models modelList
 
 	requests, retries, panics atomic.Uint64
@@ -121,10 +121,10 @@ type Transport struct {
 type Stats struct {
 	Requests      uint64
 	Retries       uint64 // attempts after the first of a request
-	RetriesDenied uint64 // for lack of budget
+	RetriesDenied uint64 // retries refused for lack of budget
 	Panics        uint64 // of callbacks in Config
-	// Unhealthy is the number of endpoints that get less than their share of the traffic now,
-	// because they have failed of late.
+	// Unhealthy is the number of endpoints that currently get less than their share of the
+	// traffic, because they have recently failed.
 	Unhealthy int
 }
 
@@ -183,27 +183,27 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// trip is one request on its way, over all attempts.
+// trip is one request, over all attempts.
 type trip struct {
 	choose.Trip
 	t     *Transport
 	in    *http.Request
 	start time.Time
-	// call and payload are let go before the response ends: prompts are long,
-	// and streams last. What is needed until then stands beside them.
+	// call and payload are dropped before the response ends: prompts are long, and
+	// streams last. What is needed until then is kept beside them.
 	call    *dialect.Call
 	payload *payload
-	slo     endpick.SLO // as it was asked for; that of Request is what is left of it
+	slo     endpick.SLO // as the client asked; Request.SLO is what is left after waiting
 	model   string
 	// maxTokens is the client's limit, for the record.
 	maxTokens int
-	unpacked  bool              // the body had a coding when it came
+	unpacked  bool              // the body was compressed
 	sketch    *recording.Prompt // for the record; nil: none
 	salt      recording.Hash
-	gaveUp    bool // an endpoint that was stuck, without waiting for the limit
+	gaveUp    bool // it gave up a stuck endpoint before the time limit
 	seen      *sighting
 	queued    queue.Item[*held] // as it left the queue
-	charged   bool              // its tenant, for what was expected of it
+	charged   bool              // its tenant has been charged, for the expected cost
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
@@ -228,8 +228,8 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		tr.ended(nil, err)
 		return nil, err
 	}
-	defer tr.Judge(false) // of what failed, if nobody has served it
-	var best attempt      // what the client gets if nothing better comes
+	defer tr.Judge(false) // the failures, if no endpoint has served the request
+	var best attempt      // what the client gets unless another is better
 	for {
 		lease, err := tr.lease()
 		if err != nil {
@@ -257,7 +257,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		case a.failure == nil || a.kind == choose.Refusal:
 			best.discard()
 			best = a
-		default: // the client should learn why the first has refused
+		default: // the client should see the first refusal
 			a.discard()
 		}
 		if a.failure == nil {
@@ -270,7 +270,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 }
 
-// failure is how an attempt without a good response has ended.
+// failure is the status of an attempt without a good response.
 func (tr *trip) failure(kind choose.Kind) endpick.Status {
 	if tr.in.Context().Err() != nil {
 		return endpick.Canceled
@@ -280,7 +280,7 @@ func (tr *trip) failure(kind choose.Kind) endpick.Status {
 
 func (tr *trip) warn(err error) { tr.t.warn(tr.in, err) }
 
-// lease routes the request, the first time when it is its turn.
+// lease routes the request, waiting for its turn the first time.
 func (tr *trip) lease() (endpick.Lease, error) {
 	if tr.t.hold != nil && tr.Attempts == 0 {
 		return tr.t.hold.route(tr)
@@ -299,7 +299,7 @@ func (tr *trip) route() (endpick.Lease, error) {
 	return lease, err
 }
 
-// again decides whether a failed attempt is followed by another, and pays for it.
+// again reports whether to make another attempt after a failed one, and pays for it.
 func (tr *trip) again(a *attempt) bool {
 	if a.failure == nil || tr.in.Context().Err() != nil {
 		return false
@@ -308,7 +308,7 @@ func (tr *trip) again(a *attempt) bool {
 	return tr.Again(tr.in.Context(), a.x.visit, a.kind, a.x.paid)
 }
 
-// result hands over what the last attempt has come to: a response, if there is
+// result returns what the last attempt has produced: a response, if there is
 // one, even if it says that the endpoint failed.
 func (tr *trip) result(a attempt) (*http.Response, error) {
 	tr.maxTokens = tr.call.MaxTokens()
@@ -319,7 +319,7 @@ func (tr *trip) result(a attempt) (*http.Response, error) {
 		tr.Request.Blocks = nil
 	}
 	if a.response != nil {
-		a.response.Request = tr.in // not the copy, which holds the body
+		a.response.Request = tr.in // the copy holds the body
 		a.x.handOver()
 		return a.response, nil
 	}
@@ -331,7 +331,7 @@ func (tr *trip) result(a attempt) (*http.Response, error) {
 	return nil, err
 }
 
-// ended says that the client gets no response but an error.
+// ended is called when the client gets an error instead of a response.
 func (tr *trip) ended(x *exchange, err error) {
 	if tr.seen != nil {
 		tr.seen.err = err

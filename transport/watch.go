@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// watch bounds how long an exchange waits for its endpoint, tells health of one
-// that waits for long, and shows the router that the lease is not lost. One
-// timer does all of it: it goes off when something may be due and is not set
-// anew at each byte. Only waiting counts, so that a client which does not read
-// makes nobody look silent.
+// watch limits how long an exchange waits for its endpoint, reports a long wait
+// to health, and keeps the lease alive. A single timer does all of it; it fires
+// when something may be due, and is not reset at each byte. Only waiting
+// counts, so that a client that does not read does not make its endpoint look
+// silent.
 type watch struct {
 	x    *exchange
-	from time.Time // when the request was sent, on the real clock
+	from time.Time // when the request was sent, in real time
 	beat time.Duration
-	// since is when the wait began that goes on, counted from from; idle: none.
-	// spent is how long the waits before it took.
+	// since is when the current wait began, relative to from; idle: none. spent is
+	// the total of earlier waits.
 	since, spent atomic.Int64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	timer    *time.Timer
-	limit    time.Duration // of one wait, or
-	whole    bool          // of all together
-	patience time.Duration // after which health is told, 0: not, or not any more
-	giveUp   time.Duration // after which another endpoint is asked, 0 likewise
-	open     bool          // a connection that has left HTTP: silence is its own affair
+	limit    time.Duration // of each wait
+	whole    bool          // limit is for all waits together
+	patience time.Duration // wait after which health is told; 0: never, or not again
+	giveUp   time.Duration // wait after which another endpoint is asked; 0 likewise
+	open     bool          // a connection that has left HTTP: it may be silent
 	stopped  bool
 }
 
 const idle = -1
 
-// start begins with the wait for the first byte.
+// start begins the wait for the first byte.
 func (w *watch) start(x *exchange, limit, patience, giveUp time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,8 +45,8 @@ func (w *watch) start(x *exchange, limit, patience, giveUp time.Duration) {
 	w.timer = time.AfterFunc(first, w.look)
 }
 
-// heard says that the first byte is here; false: it comes too late, the exchange
-// has been given up.
+// heard records the first byte. It returns false if that is too late, because
+// the exchange has been given up.
 func (w *watch) heard() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +57,7 @@ func (w *watch) heard() bool {
 	return true
 }
 
-// answered says what bounds the rest, after heard.
+// answered sets the limits of the rest, after heard.
 func (w *watch) answered(limit time.Duration, whole, open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +65,7 @@ func (w *watch) answered(limit time.Duration, whole, open bool) {
 	w.set(0)
 }
 
-// bound sets another limit for each wait.
+// bound changes the limit of each wait.
 func (w *watch) bound(limit time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *watch) stop() {
 	}
 }
 
-// set has the watch look after d; w.mu is held.
+// set makes the timer fire after d; w.mu is held.
 func (w *watch) set(d time.Duration) {
 	if !w.stopped {
 		w.timer.Reset(d)
@@ -141,13 +141,13 @@ func (w *watch) look() {
 	w.set(next)
 }
 
-// ended says that a wait has. The order keeps look from counting it twice.
+// ended records the end of a wait. The order prevents look from counting it twice.
 func (w *watch) ended() {
 	since := w.since.Swap(idle)
 	w.spent.Add(int64(time.Since(w.from)) - since)
 }
 
-// wire is the body of a response as it comes from the endpoint, watched.
+// wire is the body of a response from the endpoint, watched.
 type wire struct {
 	io.ReadCloser
 	w *watch
@@ -159,7 +159,7 @@ func (r *wire) Read(p []byte) (int, error) {
 	r.w.ended()
 	if n > 0 {
 		r.w.x.trip.t.desk.Health.Heard(r.w.x.visit)
-		r.w.x.lease.Tokens(0) // not lost, even if nothing is counted
+		r.w.x.lease.Tokens(0) // keeps the lease alive, even if nothing is counted
 	}
 	return n, err
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// dialTCP dials connections that take the rest of a long body from where it is.
+// dialTCP dials connections that write long bodies without copying them.
 func dialTCP(dialer *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialer.DialContext(ctx, network, address)
@@ -17,8 +17,8 @@ func dialTCP(dialer *net.Dialer) func(ctx context.Context, network, address stri
 	}
 }
 
-// payloadConn writes a payload without a copy of it, in as few calls as can be:
-// what net/http has not put beside the header into its buffer, it hands to
+// payloadConn writes a payload without copying it, in as few calls as possible:
+// net/http passes what does not fit into its buffer with the header to
 // ReadFrom.
 type payloadConn struct{ net.Conn }
 

@@ -24,10 +24,10 @@ func (e StatusError) Error() string {
 	return fmt.Sprintf("health: answered %d %s", int(e), http.StatusText(int(e)))
 }
 
-// rounds is what checks share.
+// rounds is shared by all checks.
 type rounds struct {
 	mu   sync.Mutex
-	busy map[string]bool // URLs that are being asked
+	busy map[string]bool // URLs with a check under way
 }
 
 // Run checks endpoints until ctx is done, and leaves no goroutine behind when it
@@ -58,7 +58,7 @@ func (m *Monitor) Check(ctx context.Context) {
 	round.Wait()
 }
 
-// tell tells the host of endpoints that stand otherwise than they did.
+// tell reports endpoints whose state has changed to the host.
 func (m *Monitor) tell(told map[endpick.Ref]State) {
 	if m.config.OnChange == nil {
 		return
@@ -71,10 +71,10 @@ func (m *Monitor) tell(told map[endpick.Ref]State) {
 		ref, id := e.Candidate.Ref, e.Candidate.Endpoint.ID
 		seen[ref] = true
 		s := Status{id, e.Draining, m.core.Status(id, ref)}
-		if was := told[ref]; was != s.State { // the zero State is well
+		if was := told[ref]; was != s.State { // the zero State is Well
 			told[ref] = s.State
 			func() {
-				defer func() { _ = recover() }() // the host's own affair
+				defer func() { _ = recover() }() // the host's problem
 				m.config.OnChange(s)
 			}()
 		}
@@ -86,7 +86,7 @@ func (m *Monitor) tell(told map[endpick.Ref]State) {
 	}
 }
 
-// start asks every server that is not being asked already.
+// start checks every server that has no check under way.
 func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup) {
 	servers := map[string][]endpick.Candidate{}
 	for _, s := range m.config.Router.Endpoints() {
@@ -113,7 +113,7 @@ func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup) {
 	}
 }
 
-// url is where an endpoint's page is; a function that panics knows none.
+// url is the address of an endpoint's page, or empty if Config.URL panics.
 func (m *Monitor) url(e *endpick.Endpoint) (u string) {
 	defer func() {
 		if recover() != nil {
@@ -123,7 +123,7 @@ func (m *Monitor) url(e *endpick.Endpoint) (u string) {
 	return m.config.URL(e)
 }
 
-// check asks one server, and says of its endpoints how it went.
+// check checks one server, and records the result for its endpoints.
 func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candidate) {
 	visits := make([]health.Visit, len(endpoints))
 	for i, c := range endpoints {
@@ -141,8 +141,9 @@ func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candi
 	}
 }
 
-// ask gets a page; nil: its server is well, or the page says nothing of it, or the
-// host's client has panicked. Apart says that there was no connection.
+// ask requests a page. It returns nil if the server is well, or if the page says
+// nothing about it, or if the host's client panics. apart reports that there was
+// no connection.
 func (m *Monitor) ask(ctx context.Context, u string) (apart bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timeout)
 	defer cancel()
@@ -162,12 +163,12 @@ func (m *Monitor) ask(ctx context.Context, u string) (apart bool, err error) {
 	}
 	resp, err := m.config.Client.Do(req)
 	if err != nil {
-		// A connection that is not there in time is seen by the trace alone.
+		// Only the trace shows that a connection was not made in time.
 		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !connected.Load()
 		return waited || choose.IsDial(err), err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // to use the connection again
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
 		return false, StatusError(resp.StatusCode)
 	}

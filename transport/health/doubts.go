@@ -9,23 +9,22 @@ import (
 )
 
 const (
-	// triedWithin is how long a failure waits for the request to be tried elsewhere.
+	// triedWithin is how long a failure waits for another attempt at the request.
 	triedWithin = time.Second
-	// maxDoubts is how many requests are in doubt at one time, and maxFailures how many
-	// failures of one; what is more is judged at once.
+	// maxDoubts limits the requests in doubt at one time, and maxFailures the failures
+	// of one; any more are judged at once.
 	maxDoubts   = 64
 	maxFailures = 16
 )
 
-// doubts are requests that have failed, of which it is not known yet whether somebody
-// else serves them. Attempts of one request are known by what they have in common: all
-// that the router knows of its prompt.
+// doubts are requests that have failed and may yet be served by another endpoint.
+// Attempts of one request are recognized by what the router knows about the prompt.
 type doubts []doubt
 
 type doubt struct {
 	likes    uint64
 	failures []failure
-	open     int // later attempts that are under way
+	open     int // later attempts under way
 	last     time.Time
 }
 
@@ -34,7 +33,7 @@ type failure struct {
 	ref   endpick.Ref
 }
 
-// likes is the same for the attempts of one request, and hardly for another's.
+// likes is a hash that the attempts of one request share, unlike those of others.
 func likes(req *endpick.Request) uint64 {
 	h := endpick.Salt(req.Model)*3 + endpick.Salt(req.Adapter)*5 + endpick.Salt(req.Tenant)*7 + endpick.Salt(req.Session)*9
 	if n := len(req.Blocks); n > 0 {
@@ -47,7 +46,7 @@ func (d *doubts) find(likes uint64) int {
 	return slices.IndexFunc(*d, func(o doubt) bool { return o.likes == likes })
 }
 
-// again says that a request is routed, and reports whether it was in doubt.
+// again records that a request is routed, and reports whether it was in doubt.
 func (d *doubts) again(likes uint64) bool {
 	i := d.find(likes)
 	if i < 0 {
@@ -57,14 +56,14 @@ func (d *doubts) again(likes uint64) bool {
 	return true
 }
 
-// gone says that an attempt has ended without a judgement.
+// gone records that an attempt has ended without a judgement.
 func (d *doubts) gone(v *visit) {
 	if i := d.find(v.likes); i >= 0 && v.doubt {
 		(*d)[i].open = max((*d)[i].open-1, 0)
 	}
 }
 
-// failed says that an attempt has failed.
+// failed records that an attempt has failed.
 func (d *doubts) failed(v *visit, now time.Time, core *health.Health) {
 	d.gone(v)
 	i := d.find(v.likes)
@@ -82,7 +81,7 @@ func (d *doubts) failed(v *visit, now time.Time, core *health.Health) {
 	}
 }
 
-// served says that a request was served: who has failed it before has failed.
+// served records that a request was served: the endpoints that failed it before are at fault.
 func (d *doubts) served(v *visit, core *health.Health) {
 	i := d.find(v.likes)
 	if i < 0 {
@@ -98,18 +97,18 @@ func (d *doubts) served(v *visit, core *health.Health) {
 	*d = slices.Delete(*d, i, i+1)
 }
 
-// settle judges the requests that nobody has tried again.
+// settle judges the requests that were not retried.
 func (d *doubts) settle(now time.Time, core *health.Health) {
 	for i := len(*d) - 1; i >= 0; i-- {
 		since := now.Sub((*d)[i].last)
-		if (*d)[i].open == 0 && (since >= triedWithin || since < 0) { // or the clock was set back
+		if (*d)[i].open == 0 && (since >= triedWithin || since < 0) { // negative: the clock was set back
 			d.judge(i, core)
 		}
 	}
 }
 
-// judge ends a doubt without a witness: what has failed at several endpoints speaks
-// against the request, and what was asked of one alone against that one.
+// judge ends a doubt without a success: if several endpoints have failed the
+// request, it is at fault; if only one was tried, that endpoint is.
 func (d *doubts) judge(i int, core *health.Health) {
 	failures := (*d)[i].failures
 	several := slices.ContainsFunc(failures, func(f failure) bool { return f.ref != failures[0].ref })

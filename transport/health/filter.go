@@ -43,13 +43,13 @@ type Filter struct {
 	core    *health.Health
 	begun   sync.Once
 	epoch   time.Time
-	now     atomic.Int64 // since epoch: when the newest call came
+	now     atomic.Int64 // latest call, relative to epoch
 	scratch sync.Pool    // *lists
 	fleet   fleet
 
-	mu     sync.Mutex // guards what follows; it is taken before the core's
+	mu     sync.Mutex // guards the fields below; it is locked before the core's
 	leases endpick.PerLease[visit]
-	waits  endpick.PerEndpoint[[2]line] // who waits for a first byte: of responses at once, and of streams
+	waits  endpick.PerEndpoint[[2]line] // waiting for a first byte: whole responses, and streams
 	doubts doubts
 }
 
@@ -66,7 +66,7 @@ var (
 	_ endpick.EndpointObserver   = (*Filter)(nil)
 )
 
-// lists are the working memory of one call. Of inVain only the room is used.
+// lists are the working memory of one call. Of inVain only the capacity is used.
 type lists struct{ avoid, inVain []string }
 
 // visit is one request at one endpoint.
@@ -77,19 +77,19 @@ type visit struct {
 	stream bool
 	served bool
 	likes  uint64 // see doubts
-	doubt  bool   // it was routed while likes was in doubt
+	doubt  bool   // it was in doubt when routed
 
-	// While it waits for its first byte: its neighbours, and the output tokens that were
-	// in flight at its endpoint when it came.
+	// While it waits for its first byte: its neighbours in the line, and the output
+	// tokens in flight on its endpoint when it was routed.
 	waiting       bool
 	before, after endpick.LeaseRef
 	tokens        int
 }
 
-// line is a list of visits in the order in which they came.
+// line is a list of visits in order of arrival.
 type line struct{ oldest, newest endpick.LeaseRef }
 
-// NewFilter returns a filter to which all endpoints are healthy.
+// NewFilter returns a filter that considers all endpoints healthy.
 func NewFilter() *Filter {
 	f := new(Filter)
 	f.core = health.NewWithin(f.clock, f.fleet.size, f.fleet.has)
@@ -116,7 +116,7 @@ func (f *Filter) Endpoints(router *endpick.Router) []Status {
 	return statuses(router, f.core)
 }
 
-// clock is the time of the newest call.
+// clock is the time of the latest call.
 func (f *Filter) clock() time.Time { return f.epoch.Add(time.Duration(f.now.Load())) }
 
 func (f *Filter) advance(now time.Time) {
@@ -151,8 +151,8 @@ func (f *Filter) Admit(_ *endpick.Request, candidates []endpick.Candidate) error
 	return ErrUnavailable
 }
 
-// overdue judges what has waited for too long, at these endpoints, and failures that no
-// other attempt has followed.
+// overdue judges requests that have waited for too long at these endpoints, and
+// failures without a retry.
 func (f *Filter) overdue(now time.Time, candidates []endpick.Candidate) {
 	patience := [2]time.Duration{f.core.Patience(false), f.core.Patience(true)}
 	f.mu.Lock()
@@ -175,7 +175,7 @@ func (f *Filter) overdue(now time.Time, candidates []endpick.Candidate) {
 				}
 				f.unlink(v)
 				if c.InFlight.OutputTokens != v.tokens {
-					f.core.Heard(v.Visit) // tokens of others have come
+					f.core.Heard(v.Visit) // others have received tokens
 				}
 				f.core.Overdue(v.Visit)
 			}
@@ -186,7 +186,7 @@ func (f *Filter) overdue(now time.Time, candidates []endpick.Candidate) {
 // Routed implements [endpick.RoutedObserver].
 func (f *Filter) Routed(e *endpick.Event) {
 	if e.Request.MirrorOf != "" {
-		return // another router's
+		return // another router's request
 	}
 	f.advance(e.Now)
 	f.fleet.see(e)
@@ -204,7 +204,7 @@ func (f *Filter) Routed(e *endpick.Event) {
 	v.doubt = f.doubts.again(v.likes)
 	waits := f.waits.At(ref)
 	if waits == nil {
-		return // it has been removed meanwhile
+		return // removed meanwhile
 	}
 	l := &waits[kind(v.stream)]
 	v.waiting, v.before = true, l.newest
@@ -223,7 +223,7 @@ func kind(stream bool) int {
 	return 0
 }
 
-// unlink takes a visit out of the line for a first byte; f.mu is held.
+// unlink removes a visit from the line for a first byte; f.mu is held.
 func (f *Filter) unlink(v *visit) {
 	if !v.waiting {
 		return
@@ -253,7 +253,7 @@ func (f *Filter) FirstToken(e *endpick.Event) {
 	}
 }
 
-// serve notes that something good has come; f.mu is held.
+// serve records that the endpoint has sent something good; f.mu is held.
 func (f *Filter) serve(v *visit, now time.Time) {
 	f.unlink(v)
 	f.core.Heard(v.Visit)
@@ -278,7 +278,7 @@ func (f *Filter) Done(e *endpick.Event, o *endpick.Outcome) {
 	case o.Status == endpick.Completed:
 		f.serve(v, e.Now)
 	case o.Status == endpick.Failed && v.served:
-		f.core.Failed(v.Visit, false) // it has broken off, and nobody else can be asked
+		f.core.Failed(v.Visit, false) // broken off: no other endpoint can be asked
 	case o.Status == endpick.Failed:
 		f.doubts.failed(v, e.Now, f.core)
 	default:
@@ -297,14 +297,14 @@ func (f *Filter) EndpointRemoved(ref endpick.Ref) {
 	f.waits.Drop(ref)
 }
 
-// fleet is who has been among the candidates.
+// fleet has the endpoints that were ever candidates.
 type fleet struct {
-	mu    sync.Mutex // taken last
+	mu    sync.Mutex // locked last
 	known endpick.PerEndpoint[bool]
 	n     int
 }
 
-// see learns of all candidates when a request goes to one that is not known yet.
+// see adds all candidates when a request goes to an unknown one.
 func (f *fleet) see(e *endpick.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/internal/target"
 )
 
-// Config configures a Monitor. All fields except Router may be left out.
+// Config configures a Monitor. All fields except Router are optional.
 type Config struct {
 	// Router is the router whose endpoints are monitored. It must be set.
 	Router *endpick.Router
@@ -59,7 +59,7 @@ func (c *Config) validate() error {
 	if c.Client == nil {
 		c.Client = &http.Client{
 			Transport: &http.Transport{
-				// It goes on connecting when the request has been given up.
+				// Connecting continues after the request has been given up.
 				DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -108,12 +108,12 @@ const (
 	Returning = health.Returning // it gets a growing share
 )
 
-// The reasons for which an endpoint is out.
+// The reasons why an endpoint is out.
 const (
-	Fine        = health.Fine        // it is not
+	Fine        = health.Fine        // it is not out
 	Unreachable = health.Unreachable // connections to it can't be made
-	Failing     = health.Failing     // it fails requests that others serve
-	Silent      = health.Silent      // it has sent nothing to anybody for long
+	Failing     = health.Failing     // it fails requests that other endpoints serve
+	Silent      = health.Silent      // it has sent nothing to anybody for a long time
 	Unfit       = health.Unfit       // it fails its checks
 )
 
@@ -156,9 +156,9 @@ func (m *Monitor) Alive() (alive, of int) {
 }
 
 // Tell sets a function that is called for each request that fails at an endpoint, and for
-// each that is served by an endpoint with recent failures: what other gateways in front
-// of the same fleet may want to know. The function is called from many goroutines and
-// must not call the monitor. It replaces the previous one; nil removes it.
+// each one served by an endpoint with recent failures, so that other gateways in front of
+// the same fleet can be told. The function is called from many goroutines and must not
+// call the monitor. It replaces the previous one; nil removes it.
 func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
 
 // Elsewhere reports how many requests of another gateway an endpoint has failed and

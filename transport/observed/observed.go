@@ -51,22 +51,22 @@ type Attempt struct {
 	Err error
 }
 
-// Result is how an attempt has ended.
+// Result is how an attempt ended.
 type Result string
 
-// How attempts end.
+// The results of attempts.
 const (
 	Served      Result = "served"
-	Unreachable Result = "unreachable" // it has not seen the request
-	Broken      Result = "broken"      // no answer, none in time, or half of one
+	Unreachable Result = "unreachable" // the endpoint has not seen the request
+	Broken      Result = "broken"      // no answer, a late answer, or half of one
 	Erred       Result = "error"       // 5xx, or a stream that is an error
 	Full        Result = "full"        // 429
-	Refused     Result = "refused"     // any other answer from 400 on: the client's fault, as a rule
+	Refused     Result = "refused"     // any other status from 400 on, usually the client's fault
 	Canceled    Result = "canceled"    // the client went away
 )
 
-// Failed reports whether the endpoint has failed the request. A refusal is
-// not a failure, and neither is an endpoint that is full.
+// Failed reports whether the endpoint has failed the request. A refusal is not
+// a failure, and neither is being full.
 func (r Result) Failed() bool { return r == Unreachable || r == Broken || r == Erred }
 
 // Last returns the attempt at index Serving; nil if there is none.

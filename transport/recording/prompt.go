@@ -1,8 +1,8 @@
 package recording
 
-// Version is that of the format as it is written now. A line says its version;
-// without one it is of version 1, which had nothing of what a prompt is made of. Read
-// takes all versions up to this one.
+// Version is the current version of the format. A line names its version; without one
+// it is version 1, which did not describe prompts. Read accepts all versions up to
+// this one.
 const Version = 2
 
 // Prompt describes the parts of a prompt, in the order of the request, so that
@@ -11,8 +11,7 @@ const Version = 2
 type Prompt struct {
 	Tools    []Piece `json:"tools,omitempty"`
 	Messages []Piece `json:"messages,omitempty"`
-	// Partial says that the prompt has more before or after this, which is not
-	// known.
+	// Partial says that there are unknown parts before or after these.
 	Partial bool `json:"partial,omitempty"`
 }
 
@@ -20,39 +19,39 @@ type Prompt struct {
 // Its hashes depend only on the text and the key of the prompt's blocks: the same text
 // of two tenants has the same hash.
 type Piece struct {
-	Role string `json:"role,omitempty"` // as it was given, up to 32 bytes
-	// Bytes is the length of the text, without the role. What is no text counts
-	// for nothing.
+	Role string `json:"role,omitempty"` // as given, up to 32 bytes
+	// Bytes is the length of the text, without the role. Content other than text
+	// has none.
 	Bytes int `json:"bytes"`
 	// End is where the piece ends in the text that Request.Blocks are cut from, 64
 	// bytes each.
 	End int `json:"end"`
-	// Hash is of all of the piece, Words of its text without white space, Template of
-	// that with each of its Values left out.
+	// Hash covers the whole piece, Words its text without white space, and Template
+	// that without its Values.
 	Hash     Hash `json:"hash"`
 	Words    Hash `json:"words,omitzero"`
 	Template Hash `json:"template,omitzero"`
-	// Values are words that look as if they change: dates, identifiers, numbers. At
-	// most the first MaxValues are kept.
+	// Values are words that probably change: dates, identifiers, numbers. At most
+	// the first MaxValues are kept.
 	Values []Value `json:"values,omitempty"`
-	// Shape is for telling how alike two texts are: of the hashes of each four words
-	// in a row, the smallest few, rising. Empty for short texts.
+	// Shape serves to estimate how similar two texts are: the smallest few of the
+	// hashes of each four consecutive words, ascending. Empty for short texts.
 	Shape []uint32 `json:"shape,omitempty"`
-	// Text is the text itself, or the beginning of it, if it was asked for.
+	// Text is the text, or its beginning, if asked for.
 	Text string `json:"text,omitempty"`
 }
 
 // MaxValues is how many values of a piece are kept.
 const MaxValues = 32
 
-// Value is a word that looks as if it changes.
+// Value is a word that probably changes.
 type Value struct {
-	At   int    `json:"at"`   // its first byte in the text
+	At   int    `json:"at"`   // offset of its first byte in the text
 	Kind string `json:"kind"` // "timestamp", "identifier" or "number"
 	Hash Hash   `json:"hash"` // 32 bits
 }
 
-// check returns the field that can't be, and why; empty if all can.
+// check returns an impossible field, and why; empty if there is none.
 func (p *Prompt) check() (field, reason string) {
 	end := 0
 	for _, pieces := range [...][]Piece{p.Tools, p.Messages} {

@@ -9,7 +9,7 @@ import (
 
 // Request is the record of one request.
 type Request struct {
-	// Version is that of the format; see [Version]. Zero: 1.
+	// Version is the version of the format; see [Version]. Zero: 1.
 	Version int `json:"v,omitempty"`
 	// Time is when the request arrived; the durations count from there, in
 	// milliseconds.
@@ -20,7 +20,7 @@ type Request struct {
 	E2EMillis  float64  `json:"e2e_ms"`
 
 	Model    string `json:"model,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"` // the last that it was sent to; none: never sent
+	Endpoint string `json:"endpoint,omitempty"` // the last one that it was sent to; empty: never sent
 	Status   string `json:"status"`             // as endpick.Status spells it
 	HTTP     int    `json:"http,omitempty"`     // status of the response; 0: there was none
 	Attempts int    `json:"attempts"`
@@ -31,7 +31,7 @@ type Request struct {
 	InputTokens  int  `json:"input_tokens"`
 	OutputTokens int  `json:"output_tokens"`
 	Estimated    bool `json:"estimated,omitempty"`
-	// CachedTokens is nil where the engine did not say.
+	// CachedTokens is nil if the engine did not report them.
 	CachedTokens *int `json:"cached_tokens,omitempty"`
 	MaxTokens    int  `json:"max_tokens,omitempty"` // the client's limit; 0: none
 
@@ -44,11 +44,11 @@ type Request struct {
 	// Tenant and Session are hashes of their names.
 	Tenant  Hash `json:"tenant,omitzero"`
 	Session Hash `json:"session,omitzero"`
-	// Adapter, and a hash of the cache_salt: prompts share blocks only if both
-	// are the same, and so are model and tenant.
+	// Adapter, and a hash of the cache_salt: prompts share blocks only if both are
+	// the same, as well as model and tenant.
 	Adapter string `json:"adapter,omitempty"`
 	Salt    Hash   `json:"salt,omitzero"`
-	// Prompt is what the prompt was made of. Nil: not recorded, or not read.
+	// Prompt describes the prompt. Nil: not recorded, or not read.
 	Prompt *Prompt `json:"prompt,omitempty"`
 
 	Priority int `json:"priority,omitempty"`
@@ -57,7 +57,7 @@ type Request struct {
 	SLOTPOTMillis float64 `json:"slo_tpot_ms,omitempty"`
 }
 
-// check returns the field that can't be, and why; empty if all can.
+// check returns an impossible field, and why; empty if there is none.
 func (r *Request) check() (field, reason string) {
 	if r.Version < 0 || r.Version > Version {
 		return "v", "is not a known version of the format"
@@ -96,8 +96,8 @@ func (r *Request) check() (field, reason string) {
 // numbers of that size do not survive every reader. Zero: none.
 type Hash uint64
 
-// NameHash is how a recording has the name of a tenant or a session. Whoever can
-// guess the name can tell it by the hash. Zero: no name.
+// NameHash is the hash of the name of a tenant or a session in a recording. It
+// can be recognized by anybody who can guess the name. Zero: no name.
 func NameHash(name string) Hash {
 	if name == "" {
 		return 0

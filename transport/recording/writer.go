@@ -39,7 +39,7 @@ func (w *Writer) Write(r Request) {
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// Also after a request that could not be written: those before it could.
+	// Even after a request that could not be written: earlier ones could.
 	if err := w.w.Flush(); w.err == nil {
 		w.err = err
 	}

@@ -26,14 +26,14 @@ type Attempt struct {
 	lease   endpick.Lease
 	meter   *dialect.Meter
 	visit   health.Visit
-	since   time.Time   // when the request went to this endpoint
-	overdue *time.Timer // tells health of an endpoint that says nothing; nil: it is not known when
-	forget  func() bool // of the context: nobody is left who would end the attempt
+	since   time.Time   // when the request was sent to this endpoint
+	overdue *time.Timer // reports a silent endpoint to health; nil: not silent, or unknown when
+	forget  func() bool // stops watching the context, when nobody else would end the attempt
 	served  bool        // the header was good
-	empty   bool        // nothing has come of what should be a stream
-	astray  bool        // it is at an endpoint that takes no requests: filtered, and in no account
+	empty   bool        // nothing has arrived of what should be a stream
+	astray  bool        // it is at an endpoint that takes no requests: filtered, but not counted
 	ended   bool
-	failed  bool // it has ended as a failure of kind, which Again has not been asked of
+	failed  bool // it has ended as a failure of kind, which Again has not considered yet
 	kind    choose.Kind
 }
 
@@ -46,7 +46,7 @@ func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 	return a
 }
 
-// open takes a lease. What was opened before has ended.
+// open takes over a lease. The previous one has ended.
 func (a *Attempt) open(lease endpick.Lease) {
 	desk := &a.call.seam.desk
 	candidate, _ := lease.Candidate()
@@ -94,8 +94,8 @@ func (a *Attempt) SetHeader(h http.Header) {
 // ServedBy reports that a proxy has sent the request to another endpoint after this one
 // failed it. Call it before Header; it moves the attempt to the other endpoint. The
 // error is an [endpick.NoEndpointsError] if the endpoint is unknown or takes no
-// requests; the attempt has ended then, and what comes of a response is still to be fed,
-// since the client is not to get what it has not asked for.
+// requests. Then the attempt has ended, but the response must still be fed, because it
+// may contain what the client has not asked for.
 func (a *Attempt) ServedBy(id string) error {
 	c := a.call
 	c.mu.Lock()
@@ -103,10 +103,10 @@ func (a *Attempt) ServedBy(id string) error {
 	if id == a.lease.Endpoint().ID || !a.fail(choose.Erred) || c.call == nil {
 		return nil
 	}
-	a.failed = false // that was seen to
+	a.failed = false // it has been dealt with
 	lease, err := c.trip.Adopt(id)
 	if err != nil {
-		a.astray, a.meter = true, c.call.Meter(a.lease, c.seam.desk.Clock) // the client is to get the same
+		a.astray, a.meter = true, c.call.Meter(a.lease, c.seam.desk.Clock) // to filter the response as usual
 		return err
 	}
 	a.open(lease)
@@ -118,8 +118,8 @@ func (a *Attempt) ServedBy(id string) error {
 // why the endpoint has failed the request: because of its status, or of an event in its
 // stream. The attempt has then ended, but the response may still be passed on.
 //
-// The length is removed from the header if what is passed on may be shorter than what
-// is fed.
+// Header removes the length from the header if what is passed on may be shorter than
+// what is fed.
 func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c := a.call
 	c.mu.Lock()
@@ -147,7 +147,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	return nil
 }
 
-// readHeader tells the meter of a header, unless it can't read what follows.
+// readHeader passes a header to the meter, unless the meter can't read what follows.
 func (a *Attempt) readHeader(status int, header http.Header) {
 	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
 		a.meter.Header(status, header)
@@ -175,13 +175,13 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 	}
 	a.empty = false
 	a.call.seam.desk.Health.Heard(a.visit)
-	a.lease.Tokens(0) // not lost, even if nothing is counted
+	a.lease.Tokens(0) // keeps the lease alive, even if nothing is counted
 	return a.meter.Feed(dst, piece)
 }
 
 // End reports that the response has ended cleanly, and appends to dst what was held
-// back. The error matches io.ErrUnexpectedEOF: the stream was incomplete or empty, so
-// the endpoint has cut it off.
+// back. If the stream was incomplete or empty, the error matches io.ErrUnexpectedEOF
+// and the endpoint has failed.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -191,7 +191,7 @@ func (a *Attempt) End(dst []byte) ([]byte, error) {
 	if a.served {
 		var cut error
 		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
-			cut = io.ErrUnexpectedEOF // a stream of nothing is no response
+			cut = io.ErrUnexpectedEOF // an empty stream is no response
 		}
 		if cut != nil {
 			return dst, a.failBy(choose.Broken, cut)
@@ -223,7 +223,7 @@ func (a *Attempt) Rest(dst []byte) []byte {
 
 // Again reports whether the request should be sent to another endpoint, which Route
 // then chooses; if so, it counts against the retry budget. Call it once after a
-// failure, before any of the response is passed on.
+// failure, before passing on any of the response.
 func (a *Attempt) Again() bool {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -239,11 +239,11 @@ func (a *Attempt) Again() bool {
 
 // Seen is what was seen of a response.
 type Seen struct {
-	// InputTokens and OutputTokens are the engine's figures if Reported, or else
-	// OutputTokens is what was counted on the way.
+	// InputTokens and OutputTokens are the engine's figures if Reported is set;
+	// otherwise, OutputTokens is what was counted in the stream.
 	InputTokens, OutputTokens int
 	Reported                  bool
-	CachedTokens              *int      // nil where the engine did not say
+	CachedTokens              *int      // nil: not reported
 	FirstToken                time.Time // zero: none was seen
 }
 
@@ -254,14 +254,14 @@ func (a *Attempt) Seen() Seen {
 	return Seen(a.meter.Seen())
 }
 
-// failBy ends the attempt as one that has failed for this reason.
+// failBy ends the attempt as a failure for this reason.
 func (a *Attempt) failBy(kind choose.Kind, err error) error {
 	a.fail(kind)
 	return &transport.UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.trip.Attempts, Err: err}
 }
 
-// fail ends the attempt as one that has failed, unless the client has gone; false: it
-// has ended before, or the client has gone.
+// fail ends the attempt as a failure. It returns false if it had ended before, or if
+// the client has left.
 func (a *Attempt) fail(kind choose.Kind) bool {
 	a.stopWaiting()
 	if a.ctx.Err() != nil {
@@ -271,7 +271,7 @@ func (a *Attempt) fail(kind choose.Kind) bool {
 	if !a.end(kind.Status()) {
 		return false
 	}
-	if !a.served { // end has told what was broken off in the middle
+	if !a.served { // a response that broke off in the middle is reported by end
 		a.failed, a.kind = true, kind
 		if kind != choose.Refusal { // the client's fault, unless another endpoint takes the request
 			a.call.trip.Failed(a.visit, kind)
@@ -280,7 +280,7 @@ func (a *Attempt) fail(kind choose.Kind) bool {
 	return true
 }
 
-// close ends the attempt with its call, or its context.
+// close ends the attempt because its call or its context has ended.
 func (a *Attempt) close() {
 	a.stopWaiting()
 	if a.meter.Whole() {
@@ -290,7 +290,7 @@ func (a *Attempt) close() {
 	}
 }
 
-// end closes the lease; false: it was closed.
+// end closes the lease; false: it was closed already.
 func (a *Attempt) end(status endpick.Status) bool {
 	if a.ended {
 		return false
@@ -299,13 +299,13 @@ func (a *Attempt) end(status endpick.Status) bool {
 	a.forget()
 	o := a.meter.Outcome(status)
 	a.lease.Done(o)
-	if a.served && o.Status == endpick.Failed { // nobody else can be asked
+	if a.served && o.Status == endpick.Failed { // no other endpoint can be asked
 		a.call.seam.desk.Health.Failed(a.visit, false)
 	}
 	return true
 }
 
-// stopWaiting says that the endpoint owes no header any more.
+// stopWaiting stops the timer for the header.
 func (a *Attempt) stopWaiting() {
 	if a.overdue != nil {
 		a.overdue.Stop()

@@ -16,14 +16,14 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// Incoming is a request as it came in.
+// Incoming is a request as it arrived.
 type Incoming struct {
 	Method, Path string
-	Query        string      // as it stands in the URL: /v1/realtime?model= names the model there
+	Query        string      // raw query of the URL; /v1/realtime?model= names the model there
 	Header       http.Header // keys in their canonical form
-	// Body is whole. One in gzip or deflate is unpacked: engines don't take others.
-	// The [Call] refers to it, until an endpoint has answered: it must not change
-	// before the call is closed.
+	// Body is the whole body, decompressed if it was in gzip or deflate, because
+	// engines take no others. The [Call] refers to it until an endpoint has
+	// answered: it must not change before the call is closed.
 	Body []byte
 }
 
@@ -42,16 +42,16 @@ type Call struct {
 
 	seam     *Seam
 	metered  bool
-	unpacked bool // the body had a coding when it came
+	unpacked bool // the body was compressed
 
-	mu sync.Mutex // guards what follows, and the attempts
-	// call and body are let go when an endpoint has answered: prompts are long, and
-	// streams last.
+	mu sync.Mutex // guards the fields below, and the attempts
+	// call and body are dropped when an endpoint has answered: prompts are long,
+	// and streams last.
 	call    *dialect.Call
 	body    [][]byte
 	trip    choose.Trip
 	ready   bool     // the prompt has been read
-	attempt *Attempt // the last
+	attempt *Attempt // the latest one
 	receipt endpick.Receipt
 }
 
@@ -74,7 +74,7 @@ func (s *Seam) Read(in Incoming) (*Call, error) {
 	}, nil
 }
 
-// unpack undoes the coding of the body, and reports whether it had one.
+// unpack decompresses the body, and reports whether it was compressed.
 func (s *Seam) unpack(in *Incoming) (bool, error) {
 	if int64(len(in.Body)) > s.maxBodyBytes {
 		return false, &transport.BodyError{Limit: s.maxBodyBytes, Length: int64(len(in.Body))}
@@ -136,9 +136,8 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	return c.attempt, nil
 }
 
-// alternatives are the endpoints that the last decision has left over, the best
-// first. What filters have removed comes after: it can serve the request all the
-// same.
+// alternatives are the other candidates of the last decision, best first. Those
+// that filters have removed come last: they can serve the request, too.
 func (c *Call) alternatives() []*endpick.Endpoint {
 	r := c.trip.Request.Receipt
 	if c.seam.fallbacks == 0 {
@@ -169,14 +168,14 @@ func (c *Call) Metered() bool {
 	return c.metered
 }
 
-// answered lets go of what only another attempt would need.
+// answered drops what only another attempt would need.
 func (c *Call) answered() {
 	c.trip.Judge(true)
 	c.call, c.body, c.trip.Request.Blocks, c.Request.Blocks = nil, nil, nil, nil
 }
 
-// Close ends the call, and with it an attempt that is still open: as canceled, unless
-// its response was complete. It may be called at any time, any number of times.
+// Close ends the call, and an attempt that is still open: as canceled, unless its
+// response was complete. It may be called at any time, any number of times.
 func (c *Call) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,10 +2,10 @@ package seam
 
 import "io"
 
-// Reader passes the body of the response on, fed as it is read: for programs that have
-// it as a reader, such as httputil.ReverseProxy.ModifyResponse. Header has been called
-// before. At its end the attempt ends; a body that breaks off has failed. Closing it
-// closes body, and no more: Call.Close is still owed.
+// Reader returns a reader of the response's body that feeds it as it is read, for
+// programs that have a reader, as in httputil.ReverseProxy.ModifyResponse. Call Header
+// before. The attempt ends at the end of the body; a body that breaks off has failed.
+// Closing it only closes body: Call.Close is still necessary.
 func (a *Attempt) Reader(body io.ReadCloser) io.ReadCloser {
 	return &reader{ReadCloser: body, attempt: a}
 }
@@ -13,9 +13,9 @@ func (a *Attempt) Reader(body io.ReadCloser) io.ReadCloser {
 type reader struct {
 	io.ReadCloser
 	attempt *Attempt
-	out     []byte // what is passed on of what was read
+	out     []byte // of what was read, the part to be passed on
 	at      int
-	err     error // after it
+	err     error // to be returned after it
 }
 
 func (r *reader) Read(p []byte) (int, error) {
@@ -33,7 +33,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads once, by way of p; nothing is ready.
+// fill reads once, into p, when nothing is ready.
 func (r *reader) fill(p []byte) {
 	n, err := r.ReadCloser.Read(p)
 	r.out, r.at, r.err = r.attempt.Feed(r.out[:0], p[:n]), 0, err

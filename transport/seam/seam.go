@@ -14,7 +14,7 @@ import (
 	monitor "github.com/endpick/endpick/transport/health"
 )
 
-// Config configures a [Seam]. All fields except Router may be left out.
+// Config configures a [Seam]. All fields except Router are optional.
 type Config struct {
 	// Router picks the endpoints. It must be set.
 	Router *endpick.Router
@@ -23,7 +23,7 @@ type Config struct {
 	Fallbacks int
 
 	// Health judges the endpoints by their requests, and may also check them. It must
-	// have the same Router. Nil: the seam has one of its own, which checks nothing.
+	// have the same Router. Nil: the seam has one of its own, without active checks.
 	Health *monitor.Monitor
 
 	// MaxAttempts is how many endpoints one request is sent to at most.
