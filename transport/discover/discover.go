@@ -13,11 +13,11 @@ import (
 	"github.com/endpick/endpick/internal/target"
 )
 
-// Source lists the endpoints there are.
+// Source lists endpoints.
 type Source interface {
 	// Endpoints returns the whole list, in any order. The caller may change it. It is
-	// called by one goroutine at a time. An error that matches ErrEmpty says that there
-	// are none.
+	// called by one goroutine at a time. An error that matches ErrEmpty means an empty
+	// list.
 	Endpoints(ctx context.Context) ([]endpick.Endpoint, error)
 }
 
@@ -36,15 +36,15 @@ func (e *Error) Unwrap() error { return e.Err }
 // Change says what a new list has changed.
 type Change struct {
 	Endpoints      int      // that there are now
-	Added, Removed []string // their IDs, sorted
+	Added, Removed []string // IDs, sorted
 }
 
-// maxEndpoints bounds a list.
+// maxEndpoints limits the length of a list.
 const maxEndpoints = 100_000
 
-// Config configures a [Watcher]. Router and Source must be set.
+// Config configures a [Watcher]. Router and Source are required.
 type Config struct {
-	// Router is given the lists.
+	// Router receives the lists.
 	Router *endpick.Router
 	// Source provides them.
 	Source Source
@@ -58,11 +58,11 @@ type Config struct {
 	// reports about itself. It is called at each poll, so that what it learns later
 	// is applied too. Nil: endpoints are used as the source lists them.
 	Fill func(*endpick.Endpoint)
-	// OnChange is called after each list that was applied. Nil: it is not
+	// OnChange is called after each list that was applied. Nil: changes are not
 	// reported.
 	OnChange func(Change)
-	// OnError is called with what was wrong, an [Error], once for as long as it stays
-	// the same. Nil: it is not reported.
+	// OnError is called with an [Error] when something goes wrong, and not again
+	// until that changes. Nil: errors are not reported.
 	OnError func(error)
 }
 
@@ -89,15 +89,15 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Watcher keeps the endpoints of a router those of a source. Make one with [New]; one
-// router has one. It is safe for concurrent use.
+// Watcher keeps a router's endpoints equal to a source's list. Make one with [New];
+// one router has one. It is safe for concurrent use.
 type Watcher struct {
 	config Config
 
-	mu     sync.Mutex // held while the source is asked
+	mu     sync.Mutex // held while the source is polled
 	taken  bool
-	last   []endpick.Endpoint // as they were taken over, sorted
-	failed string             // what was told last
+	last   []endpick.Endpoint // as applied, sorted
+	failed string             // the last error reported
 }
 
 // New returns a watcher, or an [endpick.ConfigError].
@@ -108,12 +108,12 @@ func New(config Config) (*Watcher, error) {
 	return &Watcher{config: config}, nil
 }
 
-// Run asks the source until ctx is done.
+// Run polls the source until ctx is done.
 func (w *Watcher) Run(ctx context.Context) {
 	tick := time.NewTicker(w.config.Interval)
 	defer tick.Stop()
 	for {
-		_ = w.Poll(ctx) // OnError is told
+		_ = w.Poll(ctx) // OnError reports it
 		select {
 		case <-ctx.Done():
 			return
@@ -122,8 +122,8 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Poll asks the source once and takes its list over if it has changed. The error is an
-// [Error], or that of ctx; the endpoints are what they were then.
+// Poll polls the source once, and applies its list if it has changed. The error is an
+// [Error], or that of ctx; the endpoints are then unchanged.
 func (w *Watcher) Poll(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *Watcher) Poll(ctx context.Context) error {
 	return nil
 }
 
-// ask gets a list that can be taken over, sorted by ID.
+// ask gets a valid list, sorted by ID.
 func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	defer cancel()
@@ -194,7 +194,7 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 	return list, nil
 }
 
-// take gives a list to the router.
+// take applies a list to the router.
 func (w *Watcher) take(list []endpick.Endpoint) (*Change, error) {
 	before := w.ids()
 	if err := w.config.Router.SetEndpoints(list); err != nil {
@@ -217,7 +217,7 @@ func (w *Watcher) ids() []string {
 	return ids
 }
 
-// missing are those of a that are not in b; both are sorted.
+// missing returns those of a that are not in b; both are sorted.
 func missing(a, b []string) (left []string) {
 	for _, id := range a {
 		if _, found := slices.BinarySearch(b, id); !found {
@@ -227,7 +227,7 @@ func missing(a, b []string) (left []string) {
 	return left
 }
 
-// guard calls what is the host's, in a goroutine of which a panic would end the
+// guard calls a function of the host in a goroutine where a panic would end the
 // process.
 func guard(f func()) {
 	defer func() { _ = recover() }()

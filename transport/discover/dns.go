@@ -15,10 +15,10 @@ import (
 
 // DNS is a source that looks up the addresses of a name: one server for each A or AAAA
 // record, as behind a headless service of Kubernetes. An endpoint's ID is its address,
-// so that a server that comes back under the same one is taken for the same.
+// so a server that returns at the same address counts as the same.
 //
-// A resolver that answers with some of many addresses, a different choice each time,
-// makes servers come and go with its answers; use SRV records or a file there.
+// If a resolver answers with a different choice of many addresses each time, servers
+// come and go with its answers; use SRV records or a file instead.
 type DNS struct {
 	// Name is the name to look up. It must be set.
 	Name string
@@ -50,9 +50,9 @@ func (d *DNS) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
 }
 
 // SRV is a source that looks up the SRV records of a name, such as
-// "_http._tcp.models.internal": one server for each target and port. Of records of
-// different priority those count that are to be tried first; weights do not count,
-// because that is what policies are for. An endpoint's ID is its target and port.
+// "_http._tcp.models.internal": one server for each target and port. Only the
+// records of the best priority count; weights don't, because that is what policies
+// are for. An endpoint's ID is its target and port.
 type SRV struct {
 	// Name is looked up as it is. It must be set.
 	Name string
@@ -76,7 +76,7 @@ func (s *SRV) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
 		if r.Priority != records[0].Priority {
 			break
 		}
-		if target := strings.TrimSuffix(r.Target, "."); target != "" { // "." says that there is no such service
+		if target := strings.TrimSuffix(r.Target, "."); target != "" { // "." means that there is no such service
 			hosts = append(hosts, net.JoinHostPort(target, strconv.Itoa(int(r.Port))))
 		}
 	}
@@ -90,7 +90,7 @@ func orDefault(r *net.Resolver) *net.Resolver {
 	return r
 }
 
-// notFound says of a name without records that there are no endpoints.
+// notFound turns the error for a name without records into ErrEmpty.
 func notFound(err error) error {
 	var bad *net.DNSError
 	if errors.As(err, &bad) && bad.IsNotFound {
@@ -99,7 +99,7 @@ func notFound(err error) error {
 	return err
 }
 
-// endpoints are those at these hosts, each once.
+// endpoints returns those at these hosts, without duplicates.
 func endpoints(hosts []string, scheme string, common *endpick.Endpoint) []endpick.Endpoint {
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)

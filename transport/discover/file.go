@@ -14,10 +14,9 @@ import (
 	"github.com/endpick/endpick/internal/target"
 )
 
-// File is a source that reads a file, which somebody or something writes anew when the
-// servers change. It has the address of a server on each line; empty lines, and lines
-// that begin with #, are skipped. Or, if it begins with a bracket, it is a list in
-// JSON:
+// File is a source that reads a file that is rewritten when the servers change. It has
+// the address of a server on each line; empty lines, and lines that begin with #, are
+// skipped. Or, if it begins with a bracket, it is a list in JSON:
 //
 //	[
 //	  {"address": "10.0.0.1:8000", "models": ["llama"], "variant": "h100"},
@@ -25,24 +24,24 @@ import (
 //	   "labels": {"zone": "a"}, "max_sequences": 256, "kv_tokens": 512000}
 //	]
 //
-// All members but address may be left out; others are a mistake.
+// All members except address are optional; unknown ones are an error.
 //
-// A file that has changed counts when it was the same at two questions, so that
-// nothing is taken over that is half written. It may be replaced by another under its
-// name. At most 16 MiB of it are read.
+// A changed file is used once two polls in a row have found the same content, so that
+// it is not read half-written. It may be replaced by renaming. At most 16 MiB are
+// read.
 type File struct {
-	// Path is where it is. It must be set.
+	// Path is the path of the file. It is required.
 	Path string
 
-	list    []endpick.Endpoint // that of text
-	text    []byte             // as it was taken over; nil: not yet
-	pending []byte             // what it said last, if that is something else
+	list    []endpick.Endpoint // of text
+	text    []byte             // as last used; nil: none yet
+	pending []byte             // what the file said last, if different
 }
 
-// FileError says what was wrong with a file, and where.
+// FileError says what is wrong with a file, and where.
 type FileError struct {
 	Path string
-	Line int // from 1; 0: not in a line of it
+	Line int // from 1; 0: not in any line
 	Err  error
 }
 
@@ -56,7 +55,7 @@ func (e *FileError) Error() string {
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// maxFile is how much of a file is read.
+// maxFile is the most bytes that are read.
 const maxFile = 16 << 20
 
 // Endpoints implements [Source]. The error is a [FileError].
@@ -84,7 +83,7 @@ func (f *File) Endpoints(context.Context) ([]endpick.Endpoint, error) {
 	return copied(list), nil
 }
 
-// read returns the file; what it returns is never nil without an error.
+// read returns the file's content, which is never nil without an error.
 func read(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -98,7 +97,7 @@ func read(path string) ([]byte, error) {
 	return text, err
 }
 
-// parse reads a file. Where there is an error it is in that line.
+// parse parses a file. line is the line of an error.
 func parse(text []byte) (list []endpick.Endpoint, line int, err error) {
 	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("[")) {
 		list, line, err = parseJSON(text)
@@ -133,7 +132,7 @@ func parseLines(text string) (list []endpick.Endpoint, line int, err error) {
 	return list, 0, nil
 }
 
-// described is an endpoint as files have it.
+// described is an endpoint in a file.
 type described struct {
 	ID           string            `json:"id"`
 	Address      string            `json:"address"`
@@ -169,14 +168,14 @@ func endsTooEarly(err error) bool {
 func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	// at is the line of what comes next.
+	// at returns the line of what comes next.
 	at := func(offset int64) int {
 		head := text[:min(offset, int64(len(text)))]
 		rest := text[len(head):]
 		space := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
 		return 1 + bytes.Count(text[:len(head)+space], []byte("\n"))
 	}
-	_, _ = decoder.Token() // the bracket, which is there
+	_, _ = decoder.Token() // the bracket
 	for decoder.More() {
 		from := decoder.InputOffset()
 		var d described
@@ -186,7 +185,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 			case endsTooEarly(err):
 				return nil, at(from), errNoEnd
 			case errors.As(err, &syntax):
-				// The decoder's offset leaves out brackets and commas. It is the first mistake.
+				// The decoder's offset leaves out brackets and commas; this finds the first mistake.
 				errors.As(json.Unmarshal(text, new(json.RawMessage)), &syntax)
 				return nil, at(syntax.Offset - 1), err
 			}
@@ -200,7 +199,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 	}
 	if _, err := decoder.Token(); endsTooEarly(err) {
 		return nil, at(decoder.InputOffset()), errNoEnd
-	} else if err != nil { // what comes is not the other bracket
+	} else if err != nil { // not the closing bracket
 		return nil, at(decoder.InputOffset()), err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
@@ -209,7 +208,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 	return list, 0, nil
 }
 
-// check refuses what the router or the transport would.
+// check refuses endpoints that the router or the transport would refuse.
 func check(e *endpick.Endpoint) error {
 	if e.Address == "" {
 		return errors.New("an endpoint without an address")

@@ -11,7 +11,7 @@ import (
 )
 
 // List is a source that the program sets: for endpoints that never change, and for
-// discovery of its own. The zero List is empty. It is safe for concurrent use.
+// your own discovery. The zero List is empty. It is safe for concurrent use.
 type List struct {
 	mu   sync.Mutex
 	list []endpick.Endpoint
@@ -24,8 +24,8 @@ func NewList(endpoints ...endpick.Endpoint) *List {
 	return l
 }
 
-// Set replaces the list, which is copied. A [Watcher] notices with its next question;
-// [Watcher.Poll] is one.
+// Set replaces the list, and copies it. A [Watcher] notices at its next poll;
+// [Watcher.Poll] polls at once.
 func (l *List) Set(endpoints []endpick.Endpoint) {
 	own := copied(endpoints)
 	l.mu.Lock()

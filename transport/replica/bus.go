@@ -1,7 +1,7 @@
 package replica
 
-// Bus carries messages between replicas. It may lose, duplicate, delay and reorder them.
-// Without the key, anybody who can write to it can do no more than that.
+// Bus carries messages between replicas. It may lose, duplicate, delay and reorder them,
+// and without the key, somebody who can write to it can do no more than that.
 type Bus interface {
 	// Open joins the bus. Messages to all replicas and to this instance are passed
 	// to receive, which returns at once, may be called from several goroutines and
@@ -17,6 +17,6 @@ type Line interface {
 	Publish(to uint32, message []byte) error
 	// Connected reports whether there is a bus, as far as is known. It does not wait.
 	Connected() bool
-	// Close leaves.
+	// Close leaves the bus.
 	Close() error
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// Config configures a [Replica]. All fields except Key may be left out.
+// Config configures a [Replica]. All fields except Key are optional.
 type Config struct {
-	// Key is the secret that all replicas share: the key that prompts are hashed with.
-	// It must be set.
+	// Key is the secret shared by all replicas: the key that prompts are hashed with.
+	// It is required.
 	Key prefix.Key
-	// Name is what the others show of this replica, at most 255 bytes. Empty: a number.
+	// Name is how the others show this replica, at most 255 bytes. Empty: a number.
 	Name string
-	// DisableIndex shares only load: the replica neither tells which blocks it has sent
-	// where, nor reads what others tell.
+	// DisableIndex shares only load: the replica neither reports which blocks it has
+	// sent where, nor uses such reports.
 	DisableIndex bool
-	// Health is told of failures that others have seen, and its own failures are
+	// Health receives failures that others have seen, and its own failures are
 	// shared while Run runs. Its Tell must not be used otherwise. Nil: failures are
 	// not shared.
 	Health *health.Monitor
@@ -27,8 +27,8 @@ type Config struct {
 	// considered over, at least one second. Idle replicas send a message four times a
 	// second. Zero: two seconds.
 	Forget time.Duration
-	// MaxBlocks is how many blocks are remembered by their hash, so that they need not be
-	// sent again, at some 45 bytes each. Zero: 262,144.
+	// MaxBlocks is how many blocks are known by their hash, so that they need not be sent
+	// again, at some 45 bytes each. Zero: 262,144.
 	MaxBlocks int
 	// Clock returns the time. Nil: time.Now.
 	Clock func() time.Time

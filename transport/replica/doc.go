@@ -1,12 +1,11 @@
-// Package replica lets several routers in front of one fleet know what the
-// others do.
+// Package replica lets several routers in front of one fleet know what the others do.
 //
-// A Replica is a stage of a router's policy that tells the other replicas about its
-// requests, and makes this router count theirs: each request that another has sent
-// becomes a lease here too ([endpick.Request.MirrorOf]), with its prompt, its first token
-// and its end. So everything that learns from leases also learns from those of the
-// others: the load of endpoints, the prefix index, the predictor, quotas, the queue.
-// Health is told of failures that others have seen.
+// A Replica is a stage of a router's policy. It tells the other replicas about its
+// requests, and makes this router count theirs: each request that another has sent becomes
+// a lease here too ([endpick.Request.MirrorOf]), with its prompt, its first token and its
+// end. So everything that learns from leases also learns from those of the others: the
+// load of endpoints, the prefix index, the predictor, quotas, the queue. Health learns of
+// failures that others have seen.
 //
 //	r, err := replica.New(replica.Config{Key: key, Name: "gateway-1"})
 //	config.Policy.Admitters = append(config.Policy.Admitters, r)
@@ -18,7 +17,7 @@
 // all replicas. It comes from their configuration and is never sent over the bus.
 //
 // A decision never waits for another replica. Without the bus a router knows its own
-// requests, as it would without this package, and what it was told is forgotten within
+// requests, as it would without this package, and forgets those of others within
 // [Config.Forget]; [Replica.Status] says so. When the bus is back, replicas request
 // snapshots from each other and continue.
 //

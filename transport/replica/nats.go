@@ -22,12 +22,12 @@ func Dial(url string, options ...nats.Option) (*nats.Conn, error) {
 		nats.Name("endpick replica"),
 		nats.MaxReconnects(-1),
 		nats.RetryOnFailedConnect(true),
-		nats.IgnoreAuthErrorAbort(), // what has expired is renewed, and who was forgotten is let in
+		nats.IgnoreAuthErrorAbort(), // expired credentials may be renewed, and a removed user restored
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
-		nats.ReconnectBufSize(-1), // what could not be sent is of no use later
+		nats.ReconnectBufSize(-1), // what could not be sent is useless later
 		nats.PingInterval(5 * time.Second),
-		nats.FlusherTimeout(2 * time.Second), // a connection that takes nothing is made anew
+		nats.FlusherTimeout(2 * time.Second), // a connection that accepts nothing is replaced
 		nats.NoEcho(),
 	}, options...)...)
 }
@@ -42,7 +42,7 @@ type natsBus struct {
 	subject string
 }
 
-// What a slow replica may leave unread before it misses something.
+// What a slow replica may leave unread before it misses messages.
 const (
 	pendingMessages = 1 << 16
 	pendingBytes    = 64 << 20
@@ -75,8 +75,8 @@ func (b *natsBus) to(instance uint32) string {
 	return fmt.Sprintf("%s.%08x", b.subject, instance)
 }
 
-// natsLine sends in a goroutine of its own: a connection that is there and takes nothing
-// blocks whoever uses it, and even who asks how it is.
+// natsLine sends in a goroutine of its own: a connection that is open but accepts
+// nothing blocks whoever uses it, even for its status.
 type natsLine struct {
 	*natsBus
 	subscriptions []*nats.Subscription
@@ -84,9 +84,9 @@ type natsLine struct {
 	out       chan outgoing
 	waiting   atomic.Int64 // bytes in out
 	connected atomic.Bool
-	since     atomic.Int64  // when what is being sent was begun, in nanoseconds since 1970; 0: nothing is
-	left      atomic.Bool   // what still waits is not sent any more
-	sent      chan struct{} // is closed when nothing is sent any more
+	since     atomic.Int64  // start of the current send, in nanoseconds since 1970; 0: none
+	left      atomic.Bool   // drop whatever is still waiting
+	sent      chan struct{} // closed when nothing is sent any more
 }
 
 type outgoing struct {
@@ -95,10 +95,10 @@ type outgoing struct {
 }
 
 const (
-	maxOutgoing      = 1 << 12 // messages that wait to be sent
+	maxOutgoing      = 1 << 12 // messages waiting to be sent
 	maxOutgoingBytes = 16 << 20
-	hangs            = time.Second // to send a message takes microseconds
-	farewell         = time.Second // what may be waited for at the end
+	hangs            = time.Second // sending a message takes microseconds
+	farewell         = time.Second // time to send what is waiting at the end
 )
 
 var errSlow = errors.New("replica: NATS does not accept messages")
@@ -118,7 +118,7 @@ func (l *natsLine) Publish(to uint32, message []byte) error {
 	}
 }
 
-// send sends what is published until the line is closed.
+// send sends published messages until the line is closed.
 func (l *natsLine) send() {
 	defer close(l.sent)
 	tick := time.NewTicker(every)
@@ -135,7 +135,7 @@ func (l *natsLine) send() {
 			l.waiting.Add(-int64(len(o.message)))
 			if !l.left.Load() {
 				l.since.Store(time.Now().UnixNano())
-				_ = l.conn.Publish(o.subject, o.message) // what is lost is asked for
+				_ = l.conn.Publish(o.subject, o.message) // lost messages will be requested
 				l.since.Store(0)
 			}
 		case <-tick.C:

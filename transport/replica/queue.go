@@ -6,12 +6,12 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// queue is what has happened here and was not told yet. Requests put it there and never
-// wait; Run takes it out. It is bounded: if Run is too slow, or is not running, what does
-// not fit is lost, and Run begins anew as another replica.
+// queue holds events that have not been sent yet. Requests add to it and never wait; Run
+// empties it. It is bounded: if Run is too slow, or is not running, events are lost, and
+// Run starts over as another replica.
 type queue struct {
-	wake chan struct{} // of what others should know at once
-	soon chan struct{} // of what can wait for it
+	wake chan struct{} // for events that others should know at once
+	soon chan struct{} // for events that can wait for others
 
 	mu     sync.Mutex
 	open   bool
@@ -25,13 +25,12 @@ const (
 	maxBlocks = 1 << 20
 )
 
-// event is something that has happened. Its blocks are those of the queue from one place
-// to another.
+// event is one event. Its blocks are a range of the queue's.
 type event struct {
 	kind      kind
 	lease     endpick.LeaseRef
 	endpoint  string
-	request   endpick.Request // what is told of it
+	request   endpick.Request // the parts of it that are sent
 	prefix    int
 	outcome   endpick.Outcome
 	failed    bool
@@ -68,11 +67,11 @@ func (q *queue) put(e *event, blocks []uint64, signal chan struct{}) {
 	q.mu.Unlock()
 	select {
 	case signal <- struct{}{}:
-	default: // it knows already
+	default: // a signal is pending already
 	}
 }
 
-// take exchanges what is in the queue for empty slices, and tells whether something was
+// take exchanges the queue's contents for empty slices, and reports whether events were
 // lost.
 func (q *queue) take(events []event, blocks []uint64) ([]event, []uint64, bool) {
 	q.mu.Lock()
@@ -85,7 +84,7 @@ func (q *queue) take(events []event, blocks []uint64) ([]event, []uint64, bool) 
 	return events, blocks, lost
 }
 
-// set opens or closes the queue, empty.
+// set opens or closes the queue, and empties it.
 func (q *queue) set(open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -30,7 +30,7 @@ func New(config Config) (*Replica, error) {
 	return &Replica{config: config, queue: newQueue()}, nil
 }
 
-// tellOutcome is told by health.
+// tellOutcome is called by health.
 func (r *Replica) tellOutcome(endpoint string, failed bool) {
 	r.queue.put(&event{kind: outcome, endpoint: endpoint, failed: failed}, nil, r.queue.soon)
 }

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// together is how long what has been routed waits for company in a message, soon how
-	// long a first token or an end waits for something that was routed.
+	// together is how long a routed request waits to share a message, soon how long
+	// first tokens and ends wait for a routed request.
 	together = time.Millisecond
 	soon     = 40 * time.Millisecond
 	every    = 50 * time.Millisecond // between ticks of the protocol
 
-	maxInbox      = 1 << 12 // messages that wait to be taken in
+	maxInbox      = 1 << 12 // messages waiting to be handled
 	maxInboxBytes = 32 << 20
 	maxMessage    = 350 << 10
 )
 
-// Run shares with the others until ctx is done; it then removes from the router what it
-// was told, and tells the others that it leaves. The router is the one whose policy has
-// the replica. The error says why Run could not begin, or is nil.
+// Run exchanges messages with the others until ctx is done; then it removes their
+// requests from the router, and tells them that it leaves. The router is the one whose
+// policy contains the replica. The error says why Run could not start, or is nil.
 func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("replica: Run is already running")
@@ -56,8 +56,8 @@ type session struct {
 	waiting atomic.Int64 // bytes in inbox
 	missed  atomic.Uint64
 
-	counts    Status // what is counted here
-	before    Status // what was counted in the sessions before
+	counts    Status // counts of this session
+	before    Status // counts of earlier sessions
 	outcomes  map[string]*[2]int
 	keptAlive time.Time
 	events    []event
@@ -132,7 +132,7 @@ func (s *session) run(ctx context.Context, bus Bus) (again bool, err error) {
 	}
 }
 
-// pauseKind says what is waited for before a batch is sent.
+// pauseKind says what to wait for before a batch is sent.
 type pauseKind int
 
 const (

@@ -7,18 +7,18 @@ import (
 	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
 
-// receive takes a message from the bus, in the bus's goroutine.
+// receive receives a message, in the bus's goroutine.
 func (s *session) receive(message []byte) {
 	if protocol.Instance(message) == s.counts.Instance {
 		return // our own
 	}
-	// Whose it is has not been looked at yet: anybody on the bus can send this.
+	// The sender is not verified yet: anybody on the bus can send this.
 	size := int64(len(message))
 	if size > maxMessage || s.waiting.Add(size) > maxInboxBytes {
 		if size <= maxMessage {
 			s.waiting.Add(-size)
 		}
-		s.missed.Add(1) // the protocol finds out what it was
+		s.missed.Add(1) // the protocol will notice the gap
 		return
 	}
 	select {
@@ -29,7 +29,7 @@ func (s *session) receive(message []byte) {
 	}
 }
 
-// takeIn takes in a message that has waited.
+// takeIn handles a message that has waited.
 func (s *session) takeIn(message []byte) {
 	s.waiting.Add(-int64(len(message)))
 	s.counts.Received++
@@ -39,7 +39,7 @@ func (s *session) takeIn(message []byte) {
 }
 
 // tell sends what has happened here since the last call. It reports whether some of it was
-// lost, so that nobody can go on from what this instance has told.
+// lost, so that others can't continue this instance's log.
 func (s *session) tell() (lost bool) {
 	s.events, s.blocks, lost = s.replica.queue.take(s.events, s.blocks)
 	if lost {
@@ -79,7 +79,7 @@ func (s *session) tell() (lost bool) {
 	return false
 }
 
-// pass sends what the protocol wants to send, and does what it wants done.
+// pass sends the protocol's messages, and applies its effects.
 func (s *session) pass() {
 	out, effects := s.node.Drain()
 	for _, m := range out {
@@ -88,20 +88,20 @@ func (s *session) pass() {
 		if protocol.IsSnapshot(m.Payload) {
 			s.counts.SnapshotBytes += uint64(len(m.Payload))
 		}
-		_ = s.line.Publish(m.To, m.Payload) // what is lost is asked for
+		_ = s.line.Publish(m.To, m.Payload) // lost messages will be requested
 	}
 	for i := range effects {
 		s.do(&effects[i])
 	}
 }
 
-// do does what another replica has told.
+// do applies what another replica has reported.
 func (s *session) do(e *protocol.Effect) {
 	switch e.Kind {
 	case protocol.Opened:
 		lease, err := s.router.Route(e.Request)
 		if err != nil {
-			s.counts.Unmirrored++ // the other knows endpoints that are not here, or not yet
+			s.counts.Unmirrored++ // the other knows endpoints that this router does not, or not yet
 			return
 		}
 		s.counts.Mirrored++
@@ -111,8 +111,8 @@ func (s *session) do(e *protocol.Effect) {
 	case protocol.Ended:
 		e.Lease.Mirror.Done(e.Outcome)
 	case protocol.Holds:
-		// A request of the past, for those who remember what endpoints hold. Its prompt
-		// was computed then, and paid for.
+		// A past request, for stages that remember what endpoints hold. Its prompt was
+		// computed, and charged, then.
 		e.Request.Stream = true
 		if lease, err := s.router.Route(e.Request); err == nil {
 			lease.FirstToken()
@@ -125,8 +125,8 @@ func (s *session) do(e *protocol.Effect) {
 	}
 }
 
-// keepAlive shows the router that what others have in flight is not lost: their replicas
-// would say so.
+// keepAlive keeps the leases of others' requests alive: their replicas would report it
+// if they were lost.
 func (s *session) keepAlive() {
 	now := s.replica.config.Clock()
 	if since := now.Sub(s.keptAlive); since >= 0 && since < s.router.LeaseTimeout()/4 {
@@ -136,7 +136,7 @@ func (s *session) keepAlive() {
 	s.node.Each(func(l *protocol.Lease) { l.Mirror.Tokens(0) })
 }
 
-// publish makes the status.
+// publish publishes the status.
 func (s *session) publish() {
 	c, now := s.node.Counts(), s.replica.config.Clock()
 	st := s.counts
@@ -156,7 +156,7 @@ func (s *session) publish() {
 	s.replica.status = st
 }
 
-// add adds what was counted before.
+// add adds the counts of earlier sessions.
 func (st *Status) add(o *Status) {
 	for _, n := range []struct{ to, from *uint64 }{
 		{&st.Shared, &o.Shared}, {&st.Blocks, &o.Blocks}, {&st.Unshared, &o.Unshared}, {&st.Sent, &o.Sent},
@@ -169,7 +169,7 @@ func (st *Status) add(o *Status) {
 	}
 }
 
-// leave ends the session: what others have in flight counts here no longer.
+// leave ends the session: requests of others no longer count here.
 func (s *session) leave() {
 	s.node.Bye()
 	s.node.Flush(s.replica.config.Clock())

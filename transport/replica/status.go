@@ -14,25 +14,25 @@ type Status struct {
 	// Empty: the router knows only its own requests.
 	Peers []Peer
 
-	// What this replica has told.
+	// What this replica has sent.
 	Shared        uint64 // requests
-	Blocks        uint64 // blocks of prompts and responses that had to be sent for them
-	Unshared      uint64 // requests that were not told: over 16,384 in flight, or names over 255 bytes
+	Blocks        uint64 // blocks of prompts and responses that had to be sent with them
+	Unshared      uint64 // requests that were not shared: over 16,384 in flight, or names over 255 bytes
 	Sent          uint64 // messages
-	SentBytes     uint64 // in them, without what the bus adds
+	SentBytes     uint64 // their bytes, without the bus's overhead
 	SnapshotBytes uint64 // of these, in snapshots
-	Restarts      uint64 // times that it has begun anew as another, because Run could not keep up
+	Restarts      uint64 // how often it started over as another instance, because Run could not keep up
 
-	// What it was told.
+	// What it has received.
 	Mirrored      uint64 // requests of others that were counted here
-	Unmirrored    uint64 // that were not: too many, or at an endpoint that is not here
+	Unmirrored    uint64 // requests that were not: too many, or at an endpoint that is unknown here
 	Received      uint64 // messages
 	ReceivedBytes uint64
-	Missed        uint64 // messages that came too fast to be taken in, or were too long
-	Snapshots     uint64 // taken in, at the beginning and where something was missing
-	UnknownBlocks uint64 // requests whose blocks could not be read, and were asked for
-	Refused       uint64 // messages with a wrong tag: of a replica with another key, or of nobody
-	Malformed     uint64 // messages that make no sense: of another version
+	Missed        uint64 // messages that arrived too fast to be handled, or were too long
+	Snapshots     uint64 // snapshots loaded, when joining and after gaps
+	UnknownBlocks uint64 // requests with unreadable blocks, which were requested
+	Refused       uint64 // messages with a wrong tag: of a replica with another key, or forged
+	Malformed     uint64 // invalid messages: of another version
 	TooMany       uint64 // messages of replicas beyond the 64th
 }
 
@@ -40,13 +40,13 @@ type Status struct {
 type Peer struct {
 	Name     string
 	Instance uint32
-	// Live says that its requests are known here. For a moment after either of the two
-	// has joined, they are not.
+	// Live says that its requests are known here. They are not for a moment after
+	// either of the two has joined.
 	Live bool
 	// Behind says that some of its messages are currently missing.
 	Behind bool
-	// Age is how long ago its last message came, as of the status, which is at most a
-	// quarter of a second old.
+	// Age is how long ago its last message arrived, as of the status, which is at
+	// most a quarter of a second old.
 	Age time.Duration
 	// InFlight is how many of its requests are counted here.
 	InFlight int

@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What an engine says of itself is believed up to these, far beyond what there is: a
-// broken one is not to claim all memory of the router for its cache.
+// What an engine reports about itself is capped at these, far beyond real values, so
+// that a broken one can't claim all of the router's memory for its cache.
 const (
 	maxKVTokens  = 1 << 30
 	maxSequences = 1 << 20
@@ -19,7 +19,7 @@ const (
 	maxName      = 256
 )
 
-// atMost is v as an int in [0, most].
+// atMost converts v to an int in [0, most].
 func atMost(v float64, most int) int {
 	if !(v > 0) {
 		return 0
@@ -29,7 +29,7 @@ func atMost(v float64, most int) int {
 
 func parsePage(text []byte) (page, error) { return parse(bytes.NewReader(text), int64(len(text))) }
 
-// has reports whether a family of this prefix is on the page.
+// has reports whether the page has a family with this prefix.
 func (p page) has(prefix string) bool {
 	for name := range p {
 		if strings.HasPrefix(name, prefix) {
@@ -40,7 +40,7 @@ func (p page) has(prefix string) bool {
 }
 
 // vllm reads vLLM's vllm:cache_config_info, whose labels are the configuration of the
-// cache: that of the endpoint's rank, or of all of them together.
+// cache: that of the endpoint's rank, or the sum of all ranks.
 func (p page) vllm(e *endpick.Endpoint) Facts {
 	f := Facts{Engine: "vllm"}
 	info := p["vllm_cache_config_info"]
@@ -54,7 +54,7 @@ func (p page) vllm(e *endpick.Endpoint) Facts {
 			continue
 		}
 		block, _ := strconv.ParseFloat(labels["block_size"], 64)
-		blocks, _ := strconv.ParseFloat(labels["num_gpu_blocks"], 64) // "None" before it is known
+		blocks, _ := strconv.ParseFloat(labels["num_gpu_blocks"], 64) // "None" until it is known
 		f.BlockTokens = atMost(block, maxKVTokens)
 		tokens += max(block*blocks, 0)
 	}
@@ -62,8 +62,8 @@ func (p page) vllm(e *endpick.Endpoint) Facts {
 	return f
 }
 
-// llamaFacts reads llama.cpp's /props. Its slots share the context, of which it tells
-// the part of one.
+// llamaFacts reads llama.cpp's /props. Its slots share the context, and it reports
+// the share of one.
 func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
 	var props struct {
 		Slots    *float64 `json:"total_slots"`
@@ -88,7 +88,7 @@ func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
 // arguments, and the state of each data-parallel rank.
 func sglangFacts(text []byte, e *endpick.Endpoint) (Facts, error) {
 	var info struct {
-		Tokens float64  `json:"max_total_num_tokens"` // of a rank
+		Tokens float64  `json:"max_total_num_tokens"` // per rank
 		Page   float64  `json:"page_size"`
 		Most   *float64 `json:"max_running_requests"`
 		States []struct {
@@ -126,7 +126,7 @@ func sglangFacts(text []byte, e *endpick.Endpoint) (Facts, error) {
 	return f, nil
 }
 
-// servedNames reads a list of models: those that have a parent are adapters.
+// servedNames reads a list of models. Those with a parent are adapters.
 func servedNames(text []byte) (models, adapters []string, err error) {
 	var list struct {
 		Data []struct {

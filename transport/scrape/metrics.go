@@ -14,14 +14,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// series selects the series of a family, those with this value of a label or
-// all.
+// series selects the series of a family with this value of a label, or all of
+// them.
 type series struct{ family, label, value string }
 
-// Of each signal the first family counts that the engine has. Names are those
-// of vLLM (the second KV usage is that of version 0.9 and before), SGLang,
-// trtllm-serve, llama.cpp (in new versions without KV usage) and Triton's TensorRT-LLM backend. A colon in a name is written
-// as an underscore here, because exporters in between do so.
+// For each signal, the first family that the engine has is used. Names are those of vLLM (the
+// second KV usage is that of version 0.9 and before), SGLang, trtllm-serve, llama.cpp (new versions
+// have no KV usage) and Triton's TensorRT-LLM backend. Colons in names are written as underscores
+// here, because exporters in between change them so.
 var (
 	waiting = []series{
 		{family: "vllm_num_requests_waiting"},
@@ -48,16 +48,16 @@ var (
 )
 
 // adapters is vLLM's list of adapters that are running, in a label. Its value is
-// the time of the list; old lists stay among the series.
+// the time of the list; old lists remain among the series.
 var adapters = series{family: "vllm_lora_requests_info", label: "running_lora_adapters"}
 
 // rankLabels name the data-parallel rank: vLLM's engine, SGLang's dp_rank.
 var rankLabels = []string{"engine", "dp_rank"}
 
-// copyLabels tell apart processes that report the same requests.
+// copyLabels distinguish processes that report the same requests.
 var copyLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank"}
 
-// What can be wrong with a metrics page, for errors.Is.
+// The errors of a metrics page, for errors.Is.
 var (
 	// ErrFormat: the page is not in the Prometheus text format.
 	ErrFormat = errors.New("scrape: not in the Prometheus text format")
@@ -88,8 +88,8 @@ func parse(r io.Reader, most int64) (page, error) {
 	return p, nil
 }
 
-// load reads the load of an endpoint: of its rank, if it has one, else of the
-// whole server. What is not on the page is absent.
+// load reads the load of an endpoint: of its rank if it has one, otherwise of
+// the whole server. Signals that are not on the page are absent.
 func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 	var l endpick.Load
 	read := func(names []series, signal endpick.Signals, to *float64) int {
@@ -105,7 +105,7 @@ func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 	read(from.waiting, endpick.WaitingSignal, &l.Waiting)
 	read(from.running, endpick.RunningSignal, &l.Running)
 	n := read(from.kvUsage, endpick.KVUsageSignal, &l.KVUsage)
-	l.KVUsage /= float64(n) // the mean of ranks
+	l.KVUsage /= float64(n) // mean over the ranks
 	l.Adapters = p.adapters()
 	const all = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
 	if l.Absent == all {
@@ -114,8 +114,8 @@ func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 	return l, nil
 }
 
-// sum adds the series that a selector finds for an endpoint, and says how many
-// there were: one for each rank and model, of copies the largest.
+// sum adds up the series that a selector finds for an endpoint: one for each
+// rank and model, of copies the largest. It also returns their number.
 func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
 	f := p[s.family]
 	if f == nil {
@@ -127,8 +127,8 @@ func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
 		if s.label != "" && labels[s.label] != s.value {
 			continue
 		}
-		// SGLang repeats its gauges for each priority, and gives the total
-		// under an empty one.
+		// SGLang repeats its gauges for each priority, with the total under an empty
+		// one.
 		if labels["priority"] != "" || (e.Ranked && !ofRank(labels, e.Rank)) {
 			continue
 		}
@@ -138,7 +138,7 @@ func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
 		}
 		key := groupOf(m)
 		if old, seen := largest[key]; seen {
-			v = max(old, v) // NaN, if either is
+			v = max(old, v) // NaN if either is
 		}
 		largest[key] = v
 	}
@@ -157,8 +157,8 @@ func labelsOf(m *dto.Metric) map[string]string {
 	return labels
 }
 
-// ofRank reports whether series belong to a rank. A server of one rank does not
-// name it.
+// ofRank reports whether series belong to a rank. A server with one rank does
+// not name it.
 func ofRank(labels map[string]string, rank int) bool {
 	for _, name := range rankLabels {
 		if v, ok := labels[name]; ok {
@@ -168,7 +168,7 @@ func ofRank(labels map[string]string, rank int) bool {
 	return rank == 0
 }
 
-// groupOf is what copies of one series share.
+// groupOf identifies the copies of one series.
 func groupOf(m *dto.Metric) string {
 	var b strings.Builder
 labels:
@@ -196,7 +196,7 @@ func valueOf(m *dto.Metric) (float64, bool) {
 	return 0, false
 }
 
-// adapters is the newest list of loaded adapters; nil if the engine has none.
+// adapters returns the newest list of loaded adapters; nil if the engine has none.
 func (p page) adapters() []string {
 	f := p[adapters.family]
 	if f == nil {

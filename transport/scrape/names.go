@@ -9,20 +9,20 @@ import (
 )
 
 // Names are the metrics of an engine that this package does not know. Each is a name,
-// or a name and the value of one label: `requests{state="waiting"}`. They count before
-// those that are known. A signal that is left out is read as usual.
+// or a name and the value of one label: `requests{state="waiting"}`. They take
+// precedence over known ones. A signal that is left out is read as usual.
 type Names struct {
 	Waiting string // requests in the queue
 	Running string // requests in the batch
-	KVUsage string // share of the KV cache that is in use, in [0, 1]
+	KVUsage string // share of the KV cache in use, in [0, 1]
 }
 
 var selector = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:.]*)(?:\{([a-zA-Z_][a-zA-Z0-9_]*)="([^"]*)"\})?$`)
 
-// signals are the series in which each signal may be.
+// signals are the series that may hold each signal.
 type signals struct{ waiting, running, kvUsage []series }
 
-// signals are those of the names, and those that are known.
+// signals returns the given names, followed by the known ones.
 func (n *Names) signals() (s signals, err error) {
 	for _, f := range []struct {
 		field, name string

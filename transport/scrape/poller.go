@@ -14,8 +14,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// maxAtOnce bounds the pages that are read at the same time. It does not bound
-// how many servers are waited for: those that hang would keep the others out.
+// maxAtOnce limits the pages that are being read, but not the servers that are
+// waited for: servers that hang would block the others.
 const maxAtOnce = 64
 
 // Poller polls engines. Make one with [New]. It is safe for concurrent use.
@@ -26,7 +26,7 @@ type Poller struct {
 	names  signals
 
 	mu   sync.Mutex
-	busy map[string]bool // URLs that are being asked
+	busy map[string]bool // URLs with a request under way
 }
 
 // New returns a poller, or an [endpick.ConfigError].
@@ -63,14 +63,14 @@ func (p *Poller) Run(ctx context.Context) {
 	}
 }
 
-// Poll asks every endpoint once and returns when all have answered.
+// Poll polls every endpoint once and returns when all have answered.
 func (p *Poller) Poll(ctx context.Context) {
 	var round sync.WaitGroup
 	p.start(ctx, &round)
 	round.Wait()
 }
 
-// start asks every server that is not being asked already.
+// start polls every server that has no request under way.
 func (p *Poller) start(ctx context.Context, round *sync.WaitGroup) {
 	servers := map[string][]*endpick.Endpoint{}
 	for _, s := range p.config.Router.Endpoints() {
@@ -97,7 +97,7 @@ func (p *Poller) start(ctx context.Context, round *sync.WaitGroup) {
 	}
 }
 
-// url is where an endpoint's page is.
+// url is the address of an endpoint's page.
 func (p *Poller) url(e *endpick.Endpoint) (u string) {
 	if err := p.guard(func() { u = p.config.URL(e) }); err != nil {
 		p.tell(e, "", err)
@@ -106,8 +106,8 @@ func (p *Poller) url(e *endpick.Endpoint) (u string) {
 	return u
 }
 
-// guard calls a function that is not ours. It runs in goroutines of the poller,
-// where a panic would end the process.
+// guard calls a function of the host in a goroutine of the poller, where a
+// panic would end the process.
 func (p *Poller) guard(f func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -119,16 +119,16 @@ func (p *Poller) guard(f func()) (err error) {
 	return nil
 }
 
-// tell says what went wrong.
+// tell reports an error.
 func (p *Poller) tell(e *endpick.Endpoint, u string, err error) {
 	if at, err := url.Parse(u); err == nil {
-		u = at.Redacted() // a password in it is for the server alone
+		u = at.Redacted() // a password in it is for the server only
 	}
-	_ = p.guard(func() { p.config.OnError(&Error{Endpoint: e.ID, URL: u, Err: err}) }) // it is counted
+	_ = p.guard(func() { p.config.OnError(&Error{Endpoint: e.ID, URL: u, Err: err}) }) // a panic is counted
 }
 
-// scrape asks one server and reports for its endpoints. An answer that makes no
-// sense voids what was known; no answer leaves it to grow old.
+// scrape polls one server and reports for its endpoints. An invalid answer
+// voids what was known; without an answer, that grows old.
 func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endpoint) {
 	marks := make([]endpick.Mark, len(endpoints))
 	for i, e := range endpoints {
@@ -152,13 +152,13 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 		}
 		load.Mark = marks[i]
 		bad = p.config.Router.Report(e.ID, load)
-		if bad != nil && !errors.Is(bad, endpick.ErrUnknownEndpoint) { // removed meanwhile
+		if bad != nil && !errors.Is(bad, endpick.ErrUnknownEndpoint) { // the endpoint was removed meanwhile
 			p.tell(e, u, bad)
 		}
 	}
 }
 
-// fetch gets a page; answered says whether the server did.
+// fetch gets a page; answered reports whether the server did.
 func (p *Poller) fetch(ctx context.Context, u string) (_ page, answered bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
@@ -176,7 +176,7 @@ func (p *Poller) fetch(ctx context.Context, u string) (_ page, answered bool, _ 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // to use the connection again
+		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
 		return nil, true, StatusError(resp.StatusCode)
 	}
 	select {

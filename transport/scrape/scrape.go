@@ -1,13 +1,13 @@
 // Package scrape asks engines for their load: it polls the /metrics page of each
-// endpoint of a router, in the names of vLLM, SGLang, TensorRT-LLM and llama.cpp
-// (which has the page with --metrics), or in names that the host gives ([Names]), and
-// reports what it finds.
+// endpoint of a router and reports what it finds. It knows the metrics of vLLM,
+// SGLang, TensorRT-LLM and llama.cpp (which has the page with --metrics), and those
+// that the host names ([Names]).
 //
 // A [Survey] asks engines what they hold and serve: the size of the KV cache, how many
 // requests run at once, models and adapters.
 //
-// It is a module of its own because it brings a parser of the Prometheus text
-// format with it.
+// It is a module of its own because it brings a parser of the Prometheus text format
+// with it.
 package scrape
 
 import (
@@ -41,7 +41,7 @@ type StatusError int
 
 func (e StatusError) Error() string { return fmt.Sprintf("scrape: HTTP status %d", int(e)) }
 
-// Config configures a [Poller]. All fields except Router may be left out.
+// Config configures a [Poller]. All fields except Router are optional.
 type Config struct {
 	// Router is the router whose endpoints are polled and which gets the
 	// reports. It must be set.
@@ -55,7 +55,7 @@ type Config struct {
 	// before that. Zero: five seconds, because engines answer late when they
 	// are busy, which is when it matters.
 	Timeout time.Duration
-	// MaxBytes bounds a page. Zero: 8 MiB.
+	// MaxBytes limits the length of a page. Zero: 8 MiB.
 	MaxBytes int64
 	// URL returns the address of an endpoint's page, or an empty string if it
 	// is not to be polled. It is called in each round. Nil: "/metrics" at the
@@ -107,7 +107,7 @@ func (c *Config) validate() error {
 
 func metricsURL(e *endpick.Endpoint) string { return pageURL(e, "/metrics") }
 
-// pageURL is where a page of an endpoint's server is.
+// pageURL is the address of a page of an endpoint's server.
 func pageURL(e *endpick.Endpoint, path string) string {
 	to, err := transport.Target(e, &url.URL{Path: path})
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 // Facts are what an engine reports about itself. What it does not report is
 // zero.
 type Facts struct {
-	Engine       string // "vllm", "sglang" or "llama.cpp"; empty: another
+	Engine       string // "vllm", "sglang" or "llama.cpp"; empty: unknown
 	KVTokens     int    // tokens that its KV cache holds
-	BlockTokens  int    // tokens of one block of it
+	BlockTokens  int    // tokens per block of it
 	MaxSequences int    // requests that it runs at once
 	// Models and Adapters are the names that it serves. Nil: it does not report
 	// them, or accepts any name, as llama.cpp does.
 	Models, Adapters []string
 }
 
-// SurveyConfig configures a [Survey]. All fields except Router may be left out.
+// SurveyConfig configures a [Survey]. All fields except Router are optional.
 type SurveyConfig struct {
 	// Router is the router whose endpoints are completed. It must be set.
 	Router *endpick.Router
@@ -40,7 +40,7 @@ type SurveyConfig struct {
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
 	Timeout time.Duration
-	// MaxBytes bounds a page. Zero: 8 MiB.
+	// MaxBytes limits the length of a page. Zero: 8 MiB.
 	MaxBytes int64
 	// DisableModels leaves the Models and Adapters of endpoints as they are: an
 	// endpoint without names then serves any model.
@@ -56,7 +56,7 @@ type SurveyConfig struct {
 // concurrent use.
 type Survey struct {
 	config SurveyConfig
-	asker  *Poller // for its client, limits and guards
+	asker  *Poller // its client, limits and guards are used
 
 	round sync.Mutex // held while endpoints are completed
 
@@ -64,14 +64,14 @@ type Survey struct {
 	known map[string]*surveyed // by key
 }
 
-// surveyed is what is known of one endpoint.
+// surveyed is what is known about one endpoint.
 type surveyed struct {
 	facts Facts
-	good  bool      // facts are there
-	asked time.Time // when it was asked last; while it is being asked, too
+	good  bool      // facts are known
+	asked time.Time // when it was last asked, or is being asked
 	busy  bool
 	base  endpick.Endpoint // as the host describes it
-	set   endpick.Endpoint // as it was completed
+	set   endpick.Endpoint // as completed
 }
 
 // NewSurvey returns a survey, or an [endpick.ConfigError].
@@ -91,7 +91,7 @@ func NewSurvey(config SurveyConfig) (*Survey, error) {
 	return &Survey{config: config, asker: asker, known: map[string]*surveyed{}}, nil
 }
 
-// key tells servers and their ranks apart.
+// key identifies a server, or a rank of one.
 func key(e *endpick.Endpoint) string {
 	if e.Ranked {
 		return e.Address + "#" + strconv.Itoa(e.Rank)
@@ -157,7 +157,7 @@ func (s *Survey) fill(e *endpick.Endpoint, f *Facts) {
 	}
 }
 
-// start asks the endpoints whose time has come, and completes all by what is known.
+// start asks the endpoints that are due, and completes all from what is known.
 func (s *Survey) start(ctx context.Context, all *sync.WaitGroup, now bool) {
 	there := s.complete()
 	for k, e := range there {
@@ -170,7 +170,7 @@ func (s *Survey) start(ctx context.Context, all *sync.WaitGroup, now bool) {
 	maps.DeleteFunc(s.known, func(k string, v *surveyed) bool { return there[k] == nil && !v.busy })
 }
 
-// due reports whether an endpoint is to be asked, and notes that it is.
+// due reports whether an endpoint is due, and records that it is being asked.
 func (s *Survey) due(at string, now bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +190,8 @@ func (s *Survey) due(at string, now bool) bool {
 	return true
 }
 
-// ask asks one engine. What it says is for the next to complete endpoints: how the host
-// describes this one may have changed while it was asked.
+// ask asks one engine. The facts are applied when endpoints are next completed, because
+// the host may have changed this one's description meanwhile.
 func (s *Survey) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	var facts Facts
 	var err error
@@ -210,8 +210,8 @@ func (s *Survey) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	}
 }
 
-// complete has the router take over what is known of its endpoints, and returns them: of
-// a server, or a rank of one, the first.
+// complete updates the router's endpoints from what is known, and returns the first
+// endpoint of each server or rank.
 func (s *Survey) complete() map[string]*endpick.Endpoint {
 	s.round.Lock()
 	defer s.round.Unlock()
@@ -233,7 +233,7 @@ func (s *Survey) completeOne(at string, e *endpick.Endpoint) {
 		s.mu.Unlock()
 		return
 	}
-	if !reflect.DeepEqual(*e, k.set) { // the host has described it anew
+	if !reflect.DeepEqual(*e, k.set) { // the host has changed it
 		k.base = *e
 	}
 	next := k.base
@@ -241,7 +241,7 @@ func (s *Survey) completeOne(at string, e *endpick.Endpoint) {
 	k.set = next
 	s.mu.Unlock()
 	if !reflect.DeepEqual(next, *e) {
-		if err := s.config.Router.Update(next); err != nil && !errors.Is(err, endpick.ErrUnknownEndpoint) { // removed meanwhile
+		if err := s.config.Router.Update(next); err != nil && !errors.Is(err, endpick.ErrUnknownEndpoint) { // the endpoint was removed meanwhile
 			s.asker.tell(e, pageURL(e, ""), err)
 		}
 	}
@@ -275,7 +275,7 @@ func (s *Survey) get(ctx context.Context, e *endpick.Endpoint, path string) ([]b
 // ErrNoFacts: the server has no page with the capacities of a known engine.
 var ErrNoFacts = errors.New("scrape: no known engine")
 
-// read finds out which engine it is, and what it says.
+// read recognizes the engine, and reads what it reports.
 func (s *Survey) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
 	text, err := s.get(ctx, e, "/metrics")
 	var status StatusError
@@ -319,8 +319,8 @@ func (s *Survey) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
 	return Facts{}, ErrNoFacts
 }
 
-// readModels adds what an engine says that it serves. One that asks for a key keeps it
-// to itself.
+// readModels adds the names that an engine serves. An engine that requires a key does
+// not tell.
 func (s *Survey) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
 	if s.config.DisableModels {
 		return nil
@@ -339,5 +339,5 @@ func (s *Survey) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) 
 	return nil
 }
 
-// badPage says what was wrong with a page.
+// badPage is the error of an invalid page.
 func badPage(path string, err error) error { return fmt.Errorf("%w: %s: %w", ErrFormat, path, err) }

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Config configures a Client. Tokenizer must be set; the zero value of everything else
+// Config configures a Client. Tokenizer is required; the zero value of everything else
 // is its default.
 type Config struct {
 	Tokenizer Tokenizer
@@ -21,11 +21,11 @@ type Config struct {
 	Within time.Duration
 	// GiveUp is the time limit of a call. Zero: 2 s.
 	GiveUp time.Duration
-	// MaxCalls bounds the number of calls at one time. Further requests are not
+	// MaxCalls limits the number of calls at one time. Further requests are not
 	// tokenized. Zero: 64.
 	MaxCalls int
-	// MaxBytes bounds the ids that are remembered, 4 bytes each and about 150 for each
-	// prompt. Zero: 64 MiB.
+	// MaxBytes limits the ids that are cached, 4 bytes each and about 150 per prompt.
+	// Zero: 64 MiB.
 	MaxBytes int64
 	// MaxPrompt is the length of the longest body to tokenize, in bytes.
 	// Zero: 8 MiB.
@@ -69,14 +69,14 @@ const longestRest = time.Minute
 // Stats counts what became of requests.
 type Stats struct {
 	Asked     uint64 // calls of the tokenizer
-	Failed    uint64 // of them
-	Hits      uint64 // prompts whose ids were remembered
+	Failed    uint64 // of these calls
+	Hits      uint64 // prompts whose ids were cached
 	Shared    uint64 // requests that waited for another's call
-	Late      uint64 // requests that could not wait
-	Heads     uint64 // requests that were routed by the ids of their head
-	Declined  uint64 // requests that were not asked for: too many, too long, a rest, no prompt
-	Bytes     int64  // remembered
-	Prompts   int    // remembered
+	Late      uint64 // requests whose ids were not available in time
+	Heads     uint64 // requests routed by the ids of their head
+	Declined  uint64 // requests without a call: too many, too long, a rest, no prompt
+	Bytes     int64  // cached
+	Prompts   int    // cached
 	RestUntil time.Time
 }
 
@@ -86,7 +86,7 @@ type Client struct {
 	config Config
 	seed   maphash.Seed
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	memo  memo
 	calls map[uint64]*call
 	stats Stats
@@ -94,10 +94,10 @@ type Client struct {
 	fails int
 }
 
-// call is one question that is under way.
+// call is a call of the tokenizer under way.
 type call struct {
 	done chan struct{}
-	ids  []uint32 // once it is done; nil: it has failed
+	ids  []uint32 // once done; nil: failed
 }
 
 // New returns a client, or an [endpick.ConfigError].
@@ -160,7 +160,7 @@ func (c *Client) Tokens(ctx context.Context, path string, body []byte) (ids []ui
 	return c.known(keys, lengths)
 }
 
-// known returns the ids of the longest head that is remembered.
+// known returns the ids of the longest head that is cached.
 func (c *Client) known(keys []uint64, lengths []int) ([]uint32, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,8 +179,8 @@ func (c *Client) decline() {
 	c.stats.Declined++
 }
 
-// begin returns the call that answers for a prompt: one that is done, if it is
-// remembered, one that is under way, or a new one; nil if there may be none.
+// begin returns the call for a prompt: one that is done if it is cached, one
+// that is under way, or a new one; nil if there may be none.
 func (c *Client) begin(ctx context.Context, key uint64, path string, body []byte) *call {
 	now := c.config.Clock()
 	c.mu.Lock()
@@ -200,7 +200,7 @@ func (c *Client) begin(ctx context.Context, key uint64, path string, body []byte
 	w := &call{done: make(chan struct{})}
 	c.calls[key] = w
 	c.stats.Asked++
-	// It goes on when the request can't wait for it: body may change then.
+	// It continues when the request can't wait for it, and body may change then.
 	body = append([]byte(nil), body...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.GiveUp)
 	go func() {
@@ -228,7 +228,7 @@ func (c *Client) ask(ctx context.Context, path string, body []byte) (ids []uint3
 	return c.config.Tokenizer.Tokens(ctx, path, body)
 }
 
-// end notes how a call has ended.
+// end records the result of a call.
 func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
 	now := c.config.Clock()
 	c.mu.Lock()
@@ -241,7 +241,7 @@ func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
 		c.memo.put(key, ids)
 		c.fails, c.rest = 0, 0
 	case errors.Is(err, ErrNoPrompt), errors.As(err, &refused) && refused >= 400 && refused < 500:
-		c.stats.Failed++ // what one client sends is no reason not to ask for others
+		c.stats.Failed++ // one client's bad requests are no reason to stop calling for others
 	default:
 		c.stats.Failed++
 		if c.fails++; c.fails >= c.config.RestAfter {
@@ -252,7 +252,7 @@ func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
 	close(w.done)
 }
 
-// shaping are the members of a request, besides its messages, that may change its
+// shaping are the members of a request, besides its messages, that may affect its
 // prompt.
 type shaping struct {
 	Model                json.RawMessage   `json:"model"`
@@ -272,9 +272,9 @@ type shaping struct {
 	Truncate             json.RawMessage   `json:"truncate_prompt_tokens"`
 }
 
-// keys names a prompt and, if it is a conversation, its heads, the whole last; lengths
-// are the bytes of messages up to there. The names depend on a secret: nobody can make
-// two prompts that share one.
+// keys names a prompt and, if it is a conversation, its heads, the whole one last;
+// lengths are the bytes of messages up to there. The names depend on a secret, so that
+// nobody can make two prompts with the same name.
 func (c *Client) keys(path string, body []byte) (keys []uint64, lengths []int, ok bool) {
 	var s shaping
 	if json.Unmarshal(body, &s) != nil {
@@ -283,7 +283,7 @@ func (c *Client) keys(path string, body []byte) (keys []uint64, lengths []int, o
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	add := func(b []byte) {
-		// A length goes before each part, so that no two lists are one when joined.
+		// Lengths precede the parts, so that no two lists give the same text.
 		n := len(b)
 		h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
 		h.Write(b)
@@ -310,7 +310,7 @@ func (c *Client) keys(path string, body []byte) (keys []uint64, lengths []int, o
 	return keys, lengths, true
 }
 
-// textOnly reports whether a message has nothing that its tokens don't name.
+// textOnly reports whether a message consists of text only, which its tokens determine.
 func textOnly(message json.RawMessage) bool {
 	var m struct {
 		Content json.RawMessage `json:"content"`

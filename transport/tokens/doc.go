@@ -1,10 +1,10 @@
-// Package tokens gets the token ids of prompts from the engines, so that a router's
-// blocks are the ones in the engines' KV-cache events.
+// Package tokens gets the token ids of prompts from the engines, so that a router's blocks are
+// those of the engines' KV-cache events.
 //
 //   - [Tokenizer]: who knows the ids: [Rendering] engines (vLLM, SGLang), [Llama] servers
 //     (llama.cpp), or something of the host's own
-//   - [Client], [Config]: asks one within a few milliseconds, remembers the heads of
-//     conversations, and gives up in favour of text
+//   - [Client], [Config]: asks one within a few milliseconds, caches the heads of
+//     conversations, and falls back to text
 //
 // Package transport, and package seam, cut prompts by them if their Config says so:
 //

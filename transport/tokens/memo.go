@@ -2,13 +2,12 @@ package tokens
 
 import "container/list"
 
-// memo remembers ids by the names of prompts, the most recently used of them, within a
-// bound.
+// memo is an LRU cache of ids by the names of prompts.
 type memo struct {
 	most  int64
 	bytes int64
 	at    map[uint64]*list.Element
-	order *list.List // of *remembered, the most recently used first
+	order *list.List // of *remembered, most recently used first
 }
 
 type remembered struct {
@@ -16,7 +15,7 @@ type remembered struct {
 	ids []uint32
 }
 
-// entryBytes is what one takes besides its ids.
+// entryBytes is the size of an entry without its ids.
 const entryBytes = 150
 
 func (r *remembered) size() int64 { return int64(4*cap(r.ids)) + entryBytes }

@@ -23,12 +23,12 @@ type Tokenizer interface {
 // engine can't tokenize.
 var ErrNoPrompt = errors.New("tokens: the request has no prompt")
 
-// maxAnswer bounds what is read of an engine's answer: more than any context takes.
+// maxAnswer limits the length of an engine's answer, beyond the ids of any context.
 const maxAnswer = 64 << 20
 
 // Rendering asks vLLM or SGLang. They render chats and completions at the paths of these
 // APIs followed by /render, or if that is missing, which is detected, at /tokenize. It
-// must not be copied after use.
+// must not be copied after first use.
 type Rendering struct {
 	// URL is the engine's URL, such as http://10.0.0.7:8000.
 	URL string
@@ -60,7 +60,7 @@ func (e *Rendering) Tokens(ctx context.Context, path string, body []byte) ([]uin
 	return some(answer.Tokens)
 }
 
-// rendered is one prompt, or a list of them as completions have.
+// rendered is one prompt, or a list as for completions.
 type rendered struct{ ids []uint32 }
 
 type renderedPrompt struct {
@@ -117,7 +117,7 @@ func (e *Llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32,
 	default:
 		return nil, ErrNoPrompt
 	}
-	// As the server does it with what it generates from.
+	// The options that the server itself uses for prompts.
 	content, err := json.Marshal(map[string]any{"content": prompt.Prompt, "add_special": true, "parse_special": true})
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (e *Llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32,
 	return some(answer.Tokens)
 }
 
-// statusError is an answer that is none.
+// statusError is a status other than 200.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("tokens: the engine answers %d", int(e)) }
@@ -150,7 +150,7 @@ func ask(ctx context.Context, c *http.Client, url string, body []byte, answer an
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection is used again
+		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
 		return statusError(resp.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

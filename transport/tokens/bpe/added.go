@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// addedToken is a token that is found in a text before anything else, whatever stands
-// around it.
+// addedToken is a token that is recognized in a text before anything else, whatever
+// surrounds it.
 type addedToken struct {
 	text        string
 	id          uint32
-	left, right bool // white space on that side belongs to it
+	left, right bool // includes white space on that side
 }
 
-// added are those of a model, the longest first, by their first byte: of two that begin
-// at the same place the longer one counts.
+// added are a model's tokens by first byte, the longest first, because the longest one
+// at a place wins.
 type added [256][]addedToken
 
 func (a *added) add(t addedToken) {
@@ -28,8 +28,8 @@ func (a *added) add(t addedToken) {
 	a[t.text[0]] = l
 }
 
-// cut goes through a text: what is between added tokens, and these. It ends when yield
-// says so.
+// cut calls yield with the added tokens in a text, and with what is between them,
+// until it returns false.
 func (a *added) cut(text string, yield func(part string, id uint32, special bool) bool) {
 	from := 0
 	for at := 0; at < len(text); at++ {

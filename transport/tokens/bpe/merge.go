@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// merges are the pairs of tokens that become one: the lower the rank, the earlier.
+// merges are the pairs of tokens that become one. Lower ranks are merged first.
 type merges map[[2]uint32]merge
 
 type merge struct {
@@ -13,21 +13,21 @@ type merge struct {
 	result uint32
 }
 
-// symbol is a token of a piece that is being merged, in a list of them.
+// symbol is a token of a piece that is being merged, in a doubly linked list.
 type symbol struct {
 	id         uint32
 	prev, next int32 // −1: none
-	gone       bool  // merged into the one before
+	gone       bool  // merged into the previous one
 }
 
-// candidate is a merge that may be made: of the symbols at this place and after it.
+// candidate is a possible merge of the symbol at this index with the next one.
 type candidate struct {
 	rank        int32
 	at          int32
-	left, right uint32 // as they were when it was found
+	left, right uint32 // their ids when it was found
 }
 
-// candidates is a heap: the lowest rank first, then the first from the left.
+// candidates is a heap: the lowest rank first, then the leftmost.
 type candidates []candidate
 
 func (c candidates) Len() int { return len(c) }
@@ -42,11 +42,11 @@ func (c *candidates) Pop() any {
 	return last
 }
 
-// short is the length up to which looking for the best pair again and again is cheaper
+// short is the length up to which searching for the best pair repeatedly is cheaper
 // than a heap.
 const short = 32
 
-// apply merges the tokens of a piece, in place, and returns what is left.
+// apply merges the tokens of a piece in place, and returns the rest.
 func (m merges) apply(ids []uint32) []uint32 {
 	if len(ids) > short {
 		return m.applyLong(ids)
@@ -67,7 +67,7 @@ func (m merges) apply(ids []uint32) []uint32 {
 	return ids
 }
 
-// applyLong takes time in proportion to n log n, so that a piece of a megabyte does no harm.
+// applyLong takes O(n log n) time, so that a piece of a megabyte does no harm.
 func (m merges) applyLong(ids []uint32) []uint32 {
 	all := make([]symbol, len(ids))
 	for i, id := range ids {
@@ -91,7 +91,7 @@ func (m merges) applyLong(ids []uint32) []uint32 {
 		c := heap.Pop(&open).(candidate)
 		a := &all[c.at]
 		if a.gone || a.id != c.left || a.next < 0 || all[a.next].id != c.right {
-			continue // one of the two has been merged since
+			continue // one of them has been merged since
 		}
 		b := &all[a.next]
 		a.id = m[[2]uint32{c.left, c.right}].result

@@ -12,33 +12,33 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Model is what makes token ids of prompts. It is safe for concurrent use.
+// Model computes the token ids of prompts. It is safe for concurrent use.
 type Model struct {
-	// Clock is the time, for templates that tell the date, which is that of UTC. It is not
-	// to be changed while the model is used. Nil: time.Now.
+	// Clock returns the time, for templates that contain the date, which is that of UTC.
+	// It must not be changed while the model is in use. Nil: time.Now.
 	Clock func() time.Time
 
 	vocabulary map[string]uint32
 	merges     merges
 	added      added
-	splits     []split // from the text to pieces, each of what the one before leaves
+	splits     []split // applied in turn, from the text to pieces
 	normal     []normalizer
-	// bytes are the ids of single bytes; of byte-level BPE every one has its own, others
-	// may fall back to them.
+	// bytes are the ids of single bytes: of all in byte-level BPE, of the fallback
+	// otherwise.
 	bytes      [256]uint32
 	hasByte    [256]bool
 	byteLevel  bool
 	wholeFirst bool // a piece that is a token is not merged
 	unknown    uint32
-	hasUnknown bool // without it characters that are unknown are left out
-	fuse       bool // several in a row are one
-	// before and after are what a text that is no chat stands between.
+	hasUnknown bool // otherwise, unknown characters are left out
+	fuse       bool // consecutive unknown characters are one token
+	// before and after surround the ids of a text that is not a chat.
 	before, after []uint32
 
-	chat *template // nil: there is none
+	chat *template // nil: none
 }
 
-// Error says what in a file can't be read or is not known here.
+// Error says what in a file is invalid or not supported.
 type Error struct {
 	File   string
 	Field  string
@@ -53,14 +53,14 @@ func (e *Error) Error() string {
 	return "bpe: " + e.File + ": " + e.Field + " " + e.Reason
 }
 
-// Names of the files that a model comes with.
+// The names of a model's files.
 const (
 	tokenizerFile = "tokenizer.json"
 	configFile    = "tokenizer_config.json"
 	templateFile  = "chat_template.jinja"
 )
 
-// Load reads tokenizer.json in a directory and, if they are there, tokenizer_config.json
+// Load reads tokenizer.json from a directory and, if they exist, tokenizer_config.json
 // and chat_template.jinja. The error is an [Error] or that of reading.
 func Load(dir string) (*Model, error) {
 	tokenizer, err := os.ReadFile(filepath.Join(dir, tokenizerFile))
@@ -76,9 +76,9 @@ func Load(dir string) (*Model, error) {
 	return Parse(tokenizer, optional[0], optional[1])
 }
 
-// Parse makes a model of the contents of tokenizer.json, tokenizer_config.json and
-// chat_template.jinja; the latter two may be empty. The template in a file of its own
-// counts more than that in the configuration. The error is an [Error].
+// Parse makes a model from the contents of tokenizer.json, tokenizer_config.json and
+// chat_template.jinja; the latter two may be empty. A template in a file of its own
+// takes precedence over that in the configuration. The error is an [Error].
 func Parse(tokenizer, config, chatTemplate []byte) (*Model, error) {
 	m := &Model{}
 	if err := m.readTokenizer(tokenizer); err != nil {
@@ -90,13 +90,13 @@ func Parse(tokenizer, config, chatTemplate []byte) (*Model, error) {
 	return m, nil
 }
 
-// maxPiece bounds what is merged at once. Words and runs of white space are far below it,
+// maxPiece limits what is merged at once. Words and runs of white space are far shorter,
 // and merging so much takes some tens of milliseconds.
 const maxPiece = 32 << 10
 
-// Encode returns the ids of a text, in which the names of special tokens stand for them.
-// Nothing is put before or after it. The error is that
-// of ctx, or as that of [Model.Tokens].
+// Encode returns the ids of a text, in which special tokens are recognized by name. It
+// adds nothing before or after it. The error is that of ctx, or one like those of
+// [Model.Tokens].
 func (m *Model) Encode(ctx context.Context, text string) ([]uint32, error) {
 	ids := make([]uint32, 0, len(text)/3)
 	var err error
@@ -132,7 +132,7 @@ func (m *Model) appendText(ctx context.Context, ids []uint32, text string) ([]ui
 	return ids, nil
 }
 
-// appendPiece appends the ids of what no merge crosses the ends of.
+// appendPiece appends the ids of a piece.
 func (m *Model) appendPiece(ids []uint32, piece string) []uint32 {
 	if m.wholeFirst {
 		if id, ok := m.vocabulary[piece]; ok {
@@ -150,11 +150,11 @@ func (m *Model) appendPiece(ids []uint32, piece string) []uint32 {
 	return ids[:from+len(m.merges.apply(ids[from:]))]
 }
 
-// appendCharacters appends the ids of single characters, or of their bytes. Unknown ones
-// are written before the next known one, or at the end, and so after bytes that follow
-// them: that is how the tokenizers library does it, and what engines have.
+// appendCharacters appends the ids of single characters, or of their bytes. An unknown
+// one is written before the next known one, or at the end, and so after bytes that
+// follow it: the tokenizers library, and so engines, do it that way.
 func (m *Model) appendCharacters(ids []uint32, piece string) []uint32 {
-	unknown := false // characters before, which are not written yet
+	unknown := false // unknown characters have yet to be written
 	for i, r := range piece {
 		one := piece[i:]
 		one = one[:runeBytes(one, r)]
@@ -191,7 +191,7 @@ func (m *Model) hasBytes(s string) bool {
 	return true
 }
 
-// runeBytes is how many bytes the first character has; what is no UTF-8 has one.
+// runeBytes is the length of the first character in bytes; one if it is not UTF-8.
 func runeBytes(s string, r rune) int {
 	if r != 0xFFFD || strings.HasPrefix(s, "\uFFFD") {
 		return len(string(r))
@@ -203,8 +203,8 @@ type normalizer func(string) string
 
 func nfc(s string) string { return norm.NFC.String(s) }
 
-// unbyte is the byte that a character of byte-level vocabularies stands for: printable
-// ones for themselves, all others in their order from U+0100 on.
+// unbyte maps the characters of byte-level vocabularies to bytes: printable ones stand
+// for themselves, all others follow in order from U+0100 on.
 var unbyte = func() map[rune]byte {
 	m := map[rune]byte{}
 	var printable [4]uint64
@@ -224,7 +224,7 @@ var unbyte = func() map[rune]byte {
 	return m
 }()
 
-// bytesOf undoes the spelling of byte-level vocabularies.
+// bytesOf decodes the spelling of byte-level vocabularies.
 func bytesOf(spelled string) (string, error) {
 	b := make([]byte, 0, len(spelled))
 	for _, r := range spelled {

@@ -9,7 +9,7 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// file is tokenizer.json of Hugging Face's tokenizers, as far as it is read here.
+// file is the part of Hugging Face's tokenizer.json that is used here.
 type file struct {
 	Added []struct {
 		ID         uint32 `json:"id"`
@@ -59,7 +59,7 @@ func (p *pair) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// pattern is what is looked for: one of the two.
+// pattern is a pattern to match: one of the two is set.
 type pattern struct {
 	String *string `json:"String"`
 	Regex  *string `json:"Regex"`
@@ -97,7 +97,7 @@ type postFile struct {
 	} `json:"special_tokens"`
 }
 
-// bad is an error in tokenizer.json.
+// bad returns an error in tokenizer.json.
 func bad(field, format string, args ...any) error {
 	return &Error{tokenizerFile, field, fmt.Sprintf(format, args...)}
 }
@@ -211,7 +211,7 @@ func (m *Model) readSplits(f *splitFile) error {
 		}
 		switch {
 		case f.Behaviour == "Isolated":
-			return add(text, isolated) // the same pieces, inverted or not
+			return add(text, isolated) // the same pieces, whether inverted or not
 		case f.Behaviour == "Removed" && f.Invert:
 			return add(text, matches)
 		case f.Behaviour == "MergedWithPrevious" && !f.Invert:
@@ -225,7 +225,7 @@ func (m *Model) readSplits(f *splitFile) error {
 func (m *Model) readVocabulary(f *file) error {
 	m.wholeFirst = f.Model.IgnoreMerges
 	m.vocabulary = f.Model.Vocabulary
-	if f.Model.Unknown != "" && !m.byteLevel { // which knows all
+	if f.Model.Unknown != "" && !m.byteLevel { // a byte-level model knows everything
 		if m.unknown, m.hasUnknown = f.Model.Vocabulary[f.Model.Unknown]; !m.hasUnknown {
 			return bad("model.unk_token", "is %q, which is not in the vocabulary", f.Model.Unknown)
 		}
@@ -239,7 +239,7 @@ func (m *Model) readVocabulary(f *file) error {
 		if !a || !b || !c {
 			return bad(fmt.Sprintf("model.merges[%d]", rank), "%q is of tokens that are not there", p)
 		}
-		m.merges[[2]uint32{left, right}] = merge{int32(rank), result} // of two the last counts
+		m.merges[[2]uint32{left, right}] = merge{int32(rank), result} // of duplicates, the last one wins
 	}
 	switch {
 	case m.byteLevel:
@@ -252,13 +252,13 @@ func (m *Model) readVocabulary(f *file) error {
 	return nil
 }
 
-// readBytes spells the vocabulary in bytes.
+// readBytes converts the vocabulary to bytes.
 func (m *Model) readBytes(f *file) error {
 	m.vocabulary = make(map[string]uint32, len(f.Model.Vocabulary))
 	for spelled, id := range f.Model.Vocabulary {
 		text, err := bytesOf(spelled)
 		if err != nil {
-			continue // one that no text is made of, such as a special token
+			continue // one that no text contains, such as a special token
 		}
 		m.vocabulary[text] = id
 		if len(text) == 1 {
@@ -281,7 +281,7 @@ func (m *Model) readPost(f *postFile) error {
 				return err
 			}
 		}
-	case "ByteLevel": // is about offsets
+	case "ByteLevel": // concerns offsets only
 	case "TemplateProcessing":
 		text := false
 		for _, s := range f.Single {

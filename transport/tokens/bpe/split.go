@@ -6,7 +6,7 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// split cuts a text at what matches a pattern, before any merge.
+// split cuts a text at the matches of a pattern, before any merge.
 type split struct {
 	pattern *regexp2.Regexp
 	how     behaviour
@@ -15,15 +15,15 @@ type split struct {
 type behaviour int
 
 const (
-	isolated   behaviour = iota // what matches is a piece, and what is between is one
-	matches                     // what is between is dropped
-	toPrevious                  // what matches belongs to what is before it
+	isolated   behaviour = iota // matches and the text between them are pieces
+	matches                     // the text between matches is dropped
+	toPrevious                  // a match belongs to the text before it
 )
 
-// matchWithin bounds a match: patterns are the model's, but texts anybody's.
+// matchWithin limits the time of a match: patterns come from the model, but texts from anybody.
 const matchWithin = 2 * time.Second
 
-// byteLevelPattern is GPT-2's, which ByteLevel splits by if it is told to.
+// byteLevelPattern is GPT-2's, by which ByteLevel splits if so configured.
 const byteLevelPattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
 func newSplit(pattern string, how behaviour) (split, error) {
@@ -35,7 +35,7 @@ func newSplit(pattern string, how behaviour) (split, error) {
 	return split{re, how}, nil
 }
 
-// pieces are what no merge crosses the ends of.
+// pieces are the parts of a text that are merged separately.
 func (m *Model) pieces(text string) ([]string, error) {
 	all := []string{text}
 	for _, s := range m.splits {

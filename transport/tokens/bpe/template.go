@@ -15,17 +15,17 @@ import (
 	"github.com/nikolalohinski/gonja/v2/loaders"
 )
 
-// template is a chat template: Jinja, with what Hugging Face's transformers add to it.
+// template is a chat template: Jinja, with the additions of Hugging Face's transformers.
 type template struct {
 	program *exec.Template
-	// globals are the names of special tokens, as bos_token.
+	// globals are the names of special tokens, such as bos_token.
 	globals map[string]any
-	// parts says that it goes through the parts of a content itself.
+	// parts says that the template iterates over the parts of a content.
 	parts bool
 }
 
-// iteratesContent finds templates that take the parts of a message's content one by one;
-// others are given them in one string, as engines do.
+// iteratesContent matches templates that iterate over the parts of a message's content;
+// others get them as one string, as engines do it.
 var iteratesContent = regexp.MustCompile(`\bfor\s+\w+\s+in\s+\w+(\.content\b|\[['"]content['"]\])`)
 
 func (m *Model) readConfig(text, chatTemplate []byte) error {
@@ -66,7 +66,7 @@ func (m *Model) readConfig(text, chatTemplate []byte) error {
 	return nil
 }
 
-// templateOf is the template, which may stand in a list with names; empty: there is none.
+// templateOf returns the template, which may be in a list with names; empty: none.
 func templateOf(v json.RawMessage) (string, error) {
 	if len(v) == 0 || string(v) == "null" {
 		return "", nil
@@ -105,10 +105,10 @@ func compile(source string) (*exec.Template, error) {
 	})
 }
 
-// errRefused is what a template says of messages that it does not take.
+// errRefused is the error of a template that does not accept the messages.
 var errRefused = errors.New("bpe: the chat template refused the messages")
 
-// render makes the text of a prompt. Panics of the library are errors.
+// render renders the text of a prompt. It returns panics of the library as errors.
 func (t *template) render(variables map[string]any, now time.Time) (text string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -129,7 +129,7 @@ func (t *template) render(variables map[string]any, now time.Time) (text string,
 	return t.program.ExecuteToString(exec.NewContext(all))
 }
 
-// strftime knows the parts of a date that chat templates ask for.
+// strftime supports the parts of a date that chat templates use.
 func strftime(now time.Time, format string) (string, error) {
 	layouts := map[byte]string{'d': "02", 'b': "Jan", 'B': "January", 'Y': "2006", 'm': "01", 'y': "06", 'H': "15", 'M': "04", 'S': "05", 'A': "Monday", 'a': "Mon", 'p': "PM", 'I': "03"}
 	var b strings.Builder

@@ -12,17 +12,16 @@ import (
 	"github.com/endpick/endpick/transport/tokens"
 )
 
-// refused says of a request that its ids can't be known here. It matches
-// [tokens.ErrNoPrompt]: another request may do better.
+// refused is the error of a request whose ids can't be computed here. It
+// matches [tokens.ErrNoPrompt]: other requests may be fine.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", tokens.ErrNoPrompt, fmt.Sprintf(format, args...))
 }
 
 // Tokens implements [tokens.Tokenizer]: the ids of the prompt of a chat
-// (/v1/chat/completions) or a completion (/v1/completions), as vLLM makes them of the
-// model's own template. Pictures, templates that come with a request, and what else would
-// need more than the model's files are refused with an error that matches
-// [tokens.ErrNoPrompt].
+// (/v1/chat/completions) or a completion (/v1/completions), as vLLM makes them with the
+// model's own template. Pictures, templates in the request, and whatever else needs more
+// than the model's files are refused with an error that matches [tokens.ErrNoPrompt].
 func (m *Model) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
 	switch "/" + strings.Trim(path, "/") {
 	case "/v1/chat/completions":
@@ -54,7 +53,7 @@ type completion struct {
 	Truncate         json.RawMessage `json:"truncate_prompt_tokens"`
 }
 
-// chat is a request for a chat, as far as it makes the prompt.
+// chat is the part of a chat request that the prompt depends on.
 type chat struct {
 	Messages            []json.RawMessage          `json:"messages"`
 	Tools               []json.RawMessage          `json:"tools"`
@@ -62,7 +61,7 @@ type chat struct {
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	Arguments           map[string]json.RawMessage `json:"chat_template_kwargs"`
 
-	// What is not known here.
+	// Not supported here.
 	Template             json.RawMessage `json:"chat_template"`
 	Documents            json.RawMessage `json:"documents"`
 	Functions            json.RawMessage `json:"functions"`
@@ -91,8 +90,8 @@ func (c *chat) unknown() string {
 	return ""
 }
 
-// Chat is the text of a chat's prompt, special tokens by their names. The error is as
-// that of Tokens.
+// Chat returns the text of a chat's prompt, with special tokens by name. Its errors
+// are like those of Tokens.
 func (m *Model) Chat(body []byte) (string, error) {
 	if m.chat == nil {
 		return "", refused("the model has no chat template")
@@ -158,8 +157,8 @@ func object(text []byte) (*exec.Dict, error) {
 	return o, nil
 }
 
-// message is a message as engines hand it to templates: content as one string unless the
-// template goes through its parts, and the arguments of calls as objects.
+// message converts a message to what engines pass to templates: content as one string
+// unless the template iterates over its parts, and the arguments of calls as objects.
 func (m *Model) message(text []byte) (*exec.Dict, error) {
 	in, err := object(text)
 	if err != nil {
@@ -253,7 +252,7 @@ func parts(texts []string) []any {
 	return all
 }
 
-// readArguments makes an object of the arguments of a call, which are JSON in a string.
+// readArguments replaces the arguments of a call, JSON in a string, by an object.
 func readArguments(call any) error {
 	o, ok := call.(*exec.Dict)
 	if !ok {
@@ -279,8 +278,8 @@ func readArguments(call any) error {
 	return nil
 }
 
-// tool is a tool as engines hand it to templates: its members in their own order. One
-// that leaves out what they fill in differently is refused.
+// tool converts a tool to what engines pass to templates: its members in their own
+// order. It refuses tools that lack members which engines fill in differently.
 func tool(text []byte) (*exec.Dict, error) {
 	in, err := object(text)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// Templates see JSON as Python does: members of objects in their order, whole numbers
-// apart from others. Objects are *exec.Dict, which keeps the order, but some of what the
-// library does with them does not; that is replaced here.
+// Templates see JSON as Python does: object members are ordered, and integers differ
+// from floats. Objects are *exec.Dict, which keeps the order, but some of the library's
+// operations on them don't; these are replaced here.
 
-// parseValue reads one JSON value.
+// parseValue parses one JSON value.
 func parseValue(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -77,7 +77,7 @@ func nextValue(d *json.Decoder) (any, error) {
 	return t, nil
 }
 
-// set sets a member, in its place if it is there already.
+// set sets a member, keeping its place if it exists.
 func set(o *exec.Dict, name string, v any) {
 	for _, p := range o.Pairs {
 		if p.Key.String() == name {
@@ -88,7 +88,7 @@ func set(o *exec.Dict, name string, v any) {
 	o.Pairs = append(o.Pairs, &exec.Pair{Key: exec.AsValue(name), Value: exec.AsValue(v)})
 }
 
-// get is a member; nil if it is not there, or null.
+// get returns a member; nil if it is absent or null.
 func get(o *exec.Dict, name string) any {
 	for _, p := range o.Pairs {
 		if p.Key.String() == name {
@@ -98,7 +98,7 @@ func get(o *exec.Dict, name string) any {
 	return nil
 }
 
-// orderedMethods are those of objects.
+// orderedMethods are the methods of objects.
 var orderedMethods = exec.NewMethodSet(map[string]exec.Method[map[string]any]{
 	"keys": func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) {
 		var all []any
@@ -128,7 +128,7 @@ var orderedMethods = exec.NewMethodSet(map[string]exec.Method[map[string]any]{
 	},
 })
 
-// pairs are the members of an object in their order.
+// pairs returns the members of an object in order.
 func pairs(v *exec.Value) (all []*exec.Pair) {
 	v.Iterate(func(_, _ int, key, value *exec.Value) bool {
 		all = append(all, &exec.Pair{Key: key, Value: value})
@@ -145,7 +145,7 @@ func itemsOf(v *exec.Value) []any {
 	return all
 }
 
-// items is the filter of that name.
+// items is Jinja's filter of that name.
 func items(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
 	if !in.IsDict() {
 		return exec.AsValue(errRefused)
@@ -168,7 +168,7 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 	return exec.AsSafeValue(b.String())
 }
 
-// dump writes JSON as Python does. line is what a line begins with.
+// dump writes JSON as Python does. Each line begins with line.
 func dump(b *strings.Builder, v *exec.Value, indent, line string) error {
 	between := ", "
 	if indent != "" {
@@ -229,7 +229,7 @@ func dump(b *strings.Builder, v *exec.Value, indent, line string) error {
 	return nil
 }
 
-// quote writes a string as json.dumps does, without escaping what is not ASCII.
+// quote writes a string as json.dumps does, without escaping non-ASCII characters.
 func quote(b *strings.Builder, s string) {
 	b.WriteByte('"')
 	for _, r := range s {
@@ -258,7 +258,7 @@ func quote(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
-// pythonFloat is repr of a float.
+// pythonFloat is Python's repr of a float.
 func pythonFloat(f float64) string {
 	s := strconv.FormatFloat(f, 'e', -1, 64)
 	at := strings.IndexByte(s, 'e')
