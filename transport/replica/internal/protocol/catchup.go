@@ -2,7 +2,7 @@ package protocol
 
 import "time"
 
-// batch takes in a batch of a log, in whatever order batches come, and however often.
+// batch handles a batch of a log. Batches may arrive in any order, and more than once.
 func (n *Node) batch(now time.Time, p *peer, number uint64, b []byte) {
 	switch {
 	case number <= p.applied:
@@ -32,7 +32,7 @@ func (n *Node) batch(now time.Time, p *peer, number uint64, b []byte) {
 	}
 }
 
-// keep holds an early batch back. What is too much is let go: it will be missing.
+// keep holds an early batch back. If there is no room it is dropped, and will be missing.
 func (p *peer) keep(number uint64, b []byte) {
 	if len(p.early) >= maxHeldCount || p.heldBytes+len(b) > maxHeld {
 		return
@@ -46,13 +46,13 @@ func (p *peer) release(number uint64) {
 	delete(p.early, number)
 }
 
-// next applies the batch that comes next.
+// next applies the next batch.
 func (n *Node) next(now time.Time, p *peer, b []byte) {
 	p.applied++
 	p.heardAt = now
 	n.counts.Applied++
 	if !n.apply(now, p, b) {
-		// It can't be right from here on. A replica that goes on like this is asked seldom.
+		// Nothing after this can be trusted. A replica that keeps sending this is asked rarely.
 		n.counts.Malformed++
 		p.live = false
 		p.wait = askMost
@@ -60,7 +60,7 @@ func (n *Node) next(now time.Time, p *peer, b []byte) {
 	}
 }
 
-// drain applies what has waited.
+// drain applies the batches that were waiting.
 func (n *Node) drain(now time.Time, p *peer) {
 	for number := range p.early {
 		if number <= p.applied {
@@ -83,7 +83,7 @@ func (n *Node) drain(now time.Time, p *peer) {
 	}
 }
 
-// ask asks for a snapshot, unless it has just done so.
+// ask requests a snapshot, unless it has just done so.
 func (n *Node) ask(now time.Time, p *peer) {
 	if since := now.Sub(p.askedAt); since >= 0 && since < p.wait {
 		return
@@ -96,7 +96,7 @@ func (n *Node) ask(now time.Time, p *peer) {
 	n.sendAsk(p)
 }
 
-// part takes in a part of a snapshot, and the snapshot with the last of them.
+// part handles a part of a snapshot; the last one completes it.
 func (n *Node) part(now time.Time, p *peer, r *reader) {
 	question, asOf := r.hash(), r.uint()
 	part, parts := r.within(maxParts-1), r.within(maxParts)
@@ -127,7 +127,7 @@ func (n *Node) part(now time.Time, p *peer, r *reader) {
 	}
 	p.question, p.parts, p.name = 0, nil, name
 	if p.live && asOf <= p.applied {
-		return // what was missing has come meanwhile
+		return // the missing batches have arrived meanwhile
 	}
 	n.load(now, p, state)
 }

@@ -2,18 +2,18 @@ package protocol
 
 import "slices"
 
-// chains knows what comes before a block. Hashes are chained, so that one stands for a
-// block and for all before it: whoever knows the block can be told the whole head by one
-// hash.
+// chains knows what precedes each block. Hashes are chained, so one stands for a block
+// and everything before it: for somebody who knows the block, one hash says the whole
+// head.
 //
-// It holds two generations: when the younger is full it becomes the older, and what has
-// not been used until then is forgotten.
+// It has two generations: when the younger is full it becomes the older, and whatever of
+// that has not been used since is forgotten.
 type chains struct {
-	most       int // blocks in a generation
+	most       int // blocks per generation
 	young, old map[uint64]link
 }
 
-// link is what comes before a block. One at depth 1 begins a prompt.
+// link is the block before a block. A block at depth 1 begins a prompt.
 type link struct {
 	parent uint64
 	depth  uint32
@@ -31,9 +31,9 @@ func (c *chains) find(hash uint64) (link, bool) {
 	return l, ok
 }
 
-// add uses the blocks of a prompt, head first, and returns how many of them, at its head,
-// were known. What is known of a block stays: only one other has come before it, as long
-// as nobody lies.
+// add uses the blocks of a prompt, head first, and returns how many of them, from the
+// head, were known. What is known about a block is not changed: only one other can have
+// come before it, as long as nobody lies.
 func (c *chains) add(blocks []uint64) (known int) {
 	whole, parent := true, uint64(0)
 	for i, hash := range blocks {

@@ -2,16 +2,16 @@ package protocol
 
 import "github.com/endpick/endpick"
 
-// Effect is something that another replica has told, to be done in the order of effects.
+// Effect is something that another replica has reported, to be applied in order.
 type Effect struct {
 	Kind EffectKind
-	// Lease is the request, but for Holds and Outcomes.
+	// Lease is the request, except for Holds and Outcomes.
 	Lease *Lease
-	// Request is what to mirror: of Opened and Holds. Nobody changes its blocks.
+	// Request is what to mirror, for Opened and Holds. Its blocks must not be changed.
 	Request endpick.Request
-	// Outcome is how it has ended: of Ended.
+	// Outcome is how it has ended, for Ended.
 	Outcome endpick.Outcome
-	// Endpoint, Failed and Served are those of Outcomes.
+	// Endpoint, Failed and Served are for Outcomes.
 	Endpoint       string
 	Failed, Served int
 }
@@ -22,21 +22,21 @@ type EffectKind uint8
 // The kinds of effects.
 const (
 	Opened   EffectKind = iota // a request has been routed
-	Answered                   // its first token has come
+	Answered                   // its first token has arrived
 	Ended                      // it has ended
-	Holds                      // an endpoint holds the blocks of a request of the past
-	Outcomes                   // requests have fared so at an endpoint
+	Holds                      // an endpoint holds the blocks of a past request
+	Outcomes                   // how many requests an endpoint has failed and served
 )
 
-// Lease is a request in flight of another replica.
+// Lease is a request of another replica that is in flight.
 type Lease struct {
-	// Mirror is the caller's, who does what effects say.
+	// Mirror is set by the caller, who applies the effects.
 	Mirror endpick.Lease
 
 	facts
 	number   uint64
 	answered bool
-	late     bool   // told of after it was routed: its times are not held against what was known then
-	leaf     uint64 // of its blocks, if they are known
+	late     bool   // reported after it was routed: its times don't judge predictions made then
+	leaf     uint64 // its last block, if its blocks are known
 	depth    int
 }

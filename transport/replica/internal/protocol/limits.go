@@ -2,18 +2,18 @@ package protocol
 
 import "time"
 
-// What others may make a replica keep, or do. A message that is beyond is malformed.
+// Limits of what others may make a replica keep or do. Messages beyond them are malformed.
 const (
 	maxName      = 255       // bytes of an endpoint's ID, a model, an adapter, a tenant
-	maxEndpoints = 4096      // that have a number in one log
-	maxClasses   = 1024      // kinds of requests that have one
-	maxChain     = 8192      // blocks of one request: of a longer prompt the head is shared
+	maxEndpoints = 4096      // with a number in one log
+	maxClasses   = 1024      // kinds of requests with a number
+	maxChain     = 8192      // blocks of one request; of a longer prompt, the head is shared
 	maxOpen      = 16_384    // requests in flight of one replica
 	maxMirrored  = 65_536    // of all others together
 	maxPeers     = 64        // replicas
 	maxRecent    = 4096      // ended requests whose blocks a snapshot may hold
 	maxPending   = 256 << 10 // bytes of a batch
-	maxHeld      = 1 << 20   // bytes of batches that have come early, of one replica
+	maxHeld      = 1 << 20   // bytes of early batches of one replica
 	maxHeldCount = 1024
 	partBytes    = 48 << 10 // of a snapshot
 	maxParts     = 96
@@ -21,28 +21,28 @@ const (
 
 	maxTokens   = 1 << 24
 	maxDuration = time.Hour
-	maxOutcomes = 20 // of one endpoint that count in one batch: what health remembers
+	maxOutcomes = 20 // of one endpoint that count in one batch: as many as health remembers
 
-	// The pace of what others can ask for, in each second.
+	// Rates, per second, of what others can request.
 	maxSnapshots = 8
 	maxRepairs   = 16
 	maxWants     = 32
 
-	maxWanted = 64 // requests of one replica whose blocks are asked for
+	maxWanted = 64 // requests of one replica whose blocks are requested
 	wantTries = 5
 )
 
-// The unit of durations on the wire.
+// Durations on the wire are in units of this.
 const tick = 100 * time.Microsecond
 
-// The unit of tokens in a block, which may be a fraction.
+// Tokens per block, which may be a fraction, are sent in parts of this.
 const blockParts = 64
 
 // Times of the protocol.
 const (
-	// HeartbeatEvery is the longest silence of a replica that is there.
+	// HeartbeatEvery is the longest silence of a live replica.
 	HeartbeatEvery = 250 * time.Millisecond
-	// gapPatience is how long what is missing may still come.
+	// gapPatience is how long a missing batch may still arrive.
 	gapPatience = 100 * time.Millisecond
 	askEvery    = 250 * time.Millisecond
 	wantEvery   = time.Second

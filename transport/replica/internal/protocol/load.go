@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// state is a snapshot, taken apart.
+// state is a parsed snapshot.
 type state struct {
-	peer  // its next, endpoints and classes
+	peer  // of these, next, endpoints and classes
 	holds []past
 	open  []opening
 }
 
-// past is what an endpoint holds since a request.
+// past is what an endpoint holds since an earlier request.
 type past struct {
 	number uint64
 	effect Effect
 }
 
-// opening is a request that is in flight.
+// opening is a request in flight.
 type opening struct {
 	lease  *Lease
 	blocks []uint64
 	known  bool
 }
 
-// readState takes a snapshot apart; false if it makes no sense.
+// readState parses a snapshot; false if it is invalid.
 func (n *Node) readState(b []byte) (s *state, ok bool) {
 	r := &reader{b: b}
 	s = &state{}
@@ -49,7 +49,7 @@ func (n *Node) readState(b []byte) (s *state, ok bool) {
 			f := s.readFacts(r, op)
 			number := r.uint()
 			blocks, known := n.readChain(r, op)
-			// They come in their order.
+			// Requests are in order.
 			if r.bad = r.bad || number >= s.next || any && number <= last || len(s.open) >= maxOpen; !r.bad {
 				s.open = append(s.open, opening{&Lease{facts: f, number: number, answered: op&hasFirstToken != 0, late: true}, blocks, known})
 			}
@@ -61,7 +61,7 @@ func (n *Node) readState(b []byte) (s *state, ok bool) {
 	return s, !r.bad
 }
 
-// load puts a snapshot in the place of what was known of a log.
+// load replaces what was known of a log by a snapshot.
 func (n *Node) load(now time.Time, p *peer, b []byte) {
 	s, ok := n.readState(b)
 	if !ok {
@@ -73,7 +73,7 @@ func (n *Node) load(now time.Time, p *peer, b []byte) {
 	for i := range s.open {
 		stays[s.open[i].lease.number] = true
 	}
-	// What was told before is known, but for how those have ended that are open here.
+	// What was reported before is known, except how the requests open here have ended.
 	news := slices.DeleteFunc(s.holds, func(h past) bool {
 		return h.number < p.next && p.open[h.number] == nil && !p.isWanted(h.number)
 	})

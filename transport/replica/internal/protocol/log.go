@@ -6,16 +6,16 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// log is that of this replica: what it has told the others.
+// log is this replica's log: what it has told the others.
 type log struct {
 	shareBlocks bool
 	batches     uint64 // sent so far
-	pending     writer // the next
+	pending     writer // the next batch
 
 	next      uint64 // number of the next request
 	open      map[endpick.LeaseRef]*own
 	byNumber  map[uint64]*own
-	recent    []held // a ring of what has ended
+	recent    []held // ring of ended requests
 	oldest    int
 	endpoints *numbers[string]
 	classes   *numbers[Class]
@@ -26,7 +26,7 @@ type own struct {
 	facts
 	number   uint64
 	answered bool
-	leaf     uint64 // of its blocks, as far as they are shared
+	leaf     uint64 // last of its shared blocks
 	depth    int
 }
 
@@ -46,7 +46,7 @@ func newLog(shareBlocks bool) *log {
 	}
 }
 
-// Routed says that this replica has routed a request. It keeps neither.
+// Routed records that this replica has routed a request. It keeps neither argument.
 func (n *Node) Routed(ref endpick.LeaseRef, endpoint string, req *endpick.Request, prefix int, blocks []uint64) {
 	l := n.log
 	o := &own{facts: facts{
@@ -71,20 +71,20 @@ func (n *Node) Routed(ref endpick.LeaseRef, endpoint string, req *endpick.Reques
 	}
 	known := n.chains.add(blocks)
 	l.next++
-	if old := l.open[ref]; old != nil { // can't be
+	if old := l.open[ref]; old != nil { // can't happen
 		delete(l.byNumber, old.number)
 	}
 	l.open[ref], l.byNumber[o.number] = o, o
 	w := &l.pending
 	l.writeFacts(w, opRouted, &o.facts, o.depth, known)
-	o.class = l.classes.names[l.classes.of[o.class]] // whose memory is its own
+	o.class = l.classes.names[l.classes.of[o.class]] // this copy's memory is its own
 	writeChain(w, blocks, known)
 	n.counts.Blocks += uint64(len(blocks) - known)
 }
 
 func bounded(tokens int) int { return min(max(tokens, 0), maxTokens) }
 
-// writeChain tells the blocks of a prompt, of which those at its head are known.
+// writeChain writes the blocks of a prompt, of which the first known need not be sent.
 func writeChain(w *writer, blocks []uint64, known int) {
 	if len(blocks) == 0 {
 		return
@@ -95,7 +95,7 @@ func writeChain(w *writer, blocks []uint64, known int) {
 	w.hashes(blocks[known:])
 }
 
-// FirstToken says that the first token of a request has come.
+// FirstToken records the first token of a request.
 func (n *Node) FirstToken(ref endpick.LeaseRef) {
 	o := n.log.open[ref]
 	if o == nil || o.answered {
@@ -106,8 +106,8 @@ func (n *Node) FirstToken(ref endpick.LeaseRef) {
 	n.log.pending.uint(n.log.next - o.number)
 }
 
-// Done says how a request has ended. The outcome's times are the measured ones, its
-// blocks those of prompt and response. It keeps neither.
+// Done records how a request has ended. The outcome's times are measured ones, its
+// blocks those of prompt and response. It keeps neither argument.
 func (n *Node) Done(ref endpick.LeaseRef, outcome *endpick.Outcome) {
 	l := n.log
 	o := l.open[ref]
@@ -118,7 +118,7 @@ func (n *Node) Done(ref endpick.LeaseRef, outcome *endpick.Outcome) {
 	delete(l.byNumber, o.number)
 	status := min(outcome.Status, endpick.Lost)
 	if outcome.Status == endpick.Refused {
-		status = endpick.Failed // means the same for a mirrored request, and fits in two bits
+		status = endpick.Failed // equivalent for a mirrored request, and fits in two bits
 	}
 	op := byte(opDone) | byte(status)<<kindBits
 	if outcome.HasCachedTokens {
@@ -151,7 +151,7 @@ func (n *Node) Done(ref endpick.LeaseRef, outcome *endpick.Outcome) {
 	}
 }
 
-// remember keeps the blocks of a request that has ended for snapshots.
+// remember keeps the blocks of a request that has ended, for snapshots.
 func (l *log) remember(h held) {
 	if len(l.recent) < maxRecent {
 		l.recent = append(l.recent, h)
@@ -161,8 +161,8 @@ func (l *log) remember(h held) {
 	l.oldest = (l.oldest + 1) % maxRecent
 }
 
-// Outcomes says how many requests have failed at an endpoint, as health sees it, and how
-// many were served.
+// Outcomes records how many requests an endpoint has failed and served, as health sees
+// it.
 func (n *Node) Outcomes(endpoint string, failed, served int) {
 	if len(endpoint) > maxName {
 		return
@@ -175,10 +175,10 @@ func (n *Node) Outcomes(endpoint string, failed, served int) {
 	w.count(min(served, maxOutcomes))
 }
 
-// Bye says that this replica leaves.
+// Bye records that this replica leaves.
 func (n *Node) Bye() { n.log.pending.byte(opBye) }
 
-// repair tells the blocks of a request anew, whole.
+// repair sends all blocks of a request again.
 func (n *Node) repair(number uint64) {
 	l := n.log
 	h := held{}
@@ -207,7 +207,7 @@ func (n *Node) flush() {
 	l := n.log
 	l.batches++
 	if len(l.pending.b) > maxPending {
-		// Nobody gets it: all see that it is missing, and ask.
+		// Nobody gets it: all see that it is missing, and request a snapshot.
 		l.pending.b = nil
 		n.counts.Overflows++
 		return

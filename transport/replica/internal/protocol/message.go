@@ -1,20 +1,20 @@
 package protocol
 
-// The kinds of messages. Each begins with its kind and its sender.
+// The kinds of messages. Each message begins with its kind and its sender.
 const (
 	kindBatch byte = 0x10 + iota // of a log, to all: number, operations
-	kindAsk                      // for a snapshot: to, question, name
-	kindPart                     // of one: to, question, number of the last batch in it, part, parts, name, bytes
-	kindWant                     // the blocks of a request: to, its number
+	kindAsk                      // requests a snapshot: to, question, name
+	kindPart                     // of a snapshot: to, question, number of the last batch in it, part, parts, name, bytes
+	kindWant                     // requests the blocks of a request: to, its number
 )
 
-// Message is what is to be sent.
+// Message is a message to be sent.
 type Message struct {
 	To      uint32 // an instance; 0: all
 	Payload []byte
 }
 
-// Instance is who sent a message; 0 if it is none. It says nothing of who is believed.
+// Instance is the sender that a message claims, or 0 if it is malformed.
 func Instance(payload []byte) uint32 {
 	r := reader{b: payload}
 	if k := r.byte(); k < kindBatch || k > kindWant {
@@ -23,7 +23,7 @@ func Instance(payload []byte) uint32 {
 	return r.id()
 }
 
-// IsSnapshot reports whether a message is part of one.
+// IsSnapshot reports whether a message is part of a snapshot.
 func IsSnapshot(payload []byte) bool { return len(payload) > 0 && payload[0] == kindPart }
 
 func (n *Node) begin(kind byte) writer {
@@ -52,12 +52,12 @@ func (n *Node) sendWant(p *peer, number uint64) {
 	n.send(p.instance, w)
 }
 
-// sendSnapshot answers a question.
+// sendSnapshot answers a request for one.
 func (n *Node) sendSnapshot(to uint32, question uint64) {
 	state := n.snapshot()
 	parts := max((len(state)+partBytes-1)/partBytes, 1)
 	if parts > maxParts {
-		return // no log gets so long; see the limits
+		return // no log gets that long; see the limits
 	}
 	for i := range parts {
 		w := n.begin(kindPart)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Class is what requests of a kind have in common, sent once for all of them.
+// Class is what requests of one kind have in common. It is sent once for all of them.
 type Class struct {
 	Model, Adapter, Tenant string
 	TTFT, TPOT             time.Duration // targets
 	Stream, Exact          bool
 }
 
-// fits reports whether a class can be sent.
+// fits reports whether a class is within the limits.
 func (c *Class) fits() bool {
 	return len(c.Model) <= maxName && len(c.Adapter) <= maxName && len(c.Tenant) <= maxName
 }
 
-// numbers gives names numbers, in the log of this replica: the least recently used name
-// gives its number to the next.
+// numbers assigns numbers to names, in the log of this replica. A new name replaces the
+// least recently used one.
 type numbers[K comparable] struct {
 	most  int
 	clone func(K) K // a name may be part of a request's body
@@ -37,7 +37,7 @@ func cloneClass(c Class) Class {
 	return c
 }
 
-// number returns that of a name, and whether it has just been given.
+// number returns a name's number, and whether it is new.
 func (n *numbers[K]) number(name K) (number int, isNew bool) {
 	n.uses++
 	if i, ok := n.of[name]; ok {
@@ -62,10 +62,10 @@ func (n *numbers[K]) number(name K) (number int, isNew bool) {
 	return at, true
 }
 
-// named is what the numbers of another's log stand for.
+// named has the names that numbers stand for in another's log.
 type named[K any] []K
 
-// set takes in a name. Numbers come without gaps.
+// set sets a name. Numbers come without gaps.
 func (n *named[K]) set(number int, name K) bool {
 	switch {
 	case number < len(*n):

@@ -4,48 +4,48 @@ import (
 	"time"
 )
 
-// Config configures a [Node]. All fields except Secret and Instance may be left out.
+// Config configures a [Node]. All fields except Secret and Instance are optional.
 type Config struct {
-	// Instance is who this replica is, from its start to its end: drawn at random,
-	// never 0.
+	// Instance identifies this replica from its start to its end. It is drawn at
+	// random, and never 0.
 	Instance uint32
-	// Name is what others show of it.
+	// Name is how others show this replica.
 	Name string
-	// Secret is what tags are made with.
+	// Secret is the key of the tags.
 	Secret string
-	// ShareBlocks tells others what endpoints hold, beside their load.
+	// ShareBlocks shares what endpoints hold, in addition to their load.
 	ShareBlocks bool
 	// Blocks is how many blocks are known by their hash.
 	Blocks int
-	// Forget is how long a replica may be silent before what it has told is forgotten.
+	// Forget is how long a replica may be silent before its requests are forgotten.
 	Forget time.Duration
-	// Draw draws a number that nobody can guess.
+	// Draw returns an unpredictable number.
 	Draw func() uint64
 }
 
-// Counts is what a node has done.
+// Counts counts what a node has done.
 type Counts struct {
-	Shared    uint64 // requests of this replica that others were told of
-	Blocks    uint64 // of them, those that had to be sent
-	Unshared  uint64 // requests that were not told: too many in flight, or names too long
+	Shared    uint64 // requests of this replica that were shared
+	Blocks    uint64 // blocks of these that had to be sent
+	Unshared  uint64 // requests that were not shared: too many in flight, or names too long
 	Applied   uint64 // batches of others
-	Repeated  uint64 // messages that came again, or too late to matter
-	Asked     uint64 // questions for a snapshot
-	Snapshots uint64 // that were taken in
-	Answered  uint64 // that were given
-	Repairs   uint64 // requests whose blocks were told anew, whole
+	Repeated  uint64 // duplicate messages, and ones that came too late
+	Asked     uint64 // requests for snapshots
+	Snapshots uint64 // snapshots loaded
+	Answered  uint64 // snapshots sent
+	Repairs   uint64 // requests whose blocks were all sent again
 	Wanted    uint64 // requests of others whose blocks were not known
-	Overflows uint64 // batches that got too long and were let go
+	Overflows uint64 // batches dropped because they were too long
 
-	Refused    uint64 // messages whose tag was wrong: of another key, or of nobody
-	Malformed  uint64 // messages that made no sense
-	Unmirrored uint64 // requests of others that were too many
-	Crowded    uint64 // messages of replicas that were too many
+	Refused    uint64 // messages with a wrong tag: of another key, or forged
+	Malformed  uint64 // invalid messages
+	Unmirrored uint64 // requests of others beyond the limit
+	Crowded    uint64 // messages of replicas beyond the limit
 }
 
 // Node is the protocol of one replica. It has no clock and no connection, and is not safe
-// for concurrent use: the caller tells it what happens and when, sends the messages of
-// Out and does the Effects.
+// for concurrent use: the caller reports events and times, sends the Messages and applies
+// the Effects of Drain.
 type Node struct {
 	config   Config
 	instance uint32
@@ -63,7 +63,7 @@ type Node struct {
 	snapshots, repairs, wants pace
 }
 
-// New returns a node that has told nothing yet.
+// New returns a node with an empty log.
 func New(config Config) *Node {
 	return &Node{
 		config: config, instance: config.Instance, sealer: newSealer(config.Secret),
@@ -76,14 +76,15 @@ func (n *Node) draw() uint64 { return n.config.Draw() }
 
 func (n *Node) effect(e Effect) { n.effects = append(n.effects, e) }
 
-// Drain returns what is to be sent and to be done since the last call, both in order.
+// Drain returns the messages to send and the effects to apply since the last call, both in
+// order.
 func (n *Node) Drain() ([]Message, []Effect) {
 	out, effects := n.out, n.effects
 	n.out, n.effects = nil, nil
 	return out, effects
 }
 
-// Flush ends a batch if there is anything in it.
+// Flush ends the current batch, if there is anything in it.
 func (n *Node) Flush(now time.Time) {
 	if len(n.log.pending.b) > 0 {
 		n.flush()
@@ -91,7 +92,7 @@ func (n *Node) Flush(now time.Time) {
 	}
 }
 
-// Tick is to be called now and then, some ten times a second.
+// Tick must be called regularly, some ten times a second.
 func (n *Node) Tick(now time.Time) {
 	for _, p := range n.sorted() {
 		silent := now.Sub(p.heardAt)
@@ -121,7 +122,7 @@ func (n *Node) Forget() {
 	}
 }
 
-// Receive takes in a message. It keeps no part of it.
+// Receive handles a message. It keeps no part of it.
 func (n *Node) Receive(now time.Time, payload []byte) {
 	from := Instance(payload)
 	if from == n.instance {
@@ -173,7 +174,7 @@ func (n *Node) Receive(now time.Time, payload []byte) {
 	}
 }
 
-// peer is the one of that instance, which may be new; nil: there are too many.
+// peer returns the peer of that instance, creating it if necessary; nil if there are too many.
 func (n *Node) peer(now time.Time, instance uint32) *peer {
 	p := n.peers[instance]
 	if p == nil {
@@ -187,8 +188,9 @@ func (n *Node) peer(now time.Time, instance uint32) *peer {
 	return p
 }
 
-// yield gives up the peer that has gone longest without a word of which anything is
-// known: what a recording brings back of replicas that have gone keeps nobody out.
+// yield makes room for a new peer by dropping the one that has been silent for
+// longest, if nothing is known of it: so replayed messages of replicas that are
+// gone keep nobody out.
 func (n *Node) yield() bool {
 	var oldest *peer
 	for _, p := range n.sorted() {

@@ -7,15 +7,16 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The operations of a log. An operation begins with a byte: its kind below, flags above.
+// The operations of a log. An operation begins with a byte: its kind in the lower bits, flags
+// in the upper.
 const (
 	opEndpoint = iota // a number and what it stands for
 	opClass           // likewise
 	opRouted          // a request, with the next number
-	opFirst           // its first token has come
+	opFirst           // its first token has arrived
 	opDone            // it has ended
 	opHolds           // an endpoint holds blocks
-	opOutcomes        // how requests have fared at an endpoint
+	opOutcomes        // how many requests an endpoint has failed and served
 	opOpen            // in a snapshot: a request in flight
 	opBye             // the replica leaves
 
@@ -28,13 +29,13 @@ const (
 	hasBlocks     = 1 << (kindBits + iota)
 	hasBlockSize  // other than endpick.DefaultBlockTokens
 	hasFirstToken // of opOpen
-	hasParent     // its blocks follow others, of which the last is told
+	hasParent     // its blocks follow others, whose last one is named
 )
 
 // Flags of opDone, above two bits for its status.
 const (
 	hasCached = 1 << (kindBits + 2 + iota)
-	hasMore   // blocks of the response
+	hasMore   // blocks of the response follow
 )
 
 // Flags of opClass.
@@ -44,14 +45,14 @@ const (
 	hasTargets
 )
 
-// facts is what a log says of a request when it is routed.
+// facts are what a log says about a request when it is routed.
 type facts struct {
 	endpoint string
 	class    Class
 	input    int
 	prefix   int
-	output   int // expected
-	block    int // tokens in one, in parts of which there are blockParts in a token
+	output   int // expected tokens
+	block    int // tokens per block, in units of 1/blockParts
 }
 
 const usualBlock = endpick.DefaultBlockTokens * blockParts
@@ -60,7 +61,7 @@ func parts(blockTokens float64) int {
 	return int(min(max(math.Round(blockTokens*blockParts), 1), maxTokens))
 }
 
-// writeFacts tells of a request with so many blocks, of which some are known.
+// writeFacts writes a request with so many blocks, of which some are known.
 func (l *log) writeFacts(w *writer, op byte, f *facts, blocks, known int) {
 	endpoint, class := l.endpoint(w, f.endpoint), l.class(w, f.class)
 	if blocks > 0 {
@@ -83,7 +84,7 @@ func (l *log) writeFacts(w *writer, op byte, f *facts, blocks, known int) {
 	}
 }
 
-// endpoint is the number of an endpoint, which is told first if it is new.
+// endpoint returns the number of an endpoint, and writes its ID first if it is new.
 func (l *log) endpoint(w *writer, id string) int {
 	number, isNew := l.endpoints.number(id)
 	if isNew {
@@ -137,7 +138,7 @@ func readClass(r *reader, op byte) (number int, c Class) {
 	return number, c
 }
 
-// readFacts reads what is behind the first byte.
+// readFacts reads what follows the first byte.
 func (p *peer) readFacts(r *reader, op byte) (f facts) {
 	var ok1, ok2 bool
 	f.endpoint, ok1 = p.endpoints.get(int(r.within(maxEndpoints)))
@@ -151,7 +152,7 @@ func (p *peer) readFacts(r *reader, op byte) (f facts) {
 	return f
 }
 
-// ticks is a duration on the wire. One that is known is never zero.
+// ticks is a duration on the wire. A known duration is never zero.
 func ticks(d time.Duration) uint64 {
 	if d <= 0 {
 		return 0
@@ -163,7 +164,7 @@ func (r *reader) duration() time.Duration {
 	return time.Duration(r.within(uint64(maxDuration/tick))) * tick
 }
 
-// request is the facts as a router takes them.
+// request converts the facts to a request.
 func (f *facts) request(blocks []uint64) endpick.Request {
 	return endpick.Request{
 		Model: f.class.Model, Adapter: f.class.Adapter, Tenant: f.class.Tenant,

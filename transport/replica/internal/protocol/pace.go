@@ -2,7 +2,7 @@ package protocol
 
 import "time"
 
-// pace lets so much happen in each second.
+// pace limits how often something happens per second.
 type pace struct {
 	most  int
 	done  int

@@ -8,29 +8,29 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// peer is another replica as its log has it.
+// peer is another replica, as its log describes it.
 type peer struct {
 	instance uint32
 	name     string
-	live     bool      // there was a snapshot
-	heardAt  time.Time // of its newest batch
+	live     bool      // a snapshot was loaded
+	heardAt  time.Time // when its newest batch arrived
 	left     bool
 
-	// Where its log stands here.
+	// How much of its log is applied here.
 	applied   uint64            // batches
-	early     map[uint64][]byte // and those that wait for one before them
+	early     map[uint64][]byte // batches that wait for one before them
 	heldBytes int
-	missedAt  time.Time // when the first was found missing; zero: none is
+	missedAt  time.Time // when the first missing one was noticed; zero: none
 
-	// The snapshot that was asked for.
+	// The snapshot that was requested.
 	question uint64 // 0: none
 	askedAt  time.Time
-	wait     time.Duration // until the next question
+	wait     time.Duration // until the next request
 	parts    [][]byte
 	got      int
 	asOf     uint64 // batches in it
 
-	// What the log says.
+	// The content of the log.
 	next      uint64
 	endpoints named[string]
 	classes   named[Class]
@@ -42,7 +42,7 @@ func newPeer(instance uint32, now time.Time) *peer {
 	return &peer{instance: instance, heardAt: now, early: map[uint64][]byte{}, open: map[uint64]*Lease{}}
 }
 
-// apply does what a batch says; false if it makes no sense.
+// apply applies a batch; false if it is invalid.
 func (n *Node) apply(now time.Time, p *peer, batch []byte) bool {
 	r := &reader{b: batch}
 	for r.more() {
@@ -90,7 +90,7 @@ func (n *Node) apply(now time.Time, p *peer, batch []byte) bool {
 // lease reads which request an operation is about; nil: it is not mirrored.
 func (p *peer) lease(r *reader) *Lease { return p.open[p.next-r.uint()] }
 
-// opened mirrors a request whose blocks are still to be read.
+// opened mirrors a request whose blocks have yet to be read.
 func (n *Node) opened(now time.Time, p *peer, l *Lease, r *reader, op byte) {
 	blocks, known := n.readChain(r, op)
 	if !r.bad {
@@ -98,8 +98,8 @@ func (n *Node) opened(now time.Time, p *peer, l *Lease, r *reader, op byte) {
 	}
 }
 
-// mirror counts a request in, unless there are too many; known: what its endpoint will
-// hold, if anything, is blocks.
+// mirror counts a request, unless there are too many. known says whether its blocks
+// are known, which its endpoint will then hold.
 func (n *Node) mirror(now time.Time, p *peer, l *Lease, blocks []uint64, known bool) {
 	if len(p.open) >= maxOpen || n.mirrored >= maxMirrored {
 		n.counts.Unmirrored++
@@ -119,7 +119,7 @@ func (n *Node) mirror(now time.Time, p *peer, l *Lease, blocks []uint64, known b
 	}
 }
 
-// readChain reads the blocks of a prompt; false if what comes before them is not known.
+// readChain reads the blocks of a prompt; false if what precedes them is not known.
 func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
 	if op&hasBlocks == 0 {
 		return nil, true
@@ -145,7 +145,7 @@ func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
 
 func (n *Node) done(p *peer, r *reader, op byte) {
 	l := p.lease(r)
-	var f facts // of one that is not mirrored
+	var f facts // of a request that is not mirrored
 	if l != nil {
 		f = l.facts
 	}
@@ -183,8 +183,8 @@ func (n *Node) close(p *peer, l *Lease, o endpick.Outcome) {
 	n.effect(Effect{Kind: Ended, Lease: l, Outcome: o})
 }
 
-// readHeld reads what an endpoint holds since a request that may have ended; false if its
-// blocks are not known.
+// readHeld reads what an endpoint holds since an earlier request, which may have ended;
+// false if its blocks are not known.
 func (n *Node) readHeld(p *peer, r *reader, op byte) (e Effect, number uint64, ok bool) {
 	f := p.readFacts(r, op)
 	number = r.uint()
@@ -193,13 +193,13 @@ func (n *Node) readHeld(p *peer, r *reader, op byte) (e Effect, number uint64, o
 	return Effect{Kind: Holds, Request: f.request(blocks)}, number, known && len(blocks) > 0 && !r.bad
 }
 
-// forget closes what is open of a replica that is no more.
+// forget ends all requests of a replica that is gone.
 func (n *Node) forget(p *peer) {
 	n.lose(p, func(*Lease) bool { return true })
 	delete(n.peers, p.instance)
 }
 
-// lose closes requests of whose end nothing is known.
+// lose ends requests whose real end is not known.
 func (n *Node) lose(p *peer, which func(*Lease) bool) {
 	var lost []*Lease
 	for _, l := range p.open {

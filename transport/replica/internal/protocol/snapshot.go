@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// snapshot is the state of the log after its last batch, with nothing pending, as
-// operations on an empty one: what requests that have ended have left with endpoints, the
-// oldest first and as many of the newest as there is room for; the requests in flight;
-// and the names that the log goes on with. It begins with the number of the next request.
+// snapshot returns the state of the log after its last batch, with nothing pending, as
+// operations on an empty log: what ended requests have left on endpoints, oldest first,
+// as many of the newest as there is room for; the requests in flight; and the names that
+// the log continues with. It begins with the number of the next request.
 func (n *Node) snapshot() []byte {
 	l := n.log
 	flying := slices.SortedFunc(maps.Values(l.open), func(a, b *own) int { return cmp.Compare(a.number, b.number) })
 	room := newRoom(n.chains)
-	chained := make([]bool, len(flying)) // whether there is room for its blocks
+	chained := make([]bool, len(flying)) // there is room for its blocks
 	for i, o := range slices.Backward(flying) {
 		chained[i] = room.take(o.leaf, o.depth)
 	}
-	var ended []*held // the newest first
+	var ended []*held // newest first
 	for i := range l.recent {
 		h := &l.recent[(l.oldest+len(l.recent)-1-i)%len(l.recent)]
 		if !room.take(h.leaf, h.depth) {
@@ -27,7 +27,7 @@ func (n *Node) snapshot() []byte {
 		ended = append(ended, h)
 	}
 
-	// What has ended may have names that the log no longer has numbers for.
+	// Ended requests may have names that no longer have a number in the log.
 	names := newLog(l.shareBlocks)
 	told := map[uint64]bool{}
 	var w writer
@@ -54,9 +54,9 @@ func (n *Node) snapshot() []byte {
 	return w.b
 }
 
-// writeOne tells of a request to one who knows only what the snapshot has told before.
+// writeOne writes a request for a reader who knows only what precedes it in the snapshot.
 func (n *Node) writeOne(w *writer, names *log, op byte, f *facts, number, leaf uint64, depth int, told map[uint64]bool) {
-	blocks, _ := n.chains.head(nil, leaf, depth) // room has found them
+	blocks, _ := n.chains.head(nil, leaf, depth) // room has checked that they are known
 	known := 0
 	for i, hash := range blocks {
 		if told[hash] && known == i {
@@ -69,7 +69,7 @@ func (n *Node) writeOne(w *writer, names *log, op byte, f *facts, number, leaf u
 	writeChain(w, blocks, known)
 }
 
-// room bounds the blocks of a snapshot.
+// room limits the blocks of a snapshot.
 type room struct {
 	chains *chains
 	within map[uint64]bool
@@ -78,8 +78,8 @@ type room struct {
 
 func newRoom(c *chains) *room { return &room{c, map[uint64]bool{}, blockBudget} }
 
-// take makes room for the blocks that end with a leaf, if there is any and they are
-// known.
+// take reserves room for the blocks that end with a leaf, if they are known and
+// fit.
 func (r *room) take(leaf uint64, depth int) bool {
 	if depth == 0 {
 		return true

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Peer is another replica as it is known.
+// Peer describes another replica.
 type Peer struct {
 	Instance uint32
 	Name     string
-	// Live says that its log is known: there was a snapshot of it.
+	// Live says that its log is known, from a snapshot.
 	Live bool
 	// Behind says that something of the log is missing.
 	Behind bool
-	Heard  time.Time // when something new of it came
+	Heard  time.Time // when something new of it arrived
 	Open   int       // its requests in flight
 }
 
@@ -23,7 +23,7 @@ func (n *Node) sorted() []*peer {
 	return slices.SortedFunc(maps.Values(n.peers), func(a, b *peer) int { return cmp.Compare(a.instance, b.instance) })
 }
 
-// Peers returns the others in the order of their instances.
+// Peers returns the others, sorted by instance.
 func (n *Node) Peers() []Peer {
 	var all []Peer
 	for _, p := range n.sorted() {
@@ -32,7 +32,7 @@ func (n *Node) Peers() []Peer {
 	return all
 }
 
-// Counts returns what has been counted.
+// Counts returns the counts so far.
 func (n *Node) Counts() Counts { return n.counts }
 
 // Each calls yield for each request in flight of the others.

@@ -7,16 +7,15 @@ import (
 	"hash"
 )
 
-// tagBytes of an HMAC-SHA-256 end each message. A forger without the key is right once
-// in 2^64 messages, and has no way to try without sending.
+// tagBytes of an HMAC-SHA-256 end each message. A forger without the key succeeds once
+// in 2^64 messages, and can't try without sending.
 const tagBytes = 8
 
 // A sealer makes and checks tags. It is not safe for concurrent use.
 //
-// Its key is made of the secret that prompts are hashed with, in a way that can't be
-// turned around, and is never sent. A digest of the secret itself, by which replicas
-// could see that they have different ones, need not be sent either: the tags of one who
-// has another secret are wrong.
+// Its key is derived irreversibly from the secret that prompts are hashed with, and is
+// never sent. No digest of the secret needs to be sent either, for replicas to notice
+// that theirs differ: the tags of another secret are wrong.
 type sealer struct {
 	mac hash.Hash
 	sum [sha256.Size]byte
@@ -37,7 +36,7 @@ func (s *sealer) tag(message []byte) []byte {
 // seal appends the tag.
 func (s *sealer) seal(message []byte) []byte { return append(message, s.tag(message)...) }
 
-// open returns the message without its tag; false if it is not right.
+// open returns the message without its tag; false if the tag is wrong.
 func (s *sealer) open(sealed []byte) ([]byte, bool) {
 	if len(sealed) < tagBytes {
 		return nil, false

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// wanted is a request of another whose blocks begin with some that are not known here.
+// wanted is a request of another replica whose first blocks are not known here.
 type wanted struct {
 	number  uint64
 	askedAt time.Time
 	asked   int
 }
 
-// want asks for them.
+// want requests its blocks.
 func (n *Node) want(now time.Time, p *peer, number uint64) {
 	n.counts.Wanted++
 	if len(p.wanted) < maxWanted {
@@ -21,7 +21,7 @@ func (n *Node) want(now time.Time, p *peer, number uint64) {
 	}
 }
 
-// wantAgain asks for those that have not come.
+// wantAgain repeats requests that have not been answered.
 func (n *Node) wantAgain(now time.Time, p *peer) {
 	p.wanted = slices.DeleteFunc(p.wanted, func(w wanted) bool { return w.asked >= wantTries && now.Sub(w.askedAt) >= wantEvery })
 	for i := range p.wanted {
@@ -39,7 +39,7 @@ func (p *peer) isWanted(number uint64) bool {
 	return slices.ContainsFunc(p.wanted, func(w wanted) bool { return w.number == number })
 }
 
-// satisfied says that the blocks have come.
+// satisfied records that the blocks have arrived.
 func (p *peer) satisfied(number uint64) {
 	p.wanted = slices.DeleteFunc(p.wanted, func(w wanted) bool { return w.number == number })
 }

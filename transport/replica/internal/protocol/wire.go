@@ -19,8 +19,8 @@ func (w *writer) hashes(h []uint64) {
 	}
 }
 
-// reader takes a message apart. What is not there is zero and makes it bad: callers
-// look once, at the end of an operation.
+// reader parses a message. Missing values are zero and set bad, which callers check
+// once, at the end of an operation.
 type reader struct {
 	b   []byte
 	bad bool
@@ -55,7 +55,7 @@ func (r *reader) uint() uint64 {
 	return v
 }
 
-// within is a number of at most most; more makes the message bad.
+// within reads a number of at most most; a larger one sets bad.
 func (r *reader) within(most uint64) uint64 {
 	v := r.uint()
 	if v > most {
@@ -65,7 +65,7 @@ func (r *reader) within(most uint64) uint64 {
 	return v
 }
 
-// near is a number that is told by its difference to another, between 0 and maxTokens.
+// near reads a number between 0 and maxTokens that is sent as the difference to another.
 func (r *reader) near(to int) int {
 	v, n := binary.Varint(r.b)
 	if n <= 0 || v < -maxTokens || v > maxTokens {
@@ -92,7 +92,7 @@ func (r *reader) id() uint32 {
 
 func (r *reader) text() string { return string(r.take(r.within(maxName))) }
 
-// hashes appends to dst.
+// hashes appends hashes to dst.
 func (r *reader) hashes(dst []uint64) []uint64 {
 	n := r.within(maxChain)
 	b := r.take(8 * n)
