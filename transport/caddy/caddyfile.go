@@ -53,7 +53,7 @@ func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// setting reads what stands in one line, and the block behind it.
+// setting parses a line and the block after it.
 func (t *Transport) setting(d *caddyfile.Dispenser) error {
 	switch name := d.Val(); name {
 	case "pool":
@@ -173,7 +173,7 @@ func (t *Transport) queue(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// one reads the only argument of a setting.
+// one parses the only argument of a setting.
 func one(d *caddyfile.Dispenser) (name, value string, err error) {
 	name = d.Val()
 	if !d.Args(&value) || d.NextArg() {
@@ -202,7 +202,7 @@ func texts(d *caddyfile.Dispenser, to *[]string) error {
 	return nil
 }
 
-// duration reads a duration above zero: zero would be the default.
+// duration parses a duration above zero, which would mean the default.
 func duration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	name, value, err := one(d)
 	if err != nil {
@@ -229,7 +229,7 @@ func number(d *caddyfile.Dispenser, to *int) error {
 	return nil
 }
 
-// size reads bytes, as 64MiB.
+// size parses a number of bytes, such as 64MiB.
 func size(d *caddyfile.Dispenser, to *int64) error {
 	name, value, err := one(d)
 	if err != nil {

@@ -17,8 +17,8 @@
 // http.reverse_proxy.upstreams.endpick. The second is an upstream source, because
 // Caddy needs an upstream before it calls a transport; it names no real server.
 //
-// What the router knows (prefix index, accounts, models of latency, health) belongs
-// to a named pool and lives as long as any running configuration uses that pool: a
-// reload keeps it. docs/caddy.md has every setting, the placeholders, and what goes
-// wrong.
+// What the router knows (prefix index, in-flight counts, latency models, health)
+// belongs to a named pool and lives as long as any running configuration uses that
+// pool: a reload keeps it. docs/caddy.md has every setting, the placeholders, and
+// what goes wrong.
 package caddy

@@ -18,29 +18,29 @@ import (
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// pools are what outlives a reload: the routers by the names of their pools, each
-// as long as a configuration uses it.
+// pools survive a reload: routers by the names of their pools, each as long as a
+// configuration uses it.
 var pools = caddy.NewUsagePool()
 
-// pool is a router with what it has learned, and the transport over it.
+// pool is a router with its state, and the transport over it.
 type pool struct {
 	mu      sync.Mutex
-	logger  atomic.Pointer[zap.Logger] // of the configuration that runs
+	logger  atomic.Pointer[zap.Logger] // of the running configuration
 	router  *endpick.Router
 	policy  endpick.Policy // the router's
 	sender  *transport.Transport
 	applied definition
-	// claimed is what the configuration that came last wants of the pool, and
-	// by names that configuration. Claims are counted; one that is older than
-	// what was applied comes too late.
+	// claimed is what the latest configuration wants of the pool, and by
+	// identifies that configuration. Claims are numbered; one older than what was
+	// applied is ignored.
 	claimed        definition
 	by             any
 	claims, newest uint64
-	stop           context.CancelFunc // of the polling
+	stop           context.CancelFunc // stops the polling
 	polled         sync.WaitGroup
 }
 
-// definition is all that decides what a pool is, in parts that change on their own.
+// definition is everything that defines a pool, in parts that change independently.
 type definition struct{ policy, endpoints, sending, scrape string }
 
 // Destruct implements [caddy.Destructor]: nothing uses the pool any more.
@@ -64,8 +64,8 @@ func (t *Settings) definition() definition {
 	return definition{t.policy(), text(t.Endpoints), text(&sending), text(t.Scrape)}
 }
 
-// claim notes what a configuration wants of the pool, and refuses a second thing.
-// It returns the number of the claim.
+// claim records what a configuration wants of the pool, and refuses a second,
+// different claim of the same one. It returns the number of the claim.
 func (p *pool) claim(d definition, by any) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,15 +77,15 @@ func (p *pool) claim(d definition, by any) (uint64, error) {
 	return p.claims, nil
 }
 
-// apply makes the pool what t says, keeping what it knows. It is called with the
-// first request that a configuration gets, not when it is read: a configuration
+// apply changes the pool to what t says, keeping what it knows. It is called
+// with a configuration's first request, not when that is read: a configuration
 // that turns out to be wrong elsewhere never gets one.
 func (p *pool) apply(t *Transport) (*transport.Transport, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := t.definition()
 	if t.claim < p.newest {
-		return p.sender, nil // a request that the former configuration still serves
+		return p.sender, nil // a request that the previous configuration still serves
 	}
 	p.logger.Store(t.logger)
 	if p.sender != nil && p.applied == next {
@@ -119,7 +119,7 @@ func (p *pool) apply(t *Transport) (*transport.Transport, error) {
 	return p.sender, nil
 }
 
-// route brings policy and endpoints up to date.
+// route updates policy and endpoints.
 func (p *pool) route(t *Transport, next definition) error {
 	if p.router != nil && p.applied.policy == next.policy && p.applied.endpoints == next.endpoints {
 		return nil
@@ -134,7 +134,7 @@ func (p *pool) route(t *Transport, next definition) error {
 		return err
 	}
 	if p.applied.policy != next.policy {
-		// What has been learned goes on with the new policy, if it has a use for it.
+		// What has been learned is kept, if the new policy can use it.
 		kept, err := preset.Keep(next.policy, p.policy)
 		if err != nil {
 			return err
@@ -147,7 +147,7 @@ func (p *pool) route(t *Transport, next definition) error {
 	return p.router.SetEndpoints(config.Endpoints)
 }
 
-// poll begins to ask the servers for their load, or stops.
+// poll starts or stops polling the servers for their load.
 func (p *pool) poll(t *Transport) error {
 	p.stopPolling()
 	if t.Scrape == 0 {
@@ -166,7 +166,7 @@ func (p *pool) poll(t *Transport) error {
 	return nil
 }
 
-// warn logs what was wrong with a request that was served all the same.
+// warn logs problems with requests that were served anyway.
 func (p *pool) warn(in *http.Request, err error) {
 	if in == nil {
 		p.logger.Load().Warn("a callback failed", zap.Error(err))

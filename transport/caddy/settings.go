@@ -19,7 +19,7 @@ import (
 type Endpoint struct {
 	ID      string `json:"id,omitempty"`
 	Address string `json:"address"`
-	// Models and Adapters are what it serves. Empty: everything.
+	// Models and Adapters are the names that it serves. Empty: everything.
 	Models   []string `json:"models,omitempty"`
 	Adapters []string `json:"adapters,omitempty"`
 	// Variant names its kind of accelerator and runtime.
@@ -42,7 +42,7 @@ type Queue struct {
 	Sequences int `json:"sequences,omitempty"`
 }
 
-// policy is the preset's name, as it was given or by default.
+// policy is the preset's name, as given or by default.
 func (t *Settings) policy() string {
 	if t.Policy == "" {
 		return "marginal-delay"
@@ -73,13 +73,13 @@ func (t *Settings) routing() (endpick.Config, error) {
 	return config, nil
 }
 
-// sending is the transport's configuration, but for the router and the callbacks.
+// sending is the transport's configuration, without the router and the callbacks.
 func (t *Settings) sending() (transport.Config, error) {
 	config := transport.Config{
 		MaxAttempts: t.MaxAttempts, MaxBodyBytes: t.MaxBodyBytes, SharedCache: t.SharedCache, DisableUsage: t.DisableUsage,
 		AllowAdministration: t.AllowAdministration, DenyUnknown: t.DenyUnknown,
 		FirstByteTimeout: time.Duration(t.FirstByteTimeout), StallTimeout: time.Duration(t.StallTimeout), ResponseTimeout: time.Duration(t.ResponseTimeout),
-		EnableEndpointHeader: true, // becomes a placeholder, and leaves the response
+		EnableEndpointHeader: true, // removed from the response, and made a placeholder
 	}
 	if t.HashKey != "" {
 		key, err := prefix.ParseKey(t.HashKey)

@@ -22,7 +22,7 @@ func init() {
 	caddy.RegisterModule(new(Upstreams))
 }
 
-// placeholders is what the placeholders' names begin with.
+// placeholders is the prefix of the placeholders' names.
 const placeholders = "http.reverse_proxy.endpick."
 
 // Transport is a transport of Caddy's reverse_proxy that picks the server.
@@ -36,10 +36,10 @@ type Transport struct {
 }
 
 // Settings are the JSON configuration of a [Transport]; docs/caddy.md has the
-// Caddyfile's words.
+// Caddyfile's directives.
 type Settings struct {
 	// Pool names what is kept over reloads. Transports of one pool in one
-	// configuration must be alike. Empty: "default".
+	// configuration must be equal. Empty: "default".
 	Pool string `json:"pool,omitempty"`
 	// Policy is a preset's name; see [preset.ByName]. Empty: marginal-delay.
 	Policy    string     `json:"policy,omitempty"`
@@ -47,7 +47,7 @@ type Settings struct {
 	// Scrape is how often the servers' /metrics are read for their load.
 	// Zero: never.
 	Scrape caddy.Duration `json:"scrape,omitempty"`
-	// Queue holds requests while the servers are full. Nil: none are held.
+	// Queue holds requests while the servers are full. Nil: no queue.
 	Queue *Queue `json:"queue,omitempty"`
 	// Tenant is the tenant of a request, with placeholders. Empty: there are
 	// no tenants. It must not be something that clients can choose freely.
@@ -56,12 +56,13 @@ type Settings struct {
 	TTFT caddy.Duration `json:"ttft,omitempty"`
 	TPOT caddy.Duration `json:"tpot,omitempty"`
 
-	// Seed decides ties, from the first request of a pool on, so that two pools can be
+	// Seed breaks ties, from the first request of a pool on, so that two pools can be
 	// compared. Zero: random, as it should be if several gateways share servers.
 	Seed int `json:"seed,omitempty"`
 
-	// The rest is that of [transport.Config], zero being its default. HashKey is
-	// 64 hexadecimal digits; {env.NAME} and {file.PATH} are replaced.
+	// The remaining fields are those of [transport.Config], with zero as the
+	// default. HashKey is 64 hexadecimal digits; {env.NAME} and {file.PATH} are
+	// replaced.
 	MaxAttempts         int            `json:"max_attempts,omitempty"`
 	MaxBodyBytes        int64          `json:"max_body_bytes,omitempty"`
 	FirstByteTimeout    caddy.Duration `json:"first_byte_timeout,omitempty"`
@@ -79,12 +80,12 @@ func (*Transport) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.reverse_proxy.transport.endpick", New: func() caddy.Module { return new(Transport) }}
 }
 
-// Provision implements [caddy.Provisioner]. It refuses whatever is wrong with the
-// configuration and changes nothing that runs.
+// Provision implements [caddy.Provisioner]. It refuses invalid configurations,
+// and changes nothing that is running.
 func (t *Transport) Provision(ctx caddy.Context) error {
 	t.logger = ctx.Logger()
 	if t.HashKey != "" {
-		// A variable that is not set must not become a key of this process alone.
+		// An unset variable must not result in a key of this process alone.
 		if t.HashKey = caddy.NewReplacer().ReplaceKnown(t.HashKey, ""); t.HashKey == "" {
 			return errors.New("endpick: hash_key: is empty when its placeholders are replaced")
 		}
@@ -95,7 +96,7 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	// One of Caddy's own modules tells configurations apart: each has its own.
+	// Each configuration has its own instance of Caddy's modules, which identifies it.
 	configuration, err := ctx.App("events")
 	if err != nil {
 		return err
@@ -109,7 +110,7 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// check tries the configuration out.
+// check tries out the configuration.
 func (t *Transport) check() error {
 	routing, err := t.routing()
 	if err != nil {
@@ -138,8 +139,8 @@ func (t *Transport) Cleanup() error {
 	return err
 }
 
-// RoundTrip implements [http.RoundTripper]. What goes wrong becomes a response in
-// the shape of the API, as clients' libraries expect it, and is logged.
+// RoundTrip implements [http.RoundTripper]. It turns errors into responses in the
+// format of the API, as clients' libraries expect, and logs them.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	sender := t.sender.Load()
 	if sender == nil {
@@ -157,7 +158,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		endpoint = response.Header.Get(transport.EndpointHeader)
 		response.Header.Del(transport.EndpointHeader)
 	case errors.Is(err, context.Canceled):
-		return nil, err // the client has gone
+		return nil, err // the client has left
 	default:
 		t.logger.Error("request failed", zap.String("path", in.URL.Path), zap.Error(err))
 		response = failure(in, err)
@@ -166,14 +167,14 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// CloseIdleConnections is for whoever closes a http.Client's.
+// CloseIdleConnections implements what http.Client.CloseIdleConnections calls.
 func (t *Transport) CloseIdleConnections() {
 	if sender := t.sender.Load(); sender != nil {
 		sender.CloseIdleConnections()
 	}
 }
 
-// failure is the response that tells of an error.
+// failure is the response for an error.
 func failure(in *http.Request, err error) *http.Response {
 	status, header, body := transport.ErrorResponse(in.URL.Path, err)
 	return &http.Response{
@@ -182,8 +183,8 @@ func failure(in *http.Request, err error) *http.Response {
 	}
 }
 
-// trip is what describe needs to know of a request, and leaves of it. A pool's
-// transport serves configurations that come and go.
+// trip is what describe needs to know about a request, and what it returns. A
+// pool's transport serves changing configurations.
 type trip struct {
 	by      *Transport
 	receipt endpick.Receipt
@@ -209,7 +210,7 @@ func explain(in *http.Request, endpoint string, receipt *endpick.Receipt) {
 	to.Set(placeholders+"matched_tokens", matched)
 }
 
-// describe says what only the host knows of a request.
+// describe sets what only the host knows about a request.
 func describe(in *http.Request, _ []byte, req *endpick.Request) {
 	trip, ok := in.Context().Value(tripKey{}).(*trip)
 	if !ok {

@@ -9,7 +9,8 @@ import (
 )
 
 // Upstreams is the upstream source that goes with [Transport]. It names one
-// upstream that is never dialled, for the transport dials what it has picked.
+// upstream that is never dialled, because the transport dials the server that
+// it has picked.
 type Upstreams struct{}
 
 // CaddyModule implements [caddy.Module].
@@ -17,7 +18,7 @@ func (Upstreams) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.reverse_proxy.upstreams.endpick", New: func() caddy.Module { return new(Upstreams) }}
 }
 
-// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]: there is nothing to set.
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]; there are no settings.
 func (*Upstreams) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	if d.NextArg() {

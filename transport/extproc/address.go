@@ -16,7 +16,7 @@ func hostPort(e *endpick.Endpoint) (string, error) {
 	if strings.Contains(address, "://") {
 		u, err := url.Parse(address)
 		if err != nil {
-			return "", transport.ErrAddress // not err: it would show credentials
+			return "", transport.ErrAddress // err would show credentials
 		}
 		if address, port = u.Host, "80"; u.Scheme == "https" {
 			port = "443"
@@ -32,8 +32,8 @@ func hostPort(e *endpick.Endpoint) (string, error) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String(), nil
 }
 
-// canonical is an address of the proxy's as hostPort writes it; what is none stays as
-// it is, and is nobody's.
+// canonical is an address from the proxy in the form of hostPort; anything else is
+// returned as it is, and matches no endpoint.
 func canonical(address string) string {
 	address = strings.TrimSpace(address)
 	if at, err := netip.ParseAddrPort(address); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// The names of protocol 004.
+// The names in protocol 004.
 const (
 	// DestinationHeader carries the chosen server and those to try after it, as
 	// ip:port, separated by commas. The metadata has the same name.
@@ -20,7 +20,7 @@ const (
 	subsetNamespace   = "envoy.lb.subset_hint"
 )
 
-// Config configures a [Server]. All fields except Seam.Router may be left out.
+// Config configures a [Server]. All fields except Seam.Router are optional.
 type Config struct {
 	// Seam says how requests are read and endpoints chosen. The addresses of its
 	// Router's endpoints must be an IP and a port, as the protocol requires, or
@@ -35,11 +35,11 @@ type Config struct {
 	// many goroutines. It must not change header or body, nor keep req. Nil: there
 	// are no tenants.
 	Describe func(header http.Header, body []byte, req *endpick.Request)
-	// DrainTimeout is how long streams that are open may go on after the context of
-	// Serve is done. Zero: 30 seconds.
+	// DrainTimeout is how long open streams may continue after the context of Serve
+	// is done. Zero: 30 seconds.
 	DrainTimeout time.Duration
-	// Warn is told what was wrong with a request that was served all the same, of
-	// endpoints with an address that can't be used, and of panics of Describe. It is
-	// called from many goroutines. Nil: nobody is told.
+	// Warn is called for problems with requests that were served anyway, for
+	// endpoints with unusable addresses, and for panics of Describe. It is called
+	// from many goroutines. Nil: not called.
 	Warn func(error)
 }

@@ -26,23 +26,23 @@ type conversation struct {
 	// How the proxy sends bodies.
 	requestMode, responseMode filterv3.ProcessingMode_BodySendMode
 
-	// Of the request, until it is picked.
+	// Of the request, until an endpoint is picked.
 	header   http.Header
 	pseudo   map[string]string
-	subset   *structpb.Value // nil: any endpoint will do
+	subset   *structpb.Value // nil: any endpoint
 	body     []byte
-	headed   bool // its header has come
-	owed     bool // and waits for its answer
+	headed   bool // its header has arrived
+	owed     bool // and waits for an answer
 	picked   bool
-	endless  bool // it would leave HTTP: its body never ends, and nobody waits for it
-	answered bool // the header of its response has come
-	upgraded bool // it has left HTTP: bodies are what both sides say
+	endless  bool // an upgrade request: its body never ends, so nothing waits for it
+	answered bool // the header of its response has arrived
+	upgraded bool // it has left HTTP: bodies are the data of both sides
 
 	call    *seam.Call       // nil: not read yet
 	attempt *seam.Attempt    // nil: not picked yet
-	beat    *time.Timer      // shows the router that the lease is not lost
-	out     []byte           // what is sent on of a piece, used again
-	unsaid  *structpb.Struct // names the servers in the next answer
+	beat    *time.Timer      // keeps the lease alive
+	out     []byte           // what is passed on of a piece; reused
+	unsaid  *structpb.Struct // names the servers, in the next answer
 }
 
 const (
@@ -228,7 +228,7 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 		header, pseudo := headerOf(m.GetHeaders())
 		c.upgraded = c.endless && statusOf(pseudo) == http.StatusSwitchingProtocols
 		long := header.Get("Content-Length") != ""
-		// The proxy has seen to trying others: what this one says goes to the client.
+		// The proxy has made its retries: this response goes to the client.
 		_ = c.attempt.Header(statusOf(pseudo), header, nil)
 		if long && header.Get("Content-Length") == "" {
 			common.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}}
@@ -247,7 +247,7 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 func (c *conversation) rest() []byte {
 	c.out = c.out[:0]
 	if c.attempt != nil {
-		c.out, _ = c.attempt.End(c.out) // a stream that was cut goes to the client as it is
+		c.out, _ = c.attempt.End(c.out) // a stream that broke off goes to the client as it is
 	}
 	return c.out
 }
@@ -282,21 +282,21 @@ func (c *conversation) responseTrailers() error {
 	return c.say(response.trailers())
 }
 
-// end ends the request, whatever has become of it.
+// end ends the request in any state.
 func (c *conversation) end() {
 	if c.beat != nil {
 		c.beat.Stop()
 	}
 	if c.upgraded {
-		c.rest() // a connection has no other end than that
+		c.rest() // this is how a connection ends
 	}
 	if c.call != nil {
 		c.call.Close()
 	}
 }
 
-// keep shows the router that the lease is not lost while the stream is open, however
-// long the endpoint takes.
+// keep keeps the lease alive while the stream is open, however long the endpoint
+// takes.
 func (c *conversation) keep(lease func() endpick.Lease) {
 	every := max(c.server.router.LeaseTimeout()/3, time.Millisecond)
 	ctx := c.stream.Context()

@@ -10,11 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// maxPiece is how long a piece of a body may be: some proxies take no more than 64 KiB
-// for a message.
+// maxPiece is the longest piece of a body: some proxies accept no message over 64 KiB.
 const maxPiece = 62_000
 
-// direction makes the messages of one half of the conversation.
+// direction builds the messages of one half of the conversation.
 type direction struct {
 	headers  func(*extprocv3.CommonResponse) *extprocv3.ProcessingResponse
 	body     func(*extprocv3.CommonResponse) *extprocv3.ProcessingResponse
@@ -53,7 +52,7 @@ func streamed(piece []byte, last bool) *extprocv3.CommonResponse {
 	}}}
 }
 
-// replaced is a body, or a piece of one, in the place of that which came.
+// replaced replaces a body, or a piece of one.
 func replaced(body []byte) *extprocv3.BodyMutation {
 	if len(body) == 0 {
 		return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_ClearBody{ClearBody: true}}
@@ -61,8 +60,8 @@ func replaced(body []byte) *extprocv3.BodyMutation {
 	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}}
 }
 
-// set is a header that replaces whatever was there: Envoy's default would add it to
-// what a client has sent.
+// set is a header that overwrites: by default, Envoy would append it to what a
+// client has sent.
 func set(name, value string) *corev3.HeaderValueOption {
 	return &corev3.HeaderValueOption{
 		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
@@ -83,7 +82,7 @@ func destination(servers string) *structpb.Struct {
 func immediate(status int, header http.Header, body []byte, details string) *extprocv3.ProcessingResponse {
 	mutation := &extprocv3.HeaderMutation{}
 	for name, values := range header {
-		if name != "Content-Length" { // the proxy's own
+		if name != "Content-Length" { // the proxy sets it
 			mutation.SetHeaders = append(mutation.SetHeaders, set(name, values[0]))
 		}
 	}
@@ -94,7 +93,7 @@ func immediate(status int, header http.Header, body []byte, details string) *ext
 	}}
 }
 
-// headerOf is a header as net/http has it, and what stands in it for the start line.
+// headerOf converts a header to that of net/http, and its pseudo-headers.
 func headerOf(m *corev3.HeaderMap) (h http.Header, pseudo map[string]string) {
 	h, pseudo = make(http.Header, len(m.GetHeaders())), map[string]string{}
 	for _, v := range m.GetHeaders() {
@@ -111,9 +110,9 @@ func headerOf(m *corev3.HeaderMap) (h http.Header, pseudo map[string]string) {
 	return h, pseudo
 }
 
-// upgrades reports whether a request would leave HTTP. Envoy passes on what comes then
-// as a body that has no end. Another method than these upgrades nothing: its body is
-// waited for, whatever its header asks.
+// upgrades reports whether a request would leave HTTP. Envoy passes on the data after
+// that as a body without an end. Other methods upgrade nothing, whatever their header
+// says, so their body has an end.
 func upgrades(h http.Header, pseudo map[string]string) bool {
 	switch pseudo[":method"] {
 	case http.MethodGet:
@@ -124,13 +123,13 @@ func upgrades(h http.Header, pseudo map[string]string) bool {
 	return false
 }
 
-// statusOf is the status of a response; 0 if it has none.
+// statusOf is the status of a response, or 0 if it has none.
 func statusOf(pseudo map[string]string) int {
 	n, _ := strconv.Atoi(pseudo[":status"])
 	return n
 }
 
-// metadataOf is a value of the metadata that the proxy sends along; nil: there is none.
+// metadataOf is a value of the proxy's metadata, or nil.
 func metadataOf(m *corev3.Metadata, namespace, key string) *structpb.Value {
 	return m.GetFilterMetadata()[namespace].GetFields()[key]
 }

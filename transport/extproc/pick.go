@@ -15,13 +15,13 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// choice is what the proxy is told of a request.
+// choice is the answer to the proxy.
 type choice struct {
-	servers  string // the chosen one and those to try after it, as the protocol has them
+	servers  string // the chosen one and those to try next, in the protocol's format
 	mutation *extprocv3.HeaderMutation
-	body     [][]byte // as the server is to have it
+	body     [][]byte // as the server should get it
 	size     int      // its length
-	changed  bool     // it is not the one that came
+	changed  bool     // it differs from the original
 }
 
 // pick chooses a server, or returns the answer for the client if there is none.
@@ -38,8 +38,8 @@ func (c *conversation) pick() (*choice, *extprocv3.ProcessingResponse) {
 	return to, nil
 }
 
-// path is the path of the request as package net/url reads it, and its query; what
-// can't be one stays as it is.
+// path is the request's path as package net/url reads it, and its query; an
+// invalid one is left as it is.
 func (c *conversation) path() (path, query string) {
 	raw := c.pseudo[":path"]
 	if u, err := url.ParseRequestURI(raw); err == nil {
@@ -79,7 +79,7 @@ func (c *conversation) choose(path, query string) (*choice, error) {
 	}
 }
 
-// describe lets the host fill in the request.
+// describe calls Config.Describe.
 func (c *conversation) describe(req *endpick.Request) (err error) {
 	if c.server.config.Describe == nil {
 		return nil
@@ -93,7 +93,7 @@ func (c *conversation) describe(req *endpick.Request) (err error) {
 	return nil
 }
 
-// outsiders are the endpoints that the proxy does not want, if it says which it does.
+// outsiders are the endpoints outside the proxy's subset, if it names one.
 func (c *conversation) outsiders() (ids []string) {
 	if c.subset == nil {
 		return nil
@@ -114,12 +114,12 @@ func (c *conversation) outsiders() (ids []string) {
 	return ids
 }
 
-// tell makes what the proxy is told.
+// tell builds the answer to the proxy.
 func (c *conversation) tell(first string) *choice {
 	chosen := c.attempt.Endpoint()
 	servers := []string{first}
 	for _, e := range c.attempt.Fallbacks() {
-		// A rank is told in one header, whichever server gets the request.
+		// There is one header for the rank, whichever server gets the request.
 		at, err := hostPort(e)
 		if err == nil && e.Ranked == chosen.Ranked && e.Rank == chosen.Rank && !slices.Contains(servers, at) {
 			servers = append(servers, at)
@@ -134,7 +134,7 @@ func (c *conversation) tell(first string) *choice {
 	return to
 }
 
-// mutation is what changes in the header of the request.
+// mutation changes the header of the request.
 func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{}
 	m.SetHeaders = append(m.SetHeaders, set(DestinationHeader, to.servers))
@@ -160,8 +160,7 @@ func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 	return m
 }
 
-// servedBy takes in which server has got the request in the end; empty: the proxy does
-// not say.
+// servedBy reports which server has served the request; empty: the proxy does not say.
 func (c *conversation) servedBy(address string) {
 	address = canonical(address)
 	if address == "" {

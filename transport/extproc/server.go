@@ -20,8 +20,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// Server answers an Envoy's questions where requests should go. Make one with [New].
-// It is safe for concurrent use.
+// Server is an endpoint picker. Make one with [New]. It is safe for concurrent use.
 type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 
@@ -31,7 +30,7 @@ type Server struct {
 	health *health.Server
 }
 
-// New returns a server that is ready, or an [endpick.ConfigError].
+// New returns a server, which is ready, or an [endpick.ConfigError].
 func New(config Config) (*Server, error) {
 	if config.DrainTimeout < 0 {
 		return nil, &endpick.ConfigError{Field: "extproc.Config.DrainTimeout", Reason: "is negative"}
@@ -57,10 +56,10 @@ func New(config Config) (*Server, error) {
 	return server, nil
 }
 
-// SetReady says whether the server is to be asked, as the health services "readiness",
-// "envoy.service.ext_proc.v3.ExternalProcessor" and the nameless one tell: a host that
-// has not heard of its endpoints yet is not, nor one that has stepped back behind
-// another. Who asks all the same is answered.
+// SetReady sets what the health services "readiness",
+// "envoy.service.ext_proc.v3.ExternalProcessor" and the unnamed one report. A host is
+// not ready before it knows its endpoints, or while it is on standby for another.
+// Requests are answered anyway.
 func (s *Server) SetReady(ready bool) {
 	state := healthv1.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -71,32 +70,30 @@ func (s *Server) SetReady(ready bool) {
 	}
 }
 
-// Seam is what the server reads and chooses with, for a host that wants to know of its
-// health or to change its hash key.
+// Seam returns the seam, for hosts that need its health or change its hash key.
 func (s *Server) Seam() *seam.Seam { return s.seam }
 
-// Register registers the processor and the health services with a gRPC server of the
-// host's own. It should take messages of MaxBodyBytes where bodies come in mode
-// BUFFERED.
+// Register registers the processor and the health services with the host's own gRPC
+// server. For mode BUFFERED, that must accept messages of MaxBodyBytes.
 func (s *Server) Register(g grpc.ServiceRegistrar) {
 	extprocv3.RegisterExternalProcessorServer(g, s)
 	healthv1.RegisterHealthServer(g, s.health)
 }
 
-// Serve answers on the listener until ctx is done, and then drains: it is not ready
-// any more, takes no new connections or streams, and returns when the streams that are
-// open have ended, or after DrainTimeout. Options come after its own: credentials for
-// TLS, say.
+// Serve answers on the listener until ctx is done, and then drains: it is no longer
+// ready, accepts no connections or streams, and returns when the open streams have
+// ended, or after DrainTimeout. Options are added to its own, for example credentials
+// for TLS.
 func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.ServerOption) error {
-	const overhead = 1 << 20 // of a message beside its body
+	const overhead = 1 << 20 // of a message, besides its body
 	limit := s.config.Seam.MaxBodyBytes
 	if limit == 0 {
 		limit = 32 << 20
 	}
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(limit) + overhead),
-		// A proxy that has died without a word is noticed, and one that asks
-		// whether we have is answered.
+		// Detects proxies that have vanished, and answers the pings of proxies that
+		// check for this server.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}, options...)...)
@@ -122,11 +119,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.Serv
 	return err
 }
 
-// Process answers for one request of the proxy's; it is called by gRPC.
+// Process handles one request of the proxy. It is called by gRPC.
 func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	c := &conversation{server: s, stream: stream}
 	defer func() {
-		if v := recover(); v != nil { // gRPC would end the process
+		if v := recover(); v != nil { // a panic would end the process
 			err = status.Error(codes.Internal, s.panicked("Process", v).Error())
 		}
 		c.end()
@@ -135,11 +132,11 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (err 
 		in, err := stream.Recv()
 		switch {
 		case err == io.EOF:
-			return nil // the proxy has no more questions
+			return nil // the proxy has ended the stream
 		case err != nil:
 			return err
 		case in.GetObservabilityMode():
-			return nil // nobody would listen
+			return nil // nobody would receive it
 		}
 		done, err := c.take(in)
 		if done || err != nil {
@@ -154,7 +151,7 @@ func (s *Server) panicked(where string, v any) error {
 	return err
 }
 
-// warn tells the host; a Warn that panics itself has had its chance.
+// warn calls Config.Warn, and ignores a panic of it.
 func (s *Server) warn(err error) {
 	if s.config.Warn != nil {
 		defer func() { _ = recover() }()

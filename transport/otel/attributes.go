@@ -17,8 +17,8 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// The conventions for generative AI, which are not stable and whose names are
-// therefore written out here.
+// The semantic conventions for generative AI, spelled out because they are not
+// stable.
 const (
 	operationKey   = attribute.Key("gen_ai.operation.name")
 	providerKey    = attribute.Key("gen_ai.provider.name")
@@ -37,7 +37,7 @@ const (
 	maxStringBytes = 256
 )
 
-// operations are those of the conventions, by the end of the path.
+// operations are those of the conventions, by path suffix.
 var operations = []struct{ suffix, name string }{
 	{"/chat/completions", "chat"},
 	{"/messages", "chat"},
@@ -47,7 +47,7 @@ var operations = []struct{ suffix, name string }{
 	{"/embeddings", "embeddings"},
 }
 
-// operationOf is what a request asks for; the conventions ask for something.
+// operationOf is the operation of a request, which the conventions require.
 func operationOf(path string) string {
 	path = strings.TrimSuffix(path, "/")
 	for _, o := range operations {
@@ -58,7 +58,7 @@ func operationOf(path string) string {
 	return "request"
 }
 
-// short is what is written of a client's word.
+// short limits a string that comes from a client.
 func short(s string) string {
 	if len(s) > maxStringBytes {
 		s = s[:maxStringBytes]
@@ -73,7 +73,7 @@ func seconds(key string, d time.Duration) attribute.KeyValue {
 	return attribute.Float64("endpick."+key, d.Seconds())
 }
 
-// describe writes what is known at the end.
+// describe sets the attributes that are known at the end.
 func describe(span trace.Span, r *observed.Request, receipt *endpick.Receipt) {
 	status := r.HTTP
 	if r.Err != nil {
@@ -130,7 +130,7 @@ func describe(span trace.Span, r *observed.Request, receipt *endpick.Receipt) {
 	fail(span, r, status)
 }
 
-// server is where the request went. Credentials in its address stay here.
+// server is where the request went, without the credentials in its address.
 func server(e *endpick.Endpoint) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("endpick.endpoint", e.ID)}
 	if u, err := transport.Target(e, &url.URL{}); err == nil {
@@ -177,7 +177,7 @@ func decision(r *endpick.Receipt) []attribute.KeyValue {
 	return all
 }
 
-// attempts are an event each, if there was more than the one that the span tells of.
+// attempts adds an event for each attempt, if there were several.
 func attempts(span trace.Span, r *observed.Request) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
@@ -197,7 +197,7 @@ func attempts(span trace.Span, r *observed.Request) {
 	}
 }
 
-// fail says that the request has failed, if it has: a client that leaves is no failure.
+// fail marks failed requests. A client that leaves is no failure.
 func fail(span trace.Span, r *observed.Request, status int) {
 	switch {
 	case r.Status == endpick.Canceled.String():

@@ -1,5 +1,5 @@
-// Package otel makes a span of each request, with the receipt of its decision: where
-// it went and why, what was predicted of it and what came.
+// Package otel makes a span for each request, with the receipt of its decision: where
+// it went and why, what was predicted and what was measured.
 //
 //	tracer := otel.New(otel.Config{})
 //	…
@@ -9,11 +9,11 @@
 //	…
 //	proxy.Transport = tracer.RoundTripper(routed)
 //
-// The span ends with the response. Its context goes to the engine in the headers of
-// the request, in place of the client's, so that the engine's own spans are below it.
+// The span ends with the response. Its context goes to the engine in the request's
+// headers, replacing the client's, so that the engine's own spans are below it.
 //
-// Spans are named and described after the semantic conventions of OpenTelemetry for
-// generative AI, as far as these go; what they have no name for begins with endpick.
-// No attribute holds text of a prompt or a response. Those that a client writes, the
-// model above all, are cut to 256 bytes.
+// Spans have the names and attributes of OpenTelemetry's semantic conventions for
+// generative AI where these exist; all others begin with endpick. No attribute holds
+// text of a prompt or a response. Strings from clients, the model above all, are cut
+// to 256 bytes.
 package otel

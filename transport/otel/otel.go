@@ -16,16 +16,16 @@ import (
 
 const scope = "github.com/endpick/endpick/transport/otel"
 
-// Config configures a [Tracer]. All fields may be left out.
+// Config configures a [Tracer]. All fields are optional.
 type Config struct {
 	// Provider makes the spans. Nil: otel.GetTracerProvider, asked in New.
 	Provider trace.TracerProvider
 	// Propagator writes the context of a span into the headers for the engine. Nil:
 	// propagation.TraceContext, the headers traceparent and tracestate of the W3C.
 	Propagator propagation.TextMapPropagator
-	// TrustParent takes the context in the headers of a request for the parent of
-	// its span. Without it any client could decide what is sampled and in whose
-	// trace it appears: the span is then only linked to the client's. A span in the
+	// TrustParent makes the context in the headers of a request the parent of its
+	// span. By default the span is only linked to it, because any client could
+	// otherwise decide what is sampled and in whose trace it appears. A span in the
 	// context of the request, such as that of otelhttp, is the parent anyway.
 	TrustParent bool
 	// ProviderName is gen_ai.provider.name. Empty: "endpick".
@@ -57,7 +57,7 @@ type flight struct {
 	tracer    *Tracer
 	span      trace.Span
 	receipt   atomic.Pointer[endpick.Receipt]
-	described atomic.Bool // it will be observed
+	described atomic.Bool // Observe will be called
 }
 
 type flightKey struct{}
@@ -70,7 +70,7 @@ func flightOf(ctx context.Context, t *Tracer) *flight {
 	return f
 }
 
-// RoundTripper begins a span for each request that goes to next, which is a
+// RoundTripper starts a span for each request to next, which is a
 // [transport.Transport] with Describe and Observe, or leads to one. The context of
 // the request that next gets has the span.
 func (t *Tracer) RoundTripper(next http.RoundTripper) http.RoundTripper {
@@ -102,7 +102,7 @@ func (rt *roundTripper) RoundTrip(in *http.Request) (response *http.Response, er
 	f := &flight{tracer: t, span: span}
 	out := in.Clone(context.WithValue(ctx, flightKey{}, f))
 	for _, name := range t.config.Propagator.Fields() {
-		out.Header.Del(name) // what is not sampled must not look like the client's
+		out.Header.Del(name) // without a sampled span, the client's headers must not remain
 	}
 	t.config.Propagator.Inject(ctx, propagation.HeaderCarrier(out.Header))
 	returned := false
@@ -111,7 +111,7 @@ func (rt *roundTripper) RoundTrip(in *http.Request) (response *http.Response, er
 			span.SetStatus(codes.Error, "panic")
 		}
 		if !returned || !f.described.Load() {
-			span.End() // again, if it has been observed: then that does nothing
+			span.End() // no effect if Observe has ended it
 		}
 	}()
 	response, err = rt.next.RoundTrip(out)
@@ -129,8 +129,8 @@ func (rt *roundTripper) CloseIdleConnections() {
 	}
 }
 
-// Describe asks the router for the receipt of a request whose span is recorded; it is
-// for transport.Config.Describe. A receipt that is there already is used.
+// Describe requests a receipt for a request whose span is recorded; use it for
+// transport.Config.Describe. An existing receipt is used.
 func (t *Tracer) Describe(in *http.Request, _ []byte, req *endpick.Request) {
 	f := flightOf(in.Context(), t)
 	if f == nil {
@@ -146,7 +146,7 @@ func (t *Tracer) Describe(in *http.Request, _ []byte, req *endpick.Request) {
 	f.receipt.Store(req.Receipt)
 }
 
-// Observe ends the span of a request; it is for transport.Config.Observe.
+// Observe ends the span of a request; use it for transport.Config.Observe.
 func (t *Tracer) Observe(r *observed.Request) {
 	f := flightOf(r.In.Context(), t)
 	if f == nil {

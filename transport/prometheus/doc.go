@@ -1,5 +1,5 @@
-// Package prometheus exports metrics of a router, a transport and their policy
-// to Prometheus.
+// Package prometheus exports metrics of a router, a transport and their policy to
+// Prometheus.
 //
 //	metrics, err := prometheus.New(prometheus.Config{})
 //	…
@@ -12,21 +12,21 @@
 //	registry.MustRegister(metrics)
 //
 // docs/watching.md lists the metrics and what to do about them. Latencies, their
-// predictions and missed targets have the names of the Gateway API inference
-// extension (GIE, "Monitoring"); all others have names of our own, which begin
-// with endpick_. Six of GIE's names end in _gauge, which promlint rejects: these
-// are only in Metrics.GIE, together with the others of that list.
+// predictions and missed targets have the names of the Gateway API inference extension
+// (GIE, "Monitoring"); all others have names of our own, which begin with endpick_. Six of
+// GIE's names end in _gauge, which promlint rejects: these are only in Metrics.GIE,
+// together with the others of that list.
 //
 // # Labels
 //
-// Names that clients invent get no labels: a model or a tenant gets one when a
-// request for it has succeeded. When all are taken, it replaces the one whose last
-// success is the longest ago, whose series are dropped. All others are counted
-// together as "other". Endpoints have labels while the router has them.
+// Names that clients invent get no labels: a model or a tenant gets one when a request for
+// it has succeeded. When all are taken, it replaces the one whose last success is the
+// oldest, and the series of that one are dropped. All others are counted together as
+// "other". Endpoints have labels while the router has them.
 //
 // # Cost
 //
-// Most of the work is done when a request has ended, and the rest when
-// Prometheus scrapes. A decision only pays for timing predictions, if there are
-// any: two calls of the clock and one map lookup.
+// Most of the work is done when a request has ended, and the rest when Prometheus scrapes.
+// A decision only pays for timing predictions, if there are any: two calls of the clock
+// and one map lookup.
 package prometheus

@@ -8,15 +8,15 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// latencies are the metrics of GIE's list, of TTFT or of TPOT. Requests are sent to the
-// model that they name, so that model and target model are one.
+// latencies are GIE's metrics of TTFT or of TPOT. Requests are sent to the model that
+// they name, so model and target model are the same.
 type latencies struct {
 	actual, predicted, duration series
 	violated                    *prom.GaugeVec
 	violations                  *prom.CounterVec
 }
 
-// series is a distribution and its newest value, in seconds.
+// series is a distribution and its latest value, in seconds.
 type series struct {
 	all    *prom.HistogramVec
 	newest *prom.GaugeVec
@@ -58,7 +58,7 @@ func newLatencies(name, what string, buckets []float64) *latencies {
 	}
 }
 
-// clean are the metrics to which promlint does not object.
+// clean are the metrics that promlint accepts.
 func (l *latencies) clean() []prom.Collector {
 	return []prom.Collector{l.actual.all, l.predicted.all, l.duration.all, l.violated, l.violations}
 }
@@ -77,7 +77,7 @@ func (l *latencies) forget(model string) {
 	l.violations.DeleteLabelValues(model, model)
 }
 
-// measured takes in what is known of one latency.
+// measured records a measured latency and its prediction, as far as known.
 func (l *latencies) measured(model string, seen observed.Latency) {
 	if seen.Actual == 0 {
 		return
@@ -88,9 +88,9 @@ func (l *latencies) measured(model string, seen observed.Latency) {
 	}
 }
 
-// judged says whether a target was met.
+// judged records whether a target was met.
 func (l *latencies) judged(model string, met bool) {
-	violations := l.violations.WithLabelValues(model, model) // 0 is something to know
+	violations := l.violations.WithLabelValues(model, model) // creates the series, because 0 is information, too
 	if met {
 		l.violated.WithLabelValues(model, model).Set(0)
 		return

@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	maxNameBytes = 256     // of a name that is counted apart
-	other        = "other" // those that are not
+	maxNameBytes = 256     // of a name with its own label
+	other        = "other" // label of all others
 )
 
-// names are those that are counted apart, by their last success, the newest last.
-// The zero value has room for none. Its owner locks.
+// names are those with labels, by their last success, the newest last. The zero
+// value has room for none. Its owner locks.
 type names struct {
 	most int
 	used []string
 }
 
-// of is the name under which something is counted.
+// of is the label of a name.
 func (n *names) of(name string) string {
 	if slices.Contains(n.used, name) {
 		return name
@@ -26,8 +26,8 @@ func (n *names) of(name string) string {
 	return other
 }
 
-// succeeded says that a name is real. It returns the one that gives way to it,
-// empty if none does.
+// succeeded gives a name a label, because a request for it has succeeded. It
+// returns the name that has lost its label, or an empty string.
 func (n *names) succeeded(name string) (gone string) {
 	if name == "" || name == other || len(name) > maxNameBytes || !utf8.ValidString(name) {
 		return ""
@@ -41,6 +41,6 @@ func (n *names) succeeded(name string) (gone string) {
 		gone = n.used[0]
 		n.used = slices.Delete(n.used, 0, 1)
 	}
-	n.used = append(n.used, strings.Clone(name)) // it may be part of a request's body
+	n.used = append(n.used, strings.Clone(name)) // it may be a part of a request's body
 	return gone
 }

@@ -37,10 +37,10 @@ func (p *predictor) Predict(req *endpick.Request, candidates []endpick.Candidate
 	p.metrics.predicted(req.Model, time.Since(began))
 }
 
-// Observer is whom the router tells how requests went.
+// Observer returns the predictor that is timed, which observes requests.
 func (p *predictor) Observer() any { return p.Predictor }
 
-// Name is what the router calls it.
+// Name is what receipts show.
 func (p *predictor) Name() string {
 	if n, ok := p.Predictor.(interface{ Name() string }); ok {
 		return n.Name()
@@ -48,16 +48,16 @@ func (p *predictor) Name() string {
 	return fmt.Sprintf("%T", p.Predictor)
 }
 
-// timing is where the durations of predictions for one model go. They are told by
-// requests that are being routed, which wait for no lock but the first time.
+// timing has the metrics for the durations of predictions for one model. Requests
+// that are being routed update it; only the first one has to lock.
 type timing struct {
-	all    [2]prom.Observer // of TTFT and TPOT
+	all    [2]prom.Observer // TTFT and TPOT
 	once   sync.Once
-	newest [2]prom.Gauge // nil: the model has been forgotten before its first one
-	gone   bool          // m.mu guards it
+	newest [2]prom.Gauge // nil: the model has lost its label
+	gone   bool          // guarded by Metrics.mu
 }
 
-// time makes room for the timing of a model; m.mu is held.
+// time adds the timing of a model; m.mu is held.
 func (m *Metrics) time(model string) {
 	m.timings[model] = &timing{all: [2]prom.Observer{
 		m.series.ttft.duration.all.WithLabelValues(model, model), m.series.tpot.duration.all.WithLabelValues(model, model),
@@ -65,7 +65,7 @@ func (m *Metrics) time(model string) {
 	m.publish()
 }
 
-// publish shows timings to those who have no lock; m.mu is held.
+// publish makes timings readable without the lock; m.mu is held.
 func (m *Metrics) publish() {
 	all := maps.Clone(m.timings)
 	m.timed.Store(&all)

@@ -38,17 +38,16 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Sources are asked when the metrics are. Each may be nil: what it knows is left
-// out.
+// Sources are queried when metrics are collected. Each may be nil; its metrics
+// are then left out.
 type Sources struct {
 	Router    *endpick.Router
 	Transport *transport.Transport
-	// Health is that of the transport's Config. Nil: there is no word on single
-	// endpoints.
+	// Health is that of the transport's Config. Nil: no metrics of single
+	// endpoints' health.
 	Health *health.Monitor
 	Index  *prefix.Index // the policy's
-	// Latencies are the policy's. Of a model that several learn the first has the
-	// say.
+	// Latencies are the policy's. If several learn a model, the first one counts.
 	Latencies []*predict.Latency
 }
 
@@ -60,12 +59,12 @@ type Metrics struct {
 	config  Config
 	sources atomic.Pointer[Sources]
 
-	// mu guards what follows, and is held while a series is written: a name that
-	// has given up its label must not come back with an old one.
+	// mu guards the fields below, and is held while a series is written: a name
+	// that has lost its label must not come back with an old one.
 	mu        sync.Mutex
 	models    names
 	tenants   names
-	endpoints map[string]bool                    // that have series
+	endpoints map[string]bool                    // those with series
 	timings   map[string]*timing                 // nil: predictions are not timed
 	timed     atomic.Pointer[map[string]*timing] // timings, for reading without the lock
 	series    families
@@ -85,7 +84,7 @@ func New(config Config) (*Metrics, error) {
 	return m, nil
 }
 
-// Watch says whom to ask. It may be called again, when a policy was replaced.
+// Watch sets the sources. It may be called again when a policy has been replaced.
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
 // Describe implements prometheus.Collector.

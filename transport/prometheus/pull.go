@@ -12,15 +12,15 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// view is what the sources say at one moment.
+// view is a snapshot of the sources.
 type view struct {
 	sources   *Sources
 	to        chan<- prom.Metric
 	router    endpick.Stats
-	endpoints []endpick.EndpointStatus // without those that are removed
+	endpoints []endpick.EndpointStatus // without removed ones
 	departing int
 	transport transport.Stats
-	queue     *transport.QueueStatus // nil: there is none
+	queue     *transport.QueueStatus // nil: no queue
 	index     *prefix.IndexStats
 	health    []predict.ModelHealth
 	stands    []health.Status
@@ -32,7 +32,7 @@ func (s *Sources) view() *view {
 		v.router = s.Router.Stats()
 		for _, e := range s.Router.Endpoints() {
 			if e.Removed {
-				v.departing++ // another may have its ID by now
+				v.departing++ // another endpoint may have its ID by now
 			} else {
 				v.endpoints = append(v.endpoints, e)
 			}
@@ -63,7 +63,7 @@ func (s *Sources) view() *view {
 	return v
 }
 
-// pulled is a metric that is asked for.
+// pulled is a metric that is read when metrics are collected.
 type pulled struct {
 	desc    *prom.Desc
 	collect func(v *view, d *prom.Desc)
@@ -77,7 +77,7 @@ func (v *view) send(d *prom.Desc, kind prom.ValueType, value float64, labels ...
 	v.to <- prom.MustNewConstMetric(d, kind, value, labels...)
 }
 
-// from makes a metric of what a source tells, which is nil where there is none.
+// from makes a metric of a source, which may be nil.
 func from[S any](kind prom.ValueType, of func(*view) *S, name, help string, value func(*S) float64) *pulled {
 	return newPulled(name, help, nil, func(v *view, d *prom.Desc) {
 		if s := of(v); s != nil {
@@ -113,7 +113,7 @@ func perEndpoint(name, help string, value func(*endpick.EndpointStatus) (float64
 	})
 }
 
-// reported is a signal of those endpoints that report it.
+// reported is a signal, for those endpoints that report it.
 func reported(signal endpick.Signals, value func(*endpick.Candidate) float64) func(*endpick.EndpointStatus) (float64, bool) {
 	return func(s *endpick.EndpointStatus) (float64, bool) {
 		return value(&s.Candidate), s.Candidate.Reported&signal != 0
@@ -141,7 +141,7 @@ func perIndexed(name, help string, value func(*prefix.EndpointStats) int) *pulle
 	})
 }
 
-// perModel is something of each latency of each model that is learned.
+// perModel is a metric of each latency of each model that is learned.
 func perModel(kind prom.ValueType, name, help string, value func(*predict.Health) float64) *pulled {
 	return newPulled("prediction_"+name, help, []string{"model", "latency"}, func(v *view, d *prom.Desc) {
 		for i := range v.health {
@@ -150,7 +150,7 @@ func perModel(kind prom.ValueType, name, help string, value func(*predict.Health
 				name string
 				of   *predict.Health
 			}{{"ttft", &h.TTFT}, {"tpot", &h.TPOT}, {"e2e", &h.E2E}} {
-				if x := value(l.of); x == x && l.of.Labels > 0 { // NaN is not known yet
+				if x := value(l.of); x == x && l.of.Labels > 0 { // NaN: not known yet
 					v.send(d, kind, x, h.Model, l.name)
 				}
 			}
@@ -170,8 +170,8 @@ func is(b bool) float64 {
 	return 0
 }
 
-// pull are the metrics that are asked for. Those that may be missing are left out
-// where they are not known.
+// pull are the metrics that are read when metrics are collected. Unknown values
+// are left out.
 var pull = []*pulled{
 	from(counter, ofRouter, "routed_total", "Leases opened: attempts that were given an endpoint.", func(s *endpick.Stats) float64 { return float64(s.Routed) }),
 	from(counter, ofRouter, "mirrored_total", "Of the leases opened, those for requests that other routers have sent.", func(s *endpick.Stats) float64 { return float64(s.Mirrored) }),

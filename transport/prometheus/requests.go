@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// families are the metrics that are counted as requests end.
+// families are the metrics that are counted when requests end.
 type families struct {
 	ttft, tpot *latencies
 
@@ -83,7 +83,7 @@ func (f *families) clean() []prom.Collector {
 		f.judged, f.met, f.targets, f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
 }
 
-// causes of requests that were sent nowhere: the first that the error matches.
+// causes why requests were sent nowhere: the first that the error matches.
 var causes = []struct {
 	err    error
 	reason string
@@ -134,7 +134,7 @@ func reasonOf(err error, status int) string {
 	return other
 }
 
-// code is a status as a label: servers can answer anything.
+// code is a status as a label, limited because servers can answer anything.
 func code(status int) string {
 	if http.StatusText(status) == "" && status != transport.StatusClientClosedRequest {
 		return other
@@ -142,7 +142,7 @@ func code(status int) string {
 	return strconv.Itoa(status)
 }
 
-// Observe takes in a request that has ended; it is for transport.Config.Observe.
+// Observe records a request that has ended; use it for transport.Config.Observe.
 func (m *Metrics) Observe(r *observed.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,8 +214,8 @@ func (m *Metrics) observeTenant(r *observed.Request) {
 	f.tenantOut.WithLabelValues(tenant).Add(float64(r.OutputTokens))
 }
 
-// observeCache compares what the index has expected of the endpoint with what the
-// engine has said.
+// observeCache compares what the index expected of the endpoint with what the
+// engine has reported.
 func (m *Metrics) observeCache(model string, r *observed.Request) {
 	a := r.Last()
 	if a == nil || r.CachedTokens == nil || !r.Completed() {
@@ -256,7 +256,7 @@ func (m *Metrics) observeAttempts(r *observed.Request) {
 	}
 }
 
-// prune forgets endpoints that the router no longer has.
+// prune drops the series of endpoints that the router no longer has.
 func (m *Metrics) prune(v *view) {
 	if v.sources.Router == nil {
 		return

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Engine is a server that misbehaves, for tests of one's own.
+// Engine is a server that misbehaves, for your own tests.
 type Engine struct {
 	Address string          // host:port
-	Stream  bool            // what a client is to ask for
-	Leaves  bool            // the engine hangs, and the client is to leave when it has been asked
-	Asked   <-chan struct{} // closed when it has
+	Stream  bool            // the client must ask for a stream
+	Leaves  bool            // the engine hangs, and the client must leave once Asked is closed
+	Asked   <-chan struct{} // closed when the engine has been asked
 }
 
 // StartEngine starts an engine that misbehaves in one of the ways of [Faults], until
@@ -38,7 +38,7 @@ func StartEngine(t testing.TB, name string) *Engine {
 	return nil
 }
 
-// engine is a server that answers every request by one script, on a connection of
+// engine is a server that runs one script for every request, on a connection of
 // its own, and then closes it.
 type engine struct {
 	listener net.Listener
@@ -47,7 +47,7 @@ type engine struct {
 	wg       sync.WaitGroup
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
-	asked    chan struct{} // closed when the first request has come
+	asked    chan struct{} // closed when the first request has arrived
 	once     sync.Once
 	left     chan struct{} // closed when a host has left a script that waits
 	leftOnce sync.Once
@@ -95,20 +95,20 @@ func (e *engine) serve(c net.Conn) {
 	if !e.early {
 		req, err := http.ReadRequest(r)
 		if err != nil {
-			return // an idle connection, or one that was opened in advance
+			return // an idle connection, or one opened in advance
 		}
 		io.Copy(io.Discard, req.Body)
 	}
 	e.once.Do(func() { close(e.asked) })
 	e.script(&conn{Conn: c, r: r, e: e})
 	if tcp, ok := c.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
-		// What was sent arrives even if the host has sent more.
+		// So that what was sent arrives, even if the host has sent more.
 		c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		io.Copy(io.Discard, r)
 	}
 }
 
-// conn is what a script writes to. Its errors are those of a host that has gone.
+// conn is what a script writes to. Errors, of a host that has left, are ignored.
 type conn struct {
 	net.Conn
 	r *bufio.Reader
@@ -126,7 +126,7 @@ func (c *conn) chunks(texts ...string) {
 
 func (c *conn) end() { c.say("0\r\n\r\n") }
 
-// reset ends the connection with a reset instead of an orderly close.
+// reset closes the connection with a reset.
 func (c *conn) reset() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
@@ -134,7 +134,7 @@ func (c *conn) reset() {
 	c.Close()
 }
 
-// hang says nothing more, until the host goes.
+// hang waits until the host leaves.
 func (c *conn) hang() {
 	io.Copy(io.Discard, c.r)
 	c.e.leftOnce.Do(func() { close(c.e.left) })

@@ -16,9 +16,9 @@ type fault struct {
 	stream bool // what the client asks for
 	early  bool // the script does not wait for the request
 	script func(*conn)
-	leaves bool // the client goes, once the engine has been asked
-	cut    bool // the engine breaks off behind a good header
-	// ends are how the lease may end. Nil: as a request that has failed.
+	leaves bool // the client leaves once the engine has been asked
+	cut    bool // the engine breaks off after a good header
+	// ends are how the lease may end. Nil: as Failed.
 	ends []endpick.Status
 }
 
@@ -27,14 +27,14 @@ var (
 	completed = []endpick.Status{endpick.Completed}
 	canceled  = []endpick.Status{endpick.Canceled}
 	refused   = []endpick.Status{endpick.Refused}
-	// either is of answers that one host may take for whole and another may not.
+	// either is for answers that hosts may or may not accept as complete.
 	either = []endpick.Status{endpick.Completed, endpick.Failed}
-	// anyhow is of what proxies give up for reasons of their own.
+	// anyhow is for requests that proxies cancel for reasons of their own.
 	anyhow = []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled}
 )
 
-// Faults are the names of all ways in which the engine misbehaves, each tried by
-// [Run] in a subtest of that name.
+// Faults returns the names of all faults, each of which [Run] tests in a subtest
+// of that name.
 func Faults() []string {
 	var names []string
 	for _, f := range faults() {
@@ -67,7 +67,7 @@ func faults() []fault {
 // raw is a script that sends bytes and closes the connection.
 func raw(s string) func(*conn) { return func(c *conn) { c.say(s) } }
 
-// events is a script of a stream that ends its body.
+// events is a script that sends a complete stream.
 func events(texts ...string) func(*conn) {
 	return func(c *conn) {
 		c.say(okSSE)
@@ -76,7 +76,7 @@ func events(texts ...string) func(*conn) {
 	}
 }
 
-// broken is one that does not.
+// broken is a script that sends a stream without an end.
 func broken(texts ...string) func(*conn) {
 	return func(c *conn) {
 		c.say(okSSE)
@@ -84,12 +84,12 @@ func broken(texts ...string) func(*conn) {
 	}
 }
 
-// whole is a complete answer with these headers.
+// whole is a script that sends a complete answer with these headers.
 func whole(header, body string) func(*conn) {
 	return raw("HTTP/1.1 200 OK\r\n" + header + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)) + body)
 }
 
-// connections break.
+// connections are faults of connections.
 func connections() []fault {
 	return []fault{
 		{name: "closes the connection before it reads the request", early: true, script: func(*conn) {}},
@@ -109,7 +109,7 @@ func connections() []fault {
 	}
 }
 
-// statuses say that it did not work.
+// statuses are answers with an error status.
 func statuses() (all []fault) {
 	const body = `{"error":{"message":"no","type":"server_error","code":null}}`
 	for _, code := range []int{400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504, 529} {
@@ -137,7 +137,7 @@ func statuses() (all []fault) {
 	)
 }
 
-// headers are odd.
+// headers are odd headers.
 func headers() []fault {
 	return []fault{
 		{name: "sends early hints (103) first", script: raw("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(answer)) + answer), ends: completed},
@@ -159,7 +159,7 @@ func headers() []fault {
 	}
 }
 
-// bodies of answers that are not streamed.
+// bodies are odd bodies of answers that are not streamed.
 func bodies() []fault {
 	packed := gzipped(answer)
 	const json = "Content-Type: application/json\r\n"
@@ -195,7 +195,7 @@ func gzipped(s string) string {
 	return b.String()
 }
 
-// streams break, lie and go on.
+// streams are streams that break off, lie or go on.
 func streams() []fault {
 	stream := func(name string, ends []endpick.Status, script func(*conn)) fault {
 		return fault{name: name, stream: true, ends: ends, script: script}
@@ -236,7 +236,7 @@ func streams() []fault {
 	}
 }
 
-// departures: the engine hangs, and the client goes.
+// departures are clients that leave while the engine hangs.
 func departures() []fault {
 	hang := func(name string, stream bool, before string, chunks ...string) fault {
 		return fault{name: name, stream: stream, leaves: true, ends: canceled, script: func(c *conn) {

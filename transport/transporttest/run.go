@@ -19,29 +19,29 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// patience is how long anything may take that has to happen.
+// patience is the time limit for anything that has to happen.
 const patience = 30 * time.Second
 
-// Run checks what a host does with leases while an engine misbehaves. newHost
-// returns the host as a handler that serves /v1/chat/completions of the OpenAI API
-// through endpoints of the router; it is called for each fault, with a router of one
-// endpoint whose Address is "host:port".
+// Run checks what a host does with leases while an engine misbehaves. newHost returns
+// the host as a handler that serves /v1/chat/completions of the OpenAI API through
+// endpoints of the router; it is called for each fault, with a router of one endpoint
+// whose Address is "host:port".
 //
-// After each request, whether it was answered, broke off or was left by its client:
-// the client has got an answer or an end, and is not told that it has all of what the
-// engine has broken off; every lease is closed, once and not by
-// time, so that nothing is in flight; what has failed is reported as failed, what
-// was whole as completed, and what the client has left as canceled; and an engine
-// whose client has gone is left too.
+// After each request, whether it was answered, broke off or was abandoned by its
+// client, Run checks that the client got an answer or an end, and was not told that a
+// response is complete if the engine broke it off; that every lease was closed, once
+// and not by time, so that nothing is in flight; that leases ended as failed,
+// completed or canceled according to what happened; and that the host has also left
+// an engine whose client has left.
 func Run(t *testing.T, newHost func(t *testing.T, router *endpick.Router) http.Handler) {
 	t.Helper()
 	run(t, newHost, false)
 }
 
-// RunPicker is Run for a host that others send requests for, and that is told what came
-// of a response but not why no more came, such as an Envoy's endpoint picker: what an
-// engine has broken off behind a good header may look to it as if the client had gone.
-// newHost returns the picker with what sends the requests.
+// RunPicker is Run for a host that does not send the requests itself, and learns what
+// came of a response but not why it ended, such as an Envoy's endpoint picker: if an
+// engine breaks off after a good header, the client may seem to have left. newHost
+// returns the picker with something that sends the requests.
 func RunPicker(t *testing.T, newHost func(t *testing.T, router *endpick.Router) http.Handler) {
 	t.Helper()
 	run(t, newHost, true)
@@ -61,7 +61,7 @@ func run(t *testing.T, newHost func(t *testing.T, router *endpick.Router) http.H
 	}
 }
 
-// spy notes how leases end.
+// spy records how leases end.
 type spy struct {
 	mu    sync.Mutex
 	ended []endpick.Status
@@ -75,10 +75,10 @@ func (s *spy) Done(_ *endpick.Event, o *endpick.Outcome) {
 	s.ended = append(s.ended, o.Status)
 }
 
-// witness is a host that notes its panics.
+// witness is a host whose panics are recorded.
 type witness struct {
 	http.Handler
-	panicked atomic.Pointer[string] // the first panic, but for http.ErrAbortHandler
+	panicked atomic.Pointer[string] // the first panic other than http.ErrAbortHandler
 }
 
 func (h *witness) ServeHTTP(w http.ResponseWriter, in *http.Request) {
@@ -117,7 +117,7 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 	host.Start()
 	defer func() {
 		host.CloseClientConnections()
-		e.close() // a host that still waits for it goes on
+		e.close() // unblocks a host that still waits for it
 		host.Close()
 	}()
 
@@ -142,7 +142,7 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 	defer client.CloseIdleConnections()
 	whole := false
 	if resp, err := client.Do(req); err == nil {
-		// A connection that has left HTTP knows nothing of the context.
+		// A connection that has left HTTP does not observe the context.
 		stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
 		body, err := io.ReadAll(resp.Body)
 		stop()
@@ -192,7 +192,7 @@ func orOf(ends []endpick.Status) string {
 	return strings.Join(words, " or ")
 }
 
-// settled waits until nothing is in flight.
+// settled waits until nothing is in flight, and returns what remains.
 func settled(r *endpick.Router, patience time.Duration) string {
 	for deadline := time.Now().Add(patience); r.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

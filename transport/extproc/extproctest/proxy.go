@@ -17,33 +17,33 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// MaxPiece is how long a piece of a body may be that the picker sends.
+// MaxPiece is the length of the longest piece of a body that a picker may send.
 const MaxPiece = 62_000
 
-// Proxy sends requests where a picker says. It owns no goroutine beyond its requests,
-// and is safe for concurrent use.
+// Proxy sends requests to the server that a picker names. It has no goroutines beyond
+// its requests, and is safe for concurrent use.
 type Proxy struct {
-	// Picker is the connection to the picker. It must be set.
+	// Picker is the connection to the picker. It is required.
 	Picker grpc.ClientConnInterface
 	// Buffered sends bodies in mode BUFFERED. By default they go in pieces, in mode
 	// FULL_DUPLEX_STREAMED.
 	Buffered bool
-	// Silent leaves out how bodies are sent, as older proxies do.
+	// Silent does not announce the body mode, like older proxies.
 	Silent bool
-	// Piece is how long the pieces are that bodies are sent in. Zero: 16 KiB.
+	// Piece is the length of the pieces in which bodies are sent. Zero: 16 KiB.
 	Piece int
-	// Subset are the servers that the picker may choose from. Nil: any. It is a
-	// list, or one string if SubsetText is set.
+	// Subset are the servers that the picker may choose from. Nil: any. It is sent
+	// as a list, or as one string if SubsetText is set.
 	Subset     []string
 	SubsetText bool
-	// RetryOn are the statuses for which the next of the servers is asked, if there
-	// is one. One that can't be reached is always followed by the next.
+	// RetryOn are the statuses after which the next server is asked, if there is
+	// one. A server that can't be reached is always followed by the next.
 	RetryOn []int
 	// Base sends the requests to the servers. Nil: http.DefaultTransport.
 	Base http.RoundTripper
 }
 
-// ProtocolError says how a picker has broken the protocol.
+// ProtocolError says how a picker has violated the protocol.
 type ProtocolError struct{ Reason string }
 
 func (e *ProtocolError) Error() string { return "extproctest: " + e.Reason }
@@ -52,9 +52,9 @@ func broken(format string, args ...any) error {
 	return &ProtocolError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// RoundTrip sends the request to the first of the servers that the picker names and
-// that can be reached, and returns its response as the picker lets it through. If none
-// can, the response is a 503 of the proxy's own, which the picker sees as well.
+// RoundTrip sends the request to the first server that the picker names and that can
+// be reached, and returns its response as modified by the picker. If none can be
+// reached, the response is a 503 of the proxy's own, which the picker sees as well.
 func (p *Proxy) RoundTrip(in *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(in.Context())
 	stream, err := extprocv3.NewExternalProcessorClient(p.Picker).Process(ctx)
@@ -78,12 +78,12 @@ type exchange struct {
 	in      *http.Request
 	servers []string
 	header  http.Header // of the request
-	upgrade bool        // it has no end, if the server agrees
+	upgrade bool        // it has no end if the server agrees
 	body    []byte
 }
 
 func (x *exchange) run(ctx context.Context) (*http.Response, error) {
-	// An Envoy has said 100 by now, and says so to nobody else.
+	// An Envoy has answered 100 by now, and sends Expect to nobody.
 	x.header = x.in.Header.Clone()
 	if x.header == nil {
 		x.header = http.Header{}
@@ -110,8 +110,8 @@ func (x *exchange) mode() filterv3.ProcessingMode_BodySendMode {
 	return filterv3.ProcessingMode_FULL_DUPLEX_STREAMED
 }
 
-// ask sends the request to the picker, and takes in where it should go. The response
-// is the picker's own, if it gives one.
+// ask sends the request to the picker, and reads where it should go. The response is
+// the picker's own, if it gives one.
 func (x *exchange) ask() (*http.Response, error) {
 	var body []byte
 	if x.in.Body != nil {
@@ -196,7 +196,7 @@ func (x *exchange) askInPieces(body []byte, trailers bool) (*http.Response, erro
 		n := min(piece, len(rest))
 		err := x.stream.Send(requestBody(rest[:n], n == len(rest) && !trailers))
 		if rest = rest[n:]; err == io.EOF {
-			break // the picker has answered before the end; Recv tells what
+			break // the picker has answered before the end; see Recv
 		} else if err != nil {
 			return nil, x.why(err)
 		}
@@ -236,7 +236,7 @@ func (x *exchange) askInPieces(body []byte, trailers bool) (*http.Response, erro
 	return nil, nil
 }
 
-// take takes in where the request should go.
+// take reads where the request should go.
 func (x *exchange) take(m *extprocv3.ProcessingResponse, common *extprocv3.CommonResponse) error {
 	if common == nil {
 		return broken("%T comes where a server should be named", m.GetResponse())
@@ -254,7 +254,7 @@ func (x *exchange) take(m *extprocv3.ProcessingResponse, common *extprocv3.Commo
 	return nil
 }
 
-// headerOf is the value that a header is set to; it must replace what was there.
+// headerOf is the value that a header is set to; it must overwrite.
 func (x *exchange) headerOf(common *extprocv3.CommonResponse, name string) string {
 	for _, h := range common.GetHeaderMutation().GetSetHeaders() {
 		if strings.EqualFold(h.GetHeader().GetKey(), name) && h.GetAppendAction() == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD {
@@ -273,7 +273,7 @@ func (x *exchange) apply(common *extprocv3.CommonResponse) {
 	}
 }
 
-// send sends the request to the servers in their order.
+// send sends the request to the servers in order.
 func (x *exchange) send(ctx context.Context) (*http.Response, string) {
 	base := x.p.Base
 	if base == nil {
@@ -303,7 +303,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, string) {
 	}, ""
 }
 
-// recv receives a message of the picker's; the end of its stream is an error.
+// recv receives a message from the picker; the end of its stream is an error.
 func (x *exchange) recv() (*extprocv3.ProcessingResponse, error) {
 	m, err := x.stream.Recv()
 	if err == io.EOF {
@@ -312,7 +312,7 @@ func (x *exchange) recv() (*extprocv3.ProcessingResponse, error) {
 	return m, err
 }
 
-// why is what the picker has closed the stream with.
+// why is the error with which the picker has closed the stream.
 func (x *exchange) why(err error) error {
 	if err == io.EOF {
 		if _, err := x.stream.Recv(); err != nil && err != io.EOF {
@@ -322,7 +322,7 @@ func (x *exchange) why(err error) error {
 	return err
 }
 
-// trailers sends trailers and takes in the answer.
+// trailers sends trailers and reads the answer.
 func (x *exchange) trailers(m *extprocv3.ProcessingRequest, good func(*extprocv3.ProcessingResponse) bool) error {
 	if err := x.stream.Send(m); err != nil {
 		return x.why(err)
@@ -415,6 +415,6 @@ func metadata(namespace, key string, value *structpb.Value) *corev3.Metadata {
 
 var (
 	errClosed = errors.New("extproctest: the response was closed")
-	// What an Envoy does is to wait for ever.
+	// Envoy would wait for ever.
 	errEndless = errors.New("extproctest: a request that is upgraded has no end, and cannot be buffered")
 )

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// pass leads a response through the picker.
+// pass sends a response through the picker.
 func (x *exchange) pass(response *http.Response, served string) (*http.Response, error) {
 	header := headerMap(response.Header)
 	header.Headers = append(header.Headers, &corev3.HeaderValue{Key: ":status", RawValue: []byte(strconv.Itoa(response.StatusCode))})
@@ -46,7 +46,7 @@ func (x *exchange) pass(response *http.Response, served string) (*http.Response,
 		x.cancelLater()
 		return response, nil
 	}
-	response.Header.Del("Content-Length") // as Envoy does where a body may be changed
+	response.Header.Del("Content-Length") // as Envoy does if a body may be changed
 	response.ContentLength, response.TransferEncoding = -1, nil
 	if x.p.Buffered {
 		return response, x.passBuffered(response)
@@ -96,11 +96,11 @@ func (x *exchange) passBuffered(response *http.Response) error {
 	return nil
 }
 
-// passInPieces has the picker see the response while the client reads it.
+// passInPieces shows the response to the picker while the client reads it.
 func (x *exchange) passInPieces(response *http.Response) {
 	upstream, trailer := response.Body, response.Trailer
 	out, in := io.Pipe()
-	var cut atomic.Pointer[error] // what the server broke off with
+	var cut atomic.Pointer[error] // the server's error
 	response.Body = &pipeBody{PipeReader: out, close: func() { x.cancel(); upstream.Close() }}
 	go func() { // to the picker
 		defer upstream.Close()
@@ -108,13 +108,13 @@ func (x *exchange) passInPieces(response *http.Response) {
 		for {
 			n, err := upstream.Read(piece)
 			switch {
-			case err != nil && err != io.EOF: // what the picker has is still passed on
+			case err != nil && err != io.EOF: // what the picker holds is still passed on
 				cut.Store(&err)
 				_ = x.stream.CloseSend()
 				return
 			case n > 0 || err == io.EOF && len(trailer) == 0:
 				if x.stream.Send(responseBody(piece[:n], err == io.EOF && len(trailer) == 0)) != nil {
-					return // Recv tells why
+					return // Recv returns the reason
 				}
 			}
 			if err == io.EOF {
@@ -158,7 +158,7 @@ func (x *exchange) passInPieces(response *http.Response) {
 	}()
 }
 
-// cancelLater ends the stream as a proxy does that has no more questions.
+// cancelLater ends the stream as a proxy does that has no more to send.
 func (x *exchange) cancelLater() {
 	_ = x.stream.CloseSend()
 	_, _ = x.stream.Recv() // the end

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick/transport/extproc"
 )
 
-// Start serves a picker on a port of this machine, without TLS, and connects to it for
+// Start serves a picker on a local port, without TLS, and connects to it for
 // [Proxy.Picker]. stop closes the connection and waits until the picker has ended.
 func Start(picker *extproc.Server) (conn *grpc.ClientConn, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// tunnel is a connection that has left HTTP, with the picker in the middle: to an Envoy
-// what goes each way is the body of request and response.
+// tunnel is a connection that has left HTTP, through the picker: Envoy treats the data
+// of each direction as the body of request and response.
 type tunnel struct {
 	x        *exchange
 	upstream io.ReadWriteCloser
 	*io.PipeReader
-	sending sync.Mutex // on the stream, from both directions
+	sending sync.Mutex // locked to send on the stream, from either direction
 }
 
-// passUpgraded has the picker see what goes both ways.
+// passUpgraded passes both directions through the picker.
 func (x *exchange) passUpgraded(response *http.Response) error {
 	upstream, ok := response.Body.(io.ReadWriteCloser)
 	if !ok {
@@ -30,7 +30,7 @@ func (x *exchange) passUpgraded(response *http.Response) error {
 	return nil
 }
 
-// toPicker sends what the server says.
+// toPicker sends the server's data.
 func (t *tunnel) toPicker() {
 	piece := make([]byte, 16<<10)
 	for {
@@ -44,7 +44,7 @@ func (t *tunnel) toPicker() {
 	}
 }
 
-// fromPicker passes on what comes back of both directions.
+// fromPicker passes on what the picker returns of both directions.
 func (t *tunnel) fromPicker(in *io.PipeWriter) {
 	defer t.upstream.Close()
 	for {
@@ -72,7 +72,7 @@ func (t *tunnel) fromPicker(in *io.PipeWriter) {
 	}
 }
 
-// Write sends what the client says.
+// Write sends the client's data.
 func (t *tunnel) Write(p []byte) (int, error) {
 	t.sending.Lock()
 	defer t.sending.Unlock()
