@@ -16,22 +16,22 @@ import (
 //go:embed caches.html
 var cachesHTML string
 
-// What the page of caches looks back on: so many requests, of so many bytes together.
+// How many requests the page of cache misses covers, and of how many bytes in total.
 const (
 	recentRequests = 512
 	recentBytes    = 4 << 20
 )
 
-// recent keeps the newest requests for a diagnosis. It is safe for concurrent use.
+// recent keeps the latest requests for a diagnosis. It is safe for concurrent use.
 type recent struct {
 	mu    sync.Mutex
-	all   []*recording.Request // the newest last
+	all   []*recording.Request // newest last
 	bytes int64
 
 	explaining sync.Mutex // one diagnosis at a time
 }
 
-// add keeps a request, without its text.
+// add adds a request, without its text.
 func (c *recent) add(r recording.Request) {
 	if r.Prompt != nil {
 		r.Prompt = withoutText(r.Prompt)
@@ -60,7 +60,7 @@ func withoutText(p *recording.Prompt) *recording.Prompt {
 	return &recording.Prompt{Tools: strip(p.Tools), Messages: strip(p.Messages), Partial: p.Partial}
 }
 
-// explain diagnoses what is kept, and says since when that is.
+// explain diagnoses the kept requests, and returns the time of the first.
 func (c *recent) explain(price priceSettings) (*diagnose.Report, time.Time, error) {
 	c.explaining.Lock()
 	defer c.explaining.Unlock()
@@ -77,7 +77,7 @@ func (c *recent) explain(price priceSettings) (*diagnose.Report, time.Time, erro
 	return report, since, err
 }
 
-// cachesPage is what the page shows.
+// cachesPage is the content of the page.
 type cachesPage struct {
 	Now, Since time.Time
 	Money      bool
@@ -85,8 +85,7 @@ type cachesPage struct {
 	Heard      []heardStatus
 }
 
-// caches writes the page that says why caches were not hit. The requests' text is
-// nowhere on it.
+// caches writes the page of cache misses, which contains no text of requests.
 func (g *gateway) caches(price priceSettings) http.HandlerFunc {
 	page := template.Must(template.New("caches").Funcs(template.FuncMap{
 		"where":  func(f diagnose.Finding) string { return where(&f) },

@@ -14,13 +14,12 @@ import (
 	"github.com/endpick/endpick/internal/traffic"
 )
 
-// alone names what a fleet is compared with: one server that has it all.
+// alone is the row of a single server with which a fleet is compared.
 const alone = "one server"
 
-// compare runs the same workload under each policy, in turn and as often as asked
-// for, and prints what was measured. Every time embedded servers are fresh; for
-// servers that are there already the conversations are, so that they find nothing
-// in the caches.
+// compare runs the same workload under each policy, in turn and as often as
+// requested, and prints what it measured. Embedded servers are new each time;
+// existing servers get new conversations, which they have not cached.
 func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if len(o.backends) > 0 && o.model == "" {
 		var err error
@@ -74,8 +73,8 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	return errors.Join(failures...)
 }
 
-// measure puts a gateway before the servers, plays the conversations and takes all
-// down again. step is called after each request.
+// measure puts a gateway in front of the servers, plays the conversations and
+// shuts everything down. It calls step after each request.
 func measure(ctx context.Context, o *options, policy string, conversations []traffic.Conversation, step func()) (samples []traffic.Sample, err error) {
 	if policy == alone {
 		return drive(ctx, o, o.single, conversations, step)

@@ -34,7 +34,7 @@ var debugCSS string
 //go:embed debug.js
 var debugJS string
 
-// debugPolicy lets the page run its own script and nothing else, whatever is in it.
+// debugPolicy only allows the page's own script, whatever the page contains.
 var debugPolicy = func() string {
 	sum := sha256.Sum256([]byte(debugJS))
 	return "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -46,7 +46,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"number": func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) },
 	"clock":  func(t time.Time) string { return t.Format("15:04:05") },
 	"last":   func(n int) int { return n - 1 },
-	// What is not known is not zero: it stays empty.
+	// Unknown is not zero: it stays empty.
 	"brief":   brief,
 	"ago":     brieflyAgo,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
@@ -66,28 +66,28 @@ const (
 	mostShownCandidates = 12
 )
 
-// debugPage is what the page shows.
+// debugPage is the content of the page.
 type debugPage struct {
 	Now       time.Time
 	Policy    string
 	Router    endpick.Stats
 	Transport transport.Stats
 	Unhealthy []string // sentences
-	Serving   int      // servers that are not drained or removed
+	Serving   int      // not drained or removed
 	Servers   []debugServer
 	Hidden    int // servers that are not shown
 	Figures   []figure
-	Minutes   int                // that the plots of all servers show
+	Minutes   int                // covered by the plots of all servers
 	Index     *prefix.IndexStats // nil: the policy has none
 
-	Queue    *transport.QueueStatus // nil: nothing is held
-	Health   []debugHealth          // of the predictor, if there is one
+	Queue    *transport.QueueStatus // nil: no queue
+	Health   []debugHealth          // of the predictor, if any
 	Attained attainment
 	Lists    []debugList
-	Others   *othersPage // nil: nothing is shared
+	Others   *othersPage // nil: no replicas
 }
 
-// figure is a plot with its newest value.
+// figure is a plot with its latest value.
 type figure struct {
 	Title, Value, Note string
 	Plot               template.HTML
@@ -96,13 +96,13 @@ type figure struct {
 
 type key struct{ Class, Name string }
 
-// debugHealth is how well one latency of one model is predicted.
+// debugHealth says how well one latency of one model is predicted.
 type debugHealth struct {
 	Model, Target string
 	predict.Health
 }
 
-// debugList are requests, the newest first.
+// debugList is a list of requests, newest first.
 type debugList struct {
 	ID, Title, Note string
 	Stories         []debugStory
@@ -110,24 +110,24 @@ type debugList struct {
 
 type debugStory struct {
 	Receipt *endpick.Receipt
-	Ending  *ending // nil: it goes on
+	Ending  *ending // nil: still running
 	Chosen  string
-	Held    int // tokens of the prompt that the chosen one held
+	Held    int // tokens of the prompt that the chosen one holds
 	Why     []string
 	Hidden  int // verdicts that are not shown
 }
 
-// Verdicts are those that are shown, the chosen one always among them.
+// Verdicts are those to show, always including the chosen one.
 func (s *debugStory) Verdicts() []endpick.Verdict {
 	return s.Receipt.Verdicts[:len(s.Receipt.Verdicts)-s.Hidden]
 }
 
-// Predicted says whether anything was predicted.
+// Predicted reports whether anything was predicted.
 func (s *debugStory) Predicted() bool {
 	return slices.ContainsFunc(s.Receipt.Verdicts, func(v endpick.Verdict) bool { return v.Candidate.Prediction.Has != 0 })
 }
 
-// debug writes the page. The requests' text is nowhere on it.
+// debug writes the page, which contains no text of requests.
 func (g *gateway) debug(w http.ResponseWriter, _ *http.Request) {
 	var b bytes.Buffer
 	if err := debugTemplate.Execute(&b, g.debugPage()); err != nil {
@@ -196,7 +196,7 @@ func tell(all []*story) (shown []debugStory) {
 	return shown
 }
 
-// figures are the plots over all servers.
+// figures are the plots of all servers together.
 func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
 	var minute slot
 	for _, s := range all[len(all)-perMinute:] {
@@ -259,14 +259,14 @@ func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
 	return []figure{requests, first, cache, busy}
 }
 
-// debugServer is a server as the page shows it.
+// debugServer is a server on the page.
 type debugServer struct {
 	endpick.EndpointStatus
-	State, Class string // in words, and how bad it is: good, soso, bad or off
+	State, Class string // in words, and its severity: good, soso, bad or off
 	Detail       string
-	// Index is what the prefix index knows of it, or nil.
+	// Index is what the prefix index knows about it, or nil.
 	Index *prefix.EndpointStats
-	// Of the last minute.
+	// During the last minute.
 	Rate, Failures string
 	TTFT           time.Duration
 	Plot           template.HTML
@@ -325,7 +325,7 @@ func (g *gateway) addServers(p *debugPage) {
 	}
 }
 
-// remember adds what has become of the server's requests.
+// remember adds the results of the server's requests.
 func (e *debugServer) remember(h *history, now time.Time) {
 	r := h.servers[e.Candidate.Endpoint.ID]
 	if r == nil || e.Removed {
@@ -358,14 +358,14 @@ var reasons = map[health.Reason]string{
 	health.Unfit:       "it fails its health checks",
 }
 
-// wrong is what a check has met last, or a request.
+// wrong is the last error of a check or a request.
 func wrong(s *health.Status) string {
 	err := cmp.Or(s.CheckErr, s.Err)
 	if err == nil {
 		return ""
 	}
 	if u := new(url.Error); errors.As(err, &u) {
-		err = u.Err // which URL is known
+		err = u.Err // the URL is known
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "transport: "), "health: ")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// diagnoseOptions are the flags of gateway diagnose, and its files.
+// diagnoseOptions are the flags and files of gateway diagnose.
 type diagnoseOptions struct {
 	diagnose.Config
 	tenant, session recording.Hash // zero: all
@@ -22,7 +22,7 @@ type diagnoseOptions struct {
 	files           []string
 }
 
-// hashOfName reads a name, or a hash as recordings and logs have it: #1f2e….
+// hashOfName parses a name, or a hash as in recordings and logs: #1f2e….
 func hashOfName(s string) (recording.Hash, error) {
 	if len(s) == 0 || s[0] != '#' {
 		return recording.NameHash(s), nil
@@ -122,7 +122,7 @@ func (o *diagnoseOptions) read(path string, requests *[]*recording.Request) erro
 	})
 }
 
-// where names the place that is to blame; empty: none is.
+// where names the place to blame, if any.
 func where(f *diagnose.Finding) string {
 	switch {
 	case f.Message < 0:
@@ -185,7 +185,7 @@ func printReport(w io.Writer, r *diagnose.Report, money bool) {
 	}
 }
 
-// jsonReport is the report for programs.
+// jsonReport is the report in JSON.
 type jsonReport struct {
 	Requests     int           `json:"requests"`
 	Silent       int           `json:"silent"`

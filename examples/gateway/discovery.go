@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// checkBackend reports whether a model server can be at this address.
+// checkBackend returns an error if an address can't be a model server's.
 func checkBackend(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {
@@ -23,10 +23,10 @@ func checkBackend(s string) error {
 	return nil
 }
 
-// discoverTimeout is how long the first list may take to come.
+// discoverTimeout is how long to wait for the first list.
 const discoverTimeout = 10 * time.Second
 
-// source is where the list of endpoints comes from; nil: the settings have it.
+// source is where the list of endpoints comes from; nil: from the settings.
 func (s *settings) source() discover.Source {
 	d := s.Discover
 	switch {
@@ -79,14 +79,14 @@ func (s *settings) validateDiscover() error {
 	return nil
 }
 
-// discovery keeps the endpoints those of a source.
+// discovery keeps the router's endpoints equal to those of a source.
 type discovery struct {
-	settings *discoverSettings // nil: nobody keeps them
+	settings *discoverSettings // nil: there is no source
 	stop     func()
 }
 
-// findEndpoints takes over the endpoints that settings list, or where they are to be
-// found. On an error nothing has changed.
+// findEndpoints applies the endpoints that the settings list, or their source. On an
+// error nothing has changed.
 func (g *gateway) findEndpoints(s *settings) error {
 	if s.Discover == nil {
 		all := s.endpoints()
@@ -94,7 +94,7 @@ func (g *gateway) findEndpoints(s *settings) error {
 			if _, err := transport.Target(&all[i], new(url.URL)); err != nil {
 				return fmt.Errorf("endpoint %q: %w", all[i].ID, err)
 			}
-			g.survey.Fill(&all[i]) // or it would be forgotten until the next survey
+			g.survey.Fill(&all[i]) // otherwise forgotten until the next survey
 		}
 		g.discovery.end()
 		return g.router.SetEndpoints(all)
@@ -117,16 +117,16 @@ func (g *gateway) findEndpoints(s *settings) error {
 	if err := watcher.Poll(ctx); err != nil {
 		return err
 	}
-	g.discovery.end()                         // or it would go on with its own list
-	if err := watcher.Poll(ctx); err != nil { // a file is believed when it says the same twice
+	g.discovery.end()                         // otherwise it would restore its own list
+	if err := watcher.Poll(ctx); err != nil { // a file is used once two polls agree
 		return err
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
 	return nil
 }
 
-// drain keeps new requests away from the endpoints that the settings say are drained, and
-// from no others. What is known of them stays known.
+// drain drains the endpoints that the settings say, and resumes all others. What is known
+// about them is kept.
 func (g *gateway) drain(s *settings) {
 	for _, e := range g.router.Endpoints() {
 		at := e.Candidate.Endpoint
@@ -138,7 +138,7 @@ func (g *gateway) drain(s *settings) {
 		if wanted {
 			change = g.router.Drain
 		}
-		if change(at.ID) == nil { // or it is gone by now
+		if change(at.ID) == nil { // an error means that it is gone by now
 			g.log.Info("endpoint", "id", at.ID, "drained", wanted)
 		}
 	}

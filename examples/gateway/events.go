@@ -19,7 +19,7 @@ import (
 	"github.com/endpick/endpick/transport/tokens/bpe"
 )
 
-// tokensSettings say who knows a model's token ids; one of Render, Llama and Files.
+// tokensSettings say where a model's token ids come from: one of Render, Llama and Files.
 type tokensSettings struct {
 	Render string        `yaml:"render"`
 	Llama  string        `yaml:"llama"`
@@ -27,10 +27,10 @@ type tokensSettings struct {
 	Within time.Duration `yaml:"within"`
 }
 
-// eventSettings are what of an endpoint its events depend on.
+// eventSettings are the settings of an endpoint that its events depend on.
 type eventSettings struct {
 	events, replay string // addresses
-	model          string // what the endpoint serves
+	model          string // the model it serves
 	key            prefix.Key
 }
 
@@ -38,8 +38,8 @@ func (a eventSettings) equal(b eventSettings) bool {
 	return a.events == b.events && a.replay == b.replay && a.model == b.model && a.key.String() == b.key.String()
 }
 
-// scope is that of blocks which an engine tells of. Prompts are hashed by the model that was asked for, which is the
-// adapter if there is one.
+// scope is the scope of an engine's blocks. Prompts are hashed by the model that was asked for,
+// which is the adapter if there is one.
 func (a eventSettings) scope(adapter, salt string) prefix.Scope {
 	return prefix.Scope{Key: a.key, Model: cmp.Or(adapter, a.model), Salt: salt}
 }
@@ -86,7 +86,7 @@ func (s *settings) validateEvents() error {
 				}
 			}
 		}
-		// Events don't say of which model they are, nor of which tenant.
+		// Events don't name their model or tenant.
 		if len(e.Models) != 1 {
 			return s.bad(at+".events", "needs models to be the one that the server has")
 		}
@@ -129,14 +129,14 @@ func (s *settings) validateEvents() error {
 	return nil
 }
 
-// hearing keeps up with what engines say of their caches. It is safe for concurrent use.
+// hearing follows the engines' KV-cache events. It is safe for concurrent use.
 type hearing struct {
 	mu    sync.Mutex
 	feeds map[string]*heard // by endpoint
-	index *precise.Index    // that takes the events in; nil: none does
+	index *precise.Index    // receives the events; nil: none
 }
 
-// heard is what comes from one endpoint.
+// heard is the subscription to one endpoint.
 type heard struct {
 	eventSettings
 	ref    endpick.Ref
@@ -144,8 +144,8 @@ type heard struct {
 	stop   func()
 }
 
-// follow listens to the endpoints of the settings that publish, and to no others. What
-// has not changed goes on.
+// follow subscribes to the endpoints of the settings that publish, and to no others.
+// Unchanged subscriptions continue.
 func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Index) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +199,7 @@ func startHearing(ref endpick.Ref, own eventSettings, index *precise.Index) (*he
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = events.Run(ctx) // it ends with the context, and that is all it has to say
+		_ = events.Run(ctx) // the only error is the context's
 	}()
 	return &heard{own, ref, events, func() {
 		cancel()
@@ -208,7 +208,7 @@ func startHearing(ref endpick.Ref, own eventSettings, index *precise.Index) (*he
 	}}, nil
 }
 
-// end stops listening.
+// end ends all subscriptions.
 func (h *hearing) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,14 +218,14 @@ func (h *hearing) end() {
 	h.feeds = nil
 }
 
-// heardStatus is how it goes with the events of one endpoint.
+// heardStatus is the state of one endpoint's events.
 type heardStatus struct {
 	Endpoint string
 	kvevents.Stats
-	Blocks int // that are known
+	Blocks int // known blocks
 }
 
-// status is how it goes, by endpoint.
+// status returns the state of all subscriptions, by endpoint.
 func (h *hearing) status() (all []heardStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,8 +243,7 @@ func (h *hearing) status() (all []heardStatus) {
 	return all
 }
 
-// tokenizers are the clients that know the token ids of models, by model. It is not
-// changed once it is in use.
+// tokenizers are the clients for token ids, by model. It is immutable once in use.
 type tokenizers map[string]*tokenizer
 
 type tokenizer struct {
@@ -252,8 +251,8 @@ type tokenizer struct {
 	*tokens.Client
 }
 
-// tokenizers returns those of the settings; what has not changed is taken from before,
-// with all that it remembers.
+// tokenizers returns those of the settings; unchanged ones are taken from before, with
+// their caches.
 func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
 	all := tokenizers{}
 	for model, m := range s.Models {
@@ -284,7 +283,7 @@ func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
 	return all, nil
 }
 
-// tokenize takes over who knows the token ids of models.
+// tokenize applies the settings of token ids.
 func (g *gateway) tokenize(s *settings) error {
 	var before tokenizers
 	if now := g.tokenizers.Load(); now != nil {
@@ -297,7 +296,7 @@ func (g *gateway) tokenize(s *settings) error {
 	return err
 }
 
-// tokens are the token ids of a request's prompt, if somebody knows those of its model.
+// tokens returns the token ids of a request's prompt, if there is a tokenizer for its model.
 func (g *gateway) tokens(ctx context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
 	t := (*g.tokenizers.Load())[req.Model]
 	if t == nil {

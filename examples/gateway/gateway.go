@@ -22,62 +22,62 @@ import (
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// gatewayConfig is what a gateway is made of.
+// gatewayConfig configures a gateway.
 type gatewayConfig struct {
 	policy    string
 	endpoints []endpick.Endpoint
 	seed      uint64
-	receipts  int                    // how many decisions to keep for the debug page. Zero: no page, no metrics
-	queue     *transport.QueueConfig // nil: requests are not held
-	// trustHeaders says that whoever sends requests may say in their headers
-	// how important they are and whose.
+	receipts  int                    // decisions to keep for the debug page. Zero: no page, no metrics
+	queue     *transport.QueueConfig // nil: no queue
+	// trustHeaders says that clients' headers determine the priority, session and
+	// tenant of requests.
 	trustHeaders bool
 	log          *slog.Logger
-	// settings are what else it is told: models, tenants, limits, timeouts. Nil: the
+	// settings are all other settings: models, tenants, limits, timeouts. Nil: the
 	// defaults.
 	settings *settings
 }
 
-// gateway is a reverse proxy before model servers. It is an http.Handler.
+// gateway is a reverse proxy in front of model servers. It is an http.Handler.
 type gateway struct {
 	http.Handler              // for clients
-	admin        http.Handler // metrics and the debug page; nil: there are none
+	admin        http.Handler // metrics and the debug page; nil: none
 	router       *endpick.Router
 	transport    *transport.Transport
 	health       *health.Monitor
-	watch        *watch // nil: nobody does
+	watch        *watch // nil: no metrics and debug page
 	policy       string
-	stopping     atomic.Bool // new requests are refused
-	stop         func()      // ends the polling
+	stopping     atomic.Bool // refuse new requests
+	stop         func()      // stops polling
 
 	log      *slog.Logger
 	requests requestLog
 	// policies are those that the router has had; keys, engineKey and certificate
 	// change with a reload.
 	policies    policies
-	keys        atomic.Pointer[keyring] // nil: everybody may come in
+	keys        atomic.Pointer[keyring] // nil: no keys are required
 	engineKey   atomic.Pointer[string]
 	certificate atomic.Pointer[tls.Certificate]
 	tokenizers  atomic.Pointer[tokenizers]
 	discovery   discovery
 	hearing     hearing
 	sharing     sharing
-	inHand      atomic.Int64   // clients' requests
-	survey      *scrape.Survey // of what servers hold
-	recent      *recent        // nil: nobody watches
+	inHand      atomic.Int64   // requests of clients
+	survey      *scrape.Survey // of the servers' capacities
+	recent      *recent        // nil: not kept
 	quota       *quota.Quota
-	recorder    *recorder               // nil: nothing is recorded
-	ended       func(recording.Request) // nil, or hears of all requests, for tests
+	recorder    *recorder               // nil: no recording
+	ended       func(recording.Request) // for tests: called for each request; may be nil
 }
 
-// tenantHeader names who pays, in OpenAI's API.
+// tenantHeader names the organization to bill, in OpenAI's API.
 const tenantHeader = "OpenAI-Organization"
 
 func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	s := config.settings
 	if s == nil {
 		s = defaultSettings()
-		s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
+		s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
 		s.Log.Requests = "none"
 	}
 	g := &gateway{policy: config.policy, log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
@@ -130,7 +130,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if g.transport, err = transport.New(t); err != nil {
 		return nil, err
 	}
-	// Who can't be asked is told of by the polling.
+	// The poller reports servers that can't be reached.
 	if g.survey, err = scrape.NewSurvey(scrape.SurveyConfig{Router: g.router, DisableModels: true}); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	return g, nil
 }
 
-// watched has tenants kept to their quotas, and the predictions of a policy timed.
+// watched adds the tenants' quotas to a policy, and the timing of its predictions.
 func (g *gateway) watched(p endpick.Policy) endpick.Policy {
 	p.Admitters = append(slices.Clone(p.Admitters), g.quota)
 	if g.watch != nil {
@@ -168,8 +168,8 @@ func (g *gateway) watched(p endpick.Policy) endpick.Policy {
 	return p
 }
 
-// setPolicy gives the router a policy that tells other gateways of its requests, if the
-// settings say so. On an error nothing has changed.
+// setPolicy gives the router a policy, which shares its requests with other gateways if
+// the settings say so. On an error nothing has changed.
 func (g *gateway) setPolicy(p endpick.Policy, s *settings) error {
 	replica, err := g.sharing.wanted(s, g.health)
 	if err != nil {
@@ -177,7 +177,7 @@ func (g *gateway) setPolicy(p endpick.Policy, s *settings) error {
 	}
 	p = g.watched(p)
 	if replica != nil {
-		p.Admitters = append(p.Admitters, replica.replica) // the last: it hears of what is let in
+		p.Admitters = append(p.Admitters, replica.replica) // last, so that it observes admitted requests
 	}
 	if err := g.router.SetPolicy(p); err != nil {
 		return err
@@ -186,14 +186,14 @@ func (g *gateway) setPolicy(p endpick.Policy, s *settings) error {
 	return nil
 }
 
-// follow shows the metrics and the debug page the policies as they are now.
+// follow passes the current policies to the metrics and the debug page.
 func (g *gateway) follow() {
 	if g.watch != nil {
 		g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies()})
 	}
 }
 
-// admitTenants takes over whose requests are let in, and what servers are shown.
+// admitTenants applies the keys of clients, and of engines.
 func (g *gateway) admitTenants(s *settings) error {
 	if t := s.TLS; t != nil {
 		certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
@@ -207,9 +207,9 @@ func (g *gateway) admitTenants(s *settings) error {
 	return nil
 }
 
-// apply takes over settings while requests are served. On an error nothing has
-// changed. What stays on both sides keeps all that is known of it: endpoints their
-// accounts and their place in the index, policies their models.
+// apply applies settings while requests are served. On an error nothing has
+// changed. Everything that stays keeps its state: endpoints their in-flight counts
+// and their part of the index, policies their models.
 func (g *gateway) apply(s *settings) error {
 	policy, err := g.policies.compose(s.Policy, s.Models, s.hasEvents())
 	if err != nil {
@@ -219,7 +219,7 @@ func (g *gateway) apply(s *settings) error {
 		return err
 	}
 	g.drain(s)
-	// The settings are valid: what follows can fail only if a file was replaced
+	// The settings are valid: the rest can only fail if a file was replaced
 	// meanwhile, and then they are read again.
 	if err := g.setPolicy(policy, s); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (g *gateway) apply(s *settings) error {
 	return g.admitTenants(s)
 }
 
-// serveClients makes the handlers.
+// serveClients builds the handlers.
 func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
@@ -277,7 +277,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		admin.Handle("GET /metrics/gie", gie)
 		g.admin = admin
 	}
-	// No ServeMux: it redirects paths such as //v1/models, which are the servers' affair.
+	// No ServeMux: it redirects paths such as //v1/models, which belong to the servers.
 	g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			g.ready(w, r)
@@ -287,7 +287,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	})
 }
 
-// observe hands on how a request has ended.
+// observe passes on how a request has ended.
 func (g *gateway) observe(r *observed.Request) {
 	if g.watch != nil {
 		g.watch.observe(r)
@@ -295,7 +295,7 @@ func (g *gateway) observe(r *observed.Request) {
 	g.requests.ended(r)
 }
 
-// record hands on what was seen of a request.
+// record passes on the record of a request.
 func (g *gateway) record() func(recording.Request) {
 	return func(r recording.Request) {
 		if g.recent != nil {
@@ -310,7 +310,7 @@ func (g *gateway) record() func(recording.Request) {
 	}
 }
 
-// describe tells the router what the transport does not know.
+// describe tells the router what the transport can't know.
 func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpick.Request) {
 	return func(in *http.Request, body []byte, req *endpick.Request) {
 		if t := tenantOf(in.Context()); t != nil {
@@ -327,7 +327,7 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 	}
 }
 
-// ready answers 200 while some endpoint takes requests and may be able to serve them.
+// ready answers 200 while some endpoint takes requests and may be alive.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.stopping.Load() {
 		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)
@@ -340,7 +340,7 @@ func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ready\n"))
 }
 
-// logHealth logs that an endpoint has become unhealthy, with the reason, or healthy again.
+// logHealth logs that an endpoint has become unhealthy, with the reason, or has recovered.
 func (g *gateway) logHealth(s health.Status) {
 	attributes := []any{"endpoint", s.Endpoint, "state", s.State.String()}
 	level := slog.LevelInfo
@@ -354,11 +354,11 @@ func (g *gateway) logHealth(s health.Status) {
 	g.log.Log(context.Background(), level, "health", attributes...)
 }
 
-// pending is how many clients' requests wait in the queue or are on their way. What other
-// gateways have in flight is none of them, though the router counts it.
+// pending is how many clients' requests are queued or in flight. Requests of other
+// gateways, which the router counts too, are not among them.
 func (g *gateway) pending() int { return int(g.inHand.Load()) }
 
-// close ends what the gateway does on its own.
+// close ends the gateway's background work.
 func (g *gateway) close() error {
 	g.stop()
 	g.hearing.end()

@@ -8,28 +8,28 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// The plots of the debug page show the last ten minutes, in slots.
+// The plots of the debug page cover the last ten minutes, in slots.
 const (
 	slotTime  = 5 * time.Second
 	slots     = 120
 	perMinute = int(time.Minute / slotTime)
 )
 
-// slot is what has happened within slotTime. The zero slot: nothing has.
+// slot is what happened during slotTime. The zero slot is empty.
 type slot struct {
 	served, failed, refused int
-	inFlight, held          int // the most that was seen
+	inFlight, held          int // maxima
 	ttft                    histogram
-	// Tokens of prompts of which the engine has said how much it had cached, what the
-	// index expected of that, and what it was.
+	// Tokens of prompts for which the engine reported cached tokens: their length,
+	// the expectation of the index, and the report.
 	prompt, expected, cached float64
 }
 
-// histogram counts latencies in buckets, each of which reaches 40 % further.
+// histogram counts latencies in buckets, each 40 % wider than the one before.
 type histogram [34]int
 
 const (
-	firstBucket = 1e-3 // seconds
+	firstBucket = 1e-3 // in seconds
 	bucketRatio = 1.4
 )
 
@@ -38,7 +38,7 @@ func (h *histogram) add(d time.Duration) {
 	h[min(i, len(h)-1)]++
 }
 
-// quantile returns an upper bound of it, in seconds; NaN if nothing was counted.
+// quantile returns an upper bound of the quantile, in seconds; NaN if the histogram is empty.
 func (h *histogram) quantile(q float64) float64 {
 	sum := 0
 	for _, n := range h {
@@ -65,11 +65,11 @@ func (s *slot) add(o *slot) {
 	}
 }
 
-// serverSlot is the part of one server.
+// serverSlot is the part of a slot for one server.
 type serverSlot struct {
 	served, failed int
-	first          int           // tokens that were timed
-	ttft           time.Duration // of all together
+	first          int           // first tokens with a known time
+	ttft           time.Duration // sum of these
 }
 
 // history is the last ten minutes. The zero value is ready. Its owner locks.
@@ -80,13 +80,13 @@ type history struct {
 
 // ring holds a slot for each slotTime.
 type ring[S any] [slots]struct {
-	number int64 // of slotTimes since 1970
+	number int64 // in slotTimes since 1970
 	slot   S
 }
 
 func slotNumber(now time.Time) int64 { return now.UnixNano() / int64(slotTime) }
 
-// at is the slot of a moment, and whether it is new.
+// at returns the slot of a time, and whether it is new.
 func (r *ring[S]) at(now time.Time) (s *S, fresh bool) {
 	n := slotNumber(now)
 	e := &r[n%slots]
@@ -97,8 +97,7 @@ func (r *ring[S]) at(now time.Time) (s *S, fresh bool) {
 	return &e.slot, fresh
 }
 
-// last returns the slots up to now, the oldest first; nil stands for one in which
-// nothing was seen.
+// last returns the slots up to now, oldest first; nil for empty ones.
 func (r *ring[S]) last(now time.Time) (all []*S) {
 	n := slotNumber(now)
 	for i := n - slots + 1; i <= n; i++ {
@@ -112,7 +111,7 @@ func (r *ring[S]) last(now time.Time) (all []*S) {
 	return all
 }
 
-// observe takes in a request that has ended.
+// observe adds a request that has ended.
 func (h *history) observe(now time.Time, r *observed.Request) {
 	s, _ := h.all.at(now)
 	switch {
@@ -153,7 +152,7 @@ func (h *history) observe(now time.Time, r *observed.Request) {
 	}
 }
 
-// mostServers bounds the servers that have a history.
+// mostServers limits the servers that have a history.
 const mostServers = 2000
 
 func (h *history) server(id string) *ring[serverSlot] {
@@ -168,7 +167,7 @@ func (h *history) server(id string) *ring[serverSlot] {
 	return r
 }
 
-// keep forgets the servers that are gone.
+// keep drops the history of servers that are gone.
 func (h *history) keep(there map[string]bool) {
 	for id := range h.servers {
 		if !there[id] {

@@ -25,7 +25,7 @@ func (l *logSettings) level() (level slog.Level, err error) {
 	return level, level.UnmarshalText([]byte(l.Level))
 }
 
-// newLogger writes what the settings ask for.
+// newLogger returns the logger of the settings.
 func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 	level, _ := l.level()
 	options := &slog.HandlerOptions{Level: level}
@@ -39,12 +39,12 @@ func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 type requestLog struct {
 	log   *slog.Logger
 	which string // all, failed or none
-	// strangers and warnings bound what anybody can fill the log with who is not let in,
-	// or writes nonsense into headers.
+	// strangers and warnings limit the lines caused by clients without a key, or with
+	// invalid headers.
 	strangers, warnings few
 }
 
-// ended writes a line for a request that has ended: what the client got, and why.
+// ended logs a request that has ended: what the client got, and why.
 func (l *requestLog) ended(r *observed.Request) {
 	status, why := r.HTTP, r.Err
 	if why != nil {
@@ -80,7 +80,7 @@ func (l *requestLog) ended(r *observed.Request) {
 	l.log.Log(context.Background(), level, "request", attributes...)
 }
 
-// stranger writes a line for a request that was not let in.
+// stranger logs a request without a valid key.
 func (l *requestLog) stranger(in *http.Request) {
 	if l.which == "none" {
 		return
@@ -93,8 +93,8 @@ func (l *requestLog) stranger(in *http.Request) {
 	}
 }
 
-// warn writes a line for what was wrong with a request that was served all the same; in
-// is nil if it was with none in particular.
+// warn logs a problem with a request that was served anyway; in is nil for problems
+// with none in particular.
 func (l *requestLog) warn(in *http.Request, err error) {
 	if more, ok := l.warnings.next(time.Now()); ok {
 		l.log.Warn("request", slices.Concat(nameOf(in), []any{"warning", err}, unlogged(more))...)
@@ -109,7 +109,7 @@ func unlogged(n int) []any {
 	return []any{"unlogged", n}
 }
 
-// nameOf tells a request from others.
+// nameOf identifies a request.
 func nameOf(in *http.Request) []any {
 	if in == nil {
 		return nil
@@ -117,22 +117,23 @@ func nameOf(in *http.Request) []any {
 	return []any{"method", cut(in.Method), "path", cut(in.URL.Path), "id", idOf(in.Context())}
 }
 
-// maxLogged is how much of a client's name for something is logged, in bytes.
+// maxLogged is the most bytes of a string from a client that are logged.
 const maxLogged = 128
 
 func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxLogged)], "") }
 
-// maxFew is how many lines of one kind are logged in a second.
+// maxFew is the most lines of one kind per second.
 const maxFew = 10
 
-// few counts the lines of a second. It is safe for concurrent use.
+// few limits the lines per second. It is safe for concurrent use.
 type few struct {
 	mu     sync.Mutex
 	second int64
 	n      int
 }
 
-// next says whether one more may be logged, and how many were not since the last that was.
+// next reports whether another line may be logged, and how many were left out since the last
+// one.
 func (f *few) next(now time.Time) (more int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,18 +145,18 @@ func (f *few) next(now time.Time) (more int, ok bool) {
 	return more, f.n <= maxFew
 }
 
-// idHeader is where clients and proxies put a name for a request.
+// idHeader is the header with which clients and proxies identify a request.
 const idHeader = "X-Request-Id"
 
 type idKey struct{}
 
-// idOf is the name of a request that was numbered.
+// idOf returns the id that numbered has given a request.
 func idOf(ctx context.Context) string {
 	id, _ := ctx.Value(idKey{}).(string)
 	return id
 }
 
-// numbered gives every request a name: that of its client, or a number of this process.
+// numbered gives every request an id: its client's, or one of this process.
 func numbered(next http.Handler) http.Handler {
 	var secret [4]byte
 	rand.Read(secret[:]) // never fails
@@ -170,8 +171,7 @@ func numbered(next http.Handler) http.Handler {
 	})
 }
 
-// cleanID is a client's name for a request without what could pass for something else in
-// a log.
+// cleanID removes what could be mistaken for something else in a log from a client's id.
 func cleanID(id string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.ContainsRune("-_.:/+", c) {

@@ -66,7 +66,7 @@ func main() {
 }
 
 // run is the command without its process. It returns the exit status: 2 for
-// arguments that make no sense, 1 if something failed.
+// invalid arguments, 1 for failures.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "diagnose" {
 		return diagnoseCommand(args[1:], stdout, stderr)
@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// check reads a file of settings and says what is in it.
+// check reads a settings file and prints a summary.
 func check(path string, stdout, stderr io.Writer) error {
 	s, _, err := readSettings(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
-// metricsPages are /metrics, with what the process takes and what is shared with other
-// gateways, and the page of GIE's names alone.
+// metricsPages are /metrics, with the process's own metrics and those of replicas, and
+// the page of GIE's names.
 func metricsPages(m *prometheus.Metrics, s *sharing) (ours, gie http.Handler) {
 	page := func(all ...prom.Collector) http.Handler {
 		registry := prom.NewRegistry()

@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// options are the flags, checked.
+// options are the parsed flags.
 type options struct {
 	traffic.Workload
 	policies []string
@@ -25,17 +25,17 @@ type options struct {
 	slo      endpick.SLO // of every request
 	api      string
 	model    string // of backends
-	single   string // URL of one server to compare them with; empty: none
+	single   string // URL of a single server for comparison; empty: none
 	repeat   int
 
-	config   string // path of the settings; empty: the flags say all
-	check    bool   // the settings, and no more
+	config   string // path of the settings; empty: flags only
+	check    bool   // only check the settings
 	listen   string
 	admin    string
 	trust    bool
 	record   string
 	backends []string
-	// backendFile names the model servers, and is followed. Empty: backends are all.
+	// backendFile names the model servers, and is followed. Empty: only backends.
 	backendFile string
 	policy      string
 	grace       time.Duration
@@ -47,7 +47,7 @@ type options struct {
 	kvTokens  int
 }
 
-// Flags that only one of the two uses has.
+// Flags that belong to only one of the two modes.
 var (
 	compareFlags = []string{"duration", "policies", "rate", "groups", "system-tokens", "question-tokens", "output-tokens", "turns", "think", "slo-ttft", "slo-tpot", "format", "api", "model", "single", "repeat"}
 	serveFlags   = []string{"admin", "backend-file", "policy", "grace", "trust-headers", "record"}
@@ -132,7 +132,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, err
 		}
-		return nil, errors.New("see gateway -h") // flag has said what is wrong
+		return nil, errors.New("see gateway -h") // flag has printed the error
 	}
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
@@ -251,14 +251,14 @@ func (o *options) validate(given map[string]bool) error {
 	return nil
 }
 
-// settings are what the flags say of a gateway that serves.
+// settings converts the flags of a gateway that serves.
 func (o *options) settings() *settings {
 	s := defaultSettings()
 	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders = o.listen, o.admin, o.policy, o.Seed, o.trust
 	if o.backendFile != "" {
 		s.Discover = &discoverSettings{File: o.backendFile, Interval: time.Second}
 	}
-	s.SharedCache = true // tenants take turns in the queue; the servers share their caches between them
+	s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
 	s.Timeouts.Grace, s.Timeouts.Body = o.grace, 0
 	s.Limits.Connections = 0
 	s.Log.Requests = "none"

@@ -10,14 +10,13 @@ import (
 
 // line is one line of a plot, or an area.
 type line struct {
-	class  string // that says its colour
+	class  string // determines its colour
 	values []float64
 	area   bool
 }
 
-// plot draws lines over each other, from the left to the right, between zero and the
-// largest value or atLeast. A value that is no number leaves a gap. label is for those
-// who can't see it.
+// plot draws lines on top of each other, from left to right, between zero and the
+// largest value or atLeast. NaN leaves a gap. label is for people who can't see it.
 func plot(label string, atLeast float64, lines ...line) template.HTML {
 	const width, height = 240.0, 48.0
 	top := atLeast
@@ -46,7 +45,7 @@ func plot(label string, atLeast float64, lines ...line) template.HTML {
 			for ; i < len(l.values) && !math.IsNaN(l.values[i]); i++ {
 				fmt.Fprintf(&path, "%s%.1f %.1f", map[bool]string{true: "M", false: "L"}[i == from], x(i), y(l.values[i]))
 			}
-			if i-from == 1 { // one value alone is seen as a dot
+			if i-from == 1 { // a single value is a dot
 				fmt.Fprintf(&path, "h0.1")
 			}
 			if l.area {
@@ -59,8 +58,8 @@ func plot(label string, atLeast float64, lines ...line) template.HTML {
 	return template.HTML(b.String())
 }
 
-// shown are the slots that a plot shows: not the last, which has only begun, and of
-// those before the first in which anything was seen only as many as make two minutes.
+// shown returns the slots that a plot shows: without the last, which is incomplete,
+// and starting at most two minutes before the first with any data.
 func shown[S any](all []*S) []*S {
 	all = all[:len(all)-1]
 	first := slices.IndexFunc(all, func(s *S) bool { return s != nil })
@@ -70,7 +69,7 @@ func shown[S any](all []*S) []*S {
 	return all[min(first, max(len(all)-2*perMinute, 0)):]
 }
 
-// seen leaves out what is zero.
+// seen leaves out zeros.
 func seen(all []float64) []float64 {
 	for i, v := range all {
 		if v == 0 {
@@ -80,7 +79,7 @@ func seen(all []float64) []float64 {
 	return all
 }
 
-// values takes one value of each slot; those of which nothing is known have none.
+// values returns one value of each slot, and nothing for empty ones.
 func values[S any](all []*S, nothing float64, of func(*S) float64) []float64 {
 	v := make([]float64, len(all))
 	for i, s := range all {

@@ -18,12 +18,12 @@ import (
 )
 
 // policies are the policies of a gateway by name. Each is made once and kept, so
-// that a reload that names it again finds its models as they were; all have the one
-// prefix index. It belongs to one router, and is not safe for concurrent use.
+// that a later reload that names it again finds its models; all share one prefix
+// index. It belongs to one router, and is not safe for concurrent use.
 type policies struct {
 	built map[string]endpick.Policy
-	index *prefix.Index // nil: no policy has had one so far
-	// told is around the index once engines tell what they hold. Nil: none has so far.
+	index *prefix.Index // nil: no policy has needed one so far
+	// told wraps the index once engines publish events. Nil: none has so far.
 	told *precise.Index
 }
 
@@ -45,7 +45,7 @@ func (ps *policies) build(name string) (endpick.Policy, error) {
 			ps.index = own
 		case base == predictedLatency && varied:
 			return endpick.Policy{}, fmt.Errorf("policy %q weighs what is in its own index, and there is one already: it can't join others", name)
-		case base == predictedLatency: // it asks the index what a prompt pushes out
+		case base == predictedLatency: // it asks the index what a prompt evicts
 			c, err = preset.PredictedLatency(preset.PredictedLatencyConfig{BestFit: slo.BestFitConfig{Displaced: ps.index.Displaced}})
 			if err != nil {
 				return endpick.Policy{}, err
@@ -60,10 +60,10 @@ func (ps *policies) build(name string) (endpick.Policy, error) {
 	return c.Policy, nil
 }
 
-// compose returns the policy of a gateway where some models have one of their own.
-// If all have the same it is that policy, and receipts show its stages; otherwise
-// they show which policy has decided and its score. With events, the index takes in
-// what engines say they hold, once there is one.
+// compose returns the policy of a gateway in which some models have their own. If
+// all have the same, it is that policy, and receipts show its stages; otherwise
+// they show which policy has decided, and its score. With events, the index that
+// receives them replaces the prefix index.
 func (ps *policies) compose(other string, models map[string]modelSettings, events bool) (endpick.Policy, error) {
 	rest, err := ps.build(other)
 	if err != nil {
@@ -109,13 +109,13 @@ func (ps *policies) compose(other string, models map[string]modelSettings, event
 	return p, nil
 }
 
-// perModel is a policy that gives each model its own. Its stages are shared with
-// the policies that it is made of, so that it can be replaced and nothing is lost.
+// perModel is a policy that delegates to one policy per model. Its stages are
+// shared with those policies, so that it can be replaced without losing state.
 type perModel struct {
 	models map[string]*ofModel
-	other  *ofModel // of models that have none
+	other  *ofModel // of models without one of their own
 
-	known             []any // stages that can be compared, each once
+	known             []any // comparable stages, each once
 	stages            []any
 	routed            []endpick.RoutedObserver
 	firstToken        []endpick.FirstTokenObserver
@@ -126,7 +126,7 @@ type perModel struct {
 // ofModel is the policy of some models.
 type ofModel struct {
 	endpick.Policy
-	weights []float64 // of the scorers; their sum is one
+	weights []float64 // of the scorers, with sum 1
 	scratch sync.Pool // *[]float64
 }
 
@@ -154,9 +154,9 @@ func (c *perModel) of(req *endpick.Request) *ofModel {
 	return c.other
 }
 
-// listen makes the stages of a policy hear of all requests, as they do where they
-// are alone: what runs on an endpoint counts, whichever policy has sent it there.
-// The index is the router's own to tell.
+// listen makes the stages of a policy observe all requests: what runs on an
+// endpoint counts, whichever policy has sent it there. The router notifies the
+// index itself.
 func (c *perModel) listen(m *ofModel) {
 	stages := []any{m.Predictor, m.Picker}
 	for _, a := range m.Admitters {
@@ -199,10 +199,10 @@ func (c *perModel) listen(m *ofModel) {
 	}
 }
 
-// Name is what receipts call the score.
+// Name is what receipts show.
 func (c *perModel) Name() string { return "of the model's policy" }
 
-// Validate implements what the router asks of stages.
+// Validate validates the stages of all policies.
 func (c *perModel) Validate() error {
 	for _, s := range c.stages {
 		if v, ok := s.(interface{ Validate() error }); ok {
@@ -238,7 +238,7 @@ func narrow(filters []endpick.Filter, req *endpick.Request, candidates []endpick
 	return candidates
 }
 
-// perModelShortlist is what a perModel has predicted.
+// perModelShortlist is the shortlist of a perModel.
 type perModelShortlist perModel
 
 // Filter implements [endpick.Filter].
@@ -275,7 +275,7 @@ func (c *perModel) Pick(req *endpick.Request, candidates []endpick.Candidate, sc
 	return c.of(req).Picker.Pick(req, candidates, scores)
 }
 
-// perModelPredictor is the predictor and the ears of a perModel.
+// perModelPredictor is the predictor of a perModel, and its observer.
 type perModelPredictor perModel
 
 // Predict implements [endpick.Predictor].
@@ -313,7 +313,7 @@ func (c *perModelPredictor) EndpointRemoved(ref endpick.Ref) {
 	}
 }
 
-// latencies are the predictors of policies, without those that predict nothing.
+// latencies returns the predictors of the policies that have one.
 func (ps *policies) latencies() (all []*predict.Latency) {
 	for _, p := range ps.built {
 		if l, ok := p.Predictor.(*predict.Latency); ok && !slices.Contains(all, l) {

@@ -12,11 +12,11 @@ import (
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// pollInterval is how often each server is asked for its load.
+// pollInterval is the time between two polls of a server.
 const pollInterval = 200 * time.Millisecond
 
-// startPolling polls the router's endpoints for their load, checks them, and finds out
-// what they hold, until stop is called.
+// startPolling polls the router's endpoints for their load, checks their health, and
+// surveys their capacities until stop is called.
 func startPolling(router *endpick.Router, monitor *health.Monitor, survey *scrape.Survey, logger *slog.Logger) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
 		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
@@ -35,7 +35,7 @@ func startPolling(router *endpick.Router, monitor *health.Monitor, survey *scrap
 	}, nil
 }
 
-// pollErrors logs what went wrong, for each endpoint once a minute.
+// pollErrors logs errors of polling, at most once a minute for each endpoint.
 type pollErrors struct {
 	log *slog.Logger
 

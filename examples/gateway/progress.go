@@ -10,10 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// bar shows how far a policy is: a bar on a terminal, elsewhere a line at the
-// start.
+// bar shows the progress of a policy: a bar on a terminal, otherwise a line at
+// the start.
 type bar struct {
-	bar *progressbar.ProgressBar // nil: no terminal
+	bar *progressbar.ProgressBar // nil: not a terminal
 }
 
 func newBar(w io.Writer, policy string, requests int) bar {
@@ -34,7 +34,7 @@ func newBar(w io.Writer, policy string, requests int) bar {
 
 func (b bar) step() {
 	if b.bar != nil {
-		_ = b.bar.Add(1) // it only fails to draw
+		_ = b.bar.Add(1) // errors only concern drawing
 	}
 }
 

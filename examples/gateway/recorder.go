@@ -15,13 +15,13 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// recorder keeps a recording of a bounded size: what is newest in FILE, what came
-// before in FILE.1 and so on. It writes in a goroutine of its own. Where the disk is
-// slow or full, records are lost and counted; requests never wait for it.
+// recorder keeps a recording of limited size: the newest records in FILE, earlier
+// ones in FILE.1 and so on. It writes in a goroutine of its own. If the disk is slow
+// or full, records are dropped and counted; requests never wait for it.
 type recorder struct {
 	path  string
-	bytes int64 // of a file
-	files int   // besides the newest
+	bytes int64 // per file
+	files int   // without the newest
 	log   *slog.Logger
 
 	queue   chan recording.Request
@@ -29,23 +29,24 @@ type recorder struct {
 	quit    chan struct{}
 	ended   chan struct{}
 	lost    atomic.Uint64
-	waiting atomic.Int64 // bytes
+	waiting atomic.Int64 // in bytes
 
-	closing error // of the end
+	closing error // error of the end
 
 	file    *os.File
 	size    int64
-	failing time.Time // when a failure was logged last
+	failing time.Time // when a failure was last logged
 }
 
-// What may wait for the disk: so many records, of so many bytes together. Those of
-// prompts of 100,000 tokens have some 100 KB each; a client can make them larger.
+// How many records may wait for the disk, and of how many bytes in total. The
+// record of a prompt of 100,000 tokens has some 100 KB; clients can make larger
+// ones.
 const (
 	recorderQueue = 256
 	recorderBytes = 64 << 20
 )
 
-// sizeOf is about the memory that a record holds.
+// sizeOf estimates the memory of a record.
 func sizeOf(r *recording.Request) int64 {
 	n := 512 + 8*len(r.Blocks)
 	if r.Prompt != nil {
@@ -63,14 +64,14 @@ func newRecorder(s *recordSettings, logger *slog.Logger) (*recorder, error) {
 		path: s.File, bytes: int64(cmp.Or(s.Bytes, defaultRecordBytes)), files: cmp.Or(s.Files, defaultRecordFiles), log: logger,
 		queue: make(chan recording.Request, recorderQueue), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
-	if err := r.open(); err != nil { // what can't be from the start is a mistake
+	if err := r.open(); err != nil { // an error at the start is a configuration error
 		return nil, err
 	}
 	go r.run()
 	return r, nil
 }
 
-// record takes a record. It suits transport.Config.Record.
+// record queues a record. It suits transport.Config.Record.
 func (r *recorder) record(request recording.Request) {
 	size := sizeOf(&request)
 	if r.waiting.Add(size) <= recorderBytes {
@@ -84,7 +85,7 @@ func (r *recorder) record(request recording.Request) {
 	r.lost.Add(1)
 }
 
-// close writes what waits, and ends. No record may come after.
+// close writes the queued records. None may follow.
 func (r *recorder) close() error {
 	r.closed.Do(func() {
 		close(r.quit)
@@ -115,7 +116,7 @@ func (r *recorder) run() {
 	}
 }
 
-// write appends a line, whole or not at all.
+// write appends a line, completely or not at all.
 func (r *recorder) write(request recording.Request) {
 	defer r.waiting.Add(-sizeOf(&request))
 	line, err := json.Marshal(request)
@@ -148,7 +149,7 @@ func (r *recorder) append(line []byte) error {
 		r.size += int64(n)
 		return nil
 	}
-	// Half a line would end the reading of all that come after.
+	// Half a line would make everything after it unreadable.
 	if undo := r.file.Truncate(r.size); undo != nil {
 		err = errors.Join(err, undo, r.file.Close())
 		r.file = nil
@@ -156,7 +157,7 @@ func (r *recorder) append(line []byte) error {
 	return err
 }
 
-// open goes on with the file that is there.
+// open opens the existing file for appending.
 func (r *recorder) open() error {
 	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -178,8 +179,7 @@ func (r *recorder) open() error {
 	return nil
 }
 
-// endLine cuts off half a line at the end of a file, as a process leaves it that was
-// killed.
+// endLine removes an incomplete last line, which a killed process leaves behind.
 func endLine(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -206,7 +206,7 @@ func endLine(path string, size int64) error {
 	return f.Truncate(0)
 }
 
-// rotate moves every file on by one; the oldest goes.
+// rotate renames every file to the next number, dropping the oldest.
 func (r *recorder) rotate() error {
 	err := r.file.Close()
 	r.file = nil

@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// reloadInterval is how often the file of settings, and those that it names, are
-// looked at.
+// reloadInterval is how often the settings file, and the files that it names,
+// are checked.
 const reloadInterval = time.Second
 
-// reloader brings changes of the settings to a gateway that runs.
+// reloader applies changes of the settings to a running gateway.
 type reloader struct {
 	path    string
 	gateway *gateway
 	log     *slog.Logger
 
-	first  *settings // those that the process has started with
+	first  *settings // the settings at the start
 	now    *settings // in force
-	text   []byte    // of the file, as it was read last
+	text   []byte    // of the file, as last read
 	stamps []stamp   // of the files that it names
-	// seen and seenStamps are what was there at the last look: what has changed counts
-	// when it was the same at two, so that nothing is taken over that is half written.
+	// seen and seenStamps are the state at the last check: a change is applied once
+	// two checks have seen it, so that no half-written file is.
 	seen       []byte
 	seenStamps []stamp
-	failed     string // what was logged last of a file that can't be read
+	failed     string // the last logged error of an unreadable file
 }
 
-// stamp tells whether a file has changed.
+// stamp changes when a file does.
 type stamp struct {
 	size int64
 	at   time.Time
@@ -52,7 +52,7 @@ func newReloader(path string, text []byte, now *settings, g *gateway, logger *sl
 	return r
 }
 
-// named are the stamps of the certificate and its key.
+// named returns the stamps of the certificate and its key.
 func (r *reloader) named() (all []stamp) {
 	if t := r.now.TLS; t != nil {
 		all = []stamp{stampOf(t.Cert), stampOf(t.Key)}
@@ -60,8 +60,7 @@ func (r *reloader) named() (all []stamp) {
 	return all
 }
 
-// follow reloads when the file changes, and when somebody asks for it, until the
-// context ends.
+// follow reloads when the file changes, and on request, until the context ends.
 func (r *reloader) follow(ctx context.Context, asked <-chan os.Signal) {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
@@ -77,9 +76,8 @@ func (r *reloader) follow(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// look reads the file, and takes over what it says if that is new and settled, or was
-// asked for.
-// With a mistake in it, all stays as it was.
+// look reads the file, and applies it if it has changed and is stable, or on request.
+// An invalid file changes nothing.
 func (r *reloader) look(asked bool) {
 	text, err := os.ReadFile(r.path)
 	if err != nil {
@@ -87,7 +85,7 @@ func (r *reloader) look(asked bool) {
 			r.log.Error("can't read the settings; keeping the old ones", "error", err)
 		}
 		r.failed = err.Error()
-		// A file that is not there is being replaced, and will be new.
+		// A missing file is being replaced, and will count as changed.
 		if errors.Is(err, fs.ErrNotExist) {
 			r.text = nil
 		}
@@ -118,14 +116,14 @@ func (r *reloader) look(asked bool) {
 	r.log.Info("settings reloaded", "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
 }
 
-// warnOf logs what can hardly be meant.
+// warnOf logs settings that are probably mistakes.
 func warnOf(s *settings, logger *slog.Logger) {
 	for _, w := range s.warnings() {
 		logger.Warn("settings", "warning", w)
 	}
 }
 
-// restart lists the fields that differ and that a gateway which runs can't change.
+// restart lists the fields that differ and can't be changed without a restart.
 func restart(old, next *settings) (fields []string) {
 	for _, f := range []struct {
 		name     string

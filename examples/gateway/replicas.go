@@ -25,7 +25,7 @@ import (
 	"github.com/endpick/endpick/transport/replica"
 )
 
-// replicaSettings say how the gateways before one fleet reach each other.
+// replicaSettings say how the gateways in front of one fleet reach each other.
 type replicaSettings struct {
 	NATS        string        `yaml:"nats"`
 	Fleet       string        `yaml:"fleet"`
@@ -38,7 +38,7 @@ type replicaSettings struct {
 	Forget      time.Duration `yaml:"forget"`
 }
 
-// fleetName is what can be a part of a subject of NATS.
+// fleetName matches what can be part of a NATS subject.
 var fleetName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (s *settings) validateReplicas() error {
@@ -53,7 +53,7 @@ func (s *settings) validateReplicas() error {
 		return s.bad("replicas.nats", "is missing")
 	}
 	for i, at := range strings.Split(r.NATS, ",") {
-		// What stands there is not shown: it may hold a password.
+		// Not shown in the error, because it may contain a password.
 		u, err := url.Parse(strings.TrimSpace(at))
 		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
 			return s.bad("replicas.nats", "URL %d is not nats://HOST[:PORT] or tls://HOST[:PORT]", i+1)
@@ -79,7 +79,7 @@ func (s *settings) validateReplicas() error {
 			return s.bad("replicas."+field, "%v", err)
 		}
 	}
-	// The rest the replica knows.
+	// The replica validates the rest.
 	if _, err := replica.New(r.config(s.hashKey, nil)); err != nil {
 		var bad *endpick.ConfigError
 		if errors.As(err, &bad) {
@@ -90,7 +90,7 @@ func (s *settings) validateReplicas() error {
 	return nil
 }
 
-// checkCredentials looks whether a file is one of a user of NATS, and shows nothing of it.
+// checkCredentials checks that a file has credentials of a NATS user, without showing them.
 func checkCredentials(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -108,8 +108,8 @@ func checkCredentials(path string) error {
 	return nil
 }
 
-// security is who this gateway is for NATS, and whom it takes for NATS, by field. All files
-// are read again for each connection.
+// security has the options that authenticate this gateway and the NATS server, by field.
+// All files are read again for each connection.
 func (r *replicaSettings) security() map[string]nats.Option {
 	all := map[string]nats.Option{}
 	if r.CA != "" {
@@ -127,20 +127,20 @@ func (r *replicaSettings) security() map[string]nats.Option {
 func (r *replicaSettings) config(key prefix.Key, monitor *health.Monitor) replica.Config {
 	name := r.Name
 	if name == "" {
-		name, _ = os.Hostname() // without one it is a number
+		name, _ = os.Hostname() // without a name it shows as a number
 	}
 	return replica.Config{Key: key, Name: name, DisableIndex: r.LoadOnly, Forget: r.Forget, Health: monitor}
 }
 
-// sharing is what the gateway tells others before its fleet, and is told by them: one
-// replica after the other, as the settings change. All its methods but status are called
-// from one goroutine at a time.
+// sharing is the exchange with other gateways in front of the fleet: one replica after
+// the other, as the settings change. All its methods except status are called from one
+// goroutine at a time.
 type sharing struct {
 	log    *slog.Logger
-	shared atomic.Pointer[shared] // nil: it is alone
+	shared atomic.Pointer[shared] // nil: no replicas
 }
 
-// shared is a replica that runs.
+// shared is a running replica.
 type shared struct {
 	replicaSettings
 	key     prefix.Key
@@ -148,7 +148,7 @@ type shared struct {
 	stop    func()
 }
 
-// wanted returns the replica that the settings ask for, which may be the one that runs;
+// wanted returns the replica that the settings ask for, which may be the running one;
 // nil: none.
 func (h *sharing) wanted(s *settings, monitor *health.Monitor) (*shared, error) {
 	if s.Replicas == nil {
@@ -162,8 +162,8 @@ func (h *sharing) wanted(s *settings, monitor *health.Monitor) (*shared, error) 
 	return &shared{replicaSettings: *s.Replicas, key: s.hashKey, replica: r}, err
 }
 
-// take ends what runs and starts a replica that the router's policy holds, unless it is
-// the same.
+// take stops the running replica and starts one that the router's policy contains,
+// unless they are the same.
 func (h *sharing) take(next *shared, router *endpick.Router) {
 	now := h.shared.Load()
 	if now == next {
@@ -192,14 +192,14 @@ func (h *sharing) status() (s replica.Status, ok bool) {
 	return s, false
 }
 
-// farewell is how long a gateway that stops waits for NATS to have what it said last.
+// farewell is how long a gateway that stops waits for NATS to receive its last messages.
 const farewell = time.Second
 
-// again is the pause before a connection is made anew that NATS has ended for good.
+// again is the pause before a connection is replaced that NATS has closed for good.
 const again = time.Second
 
-// run shares over one connection after the other until ctx is done. That NATS is not
-// there ends no connection; some mistakes do.
+// run runs the replica over one connection after the other until ctx is done. An
+// unreachable NATS does not end a connection; some errors do.
 func (s *shared) run(ctx context.Context, router *endpick.Router, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := s.connect(ctx, router); err != nil {
@@ -235,7 +235,7 @@ func (s *shared) connect(ctx context.Context, router *endpick.Router) error {
 	return nil
 }
 
-// watch logs when gateways have come or gone.
+// watch logs when gateways join or leave.
 func (s *shared) watch(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -261,7 +261,7 @@ func (s *shared) watch(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// live is how many others are known well enough to count.
+// live is how many others are known completely.
 func live(s *replica.Status) (n int) {
 	for _, p := range s.Peers {
 		if p.Live {

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick/transport/replica"
 )
 
-// othersPage is what the debug page shows of other gateways.
+// othersPage is the debug page's part about other gateways.
 type othersPage struct {
 	replica.Status
 	Fleet, Class, Verdict string
@@ -61,11 +61,11 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// brieflyAgo is how old what another has told is.
+// brieflyAgo is the age of another's last message.
 func brieflyAgo(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }
 
-// sharingMetrics are a replica's status, while there is one. The router's own metrics say
-// how many requests were mirrored.
+// sharingMetrics are a replica's status, while there is one. The router's own metrics
+// have the number of mirrored requests.
 type sharingMetrics struct{ of *sharing }
 
 type sharingMetric struct {

@@ -26,8 +26,8 @@ import (
 // keptReceipts is how many decisions the debug page shows.
 const keptReceipts = 20
 
-// serve is a gateway until the context ends. Then it takes no more requests
-// and lets those in flight end, for the grace at most.
+// serve is a gateway until the context ends. Then it accepts no more requests,
+// and waits for those in flight, for the grace period at most.
 func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	s, text := o.settings(), []byte(nil)
 	if o.config != "" {
@@ -70,7 +70,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		to.User = nil // what it has of credentials is for the server alone
+		to.User = nil // credentials in it are for the server only
 		logger.Info("endpoint", "id", cmp.Or(e.ID, e.Address), "url", to.String())
 	}
 
@@ -94,7 +94,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	return g.shutdown(server, s.Timeouts.Grace)
 }
 
-// server is what clients talk to.
+// server is the HTTP server for clients.
 func (g *gateway) server(s *settings) *http.Server {
 	server := &http.Server{
 		Handler: limitBody(g, s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
@@ -122,8 +122,8 @@ func serveOn(server *http.Server, l net.Listener) error {
 	return server.Serve(l)
 }
 
-// limited is a listener with so many connections open at most; others wait to be
-// accepted. Zero: no limit.
+// limited limits the open connections of a listener; others wait to be accepted.
+// Zero: no limit.
 func limited(l net.Listener, most int) net.Listener {
 	if most == 0 {
 		return l
@@ -131,9 +131,9 @@ func limited(l net.Listener, most int) net.Listener {
 	return netutil.LimitListener(l, most)
 }
 
-// limitBody bounds the time in which a client has to send its request: the body is
-// read whole before an endpoint is chosen. Zero: no bound. What comes after has
-// time limits of its own.
+// limitBody limits the time in which a client has to send its request, because the
+// body is read before an endpoint is chosen. Zero: no limit. What follows has
+// limits of its own.
 func limitBody(next http.Handler, within time.Duration) http.Handler {
 	if within == 0 {
 		return next
@@ -144,14 +144,14 @@ func limitBody(next http.Handler, within time.Duration) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(within)) // an HTTP/2 stream has one too
+		_ = control.SetReadDeadline(time.Now().Add(within)) // works for HTTP/2 streams, too
 		r.Body = &timedBody{ReadCloser: r.Body, control: control}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// timedBody lifts the deadline when the body has been read: what is read of the
-// connection after that is whether the client is still there.
+// timedBody removes the deadline when the body has been read: reads after that
+// only show whether the client is still there.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -165,9 +165,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// shutdown waits for the requests that are held or in flight, for grace at most,
-// and stops the server. Until then others are refused and /readyz says so: a load
-// balancer gets to know.
+// shutdown waits for the queued and running requests, for grace at most, and
+// stops the server. Meanwhile it refuses others, and /readyz says so to load
+// balancers.
 func (g *gateway) shutdown(server *http.Server, grace time.Duration) error {
 	g.stopping.Store(true)
 	g.log.Info("stopping", "requests", g.pending(), "grace", grace)
@@ -188,8 +188,8 @@ func (g *gateway) shutdown(server *http.Server, grace time.Duration) error {
 	return nil
 }
 
-// backends are the endpoints that the settings name, or embedded servers, which stop
-// takes down.
+// backends are the endpoints of the settings, or embedded servers, which stop shuts
+// down.
 func backends(s *settings, o *options) (endpoints []endpick.Endpoint, stop func() error, err error) {
 	if s.Discover != nil || len(s.Endpoints) > 0 {
 		return s.endpoints(), func() error { return nil }, nil

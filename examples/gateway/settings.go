@@ -14,8 +14,9 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// settings are what a gateway that serves is told, by its file or by its flags;
-// docs/gateway.md explains them. Paths in the file count from where it is.
+// settings are the settings of a gateway that serves, from its file or its
+// flags; docs/gateway.md explains them. Paths in the file are relative to its
+// directory.
 type settings struct {
 	Listen string       `yaml:"listen"`
 	Admin  string       `yaml:"admin"`
@@ -47,7 +48,7 @@ type settings struct {
 	Price    priceSettings   `yaml:"price"`
 	Log      logSettings     `yaml:"log"`
 
-	document *document // where the fields stand; nil: they come from flags
+	document *document // lines of the fields; nil: from flags
 	hashKey  prefix.Key
 }
 
@@ -71,7 +72,7 @@ type endpointSettings struct {
 	Drain     bool              `yaml:"drain"`
 }
 
-// discoverSettings say where a list of endpoints is kept; one of File, DNS and SRV.
+// discoverSettings say where the list of endpoints comes from: one of File, DNS and SRV.
 type discoverSettings struct {
 	File     string           `yaml:"file"`
 	DNS      string           `yaml:"dns"`
@@ -80,7 +81,7 @@ type discoverSettings struct {
 	SRV      string           `yaml:"srv"`
 	Scheme   string           `yaml:"scheme"`
 	Interval time.Duration    `yaml:"interval"`
-	Endpoint endpointSettings `yaml:"endpoint"` // what all have in common
+	Endpoint endpointSettings `yaml:"endpoint"` // common to all
 }
 
 type modelSettings struct {
@@ -148,7 +149,7 @@ type logSettings struct {
 	Requests string `yaml:"requests"`
 }
 
-// defaultSettings are those that a file need not say.
+// defaultSettings are the defaults of the file.
 func defaultSettings() *settings {
 	return &settings{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "marginal-delay",
@@ -159,13 +160,13 @@ func defaultSettings() *settings {
 	}
 }
 
-// Defaults of parts that need not be there.
+// The defaults of optional parts.
 const (
 	defaultRecordBytes = 256 << 20
 	defaultRecordFiles = 4
 )
 
-// readSettings reads a file. The error names the file, the line and the field.
+// readSettings reads a file. Errors name the file, the line and the field.
 func readSettings(path string) (*settings, []byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -193,7 +194,7 @@ func parseSettings(path string, text []byte) (*settings, error) {
 	return s, nil
 }
 
-// paths are the names of files in the settings.
+// paths are the file names in the settings.
 func (s *settings) paths() (all []*string) {
 	if s.Discover != nil {
 		all = append(all, &s.Discover.File)
@@ -226,7 +227,7 @@ func (e *endpointSettings) endpoint() endpick.Endpoint {
 	return own
 }
 
-// endpoints are those that the settings list.
+// endpoints are those listed in the settings.
 func (s *settings) endpoints() (all []endpick.Endpoint) {
 	for _, e := range s.Endpoints {
 		all = append(all, e.endpoint())
@@ -234,7 +235,7 @@ func (s *settings) endpoints() (all []endpick.Endpoint) {
 	return all
 }
 
-// warnings are sentences about what is valid and can hardly be meant.
+// warnings describes settings that are valid, but probably mistakes.
 func (s *settings) warnings() (all []string) {
 	if s.Discover != nil {
 		return nil // what the servers serve is not known yet
@@ -242,7 +243,7 @@ func (s *settings) warnings() (all []string) {
 	served := map[string]bool{}
 	for _, e := range s.Endpoints {
 		if len(e.Models)+len(e.Adapters) == 0 {
-			return nil // it is taken to serve any
+			return nil // it serves any model
 		}
 		for _, name := range slices.Concat(e.Models, e.Adapters) {
 			served[name] = true
@@ -256,7 +257,7 @@ func (s *settings) warnings() (all []string) {
 	return all
 }
 
-// summary says in a line what there is.
+// summary describes the settings in one line.
 func (s *settings) summary() string {
 	servers := count(len(s.Endpoints), "endpoint")
 	if s.Discover != nil {
@@ -265,7 +266,7 @@ func (s *settings) summary() string {
 	return fmt.Sprintf("%s, policy %s, %s with settings, %s", servers, s.Policy, count(len(s.Models), "model"), count(len(s.Tenants), "tenant"))
 }
 
-// hold is the gateway queue; nil: there is none.
+// hold is the gateway queue; nil: none.
 func (s *settings) hold() *transport.QueueConfig {
 	q := s.Queue
 	if q == nil {

@@ -14,19 +14,19 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// story is one request on the debug page: the decision, and what came of it. Of a
-// request that was tried again the decision is the last.
+// story is one request on the debug page: the decision, and its result. For a
+// request that was retried, the decision is the last.
 type story struct {
 	receipt endpick.Receipt
-	end     atomic.Pointer[ending] // nil: it goes on
+	end     atomic.Pointer[ending] // nil: still running
 }
 
-// ending is what came of a request. It holds nothing of the client's but names.
+// ending is the result of a request. Of the client's data, it only has names.
 type ending struct {
 	At              time.Time
 	Model, Endpoint string
 	Status          string
-	HTTP            int // that the client got
+	HTTP            int // as the client got it
 	Err             string
 	Stream          bool
 	Input, Output   int
@@ -50,7 +50,7 @@ func newEnding(r *observed.Request) *ending {
 	return e
 }
 
-// Failed reports whether the request was not served for a reason that is not the
+// Failed reports whether the request was not served for a reason other than the
 // client's.
 func (e *ending) Failed() bool {
 	switch {
@@ -62,7 +62,7 @@ func (e *ending) Failed() bool {
 	return e.Status == endpick.Failed.String() && e.HTTP < 400
 }
 
-// Before are the attempts that failed before the last.
+// Before are the failed attempts before the last.
 func (e *ending) Before() []observed.Attempt {
 	if e.Serving < 0 {
 		return e.Attempts
@@ -70,19 +70,19 @@ func (e *ending) Before() []observed.Attempt {
 	return e.Attempts[:min(e.Serving, len(e.Attempts))]
 }
 
-// stories keeps the newest requests, and the newest of those that failed.
+// stories keeps the latest requests, and the latest failures.
 type stories struct {
 	most, mostFailed int
 
 	mu     sync.Mutex
-	newest []*story // in order of the first bytes
-	failed []*story // in order of their ends
+	newest []*story // ordered by first byte
+	failed []*story // ordered by end
 }
 
 type storyKey struct{}
 
-// keep gives every request a story whose receipt the router fills, and keeps it when
-// the response begins.
+// keep gives every request a story with a receipt for the router to fill, and keeps
+// the story when the response begins.
 func (s *stories) keep(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(in *http.Request) (*http.Response, error) {
 		told := new(story)
@@ -100,7 +100,7 @@ func storyOf(ctx context.Context) *story {
 	return told
 }
 
-// describe asks the router for the receipt.
+// describe requests the receipt.
 func (s *stories) describe(in *http.Request, req *endpick.Request) {
 	if told := storyOf(in.Context()); told != nil {
 		req.Receipt = &told.receipt
@@ -109,14 +109,14 @@ func (s *stories) describe(in *http.Request, req *endpick.Request) {
 
 func (s *stories) add(told *story) {
 	if told.receipt.Number == 0 {
-		return // it never came to a decision
+		return // no decision was made
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.newest = appended(s.newest, told, s.most)
 }
 
-// observe takes in how a request has ended.
+// observe records how a request has ended.
 func (s *stories) observe(r *observed.Request) {
 	told := storyOf(r.In.Context())
 	if told == nil {
@@ -138,7 +138,7 @@ func appended(all []*story, told *story, most int) []*story {
 	return append(all, told)
 }
 
-// last returns the stories kept, the newest first.
+// last returns the kept stories, newest first.
 func (s *stories) last() (newest, failed []*story) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

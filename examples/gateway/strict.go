@@ -15,18 +15,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a YAML file that was read into a struct, with the lines on which its
-// fields stand.
+// document is a YAML file that was read into a struct, with the lines of its
+// fields.
 type document struct {
 	name  string         // of the file
-	lines map[string]int // by the path of the field, as in "endpoints[1].url"
+	lines map[string]int // by path, such as "endpoints[1].url"
 }
 
 // fileError says what is wrong with a file, and where.
 type fileError struct {
 	File   string
-	Line   int    // 0: of the file as a whole
-	Field  string // empty: of no field in particular
+	Line   int    // 0: the file as a whole
+	Field  string // empty: no particular field
 	Reason string
 }
 
@@ -41,8 +41,8 @@ func (e *fileError) Error() string {
 	return where + ": " + e.Reason
 }
 
-// at is an error in a field. A field that is not there is blamed on the nearest
-// one around it that is.
+// at returns an error in a field. If the field is absent, the line is that of
+// the nearest field around it.
 func (d *document) at(field, format string, args ...any) error {
 	line := 0
 	for around := field; line == 0 && around != ""; {
@@ -52,14 +52,13 @@ func (d *document) at(field, format string, args ...any) error {
 	return &fileError{d.name, line, field, fmt.Sprintf(format, args...)}
 }
 
-// readStrict reads YAML into a struct: fields go by their yaml tags, and what is in
-// the file and not in the struct, is given twice, or is of the wrong kind, is an
-// error. Aliases and anchors are refused: a file that anything can change is easier
-// to read without.
+// readStrict reads YAML into a struct: fields go by their yaml tags. Fields that are
+// unknown, duplicate or of the wrong type are errors. So are aliases and anchors,
+// without which a file is easier to read.
 //
-// The kinds are structs, pointers to them, maps with names for keys, slices, strings,
+// The types are structs, pointers to them, maps with names for keys, slices, strings,
 // booleans, numbers, time.Duration ("1m30s") and byteSize ("64 MiB"). An absent field
-// keeps the value it had.
+// keeps its value.
 func readStrict(name string, text []byte, into any) (*document, error) {
 	d := &document{name: name, lines: map[string]int{}}
 	if !utf8.Valid(text) {
@@ -83,7 +82,7 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 	return d, d.decode(root.Content[0], "", reflect.ValueOf(into).Elem())
 }
 
-// yamlLine takes the line out of an error of the parser, which has it in its text.
+// yamlLine extracts the line number from a parser error's text.
 func yamlLine(err error) (int, string) {
 	reason := strings.TrimPrefix(err.Error(), "yaml: ")
 	rest, ok := strings.CutPrefix(reason, "line ")

@@ -16,22 +16,21 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// tenant is who pays for a request, as the settings have it.
+// tenant is a tenant of the settings.
 type tenant struct {
 	name string
-	slo  endpick.SLO // of requests that ask for none
+	slo  endpick.SLO // of requests without targets
 }
 
-// keyring knows the tenants by their keys. It never changes.
+// keyring finds tenants by their keys. It is immutable.
 //
-// What a client sends is hashed with a secret that this process has drawn, and found
-// by that: how long it takes says nothing of the keys, since nobody can choose a
-// key whose hash is near to another's. What is found is compared once more, in
-// constant time.
+// A client's key is looked up by its hash with a secret of this process: timing
+// reveals nothing about the keys, since nobody can choose a key whose hash is close
+// to another's. The result is compared again in constant time.
 type keyring struct {
 	secret [32]byte
 	owners map[[32]byte]keyOwner
-	names  map[recording.Hash]string // of the tenants, as recordings have them
+	names  map[recording.Hash]string // of the tenants, as in recordings
 	limits map[string]quota.Limits   // by tenant
 }
 
@@ -40,8 +39,8 @@ type keyOwner struct {
 	tenant *tenant
 }
 
-// newKeyring returns the keyring of settings that were validated; nil: there are no
-// tenants, and everybody may come in.
+// newKeyring returns the keyring of validated settings; nil: there are no tenants,
+// and no keys are required.
 func newKeyring(tenants map[string]tenantSettings) *keyring {
 	if len(tenants) == 0 {
 		return nil
@@ -60,8 +59,8 @@ func newKeyring(tenants map[string]tenantSettings) *keyring {
 	return k
 }
 
-// tenantName is the name behind a hash in a recording, or the hash where it is of no
-// tenant that there is now; empty: nobody's.
+// tenantName is the name of the tenant with this hash in a recording, or the hash if
+// there is no such tenant now; empty: no tenant.
 func (g *gateway) tenantName(h recording.Hash) string {
 	if h == 0 {
 		return ""
@@ -75,7 +74,7 @@ func (g *gateway) tenantName(h recording.Hash) string {
 
 func sumOf(key string) [32]byte { return sha256.Sum256([]byte(key)) }
 
-// place is where the owner of a key stands.
+// place is the key under which an owner is stored.
 func (k *keyring) place(sum [32]byte) (p [32]byte) {
 	mac := hmac.New(sha256.New, k.secret[:])
 	mac.Write(sum[:])
@@ -83,7 +82,7 @@ func (k *keyring) place(sum [32]byte) (p [32]byte) {
 	return p
 }
 
-// owner returns whose key it is; nil: nobody's.
+// owner returns the tenant of a key, or nil.
 func (k *keyring) owner(key string) *tenant {
 	sum := sumOf(key)
 	found, ok := k.owners[k.place(sum)]
@@ -93,8 +92,8 @@ func (k *keyring) owner(key string) *tenant {
 	return found.tenant
 }
 
-// keyOf takes the key out of a request, as the clients of the APIs send it: empty if
-// there is none, or if there are two that differ.
+// keyOf returns the key in a request, as the clients of the APIs send it: empty if
+// there is none, or if there are two different ones.
 func keyOf(h http.Header) (key string) {
 	for _, name := range credentials {
 		for _, v := range h[name] {
@@ -114,11 +113,11 @@ func keyOf(h http.Header) (key string) {
 	return key
 }
 
-// credentials are the headers that clients put their keys into. With tenants the
-// keys are the gateway's, and engines don't get to see them.
+// credentials are the headers in which clients send keys. With tenants these are
+// the gateway's keys, which engines don't see.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
 
-// limits are those of a tenant as the settings are now.
+// limits are a tenant's limits in the current settings.
 func (g *gateway) limits(tenant string) quota.Limits {
 	if keys := g.keys.Load(); keys != nil {
 		return keys.limits[tenant]
@@ -128,19 +127,19 @@ func (g *gateway) limits(tenant string) quota.Limits {
 
 type tenantKey struct{}
 
-// tenantOf is the tenant of a request that was let in; nil: there are none.
+// tenantOf is the tenant of an admitted request; nil: there are no tenants.
 func tenantOf(ctx context.Context) *tenant {
 	t, _ := ctx.Value(tenantKey{}).(*tenant)
 	return t
 }
 
-// preflight reports whether a browser asks what a page may send: without a key, since
-// it sends that only after the answer, which is the servers'.
+// preflight reports whether this is a browser's preflight, which never has a key. The
+// servers answer it.
 func preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
 }
 
-// admit lets in requests with a key, and says whose they are.
+// admit admits requests with a valid key, and records their tenant.
 func (g *gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if keys := g.keys.Load(); keys != nil && !preflight(r) {
@@ -156,7 +155,7 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 	})
 }
 
-// refuseWith answers in the shape of the API that was called, with one more header.
+// refuseWith answers with an error in the format of the API, and one more header.
 func refuseWith(w http.ResponseWriter, r *http.Request, status int, message, code, header, value string) {
 	body := dialect.Problem{Status: status, Message: message, Code: code}.Body(r.URL.Path)
 	h := w.Header()

@@ -11,16 +11,17 @@ import (
 	"github.com/endpick/endpick/transport/otel"
 )
 
-// traces sends a span of each request to a collector.
+// traces sends a span for each request to a collector.
 type traces struct {
 	*otel.Tracer
 	provider *sdk.TracerProvider
 }
 
-// newTraces sends them where OpenTelemetry's own variables say, over gRPC; nil: they
-// name no collector. Sampling and the service's name are theirs as well.
+// newTraces sends spans to where OpenTelemetry's environment variables say, over
+// gRPC; nil: they name no collector. They also determine sampling and the service's
+// name.
 //
-// trusted says that the trace that a request names is taken for its own.
+// With trusted, a request's span is a child of the one that its headers name.
 func newTraces(trusted bool) (*traces, error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, nil
@@ -33,7 +34,7 @@ func newTraces(trusted bool) (*traces, error) {
 	return &traces{otel.New(otel.Config{Provider: provider, TrustParent: trusted}), provider}, nil
 }
 
-// close sends what is left, for five seconds at most.
+// close sends the remaining spans, for five seconds at most.
 func (t *traces) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -16,12 +16,12 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// bad is an error in a field.
+// bad returns an error in a field.
 func (s *settings) bad(field, format string, args ...any) error {
 	return s.document.at(field, format, args...)
 }
 
-// validate checks what the kinds of the fields don't say, and resolves secrets.
+// validate checks what the types of the fields don't, and resolves secrets.
 func (s *settings) validate() error {
 	for _, check := range []func() error{
 		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateNumbers, s.validateRest, s.validateReplicas,
@@ -79,7 +79,7 @@ func (s *settings) validateEndpoints() error {
 			return s.bad(at+".max_sequences", "%d is negative", e.Sequences)
 		}
 	}
-	// A router knows what else can't be, such as the same one twice.
+	// A router finds the other mistakes, such as duplicates.
 	for i := range s.Endpoints {
 		if _, err := endpick.New(endpick.Config{Endpoints: s.endpoints()[:i+1]}); err != nil {
 			return s.bad(fmt.Sprintf("endpoints[%d]", i), "%v", err)
@@ -107,7 +107,7 @@ func (s *settings) validatePolicies() error {
 	return nil
 }
 
-// maxTenantName is what the router takes for a name.
+// maxTenantName is the longest name that a router accepts.
 const maxTenantName = 256
 
 func (s *settings) validateTenants() error {
@@ -126,7 +126,7 @@ func (s *settings) validateTenants() error {
 		for i, key := range t.Keys {
 			sum, err := keySum(key)
 			if err != nil {
-				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "%v", err) // the key itself is not shown
+				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "%v", err) // the error does not show the key
 			}
 			if owner, taken := owners[sum]; taken {
 				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "is a key of tenant %s already", owner)
@@ -201,8 +201,8 @@ func (s *settings) validateRest() error {
 	return nil
 }
 
-// keySum is what is kept of a client's key: its hash, or the hash that stands in its
-// place as "sha256:" and 64 hexadecimal digits.
+// keySum is the stored form of a client's key: its hash, or the hash given instead
+// as "sha256:" and 64 hexadecimal digits.
 func keySum(key string) (sum [32]byte, err error) {
 	digits, hashed := strings.CutPrefix(key, "sha256:")
 	if !hashed {
@@ -218,5 +218,5 @@ func keySum(key string) (sum [32]byte, err error) {
 	return [32]byte(b), nil
 }
 
-// minKey keeps out what can be guessed, or was forgotten to be filled in.
+// minKey keeps out keys that can be guessed, and placeholders.
 const minKey = 16

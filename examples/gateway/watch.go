@@ -13,13 +13,13 @@ import (
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
-// watch keeps what came of requests and of predictions, for the metrics and the debug
-// page. It is safe for concurrent use.
+// watch collects the results of requests and predictions, for the metrics and the
+// debug page. It is safe for concurrent use.
 type watch struct {
 	metrics *prometheus.Metrics
 	stories stories
-	traces  *traces // nil: there are none
-	// sources are whom metrics and page ask; they change with a reload.
+	traces  *traces // nil: no traces
+	// sources are those of the metrics and the page; they change with a reload.
 	sources atomic.Pointer[prometheus.Sources]
 
 	mu       sync.Mutex
@@ -27,7 +27,7 @@ type watch struct {
 	history  history
 }
 
-// newWatch returns one that shows so many requests; see newTraces for trusted.
+// newWatch returns a watch that keeps most requests; see newTraces for trusted.
 func newWatch(most int, trusted bool) (*watch, error) {
 	metrics, err := prometheus.New(prometheus.Config{})
 	if err != nil {
@@ -42,7 +42,7 @@ func newWatch(most int, trusted bool) (*watch, error) {
 	return w, nil
 }
 
-// around watches what goes to the transport.
+// around wraps the transport to watch its requests.
 func (w *watch) around(t *transport.Transport) http.RoundTripper {
 	if w.traces != nil {
 		return w.stories.keep(w.traces.RoundTripper(t))
@@ -50,7 +50,7 @@ func (w *watch) around(t *transport.Transport) http.RoundTripper {
 	return w.stories.keep(t)
 }
 
-// describe asks the router for receipts.
+// describe requests receipts.
 func (w *watch) describe(in *http.Request, body []byte, req *endpick.Request) {
 	w.stories.describe(in, req)
 	if w.traces != nil {
@@ -58,7 +58,7 @@ func (w *watch) describe(in *http.Request, body []byte, req *endpick.Request) {
 	}
 }
 
-// close sends the spans that are left.
+// close sends the remaining spans.
 func (w *watch) close() error {
 	if w.traces == nil {
 		return nil
@@ -66,17 +66,16 @@ func (w *watch) close() error {
 	return w.traces.close()
 }
 
-// follow says whom to ask from now on.
+// follow sets the sources.
 func (w *watch) follow(s prometheus.Sources) {
 	w.sources.Store(&s)
 	w.metrics.Watch(s)
 }
 
-// latency is what was predicted and what came. Zero: nothing was.
+// latency is a predicted and a measured latency. Zero: none.
 type latency observed.Latency
 
-// Error is predicted less actual, as a share of the latter; NaN if either is
-// not known.
+// Error is (predicted − actual)/actual; NaN if either is unknown.
 func (l latency) Error() float64 {
 	if l.Predicted == 0 || l.Actual == 0 {
 		return math.NaN()
@@ -84,12 +83,12 @@ func (l latency) Error() float64 {
 	return float64(l.Predicted-l.Actual) / float64(l.Actual)
 }
 
-// attainment counts how latency targets were kept; see observed.Request.Target.
+// attainment counts how often latency targets were met; see observed.Request.Target.
 type attainment struct{ TTFT, TPOT kept }
 
 type kept struct{ Asked, Met int }
 
-// Share is met of asked; NaN if none was asked for.
+// Share is met/asked; NaN if none was asked for.
 func (k kept) Share() float64 { return float64(k.Met) / float64(k.Asked) }
 
 func (k *kept) count(asked, met bool) {
@@ -101,7 +100,7 @@ func (k *kept) count(asked, met bool) {
 	}
 }
 
-// observe takes in how a request has ended.
+// observe records how a request has ended.
 func (w *watch) observe(r *observed.Request) {
 	w.metrics.Observe(r)
 	w.stories.observe(r)
@@ -117,7 +116,7 @@ func (w *watch) observe(r *observed.Request) {
 	w.history.observe(now, r)
 }
 
-// sample looks at what is in flight, once in each slot.
+// sample records what is in flight, once in each slot.
 func (w *watch) sample(now time.Time) {
 	w.mu.Lock()
 	_, fresh := w.history.all.at(now)

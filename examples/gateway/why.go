@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// why says in words what a receipt says in numbers: why the request went where it
-// went. before are the attempts that have failed.
+// why explains a receipt in words: why the request went where it went. before are
+// the failed attempts.
 func why(r *endpick.Receipt, before []observed.Attempt) (all []string) {
 	for i := range before {
 		a := &before[i]
@@ -70,7 +70,7 @@ func why(r *endpick.Receipt, before []observed.Attempt) (all []string) {
 	return append(all, differences(chosen, r)...)
 }
 
-// said is what has come of an attempt.
+// said is the result of an attempt.
 func said(a *observed.Attempt) string {
 	switch {
 	case a.Result == observed.Full:
@@ -90,7 +90,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// differences compares the chosen one with the next best.
+// differences compares the chosen endpoint with the runner-up.
 func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 	if r.RunnerUp < 0 {
 		return nil
@@ -122,7 +122,7 @@ func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 	return []string{fmt.Sprintf("Compared with %s: %s.", b.Endpoint.ID, strings.Join(facts, "; "))}
 }
 
-// brief is a duration as people read it; empty for zero: not known.
+// brief formats a duration for people; empty for zero: not known.
 func brief(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {

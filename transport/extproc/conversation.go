@@ -53,7 +53,7 @@ const (
 	fullDuplex = filterv3.ProcessingMode_FULL_DUPLEX_STREAMED
 )
 
-// begin takes in how the proxy sends bodies.
+// begin records how the proxy sends bodies.
 func (c *conversation) begin(p *extprocv3.ProtocolConfiguration) {
 	c.begun = true
 	switch {
@@ -66,7 +66,7 @@ func (c *conversation) begin(p *extprocv3.ProtocolConfiguration) {
 	}
 }
 
-// take takes in a message and answers it; done: that was the last word.
+// take handles a message and answers it; done: nothing follows.
 func (c *conversation) take(in *extprocv3.ProcessingRequest) (done bool, err error) {
 	if !c.begun {
 		c.begin(in.GetProtocolConfig())
@@ -100,14 +100,14 @@ func (c *conversation) requestHeaders(m *extprocv3.HttpHeaders) (done bool, err 
 	c.header, c.pseudo = headerOf(m.GetHeaders())
 	c.endless = upgrades(c.header, c.pseudo)
 	switch {
-	case m.GetEndOfStream(), c.requestMode == none, c.requestMode == pieces, c.endless: // there is no body, or none that can be waited for
+	case m.GetEndOfStream(), c.requestMode == none, c.requestMode == pieces, c.endless: // there is no body, or none that ends
 		to, failed := c.pick()
 		if failed != nil {
 			return true, c.stream.Send(failed)
 		}
 		return false, c.say(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true}))
 	case c.requestMode == fullDuplex:
-		c.owed = true // until the body is here
+		c.owed = true // until the body has arrived
 		return false, nil
 	}
 	return false, c.say(request.headers(&extprocv3.CommonResponse{}))
@@ -128,7 +128,7 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		return true, c.stream.Send(c.refusal(path, &transport.BodyError{Limit: limit, Length: -1}))
 	}
 	if c.body == nil && m.GetEndOfStream() {
-		c.body = m.GetBody() // the message is ours
+		c.body = m.GetBody() // this code owns the message
 	} else {
 		if c.body == nil {
 			c.body = make([]byte, 0, c.announced())
@@ -152,8 +152,8 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 	return false, c.say(request.body(common))
 }
 
-// announced is how long the body should become, as far as that is believed before much
-// of it has come.
+// announced is the announced length of the body, capped while little of it has
+// arrived.
 func (c *conversation) announced() int {
 	const believed = 1 << 20
 	n, _ := strconv.Atoi(c.header.Get("Content-Length"))
@@ -169,10 +169,10 @@ func (c *conversation) requestTrailers() (done bool, err error) {
 	return false, c.say(request.trailers())
 }
 
-// passOn answers a request that has come in pieces, now that all of it is here:
-// headers, then its body in pieces. With trailers after it the body does not end the
-// request. A header that has been answered, or has never come, gets no answer: what
-// a proxy has not asked for ends its stream.
+// passOn answers a request whose body came in pieces, once it is complete: headers,
+// then the body in pieces. If trailers follow, the body does not end the request. A
+// header that has been answered, or has never come, gets no answer, because proxies
+// end the stream for an answer that they did not ask for.
 func (c *conversation) passOn(trailers bool) (done bool, err error) {
 	to, failed := c.pick()
 	if failed != nil {
@@ -196,13 +196,13 @@ func (c *conversation) passOn(trailers bool) (done bool, err error) {
 	return false, nil
 }
 
-// say sends an answer: the first one since a choice names the servers.
+// say sends an answer; the first one after a choice names the servers.
 func (c *conversation) say(m *extprocv3.ProcessingResponse) error {
 	m.DynamicMetadata, c.unsaid = c.unsaid, nil
 	return c.stream.Send(m)
 }
 
-// sendPieces sends a body, or what there is of it now, in pieces. Of an empty one only
+// sendPieces sends a body, or the current part of it, in pieces. Of an empty one, only
 // the end is sent.
 func (c *conversation) sendPieces(d direction, b []byte, last bool) error {
 	for len(b) > maxPiece {
