@@ -6,36 +6,36 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// maxAnswer bounds the bytes that are kept of a response until it ends. Of a longer
-// one nothing is said.
+// maxAnswer is the most bytes of a response that are kept until it ends. Longer
+// ones are not indexed.
 const maxAnswer = 256 << 10
 
-// answer is what a response appends to its conversation, until the client sends it
+// answer is what a response appends to its conversation, which the client sends
 // back with the next turn.
 type answer struct {
-	// whole is a response as it came at once, or as the last event of its stream
-	// has repeated it. id names it, where it can be referred to.
+	// whole is a response that did not stream, or the repetition in the last event
+	// of a stream. id is its id, if it can be referred to.
 	whole []byte
 	id    string
-	// pieces are those of a response that was streamed, in their order.
+	// pieces are the parts of a streamed response, in order.
 	pieces []piece
 	size   int
-	// lost says that what the client will send back can't be told: it is too
-	// long, there are several, or it has parts that are not understood.
+	// lost says that what the client will send back can't be predicted: the
+	// response is too long, there are several, or it has unknown parts.
 	lost bool
 	// thought says that the model has reasoned before.
 	thought bool
 }
 
-// piece is a text, or a call of a tool.
+// piece is a text, or a tool call.
 type piece struct {
-	index    int // by which the events of the stream name it
+	index    int // its index in the events of the stream
 	call     bool
 	id, name string
 	text     []byte // or the arguments
 }
 
-// keep accounts for n more bytes.
+// keep counts n more bytes, and reports whether they may be kept.
 func (a *answer) keep(n int) bool {
 	if a.size += n; a.size > maxAnswer {
 		a.lost, a.pieces = true, nil
@@ -44,15 +44,15 @@ func (a *answer) keep(n int) bool {
 }
 
 const (
-	// pieceOverhead is about what a piece takes beside its text: without it
-	// endless empty ones would cost nothing.
+	// pieceOverhead is roughly the memory of a piece besides its text, so that
+	// endless empty ones count.
 	pieceOverhead = 64
-	// maxPieces bounds them, since they are searched one by one.
+	// maxPieces limits the pieces, since they are searched linearly.
 	maxPieces = 256
 )
 
-// piece returns the one with this index, which may be new; nil if the answer is
-// lost.
+// piece returns the piece with this index, creating it if necessary; nil if the
+// answer is lost.
 func (a *answer) piece(index int, call bool) *piece {
 	for i := len(a.pieces) - 1; i >= 0; i-- {
 		if p := &a.pieces[i]; p.index == index && p.call == call {
@@ -77,11 +77,11 @@ func (a *answer) add(p *piece, v []byte) {
 	if v = v[1 : len(v)-1]; p.call {
 		p.text = appendUnquoted(p.text, v)
 	} else {
-		p.text = appendShortest(p.text, v) // as texts of prompts are hashed
+		p.text = appendShortest(p.text, v) // like the texts of prompts
 	}
 }
 
-// named sets what a call is named by.
+// named sets the id and name of a call.
 func (a *answer) named(p *piece, id, name []byte) {
 	if p == nil || !a.keep(len(id)+len(name)) {
 		return
@@ -94,15 +94,15 @@ func (a *answer) named(p *piece, id, name []byte) {
 	}
 }
 
-// capture takes the next bytes of a response that comes at once. Its head is kept
-// even if it is too long: that is where its id is.
+// capture appends the next bytes of a response that does not stream. Its head is
+// kept even if it is too long, because it contains the id.
 func (a *answer) capture(b []byte) {
 	n := min(len(b), maxAnswer-len(a.whole))
 	a.whole = append(a.whole, b[:n]...)
 	a.lost = a.lost || n < len(b)
 }
 
-// message is the message that the pieces make.
+// message is the message that consists of the pieces.
 func (a *answer) message() prefix.Message {
 	m := prefix.Message{Role: "assistant"}
 	for _, p := range a.pieces {
@@ -115,8 +115,8 @@ func (a *answer) message() prefix.Message {
 	return m
 }
 
-// writeTo goes on with the conversation and reports whether that is what the
-// client will send back, and the engine has run.
+// writeTo continues the conversation, and reports whether the result is what
+// the client will send back, and what the engine has computed.
 func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
 	if a.lost {
 		return false
@@ -188,7 +188,7 @@ func chatAnswered(p *promptReader, body []byte) bool {
 }
 
 // Messages. Clients send thinking back while tools are called, and templates keep
-// it so long.
+// it until then.
 
 func collectMessages(a *answer, data, _ []byte) {
 	at, _ := count(field(data, "index"))
@@ -217,7 +217,7 @@ func collectMessages(a *answer, data, _ []byte) {
 				a.thought = true
 			}
 		}
-	case "message_delta": // the last one of content
+	case "message_delta": // the last event of the content
 		for i := range a.pieces {
 			if p := &a.pieces[i]; p.call && len(p.text) == 0 {
 				p.text = []byte("{}") // clients send an object
@@ -254,7 +254,7 @@ func messagesAnswered(p *promptReader, body []byte) bool {
 	return true
 }
 
-// Responses: the last event repeats all.
+// Responses: the last event repeats everything.
 
 func collectResponses(a *answer, data, _ []byte) {
 	response := field(data, "response")

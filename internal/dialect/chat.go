@@ -16,8 +16,8 @@ var chatDialect = dialect{
 	answered:  chatAnswered,
 }
 
-// chatCountDialect counts the tokens of a prompt, which goes where the prompt itself
-// will go.
+// chatCountDialect counts the tokens of a prompt, which will be sent to the same
+// endpoint.
 var chatCountDialect = dialect{
 	paths:     []string{"/chat/completions/input_tokens"},
 	place:     placeChat,
@@ -77,17 +77,17 @@ func readMessage(c *cursor, m *prefix.Message) {
 	}
 }
 
-// partForm is the API that says what parts look like. (A function in its place would put
-// every cursor on the heap.)
+// partForm is the API that defines what parts look like. (A function instead would make
+// every cursor escape to the heap.)
 type partForm uint8
 
 const (
 	chatParts  partForm = iota
 	inputParts          // of responses
-	blockParts          // of the result of a tool, in Anthropic's messages
+	blockParts          // of a tool's result, in Anthropic's messages
 )
 
-// readParts reads a content: a text, or a list of parts.
+// readParts reads content: a text, or a list of parts.
 func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
@@ -108,9 +108,9 @@ func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
 	return parts
 }
 
-// readPart reads {"type":"text","text":"…"}, or a part that is no text:
-// {"type":"image_url","image_url":{"url":"…"}}, where the content is what stands
-// under the name of the type.
+// readPart reads {"type":"text","text":"…"} or another part, such as
+// {"type":"image_url","image_url":{"url":"…"}}, whose content is the member with
+// the name of the type.
 func readPart(c *cursor) prefix.Part {
 	c.i = skipSpace(c.b, c.i)
 	start := c.i
@@ -120,7 +120,7 @@ func readPart(c *cursor) prefix.Part {
 	}
 	var kind string
 	var words []byte
-	// What stands beside type and text, as far as there is room.
+	// The first few members other than type and text.
 	var beside [3]struct{ key, value []byte }
 	n := 0
 	for c.member() {
@@ -229,7 +229,7 @@ func readChunk(data []byte) chunk {
 		case "error":
 			c.failed = present(f.value)
 			c.more = c.more || c.failed
-		case "timings": // llama.cpp's, in the last event, whichever that is
+		case "timings": // of llama.cpp, in the last event
 			if present(f.value) {
 				c.timings = data[f.at:f.end]
 			}
@@ -240,7 +240,7 @@ func readChunk(data []byte) chunk {
 	}
 }
 
-// withComma widens the bounds of a member by one comma beside it.
+// withComma extends the bounds of a member by one adjacent comma.
 func withComma(data []byte, at, end int) (int, int) {
 	if i := skipSpace(data, end); i < len(data) && data[i] == ',' {
 		return at, i + 1
@@ -282,7 +282,7 @@ func (c *chunk) readChoices(v []byte) {
 	}
 }
 
-// readDelta reads what the model has written in a delta.
+// readDelta reads the model's output in a delta.
 func (c *chunk) readDelta(v []byte) {
 	c.delta, c.spoken = v, false
 	m, _ := membersOf(v)
@@ -311,7 +311,7 @@ func (c *chunk) readDelta(v []byte) {
 	}
 }
 
-// called adds a call of a function: texts of other kinds than text.
+// called reads a function call: text of another kind.
 func (c *chunk) called(v []byte) {
 	c.content += functionLen(v)
 	c.texts += 2

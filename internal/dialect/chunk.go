@@ -1,42 +1,41 @@
 package dialect
 
-// chunk is what one event of a stream says.
+// chunk is the content of one event of a stream.
 type chunk struct {
-	// choices says that there is a list of choices; content is the length in
-	// bytes of what the model has written in all of them: text, reasoning,
-	// refusals and tool calls. A role alone is no content.
+	// choices says that there is a list of choices; content is the length in bytes
+	// of the model's output in all of them: text, reasoning, refusals and tool
+	// calls. A role alone is no content.
 	choices  bool
 	content  int
 	any      bool // the list of choices is not empty
 	finished bool // a choice has a finish reason
 	failed   bool // the engine reports an error
 	whole    bool // it is the last event
-	// cumulative says that content is that of all events so far. tokens is how
-	// many tokens the event has, where that is said beside content.
+	// cumulative says that content is that of all events so far. tokens is the
+	// number of tokens in the event, if it says so.
 	cumulative bool
 	tokens     int
-	// opening says that the usage is from before the first token: what it says
-	// of the response means nothing.
+	// opening says that the usage is from before the first token, so that its
+	// output figures mean nothing.
 	opening bool
 
 	delta []byte // of the last choice
 	texts int    // strings that content is the length of
-	// text is the last of them, as it stands in the data; spoken says that it is
-	// appended to the answer, to the piece of this index.
+	// text is the last of them, as it is in the data; spoken says that it is
+	// appended to the answer, to the piece with this index.
 	text   []byte
 	spoken bool
 	index  int
 	usage  []byte // the usage object; nil if absent or null
-	// [usageAt, usageEnd) is the usage member, an object or null, with the
-	// comma that goes with it.
+	// [usageAt, usageEnd) is the usage member, an object or null, with its comma.
 	usageAt, usageEnd int
-	// more says that there is something beside usage and what every event has.
+	// more says that there is something other than usage and what every event has.
 	more bool
 	// timings is the member of that name, if it is present.
 	timings []byte
 }
 
-// counts adds what the model has written, if v is a string; spoken is as in chunk.
+// counts adds the model's output, if v is a string; spoken is as in chunk.
 func (c *chunk) counts(v []byte, spoken bool) {
 	if isString(v) {
 		c.content += stringLen(v)
@@ -45,11 +44,12 @@ func (c *chunk) counts(v []byte, spoken bool) {
 	}
 }
 
-// hide is what becomes of the event where its usage is not for the client. The
-// event that an engine adds for usage alone is dropped: clients that did not
-// ask for it take choices to be there. From an event with content only a null
-// is taken: a figure would be there unasked. Timings, which llama.cpp puts into
-// the last event, go into the one before, where they would be without usage.
+// hide is the verdict on an event whose usage is not for the client. An event
+// that the engine sends only for usage is dropped, because clients that did not
+// ask for usage expect choices. From an event with content, only a null is
+// removed: a figure would be there unasked. Timings, which llama.cpp puts into
+// the last event, are moved to the previous one, where they would be without
+// usage.
 func (c *chunk) hide() verdict {
 	switch {
 	case c.usage == nil:

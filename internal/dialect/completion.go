@@ -21,7 +21,7 @@ func placeCompletion(c *call, key []byte) *[]byte {
 	return nil
 }
 
-// readCompletion takes a string, a list of strings, a list of token ids or a list
+// readCompletion reads a string, a list of strings, a list of token ids or a list
 // of such lists. Blocks are those of the first.
 func readCompletion(p *promptReader) bool {
 	if isString(p.prompt) {

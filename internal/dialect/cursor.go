@@ -5,35 +5,34 @@ import (
 	"sync"
 )
 
-// cursor walks through JSON and reads each byte of what it goes into once: a
-// value is either entered (open, then element or member until false) or taken
-// as it stands (value). It is as tolerant as the rest of the scanner; what can't
-// be walked ends the walk.
+// cursor walks through JSON and reads each byte only once: a value is either
+// entered (open, then element or member until false) or returned as it is
+// (value). It is as tolerant as the rest of the scanner; invalid JSON ends the
+// walk.
 type cursor struct {
 	b   []byte
 	i   int
-	key []byte // of the member that member has found, unescaped, until another is
-	// escaped says that key is not as it stands in the text: it is to be copied to
-	// be kept.
+	key []byte // of the current member, unescaped
+	// escaped says that key was unescaped, so that it must be copied to be kept.
 	escaped bool
-	known   *longStrings // nil: b is no part of the body
+	known   *longStrings // nil: b is not part of the body
 	*allowance
 }
 
-// maxKey is above the length of any key that is looked for.
+// maxKey is longer than any key that is looked for.
 const maxKey = 32
 
-// allowance is what the walks of one request may look at together.
+// allowance is what all walks of one request share.
 type allowance struct {
-	items   int // elements of arrays that are left
-	members int // members of objects that are left
+	items   int // elements of arrays that may still be read
+	members int // members of objects that may still be read
 	failed  fault
 	long    longStrings
-	texts   *[]byte          // nil: none has had escapes yet
-	key     [6 * maxKey]byte // one that was unescaped
+	texts   *[]byte          // nil: no text has had escapes yet
+	key     [6 * maxKey]byte // an unescaped key
 }
 
-// fault is why a walk has ended before the text did; the first one stays.
+// fault is why a walk has ended before the text; the first one is kept.
 type fault uint8
 
 const (
@@ -69,7 +68,7 @@ func (c *cursor) open(kind byte) bool {
 	return true
 }
 
-// peek is the first byte of what comes next; 0: nothing does.
+// peek returns the next byte after space, or 0 at the end.
 func (c *cursor) peek() byte {
 	if c.i = skipSpace(c.b, c.i); c.i < len(c.b) {
 		return c.b[c.i]
@@ -124,7 +123,7 @@ func (c *cursor) member() bool {
 		return c.fail(malformed)
 	}
 	c.key = c.b[i+1 : end-1]
-	// An escape has six bytes at most for each that it stands for.
+	// An escape has at most six bytes for each byte that it stands for.
 	if c.escaped = len(c.key) <= len(c.allowance.key) && isEscaped(c.key); c.escaped {
 		c.key = appendUnquoted(c.allowance.key[:0], c.key)
 	}
@@ -148,7 +147,7 @@ func isEscaped(key []byte) bool {
 	return false
 }
 
-// value takes the value as it stands; nil if there is none.
+// value returns the value as it is in the text; nil if there is none.
 func (c *cursor) value() []byte {
 	if c.failed != noFault {
 		return nil
@@ -167,12 +166,12 @@ func (c *cursor) value() []byte {
 	return c.b[i:end]
 }
 
-// text takes the value as the content of a string; empty if it is none. It lasts as
-// that of content does.
+// text returns the content of a string value, or an empty string; see content for
+// how long it is valid.
 func (c *cursor) text() string { return c.content(c.value()) }
 
-// content is the content of a string value, empty if it is none. It shares memory with
-// the value, or lasts until forget is called.
+// content is the content of a string value, or an empty string. It shares memory with
+// the value, or is valid until forget is called.
 func (a *allowance) content(v []byte) string {
 	if !isString(v) {
 		return ""
@@ -185,10 +184,9 @@ func (a *allowance) content(v []byte) string {
 	return a.took(appendUnquoted(b, v), len(b))
 }
 
-// written is the content of a string value as JSON writes it: with the fewest and
-// shortest escapes, which is how it stands in nearly all bodies. Texts are hashed so;
-// to read them for it would cost more than to hash them. It lasts as that of content
-// does.
+// written is the content of a string value in its shortest JSON encoding, which
+// nearly all bodies use. Texts are hashed in this form, because decoding would cost
+// more than hashing. It is valid as long as that of content.
 func (a *allowance) written(v []byte) string {
 	if !isString(v) {
 		return ""
@@ -202,32 +200,32 @@ func (a *allowance) written(v []byte) string {
 	return a.took(appendShortest(b, v), len(b))
 }
 
-// room is memory for n more bytes of texts, behind those that are there.
+// room returns memory for n more bytes of texts, after the existing ones.
 func (a *allowance) room(n int) []byte {
 	if a.texts == nil {
 		a.texts = unescaped.Get().(*[]byte)
 	}
 	b := *a.texts
 	if cap(b)-len(b) < n {
-		b = make([]byte, 0, max(n, min(2*n, mostTexts), leastTexts)) // what is in the other one stays
+		b = make([]byte, 0, max(n, min(2*n, mostTexts), leastTexts)) // the old memory remains in use
 	}
 	return b
 }
 
-// took says that b is what room has returned, and a text from there on.
+// took says that b, which room has returned, contains a text from the index from on.
 func (a *allowance) took(b []byte, from int) string {
 	*a.texts = b
 	return viewString(b[from:])
 }
 
-// forget says that nothing that content has returned is used any more.
+// forget says that no result of content is in use any more.
 func (a *allowance) forget() {
 	if a.texts != nil {
 		*a.texts = (*a.texts)[:0]
 	}
 }
 
-// done gives back what content has used, and forgets the body.
+// done releases the memory of content, and forgets the body.
 func (a *allowance) done() {
 	if a.texts != nil && cap(*a.texts) <= mostTexts {
 		a.forget()
@@ -237,14 +235,13 @@ func (a *allowance) done() {
 	a.long = longStrings{}
 }
 
-// unescaped is memory for texts that have escapes, which most long ones have. It is
-// used again from one message to the next, and from one request to another.
+// unescaped is memory for texts with escapes, which most long ones have. It is
+// reused from message to message, and from request to request.
 var unescaped = sync.Pool{New: func() any { return new([]byte) }}
 
 const leastTexts, mostTexts = 16 << 10, 8 << 20
 
-// field returns the last member of the object v with this key; nil if there is
-// none.
+// field returns the last member of the object v with this key, or nil.
 func (a *allowance) field(v []byte, key string) (value []byte) {
 	c := a.cursor(v)
 	if !c.open('{') {

@@ -8,49 +8,49 @@ import (
 // A dialect is what is particular to one API. Each has a file of its own, and a
 // line in the table of dialects.
 type dialect struct {
-	// paths are how the paths of its requests end; a gateway may have put
-	// something before. Where several dialects match, the longest end counts.
+	// paths are the ends of its requests' paths; a gateway may have put a prefix
+	// before them. The longest match counts.
 	paths []string
-	// place is where a member of the request's object is kept that only some
-	// dialects have; nil: it is not looked at.
+	// place returns where to store a member of the request's object that only some
+	// dialects have; nil: it is ignored.
 	place func(c *call, key []byte) *[]byte
-	// hasPrompt reports whether the members that were found may be a prompt.
-	// A request without one is passed on without being understood.
+	// hasPrompt reports whether the members that were found may be a prompt. A
+	// request without one is passed on uninterpreted.
 	hasPrompt func(c *call) bool
-	// prompt reads the prompt, and returns false if it turns out to be none.
+	// prompt reads the prompt, or returns false if it is none.
 	prompt func(p *promptReader) bool
-	// options says that usage in a stream is asked for by stream_options.
+	// options says that stream_options asks for usage in a stream.
 	options bool
-	// event reads the data of an event of its streams. Nil: it has none, and a
-	// response has no tokens of its own.
+	// event reads the data of a stream's event. Nil: there are no streams, and
+	// responses have no tokens of their own.
 	event func(data []byte) chunk
-	// usage takes the figures of a usage object, which is the member inUsage of
-	// a response that comes at once.
+	// usage reads a usage object, which is the member inUsage of a response that
+	// does not stream.
 	usage   func(u *usage, v []byte)
 	inUsage string
-	// endsEach says that each of several responses ends with its own usage, and
-	// none with that of all, which is then not known.
+	// endsEach says that each of several responses ends with usage of its own, and
+	// that there is none for all together.
 	endsEach bool
-	// collect takes what an event appends to the conversation; delta is that of
-	// the chunk that event has made of it. answered
-	// writes what a response at once does. Nil: it is not collected.
+	// collect adds an event to the answer; delta is that of the event's chunk.
+	// answered adds a response that did not stream. Nil: answers are not
+	// collected.
 	collect  func(a *answer, data, delta []byte)
 	answered func(p *promptReader, body []byte) bool
-	// keepsThought says that reasoning before calls of tools is sent back.
+	// keepsThought says that clients send back reasoning before tool calls.
 	keepsThought bool
-	// stores says that its responses are kept by the engine, under an id.
+	// stores says that the engine stores responses under an id.
 	stores bool
 	// idle says that the engine computes no prompt.
 	idle bool
-	// errors is how its errors look; nil: as those of OpenAI's API.
+	// errors is the format of errors; nil: that of OpenAI's API.
 	errors func(Problem) any
 }
 
-// api is one of the APIs that are understood.
+// api is a known API.
 type api uint8
 
 const (
-	other api = iota // passed on without being understood
+	other api = iota // passed on uninterpreted
 	chat
 	completion
 	messages
@@ -84,7 +84,7 @@ var dialects = [...]dialect{
 	responseCount: responseCountDialect,
 }
 
-// apiOf tells from method and path.
+// apiOf returns the API of a method and path.
 func apiOf(method, path string) api {
 	if method != http.MethodPost {
 		return other

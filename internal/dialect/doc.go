@@ -1,11 +1,10 @@
-// Package dialect reads what clients ask of language models and what engines
-// answer, in the dialects of the APIs that they speak. It owns no connection: a
-// RoundTripper, an ext_proc server or a host with a client of its own feed it
-// with what comes, and pass on what it gives back.
+// Package dialect reads clients' requests and engines' responses in the formats of their APIs. It
+// has no connections: a RoundTripper, an ext_proc server or a host with a client of its own feeds
+// it what arrives, and passes on what it returns.
 //
-// A [Reader] makes a [Call] of each request: first what it says of itself, then,
-// when the host has added what it knows better, the length and the blocks of its
-// prompt. The call's [Meter] reads the response: first token, tokens, usage.
+// A [Reader] makes a [Call] of each request: first what the request says about itself, then, when
+// the host has added what it knows better, the length and the blocks of its prompt. The call's
+// [Meter] reads the response: first token, tokens, usage.
 //
 //	call, err := reader.Read(dialect.Incoming{Method: "POST", Path: path, Header: header, Body: body})
 //	call.Request.Tenant = tenant
@@ -18,8 +17,7 @@
 //	out, err = meter.End(out)
 //	lease.Done(meter.Outcome(endpick.Completed))
 //
-// What a dialect is, is in a file of its own and a line in the table of dialects:
-// which paths are its, where the prompt of its requests is, what the events of its
-// streams say, what its usage is called, what of a response the client will send
-// back, and how its errors look. docs/apis.md lists them.
+// A dialect is a file and a line in the table of dialects: its paths, where its prompt is, what the
+// events of its streams say, what its usage is called, what of a response the client will send
+// back, and the format of its errors. docs/apis.md lists them.
 package dialect

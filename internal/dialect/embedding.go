@@ -1,6 +1,6 @@
 package dialect
 
-// What reads a prompt and answers with numbers: embeddings, pooling,
+// APIs that read a prompt and answer with numbers: embeddings, pooling,
 // classification.
 var embeddingDialect = dialect{
 	paths: []string{"/embeddings", "/embedding", "/pooling", "/classify"},
@@ -18,7 +18,7 @@ var embeddingDialect = dialect{
 	inUsage: "usage",
 }
 
-// placeEmbedding also takes a conversation, which vLLM does, and content, which
+// placeEmbedding also accepts a conversation, as vLLM does, and content, as
 // llama.cpp does.
 func placeEmbedding(c *call, key []byte) *[]byte {
 	switch string(key) {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Files to be transcribed come in forms (RFC 7578), which name the model in a
+// Files to be transcribed arrive in forms (RFC 7578), with the model in a
 // field.
 
 const (
-	// maxFormParts is how many parts of a form are looked at.
+	// maxFormParts is how many parts of a form are examined.
 	maxFormParts = 256
-	// maxPartHeader is how long the header of a part may be.
+	// maxPartHeader is the longest header of a part.
 	maxPartHeader = 4 << 10
 )
 
-// formBoundary is what parts the fields of a form; empty if the body is none.
+// formBoundary is the boundary between the fields of a form; empty if the body is none.
 func formBoundary(header http.Header) string {
 	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" {
@@ -26,12 +26,12 @@ func formBoundary(header http.Header) string {
 	return params["boundary"]
 }
 
-// formField returns the content of a field, the last one with this name, as far
-// as it may be a name; empty if there is none. Bytes that are looked for are
-// searched once, whatever the form is made of.
+// formField returns the content of the last field with this name, up to the
+// length of a name; empty if there is none. Its time is linear, whatever the
+// form contains.
 func formField(body []byte, boundary, name string) (content string) {
 	delimiter := []byte("\r\n--" + boundary)
-	// The first may stand at the start of the body, without a line before it.
+	// The first one may be at the start of the body, without a line break.
 	if !bytes.HasPrefix(body, delimiter[2:]) {
 		i := bytes.Index(body, delimiter)
 		if i < 0 {
@@ -46,9 +46,9 @@ func formField(body []byte, boundary, name string) (content string) {
 		}
 		end := bytes.Index(body, delimiter)
 		if end < 0 {
-			break // broken off; the engine will refuse it
+			break // incomplete; the engine will refuse it
 		}
-		// The rest of the delimiter's line, white space, comes before the header.
+		// The rest of the delimiter's line, white space, precedes the header.
 		head, value, ok := bytes.Cut(body[:end], []byte("\r\n\r\n"))
 		if ok && len(head) <= maxPartHeader && fieldName(head) == name {
 			content = string(value[:min(len(value), maxName+1)])

@@ -54,7 +54,7 @@ func readGenerationEvent(data []byte) chunk {
 	return c
 }
 
-// readMetaInfo takes the figures of SGLang's meta_info, or of vLLM's usage.
+// readMetaInfo reads SGLang's meta_info, or vLLM's usage.
 func (u *usage) readMetaInfo(v []byte) {
 	u.read(v)
 	u.cached, u.hasCached = merge(u.cached, u.hasCached, field(v, "cached_tokens"))

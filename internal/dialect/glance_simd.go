@@ -4,8 +4,8 @@ package dialect
 
 import "simd/archsimd"
 
-// glanceAt is glanceBlock. With GOEXPERIMENT=simd and AVX-512 a block is three comparisons,
-// and what is found are only the ends of strings and odd bytes that are escaped.
+// glanceAt is glanceBlock. With GOEXPERIMENT=simd and AVX-512 a block takes three
+// comparisons, and only ends of strings and escaped odd bytes are found.
 func glanceAt(b *[blockBytes]byte, before, odd uint64) (found, crowd bool, escapes uint64) {
 	if !archsimd.X86.AVX512() {
 		return glanceBlock(b, before, odd)

@@ -7,32 +7,32 @@ import (
 )
 
 const (
-	// tokensPerByte is where learning starts: four bytes of English a token.
+	// tokensPerByte is the initial value: four bytes of English per token.
 	tokensPerByte = 0.25
-	// priorBytes is how much text that first guess is worth.
+	// priorBytes is the weight of the initial value, in bytes of text.
 	priorBytes = 1024
-	// keep is the share of what was learned that stays at each response, so
+	// keep is the share of what was learned that remains after each response, so
 	// that about the last 64 count.
 	keep = 1 - 1.0/64
-	// maxModels bounds the models that are learned, and with maxName their bytes:
-	// half a megabyte.
+	// maxModels limits the models that are learned and, with maxName, the memory
+	// of their names to half a megabyte.
 	maxModels = 1024
 )
 
-// rates is what has been learned of one model. The zero value knows nothing.
+// rates is what has been learned about one model. The zero value knows nothing.
 type rates struct {
 	promptTokens, promptBytes float64
 	outputTokens, outputBytes float64
-	output, outputs           float64 // tokens of all responses, and how many
+	output, outputs           float64 // tokens of all responses, and their number
 }
 
-// prompt is the tokens of one byte of prompt. The overhead of chat templates is
-// in it.
+// prompt is the number of tokens per byte of prompt, including the overhead of
+// chat templates.
 func (r rates) prompt() float64 {
 	return (r.promptTokens + tokensPerByte*priorBytes) / (r.promptBytes + priorBytes)
 }
 
-// content is the tokens of one byte of response.
+// content is the number of tokens per byte of response.
 func (r rates) content() float64 {
 	return (r.outputTokens + tokensPerByte*priorBytes) / (r.outputBytes + priorBytes)
 }
@@ -45,11 +45,11 @@ func (r rates) meanOutput() float64 {
 	return r.output / r.outputs
 }
 
-// learner keeps the rates of each model. A model gets its place when a response to
-// a request for it has told something; the one that nobody has asked for longest
-// gives way. It is safe for concurrent use.
+// learner keeps the rates of each model. A model gets its place when a response
+// has said something about it, and replaces the one that has not been used for
+// longest. It is safe for concurrent use.
 type learner struct {
-	uses atomic.Uint64 // a clock that counts them
+	uses atomic.Uint64 // number of uses, as a clock
 
 	mu     sync.RWMutex
 	models map[string]*knownModel
@@ -71,15 +71,15 @@ func (l *learner) rates(model string) rates {
 	return m.rates
 }
 
-// sample is what one response says of its model. Pairs in which either number
-// is zero say nothing.
+// sample is what one response says about its model. Pairs with a zero say
+// nothing.
 type sample struct {
 	promptTokens, promptBytes int
 	outputTokens, outputBytes int
-	responses                 int // among which outputTokens are divided
+	responses                 int // responses that share outputTokens
 }
 
-// learn takes in what a response to a request that succeeded has told.
+// learn learns from the response to a successful request.
 func (l *learner) learn(model string, s sample) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *learner) learn(model string, s sample) {
 		r.outputs = r.outputs*keep + float64(s.responses)
 	}
 	if r == before {
-		return // it has told nothing
+		return // it has said nothing
 	}
 	if m == nil {
 		m = l.admit(model)
@@ -131,8 +131,8 @@ func (l *learner) admit(model string) *knownModel {
 	return m
 }
 
-// plausible keeps out what no tokenizer makes of a text: less than a token in
-// 256 bytes. The upper bound leaves room for the template around a short one.
+// plausible rejects what no tokenizer makes of a text: less than a token per
+// 256 bytes. The upper limit leaves room for the template around a short text.
 func plausible(tokens, bytes int) bool {
 	return tokens > 0 && bytes > 0 && tokens <= 64*bytes && tokens >= bytes/256
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// llama.cpp's own API: /completion, and /infill for code with a hole in it.
+// llama.cpp's own API: /completion, and /infill for code with a gap.
 var nativeDialect = dialect{
 	paths:     []string{"/completion"},
 	place:     placeCompletion,
@@ -43,8 +43,8 @@ func placeInfill(c *call, key []byte) *[]byte {
 	return nil
 }
 
-// readInfill takes the files first, as the engine does, then what stands before the
-// hole and what stands after it. The engine may leave out parts of each.
+// readInfill reads the files first, as the engine does, then the text before the
+// gap and the text after it. The engine may leave out parts of each.
 func readInfill(p *promptReader) bool {
 	if p.known {
 		return true
@@ -98,9 +98,9 @@ func (p *promptReader) file(c *cursor) {
 	p.write(m)
 }
 
-// readPrompts takes what llama.cpp takes for a prompt or several: a text, a list of
-// token ids or of ids and texts, an object with a text and media, or a list of such.
-// Blocks are those of the first.
+// readPrompts reads what llama.cpp accepts as one prompt or several: a text, a list
+// of token ids or of ids and texts, an object with a text and media, or a list of
+// these. Blocks are those of the first.
 func readPrompts(p *promptReader) bool {
 	if !hasElements(p.prompt) {
 		return p.onePrompt(p.prompt, true)
@@ -111,7 +111,7 @@ func readPrompts(p *promptReader) bool {
 	}
 	for p.prompts = 0; c.element() && p.goOn(); p.prompts++ {
 		v := c.value()
-		if len(v) > 0 && isNumber(v[0]) { // they were no prompts
+		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
 			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
 			return p.mixedPrompt(p.prompt, true)
 		}
@@ -151,7 +151,7 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 	return p.readTokens(v, first) || p.mixedPrompt(v, first)
 }
 
-// tokenBytes is how much text a token counts as that stands beside text.
+// tokenBytes is how much text a token id next to text counts as.
 const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
 
 // mixedPrompt reads a list of token ids and texts.
@@ -170,7 +170,7 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 		if id, ok := count(x); ok {
 			p.size += tokenBytes
 			if first && !p.known {
-				// After a byte that no text has, so that no text is like it.
+				// Preceded by a byte that no text contains, so that no text is equal.
 				var b [1 + tokenBytes]byte
 				b[0] = 0xff
 				binary.LittleEndian.PutUint32(b[1:], uint32(id))
@@ -194,8 +194,8 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 }
 
 // readNativeEvent reads an event of llama.cpp's own streams: a piece of text and
-// the tokens that it is made of. The last one of each response repeats the prompt
-// and says what all have cost; it is too long to be read where the prompt is.
+// its tokens. The last one of each response repeats the prompt and has the
+// totals; if the prompt is long, it is too long to be read.
 func readNativeEvent(data []byte) (c chunk) {
 	stop, ids := false, 0
 	predicted := 0
@@ -223,17 +223,17 @@ func readNativeEvent(data []byte) (c chunk) {
 	if stop {
 		c.finished, c.whole = true, true
 		c.usage = data
-	} else if predicted > 0 { // else it tells how far the prompt is
+	} else if predicted > 0 { // otherwise it reports progress of the prompt
 		c.tokens = ids
 	}
 	return c
 }
 
-// readNative takes the figures of a last event, or of the timings of a response at
-// once. The tokens of the prompt are those that were computed and those that were
-// cached: cache_n. (tokens_cached is what the slot holds at the end, the response
-// among it.) Engines that don't give cache_n say how many tokens the prompt has
-// beside the timings, or not at all.
+// readNative reads a last event, or the timings of a response that did not stream.
+// The prompt's tokens are the computed and the cached ones, cache_n.
+// (tokens_cached is the content of the slot at the end, including the response.)
+// Engines without cache_n report the prompt's tokens next to the timings, or not
+// at all.
 func (u *usage) readNative(v []byte) {
 	timings := v
 	if t := field(v, "timings"); t != nil {

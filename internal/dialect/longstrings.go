@@ -2,26 +2,25 @@ package dialect
 
 import "sort"
 
-// longStrings remembers where the long strings of a body end: a body is walked as a whole
-// first, and then what is looked into, level by level, and each walk would look for the
-// same ends.
+// longStrings remembers where the long strings of a body end: the body is first walked as
+// a whole, then its parts level by level, and each walk would search for the same ends.
 type longStrings struct {
 	body  []byte
-	found []span // by where they start
-	next  int    // where the one that comes next is likely to be
+	found []span // by start
+	next  int    // likely index of the next one
 }
 
 // span is a string in the body, with its quotes.
 type span struct {
 	start, end int
-	various    bool // as readString tells
+	various    bool // as returned by readString
 }
 
-// A string is long that takes longer to read than to remember.
+// leastLong is the length from which on remembering a string is cheaper than reading it again.
 const leastLong = 256
 
-// has reports whether b is a part of the body, cut off behind nowhere, so that its
-// capacity tells where it begins.
+// has reports whether b is a part of the body whose capacity reaches the body's
+// end, from which its start follows.
 func (s *longStrings) has(b []byte) bool {
 	at := cap(s.body) - cap(b)
 	return len(b) > 0 && at >= 0 && at < len(s.body) && &s.body[at] == &b[0]
@@ -54,7 +53,7 @@ func (s *longStrings) skip(b []byte, i int) int {
 	return end
 }
 
-// various reports what readString tells of the string value v, wherever it is.
+// various returns what readString returns for the string value v, wherever it is.
 func (s *longStrings) various(v []byte) bool {
 	if s.next > 0 && s.has(v) {
 		if last := &s.found[s.next-1]; last.start == cap(s.body)-cap(v) && last.end-last.start == len(v) {

@@ -17,8 +17,8 @@ var messagesDialect = dialect{
 	errors:       anthropicErrors,
 }
 
-// messageCountDialect counts the tokens of a prompt, which goes where the prompt
-// itself will go.
+// messageCountDialect counts the tokens of a prompt, which will be sent to the
+// same endpoint.
 var messageCountDialect = dialect{
 	paths:     []string{"/v1/messages/count_tokens"},
 	place:     placeMessages,
@@ -60,18 +60,18 @@ func readMessages(p *promptReader) bool {
 	return true
 }
 
-// blockWriter writes messages that are made of content blocks. The results of
-// tools become messages of their own, as templates have them; thinking counts for
-// nothing, since templates leave it out of what is past.
+// blockWriter writes messages that consist of content blocks. Tool results become
+// messages of their own, as in templates; thinking is skipped, because templates
+// drop it from earlier turns.
 type blockWriter struct {
 	*promptReader
-	// Memory that is used again.
+	// Reused memory.
 	m, answer prefix.Message
 }
 
-// read reads a message. Its content is written while it is read if the role
-// stands before, as nearly all clients have it. If it turns out that another
-// content or role counts, that is undone.
+// read reads a message. If the role comes first, as nearly all clients send it,
+// the content is written while it is read. If another content or role turns out
+// to count, that is undone.
 func (w *blockWriter) read(c *cursor) {
 	var role string
 	var content []byte
@@ -123,7 +123,7 @@ func (w *blockWriter) message(role string, content []byte) {
 	w.write(m)
 }
 
-// blocks reads the array at c, and writes the messages that it makes.
+// blocks reads the array at c, and writes its messages.
 func (w *blockWriter) blocks(role string, c *cursor) {
 	m := &w.m
 	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
@@ -162,8 +162,8 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 	}
 }
 
-// block reads a block, and the content of a tool's result at once if its type
-// stands before: into answer.
+// block reads a block. If its type comes first, it reads the content of a
+// tool's result at once, into answer.
 func (w *blockWriter) block(c *cursor, b *contentBlock) {
 	if !b.open(c) {
 		return
@@ -189,7 +189,7 @@ func readBlockPart(c *cursor) prefix.Part {
 	return b.part()
 }
 
-// contentBlock is a block of a message, as it stands in the request.
+// contentBlock is a block of a message, as it is in the request.
 type contentBlock struct {
 	kind, id, name, answers string
 	text, input, content    []byte
@@ -210,7 +210,7 @@ func readBlock(c *cursor, b *contentBlock) {
 	b.whole = c.b[b.start:c.i]
 }
 
-// open begins another block, which may be a text alone: then it has no members.
+// open begins another block, which may be just a text without members.
 func (b *contentBlock) open(c *cursor) bool {
 	*b = contentBlock{start: skipSpace(c.b, c.i)}
 	if !c.open('{') {
@@ -270,8 +270,8 @@ func (b *contentBlock) readSource(c *cursor) {
 	b.source = c.b[start:c.i]
 }
 
-// part is a block that is neither text nor a tool's: a picture, a document. It is
-// told by its data or by where it is; what is neither, by all it says.
+// part returns a block that is neither text nor a tool's: a picture, a document.
+// Its content is its data or location, or else the whole block.
 func (b *contentBlock) part() prefix.Part {
 	for _, v := range [...][]byte{b.data, b.url, b.file} {
 		if isString(v) {
@@ -326,7 +326,7 @@ func readMessagesEvent(data []byte) (c chunk) {
 				c.counts(f.value, false)
 			case "partial_json":
 				c.content += stringLen(f.value)
-				c.texts += 2 // not of the answer's text
+				c.texts += 2 // not part of the answer's text
 			}
 		}
 	case "message_delta":
@@ -343,8 +343,8 @@ func readMessagesEvent(data []byte) (c chunk) {
 	return c
 }
 
-// readMessages takes the figures of Anthropic's usage: input_tokens are those that
-// were neither read from the cache nor written to it.
+// readMessages reads Anthropic's usage, in which input_tokens are those neither
+// read from the cache nor written to it.
 func (u *usage) readMessages(v []byte) {
 	fresh, ok := count(field(v, "input_tokens"))
 	read, hasRead := count(field(v, "cache_read_input_tokens"))

@@ -12,10 +12,9 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Meter reads a response as it passes: the first token, tokens, usage. It tells
-// the lease of tokens as they come, and takes out of the response what the client
-// has not asked for. Its owner feeds it with what comes and passes on what it
-// gives back.
+// Meter reads a response as it passes: the first token, tokens, usage. It reports
+// tokens to the lease as they arrive, and removes what the client has not asked
+// for. Its owner feeds it what arrives and passes on what it returns.
 //
 // Header comes first; then Feed is called for each piece, from one goroutine at a
 // time, and End after the last. Outcome and Seen may be called at any time, from
@@ -32,8 +31,7 @@ type Meter struct {
 	responses   int
 	promptBytes int
 
-	// spoken goes on where the prompt has ended; nil: what the response appends
-	// is not collected.
+	// spoken continues the prompt's hashes; nil: the response is not indexed.
 	spoken   *prefix.Hasher
 	maxItems int
 	// Of a response that the engine stores.
@@ -44,17 +42,17 @@ type Meter struct {
 	size    int
 
 	events *eventFilter // of a stream
-	echo   echo         // of its last event
-	tokens int          // of events that were read; the lease is to be told
+	echo   echo         // the previous event
+	tokens int          // of events that were read, not yet reported to the lease
 	speaks bool         // likewise
-	finder *usageFinder // of a response that comes at once
-	mu     sync.Mutex   // guards what follows, and finder
+	finder *usageFinder // of a response that does not stream
+	mu     sync.Mutex   // guards finder and the fields below
 
 	answer       answer
 	usage        usage
 	contentBytes int
-	estimate     float64 // tokens of the content that are not counted yet
-	counted      int     // tokens that the lease was told of
+	estimate     float64 // tokens of content that are not counted yet
+	counted      int     // tokens reported to the lease
 	firstAt      time.Time
 	chunks       bool // choices were seen
 	finished     bool // a finish reason was seen
@@ -62,13 +60,13 @@ type Meter struct {
 	failed       bool // the engine reported an error in the stream
 }
 
-// EventStream is the content type of a stream of server-sent events.
+// EventStream is the content type of server-sent events.
 const EventStream = "text/event-stream"
 
-// Header takes in the header of the response, whose body comes without a coding.
-// It takes the length out of the header if the meter may change it, and reports
-// whether Feed may hold bytes back or take some out; if not, it gives back each
-// piece as it is.
+// Header reads the header of the response, whose body must not be compressed. It
+// removes the length from the header if the meter may change it, and reports
+// whether Feed may hold bytes back or remove some; otherwise, Feed returns each
+// piece unchanged.
 func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	if m.api == other || status >= http.StatusBadRequest {
 		return false
@@ -91,8 +89,8 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	return false
 }
 
-// Feed takes in the next piece of the response's body, and appends to dst what is
-// to be passed on: whole events of a stream, everything of another response.
+// Feed reads the next piece of the response's body, and appends to dst what is to
+// be passed on: whole events of a stream, everything of other responses.
 func (m *Meter) Feed(dst, piece []byte) []byte {
 	if m.events != nil {
 		dst = m.events.feed(dst, piece)
@@ -112,9 +110,8 @@ func (m *Meter) Feed(dst, piece []byte) []byte {
 }
 
 // End says that the response has ended cleanly, and appends to dst what was held
-// back. The error is io.ErrUnexpectedEOF for a stream that was never finished: it
-// was cut all the same, because the connection of a server that dies may look as
-// if it had been closed.
+// back. The error is io.ErrUnexpectedEOF for an incomplete stream, because the
+// connection of a server that dies may look as if it had been closed.
 func (m *Meter) End(dst []byte) ([]byte, error) {
 	if m.events == nil {
 		return dst, nil
@@ -137,7 +134,7 @@ func (m *Meter) Rest(dst []byte) []byte {
 	return m.events.rest(dst)
 }
 
-// tellLease tells of the tokens of all events that have come together.
+// tellLease reports the tokens of all events that have arrived together.
 func (m *Meter) tellLease() {
 	if m.speaks {
 		m.lease.Tokens(m.tokens)
@@ -145,7 +142,7 @@ func (m *Meter) tellLease() {
 	}
 }
 
-// event takes in one event of the stream.
+// event judges one event of the stream.
 func (m *Meter) event(data []byte) verdict {
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		m.mu.Lock()
@@ -170,7 +167,7 @@ func (m *Meter) event(data []byte) verdict {
 		unnamed := m.answer.id == ""
 		d.collect(&m.answer, data, c.delta)
 		if m.stores && unnamed && m.answer.id != "" {
-			m.store(nil) // a client may cancel it, or come back to it, before it has ended
+			m.store(nil) // a client may cancel or continue it before it has ended
 		}
 	case c.spoken && c.content > 0:
 		m.answer.add(m.answer.piece(c.index, false), c.text)
@@ -191,7 +188,7 @@ func (m *Meter) event(data []byte) verdict {
 	n := 0
 	switch {
 	case !content:
-	case c.usage != nil && m.usage.hasCompletion: // the engine counts as it goes
+	case c.usage != nil && m.usage.hasCompletion: // the engine reports the count as it goes
 		n = max(m.usage.completion-m.counted, 0)
 		m.estimate = 0
 	case c.tokens > 0:
@@ -200,7 +197,7 @@ func (m *Meter) event(data []byte) verdict {
 		n = int(m.estimate)
 	}
 	if first {
-		n = max(n, 1) // however short
+		n = max(n, 1) // however short it is
 		m.firstAt = m.clock()
 	}
 	m.estimate -= min(float64(n), m.estimate)
@@ -215,32 +212,32 @@ func (m *Meter) event(data []byte) verdict {
 	return c.hide()
 }
 
-// Whole reports whether the response has come to what its dialect says is the
-// end, whatever may follow.
+// Whole reports whether the response has reached its end according to its
+// dialect, whatever may follow.
 func (m *Meter) Whole() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.whole
 }
 
-// Started reports whether the first token of a stream has come.
+// Started reports whether the first token of a stream has arrived.
 func (m *Meter) Started() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !m.firstAt.IsZero()
 }
 
-// Outcome is how the request has ended, as far as its owner and the response say,
-// for [endpick.Lease.Done]. One for which an engine computes no prompt ends as if
-// it had been canceled. The reader learns from it: it is to be called once,
-// when nothing is fed any more that counts.
+// Outcome is how the request has ended, according to its owner and the response,
+// for [endpick.Lease.Done]. A request for which an engine computes no prompt ends
+// as Canceled. The reader learns from it: call it once, when nothing more will be
+// fed.
 func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 	m.mu.Lock()
 	if status == endpick.Completed && m.failed {
 		status = endpick.Failed
 	}
 	if m.finder != nil && status == endpick.Completed {
-		if v := m.finder.found(); v != nil { // of several responses in a list none is found
+		if v := m.finder.found(); v != nil { // if there are several responses in a list, none is found
 			dialects[m.api].usage(&m.usage, v)
 		}
 	}
@@ -254,7 +251,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 	}
 	m.mu.Unlock()
 	if dialects[m.api].idle && status == endpick.Completed {
-		// For who listens nothing was computed, so that nothing is cached.
+		// To observers, nothing was computed and nothing is cached.
 		return endpick.Outcome{Status: endpick.Canceled}
 	}
 	if status == endpick.Completed {
@@ -274,14 +271,14 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 	}
 }
 
-// collects reports whether what the response appends is of use.
+// collects reports whether the response is to be indexed.
 func (m *Meter) collects() bool {
 	return dialects[m.api].collect != nil && (m.spoken != nil || m.stores)
 }
 
 // goOn returns the blocks of prompt and response, as the client will send them
-// back; nil if that is not known, or fills no block. It remembers a response that
-// the engine stores.
+// back; nil if they are not known, or if the response fills no block. It
+// remembers a response that the engine stores.
 func (m *Meter) goOn() (blocks []uint64) {
 	if !m.collects() {
 		return nil
@@ -305,7 +302,7 @@ func (m *Meter) goOn() (blocks []uint64) {
 	return blocks
 }
 
-// store remembers where the response is.
+// store remembers where the response is stored.
 func (m *Meter) store(h *prefix.Hasher) {
 	id := m.answer.id
 	if id == "" {
@@ -325,11 +322,11 @@ func (m *Meter) store(h *prefix.Hasher) {
 
 // Seen is what a meter has seen of a response.
 type Seen struct {
-	// InputTokens and OutputTokens are the engine's figures if Reported, or else
-	// OutputTokens is what was counted on the way.
+	// InputTokens and OutputTokens are the engine's figures if Reported is set;
+	// otherwise, OutputTokens is what was counted in the stream.
 	InputTokens, OutputTokens int
 	Reported                  bool
-	CachedTokens              *int      // nil where the engine did not say
+	CachedTokens              *int      // nil: not reported
 	FirstToken                time.Time // zero: none was seen
 }
 

@@ -12,7 +12,7 @@ import (
 var (
 	// ErrForbidden: the path administers an engine; see transport.ErrForbidden.
 	ErrForbidden = errors.New("transport: clients may not administer engines")
-	// ErrUnknownPath: the path is of no API that is read.
+	// ErrUnknownPath: the path belongs to no known API.
 	ErrUnknownPath = errors.New("transport: unknown path")
 )
 
@@ -28,8 +28,8 @@ func (e *PathError) Error() string { return e.Err.Error() + ": " + e.Path }
 // Unwrap returns the kind of the error.
 func (e *PathError) Unwrap() error { return e.Err }
 
-// administration are names of segments, sorted; those with a star at their end
-// stand for all that begin so.
+// administration are names of path segments, sorted; a star at the end matches
+// any suffix.
 var (
 	administration = []string{
 		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend", "begin_weight_update", "clear_hicache_storage_backend",
@@ -42,11 +42,11 @@ var (
 	administrationStems = []string{"update_weight", "init_weight", "destroy_weight", "dump_", "load_", "unload_", "start_", "stop_"}
 )
 
-// allows refuses what clients have no business with.
+// allows refuses requests that clients may not make.
 func (c *Config) allows(method, path string) error {
 	known := apiOf(method, path) != other
 	reading := method
-	if method == http.MethodOptions { // a browser asks before it sends what would be let in
+	if method == http.MethodOptions { // a browser asks before it sends a request
 		known, reading = apiOf(http.MethodPost, path) != other, http.MethodGet
 	}
 	if !known && !c.AllowAdministration && administers(reading, path) {
@@ -81,8 +81,8 @@ func administers(method, path string) bool {
 	return strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload")
 }
 
-// reads reports whether the path belongs to an API that is read although it is no
-// prompt: the list of models, and responses that are stored.
+// reads reports whether the path belongs to a known request without a prompt: the
+// list of models, and stored responses.
 func reads(method, path string) bool {
 	if IsModelList(method, path) {
 		return true
@@ -91,13 +91,13 @@ func reads(method, path string) bool {
 	return isModel || strings.Contains(path, "/v1/responses/")
 }
 
-// IsModelList reports whether a request asks which models there are.
+// IsModelList reports whether a request asks for the list of models.
 func IsModelList(method, path string) bool {
 	return method == http.MethodGet && strings.HasSuffix(path, "/v1/models")
 }
 
 // ModelOf is the model that a request asks about, as in GET /v1/models/{model};
-// false if it asks about none.
+// false if there is none.
 func ModelOf(method, path string) (model string, ok bool) {
 	if method != http.MethodGet {
 		return "", false
@@ -106,12 +106,12 @@ func ModelOf(method, path string) (model string, ok bool) {
 	return model, model != ""
 }
 
-// realtimeModel is the model that a WebSocket is opened to, as in
-// GET /v1/realtime?model={model}; empty if it is to none.
+// realtimeModel is the model for which a WebSocket is opened, as in GET
+// /v1/realtime?model={model}; empty if there is none.
 func realtimeModel(method, path, query string) string {
 	if method != http.MethodGet && method != http.MethodConnect || !strings.HasSuffix(path, "/realtime") {
 		return ""
 	}
-	values, _ := url.ParseQuery(query) // what can't be read is left out
+	values, _ := url.ParseQuery(query) // invalid parts are left out
 	return values.Get("model")
 }

@@ -10,14 +10,13 @@ import (
 type Problem struct {
 	Status  int
 	Message string
-	// Kind is OpenAI's name for what went wrong, Code a finer one and Param the
-	// member of the request that is to blame. Zero values: by the status, and
-	// nothing in particular.
+	// Kind is OpenAI's type of error, Code its finer code, and Param the member of
+	// the request to blame. Empty: derived from the status, or none.
 	Kind, Code, Param string
 }
 
-// Body returns the problem as a JSON object in the shape that clients of the API
-// at this path understand. OpenAI's is that of all APIs but Anthropic's.
+// Body returns the problem as a JSON object in the format of the API at this
+// path: Anthropic's, or OpenAI's for all other APIs.
 func (p Problem) Body(path string) []byte {
 	shape := openAIErrors
 	if f := dialects[apiOf(http.MethodPost, path)].errors; f != nil {
@@ -57,7 +56,7 @@ func openAIKind(status int) string {
 	return "api_error"
 }
 
-// statusClosed is nginx's status for a request whose client went away.
+// statusClosed is nginx's status for a request whose client has left.
 const statusClosed = 499
 
 // anthropicErrors have the types that Anthropic documents for each status.

@@ -9,15 +9,14 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// mediaTokens is what an image, or another part that is no text, is taken to
-// cost: about an image of 900 × 900 pixels in patches of 28 × 28.
+// mediaTokens is the assumed cost of an image, or another part that is not
+// text: about an image of 900 × 900 pixels in patches of 28 × 28.
 const mediaTokens = 1024
 
-// readPrompt fills in the length and the blocks of the prompt, as far as the host
-// has not done so, and returns the bytes of text from which the length was
-// guessed: 0 if it is exact, or includes more than text. A body that turns out to
-// have no prompt becomes one of another API. The error is that of ctx, or an
-// [endpick.RequestError].
+// readPrompt sets the length and the blocks of the prompt unless the host has. It
+// returns the bytes of text from which the length was estimated: 0 if it is
+// exact, or includes more than text. A body without a prompt becomes one of
+// another API. The error is that of ctx, or an [endpick.RequestError].
 func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed(), before: c.before}
 	c.atMost(fewTexts + len(c.body)/textBytes)
@@ -25,7 +24,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		c.api, c.stream = other, false
 	}
 	c.done()
-	// What is malformed is read as far as it goes; the engine will refuse it.
+	// Malformed prompts are read as far as possible; the engine will refuse them.
 	if err := c.refused(); err != nil {
 		return 0, err
 	}
@@ -33,7 +32,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		return 0, err
 	}
 	if !p.known && dialects[c.api].answered != nil && !p.rough && c.responses() == 1 {
-		h := p.h.Fork() // alone: the reader refers to the body
+		h := p.h.Fork() // a copy, because the reader refers to the body
 		c.spoken = &h
 	}
 	if req.Session == "" && p.head != 0 {
@@ -48,7 +47,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		return 0, nil
 	case c.api == other:
 		// Without blocks no endpoint looks nearer than another; a length keeps
-		// policies that weigh tokens from taking the request for free.
+		// policies that weigh tokens from taking the request as free.
 		req.InputTokens = max(toTokens(len(c.body), perByte), 1)
 		return 0, nil
 	case p.tokens > 0:
@@ -63,38 +62,38 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	return p.size, nil
 }
 
-// promptReader hashes a prompt while it reads it: never more than one message of
-// it is in memory.
+// promptReader hashes a prompt while it reads it: no more than one message of it
+// is in memory.
 type promptReader struct {
 	ctx context.Context
 	*call
-	known bool // to the host: nothing needs hashing
+	known bool // the host has set length and blocks: nothing needs hashing
 	seed  prefix.Seed
 
-	before *stored // the response that the request goes on from; nil: not known, or none
+	before *stored // the response that the request continues; nil: not known, or none
 	progress
 
-	m      prefix.Message // memory that is used again
+	m      prefix.Message // reused memory
 	output []prefix.Part  // likewise
-	asked  uint           // how often goOn was
+	asked  uint           // number of calls of goOn
 
 	blocks []uint64
 	size   int // bytes of text
-	tokens int // where the client gives token ids
-	// rough says that the length is a guess that has little to do with bytes of
-	// text, so that nothing is to be learned from it.
+	tokens int // if the client sends token ids
+	// rough says that the length is a guess not based on bytes of text, from which
+	// nothing can be learned.
 	rough bool
 }
 
-// progress is how far the reading of a conversation has come.
+// progress is how far a conversation has been read.
 type progress struct {
 	h     prefix.Hasher
-	media int    // parts that are no text
-	head  uint64 // stands for all up to its first message from a user; 0: none
+	media int    // parts that are not text
+	head  uint64 // identifies everything up to the first message from a user; 0: none
 }
 
-// goOn reports whether there is still somebody to read for, as far as that is
-// known: it looks every now and then, the first time it is asked.
+// goOn reports whether the context still allows reading. It checks on the first
+// call, and then occasionally.
 func (p *promptReader) goOn() bool {
 	p.asked++
 	return p.asked%64 != 1 || p.ctx.Err() == nil
@@ -130,7 +129,7 @@ func (p *promptReader) begin() {
 // write adds a message.
 func (p *promptReader) write(m *prefix.Message) {
 	if len(m.ToolCalls) > 0 && len(m.Parts) == 1 && m.Parts[0] == (prefix.Part{}) {
-		m.Parts = m.Parts[:0] // an empty text beside calls of tools says as much as none
+		m.Parts = m.Parts[:0] // an empty text next to tool calls means the same as none
 	}
 	for i := range m.Parts {
 		if m.Parts[i].Type != "" {
@@ -146,7 +145,7 @@ func (p *promptReader) write(m *prefix.Message) {
 	}
 }
 
-// plain is a message whose texts are no longer as JSON writes them.
+// plain returns a message whose texts are decoded.
 func plain(m *prefix.Message) *prefix.Message {
 	read := *m
 	read.Parts = slices.Clone(m.Parts)
@@ -158,8 +157,8 @@ func plain(m *prefix.Message) *prefix.Message {
 	return &read
 }
 
-// appended is append for lists that clients can make long: they double, where
-// append would copy them five times over.
+// appended is append for lists that clients can make long: it doubles them,
+// where append would copy them five times.
 func appended[T any](list []T, v T) []T {
 	if len(list) == cap(list) {
 		list = slices.Grow(list, max(len(list), 4))
@@ -169,8 +168,8 @@ func appended[T any](list []T, v T) []T {
 
 func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }
 
-// headOf is a hash of all that was written, full blocks or not. The copy writes
-// where the hasher will write over it.
+// headOf is a hash of everything written, including a partial block. The copy
+// is flushed, not the original.
 func headOf(h prefix.Hasher) uint64 {
 	var filler [prefix.BlockBytes]byte
 	h.WriteString(viewString(filler[:]))
@@ -178,9 +177,9 @@ func headOf(h prefix.Hasher) uint64 {
 	return b[len(b)-1]
 }
 
-// withoutCacheControl leaves out the mark with which clients of some APIs say what
-// should be cached. It moves from turn to turn. Of an object that has more members
-// than tools and blocks have, it is left in.
+// withoutCacheControl removes the mark with which clients of some APIs say what to
+// cache, which moves from turn to turn. It is left in objects with more members
+// than tools and blocks have.
 func withoutCacheControl(v []byte) []byte {
 	const most = 256
 	if !bytes.Contains(v, cacheControl) && !bytes.Contains(v, escapedLetter) {

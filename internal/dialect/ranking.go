@@ -1,7 +1,7 @@
 package dialect
 
-// What compares texts: rerankers, in the form of Jina and Cohere, and vLLM's
-// scores.
+// APIs that compare texts: rerankers, in the format of Jina and Cohere, and
+// vLLM's scores.
 var rankingDialect = dialect{
 	paths:     []string{"/rerank", "/reranking", "/score"},
 	place:     placeRanking,
@@ -21,8 +21,9 @@ func placeRanking(c *call, key []byte) *[]byte {
 	return nil
 }
 
-// readRanking takes the texts of both sides. Each document is read beside the
-// query; the blocks are those of the first text, with which prompts begin.
+// readRanking reads the texts of both sides. The engine reads each document
+// together with the query; the blocks are those of the first text, with which
+// prompts begin.
 func readRanking(p *promptReader) bool {
 	queries, first := p.texts(p.prompt, true)
 	documents, n := p.texts(p.others, false)
@@ -30,14 +31,14 @@ func readRanking(p *promptReader) bool {
 		return false
 	}
 	if first == 1 {
-		queries *= n // one with each
+		queries *= n // once with each document
 	}
 	p.size, p.rough = queries+documents, true
 	return true
 }
 
-// texts reads a text, an object with a text or a list of either, and returns their
-// length and how many they are.
+// texts reads a text, an object with a text, or a list of these, and returns their
+// length and number.
 func (p *promptReader) texts(v []byte, hash bool) (size, n int) {
 	c := p.cursor(v)
 	if !c.open('[') {
@@ -55,7 +56,7 @@ func (p *promptReader) oneText(v []byte, hash bool) int {
 		if t := p.field(v, "text"); isString(t) {
 			v = t
 		} else {
-			return len(v) // of another kind
+			return len(v) // of another type
 		}
 	}
 	if hash {
@@ -64,7 +65,7 @@ func (p *promptReader) oneText(v []byte, hash bool) int {
 	return stringLen(v)
 }
 
-// readRanking takes the one figure that most give.
+// readRanking reads the single figure that most engines report.
 func (u *usage) readRanking(v []byte) {
 	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, field(v, "total_tokens"))
 	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, field(v, "prompt_tokens"))

@@ -22,13 +22,13 @@ const (
 	SessionHeader  = "X-Endpick-Session"
 )
 
-// Config says how a [Reader] reads. The zero value is valid.
+// Config configures a [Reader]. The zero value is valid.
 type Config struct {
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
-	// request may have, all counted together; of members of objects that are
-	// looked into it may have sixteen times as many. Zero: 65,536. Short bodies
-	// may have fewer: 1,024 and one for each 32 bytes, 2,048 texts and one for
-	// each 8 bytes, 1,024 members and one for each 8 bytes.
+	// request may have, all counted together; the objects that are read may have
+	// sixteen times as many members. Zero: 65,536. Short bodies may have fewer:
+	// 1,024 and one for each 32 bytes, 2,048 texts and one for each 8 bytes, 1,024
+	// members and one for each 8 bytes.
 	MaxItems int
 	// SharedCache says that the engines share their prefix caches between
 	// tenants. By default the blocks of two tenants are never the same. A
@@ -37,27 +37,26 @@ type Config struct {
 	// HashKey is the secret that prompts are hashed with. Zero: one that this
 	// process has drawn at random.
 	HashKey prefix.Key
-	// DisableUsage leaves out asking for usage in streams whose clients did
-	// not. Lengths are then estimated from the content.
+	// DisableUsage does not ask for usage in streams whose clients did not.
+	// Lengths are then estimated from the content.
 	DisableUsage bool
-	// AllowAdministration passes on what administers an engine, such as
-	// /sleep or /load_lora_adapter, instead of refusing it; see [ErrForbidden].
+	// AllowAdministration accepts requests that administer an engine, such as
+	// /sleep or /load_lora_adapter; see [ErrForbidden].
 	AllowAdministration bool
-	// DenyUnknown refuses the paths of no API that is read; see
-	// [ErrUnknownPath]. By default they are passed on.
+	// DenyUnknown refuses paths of unknown APIs; see [ErrUnknownPath]. By default
+	// they are accepted.
 	DenyUnknown bool
-	// Tokens returns the token ids of a request's prompt as the engine makes them, or
-	// only those of its head, with the bytes of text that follow; nil if they are not
-	// to be had in a time that a request can spare. Nil: prompts are cut by their text.
+	// Tokens returns the engine's token ids of a prompt, or of its head, and how many
+	// bytes of text follow; nil if they are not available in time. Nil: prompts are cut
+	// by their text.
 	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
-	// Sketch makes [Call.Sketch] say what prompts are made of; SketchText adds their
-	// text.
+	// Sketch enables [Call.Sketch]; SketchText adds texts to it.
 	Sketch, SketchText bool
 }
 
 // Reader reads requests, and learns from the meters of their responses how many
-// tokens a text has and how long answers are. It knows nothing of connections.
-// It is safe for concurrent use.
+// tokens a text has and how long answers are. It has no connections. It is safe
+// for concurrent use.
 type Reader struct {
 	config  Config
 	learned learner
@@ -79,43 +78,43 @@ func NewReader(config Config) (*Reader, error) {
 }
 
 // SetHashKey changes the key that prompts are hashed with, for requests that are
-// read from now on. An index then starts anew: what it holds under the old key
-// is matched by nothing and gives way in time.
+// read from now on. An index then starts from scratch: what it holds under the
+// old key never matches again, and is evicted in time.
 func (r *Reader) SetHashKey(key prefix.Key) { r.hashKey.Store(&key) }
 
-// Incoming is a request as it came in.
+// Incoming is a request as it arrived.
 type Incoming struct {
 	Method, Path string
-	Query        string      // as it stands in the URL; only APIs that name the model there need it
+	Query        string      // raw query of the URL, for APIs that name the model there
 	Header       http.Header // keys in their canonical form
-	// Body is whole and without a coding. The [Call] refers to it: it must not
-	// change after.
+	// Body is complete and uncompressed. The [Call] refers to it, so it must not
+	// change afterwards.
 	Body []byte
 }
 
 // Call is a request as its path, header and body describe it. It is not safe for
 // concurrent use.
 type Call struct {
-	// Request is what is to be routed. Read fills in the model, the session, the
-	// priority and the targets, Prompt the rest. What a host knows better it
-	// changes in between: the tenant, the adapter, the length and the blocks.
+	// Request is what will be routed. Read sets the model, the session, the
+	// priority and the targets, Prompt the rest. In between, the host sets what it
+	// knows better: the tenant, the adapter, the length and the blocks.
 	Request endpick.Request
-	// Warnings are what was wrong with headers that are then taken to be absent.
+	// Warnings say what was wrong with headers, which are then treated as absent.
 	Warnings []error
 
 	reader *Reader
 	call
 	path  string
 	rates rates
-	// promptBytes of text have promptTokens by the engine's count, to learn
-	// from; 0: nothing to learn.
+	// promptBytes of text are promptTokens by the engine's count, from which the
+	// reader learns; 0: nothing to learn.
 	promptBytes int
-	hide        bool // usage in the stream is not for the client
+	hide        bool // remove usage from the stream
 	saltHash    recording.Hash
 }
 
-// Read reads what a request says of itself, but for its prompt. The error is an
-// [endpick.RequestError] or a [PathError].
+// Read reads what a request says about itself, except for its prompt. The error
+// is an [endpick.RequestError] or a [PathError].
 func (r *Reader) Read(in Incoming) (*Call, error) {
 	if err := r.config.allows(in.Method, in.Path); err != nil {
 		return nil, err
@@ -126,7 +125,7 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	}
 	c := &Call{reader: r, path: in.Path, call: parsed}
 	if model, ok := ModelOf(in.Method, in.Path); ok {
-		c.model = model // who has it knows of it
+		c.model = model // only the engine that has it knows its model
 	} else if c.model == "" {
 		c.model = realtimeModel(in.Method, in.Path, in.Query)
 	}
@@ -147,8 +146,8 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	return c, checkNames(req)
 }
 
-// Prompt fills in the length and the blocks of the prompt, as far as the host has
-// not done so, and what else follows from it. The error is that of ctx, or an
+// Prompt sets the length and the blocks of the prompt unless the host has, and
+// everything that depends on them. The error is that of ctx, or an
 // [endpick.RequestError].
 func (c *Call) Prompt(ctx context.Context) error {
 	req := &c.Request
@@ -181,7 +180,7 @@ func (c *Call) Prompt(ctx context.Context) error {
 	return nil
 }
 
-// cutByTokens takes the blocks of the prompt from its token ids, if they are to be had.
+// cutByTokens sets the blocks of the prompt from its token ids, if they are available.
 func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 	req := &c.Request
 	ids, rest := c.reader.config.Tokens(ctx, req, c.path, c.body)
@@ -190,12 +189,11 @@ func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 	}
 	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
 	req.InputTokens, req.BlockTokens, req.Exact = len(ids)+toTokens(max(rest, 0), c.rates.prompt()), prefix.BlockTokens, true
-	c.spoken = nil // the answer is text, and does not go on from these
+	c.spoken = nil // the answer is text, which does not continue these
 }
 
-// Sketch is what the prompt is made of, for a recording, and a hash of the
-// cache_salt. Prompt has been called before. Nil: it was not asked for, or the prompt
-// is not text that was read.
+// Sketch describes the prompt for a recording, and returns a hash of the cache_salt.
+// Call Prompt before. Nil: sketches are not enabled, or the prompt is not text.
 func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 	if c.sketcher != nil {
 		if p := c.sketcher.Prompt(); len(p.Messages) > 0 {
@@ -205,7 +203,7 @@ func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 	return prompt, c.saltHash
 }
 
-// refersTo is the id of the stored response that the request names; empty: none.
+// refersTo is the id of the stored response that the request names, or empty.
 func (c *Call) refersTo() string {
 	if c.api == responses || c.api == responseCount {
 		return text(c.session.previous)
@@ -213,9 +211,9 @@ func (c *Call) refersTo() string {
 	return storedID(c.path)
 }
 
-// Endpoint is the ID of the endpoint that holds what the request refers to, such
-// as the response before, as far as that is known after Prompt: no other can serve
-// it. Empty: any may.
+// Endpoint is the ID of the only endpoint that can serve the request, because it
+// holds what that refers to, such as the previous response, if this is known after
+// Prompt. Empty: any may.
 func (c *Call) Endpoint() string {
 	if c.before == nil {
 		return ""
@@ -223,8 +221,8 @@ func (c *Call) Endpoint() string {
 	return c.before.endpoint
 }
 
-// Body returns the body as the engine is to have it, in pieces that refer to the
-// one that came: a stream whose client did not ask for usage asks for it.
+// Body returns the body to send to the engine, in pieces that refer to the
+// original: a stream whose client did not ask for usage asks for it.
 func (c *Call) Body() [][]byte {
 	if c.reader.config.DisableUsage {
 		return [][]byte{c.body}
@@ -234,22 +232,22 @@ func (c *Call) Body() [][]byte {
 	return pieces
 }
 
-// Metered reports whether the response will be read: then it should come without
-// a coding.
+// Metered reports whether the response will be read, so that it should come
+// uncompressed.
 func (c *Call) Metered() bool { return c.api != other }
 
-// MaxTokens is the client's limit on the length of a response; 0: none.
+// MaxTokens is the client's limit for the length of a response, or 0.
 func (c *Call) MaxTokens() int { return c.maxTokens }
 
-// Model is the model that the body asks for, whatever the host has made of it;
+// Model is the model that the body asks for, whatever the host has changed;
 // empty if there is none.
 func (c *Call) Model() string { return c.model }
 
-// Memory is how many bytes of a body the call holds.
+// Memory is how many bytes of the body the call holds.
 func (c *Call) Memory() int { return cap(c.body) }
 
-// Meter returns the meter of a response to the call. Body has been called before.
-// It refers to nothing of the body.
+// Meter returns the meter of a response to the call. Call Body before. The meter
+// does not refer to the body.
 func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 	m := &Meter{
 		reader: c.reader, lease: lease, clock: clock, maxItems: c.maxItems,
@@ -263,11 +261,11 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 	return m
 }
 
-// maxName is the length in bytes of the longest name of a model, an adapter, a
-// session or a tenant. Names end up in tables, logs and metrics.
+// maxName is the longest name of a model, an adapter, a session or a tenant, in
+// bytes. Names end up in tables, logs and metrics.
 const maxName = 256
 
-// checkNames refuses what can't be a name.
+// checkNames refuses invalid names.
 func checkNames(req *endpick.Request) error {
 	for _, f := range [...]struct{ field, name string }{
 		{"model", req.Model}, {"adapter", req.Adapter}, {SessionHeader, req.Session}, {"tenant", req.Tenant},
@@ -286,11 +284,11 @@ func tooLong(field string) error {
 	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
 }
 
-// FirstFails reports whether a stream begins with an error: some engines say so
-// in an event, under a status of 200.
+// FirstFails reports whether a stream begins with an error, which some engines
+// send as an event under status 200.
 func (c *Call) FirstFails(first []byte) bool {
 	event := dialects[c.api].event
-	if event == nil { // whatever streams there is of no known kind
+	if event == nil { // the API has no known streams
 		return false
 	}
 	for line := range strings.Lines(viewString(first)) {

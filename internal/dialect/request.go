@@ -23,26 +23,25 @@ type call struct {
 	// where members start.
 	options         []byte
 	optionsEnd, top int
-	// asked says that the client wants usage in its stream.
+	// asked says that the client has asked for usage in its stream.
 	asked bool
 
 	n         int // responses for each prompt
-	maxTokens int // 0: not said
+	maxTokens int // 0: no limit
 	salt      string
 	prompts   int // of a completion; 1 for a chat
 
-	// What the prompt is made of, as it stands in the body.
+	// The parts of the prompt, as they are in the body.
 	tools, system, messages, prompt, others []byte
-	params                                  []byte // of the sampling, where they are apart
-	// Who it is.
+	params                                  []byte // of sampling, if separate
+	// The session.
 	session
 
-	// before is the stored response that this goes on from; nil: none is known.
+	// before is the stored response that this continues; nil: none is known.
 	before *stored
-	// spoken goes on where the prompt has ended; nil: the prompt is not known so
-	// well.
+	// spoken continues the prompt's hashes; nil: these are not exact.
 	spoken *prefix.Hasher
-	// sketcher says what the prompt is made of; nil: nobody asks.
+	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
 	allowance
@@ -51,9 +50,9 @@ type call struct {
 	limit, mostMembers int
 }
 
-// parse reads what it can of a request; what it can't read is passed on as it
-// is. The error is an [endpick.RequestError]. The call refers to body, which must
-// not change after.
+// parse reads what it can of a request; the rest is passed on as it is. The error
+// is an [endpick.RequestError]. The call refers to body, which must not change
+// afterwards.
 func parse(kind api, header http.Header, body []byte, maxItems int) (call, error) {
 	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
 	c.allowance = newAllowance(maxItems)
@@ -121,7 +120,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	if n := stringLen(model); n > maxName {
 		return c, tooLong("model") // not to be copied
 	}
-	c.model = strings.Clone(text(model)) // outlives the body
+	c.model = strings.Clone(text(model)) // must outlive the body
 	if len(c.options) <= maxOptions {
 		c.asked = isTrue(c.field(c.options, "include_usage"))
 	}
@@ -130,12 +129,12 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 		c.api = kind
 	}
 	if c.api == other || dialects[c.api].event == nil {
-		c.stream = false // nothing is known of what comes back
+		c.stream = false // nothing is known about the response
 	}
 	return c, c.refused()
 }
 
-// readParams reads what stands in an object of its own beside the prompt.
+// readParams reads parameters that are in an object next to the prompt.
 func (c *call) readParams() {
 	p := c.cursor(c.params)
 	if !p.open('{') {
@@ -158,22 +157,20 @@ func (c *call) readParams() {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// maxOptions is above the length of any stream_options; longer ones are left
-// alone.
+// maxOptions is longer than any stream_options; longer ones are left alone.
 const maxOptions = 4 << 10
 
-// membersPerItem is how many members all objects that are looked into may have
-// together, for each item that may be there. A message has up to five, a part two
-// or three.
+// membersPerItem is how many members all objects that are read may have together,
+// for each item allowed. A message has up to five, a part two or three.
 const membersPerItem = 16
 
-// What is small costs more to read than its bytes do to send. So that the cost of a
-// body stays in proportion to its length, there may be no more in it than so many
-// for each byte, beside a few: more than what clients send has. A message has thirty
-// bytes beside its text, a part of one twenty-five, a member of either eight or more.
+// Small things cost more to read than to send. To keep the cost of a body
+// proportional to its length, it may contain no more of them than these numbers per
+// byte, plus a few: more than real requests have. A message takes thirty bytes
+// besides its text, a part of one twenty-five, a member of either eight or more.
 const (
 	itemBytes, fewItems     = 32, 1024 // of conversations
-	textBytes, fewTexts     = 8, 2048  // of lists of texts, such as are embedded
+	textBytes, fewTexts     = 8, 2048  // of lists of texts, such as for embeddings
 	memberBytes, fewMembers = 8, 1024
 )
 
@@ -181,7 +178,7 @@ func newAllowance(maxItems int) allowance {
 	return allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
 }
 
-// atMost lowers the number of items that there may be, before any has been counted.
+// atMost lowers the number of items allowed, before any has been counted.
 func (c *call) atMost(items int) {
 	c.limit = min(c.limit, items)
 	c.items = min(c.items, items)
@@ -189,7 +186,7 @@ func (c *call) atMost(items int) {
 
 func (c *call) ofConversation() { c.atMost(fewItems + len(c.body)/itemBytes) }
 
-// refused is the error of a call that has more than it may.
+// refused is the error of a call that has too many items.
 func (c *call) refused() error {
 	bad := func(format string, args ...any) error {
 		return &endpick.RequestError{Field: "body", Reason: fmt.Sprintf(format, args...)}
@@ -208,7 +205,7 @@ func (c *call) refused() error {
 // text is the content of a string value; it shares memory with it.
 func text(v []byte) string { return viewString(stringBytes(v)) }
 
-// hasElements reports whether v is an array that is not empty.
+// hasElements reports whether v is a non-empty array.
 func hasElements(v []byte) bool {
 	if len(v) == 0 || v[0] != '[' {
 		return false
@@ -226,13 +223,13 @@ func (c *call) responses() int {
 	return max(c.n, 1) * max(c.prompts, 1)
 }
 
-// expectedOutput is the learned mean, or the client's limit where that is less.
+// expectedOutput is the learned mean, or the client's limit if that is less.
 func (c *call) expectedOutput(learned rates) int {
 	switch {
 	case c.api == other:
 		return 0
 	case dialects[c.api].event == nil:
-		return 1 // what the engine reads is all its work
+		return 1 // reading is all the engine's work
 	}
 	each := learned.meanOutput()
 	if c.maxTokens > 0 && (each == 0 || float64(c.maxTokens) < each) {
@@ -241,9 +238,9 @@ func (c *call) expectedOutput(learned rates) int {
 	return int(min(math.Round(each*float64(c.responses())), math.MaxInt32))
 }
 
-// askForUsage returns the body as it is sent, in pieces that refer to it, and
-// makes the engine report usage in a stream whose client did not ask for it. It
-// reports whether that usage must be kept from the client.
+// askForUsage returns the body to send, in pieces that refer to it. It makes
+// the engine report usage in a stream whose client did not ask for it, and
+// reports whether that usage must be hidden from the client.
 func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 	whole := [][]byte{c.body}
 	if !c.stream || c.asked || !dialects[c.api].options || len(c.options) > maxOptions {
@@ -259,7 +256,7 @@ func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 		return whole, false // the engine will refuse it
 	}
 	pieces = [][]byte{c.body[:c.optionsEnd-len(v)], []byte("{" + want)}
-	from, found := 0, false // the members of v from there on stay as they are
+	from, found := 0, false // the members of v from there on are unchanged
 	for f, ok := m.next(); ok; f, ok = m.next() {
 		switch {
 		case string(f.key) != "include_usage":
@@ -269,7 +266,7 @@ func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 			}
 			pieces[len(pieces)-1] = v[from:f.end]
 		case found:
-			return whole, false // nobody asks twice
+			return whole, false // duplicate options
 		default:
 			from, found = 0, true
 		}

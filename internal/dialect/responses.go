@@ -20,8 +20,8 @@ var responsesDialect = dialect{
 	stores:    true,
 }
 
-// responseCountDialect counts the tokens of a prompt, which goes where the prompt
-// itself will go.
+// responseCountDialect counts the tokens of a prompt, which will be sent to the
+// same endpoint.
 var responseCountDialect = dialect{
 	paths:     []string{"/v1/responses/input_tokens"},
 	place:     placeResponses,
@@ -60,7 +60,7 @@ func readResponses(p *promptReader) bool {
 		if before != nil {
 			p.size = before.size
 		}
-		// What stands between is not known.
+		// What is between is not known.
 		if p.rough = isString(p.session.previous); p.rough {
 			p.cut()
 		}
@@ -76,14 +76,14 @@ func readResponses(p *promptReader) bool {
 	return true
 }
 
-// cut says that not all of the prompt is in the sketch.
+// cut says that the sketch does not have the whole prompt.
 func (p *promptReader) cut() {
 	if p.sketcher != nil {
 		p.sketcher.Cut()
 	}
 }
 
-// items writes the items of an input, or of an output that will be one.
+// items writes the items of an input, or of an output that will become one.
 func (p *promptReader) items(v []byte) {
 	c := p.cursor(v)
 	if !c.open('[') {
@@ -95,8 +95,8 @@ func (p *promptReader) items(v []byte) {
 	}
 }
 
-// item writes one item as a message. Reasoning counts for nothing, since templates
-// leave it out of what is past.
+// item writes one item as a message. It skips reasoning, because templates drop it
+// from earlier turns.
 func (p *promptReader) item(c *cursor) {
 	c.i = skipSpace(c.b, c.i)
 	start := c.i
@@ -148,8 +148,8 @@ func (p *promptReader) item(c *cursor) {
 	m.Parts = content[:0]
 }
 
-// readItemPart reads {"type":"input_text","text":"…"}, {"type":"input_image",
-// "image_url":"…"} and their like.
+// readItemPart reads parts such as {"type":"input_text","text":"…"} and
+// {"type":"input_image", "image_url":"…"}.
 func readItemPart(c *cursor) prefix.Part {
 	c.i = skipSpace(c.b, c.i)
 	start := c.i
@@ -210,7 +210,7 @@ func readResponsesEvent(data []byte) (c chunk) {
 	}
 	rest, ok := bytes.CutPrefix(kind, responseEvent)
 	if !ok {
-		return readChunk(data) // as engines report errors in any stream
+		return readChunk(data) // engines report errors like this in any stream
 	}
 	c.choices = true
 	switch string(rest) {
@@ -233,7 +233,7 @@ func readResponsesEvent(data []byte) (c chunk) {
 	return c
 }
 
-// readInput takes the figures of usage as the newer of OpenAI's APIs have it.
+// readInput reads usage in the format of OpenAI's newer APIs.
 func (u *usage) readInput(v []byte) {
 	m, _ := membersOf(v)
 	for f, ok := m.next(); ok; f, ok = m.next() {

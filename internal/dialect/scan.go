@@ -10,9 +10,9 @@ import (
 
 // This file finds values in JSON without building any. It reads every valid
 // text as encoding/json does (the fuzz target compares them) and is tolerant of
-// others, because the engine behind is the one to judge them.
+// others, because the engine is the one to judge them.
 
-// skipSpace returns the index of the first byte of b from i that is no space.
+// skipSpace returns the index of the first byte of b from i on that is not white space.
 func skipSpace(b []byte, i int) int {
 	if i < len(b) && b[i] <= ' ' {
 		return skipSpaces(b, i)
@@ -27,15 +27,16 @@ func skipSpaces(b []byte, i int) int {
 	return i
 }
 
-// maxDepth is how deep objects and arrays may be nested. The parsers of engines
-// give up at 200 (pydantic) to 1,000.
+// maxDepth is how deep objects and arrays may be nested. Engines' parsers give
+// up at 200 (pydantic) to 1,000.
 const maxDepth = 256
 
 // skipValue returns the index after the value that starts at b[i], or -1 if
 // there is none or it does not end, or -2 if it is nested deeper than maxDepth.
 func skipValue(b []byte, i int) int { return skipValueBy(nil, b, i) }
 
-// skipValueBy is skipValue with the memory of long strings that b is part of; nil: none.
+// skipValueBy is skipValue with the known long strings of the body, of which b is a part; known
+// may be nil.
 func skipValueBy(known *longStrings, b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -57,15 +58,15 @@ func skipValueBy(known *longStrings, b []byte, i int) int {
 }
 
 // skipContainer skips an object or an array. It counts brackets, eight bytes at a
-// time, and goes on after each string.
+// time, and continues after each string.
 func skipContainer(known *longStrings, b []byte, i int) int {
 	depth := 1
 	for i++; i+wordBytes <= len(b); {
 		x := binary.LittleEndian.Uint64(b[i : i+wordBytes])
 		quotes := x ^ ones*'"'
 		quotes = (quotes - ones) &^ quotes & highs
-		before := quotes&-quotes - 1 // all before the first quote
-		folded := x | ones*0x20      // both kinds of bracket are one
+		before := quotes&-quotes - 1 // everything before the first quote
+		folded := x | ones*0x20      // makes both kinds of bracket equal
 		opens, closes := zeros(folded^ones*'{')&before, zeros(folded^ones*'}')&before
 		opened, closed := marked(opens), marked(closes)
 		if closed < depth && depth+opened <= maxDepth {
@@ -86,7 +87,7 @@ func skipContainer(known *longStrings, b []byte, i int) int {
 			continue
 		}
 		i += bits.TrailingZeros64(quotes) / 8
-		// Most strings are keys and other short ones.
+		// Most strings are short, such as keys.
 		if i+wordBytes < len(b) {
 			if marks := ends(b[i+1 : i+1+wordBytes]); marks != 0 {
 				if end := i + 1 + bits.TrailingZeros64(marks)/8; b[end] == '"' {
@@ -120,10 +121,10 @@ func skipContainer(known *longStrings, b []byte, i int) int {
 	return -1
 }
 
-// Bytes of a word.
+// Masks of the lowest and highest bit of each byte.
 const ones, highs = 0x0101010101010101, 0x8080808080808080
 
-// zeros marks the bytes that are zero by their highest bit, and no others.
+// zeros marks the bytes that are zero, and no others, by their highest bit.
 func zeros(x uint64) uint64 { return ^((x&^highs + ^uint64(highs)) | x | ^uint64(highs)) }
 
 // marked counts marks.
@@ -135,8 +136,8 @@ var delimiters = [256]bool{
 	',': true, ':': true, '}': true, ']': true, '{': true, '[': true, '"': true, ' ': true, '\n': true, '\r': true, '\t': true,
 }
 
-// members walks over the members of an object, elements over those of an
-// array. The zero value of either is at an end.
+// members walks over the members of an object, elements over those of an array.
+// The zero value of either is at the end.
 type members struct {
 	b []byte
 	i int
@@ -153,7 +154,7 @@ func membersOf(b []byte) (members, bool) {
 	return members{b: b, i: i + 1}, true
 }
 
-// member is one member of an object, as it stands in the text.
+// member is one member of an object.
 type member struct {
 	key   []byte // without quotes, unescaped
 	value []byte
@@ -249,8 +250,8 @@ func isNull(v []byte) bool   { return string(v) == "null" }
 // present reports whether a member is there and not null.
 func present(v []byte) bool { return len(v) > 0 && !isNull(v) }
 
-// count reads a number of things: an integer from 0 to 2^31 − 1, which may be
-// written as a float. Anything else is not one.
+// count reads a count: an integer from 0 to 2^31 − 1, which may be written as a
+// float.
 func count(v []byte) (int, bool) {
 	const most = 1<<31 - 1
 	if len(v) == 0 || len(v) > 20 {
@@ -271,8 +272,8 @@ func count(v []byte) (int, bool) {
 	return int(n), true
 }
 
-// stringBytes returns the content of the string value v; it shares memory with
-// v where nothing is escaped. Not a string: nil.
+// stringBytes returns the content of the string value v, which shares memory
+// with v if nothing is escaped; nil if v is not a string.
 func stringBytes(v []byte) []byte {
 	if !isString(v) {
 		return nil
@@ -284,11 +285,11 @@ func stringBytes(v []byte) []byte {
 	return appendUnquoted(make([]byte, 0, len(v)), v)
 }
 
-// viewString makes a string of b without copying. b must not change after.
+// viewString converts b to a string without copying. b must not change afterwards.
 func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // stringLen is the length in bytes of the content of the string value v,
-// without building it; 0 if it is not a string.
+// without decoding it; 0 if it is not a string.
 func stringLen(v []byte) int {
 	if !isString(v) {
 		return 0

@@ -9,17 +9,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Who a request is of is told by what clients send anyway. Nothing of it is to be
-// trusted: it says which turns belong together, and no more.
+// Sessions are recognized from what clients send anyway. None of it is to be
+// trusted: it only says which turns belong together.
 
-// sessionHeaders are those that name a session, the first of them first; ours
-// stands before.
+// sessionHeaders name a session, in order of precedence. Our own header
+// precedes them.
 var sessionHeaders = [...]string{"X-Claude-Code-Session-Id", "X-Session-Affinity", "Session-Id", "Session_id"}
 
-// session is what the body says of the session, as it stands there.
+// session is what the body says about the session.
 type session struct {
 	cacheKey, metadata, user, previous []byte
-	unstored                           bool // the engine is not to keep the response
+	unstored                           bool // the engine must not keep the response
 }
 
 func (s *session) member(key string, v []byte) {
@@ -37,8 +37,8 @@ func (s *session) member(key string, v []byte) {
 	}
 }
 
-// name is the name of the session as others than the host's own header give it;
-// empty: none does. It refers to nothing of the body.
+// name is the name of the session from other sources than endpick's own header;
+// empty: none. It does not refer to the body.
 func (s *session) name(header http.Header) string {
 	for _, h := range sessionHeaders {
 		if v := header[h]; len(v) > 0 && v[0] != "" {
@@ -53,8 +53,8 @@ func (s *session) name(header http.Header) string {
 	return ""
 }
 
-// foreignName makes a name of what was not made to be one: what is too long or no
-// Unicode becomes a hash of it.
+// foreignName makes a valid name: it replaces a string that is too long or not
+// Unicode by a hash.
 func foreignName(s string) string {
 	if len(s) <= maxName && utf8.ValidString(s) {
 		return strings.Clone(s)

@@ -4,36 +4,35 @@ import "bytes"
 
 const (
 	firstBuffer = 1 << 10
-	// maxEvent bounds what is held back of an event that does not end. A
-	// longer one is passed on as it comes, and not metered.
+	// maxEvent is the longest event that is held back. Longer ones are passed on
+	// as they arrive, and not metered.
 	maxEvent = 1 << 20
 )
 
-// verdict is what becomes of an event: it is passed on whole, without the bytes
+// verdict says what to do with an event: pass it on whole, without the bytes
 // [cut, cutEnd) of its data, or not at all.
 //
-// An event may be held back until the next is there: if that one is dropped, it
-// leaves a member to be joined to the object in the one before.
+// An event may be held back until the next one arrives, which may be dropped
+// and leave a member to be added to the object in the held one.
 type verdict struct {
 	drop        bool
 	cut, cutEnd int
 	hold        bool
-	join        []byte // a member of the object; not dropped if nothing is held
+	join        []byte // a member to add; without a held event, this one is not dropped
 }
 
 // eventFilter passes on a stream of server-sent events, whole events at a time,
-// and shows the data of each to a judge before. What the judge leaves alone is
-// passed on byte for byte, comments and unknown fields included. Nothing is
-// held back but the event that is still coming in.
+// and shows the data of each to a judge before. Unless the judge says
+// otherwise, everything is passed on byte for byte, including comments and
+// unknown fields. Only the incomplete event at the end is held back.
 //
 // Lines end in LF, CR LF or CR, as the HTML standard has it (section 9.2.6).
 type eventFilter struct {
 	judge func(data []byte) verdict
 
-	dst  []byte // what is passed on of the piece that is being fed
-	held []byte // the event before, which waits for the next
-	// buf[start:] is the event that is coming in, whose current line begins at
-	// line.
+	dst  []byte // output of the current feed
+	held []byte // the previous event, which waits for the next
+	// buf[start:] is the incomplete event, whose current line begins at line.
 	buf         []byte
 	start, line int
 
@@ -41,14 +40,14 @@ type eventFilter struct {
 	data      [2]int
 	joined    []byte // the data of an event with several data lines
 	unjudged  bool   // the event is too long
-	skipped   bool   // so was some event
+	skipped   bool   // an event was too long
 	midLine   bool   // the current line began before buf[line]
 
-	afterCR bool // a LF would belong to the line before,
+	afterCR bool // a LF would belong to the previous line,
 	dropLF  bool // which was dropped
 }
 
-// feed takes in the next piece and appends to dst what is to be passed on.
+// feed reads the next piece and appends to dst what is to be passed on.
 func (s *eventFilter) feed(dst, piece []byte) []byte {
 	s.dst = dst
 	if s.buf == nil {
@@ -69,8 +68,8 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 	return dst
 }
 
-// end says that the source has ended cleanly: an event that no empty line ends
-// is an event, too.
+// end says that the source has ended cleanly: an event without an empty line
+// after it counts.
 func (s *eventFilter) end(dst []byte) []byte {
 	s.dst = dst
 	if s.line < len(s.buf) {
@@ -91,7 +90,7 @@ func (s *eventFilter) rest(dst []byte) []byte {
 	return dst
 }
 
-// forget drops the events that are done with.
+// forget removes processed events from the buffer.
 func (s *eventFilter) forget() {
 	if n := s.start; n > 0 {
 		s.buf = s.buf[:copy(s.buf, s.buf[n:])]
@@ -100,7 +99,7 @@ func (s *eventFilter) forget() {
 	}
 }
 
-// giveUp passes on what has come in of an event that is too long.
+// giveUp passes on the incomplete event because it is too long.
 func (s *eventFilter) giveUp() {
 	s.letGo(nil)
 	s.pass(0, len(s.buf))
@@ -109,15 +108,15 @@ func (s *eventFilter) giveUp() {
 	s.unjudged, s.skipped, s.dropLF, s.dataLines = true, true, false, 0
 }
 
-// split takes all complete lines; the bytes of the current line before
-// searched hold no line end.
+// split processes all complete lines; the bytes of the current line before
+// searched contain no line end.
 func (s *eventFilter) split(searched int) {
 	for {
 		if s.afterCR && s.line < len(s.buf) {
 			s.afterCR = false
 			if s.buf[s.line] == '\n' {
 				s.line++
-				if s.start == s.line-1 { // the event before has ended with CR
+				if s.start == s.line-1 { // the previous event ended with CR
 					switch {
 					case s.dropLF:
 					case len(s.held) > 0:
@@ -146,7 +145,7 @@ func (s *eventFilter) split(searched int) {
 	}
 }
 
-// endLine takes the line buf[line:end]; the next one begins at next.
+// endLine processes the line buf[line:end]; the next one begins at next.
 func (s *eventFilter) endLine(end, next int) {
 	line := s.buf[s.line:end]
 	at := s.line
@@ -181,7 +180,7 @@ func (s *eventFilter) endLine(end, next int) {
 
 var dataField = []byte("data")
 
-// endEvent has the event buf[start:end] judged.
+// endEvent lets the judge decide about the event buf[start:end].
 func (s *eventFilter) endEvent(end int) {
 	var v verdict
 	switch s.dataLines {
@@ -190,7 +189,7 @@ func (s *eventFilter) endEvent(end int) {
 		v = s.judge(s.buf[s.data[0]:s.data[1]])
 	default:
 		v = s.judge(s.joined)
-		v.cut, v.cutEnd = 0, 0 // stands in several places
+		v.cut, v.cutEnd = 0, 0 // they are in several places
 	}
 	if len(s.held) == 0 && v.join != nil {
 		v.drop = false
@@ -214,7 +213,7 @@ func (s *eventFilter) endEvent(end int) {
 	s.dataLines, s.unjudged = 0, false
 }
 
-// letGo passes on what is held, with a member joined to its object if there is
+// letGo passes on the held event, with a member added to its object if there is
 // one.
 func (s *eventFilter) letGo(join []byte) {
 	if len(s.held) == 0 {
@@ -231,5 +230,5 @@ func (s *eventFilter) letGo(join []byte) {
 	s.held = s.held[:0]
 }
 
-// pass passes buf[from:to] on.
+// pass passes on buf[from:to].
 func (s *eventFilter) pass(from, to int) { s.dst = append(s.dst, s.buf[from:to]...) }

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// maxStored bounds the responses that are remembered, maxStoredBytes what
-	// that takes.
+	// maxStored limits the number of responses that are remembered, maxStoredBytes
+	// their memory.
 	maxStored      = 1 << 16
 	maxStoredBytes = 64 << 20
 	storedOverhead = 512
 )
 
-// storedTable knows where the responses are that engines have stored, so that who
-// refers to one is served by the engine that holds it. An entry is made of a
-// response that an engine has given, and found by who has asked for it alone. Where
-// the table is full, the tenant that holds the most gives up what it has not used
-// for longest, so that a flood pushes out nothing but itself. It is safe for
+// storedTable knows which endpoints hold stored responses, so that a request that
+// refers to one is served by the engine that has it. Entries are made from
+// responses that engines have sent, and found only by the tenant that asked for
+// them. When the table is full, the tenant that holds the most loses what it has
+// not used for longest, so that a flood only evicts its own. It is safe for
 // concurrent use.
 type storedTable struct {
 	mu      sync.Mutex
@@ -32,18 +32,18 @@ type storedTable struct {
 	tenants map[string]*storedTenant
 	most    storedHeap
 	bytes   int
-	limit   int // of bytes; zero: maxStoredBytes
+	limit   int // in bytes; zero: maxStoredBytes
 }
 
 // storedTenant is what one tenant has in the table.
 type storedTenant struct {
 	name  string
-	used  list.List // of *stored, the latest first
+	used  list.List // of *stored, most recently used first
 	bytes int
-	at    int // in the heap
+	at    int // index in the heap
 }
 
-// storedHeap has the tenant on top that holds the most.
+// storedHeap has the tenant that holds the most on top.
 type storedHeap []*storedTenant
 
 func (h storedHeap) Len() int { return len(h) }
@@ -72,14 +72,14 @@ func (h *storedHeap) Pop() any {
 
 type storedKey struct{ tenant, id string }
 
-// stored is a response that an engine holds. It does not change.
+// stored is a response that an engine holds. It is immutable.
 type stored struct {
 	key      storedKey
 	endpoint string
 	session  string
 	head     uint64 // a hash of tools and instructions
 	size     int    // of the conversation, in bytes of text
-	// h goes on where the response has ended; nil: that is not known.
+	// h continues the response's hashes; nil: not known.
 	h *prefix.Hasher
 }
 
@@ -126,14 +126,14 @@ func (t *storedTable) drop(e *list.Element) {
 	}
 }
 
-// account changes what a tenant holds.
+// account changes how much a tenant holds.
 func (t *storedTable) account(tenant *storedTenant, bytes int) {
 	tenant.bytes += bytes
 	t.bytes += bytes
 	heap.Fix(&t.most, tenant.at)
 }
 
-// get returns nil for what is not known.
+// get returns nil if the response is not known.
 func (t *storedTable) get(tenant, id string) *stored {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,8 +145,8 @@ func (t *storedTable) get(tenant, id string) *stored {
 	return e.Value.(*stored)
 }
 
-// storedID is the id of the response that a path names, as in
-// /v1/responses/{id}/cancel; empty if it names none.
+// storedID is the id of the response in a path such as
+// /v1/responses/{id}/cancel, or empty.
 func storedID(path string) string {
 	_, rest, ok := strings.Cut(path, "/v1/responses/")
 	if !ok {
@@ -156,7 +156,7 @@ func storedID(path string) string {
 	return id
 }
 
-// headOfResponse is a hash of what a later turn says again beside its input.
+// headOfResponse is a hash of what later turns repeat besides their input.
 func headOfResponse(c *call) uint64 {
 	return xxhash.Sum64(c.tools) ^ 3*xxhash.Sum64(c.system)
 }

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// Most strings are short, and escapes come in crowds: a string is looked at by words
-// of eight bytes, then by blocks of 64, and after few blocks without an escape the rest
+// Most strings are short, and escapes come in clusters: a string is scanned by words of
+// eight bytes, then by blocks of 64, and after a few blocks without an escape the rest
 // is searched at the speed of memory.
 const (
 	wordBytes  = 8
@@ -22,9 +22,9 @@ func skipString(b []byte, i int) int {
 	return end
 }
 
-// readString returns the index after the string that starts at b[i], or -1 if it
-// does not end, and whether it has an escape that can be written in other ways: \u or
-// \/. Their second byte is odd, and that of all others is even.
+// readString returns the index after the string that starts at b[i], or -1 if it does
+// not end, and whether it has an escape that can be written in other ways: \u or \/.
+// The second byte of these is odd, that of all others even.
 func readString(b []byte, i int) (end int, various bool) {
 	i++
 	for n := 0; n < few && i+wordBytes <= len(b); n++ {
@@ -39,10 +39,10 @@ func readString(b []byte, i int) (end int, various bool) {
 	return readLong(b, i)
 }
 
-// readLong is readString for the rest of a string that has had no escape so far.
+// readLong is readString for the rest of a string without an escape so far.
 func readLong(b []byte, i int) (end int, various bool) {
-	before, odd := uint64(0), ^uint64(0) // as for glance; odd is zero when one was found
-	plain, quote := 0, 0                 // blocks without an escape; the last quote that was searched for
+	before, odd := uint64(0), ^uint64(0) // as for glance; odd becomes zero when one was found
+	plain, quote := 0, 0                 // blocks without an escape; the last quote that was found
 	for i < len(b) {
 		for stop := i + blockBytes; i < stop && i < len(b); i += wordBytes {
 			word := b[i:min(i+wordBytes, len(b))]
@@ -117,13 +117,13 @@ func ends(b []byte) uint64 {
 	return ((quote-ones)&^quote | (escape-ones)&^escape) & highs
 }
 
-// glance marks bytes of a word by their highest bits; other bits mean nothing. found are
-// quotes that end a string, and what has to be looked at more closely: escaped
-// backslashes, and odd bytes that are escaped, if odd is not zero. escapes are the
-// backslashes. Before is what escapes was of the word before.
+// glance marks bytes of a word by their highest bits; other bits are meaningless. found
+// are quotes that end a string, and bytes that need a closer look: escaped backslashes
+// and, if odd is not zero, escaped odd bytes. escapes are the backslashes. before is the
+// result escapes for the previous word.
 //
-// The lowest mark of a kind is right, and one above it may be wrong if the byte below has
-// one too, as in `\]`. That is found, because it looks like an escaped backslash.
+// The lowest mark of a kind is right. One above it may be wrong if the byte below has one
+// too, as in `\]`. That is noticed, because it looks like an escaped backslash.
 func glance(word, before, odd uint64) (found, escapes uint64) {
 	quotes, escapes := word^ones*'"', word^ones*'\\'
 	quotes = (quotes - ones) &^ quotes
@@ -154,8 +154,8 @@ func glanceBlock(b *[blockBytes]byte, before, odd uint64) (found, crowd bool, es
 const highest = 1 << 63
 
 // lookAt has a bit for each byte of a block, the first one lowest: ends are quotes that
-// end a string, strange what is odd and escaped. first is 1 if the first byte is escaped,
-// next if the one after the block is.
+// end a string, strange are escaped odd bytes. first is 1 if the first byte is escaped,
+// next if the byte after the block is.
 //
 //go:noinline
 func lookAt(b *[blockBytes]byte, first uint64) (ends, strange, next uint64) {
@@ -163,7 +163,7 @@ func lookAt(b *[blockBytes]byte, first uint64) (ends, strange, next uint64) {
 	return matches(b, '"') &^ escaped, odds(b) & escaped, next
 }
 
-// matches are a bit for each byte of a block that is c, the first one lowest.
+// matches has a bit for each byte of a block that is c, the first one lowest.
 func matches(b *[blockBytes]byte, c byte) (bits uint64) {
 	all := ones * uint64(c)
 	for n := 0; n <= blockBytes-wordBytes; n += wordBytes {
@@ -172,7 +172,7 @@ func matches(b *[blockBytes]byte, c byte) (bits uint64) {
 	return bits
 }
 
-// odds are a bit for each byte of a block that is odd.
+// odds has a bit for each byte of a block that is odd.
 func odds(b *[blockBytes]byte) (bits uint64) {
 	for n := 0; n <= blockBytes-wordBytes; n += wordBytes {
 		bits |= gather(binary.LittleEndian.Uint64(b[n:n+wordBytes])<<7&highs) << n
@@ -188,9 +188,10 @@ func gather(marks uint64) uint64 {
 
 // escapedBy are the bytes of a block that its backslashes escape, and the first one if
 // first is 1; next is 1 if the byte after the block is escaped. It is simdjson's scanner
-// of escapes: of a run of backslashes every other one escapes, beginning with the first.
-// To subtract the run from the places that are odd, those behind its bytes among them,
-// leaves these turned where it begins at an even place, and not where at an odd one.
+// of escapes: in a run of backslashes every other one escapes, beginning with the first.
+// Subtracting a run from the odd positions, including those after its bytes, flips these
+// bits if the run begins at an even position, and leaves them if it begins at an odd
+// one.
 func escapedBy(backslashes, first uint64) (escaped, next uint64) {
 	const oddPlaces = 0xaaaaaaaaaaaaaaaa
 	runs := backslashes &^ first
@@ -198,7 +199,7 @@ func escapedBy(backslashes, first uint64) (escaped, next uint64) {
 	return codes ^ (backslashes | first), (codes & backslashes) >> 63
 }
 
-// loadWord is a word, filled up with zeros if it is the last of a text.
+// loadWord loads a word, padded with zeros at the end of a text.
 func loadWord(b []byte) uint64 {
 	if len(b) == wordBytes {
 		return binary.LittleEndian.Uint64(b)

@@ -2,12 +2,12 @@ package dialect
 
 import "bytes"
 
-// maxHashedTokens is the length of the longest head of a prompt that is hashed:
-// above any context.
+// maxHashedTokens is the length of the longest head of a prompt that is hashed,
+// longer than any context.
 const maxHashedTokens = 1 << 22
 
-// tokenIDs reads an array of token ids, the first maxHashedTokens of them, or only
-// counts them. There must be one.
+// tokenIDs reads an array of token ids, up to maxHashedTokens of them, or only
+// counts them. There must be at least one.
 func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
 	if len(v) == 0 || v[0] != '[' {
 		return nil, 0, false
@@ -24,7 +24,7 @@ func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
 			id = 10*id + int(v[i]-'0')
 			i++
 		}
-		if i > start && i+1 < len(v) && v[i] == ',' && v[i+1] > ' ' { // nearly always
+		if i > start && i+1 < len(v) && v[i] == ',' && v[i+1] > ' ' { // the common case
 			i++
 			n++
 			if keep && n <= maxHashedTokens {
@@ -32,7 +32,7 @@ func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
 			}
 			continue
 		}
-		if i == start || i < len(v) && !isDelimiter(v[i]) { // long, a float, or no id
+		if i == start || i < len(v) && !isDelimiter(v[i]) { // too long, a float, or no id
 			if i = skipValue(v, start); i < 0 {
 				return nil, 0, false
 			}

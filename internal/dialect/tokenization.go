@@ -1,12 +1,12 @@
 package dialect
 
-// What an engine does without its model: tokens of a text, and back, or the text of
-// a conversation.
+// What an engine does without its model: tokens of a text, the text of tokens, or
+// the text of a conversation.
 var tokenizationDialect = dialect{
 	paths:     []string{"/tokenize", "/detokenize", "/apply-template"},
 	place:     placeTokenization,
 	hasPrompt: func(c *call) bool { return present(c.prompt) || hasElements(c.messages) },
-	// No prompt is computed, so that it has no blocks and costs next to nothing.
+	// No prompt is computed, so there are no blocks and almost no cost.
 	prompt: func(p *promptReader) bool {
 		p.tokens = 1
 		return true

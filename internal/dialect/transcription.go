@@ -1,17 +1,17 @@
 package dialect
 
-// OpenAI's transcriptions and translations of speech, which come in forms.
+// OpenAI's transcriptions and translations of speech, which arrive in forms.
 var transcriptionDialect = dialect{
 	paths:     []string{"/audio/transcriptions", "/audio/translations"},
-	hasPrompt: func(*call) bool { return false }, // JSON is none
+	hasPrompt: func(*call) bool { return false }, // a JSON body has none
 	prompt:    readSpeech,
 	event:     readTranscriptEvent,
 	usage:     (*usage).readTranscript,
 	inUsage:   "usage",
 }
 
-// speechBytes is about how much sound, at 128 kbit/s, an encoder makes a token of,
-// at fifty tokens a second.
+// speechBytes is roughly how much sound, at 128 kbit/s, becomes a token, at fifty
+// tokens per second.
 const speechBytes = 320
 
 func readSpeech(p *promptReader) bool {

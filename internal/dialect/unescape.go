@@ -11,9 +11,9 @@ import (
 // appendUnquoted appends the content of a string, given without its quotes.
 func appendUnquoted(dst, s []byte) []byte { return appendContent(dst, s, false) }
 
-// appendShortest appends it as JSON writes it with the fewest and shortest escapes:
-// what \u and \/ stand for is written out, or by its short escape if it needs one.
-// What is no escape stays as it is.
+// appendShortest appends it in JSON's shortest encoding: the characters of \u and
+// \/ are written themselves, or by their short escape if they need one. Invalid
+// escapes remain as they are.
 func appendShortest(dst, s []byte) []byte { return appendContent(dst, s, true) }
 
 func appendContent(dst, s []byte, shortest bool) []byte {
@@ -50,13 +50,13 @@ func appendContent(dst, s []byte, shortest bool) []byte {
 			continue
 		}
 		r, size := unescape(s[i:])
-		broken = i + size + unquoteRoom // more like it may follow
+		broken = i + size + unquoteRoom // more of these may follow
 		if shortest && size <= 2 {
 			n, i = n+copy(out[n:], s[i:i+size]), i+size
 			continue
 		}
 		i += size
-		// What is no escape is longer than it was.
+		// An invalid escape becomes longer.
 		dst = slices.Grow(utf8.AppendRune(out[:n], r), len(s)-i)
 		n, out = len(dst), dst[:cap(dst)]
 	}
@@ -64,17 +64,17 @@ func appendContent(dst, s []byte, shortest bool) []byte {
 }
 
 const (
-	// unquoteBytes are looked at together, as one bit each.
+	// unquoteBytes are processed together, as one bit each.
 	unquoteBytes = blockBytes
-	// unquoteRoom is what has to follow in both slices, since what is copied too much
-	// is written over.
+	// unquoteRoom must follow in both slices, because too much is copied, and then
+	// overwritten.
 	unquoteRoom = 2 * unquoteBytes
 )
 
-// unquoteBlocks writes the content of the head of s to out, and returns how much was
-// written and read: up to what is no escape, or to where there is little left. Escapes
-// come in crowds, at places that no processor guesses: first all of a block are found,
-// without a branch, and then gone through. shortest is as in appendShortest.
+// unquoteBlocks writes the content of the head of s to out, and returns how much it
+// wrote and read: up to an invalid escape, or to where little is left. Escapes come in
+// clusters, at places that no branch predictor can guess: all escapes of a block are
+// first found without a branch, and then processed. shortest is as in appendShortest.
 func unquoteBlocks(out, s []byte, shortest bool) (n, i int) {
 	for plain := 0; len(s)-i >= unquoteRoom && len(out)-n >= unquoteRoom; {
 		block := (*[unquoteRoom]byte)(s[i:])
@@ -97,9 +97,9 @@ func unquoteBlocks(out, s []byte, shortest bool) (n, i int) {
 			at := bits.TrailingZeros64(marks)
 			marks &= marks - 1
 			c := shortEscapes[block[at+1]]
-			if shortest && c != 0 && c != '/' { // stays
+			if shortest && c != 0 && c != '/' { // kept
 				if at == unquoteBytes-1 {
-					end = at // is not torn from what it escapes
+					end = at // do not separate it from what it escapes
 				} else if c == '\\' {
 					marks &= ^uint64(0) << (at + 2)
 				}
@@ -113,13 +113,13 @@ func unquoteBlocks(out, s []byte, shortest bool) (n, i int) {
 					return n, i + at
 				}
 				n, from = n+written, at+read
-				marks &= ^uint64(0) << from // of the second half of a pair
+				marks &= ^uint64(0) << from // of the second half of a surrogate pair
 				continue
 			}
 			out[n] = c
 			n, from = n+1, at+2
 			if c == '\\' {
-				marks &= ^uint64(0) << from // what is escaped escapes nothing
+				marks &= ^uint64(0) << from // an escaped backslash escapes nothing
 			}
 		}
 		if from < end {
@@ -132,7 +132,7 @@ func unquoteBlocks(out, s []byte, shortest bool) (n, i int) {
 	return n, i
 }
 
-// copyRun copies block[from:to], and what comes after it up to a multiple of 32 bytes.
+// copyRun copies block[from:to], and what follows up to a multiple of 32 bytes.
 func copyRun(out []byte, block *[unquoteRoom]byte, from, to int) {
 	_, _ = out[unquoteBytes-1], block[from+unquoteBytes-1]
 	copy(out[:16], block[from:from+16])
@@ -143,8 +143,8 @@ func copyRun(out []byte, block *[unquoteRoom]byte, from, to int) {
 	}
 }
 
-// unquoteCode writes what a \u at the start of s stands for, of one that is whole: 0, 0
-// else.
+// unquoteCode writes the character of a complete \u escape at the start of s; 0, 0 if
+// there is none.
 func unquoteCode(out, s []byte, shortest bool) (n, size int) {
 	if len(s) < 6 || s[1] != 'u' {
 		return 0, 0
@@ -163,7 +163,7 @@ func unquoteCode(out, s []byte, shortest bool) (n, size int) {
 	case r < 0x800:
 		out[0], out[1] = 0xc0|byte(r>>6), 0x80|byte(r&0x3f)
 		return 2, 6
-	case r&0xf800 != 0xd800: // no half of a pair
+	case r&0xf800 != 0xd800: // not part of a surrogate pair
 		out[0], out[1], out[2] = 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f)
 		return 3, 6
 	}
@@ -173,15 +173,15 @@ func unquoteCode(out, s []byte, shortest bool) (n, size int) {
 	return utf8.EncodeRune(out, r), size
 }
 
-// shortEscapes are what letters behind a backslash stand for, shortNames the letters
-// of what has to be written with one.
+// shortEscapes are the characters that letters after a backslash stand for,
+// shortNames the letters for characters that must be escaped.
 var (
 	shortEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 	shortNames   = [utf8.RuneSelf]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
 )
 
-// unescape reads the escape at the start of s and returns its length. What is
-// no escape, or half a surrogate pair, stands for U+FFFD.
+// unescape reads the escape at the start of s and returns its length. Invalid
+// escapes, and half surrogate pairs, stand for U+FFFD.
 func unescape(s []byte) (rune, int) {
 	if len(s) < 2 {
 		return utf8.RuneError, len(s)
@@ -212,14 +212,13 @@ func unescape(s []byte) (rune, int) {
 	return utf8.RuneError, 6
 }
 
-// hex4 is the number that four hexadecimal digits write, or negative if they are
-// none.
+// hex4 is the value of four hexadecimal digits; negative if they are none.
 func hex4(s []byte) rune {
 	_ = s[3]
 	return rune(hexDigits[s[0]])<<12 | rune(hexDigits[s[1]])<<8 | rune(hexDigits[s[2]])<<4 | rune(hexDigits[s[3]])
 }
 
-// hexDigits are what digits stand for; -1: none.
+// hexDigits are the values of digits; -1: not a digit.
 var hexDigits = func() (digits [256]int8) {
 	for c := range digits {
 		switch {

@@ -2,14 +2,14 @@ package dialect
 
 import "cmp"
 
-// usage is what an engine says of the tokens of a request.
+// usage is what an engine reports about a request's tokens.
 type usage struct {
 	prompt, completion, cached          int
 	hasPrompt, hasCompletion, hasCached bool
 }
 
-// read takes the figures of a usage object. A figure that is absent, null or no count is
-// not known; a figure from before stays.
+// read reads a usage object. Figures that are absent, null or not a count are unknown;
+// an earlier figure remains.
 func (u *usage) read(v []byte) {
 	m, _ := membersOf(v)
 	for {
@@ -35,8 +35,8 @@ func merge(old int, had bool, v []byte) (int, bool) {
 	return old, had
 }
 
-// usageFinder finds the usage of a JSON response as it passes, in memory of
-// constant size.
+// usageFinder finds the usage of a JSON response as it passes, in constant
+// memory.
 type usageFinder struct {
 	want               string // the key of the usage; empty: "usage"
 	whole              bool   // the object or array has ended
@@ -50,11 +50,10 @@ type usageFinder struct {
 	value              []byte
 }
 
-// maxUsage bounds the bytes of a usage object. Those of engines have some
-// hundred.
+// maxUsage is the most bytes of a usage object. Engines send some hundred.
 const maxUsage = 4 << 10
 
-// write takes the next bytes of the response.
+// write reads the next bytes of the response.
 func (s *usageFinder) write(b []byte) {
 	for i := 0; i < len(b); i++ {
 		if s.inString && !s.escaped && !s.inKey && !s.capturing {
@@ -76,7 +75,7 @@ func (s *usageFinder) write(b []byte) {
 		switch {
 		case s.escaped:
 			s.escaped = false
-			s.addKey('\\') // a key with an escape is not ours
+			s.addKey('\\') // a key with an escape does not match
 		case s.inString && c == '\\':
 			s.escaped = true
 		case s.inString && c == '"':
@@ -114,10 +113,10 @@ func (s *usageFinder) addKey(c byte) {
 	}
 }
 
-// wanted reports whether the key before is that of the usage.
+// wanted reports whether the last key is that of the usage.
 func (s *usageFinder) wanted() bool { return string(s.key[:s.keyLen]) == cmp.Or(s.want, "usage") }
 
-// found returns the usage object; nil if there is none.
+// found returns the usage object, or nil.
 func (s *usageFinder) found() []byte {
 	if s.tooLong || s.capturing {
 		return nil
@@ -125,7 +124,7 @@ func (s *usageFinder) found() []byte {
 	return s.value
 }
 
-// usage returns what was found where usage is as OpenAI's API has it.
+// usage returns the usage, in the format of OpenAI's API.
 func (s *usageFinder) usage() usage {
 	var u usage
 	u.read(s.found())
