@@ -107,7 +107,7 @@ func (c *Config) validate() error {
 type Marginal struct {
 	endpick.OneRouter
 	config Config
-	work   sync.Pool  // *judge
+	work   sync.Pool    // *judge
 	bound  atomic.Int64 // open requests with a TPOT target
 
 	mu           sync.RWMutex // guards the fields below
