@@ -52,7 +52,21 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
 	"said":    func(a observed.Attempt) string { return said(&a) },
+	"address": shownAddress,
 }).Parse(debugHTML))
+
+// shownAddress is where a server is, without the credentials that are for it alone.
+func shownAddress(e *endpick.Endpoint) string {
+	to, err := transport.Target(e, &url.URL{})
+	switch {
+	case err != nil:
+		return "" // nobody is sent there
+	case to.User == nil:
+		return e.Address
+	}
+	to.User = nil
+	return to.String()
+}
 
 func share(format string, v float64) string {
 	if math.IsNaN(v) {

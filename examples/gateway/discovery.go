@@ -69,7 +69,7 @@ func (s *settings) validateDiscover() error {
 		return s.bad("discover.interval", "is negative")
 	case d.File != "" && !reflect.ValueOf(d.Endpoint).IsZero():
 		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
-	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain:
+	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain || d.Endpoint.Events != "" || d.Endpoint.Replay != "":
 		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
 	case d.Endpoint.KVTokens < 0:
 		return s.bad("discover.endpoint.kv_tokens", "%d is negative", d.Endpoint.KVTokens)

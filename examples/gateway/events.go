@@ -152,9 +152,14 @@ func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Ind
 	h.index = index
 	wanted := map[string]eventSettings{}
 	if index != nil {
+		there := router.Endpoints()
 		for i := range s.Endpoints {
-			if own, ok := s.eventsOf(&s.Endpoints[i]); ok {
-				wanted[cmp.Or(s.Endpoints[i].ID, s.Endpoints[i].URL)] = own
+			e := &s.Endpoints[i]
+			if own, ok := s.eventsOf(e); ok {
+				at := slices.IndexFunc(there, func(o endpick.EndpointStatus) bool { return !o.Removed && e.is(o.Candidate.Endpoint) })
+				if at >= 0 { // or it was removed meanwhile
+					wanted[there[at].Candidate.Endpoint.ID] = own
+				}
 			}
 		}
 	}

@@ -24,6 +24,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix/kvevents"
+	"github.com/endpick/endpick/prefix/precise"
 )
 
 // publisher plays an engine that publishes what it holds: a PUB socket, and a ROUTER
@@ -214,4 +218,41 @@ func TestEngineEvents(t *testing.T) {
 	require.False(t, caches("<td>two<td>"), "nobody listens any more")
 	c.interrupt()
 	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+// Endpoints without an ID of their own are heard under the one that the router gives them,
+// which tells the ranks of a server apart, and shows nobody the server's credentials.
+func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
+	at := startPublisher(t).pub.Addr().String()
+	zero, one := 0, 1
+	s := defaultSettings()
+	for _, e := range []endpointSettings{
+		{URL: "http://10.0.0.1:8000", Rank: &zero}, {URL: "http://10.0.0.1:8000", Rank: &one}, {URL: "http://user:secret@10.0.0.2:8000"},
+	} {
+		e.Models, e.Events = []string{"m"}, at
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
+	require.NoError(t, err)
+	index, err := precise.New(precise.Config{})
+	require.NoError(t, err)
+	var h hearing
+	defer h.end()
+	require.NoError(t, h.follow(s, router, index))
+	second, ok := kvevents.RankAddress(at, 1)
+	require.True(t, ok)
+	of := map[string]string{}
+	for id, f := range h.feeds {
+		of[id] = f.eventSettings.events
+		ref, there := router.Ref(id)
+		assert.True(t, there && ref == f.ref, id)
+	}
+	assert.Equal(t, map[string]string{"http://10.0.0.1:8000#0": at, "http://10.0.0.1:8000#1": second, "http://10.0.0.2:8000": at}, of)
+
+	before := h.feeds["http://10.0.0.1:8000#1"]
+	s.Endpoints = s.Endpoints[1:]
+	require.NoError(t, router.Remove("http://10.0.0.1:8000#0"))
+	require.NoError(t, h.follow(s, router, index))
+	assert.Len(t, h.feeds, 2, "who is gone is heard no more")
+	assert.Same(t, before, h.feeds["http://10.0.0.1:8000#1"], "and the others as before")
 }

@@ -333,6 +333,31 @@ func TestServeBackends(t *testing.T) {
 	require.Contains(t, body, "demo-8b")
 }
 
+// Credentials of a server are in its address, and are the server's affair.
+func TestCredentialsAreNotLogged(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/chat/completions" {
+			user, password, _ := r.BasicAuth()
+			asked <- user + ":" + password
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Hi."}}]}`)
+	}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	c := start(t, "-backend", "http://user:secret@"+address)
+	resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, "user:secret", <-asked)
+	require.Contains(t, c.stderr.String(), "msg=endpoint id=http://"+address+" url=http://"+address)
+	require.NotContains(t, c.stderr.String(), "secret")
+	for _, page := range []string{"/debug/endpick", "/debug/endpick/caches", "/metrics"} {
+		_, body := get(t, c.admin+page)
+		require.NotContains(t, body, "secret", page)
+	}
+}
+
 func TestServeCannotListen(t *testing.T) {
 	c := start(t, "-endpoints", "1")
 	var stderr bytes.Buffer

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -65,13 +64,16 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		defer signal.Stop(hangup)
 		go newReloader(o.config, text, s, g, logger).follow(ctx, hangup)
 	}
-	for _, e := range endpoints {
-		to, err := transport.Target(&e, &url.URL{})
-		if err != nil {
-			return err
+	if s.Discover == nil { // discovered ones are logged when they are found
+		for _, there := range g.router.Endpoints() {
+			e := there.Candidate.Endpoint // whose ID has no credentials, unlike its address
+			to, err := transport.Target(e, &url.URL{})
+			if err != nil {
+				return err
+			}
+			to.User = nil // credentials in it are for the server only
+			logger.Info("endpoint", "id", e.ID, "url", to.String())
 		}
-		to.User = nil // credentials in it are for the server only
-		logger.Info("endpoint", "id", cmp.Or(e.ID, e.Address), "url", to.String())
 	}
 
 	server := g.server(s)

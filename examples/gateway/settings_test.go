@@ -236,7 +236,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",
 		"discover: {srv: a, scheme: ftp}": "discover.scheme: \"ftp\" is none of", "discover: {file: a, scheme: http}": "the file has URLs",
 		"discover: {srv: a, interval: -1s}": "discover.interval: is negative", "discover: {srv: a, endpoint: {id: b}}": "belongs to one endpoint alone",
-		"discover: {file: a, endpoint: {variant: b}}":   "the file says what each endpoint is",
+		"discover: {file: a, endpoint: {variant: b}}":     "the file says what each endpoint is",
+		"discover: {srv: a, endpoint: {events: \"b:1\"}}": "belongs to one endpoint alone", "discover: {srv: a, endpoint: {replay: \"b:1\"}}": "belongs to one endpoint alone",
 		"discover: {srv: a, endpoint: {kv_tokens: -1}}": "discover.endpoint.kv_tokens: -1 is negative",
 	} {
 		_, err := parseSettings(path, []byte(text))
