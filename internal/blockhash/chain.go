@@ -1,6 +1,5 @@
 // Package blockhash is the chained hash that names the blocks of a prompt. Package
-// prefix gives it to the public; package precise goes on with it where an engine's
-// events do.
+// prefix exports it; package precise continues chains from engines' events.
 package blockhash
 
 import (
@@ -9,26 +8,26 @@ import (
 	"slices"
 )
 
-// Bytes is the length of a block: of text, or of token ids of four bytes, the
-// lowest first.
+// Bytes is the length of a block: of text, or of token ids of four bytes in
+// little-endian order.
 const Bytes = 64
 
 // Words is the number of words in a block.
 const Words = Bytes / 8
 
-// Modulus is that of the polynomials.
+// Modulus is the modulus of the polynomials.
 const Modulus = 1<<61 - 1
 
-// What is hashed, added to the start of a chain: text, tokens and media are
-// never equal. Of media, the length is added above these two bits.
+// What is hashed, added to the start of a chain, so that text, tokens and media
+// are never equal. For media, the length is added above these two bits.
 const (
 	OfTokens = iota
 	OfText
 	OfMedia
 )
 
-// Secret is what a seed is made of: random numbers, as far as anyone without the
-// key can tell, and others in each scope. See [Chain] for what they are for.
+// Secret is the expanded form of a seed: numbers that look random to anyone
+// without the key, and differ between scopes. See [Chain] for their use.
 type Secret struct {
 	Words  [Words]uint64
 	Points [2]uint64
@@ -41,43 +40,43 @@ type Seed struct{ secret **Secret }
 // NewSeed returns the seed of a secret.
 func NewSeed(secret **Secret) Seed { return Seed{secret} }
 
-// SecretOf returns the secret of a seed; nil: it is the zero Seed. It is no method,
+// SecretOf returns the secret of a seed; nil for the zero Seed. It is not a method,
 // so that none is promoted to the public type that embeds Seed.
 func SecretOf(s Seed) **Secret { return s.secret }
 
-// Start starts to hash something of this kind under a secret.
+// Start starts a hash of this kind under a secret.
 func Start(secret **Secret, kind uint64) Chain {
 	starts := &(*secret).Starts
 	return Chain{secret, starts[0] + kind, starts[1] + kind}
 }
 
-// Chain is a hash in the middle of its input, asked after each block for the
-// sum so far.
+// Chain is a hash in the middle of its input, which gives a sum after each
+// block.
 //
 // A block is compressed by NH, the inner hash of UMAC (Black et al., CRYPTO
 // 1999): a secret word is added to each of its eight words, the sums are
 // multiplied in pairs, and the four products of 128 bits are added up. For any
-// two blocks and any number, the chance that their sums differ by that number
-// is at most 2^-64, if the secret is not known when the blocks are chosen: to
-// make a factor zero, or anything else that one would like it to be, one has to
-// know the word that is added to it. (Words combined by exclusive or, and
-// products folded by it, as in wyhash, mix as well, but nothing is proven.)
+// two blocks and any number, the probability that their sums differ by that
+// number is at most 2^-64, if the secret is not known when the blocks are
+// chosen: to make a factor zero, or any other value, one has to know the word
+// that is added to it. (Words combined by exclusive or, and products folded by
+// it, as in wyhash, mix as well, but nothing is proven.)
 //
 // The chain is two polynomials modulo the prime 2^61 - 1, each at a secret
 // point of its own, with 61 bits of the lower and of the upper half of the
-// blocks' sums for coefficients. Two different polynomials of degree n are
-// equal at n points at most, of 2^60; and unless the point is zero, what
-// differs before equal blocks differs after them. (Modulo 2^64 there would be
-// long texts that collide for every key.) The starts are secret too, so that
-// heads of different lengths are different polynomials.
+// blocks' sums as coefficients. Two different polynomials of degree n are equal
+// at n points at most, of 2^60; and unless the point is zero, what differs
+// before equal blocks differs after them. (Modulo 2^64 there would be long
+// texts that collide for every key.) The starts are secret too, so that heads
+// of different lengths are different polynomials.
 //
 // A hash mixes the two into one number. For two heads of n blocks that were
-// chosen without knowing the key, hashes are equal with a chance of at most
-// about n in 2^58. As there are 122 bits of state behind 64 of hash, a
-// collision in one block says nothing of the next; one that lasts, because
-// the states are equal, has a chance of about 2^-58, however long the heads.
-// All that is needed is seven multiplications a block, most of which don't wait
-// for one another.
+// chosen without knowing the key, hashes are equal with a probability of at
+// most about n in 2^58. As there are 122 bits of state behind 64 of hash, a
+// collision in one block says nothing of the next; one that lasts, because the
+// states are equal, has a probability of about 2^-58, however long the heads.
+// All this takes seven multiplications per block, most of which are
+// independent.
 //
 // This is no cryptographic hash. Its guarantee holds against those who do not
 // see hashes; from enough of them, with their prompts, the secret can be found.
@@ -111,9 +110,9 @@ func (c *Chain) Append(dst []uint64, p []byte) []uint64 {
 	return dst[:len(dst)+n]
 }
 
-// Sum is the hash of something whole, such as a picture.
+// Sum is the hash of a whole, such as a picture.
 func Sum(secret **Secret, p []byte) uint64 {
-	// The last block is filled up with zeros, which the length makes good.
+	// The last block is padded with zeros, which is unambiguous because the length is hashed too.
 	c := Start(secret, OfMedia+uint64(len(p))<<2)
 	var some [64]uint64
 	for len(p) >= Bytes {
@@ -126,7 +125,7 @@ func Sum(secret **Secret, p []byte) uint64 {
 	return c.Append(some[:0], last[:])[0]
 }
 
-// product is the product of two words, with a secret added to each.
+// product multiplies two words, after adding a secret to each.
 func product(p []byte, k0, k1 uint64) (hi, lo uint64) {
 	return bits.Mul64(binary.LittleEndian.Uint64(p)+k0, binary.LittleEndian.Uint64(p[8:])+k1)
 }
@@ -139,9 +138,9 @@ func plus(hi, lo uint64, p []byte, k0, k1 uint64) (uint64, uint64) {
 	return hi, lo
 }
 
-// Times is a number below 2^63 + 2^61 that is v times the point, modulo
-// 2^61 - 1. Points are kept times eight, so that what is above 2^61 stands in
-// the upper word.
+// Times returns v times the point modulo 2^61 - 1, as a number below 2^63 +
+// 2^61. Points are stored times eight, so that the part above 2^61 is in the
+// upper word.
 func Times(v, point uint64) uint64 {
 	hi, lo := bits.Mul64(v, point)
 	return hi + lo>>3

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// AppendWords is Append for token ids, four bytes each, the lowest first.
+// AppendWords is Append for token ids, four bytes each in little-endian order.
 func (c *Chain) AppendWords(dst []uint64, tokens []uint32) []uint64 {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
 		return c.Append(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
@@ -13,7 +13,7 @@ func (c *Chain) AppendWords(dst []uint64, tokens []uint32) []uint64 {
 	return c.AppendWordsPortable(dst, tokens)
 }
 
-// AppendWordsPortable is AppendWords on any machine.
+// AppendWordsPortable is AppendWords for any architecture.
 func (c *Chain) AppendWordsPortable(dst []uint64, tokens []uint32) []uint64 {
 	var block [Bytes]byte
 	for len(tokens) >= Bytes/4 {

@@ -1,6 +1,6 @@
 // Package choose takes a request from endpoint to endpoint until one has served it.
-// It sends nothing: whoever does, an http.RoundTripper or a host with a connection
-// of its own, asks where to, and says what became of it.
+// It sends nothing: the sender, an http.RoundTripper or a host with connections of
+// its own, asks where to send the request, and reports the result.
 package choose
 
 import (
@@ -29,20 +29,19 @@ type Desk struct {
 	// MaxAttempts is how many endpoints one request is sent to at most.
 	MaxAttempts int
 	Clock       func() time.Time
-	// Denied counts attempts that were not made for lack of budget.
+	// Denied counts attempts that were refused for lack of budget.
 	Denied atomic.Uint64
 }
 
-// retryRefill is the share of the retry burst that comes back each second.
+// retryRefill is the share of the retry burst that is refilled each second.
 const retryRefill = 0.1
 
-// NewBudget is the budget for retries as Config.RetryShare and RetryBurst have it.
+// NewBudget is the retry budget of Config.RetryShare and RetryBurst.
 func NewBudget(share float64, burst int) *health.Budget {
 	return health.NewBudget(share, retryRefill*float64(burst), float64(burst))
 }
 
-// Trip is one request on its way, over all attempts. It is not safe for concurrent
-// use.
+// Trip is one request, over all attempts. It is not safe for concurrent use.
 type Trip struct {
 	Desk    *Desk
 	Request endpick.Request
@@ -50,14 +49,14 @@ type Trip struct {
 	// Named says that the body names a model.
 	Named    bool
 	Attempts int
-	// Alone says that whoever sends the request asks one endpoint only.
+	// Alone says that the sender asks only one endpoint.
 	Alone bool
 
-	exclude []string // endpoints that have failed, or can't serve it
+	exclude []string // endpoints that have failed the request, or can't serve it
 	failed  []failedVisit
 }
 
-// Kind says what an attempt has failed of.
+// Kind says how an attempt has failed.
 type Kind uint8
 
 // The kinds of failure.
@@ -66,10 +65,10 @@ const (
 	Broken                  // no answer, or none in time
 	Erred                   // 5xx, or an error as the first event
 	Full                    // 429
-	Refusal                 // any other answer from 400 on
+	Refusal                 // any other status from 400 on
 )
 
-// Status is how the lease of such an attempt ends.
+// Status is the lease status for this kind of failure.
 func (k Kind) Status() endpick.Status {
 	if k == Full || k == Refusal {
 		return endpick.Refused
@@ -77,7 +76,7 @@ func (k Kind) Status() endpick.Status {
 	return endpick.Failed
 }
 
-// KindOf sorts answers. What an endpoint will never do is a refusal.
+// KindOf classifies a status. What an endpoint will never do is a refusal.
 func KindOf(status int) Kind {
 	switch {
 	case status == http.StatusTooManyRequests:
@@ -88,11 +87,11 @@ func KindOf(status int) Kind {
 	return Erred
 }
 
-// Exclude leaves endpoints out from now on.
+// Exclude excludes endpoints from now on.
 func (t *Trip) Exclude(ids ...string) { t.exclude = append(t.exclude, ids...) }
 
-// Prompt reads the prompt of the call, of which the host has said what it knows,
-// into the trip's request. The error is that of [dialect.Call.Prompt].
+// Prompt reads the prompt of the call into the trip's request; the host has set
+// what it knows. The error is that of [dialect.Call.Prompt].
 func (t *Trip) Prompt(ctx context.Context, call *dialect.Call) error {
 	t.Named = call.Model() != ""
 	err := call.Prompt(ctx)
@@ -100,17 +99,17 @@ func (t *Trip) Prompt(ctx context.Context, call *dialect.Call) error {
 	if err != nil {
 		return err
 	}
-	call.Request.Blocks = nil // those of the trip are let go when the response is there
+	call.Request.Blocks = nil // the trip's own blocks are dropped when the response arrives
 	t.exclude = slices.Clone(t.Request.Exclude)
 	if id := call.Endpoint(); id != "" {
-		if others, found := t.allBut(id); found { // if not, any can say that it has no such thing
+		if others, found := t.allBut(id); found { // if it is gone, any endpoint can answer that there is no such thing
 			t.exclude = append(t.exclude, others...)
 		}
 	}
 	return nil
 }
 
-// allBut is all endpoints but one, and whether that one is there.
+// allBut returns all endpoints but one, and whether that one exists.
 func (t *Trip) allBut(id string) (others []string, found bool) {
 	for _, e := range t.Desk.Router.Endpoints() {
 		if other := e.Candidate.Endpoint.ID; other != id {
@@ -122,10 +121,9 @@ func (t *Trip) allBut(id string) (others []string, found bool) {
 	return others, found
 }
 
-// Route chooses an endpoint that has not failed the request yet. Endpoints in bad
-// health are left out unless nothing else is left, and those that are known to take
-// long in vain even then. The error is that of
-// [endpick.Router.Route].
+// Route chooses an endpoint that has not failed the request yet. It avoids
+// unhealthy endpoints unless there are no others, and those that are known to hang
+// even then. The error is that of [endpick.Router.Route].
 func (t *Trip) Route() (endpick.Lease, error) {
 	avoid, inVain := t.Desk.Health.Avoid(nil, nil)
 	t.Request.Exclude, t.Request.Avoid = t.exclude, avoid
@@ -135,7 +133,7 @@ func (t *Trip) Route() (endpick.Lease, error) {
 	return t.Desk.Router.Route(t.Request)
 }
 
-// Adopt opens a lease for a request that is under way at an endpoint which somebody
+// Adopt opens a lease for a request that is under way at an endpoint that somebody
 // else has chosen. The error is that of [endpick.Router.Route].
 func (t *Trip) Adopt(id string) (endpick.Lease, error) {
 	others, _ := t.allBut(id)
@@ -157,7 +155,7 @@ func (t *Trip) Repeatable() bool {
 }
 
 // HasOthers reports whether the request could go to another endpoint that is not
-// put out. It looks at all of them: for requests that are in trouble.
+// out. It examines all of them, so it is only for requests in trouble.
 func (t *Trip) HasOthers(id string) bool {
 	name := cmp.Or(t.Request.Adapter, t.Request.Model)
 	for _, e := range t.Desk.Router.Endpoints() {
@@ -172,7 +170,7 @@ func (t *Trip) HasOthers(id string) bool {
 	return false
 }
 
-// StatusError is the failure of an endpoint that answered 400 or above.
+// StatusError is the failure of an endpoint that answered with a status from 400 on.
 type StatusError int
 
 func (e StatusError) Error() string {
@@ -182,8 +180,8 @@ func (e StatusError) Error() string {
 // ErrFirstEvent is the failure of an endpoint whose stream began with an error.
 var ErrFirstEvent = errors.New("answered with an error event")
 
-// SetHeader sets what an endpoint has to be told beside the body. What is metered
-// is read as text.
+// SetHeader sets the headers that an endpoint needs besides the body. Metered
+// responses must be uncompressed.
 func SetHeader(h http.Header, metered bool, e *endpick.Endpoint) {
 	if metered {
 		h.Set("Accept-Encoding", "identity")

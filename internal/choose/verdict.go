@@ -6,16 +6,16 @@ import (
 	"github.com/endpick/endpick/internal/health"
 )
 
-// What an attempt says of its endpoint is known when the request has been tried
-// elsewhere, or can't be.
+// What an attempt says about its endpoint is only known when the request has
+// been retried elsewhere, or can't be.
 
-// failedVisit is an attempt that has failed.
+// failedVisit is a failed attempt.
 type failedVisit struct {
 	health.Visit
 	kind Kind
 }
 
-// Failed takes in that an attempt has failed.
+// Failed records that an attempt has failed.
 func (t *Trip) Failed(v health.Visit, kind Kind) {
 	switch kind {
 	case Unreachable:
@@ -27,14 +27,14 @@ func (t *Trip) Failed(v health.Visit, kind Kind) {
 	}
 }
 
-// Again decides whether a failed attempt is followed by another, and pays for it,
-// unless that is paid.
+// Again decides whether to make another attempt after a failed one, and pays for
+// it unless that is paid.
 func (t *Trip) Again(ctx context.Context, v health.Visit, kind Kind, paid bool) bool {
 	switch {
 	case ctx.Err() != nil, t.Attempts >= t.Desk.MaxAttempts:
 		return false
 	case kind == Unreachable:
-		return true // nobody has worked on it: that costs nothing
+		return true // no endpoint has worked on it, so it costs nothing
 	case !t.Repeatable():
 		return false
 	case kind == Refusal:
@@ -46,8 +46,8 @@ func (t *Trip) Again(ctx context.Context, v health.Visit, kind Kind, paid bool) 
 	return true
 }
 
-// Judge tells health how the request has fared where it was sent, when it has been
-// served or given up.
+// Judge reports the attempts to health, when the request has been served or given
+// up.
 func (t *Trip) Judge(served bool) {
 	h := t.Desk.Health
 	for _, f := range t.failed {
@@ -57,7 +57,7 @@ func (t *Trip) Judge(served bool) {
 		case len(t.failed) > 1:
 			h.Undecided(f.Visit)
 		case t.Alone, f.kind != Refusal && !t.Repeatable():
-			h.Failed(f.Visit, false) // nobody else can be asked
+			h.Failed(f.Visit, false) // no other endpoint can be asked
 		}
 	}
 	t.failed = nil

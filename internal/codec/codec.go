@@ -1,5 +1,6 @@
-// Package codec is the saved form of models and predictors: an envelope of four letters that say what it is, the version
-// of the format, the length of the content and its hash, and then the content, little endian.
+// Package codec is the saved form of models and predictors: an envelope with four letters for the
+// kind, the version of the format, the length of the content and its hash, and then the content,
+// all little-endian.
 package codec
 
 import (
@@ -14,7 +15,7 @@ import (
 const (
 	// HeaderSize is the length of an envelope without its content.
 	HeaderSize = 4 + 4 + 8 + 8
-	// Version is the version of the format that is written, and the only one that is read.
+	// Version is the format version that is written, and the only one that is read.
 	Version = 1
 )
 
@@ -89,7 +90,7 @@ func (e *Encoder) Bytes(v []byte) {
 	e.B = append(e.B, v...)
 }
 
-// A Decoder takes values off a slice. After the first error it returns zeros.
+// A Decoder decodes values. After the first error it returns zeros.
 type Decoder struct {
 	B   []byte
 	Err error
@@ -129,7 +130,7 @@ func (d *Decoder) Uint64() uint64 {
 func (d *Decoder) Float() float64 { return math.Float64frombits(d.Uint64()) }
 func (d *Decoder) Bool() bool     { return d.Uint8() != 0 }
 
-// number takes a float that has to be finite.
+// Number reads a finite float.
 func (d *Decoder) Number(what string) float64 {
 	v := d.Float()
 	if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -146,7 +147,7 @@ func (d *Decoder) Float32() float32 {
 	return 0
 }
 
-// int takes an integer from low to high.
+// Int reads an integer from low to high.
 func (d *Decoder) Int(what string, low, high int) int {
 	v := int64(d.Uint64())
 	if v < int64(low) || v > int64(high) {
@@ -156,7 +157,8 @@ func (d *Decoder) Int(what string, low, high int) int {
 	return int(v)
 }
 
-// count takes the length of a list whose elements have so many bytes, and refuses one that the data can't hold.
+// Count reads the length of a list whose elements have size bytes, and rejects one that can't
+// fit into the data.
 func (d *Decoder) Count(what string, size int) int {
 	v := d.Uint64()
 	if d.Err == nil && v > uint64(len(d.B)/size) {
@@ -176,7 +178,7 @@ func (d *Decoder) Floats(what string) []float64 {
 
 func (d *Decoder) Bytes(what string) []byte { return d.Take(d.Count(what, 1)) }
 
-// end reports the first error, or that something is left over.
+// End returns the first error, or an error if data is left.
 func (d *Decoder) End() error {
 	if d.Err == nil && len(d.B) > 0 {
 		d.Fail("%d bytes too many", len(d.B))

@@ -7,10 +7,9 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Avoid appends to dst the endpoints that the next request should not go to. A
-// trial and a growing share are given out by leaving an endpoint off that list. To
-// inVain it appends those that it should not go to even if there are no others, because
-// who asks them waits for long and gets nothing.
+// Avoid appends to dst the endpoints that the next request should avoid. It grants a
+// trial or a growing share by leaving an endpoint off that list. To inVain it appends
+// the endpoints to avoid even if there are no others, because they are known to hang.
 func (h *Health) Avoid(dst, inVain []string) ([]string, []string) {
 	if h.known.Load() == 0 {
 		return dst, inVain
@@ -56,8 +55,8 @@ func (h *Health) Avoid(dst, inVain []string) ([]string, []string) {
 	return dst, inVain
 }
 
-// InVain reports whether a request to this endpoint would wait for long and get
-// nothing: it is out for being silent, and no trial is due.
+// InVain reports whether a request to this endpoint would hang: it is out for
+// being silent, and no trial is due.
 func (h *Health) InVain(ref endpick.Ref) bool {
 	if h.known.Load() == 0 {
 		return false
@@ -73,8 +72,8 @@ func (h *Health) InVain(ref endpick.Ref) bool {
 	return s.phase == Out && s.fruitless() && (s.isAiling(now) || ahead(now, s.until, maxBackoff))
 }
 
-// spare is how many endpoints that are out, and not gone, can be spared; h.mu is
-// held. If all are out they all can: then all are asked. Of two it is one.
+// spare is how many of the endpoints that are out, and not unreachable, may be
+// avoided; h.mu is held. If all are out, none is. Of two endpoints it is one.
 func (h *Health) spare(now time.Time) (n int, all bool) {
 	for _, s := range h.remarked {
 		if s.phase == Out {
@@ -103,7 +102,7 @@ func (h *Health) Out(dst []string) []string {
 	return dst
 }
 
-// IsOut reports whether an endpoint has been put out, also if a trial is due.
+// IsOut reports whether an endpoint is out, even if a trial is due.
 func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +122,7 @@ func (h *Health) Unhealthy() int {
 	return n
 }
 
-// endpoints is how many there are, looked up now and then; h.mu is held.
+// endpoints is the number of endpoints, cached for a short time; h.mu is held.
 func (h *Health) endpoints(now time.Time) int {
 	if h.fleet == 0 || !ahead(now, h.fleetAt.Add(time.Second), time.Second) {
 		h.fleet, h.fleetAt = h.size(), now

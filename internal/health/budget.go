@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Budget bounds retries to a share of the requests, so that a fleet in trouble
-// is not given a multiple of its load. It is a bucket of tokens: each request
-// puts share of a token in, each second refill tokens, and each retry takes one
-// out. It is safe for concurrent use.
+// Budget limits retries to a share of the requests, so that a fleet in trouble
+// does not get a multiple of its load. It is a token bucket: each request adds
+// share of a token, each second refill tokens, and each retry takes one. It is
+// safe for concurrent use.
 type Budget struct {
 	share, refill, most float64
 
@@ -17,7 +17,7 @@ type Budget struct {
 	at     time.Time
 }
 
-// NewBudget returns a bucket that is full.
+// NewBudget returns a full bucket.
 func NewBudget(share, refill, most float64) *Budget {
 	return &Budget{share: share, refill: refill, most: most, tokens: most}
 }
@@ -42,8 +42,8 @@ func (b *Budget) Retry(now time.Time) bool {
 	return true
 }
 
-// advance puts in what has come since the last call; a clock that steps back
-// puts in nothing.
+// advance adds what has flowed in since the last call; a clock that is set back
+// adds nothing.
 func (b *Budget) advance(now time.Time) {
 	if passed := now.Sub(b.at); passed > 0 {
 		if !b.at.IsZero() {

@@ -3,16 +3,16 @@ package health
 import "time"
 
 const (
-	// mostTold is how many failures that other gateways have told of put an endpoint
-	// out, while it sends nothing to this one.
+	// mostTold is how many failures reported by other gateways put an endpoint out,
+	// if it sends nothing to this one meanwhile.
 	mostTold = 3
-	// toldFor is how long they count.
+	// toldFor is how long reported failures count.
 	toldFor = time.Minute
 )
 
-// Tell makes the health tell of each outcome that counts here, and nobody else from now
-// on: of all failures, and of what is served by endpoints that have failed of late. It is
-// called from many goroutines. Nil: nobody is told.
+// Tell sets a function that is called for each outcome that counts here: for all
+// failures, and for what endpoints with recent failures have served. It is called from
+// many goroutines. Nil: none.
 func (h *Health) Tell(tell func(id string, failed bool)) {
 	if tell == nil {
 		h.tell.Store(nil)
@@ -27,11 +27,11 @@ func (h *Health) told(s *standing, failed bool) {
 	}
 }
 
-// Elsewhere says that another gateway has failed at an endpoint so many times, and was
-// served so many times. It is put out for that if it has sent nothing to anybody here
-// since the first of them: what a gateway sees itself counts for more than what it is
-// told, since it may be the way from the other to the endpoint that is broken. Who fails
-// at half of the endpoints is not believed, for he may be unhealthy himself.
+// Elsewhere records that an endpoint has failed another gateway so many times, and
+// served it so many times. The endpoint is put out if it has sent nothing to anybody
+// here since the first failure: our own observations outweigh reports, because only the
+// path from the other gateway may be broken. A gateway that fails at half of the
+// endpoints is not believed, because it may be unhealthy itself.
 func (h *Health) Elsewhere(id string, failed, served int) {
 	ref, ok := h.current(id)
 	if !ok || failed <= 0 || served >= outRatio*failed {
@@ -64,7 +64,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	}
 }
 
-// isDoubted reports whether others have told of failures of late.
+// isDoubted reports whether other gateways have recently reported failures.
 func (s *standing) isDoubted(now time.Time) bool {
 	return s.toldOf > 0 && ahead(now, s.toldAt.Add(toldFor), toldFor)
 }

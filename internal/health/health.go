@@ -1,5 +1,5 @@
-// Package health judges endpoints by what becomes of their requests. It knows
-// nothing of connections: whoever sends the requests tells it.
+// Package health judges endpoints by the results of their requests. It has no
+// connections: whoever sends the requests reports to it.
 package health
 
 import (
@@ -11,107 +11,107 @@ import (
 )
 
 const (
-	// An endpoint is put out when this share of what it did of late has failed,
-	// which is also so many times the mean share of the others, and at least
-	// minFailures have (a half less, because old ones fade).
+	// An endpoint is put out when this share of its recent requests has failed,
+	// which must also be this multiple of the others' mean share, and if at least
+	// minFailures have (minus a half, because old ones fade).
 	outShare    = 0.25
 	outRatio    = 3
 	minFailures = 2.5
-	// keepOutcome is the share of old outcomes that stays at each new one, so
-	// that about the last 20 count. They also halve each outcomesHalve, which
-	// is longer than a server takes that fails by saying nothing.
+	// keepOutcome is the share of old outcomes that remains after each new one, so
+	// that about the last 20 count. They also halve every outcomesHalve, which is
+	// longer than a server takes that fails by saying nothing.
 	keepOutcome   = 1 - 1.0/20
 	outcomesHalve = 5 * time.Minute
-	// priorGood is how many answers an endpoint has given before its first
-	// failure, as far as is remembered: three failures in a row put it out.
+	// priorGood is the number of successes that count as remembered before an
+	// endpoint's first failure: three failures in a row put it out.
 	priorGood = 7.5
 
-	// minSeen is how many first bytes make known what is slow.
+	// minSeen is how many first bytes it takes to know what is slow.
 	minSeen = 8
-	// minPatience is how long a request may be without a byte at the least
-	// before it is overdue, and maxOverdue how many of them put an endpoint out
-	// that has sent nothing to anybody meanwhile.
+	// minPatience is the least time without a byte after which a request is
+	// overdue. maxOverdue overdue requests put an endpoint out that has sent
+	// nothing to anybody meanwhile.
 	minPatience = 3 * time.Second
 	maxOverdue  = 3
 
-	// maxOut is the share of the endpoints that is avoided at one time.
+	// maxOut is the largest share of endpoints that is avoided at one time.
 	maxOut = 0.75
-	// The first wait before a trial, doubled by each trial up to maxBackoff.
+	// The first wait before a trial. It doubles with each trial, up to maxBackoff.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Second
 	// checksCount is how long a check counts.
 	checksCount = time.Minute
-	// vainTrials is how many trials have been made at a silent endpoint before it is
-	// not asked even if there are no others.
+	// vainTrials is the number of failed trials from which on a silent endpoint is
+	// not used even if there are no others.
 	vainTrials = 2
-	// offerFor is how long a trial is kept for the request it was offered to.
+	// offerFor is how long a trial is reserved for the request it was offered to.
 	offerFor = 20 * time.Millisecond
-	// rampTime is how long it takes from a trial's success to a full share,
+	// rampTime is how long it takes from a successful trial to the full share,
 	// beginning with rampFrom.
 	rampTime = 15 * time.Second
 	rampFrom = 0.1
 
-	// fullFor is how long an endpoint is spared that has answered 429.
+	// fullFor is how long an endpoint is avoided after it has answered 429.
 	fullFor = 250 * time.Millisecond
-	// An endpoint that refuses requests is checked with another endpoint so
-	// many times a second, and so many times at once.
+	// How often per second a refusal is checked by asking another endpoint, and
+	// how often at once.
 	opinionRate  = 1
 	opinionBurst = 4
 )
 
-// Health keeps requests away from endpoints that fail, and leads them back.
-// The server that fails fastest always looks idlest, so that it is not enough
-// to notice those that can't be reached. Its rules:
+// Health keeps requests away from endpoints that fail, and brings these back. The server
+// that fails fastest always looks idlest, so it is not enough to notice those that can't
+// be reached. Its rules:
 //
 //   - An endpoint has failed a request if another has then served it. A request
-//     that failed wherever it was sent speaks against the request: no client can
-//     make an endpoint look unhealthy with what every engine refuses. Who can't be
+//     that fails everywhere counts against none: no client can make an endpoint
+//     look unhealthy with what every engine refuses. An endpoint that can't be
 //     reached, or breaks a response off, has failed without such a witness.
-//   - An endpoint is put out when a quarter of its last answers were failures,
-//     three at least, and the others fail clearly less.
+//   - An endpoint is put out when a quarter of its last requests failed, at least
+//     three, and the others fail clearly less.
 //   - So is one that has sent nothing to anybody for much longer than the pool
 //     takes, while three requests wait for their first byte. Its next byte
-//     brings it back. A request that waits there for twice as long, and ten
-//     seconds at least, is sent to another, once and within the retry budget.
-//   - Who is out is avoided, but for those that can be reached no more than
-//     three quarters of the endpoints, unless all are out: then all are asked,
-//     but for those of which it is known that they take long and give nothing.
+//     brings it back. A request that waits there for twice as long, and at least
+//     ten seconds, is sent to another, once and within the retry budget.
+//   - Endpoints that are out are avoided. Of those that can be reached, at most
+//     three quarters of all endpoints are. If all are out, all are used, except
+//     those that are known to hang.
 //   - An endpoint that has failed its checks is out, and not tried until it passes
-//     one, unless it answers them and all are out; see [Health.Checked]. One that checks
-//     have never got a connection to is out as well, but tried.
+//     one, unless it answers them and all are out; see [Health.Checked]. One that
+//     checks have never reached is out as well, but tried.
 //   - After a second, and twice as long after each trial, up to 15 s, one
 //     request is tried there. If it is served, the endpoint gets a tenth of the
-//     traffic, and all of its share 15 s later.
-//   - An endpoint that is full (429) is spared for a quarter of a second, and no
+//     traffic, and its full share 15 s later.
+//   - An endpoint that is full (429) is avoided for a quarter of a second, nothing
 //     more.
-//   - A refusal (404, 400 and their like) goes to the client. When an endpoint
-//     has refused twice and served nothing in between, another is asked, now
+//   - A refusal (400, 404 and the like) goes to the client. When an endpoint
+//     has refused twice and served nothing in between, another is asked now
 //     and then.
 //
-// It knows endpoints by their Ref and nothing of connections. What it keeps is
-// bounded by the endpoints there are. It is safe for concurrent use.
+// It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It
+// is safe for concurrent use.
 type Health struct {
 	clock func() time.Time
-	// size is how many endpoints there are, present whether one of them is this one,
-	// current the Ref of the one of that ID.
+	// size returns the number of endpoints, present reports whether one of them is
+	// this one, and current returns the Ref of the one with an ID.
 	size    func() int
 	present func(id string, ref endpick.Ref) bool
 	current func(id string) (endpick.Ref, bool)
-	tell    atomic.Pointer[func(id string, failed bool)] // nil: nobody is told
+	tell    atomic.Pointer[func(id string, failed bool)] // nil: none
 
 	known atomic.Int32 // len(remarked), read without the lock
-	// What has been waited for first bytes of late, in nanoseconds, and how
-	// many have come: of responses at once, and of streams.
+	// The longest recent waits for first bytes, in nanoseconds, and how many have
+	// arrived: for whole responses, and for streams.
 	slowest, seen [2]atomic.Int64
 
 	mu       sync.Mutex
 	of       endpick.PerEndpoint[*standing]
-	remarked []*standing // of whom there is anything to say
-	fleet    int         // size, as of fleetAt
+	remarked []*standing // those with any history
+	fleet    int         // size, at fleetAt
 	fleetAt  time.Time
 }
 
-// New returns the health of a router's endpoints, all well.
+// New returns the health of a router's endpoints, which all start well.
 func New(router *endpick.Router, clock func() time.Time) *Health {
 	return &Health{
 		clock: clock, current: router.Ref,
@@ -123,8 +123,8 @@ func New(router *endpick.Router, clock func() time.Time) *Health {
 	}
 }
 
-// NewWithin returns the health of endpoints that a stage of a router knows, all well. A
-// stage must not call its router, and counts them itself.
+// NewWithin returns the health of the endpoints that a stage of a router knows, which
+// all start well. A stage must not call its router, so it counts them itself.
 func NewWithin(clock func() time.Time, size func() int, present func(id string, ref endpick.Ref) bool) *Health {
 	return &Health{
 		clock: clock, size: size, present: present,
@@ -132,37 +132,36 @@ func NewWithin(clock func() time.Time, size func() int, present func(id string, 
 	}
 }
 
-// Visit is one request at one endpoint, as health knows it. The zero visit is to
-// nobody.
+// Visit is one request at one endpoint. The zero visit is at none.
 type Visit struct {
 	s     *standing
 	heard uint64 // s.heard when it was sent
 	spell uint32
 	trial bool
-	apart bool  // there was no connection
-	err   error // what it has failed of; nil: not known
+	apart bool  // no connection could be made
+	err   error // why it failed; nil: not known
 }
 
-// Because is the visit with what it has failed of.
+// Because returns the visit with the reason of its failure.
 func (v Visit) Because(err error) Visit {
 	v.err = err
 	return v
 }
 
-// Apart is the visit of whom no connection could be made to.
+// Apart returns the visit, marked as one for which no connection could be made.
 func (v Visit) Apart() Visit {
 	v.apart = true
 	return v
 }
 
-// ahead reports whether a moment is still to come. One that is further off than
-// it can be was set by a clock that has been set back since.
+// ahead reports whether a time is in the future. One further ahead than
+// possible was set before the clock was set back.
 func ahead(now, at time.Time, most time.Duration) bool {
 	left := at.Sub(now)
 	return left > 0 && left <= most
 }
 
-// Sent says that a request goes to an endpoint.
+// Sent records that a request goes to an endpoint.
 func (h *Health) Sent(id string, ref endpick.Ref) Visit {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,7 +177,7 @@ func (h *Health) Sent(id string, ref endpick.Ref) Visit {
 	return v
 }
 
-// standing is that of an endpoint, which may be a new one; h.mu is held.
+// standing returns that of an endpoint, creating it if necessary; h.mu is held.
 func (h *Health) standing(id string, ref endpick.Ref) *standing {
 	at := h.of.At(ref)
 	if at == nil { // it is gone
@@ -190,7 +189,7 @@ func (h *Health) standing(id string, ref endpick.Ref) *standing {
 	return *at
 }
 
-// Heard says that the endpoint has sent something.
+// Heard records that the endpoint has sent something.
 func (h *Health) Heard(v Visit) {
 	v.s.heard.Add(1)
 	if v.s.silent.Load() {
@@ -203,7 +202,7 @@ func (h *Health) Heard(v Visit) {
 }
 
 // Patience is how long a request may wait for its first byte before it is
-// overdue: twice what the slowest have waited of late. 0: that is not known yet.
+// overdue: twice the longest recent wait. 0: not known yet.
 func (h *Health) Patience(stream bool) time.Duration {
 	if h.seen[kind(stream)].Load() < minSeen {
 		return 0
@@ -212,7 +211,7 @@ func (h *Health) Patience(stream bool) time.Duration {
 }
 
 // Stuck reports whether the endpoint has sent nothing to anybody since the
-// Request was sent there.
+// request was sent there.
 func (h *Health) Stuck(v Visit) bool { return v.s.heard.Load() == v.heard }
 
 func kind(stream bool) int {
@@ -222,10 +221,10 @@ func kind(stream bool) int {
 	return 0
 }
 
-// Served says that the request was answered well, for the first byte of which
-// it has waited so long.
+// Served records that the request was answered well, after waiting so long for
+// its first byte.
 func (h *Health) Served(v Visit, stream bool, waited time.Duration) {
-	if !v.s.silent.Load() { // of what was stuck nothing can be learned
+	if !v.s.silent.Load() { // a stuck request says nothing about normal waits
 		h.seen[kind(stream)].Add(1)
 		slowest := &h.slowest[kind(stream)]
 		if old := slowest.Load(); waited != time.Duration(old) { // about the last 128 count
@@ -251,15 +250,15 @@ func (h *Health) Served(v Visit, stream bool, waited time.Duration) {
 	}
 }
 
-// Failed says that the endpoint has failed the request; certainly: that no
-// Request can be the cause.
+// Failed records that the endpoint has failed the request; certainly says that
+// the request can't be the cause.
 func (h *Health) Failed(v Visit, certainly bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, now := v.s, h.clock()
 	s.err = v.err
 	if s.phase == Out || s.spell != v.spell {
-		return // known already
+		return // already known
 	}
 	h.told(s, true)
 	h.remark(s, now)
@@ -278,7 +277,7 @@ func (h *Health) Failed(v Visit, certainly bool) {
 	}
 }
 
-// Overdue says that the request has waited as long as patience allows.
+// Overdue records that the request has waited for as long as Patience.
 func (h *Health) Overdue(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -297,7 +296,7 @@ func (h *Health) Overdue(v Visit) {
 	}
 }
 
-// Full says that the endpoint has no room for the request.
+// Full records that the endpoint has no room for the request.
 func (h *Health) Full(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -307,8 +306,8 @@ func (h *Health) Full(v Visit) {
 	v.s.tryAgain(v, now)
 }
 
-// Refused says that the endpoint has refused the request, and returns whether
-// another should be asked.
+// Refused records that the endpoint has refused the request, and returns
+// whether another should be asked.
 func (h *Health) Refused(v Visit) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -318,15 +317,15 @@ func (h *Health) Refused(v Visit) bool {
 	return v.trial || s.refusals > 1 && s.opinions.Retry(now)
 }
 
-// Undecided says that the request has failed elsewhere too. If it was a trial,
-// the next may follow.
+// Undecided records that the request has failed elsewhere too. If it was a
+// trial, the next may follow.
 func (h *Health) Undecided(v Visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v.s.tryAgain(v, h.clock())
 }
 
-// remark notes that there is something to say of an endpoint; h.mu is held.
+// remark records that an endpoint has a history; h.mu is held.
 func (h *Health) remark(s *standing, now time.Time) {
 	if s.listed {
 		return
@@ -345,8 +344,8 @@ func (h *Health) forget(s *standing) {
 	}
 }
 
-// others is the mean share of failures of the endpoints that are not out, but
-// for s; h.mu is held.
+// others is the mean share of failures of the endpoints that are not out,
+// without s; h.mu is held.
 func (h *Health) others(s *standing, now time.Time) float64 {
 	sum, n := 0.0, h.endpoints(now)-1
 	for _, o := range h.remarked {
@@ -356,7 +355,7 @@ func (h *Health) others(s *standing, now time.Time) float64 {
 			n--
 		default:
 			o.fade(now)
-			if o.bad >= 1 { // a single one that has faded says little
+			if o.bad >= 1 { // a single, faded failure says little
 				sum += o.share()
 			}
 		}

@@ -7,54 +7,54 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// standing is what is known of one endpoint; health.mu guards it.
+// standing is what is known about one endpoint. Health.mu guards it.
 type standing struct {
 	id  string
 	ref endpick.Ref
 
-	heard  atomic.Uint64 // grows with every byte or more; without the lock
-	silent atomic.Bool   // put out for saying nothing
+	heard  atomic.Uint64 // number of times that bytes arrived; atomic
+	silent atomic.Bool   // out for sending nothing; atomic
 
-	gone      bool // it can't be reached: requests did not cause that
-	mute      bool // asking it takes long, and is in vain
+	gone      bool // unreachable, which requests did not cause
+	mute      bool // requests hang there
 	trials    int  // since it was put out
 	listed    bool // in remarked
 	phase     State
-	spell     uint32 // how many times it was put out
+	spell     uint32 // number of times it was put out
 	good, bad float64
 	fadedAt   time.Time
 
-	refusals   int // since the last good answer
+	refusals   int // since the last success
 	opinions   Budget
-	overdue    int // requests, while heard stood at overdueAt
+	overdue    int // requests, while heard was overdueAt
 	overdueAt  uint64
-	backoff    time.Duration // the next one
-	until      time.Time     // out: no trial before
+	backoff    time.Duration // before the next trial
+	until      time.Time     // out: time of the next trial
 	offeredAt  time.Time
 	returnedAt time.Time
-	credit     float64 // returning: the share of requests that was not used yet
+	credit     float64 // returning: unused fractions of a request
 	fullUntil  time.Time
 
-	// Failures that other gateways have told of, since heard stood so.
+	// Failures reported by other gateways while heard had this value.
 	toldOf    int
 	toldAt    time.Time
 	toldHeard uint64
 
-	since  time.Time // of the phase; zero: ever
-	reason Reason    // out: why
-	err    error     // of the newest failure
+	since  time.Time // of the phase; zero: always
+	reason Reason    // out: the reason
+	err    error     // of the latest failure
 
 	checkedAt time.Time // zero: never
-	unfit     int       // checks that it has failed in a row
-	checkErr  error     // of the newest check; nil: it has passed
-	passed    bool      // it has passed one
-	doubtful  bool      // it has failed as many as it takes
-	ailing    bool      // and passed one before: it is out
-	awaited   bool      // put out because checks have never reached it
+	unfit     int       // failed checks in a row
+	checkErr  error     // of the latest check; nil: it passed
+	passed    bool      // it has ever passed one
+	doubtful  bool      // it has failed the number that counts
+	ailing    bool      // doubtful, after having passed one before: it is out
+	awaited   bool      // out because no check has ever reached it
 }
 
-// spared reports whether the next request is not among the share of an endpoint
-// that is coming back.
+// spared reports whether the next request is outside the share of a returning
+// endpoint.
 func (s *standing) spared(now time.Time) bool {
 	share := s.growth(now)
 	if share >= 1 || share < rampFrom { // it is back, or the clock was set back
@@ -68,23 +68,23 @@ func (s *standing) spared(now time.Time) bool {
 	return false
 }
 
-// isAiling reports whether checks say that the endpoint is unfit. Where nobody checks
-// any more they say nothing.
+// isAiling reports whether checks put the endpoint out. If checks have stopped, old
+// ones say nothing.
 func (s *standing) isAiling(now time.Time) bool {
 	return s.ailing && ahead(now, s.checkedAt.Add(checksCount), checksCount)
 }
 
-// fruitless reports whether asking an endpoint that is out takes long, and gives nothing.
+// fruitless reports whether requests to an endpoint that is out hang.
 func (s *standing) fruitless() bool {
 	return s.mute || s.silent.Load() && s.trials >= vainTrials
 }
 
-// growth is the share of its traffic that an endpoint gets that is coming back.
+// growth is the share of its traffic that a returning endpoint gets.
 func (s *standing) growth(now time.Time) float64 {
 	return rampFrom + float64(now.Sub(s.returnedAt))/float64(rampTime)
 }
 
-// fade makes old outcomes count less.
+// fade reduces the weight of old outcomes.
 func (s *standing) fade(now time.Time) {
 	for now.Sub(s.fadedAt) >= outcomesHalve && s.good+s.bad > 1e-3 {
 		s.good, s.bad = s.good/2, s.bad/2
@@ -95,7 +95,7 @@ func (s *standing) fade(now time.Time) {
 	}
 }
 
-// outcome makes room for one more.
+// outcome makes room for one more outcome.
 func (s *standing) outcome(now time.Time) {
 	s.fade(now)
 	s.good *= keepOutcome
@@ -111,7 +111,7 @@ func (s *standing) putOut(now time.Time, why Reason) {
 	s.wait(now)
 }
 
-// wait puts the next trial off.
+// wait postpones the next trial.
 func (s *standing) wait(now time.Time) {
 	s.backoff = max(s.backoff, firstBackoff)
 	s.until = now.Add(s.backoff)

@@ -7,7 +7,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// State is how an endpoint stands.
+// State is the state of an endpoint.
 type State uint8
 
 // The states.
@@ -33,10 +33,10 @@ type Reason uint8
 
 // The reasons.
 const (
-	Fine        Reason = iota // it is not
+	Fine        Reason = iota // it is not out
 	Unreachable               // connections to it can't be made
 	Failing                   // it fails requests that others serve
-	Silent                    // it has sent nothing to anybody for long
+	Silent                    // it has sent nothing to anybody for a long time
 	Unfit                     // it fails its checks
 )
 
@@ -55,33 +55,33 @@ func (r Reason) String() string {
 	return ""
 }
 
-// Status is how an endpoint stands at one moment.
+// Status is the health of an endpoint at one moment.
 type Status struct {
 	State  State
 	Reason Reason
-	Since  time.Time // of the state; zero: as long as the endpoint is known
-	// Share is the part of its usual traffic that it gets: 1 where it is well.
+	Since  time.Time // of the state; zero: since the endpoint became known
+	// Share is the part of its usual traffic that it gets: 1 if it is well.
 	Share float64
-	// Err is what a request has failed of last there; nil: of nothing, or it is not
-	// known. It is kept when the endpoint is well again.
+	// Err is the error of the last failed request; nil: none, or not known. It is
+	// kept after a recovery.
 	Err error
-	// NextTrial is when a request is tried there. Zero: it is not out.
+	// NextTrial is when a request will be tried there. Zero: it is not out.
 	NextTrial time.Time
 	// Alive says that the endpoint may be able to serve a request: it is not out, or a
 	// trial is due and no check says otherwise; and it has sent something, or not
 	// failed its checks.
 	Alive bool
-	// Full says that it is being spared because it has answered 429.
+	// Full says that it is being avoided because it has answered 429.
 	Full bool
 
-	// Checked is when it was checked last; zero: never. CheckErr is what was wrong,
-	// Failed how often in a row.
+	// Checked is the time of the last check; zero: never. CheckErr is its error,
+	// and Failed the number of failed checks in a row.
 	Checked  time.Time
 	CheckErr error
 	Failed   int
 }
 
-// Status is how an endpoint stands.
+// Status returns the health of an endpoint.
 func (h *Health) Status(id string, ref endpick.Ref) Status {
 	now := h.clock()
 	h.mu.Lock()
@@ -114,15 +114,15 @@ func (h *Health) Check(id string, ref endpick.Ref) Visit {
 	return Visit{s: s, heard: s.heard.Load(), spell: s.spell}
 }
 
-// Checked takes in how a check has gone, nil: well. An endpoint that has failed most
-// checks in a row is put out. One that has said nothing counts only if it has sent
-// nothing to anybody meanwhile: who is busy serving may be late to say that he is
-// well. An endpoint that has never passed one is judged by its requests alone, since
-// it may be the check that is wrong; but while it has sent nothing to anybody, it is put
-// out if no connection could be made ([Visit.Apart]), and tried like one that requests
-// have found unreachable. What has only been waited for comes as if it were new. An
-// endpoint that was put out by checks, or could not be reached, and passes one again is
-// tried at once; one that fails requests is not well for passing checks.
+// Checked records the result of a check; nil: passed. An endpoint that has failed most
+// checks in a row is put out. A check without an answer counts only if the endpoint has
+// sent nothing to anybody meanwhile, because a busy server may be late. An endpoint that
+// has never passed one is judged by its requests alone, since the check may be wrong;
+// but while it has sent nothing to anybody, it is put out if no connection could be made
+// ([Visit.Apart]), and tried like one that requests have found unreachable. If it then
+// appears, it counts as new. An endpoint that was put out by checks, or could not be
+// reached, is tried at once when it passes one; one that fails requests is not well just
+// because it passes checks.
 func (h *Health) Checked(v Visit, err error, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"github.com/endpick/endpick/predict/boost"
 )
 
-// Target is a latency that is learned, and a number to keep it by.
+// Target is a latency that is learned.
 type Target int
 
 // The latencies.
@@ -12,12 +12,12 @@ const (
 	TTFT Target = iota // time to first token
 	TPOT               // time per output token after the first
 	E2E                // whole request
-	// Targets is how many there are.
+	// Targets is their number.
 	Targets
 )
 
-// Features are what is known of a request and an endpoint when the request is dispatched. NaN stands for what is not
-// known.
+// Features are what is known about a request and an endpoint when the request is routed. NaN means
+// not known.
 type Features struct {
 	// KVUsage is the share of the KV cache in use, in [0, 1].
 	KVUsage float64
@@ -27,13 +27,13 @@ type Features struct {
 	Waiting, Running float64
 	// PrefixShare is the share of the prompt that the endpoint holds, in [0, 1].
 	PrefixShare float64
-	// PrefillTokens are the new tokens of the requests that were routed there and have no first token yet.
+	// PrefillTokens are the new tokens of requests routed there that have no first token yet.
 	PrefillTokens float64
-	// ResidentTokens are the prompt tokens of all requests that were routed there and are not done.
+	// ResidentTokens are the prompt tokens of all requests in flight there.
 	ResidentTokens float64
-	// PrefillRate is how many new tokens a second the endpoint has prefilled of late.
+	// PrefillRate is how many new tokens per second the endpoint has recently prefilled.
 	PrefillRate float64
-	// ExpectedOutputTokens is the guess of the response's length.
+	// ExpectedOutputTokens is the expected length of the response.
 	ExpectedOutputTokens float64
 	// Variant is a number for the kind of the endpoint.
 	Variant float64
@@ -53,8 +53,8 @@ const (
 	// Variant is the column of Features.Variant, for Learner.Forget.
 	Variant
 	columnNew      // uncached tokens of this request, F
-	columnAhead    // F + Q: what has to be prefilled before its first token
-	columnPressure // F + Q over the free share of the KV cache: a limit on it is one test
+	columnAhead    // F + Q: to be prefilled before its first token
+	columnPressure // F + Q over the free share of the KV cache: a threshold on it is a single test
 
 	// FeatureCount is the number of values that Features.Row writes.
 	FeatureCount
@@ -63,7 +63,7 @@ const (
 // fullMargin keeps the pressure finite when the cache is full.
 const fullMargin = 0.01
 
-// Row writes the features, and those derived from them, into dst, which has FeatureCount values.
+// Row writes the features, and those derived from them, to dst, which has FeatureCount values.
 func (f *Features) Row(dst []float64) {
 	row := (*[FeatureCount]float64)(dst)
 	fresh := f.InputTokens * (1 - f.PrefixShare)
@@ -85,10 +85,10 @@ func (f *Features) Row(dst []float64) {
 	}
 }
 
-// Latency returns the configuration of a learner of one latency, in milliseconds, from rows of Features. Its
-// window is stratified by KV usage, prefix share, queue and variant. Its prior is, for the time to first token, the work ahead
-// and the load; for the time per output token, the cost of a decoding step: weights, the batch, and the cache it
-// reads; for the whole request, both.
+// Latency returns the configuration of a learner of one latency, in milliseconds, from rows of
+// Features. Its window is stratified by KV usage, prefix share, queue and variant. Its prior is,
+// for the time to first token, the work ahead and the load; for the time per output token, the cost
+// of a decoding step: weights, batch, and the cache it reads; for the whole request, both.
 func Latency(target Target) Config {
 	first := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnNew, columnAhead}
 	c := Config{

@@ -16,13 +16,14 @@ import (
 
 const (
 	defaultRefitEvery = 1000
-	// FirstFit is how many samples make the first model.
+	// FirstFit is how many samples the first model needs.
 	FirstFit = 25
-	// fewSamples is below what a model learns most from each.
+	// fewSamples is the number below which a model gains most from each sample.
 	fewSamples = 1000
-	// recentErrors is how many of the newest errors Health tells of.
+	// recentErrors is how many of the latest errors Health reports on.
 	recentErrors = 1000
-	// maxLabel is the largest label that is taken in, its inverse the smallest: what package boost fits.
+	// maxLabel is the largest label that is learned, its inverse the smallest: the range of
+	// package boost.
 	maxLabel = 1e15
 )
 
@@ -30,13 +31,14 @@ const (
 type Config struct {
 	Boost  boost.Config
 	Window WindowConfig
-	// RefitEvery is how many new samples call for a refit once there are five times as many; before that a fifth of the
-	// samples do, a tenth of fewer than a thousand, and the first 25. After a drift a quarter of it is enough. 0 means 1,000.
+	// RefitEvery is how many new samples trigger a refit, once there are five times as many; before
+	// that a fifth of the samples do, a tenth of fewer than a thousand, and the first 25. After a
+	// drift, a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 }
 
 func (c *Config) validate() error {
-	// A fit to nothing says what is wrong with a config before it says that there is nothing.
+	// With an empty set, Fit returns an error for the config, if any, before ErrNoData.
 	if _, err := boost.Fit(c.Boost, boost.Data{}); errors.Is(err, endpick.ErrConfig) {
 		return err
 	}
@@ -52,36 +54,40 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Health is what a learner says of itself. Package predict shows it to its users under the same name.
+// Health is the state of a learner. Package predict exports it under the same name.
 type Health struct {
-	// Phase is how far a cold start has come: "heuristic" until there is a model, "prior" while it is linear, "trees".
+	// Phase is how far learning has come: "heuristic" without a model, "prior" while it is linear,
+	// "trees".
 	Phase   string
-	Samples int    // in the window now
-	Labels  uint64 // taken in so far
-	Skipped uint64 // labels that were no positive number
-	Dropped uint64 // labels that came too fast to be kept
-	// Overdue are the requests that were unfinished at the last refit and older than their prediction.
+	Samples int    // in the window
+	Labels  uint64 // labels received
+	Skipped uint64 // labels that were not positive numbers
+	Dropped uint64 // labels that arrived too fast to be kept
+	// Overdue counts the requests that were unfinished at the last refit and older than their
+	// prediction.
 	Overdue int
 
 	Refits   uint64
-	LastFit  time.Time     // when the samples of the last refit ended; zero before the first
-	FitTime  time.Duration // how long it took; zero in a synchronous trainer
+	LastFit  time.Time     // when the samples of the last refit were taken; zero before the first
+	FitTime  time.Duration // how long the last refit took; zero for a synchronous trainer
 	Prior    bool          // whether the model uses its linear prior
-	LastFail error         // the error of the last refit; nil if it went well
-	// Shifts is how often all labels have changed by one factor at once, by which the window was then corrected.
+	LastFail error         // error of the last refit, or nil
+	// Shifts counts how often all labels changed by one factor at once, by which the window was
+	// then corrected.
 	Shifts uint64
 
 	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
 	// in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before there are any.
 	MAPE, P90 float64
-	// Coverage is the share of them whose upper bound held.
+	// Coverage is the share of these whose upper bound held.
 	Coverage float64
-	// Drift is the mean error of the last 100 over that of the long run: far above 1, something has changed.
+	// Drift is the mean error of the last 100 divided by that of the long run: far above 1,
+	// something has changed.
 	Drift float64
 }
 
-// A Learner predicts one positive quantity and keeps learning it. It belongs to a [Trainer]. Predict may be called by
-// any goroutine, also while a refit is going on.
+// A Learner learns to predict one positive quantity. It belongs to a [Trainer]. Predict may be
+// called by any goroutine, even during a refit.
 type Learner struct {
 	trainer *Trainer
 	model   atomic.Pointer[boost.Model]
@@ -95,27 +101,28 @@ type Learner struct {
 	mu         sync.Mutex // guards training: one refit at a time
 	config     Config
 	window     *Window
-	noPrior    bool // the choice in force
+	noPrior    bool // currently in use
 	challenger *boost.Model
 	scores     struct{ model, challenger, count float64 }
 	shifts     shiftDetector
 	since      int     // samples since the last refit
-	renewed    int     // samples since the tests of the model in force were chosen
-	asked      []int32 // by bucket: the rows that they were chosen from
+	renewed    int     // samples since the current model's tests were chosen
+	asked      []int32 // rows that they were chosen from, by bucket
 	choices    int     // how often tests were chosen
-	// Unfinished tells of requests without a label that are older than their prediction; nil if there are none to know of.
+	// Unfinished calls add for requests without a label that are older than their prediction; nil
+	// if there are none.
 	Unfinished func(now time.Time, add func(row []float64, atLeast float64))
 
-	statusMu sync.Mutex // guards what follows, held for moments
+	statusMu sync.Mutex // guards the fields below, held briefly
 	health   Health
-	errors   []float64 // the newest, in a ring
+	errors   []float64 // ring of the latest errors
 	covered  []bool
 	nextErr  int
 	longRun  float64
 	longN    float64
 }
 
-// New returns a learner that has learned nothing yet.
+// New returns a learner without samples.
 func New(t *Trainer, config Config) (*Learner, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -127,23 +134,23 @@ func New(t *Trainer, config Config) (*Learner, error) {
 	return &Learner{trainer: t, config: config, window: w, spread: newSpread(w.Buckets())}, nil
 }
 
-// Refits returns how many models have been in force.
+// Refits returns the number of models used so far.
 func (l *Learner) Refits() uint64 { return l.refits.Load() }
 
 // Hurry makes a refit due at the next label.
 func (l *Learner) Hurry() { l.hurry.Store(true) }
 
-// Forget drops the samples that have a value in a column. The model in force is as it was.
+// Forget drops the samples with a value in a column. The current model remains.
 func (l *Learner) Forget(column int, value float64) {
 	l.mu.Lock()
 	defer l.release()
 	l.window.Forget(column, value)
 }
 
-// Model returns the model in force, or nil if there is none yet.
+// Model returns the current model, or nil if there is none yet.
 func (l *Learner) Model() *boost.Model { return l.model.Load() }
 
-// Bucket returns the bucket of the window, and so the regime, that a row belongs to.
+// Bucket returns the bucket of the window, and so the regime, of a row.
 func (l *Learner) Bucket(row []float64) int { return bucketOf(l.config.Window.Strata, row) }
 
 // Predict writes a prediction for each row of x into dst and returns true, or false if there is no model yet or a
@@ -153,12 +160,12 @@ func (l *Learner) Predict(dst, x []float64) bool {
 	return m != nil && m.Predict(dst, x) == nil
 }
 
-// Upper returns the factor by which nine in ten labels stay below their predictions, in a bucket.
+// Upper returns the factor on predictions in a bucket below which nine in ten labels stay.
 func (l *Learner) Upper(bucket int) float64 { return l.spread.factor(bucket) }
 
-// Label says what a row came to, when. Predicted is the prediction that was made for it, 0 if there was none, and upper
-// its upper bound. It copies row and does not wait for training. A label that is not a positive number is counted and
-// skipped.
+// Label records the label of a row and its time. predicted is the prediction made for it, 0 if
+// there was none, and upper its upper bound. It copies row and does not wait for training. A label
+// that is not a positive number is counted and skipped.
 func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.Time) {
 	if len(row) != l.config.Boost.Features || !(label >= 1/maxLabel && label <= maxLabel) {
 		l.statusMu.Lock()
@@ -179,7 +186,7 @@ func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.
 	l.takeIn()
 }
 
-// A sample is a label and what goes with it.
+// A sample is a label and its circumstances.
 type sample struct {
 	label, predicted, upper float64
 	at                      time.Time
@@ -193,7 +200,8 @@ func (l *Learner) take(row []float64, s sample) {
 	}
 	var now, other [1]float64
 	if l.Predict(now[:], row) {
-		// What the model in force says of a row that it has not seen, whatever was said when the request was routed.
+		// The current model's prediction for a row that it has not seen, whatever the prediction was
+		// when the request was routed.
 		residual := portable.Ln(s.label / now[0])
 		if l.challenger != nil && l.challenger.Predict(other[:], row) == nil {
 			l.scores.model += math.Abs(residual)
@@ -209,7 +217,7 @@ func (l *Learner) take(row []float64, s sample) {
 			l.statusMu.Unlock()
 		}
 	}
-	// The lengths match: nothing else is an error.
+	// the lengths match, and there are no other errors
 	_ = l.window.Add(row, s.label, s.at)
 	l.since++
 	l.renewed++
@@ -219,8 +227,8 @@ func (l *Learner) take(row []float64, s sample) {
 	l.statusMu.Unlock()
 }
 
-// score notes how the prediction of a sample went. None counts as more than 100 % off: one label near zero would
-// otherwise be all that is seen of the others.
+// score records the error of a sample's prediction, capped at 100 %: otherwise a single label near
+// zero would dominate.
 func (l *Learner) score(s sample) {
 	e := min(math.Abs(s.predicted-s.label)/s.label, 1)
 	l.statusMu.Lock()
@@ -236,7 +244,7 @@ func (l *Learner) score(s sample) {
 	l.longRun += (e - l.longRun) * max(1/l.longN, 1.0/(10*recentErrors))
 }
 
-// drift is the mean of the newest errors over that of the long run; l.statusMu is held.
+// drift is the mean of the latest errors divided by that of the long run; l.statusMu is held.
 func (l *Learner) drift() float64 {
 	if len(l.errors) < 2*driftErrors || l.longRun == 0 {
 		return 1
@@ -248,7 +256,7 @@ func (l *Learner) drift() float64 {
 	return s / driftErrors / l.longRun
 }
 
-// Health reports how the learner is doing. It is for people and metrics, not for the request path.
+// Health reports the learner's state. It is for people and metrics, not for the request path.
 func (l *Learner) Health() Health {
 	l.statusMu.Lock()
 	h := l.health
@@ -273,8 +281,8 @@ func (l *Learner) Health() Health {
 	return h
 }
 
-// MeanAndP90 returns the mean of errors and the smallest of them that nine in ten do not exceed; NaN if there are none.
-// It sorts errors.
+// MeanAndP90 returns the mean and the 90th percentile of errors; NaN if there are none. It sorts
+// errors.
 func MeanAndP90(errors []float64) (mean, p90 float64) {
 	n := len(errors)
 	if n == 0 {

@@ -5,8 +5,7 @@ import (
 	"github.com/endpick/endpick/predict/boost"
 )
 
-// Linear is what is linear in a learner's model, for requests that differ in nothing
-// else.
+// Linear is the linear part of a learner's model, for requests of one model.
 type Linear struct {
 	estimate.Linear
 	// Rows is how many samples it was fitted to.
@@ -14,7 +13,7 @@ type Linear struct {
 	perInput, perOutput float64
 }
 
-// linear takes the columns apart.
+// linear converts columns and weights.
 func linear(columns []int, weights []float64) (l Linear) {
 	l.Constant = weights[0]
 	for i, c := range columns {
@@ -44,20 +43,20 @@ func linear(columns []int, weights []float64) (l Linear) {
 	return l
 }
 
-// For returns the estimate for a request of so many tokens; an expected output of zero
-// is unknown.
+// For returns the estimate for a request of this length; an expected output of zero is
+// unknown.
 func (l *Linear) For(input, output int) estimate.Linear {
 	e := l.Linear
 	e.Constant += float64(l.perInput*float64(input)) + float64(l.perOutput*float64(output))
 	return e
 }
 
-// Linear returns what is linear in the newest model that has something linear; nil if
-// there has been none.
+// Linear returns the linear part of the newest model that has one; nil if there has
+// been none.
 func (l *Learner) Linear() *Linear { return l.linear.Load() }
 
-// fitLinear fits what is linear, which a restored model without prior has nothing of; l.mu
-// is held. It is what a model with trees would have: these come after it.
+// fitLinear fits the linear part for a restored model without prior; l.mu is held. A model
+// with trees would have the same, because trees are fitted afterwards.
 func (l *Learner) fitLinear() {
 	config := l.config.Boost
 	config.Trees = 1
@@ -68,7 +67,7 @@ func (l *Learner) fitLinear() {
 	}
 }
 
-// use puts a model in force; nil is none.
+// use makes m the current model; nil is none.
 func (l *Learner) use(m *boost.Model) {
 	if m == nil {
 		l.linear.Store(nil)
@@ -77,7 +76,7 @@ func (l *Learner) use(m *boost.Model) {
 	l.model.Store(m)
 }
 
-// estimateBy takes over what is linear in a model, if it has something.
+// estimateBy sets the linear part from a model, if it has one.
 func (l *Learner) estimateBy(m *boost.Model) {
 	if m == nil {
 		return

@@ -7,27 +7,30 @@ import (
 )
 
 const (
-	// driftErrors is how many of the newest errors are compared with the long run, driftRatio what is called a drift.
+	// driftErrors is how many of the latest errors are compared with the long run, driftRatio the
+	// ratio that counts as a drift.
 	driftErrors = 100
 	driftRatio  = 1.5
-	// Each challengeEvery-th choice of tests also fits a challenger with the other choice of prior. It takes over if, on at
-	// least challengeSamples new samples, its error is below challengeMargin times that of the model in force.
+	// Each challengeEvery-th choice of tests also fits a challenger with the other choice of prior. It
+	// takes over if its error on at least challengeSamples new samples is below challengeMargin times
+	// that of the current model.
 	challengeEvery   = 4
 	challengeSamples = 50
 	challengeMargin  = 0.98
-	// A refit chooses the tests of its trees anew if a share of renewal of the window is newer than the tests, or if a share
-	// of novelty is in buckets that have since grown by more than the factor grown and a few samples: regimes that the tests
-	// do not know. In a window that grows, all buckets grow, so the factor is multiplied by the square root of that growth.
-	// Other refits keep the tests, and take about a tenth of the time.
+	// A refit chooses new tests for its trees if a share of renewal of the window is newer than the
+	// tests, or if a share of novelty is in buckets that have since grown by more than the factor
+	// grown and a few samples: regimes that the tests don't know. In a growing window all buckets
+	// grow, so the factor is multiplied by the square root of that growth. Other refits keep the
+	// tests, and take about a tenth of the time.
 	renewal = 0.3
 	novelty = 0.02
 	grown   = 1.5
 	few     = 5
-	// driftRenewal is the share of the window that is enough while errors drift.
+	// driftRenewal replaces renewal while errors drift.
 	driftRenewal = 0.03
 )
 
-// due tells whether enough is new for a refit; l.mu is held.
+// due reports whether there are enough new samples for a refit; l.mu is held.
 func (l *Learner) due() bool {
 	if l.trainer.Manual {
 		return false
@@ -53,15 +56,15 @@ func (l *Learner) due() bool {
 	return l.since >= every
 }
 
-// Refit fits a new model to what is in the window now and puts it in force. If that fails, the old one stays. Trainers
-// do it by themselves unless they are told not to.
+// Refit fits a new model to the window and makes it the current one. If that fails, the old one
+// stays. Trainers call it unless they are manual.
 func (l *Learner) Refit() error {
 	l.mu.Lock()
 	defer l.release()
 	return l.refit()
 }
 
-// refitIfDue is Refit unless somebody else has done it. Health tells what went wrong.
+// refitIfDue is Refit unless somebody else has just refitted. Health reports errors.
 func (l *Learner) refitIfDue() {
 	l.mu.Lock()
 	defer l.release()
@@ -70,7 +73,7 @@ func (l *Learner) refitIfDue() {
 	}
 }
 
-// refit is Refit with l.mu held. One that fails is not tried again before as many new labels have come.
+// refit is Refit with l.mu held. After a failure, it waits for as many new labels again.
 func (l *Learner) refit() (err error) {
 	began := l.trainer.clock()
 	overdue := 0
@@ -100,7 +103,8 @@ func (l *Learner) refit() (err error) {
 	var data boost.Data
 	l.window.AppendTo(&data)
 	if l.Unfinished != nil {
-		// Who has waited longer than predicted will have waited at least as long when it is over.
+		// Requests that have waited longer than predicted will have waited at least as long when they
+		// end.
 		l.Unfinished(l.window.Newest(), func(row []float64, atLeast float64) {
 			data.X = append(data.X, row...)
 			data.Y = append(data.Y, atLeast)
@@ -142,7 +146,7 @@ func (l *Learner) refit() (err error) {
 	return nil
 }
 
-// keepsTests tells whether the trees of the next model may ask what those of the one in force ask; l.mu is held.
+// keepsTests reports whether the next model may keep the current tests; l.mu is held.
 func (l *Learner) keepsTests() bool {
 	m, rows := l.model.Load(), float64(l.window.Len())
 	if m == nil || m.Trees() == 0 || l.hurry.Load() || len(l.asked) == 0 || float64(l.renewed) >= renewal*rows {

@@ -4,35 +4,38 @@ import (
 	"math"
 )
 
-// A shift is a change of all labels at once by one factor: another engine version, another clock speed, a noisy
-// neighbour. The window is then full of labels that are wrong by that factor, also those of regimes that are out of
-// sight, so they are corrected instead of waiting for new ones. A new regime is no shift: only buckets count that the
-// model in force knew well, and they have to have moved alike.
+// A shift is a change of all labels at once by one factor: another engine version, another clock
+// speed, a noisy neighbour. The window is then full of labels that are wrong by that factor,
+// including those of regimes that are currently absent, so they are corrected instead of waiting
+// for new ones. A new regime is no shift: only buckets count that the current model knew well, and
+// they must have moved alike.
 
 const (
-	// shiftHistory residuals are looked at, of which shiftSamples have to lie behind the change.
+	// shiftHistory residuals are examined, of which at least shiftSamples must follow the change.
 	shiftHistory = 300
 	shiftSamples = 100
-	// shiftEvery is how many residuals go by between two looks.
+	// shiftEvery is the number of residuals between two examinations.
 	shiftEvery = 25
-	// knownResiduals make a bucket known.
+	// knownResiduals is the number of residuals from which on a bucket is known.
 	knownResiduals = 40
-	// A shift is at least one of 10 %, and of so many mean absolute residuals.
+	// A shift is at least 10 %, and at least so many mean absolute residuals.
 	leastShift  = 0.0953 // ln 1.1
 	shiftScales = 2.5
 	// Nine in ten residuals have its sign.
 	shiftSigns = 0.9
-	// At least so many buckets, each with so many residuals, moved by within half of it.
+	// At least so many buckets, each with at least so many residuals, have moved by the shift to
+	// within half of it.
 	shiftBuckets       = 3
 	shiftBucketSamples = 8
 )
 
-// A shiftDetector looks at the logarithms of actual over predicted latencies, in the model in force.
+// A shiftDetector examines the logarithms of actual over predicted latencies of the current
+// model.
 type shiftDetector struct {
 	known     []bool  // by bucket
-	scale     float64 // the mean absolute residual when the model was fitted
+	scale     float64 // mean absolute residual when the model was fitted
 	residuals []shiftResidual
-	pause     bool // after a shift, until a model knows of it
+	pause     bool // after a shift, until a model has learned from it
 }
 
 type shiftResidual struct {
@@ -41,7 +44,7 @@ type shiftResidual struct {
 	number uint64 // of the sample, in the order of the window
 }
 
-// refitted says that a new model is in force, which knows the buckets that have a history.
+// refitted says that there is a new model, which knows the buckets with a history.
 func (d *shiftDetector) refitted(s *spread) {
 	d.known = d.known[:0]
 	for i := range s.buckets {
@@ -52,7 +55,8 @@ func (d *shiftDetector) refitted(s *spread) {
 	d.pause = false
 }
 
-// add takes in a residual and returns the shift if there was one, and the number of the first sample after it.
+// add adds a residual. It returns the shift, if there was one, and the number of the first
+// sample after it.
 func (d *shiftDetector) add(r shiftResidual) (shift float64, first uint64) {
 	if d.pause || d.known == nil || !d.known[r.bucket] {
 		return 0, 0
@@ -67,7 +71,7 @@ func (d *shiftDetector) add(r shiftResidual) (shift float64, first uint64) {
 	k := d.split()
 	before, after := d.residuals[:k], d.residuals[k:]
 	shift = meanOf(after)
-	// Before it the model was right: the residuals of a fresh model have mean zero.
+	// Before it the model was right: the residuals of a new model have mean zero.
 	if len(before) >= shiftEvery {
 		shift -= meanOf(before)
 	}
@@ -79,8 +83,8 @@ func (d *shiftDetector) add(r shiftResidual) (shift float64, first uint64) {
 	return shift, after[0].number
 }
 
-// suspects tells whether the newest residuals look like the beginning of a shift, so that it is better to wait for the
-// rest than to fit a model to labels of which some are wrong.
+// suspects reports whether the latest residuals look like the beginning of a shift, so that it is
+// better to wait for more than to fit a model to partly wrong labels.
 func (d *shiftDetector) suspects() bool {
 	n := len(d.residuals)
 	if d.pause || n < shiftEvery {
@@ -101,7 +105,7 @@ func sameSign(residuals []shiftResidual, sign float64) bool {
 	return float64(n) >= shiftSigns*float64(len(residuals))
 }
 
-// split returns where the residuals change most, with shiftSamples behind it.
+// split returns the index of the largest change, with at least shiftSamples after it.
 func (d *shiftDetector) split() int {
 	total := 0.0
 	for _, r := range d.residuals {
@@ -111,7 +115,7 @@ func (d *shiftDetector) split() int {
 	best, at := -1.0, 0
 	before := 0.0
 	for k := 0; k <= len(d.residuals)-shiftSamples; k++ {
-		// The squared error that two means take away from one.
+		// The reduction of the squared error by two means instead of one.
 		if k > 0 {
 			before += d.residuals[k-1].value
 		}
@@ -127,7 +131,7 @@ func (d *shiftDetector) split() int {
 	return at
 }
 
-// alike tells whether the residuals have moved by the shift in every bucket.
+// alike reports whether the residuals have moved by the shift in every bucket.
 func alike(residuals []shiftResidual, shift float64) bool {
 	type bucketSum struct {
 		sum float64
@@ -162,7 +166,8 @@ func meanOf(residuals []shiftResidual) float64 {
 	return s / float64(len(residuals))
 }
 
-// Rescale multiplies the labels of all samples that were added before the one of that number, counted from 1 by Added.
+// Rescale multiplies the labels of all samples before the one with that number, counted from 1
+// by Added.
 func (w *Window) Rescale(factor float64, before uint64) {
 	for i := range w.buckets {
 		b := &w.buckets[i]

@@ -7,16 +7,17 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// A spread says how far above its prediction a latency may lie. In every bucket of the window it tracks the quantile
-// of portable.Ln(actual/predicted) that nine in ten stay below: a miss lifts it by nine steps, a hit lowers it by one. Whatever
-// the sequence, the share of misses then tends to one in ten in each bucket (quantile tracking: Angelopoulos, Candès,
-// Tibshirani, "Conformal PID Control for Time Series Prediction", 2023, section 2.1). A bucket without a history
-// starts from the quantile over all buckets.
+// A spread estimates how far above its prediction a latency may be. In every bucket of the window
+// it tracks the quantile of portable.Ln(actual/predicted) that nine in ten stay below: a miss
+// raises it by nine steps, a hit lowers it by one. Whatever the sequence, the share of misses then
+// tends to one in ten in each bucket (quantile tracking: Angelopoulos, Candès, Tibshirani,
+// "Conformal PID Control for Time Series Prediction", 2023, section 2.1). A bucket without a
+// history starts from the quantile over all buckets.
 type spread struct {
 	all     quantile
 	buckets []quantile
-	// factors are what predictions in each bucket are multiplied by, as float bits: read while they change. Zero is a
-	// bucket without a history, for which the whole stands in.
+	// factors multiply the predictions in each bucket, as float bits, and may be read while they
+	// change. Zero is a bucket without a history, for which that of all buckets is used.
 	factors []atomic.Uint64
 	whole   atomic.Uint64
 }
@@ -25,11 +26,11 @@ const (
 	missRate = 0.1
 	// smallestStep is the step of a quantile with a long history, in mean absolute residuals.
 	smallestStep = 0.04
-	maxResidual  = 3 // e³ is a request that took twenty times as long
-	// fewResiduals are too few for a quantile: twice their mean absolute value is taken, which is that of a normal
-	// distribution and a quarter more.
+	maxResidual  = 3 // e³: a request that took twenty times as long
+	// fewResiduals are too few for a quantile: instead, twice their mean absolute value is used, which
+	// is that of a normal distribution plus a quarter.
 	fewResiduals = 10
-	// unknownQuantile is assumed until something is known: ln 2.
+	// unknownQuantile, ln 2, is assumed until something is known.
 	unknownQuantile = portable.Ln2
 )
 
@@ -60,7 +61,7 @@ func newSpread(buckets int) *spread {
 	return s
 }
 
-// add takes in how a prediction went.
+// add adds the result of a prediction.
 func (s *spread) add(bucket int, predicted, actual float64) {
 	r := max(-maxResidual, min(portable.Ln(actual/predicted), maxResidual))
 	s.all.add(r)
@@ -68,7 +69,7 @@ func (s *spread) add(bucket int, predicted, actual float64) {
 	b := &s.buckets[bucket]
 	if b.count == 0 {
 		b.value, b.scale = s.all.value, s.all.scale
-		// As much of a history as leaves it quick to learn its own.
+		// A history short enough for it to learn its own quickly.
 		b.count = fewResiduals
 	}
 	b.add(r)
@@ -87,7 +88,8 @@ func (s *spread) publish() {
 	}
 }
 
-// factor is the upper bound over the prediction, at least 1. It is safe beside add.
+// factor is the upper bound divided by the prediction, at least 1. It may be called
+// concurrently with add.
 func (s *spread) factor(bucket int) float64 {
 	f := s.factors[bucket].Load()
 	if f == 0 {

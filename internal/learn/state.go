@@ -11,8 +11,8 @@ import (
 
 const learnerKind = "EPLN"
 
-// AppendBinary appends what the learner knows: the samples of its window, its model, its spread. It waits for
-// a refit that is going on, whose pending labels are not part of it. The error is always nil.
+// AppendBinary appends the learner's state: the samples of its window, its model, its spread. It
+// waits for a running refit, whose pending labels are not included. The error is always nil.
 func (l *Learner) AppendBinary(dst []byte) ([]byte, error) {
 	l.mu.Lock()
 	defer l.release()
@@ -65,8 +65,9 @@ func readQuantile(d *codec.Decoder) quantile {
 	return q
 }
 
-// Restore replaces what the learner knows by what AppendBinary saved of one with the same features and strata. Damaged
-// bytes are ErrFormat, those of another version ErrVersion, and leave the learner as it was.
+// Restore replaces the learner's state by one that AppendBinary saved, with the same features and
+// strata. Damaged bytes give ErrFormat, those of another version ErrVersion, and leave the learner
+// as it was.
 func (l *Learner) Restore(b []byte) error {
 	content, rest, err := codec.Unseal(b, learnerKind)
 	if err != nil {

@@ -10,30 +10,32 @@ import (
 
 const (
 	defaultShare = 0.2
-	// maxPending bounds the labels of a learner that wait while it is being fitted; more are dropped and counted.
+	// maxPending limits the labels of a learner that wait during a fit; more are dropped and
+	// counted.
 	maxPending = 8192
 )
 
-// A Trainer says when and where the learners that share it are fitted: one at a time, started by the label that makes a
-// fit due, in a goroutine that ends with it, and not at once again if that would take more than its share of a core.
-// The zero value is ready to use. It is safe for concurrent use once learners have it, and there is nothing to close.
+// A Trainer decides when and where the learners that share it are fitted: one at a time, started by
+// the label that makes a fit due, in a goroutine that ends with it, and within its share of a core.
+// The zero value is ready to use. It is safe for concurrent use once learners have it, and there is
+// nothing to close.
 type Trainer struct {
-	// Synchronous fits in the call of Label that makes a fit due: what happens then depends on the order of the calls
-	// alone. It is for simulators and tests.
+	// Synchronous fits in the call of Label that makes a fit due, so that the result depends only on
+	// the order of the calls. It is for simulators and tests.
 	Synchronous bool
 	// Manual leaves refits to calls of Learner.Refit.
 	Manual bool
 	// Share is how much of one core fits may take, in (0, 1]; 0 means 0.2.
 	Share float64
 
-	mu   sync.Mutex // guards what follows, held for moments
-	due  []*Learner // that wait for their turn, each once
+	mu   sync.Mutex // guards the fields below, held briefly
+	due  []*Learner // waiting for their turn, each once
 	busy bool
 	rest time.Time // no fit begins before
 }
 
-// fit has the learner fitted, here or, when it is its turn, in a goroutine that ends with the fit. A turn that has to
-// wait comes with one of the next labels of those that are due.
+// fit fits the learner, here or, when it is its turn, in a goroutine that ends with the fit. A
+// postponed turn comes with one of the next labels of the learners that are due.
 func (t *Trainer) fit(l *Learner) {
 	if t.Synchronous {
 		l.refitIfDue()
@@ -61,7 +63,7 @@ func (t *Trainer) fit(l *Learner) {
 	}()
 }
 
-// rest is how long to do nothing after having worked, so that work takes a share of the time.
+// rest is how long to pause after working, so that work takes a share of the time.
 func rest(worked time.Duration, share float64) time.Duration {
 	if share == 0 {
 		share = defaultShare
@@ -69,7 +71,7 @@ func rest(worked time.Duration, share float64) time.Duration {
 	return time.Duration(float64(worked) * (1 - share) / share)
 }
 
-// clock is read around refits only, for their duration; a synchronous trainer has none.
+// clock is only read around refits, for their duration. A synchronous trainer has none.
 func (t *Trainer) clock() time.Time {
 	if t.Synchronous {
 		return time.Time{}
@@ -77,8 +79,8 @@ func (t *Trainer) clock() time.Time {
 	return time.Now()
 }
 
-// takeIn learns from the labels that are pending, unless somebody else is at it, who then takes these too, or a fit is
-// going on, which ends with this. Callers must not hold l.mu.
+// takeIn learns from the pending labels, unless another goroutine is doing so, which then includes
+// these, or a fit is running, which does so at its end. Callers must not hold l.mu.
 func (l *Learner) takeIn() {
 	for l.queue.waiting.Load() > 0 && l.mu.TryLock() {
 		if l.takePending() {
@@ -87,13 +89,14 @@ func (l *Learner) takeIn() {
 	}
 }
 
-// release unlocks l.mu and takes in the labels that came meanwhile.
+// release unlocks l.mu and learns from the labels that have arrived meanwhile.
 func (l *Learner) release() {
 	l.mu.Unlock()
 	l.takeIn()
 }
 
-// takePending takes in what is pending, and tells whether a refit is due then. It unlocks l.mu.
+// takePending learns from pending labels, and reports whether a refit is then due. It unlocks
+// l.mu.
 func (l *Learner) takePending() (due bool) {
 	defer l.mu.Unlock()
 	samples, rows := l.queue.takeAll()
@@ -104,14 +107,14 @@ func (l *Learner) takePending() (due bool) {
 	return l.due()
 }
 
-// recovered turns a panic into an error: a fit runs where nobody else would catch it.
+// recovered turns a panic into an error, because nobody else would recover it.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("learn: panic in a fit: %v", p)
 	}
 }
 
-// A queue holds labels until somebody learns from them.
+// A queue holds labels until they are learned from.
 type queue struct {
 	waiting atomic.Int64 // how many there are
 
@@ -133,7 +136,7 @@ func (q *queue) put(row []float64, s sample) bool {
 	return true
 }
 
-// takeAll empties the queue. What it returns is valid until the next call.
+// takeAll empties the queue. The result is valid until the next call.
 func (q *queue) takeAll() ([]sample, []float64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

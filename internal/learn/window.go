@@ -18,16 +18,16 @@ const (
 	maxBuckets           = 1 << 16
 	maxSamples           = 1<<20 - 1
 	maxFeatures          = 32
-	// leastSamples stay whatever their age: a model of old samples is better than one of a handful, and a clock may have
-	// been set. In a small window it is a quarter of the samples that it holds.
+	// leastSamples are kept whatever their age: a model of old samples is better than one of a
+	// handful, and the clock may have been set. In a small window it is a quarter of its samples.
 	leastSamples = 1000
 )
 
-// A Stratum divides the values of one feature for a [Window]: values below Edges[0], from there to below Edges[1], and
-// so on. An absent value (NaN) falls in the first part.
+// A Stratum divides the values of one feature for a [Window]: values below Edges[0], from there to
+// below Edges[1], and so on. An absent value (NaN) is in the first part.
 type Stratum struct {
 	Feature int
-	// Edges ascend.
+	// Edges are ascending.
 	Edges []float64
 }
 
@@ -44,16 +44,17 @@ func (s *Stratum) part(v float64) int {
 type WindowConfig struct {
 	// Features is the number of values in a row, 1 to 32.
 	Features int
-	// Samples bounds the window; 0 means 25,000.
+	// Samples limits the window; 0 means 25,000.
 	Samples int
-	// Strata are the features whose parts, multiplied out, are the buckets; none means one bucket.
+	// Strata are the features whose parts, combined, are the buckets; none means one bucket.
 	Strata []Stratum
-	// MaxAge is the age beyond which Expire drops samples, but for the newest thousand; 0 means no limit.
+	// MaxAge is the age beyond which Expire drops samples, except for the newest thousand; 0 means
+	// no limit.
 	MaxAge time.Duration
-	// HalfLife is the age at which a sample weighs half, counted in newer samples of its bucket: what is new devalues only
-	// what it speaks of, and a quiet night nothing. 0 means 400.
+	// HalfLife is the age at which a sample weighs half, counted in newer samples of its bucket: new
+	// samples only devalue similar ones, and a quiet night devalues nothing. 0 means 400.
 	HalfLife int
-	// Floor is the weight that age leaves to a sample at least, in (0, 1]; 0 means 0.05.
+	// Floor is the least weight of an old sample, in (0, 1]; 0 means 0.05.
 	Floor float64
 }
 
@@ -96,18 +97,18 @@ func (c *WindowConfig) validate() (buckets int, err error) {
 	return buckets, nil
 }
 
-// A Window keeps the newest samples of every bucket of a stratification. When it is full, the oldest sample of the
-// fullest bucket makes room: what has been out of sight for long is kept while it is rare, and what is common is fresh.
-// It is not safe for concurrent use.
+// A Window keeps the newest samples of every bucket of a stratification. When it is full, it drops
+// the oldest sample of the fullest bucket: rare samples are kept for long, and common ones are
+// recent. It is not safe for concurrent use.
 type Window struct {
 	config  WindowConfig
 	x       []float64
 	y       []float64
 	at      []int64 // nanoseconds since the epoch
 	number  []uint64
-	next    []int32 // towards newer, in the same bucket; -1 ends
+	next    []int32 // next newer sample of the bucket; -1 ends
 	buckets []bucket
-	free    int32 // a list through next
+	free    int32 // head of a list through next
 	rows    int
 	added   uint64
 	newest  int64
@@ -151,7 +152,7 @@ func bucketOf(strata []Stratum, row []float64) int {
 	return b
 }
 
-// Newest returns the time of the sample that was added last; the zero time if there was none.
+// Newest returns the time of the sample added last; the zero time if there is none.
 func (w *Window) Newest() time.Time {
 	if w.added == 0 {
 		return time.Time{}
@@ -162,7 +163,7 @@ func (w *Window) Newest() time.Time {
 // Buckets returns the number of buckets.
 func (w *Window) Buckets() int { return len(w.buckets) }
 
-// rowsByBucket appends how many samples each bucket holds.
+// rowsByBucket appends the number of samples in each bucket.
 func (w *Window) rowsByBucket(dst []int32) []int32 {
 	for i := range w.buckets {
 		dst = append(dst, int32(w.buckets[i].rows))
@@ -170,7 +171,7 @@ func (w *Window) rowsByBucket(dst []int32) []int32 {
 	return dst
 }
 
-// Add copies a sample into the window. A row of another length than Features is boost.ErrShape.
+// Add copies a sample into the window. A row of the wrong length is boost.ErrShape.
 func (w *Window) Add(row []float64, label float64, at time.Time) error {
 	if len(row) != w.config.Features {
 		return boost.ErrShape
@@ -221,14 +222,14 @@ func (w *Window) drop(b *bucket) {
 	w.rows--
 }
 
-// Expire drops what is older than MaxAge at a moment, but for the newest leastSamples. What is dated further ahead than
-// that comes from a clock that was set, and is as old.
+// Expire drops samples older than MaxAge, except for the newest leastSamples. Samples further in
+// the future than MaxAge come from a clock that was set, and count as that old.
 func (w *Window) Expire(now time.Time) {
 	most := w.rows - min(leastSamples, w.config.Samples/4)
 	if w.config.MaxAge == 0 || most <= 0 {
 		return
 	}
-	newest := w.number[w.order()[most-1].sample] // of those that may go
+	newest := w.number[w.order()[most-1].sample] // of those that may be dropped
 	from, to := now.Add(-w.config.MaxAge).UnixNano(), now.Add(w.config.MaxAge).UnixNano()
 	for i := range w.buckets {
 		b := &w.buckets[i]
@@ -238,7 +239,7 @@ func (w *Window) Expire(now time.Time) {
 	}
 }
 
-// Forget drops the samples that have a value in a column.
+// Forget drops the samples with a value in a column.
 func (w *Window) Forget(column int, value float64) {
 	for i := range w.buckets {
 		b := &w.buckets[i]
@@ -265,12 +266,13 @@ func (w *Window) Forget(column int, value float64) {
 	}
 }
 
-// weight returns the weight of a sample that is older than so many others of its bucket.
+// weight returns the weight of a sample, given the number of newer ones in its bucket.
 func (w *Window) weight(age int32) float64 {
 	return max(w.config.Floor, portable.Exp(-portable.Ln2*float64(age)/float64(w.config.HalfLife)))
 }
 
-// AppendTo appends the samples to data, in the order in which they were added, with their weights.
+// AppendTo appends the samples to data, in the order in which they were added, with their
+// weights.
 func (w *Window) AppendTo(data *boost.Data) {
 	data.X = slices.Grow(data.X, w.rows*w.config.Features)
 	data.Y = slices.Grow(data.Y, w.rows)
@@ -289,7 +291,7 @@ func (w *Window) row(i int) []float64 {
 
 type aged struct{ sample, age int32 }
 
-// order lists the samples as they were added.
+// order lists the samples in the order in which they were added.
 func (w *Window) order() []aged {
 	order := make([]aged, 0, w.rows)
 	for i := range w.buckets {
@@ -299,7 +301,7 @@ func (w *Window) order() []aged {
 			order = append(order, aged{s, age})
 		}
 	}
-	if w.added == uint64(w.rows) { // none has left: the numbers are those from 1
+	if w.added == uint64(w.rows) { // none has been dropped: their numbers are those from 1
 		sorted := make([]aged, w.rows)
 		for _, e := range order {
 			sorted[w.number[e.sample]-1] = e

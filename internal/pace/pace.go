@@ -1,5 +1,6 @@
-// Package pace tells a server from others of its kind that are faster or slower: by
-// what its requests take against what they were expected to take.
+// Package pace detects servers that are faster or slower than others of their kind,
+// by comparing how long their requests take with how long they were expected to
+// take.
 package pace
 
 import (
@@ -8,53 +9,52 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// Pace is what is known of one server. The zero value knows nothing: the server is as
+// Pace is what is known about one server. The zero value knows nothing: the server is as
 // fast as its kind. It is not safe for concurrent use. Times are in nanoseconds.
 //
-// A label is the logarithm of measured over expected, and how far such a number is off
-// by chance. The estimate is their mean, weighed by precision, over the last hundred or
-// so. What lies within five standard errors of nothing is taken for nothing, and the
-// rest is reduced by as much: noise would otherwise outweigh what requests differ by.
+// A label is the logarithm of measured over expected, with its standard deviation. The
+// estimate is the mean of the last hundred or so, weighted by precision. Means within
+// five standard errors of zero count as zero, and others are reduced by as much:
+// otherwise noise would outweigh the differences between requests.
 //
-// # What is not asked is forgotten
+// # What is not measured is forgotten
 //
-// A server that is known to be slow is asked for little, and so nothing would be
-// learned of its recovery. What was measured is therefore counted only with a belief
-// that fades in the time without a label, as e^(−t²): to 4/5 in five seconds, to a third
-// in ten, to nothing in thirty. It is expected to do what its kind does then, and is
-// asked again. A slow server so costs one request in some twenty seconds, sooner if
-// the others have got that busy.
+// A server that is known to be slow gets few requests, so its recovery would go
+// unnoticed. Therefore measurements count with a belief that fades in the time without a
+// label, as e^(−t²): to 4/5 in five seconds, to a third in ten, to nothing in thirty.
+// Then the server is expected to be like its kind, and used again. So a slow server
+// costs one request in some twenty seconds, or more if the others have become that busy.
 //
-// A label moves the odds by how much likelier it is if the server is as slow as it was
-// than if it is like its kind again. One that agrees with the past therefore restores
-// the belief in it, one that says nothing, being too noisy, does not, and after a pause
-// one is enough to disprove it. Three in a row that fit nothing disprove it too.
+// A label changes the odds by how much likelier it is if the server is as slow as before
+// than if it is like its kind. So one that agrees with the past restores the belief in
+// it; one that is too noisy does not; and after a pause one is enough to disprove it.
+// Three in a row that fit neither disprove it too.
 type Pace struct {
 	labels, weight, sum, squares float64
-	held                         float64 // the belief at that time
+	held                         float64 // belief at that time
 	at                           int64
 	strange                      int     // labels in a row
-	known                        float64 // shrunk, as the last label has left it
+	known                        float64 // shrunk, after the last label
 	more                         float64 // e^known − 1
 }
 
 const (
 	keep     = 1 - 1.0/100
-	fade     = 10e9 // nanoseconds in which the belief in what is not asked falls to 1/e
-	asleep   = 0.05 // belief, however long nothing was asked
-	most     = 0.95 // belief; one in twenty labels may as well come from something else
-	least    = 0.1  // below it what was measured is forgotten
-	evidence = 4    // the most that one label says for or against, in natural logarithm
-	few      = 4    // labels below which nothing is said
-	errors   = 5    // standard ones
-	noise    = 0.1  // labels are not better than that
-	furthest = 3    // of a label: twenty times as slow, or as fast
-	// forgotten is after how many nanoseconds e^(−t²) of the most is less than rounding.
+	fade     = 10e9 // nanoseconds in which the belief falls to 1/e without labels
+	asleep   = 0.05 // belief, however long without labels
+	most     = 0.95 // belief; one in twenty labels may have another cause
+	least    = 0.1  // below it measurements are forgotten
+	evidence = 4    // the most that one label counts for or against, as a natural logarithm
+	few      = 4    // with fewer labels the pace is unknown
+	errors   = 5    // standard errors
+	noise    = 0.1  // the least standard deviation of a label
+	furthest = 3    // the largest label: twenty times as slow, or as fast
+	// forgotten is the time in nanoseconds after which e^(−t²) of the most is below rounding.
 	forgotten = 7 * int64(fade)
 )
 
-// Add takes in a label: measured over expected, of which noise, in natural
-// logarithm, is the standard deviation that is usual.
+// Add adds a label: measured over expected, and its usual standard deviation as
+// a natural logarithm.
 func (p *Pace) Add(now int64, ratio, deviation float64) {
 	if !(ratio > 0) {
 		return
@@ -63,7 +63,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	deviation = max(deviation, noise)
 	weight := 1 / float64(deviation*deviation)
 	variance := max(p.excess()/weight, noise*noise)
-	held := float64(most) // that there is nothing to say
+	held := float64(most) // the belief that nothing is different
 	if m := p.known; m != 0 {
 		held = max(p.belief(now), asleep)
 		// ln of N(y; m, σ) over N(y; 0, σ).
@@ -77,7 +77,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 		p.strange = 0
 	}
 	if p.labels == 0 || held < least || p.strange == 3 {
-		*p = Pace{} // and the belief does not count before there are a few labels again
+		*p = Pace{} // until there are a few labels again, the belief does not count
 	}
 	p.labels = float64(p.labels*keep) + 1
 	p.weight = float64(p.weight*keep) + weight
@@ -88,8 +88,8 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	p.more = portable.Exp(p.known) - 1
 }
 
-// Until is from when on Factor is 1 if nothing else is added; before everything where it
-// is 1 already.
+// Until is the time from which on Factor is 1 unless a label is added; before all times
+// if it is 1 already.
 func (p *Pace) Until() int64 {
 	if p.known == 0 {
 		return math.MinInt64
@@ -97,9 +97,9 @@ func (p *Pace) Until() int64 {
 	return p.at + forgotten
 }
 
-// Factor is how much longer than its kind the server is expected to take: 1 if
-// nothing else is known. While an answer is awaited nothing fades, since it will tell:
-// now is then the time since when it is.
+// Factor is how much longer than its kind the server is expected to take; 1 if nothing
+// is known. While waiting for an answer nothing fades, because the answer will tell:
+// now is then the start of the wait.
 func (p *Pace) Factor(now int64) float64 {
 	if now >= p.Until() {
 		return 1
@@ -107,7 +107,7 @@ func (p *Pace) Factor(now int64) float64 {
 	return 1 + float64(p.more*p.belief(now))
 }
 
-// Mean is the mean of the labels as they are, once there are some.
+// Mean is the unshrunk mean of the labels, once there are some.
 func (p *Pace) Mean() (ratio float64, ok bool) {
 	return portable.Exp(p.mean()), p.enough()
 }
@@ -126,14 +126,14 @@ func (p *Pace) mean() float64 {
 	return p.sum / p.weight
 }
 
-// excess is by how much the variance of this server's labels is above what they were
-// said to have; below 1 if the servers of its kind differ.
+// excess is the ratio of the variance of this server's labels to their stated
+// variance; it is below 1 if the servers of its kind differ.
 func (p *Pace) excess() float64 {
 	m := p.mean()
 	return (max(p.squares-float64(p.weight*m*m), 0) + few) / (p.labels + few)
 }
 
-// shrunk is the mean as far as it is certain.
+// shrunk is the mean, reduced by its uncertainty.
 func (p *Pace) shrunk() float64 {
 	if !p.enough() {
 		return 0

@@ -1,6 +1,6 @@
-// Package sketch makes of a prompt what a recording keeps of it: for each tool and
-// message its length and a few hashes, by which package prefix/diagnose tells where
-// two prompts part and why, without their text.
+// Package sketch reduces a prompt to what a recording keeps: for each tool and
+// message its length and a few hashes, from which package prefix/diagnose finds
+// where two prompts diverge and why, without their text.
 package sketch
 
 import (
@@ -20,34 +20,34 @@ import (
 
 const (
 	maxRole = 32
-	// shapeSize hashes tell whether half of two texts is alike, give or take a
-	// sixth; texts shorter than shapeBytes have too few words in a row for that.
+	// shapeSize hashes suffice to tell whether half of two texts is equal, give or
+	// take a sixth; texts shorter than shapeBytes have too few consecutive words
+	// for that.
 	shapeSize  = 8
 	shapeBytes = 200
 	shapeWords = 4
-	// MaxPieces bounds the tools and messages that are kept apart; a prompt of more is
-	// partial.
+	// MaxPieces limits the tools and messages of a sketch; longer prompts are partial.
 	MaxPieces = 4096
-	// MaxText bounds the text that is kept of a prompt where it is asked for.
+	// MaxText limits the text of a prompt that is kept on request.
 	MaxText = 1 << 20
 )
 
-// Sketcher sketches a prompt piece by piece: tools first, then messages. It costs
+// Sketcher sketches a prompt piece by piece: tools first, then messages. It takes
 // time linear in their text. It is not safe for concurrent use.
 type Sketcher struct {
-	prompt *recording.Prompt // alone: it is kept, and the rest is not
+	prompt *recording.Prompt // allocated separately, because only this is kept
 	key    [sha256.Size]byte
 	mix    uint64
-	text   int // bytes of it that may still be kept
+	text   int // bytes of text that may still be kept
 
 	exact              hash.Hash
 	squeezed, template stream
-	content            []byte // of the piece that is being read
+	content            []byte // of the current piece
 	buffer             []byte
 }
 
-// New returns a sketcher whose hashes are made with the key, and which keeps text
-// if that is wanted.
+// New returns a sketcher whose hashes depend on the key, and which keeps text on
+// request.
 func New(key prefix.Key, text bool) *Sketcher {
 	s := &Sketcher{prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 2\n" + key.Reveal())), exact: sha256.New()}
 	s.squeezed.Hash, s.template.Hash = sha256.New(), sha256.New()
@@ -61,7 +61,7 @@ func New(key prefix.Key, text bool) *Sketcher {
 // Prompt returns the sketch.
 func (s *Sketcher) Prompt() *recording.Prompt { return s.prompt }
 
-// Name is the hash of a name that clients give, such as a salt; 0: there is none.
+// Name is the hash of a client's name for something, such as a salt; 0: none.
 func (s *Sketcher) Name(name string) recording.Hash {
 	if name == "" {
 		return 0
@@ -73,8 +73,8 @@ func (s *Sketcher) Name(name string) recording.Hash {
 // Cut says that the prompt has more than what was sketched.
 func (s *Sketcher) Cut() { s.prompt.Partial = true }
 
-// Tool adds the definition of a tool; end is where it ends in what is cut into
-// blocks.
+// Tool adds the definition of a tool; end is where it ends in the text that is
+// cut into blocks.
 func (s *Sketcher) Tool(definition string, end int) {
 	if s.full() {
 		return
@@ -129,7 +129,7 @@ func (s *Sketcher) begin(fields ...string) {
 	s.field(fields...)
 }
 
-// field adds to the hash of the whole piece what is none of its text.
+// field adds fields other than its text to the hash of the whole piece.
 func (s *Sketcher) field(fields ...string) {
 	for _, f := range fields {
 		s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(len(f)))
@@ -157,7 +157,7 @@ func sum(h hash.Hash) recording.Hash {
 	return recording.Hash(binary.LittleEndian.Uint64(h.Sum(b[:0])))
 }
 
-// stream is a hash that is written to in small pieces.
+// stream is a hash that is written in small pieces.
 type stream struct {
 	hash.Hash
 	buffer []byte
@@ -175,7 +175,7 @@ func (s *stream) flush() {
 	s.buffer = s.buffer[:0]
 }
 
-// read takes the text apart: white space, words, values, and what is between them.
+// read splits the text into white space, words, values, and what is between them.
 func (s *Sketcher) read(p *recording.Piece, text string) {
 	var row [shapeWords]uint64
 	n := 0
@@ -225,13 +225,13 @@ func (s *Sketcher) read(p *recording.Piece, text string) {
 	s.template.flush()
 }
 
-// valueHash is short: dates and numbers are few enough to be tried.
+// valueHash is short: there are so few dates and numbers that all could be tried.
 func (s *Sketcher) valueHash(word string) recording.Hash {
 	sum := sha256.Sum256(append(append(s.buffer[:0], s.key[:]...), word...))
 	return recording.Hash(binary.LittleEndian.Uint32(sum[:]))
 }
 
-// keep keeps the smallest hashes, rising, each once.
+// keep keeps the smallest hashes, ascending and distinct.
 func (s *Sketcher) keep(shape []uint32, row [shapeWords]uint64) []uint32 {
 	h := s.mix
 	for _, w := range row {
@@ -248,7 +248,7 @@ func (s *Sketcher) keep(shape []uint32, row [shapeWords]uint64) []uint32 {
 	return slices.Insert(shape, at, v)
 }
 
-// kindOf is the kind of a word that looks as if it changes; empty: it does not.
+// kindOf is the kind of a word that probably changes; empty: it does not.
 func kindOf(word string, digits bool) string {
 	switch {
 	case !digits:

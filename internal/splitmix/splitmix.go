@@ -1,9 +1,9 @@
-// Package splitmix spreads the bits of a number, for made-up prompts and texts that
-// are to be the same each time.
+// Package splitmix spreads the bits of a number, for reproducible artificial
+// prompts and texts.
 package splitmix
 
-// Mix is the finaliser of splitmix64 after one step of its sequence, a bijection:
-// every bit of x changes every bit of the result with a chance of about one half.
+// Mix is one step of splitmix64, a bijection: every bit of x changes every bit of
+// the result with a probability of about one half.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -1,4 +1,4 @@
-// Package target makes URLs of the addresses of endpoints.
+// Package target turns addresses of endpoints into URLs.
 package target
 
 import (
@@ -13,7 +13,7 @@ import (
 // ErrAddress: the address of an endpoint is neither a host nor a URL.
 var ErrAddress = errors.New("transport: the endpoint's address is neither host:port nor an http, https or h2c URL")
 
-// Of is the URL at which the server of an address serves the path and query of in;
+// Of is the URL at which the server at an address serves the path and query of in;
 // see transport.Target.
 func Of(address string, in *url.URL) (*url.URL, error) {
 	to, err := Parse(address)
@@ -33,16 +33,16 @@ func Of(address string, in *url.URL) (*url.URL, error) {
 	return &out, nil
 }
 
-// Parse reads an address. The error is ErrAddress.
+// Parse parses an address. The error is ErrAddress.
 func Parse(address string) (*url.URL, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
 	to, err := url.Parse(address)
 	if err != nil || to.Hostname() == "" || !slices.Contains(schemes, to.Scheme) {
-		return nil, ErrAddress // not err: it would show credentials
+		return nil, ErrAddress // err would show credentials
 	}
-	// Before Go 1.26, and with its GODEBUG urlstrictcolons=0, any number will do.
+	// Before Go 1.26, and with GODEBUG=urlstrictcolons=0, url.Parse accepts any number of colons.
 	if !strings.HasPrefix(to.Host, "[") && strings.Count(to.Host, ":") > 1 {
 		return nil, ErrAddress
 	}
@@ -51,8 +51,8 @@ func Parse(address string) (*url.URL, error) {
 
 var schemes = []string{"http", "https", "h2c"}
 
-// CheckPath refuses paths with a segment "..", however it is escaped: a server
-// that resolves them would leave the base path of its address, and no API has
+// CheckPath refuses paths with a ".." segment, in whatever encoding: a server
+// that resolves it would leave the base path of its address, and no API has
 // one.
 func CheckPath(in *url.URL) error {
 	for segment := range strings.FieldsFuncSeq(in.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
@@ -63,8 +63,8 @@ func CheckPath(in *url.URL) error {
 	return nil
 }
 
-// Page is the URL of a page of the server at an address, for a client that knows
-// http and https alone: empty if there can be none.
+// Page is the URL of a page of the server at an address, for a client that only
+// supports http and https; empty if there is none.
 func Page(address, path string) string {
 	to, err := Of(address, &url.URL{Path: path})
 	if err != nil {
