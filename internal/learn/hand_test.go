@@ -56,6 +56,26 @@ func TestErrorsByHand(t *testing.T) {
 	assert.InDelta(t, 0.1+0.8/10_000, l.longRun, 1e-12, "the long run is that of ten thousand")
 }
 
+// The upper bound over a prediction, by hand: it follows labels that are longer, and never falls below the prediction.
+func TestUpperBoundsByHand(t *testing.T) {
+	say := func(l *Learner, times int, label float64) {
+		for range times {
+			l.Label([]float64{1}, label, 100, 0, time.Unix(1, 0))
+			require.GreaterOrEqual(t, l.Upper(0), 1.0)
+		}
+	}
+	l := manual(t, WindowConfig{})
+	assert.InDelta(t, 2, l.Upper(0), 1e-12, "nothing is known")
+	say(l, 1, 200)
+	// Twice the mean residual, ln 4, less half of a step: of ln 2 the sixth, as there are eleven.
+	assert.InDelta(t, 4*math.Exp2(-1./12), l.Upper(0), 1e-9)
+	say(l, 3000, 200)
+	assert.InDelta(t, 2, l.Upper(0), 0.1)
+	l = manual(t, WindowConfig{})
+	say(l, 3000, 50)
+	assert.Equal(t, 1.0, l.Upper(0))
+}
+
 // When a fit is due, by hand: after so many samples, sooner in a drift, and later where the
 // newest look like a shift.
 func TestDue(t *testing.T) {

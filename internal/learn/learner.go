@@ -103,7 +103,7 @@ type Learner struct {
 	window     *Window
 	noPrior    bool // currently in use
 	challenger *boost.Model
-	scores     struct{ model, challenger, count float64 }
+	scores     scores
 	shifts     shiftDetector
 	since      int     // samples since the last refit
 	renewed    int     // samples since the current model's tests were chosen
@@ -121,6 +121,9 @@ type Learner struct {
 	longRun  float64
 	longN    float64
 }
+
+// scores are summed errors of the current model and its challenger, over count samples.
+type scores struct{ model, challenger, count float64 }
 
 // New returns a learner without samples.
 func New(t *Trainer, config Config) (*Learner, error) {

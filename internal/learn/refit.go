@@ -98,7 +98,7 @@ func (l *Learner) refit() (err error) {
 		keep = false
 	}
 	l.challenger = nil
-	l.scores = struct{ model, challenger, count float64 }{}
+	l.scores = scores{}
 	l.window.Expire(l.window.Newest())
 	var data boost.Data
 	l.window.AppendTo(&data)

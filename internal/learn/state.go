@@ -130,6 +130,8 @@ func (l *Learner) Restore(b []byte) error {
 	l.mu.Lock()
 	defer l.release()
 	l.window, l.noPrior, l.challenger, l.since, l.asked = w, noPrior, nil, 0, nil
+	l.scores, l.shifts, l.renewed, l.choices = scores{}, shiftDetector{}, 0, 0
+	l.hurry.Store(false)
 	l.spread.all, l.spread.buckets = s.all, s.buckets
 	l.spread.publish()
 	l.use(m)
@@ -141,6 +143,7 @@ func (l *Learner) Restore(b []byte) error {
 	}
 	l.statusMu.Lock()
 	defer l.statusMu.Unlock()
+	l.errors, l.covered, l.nextErr, l.longRun, l.longN = nil, nil, 0, 0, 0
 	l.health.Samples = w.Len()
 	l.health.Prior = m != nil && !noPrior && len(l.config.Boost.Prior) > 0
 	l.health.Refits = l.refits.Load()

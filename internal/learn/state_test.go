@@ -69,6 +69,56 @@ func TestWhatIsRestoredIsInForce(t *testing.T) {
 	require.EqualValues(t, 1, b.learner.Refits())
 }
 
+// Whoever restores knows what was saved and nothing else, whatever it knew before: it goes on like one that was new.
+func TestRestoringLeavesNothingOfBefore(t *testing.T) {
+	learner := func() *Learner {
+		c := Latency(TTFT)
+		c.Boost.Trees = 8
+		l, err := New(&Trainer{Synchronous: true}, c)
+		require.NoError(t, err)
+		return l
+	}
+	run := func(l *Learner, e *engine, r regime, n int) {
+		for range n {
+			row, label, _ := e.next(r)
+			var y [1]float64
+			l.Predict(y[:], row)
+			l.Label(row, label, y[0], y[0]*l.Upper(l.Bucket(row)), e.at)
+		}
+	}
+	a := learner()
+	run(a, newEngine(3), quiet, 600)
+	saved, err := a.AppendBinary(nil)
+	require.NoError(t, err)
+	fresh, used := learner(), learner()
+	before := newEngine(4)
+	before.scale = 2
+	for used.challenger == nil || used.Refits() < 10 {
+		run(used, before, quiet, 1)
+	}
+	before.scale = 6
+	run(used, before, quiet, 60) // which looks like the beginning of a shift
+	require.NotNil(t, used.challenger)
+	require.NotZero(t, used.scores.count)
+	require.True(t, used.shifts.suspects())
+	used.Hurry()
+	require.NoError(t, fresh.Restore(saved))
+	require.NoError(t, used.Restore(saved))
+	refits := used.Refits() - fresh.Refits()
+	one, other := newEngine(5), newEngine(5)
+	for range 8 {
+		run(fresh, one, quiet, 100)
+		run(used, other, quiet, 100)
+		x, _ := fresh.AppendBinary(nil)
+		y, _ := used.AppendBinary(nil)
+		require.Equal(t, x, y)
+		require.Equal(t, fresh.Refits(), used.Refits()-refits)
+		h := used.Health()
+		require.Equal(t, []float64{fresh.Health().MAPE, fresh.Health().Coverage, fresh.Health().Drift}, []float64{h.MAPE, h.Coverage, h.Drift})
+	}
+	require.Greater(t, fresh.Refits(), uint64(2))
+}
+
 // A restart fits nothing anew by itself: the next fit is due when as many labels have come as if the last one had been
 // made by this learner.
 func TestARestartIsNoReasonToFit(t *testing.T) {

@@ -191,3 +191,23 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 	y, _ := b.learner.AppendBinary(nil)
 	require.Equal(t, x, y)
 }
+
+// What was taken to be learned from stays as it is while more comes in.
+func TestLabelsThatComeMeanwhile(t *testing.T) {
+	var q queue
+	put := func(v float64) { require.True(t, q.put([]float64{v, -v}, sample{label: v})) }
+	for turn := range 5 {
+		put(float64(10*turn + 1))
+		put(float64(10*turn + 2))
+		samples, rows := q.takeAll()
+		for range 3 {
+			put(99)
+		}
+		require.Equal(t, []float64{float64(10*turn + 1), -float64(10*turn + 1), float64(10*turn + 2), -float64(10*turn + 2)}, rows)
+		require.Equal(t, []sample{{label: float64(10*turn + 1)}, {label: float64(10*turn + 2)}}, samples)
+		require.EqualValues(t, 3, q.waiting.Load())
+		samples, _ = q.takeAll()
+		require.Len(t, samples, 3)
+		require.Zero(t, q.waiting.Load())
+	}
+}

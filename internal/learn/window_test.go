@@ -205,6 +205,7 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 					require.True(t, twin.newest.Equal(w.Newest()))
 				}
 				require.LessOrEqual(t, w.Len(), config.Samples)
+				require.LessOrEqual(t, len(w.y), config.Samples, "places are used again")
 				var d boost.Data
 				w.AppendTo(&d)
 				want := twin.data()
