@@ -11,7 +11,7 @@ type cache struct {
 	free    int64           // hold nothing
 	idle    int64           // cached, referenced by no sequence: evictable
 	heads   map[uint64]*run // by the hash of a run's first block
-	ring    *run            // sentinel of the ring of idle runs: next is the least recently used
+	ring    *run            // sentinel of the ring of idle runs; next is the least recently used
 	spare   *run            // recycled runs, linked by next
 	evicted [kinds]int64    // blocks by kind
 	log     cacheLog
@@ -52,10 +52,10 @@ func (c *cache) clear() {
 	c.ring.prev, c.ring.next = c.ring, c.ring
 }
 
-// available is the number of blocks that can be had without preemption.
+// available is the number of blocks that can be allocated without preemption.
 func (c *cache) available() int64 { return c.free + c.idle }
 
-// take makes n blocks private, evicting where none is free. n is at most
+// take makes n blocks private, evicting cached ones if necessary. n is at most
 // available.
 func (c *cache) take(n int64) {
 	c.free -= n
@@ -71,7 +71,7 @@ func (c *cache) take(n int64) {
 			r.hashes = r.hashes[:keep]
 			continue
 		}
-		// Least recently used leaves go before their heads, so nothing hangs below r.
+		// Leaves are less recently used than their heads, so r has no children.
 		c.forget(r)
 	}
 }
@@ -115,8 +115,8 @@ func (c *cache) child(parent *run, hashes []uint64, at int) *run {
 	return r
 }
 
-// peek counts the blocks of hashes that are cached from the head on, and how many
-// of them are idle.
+// peek counts the blocks of hashes that are cached, from the head on, and how
+// many of them are idle.
 func (c *cache) peek(hashes []uint64) (cached, idle int64) {
 	var parent *run
 	for at := 0; at < len(hashes); {
@@ -138,7 +138,7 @@ func (c *cache) peek(hashes []uint64) (cached, idle int64) {
 	return cached, idle
 }
 
-// walk lets the sequence's path go on through cached runs, up to the block limit,
+// walk extends the sequence's path through cached runs, up to the block limit,
 // and returns the number of blocks gained.
 func (c *cache) walk(s *sequence, limit int) int64 {
 	before := s.cached
@@ -169,7 +169,7 @@ func (c *cache) walk(s *sequence, limit int) int64 {
 }
 
 // register turns private blocks of the sequence into cached ones, up to the block
-// limit. A block that is cached already is shared and the copy freed.
+// limit. If a block is cached already, that is shared and the copy freed.
 func (c *cache) register(s *sequence, limit int) {
 	limit = min(limit, len(s.hashes))
 	if limit <= s.cached {
@@ -198,8 +198,8 @@ func (c *cache) register(s *sequence, limit int) {
 	s.cached = limit
 }
 
-// release ends the sequence's claim on all its blocks. The end of the path becomes
-// idle before its head, as vLLM frees blocks in reverse.
+// release releases all blocks of the sequence. The end of the path becomes idle
+// before its head, as vLLM frees blocks in reverse.
 func (c *cache) release(s *sequence) {
 	c.free += s.private
 	for r := s.leaf; r != nil; r = r.parent {
@@ -212,9 +212,9 @@ func (c *cache) release(s *sequence) {
 	s.leaf, s.cached, s.private = nil, 0, 0
 }
 
-// split cuts r after n blocks and returns the new run that is its head, for the
-// caller to reference: it is in no ring. r stays what it was to those who hold it,
-// and where it was in the ring: the end.
+// split splits r after n blocks and returns the new run that is its head, which is
+// in no ring and has to be referenced by the caller. r remains the end, with its
+// references and its place in the ring.
 func (c *cache) split(r *run, n int) *run {
 	head := c.newRun()
 	head.hashes, head.key, head.parent, head.start = r.hashes[:n], r.key, r.parent, r.start
@@ -237,8 +237,9 @@ func (c *cache) unlink(r *run) {
 	r.prev, r.next = nil, nil
 }
 
-// commonHead is the length of the common head of two stretches of a hash chain,
-// where equal hashes at one position mean equal hashes at all before it.
+// commonHead is the length of the common head of two stretches of hash chains,
+// where equal hashes at one position mean equal hashes at all positions before
+// it.
 func commonHead(a, b []uint64) int {
 	low, high := 0, min(len(a), len(b))
 	if high > 0 && a[high-1] == b[high-1] {

@@ -2,22 +2,22 @@ package engine
 
 import "time"
 
-// CacheEvent is a change of what the cache holds, as engines publish them.
+// CacheEvent is a change of the cache, as engines publish it.
 type CacheEvent struct {
-	// At is when it becomes known: at the end of the step in which it happened.
+	// At is when it is published: at the end of the step in which it happened.
 	At      time.Duration
-	Removed bool     // else they came
-	Hashes  []uint64 // of the blocks, in the order of the prompt; the caller must not write to it
-	// Parent is the block before the first of those that came.
+	Removed bool     // otherwise they were stored
+	Hashes  []uint64 // of the blocks, in the order of the prompt; must not be written to
+	// Parent is the block before the first stored one.
 	Parent    uint64
 	HasParent bool
 }
 
-// cacheLog is what [Engine.CacheEvents] has not handed out yet.
+// cacheLog has the events that [Engine.CacheEvents] has not returned yet.
 type cacheLog struct {
 	on     bool
 	events []CacheEvent
-	dated  int // of events, those whose time is known
+	dated  int // number of events with a known time
 }
 
 func (l *cacheLog) came(hashes []uint64, from, to int) {
@@ -37,7 +37,7 @@ func (l *cacheLog) went(hashes []uint64) {
 	}
 }
 
-// date says when what has happened since the last call becomes known.
+// date sets the time of the events since the last call.
 func (l *cacheLog) date(at picos) {
 	for ; l.dated < len(l.events); l.dated++ {
 		t := at.up()
@@ -50,8 +50,8 @@ func (l *cacheLog) date(at picos) {
 
 func (l *cacheLog) clear() { l.events, l.dated = l.events[:0], 0 }
 
-// CacheEvents appends to dst the changes of the cache that were known by a time, as of
-// the latest call with a time, and forgets them. Nothing is recorded without
+// CacheEvents appends to dst the changes of the cache that were published by the time
+// by, as of the latest call with a time, and forgets them. Nothing is recorded without
 // [Config].CacheEvents.
 func (e *Engine) CacheEvents(by time.Duration, dst []CacheEvent) []CacheEvent {
 	l := &e.cache.log

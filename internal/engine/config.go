@@ -28,14 +28,14 @@ type Config struct {
 	BlockTokens int
 	// Blocks is the size of the KV cache in blocks. 0 is 32,000.
 	Blocks int
-	// MaxSequences bounds the sequences that run together. 0 is 256.
+	// MaxSequences limits the sequences that run together. 0 is 256.
 	MaxSequences int
-	// MaxBatchedTokens is the token budget of a step, decodes and prompt chunks
-	// together. 0 is 2,048, or MaxSequences if that is more. Not below MaxSequences,
-	// so that every running sequence decodes in every step.
+	// MaxBatchedTokens is the token budget of a step, for decodes and prompt chunks
+	// together. 0 is 2,048, or MaxSequences if that is more. It must not be below
+	// MaxSequences, so that every running sequence decodes in every step.
 	MaxBatchedTokens int
-	// PrefillFirst computes prompts in steps of their own, while decoding stands still,
-	// as vLLM's first engine and SGLang do; the token budget is then all theirs.
+	// PrefillFirst computes prompts in steps of their own, while decoding pauses, as
+	// vLLM's first engine and SGLang do; the token budget is then only for them.
 	PrefillFirst bool
 	// DisablePrefixCaching computes every prompt in full.
 	DisablePrefixCaching bool
@@ -57,7 +57,7 @@ func (c *Config) validate() error {
 	setDefault(&c.MaxSequences, DefaultMaxSequences)
 	setDefault(&c.MaxBatchedTokens, max(DefaultMaxBatchedTokens, c.MaxSequences))
 
-	const limit = 1 << 24 // keeps every product of counts and picoseconds within 64 bits
+	const limit = 1 << 24 // keeps all products of counts and picoseconds within 64 bits
 	for _, f := range []struct {
 		name       string
 		value, max int
@@ -77,32 +77,32 @@ func (c *Config) validate() error {
 
 // Request is one prompt and the number of tokens that will be generated for it.
 type Request struct {
-	// ID is the caller's name of the request, unique among those not yet ended.
+	// ID is the caller's ID of the request, unique among those that have not ended.
 	ID uint64
 	// PromptTokens is the length of the prompt, at least 1.
 	PromptTokens int
 	// OutputTokens is the number of tokens to generate, at least 1.
 	OutputTokens int
-	// Blocks are the chained hashes of the full blocks of the prompt followed by
-	// the output: equal hashes mean equal tokens from the head on. It may be shorter
-	// than the sequence: the blocks after it are never cached. Hashes past the
-	// prompt are those of generated blocks, for the next turn of a conversation to
-	// hit. The engine keeps the slice and never writes to it; the caller must not
-	// either. Turns of a conversation can share one backing array.
+	// Blocks are the chained hashes of the full blocks of the prompt, followed by
+	// those of the output: equal hashes mean equal tokens from the head on. If it is
+	// shorter than the sequence, the blocks after it are never cached. Hashes after
+	// the prompt are those of generated blocks, which the next turn of a
+	// conversation can hit. The engine keeps the slice and never writes to it;
+	// neither must the caller. Turns of a conversation can share one array.
 	Blocks []uint64
 	// SystemTokens is the length of the system prompt at the head, and UserTokens
-	// that of the conversation after it. They only sort evictions by kind; blocks
+	// that of the conversation after it. They only classify evictions; blocks
 	// after both, and all blocks if both are 0, are of the kind "other".
 	SystemTokens, UserTokens int
 }
 
-// ErrUnknown is returned for a request that is not with the engine.
+// ErrUnknown is the error for a request that the engine does not have.
 var ErrUnknown = errors.New("engine: unknown request")
 
 // RequestError says why a request was not accepted.
 type RequestError struct {
 	ID     uint64
-	Field  string // the field of Request at fault
+	Field  string // the invalid field of Request
 	Reason string
 }
 
@@ -113,7 +113,7 @@ func (e *RequestError) Error() string {
 // TooLongError says that a request can never fit the KV cache.
 type TooLongError struct {
 	ID            uint64
-	Tokens, Limit int64 // tokens the request ends up with in the cache, tokens the cache holds
+	Tokens, Limit int64 // the request's final length in the cache, and the size of the cache
 }
 
 func (e *TooLongError) Error() string {
@@ -131,7 +131,7 @@ func (c *Config) check(r *Request) error {
 	case r.UserTokens < 0:
 		return &RequestError{r.ID, "UserTokens", fmt.Sprintf("%d is negative", r.UserTokens)}
 	}
-	// The last token generated is never fed back, so it takes no place.
+	// The last generated token is never fed back, so it takes no space.
 	tokens, limit := int64(r.PromptTokens)+int64(r.OutputTokens)-1, int64(c.Blocks)*int64(c.BlockTokens)
 	if tokens > limit {
 		return &TooLongError{r.ID, tokens, limit}

@@ -8,8 +8,8 @@ import (
 // Engine is one model server. Make it with [New]; see the package comment for
 // the driver's duties. Not safe for concurrent use.
 //
-// A time before the latest one that the engine was given counts as the latest,
-// one after [MaxTime] as MaxTime.
+// A time before the latest one passed to the engine counts as that, and one
+// after [MaxTime] as MaxTime.
 type Engine struct {
 	cfg   Config
 	costs costs
@@ -20,29 +20,29 @@ type Engine struct {
 	running   sequenceList // in order of admission; at most the last one is between two chunks
 	heap      finishHeap
 	spare     []*sequence
-	events    []Event // not yet handed out
+	events    []Event // not yet returned
 
 	phase  phase
-	latest picos // the latest time given
+	latest picos // latest time passed
 	at     picos // start of the step in flight, or of the next one
 
-	// The batch in flight: steps steps, the first of which takes first and every
-	// further one slope more than the one before.
+	// The batch in flight: a number of steps, of which the first takes first, and
+	// each further one slope more than the one before.
 	steps    int64
 	first    picos
 	slope    picos
 	prefills []*sequence // sequences with a prompt chunk in it
-	partial  *sequence   // the one running sequence between two chunks of its prompt
-	stalled  bool        // it has prompt chunks alone, while others decode
+	partial  *sequence   // the running sequence that is between two chunks of its prompt
+	stalled  bool        // it only has prompt chunks, while others wait to decode
 
 	// All decoding sequences together.
 	step      int64   // decode steps since the beginning
-	allocated int64   // blocks are allocated for the decode steps before this one
+	allocated int64   // blocks are allocated for decode steps before this one
 	context   int64   // Σ tokens in the cache
 	residues  []int64 // sequences that need a new block in steps ≡ i (mod block size)
 
 	admitted int64 // order of the next admission
-	queued   int64 // prompt tokens not yet computed of waiting and prefilling sequences
+	queued   int64 // uncomputed prompt tokens of waiting and prefilling sequences
 	totals   Totals
 }
 
@@ -50,17 +50,17 @@ type phase uint8
 
 const (
 	idle  phase = iota // nothing to do
-	ready              // a step is to be made up at e.at
+	ready              // the next step begins at e.at
 	busy               // a batch is in flight
 )
 
-// EventKind is what happened to a request.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 const (
-	FirstToken EventKind = iota // the prefill is complete and the first token is out
-	Completed                   // the last token is out; for a request of one token right after FirstToken
-	Preempted                   // lost its blocks, waits at the head of the queue
+	FirstToken EventKind = iota // the prefill is complete and the first token is there
+	Completed                   // the last token is there; for a request of one token, right after FirstToken
+	Preempted                   // lost its blocks, and waits at the head of the queue
 	Lost                        // the engine was reset
 )
 
@@ -78,13 +78,13 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event %d", uint8(k))
 }
 
-// Event is something that happened to a request.
+// Event is something that happens to a request.
 type Event struct {
 	Kind         EventKind
 	ID           uint64
 	At           time.Duration
-	Scheduled    time.Duration // when the request was first part of a batch; 0 for a Lost one that never was
-	CachedTokens int           // prompt tokens found in the cache at that moment
+	Scheduled    time.Duration // when the request was first in a batch; 0 for a Lost one that never was
+	CachedTokens int           // prompt tokens found in the cache then
 	OutputTokens int           // tokens generated so far
 }
 
@@ -104,13 +104,13 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Config returns the configuration with its defaults filled in.
+// Config returns the configuration with defaults filled in.
 func (e *Engine) Config() Config { return e.cfg }
 
-// Submit queues a request at the time now. It takes part in the first step that
-// starts at now or later and has room for it; a step that [Engine.Advance] has
-// already started at now goes on without it. Errors are a [*RequestError] or a
-// [*TooLongError], and nothing has changed then.
+// Submit queues a request at the time now. It joins the first step that starts
+// at now or later and has room for it, but not a step that [Engine.Advance] has
+// already started at now. Errors are a [*RequestError] or a [*TooLongError],
+// and change nothing.
 func (e *Engine) Submit(now time.Duration, r Request) error {
 	if err := e.cfg.check(&r); err != nil {
 		return err
@@ -136,13 +136,13 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 		e.phase, e.at = ready, until
 	}
 	if e.waiting.length == 1 && e.running.length < e.cfg.MaxSequences {
-		e.steps = min(e.steps, 1) // it may join after the step in flight
+		e.steps = min(e.steps, 1) // it may join after the current step
 	}
 	return nil
 }
 
 // Advance runs all steps that end by now, starts the one that is due, and appends
-// what happened to dst, in order of time and, within a step, of admission.
+// events to dst, in order of time and, within a step, of admission.
 func (e *Engine) Advance(now time.Duration, dst []Event) []Event {
 	e.catchUp(now, true)
 	dst = append(dst, e.events...)
@@ -150,10 +150,9 @@ func (e *Engine) Advance(now time.Duration, dst []Event) []Event {
 	return dst
 }
 
-// NextEvent is the next moment at which [Engine.Advance] has something to do: a
+// NextEvent is the next time at which [Engine.Advance] has something to do: a
 // step to start, a prompt chunk, a completion or a preemption; false if the
-// engine is idle. Calls between then and now find nothing new but generated
-// tokens.
+// engine is idle. Calls before then find nothing new but generated tokens.
 func (e *Engine) NextEvent() (time.Duration, bool) {
 	switch {
 	case len(e.events) > 0:
@@ -166,9 +165,9 @@ func (e *Engine) NextEvent() (time.Duration, bool) {
 	return (e.at + e.span(e.steps)).up(), true
 }
 
-// StepEnd is the end of the step in flight as of the latest call with a time, or
-// the moment at which the next one can start; false if the engine is idle. Every
-// decoding sequence has one more token then, unless the step is one of prompts alone
+// StepEnd is the end of the current step as of the latest call with a time, or the
+// time at which the next one can start; false if the engine is idle. Every decoding
+// sequence has one more token then, unless the step has only prompts
 // ([Config].PrefillFirst).
 func (e *Engine) StepEnd() (time.Duration, bool) {
 	switch e.phase {
@@ -189,9 +188,9 @@ func (e *Engine) Running(visit func(id uint64, tokens int)) {
 	}
 }
 
-// Abort drops a request whose client is gone: its blocks are free (or cached) at
-// once, and the step in flight ends as planned. [ErrUnknown] if the request is
-// not, or no longer, with the engine.
+// Abort drops a request whose client has left: its blocks are free (or cached)
+// at once, and the current step ends as planned. [ErrUnknown] if the engine does
+// not have the request, or no longer.
 func (e *Engine) Abort(now time.Duration, id uint64) error {
 	e.catchUp(now, false)
 	s := e.sequences[id]
@@ -212,25 +211,25 @@ func (e *Engine) Abort(now time.Duration, id uint64) error {
 		}
 	}
 	e.drop(s)
-	e.steps = min(e.steps, 1) // somebody who waits may now fit
+	e.steps = min(e.steps, 1) // a waiting request may fit now
 	if e.phase == ready && len(e.sequences) == 0 {
 		e.phase = idle
 	}
 	return nil
 }
 
-// SetSlowness makes steps that start from now on take so many times as long as the
-// profile says, as on a device that is too hot or shared; 1 is the profile's. It is
-// taken to be within [0.01, 100].
+// SetSlowness multiplies the time of steps that start from now on by factor, as on
+// a device that is too hot or shared; 1 is the profile's speed. It is clamped to
+// [0.01, 100].
 func (e *Engine) SetSlowness(now time.Duration, factor float64) {
 	e.catchUp(now, false)
 	e.costs = newCosts(e.cfg.Profile).times(min(max(factor, 0.01), 100))
-	e.steps = min(e.steps, 1) // the step in flight ends as planned
+	e.steps = min(e.steps, 1) // the current step ends as planned
 }
 
 // Reset is a crash: every request is lost, running ones first, each in its order,
-// and the cache is empty. Totals stay. Events are appended to dst after those not
-// yet handed out.
+// and the cache is empty. Totals remain. Events are appended to dst after those
+// not yet returned.
 func (e *Engine) Reset(now time.Duration, dst []Event) []Event {
 	until := e.catchUp(now, false)
 	for _, list := range []*sequenceList{&e.running, &e.waiting} {
@@ -253,7 +252,7 @@ func (e *Engine) Reset(now time.Duration, dst []Event) []Event {
 	return dst
 }
 
-// catchUp runs the engine to now and returns that in picoseconds. Work that is due
+// catchUp runs the engine to now, which it returns in picoseconds. Work due
 // exactly at now is done only if inclusive.
 func (e *Engine) catchUp(now time.Duration, inclusive bool) picos {
 	e.latest = max(e.latest, picos(min(now, MaxTime))*1000)
@@ -261,10 +260,10 @@ func (e *Engine) catchUp(now time.Duration, inclusive bool) picos {
 	return e.latest
 }
 
-// up rounds to nanoseconds, up, so that by that time it has happened.
+// up rounds up to nanoseconds, to a time at which it has happened.
 func (p picos) up() time.Duration { return time.Duration((p + 999) / 1000) }
 
-// down rounds to nanoseconds, down, so that by that time it has not happened.
+// down rounds down to nanoseconds, to a time at which it has not happened.
 func (p picos) down() time.Duration { return time.Duration(p / 1000) }
 
 func (e *Engine) emit(kind EventKind, s *sequence, at time.Duration) {

@@ -6,24 +6,24 @@ import "time"
 type Load struct {
 	Waiting int // requests in the queue
 	Running int // requests in the batch
-	// KVUsage is the share of blocks that sequences hold, in [0, 1]; cached blocks
-	// that nobody uses do not count, as in vLLM's kv_cache_usage_perc.
+	// KVUsage is the share of blocks that sequences hold, in [0, 1]; idle cached
+	// blocks do not count, as in vLLM's kv_cache_usage_perc.
 	KVUsage      float64
-	CachedBlocks int   // blocks that hold a prefix nobody uses at the moment
-	QueuedTokens int64 // prompt tokens not yet in a batch; those of waiting requests without regard to the cache
+	CachedBlocks int   // idle cached blocks
+	QueuedTokens int64 // prompt tokens not yet in a batch; for waiting requests regardless of the cache
 }
 
 // Totals are counts since the engine was made. Resets do not clear them.
 type Totals struct {
 	Completed         int64
-	PrefixQueryTokens int64 // prompt tokens of requests that got into a batch
-	PrefixHitTokens   int64 // those of them that were in the cache
-	PrefillTokens     int64 // prompt tokens computed, those after preemptions too
+	PrefixQueryTokens int64 // prompt tokens of requests that were in a batch
+	PrefixHitTokens   int64 // those found in the cache
+	PrefillTokens     int64 // prompt tokens computed, including those after preemptions
 	OutputTokens      int64 // tokens generated
 	Preemptions       int64
 	Steps             int64
-	Busy              time.Duration // time with a batch in flight
-	PrefillBusy       time.Duration // the part of it that batches took longer for their prompt chunks
+	Busy              time.Duration // time with a batch running
+	PrefillBusy       time.Duration // the additional time of batches due to their prompt chunks
 
 	// Evicted blocks by kind, as [Request] describes them.
 	EvictedSystem, EvictedUser, EvictedOther int64
@@ -43,9 +43,9 @@ func (e *Engine) Load(now time.Duration) Load {
 	}
 }
 
-// LoadHolds is a moment up to which, and at which, [Engine.Load] goes on telling the
-// requests and the KV usage of now, as of the latest call with a time, unless another
-// call changes something; false if that is forever.
+// LoadHolds is a time up to and including which [Engine.Load] will return the same
+// requests and KV usage, as of the latest call with a time, unless another call
+// changes something; false if that is for ever.
 func (e *Engine) LoadHolds() (time.Duration, bool) {
 	switch e.phase {
 	case idle:
@@ -53,7 +53,7 @@ func (e *Engine) LoadHolds() (time.Duration, bool) {
 	case ready:
 		return e.at.down(), true
 	}
-	// Blocks for a step are taken when it starts.
+	// Blocks for a step are allocated when it starts.
 	size := int64(e.cfg.BlockTokens)
 	n := int64(1)
 	for n < e.steps && e.residues[(e.allocated+n-1)%size] == 0 {

@@ -44,8 +44,8 @@ func (p Profile) PeakPrefillSeconds(cached, tokens int) float64 {
 	return (p.GFLOPsPerToken*1e9*float64(tokens) + p.MFLOPsPerPair*1e6*float64(pairs)) / (p.PeakTFLOPS * 1e12)
 }
 
-// AtPeak returns p with TokenMicros and PairNanos raised, where needed, to what
-// the peak allows. A fit uses it to stay physical.
+// AtPeak returns p with TokenMicros and PairNanos raised, if necessary, to what
+// the peak allows. Fits use it to stay physical.
 func (p Profile) AtPeak() Profile {
 	if p.PeakTFLOPS > 0 {
 		p.TokenMicros = max(p.TokenMicros, p.leastTokenMicros())
@@ -86,12 +86,12 @@ func (p Profile) validate() error {
 }
 
 const (
-	maxCoefficient = 60e6 // a minute in microseconds: anything above is a mistake of units, and keeps sums far from overflow
-	roundingSlack  = 1e-9 // AtPeak divides and multiplies in floating point
+	maxCoefficient = 60e6 // a minute in microseconds: anything above is in wrong units; keeps sums far from overflow
+	roundingSlack  = 1e-9 // for the rounding of AtPeak
 )
 
-// picos is a time or a span in picoseconds: fine enough for the cost of one
-// query-key pair, wide enough for 106 days.
+// picos is a time or a duration in picoseconds: fine enough for one query-key
+// pair, wide enough for 106 days.
 type picos int64
 
 // costs are the coefficients of a Profile in whole picoseconds.
@@ -103,20 +103,20 @@ func newCosts(p Profile) costs {
 	return costs{
 		fixed:    picos(math.Round(p.StepMicros * 1e6)),
 		weight:   picos(math.Round(p.WeightMicros * 1e6)),
-		token:    picos(math.Ceil(p.TokenMicros * 1e6)), // up, so that the peak holds
+		token:    picos(math.Ceil(p.TokenMicros * 1e6)), // rounded up, so that the peak holds
 		sequence: picos(math.Round(p.SequenceMicros * 1e6)),
 		context:  picos(math.Round(p.ContextNanos * 1e3)),
 		pair:     picos(math.Ceil(p.PairNanos * 1e3)),
 	}
 }
 
-// times returns costs that are so many times as high.
+// times returns the costs multiplied by factor.
 func (c costs) times(factor float64) costs {
 	f := func(p picos) picos { return picos(math.Round(float64(p) * factor)) }
 	return costs{f(c.fixed), f(c.weight), f(c.token), f(c.sequence), f(c.context), f(c.pair)}
 }
 
-// step is the time of one step with these sums over its batch.
+// step is the time of one step, from these sums over its batch.
 func (c costs) step(tokens, sequences, context, pairs int64) picos {
 	return c.fixed + max(c.weight, c.token*picos(tokens)) + c.sequence*picos(sequences) +
 		c.context*picos(context) + c.pair*picos(pairs)

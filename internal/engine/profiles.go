@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// ProfileByName returns a profile that ships with the package. The error lists
-// the names there are.
+// ProfileByName returns a built-in profile. The error lists their names.
 func ProfileByName(name string) (Profile, error) {
 	for i := range profiles {
 		if profiles[i].Name == name {
@@ -17,7 +16,7 @@ func ProfileByName(name string) (Profile, error) {
 	return Profile{}, fmt.Errorf("engine: unknown profile %q (known: %s)", name, strings.Join(ProfileNames(), ", "))
 }
 
-// ProfileNames returns the names that [ProfileByName] knows, sorted.
+// ProfileNames returns the names of the built-in profiles, sorted.
 func ProfileNames() []string {
 	names := make([]string, len(profiles))
 	for i := range profiles {

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// sequence is a request inside the engine.
+// sequence is a request in the engine.
 type sequence struct {
 	id        uint64
 	prompt    int64
@@ -11,25 +11,25 @@ type sequence struct {
 	system    int // bounds of the kinds, in blocks
 	user      int
 	scheduled time.Duration // first time in a batch
-	seen      bool          // was in a batch
+	seen      bool          // it was in a batch
 	hit       int64         // prompt tokens found in the cache the first time
 
 	state  state
 	order  int64 // of admission; later ones are preempted first
-	target int64 // tokens to have in the cache before the next token can be generated
-	chunk  int64 // prompt tokens of the step in flight
+	target int64 // tokens that must be in the cache before the next one can be generated
+	chunk  int64 // prompt tokens of the current step
 
-	// While decoding, produced and computed are those at the decode step joined; the
-	// engine's step counter tells the rest.
+	// While decoding, these are the values when it joined; the engine's step counter
+	// gives the rest.
 	produced int64 // tokens generated
 	computed int64 // tokens in the KV cache
 	joined   int64
 	finish   int64 // value of the step counter after its last token
-	slot     int   // in the heap of decoding sequences
+	slot     int   // index in the heap of decoding sequences
 
 	leaf    *run  // end of its path through the cache
 	cached  int   // blocks on that path
-	private int64 // blocks of its own; of a decoding sequence only counted when it leaves
+	private int64 // its own blocks; while decoding only updated when it leaves
 
 	prev, next *sequence
 }
@@ -42,7 +42,7 @@ const (
 	decoding
 )
 
-// sequenceList is a doubly linked list of sequences; a sequence is in one at a
+// sequenceList is a doubly linked list of sequences; each is in one list at a
 // time.
 type sequenceList struct {
 	first, last *sequence
@@ -82,8 +82,8 @@ func (l *sequenceList) remove(s *sequence) {
 	l.length--
 }
 
-// finishHeap holds the decoding sequences, the one that ends first on top, equal
-// ones in order of admission.
+// finishHeap holds the decoding sequences, the one that ends first on top; equal
+// ones are in order of admission.
 type finishHeap []*sequence
 
 func (h finishHeap) less(i, j int) bool {

@@ -20,7 +20,7 @@ func (e *Engine) run(until picos, inclusive bool) {
 	}
 }
 
-// begin makes up the batch of the next step.
+// begin composes the batch of the next step.
 func (e *Engine) begin() {
 	e.prefills, e.stalled = e.prefills[:0], false
 	preempted := false
@@ -53,15 +53,15 @@ func (e *Engine) begin() {
 		}
 		e.totals.prefillBusy += own
 	case !preempted && decodes > 0:
-		// Nothing changes before the first completion or the last free block. Whoever
-		// waits does not fit now, and decoding frees no block.
+		// Nothing changes before the first completion or the last free block: waiting
+		// requests don't fit now, and decoding frees no blocks.
 		e.slope = e.costs.context * picos(decodes)
 		e.steps = min(e.heap[0].finish-e.step, 1+e.stepsWithin(e.cache.available()))
 	}
 }
 
-// addChunks puts chunks of prompts into the batch, of the one between two chunks and of
-// those who wait, and reports whether a sequence had to go, then or before.
+// addChunks adds prompt chunks to the batch, of the sequence between two chunks and of
+// waiting ones, and reports whether a sequence has been preempted, now or before.
 func (e *Engine) addChunks(budget int64, preempted bool) bool {
 	if s := e.partial; s != nil {
 		e.partial = nil
@@ -83,7 +83,7 @@ func (e *Engine) addChunks(budget int64, preempted bool) bool {
 }
 
 // growDecodes allocates the blocks that decoding sequences need for one more
-// token each, and reports whether a sequence had to go for that.
+// token each, and reports whether a sequence was preempted for that.
 func (e *Engine) growDecodes() (preempted bool) {
 	defer func() { e.allocated = e.step + 1 }()
 	if need := e.blocksBetween(e.step, e.step+1); need <= e.cache.available() {
@@ -109,7 +109,7 @@ func (e *Engine) growDecodes() (preempted bool) {
 }
 
 // grow gives a running sequence the blocks for chunk more tokens of its prompt
-// and puts the chunk into the batch; false if there are not enough blocks.
+// and adds the chunk to the batch; false if there are not enough blocks.
 func (e *Engine) grow(s *sequence, chunk int64) bool {
 	tokens := s.computed + chunk
 	need := e.blocksOf(tokens) - int64(s.cached) - s.private
@@ -125,11 +125,11 @@ func (e *Engine) grow(s *sequence, chunk int64) bool {
 	return true
 }
 
-// admit lets the sequence at the head of the queue run if its next chunk fits,
+// admit admits the sequence at the head of the queue if its next chunk fits,
 // and returns the length of that chunk.
 func (e *Engine) admit(s *sequence, budget int64) int64 {
 	size := int64(e.cfg.BlockTokens)
-	// The last token is always computed: its logits are the next token.
+	// The last token is always computed, because its logits give the next token.
 	limit := int(min(int64(len(s.hashes)), (s.target-1)/size))
 	cached, idle := e.cache.peek(s.hashes[:limit])
 	chunk := min(s.target-cached*size, budget)
@@ -152,18 +152,18 @@ func (e *Engine) admit(s *sequence, budget int64) int64 {
 	return chunk
 }
 
-// preempt takes a sequence's place away. It starts over, with what it has
-// generated as part of its prompt, from whatever is still cached then.
+// preempt preempts a sequence. It starts over, with its output as part of the
+// prompt, from what is still cached then.
 func (e *Engine) preempt(s *sequence) {
 	e.leave(s)
 	e.running.remove(s)
-	e.queued += s.target // leave has taken what was left of the old target
+	e.queued += s.target // leave has subtracted the rest of the old target
 	e.waiting.pushFront(s)
 	e.totals.Preemptions++
 	e.emit(Preempted, s, e.at.up())
 }
 
-// leave ends a sequence's share of the batch and its claim on blocks.
+// leave removes a sequence from the batch and releases its blocks.
 func (e *Engine) leave(s *sequence) {
 	if s.state == decoding {
 		e.heap.remove(s)
@@ -184,7 +184,7 @@ func (e *Engine) leave(s *sequence) {
 	s.target = s.prompt + s.produced
 }
 
-// finish ends the batch in flight.
+// finish ends the current batch.
 func (e *Engine) finish() {
 	e.pass(e.steps)
 	at := e.at.up()
@@ -215,8 +215,8 @@ func (e *Engine) finish() {
 	}
 }
 
-// join makes a sequence whose prompt is complete a decoding one, its next token
-// out.
+// join starts decoding a sequence whose prompt is complete; its next token has
+// been generated.
 func (e *Engine) join(s *sequence) {
 	s.produced++
 	e.totals.OutputTokens++
@@ -241,7 +241,7 @@ func (e *Engine) drop(s *sequence) {
 	e.recycle(s)
 }
 
-// pass lets n steps of the batch in flight end.
+// pass completes n steps of the current batch.
 func (e *Engine) pass(n int64) {
 	if n == 0 {
 		return
@@ -261,19 +261,19 @@ func (e *Engine) pass(n int64) {
 	e.totals.OutputTokens += n * decodes
 	allocated := e.step
 	if e.steps > 0 {
-		allocated++ // the next one is in flight
+		allocated++ // the next one is running
 	}
 	e.cache.take(e.blocksBetween(e.allocated, allocated))
 	e.cache.log.date(e.at)
 	e.allocated = allocated
 }
 
-// span is the time that the next n steps of the batch in flight take.
+// span is the time of the next n steps of the current batch.
 func (e *Engine) span(n int64) picos {
 	return e.first*picos(n) + e.slope*picos(n*(n-1)/2)
 }
 
-// stepsBy is the number of steps of the batch in flight, all but the last, that
+// stepsBy is the number of steps of the current batch, without the last, that
 // end within a time (exactly at its end only if inclusive).
 func (e *Engine) stepsBy(within picos, inclusive bool) int64 {
 	if !inclusive {
@@ -296,7 +296,7 @@ func (e *Engine) stepsBy(within picos, inclusive bool) int64 {
 	return steps
 }
 
-// blocksBetween is the number of blocks that the decoding sequences need in the
+// blocksBetween is the number of blocks that decoding sequences need in the
 // decode steps from ≤ step < to.
 func (e *Engine) blocksBetween(from, to int64) int64 {
 	size := int64(e.cfg.BlockTokens)
@@ -307,8 +307,8 @@ func (e *Engine) blocksBetween(from, to int64) int64 {
 	return n
 }
 
-// stepsWithin is the number of decode steps after those allocated for which
-// blocks are enough.
+// stepsWithin is the number of decode steps after the allocated ones for which
+// so many blocks suffice.
 func (e *Engine) stepsWithin(blocks int64) int64 {
 	size, decodes := int64(e.cfg.BlockTokens), int64(len(e.heap))
 	n := blocks / decodes * size
@@ -322,8 +322,9 @@ func (e *Engine) stepsWithin(blocks int64) int64 {
 	}
 }
 
-// residue is the remainder by the block size of the decode steps in which a
-// sequence's token goes to a new block. Steps start at zero, so it is not below.
+// residue is the remainder, by the block size, of the decode steps in which a
+// sequence's token goes to a new block. Steps start at zero, so it is not
+// negative.
 func (e *Engine) residue(s *sequence) int64 {
 	size := int64(e.cfg.BlockTokens)
 	return ((s.joined-s.computed)%size + size) % size

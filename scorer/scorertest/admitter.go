@@ -134,9 +134,9 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 	})
 }
 
-// givenUp lets the same requests go to two routers, each with a stage of its own. In one
-// they are answered, in the other clients give them up, or nothing is heard of them any
-// more: that can't cost more.
+// givenUp sends the same requests to two routers, each with a stage of its own. On one
+// they are answered; on the other, clients give them up or nothing more is heard of
+// them, which can't cost more.
 func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Admitter) {
 	req := Requests().Draw(rt, "request")
 	req.Adapter = ""
@@ -173,7 +173,7 @@ func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Adm
 	}
 	answered, one := ask(true)
 	left, other := ask(false)
-	// Where more were let in, or fewer, they have taken more, or have not ended yet.
+	// If more requests were admitted, or fewer, more tokens were used, or some have not ended.
 	if left == answered && one == nil && other != nil {
 		how := "clients gave up"
 		if lost {
@@ -184,9 +184,9 @@ func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Adm
 	}
 }
 
-// notAsked lets the same requests go to two routers, each with a policy of its own. One
-// has had others before, of which its admitters were told without having been asked, and
-// which have ended: they leave no room behind that was not there.
+// notAsked sends the same requests to two routers, each with a policy of its own. One
+// had other requests before, of which its admitters were notified without being asked,
+// and which have ended: they must not leave more room behind than there was.
 func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Policy) {
 	req := Requests().Draw(rt, "request")
 	req.Model, req.Adapter = "", ""

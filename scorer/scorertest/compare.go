@@ -14,14 +14,13 @@ import (
 )
 
 // Workload is a workload, and the fleet of simulated servers that serves it.
-// Set Recording or Scenario; the zero value of everything else is its default.
+// Set Recording or Scenario; everything else is optional.
 type Workload struct {
 	// Recording is a file of requests to replay: of package transport (Config.Record),
 	// of the Mooncake traces (JSON lines) or of the Azure traces (CSV); gzipped or not.
 	Recording string
 	// Scenario generates a workload: "A", "B", "C", "D", "sharegpt" or "production" of the
-	// predicted-latency paper, or another of those that the error for an unknown name
-	// lists.
+	// predicted-latency paper, or another one; the error for an unknown name lists them.
 	Scenario string
 
 	// Rate is a scenario's mean arrivals per second, Poisson; all but
@@ -50,7 +49,7 @@ type Workload struct {
 	Seed uint64
 }
 
-// defaultRequests is the length of a scenario that does not end by itself.
+// defaultRequests is the length of a scenario without an end of its own.
 const defaultRequests = 5000
 
 // Report is the result of a workload under one policy. Latencies are in
@@ -58,7 +57,7 @@ const defaultRequests = 5000
 type Report struct {
 	Policy string // its name
 
-	Requests  int // all that arrived; every one ends
+	Requests  int // requests that arrived; all have ended
 	Completed int
 	Rejected  int // by an Admitter, or longer than any server's KV cache
 
@@ -70,14 +69,14 @@ type Report struct {
 	OutputTPS      float64 // output tokens per second
 	PrefixHitRatio float64 // share of prompt tokens found in a server's cache
 	Preemptions    int64
-	// Jain is the fairness over tenants, by output tokens: 1 is even, 1/n is one of n
-	// that gets all.
+	// Jain is the fairness over tenants, by output tokens: 1 is even, 1/n if one of n
+	// gets everything.
 	Jain float64
 	// Imbalance is the standard deviation between servers of the time spent on
 	// prefill, as a share of the mean, over windows of 10 s (LMetric, figure 10).
 	Imbalance float64
-	// WithSLO are the requests that asked for a latency, MetSLO those of them that got
-	// it; one that was rejected has not.
+	// WithSLO are the requests with a target, MetSLO those that met it. A rejected one
+	// has not.
 	WithSLO, MetSLO int
 }
 
@@ -159,7 +158,7 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	return reports, nil
 }
 
-// ofWorkload names the field of the Workload where the experiment has said its own.
+// ofWorkload replaces the experiment's field in an error by that of the Workload.
 func ofWorkload(err error) error {
 	var own *sim.ConfigError
 	if !errors.As(err, &own) {

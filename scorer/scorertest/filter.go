@@ -107,7 +107,7 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 	})
 }
 
-// kept returns the IDs of what a filter keeps, sorted.
+// kept returns the IDs that a filter keeps, sorted.
 func (c *trial) kept(f endpick.Filter) (ids []string) {
 	req, candidates := c.copied()
 	c.call("Filter", func() { ids = names(f.Filter(&req, candidates)) })

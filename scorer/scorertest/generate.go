@@ -37,10 +37,9 @@ func Requests() *rapid.Generator[endpick.Request] {
 	})
 }
 
-// Candidates generates between one and most candidates for the request, each
-// with an endpoint of its own: idle and overloaded ones, with and without
-// report, match and prediction. What a property does not need is left out when it
-// is made small.
+// Candidates generates between one and most candidates for the request, each with
+// an endpoint of its own: idle and overloaded ones, with and without report,
+// match and prediction. Shrinking removes what a property does not need.
 func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candidate] {
 	one := rapid.Custom(func(t *rapid.T) endpick.Candidate { return candidate(t, &req) })
 	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) []endpick.Candidate {
@@ -53,7 +52,7 @@ func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candid
 	})
 }
 
-// candidate is one without a name.
+// candidate is a candidate without a name.
 func candidate(t *rapid.T, req *endpick.Request) endpick.Candidate {
 	c := endpick.Candidate{
 		Endpoint: &endpick.Endpoint{
@@ -106,8 +105,8 @@ func milliseconds(t *rapid.T, label string) time.Duration {
 	return time.Duration(rapid.IntRange(1, 600_000).Draw(t, label)) * time.Millisecond
 }
 
-// reordered returns them in another order, which one number decides, so that it
-// goes with any of them when a case is made small. Zero: the order as it is.
+// reordered returns all in another order, which depends on a single number, so
+// that it shrinks independently of the rest. Zero: the original order.
 func reordered[T any](t *rapid.T, all []T, name func(T) string) []T {
 	seed := rapid.Uint64().Draw(t, "other order")
 	other := slices.Clone(all)

@@ -37,7 +37,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		whole := l.match(p.blocks)
 		at := rapid.IntRange(0, len(p.blocks)-1).Draw(rt, "changed block")
 		changed := slices.Clone(p.blocks)
-		changed[at] = ^changed[at] // one that nobody has sent
+		changed[at] = ^changed[at] // a block that was never sent
 		for id, h := range inOrder(l.match(changed)) {
 			switch most := at * l.block; {
 			case h > most:
@@ -115,7 +115,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		}
 	})
 	s.property("kept", func(t *testing.T, rt *rapid.T) {
-		// Two of them see the same; the memory of one's caller is used again.
+		// Both see the same, but the memory of one's caller is reused.
 		one, other := newLibrary(rt, newMatcher(t)), newLibrary(rt, newMatcher(t))
 		other.scribbles = true
 		for _, p := range rapid.SliceOfN(prompts, 1, 30).Draw(rt, "requests") {
@@ -163,7 +163,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 	})
 }
 
-// inOrder yields a map's pairs by key, so that the same fails first each time.
+// inOrder yields a map's pairs sorted by key, so that failures are reproducible.
 func inOrder[V any](m map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -174,7 +174,7 @@ func inOrder[V any](m map[string]V) iter.Seq2[string, V] {
 	}
 }
 
-// matches returns what a matcher says, by endpoint.
+// matches returns a matcher's results by endpoint.
 func (c *trial) matches(m endpick.Matcher) map[string]int {
 	req, candidates := c.copied()
 	c.call("Match", func() { m.Match(&req, candidates) })
@@ -185,11 +185,11 @@ func (c *trial) matches(m endpick.Matcher) map[string]int {
 	return held
 }
 
-const families = 3 // of prompts that share their heads
+const families = 3 // families of prompts with a common head
 
 var libraryIDs = []string{"server-0", "server-1", "server-2"}
 
-// prompt is the first n blocks of a family of prompts.
+// prompt returns the first n blocks of a family of prompts.
 func prompt(family uint64, n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {
@@ -213,12 +213,12 @@ var prompts = rapid.Custom(func(rt *rapid.T) promptOf {
 	return p
 })
 
-// library is a router over three endpoints whose only stage is a matcher.
+// library is a router with three endpoints, whose only stage is a matcher.
 type library struct {
 	matcher   endpick.Matcher
 	router    *endpick.Router
 	now       time.Time
-	block     int // tokens in one
+	block     int // tokens per block
 	steps     []string
 	scribbles bool
 }
@@ -240,7 +240,7 @@ func newLibrary(t rapid.TB, m endpick.Matcher) *library {
 	return l
 }
 
-// live lets some requests come and go.
+// live starts and ends some requests.
 func (l *library) live(rt *rapid.T) {
 	if l.block = rapid.SampledFrom([]int{endpick.DefaultBlockTokens, 5, 128}).Draw(rt, "block tokens"); l.block != endpick.DefaultBlockTokens {
 		l.steps = append(l.steps, fmt.Sprintf("a block is %d tokens (Request.BlockTokens)", l.block))
@@ -292,10 +292,10 @@ func (l *library) add(rt *rapid.T, id string) {
 	l.steps = append(l.steps, id+" was added")
 }
 
-// match asks what each endpoint holds of the blocks, without routing anything.
+// match returns what each endpoint holds of the blocks, without routing anything.
 func (l *library) match(blocks []uint64) map[string]int {
 	var c trial
-	// One token more than the blocks, so that all of them can be held.
+	// One token more than the blocks, because the last token is never held.
 	c.req = (endpick.Request{InputTokens: l.block*len(blocks) + 1, Blocks: blocks, BlockTokens: float64(l.block)}).At(l.now, 1, 1)
 	c.candidates = l.router.AppendCandidates(nil)
 	return c.matches(l.matcher)
@@ -312,7 +312,7 @@ func (l *library) failf(rt rapid.TB, format string, args ...any) {
 	rt.Fatalf("%s", msg)
 }
 
-// panics says whether stages of the router have panicked.
+// panics describes the first panic of a stage of the router.
 func panics(r *endpick.Router) string {
 	if n := r.Stats().Panics; n > 0 {
 		return fmt.Sprintf("a stage panicked %d times, which costs it its say", n)

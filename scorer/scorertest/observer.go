@@ -14,17 +14,17 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// statuses are how a host says that requests end.
+// statuses are the ways in which a host ends requests.
 var statuses = []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Refused}
 
 // RunObserver checks what every observer must do (RoutedObserver,
 // FirstTokenObserver, DoneObserver or EndpointObserver): whatever happens to
 // requests, it does not panic, does not change what it is passed, and keeps none
-// of it beyond the call, because that memory is reused. It is told of requests
-// that end before their first token, of leases that are never closed, of endpoints
-// that are removed with requests on them and come back, of clocks that are set
-// back, of requests that another router has sent, and of many requests at the same
-// time. newObserver returns an observer without history; it is called many times.
+// of it beyond the call, because that memory is reused. It observes requests that
+// end before their first token, leases that are never closed, endpoints that are
+// removed with requests on them and come back, clocks that are set back, requests
+// that another router has sent, and many requests at the same time. newObserver
+// returns an observer without history; it is called many times.
 func RunObserver(t *testing.T, newObserver func(*testing.T) any) {
 	t.Helper()
 	checkObserver(suiteOf(t), newObserver)
@@ -153,15 +153,15 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 	})
 }
 
-// carrier is a stage that brings an observer into a policy.
+// carrier is a stage that adds an observer to a policy.
 type carrier struct{ observer any }
 
 func (carrier) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) { clear(dst) }
 
 func (c carrier) Observer() any { return c.observer }
 
-// watched stands between a router and an observer. What it passes on is a copy,
-// which it compares afterwards, and spoils.
+// watched wraps an observer. It passes copies to it, which it compares
+// afterwards, and overwrites.
 type watched struct {
 	observer any
 	fault    string

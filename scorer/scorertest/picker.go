@@ -22,8 +22,8 @@ func RunPicker(t *testing.T, newPicker func(*testing.T) endpick.Picker) {
 	checkPicker(suiteOf(t), newPicker)
 }
 
-// Scores generates n scores as a picker gets them: finite, of any sign and size,
-// with ties.
+// Scores generates n scores as pickers get them: finite, of any sign and
+// magnitude, with ties.
 func Scores(n int) *rapid.Generator[[]float64] {
 	one := rapid.OneOf(rapid.Just(0.0), rapid.SampledFrom([]float64{0.25, 0.5, 1}), rapid.Float64Range(0, 1), rapid.Float64Range(-1e300, 1e300))
 	return rapid.SliceOfN(one, n, n)
@@ -117,7 +117,7 @@ func drawScored(rt *rapid.T) (trial, []float64) {
 	return c, Scores(len(c.candidates)).Draw(rt, "scores")
 }
 
-// picked returns the ID of what a picker takes.
+// picked returns the ID of the picker's choice.
 func (c *trial) picked(p endpick.Picker, scores []float64) string {
 	req, candidates := c.copied()
 	i := 0

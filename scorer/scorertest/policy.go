@@ -53,7 +53,7 @@ func checkPolicy(s suite, newPolicy func(*testing.T) endpick.Policy) {
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			// The likelier ones come more than once.
+			// More likely steps are listed more than once.
 			"route": step(p.route), "route another": step(p.route), "route a third": step(p.route), "route a fourth": step(p.route),
 			"report": step(p.report), "tokens": step(p.tokens), "done": step(p.end), "done with another": step(p.end),
 			"churn": step(p.churn), "jump": step(p.jump), "silence": step(p.silence), "": func(rt *rapid.T) { p.rt = rt; p.check() },
@@ -83,15 +83,15 @@ func pairEndpoint(i int) endpick.Endpoint {
 	return endpick.Endpoint{ID: fmt.Sprintf("server-%d", i), Models: []string{fmt.Sprintf("model-%d", i%2)}}
 }
 
-// pair is two routers with the same policy, to which the same happens.
+// pair is two routers with the same policy, to which the same things happen.
 type pair struct {
 	rt         *rapid.T
 	one, other *host
-	present    map[string]bool // endpoints, by whether they take requests
+	present    map[string]bool // endpoints; true if they take requests
 	steps      []string
 }
 
-// host is a router with the leases that are open on it.
+// host is a router with its open leases.
 type host struct {
 	router    *endpick.Router
 	now       time.Time
@@ -131,7 +131,7 @@ func (p *pair) pass(d time.Duration) {
 	p.one.now, p.other.now = p.one.now.Add(d), p.other.now.Add(d)
 }
 
-// both does the same on both routers, which must say the same.
+// both applies f to both routers, which must give the same result.
 func (p *pair) both(what string, f func(h *host) error) error {
 	a, b := f(p.one), f(p.other)
 	if (a == nil) != (b == nil) {
@@ -144,7 +144,7 @@ func (p *pair) id() string {
 	return fmt.Sprintf("server-%d", rapid.IntRange(0, 5).Draw(p.rt, "endpoint"))
 }
 
-// lease draws an open one.
+// lease draws an open lease.
 func (p *pair) lease() int {
 	if len(p.one.open) == 0 {
 		p.rt.Skip("no lease is open")
@@ -204,7 +204,7 @@ func (p *pair) jump() {
 
 func (p *pair) silence() {
 	p.did("an hour without a word: all requests are taken for lost")
-	p.one.router.Sweep(p.one.now) // if the clock was set back, silence counts from here
+	p.one.router.Sweep(p.one.now) // after the clock was set back, silence counts from here
 	p.other.router.Sweep(p.other.now)
 	p.pass(time.Hour)
 	for _, h := range []*host{p.one, p.other} {
@@ -240,7 +240,7 @@ func (p *pair) route() {
 	req.Adapter = ""
 	req.Model = rapid.SampledFrom([]string{"model-0", "model-1"}).Draw(p.rt, "model")
 	req.InputTokens = min(req.InputTokens, 1<<14)
-	// Prompts of few families, so that heads are shared.
+	// Prompts of a few families, so that heads are shared.
 	req.Blocks = prompt(rapid.Uint64Range(0, families).Draw(p.rt, "family"), req.InputTokens/endpick.DefaultBlockTokens)
 	if rapid.IntRange(0, 4).Draw(p.rt, "exclude") == 0 {
 		req.Exclude = []string{"server-0"}
@@ -281,7 +281,8 @@ func (p *pair) route() {
 	}
 }
 
-// facts is what no stage has a say in, without what depends on the other candidates.
+// facts is the part of a candidate that no stage may change, without what depends on other
+// candidates.
 func facts(c *endpick.Candidate) endpick.Candidate {
 	f := *c
 	f.PrefixTokens, f.Prediction = 0, endpick.Prediction{}
@@ -290,7 +291,7 @@ func facts(c *endpick.Candidate) endpick.Candidate {
 		value  *float64
 	}{{endpick.WaitingSignal, &f.Waiting}, {endpick.RunningSignal, &f.Running}, {endpick.KVUsageSignal, &f.KVUsage}} {
 		if f.Reported&s.signal == 0 {
-			*s.value = 0 // of the mean of those that report it
+			*s.value = 0 // the mean of those that report it
 		}
 	}
 	return f
@@ -308,7 +309,7 @@ func showFacts(c *endpick.Candidate) string {
 	return s
 }
 
-// route routes a request, and then spoils what the caller owns.
+// route routes a request, and then overwrites what the caller owns.
 func (h *host) route(req endpick.Request, receipt *endpick.Receipt) (endpick.Lease, error) {
 	req.Blocks, req.Exclude, req.Receipt = slices.Clone(req.Blocks), slices.Clone(req.Exclude), receipt
 	lease, err := h.router.Route(req)
@@ -340,7 +341,7 @@ func (p *pair) refused(req *endpick.Request, err error) {
 	}
 }
 
-// examine looks at what the stages have said.
+// examine checks the results of the stages.
 func (p *pair) examine(req *endpick.Request, receipt *endpick.Receipt) {
 	for i := range receipt.Verdicts {
 		v := &receipt.Verdicts[i]
@@ -368,7 +369,7 @@ func (p *pair) check() {
 			p.failf("a stage broke its contract, so that what it said was not used: a score that is not finite, " +
 				"a filter that returns another slice than the head of its input, or a picker's index out of range")
 		}
-		// Routing finds those that have been silent for ten minutes.
+		// Routing reaps leases that have been silent for ten minutes.
 		h.open = slices.DeleteFunc(h.open, func(l endpick.Lease) bool { _, ok := l.Candidate(); return !ok })
 		requests := 0
 		for _, e := range h.router.Endpoints() {

@@ -134,7 +134,7 @@ func taught(t *testing.T, rt *rapid.T, newPredictor func(*testing.T) endpick.Pre
 	return all
 }
 
-// drawUnpredicted draws a case as a predictor sees it.
+// drawUnpredicted draws the input of a predictor.
 func drawUnpredicted(rt *rapid.T) trial {
 	c := draw(rt, 6)
 	for i := range c.candidates {
@@ -149,7 +149,7 @@ func (c *trial) predicted(p endpick.Predictor) (endpick.Request, []endpick.Candi
 	return req, candidates
 }
 
-// wrongPrediction says what is wrong with a prediction; empty: nothing.
+// wrongPrediction says what is wrong with a prediction, if anything.
 func wrongPrediction(p *endpick.Prediction) string {
 	if p.Has&^(endpick.TTFT|endpick.TPOT|endpick.E2E) != 0 {
 		return "Has names latencies that there are none of"
@@ -171,8 +171,7 @@ func wrongPrediction(p *endpick.Prediction) string {
 	return ""
 }
 
-// teach runs requests with one policy on a router of its own, all of which are
-// answered.
+// teach runs successful requests through a router with the policy.
 func teach(rt rapid.TB, p endpick.Policy, requests int) {
 	now := time.Unix(0, 0)
 	r, err := endpick.New(endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }, Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1", Variant: "a"}}})

@@ -112,7 +112,7 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 	})
 }
 
-// score returns the scores, NaN where none was written.
+// score returns the scores, NaN for slots that were not written.
 func (c *trial) score(s endpick.Scorer) []float64 {
 	req, candidates := c.copied()
 	dst := make([]float64, len(candidates))
@@ -123,11 +123,11 @@ func (c *trial) score(s endpick.Scorer) []float64 {
 	return dst
 }
 
-// same is equality to which one slot that was not written is like another.
+// same is equality, except that NaN equals NaN.
 func same(a, b float64) bool { return a == b || a != a && b != b }
 
 // copied returns the input for a stage that may change it, with endpoints and reports
-// of its own. As in a router, others lie behind the candidates.
+// of its own. As in a router, other candidates follow in the same array.
 func (c *trial) copied() (endpick.Request, []endpick.Candidate) {
 	req := c.req
 	req.Blocks = slices.Clone(req.Blocks)
@@ -135,7 +135,7 @@ func (c *trial) copied() (endpick.Request, []endpick.Candidate) {
 	return req, all[:len(c.candidates)]
 }
 
-// copies are of all that candidates point to.
+// copies returns deep copies of candidates.
 func copies(candidates []endpick.Candidate) []endpick.Candidate {
 	all := slices.Clone(candidates)
 	for i := range all {
@@ -151,7 +151,7 @@ func copies(candidates []endpick.Candidate) []endpick.Candidate {
 	return all
 }
 
-// removed are candidates that filters before this stage have taken out.
+// removed are candidates that earlier filters have removed.
 func removed() []endpick.Candidate {
 	return []endpick.Candidate{
 		{Endpoint: &endpick.Endpoint{ID: "removed-0"}, Ref: endpick.Ref{Slot: 1000, Generation: 1}},
@@ -159,7 +159,7 @@ func removed() []endpick.Candidate {
 	}
 }
 
-// unchanged fails if a stage has changed what it was given.
+// unchanged fails if a stage has changed its input.
 func (c *trial) unchanged(what string, req *endpick.Request, candidates []endpick.Candidate, why string) {
 	if !reflect.DeepEqual(c.req, *req) {
 		c.failf("%s changed the request: %s.\nAfter it: %s", what, why, showRequest(req))
@@ -184,7 +184,7 @@ func (c *trial) same(what string, was, is *endpick.Candidate, why string) {
 	}
 }
 
-// untouched fails if a stage has written behind the candidates it was given.
+// untouched fails if a stage has written behind its candidates.
 func (c *trial) untouched(what string, candidates []endpick.Candidate) {
 	if !reflect.DeepEqual(removed(), candidates[len(c.candidates):len(c.candidates)+len(removed())]) {
 		c.failf("%s wrote behind the candidates it was given: there are those that were removed before, which receipts show and the next request finds "+
@@ -192,8 +192,8 @@ func (c *trial) untouched(what string, candidates []endpick.Candidate) {
 	}
 }
 
-// scribbled calls a stage and then uses the memory it was given for something
-// else, as a router does.
+// scribbled calls a stage, and then overwrites the memory it was given, as a
+// router does.
 func (c *trial) scribbled(what string, f func(*endpick.Request, []endpick.Candidate)) {
 	req, candidates := c.copied()
 	c.call(what, func() { f(&req, candidates) })
@@ -206,11 +206,11 @@ func (c *trial) scribbled(what string, f func(*endpick.Request, []endpick.Candid
 	}
 }
 
-// answering is what is called of a stage, and returns its answer.
+// answering calls a stage, and returns its answer.
 type answering func(*endpick.Request, []endpick.Candidate) any
 
-// clockless finds stages that read a clock: if a day passes that no request has seen, a
-// stage answers as one from the day before, and as one that is made then.
+// clockless finds stages that read a clock: after a day without requests, a stage must
+// answer like one from the day before, and like a new one.
 func clockless(t *testing.T, what string, fresh func(*testing.T) answering) string {
 	return inBubble(t, what, func(t *testing.T) string {
 		for i := range 20 {
@@ -232,7 +232,7 @@ func later(what string, first, again any) string {
 	return fmt.Sprintf("%s gives %v, and a day later, for the same Request.Now, %v: the time comes from Request.Now, not from time.Now", what, first, again)
 }
 
-// inBubble runs f where time passes at once.
+// inBubble runs f in a synctest bubble, where time passes at once.
 func inBubble(t *testing.T, what string, f func(*testing.T) string) (fault string) {
 	synctest.Test(t, func(t *testing.T) {
 		defer func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// show is the case in words: what is zero is left out.
+// show describes the case in words, without zero values.
 func (c *trial) show() string {
 	var b strings.Builder
 	b.WriteString("The smallest case:\n  ")
@@ -98,7 +98,7 @@ func adaptersOf(c *endpick.Candidate) []string {
 	return c.Report.Adapters
 }
 
-// names are the IDs of candidates in their order.
+// names are the IDs of candidates in order.
 func names(cs []endpick.Candidate) []string {
 	ids := make([]string, len(cs))
 	for i := range cs {

@@ -13,12 +13,12 @@ import (
 )
 
 // suite runs the checks of one kit. Those of the kits are subtests of t; the
-// kits' own tests collect what they say.
+// kits' own tests collect the failures.
 type suite struct {
-	// property checks on random input. It fails through rt alone, so that the
-	// case is made small first.
+	// property checks on random input. It must fail through rt only, so that rapid
+	// shrinks the case.
 	property func(name string, check func(t *testing.T, rt *rapid.T))
-	// once checks a single time, and returns what is wrong; empty: nothing.
+	// once checks a single time, and returns what is wrong, if anything.
 	once func(name string, check func(t *testing.T) string)
 }
 
@@ -52,7 +52,7 @@ func draw(rt *rapid.T, most int) trial {
 	return c
 }
 
-// failf ends the case. What is wrong comes first, then the case.
+// failf ends the case with what is wrong, followed by the case.
 func (c *trial) failf(format string, args ...any) {
 	c.rt.Fatalf("%s\n%s", fmt.Sprintf(format, args...), c.show())
 }
@@ -67,7 +67,7 @@ func (c *trial) call(what string, f func()) {
 	f()
 }
 
-// origin is where the panic that is being recovered from was raised.
+// origin is where the recovered panic was raised.
 func origin() string {
 	pcs := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
@@ -89,8 +89,8 @@ func (c *trial) shuffled() trial {
 	return other
 }
 
-// concurrently runs f in several goroutines at once, with a number each, and
-// returns what one of them panicked of. The race detector sees the rest.
+// concurrently calls f in several goroutines at once, each with a number, and
+// returns the value of a panic. The race detector finds the rest.
 func concurrently(f func(i int)) (fault string) {
 	var wg sync.WaitGroup
 	var once sync.Once
@@ -108,7 +108,7 @@ func concurrently(f func(i int)) (fault string) {
 	return fault
 }
 
-// example is input that is not random, for checks that are not properties.
+// example is fixed input, for checks that are not properties.
 func example(i int) (endpick.Request, []endpick.Candidate) {
 	req := Requests().Example(i)
 	return req, Candidates(req, mostCandidates).Example(i)
