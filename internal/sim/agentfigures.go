@@ -7,11 +7,11 @@ import (
 	"github.com/endpick/endpick/internal/splitmix"
 )
 
-// AgentFigure is one published figure of coding agents' sessions and what [Agents]
-// makes of it.
+// AgentFigure is one published figure of coding agents' sessions, and that of
+// [Agents].
 type AgentFigure struct {
 	Of        string  `json:"of"`        // what is measured
-	Kind      string  `json:"kind"`      // the program; empty: both
+	Kind      string  `json:"kind"`      // program; empty: both
 	Statistic string  `json:"statistic"` // mean, p50, p90, p99, or share
 	Unit      string  `json:"unit"`
 	Published float64 `json:"published"`
@@ -19,8 +19,9 @@ type AgentFigure struct {
 }
 
 // AgentFigures plays so many sessions to their ends, with answers that take as long as
-// the published ones, and measures them as the publication does: at Scale 1, sub-agents'
-// steps among the others. Sessions differ: fewer than 10,000 say little about tails.
+// the published ones, and measures them like the publication: at Scale 1, with
+// sub-agents' steps among the others. Sessions differ: fewer than 10,000 say little
+// about tails.
 func AgentFigures(seed uint64, sessions int) []AgentFigure {
 	var c agentCensus
 	for i := range sessions {
@@ -29,7 +30,7 @@ func AgentFigures(seed uint64, sessions int) []AgentFigure {
 	return c.figures()
 }
 
-// agentCensus gathers what sessions do, in tokens and seconds.
+// agentCensus collects statistics of sessions, in tokens and seconds.
 type agentCensus struct {
 	kinds                                           [len(agentKinds)]kindCensus
 	generate, tool, human, request, session, output []float64
@@ -40,9 +41,9 @@ type agentCensus struct {
 type kindCensus struct {
 	prefix, appended, output []float64
 	growth                   float64 // tokens
-	grown                    float64 // steps that begin with all that was said before
+	grown                    float64 // steps that begin with the whole previous context
 	sessions                 float64
-	compacting, compactions  float64 // sessions, and how often
+	compacting, compactions  float64 // sessions with compactions, and their compactions
 }
 
 // add plays a session from its beginning at time zero.
@@ -97,13 +98,13 @@ func (c *agentCensus) add(s *agentSession) {
 	}
 }
 
-// figures are the published figures beside those of the census.
+// figures returns the published figures and those of the census.
 func (c *agentCensus) figures() (all []AgentFigure) {
 	var kind string
 	add := func(of, statistic, unit string, published, realised float64) {
 		all = append(all, AgentFigure{of, kind, statistic, unit, published, realised})
 	}
-	// published are statistics and values by turns, in the same unit as the sample.
+	// published are alternating statistics and values, in the unit of the sample.
 	sample := func(of, unit string, xs []float64, published ...any) {
 		slices.Sort(xs)
 		s := Summary{sorted: xs}

@@ -1,26 +1,26 @@
 package sim
 
-// agentKind is what the contexts of one program are like, in tokens.
+// agentKind describes the contexts of one program, in tokens.
 type agentKind struct {
 	name string
 	// shared is the length of the system prompt and the tools.
 	shared int
-	// appended is what a step adds to the context before the answer, output the answer.
+	// appended is what a step adds to the context before the answer, and output the answer.
 	appended, output quantiles
 	// window is the length at which a context is compacted, by session: some have a
-	// smaller one than the program's greatest. summary is what a compacted context goes
-	// on with, after what is shared.
+	// smaller one than the program's largest. summary is what a compacted context
+	// continues with, after the shared part.
 	window, summary quantiles
-	// reach is the length from which on the next human message starts a context anew.
+	// reach is the length from which on the next human message starts a new context.
 	reach quantiles
-	// rewrites is the chance that a human message comes after a shortened context:
-	// reasoning is dropped, or a step is taken back.
+	// rewrites is the probability that a human message follows a shortened
+	// context: reasoning is dropped, or a step is undone.
 	rewrites float64
 }
 
 // agentKinds are Claude Code and Codex, each with half of the sessions. Appended and
-// output tokens have the published medians and the published growth of 1.7 to 1.8
-// thousand a step in the mean; window, summary, reach and rewrites are fitted to the
+// output tokens have the published medians and the published mean growth of 1.7 to
+// 1.8 thousand per step; window, summary, reach and rewrites are fitted to the
 // published medians and 99th percentiles of the prefix, to the shares of steps on
 // which the context grows, and to the compactions.
 var agentKinds = [...]agentKind{
@@ -35,7 +35,7 @@ var agentKinds = [...]agentKind{
 		name: "Codex", shared: 12_000,
 		appended: agentAppended(886), output: agentOutput(184),
 		window:   newQuantiles(0, 230_000, 1, 242_000),
-		summary:  newQuantiles(0, 30_000, 0.5, 60_000, 1, 90_000), // human messages stay
+		summary:  newQuantiles(0, 30_000, 0.5, 60_000, 1, 90_000), // human messages remain
 		reach:    newQuantiles(0, 200_000, 0.5, 400_000, 1, 4_000_000),
 		rewrites: 0.28,
 	},
@@ -49,12 +49,12 @@ func agentOutput(median float64) quantiles {
 	return newQuantiles(0, 20, 0.5, median, 0.9, 1600, 0.99, 5000, 1, 16_000)
 }
 
-// What the kinds have in common. Times are in seconds; of those and of the requests of
-// a session, medians, 90th and 99th percentiles are the published ones, and the
-// greatest value is chosen so that the mean is.
+// What the kinds have in common. Times are in seconds. Medians, 90th and 99th
+// percentiles of times, and of a session's requests, are the published ones, and the
+// largest value is chosen so that the mean is.
 var (
 	agentProject  = newQuantiles(0, 1000, 0.5, 4000, 1, 8000) // tokens of a project's instructions
-	agentRewrite  = newQuantiles(0, 1000, 1, 8000)            // tokens that a rewrite drops
+	agentRewrite  = newQuantiles(0, 1000, 1, 8000)            // tokens dropped by a rewrite
 	agentRequests = newQuantiles(0, 1, 0.585, 2, 0.9, 12, 0.99, 137, 1, 400)
 	// Steps of a request, without sub-agents', fitted to the published durations of
 	// requests and to the steps of a session.
@@ -66,15 +66,16 @@ var (
 )
 
 const (
-	// agentHabit is how much two human pauses that follow one another are alike: the
-	// correlation of the normal numbers behind them. Without it nine in ten sessions
-	// would last up to 13 hours, not 6.
+	// agentHabit is how similar two consecutive human pauses are: the correlation of
+	// the underlying normal numbers. Without it nine in ten sessions would last up
+	// to 13 hours, not 6.
 	agentHabit = 0.8
-	// A tool that takes longer than agentTask may be a task for sub-agents. A step
-	// takes agentStep with the pause after it: so many fit into the time of a task.
+	// A tool call longer than agentTask may be a task for sub-agents. A step with
+	// the following pause takes agentStep, which gives the number of steps in a
+	// task.
 	agentTask       = 60.0
 	agentTaskChance = 0.15
 	agentStep       = 13.2 + 18.4
-	// agentSessionSteps are the steps of a session in the mean, sub-agents' included.
+	// agentSessionSteps is the mean number of steps of a session, including sub-agents'.
 	agentSessionSteps = 82.5
 )

@@ -11,27 +11,27 @@ import (
 
 // Agents is a generated workload of coding agents, after the published figures of
 // 357,161 steps of Claude Code and Codex (TraceLab, arXiv 2606.30560). A session has
-// human messages with pauses between them, a message is answered in a loop of steps
-// with tool calls between them, and each step is a request with everything that was
-// said before. Contexts are compacted near their limit and started anew; a long tool
-// call may be sub-agents that begin with what their parent shares, while it waits.
-// Prompts begin with the program's system prompt, then come the developer's project
-// instructions: so far a developer's sessions share them.
+// human messages with pauses between them; a message is answered in a loop of steps
+// with tool calls between them; and each step is a request with the whole context so
+// far. Contexts are compacted near their limit or started anew. A long tool call may be
+// sub-agents, which begin with what their parent shares, while it waits. Prompts begin
+// with the program's system prompt, followed by the developer's project instructions,
+// which a developer's sessions share.
 //
-// A run begins in the middle of things: sessions that began in the ten days before it
-// have come as far as the published times would have brought them. No server has any of
-// their contexts yet.
+// A run begins in the middle: sessions that began in the ten days before it have
+// progressed as far as the published times would have taken them. No server has cached
+// any of their contexts.
 type Agents struct {
-	// Rate is the steps per second in the long run, sub-agents' included. Sessions
-	// arrive as a Poisson process; their steps wait for one another.
+	// Rate is the long-run rate of steps per second, including sub-agents'.
+	// Sessions arrive as a Poisson process; their steps wait for one another.
 	Rate float64
-	// Scale divides all lengths, for small fleets: ratios and times stay. 0 is 1.
+	// Scale divides all lengths, for small fleets; ratios and times remain. 0 is 1.
 	Scale float64
-	// Developers is how many share the sessions. 0: as many as have ten sessions a day.
+	// Developers is how many share the sessions. 0: so many that each has ten sessions a day.
 	Developers int
 
 	// Requests ends the work after so many steps, Duration at that time. One of them
-	// is needed.
+	// is required.
 	Requests int
 	Duration time.Duration
 }
@@ -39,8 +39,8 @@ type Agents struct {
 // agentOutputMean is the mean of the answers of both kinds, in tokens.
 const agentOutputMean = 680
 
-// agentPast is how long before a run the oldest of its sessions began. One session in a
-// hundred lasts longer than 8.6 days.
+// agentPast is how long before a run its oldest session began. One session in a hundred
+// lasts longer than 8.6 days.
 const agentPast = 10 * 24 * time.Hour
 
 func (g Agents) validate() (Agents, error) {
@@ -111,8 +111,8 @@ type agentSource struct {
 	seed    uint64
 	clock   *clock
 	arrival time.Duration // of the next session
-	begun   uint64        // sessions before it
-	timers  *timers       // when agents have a step due, by handle
+	begun   uint64        // number of sessions before it
+	timers  *timers       // by handle: when an agent's next step is due
 	agents  []*agent      // by handle; nil: free
 	free    []int         // handles
 	woken   []*agent
@@ -148,7 +148,7 @@ func (s *agentSource) Take() Request {
 	return s.request(s.agents[handle])
 }
 
-// wake sets the alarm of an agent's step.
+// wake sets the timer of an agent's step.
 func (s *agentSource) wake(a *agent) (handle int) {
 	if a.handle < 0 {
 		if n := len(s.free); n > 0 {
@@ -179,16 +179,16 @@ func (s *agentSource) request(a *agent) Request {
 
 func (s *agentSource) scaled(tokens int) int { return int(float64(tokens) / s.Scale) }
 
-// blocks brings the blocks of an agent's context up to date. Steps share an array as
-// long as the context only grows.
+// blocks updates the blocks of an agent's context. Steps share an array as long as
+// the context only grows.
 func (s *agentSource) blocks(a *agent) []uint64 {
 	if kept := s.scaled(a.kept) / BlockTokens; kept < len(a.blocks) {
-		a.blocks = slices.Clip(a.blocks[:kept]) // what follows is in requests already
+		a.blocks = slices.Clip(a.blocks[:kept]) // what follows is in earlier requests
 	}
 	session := a.session
 	n := s.scaled(a.tokens) / BlockTokens
 	if cap(a.blocks) < n {
-		a.blocks = slices.Grow(a.blocks, n) // room for as much again
+		a.blocks = slices.Grow(a.blocks, n) // room to double
 	}
 	for _, part := range [...]struct {
 		tokens  int

@@ -11,46 +11,45 @@ import (
 )
 
 // agentSession is one session of a coding agent, from its first human message to the
-// last answer. It knows no load: whoever drives it says when a step has ended.
+// last answer. It does not know the load: the driver says when a step has ended.
 type agentSession struct {
 	*agentKind
 	name    string
 	tenant  string
-	project uint64   // names the developer's instructions
+	project uint64   // identifies the developer's instructions
 	common  int      // tokens shared with the developer's other sessions of this kind
-	agents  []*agent // its own first; none: it is over
+	agents  []*agent // its own first; none: the session has ended
 
-	plan  rand.PCG // human messages: their number, their steps, the pauses before them
+	plan  rand.PCG // of human messages: their number, their steps, the pauses before them
 	habit float64  // of the pauses
-	past  rand.PCG // times of generation where nobody else says them
+	past  rand.PCG // of times of generation that nobody else determines
 }
 
 // agent is a loop of steps over one context: the session's own, or a sub-agent's.
-// Each has its own chance, so that what is said does not depend on the order in which
-// answers come.
+// Each has its own random numbers, so that they don't depend on the order of answers.
 type agent struct {
 	session  *agentSession
 	parent   *agent // nil: the session's own
 	random   rand.PCG
-	requests int           // human messages still to come
-	steps    int           // left in this request, with the one in flight
-	tasks    int           // sub-agents that it waits for
+	requests int           // human messages to come
+	steps    int           // left in this request, including the current one
+	tasks    int           // sub-agents it waits for
 	due      time.Duration // of its next step
-	busy     bool          // no step is due: one is in flight, or sub-agents are at work
+	busy     bool          // no step is due: one is running, or sub-agents are
 
-	tokens  int // of its context, the step in flight included
+	tokens  int // of its context, including the current step
 	window  int
 	reach   int
-	segment uint64   // names what is said since the context was last cut
+	segment uint64   // identifies the content since the context was last cut
 	blocks  []uint64 // of the context when it was last sent
-	kept    int      // tokens at its head that it has had since then
-	handle  int      // the source's; −1: none yet
+	kept    int      // tokens at its head that have not changed since
+	handle  int      // the source's handle; −1: none yet
 }
 
-// turn is one step as it is sent: the context before it, what is appended, the answer.
+// turn is one step as it is sent: the previous context, what is appended, and the answer.
 type turn struct{ prefix, appended, output int }
 
-// newAgentSession makes a session whose first human message is due at this time.
+// newAgentSession returns a session whose first human message is due at this time.
 func newAgentSession(seed, number uint64, developers int, at time.Duration) *agentSession {
 	content := splitmix.Mix(seed ^ splitmix.Mix(number))
 	s := &agentSession{
@@ -88,7 +87,7 @@ func (s *agentSession) over() bool { return len(s.agents) == 0 }
 // drawSteps draws the steps of a request.
 func (s *agentSession) drawSteps() int { return int(agentSteps.draw(&s.plan)) }
 
-// drawPause draws the seconds that pass before the next human message.
+// drawPause draws the seconds before the next human message.
 func (s *agentSession) drawPause() float64 {
 	s.habit = agentHabit*s.habit + math.Sqrt(1-agentHabit*agentHabit)*normal(&s.plan)
 	return agentHuman.at(normalShare(s.habit))
@@ -108,15 +107,15 @@ func (a *agent) send() turn {
 	return t
 }
 
-// cut ends the context after keep tokens. It goes on with more others, if any.
+// cut cuts the context after keep tokens, and continues it with more others.
 func (a *agent) cut(keep, more int) {
 	a.tokens = keep + more
 	a.segment = a.random.Uint64()
 	a.kept = min(a.kept, keep)
 }
 
-// answered says that the step in flight has ended now. The agents with a step due
-// after it are appended to woken.
+// answered says that the current step has ended now. It appends to woken the
+// agents that have a step due afterwards.
 func (a *agent) answered(now time.Duration, woken []*agent) []*agent {
 	a.steps--
 	switch {
@@ -135,7 +134,7 @@ func (a *agent) answered(now time.Duration, woken []*agent) []*agent {
 	return woken
 }
 
-// listen makes up the next human message and returns the seconds before it.
+// listen makes the next human message and returns the seconds before it.
 func (a *agent) listen() float64 {
 	s := a.session
 	a.requests--
@@ -155,7 +154,7 @@ func (a *agent) wake(now time.Duration, pause float64) *agent {
 	return a
 }
 
-// delegate hands a task of so many seconds to one to three sub-agents.
+// delegate splits a task of so many seconds among one to three sub-agents.
 func (a *agent) delegate(now time.Duration, pause float64, woken []*agent) []*agent {
 	a.due = now
 	a.tasks = 1 + int(3*unit(&a.random)*unit(&a.random))
@@ -167,7 +166,7 @@ func (a *agent) delegate(now time.Duration, pause float64, woken []*agent) []*ag
 	return woken
 }
 
-// report ends a sub-agent. After the last one its parent goes on.
+// report ends a sub-agent. After the last one, its parent continues.
 func (a *agent) report(now time.Duration, woken []*agent) []*agent {
 	s, p := a.session, a.parent
 	s.agents = slices.DeleteFunc(s.agents, func(other *agent) bool { return other == a })
@@ -178,9 +177,9 @@ func (a *agent) report(now time.Duration, woken []*agent) []*agent {
 	return append(woken, p.wake(p.due, agentTool[0].value))
 }
 
-// play lets the session live until no step is due before that time. Answers take as
-// long as the published ones. seen, if not nil, is told of each step, its time in
-// a.due.
+// play plays the session until no step is due before that time. Answers take as
+// long as the published ones. seen, if not nil, is called for each step, with its
+// time in a.due.
 func (s *agentSession) play(until time.Duration, seen func(a *agent, t turn, end time.Duration)) {
 	var woken []*agent
 	for !s.over() {
@@ -202,10 +201,10 @@ func (s *agentSession) play(until time.Duration, seen func(a *agent, t turn, end
 	}
 }
 
-// mayLast reports whether the session can last so long from its beginning. It errs
-// on the side of yes: that is found out by playing it.
+// mayLast reports whether the session can last so long from its beginning. It may
+// be wrong if true, which playing shows.
 func (s *agentSession) mayLast(d time.Duration) bool {
-	ahead := *s // the plan is played, and the session left as it is
+	ahead := *s // plays the plan on a copy
 	steps, pauses := s.agents[0].steps, 0.0
 	for range s.agents[0].requests {
 		steps += ahead.drawSteps()

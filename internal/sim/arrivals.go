@@ -9,8 +9,8 @@ import (
 
 // Arrivals is an open-loop process of arrivals.
 type Arrivals struct {
-	// Stages follow one another; the process ends with the last one. One stage
-	// without a Duration lasts for ever.
+	// Stages follow one another; the process ends with the last one. A single
+	// stage without a Duration lasts for ever.
 	Stages []Stage
 	// CV is the coefficient of variation of the time between arrivals at a constant
 	// rate: 0 is 1, the Poisson process; anything else a gamma process, burstier
@@ -21,9 +21,9 @@ type Arrivals struct {
 // Stage is a stretch of a process of arrivals.
 type Stage struct {
 	Duration time.Duration
-	Rate     float64 // requests per second at its beginning
-	// EndRate is the rate at its end, with a straight ramp to it. 0: Rate, all along;
-	// a ramp down to nothing ends at a small rate.
+	Rate     float64 // requests per second at the start
+	// EndRate is the rate at the end, with a linear ramp. 0: Rate; a ramp down to
+	// nothing ends at a small rate.
 	EndRate float64
 }
 
@@ -32,8 +32,8 @@ func ConstantRate(perSecond float64) Arrivals {
 	return Arrivals{Stages: []Stage{{Rate: perSecond}}}
 }
 
-// Ladder alternates between two rates, steps stages of equal duration in all,
-// beginning with low.
+// Ladder alternates between two rates, beginning with low, for steps stages of
+// equal duration.
 func Ladder(low, high float64, steps int, each time.Duration) Arrivals {
 	var a Arrivals
 	for i := range steps {
@@ -81,9 +81,8 @@ func (a Arrivals) validate(field string) error {
 	return nil
 }
 
-// clock draws the times of arrivals. Gaps come from a process of rate 1, whose
-// time is stretched by the rate of the moment, so that bursts keep their shape on
-// ramps.
+// clock draws arrival times. Gaps come from a process of rate 1, whose time is
+// stretched by the current rate, so that bursts keep their shape on ramps.
 type clock struct {
 	arrivals Arrivals
 	random   *rand.Rand
@@ -155,7 +154,7 @@ func gamma(random *rand.Rand, shape float64) float64 {
 	}
 }
 
-// seconds is a time from a number of seconds, held within what can be.
+// seconds converts a number of seconds, clamped to possible durations.
 func seconds(s float64) time.Duration {
 	return time.Duration(min(s*float64(time.Second), math.MaxInt64/2))
 }

@@ -13,7 +13,7 @@ type CapacityRow struct {
 	UserFits       float64 `json:"user_fits"`       // share of the user tokens in what is left
 }
 
-// AppendixRounds are the rounds of a conversation that the appendix counts: a
+// AppendixRounds is the number of rounds of a conversation in the appendix: a
 // fifth turn finds four before it.
 const AppendixRounds = 4
 
@@ -36,7 +36,7 @@ func Capacity(c Conversations, servers, blocks, rounds int) CapacityRow {
 	return row
 }
 
-// Pressure is what a rate of requests does to the cache of one server.
+// Pressure is the effect of a rate of requests on the cache of one server.
 type Pressure struct {
 	QPS       float64   `json:"qps"`
 	Requests  int       `json:"requests"`
@@ -46,8 +46,8 @@ type Pressure struct {
 }
 
 // CachePressure is the appendix's simulation: one server, requests at each rate for
-// a fixed time (100 s in the paper), each served in no time, so that a rate stands
-// for a number of requests.
+// a fixed time (100 s in the paper), each served instantly, so that a rate only
+// stands for a number of requests.
 func CachePressure(c Conversations, qps []float64, duration time.Duration, blocks int, seed uint64) ([]Pressure, error) {
 	var out []Pressure
 	for _, rate := range qps {

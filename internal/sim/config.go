@@ -8,41 +8,41 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// Config describes one run. Router, Fleet and Workload are needed; the zero value
-// of everything else is its default.
+// Config describes one run. Router, Fleet and Workload are required; the zero
+// value of everything else is its default.
 type Config struct {
-	// Router makes the Config of a router: its policy above all, with state that
-	// belongs to this run alone. The simulator sets Clock, Seed and Endpoints.
+	// Router returns the Config of a router, above all its policy, with state that
+	// belongs to this run only. The simulator sets Clock, Seed and Endpoints.
 	Router func() (endpick.Config, error)
-	// Fleet is the model servers.
+	// Fleet is the list of model servers.
 	Fleet []Server
 	// Workload is the work.
 	Workload Workload
-	// Seed is what all chance depends on: the workload's, and the routers'.
+	// Seed determines all random numbers, of the workload and of the routers.
 	Seed uint64
 
-	// Routers is the number of routers before the fleet; requests go to them in
-	// turn. 0 is 1.
+	// Routers is the number of routers in front of the fleet; requests go to them
+	// in turn. 0 is 1.
 	Routers int
 	// Sharing is what routers tell each other. Nil: nothing.
 	Sharing *Sharing
 	// ReportInterval is the time between two reports of every engine's load to every
-	// router. 0 is fresh: each decision sees the loads of its moment.
+	// router. 0 is fresh: each decision sees the current loads.
 	ReportInterval time.Duration
 	// ReportDelay is how long a report takes from the engine to the router. It needs
 	// a ReportInterval.
 	ReportDelay time.Duration
-	// MeterInterval is how often routers hear of tokens streamed between a request's
-	// first and last one. 0 is two seconds.
+	// MeterInterval is how often routers learn of tokens streamed between a
+	// request's first and last one. 0 is two seconds.
 	MeterInterval time.Duration
 
-	// Queue is a gateway queue before each router. Nil: every request is routed when it
-	// arrives.
+	// Queue is a gateway queue in front of each router. Nil: every request is routed
+	// when it arrives.
 	Queue *Queue
 
-	// Changes happen to the fleet, in any order.
+	// Changes are changes of the fleet, in any order.
 	Changes []Change
-	// Attempts bounds the endpoints that a request is sent to when they fail before
+	// Attempts limits the endpoints to which a request is sent if they fail before
 	// its first token. 0 is 3.
 	Attempts int
 	// Horizon ends the run with requests still in flight. 0: all requests end.
@@ -51,32 +51,32 @@ type Config struct {
 	// 10 s, as in LMetric (figure 10).
 	Window time.Duration
 	// Pooled measures what one cache as large as those of all servers would have found,
-	// fed with the same requests at the same times: [Report.PooledHitRatio].
+	// given the same requests at the same times: [Report.PooledHitRatio].
 	Pooled bool
-	// PromptsOnly keeps from the routers what responses append to their prompts, which the
-	// engines cache all the same.
+	// PromptsOnly hides from the routers what responses append to prompts, which engines
+	// cache anyway.
 	PromptsOnly bool
-	// NoUsage keeps from the routers what engines say of a prompt with the last token: how
-	// long it was, and how much of it was cached.
+	// NoUsage hides from the routers what engines report at the end: the length of the
+	// prompt, and how much of it was cached.
 	NoUsage bool
-	// Events lets engines tell routers what enters and leaves their caches, as far as a
-	// router's matcher is a precise.Index. Nil: they don't.
+	// Events lets engines tell routers what enters and leaves their caches, if a
+	// router's matcher is a precise.Index. Nil: no events.
 	Events *Events
-	// Fitness weighs the metrics of the report's fitness. Nil: no fitness.
+	// Fitness has the weights of the report's fitness, by metric. Nil: no fitness.
 	Fitness map[string]float64
 }
 
 // Server is one model server of the fleet.
 type Server struct {
-	// Endpoint is how routers know it. An empty ID is "server-" and its index from
-	// 000; the block size, MaxSequences and KVTokens are filled in from Engine where
-	// they are 0, and Variant, where it is empty, is the profile's name.
+	// Endpoint is the router's description of it. An empty ID becomes "server-" and
+	// its index from 000; the block size, MaxSequences and KVTokens are taken from
+	// Engine if they are 0, and Variant, if it is empty, is the profile's name.
 	Endpoint endpick.Endpoint
-	// Engine is the server itself. Its BlockTokens are those of the package.
+	// Engine is the server itself. Its BlockTokens must be the package's.
 	Engine engine.Config
-	// Absent servers are not there until a Join.
+	// Absent servers don't exist until a Join.
 	Absent bool
-	// Undescribed servers have nothing filled in: routers know of them what Endpoint says.
+	// Undescribed servers have nothing filled in: routers only know what Endpoint says.
 	Undescribed bool
 }
 
@@ -94,10 +94,10 @@ type Change struct {
 	At       time.Duration
 	Endpoint string // its ID
 	Kind     ChangeKind
-	// Unnoticed is how long routers go on sending requests to a server after its
-	// Crash; these fail at once.
+	// Unnoticed is how long routers continue to send requests to a server after
+	// its Crash; these fail at once.
 	Unnoticed time.Duration
-	// Factor is how many times as long as usual everything takes from a Slow on.
+	// Factor multiplies the time of everything after a Slow.
 	Factor float64
 }
 
@@ -113,7 +113,7 @@ const (
 	Slow                     // takes Factor times as long, for everything
 )
 
-// ConfigError says which part of a Config or of a generated workload is wrong.
+// ConfigError says which part of a Config or of a generated workload is invalid.
 type ConfigError struct {
 	Field, Reason string
 }

@@ -11,25 +11,25 @@ import (
 )
 
 // Conversations is a generated workload of users in groups. All users of a group
-// share a system prompt. Each turn of a user asks a question after everything
-// that was said before, answers included.
+// share a system prompt. Each turn of a user sends a question after the whole
+// conversation so far, including answers.
 type Conversations struct {
 	Groups        int
 	UsersPerGroup int
 	SystemTokens  int
 	Question      Length
 	Output        Length
-	// Turns is the length of a conversation; the user's next turn begins a new one. 0
+	// Turns is the length of a conversation; after that, the user begins a new one. 0
 	// is 5, as in the appendix of the predicted-latency paper.
 	Turns int
 
-	// Arrivals is when turns come, open loop; each goes to a user drawn at random
-	// among those who are not waiting for an answer, and waits for one if all are.
-	// Without stages the loop is closed: every user begins within the first Think,
-	// and asks again when a Think has passed since the answer.
+	// Arrivals is when turns arrive, in an open loop; each goes to a random user
+	// who is not waiting for an answer, or waits for one. Without stages the loop
+	// is closed: every user begins within the first Think, and asks again after a
+	// Think since the answer.
 	Arrivals Arrivals
-	// Think is the mean of the time between an answer and the next question in a
-	// closed loop, exponentially distributed.
+	// Think is the mean time between an answer and the next question in a closed
+	// loop, exponentially distributed.
 	Think time.Duration
 
 	// Requests ends the work after so many; 0: the Arrivals end it.
@@ -115,7 +115,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 		s.next, s.more = s.clock.next()
 		return s, nil
 	}
-	// A closed loop: everybody has an appointment.
+	// A closed loop: every user has an appointment.
 	s.appointments = newTimers(len(s.users))
 	for i := range s.users {
 		s.appointments.set(i, time.Duration(s.choice.Float64()*float64(c.Think)), true)
@@ -140,8 +140,8 @@ func (c Conversations) At(p Pace) (Workload, error) {
 // HasArrivals implements [Paced].
 func (c Conversations) HasArrivals() bool { return len(c.Arrivals.Stages) > 0 }
 
-// extend appends hashes to a chain until it has n blocks; content names what is
-// said in them.
+// extend appends hashes to a chain until it has n blocks; content identifies
+// what they contain.
 func extend(blocks []uint64, n int, content uint64) []uint64 {
 	hash := uint64(0)
 	if len(blocks) > 0 {
@@ -167,15 +167,15 @@ type conversationSource struct {
 	clock        *clock
 	next         time.Duration
 	more         bool
-	idle         []int32 // users of an open loop who wait for no answer
+	idle         []int32 // users of an open loop who are not waiting for an answer
 	appointments *timers // of a closed loop
 }
 
-// user is one user in the conversation of the moment.
+// user is a user in the current conversation.
 type user struct {
 	turns  int // asked in this conversation
-	past   int // conversations before it
-	tokens int // said in it, system prompt and answers included
+	past   int // earlier conversations
+	tokens int // tokens in it, including system prompt and answers
 	blocks []uint64
 }
 

@@ -47,7 +47,7 @@ var csvFormats = map[Format]csvFormat{
 	},
 }
 
-// azureTime is the form of times in the Azure traces: UTC, in units of 100 ns.
+// azureTime is the format of times in the Azure traces: UTC, in units of 100 ns.
 const azureTime = "2006-01-02 15:04:05.9999999"
 
 func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
@@ -90,7 +90,7 @@ func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
 	}
 }
 
-// fields reads the fields of a row and keeps the first thing that is wrong.
+// fields reads the fields of a row and keeps the first error.
 type fields struct {
 	row, columns []string
 	start        time.Time // of the trace, where its times are absolute

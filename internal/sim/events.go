@@ -10,22 +10,22 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// Events is how engines' KV-cache events come to routers. What happens in a step is told
-// at its end, in one batch.
+// Events is how engines' KV-cache events reach routers. Those of a step are published at
+// its end, in one batch.
 type Events struct {
-	// Delay is how long a batch is on its way.
+	// Delay is how long a batch takes.
 	Delay time.Duration
-	// Loss is the share of batches, in [0, 1), that get lost for good. The next one shows
-	// it: the router then knows only a part of that engine's cache.
+	// Loss is the share of batches, in [0, 1), that are lost for good. The next one shows
+	// the gap: the router then knows only a part of that engine's cache.
 	Loss float64
 }
 
-// news is what engines have told so far.
+// news has the events published so far.
 type news struct {
-	listeners []listener // one for each router that listens
+	listeners []listener // one for each router with a precise index
 	events    []engine.CacheEvent
 	precise   []precise.Event
-	lost      []bool   // by server: the last batch was
+	lost      []bool   // by server: the last batch was lost
 	batches   []uint64 // by server
 }
 
@@ -36,7 +36,7 @@ type listener struct {
 	feeds  []*precise.Feed // by server; nil: none yet
 }
 
-// subscribe lets a router listen, if it can and engines talk.
+// subscribe adds a router, if it has a precise index and engines publish events.
 func (r *run) subscribe(router *endpick.Router, matcher endpick.Matcher) {
 	index, ok := matcher.(*precise.Index)
 	if !ok || r.cfg.Events == nil {
@@ -70,7 +70,7 @@ func (n *news) joined(r *run, server int) {
 	}
 }
 
-// listen tells routers what has come by now.
+// listen delivers the events that have arrived by now.
 func (r *run) listen() {
 	n := &r.news
 	if len(n.listeners) == 0 {
@@ -81,7 +81,7 @@ func (r *run) listen() {
 		if !s.up {
 			continue
 		}
-		s.engine.Load(r.now) // up to now
+		s.engine.Load(r.now) // advances it to now
 		n.events = s.engine.CacheEvents(r.now-r.cfg.Events.Delay, n.events[:0])
 		for from := 0; from < len(n.events); {
 			to := from
@@ -94,7 +94,7 @@ func (r *run) listen() {
 	}
 }
 
-// batch passes on what an engine has published after a step.
+// batch publishes the events of an engine's step.
 func (n *news) batch(r *run, server int, events []engine.CacheEvent) {
 	n.batches[server]++
 	chance := splitmix.Mix(splitmix.Mix(r.cfg.Seed^uint64(server)<<40) ^ n.batches[server])

@@ -9,28 +9,27 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// Experiment is a workload and a fleet in the few words of a command line or a
-// test. One of Scenario and Trace is needed; the zero value of everything else is
-// its default.
+// Experiment describes a workload and a fleet as briefly as a command line or a
+// test. One of Scenario and Trace is required; the zero value of everything else
+// is its default.
 type Experiment struct {
-	// Scenario is a name that [Scenario] knows.
+	// Scenario is a name for [Scenario].
 	Scenario string
 	// Trace is a recording. It is not changed.
 	Trace *Trace
 
-	// Rate replaces a scenario's arrivals by a Poisson process of so many requests per
-	// second. A scenario without arrivals of its own needs one. A trace has its own
-	// times: it takes a RateScale.
+	// Rate replaces a scenario's arrivals by a Poisson process with so many requests
+	// per second. A scenario without arrivals of its own requires it. A trace has its
+	// own times, and takes a RateScale instead.
 	Rate float64
 	// RateScale multiplies the rates of a trace, or of a scenario with arrivals of its
 	// own. 0 is 1.
 	RateScale float64
-	// Requests ends the work after so many, Duration at that time of the simulation,
-	// the first of them where both are given. 0: the scenario's arrivals or the trace
-	// end it.
+	// Requests ends the work after so many requests, Duration at that simulated time,
+	// whichever comes first. 0: at the end of the scenario's arrivals or the trace.
 	Requests int
 	Duration time.Duration
-	// Classes are the SLO classes that requests belong to. None: as in the trace.
+	// Classes are the SLO classes of requests. None: as in the trace.
 	Classes []MixClass
 
 	// Servers is the size of the fleet; 0 is the scenario's own, and 8 for a trace.
@@ -43,7 +42,7 @@ type Experiment struct {
 // defaultServers is the size of the fleet for a trace.
 const defaultServers = 8
 
-// Config returns the fleet and the workload as a Config that lacks a Router.
+// Config returns the fleet and the workload as a Config without a Router.
 func (x Experiment) Config() (Config, error) {
 	if (x.Scenario == "") == (x.Trace == nil) {
 		return Config{}, &ConfigError{"Experiment", "needs a scenario or a trace, and not both"}
@@ -78,7 +77,7 @@ func (x Experiment) Config() (Config, error) {
 	return cfg, nil
 }
 
-// generate returns a scenario's workload and fills in its fleet.
+// generate returns a scenario's workload and sets its fleet.
 func (x *Experiment) generate() (Workload, error) {
 	n, err := Scenario(x.Scenario)
 	if err != nil {
@@ -93,7 +92,7 @@ func (x *Experiment) generate() (Workload, error) {
 	return n.Workload.At(Pace{Rate: x.Rate, RateScale: x.RateScale, Requests: x.Requests, Duration: x.Duration})
 }
 
-// replay returns the part of the trace that is asked for.
+// replay returns the requested part of the trace.
 func (x *Experiment) replay() (Workload, error) {
 	if x.Rate > 0 {
 		return nil, &ConfigError{"Experiment.Rate", "is for scenarios: a trace takes a RateScale"}

@@ -8,19 +8,19 @@ import (
 )
 
 // Fit adapts the deployment's profile, and the size of its KV cache if blocks is
-// true, to a recording: the coefficients with which [Replay] comes closest to the
-// times of the first known records. All records are replayed, since those that
-// come later slow down those before them, but only the times of the first known
-// count; hold the others back to judge by. The deployment's profile is where the
-// search begins, and its peak fields bound it.
+// true, to a recording: it finds the coefficients with which [Replay] comes
+// closest to the times of the first known records. All records are replayed,
+// since later ones slow down earlier ones, but only the times of the first known
+// count; the others are held back for judging. The deployment's profile is the
+// starting point, and its peak fields limit the fit.
 //
 // The search is Nelder and Mead's simplex over the logarithms of the coefficients
-// (The Computer Journal, 1965), a few hundred replays, without chance.
+// (The Computer Journal, 1965), with a few hundred replays and no randomness.
 func Fit(records []Record, known int, d Deployment, blocks bool) (Deployment, error) {
 	if known < 1 || known > len(records) {
 		return d, &ConfigError{"Fit", "needs some of the records to be known"}
 	}
-	probe, err := engine.New(d.Engine) // fills in defaults, and checks
+	probe, err := engine.New(d.Engine) // sets defaults, and validates
 	if err != nil {
 		return d, err
 	}
@@ -70,14 +70,14 @@ func Fit(records []Record, known int, d Deployment, blocks bool) (Deployment, er
 	if blocks {
 		x = append(x, math.Log(float64(d.Engine.Blocks)))
 	}
-	for range 3 { // a simplex that has collapsed begins anew where it is
+	for range 3 { // a collapsed simplex is restarted where it is
 		x = minimize(loss, x, 0.25, 300)
 	}
 	return at(x), nil
 }
 
 // minimize is Nelder and Mead's simplex search from x, with first steps of this
-// size and so many evaluations at most.
+// size and at most so many evaluations.
 func minimize(f func([]float64) float64, x []float64, size float64, evaluations int) []float64 {
 	type vertex struct {
 		x []float64

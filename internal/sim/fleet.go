@@ -37,8 +37,8 @@ func (r *run) report() {
 	r.timers.set(onDelivery, r.reports[0].due, true)
 }
 
-// deliver hands the oldest batch of reports to the routers. A report on a server
-// that has gone since is dropped, as it would be in production.
+// deliver delivers the oldest batch of reports to the routers. A report about a
+// server that is gone is dropped, as in production.
 func (r *run) deliver() {
 	for _, l := range r.reports[0].loads {
 		r.routers[l.router].Report(l.id, l.load)
@@ -54,12 +54,12 @@ func (r *run) deliver() {
 	}
 }
 
-// meter tells the routers of the tokens streamed since it last did.
+// meter reports streamed tokens to the routers.
 func (r *run) meter() {
 	r.timers.set(onMeter, r.now+r.cfg.MeterInterval, true)
 	for i := range r.servers {
 		s := &r.servers[i]
-		s.engine.Load(r.now) // up to now
+		s.engine.Load(r.now) // advances it to now
 		s.engine.Running(func(id uint64, tokens int) {
 			f := &r.flights[id]
 			if f.started && tokens > f.metered {
@@ -92,8 +92,8 @@ func (r *run) armChange() {
 	}
 }
 
-// notice is the kind of the change that the simulator adds after a Crash: the
-// routers take the server out.
+// notice is a change that the simulator adds after a Crash: the routers remove
+// the server.
 const notice = Slow + 1
 
 // change applies the next change of the fleet.
@@ -126,7 +126,7 @@ func (r *run) change() {
 		s.up = true
 		r.touched(i)
 		r.eachRouter(func(router *endpick.Router) {
-			router.Remove(ch.Endpoint) // in case the crash was not noticed
+			router.Remove(ch.Endpoint) // the crash may not have been noticed
 			router.Add(s.Endpoint)
 		})
 		r.news.joined(r, i)
@@ -145,7 +145,7 @@ func (r *run) change() {
 	}
 }
 
-// later puts a change into the sequence of those to come.
+// later schedules a change.
 func (r *run) later(ch Change) {
 	at := 0
 	for at < len(r.changes) && r.changes[at].At <= ch.At {
@@ -160,7 +160,7 @@ func (r *run) eachRouter(do func(*endpick.Router)) {
 	}
 }
 
-// totals adds up the engines' counts.
+// totals sums the engines' counts.
 func (r *run) totals() (sum engine.Totals) {
 	for i := range r.servers {
 		t := r.servers[i].engine.Totals()

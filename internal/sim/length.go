@@ -6,14 +6,14 @@ import (
 	"math/rand/v2"
 )
 
-// Length is a distribution of a number of tokens. The zero Length is always 0; one
-// with a Mean alone is always that.
+// Length is a distribution of token counts. The zero Length is always 0; one with
+// only a Mean is always that.
 type Length struct {
 	Mean, Std float64
 	// Shape is Normal by default.
 	Shape Shape
-	// Min is the least length drawn; 0 is 1 if Mean is not 0. Max is the greatest;
-	// 0: none. What lies outside is drawn as the bound.
+	// Min is the smallest length; 0 is 1 if Mean is not 0. Max is the largest; 0:
+	// no limit. Draws outside are clamped.
 	Min, Max int
 }
 
@@ -23,7 +23,7 @@ type Shape uint8
 // The shapes.
 const (
 	Normal    Shape = iota
-	LogNormal       // of that mean and standard deviation before it is bounded
+	LogNormal       // with that mean and standard deviation before clamping
 )
 
 func (l Length) validate(field string) error {

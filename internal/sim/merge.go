@@ -4,8 +4,8 @@ import "github.com/endpick/endpick/internal/splitmix"
 
 import "time"
 
-// Merge is several workloads at once, from the same moment on. Requests of one
-// instant come in the order of the workloads.
+// Merge is several workloads at once. Simultaneous requests come in the order
+// of the workloads.
 type Merge []Workload
 
 // Start implements [Workload].

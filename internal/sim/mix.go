@@ -8,8 +8,8 @@ import (
 	"github.com/endpick/endpick/internal/splitmix"
 )
 
-// Mix gives the requests of another workload to SLO classes, each request by
-// chance. A Mix without classes changes nothing.
+// Mix assigns the requests of another workload to SLO classes at random. A Mix
+// without classes changes nothing.
 type Mix struct {
 	Workload Workload
 	Classes  []MixClass
@@ -17,7 +17,7 @@ type Mix struct {
 
 // MixClass is one class of a [Mix]. Shares are divided by their sum.
 type MixClass struct {
-	// Name is empty for the requests that ask for nothing, and for no others.
+	// Name is empty for the class without targets, and only for that.
 	Name     string
 	Share    float64
 	SLO      endpick.SLO
@@ -50,7 +50,7 @@ func (m Mix) Start(seed uint64) (Source, error) {
 	return &mixSource{Source: source, classes: m.Classes, sum: sum, seed: splitmix.Mix(seed ^ mixSalt)}, nil
 }
 
-// mixSalt keeps the draw of classes apart from what else depends on the seed.
+// mixSalt separates the draws of classes from other uses of the seed.
 const mixSalt = 0x6d69782d736c6f73
 
 type mixSource struct {

@@ -16,12 +16,12 @@ type mooncakeLine struct {
 	HashIDs      []uint64 `json:"hash_ids"`
 }
 
-// mooncakeNames are the names of fields in a Mooncake trace, by those of a Record.
+// mooncakeNames are the names of a Record's fields in a Mooncake trace.
 var mooncakeNames = map[string]string{
 	"ArrivalMillis": "timestamp", "InputTokens": "input_length", "OutputTokens": "output_length", "Blocks": "hash_ids",
 }
 
-// maxTraceLine is above any line with as many blocks as a prompt may have.
+// maxTraceLine is longer than any line with as many blocks as a prompt may have.
 const maxTraceLine = 64 << 20
 
 func readMooncake(name string, r io.Reader) ([]Record, error) {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Fix makes a run, and returns its requests as they came, for other policies to be
-// compared on: in some workloads who asks next depends on who has been answered, and
-// a policy could otherwise be lucky in what it is asked.
+// Fix makes a run and returns its requests as they arrived, so that other policies
+// can be compared on them: in some workloads the next request depends on who has
+// been answered, and a policy could be lucky.
 func Fix(cfg Config) (Workload, error) {
 	if cfg.Workload == nil {
 		return nil, &ConfigError{"Workload", "is nil"}
@@ -22,12 +22,12 @@ func Fix(cfg Config) (Workload, error) {
 	return fixed(kept.requests), nil
 }
 
-// A recorder is a workload that keeps what its run was asked.
+// A recorder is a workload that records its requests.
 type recorder struct {
 	of       Workload
 	source   Source
 	requests []Request
-	now      time.Duration // at least: when the newest request came, or ended
+	now      time.Duration // time of the latest arrival or end
 }
 
 func (r *recorder) Start(seed uint64) (Source, error) {
@@ -42,7 +42,7 @@ func (r *recorder) Take() Request {
 	at, _ := r.source.Next()
 	request := r.source.Take()
 	kept := request
-	r.now = max(r.now, at) // one that had to wait for an answer is late
+	r.now = max(r.now, at) // a request that waited for an answer is late
 	kept.Arrival = r.now
 	r.requests = append(r.requests, kept)
 	return request
@@ -53,7 +53,7 @@ func (r *recorder) Done(request *Request, now time.Duration) {
 	r.source.Done(request, now)
 }
 
-// fixed are requests that come at their times, whatever became of others.
+// fixed are requests at fixed times, independent of one another.
 type fixed []Request
 
 func (r fixed) Start(uint64) (Source, error) { return &fixedSource{r}, nil }
@@ -75,15 +75,15 @@ func (s *fixedSource) Take() Request {
 
 func (*fixedSource) Done(*Request, time.Duration) {}
 
-// Oracle is a policy that knows the future: it tries each server for each request in
-// turn, with those before where it has put them and those after where the policy of the
-// Config puts them, and takes the one with the lowest mean of E2E over all requests of
-// the run. No policy is told as much, and a better one than this may be possible still,
-// since those after could be put elsewhere.
+// Oracle is a policy that knows the future. For one request after the other, it tries
+// each server, with earlier requests on the servers it has chosen for them and later
+// ones where the Config's policy sends them, and takes the server with the lowest mean
+// E2E over all requests of the run. No policy knows as much. A better result may still
+// be possible, since later requests could go elsewhere.
 //
-// The run is made from its beginning for each try, which is a run for each request and
-// server; it should be short. The workload should be [Fix]ed. progress is called
-// when a request has its place; it may be nil.
+// Each try repeats the run from its beginning: there is a run for each request and
+// server, so it should be short. The workload should be [Fix]ed. progress is called
+// when a request has its server; it may be nil.
 func Oracle(cfg Config, progress func()) (plain, best *Report, err error) {
 	if plain, err = Run(cfg); err != nil {
 		return nil, nil, err
@@ -116,7 +116,7 @@ func Oracle(cfg Config, progress func()) (plain, best *Report, err error) {
 			if errs[i] != nil {
 				return nil, nil, errs[i]
 			}
-			// Strictly better: where nothing is gained the policy's own choice stands.
+			// Strictly better: if there is no gain, the policy's own choice stands.
 			if r.Completed >= best.Completed && r.E2E.Mean < best.E2E.Mean {
 				best, choice = r, plain.Endpoints[i].ID
 			}

@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// instant is a server that answers in no time: a prefix cache by itself.
+// instant is a server that answers instantly: a prefix cache by itself.
 type instant struct {
 	*engine.Engine
 	events []engine.Event
@@ -47,8 +47,7 @@ func newPool(servers []server) (*instant, error) {
 // for an engine: that of the predicted-latency paper's affinity gate.
 const warmShare = 0.8
 
-// coldYetWarm reports whether a prompt that the index took for cold was found by the
-// engine.
+// coldYetWarm reports whether the engine held a prompt that the index took for cold.
 func coldYetWarm(input, matched, cached int) bool {
 	warm := warmShare * float64(input)
 	return float64(matched) < warm && float64(cached) >= warm

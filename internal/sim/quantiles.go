@@ -6,13 +6,13 @@ import (
 )
 
 // quantiles is a distribution of positive numbers, given by some of its quantiles:
-// from share 0, the least value, to share 1, the greatest. Between two of them it is
-// even in the logarithm.
+// from share 0, the smallest value, to share 1, the largest. It interpolates
+// linearly in the logarithm.
 type quantiles []quantile
 
 type quantile struct{ share, value, log float64 }
 
-// newQuantiles takes shares and values by turns, both rising.
+// newQuantiles takes alternating shares and values, both ascending.
 func newQuantiles(pairs ...float64) quantiles {
 	q := make(quantiles, len(pairs)/2)
 	for i := range q {
@@ -21,7 +21,7 @@ func newQuantiles(pairs ...float64) quantiles {
 	return q
 }
 
-// at is the value that a share u in [0, 1] of all draws stays below.
+// at is the value below which a share u in [0, 1] of all draws are.
 func (q quantiles) at(u float64) float64 {
 	i := 1
 	for i < len(q)-1 && u >= q[i].share {
@@ -34,15 +34,14 @@ func (q quantiles) at(u float64) float64 {
 // draw draws a value.
 func (q quantiles) draw(random *rand.PCG) float64 { return q.at(unit(random)) }
 
-// unit draws a number from [0, 1). A PCG without a Rand around it is two words: there
-// is one for every agent.
+// unit draws a number from [0, 1). A PCG without a Rand around it is two words: every
+// agent has some.
 func unit(random *rand.PCG) float64 { return float64(random.Uint64()>>11) / (1 << 53) }
 
-// normal draws from the normal distribution of mean 0 and standard deviation 1 (Box
-// and Muller).
+// normal draws from the standard normal distribution (Box and Muller).
 func normal(random *rand.PCG) float64 {
 	return math.Sqrt(-2*math.Log(1-unit(random))) * math.Cos(2*math.Pi*unit(random))
 }
 
-// normalShare is the share of the normal distribution below z.
+// normalShare is the cumulative standard normal distribution.
 func normalShare(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }

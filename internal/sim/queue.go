@@ -8,26 +8,26 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// Queue is a gateway queue before each router (BLIS, "Gateway Queue"): requests
-// wait there while the fleet is saturated, so that they are routed late, on fresh
-// state, in the order of their importance.
+// Queue is a gateway queue in front of each router (BLIS, "Gateway Queue"):
+// requests wait there while the fleet is saturated, so that they are routed late,
+// based on fresh state, in order of importance.
 type Queue struct {
-	// Bounds of the queue, its time limit among them.
+	// Bounds are the limits of the queue, including its timeout.
 	Bounds queue.Config
 	// Saturation says when the fleet is full. Nil: the zero queue.Utilization.
 	Saturation queue.Saturation
 }
 
-// QueueReport is what became of requests in gateway queues.
+// QueueReport counts what became of requests in gateway queues.
 type QueueReport struct {
 	Dispatched int     `json:"dispatched"`
 	TimedOut   int     `json:"timed_out"`
 	Shed       int     `json:"shed"`    // made room for others
-	Refused    int     `json:"refused"` // did not get in
+	Refused    int     `json:"refused"` // not accepted
 	Wait       Summary `json:"wait_ms"` // of those dispatched
 }
 
-// gate is the gateway queue before one router.
+// gate is the gateway queue of one router.
 type gate struct {
 	queue      *queue.Queue[int] // of slots
 	saturation queue.Saturation
@@ -52,8 +52,8 @@ func (r *run) newGate(cfg *Queue) (*gate, error) {
 	return g, err
 }
 
-// enqueue puts a request that has arrived into its router's queue, or routes it at
-// once where there is none.
+// enqueue puts an arriving request into its router's queue, or routes it at once
+// if there is none.
 func (r *run) enqueue(slot int) {
 	if r.gates == nil {
 		r.dispatch(slot)
@@ -77,7 +77,7 @@ func (r *run) enqueue(slot int) {
 func (r *run) release() {
 	for router, g := range r.gates {
 		if g.busy {
-			continue // a request that it routes has just ended: its loop goes on
+			continue // a request that it routes has just ended, and its own loop continues
 		}
 		g.busy = true
 		for g.queue.Len() > 0 {
@@ -96,14 +96,14 @@ func (r *run) release() {
 	r.armExpiry()
 }
 
-// settle tells the queue what a request has taken in the end.
+// settle tells the queue what a request has really taken.
 func (r *run) settle(f *flight, input, output int) {
 	if r.gates != nil {
 		r.gates[f.router].queue.Settle(f.item, input, output)
 	}
 }
 
-// saturation is how full a router sees the fleet.
+// saturation is how full the fleet is, as a router sees it.
 func (r *run) saturation(router int) float64 {
 	if r.cfg.ReportInterval == 0 {
 		r.refresh(router)
@@ -113,7 +113,7 @@ func (r *run) saturation(router int) float64 {
 	return g.saturation.Saturation(g.view)
 }
 
-// expire drops the requests that have waited too long.
+// expire drops the requests that have waited for too long.
 func (r *run) expire() {
 	for _, g := range r.gates {
 		g.queue.Expire(r.clock())
@@ -131,7 +131,7 @@ func (r *run) armExpiry() {
 	r.timers.set(onExpiry, first.Sub(epoch), !first.IsZero())
 }
 
-// queued is the number of requests that wait in queues.
+// queued is the number of requests in queues.
 func (r *run) queued() (n int) {
 	for _, g := range r.gates {
 		n += g.queue.Len()

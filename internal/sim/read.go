@@ -27,22 +27,22 @@ const (
 	MooncakeFormat Format = "mooncake"
 	// AzureFormat is CSV of TIMESTAMP, ContextTokens, GeneratedTokens.
 	AzureFormat Format = "azure"
-	// RecordingFormat is what a gateway records: JSON lines, see package recording of
-	// the transport.
+	// RecordingFormat is a gateway's recording: JSON lines, see package
+	// transport/recording.
 	RecordingFormat Format = "recording"
 	// VLLMFormat is CSV of input_tokens, output_tokens, queued_s, scheduled_s,
 	// first_token_s, last_token_s, as LLMServingSim records vLLM.
 	VLLMFormat Format = "vllm"
 )
 
-// TraceError says what in a trace can't be read. It matches its cause, where it
-// has one.
+// TraceError says what is wrong with a trace. It matches its cause, if there is
+// one.
 type TraceError struct {
 	File   string
 	Line   int    // from 1; 0: the file as a whole
 	Field  string // empty: the line as a whole
 	Reason string
-	Err    error // nil: Reason says all
+	Err    error // nil: see Reason
 }
 
 func (e *TraceError) Error() string {
@@ -67,13 +67,13 @@ func (e *TraceError) Error() string {
 // Unwrap returns the cause.
 func (e *TraceError) Unwrap() error { return e.Err }
 
-// fieldError says what is wrong with a line whose number its reader knows. Field is
-// that of a [Record], or the file's own name for it.
+// fieldError is an error in a line whose number its reader knows. Field is that of
+// a [Record], or the file's own name for it.
 type fieldError struct{ field, reason string }
 
 func (e *fieldError) Error() string { return strings.TrimSpace(e.field + " " + e.reason) }
 
-// traceError is err as one of a line. The names of a Record's fields become those of
+// traceError adds the line to err. The names of a Record's fields become those of
 // the file.
 func traceError(file string, line int, names map[string]string, err error) *TraceError {
 	e := &TraceError{File: file, Line: line, Reason: "can't be read", Err: err}
@@ -87,8 +87,8 @@ func traceError(file string, line int, names map[string]string, err error) *Trac
 	return e
 }
 
-// text is the text of a trace. It counts lines, and its error stays, as a reader need
-// not keep to it: what breaks off would look like a shorter trace.
+// text reads a trace. It counts lines, and keeps its error, because its readers may
+// not: what breaks off would look like a shorter trace.
 type text struct {
 	r     io.Reader
 	lines int
@@ -103,8 +103,8 @@ func (t *text) Read(p []byte) (n int, err error) {
 	return n, t.err
 }
 
-// broken is where the text broke off; nil if it has come to its end, or was not read
-// so far.
+// broken is where the text broke off; nil if it has been read to its end, or not so
+// far.
 func (t *text) broken(file string) *TraceError {
 	if t.err == nil || t.err == io.EOF {
 		return nil
@@ -112,8 +112,8 @@ func (t *text) broken(file string) *TraceError {
 	return &TraceError{File: file, Line: t.lines + 1, Reason: "breaks off", Err: t.err}
 }
 
-// OpenTrace reads a trace file, which may be gzipped. Its format is told from its
-// first line.
+// OpenTrace reads a trace file, which may be gzipped. The format is detected from
+// the first line.
 func OpenTrace(path string) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -149,7 +149,7 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 	default:
 		t.Records, err = readCSV(name, buffered, csvFormats[format])
 	}
-	// What is wrong with the line that was cut is not worth telling, but the cut is.
+	// Report the cut rather than what it did to the line.
 	if cut := in.broken(name); cut != nil {
 		var told *TraceError
 		if !errors.As(err, &told) || told.Line >= cut.Line {
@@ -172,7 +172,7 @@ func coarse(records []Record) bool {
 	tick := millis(MooncakeTick)
 	for i := range records {
 		at := records[i].ArrivalMillis
-		if math.Abs(at-math.Round(at/tick)*tick) > 1 { // some lie one millisecond off
+		if math.Abs(at-math.Round(at/tick)*tick) > 1 { // some are off by a millisecond
 			return false
 		}
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// recordingNames are the names of fields in a recording, by those of a Record.
+// recordingNames are the names of a Record's fields in a recording.
 var recordingNames = map[string]string{
 	"ArrivalMillis": "time", "InputTokens": "input_tokens", "OutputTokens": "output_tokens",
 	"FirstTokenMillis": "ttft_ms", "LastTokenMillis": "e2e_ms", "CachedTokens": "cached_tokens",
 	"TTFTTargetMillis": "slo_ttft_ms", "TPOTTargetMillis": "slo_tpot_ms",
 }
 
-// readRecording reads what a gateway recorded. Requests that brought no token were
-// not served, and are left out. Prompts whose blocks are cut from text get blocks of
-// the package's size, as many as the recording's mean ratio of tokens to blocks
-// gives: a ratio that was still being learned would cut the same prompt differently
-// each time.
+// readRecording reads a gateway's recording. Requests without a token were not
+// served, and are left out. Prompts whose blocks are cut from text get blocks of the
+// package's size, in number by the recording's mean ratio of tokens to blocks: a
+// ratio that was still being learned would cut the same prompt differently each
+// time.
 func readRecording(name string, r io.Reader) ([]Record, error) {
 	type seenRequest struct {
 		*recording.Request
@@ -31,7 +31,7 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 	}
 	var seen []seenRequest
 	var start time.Time
-	ratio := map[string]*moments{} // tokens in a block, by model
+	ratio := map[string]*moments{} // tokens per block, by model
 	err := recording.Read(r, func(line int, q *recording.Request) error {
 		if start.IsZero() || q.Time.Before(start) {
 			start = q.Time
@@ -91,8 +91,8 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 }
 
 // recut returns chained ids of blocks of the package's size, at most so many, from
-// those of blocks of size tokens. A block is the same as another one if it is at
-// the same place and all that it is cut from, and hence all before it, is the same.
+// those of blocks of size tokens. Two blocks are the same if they are at the same
+// place and cut from the same blocks, so that everything before them is the same.
 func recut(blocks []recording.Hash, size float64, most int) []uint64 {
 	var ids []uint64
 	for i := range most {
@@ -105,7 +105,7 @@ func recut(blocks []recording.Hash, size float64, most int) []uint64 {
 	return ids
 }
 
-// hashName is the name of somebody whose name is hashed.
+// hashName is the name for a hash of a name.
 func hashName(h recording.Hash) string {
 	if h == 0 {
 		return ""

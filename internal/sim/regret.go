@@ -6,36 +6,34 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Decision is one routing decision beside what its alternative would have brought:
-// the same run, with this one request on the runner-up instead. Latencies are end
-// to end, in milliseconds.
+// Decision is a routing decision and its alternative: the same run, with this one
+// request on the runner-up instead. Latencies are end to end, in milliseconds.
 type Decision struct {
-	Request     int     `json:"request"` // its place in order of arrival, from 0
+	Request     int     `json:"request"` // index in order of arrival, from 0
 	Chosen      string  `json:"chosen"`
 	RunnerUp    string  `json:"runner_up"`
-	ScoreRegret float64 `json:"score_regret"` // best score less the chosen one's
-	Lead        float64 `json:"lead"`         // the chosen score less the runner-up's
+	ScoreRegret float64 `json:"score_regret"` // best score minus the chosen one's
+	Lead        float64 `json:"lead"`         // chosen score minus the runner-up's
 	ChosenE2E   float64 `json:"chosen_e2e_ms"`
 	RunnerUpE2E float64 `json:"runner_up_e2e_ms"`
 	// OthersE2E is what the runner-up would have saved all other requests together;
-	// below zero: cost them.
+	// negative: cost them.
 	OthersE2E float64 `json:"others_e2e_ms"`
 }
 
-// Regret says how often, and by how much, a policy's runner-up would have been the
-// better choice.
+// Regret says how often, and by how much, a policy's runner-up would have been
+// better.
 type Regret struct {
 	Decisions []Decision `json:"decisions"`
 	Score     float64    `json:"score"`    // mean of ScoreRegret
-	Own       float64    `json:"own_ms"`   // mean of what the request itself would have saved, where it is above zero
-	Total     float64    `json:"total_ms"` // mean of what all requests together would have saved, where it is above zero
+	Own       float64    `json:"own_ms"`   // mean saving of the request itself, where positive
+	Total     float64    `json:"total_ms"` // mean saving of all requests together, where positive
 	Better    float64    `json:"better"`   // share of decisions whose runner-up is better for all together
 }
 
-// MeasureRegret samples decisions of a run, evenly spaced, and makes the run again
-// for each with the runner-up in its place: samples + 2 runs in all. Decisions
-// without a runner-up, and requests that were not completed both times, are left
-// out.
+// MeasureRegret samples decisions of a run, evenly spaced, and repeats the run for
+// each with the runner-up in its place: samples + 2 runs in all. It leaves out
+// decisions without a runner-up, and requests that were not completed both times.
 func MeasureRegret(cfg Config, samples int) (*Regret, error) {
 	if samples < 1 {
 		return nil, &ConfigError{"samples", fmt.Sprintf("%d is below 1", samples)}
@@ -87,7 +85,7 @@ func MeasureRegret(cfg Config, samples int) (*Regret, error) {
 	return regret, nil
 }
 
-// probe watches one request of a run, or forces it to a server.
+// probe observes one request of a run, or forces it to a server.
 type probe struct {
 	receipt *endpick.Receipt // filled by the first decision; nil: not wanted
 	force   string           // the server that the first decision must choose; empty: any
@@ -107,8 +105,8 @@ func runProbed(cfg Config, probes map[int]*probe) (*Report, error) {
 	return r.finish(), nil
 }
 
-// first returns what makes the first decision of the request a watched or a forced
-// one: a receipt, and the servers to exclude.
+// first returns a receipt for the first decision of the request, or the servers to
+// exclude to force it.
 func (p *probe) first(r *run) (*endpick.Receipt, []string) {
 	var excluded []string
 	for i := range r.servers {

@@ -12,17 +12,17 @@ import (
 
 // Deployment is one server with its data-parallel ranks, as a recording saw it.
 type Deployment struct {
-	// Engine is each rank. Its prompts are recorded without their contents, so nothing
-	// is found in its cache unless the records have blocks.
+	// Engine is each rank. Prompts are recorded without their contents, so nothing is
+	// found in its cache unless the records have blocks.
 	Engine engine.Config
-	// Ranks is the number of data-parallel ranks. 0 is 1. Requests go to them in turn:
-	// ranks that run in lockstep are loaded about equally.
+	// Ranks is the number of data-parallel ranks. 0 is 1. Requests go to them in turn,
+	// because ranks in lockstep are loaded about equally.
 	Ranks int
 }
 
-// Replay sends the records' requests to the deployment at the times at which they
-// arrived, and returns copies of the records with the simulated times of their
-// first and last tokens.
+// Replay sends the records' requests to the deployment at their arrival times,
+// and returns copies of the records with the simulated times of their first and
+// last tokens.
 func Replay(records []Record, d Deployment) ([]Record, error) {
 	if len(records) == 0 {
 		return nil, &ConfigError{"Replay", "has no records"}
@@ -60,7 +60,7 @@ func Replay(records []Record, d Deployment) ([]Record, error) {
 		if next < 0 {
 			request := source.Take()
 			if len(request.Blocks) == 0 {
-				// Its own contents, for it to find after a preemption.
+				// Unique contents, which it finds again after a preemption.
 				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, splitmix.Mix(uint64(request.Handle)))
 			}
 			rank := ranks[arrived%len(ranks)]
@@ -94,8 +94,8 @@ type Fidelity struct {
 	E2E  Agreement `json:"e2e"`
 }
 
-// Agreement compares one latency over all requests. Errors are shares of what was
-// observed, never negative.
+// Agreement compares one latency over all requests. Errors are shares of the
+// observed value, never negative.
 type Agreement struct {
 	MeanError float64 `json:"mean_error"` // of the mean
 	P90Error  float64 `json:"p90_error"`  // of the 90th percentile
@@ -104,8 +104,8 @@ type Agreement struct {
 	Pearson   float64 `json:"pearson"`    // correlation over requests; 0 if one side does not vary
 }
 
-// Judge compares records with those that [Replay] made of them. Requests of one
-// token have no ITL. The error names the first record without times.
+// Judge compares records with [Replay]'s. Requests of one token have no ITL.
+// The error names the first record without times.
 func Judge(observed, simulated []Record) (Fidelity, error) {
 	if len(observed) != len(simulated) || len(observed) == 0 {
 		return Fidelity{}, &ConfigError{"Judge", fmt.Sprintf("has %d records observed and %d simulated", len(observed), len(simulated))}

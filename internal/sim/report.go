@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Report is what came of a run. Every figure is a function of the Config and the
-// seed.
+// Report is the result of a run. Every figure is a function of the Config and
+// the seed.
 type Report struct {
 	Policy string `json:"policy"` // the policy's name
 	Seed   uint64 `json:"seed"`
@@ -16,11 +16,11 @@ type Report struct {
 	// Requests arrived = Completed + Rejected + Lost + Running.
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
-	Rejected  int `json:"rejected"` // by an admitter or a queue, for want of an endpoint, or because no server can hold it
+	Rejected  int `json:"rejected"` // by an admitter or a queue, for lack of an endpoint, or because no server can hold it
 	Lost      int `json:"lost"`     // to a server that crashed, after the first token or too often
 	Running   int `json:"running"`  // or queued, at the horizon
-	TooLong   int `json:"too_long"` // those rejected because no server can hold them
-	Retried   int `json:"retried"`  // attempts that were made again elsewhere
+	TooLong   int `json:"too_long"` // of the rejected ones, those that no server can hold
+	Retried   int `json:"retried"`  // attempts after the first
 
 	TTFT Summary `json:"ttft_ms"` // arrival to first token
 	TPOT Summary `json:"tpot_ms"` // time per output token after the first, of requests with more than one
@@ -31,19 +31,18 @@ type Report struct {
 	ThroughputRPS  float64 `json:"throughput_rps"`   // requests completed over Seconds
 	OutputTPS      float64 `json:"output_tps"`       // output tokens of completed requests over Seconds
 	PrefixHitRatio float64 `json:"prefix_hit_ratio"` // share of prompt tokens found in a cache
-	// PooledHitRatio is the share of prompt tokens that one least-recently-used cache as
-	// large as the fleet's would have found if nothing took time; nil without
-	// [Config.Pooled].
+	// PooledHitRatio is the share of prompt tokens that one LRU cache as large as the
+	// fleet's would have found if nothing took time; nil without [Config.Pooled].
 	PooledHitRatio *float64 `json:"pooled_hit_ratio,omitempty"`
-	// ColdYetWarm is the share of prompts that the engine found in its cache although the
-	// router's index did not think so: four fifths of the prompt are the border for both.
-	// Nil: the policy has no index.
+	// ColdYetWarm is the share of prompts that the engine had in its cache although the
+	// router's index did not expect it: each with a threshold of four fifths of the
+	// prompt. Nil: the policy has no index.
 	ColdYetWarm *float64 `json:"cold_yet_warm,omitempty"`
 	Preemptions int64    `json:"preemptions"`
 	Jain        float64  `json:"jain"` // fairness over tenants, by output tokens of completed requests (BLIS)
 	// Imbalance is the mean, over the windows up to the last arrival, of the standard
-	// deviation between servers of the seconds spent on prefill, as a share of the
-	// mean of all; of a shorter run, that of the whole. 0: all servers prefill alike.
+	// deviation between servers of the time spent on prefill, as a share of the mean;
+	// for a shorter run, over the whole run. 0: all servers prefill alike.
 	Imbalance float64 `json:"imbalance"`
 
 	// SLOAttainment is the share of requests with an SLO that met it; nil if none had
@@ -53,7 +52,7 @@ type Report struct {
 	Classes       []Class  `json:"classes,omitempty"`
 	Fitness       *float64 `json:"fitness,omitempty"`
 
-	Queue     *QueueReport   `json:"queue,omitempty"` // nil: there was none
+	Queue     *QueueReport   `json:"queue,omitempty"` // nil: no queue
 	Evictions Evictions      `json:"evictions"`
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
@@ -62,14 +61,14 @@ type Report struct {
 	Tenants map[string]TenantReport `json:"-"` // by name
 }
 
-// TenantReport is the account of one tenant.
+// TenantReport has the figures of one tenant.
 type TenantReport struct {
 	Requests int
-	Rejected int // for whatever reason
+	Rejected int // for any reason
 	TTFT     Summary
 }
 
-// Class is the account of one SLO class.
+// Class has the figures of one SLO class.
 type Class struct {
 	Name       string  `json:"name"`
 	Requests   int     `json:"requests"`
@@ -78,14 +77,14 @@ type Class struct {
 	GoodputRPS float64 `json:"goodput_rps"`
 }
 
-// Evictions are cached blocks that had to go, by kind.
+// Evictions counts evicted blocks, by kind.
 type Evictions struct {
 	System int64 `json:"system"`
 	User   int64 `json:"user"`
 	Other  int64 `json:"other"`
 }
 
-// Realised are the means of what the workload really gave out.
+// Realised has the means of the generated workload.
 type Realised struct {
 	InputMean  float64 `json:"input_mean"`
 	InputStd   float64 `json:"input_std"`
@@ -104,7 +103,7 @@ type Window struct {
 type outcome uint8
 
 const (
-	noEndpoint outcome = iota // the zero value: nobody was there to try
+	noEndpoint outcome = iota // the zero value: no endpoint to try
 	completed
 	rejected
 	tooLong
@@ -168,7 +167,7 @@ func (r *run) finish() *Report {
 	return rep
 }
 
-// ServerReport is the account of one server.
+// ServerReport has the figures of one server.
 type ServerReport struct {
 	ID             string  `json:"id"`
 	Completed      int     `json:"completed"`
@@ -185,8 +184,8 @@ func ratio(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// fitnessReferences are the metrics of BLIS's fitness: x/(x + reference) for what
-// should be large, and 1/(1 + x/1 ms) for latencies, whose reference is 0.
+// fitnessReferences are the metrics of BLIS's fitness: x/(x + reference) for
+// those to maximize, and 1/(1 + x/1 ms) for latencies, whose reference is 0.
 var fitnessReferences = map[string]struct {
 	reference float64
 	value     func(*Report) float64

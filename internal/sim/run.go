@@ -13,8 +13,8 @@ import (
 // epoch is the wall time at which every run begins.
 var epoch = time.Unix(1_700_000_000, 0).UTC()
 
-// The owners of alarms, in the order in which those of one instant go off. The
-// engines come after them, by index.
+// The owners of timers, in the order in which simultaneous ones fire. The
+// engines follow, by index.
 const (
 	onChange = iota
 	onDelivery
@@ -34,27 +34,27 @@ type run struct {
 	timers  *timers
 	source  Source
 	routers []*endpick.Router
-	watches []*watch // one for each router; nil: reports come at intervals
-	gates   []*gate  // one for each router; nil: none
+	watches []*watch // one for each router; nil: reports have an interval
+	gates   []*gate  // one for each router; nil: no queue
 	servers []server
 	byID    map[string]int
-	changes []Change // sorted, those still to come
-	reports []batch  // taken and not yet delivered
+	changes []Change // sorted, in the future
+	reports []batch  // taken, not yet delivered
 
 	flights []flight // by slot
 	free    []int    // slots
 	open    int
-	turn    int // the router whose turn it is
+	turn    int // the next router
 	events  []engine.Event
 	tally   tally
-	probes  map[int]*probe // by number of arrival
-	pool    *instant       // nil: not asked for
+	probes  map[int]*probe // by index of arrival
+	pool    *instant       // nil: not wanted
 	news    news
-	told    []told // by routers, in the order of its due time
+	told    []told // by routers, ordered by due time
 	err     error
 }
 
-// server is a model server of the fleet and where it stands.
+// server is a model server of the fleet and its state.
 type server struct {
 	Server
 	engine   *engine.Engine
@@ -71,17 +71,17 @@ type flight struct {
 	server   int // −1: none yet
 	excluded []string
 	attempts int
-	first    time.Duration // of its first token
-	started  bool          // has a first token
+	first    time.Duration // time of its first token
+	started  bool          // it has a first token
 	cached   int
-	metered  int // tokens that the router knows of
+	metered  int // tokens reported to the router
 	refused  outcome
 	probe    *probe          // nil: an ordinary request
 	item     queue.Item[int] // as it left the queue
-	shadow   *shadow         // nil: other routers don't know of it
+	shadow   *shadow         // nil: other routers don't know it
 }
 
-// batch is the reports of all engines, for all routers, taken at one time.
+// batch is the reports of all engines, for all routers, at one time.
 type batch struct {
 	due   time.Duration
 	loads []report
@@ -93,8 +93,8 @@ type report struct {
 	load   endpick.Load
 }
 
-// Run simulates one policy on one workload. The error is a [*ConfigError], one of
-// the router's or the engine's constructors, or what the workload failed with.
+// Run simulates one policy on one workload. The error is a [*ConfigError], or
+// that of a constructor of the router or the engine, or of the workload.
 func Run(cfg Config) (*Report, error) {
 	r, err := newRun(cfg)
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *run) arrive() {
 	r.armArrival()
 }
 
-// dispatch routes a request until a server takes it or none is left.
+// dispatch routes a request until a server accepts it or none is left.
 func (r *run) dispatch(slot int) {
 	f := &r.flights[slot]
 	for f.attempts < r.cfg.Attempts {
@@ -192,7 +192,7 @@ func (r *run) dispatch(slot int) {
 		switch {
 		case err == nil:
 		case errors.Is(err, endpick.ErrNoEndpoints):
-			r.end(slot, f.refused) // why the endpoints that were tried did not do
+			r.end(slot, f.refused) // why the endpoints that were tried did not accept it
 			return
 		case errors.Is(err, endpick.ErrRejected):
 			r.settle(f, 0, 0)
@@ -232,14 +232,14 @@ func (r *run) dispatch(slot int) {
 	r.end(slot, f.refused)
 }
 
-// fail ends the run: the workload gave out a request that can't be.
+// fail ends the run: the workload returned an impossible request.
 func (r *run) fail(err error) {
 	if r.err == nil {
 		r.err = fmt.Errorf("sim: request %d: %w", r.tally.requests, err)
 	}
 }
 
-// retry closes the attempt in hand, for the next one to go elsewhere.
+// retry ends the current attempt, so that the next one goes elsewhere.
 func (r *run) retry(f *flight) {
 	f.excluded = append(f.excluded, r.servers[f.server].Endpoint.ID)
 	r.touched(f.server)
@@ -249,7 +249,7 @@ func (r *run) retry(f *flight) {
 	r.tally.retried++
 }
 
-// advance lets a server work and passes on what happened.
+// advance advances a server and passes on its events.
 func (r *run) advance(i int) {
 	r.events = r.servers[i].engine.Advance(r.now, r.events[:0])
 	r.handle(i)
@@ -259,7 +259,7 @@ func (r *run) advance(i int) {
 }
 
 func (r *run) handle(i int) {
-	r.touched(i) // also for what is routed on the way
+	r.touched(i) // including requests that are routed meanwhile
 	for _, e := range r.events {
 		slot := int(e.ID)
 		f := &r.flights[slot]
@@ -305,7 +305,7 @@ func (r *run) handle(i int) {
 	r.armEngine(i)
 }
 
-// end takes a request out of the simulation.
+// end removes a request from the simulation.
 func (r *run) end(slot int, how outcome) {
 	f := &r.flights[slot]
 	r.tally.outcomes[how]++

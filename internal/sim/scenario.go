@@ -9,8 +9,7 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// Named is a workload with the fleet that it is run on: those of the papers, and
-// coding agents.
+// Named is a workload with its fleet: those of the papers, and coding agents.
 type Named struct {
 	Name     string
 	Workload Paced // without an end; only production has arrivals of its own
@@ -19,24 +18,24 @@ type Named struct {
 	Loads    Loads
 }
 
-// Paced is a generated workload whose pace is given later.
+// Paced is a generated workload whose pace is set later.
 type Paced interface {
 	Workload
 	// At returns the workload at a pace. The error is a [*ConfigError].
 	At(Pace) (Workload, error)
-	// HasArrivals reports whether it has arrivals of its own: the pace may then be a
-	// factor on them.
+	// HasArrivals reports whether it has arrivals of its own, which the pace may
+	// scale.
 	HasArrivals() bool
 }
 
-// Pace is how fast a [Paced] workload is, and where it ends.
+// Pace is the rate of a [Paced] workload, and where it ends.
 type Pace struct {
-	// Rate is requests per second, in place of the workload's own arrivals.
+	// Rate is requests per second, instead of the workload's own arrivals.
 	Rate float64
 	// RateScale multiplies the rates of the workload's own arrivals. 0 is 1.
 	RateScale float64
-	// Requests and Duration end the work, the first of them where both are given. 0:
-	// the workload's own arrivals do.
+	// Requests and Duration end the work, whichever comes first. 0: at the end of
+	// the workload's own arrivals.
 	Requests int
 	Duration time.Duration
 }
@@ -76,7 +75,7 @@ func (n Named) Conversations() (Conversations, error) {
 	return c, nil
 }
 
-// Scenario returns a workload by name. The error lists the names there are.
+// Scenario returns a workload by name. The error lists all names.
 func Scenario(name string) (Named, error) {
 	for _, n := range scenarios() {
 		if n.Name == name {
@@ -105,8 +104,8 @@ func scenarios() []Named {
 		}
 	}
 	const tp2 = "qwen3-32b-h100-tp2"
-	// The paper gives a normal distribution that lies below 0 for almost half of its
-	// weight; a lognormal of the same moments keeps the mean.
+	// The paper's normal distribution is below 0 for almost half of its weight; a
+	// lognormal with the same moments keeps the mean.
 	production := Conversations{
 		Groups: 1, UsersPerGroup: 1000, SystemTokens: 1000,
 		Question: Length{Mean: 729, Std: 13_550, Shape: LogNormal, Max: 131_072},
@@ -127,12 +126,13 @@ func scenarios() []Named {
 			Question: Length{Mean: 857, Std: 520, Shape: LogNormal, Max: 4096},
 			Output:   Length{Mean: 653, Std: 75, Max: 1024},
 		}, 8, "llama-3.1-8b-h100", Loads{20, 40, 95}},
-		// Half the published lengths: contexts of 85,000 tokens in the mean that grow by
-		// 900 a step, the longest almost as long as a server's cache.
+		// Half the published lengths: contexts of 85,000 tokens on average that grow by
+		// 900 per step, the longest almost as long as a server's cache.
 		{"agents", Agents{Scale: 2}, 16, tp2, Loads{1, 2, 2.4}},
-		// At High TPOT with 3,2,2 is 28 ms in the mean, the paper's median, and in the
-		// clipped normal TTFT's 95th percentile is the paper's, 17 s. Its median TTFT of
-		// 3.4 s can't come about with the lognormal, whose median question has 40 tokens.
+		// At High, TPOT with 3,2,2 is 28 ms on average, the paper's median, and in the
+		// clipped normal the 95th percentile of TTFT is the paper's, 17 s. Its median
+		// TTFT of 3.4 s is impossible with the lognormal, whose median question has 40
+		// tokens.
 		{"production", production, 13, "moe-480b-h200-tp8", Loads{4, 8, 16}},
 		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8", Loads{1, 2, 2.25}},
 	}
@@ -140,11 +140,10 @@ func scenarios() []Named {
 
 // HotspotWorkload triggers LMetric's hotspot detector (section 5.2): for three of
 // five minutes most requests share one long prefix and differ in a short question,
-// so that the score of the servers that hold it stays the least however busy they
-// are. Background conversations come at one rate, those requests at the other, per
-// second.
+// so that the servers that hold it keep the best score however busy they are.
+// Background conversations have one rate, those requests the other, per second.
 func HotspotWorkload(background, hot float64) Merge {
-	const calm = 0.05 // enough for somebody to hold the prefix
+	const calm = 0.05 // enough for some server to hold the prefix
 	return Merge{
 		Conversations{
 			Groups: 50, UsersPerGroup: 4, SystemTokens: 500,

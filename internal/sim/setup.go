@@ -41,7 +41,7 @@ func newRun(cfg Config) (*run, error) {
 			return nil, err
 		}
 		rc.Clock = r.clock
-		rc.Seed = max(splitmix.Mix(cfg.Seed)^uint64(i), 1) // zero is a random one
+		rc.Seed = max(splitmix.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
 		if rc.LeaseTimeout == 0 {
 			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
 		}
@@ -83,7 +83,7 @@ func newRun(cfg Config) (*run, error) {
 	return r, nil
 }
 
-// describe fills in what routers may know of the server from what it is.
+// describe fills in the endpoint's description from the server.
 func (s *server) describe() {
 	if s.Undescribed {
 		return

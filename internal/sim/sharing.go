@@ -7,27 +7,26 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Sharing is what routers tell each other of their requests, as replicas do that share
-// over a bus (package transport/replica): each mirrors the requests of the others. Nothing
-// is lost on the way.
+// Sharing is what routers tell each other about their requests, like replicas on a bus
+// (package transport/replica): each mirrors the requests of the others. Nothing is lost.
 type Sharing struct {
-	// Delay is how long what is told is on its way.
+	// Delay is how long messages take.
 	Delay time.Duration
-	// LoadOnly keeps blocks back.
+	// LoadOnly does not share blocks.
 	LoadOnly bool
 }
 
-// shadow is the mirrors of a flight, by router; that of its own is the zero Lease.
+// shadow has the mirrors of a flight, by router; that of its own router is the zero Lease.
 type shadow struct {
 	leases []endpick.Lease
-	routed time.Duration // when it was
+	routed time.Duration // when it was routed
 }
 
-// told is what a router has told the others.
+// told is a message of a router to the others.
 type told struct {
 	due     time.Duration
 	kind    toldKind
-	from    int // the router
+	from    int // the sender
 	shadow  *shadow
 	request endpick.Request
 	outcome endpick.Outcome
@@ -61,7 +60,7 @@ func (r *run) tellRouted(f *flight, req *endpick.Request) {
 	r.tell(told{kind: toldRouted, from: f.router, shadow: f.shadow, request: mirror})
 }
 
-// tellFirst tells the others of the first token of a flight.
+// tellFirst tells the others of a flight's first token.
 func (r *run) tellFirst(f *flight) {
 	if f.shadow != nil {
 		r.tell(told{kind: toldFirst, from: f.router, shadow: f.shadow})
@@ -97,7 +96,7 @@ func (r *run) tell(t told) {
 	r.timers.set(onTold, r.told[0].due, true)
 }
 
-// hear takes in what has been told for long enough.
+// hear handles the messages that have arrived.
 func (r *run) hear() {
 	n := 0
 	for ; n < len(r.told) && r.told[n].due <= r.now; n++ {
@@ -115,7 +114,7 @@ func (r *run) hear() {
 	}
 }
 
-// mirror does at every other router what one has told.
+// mirror applies a message at every other router.
 func (r *run) mirror(t *told) {
 	for i, router := range r.routers {
 		if i == t.from {
@@ -123,7 +122,7 @@ func (r *run) mirror(t *told) {
 		}
 		switch t.kind {
 		case toldRouted:
-			// An error is that of a server which has just been taken out.
+			// It fails for a server that has just been removed.
 			t.shadow.leases[i], _ = router.Route(t.request)
 		case toldFirst:
 			t.shadow.leases[i].FirstToken()

@@ -32,7 +32,7 @@ func summarize(samples []float64) Summary {
 	return s
 }
 
-// Quantile is the smallest sample that at least the share q of all samples does
+// Quantile is the smallest sample that at least a share q of all samples does
 // not exceed (nearest rank); 0 without samples.
 func (s *Summary) Quantile(q float64) float64 {
 	if len(s.sorted) == 0 {
@@ -42,11 +42,11 @@ func (s *Summary) Quantile(q float64) float64 {
 	return s.sorted[min(max(rank, 1), len(s.sorted))-1]
 }
 
-// Samples are the latencies in order. The slice belongs to the Summary.
+// Samples are the latencies, sorted. The slice belongs to the Summary.
 func (s *Summary) Samples() []float64 { return s.sorted }
 
 // jain is Jain's fairness index (Σx)²/(n·Σx²): 1 if all are equal, 1/n if one has
-// everything; 1 for nobody and for nothing.
+// everything, and 1 if there is nobody, or nothing to share.
 func jain(xs []float64) float64 {
 	var sum, squares float64
 	for _, x := range xs {

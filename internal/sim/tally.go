@@ -14,11 +14,11 @@ type tally struct {
 	requests     int
 	outcomes     [lost + 1]int
 	retried      int
-	good         int // completed and met their SLO, or had none
+	good         int // completed, and met their SLO or had none
 	outputTokens int64
 
-	indexed                bool  // the policy has an index of prefixes
-	prefilled, coldYetWarm int64 // prompts with a first token, and those of them that only the engine knew
+	indexed                bool  // the policy has a prefix index
+	prefilled, coldYetWarm int64 // prompts with a first token, and how many of these only the engine knew
 
 	ttft, tpot, e2e []float64 // milliseconds, by completion
 	windows         []Window
@@ -35,7 +35,7 @@ type tally struct {
 	queueWait []float64
 }
 
-// tenantTally is what became of one tenant's requests.
+// tenantTally counts one tenant's requests.
 type tenantTally struct {
 	requests, rejected int
 	output             float64   // tokens of completed requests
@@ -88,7 +88,7 @@ func (t *tally) arrived(r *Request) {
 	}
 }
 
-// firstToken compares what the engine found of a prompt with what the index knew.
+// firstToken compares what the engine found of a prompt with the index's match.
 func (t *tally) firstToken(f *flight) {
 	t.prefilled++
 	if chosen, ok := f.lease.Candidate(); ok && coldYetWarm(f.request.InputTokens, chosen.PrefixTokens, f.cached) {
@@ -122,7 +122,7 @@ func (t *tally) completed(f *flight, now time.Duration) {
 
 func (t *tally) jain() float64 {
 	var got []float64
-	for _, name := range slices.Sorted(maps.Keys(t.tenants)) { // sums of floats depend on the order
+	for _, name := range slices.Sorted(maps.Keys(t.tenants)) { // in a fixed order, because float sums depend on it
 		got = append(got, t.tenants[name].output)
 	}
 	return jain(got)
@@ -136,8 +136,8 @@ func (t *tally) tenantReports() map[string]TenantReport {
 	return all
 }
 
-// imbalance takes the whole run, whose prefill seconds by server are given, where
-// it is shorter than a window.
+// imbalance uses the whole run, of which the prefill seconds by server are given,
+// if that is shorter than a window.
 func (t *tally) imbalance(whole []float64) float64 {
 	var deviations, means float64
 	if t.lastArrival < t.windowLength {
@@ -163,7 +163,7 @@ func (t *tally) realised() (r Realised) {
 	return r
 }
 
-// classReports fills in attainment and goodput.
+// classReports sets attainment and goodput.
 func (t *tally) classReports(rep *Report) {
 	asked, met := 0, 0
 	for _, c := range t.classes {

@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// timers is a heap of alarms, one for each owner. Alarms of one instant go off in
-// order of owner.
+// timers is a heap of timers, one for each owner. Simultaneous ones fire in order
+// of owner.
 type timers struct {
 	at    []time.Duration // by owner
 	place []int           // by owner: index into heap, −1 if off
@@ -18,14 +18,14 @@ func newTimers(owners int) *timers {
 	return t
 }
 
-// add makes another owner.
+// add adds an owner.
 func (t *timers) add() int {
 	t.at = append(t.at, 0)
 	t.place = append(t.place, -1)
 	return len(t.at) - 1
 }
 
-// set sets the owner's alarm, or takes it off.
+// set sets the owner's timer, or stops it.
 func (t *timers) set(owner int, at time.Duration, on bool) {
 	i := t.place[owner]
 	switch {
@@ -51,7 +51,7 @@ func (t *timers) set(owner int, at time.Duration, on bool) {
 	}
 }
 
-// first returns the owner whose alarm goes off next.
+// first returns the owner whose timer fires next.
 func (t *timers) first() (owner int, at time.Duration, ok bool) {
 	if len(t.heap) == 0 {
 		return 0, 0, false

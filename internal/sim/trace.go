@@ -12,16 +12,16 @@ import (
 )
 
 // Record is one recorded request: lengths, times and opaque block hashes, never
-// text. All formats of trace files are read into it; package recording of the
-// transport is the one that is written too.
+// text. All trace formats are read into it; package transport/recording has the
+// one that is also written.
 type Record struct {
 	ArrivalMillis float64 // since the start of the recording
 	InputTokens   int
 	OutputTokens  int
-	// Blocks are chained ids of the blocks of BlockTokens tokens of the prompt, the
-	// last one of them perhaps not full: equal ids mean equal tokens from the head on.
+	// Blocks are chained ids of the prompt's blocks of BlockTokens tokens, the last of
+	// which may be partial: equal ids mean equal tokens from the head on.
 	Blocks []uint64
-	// BlockTokens is a multiple of the package's; 0 is that.
+	// BlockTokens is a multiple of the package's block size, which 0 stands for.
 	BlockTokens int
 
 	Model    string
@@ -34,8 +34,8 @@ type Record struct {
 	TTFTTargetMillis float64
 	TPOTTargetMillis float64
 
-	// What was observed, where it was; milliseconds since the start of the recording,
-	// 0: not known.
+	// What was observed, in milliseconds since the start of the recording; 0: not
+	// known.
 	FirstTokenMillis float64
 	LastTokenMillis  float64
 	CachedTokens     *int // nil: not reported
@@ -89,8 +89,8 @@ func (r *Record) blockTokens() int {
 	return r.BlockTokens
 }
 
-// request returns what the record asks for, its blocks cut to the package's size.
-// A block that is not full gives those of its pieces that are.
+// request returns the record's request, with blocks cut to the package's size. A
+// partial block gives its full pieces.
 func (r *Record) request() Request {
 	q := Request{
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
@@ -117,10 +117,10 @@ func fromMillis(ms float64) time.Duration {
 type Trace struct {
 	Name    string // for errors
 	Records []Record
-	// Spread is the length of the ticks of a coarse recording: each request comes at
-	// a moment of its tick drawn from the seed. 0: as recorded.
+	// Spread is the length of the ticks of a coarse recording: each request arrives
+	// at a random time within its tick. 0: as recorded.
 	Spread time.Duration
-	// RateScale makes requests come so many times as fast. 0 is 1.
+	// RateScale divides the times of a recording. 0 is 1.
 	RateScale float64
 }
 

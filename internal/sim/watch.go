@@ -6,18 +6,19 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// A watch keeps a router's view of the servers' loads fresh: what it was told of a server is told again when it may have
-// changed, and not before. A decision among a thousand servers then asks the few that have done something since the last.
+// A watch keeps a router's view of the servers' loads fresh: a server's load is reported again when
+// it may have changed, and not before. So a decision among a thousand servers only asks the few
+// that have done something since the last one.
 type watch struct {
 	router *endpick.Router
-	maxAge time.Duration // reports are not left to get older
-	stale  *timers       // by server: what the router was told holds until then, and at that moment
+	maxAge time.Duration // the most that reports may age
+	stale  *timers       // by server: its report holds until then, inclusive
 }
 
-// always is before every moment of a run.
+// always is before every time of a run.
 const always = -1
 
-// newWatch returns a watch of servers of which nothing has been told.
+// newWatch returns a watch of servers without reports.
 func newWatch(router *endpick.Router, servers int, reportMaxAge time.Duration) *watch {
 	if reportMaxAge == 0 {
 		reportMaxAge = time.Minute // the router's default
@@ -29,14 +30,14 @@ func newWatch(router *endpick.Router, servers int, reportMaxAge time.Duration) *
 	return w
 }
 
-// touched says that something was done to a server, or to what a router has in flight there.
+// touched says that a server, or a router's requests in flight there, have changed.
 func (r *run) touched(server int) {
 	for _, w := range r.watches {
 		w.stale.set(server, always, true)
 	}
 }
 
-// refresh reports the present load of every server to a router.
+// refresh reports the current load of every server to a router.
 func (r *run) refresh(router int) {
 	w := r.watches[router]
 	for {
@@ -54,7 +55,7 @@ func (r *run) refresh(router int) {
 		if holds, ok := s.engine.LoadHolds(); ok {
 			until = min(until, holds)
 		}
-		// A load that changes at this moment is seen by the next one.
+		// A load that changes at this time is seen by the next one.
 		w.stale.set(i, max(until, r.now), true)
 	}
 }
