@@ -1,18 +1,20 @@
 // Caddy is Caddy with endpick in it, and a comparison of endpick with Caddy's own
-// ways of balancing.
+// load balancing.
 //
 //	GOWORK=off go run .                           compares, in two minutes
 //	GOWORK=off go run . run --config Caddyfile    is Caddy, with all its commands
 //
-// The comparison starts modelled servers, puts Caddy before them with each of the
-// balancers in turn, and plays the same conversations through it over real HTTP and
-// SSE; then through the library's own transport, without Caddy. How much is cached in
-// such a run depends on who comes a moment earlier, and on how ties are decided: two
-// runs of the same differ by up to two points. So other conversations are then played
-// in step, with both and the same seed, where only routing can make a difference.
+// The comparison starts simulated servers, puts Caddy in front of them with each of
+// the load balancers in turn, and plays the same conversations through it over real
+// HTTP and SSE; then through the library's own transport, without Caddy. How much is
+// cached in such a run depends on tiny differences in timing, and on how ties are
+// broken: two equal runs differ by up to two points. So other conversations are then
+// played in step, with both and the same seed, where only routing can make a
+// difference.
 //
 // It exits with 0 if no request failed, endpick's median TTFT is at most a quarter of
-// each other's, and as much of the prompts was cached as without Caddy, to a point.
+// each of the others', and as much of the prompts was cached as without Caddy, to
+// within a point.
 package main
 
 import (
@@ -71,7 +73,7 @@ func main() {
 // direct is endpick without Caddy.
 const direct = "endpick, no Caddy"
 
-// atOnce is how many requests are in a step.
+// atOnce is the number of requests in a step.
 const atOnce = 8
 
 // compare plays the workload through each contender and prints a table.
@@ -81,7 +83,7 @@ func compare(ctx context.Context, w *traffic.Workload, policy string, pairs int,
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// Caddy removes its sockets some time after it has stopped: each front has its own.
+	// Caddy removes its sockets some time after it has stopped, so each front gets its own.
 	sockets := 0
 	socket := func() string {
 		sockets++
@@ -113,7 +115,7 @@ func compare(ctx context.Context, w *traffic.Workload, policy string, pairs int,
 // kvTokens is the size of a server's cache.
 const kvTokens = 16384
 
-// judge says whether Caddy with endpick, the last but one, is what it should be.
+// judge says whether Caddy with endpick, the last but one, is as it should be.
 func judge(results []traffic.Result, hits *traffic.Paired, out io.Writer) error {
 	last := len(results) - 1
 	with := results[last-1]
@@ -142,7 +144,7 @@ func judge(results []traffic.Result, hits *traffic.Paired, out io.Writer) error 
 	return errors.Join(wrong...)
 }
 
-// measure starts servers and a contender before them, and plays the conversations.
+// measure starts servers and a contender in front of them, and plays the conversations.
 func measure(ctx context.Context, w *traffic.Workload, name, policy, socket string) (samples []traffic.Sample, err error) {
 	config, err := traffic.ServerConfig(kvTokens)
 	if err != nil {
@@ -161,7 +163,7 @@ func measure(ctx context.Context, w *traffic.Workload, name, policy, socket stri
 	return before.Client.Play(ctx, w.Conversations(), func() {}), ctx.Err()
 }
 
-// dial is a client of a socket.
+// dial returns a client for a socket.
 func dial(socket string) *traffic.Client {
 	c := traffic.NewClient("http://front")
 	c.HTTP = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -170,7 +172,7 @@ func dial(socket string) *traffic.Client {
 	return c
 }
 
-// front puts a contender before the servers.
+// front puts a contender in front of the servers.
 func front(f *traffic.Fleet, name, policy, socket string) (*traffic.Front, error) {
 	switch name {
 	case direct:
@@ -195,7 +197,7 @@ func front(f *traffic.Fleet, name, policy, socket string) (*traffic.Front, error
 	return &traffic.Front{Client: dial(socket), Stop: caddy.Stop}, load(lines+"\n", socket)
 }
 
-// load makes Caddy run with these lines in its proxy.
+// load runs Caddy with these lines in its proxy.
 func load(lines, socket string) error {
 	text := "{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\tlevel ERROR\n\t}\n}\nhttp:// {\n\tbind unix/" + socket + "\n\treverse_proxy {\n\t" + lines + "}\n}\n"
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
@@ -205,7 +207,7 @@ func load(lines, socket string) error {
 	return caddy.Load(config, true)
 }
 
-// library is a proxy of the standard library's with endpick's transport.
+// library is a proxy of the standard library with endpick's transport.
 func library(f *traffic.Fleet, policy, socket string) (*traffic.Front, error) {
 	config, err := preset.ByName(policy)
 	if err != nil {
@@ -214,7 +216,7 @@ func library(f *traffic.Fleet, policy, socket string) (*traffic.Front, error) {
 	for _, m := range f.Members {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: m.ID, Address: m.Address})
 	}
-	config.Seed = 1 // so that ties are decided alike
+	config.Seed = 1 // so that ties are broken in the same way
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err

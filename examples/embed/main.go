@@ -1,4 +1,4 @@
-// Command embed is the smallest gateway: a reverse proxy before two servers.
+// Command embed is the smallest gateway: a reverse proxy in front of two servers.
 package main
 
 import (

@@ -24,8 +24,8 @@ import (
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
-// compare plays the same conversations three times, each time with fresh servers, then
-// others in step through picker and transport, and fails unless all went well.
+// compare plays the same conversations three times, each time with new servers, then
+// others in step through picker and transport, and fails unless everything went well.
 func compare(ctx context.Context, o *options, stdout io.Writer) error {
 	conversations := o.Conversations()
 	var results []traffic.Result
@@ -55,10 +55,10 @@ func compare(ctx context.Context, o *options, stdout io.Writer) error {
 	return summary(stdout, results, streams, &hits)
 }
 
-// atOnce is how many requests are in a step.
+// atOnce is the number of requests in a step.
 const atOnce = 8
 
-// opener is a front to be played in step.
+// opener returns a function that opens a front to be played in step.
 func (o *options) opener(make func(*options, string, []endpick.Endpoint) (*front, error)) traffic.Opener {
 	return func(fleet *traffic.Fleet) (*traffic.Front, error) {
 		f, err := make(o, traffic.InStepPolicy, fleet.Endpoints())
@@ -73,7 +73,7 @@ func (o *options) opener(make func(*options, string, []endpick.Endpoint) (*front
 	}
 }
 
-// summary says in a line whether all went well.
+// summary says in one line whether everything went well.
 func summary(stdout io.Writer, results []traffic.Result, streams int, hits *traffic.Paired) error {
 	robin, picker, direct := results[0], results[1], results[2]
 	for _, r := range results {
@@ -96,7 +96,7 @@ func summary(stdout io.Writer, results []traffic.Result, streams int, hits *traf
 	return err
 }
 
-// front is what clients talk to.
+// front is what clients connect to.
 type front struct {
 	handler http.Handler
 	router  *endpick.Router
@@ -104,7 +104,7 @@ type front struct {
 	stop    func() error
 }
 
-// play starts servers and a front, plays the conversations, and takes all down again.
+// play starts servers and a front, plays the conversations, and shuts everything down.
 func play(ctx context.Context, o *options, policy string, make func(*options, string, []endpick.Endpoint) (*front, error), conversations []traffic.Conversation) (samples []traffic.Sample, streams int, err error) {
 	config, err := traffic.ServerConfig(o.kvTokens)
 	if err != nil {
@@ -128,7 +128,7 @@ func play(ctx context.Context, o *options, policy string, make func(*options, st
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	// A stream may end a moment after its client has all.
+	// A stream may end a moment after its client has received everything.
 	for wait := time.Now().Add(10 * time.Second); f.router.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(wait) {
 			return nil, 0, fmt.Errorf("%d leases are left open", f.router.Stats().OpenLeases)
@@ -137,7 +137,7 @@ func play(ctx context.Context, o *options, policy string, make func(*options, st
 	return samples, int(f.streams.Load()), nil
 }
 
-// listen lets clients talk to the front, until stop.
+// listen serves the front until stop.
 func (f *front) listen() (client *traffic.Client, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *front) listen() (client *traffic.Client, stop func() error, err error) 
 	return traffic.NewClient("http://" + l.Addr().String()), func() error { return errors.Join(server.Close(), f.stop()) }, nil
 }
 
-// throughPicker is a client that plays Envoy's side before a picker.
+// throughPicker is a proxy that plays Envoy's side of a picker's protocol.
 func throughPicker(o *options, policy string, endpoints []endpick.Endpoint) (*front, error) {
 	var warned atomic.Pointer[error]
 	picker, router, err := newPicker(policy, 1, endpoints, func(err error) { warned.CompareAndSwap(nil, &err) })
@@ -183,7 +183,7 @@ func throughPicker(o *options, policy string, endpoints []endpick.Endpoint) (*fr
 			return proxy.RoundTrip(in)
 		}),
 		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0), // a broken protocol fails its request
+		ErrorLog:      log.New(io.Discard, "", 0), // a protocol violation fails its request
 	}
 	f.stop = func() error {
 		conn.Close()
@@ -204,7 +204,7 @@ func throughTransport(_ *options, policy string, endpoints []endpick.Endpoint) (
 	if err != nil {
 		return nil, err
 	}
-	config.Endpoints, config.Seed = endpoints, 1 // as the picker's: ties are decided alike
+	config.Endpoints, config.Seed = endpoints, 1 // as for the picker: ties are broken in the same way
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err

@@ -2,13 +2,13 @@
 //
 //	go run ./examples/epp
 //
-// runs one for a minute, with modelled model servers behind it and a client before it
-// that plays Envoy's side message by message, under round-robin and under a policy of
-// the library's, and compares that with package transport in the place of both.
+// runs one for a minute, with simulated model servers behind it and a client in front
+// of it that plays Envoy's side message by message, under round-robin and under a
+// policy of the library, and compares that with package transport in place of both.
 //
 //	go run ./examples/epp -listen :9002 -endpoints servers.txt
 //
-// is a picker that serves: docs/extproc.md has the Envoy before it.
+// is a picker that serves; docs/extproc.md has the Envoy in front of it.
 package main
 
 import (
@@ -28,13 +28,13 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// options are the flags, checked.
+// options are the parsed flags.
 type options struct {
 	traffic.Workload
 	policy    string
 	buffered  bool
 	servers   int
-	kvTokens  int // of each
+	kvTokens  int // of each server
 	listen    string
 	endpoints string
 	dns       string
@@ -90,8 +90,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the command without its process. It returns the exit status: 2 for arguments
-// that make no sense, 1 if something failed.
+// run is the command without its process. It returns the exit status: 2 for invalid
+// arguments, 1 for failures.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {

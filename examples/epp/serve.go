@@ -25,8 +25,8 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// newPicker is a picker and its router, which prefers by a policy. A seed of zero is a
-// random one.
+// newPicker returns a picker with a policy, and its router. A seed of zero is a random
+// one.
 func newPicker(policy string, seed uint64, endpoints []endpick.Endpoint, warn func(error)) (*extproc.Server, *endpick.Router, error) {
 	config, err := preset.ByName(policy)
 	if err != nil {
@@ -41,7 +41,7 @@ func newPicker(policy string, seed uint64, endpoints []endpick.Endpoint, warn fu
 	return server, router, err
 }
 
-// serve is the picker on its own. listening hears of its address, for tests.
+// serve is the picker as a server. listening is called with its address, for tests.
 func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net.Addr)) error {
 	logger := log.New(stderr, "epp: ", log.LstdFlags)
 	warn := func(err error) { logger.Print(err) }
@@ -91,13 +91,13 @@ func (o *options) source() discover.Source {
 	if o.dns == "" {
 		return &discover.File{Path: o.endpoints}
 	}
-	host, port, _ := net.SplitHostPort(o.dns) // parse has checked it
+	host, port, _ := net.SplitHostPort(o.dns) // validated by parse
 	n, _ := strconv.Atoi(port)
 	return &discover.DNS{Name: host, Port: n}
 }
 
-// selfSigned is a certificate that nobody vouches for. Gateways encrypt the way to
-// their picker and do not ask who it is.
+// selfSigned is a self-signed certificate. Gateways encrypt the connection to
+// their picker, and do not verify who it is.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 const (
 	refitEvery  = 1000
 	forgetRows  = 2000
-	seenEnough  = 0.9 // the share of a block's rows whose regime must have been seen before for it to count
+	seenEnough  = 0.9 // share of a block's rows whose regime must have been seen before for the block to count
 	timingBatch = 100
 )
 
-// target is one latency being learned.
+// target is a latency to learn.
 type target struct {
 	name    string
 	learner *learn.Learner
 	label   func(*sample) float64
 	known   func(*sample) time.Time
 
-	predicted []float64 // by row; 0 where there was no prediction
+	predicted []float64 // by row; 0 without a prediction
 	upper     []float64
 	waiting   labels
 }
@@ -42,9 +42,9 @@ func newTarget(t *learn.Trainer, name string, which learn.Target) (*target, erro
 	return tg, nil
 }
 
-// run goes through the samples in the order of their arrival: every row is predicted by a model that was fitted at
-// the last multiple of 1,000 rows to what had been labelled by then, and its label is given to the learner when it is
-// known: with delay at its time, without when the next row comes.
+// run processes the samples in the order of their arrival: every row is predicted by a model that
+// was fitted at the last multiple of 1,000 rows to what had been labelled by then. The learner gets
+// a row's label when it is known: with delay at its time, without when the next row arrives.
 func (t *target) run(samples []sample, delay bool) error {
 	t.predicted = make([]float64, len(samples))
 	t.upper = make([]float64, len(samples))
@@ -69,7 +69,8 @@ func (t *target) run(samples []sample, delay bool) error {
 	return nil
 }
 
-// errorOf returns the absolute percentage error of a row as a share; false if it has no label or no prediction.
+// errorOf returns the absolute percentage error of a row as a share; false without a label or a
+// prediction.
 func (t *target) errorOf(samples []sample, i int) (float64, bool) {
 	y := t.label(&samples[i])
 	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
@@ -78,13 +79,13 @@ func (t *target) errorOf(samples []sample, i int) (float64, bool) {
 	return math.Abs(t.predicted[i]-y) / y, true
 }
 
-// label is a row whose latency becomes known.
+// label is a row whose latency becomes known at a time.
 type label struct {
 	at  time.Time
 	row int
 }
 
-// labels is a heap, the earliest label first.
+// labels is a heap, the earliest label on top.
 type labels []label
 
 func (l labels) Len() int { return len(l) }
@@ -103,7 +104,8 @@ func (l *labels) Pop() any {
 	return v
 }
 
-// Accuracy is in percent. The standard errors are by how much other rows of the same kind would move mean and p90.
+// Accuracy is in percent. The standard errors say how much mean and p90 would vary with other
+// rows of the same kind.
 type Accuracy struct {
 	MAPE      float64 `json:"mape"`
 	P90       float64 `json:"p90"`
@@ -118,9 +120,9 @@ type Forgetting struct {
 	TPOT float64 `json:"tpot_mape"`
 }
 
-// Coverage is how many rows stay below their 90 % upper bound, in percent. WorstBlock is the lowest share, of either
-// latency, in any 1,000 rows between two refits whose regimes had been seen before; WorstRegime that in any regime
-// from its second block on.
+// Coverage is how many rows are below their 90 % upper bound, in percent. WorstBlock is the lowest
+// share, for either latency, in any 1,000 rows between two refits whose regimes had been seen
+// before; WorstRegime the lowest in any regime from its second block on.
 type Coverage struct {
 	TTFT        float64 `json:"p90_ttft"`
 	TPOT        float64 `json:"p90_tpot"`
@@ -128,7 +130,7 @@ type Coverage struct {
 	WorstRegime float64 `json:"worst_regime"`
 }
 
-// Report is what is printed. All shares are in percent.
+// Report is the output. All shares are in percent.
 type Report struct {
 	Unit       string              `json:"unit"`
 	Rows       int                 `json:"rows"`
@@ -140,7 +142,7 @@ type Report struct {
 	Timing     *Timing             `json:"fit_ms,omitempty"`
 	NsPerRow   *float64            `json:"ns_per_row,omitempty"`
 
-	order []string // of the regimes, as they came
+	order []string // of the regimes, as they appeared
 }
 
 // ByRegime is the accuracy in one regime.
@@ -194,7 +196,7 @@ func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, 
 	return r, targets, nil
 }
 
-// accuracy is that over the first rows that were predicted and satisfy keep.
+// accuracy is the accuracy over the first most rows that were predicted and satisfy keep.
 func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Accuracy {
 	var errs []float64
 	for i := range samples {
@@ -212,8 +214,9 @@ func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Ac
 	return a
 }
 
-// standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors drawn anew, a number
-// with the variance 0.09·n lies above the percentile, so that its place among these is off by the root of that.
+// standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors
+// drawn again, a number with variance 0.09·n lies above the percentile, so that its rank among
+// these is off by the root of that.
 func standardErrors(sorted []float64, mean float64) (ofMean, ofP90 float64) {
 	n := float64(len(sorted))
 	variance := 0.0
@@ -281,5 +284,5 @@ func coverage(samples []sample, targets []*target) Coverage {
 	return c
 }
 
-// percent rounds a share to a thousandth of a percent, so that reports are short and compare well.
+// percent rounds a share to a thousandth of a percent, to keep reports short and comparable.
 func percent(v float64) float64 { return math.Round(v*1e5) / 1e3 }

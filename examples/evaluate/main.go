@@ -1,9 +1,9 @@
-// Evaluate tells how well the latency predictor does on recorded requests.
+// Evaluate measures how well the latency predictor does on recorded requests.
 //
 //	go run ./examples/evaluate -csv latency_samples.csv.gz -forget saturation
 //
-// It goes through the file in the order of arrival: it trains on what has been labelled by then, refits every 1,000
-// rows and predicts the next 1,000. The first 1,000 rows only train.
+// It reads the file in the order of arrival: it trains on what has been labelled by then, refits
+// every 1,000 rows and predicts the next 1,000. The first 1,000 rows are only for training.
 package main
 
 import (

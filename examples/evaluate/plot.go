@@ -14,11 +14,11 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// plotPoints bounds the points of a panel; of more rows only every n-th is drawn.
+// plotPoints limits the points of a panel; of more rows, every n-th is drawn.
 const plotPoints = 4000
 
-// plotFile writes one panel for each latency, predicted against actual, in milliseconds on logarithmic axes. The
-// ending of the path says the format.
+// plotFile draws one panel per latency, predicted against actual, in milliseconds on logarithmic
+// axes. The file name's extension determines the format.
 func plotFile(path string, samples []sample, targets []*target) error {
 	const panel = 5 * vg.Inch
 	format := strings.TrimPrefix(filepath.Ext(path), ".")
@@ -43,7 +43,7 @@ func plotFile(path string, samples []sample, targets []*target) error {
 		return err
 	}
 	if _, err := canvas.WriteTo(f); err != nil {
-		_ = f.Close() // the first error is the one to tell
+		_ = f.Close() // the first error is returned
 		return err
 	}
 	return f.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/internal/learn"
 )
 
-// A sample is a finished request. Latencies are in milliseconds, NaN where there is none.
+// A sample is a completed request. Latencies are in milliseconds, NaN if there is none.
 type sample struct {
 	at         time.Time
 	regime     string
@@ -24,7 +24,8 @@ type sample struct {
 	output     float64
 }
 
-// labelledAt is when the latencies become known: the first at the first token, the second when the response ends.
+// labelledAt is when the latencies become known: at the first token, and at the end of the
+// response.
 func (s *sample) labelledAt() (ttft, tpot time.Time) {
 	ms := func(v float64) time.Duration {
 		if math.IsNaN(v) || v < 0 {
@@ -40,7 +41,8 @@ func (s *sample) labelledAt() (ttft, tpot time.Time) {
 	return ttft, ttft.Add(ms(s.tpot * tokens))
 }
 
-// The columns, by name. Those marked optional may be missing from the file; an empty cell is an absent value.
+// The columns by name. Optional ones may be missing from the file; an empty cell is an absent
+// value.
 var columns = []struct {
 	name     string
 	optional bool
@@ -61,7 +63,7 @@ var columns = []struct {
 	{"tpot_ms", false, func(s *sample, _ *learn.Features, v float64) { s.tpot = v }},
 }
 
-// readSamples reads a CSV file, compressed with gzip or not. Errors name the file, line and column.
+// readSamples reads a CSV file, gzipped or not. Errors name the file, line and column.
 func readSamples(path string) ([]sample, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick/predict/boost"
 )
 
-// Timing is how long a fit takes, in milliseconds on one core.
+// Timing is how long fits take, in milliseconds on one core.
 type Timing struct {
 	Rows10k float64 `json:"rows_10k"`
 	Rows50k float64 `json:"rows_50k"`
@@ -16,8 +16,8 @@ type Timing struct {
 
 const timingRuns = 3
 
-// timing measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each is the best of
-// some runs. A shorter file is gone through again.
+// timing measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each
+// is the best of several runs. A shorter file is used repeatedly.
 func timing(samples []sample) (*Timing, float64, error) {
 	config := learn.Latency(learn.TTFT).Boost
 	data := func(rows int) boost.Data {

@@ -10,8 +10,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// byCores measures how many decisions a second several goroutines make, against one. What
-// the machine itself gives is beside it: to routers that share nothing, and to hashes.
+// byCores measures how many decisions per second several goroutines make, relative to
+// one. For comparison, it measures what the machine allows: routers that share nothing,
+// and hashes.
 func (p plan) byCores() ([]curve, error) {
 	c := curve{Name: "cores", X: "goroutines", Y: "decisions a second, of one goroutine's"}
 	for _, s := range []struct {
@@ -45,18 +46,18 @@ func (p plan) byCores() ([]curve, error) {
 	return []curve{c}, nil
 }
 
-// fork is the same fleet for another goroutine.
+// fork returns the same fleet for another goroutine.
 func (f *fleet) fork() *fleet {
 	g := *f
 	g.prompt = append([]uint32(nil), f.prompt...)
 	g.hashes = make([]uint64, 0, cap(f.hashes))
-	g.number = forks.Add(1) << 24 // prompts of its own
+	g.number = forks.Add(1) << 24 // with its own prompts
 	return &g
 }
 
 var forks atomic.Uint32
 
-// speedup measures from one goroutine to as many as there are cores, interleaved.
+// speedup measures one goroutine up to one per core, interleaved.
 func (p plan) speedup(each func(i int) func()) (points []point) {
 	most := runtime.GOMAXPROCS(0)
 	ops := make([]func(), most)
@@ -78,8 +79,8 @@ func (p plan) speedup(each func(i int) func()) (points []point) {
 	return points
 }
 
-// together lets each call be made so many times in a goroutine of its own, all beginning
-// at once, and returns how long the last one took.
+// together makes each call repeatedly in a goroutine of its own, all starting at once,
+// and returns how long the last one took.
 func together(ops []func()) time.Duration {
 	const times = 50
 	var ready, done sync.WaitGroup
@@ -89,7 +90,7 @@ func together(ops []func()) time.Duration {
 		ready.Add(1)
 		done.Go(func() {
 			ready.Done()
-			for !start.Load() { // on its core already when it begins
+			for !start.Load() { // be on its core before it begins
 			}
 			began := time.Now()
 			for range times {

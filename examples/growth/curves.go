@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// curve is a figure of the page: how time, or memory, grows with one thing.
+// curve is a figure of the page: how time or memory grows with one quantity.
 type curve struct {
 	Name   string   `json:"name"`
 	X      string   `json:"x"`
@@ -50,8 +50,8 @@ func fullPlan(rounds int) plan {
 	}
 }
 
-// blocksOf is how much of each endpoint the index remembers where it is not the index
-// that varies.
+// blocksOf is how much of each endpoint the index remembers, if that is not what
+// varies.
 func blocksOf(endpoints int) int {
 	if endpoints > 1000 {
 		return 2000
@@ -59,7 +59,7 @@ func blocksOf(endpoints int) int {
 	return 10000
 }
 
-// run measures all curves and tells of each as it is done.
+// run measures all curves, and calls tell for each when it is done.
 func (p plan) run(tell func(string)) ([]curve, error) {
 	var all []curve
 	for _, group := range p.groups() {
@@ -207,8 +207,8 @@ func (p plan) byAdapters() ([]curve, error) {
 	}, nil
 }
 
-// exponent is how the last points grow: y as x to its power. NaN if there are less than
-// two.
+// exponent is how the last two points grow: y as x to its power. NaN if there are
+// fewer.
 func (s *series) exponent() float64 {
 	n := len(s.Points)
 	if n < 2 {
@@ -218,7 +218,7 @@ func (s *series) exponent() float64 {
 	return math.Log(b.Y/a.Y) / math.Log(b.X/a.X)
 }
 
-// onlyHash hashes the prompt of a request, and does nothing else.
+// onlyHash only hashes the prompt of a request.
 func (f *fleet) onlyHash() {
 	f.number++
 	f.prompt[len(f.prompt)/4] = f.number

@@ -13,31 +13,31 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// setting is a fleet and the requests that it is measured with.
+// setting is a fleet and the requests with which it is measured.
 type setting struct {
 	policy    string
 	endpoints int
-	tokens    int     // of each prompt
-	held      float64 // the share of endpoints that hold the first quarter of the prompts
-	blocks    int     // that the index may hold of each endpoint
-	adapters  int     // that each endpoint serves
+	tokens    int     // per prompt
+	held      float64 // share of endpoints that hold the first quarter of the prompts
+	blocks    int     // limit of the index per endpoint
+	adapters  int     // served by each endpoint
 }
 
 // fleet is a router in the state of a busy one: every endpoint has reported, its part of
-// the index is full, and models are trained if the policy has some.
+// the index is full, and the policy's models are trained.
 type fleet struct {
 	setting
 	router *endpick.Router
 	index  *prefix.Index
-	ahead  time.Duration // of the clock, while it is trained
+	ahead  time.Duration // of the clock, during training
 
 	prompt  []uint32
 	hashes  []uint64
 	number  uint32
-	ready   bool // it is in its state
+	ready   bool // in this state
 	adapter string
-	learned []byte // what models know already
-	bytes   int64  // of heap that it takes
+	learned []byte // state of the models
+	bytes   int64  // heap size
 }
 
 const model = "llama"
@@ -58,7 +58,7 @@ func newFleet(s setting) (*fleet, error) {
 	}
 	config.Seed, config.ReportMaxAge = 1, 1000*time.Hour
 	config.Clock = func() time.Time { return time.Now().Add(f.ahead) }
-	if s.policy == "marginal-delay" { // a response that takes no time must teach it nothing
+	if s.policy == "marginal-delay" { // a response that takes no time would teach it nonsense
 		began := time.Now()
 		config.Clock = func() time.Time { return began.Add(f.ahead) }
 	}
@@ -79,12 +79,12 @@ func newFleet(s setting) (*fleet, error) {
 		return nil, err
 	}
 	f.ready = true
-	f.ahead += 2 * time.Minute // nobody is new any more
+	f.ahead += 2 * time.Minute // no endpoint is new any more
 	f.bytes = heap() - before
 	return f, nil
 }
 
-// policy is the setting's, with an index of the setting's size.
+// config is the setting's policy, with an index of the setting's size.
 func (f *fleet) config() (config endpick.Config, err error) {
 	index := prefix.IndexConfig{BlocksPerEndpoint: f.blocks, MaxBytes: 4 << 30}
 	switch f.setting.policy {
@@ -105,7 +105,7 @@ func (f *fleet) config() (config endpick.Config, err error) {
 	return config, err
 }
 
-// occupy brings a new router into its state.
+// occupy brings a new router into the state of a busy one.
 func (f *fleet) occupy() error {
 	chance := rand.New(rand.NewPCG(1, 2))
 	trained := f.setting.policy == "predicted-latency" || f.setting.policy == "marginal-delay"
@@ -124,7 +124,7 @@ func (f *fleet) occupy() error {
 			return err
 		}
 	case "predicted-latency":
-		for range f.endpoints / 8 { // until the shortlist knows everybody
+		for range f.endpoints / 8 { // until the shortlist knows all endpoints
 			if err := f.route(endpick.Request{Model: model}); err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ func (f *fleet) occupy() error {
 	for i := range f.endpoints {
 		f.prompt[0] = 0
 		if i >= holders {
-			f.prompt[0] = ^uint32(i) // a head that nobody else has
+			f.prompt[0] = ^uint32(i) // a head of its own
 		}
 		for n := 0; n < f.blocks; n += max(fresh, 1) {
 			if err := f.route(endpick.Request{Model: fmt.Sprintf("e%d", i)}); err != nil {
@@ -154,7 +154,7 @@ func anyLoad(chance *rand.Rand) endpick.Load {
 	return endpick.Load{Waiting: float64(chance.IntN(3)), Running: float64(chance.IntN(64)), KVUsage: chance.Float64()}
 }
 
-// train lets responses come from servers whose latencies follow from their loads.
+// train simulates responses from servers whose latencies depend on their loads.
 func (f *fleet) train(chance *rand.Rand, times int) error {
 	for range times {
 		id := fmt.Sprintf("e%d", chance.IntN(f.endpoints))
@@ -175,7 +175,7 @@ func (f *fleet) train(chance *rand.Rand, times int) error {
 }
 
 // op is a request from its tokens to its end: three quarters of the prompt are new each
-// time, and push as much out of the index.
+// time, and evict as much from the index.
 func (f *fleet) op() {
 	if err := f.route(endpick.Request{Model: model, Adapter: f.adapter}); err != nil {
 		panic(err) // the same request was routed before
@@ -198,7 +198,7 @@ func (f *fleet) hash() {
 	f.number++
 	f.prompt[len(f.prompt)/4] = f.number
 	if f.held == 0 && f.ready {
-		f.prompt[0] = f.number // or whoever gets the first would hold a head of the next
+		f.prompt[0] = f.number // otherwise the endpoint of the first would hold a head of the next
 	}
 	f.hashes = f.hashes[:0]
 	if f.index != nil {
@@ -229,7 +229,7 @@ var trained = sync.OnceValues(func() ([]byte, error) {
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what pools hold goes with the second
+	runtime.GC() // the second collection empties pools
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }

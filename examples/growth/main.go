@@ -1,10 +1,10 @@
-// Growth measures how the time of a decision, and the memory of a router, grow with what
-// there is: endpoints, tokens, holders of a prefix, blocks in the index, adapters.
+// Growth measures how the time of a decision, and the memory of a router, grow with
+// endpoints, tokens, holders of a prefix, blocks in the index, and adapters.
 //
 //	go run ./examples/growth -out docs/performance
 //
-// Times are in S, the time that xxhash.Sum64 takes for 64 KiB at the same moment: a ratio
-// says the same on another machine. It takes some minutes, one core and 4 GB.
+// Times are in S, the time that xxhash.Sum64 takes for 64 KiB at the same moment, because
+// ratios carry over to other machines. It takes some minutes, one core and 4 GB.
 package main
 
 import (
@@ -38,7 +38,7 @@ func run(args []string, out, progress io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *dir != "" { // before the minutes that it takes
+	if *dir != "" { // before measuring for minutes
 		if err := os.MkdirAll(*dir, 0o750); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func run(args []string, out, progress io.Writer) error {
 	return nil
 }
 
-// upTo keeps the values up to most, and the first in any case.
+// upTo returns the values up to most, and at least the first.
 func upTo(values []int, most int) []int {
 	n := 1
 	for n < len(values) && values[n] <= most {
@@ -92,7 +92,7 @@ func upTo(values []int, most int) []int {
 	return values[:n]
 }
 
-// table is the curve in Markdown, with the exponent by which the last two points differ.
+// table is the curve in Markdown, with the exponent between the last two points.
 func (c *curve) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s, by %s |", c.Y, c.X)

@@ -7,29 +7,29 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// job is something to be measured: op does it once. Each takes the least time that a
-// group of calls took, divided by their number: on a machine that others use too, the
-// least is what comes nearest to the work itself.
+// job is an operation to measure. Its time is the minimum over groups of calls,
+// divided by their number: on a shared machine, the minimum comes nearest to the work
+// itself.
 type job struct {
 	op   func()
 	best float64 // nanoseconds
 }
 
-// group is how long one group of calls takes at least.
+// group is the least time that a group of calls takes.
 const group = 500 * time.Microsecond
 
-// yardstick is xxhash.Sum64 of 64 KiB: S, in which all is told.
+// yardstick is xxhash.Sum64 over 64 KiB: S, the unit of all times.
 func yardstick() *job {
 	data := make([]byte, 65536)
 	sum := uint64(0)
 	return &job{op: func() { sum += xxhash.Sum64(data) }, best: math.Inf(1)}
 }
 
-// measure runs all jobs and the yardstick in turn, as often as rounds says.
+// measure runs all jobs and the yardstick in turn, rounds times.
 func measure(jobs []*job, unit *job, rounds int) {
 	for _, j := range jobs {
 		j.best = math.Inf(1)
-		j.run() // warm
+		j.run() // warm up
 	}
 	for range rounds {
 		unit.run()

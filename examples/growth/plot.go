@@ -9,12 +9,12 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// The palette of Okabe and Ito, which colour-blind readers can tell apart.
+// The palette of Okabe and Ito, which colour-blind people can tell apart.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xB2, 0xFF}, {0xD5, 0x5E, 0x00, 0xFF}, {0x00, 0x9E, 0x73, 0xFF}, {0xCC, 0x79, 0xA7, 0xFF},
 }
 
-// draw plots the curve on logarithmic axes; the ending of the path says the format.
+// draw plots the curve on logarithmic axes; the path's extension determines the format.
 func (c *curve) draw(path string) error {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
@@ -37,7 +37,7 @@ func (c *curve) draw(path string) error {
 		p.Add(line, dots)
 		p.Legend.Add(s.Name, line, dots)
 	}
-	// A single point is no range.
+	// A single point would have no range.
 	p.X.Max, p.Y.Max = max(p.X.Max, p.X.Min*1.1), max(p.Y.Max, p.Y.Min*1.1)
 	return p.Save(14*vg.Centimeter, 9*vg.Centimeter, path)
 }

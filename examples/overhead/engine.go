@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// The headers by which a request says how it is answered.
+// The headers with which a request says how to answer it.
 const (
 	eventsHeader   = "X-Events"   // how many; 0: no stream
-	togetherHeader = "X-Together" // how many of them in one write
-	rateHeader     = "X-Rate"     // how many a second; 0: at once
+	togetherHeader = "X-Together" // events per write
+	rateHeader     = "X-Rate"     // events per second; 0: at once
 )
 
 const oneEvent = `data: {"id":"chatcmpl-3f2a","object":"chat.completion.chunk","created":1732153200,"model":"m","choices":[{"index":0,"delta":{"content":" work"},"finish_reason":null}]}` + "\n\n"
@@ -22,7 +22,7 @@ const lastEvents = `data: {"id":"chatcmpl-3f2a","object":"chat.completion.chunk"
 
 const oneAnswer = `{"id":"x","object":"chat.completion","created":1732153200,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"work"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":1,"total_tokens":11}}`
 
-// engine answers as it is told, and computes nothing.
+// engine answers as requested, and computes nothing.
 type engine struct{ pacer pacer }
 
 func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +54,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, lastEvents)
 }
 
-// bench is an engine and the two proxies before it.
+// bench is an engine and the two proxies in front of it.
 type bench struct {
 	ctx            context.Context
 	server         *httptest.Server // of the engine

@@ -15,15 +15,16 @@ import (
 	"github.com/endpick/endpick/internal/hostile"
 )
 
-// shape is one with what is known of it.
+// shape is a hostile body with its cost.
 type shape struct {
 	hostile.Shape
 	name string
-	took time.Duration // to be read by itself
+	took time.Duration // time for parsing alone
 }
 
-// hostileBodies is what the worst bodies cost, as a multiple of a flat one. First all
-// shapes are only read, which is quick, and then the worst are sent as requests.
+// hostileBodies prints what the most expensive bodies cost, as a multiple of a simple
+// one. It first only parses all shapes, which is fast, and then sends the worst as
+// requests.
 func hostileBodies(b *bench, o *options, w io.Writer) error {
 	fmt.Fprintf(w, "| body | refused | read alone, times flat | as a request, times flat | shape |\n|---|---|---|---|---|\n")
 	for _, size := range []int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 31 << 20} {
@@ -80,7 +81,7 @@ func hostileBodies(b *bench, o *options, w io.Writer) error {
 	return nil
 }
 
-// worstShapes are the worst of those with a name and of as many that chance makes.
+// worstShapes are the worst of the named shapes and of random ones.
 func (o *options) worstShapes(size int) []shape {
 	var all []shape
 	add := func(s hostile.Shape, name string) {
@@ -106,7 +107,7 @@ func (o *options) worstShapes(size int) []shape {
 	return all[:min(len(all), o.worst)]
 }
 
-// read is how long the dialect takes over a body, at least, of so many tries.
+// read is the least time that the dialect takes for a body, over so many tries.
 func read(s hostile.Shape, size, tries int) time.Duration {
 	body := s.Body(size)
 	least := time.Duration(math.MaxInt64)

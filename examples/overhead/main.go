@@ -1,23 +1,23 @@
-// Command overhead measures what endpick costs a gateway beside what proxying costs
-// anyway.
+// Command overhead measures what endpick costs a gateway on top of plain proxying.
 //
 //	overhead [-only chunks,bodies,hostile,streams] [-rounds 5] …
 //
 // starts an engine that computes nothing, and in front of it two proxies in processes
-// of their own: a plain httputil.ReverseProxy, and the same one over a
+// of their own: a plain httputil.ReverseProxy, and the same one with a
 // transport.Transport with its router, index and policy. It sends both the same
-// requests, in turns, and prints the CPU time that each process has taken, by the
-// least of the rounds, since other programs only ever add to it:
+// requests, in turns, and prints the CPU time of each process. It takes the minimum of
+// the rounds, because other programs only ever add to it:
 //
-//	chunks   of a chat stream, those that come one by one and those that come together
+//	chunks   of a chat stream, arriving singly or in groups
 //	bodies   chats by their length, hashed and routed by their prefix
-//	hostile  the first proxy is left out: bodies that are made to cost, as a multiple of
-//	         what a chat of that length costs which is one long text
-//	streams  many at a time, with a set number of events a second: how late they come,
-//	         and how late straight from the engine
+//	hostile  without the plain proxy: bodies made to be expensive, as a multiple of a
+//	         chat of that length with one long text
+//	streams  many at a time, with a set number of events per second: how late they
+//	         arrive, also directly from the engine
 //
 // Ratios of one run can be compared between machines; times can't. For -only hostile,
-// -search says among how many shapes of chance the worst are looked for, -seed which.
+// -search is the number of random shapes to search for the worst, and -seed selects
+// them.
 package main
 
 import (
@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// measure does what the options ask for.
+// measure does what the options say.
 func measure(ctx context.Context, o *options, stdout io.Writer) error {
 	b, err := newBench(ctx, o.record)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// ask sends a request and reads all of the answer. The status is 200 if wanted is 0.
+// ask sends a request and reads the whole answer. The status must be wanted, or 200 if that is
+// 0.
 func (p *process) ask(path string, body []byte, header map[string]int) (*http.Response, error) {
 	req, err := http.NewRequest(http.MethodPost, p.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -39,8 +40,8 @@ func (p *process) asksWell(path string, body []byte, header map[string]int) erro
 	return err
 }
 
-// each is the least CPU time per thing that plain and endpick have taken, when f does
-// so many things in a round.
+// each returns the least CPU time per thing that the plain proxy and endpick have
+// taken, if f does so many things per round.
 func (b *bench) each(rounds, things int, f func(p *process) error) (plain, endpick time.Duration, err error) {
 	least := [2]time.Duration{math.MaxInt64, math.MaxInt64}
 	for i := range rounds + 1 {
@@ -75,7 +76,7 @@ func conversation(size int) []byte {
 
 const flatText = "All work and no play makes Jack a dull boy. "
 
-// chunks is what a chunk of a stream costs.
+// chunks prints the cost of a stream's chunk.
 func chunks(b *bench, o *options, w io.Writer) error {
 	fmt.Fprintf(w, "| chunks that come together | plain, µs each | endpick, µs each | more, µs |\n|---|---|---|---|\n")
 	body := chatOf(1000, flatText)
@@ -95,7 +96,7 @@ func chunks(b *bench, o *options, w io.Writer) error {
 	return nil
 }
 
-// bodies is what the body of a chat costs.
+// bodies prints the cost of a chat's body.
 func bodies(b *bench, o *options, w io.Writer) error {
 	fmt.Fprintf(w, "| body of a chat | plain, µs | endpick, µs | ratio |\n|---|---|---|---|\n")
 	for _, of := range []struct {
@@ -110,7 +111,7 @@ func bodies(b *bench, o *options, w io.Writer) error {
 		if of.what != "text" {
 			body = conversation(size)
 		}
-		n := max(o.work*2*(1<<20)/(size+1<<20), 2) // enough of them for the garbage collection at the end not to count
+		n := max(o.work*2*(1<<20)/(size+1<<20), 2) // enough of them that the garbage collection at the end does not matter
 		plain, endpick, err := b.each(o.rounds, n, func(p *process) error {
 			for range n {
 				if err := p.asksWell(chatPath, body, nil); err != nil {

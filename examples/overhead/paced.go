@@ -16,33 +16,33 @@ import (
 	"time"
 )
 
-// Engine and client of paced streams share the machine with the proxy that they measure:
-// they speak HTTP by hand. One goroutine writes the events of all streams of a rate, and
-// a client reads lines.
+// Engine and client of paced streams share the machine with the proxy that they measure,
+// so they speak hand-written HTTP. One goroutine writes the events of all streams with a
+// rate, and a client reads lines.
 
 // pacer writes events to streams.
 type pacer struct {
 	mu     sync.Mutex
-	wheels map[int]*wheel // by rate, those that turn
+	wheels map[int]*wheel // by rate; the running ones
 }
 
-// wheel has the streams of a rate by when their events are due: it turns once for each
-// event of all of them.
+// wheel has the streams of a rate by when their events are due: each turn has one
+// event of each stream.
 type wheel struct {
-	joining []*pacedStream // guarded by the pacer's mutex; the rest is the goroutine's
+	joining []*pacedStream // guarded by pacer.mu; the rest belongs to the goroutine
 	slots   [][]*pacedStream
 	streams int
 }
 
 type pacedStream struct {
 	conn net.Conn
-	left int // events
+	left int // events left
 }
 
 const pacedHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
 
-// begin takes over the connection of a request, and answers it with events that say when
-// they were sent.
+// begin hijacks the connection of a request, and answers it with events that contain
+// their time.
 func (p *pacer) begin(w http.ResponseWriter, events, rate int) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *pacer) begin(w http.ResponseWriter, events, rate int) {
 	defer p.mu.Unlock()
 	v := p.wheels[rate]
 	if v == nil {
-		// About a millisecond for each slot.
+		// About a millisecond per slot.
 		v = &wheel{slots: make([][]*pacedStream, max(1000/rate, 1))}
 		if p.wheels == nil {
 			p.wheels = map[int]*wheel{}
@@ -108,7 +108,7 @@ func (p *pacer) turn(v *wheel, rate int) {
 	}
 }
 
-// stampedEvent begins with when it was sent, in nanoseconds.
+// stampedEvent begins with its time, in nanoseconds.
 const (
 	stamp        = `data: {"created":`
 	stampDigits  = 20
@@ -126,7 +126,7 @@ func appendStamped(b []byte, at time.Time) []byte {
 	return append(b, afterStamp...)
 }
 
-// stampOf is when an event was sent; false: the line is none that says so.
+// stampOf returns the time of an event; false if the line is none.
 func stampOf(line []byte) (time.Time, bool) {
 	rest, ok := bytes.CutPrefix(line, []byte(stamp))
 	if !ok || len(rest) < stampDigits {
@@ -142,8 +142,8 @@ func stampOf(line []byte) (time.Time, bool) {
 	return time.Unix(0, ns), true
 }
 
-// paced asks for a stream of events, and returns how late those came that were sent after
-// the beginning.
+// paced requests a stream of events, and returns how late those arrived that were sent
+// after begin.
 func (p *process) paced(ctx context.Context, body []byte, events, rate int, begin time.Time) (delays []time.Duration, err error) {
 	to, err := url.Parse(p.url)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// newProxy returns a proxy of a kind: they differ in the transport alone.
+// newProxy returns a proxy; the kinds differ only in the transport.
 func newProxy(kind string, backend *url.URL, record bool) (*httputil.ReverseProxy, error) {
 	p := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(os.Stderr, "overhead: "+kind+": ", 0)}
 	switch kind {
@@ -61,11 +61,11 @@ func newProxy(kind string, backend *url.URL, record bool) (*httputil.ReverseProx
 	return p, nil
 }
 
-// usedPath is where a proxy tells how much CPU time its process has had.
+// usedPath is where a proxy reports the CPU time of its process.
 const usedPath = "/used"
 
-// serveProxy is the process of a proxy. It writes its address, and lives until the
-// input ends: with the process that has started it, whatever becomes of that.
+// serveProxy is a proxy's process. It writes its address, and lives until its
+// input ends, as it does when the parent process ends for any reason.
 func serveProxy(o *options, input io.Reader, output io.Writer) error {
 	to, err := url.Parse(o.backend)
 	if err != nil {
@@ -85,7 +85,7 @@ func serveProxy(o *options, input io.Reader, output io.Writer) error {
 			fmt.Fprint(w, int64(cputime.Used()))
 			return
 		}
-		// Else the server may close the body that the proxy is still at the end of.
+		// Otherwise the server may close the body before the proxy has read its end.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		p.ServeHTTP(w, r)
 	})}
@@ -100,7 +100,7 @@ func serveProxy(o *options, input io.Reader, output io.Writer) error {
 	return nil
 }
 
-// process is a proxy that runs.
+// process is a running proxy.
 type process struct {
 	url    string
 	client *http.Client
@@ -142,7 +142,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}}
 }
 
-// used is how much CPU time the process has had.
+// used is the CPU time of the process so far.
 func (p *process) used() (time.Duration, error) {
 	response, err := p.client.Get(p.url + usedPath)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *process) used() (time.Duration, error) {
 	return time.Duration(ns), err
 }
 
-// costs is the CPU time that the process has taken while f was run.
+// costs is the CPU time of the process while f runs.
 func (p *process) costs(f func() error) (time.Duration, error) {
 	before, err := p.used()
 	if err != nil {

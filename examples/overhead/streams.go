@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// streams is how much later events come through either proxy than straight from the
-// engine, with many streams at a time. Engine and client share the machine with the
-// proxy: where the three take all of it, the delay says how much the whole is behind,
-// and not what the proxy adds. With -beside all take place at the same time, half of
-// the streams through each proxy, so that what else the machine does delays both.
+// streams prints how much later events arrive through either proxy than directly from
+// the engine, with many streams at a time. Engine and client share the machine with
+// the proxy: if the three use all of it, the delay is that of the whole, not what the
+// proxy adds. With -beside all run at the same time, with half of the streams through
+// each proxy, so that other load on the machine delays both.
 func streams(b *bench, o *options, w io.Writer) error {
 	fmt.Fprintf(w, "| %d streams, %d events a second each | median delay, ms | p99, ms | CPU, µs an event |\n|---|---|---|---|\n", o.streams, o.rate)
 	each := o.streams
@@ -55,12 +55,12 @@ func streams(b *bench, o *options, w io.Writer) error {
 	return nil
 }
 
-// way is one that events come by, and the least of the rounds.
+// way is a way for events, with the minimum of the rounds.
 type way struct {
 	name string
 	*process
 	streams       int
-	p50, p99, cpu time.Duration // zero: there was no round yet
+	p50, p99, cpu time.Duration // zero: no round yet
 	failed        error
 }
 
@@ -72,7 +72,7 @@ func (v *way) run(ctx context.Context, o *options) {
 	}
 	var used time.Duration
 	var err error
-	if v.name == "straight" { // the engine's process is this one
+	if v.name == "straight" { // the engine runs in this process
 		err = do()
 	} else {
 		used, err = v.costs(do)
@@ -94,17 +94,17 @@ func (v *way) run(ctx context.Context, o *options) {
 
 func ratio(a, b time.Duration) string {
 	if b <= 0 {
-		return "-" // nothing that could be told from chance
+		return "-" // indistinguishable from noise
 	}
 	return fmt.Sprintf("%.2f", float64(a)/float64(b))
 }
 
-// streams runs all of them, each begun a little after the one before, and returns how
-// late the events came, but for those of the first fifth, while connections are made.
+// streams runs all streams, starting one a little after the other, and returns how
+// late the events arrived, without the first fifth, while connections are made.
 func (p *process) streams(ctx context.Context, o *options, streams int) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var all []time.Duration
-	var failed error // the first
+	var failed error // the first error
 	failures := 0
 	var wg sync.WaitGroup
 	begin := time.Now().Add(o.duration / 5)

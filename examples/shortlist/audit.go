@@ -10,27 +10,27 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// audit makes each decision of a policy twice: among all candidates, which is what
-// happens, and among those that its shortlist lets through.
+// audit makes each decision of a policy twice: among all candidates, which counts,
+// and among those of its shortlist.
 type audit struct {
 	policy endpick.Policy
 	short  endpick.Filter
 	list   []endpick.Candidate
 	scores []float64
 
-	narrowed  bool // the list is shorter than all
+	narrowed  bool // the shortlist is shorter
 	decisions int
-	filling   int // so many decisions are made while servers fill up
+	filling   int // number of decisions while servers fill up
 	counts    [2]counts
 }
 
-// counts are those of decisions of which the shortlist has an opinion: while servers fill
-// up, and after that.
+// counts are counts of decisions on which the shortlist has an opinion, separately while
+// servers fill up and afterwards.
 type counts struct {
 	Narrowed, Same int
-	Lighter        int     // of other choices: servers with no more load in any respect
-	Listed         int     // candidates on their lists
-	Regret         float64 // the sum of what the scores of other choices were below the best, as shares
+	Lighter        int     // different choices whose server has no more load in any respect
+	Listed         int     // candidates on shortlists
+	Regret         float64 // sum over different choices of their score's distance from the best, as a share
 }
 
 func (c *counts) same() float64   { return float64(c.Same) / float64(c.Narrowed) }
@@ -38,7 +38,7 @@ func (c *counts) regret() float64 { return c.Regret / float64(c.Narrowed) }
 func (c *counts) others() string  { return fmt.Sprintf("%d/%d", c.Lighter, c.Narrowed-c.Same) }
 func (c *counts) listed() float64 { return float64(c.Listed) / float64(c.Narrowed) }
 
-// newAudit puts itself into the place of a policy's shortlist, and before its picker.
+// newAudit inserts itself in place of a policy's shortlist, and before its picker.
 func newAudit(config *endpick.Config, filling int) *audit {
 	a := &audit{policy: config.Policy, filling: filling}
 	last := len(config.Policy.Shortlist) - 1
@@ -48,8 +48,8 @@ func newAudit(config *endpick.Config, filling int) *audit {
 	return a
 }
 
-// Filter implements [endpick.Filter]: it notes what the shortlist would let through, and
-// lets all through.
+// Filter implements [endpick.Filter]: it records what the shortlist would keep, and
+// keeps all.
 func (a *audit) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	a.list = append(a.list[:0], candidates...)
 	a.list = a.short.Filter(req, a.list)
@@ -63,7 +63,7 @@ func (a *audit) Pick(req *endpick.Request, candidates []endpick.Candidate, score
 	a.decisions++
 	left := a.list
 	a.policy.Predictor.Predict(req, left)
-	// The shortlist learns from its own decisions alone.
+	// The shortlist only learns from its own decisions.
 	a.short.(endpick.RoutedObserver).Routed(&endpick.Event{Request: req, Candidate: &candidates[best], Candidates: left})
 	if !a.narrowed {
 		return best
@@ -122,7 +122,7 @@ func (c cell) config(router func() (endpick.Config, error)) (sim.Config, error) 
 	if !ok {
 		return sim.Config{}, fmt.Errorf("load %q is none of low, middle, high", c.load)
 	}
-	// Whatever a workload shares is shared by as many servers as in the scenario.
+	// Each shared prefix is shared by as many servers as in the scenario.
 	rate *= float64(c.servers) / float64(s.Servers)
 	s.Servers = c.servers
 	pace := sim.Pace{Rate: rate, Requests: c.requests}
@@ -137,11 +137,10 @@ func (c cell) config(router func() (endpick.Config, error)) (sim.Config, error) 
 	return sim.Config{Fleet: fleet, Workload: w, Seed: c.seed, Router: router}, err
 }
 
-// filling is how many requests for each server it takes until servers are as full as they
-// will be.
+// filling is how many requests per server it takes until servers are full.
 const filling = 40
 
-// trainers is how many servers the models are trained with, and trainings the requests.
+// trainers is how many servers the models are trained with, and trainings how many requests.
 const (
 	trainers  = 20
 	trainings = 8000
@@ -176,7 +175,7 @@ func policy(learned []byte, whole bool) (endpick.Config, error) {
 	return preset.PredictedLatency(preset.PredictedLatencyConfig{Learned: latency, DisableShortlist: whole})
 }
 
-// audit runs the cell with everybody predicted.
+// audit runs the cell, predicting all endpoints.
 func (c cell) audit(learned []byte) (a *audit, err error) {
 	cfg, err := c.config(func() (endpick.Config, error) {
 		config, err := policy(learned, false)

@@ -1,14 +1,14 @@
-// Shortlist tells how often predicted-latency chooses another server because it predicts
+// Shortlist measures how often predicted-latency chooses another server because it predicts
 // only a shortlist of them, and what that costs.
 //
 //	go run ./examples/shortlist -servers 100,1000
 //
-// It simulates each scenario with everybody predicted and asks in each decision what the
-// shortlist would have chosen, and then runs it with and without the shortlist. Models are
-// those that the same work on 20 servers has left. Decisions of which the shortlist has no
-// opinion are not counted; those of the first 40 requests for each server, while all are
-// nearly empty and nearly equal, are counted apart; "lighter" are those of the other choices
-// among them that fall on a server with no more load than the best, in any respect.
+// It simulates each scenario with all servers predicted and asks in each decision what the
+// shortlist would have chosen, and then runs it with and without the shortlist. The models
+// have learned from the same work on 20 servers. Decisions on which the shortlist has no
+// opinion are not counted. Those of the first 40 requests per server, while all servers are
+// nearly empty and nearly equal, are counted separately; "lighter" are those different
+// choices among them that take a server with no more load than the best, in any respect.
 package main
 
 import (

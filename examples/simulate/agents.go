@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/internal/sim"
 )
 
-// figuresSessions are as many as make the tails of two runs alike.
+// figuresSessions is enough for the tails of two runs to be alike.
 const figuresSessions = 20_000
 
 // ofAgents reports whether the sweep is of coding agents.
@@ -23,7 +23,7 @@ func (s *sweep) ofAgents() bool {
 	return ok
 }
 
-// cacheColumns say what of the prompts was where.
+// cacheColumns say where prompts were cached.
 var cacheColumns = []column{
 	{"offered", "req/s", func(r *row) float64 { return r.OfferedRPS }, 2},
 	{"prefix hit", "%", func(r *row) float64 { return 100 * r.PrefixHitRatio }, 1},
@@ -34,7 +34,7 @@ var cacheColumns = []column{
 // chosen server had them.
 var unseen = column{"cold yet warm", "%", func(r *row) float64 { return 100 * orNaN(r.ColdYetWarm) }, 1}
 
-// anyUnseen reports whether a policy has an index.
+// anyUnseen reports whether any policy has an index.
 func anyUnseen(results []*result) bool {
 	return slices.ContainsFunc(results, func(r *result) bool { return r.row.ColdYetWarm != nil })
 }
@@ -46,8 +46,8 @@ func orNaN(x *float64) float64 {
 	return *x
 }
 
-// writeAgents prints what was found in caches in the runs of coding agents, if there
-// are any, and how well the workload reproduces what was published.
+// writeAgents prints the cache hits of runs of coding agents, if there are any, and
+// how well the workload reproduces the published figures.
 func writeAgents(w io.Writer, results []*result) error {
 	results = slices.DeleteFunc(slices.Clone(results), func(r *result) bool { return !r.sweep.ofAgents() })
 	if len(results) == 0 {
@@ -90,7 +90,7 @@ func writeAgents(w io.Writer, results []*result) error {
 	return t.Flush()
 }
 
-// amount writes a number with its unit.
+// amount formats a number with its unit.
 func amount(x float64, unit string) string {
 	switch {
 	case unit == "s" && x >= 2*3600:

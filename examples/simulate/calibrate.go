@@ -28,7 +28,7 @@ type calibration struct {
 	KVBlocks int            `json:"kv_blocks"`
 	Fitted   int            `json:"fitted_requests"`
 	Judged   int            `json:"judged_requests"`
-	Before   sim.Fidelity   `json:"before"` // with the profile that the search began with
+	Before   sim.Fidelity   `json:"before"` // with the initial profile
 	After    sim.Fidelity   `json:"after"`
 }
 
@@ -152,7 +152,7 @@ func fit(records []sim.Record, first, second, fitBlocks bool, start sim.Deployme
 	return c, nil
 }
 
-// write prints the calibration for people.
+// write prints the calibration as text.
 func (c *calibration) write(w io.Writer) error {
 	p := &c.Profile
 	fmt.Fprintf(w, "Profile %s, fitted to %d requests: step %.0f µs, weights %.0f µs, token %.1f µs, sequence %.1f µs, context %.1f ns, pair %.2f ns; %d KV blocks.\n\n",

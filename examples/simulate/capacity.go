@@ -25,11 +25,11 @@ type capacityReport struct {
 	Groups   int    `json:"groups"`
 	Users    int    `json:"users_per_group"`
 	sim.CapacityRow
-	Onset    *float64       `json:"eviction_onset_qps"` // nil: none at these rates
+	Onset    *float64       `json:"eviction_onset_qps"` // nil: not at these rates
 	Pressure []sim.Pressure `json:"pressure"`
 }
 
-// appendixRates cover the onsets of the appendix, from 0.4 to 7.
+// appendixRates cover the appendix's onsets, from 0.4 to 7.
 var appendixRates = []float64{0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 14}
 
 func capacity(args []string, stdout, stderr io.Writer) error {

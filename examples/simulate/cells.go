@@ -12,22 +12,21 @@ import (
 // A contest is a workload and a fleet on which policies are compared.
 type contest struct {
 	name string
-	// about says what it is like.
+	// about describes it.
 	about string
-	// held is true of those by which nothing was tuned, foreign of those whose engines work
-	// in another way.
+	// held says that nothing was tuned on it, foreign that its engines work differently.
 	held, foreign bool
-	// config changes what else there is of a run. Nil: nothing.
+	// config changes other parts of a run. Nil: nothing.
 	config func(*sim.Config)
 
 	fleet func() ([]sim.Server, error)
-	// work is the workload at so many requests per second, of about so many
-	// requests.
+	// work is the workload with so many requests per second, and about so many
+	// requests in total.
 	work func(rate float64, requests int) (sim.Workload, error)
-	// guess is a rate that is above what the fleet can serve, to begin with.
+	// guess is a rate above what the fleet can serve, from which to start.
 	guess float64
-	// saturation is that rate where it can't be found so, because requests wait for
-	// one another. Zero: it can.
+	// saturation is the rate at which the fleet is full, if that can't be searched
+	// for because requests wait for one another. Zero: search.
 	saturation float64
 }
 
@@ -51,8 +50,8 @@ func mixedFleet(n int, one, other string) func() ([]sim.Server, error) {
 	}
 }
 
-// lameFleet is n servers of one profile, of which the last takes twice as long for
-// everything and does not say so.
+// lameFleet is n servers of one profile, the last of which silently takes twice as
+// long for everything.
 func lameFleet(n int, profile string) func() ([]sim.Server, error) {
 	return func() ([]sim.Server, error) {
 		fleet, err := profileFleet(n, profile)()
@@ -82,8 +81,8 @@ func span(rate float64, requests int) time.Duration {
 	return time.Duration(float64(requests) / rate * float64(time.Second))
 }
 
-// zipf is conversations in groups whose shares fall with their rank, renewed so
-// many times in the course of the run.
+// zipf is conversations in groups whose shares fall with their rank, which is
+// redrawn so many times during the run.
 func zipf(groups int, exponent float64, periods int, one sim.Conversations) func(float64, int) (sim.Workload, error) {
 	return func(rate float64, requests int) (sim.Workload, error) {
 		sum := 0.0
@@ -108,8 +107,8 @@ func zipf(groups int, exponent float64, periods int, one sim.Conversations) func
 	}
 }
 
-// bursts is workloads together whose arrivals come in bursts, each with its share
-// of the rate.
+// bursts is several workloads together, each with its share of the rate, with
+// bursty arrivals.
 func bursts(cv float64, shares []float64, parts ...sim.Conversations) func(float64, int) (sim.Workload, error) {
 	return func(rate float64, requests int) (sim.Workload, error) {
 		var all sim.Merge
@@ -154,7 +153,7 @@ func traceWork(path string) func(float64, int) (sim.Workload, error) {
 	}
 }
 
-// contests are all of them.
+// contests returns all contests.
 func contests() []contest {
 	const (
 		tp2  = "qwen3-32b-h100-tp2"

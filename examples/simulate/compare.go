@@ -49,7 +49,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	return out.write(&page)
 }
 
-// cell is one run to be made.
+// cell is one run.
 type cell struct {
 	sweep  *sweep
 	policy string
@@ -57,7 +57,7 @@ type cell struct {
 	seed   uint64
 }
 
-// load is the name of the rate, empty if it has none.
+// load is the name of the rate, if it has one.
 func (c *cell) load() string {
 	if c.sweep.loads == nil {
 		return ""
@@ -117,9 +117,8 @@ func (o *options) config(c cell) (sim.Config, error) {
 	return cfg, nil
 }
 
-// run makes all runs, on all cores but for -timing, and returns their results in
-// the order of the cells whatever the order in which they end. The first error in
-// that order is returned.
+// run makes all runs, in parallel unless there is -timing, and returns their
+// results in the order of the cells, or the first error in that order.
 func (o *options) run(stderr io.Writer) ([]*result, error) {
 	cells := o.cells()
 	results := make([]*result, len(cells))

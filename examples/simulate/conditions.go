@@ -12,15 +12,15 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// conditions are what a policy has to do with in an ablation. They follow its name:
+// conditions are impairments of a policy for an ablation. They follow its name:
 // marginal-delay+noise=0.2+reports=1s.
 type conditions struct {
-	noise   float64       // standard deviation of the relative error that is added to each prediction
-	length  float64       // factor on what decoding is predicted to take, as if responses were taken to be so much longer; 0: none
-	reports time.Duration // time between two reports of the engines; 0: fresh
+	noise   float64       // standard deviation of a relative error of each prediction
+	length  float64       // factor on the predicted time of decoding, as if responses were that much longer; 0: none
+	reports time.Duration // interval of the engines' reports; 0: fresh
 }
 
-// conditionsOf takes the conditions off a policy's name.
+// conditionsOf splits a policy's name from its conditions.
 func conditionsOf(name string) (string, conditions, error) {
 	var c conditions
 	parts := strings.Split(name, "+")
@@ -53,7 +53,7 @@ func conditionsOf(name string) (string, conditions, error) {
 	return strings.Join(rest, "+"), c, nil
 }
 
-// apply puts the conditions between the policy's predictor and those who use it.
+// apply inserts the conditions between the policy's predictor and its users.
 func (c conditions) apply(config *endpick.Config) error {
 	if c.noise == 0 && c.length == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (c conditions) apply(config *endpick.Config) error {
 		c.length = 1
 	}
 	config.Policy.Predictor = &worse{config.Policy.Predictor, c}
-	// Nobody is left out by what would have been predicted.
+	// No candidate is dropped because of its true prediction.
 	config.Policy.Shortlist = slices.DeleteFunc(slices.Clone(config.Policy.Shortlist), func(f endpick.Filter) bool {
 		_, is := f.(*delay.Marginal)
 		return is
@@ -73,13 +73,13 @@ func (c conditions) apply(config *endpick.Config) error {
 	return nil
 }
 
-// worse is a predictor whose predictions are worse than they could be.
+// worse is a predictor with impaired predictions.
 type worse struct {
 	endpick.Predictor
 	conditions
 }
 
-// Observer returns the predictor itself, which goes on learning from what is true.
+// Observer returns the predictor itself, which learns from the truth.
 func (w *worse) Observer() any { return w.Predictor }
 
 var saltTTFT, saltTPOT = endpick.Salt("simulate/noise/ttft"), endpick.Salt("simulate/noise/tpot")
@@ -97,7 +97,7 @@ func (w *worse) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// error is a factor of mean 1, evenly distributed.
+// error is a factor with mean 1, uniformly distributed.
 func (w *worse) error(chance float64) float64 { return 1 + w.noise*math.Sqrt(3)*(2*chance-1) }
 
 func times(d time.Duration, factor float64) time.Duration {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readFitness reads weights of metrics as metric:weight, separated by commas.
+// readFitness parses weights of metrics: metric:weight, separated by commas.
 func readFitness(s string) (map[string]float64, error) {
 	weights := map[string]float64{}
 	for text := range strings.SplitSeq(s, ",") {

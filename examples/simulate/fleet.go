@@ -17,8 +17,8 @@ type part struct {
 	servers int // 0: all
 }
 
-// readFleet reads profile names, or files of them as calibrate writes them,
-// separated by commas; with more than one, each as profile:servers.
+// readFleet parses profile names, or names of files written by calibrate,
+// separated by commas; if there are several, each as profile:servers.
 func readFleet(s string) ([]part, error) {
 	var parts []part
 	fields := strings.Split(s, ",")
@@ -66,7 +66,7 @@ func readProfile(name string) (engine.Profile, error) {
 	return p, nil
 }
 
-// servers returns the fleet of several profiles.
+// servers returns a fleet with several profiles.
 func servers(parts []part) []sim.Server {
 	var fleet []sim.Server
 	for _, p := range parts {

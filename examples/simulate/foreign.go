@@ -7,7 +7,7 @@ import (
 	"github.com/endpick/endpick/internal/sim"
 )
 
-// engineFleet is n servers of one profile, which the last argument changes.
+// engineFleet is n servers of one profile, modified by change.
 func engineFleet(n int, profile string, change func(*engine.Config)) func() ([]sim.Server, error) {
 	return func() ([]sim.Server, error) {
 		p, err := engine.ProfileByName(profile)
@@ -17,23 +17,23 @@ func engineFleet(n int, profile string, change func(*engine.Config)) func() ([]s
 	}
 }
 
-// flat is how long steps take in BLIS's coefficients of Llama-3.1-8B on two H100: 6.91 ms,
-// 17.67 µs for a token of a prompt, and next to nothing for one more request that
-// decodes. Its servers hold two million tokens.
+// flat has the step times of BLIS's coefficients for Llama-3.1-8B on two H100: 6.91 ms,
+// 17.67 µs per prompt token, and almost nothing for each decoding request. Its servers
+// hold two million tokens.
 func flat(c *engine.Config) {
 	c.Profile = engine.Profile{Name: "flat", StepMicros: 2387, WeightMicros: 4523, TokenMicros: 17.67, SequenceMicros: 2.84}
 	c.Blocks = 132_139
 }
 
-// straight is a step time in proportion to the tokens in it, as in BLIS's coefficients of
-// Qwen3-14B on one H100: decoding has no floor, and attention takes nothing.
+// straight has step times proportional to the tokens, as BLIS's coefficients for
+// Qwen3-14B on one H100: decoding has no floor, and attention costs nothing.
 func straight(c *engine.Config) {
 	c.Profile = engine.Profile{Name: "straight", StepMicros: 13_578, TokenMicros: 27.32, SequenceMicros: 12}
 	c.Blocks = 17_600
 }
 
-// foreign are contests on engines that work in other ways than those by which the library
-// was made, or tell less.
+// foreign are contests on engines that work differently from those the library was tuned
+// on, or report less.
 func foreign(chat, document, group sim.Conversations) []contest {
 	const (
 		h100 = "llama-3.1-8b-h100"

@@ -14,7 +14,7 @@ var heatSource string
 
 var heatTemplate = template.Must(template.New("heat").Parse(heatSource))
 
-// heatPage is what the template shows.
+// heatPage is the data of the template.
 type heatPage struct {
 	Notes    string
 	Policies []string
@@ -24,7 +24,7 @@ type heatPage struct {
 // heatMap is the losses in one measure.
 type heatMap struct {
 	ID, Title string
-	Means     []heatCell // by policy: the geometric mean over all rounds
+	Means     []heatCell // by policy: geometric mean over all rounds
 	Rows      []heatRow
 }
 
@@ -39,8 +39,8 @@ type heatCell struct {
 	Color          template.CSS
 }
 
-// interval is half of the 95 % interval of a mean, by Student's distribution; NaN of
-// fewer than two.
+// interval is half of the 95 % interval of a mean, by Student's distribution; NaN
+// for fewer than two values.
 func interval(values []float64) float64 {
 	n := float64(len(values))
 	sum, squares := 0.0, 0.0
@@ -72,8 +72,8 @@ func newHeatCell(loss, half float64) heatCell {
 	return c
 }
 
-// losses are a policy's in one round, by seed: against the policy that is the best in
-// the mean over seeds, seed by seed.
+// losses are a policy's losses in one round, by seed, relative to the policy with the
+// best mean over seeds.
 func (r *round) losses(policies []string, policy string, value func(*score) float64) []float64 {
 	best := policies[0]
 	for _, p := range policies {
@@ -89,7 +89,7 @@ func (r *round) losses(policies []string, policy string, value func(*score) floa
 	return out
 }
 
-// writeHeat writes a page that needs nothing but itself: no script, no network.
+// writeHeat writes a self-contained page: no script, no network.
 func (t *tournament) writeHeat(w io.Writer, scores []score) error {
 	rounds := t.rounds(scores)
 	page := heatPage{Policies: t.policies, Notes: t.notes(len(rounds))}

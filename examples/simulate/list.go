@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// list is a flag of comma-separated values, none of them twice.
+// list is a flag of comma-separated values without duplicates.
 type list[T comparable] struct {
 	values []T
 	read   func(string) (T, error)

@@ -42,7 +42,7 @@ func (r *round) mean(policy string, value func(*score) float64) float64 {
 	return sum / float64(len(r.scores[policy]))
 }
 
-// loss is a policy's mean over that of the best, at least 1.
+// loss is a policy's mean divided by that of the best, at least 1.
 func (r *round) loss(policies []string, policy string, value func(*score) float64) float64 {
 	best := math.Inf(1)
 	for _, p := range policies {
@@ -51,7 +51,7 @@ func (r *round) loss(policies []string, policy string, value func(*score) float6
 	return r.mean(policy, value) / best
 }
 
-// write prints each policy's losses: their geometric mean and, in brackets, the worst.
+// write prints each policy's losses: their geometric mean and the worst.
 func (t *tournament) write(w io.Writer, scores []score) error {
 	rounds := t.rounds(scores)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -117,7 +117,7 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 	return nil
 }
 
-// notes say what was played.
+// notes describes what was played.
 func (t *tournament) notes(rounds int) string {
 	return fmt.Sprintf("%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell.",
 		rounds, len(t.contests), loads(t.loads), t.requests, len(t.seeds))

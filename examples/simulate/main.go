@@ -23,8 +23,8 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is the program: 0 for success, 2 for a mistake in the command or in what it
-// reads, with one line on stderr that says which.
+// run is the program: it returns 0 for success, or 2 for a mistake in the command
+// or its input, which a line on stderr names.
 func run(args []string, stdout, stderr io.Writer) int {
 	verb := compare
 	if len(args) > 0 {
@@ -57,8 +57,8 @@ func (e *usageError) Error() string { return e.reason }
 
 func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// parse reads flags without printing anything but the help that was asked for.
-// It returns the names of those that were given.
+// parse parses flags, printing nothing except requested help. It returns the
+// names of the flags that were given.
 func parse(flags *flag.FlagSet, args []string, stderr io.Writer) (map[string]bool, error) {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(args)

@@ -18,7 +18,7 @@ import (
 // options is the command line of a comparison.
 type options struct {
 	experiment sim.Experiment // without Scenario, Rate and RateScale
-	mixed      []part         // fleet of several profiles; nil: of one
+	mixed      []part         // fleet with several profiles; nil: one profile
 	policies   []string
 	sweeps     []sweep // one for each workload
 	seeds      []uint64
@@ -27,7 +27,7 @@ type options struct {
 	out        string
 	timing     bool
 	regret     int
-	prompts    bool // routers hear of no responses
+	prompts    bool // routers don't learn of responses
 	routers    int
 	share      string // none, load or index
 	shareDelay time.Duration
@@ -40,12 +40,12 @@ type options struct {
 type sweep struct {
 	scenario string    // empty for a trace
 	rates    []float64 // Experiment.Rate, or RateScale
-	scaled   bool      // rates are those of RateScale
-	loads    []string  // names of the rates; nil: they have none
+	scaled   bool      // rates are values of RateScale
+	loads    []string  // names of the rates; nil: none
 }
 
-// overview reports whether the runs are of several workloads, or of named loads: what
-// a table for each would be too much for.
+// overview reports whether there are several workloads, or named loads, which go into
+// a single table.
 func (o *options) overview() bool {
 	return o.format == "overview" || len(o.sweeps) > 1 || o.sweeps[0].loads != nil
 }
@@ -174,7 +174,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// newSweep takes the rates that were given, or those of the scenario.
+// newSweep uses the given rates, or those of the scenario.
 func newSweep(scenario string, loads []string, rates, scales []float64) (sweep, error) {
 	n, err := sim.Scenario(scenario)
 	if err != nil {
@@ -199,7 +199,7 @@ func newSweep(scenario string, loads []string, rates, scales []float64) (sweep, 
 	return s, nil
 }
 
-// recordedRate is what to do without factors.
+// recordedRate is the default of the rate factors.
 func recordedRate(scales []float64) []float64 {
 	if len(scales) == 0 {
 		return []float64{1}
@@ -207,7 +207,7 @@ func recordedRate(scales []float64) []float64 {
 	return scales
 }
 
-// defaultRequests end a workload that has no end of its own.
+// defaultRequests ends a workload that has no end of its own.
 const defaultRequests = 5000
 
 func readScenario(s string) (string, error) {

@@ -129,7 +129,7 @@ func (c *contest) compareWithOracle(w io.Writer, policies []string, load, rate f
 	if share := (other - plain.E2E.Mean) / (other - best.E2E.Mean); other > best.E2E.Mean {
 		fmt.Fprintf(w, "%.0f\t", 100*share)
 	} else {
-		fmt.Fprint(w, "–\t") // nothing is left to gain, or nobody to compare with
+		fmt.Fprint(w, "–\t") // nothing to gain, or nothing to compare with
 	}
 	fmt.Fprintf(w, "%.0f\t%.0f\t\n", plain.TTFT.P95, best.TTFT.P95)
 	return nil

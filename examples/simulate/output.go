@@ -12,8 +12,9 @@ type output struct {
 	file *os.File
 }
 
-// openOutput opens the file at once: a long run should not end at a name that
-// can't be written. What is in the file stays until there is something else.
+// openOutput opens the file at once, so that a long run does not end with a
+// file that can't be written. Its content remains until the new one is
+// complete.
 func openOutput(path string, stdout io.Writer) (*output, error) {
 	if path == "" {
 		return &output{w: stdout}, nil
@@ -25,7 +26,7 @@ func openOutput(path string, stdout io.Writer) (*output, error) {
 	return &output{f, f}, nil
 }
 
-// write replaces what is in the file by what was written to b.
+// write replaces the file's content by that of b.
 func (o *output) write(b *bytes.Buffer) error {
 	if o.file != nil {
 		if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// overviewColumns are the latencies that users feel. Attainment is left out where
-// nobody asked for a latency.
+// overviewColumns are the latencies that users notice, and attainment if there
+// are targets.
 var overviewColumns = []column{
 	{"E2E mean", "s", func(r *row) float64 { return r.E2E.Mean / 1000 }, 2},
 	{"p50", "s", func(r *row) float64 { return r.E2E.P50 / 1000 }, 2},
@@ -21,9 +21,9 @@ var overviewColumns = []column{
 	{"goodput", "req/s", func(r *row) float64 { return r.GoodputRPS }, 2},
 }
 
-// writeOverview prints the runs of any number of workloads, by workload and rate, so
-// that policies stand below each other. The last column holds the mean E2E latency against
-// the best of the other policies, without variants of the same.
+// writeOverview prints the runs of any number of workloads, by workload and rate, with
+// policies below each other. The last column compares the mean E2E latency with the best
+// of the other policies, without variants of the same one.
 func writeOverview(w io.Writer, results []*result) error {
 	cols := overviewColumns
 	if !slices.ContainsFunc(results, func(r *result) bool { return r.row.SLOAttainment != nil }) {
@@ -33,7 +33,7 @@ func writeOverview(w io.Writer, results []*result) error {
 		cols = append(slices.Clip(cols), unseen)
 	}
 	groups := groupsOf(results)
-	// The results are in the order of their workloads; so are the groups.
+	// Results, and so groups, are in the order of their workloads.
 	rank := map[*sweep]int{}
 	for i := range groups {
 		if _, ok := rank[groups[i].sweep]; !ok {

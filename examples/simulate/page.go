@@ -16,7 +16,7 @@ var pageSource string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Title, Command string
 	Notes          []string
@@ -45,7 +45,7 @@ type tableRow struct {
 	First  bool // of its rate
 }
 
-// writePage writes a page that needs nothing but itself: no script, no network.
+// writePage writes a self-contained page: no script, no network.
 func writePage(w io.Writer, o *options, results []*result) error {
 	pg, err := newPage(o, results)
 	if err != nil {
@@ -98,7 +98,7 @@ func (o *options) title() string {
 	return "Routing policies on " + what
 }
 
-// pageBuilder makes the sections; the first error stays.
+// pageBuilder builds the sections, and keeps the first error.
 type pageBuilder struct {
 	o      *options
 	groups []group
@@ -136,7 +136,7 @@ func (b *pageBuilder) add(s *section, title string, drawer interface{ svg() (tem
 	s.Plots = append(s.Plots, figure{title, svg})
 }
 
-// againstRate draws figures over the rate, or bars where there is one rate only.
+// againstRate plots figures against the rate, or as bars if there is a single rate.
 func (b *pageBuilder) againstRate(id, title, text string, measures []measure) section {
 	s := section{ID: id, Title: title, Text: text}
 	for _, m := range measures {
@@ -161,7 +161,7 @@ func (b *pageBuilder) againstRate(id, title, text string, measures []measure) se
 	return s
 }
 
-// distributions draws the CDFs of TTFT and TPOT for each rate.
+// distributions plots the CDFs of TTFT and TPOT for each rate.
 func (b *pageBuilder) distributions() section {
 	s := section{ID: "cdf", Title: "Distributions", Text: "The share of requests that took no longer. Where there are several seeds, each quantile is the mean of theirs."}
 	for _, rate := range b.o.sweeps[0].rates {
@@ -188,7 +188,7 @@ func (b *pageBuilder) cdf(rate float64, axis string, scaleX scale, quantiles fun
 	return c
 }
 
-// overTime draws the imbalance of each window, for each rate.
+// overTime plots the imbalance of each window, for each rate.
 func (b *pageBuilder) overTime() section {
 	s := section{ID: "imbalance", Title: "Imbalance over time", Text: "Of the seconds that servers spent on prefill in each window: the standard deviation between servers as a share of their mean."}
 	for _, rate := range b.o.sweeps[0].rates {
@@ -201,7 +201,7 @@ func (b *pageBuilder) overTime() section {
 	return s
 }
 
-// mostWindows bounds the points of a line; longer series are averaged.
+// mostWindows limits the points of a line; longer series are averaged.
 const mostWindows = 60
 
 func imbalanceOf(g *group) plotter.XYs {
@@ -240,7 +240,7 @@ func (b *pageBuilder) rateName(rate float64) string {
 	return fmt.Sprintf("%g requests per second", rate)
 }
 
-// table fills in the table, by rate, so that policies stand side by side.
+// table fills the table, by rate, with policies side by side.
 func (b *pageBuilder) table(pg *page, results []*result) {
 	cols := columns(results)
 	for _, c := range cols {

@@ -9,8 +9,8 @@ import (
 )
 
 // pair is how much longer something takes under one policy than under another, in
-// percent, in the mean over seeds, with half of its 95 % interval: the runs of one seed
-// are of the same requests, so that much of what differs between seeds is left out.
+// percent: the mean over seeds, and half of its 95 % interval. Runs with the same seed
+// have the same requests, which removes most of the variation between seeds.
 type pair struct{ longer, half float64 }
 
 // pairOf compares two policies in one round, seed by seed.
@@ -32,8 +32,8 @@ func (r *round) pairOf(policy, other string, value func(*score) float64) pair {
 
 func (p pair) String() string { return fmt.Sprintf("%+.1f ± %.1f", p.longer, p.half) }
 
-// pairedMeasures are those that pairs are made of, and what behind means there, in
-// percent.
+// pairedMeasures are the measures compared in pairs, and from how many percent on
+// a policy is behind.
 var pairedMeasures = []struct {
 	name   string
 	behind float64

@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// chart is a plot to be drawn.
+// chart is a plot.
 type chart struct {
 	x, y           string // what the axes show, with units
 	scaleX, scaleY scale
@@ -24,7 +24,7 @@ type chart struct {
 	series         []series
 }
 
-// scale is what an axis spans.
+// scale is the range of an axis.
 type scale uint8
 
 const (
@@ -40,7 +40,7 @@ type series struct {
 	points plotter.XYs
 }
 
-// The palette of Okabe and Ito, which colour-blind readers can tell apart, without
+// The palette of Okabe and Ito, which colour-blind people can tell apart, without
 // its yellow; the lines of further policies are dashed.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xB2, 0xFF}, {0xD5, 0x5E, 0x00, 0xFF}, {0x00, 0x9E, 0x73, 0xFF}, {0xCC, 0x79, 0xA7, 0xFF},
@@ -60,7 +60,7 @@ const (
 
 var gridColor = color.RGBA{0xE4, 0xE4, 0xE4, 0xFF}
 
-// svg draws the chart; empty if there is nothing to draw.
+// svg draws the chart; it is empty if there is nothing to draw.
 func (c *chart) svg() (template.HTML, error) {
 	p := newPlot(c.x, c.y)
 	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: gridColor, Width: 0.6}, Horizontal: draw.LineStyle{Color: gridColor, Width: 0.6}})
@@ -123,7 +123,7 @@ func (s scale) apply(a *plot.Axis) {
 	}
 }
 
-// logBound is the nearest of 1, 2 and 5 times the powers of ten that lies beyond x.
+// logBound is the nearest of 1, 2 and 5 times the powers of ten beyond x.
 func logBound(x float64, up bool) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(x)))
 	bound := power
@@ -138,7 +138,7 @@ func logBound(x float64, up bool) float64 {
 	return bound
 }
 
-// barChart is a figure by policy.
+// barChart shows a figure by policy.
 type barChart struct {
 	x        string
 	policies []string
@@ -181,7 +181,7 @@ func (c *barChart) svg() (template.HTML, error) {
 	values.Offset.X = 3
 	p.Add(values)
 	fromZero.apply(&p.X)
-	p.X.Max *= 1.1 // for the last figure
+	p.X.Max *= 1.1 // room for the last number
 	p.Y.Min, p.Y.Max = -0.6, float64(n)-0.4
 	return render(p)
 }
@@ -200,8 +200,8 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
-// render returns the plot as an element of a page: without prologue, fixed size
-// and the names of namespaces, which HTML knows by itself.
+// render returns the plot as an HTML element: without prologue, fixed size and
+// namespaces, which HTML does not need.
 func render(p *plot.Plot) (template.HTML, error) {
 	canvas := vgsvg.New(plotWidth, plotHeight)
 	p.Draw(draw.New(canvas))
@@ -217,8 +217,8 @@ func render(p *plot.Plot) (template.HTML, error) {
 	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 %d %d" role="img">`, plotWidth, plotHeight) + body), nil
 }
 
-// logTicks are at 1, 2 and 5 times the powers of ten, and at all digits where there
-// is room.
+// logTicks are at 1, 2 and 5 times the powers of ten, and at all digits if there is
+// room.
 type logTicks struct{}
 
 // Ticks implements [plot.Ticker].
@@ -245,7 +245,7 @@ func (logTicks) Ticks(least, most float64) []plot.Tick {
 	return ticks
 }
 
-// evenTicks are at round steps, up to seven of them.
+// evenTicks are at round steps; there are at most seven.
 type evenTicks struct{}
 
 // Ticks implements [plot.Ticker].
@@ -265,7 +265,7 @@ func (evenTicks) Ticks(least, most float64) []plot.Tick {
 	return ticks
 }
 
-// shortNumber writes large numbers with k and M.
+// shortNumber formats large numbers with k and M.
 func shortNumber(x float64) string {
 	suffix := ""
 	switch {

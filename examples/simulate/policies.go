@@ -9,11 +9,11 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// listening is what follows the name of a policy whose index hears of engines' caches.
+// listening is the suffix of a policy whose index receives engines' events.
 const listening = "+events"
 
-// newPolicy makes the preset of this name with state of its own. Fitting in the
-// background would make a run depend on the machine.
+// newPolicy returns the preset of this name with state of its own. It fits
+// synchronously: in the background, runs would depend on the machine.
 func newPolicy(name string) (endpick.Config, error) {
 	plain, worse, err := conditionsOf(name)
 	if err != nil {
@@ -49,7 +49,7 @@ func readPolicy(name string) (string, error) {
 	return name, err
 }
 
-// newListener makes a preset whose index is told by engines what they hold.
+// newListener returns a preset whose index receives engines' events.
 func newListener(name string) (endpick.Config, error) {
 	config, err := newPolicy(name)
 	if err != nil {

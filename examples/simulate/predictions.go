@@ -7,8 +7,8 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// predictions compares what a policy predicted for the chosen endpoints with what
-// came.
+// predictions compares a policy's predictions for the chosen endpoints with the
+// actual latencies.
 type predictions struct {
 	Requests int         `json:"requests"` // predicted and completed
 	TTFT     *prediction `json:"ttft"`     // nil: never predicted
@@ -20,13 +20,13 @@ type prediction struct {
 	MAPE float64 `json:"mape"` // mean over requests of |predicted − actual|/actual
 	// Aggregate is |mean predicted − mean actual|/mean actual over the run.
 	Aggregate float64 `json:"aggregate_error"`
-	// Covered is the share of requests that took no longer than the upper bound, which
-	// is meant to hold for nine in ten.
+	// Covered is the share of requests within the upper bound, which should hold for
+	// nine in ten.
 	Covered float64 `json:"within_upper"`
 }
 
-// predictionMeter is a filter that lets all pass and compares. One run is one
-// goroutine.
+// predictionMeter is a filter that keeps all candidates, and compares. A run is
+// a single goroutine.
 type predictionMeter struct {
 	requests   int
 	ttft, tpot errorSums
@@ -78,21 +78,21 @@ func (m *predictionMeter) report() *predictions {
 	return &predictions{Requests: m.requests, TTFT: m.ttft.report(), TPOT: m.tpot.report()}
 }
 
-// gateCounts are what a policy's affinity gate did.
+// gateCounts are the counts of a policy's affinity gate.
 type gateCounts struct {
 	Exploited uint64 `json:"exploited"` // held to the endpoints with the prefix
-	Explored  uint64 `json:"explored"`  // not held to them, by chance
+	Explored  uint64 `json:"explored"`  // not held to them, at random
 	Broken    uint64 `json:"broken"`    // not held to them: they were too busy
 	Cold      uint64 `json:"cold"`      // no endpoint held enough of the prompt
 }
 
-// probe is what to look at in a policy after a run.
+// probe is what to examine in a policy after a run.
 type probe struct {
 	meter *predictionMeter
 	gate  *prefix.Affinity
 }
 
-// watch puts a meter into a policy that predicts, and finds its affinity gate.
+// watch adds a meter to a policy that predicts, and finds its affinity gate.
 func watch(config *endpick.Config) (p probe) {
 	for _, f := range config.Policy.Filters {
 		if gate, ok := f.(*prefix.Affinity); ok {
@@ -106,7 +106,7 @@ func watch(config *endpick.Config) (p probe) {
 	return p
 }
 
-// read puts what the probe saw into the row.
+// read copies the probe's results to the row.
 func (p probe) read(r *row) {
 	if p.meter != nil {
 		r.Predictions = p.meter.report()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is a bar of finished runs, on a terminal only. Its methods are safe for
-// concurrent use.
+// progress is a bar of finished runs, shown only on a terminal. Its methods are
+// safe for concurrent use.
 type progress struct{ bar *progressbar.ProgressBar }
 
 func newProgress(w io.Writer, runs int) progress {
@@ -36,7 +36,7 @@ func (p progress) add() {
 	}
 }
 
-// end takes the bar off the terminal.
+// end removes the bar from the terminal.
 func (p progress) end() {
 	if p.bar != nil {
 		p.bar.Clear()

@@ -10,12 +10,12 @@ import (
 // row is a run in the JSON output.
 type row struct {
 	Policy string  `json:"policy"` // as the command names it
-	Rate   float64 `json:"rate"`   // requests per second; of a trace, those of the run
-	// Workload is the scenario; of a trace there is none. Load is the name of the rate
-	// where the command gave that.
+	Rate   float64 `json:"rate"`   // requests per second; for a trace, those of the run
+	// Workload is the scenario; a trace has none. Load is the name of the rate, if the
+	// command used one.
 	Workload string `json:"workload,omitempty"`
 	Load     string `json:"load,omitempty"`
-	// RateScale is there where the command gave factors instead of rates.
+	// RateScale is set if the command used factors instead of rates.
 	RateScale float64 `json:"rate_scale,omitempty"`
 	Seed      uint64  `json:"seed"`
 	*sim.Report
@@ -25,19 +25,19 @@ type row struct {
 	Wall        *wall        `json:"wall,omitempty"`
 }
 
-// result is a run, without its samples.
+// result is a run without its samples.
 type result struct {
 	cell
 	row row
 	// ttft and tpot are the quantiles at cdfShares, in milliseconds.
 	ttft, tpot []float64
 	// imbalance is, for each window of windowSeconds up to the last arrival, the
-	// standard deviation of the servers' prefill times over their mean.
+	// standard deviation of the servers' prefill times divided by their mean.
 	imbalance     []float64
 	windowSeconds float64
 }
 
-// cdfShares are the shares at which a CDF is drawn: evenly, and closely at the
+// cdfShares are the shares at which a CDF is drawn: uniform, but denser at the
 // tail.
 var cdfShares = func() []float64 {
 	var shares []float64
@@ -62,11 +62,11 @@ func newResult(c cell, report *sim.Report) *result {
 	arrivals := float64(report.Requests) / report.OfferedRPS
 	for _, w := range report.Windows {
 		if len(r.imbalance) > 0 && w.Start.Seconds()+r.windowSeconds > arrivals {
-			break // the fleet runs dry
+			break // the run is ending
 		}
 		r.imbalance = append(r.imbalance, deviation(w.PrefillSeconds))
 	}
-	// A sweep of many runs keeps what it shows, not every sample.
+	// A sweep of many runs only keeps what it shows.
 	report.Windows = nil
 	for _, s := range []*sim.Summary{&report.TTFT, &report.TPOT, &report.E2E} {
 		*s = sim.Summary{Count: s.Count, Mean: s.Mean, P50: s.P50, P90: s.P90, P95: s.P95, P99: s.P99}
@@ -74,7 +74,7 @@ func newResult(c cell, report *sim.Report) *result {
 	return r
 }
 
-// deviation is the standard deviation as a share of the mean; 0 for nothing.
+// deviation is the standard deviation as a share of the mean; 0 without values.
 func deviation(xs []float64) float64 {
 	var sum, squares float64
 	for _, x := range xs {

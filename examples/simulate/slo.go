@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick/internal/sim"
 )
 
-// readClasses reads SLO classes as name:share:ttft_ms:tpot_ms, separated by
-// commas. A target of 0 is none; what is left of the shares asks for nothing.
+// readClasses parses SLO classes: name:share:ttft_ms:tpot_ms, separated by
+// commas. A target of 0 is none; the remaining share has no targets.
 func readClasses(s string) ([]sim.MixClass, error) {
 	var classes []sim.MixClass
 	seen := map[string]bool{}

@@ -16,7 +16,7 @@ type group struct {
 	runs   []*result
 }
 
-// groups are in the order of the results.
+// groupsOf returns the groups in the order of the results.
 func groupsOf(results []*result) []group {
 	var groups []group
 	for _, r := range results {
@@ -54,7 +54,7 @@ type column struct {
 	digits     int
 }
 
-// number writes a figure.
+// number formats a figure.
 func (c *column) number(g *group) string {
 	x := g.mean(c.value)
 	if math.IsNaN(x) {
@@ -63,8 +63,8 @@ func (c *column) number(g *group) string {
 	return fmt.Sprintf("%.*f", c.digits, x)
 }
 
-// columns are those of the table, on the terminal and on the page. What is 0 or
-// absent in all rows is left out.
+// columns are those of the table, in the terminal and on the page, without
+// those that are 0 or absent in all rows.
 func columns(results []*result) []column {
 	all := []column{
 		{"rate", "req/s", func(r *row) float64 { return r.Rate }, 2},
@@ -161,7 +161,7 @@ func writeTable(w io.Writer, results []*result) error {
 	return err
 }
 
-// notes say what the figures are of.
+// notes describe the figures.
 func notes(results []*result) []string {
 	r := &results[0].row
 	all := []string{fmt.Sprintf("%d requests, as generated (seed %d): input mean %.0f, standard deviation %.0f; output mean %.0f, standard deviation %.0f tokens.",

@@ -69,7 +69,7 @@ type scoreKey struct {
 
 func (s *score) key() scoreKey { return scoreKey{s.Contest, s.Load, s.Policy, s.Seed, s.Requests} }
 
-// measures are what policies are compared by.
+// measures are the measures by which policies are compared.
 var measures = []struct {
 	name  string
 	value func(*score) float64
@@ -84,7 +84,7 @@ var measures = []struct {
 	{"goodput", func(s *score) float64 { return 1 / s.Done }}, // time per request, so that less is better
 }
 
-// inTable are the measures that the table has columns of; the page has all.
+// inTable reports whether the table has columns for a measure; the page has all.
 func inTable(name string) bool { return name != "goodput" && name != "TPOT p50" }
 
 func playTournament(args []string, stdout, stderr io.Writer) error {
@@ -188,16 +188,16 @@ func contestNames(all []contest) string {
 	return strings.Join(names, ", ")
 }
 
-// tournamentPolicies are all presets but the one that is there to be the worst.
+// tournamentPolicies are all presets except the one meant to be the worst.
 func tournamentPolicies() []string {
 	return slices.DeleteFunc(preset.Names(), func(name string) bool { return name == "always-busiest" })
 }
 
-// probes are the policies under which saturation is looked for.
+// probes are the policies with which saturation is determined.
 var probes = []string{"lmetric", "load-prefix"}
 
-// saturations are the rates at which the fleets of the contests are full. It looks for
-// those that are not in the state file, and returns what is in there too.
+// saturations returns the rates at which the contests' fleets are full, and determines
+// those that are not in the state file.
 func (t *tournament) saturations(stderr io.Writer) (map[scoreKey]score, map[string]float64, error) {
 	held, err := t.readState()
 	if err != nil {
@@ -268,10 +268,10 @@ func (t *tournament) readState() (map[scoreKey]score, error) {
 	for lines.Scan() {
 		var s score
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			continue // cut off when it was stopped
+			continue // incomplete, from an interrupted run
 		}
 		if s.TPOT50 == 0 {
-			continue // of a version that did not note it
+			continue // of a version without it
 		}
 		held[s.key()] = s
 	}
@@ -336,7 +336,7 @@ func (t *tournament) run(s *score) error {
 	if err != nil {
 		return err
 	}
-	mu.Lock() // a trace is read once
+	mu.Lock() // each trace is read once
 	work, err := c.work(s.Rate, s.Requests)
 	mu.Unlock()
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// wall is what a run cost the machine that it was simulated on.
+// wall is what a run cost the machine.
 type wall struct {
 	Seconds   float64 `json:"seconds"`
 	PerSecond float64 `json:"simulated_requests_per_second"`
-	PeakBytes uint64  `json:"peak_bytes"` // of memory held by the process during the run
+	PeakBytes uint64  `json:"peak_bytes"` // memory of the process during the run
 }
 
 // stopwatch measures one run.
@@ -24,7 +24,7 @@ type stopwatch struct {
 const sampleInterval = 2 * time.Millisecond
 
 func startWatch() *stopwatch {
-	debug.FreeOSMemory() // what the run before it has left
+	debug.FreeOSMemory() // left by the previous run
 	w := &stopwatch{done: make(chan struct{}), peak: make(chan uint64)}
 	go func() {
 		peak := memoryHeld()
@@ -50,8 +50,8 @@ func (w *stopwatch) stop(requests int) *wall {
 	return &wall{Seconds: seconds, PerSecond: float64(requests) / seconds, PeakBytes: <-w.peak}
 }
 
-// memoryHeld is the memory that the Go runtime has from the operating system and
-// has not given back.
+// memoryHeld is the memory that the Go runtime has obtained from the operating
+// system and not returned.
 func memoryHeld() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
