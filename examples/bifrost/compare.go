@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// The ways that are compared, in this order.
+// The contenders, in this order.
 const (
 	own    = "Bifrost, random"
 	with   = "Bifrost, endpick"
@@ -25,8 +25,8 @@ const (
 )
 
 const (
-	atOnce   = 8     // requests of a step
-	kvTokens = 16384 // in the cache of a server
+	atOnce   = 8     // requests per step
+	kvTokens = 16384 // cache of each server
 )
 
 // compare plays the workload through each contender and prints a table, and compares
@@ -55,7 +55,7 @@ func compare(ctx context.Context, w *traffic.Workload, policy string, pairs int,
 	return judge(results, &hits, out)
 }
 
-// judge says in a line whether Bifrost with endpick is what it should be.
+// judge says in one line whether Bifrost with endpick is as it should be.
 func judge(results []traffic.Result, hits *traffic.Paired, out io.Writer) error {
 	var wrong []error
 	for _, r := range results {
@@ -78,7 +78,7 @@ func judge(results []traffic.Result, hits *traffic.Paired, out io.Writer) error 
 	return errors.Join(wrong...)
 }
 
-// measure starts servers and a contender before them, and plays the conversations.
+// measure starts servers and a contender in front of them, and plays the conversations.
 func measure(ctx context.Context, w *traffic.Workload, name, policy string) (samples []traffic.Sample, err error) {
 	config, err := traffic.ServerConfig(kvTokens)
 	if err != nil {
@@ -95,7 +95,7 @@ func measure(ctx context.Context, w *traffic.Workload, name, policy string) (sam
 	}
 	defer func() { front.Client.Close(); err = errors.Join(err, front.Stop()) }()
 	samples = front.Client.Play(ctx, w.Conversations(), func() {})
-	// A stream may end a moment after its client has all.
+	// A stream may end a moment after its client has received everything.
 	for until := time.Now().Add(30 * time.Second); front.Leases() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			return nil, fmt.Errorf("%d leases are left open", front.Leases())
@@ -104,7 +104,7 @@ func measure(ctx context.Context, w *traffic.Workload, name, policy string) (sam
 	return samples, ctx.Err()
 }
 
-// front puts a contender before the servers.
+// front puts a contender in front of the servers.
 func front(ctx context.Context, f *traffic.Fleet, name, policy string) (*traffic.Front, error) {
 	handler, router, stop, err := contender(ctx, name, policy, f.Endpoints())
 	if err != nil {
@@ -141,7 +141,7 @@ func contender(ctx context.Context, name, policy string, endpoints []endpick.End
 	return &gateway{b}, router, b.Shutdown, nil
 }
 
-// library is a proxy of the standard library's with endpick's transport.
+// library is a proxy of the standard library with endpick's transport.
 func library(policy string, endpoints []endpick.Endpoint) (http.Handler, *endpick.Router, func(), error) {
 	config, err := preset.ByName(policy)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/maximhq/bifrost/core/schemas"
 )
 
-// maxBody bounds the bodies of requests, in bytes.
+// maxBody is the longest request body, in bytes.
 const maxBody = 32 << 20
 
-// gateway serves OpenAI's chat completions by way of Bifrost.
+// gateway serves OpenAI's chat completions through Bifrost.
 type gateway struct{ bifrost *bifrost.Bifrost }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
-	// Its end is how Bifrost, and endpick below, hear that the client has gone.
+	// Its end tells Bifrost, and endpick below it, that the client has left.
 	ctx, cancel := schemas.NewBifrostContextWithCancel(in.Context())
 	defer cancel()
 	if in.Method != http.MethodPost || in.URL.Path != "/v1/chat/completions" {
@@ -37,7 +37,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	for k := range in.Header {
 		kept[k] = in.Header.Get(k)
 	}
-	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, kept) // targets, sessions and priorities
+	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, kept) // including targets, sessions and priorities
 	req := chat.ToBifrostChatRequest(ctx)
 	req.Provider, req.Model = schemas.VLLM, chat.Model
 	if chat.IsStreamingRequested() {
@@ -80,7 +80,7 @@ func (g *gateway) stream(ctx *schemas.BifrostContext, w http.ResponseWriter, req
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
 
-// fail tells a client of a failure.
+// fail sends a failure to the client.
 func fail(w http.ResponseWriter, failure *schemas.BifrostError) {
 	status := http.StatusInternalServerError
 	if failure.StatusCode != nil {

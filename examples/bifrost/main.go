@@ -1,16 +1,16 @@
-// Bifrost is a small gateway over Bifrost's core in which endpick chooses the servers,
-// and a comparison with Bifrost's own way of choosing: at random.
+// Bifrost is a small gateway over Bifrost's core in which endpick chooses the servers, and
+// a comparison with Bifrost's own choice, which is random.
 //
 //	go run .                                           compares, in two minutes
-//	go run . -listen :8080 http://a:8000 http://b:8000  is the gateway, before these servers
+//	go run . -listen :8080 http://a:8000 http://b:8000  is the gateway, in front of these servers
 //
-// The comparison starts modelled vLLM servers, puts Bifrost before them with each of
-// the ways in turn, and plays the same conversations through it over real HTTP and SSE;
-// then through the library's own transport, without Bifrost. Under load, two runs of the
-// same differ by two points in what was cached; so both are played again in step, pair
-// by pair. It exits with 0 if no request failed, no lease is left, endpick's median TTFT
-// is at most a quarter of random's, and as much of the prompts was cached in step as
-// without Bifrost, to one point.
+// The comparison starts simulated vLLM servers, puts Bifrost in front of them with each
+// way of choosing, and plays the same conversations through it over real HTTP and SSE;
+// then through the library's own transport, without Bifrost. Under load, two equal runs
+// differ by two points in what is cached, so both are played again in step, pair by pair.
+// It exits with 0 if no request failed, no lease is left, endpick's median TTFT is at most
+// a quarter of random's, and as much of the prompts was cached in step as without Bifrost,
+// to within a point.
 package main
 
 import (
@@ -79,17 +79,17 @@ func serve(ctx context.Context, listen, policy string, servers []string) error {
 	return nil
 }
 
-// seed is that of chance: what is compared draws the same lots.
+// seed is the seed of everything random, so that comparisons use the same numbers.
 const seed = 1
 
-// random is no policy of endpick's, but Bifrost's own way.
+// random is Bifrost's own choice, not a policy of endpick.
 const random = "random"
 
-// start is a Bifrost before these servers.
+// start starts a Bifrost in front of these servers.
 func start(ctx context.Context, policy string, endpoints []endpick.Endpoint) (*bifrost.Bifrost, *endpick.Router, error) {
 	name := policy
 	if policy == random {
-		name = "round-robin" // the router only lists the servers then
+		name = "round-robin" // the router then only lists the servers
 	}
 	config, err := preset.ByName(name)
 	if err != nil {

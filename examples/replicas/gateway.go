@@ -20,10 +20,10 @@ import (
 	"github.com/endpick/endpick/transport/replica"
 )
 
-// gateway is one of several before a fleet: an HTTP server of its own.
+// gateway is one of several in front of a fleet: an HTTP server of its own.
 type gateway struct {
 	router *endpick.Router
-	shared *replica.Replica // nil: it is alone
+	shared *replica.Replica // nil: it shares nothing
 	wire   *wire
 	url    string
 	stop   func() error
@@ -38,7 +38,7 @@ const (
 	everything
 )
 
-// reportEvery is how often a gateway asks the servers how busy they are.
+// reportEvery is how often a gateway polls the servers' load.
 const reportEvery = time.Second
 
 func startGateway(name, policy string, fleet *traffic.Fleet, key prefix.Key, how sharing, b *broker, delay time.Duration) (g *gateway, err error) {
@@ -112,7 +112,7 @@ func startGateway(name, policy string, fleet *traffic.Fleet, key prefix.Key, how
 	return g, nil
 }
 
-// poll asks the servers how busy they are, as a scraper would.
+// poll polls the servers' load, as a scraper would.
 func poll(ctx context.Context, router *endpick.Router, fleet *traffic.Fleet) {
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
@@ -150,7 +150,7 @@ func meet(gateways []*gateway) error {
 	}
 }
 
-// inTurn sends requests to gateways in turn, whatever host they name.
+// inTurn sends requests to the gateways in turn, whatever host they name.
 type inTurn struct {
 	base http.RoundTripper
 	next func() string

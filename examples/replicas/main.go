@@ -1,10 +1,11 @@
-// Command replicas runs three gateways before one fleet, without and with what
-// transport/replica shares between them, over a NATS server in this process:
+// Command replicas runs three gateways in front of one fleet, without and with
+// what transport/replica shares between them, over a NATS server in this
+// process:
 //
 //	go run ./examples/replicas
 //
-// It takes two minutes. It is a module of its own, since the server is large;
-// docs/replicas.md explains what it shows.
+// It takes two minutes. It is a module of its own, because the server is large;
+// docs/replicas.md explains its output.
 package main
 
 import (
@@ -23,13 +24,13 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// options are the flags, checked.
+// options are the parsed flags.
 type options struct {
 	traffic.Workload
 	policy   string
 	gateways int
 	servers  int
-	kvTokens int // of each
+	kvTokens int // of each server
 	delay    time.Duration
 }
 
@@ -66,8 +67,8 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command is the program without its process. It returns the exit status: 2 for arguments
-// that make no sense, 1 if something failed.
+// command is the program without its process. It returns the exit status: 2 for invalid
+// arguments, 1 for failures.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {
@@ -84,7 +85,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// compare plays the same conversations in all ways and tells what came of them.
+// compare plays the same conversations in all ways and prints the results.
 func compare(ctx context.Context, o *options, stdout io.Writer) error {
 	conversations := o.Conversations()
 	runs := []run{
@@ -125,10 +126,10 @@ func table(w io.Writer, results []result) error {
 	return t.Flush()
 }
 
-// costs is what a request has cost on the bus, in the mean.
+// costs is the mean cost of a request on the bus.
 type costs struct{ messages, bytes, blocks float64 }
 
-// beside is what it has cost beside its new blocks, of 8 bytes each.
+// beside is the cost without new blocks, of 8 bytes each.
 func (c *costs) beside() float64 { return c.bytes - 8*c.blocks }
 
 func cost(r *result) (c costs) {
@@ -145,11 +146,11 @@ func cost(r *result) (c costs) {
 	return costs{c.messages / shared, c.bytes / shared, c.blocks / shared}
 }
 
-// mostBytes is what a request may cost beside its new blocks. The aim is 64; with few
-// requests a second there is nothing to share a message with.
+// mostBytes is the most that a request may cost besides its new blocks. The goal is
+// 64; with few requests per second there is nothing to share a message with.
 const mostBytes = 128
 
-// summary says in a line whether all went well.
+// summary says in one line whether everything went well.
 func summary(w io.Writer, results []result) error {
 	requests := 0
 	for i := range results {

@@ -9,10 +9,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// broker is a NATS server in this process that can be killed and started again. Gateways
+// broker is a NATS server in this process that can be killed and restarted. Gateways
 // reach it through wires, so that its address does not matter.
 type broker struct {
-	password string // that it asks for; empty: none. Read at a start
+	password string // empty: none is required. Read when it starts
 
 	mu     sync.Mutex
 	server *server.Server // nil: killed
@@ -47,7 +47,7 @@ func (b *broker) start() error {
 	return nil
 }
 
-// kill ends the server without a word.
+// kill ends the server abruptly.
 func (b *broker) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +62,7 @@ func (b *broker) kill() {
 	b.server = nil
 }
 
-// wire returns a new way to the server.
+// wire returns a new connection path to the server.
 func (b *broker) wire(delay time.Duration) (*wire, error) {
 	w, err := newWire(delay)
 	if err != nil {

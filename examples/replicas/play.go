@@ -20,19 +20,19 @@ type run struct {
 	name     string
 	gateways int
 	how      sharing
-	kill     bool // NATS is killed at a third of the time, and started again at two thirds
+	kill     bool // kill NATS after a third of the time, and restart it after two thirds
 }
 
-// result is what came of it.
+// result is the result of a run.
 type result struct {
 	traffic.Result
 	imbalance float64
 	status    []replica.Status
-	outage    time.Duration // that the gateways have noticed
+	outage    time.Duration // as noticed by the gateways
 }
 
-// play starts servers, gateways and NATS, plays the conversations and takes all down
-// again. Everything is fresh, so that runs can be compared.
+// play starts servers, gateways and NATS, plays the conversations and shuts
+// everything down. Everything is new, so that runs can be compared.
 func (r *run) play(ctx context.Context, o *options, conversations []traffic.Conversation) (res result, err error) {
 	config, err := traffic.ServerConfig(o.kvTokens)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *run) play(ctx context.Context, o *options, conversations []traffic.Conv
 	return res, errors.Join(err, r.check(gateways, &res))
 }
 
-// check looks whether anything has stayed behind or was lost.
+// check checks that nothing was left behind or lost.
 func (r *run) check(gateways []*gateway, res *result) error {
 	if res.Failed > 0 {
 		return fmt.Errorf("%d requests failed, the first: %w", res.Failed, res.FirstErr)
@@ -103,7 +103,7 @@ func (r *run) check(gateways []*gateway, res *result) error {
 	if res.Requests == 0 || res.TTFT == nil || res.PrefixHitRatio == nil {
 		return errors.New("nothing was measured")
 	}
-	// The last ends are told a moment after the clients have all.
+	// The last ends are sent a moment after the clients have received everything.
 	for wait := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		open := 0
 		for _, g := range gateways {
@@ -144,7 +144,7 @@ func interrupt(ctx context.Context, d time.Duration, b *broker, gateways []*gate
 	}
 	b.kill()
 	from := time.Now()
-	for _, g := range gateways { // each finds out, and goes on
+	for _, g := range gateways { // each notices, and continues
 		for {
 			if s := g.shared.Status(); !s.Connected && s.Alone() {
 				break
@@ -169,7 +169,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // imbalance is how unevenly requests are spread over servers, until ctx is done: the
-// standard deviation of their batches and queues as a part of the mean, in the mean over
+// standard deviation of their batches and queues as a share of the mean, averaged over
 // time.
 func imbalance(ctx context.Context, fleet *traffic.Fleet) float64 {
 	sum, n := 0.0, 0

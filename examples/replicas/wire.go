@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// wire is a way to a server that takes some time and can be cut: what comes through a
-// listener of its own goes on to wherever it leads at the moment.
+// wire is a path to a server with a delay that can be cut: connections to its
+// listener are forwarded to the current target.
 type wire struct {
 	listener net.Listener
-	delay    time.Duration // each way
+	delay    time.Duration // in each direction
 
 	mu     sync.Mutex
-	target string // empty: nowhere
+	target string // empty: none
 	cut    bool
 	held   chan struct{} // nothing passes until it is closed
 	conns  map[net.Conn]bool
@@ -32,7 +32,7 @@ func newWire(delay time.Duration) (*wire, error) {
 
 func (w *wire) url() string { return "nats://" + w.listener.Addr().String() }
 
-// lead breaks what goes through and leads elsewhere from now on.
+// lead breaks all connections and forwards new ones to target.
 func (w *wire) lead(target string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *wire) lead(target string) {
 	w.breakAll()
 }
 
-// sever breaks what goes through and lets nothing more in, or does again.
+// sever breaks all connections and accepts no more, or accepts them again.
 func (w *wire) sever(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,8 +48,8 @@ func (w *wire) sever(cut bool) {
 	w.breakAll()
 }
 
-// hold keeps connections open and lets nothing pass, as a machine that hangs does, until
-// release is called.
+// hold keeps connections open but blocks them, like a machine that hangs, until release
+// is called.
 func (w *wire) hold() (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,13 +123,13 @@ func (w *wire) carry(in net.Conn) {
 	both.Wait()
 }
 
-// late is what was read, and when it is to be passed on.
+// late is data, and when to pass it on.
 type late struct {
 	at    time.Time
 	bytes []byte
 }
 
-// pass carries bytes one way until an end breaks.
+// pass forwards bytes in one direction until an end breaks.
 func (w *wire) pass(from, to net.Conn) {
 	defer to.Close()
 	queue := make(chan late, 1024)

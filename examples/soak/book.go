@@ -7,8 +7,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// book is what servers and routers know of the requests that are under way, by the
-// names that the clients gave them.
+// book is what servers and routers know about the requests under way, by the names
+// that clients gave them.
 type book struct {
 	shards [64]struct {
 		mu   sync.Mutex
@@ -32,7 +32,7 @@ func (b *book) shard(name string) int {
 	return int(h % uint32(len(b.shards)))
 }
 
-// open begins a request, and close ends it: it is forgotten.
+// open adds a request, and close removes it.
 func (b *book) open(name string) *trace {
 	t := &trace{began: time.Now()}
 	s := &b.shards[b.shard(name)]
@@ -49,7 +49,7 @@ func (b *book) close(name string) {
 	delete(s.open, name)
 }
 
-// of is nil for a request that nobody asks for any more.
+// of returns nil for a request that has been removed.
 func (b *book) of(name string) *trace {
 	s := &b.shards[b.shard(name)]
 	s.mu.Lock()
@@ -62,17 +62,17 @@ type trace struct {
 	began time.Time
 
 	mu       sync.Mutex
-	attempts []attempt      // that have reached a server
-	running  int            // of them
-	open     int            // leases
-	leases   map[string]int // all, by endpoint
+	attempts []attempt      // those that reached a server
+	running  int            // unfinished attempts
+	open     int            // open leases
+	leases   map[string]int // all leases, by endpoint
 }
 
-// attempt is one at a server.
+// attempt is an attempt at one server.
 type attempt struct {
 	server string
 	mood   mood
-	whole  bool // all of a good answer was given
+	whole  bool // a complete good answer was sent
 }
 
 func (t *trace) begin(server string, m mood) (number int) {
@@ -105,7 +105,7 @@ func (t *trace) settle(patience time.Duration) bool {
 	}
 }
 
-// spy is a stage that has no opinion, and notes where requests go.
+// spy is a stage without opinions that records where requests go.
 type spy struct{ book *book }
 
 func (*spy) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {

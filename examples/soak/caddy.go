@@ -18,7 +18,7 @@ import (
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
 
-// throughCaddy is Caddy with endpick's transport. There is one in a process.
+// throughCaddy is Caddy with endpick's transport. A process can only have one.
 func throughCaddy(b *book, engines []*engine) (*way, error) {
 	dir, err := os.MkdirTemp("", "soak")
 	if err != nil {
@@ -43,7 +43,7 @@ func throughCaddy(b *book, engines []*engine) (*way, error) {
 		name: "Caddy", client: clientOf("unix", socket), url: "http://gateway",
 		stop: func() error { return errors.Join(caddy.Stop(), os.RemoveAll(dir)) },
 	}
-	// There is a router when a request has come.
+	// The router exists once a request has arrived.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	in, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/v1/models", nil)

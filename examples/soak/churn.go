@@ -11,13 +11,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// stay is how many of the servers are never taken away: the last ones.
+// stay is the number of servers, at the end, that are never removed.
 const stay = 4
 
 // fleet is all servers.
 type fleet struct {
 	engines []*engine
-	mu      sync.RWMutex // held while addresses change, or must not
+	mu      sync.RWMutex // locked while addresses change, or to keep them from changing
 }
 
 func (f *fleet) endpoints() (all []endpick.Endpoint) {
@@ -27,8 +27,8 @@ func (f *fleet) endpoints() (all []endpick.Endpoint) {
 	return all
 }
 
-// churn takes servers away from a router and gives them back, in every way that there
-// is, until ctx is done, and leaves it with all of them.
+// churn removes servers from a router and adds them again, in every way there is,
+// until ctx is done, and leaves it with all of them.
 func (f *fleet) churn(ctx context.Context, w *way, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 3))
 	var errs []error
@@ -43,7 +43,7 @@ func (f *fleet) churn(ctx context.Context, w *way, seed uint64) error {
 		}
 	}
 	for n := 0; ctx.Err() == nil; n++ {
-		f.mu.RLock() // addresses stay what they are
+		f.mu.RLock() // keeps addresses from changing
 		all := f.endpoints()
 		e := all[r.IntN(len(all)-stay)]
 		switch r.IntN(8) {
@@ -85,7 +85,7 @@ func (f *fleet) churn(ctx context.Context, w *way, seed uint64) error {
 	return errors.Join(errs...)
 }
 
-// kill breaks servers, one at a time, and lets them come back elsewhere.
+// kill kills servers, one at a time, and restarts them at other addresses.
 func (f *fleet) kill(ctx context.Context, ways []*way, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 4))
 	for ctx.Err() == nil {
@@ -117,7 +117,7 @@ func (f *fleet) restart(e *engine, ways []*way) error {
 	return nil
 }
 
-// decide measures decisions of a router that is at work, one after the other.
+// decide measures decisions of a busy router, one after the other.
 func decide(ctx context.Context, w *way) error {
 	blocks := make([]uint64, 128)
 	for n := uint64(0); ctx.Err() == nil; n++ {

@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/internal/hostile"
 )
 
-// patience is how long anything may take that has to happen.
+// patience is the time limit for anything that has to happen.
 const patience = 30 * time.Second
 
 // fate is what becomes of a request.
@@ -25,29 +25,29 @@ type fate int
 
 const (
 	answered fate = iota
-	left          // by its client
-	refused       // it could not be read, or a server has refused it
-	broken        // a server has broken off, or was killed, when the client had seen something
-	failed        // each attempt has failed before the client had seen anything
-	// What must not be.
-	lost    // not all attempts have failed, and the client has seen nothing
-	puzzled // what the client has seen is not whole, and no server is to blame
+	left          // abandoned by its client
+	refused       // it was invalid, or a server has refused it
+	broken        // a server broke off, or was killed, after the client had received something
+	failed        // each attempt failed before the client had received anything
+	// Violations:
+	lost    // not all attempts failed, but the client received nothing
+	puzzled // the response is incomplete, but no server broke it off
 	fates
 )
 
 var fateNames = [fates]string{"answered", "left by clients", "refused", "broken off", "failed at each attempt", "lost", "not whole"}
 
-// tally is what is counted of a way.
+// tally has the counts of a way.
 type tally struct {
 	fates    [fates]atomic.Int64
-	streams  atomic.Int64 // that are open, of those that take their time
-	most     atomic.Int64 // of them at a time
+	streams  atomic.Int64 // open slow streams
+	most     atomic.Int64 // maximum of these
 	decision histogram
-	path     histogram // how long request and first byte were on the way
+	path     histogram // time of request and first byte on the way
 
 	mu     sync.Mutex
 	causes map[string]int // of requests that failed at each attempt
-	wrong  []string       // of what must not be
+	wrong  []string       // violations
 }
 
 func (t *tally) because(cause string) {
@@ -76,10 +76,10 @@ type clients struct {
 	engines map[string]*engine
 	number  *atomic.Uint64
 	seed    uint64
-	pace    time.Duration // between the events of streams that take their time
+	pace    time.Duration // between the events of slow streams
 }
 
-// prompts are what is asked again and again.
+// prompts are sent repeatedly.
 var prompts = func() (all []string) {
 	r := rand.New(rand.NewPCG(1, 1))
 	words := strings.Fields("all work and no play makes Jack a dull boy while the rest of the town sleeps")
@@ -93,11 +93,11 @@ var prompts = func() (all []string) {
 	return all
 }()
 
-// work sends requests one after the other until ctx is done. With slow they are streams
-// that take their time.
+// work sends requests one after the other until ctx is done. With slow they are slow
+// streams.
 func (c *clients) work(ctx context.Context, n int, slow bool) {
 	r := rand.New(rand.NewPCG(c.seed, uint64(n)))
-	if slow { // they come a little after each other
+	if slow { // staggers them
 		sleep(ctx, time.Duration(r.Int64N(int64(c.pace))))
 	}
 	for ctx.Err() == nil {
@@ -114,15 +114,15 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// manner is how a request is asked for.
+// manner is how a request is sent.
 type manner struct {
 	path    string
 	body    []byte
 	stream  bool
 	hostile bool
-	slow    bool          // a stream that takes its time
-	leaves  time.Duration // after so long. Zero: it stays
-	peeks   bool          // it leaves when it has seen something
+	slow    bool          // a slow stream
+	leaves  time.Duration // after so long. Zero: it does not leave
+	peeks   bool          // it leaves after the first bytes
 }
 
 func (c *clients) manner(r *rand.Rand, slow bool) manner {
@@ -144,7 +144,7 @@ func (c *clients) manner(r *rand.Rand, slow bool) manner {
 	return m
 }
 
-// ask sends one request, and finds out what became of it.
+// ask sends one request, and determines its fate.
 func (c *clients) ask(r *rand.Rand, slow bool) {
 	m := c.manner(r, slow)
 	name := "request-" + strconv.FormatUint(c.number.Add(1), 10)
@@ -181,7 +181,7 @@ func (c *clients) ask(r *rand.Rand, slow bool) {
 		answered, _ := strconv.ParseInt(response.Header.Get(answeredHeader), 10, 64)
 		if s.status == http.StatusOK && !slow && received > sent && answered < begun {
 			trace.mu.Lock()
-			once := len(trace.attempts) == 1 // else what is seen is that of the last
+			once := len(trace.attempts) == 1 // otherwise this belongs to the last attempt
 			trace.mu.Unlock()
 			if once {
 				c.way.tally.path.add(time.Duration(received - sent + begun - answered))
@@ -203,16 +203,16 @@ func (c *clients) ask(r *rand.Rand, slow bool) {
 	c.judge(&m, &s, trace)
 }
 
-// seen is what a client has seen.
+// seen is what a client has received.
 type seen struct {
 	status int // zero: nothing
 	body   []byte
 	err    error
-	left   bool // the client has gone of its own will
-	late   bool // nothing has come for very long
+	left   bool // the client left on purpose
+	late   bool // nothing has arrived for a very long time
 }
 
-// whole reports whether the answer is.
+// whole reports whether the response is complete.
 func (s *seen) whole(m *manner) bool {
 	switch {
 	case s.status != http.StatusOK || s.err != nil:
@@ -268,7 +268,7 @@ func (c *clients) judge(m *manner, s *seen, t *trace) {
 	}
 }
 
-// fate is that of a request that is not whole, if there is an explanation.
+// fate is the fate of an incomplete request, if there is an explanation.
 func (s *seen) fate() fate {
 	if s.status == http.StatusOK && len(s.body) > 0 && !errors.Is(s.err, http.ErrBodyReadAfterClose) {
 		return broken
@@ -276,8 +276,8 @@ func (s *seen) fate() fate {
 	return failed
 }
 
-// cause is what the servers and the router know of a request that has failed; true:
-// each attempt has.
+// cause describes a failed request from what servers and router know; true: each
+// attempt failed.
 func (c *clients) cause(t *trace) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

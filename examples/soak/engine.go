@@ -16,37 +16,37 @@ import (
 	"github.com/endpick/endpick/internal/splitmix"
 )
 
-// What clients and servers say of a request in its headers and those of its answer.
+// Headers of requests and responses between clients and servers.
 const (
 	nameHeader     = "Session-Id"
 	paceHeader     = "X-Pace"     // milliseconds between events
-	goodHeader     = "X-Good"     // the server is to answer well
-	receivedHeader = "X-Received" // when, on the clock of sinceStart
-	answeredHeader = "X-Answered" // when the answer began
+	goodHeader     = "X-Good"     // the server must answer well
+	receivedHeader = "X-Received" // when, by sinceStart
+	answeredHeader = "X-Answered" // when the response began
 )
 
 var start = time.Now()
 
-// sinceStart is a clock that all parts of the process share.
+// sinceStart is a clock for all parts of the process.
 func sinceStart() int64 { return int64(time.Since(start)) }
 
-// engine is a server that computes nothing and has moods. It has another address when it
-// is killed and comes back: nobody can keep a port.
+// engine is a server that computes nothing and has moods. After being killed it gets
+// another address, because ports can't be kept.
 type engine struct {
 	id, address string
 	book        *book
 	seed        uint64
 	count       atomic.Uint64
-	had         *[moods]atomic.Int64 // of all servers
+	had         *[moods]atomic.Int64 // for all servers
 
 	mu     sync.Mutex
 	server *http.Server // nil: killed
 	idle   map[net.Conn]bool
 	served chan error
-	downs  []span // when it was killed, until when
+	downs  []span // when it was down
 }
 
-// span is a time in which a server was down; a zero to: it still is.
+// span is a time during which a server was down; a zero to: it still is.
 type span struct{ from, to time.Time }
 
 func (e *engine) start() error {
@@ -63,14 +63,14 @@ func (e *engine) start() error {
 	return nil
 }
 
-// known says that its new address is known to all.
+// known records that its new address is known everywhere.
 func (e *engine) known() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.downs[len(e.downs)-1].to = time.Now()
 }
 
-// kill breaks all connections, and takes no more.
+// kill breaks all connections, and accepts no more.
 func (e *engine) kill() error {
 	e.mu.Lock()
 	server := e.server
@@ -91,8 +91,8 @@ func (e *engine) kill() error {
 	return err
 }
 
-// rest closes the connections on which nothing happens, also those that were opened in
-// advance and never used.
+// rest closes idle connections, including those that were opened in advance and never
+// used.
 func (e *engine) rest() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +101,7 @@ func (e *engine) rest() {
 	}
 }
 
-// changed notes connections on which nothing happens.
+// changed tracks idle connections.
 func (e *engine) changed(c net.Conn, state http.ConnState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *engine) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// downSince reports whether it was down at any moment from then on.
+// downSince reports whether it was down at any time since t.
 func (e *engine) downSince(t time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -30,8 +30,7 @@ func (h *histogram) add(d time.Duration) {
 	h.n.Add(1)
 }
 
-// quantile is a bound of what so many of a thousand are within, an eighth too long at
-// most.
+// quantile returns an upper bound of the quantile, at most an eighth too long.
 func (h *histogram) quantile(thousandths int64) time.Duration {
 	left := (h.n.Load()*thousandths + 999) / 1000
 	for i := range h.buckets {
@@ -50,7 +49,7 @@ func (h *histogram) String() string {
 	return fmt.Sprintf("%s / %s / %s", short(h.quantile(500)), short(h.quantile(990)), short(h.quantile(999)))
 }
 
-// short is a duration to two digits.
+// short formats a duration with two digits.
 func short(d time.Duration) string {
 	switch {
 	case d < 10*time.Microsecond:

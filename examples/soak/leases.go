@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// leases opens and closes so many in the process, from several goroutines, while
-// endpoints come and go, and looks at the account.
+// leases opens and closes n leases in the process, from several goroutines,
+// while endpoints come and go, and checks the counts.
 func leases(n int, seed uint64) (time.Duration, error) {
 	config := preset.LMetric()
 	for i := range 8 {
@@ -94,7 +94,7 @@ func leases(n int, seed uint64) (time.Duration, error) {
 	return took, account(router)
 }
 
-// finishLease ends a lease in one of the ways in which they end, more than once.
+// finishLease ends a lease in one of the possible ways, more than once.
 func finishLease(r *rand.Rand, l endpick.Lease) {
 	k := r.IntN(8)
 	if k < 6 {
@@ -108,7 +108,7 @@ func finishLease(r *rand.Rand, l endpick.Lease) {
 	}
 }
 
-// account is what is wrong with a router that has nothing to do.
+// account returns what is wrong with an idle router.
 func account(router *endpick.Router) error {
 	var errs []error
 	s := router.Stats()

@@ -31,12 +31,12 @@ const (
 	moods
 )
 
-// about is what each mood does, and how many of a thousand attempts have it. The rest
-// go well.
+// about describes each mood, and how many of a thousand attempts have it. The rest go
+// well.
 var about = [moods]struct {
 	name     string
 	thousand int
-	good     bool // the answer is whole
+	good     bool // the response is complete
 }{
 	well:       {name: "answers", good: true},
 	slowly:     {name: "answers slowly", thousand: 10, good: true},
@@ -56,7 +56,7 @@ var about = [moods]struct {
 	nothing:    {name: "answers with nothing", thousand: 4},
 }
 
-// draw is the mood for a number by chance.
+// draw returns the mood for a random number.
 func draw(chance uint64) mood {
 	at := int(chance % 1000)
 	for m := slowly; m < moods; m++ {
@@ -78,13 +78,13 @@ const (
 	hangsFor = 300 * time.Millisecond
 )
 
-// reply is an answer under way.
+// reply is a response being sent.
 type reply struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	flush  func() error
 	stream bool
-	usage  bool          // was asked for
+	usage  bool          // requested
 	pace   time.Duration // between events
 	err    error
 }
@@ -111,7 +111,7 @@ func (a *reply) wait(d time.Duration) {
 	}
 }
 
-// give answers in a mood, and reports whether all of a good answer was given.
+// give responds according to a mood, and reports whether a complete good response was sent.
 func (a *reply) give(m mood) bool {
 	switch m {
 	case anError, overloaded, tooMany:
@@ -188,7 +188,7 @@ func (a *reply) give(m mood) bool {
 	return a.err == nil
 }
 
-// hijack leaves HTTP.
+// hijack takes over the connection.
 func (a *reply) hijack(say string, hard bool) {
 	conn, _, err := http.NewResponseController(a.w).Hijack()
 	if err != nil {

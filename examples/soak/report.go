@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// report is what came of it all.
+// report is the result.
 type report struct {
 	leases        int
 	leasesTook    time.Duration
@@ -21,14 +21,14 @@ type report struct {
 	direct        *way
 	stats         []endpick.Stats // of the ways
 	had           [moods]int64
-	errs          []error // promises that were broken
+	errs          []error // violations
 }
 
-// small is what a heap may grow by, whatever it is: pools, and tables that are not full
-// after a short time.
+// small is how much a heap may grow anyway: pools, and tables that are not full after a
+// short time.
 const small = 4 << 20
 
-// judge says which promises were broken.
+// judge collects the violations.
 func (r *report) judge(w *world) {
 	r.ways, r.direct = w.ways, w.direct
 	for m := range w.had {

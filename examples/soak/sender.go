@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// sender is a gateway with an HTTP client of its own, as package seam has it in its
-// example.
+// sender is a gateway with an HTTP client of its own, like the example of package
+// seam.
 type sender struct {
 	seam *seam.Seam
 	base *http.Transport
@@ -92,7 +92,7 @@ func pass(w http.ResponseWriter, body io.Reader) {
 		case io.EOF:
 			return
 		default:
-			panic(http.ErrAbortHandler) // the client has to notice
+			panic(http.ErrAbortHandler) // so that the client notices
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// world is all that takes part.
+// world is everything that takes part.
 type world struct {
 	o       *options
 	book    *book
@@ -109,7 +109,7 @@ func (w *world) play(ctx context.Context, d time.Duration) error {
 }
 
 // rest waits until nothing is open any more, and returns what the process holds then.
-// More than so many goroutines are given time to end.
+// It gives goroutines beyond that number time to end.
 func (w *world) rest(goroutines int) (held, error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		open := 0
@@ -140,10 +140,10 @@ type held struct {
 	goroutines int
 }
 
-// settled waits until there have been as many goroutines for a while, and no more than
-// there should be: what has just ended takes a moment to be gone. Meanwhile it closes idle
-// connections again and again: one that was dialed for a request which another has taken
-// up gets idle when it stands.
+// settled waits until the number of goroutines has been stable for a while, and not above
+// the given one, because goroutines take a moment to end. Meanwhile it closes idle
+// connections repeatedly: one that was dialed for a request that another connection has
+// served becomes idle when it is established.
 func settled(goroutines int, closeIdle func()) held {
 	closeIdle()
 	n, since := runtime.NumGoroutine(), time.Now()
@@ -154,7 +154,7 @@ func settled(goroutines int, closeIdle func()) held {
 		}
 	}
 	var m runtime.MemStats
-	for range 3 { // pools are emptied by the second
+	for range 3 { // the second collection empties pools
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)

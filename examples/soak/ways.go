@@ -19,20 +19,20 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// way is something that endpick is built into, before all servers.
+// way is an integration of endpick, in front of all servers.
 type way struct {
 	name   string
-	router *endpick.Router // nil: there is none
+	router *endpick.Router // nil: none
 	client *http.Client
 	url    string
 	stop   func() error
-	// policies are what the router is given in turn.
+	// policies are given to the router in turn.
 	policies []endpick.Policy
 	tally    tally
 }
 
-// policies are two over one index, with a spy. The index is small, so that it is full when
-// the warm-up ends.
+// policies are two policies with a common index and a spy. The index is small, so that it
+// is full after the warm-up.
 func policies(b *book) ([]endpick.Policy, error) {
 	index, err := prefix.NewIndex(prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 500})
 	if err != nil {
@@ -70,7 +70,7 @@ func clientOf(network, address string) *http.Client {
 	}
 }
 
-// directly is no way at all, but straight to a server that stays.
+// directly connects to a server that stays, without endpick.
 func directly(engines []*engine) *way {
 	e := engines[len(engines)-1]
 	return &way{name: "directly", client: clientOf("tcp", e.address), url: "http://gateway", stop: func() error { return nil }}
@@ -114,8 +114,7 @@ func throughReverseProxy(b *book, engines []*engine) (*way, error) {
 	return serve("ReverseProxy", router, all, proxyTo(t), func() error { t.CloseIdleConnections(); return nil })
 }
 
-// throughPicker is a proxy that asks an endpoint picker, by the protocol that an Envoy
-// speaks.
+// throughPicker is a proxy that asks an endpoint picker, using Envoy's protocol.
 func throughPicker(b *book, engines []*engine) (*way, error) {
 	router, all, err := newRouter(b, engines)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package coding undoes the content codings of bodies.
+// Package coding decodes the content codings of bodies.
 package coding
 
 import (
@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Decoder opens a content coding; nil if the standard library has none.
+// Decoder returns the decoder of a content coding; nil if the standard library has none.
 func Decoder(coding string) func(io.Reader) (io.Reader, error) {
 	switch strings.ToLower(coding) {
 	case "gzip", "x-gzip":
 		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 	case "deflate":
 		return func(r io.Reader) (io.Reader, error) {
-			// Meant is zlib (RFC 9110, 8.4.1.2); some send deflate without it.
+			// The standard says zlib (RFC 9110, 8.4.1.2), but some send raw deflate.
 			in := bufio.NewReader(r)
 			if head, err := in.Peek(2); err == nil && head[0]&0x0f == 8 && (uint(head[0])<<8|uint(head[1]))%31 == 0 {
 				return zlib.NewReader(in)
@@ -46,10 +46,10 @@ func (l *Reader) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-// A compressed body may become this many times its size, and so many bytes more, or
-// unpacking it would cost more than sending it. JSON shrinks to a fifth, text that
-// repeats itself to a thirtieth.
+// A compressed body may expand to this multiple of its size plus so many bytes:
+// otherwise decompressing it would cost more than sending it. JSON compresses to a
+// fifth, repetitive text to a thirtieth.
 const maxInflation, freeInflation = 64, 64 << 10
 
-// Limit is how many bytes a body of n compressed ones may become, and no more than most.
+// Limit is how many bytes a body of n compressed bytes may expand to, but at most most.
 func Limit(n int, most int64) int64 { return min(most, freeInflation+maxInflation*int64(n)) }

@@ -1,3 +1,3 @@
-// Package cputime lets tests measure the time that the process has had, which
-// grows less than that of the clock where the machine is busy with other things.
+// Package cputime lets tests measure the CPU time of the process, which grows
+// less than the clock's time while the machine is busy with other things.
 package cputime

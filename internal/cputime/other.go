@@ -4,7 +4,7 @@ package cputime
 
 import "time"
 
-// Used is how long the process has run.
+// Used is how long the process has been running.
 func Used() time.Duration { return time.Since(start) }
 
 var start = time.Now()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Used is how long processors have worked for this process. It may advance by
-// milliseconds at once.
+// Used is the CPU time of this process. It may advance in steps of
+// milliseconds.
 func Used() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {

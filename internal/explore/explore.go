@@ -1,5 +1,5 @@
-// Package explore is the rule by which stages now and then try what they would
-// not choose, so that there is something to learn from.
+// Package explore decides when stages try what they would not choose, so that
+// there is something to learn from.
 package explore
 
 import (
@@ -8,14 +8,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Probability is the chance with which a request explores. Zero: never.
+// Probability is the probability that a request explores. Zero: never.
 type Probability float64
 
 // Default is one request in a hundred (Predicted Latency, "Affinity gate").
 const Default = 0.01
 
-// New makes a Probability of the two fields that a config has for it: p in
-// (0, 1), zero for the Default, and disabled. The field's name is qualified.
+// New makes a Probability of a config's two fields for it: p in (0, 1), zero
+// for the Default, and disabled. field is the qualified field name for errors.
 func New(field string, p float64, disabled bool) (Probability, error) {
 	switch {
 	case disabled && p != 0:

@@ -1,3 +1,4 @@
-// Package faults makes docs/faults.md: what clients see, and what the accounts show, when
-// servers, clients, connections, names, clocks and disks misbehave. It has tests alone.
+// Package faults generates docs/faults.md: what clients see, and what the accounts show,
+// when servers, clients, connections, names, clocks and disks misbehave. It only has
+// tests.
 package faults

@@ -1,4 +1,4 @@
-// Package hostile makes bodies of requests that are meant to cost a gateway more
-// than they are long, for tests and for the commands that measure the cost: those
-// that somebody thought of, and as many as one likes that nobody has.
+// Package hostile makes request bodies that are meant to cost a gateway more than
+// their length suggests, for tests and for commands that measure the cost:
+// hand-written ones, and any number of random ones.
 package hostile

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// places are where items may be repeated, up to them and from there on.
+// places are where items can be repeated: everything before and after them.
 var places = []Shape{
 	{Path: chat, Head: chatHead + `[`, Tail: `]}`, Comma: ","},
 	{Path: chat, Head: chatHead + `[{`, Tail: `}]}`, Comma: ","},
@@ -66,7 +66,7 @@ var places = []Shape{
 	{Path: "/v1/unknown", Head: `{`, Tail: `}`, Comma: ","},
 }
 
-// What parsers look for, so that chance finds it.
+// What parsers look for, as building blocks for random shapes.
 var (
 	keys = []string{
 		"role", "content", "type", "text", "name", "tool_calls", "function", "arguments", "id", "tool_call_id", "image_url", "url", "source",
@@ -81,8 +81,8 @@ var (
 	words = []string{"1", "0", "-1", "1.5", "1e9", "12345678901234567890", "true", "null", "[]", "{}", `""`, "x", "000001", " "}
 )
 
-// Random returns a shape that chance has made. Strings in strings are left out of its
-// items where they would end the one that the place is in.
+// Random returns a random shape. It leaves strings out of items inside of strings,
+// which they would end.
 func Random(r *rand.Rand) Shape {
 	s := places[r.IntN(len(places))]
 	switch {
@@ -133,7 +133,7 @@ func member(r *rand.Rand, depth int) string {
 	return `"` + keys[r.IntN(len(keys))] + `"` + space[r.IntN(len(space))] + ":" + space[r.IntN(len(space))] + value(r, depth)
 }
 
-// Mixed returns a shape whose items are those of several, for places that take them.
+// Mixed returns a shape whose items are those of several, for places that allow that.
 func Mixed(r *rand.Rand, s, other Shape) Shape {
 	if s.Comma != "" && r.IntN(2) == 0 && strings.HasSuffix(s.Head, "{") == strings.HasSuffix(other.Head, "{") && other.Comma != "" {
 		s.Item += s.Comma + other.Item

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Shape is a body of any length: Head, as many times Item as there is room for, with
-// Comma in between, and Tail.
+// Shape is a body of any length: Head, as many Items as there is room for, with
+// Comma between them, and Tail.
 type Shape struct {
 	Path string // of its API
 	Head string
-	// Item has a letter in the place of each zero byte, which differs from one item to
-	// the next, so that keys can differ and be in no order.
+	// Each zero byte in Item is replaced by a letter that differs from one item to the
+	// next, so that keys can differ, in any order.
 	Item, Tail, Comma string
 }
 
@@ -54,10 +54,10 @@ const (
 	userHead = chatHead + `[{"role":"user","content":`
 )
 
-// Flat is what most bodies are: one long text.
+// Flat is what most bodies look like: one long text.
 var Flat = Shape{chat, userHead + `"`, "All work and no play makes Jack a dull boy. ", `"}]}`, ""}
 
-// Shapes are those that somebody has thought of, by name.
+// Shapes are the hand-written ones, by name.
 func Shapes() map[string]Shape {
 	return map[string]Shape{
 		"messages that are none":    {chat, chatHead + `[`, `1`, `]}`, ","},

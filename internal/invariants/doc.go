@@ -1,7 +1,6 @@
-// Package invariants holds the tests of what always holds: each a property of a
-// real router with a real index, predictor and latency targets together, over
-// random interleavings of everything that may happen to it. What holds within one
-// package is tested there; here is what holds between them.
+// Package invariants tests what always holds, as properties of a real router with
+// index, predictor and latency targets, over random interleavings of everything
+// that may happen to it. Invariants of single packages are tested there.
 //
 // docs/design.md lists the tests. This package exports nothing.
 package invariants

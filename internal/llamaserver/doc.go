@@ -1,9 +1,9 @@
 // Package llamaserver runs llama.cpp's server for tests: a real engine, with a
-// model that talks nonsense. It is for Linux.
+// model that produces nonsense. It is for Linux.
 //
-// The variable [Env] names a directory with the programme, llama-server, and a
-// model of random weights, tiny.gguf. Where it is not set, [Available] says so and
-// tests skip.
+// The variable [Env] names a directory with the program, llama-server, and a model
+// with random weights, tiny.gguf. If it is not set, [Available] says so and tests
+// skip.
 package llamaserver
 
 import (
@@ -15,7 +15,7 @@ import (
 // Env is the environment variable that names the directory.
 const Env = "ENDPICK_LLAMA"
 
-// Available returns the error that says what is missing; nil: servers can start.
+// Available returns an error that says what is missing, or nil.
 func Available() error {
 	dir := os.Getenv(Env)
 	if dir == "" {

@@ -21,28 +21,28 @@ const (
 	Context = 8192 * Slots
 )
 
-// startWithin bounds the time that a server takes to load its model.
+// startWithin limits the time that a server may take to load its model.
 const startWithin = time.Minute
 
 // Server is one process on a loopback port, which it keeps over a restart. The
-// kernel kills it when the process that started it ends. Its methods are not safe
-// for concurrent use, but for URL.
+// kernel kills it when the process that started it ends. Its methods, except URL,
+// are not safe for concurrent use.
 type Server struct {
 	model  string // path
 	port   int
-	cmd    *exec.Cmd // nil: it is not running
+	cmd    *exec.Cmd // nil: not running
 	exited chan struct{}
 	log    tail
 }
 
-// Start starts a server with the tiny model and waits until it takes requests.
+// Start starts a server with the tiny model and waits until it is ready.
 func Start() (*Server, error) { return StartModel(filepath.Join(os.Getenv(Env), "tiny.gguf")) }
 
-// StartModel starts one with a model of the caller's.
+// StartModel starts a server with the caller's model.
 func StartModel(path string) (*Server, error) {
 	s := &Server{model: path}
 	var err error
-	for range 3 { // somebody may take the port before the server has it
+	for range 3 { // another process may take the port first
 		if s.port, err = freePort(); err != nil {
 			return nil, err
 		}
@@ -61,10 +61,10 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// URL is where the server is.
+// URL is the server's URL.
 func (s *Server) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port) }
 
-// Restart starts the server again, its cache empty, after it was killed.
+// Restart starts the server again after a Kill, with an empty cache.
 func (s *Server) Restart() error {
 	s.Kill()
 	cmd := exec.Command(filepath.Join(os.Getenv(Env), "llama-server"), "-m", s.model,
@@ -115,17 +115,17 @@ func (s *Server) ready() error {
 	}
 }
 
-// Kill ends the process at once, as a crash does: its connections break.
+// Kill ends the process at once, like a crash: its connections break.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended
+	_ = s.cmd.Process.Kill() // it may have ended already
 	<-s.exited
 	s.cmd = nil
 }
 
-// tail keeps the end of what is written.
+// tail keeps the end of what is written to it.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte

@@ -1,12 +1,12 @@
-// Package orders goes through all orders in which the steps of several threads can come,
-// for tests of what is called from many goroutines and takes each call at once, under a
+// Package orders enumerates all orders of the steps of several threads, for tests of
+// code that is called from many goroutines but executes each call atomically, under a
 // lock: whatever happens there happens in one of these orders.
 package orders
 
 import "iter"
 
-// All yields the threads by number in each order in which they can take so many steps
-// each. The slice is used again.
+// All yields the numbers of the threads in each possible order of their steps. The
+// slice is reused.
 func All(steps ...int) iter.Seq[[]int] {
 	n := 0
 	for _, s := range steps {
@@ -37,9 +37,8 @@ func All(steps ...int) iter.Seq[[]int] {
 	}
 }
 
-// Explore calls run once for each way in which its choices can come out: run asks choose
-// to choose among n, at least one, wherever there is a choice, and has to do the same
-// whenever the same was chosen.
+// Explore calls run once for each combination of its choices: run calls choose to choose
+// among n, at least one, and must behave the same after the same choices.
 func Explore(run func(choose func(n int) int)) {
 	var chosen, among []int
 	for {

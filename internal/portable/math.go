@@ -1,13 +1,14 @@
-// Package portable has the exponential and the logarithm with the same bits on every machine.
+// Package portable has an exponential and a logarithm with the same bits on every machine.
 package portable
 
 import (
 	"math"
 )
 
-// Exp and Ln are written out here, rather than taken from package math, for two reasons: math uses other code on other
-// architectures, and a model must be the same bytes everywhere; and this Exp is small enough to keep a prediction
-// within its budget. Products are converted explicitly so that no compiler fuses them with the addition that follows.
+// Exp and Ln are written out here, instead of using package math, for two reasons: math differs
+// between architectures, and a model must have the same bytes everywhere; and this Exp is small
+// enough for predictions. Products are converted explicitly so that no compiler fuses them with the
+// following addition.
 
 const (
 	expSteps = 64
@@ -24,7 +25,8 @@ const (
 var expTable = makeExpTable()
 
 func makeExpTable() (t [expSteps]float64) {
-	// Six correctly rounded square roots of 2, multiplied as the bits of i say: the same on every machine.
+	// Six correctly rounded roots of 2, multiplied according to the bits of i: the same on every
+	// machine.
 	var roots [6]float64
 	r := 2.0
 	for i := range roots {
@@ -50,7 +52,7 @@ func Exp(x float64) float64 {
 	} else if !(x >= -expLimit) {
 		x = -expLimit
 	}
-	// Rounded by way of a positive number, whose conversion to an integer cuts off downwards.
+	// Rounding goes through a positive number, whose conversion to an integer truncates downwards.
 	const above = 1 << 20
 	n := int64(float64(x*(expSteps/Ln2))+(above+0.5)) - above
 	k := float64(n)

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Package race tells tests whether the race detector is on: it makes sync.Pool
-// forget, so that allocations can't be counted.
+// Package race tells tests whether the race detector is on. It makes sync.Pool
+// drop items, so that allocations can't be counted.
 package race
 
 // Enabled reports whether the race detector is on.

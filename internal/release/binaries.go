@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// program is an example that is worth running as it is.
+// program is an example that is published as a binary.
 type program struct {
 	name   string
 	module string // its directory
@@ -68,19 +68,19 @@ func binaries(dir, out, version string, programs []program, platforms []string) 
 	return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(strings.Join(sums, "")), 0o644)
 }
 
-// build builds a program so that the same source and the same Go give the same bytes,
-// wherever they are. It returns the file's name.
+// build builds a program reproducibly: the same source and Go version give the same
+// bytes everywhere. It returns the file's name.
 func build(dir, out string, p program, platform string) (name string, err error) {
 	system, machine, _ := strings.Cut(platform, "/")
 	name = "endpick-" + p.name + "_" + system + "_" + machine
 	if system == "windows" {
 		name += ".exe"
 	}
-	// What a repository says of itself depends on how one came by it, so it is left out.
+	// Version control information depends on how the repository was obtained, so it is left out.
 	c := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(out, name), p.path)
 	c.Dir = filepath.Join(dir, filepath.FromSlash(p.module))
 	c.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+machine, "CGO_ENABLED=0",
-		// What somebody has set for himself changes nothing.
+		// Overrides local settings.
 		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0")
 	if text, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(text))
@@ -93,7 +93,7 @@ func sumOf(file string) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text)), err
 }
 
-// document is a software bill of materials in CycloneDX's JSON, as far as it is used.
+// document is the used part of a CycloneDX bill of materials in JSON.
 type document struct {
 	Format   string `json:"bomFormat"`
 	Spec     string `json:"specVersion"`
@@ -124,9 +124,9 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// materials lists the modules that a binary is made of, the standard library among them,
-// as its linker has noted them: nothing that is required and not linked. There are
-// no times and no serial numbers in it, so that it can be made again.
+// materials lists the modules that a binary is made of, including the standard library,
+// as recorded by its linker: nothing that is required but not linked. It has no times or
+// serial numbers, so that it is reproducible.
 func materials(file, name, version, sum string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -142,7 +142,7 @@ func materials(file, name, version, sum string) ([]byte, error) {
 		if m.Replace != nil && !ours(m) {
 			path, v, sum = m.Replace.Path, m.Replace.Version, m.Replace.Sum
 		}
-		if ours(m) { // built from where it lies
+		if ours(m) { // built from the repository
 			v, sum = version, ""
 		}
 		c := componentOf("library", path, v)

@@ -1,16 +1,16 @@
-// Release prepares the modules of this repository for a release: it makes each
-// library module require the others at the version that is to be tagged, and prints
-// the tags.
+// Release prepares the modules of this repository for a release: it makes each library
+// module require the others at the version to be tagged, and prints the tags.
 //
 //	go run ./internal/release v0.2.0
 //	go run ./internal/release -binaries dist v0.2.0
 //
-// RELEASING.md says what comes before and after. The replace directives stay, for
-// they count in this repository alone: whoever requires a module gets what is tagged.
+// RELEASING.md says what comes before and after. The replace directives stay, because
+// they only have an effect in this repository: whoever requires a module gets what is
+// tagged.
 //
 // With -binaries it builds the example programs for all platforms into a directory, with
 // their bills of materials (CycloneDX) and SHA256SUMS: the same bytes wherever the same
-// Go builds the same source.
+// Go version builds the same source.
 package main
 
 import (
@@ -58,8 +58,8 @@ func run(out, version string) error {
 	return err
 }
 
-// isVersion is a version of semantic versioning before v2: another would change the
-// modules' paths.
+// isVersion matches semantic versions before v2, which would change the modules'
+// paths.
 var isVersion = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`).MatchString
 
 // prepare edits the go.mod files of the library modules in dir and returns the tags
@@ -93,10 +93,10 @@ func prepare(dir, version string) (tags []string, err error) {
 type library struct {
 	dir      string // with slashes, from the repository's root; the root's is "."
 	path     string
-	requires []string // of this repository
+	requires []string // modules of this repository
 }
 
-// libraries are all modules but the examples, the root first.
+// libraries are all modules except the examples, the root first.
 func libraries(dir string) ([]library, error) {
 	var all []library
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -123,7 +123,7 @@ func libraries(dir string) ([]library, error) {
 	return all, err
 }
 
-// read takes from a go.mod file what matters here.
+// read reads the relevant part of a go.mod file.
 func read(dir, file string) (library, error) {
 	at, err := filepath.Rel(dir, filepath.Dir(file))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package words tells what kind of word differs between two texts: a date, an
-// identifier, a number, or white space alone.
+// Package words classifies the words that differ between two texts: dates,
+// identifiers, numbers, or white space only.
 package words
 
 import (
@@ -24,7 +24,7 @@ func Same(a, b string) bool {
 	}
 }
 
-// Common is how many bytes two texts have in common at their heads.
+// Common is the length of the common head of two texts, in bytes.
 func Common(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -39,8 +39,8 @@ func inWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_:.+", r)
 }
 
-// At returns the word around byte i, which may be within a letter: letters, digits and
-// what joins them in dates and identifiers.
+// At returns the word around byte i, which may be within a character: letters, digits
+// and what joins them in dates and identifiers.
 func At(s string, i int) string {
 	i = min(i, len(s))
 	for i > 0 && i < len(s) && !utf8.RuneStart(s[i]) {
@@ -61,10 +61,10 @@ func At(s string, i int) string {
 	return strings.Trim(s[from:i+to], ":.")
 }
 
-// Class is what a character may be part of.
+// Class is the role of a character in words.
 type Class uint8
 
-// The classes. Words begin with a letter or a digit, and go on with these and joints.
+// The classes. Words begin with a letter or a digit, and continue with these and joints.
 const (
 	Other Class = iota
 	Space
@@ -89,7 +89,7 @@ var ascii = func() (t [utf8.RuneSelf]Class) {
 	return t
 }()
 
-// ClassAt returns the class of the character at a byte of a text, and moves on behind
+// ClassAt returns the class of the character at a byte of a text, and advances past
 // it.
 func ClassAt(s string, at *int) Class {
 	if c := s[*at]; c < utf8.RuneSelf {
@@ -107,8 +107,9 @@ func ClassAt(s string, at *int) Class {
 	return Other
 }
 
-// Timestamp recognises 2025-01-15, 10:30, 2025-01-15T10:30:00Z and seconds or
-// milliseconds since the epoch between 2001 and 2286.
+// Timestamp reports whether a word is like 2025-01-15, 10:30,
+// 2025-01-15T10:30:00Z, or seconds or milliseconds since the epoch between 2001
+// and 2286.
 func Timestamp(w string) bool {
 	if len(w) > 64 {
 		return false
@@ -126,7 +127,7 @@ func Timestamp(w string) bool {
 	return w[:min(1, len(w))] != "0" && (whole == "0000000000" || whole == "0000000000000")
 }
 
-// Number recognises digits and what stands between them in numbers.
+// Number reports whether a word consists of digits and what joins them in numbers.
 func Number(w string) bool {
 	digits := 0
 	for _, r := range w {
@@ -140,14 +141,14 @@ func Number(w string) bool {
 	return digits > 0
 }
 
-// Identifier recognises UUIDs, hashes and names such as req_8f3a2b: at least six
-// characters in one word with a digit among them.
+// Identifier reports whether a word is like a UUID, a hash or a name such as
+// req_8f3a2b: at least six characters with a digit among them.
 func Identifier(w string) bool {
 	return len(w) >= 6 && strings.ContainsAny(w, "0123456789")
 }
 
-// DateName recognises the English names of months and days of the week, and AM and
-// PM, as dates have them.
+// DateName reports whether a word is an English name of a month or a day of the
+// week, or AM or PM.
 func DateName(w string) bool {
 	if len(w) > len("Wednesday") || len(w) < 2 || w[0] < 'A' || w[0] > 'Z' {
 		return false

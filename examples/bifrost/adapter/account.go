@@ -10,14 +10,15 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Account has a key of the vLLM provider for each endpoint of a router, as they are at
-// the moment: one that is added gets requests from then on. The ID of a key is that of
-// its endpoint. It is safe for concurrent use. A host with other providers too wraps it.
+// Account has a key of the vLLM provider for each current endpoint of a router; new
+// endpoints get requests at once. The ID of a key is that of its endpoint. It is safe
+// for concurrent use. A host that has other providers too wraps it.
 type Account struct {
 	Router *endpick.Router
-	// Provider is how servers are talked to: time limits, workers, proxies. Bifrost
-	// fills in what is zero. Its MaxRetries does not count, since such a retry goes to
-	// the server that has just failed, nor does AllowPrivateNetwork, which is on.
+	// Provider configures how to talk to servers: time limits, workers, proxies.
+	// Bifrost sets defaults for zero fields. MaxRetries is ignored, since such a retry
+	// goes to the server that has just failed, and so is AllowPrivateNetwork, which is
+	// always on.
 	Provider schemas.ProviderConfig
 }
 

@@ -15,14 +15,14 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// Config configures an [Adapter]. Router must be set.
+// Config configures an [Adapter]. Router is required.
 type Config struct {
-	// Config is that of the seam. MaxAttempts is how many servers a request is sent
-	// to, each but the first as a fallback that Bifrost is given. Zero: 3.
+	// Config configures the seam. MaxAttempts is how many servers a request is sent
+	// to; each after the first is a fallback for Bifrost. Zero: 3.
 	seam.Config
-	// Provider is whose keys are chosen. Empty: vLLM.
+	// Provider is the provider whose keys are chosen. Empty: vLLM.
 	Provider schemas.ModelProvider
-	// Prepare changes what the host knows better of a request before it is routed:
+	// Prepare sets what the host knows better about a request before it is routed:
 	// its tenant, priority or targets. Nil: nothing.
 	Prepare func(ctx *schemas.BifrostContext, call *seam.Call)
 }
@@ -60,10 +60,10 @@ func (a *Adapter) GetName() string { return "endpick" }
 // Cleanup implements [schemas.BasePlugin].
 func (a *Adapter) Cleanup() error { return nil }
 
-// PreRequestHook gives a request as many fallbacks to the same provider as other
-// servers may be asked for it. Each goes through key selection again.
+// PreRequestHook gives a request as many fallbacks to the same provider as there
+// may be further attempts. Each goes through key selection again.
 func (a *Adapter) PreRequestHook(ctx *schemas.BifrostContext, req *schemas.BifrostRequest) error {
-	if f := flightOf(ctx); f != nil { // a request before it in the same context
+	if f := flightOf(ctx); f != nil { // of an earlier request in the same context
 		f.land()
 		ctx.ClearValue(flightKey{})
 	}
@@ -78,7 +78,7 @@ func (a *Adapter) PreRequestHook(ctx *schemas.BifrostContext, req *schemas.Bifro
 	return nil
 }
 
-// again appends the fallbacks for other servers.
+// again appends the fallbacks for further attempts.
 func (a *Adapter) again(all []schemas.Fallback, provider schemas.ModelProvider, model string) []schemas.Fallback {
 	if provider != a.provider {
 		return all
@@ -87,7 +87,7 @@ func (a *Adapter) again(all []schemas.Fallback, provider schemas.ModelProvider, 
 }
 
 // PreLLMHook reads a request before its first attempt, and ends the attempts of one
-// that no other server should be asked for.
+// that no other server should get.
 func (a *Adapter) PreLLMHook(ctx *schemas.BifrostContext, req *schemas.BifrostRequest) (*schemas.BifrostRequest, *schemas.LLMPluginShortCircuit, error) {
 	provider, model, _ := req.GetRequestFields()
 	if provider != a.provider {
@@ -104,7 +104,7 @@ func (a *Adapter) PreLLMHook(ctx *schemas.BifrostContext, req *schemas.BifrostRe
 	return req, nil, nil
 }
 
-// read reads a request. One that can't be routed is over from the start.
+// read reads a request. One that can't be routed is finished from the start.
 func (a *Adapter) read(ctx *schemas.BifrostContext, req *schemas.BifrostRequest, model string) *flight {
 	path, stream, body, err := wire(ctx, req, model)
 	f := &flight{model: model, path: path, stream: stream}
@@ -121,9 +121,9 @@ func (a *Adapter) read(ctx *schemas.BifrostContext, req *schemas.BifrostRequest,
 	return f
 }
 
-// SelectKey is a [schemas.KeySelector]. It opens the account of a request at the server
-// whose key it returns. Requests to other providers, and those that were kept from
-// plugins, get a key at random, as without it.
+// SelectKey is a [schemas.KeySelector]. It opens a lease for the request at the server
+// whose key it returns. Requests to other providers, and those that bypass plugins, get
+// a random key, as without it.
 func (a *Adapter) SelectKey(ctx *schemas.BifrostContext, keys []schemas.Key, provider schemas.ModelProvider, model string) (schemas.Key, error) {
 	if f := flightOf(ctx); f != nil && provider == a.provider {
 		attempt, err := f.route(ctx.Root(), a.without(keys))
@@ -134,7 +134,7 @@ func (a *Adapter) SelectKey(ctx *schemas.BifrostContext, keys []schemas.Key, pro
 		default:
 			id := attempt.Endpoint().ID
 			i := slices.IndexFunc(keys, func(k schemas.Key) bool { return k.ID == id })
-			if i < 0 { // it came between the list of keys and the choice
+			if i < 0 { // it was added between the list of keys and the choice
 				f.land()
 				return schemas.Key{}, fmt.Errorf("adapter: endpoint %q has no key", id)
 			}
@@ -145,7 +145,7 @@ func (a *Adapter) SelectKey(ctx *schemas.BifrostContext, keys []schemas.Key, pro
 	return keyselectors.WeightedRandom(ctx, keys, provider, model)
 }
 
-// without are the endpoints that none of the keys leads to.
+// without returns the endpoints that none of the keys belongs to.
 func (a *Adapter) without(keys []schemas.Key) (ids []string) {
 	have := make(map[string]bool, len(keys))
 	for i := range keys {
@@ -175,8 +175,8 @@ func tell(ctx *schemas.BifrostContext, attempt *seam.Attempt) {
 	ctx.SetValue(schemas.BifrostContextKeyExtraHeaders, extra)
 }
 
-// PostLLMHook meters a response, or a chunk of it, and takes in errors. It changes
-// nothing but the status of errors that are its own.
+// PostLLMHook meters a response, or a chunk of it, and handles errors. It changes
+// nothing but the status of errors of its own.
 func (a *Adapter) PostLLMHook(ctx *schemas.BifrostContext, resp *schemas.BifrostResponse, failure *schemas.BifrostError) (*schemas.BifrostResponse, *schemas.BifrostError, error) {
 	if f := flightOf(ctx); f != nil {
 		f.heard(ctx, resp, failure)

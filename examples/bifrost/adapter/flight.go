@@ -16,8 +16,8 @@ import (
 // flight is a request on its way through Bifrost, over all attempts for one model.
 // Bifrost calls hooks one after the other, but from several goroutines.
 //
-// What it has opened is closed in every case: by the last hook, or, where Bifrost calls
-// none because nobody waits any more, by the end of the context.
+// Its lease is always closed: by the last hook or, if Bifrost calls none because nobody
+// waits any more, by the end of the context.
 type flight struct {
 	model  string
 	path   string // of the API
@@ -27,15 +27,15 @@ type flight struct {
 	call    *seam.Call
 	attempt *seam.Attempt // nil: none is open
 	served  bool          // the response has begun
-	landed  bool          // no other server is asked
-	// over is what there is to say of a request that has landed badly.
+	landed  bool          // there will be no further attempt
+	// over is the error of a request that has failed for good.
 	over *schemas.BifrostError
-	out  []byte // what Feed gives back: Bifrost passes its own on
+	out  []byte // output of Feed, which is discarded, because Bifrost passes on its own
 }
 
 type flightKey struct{}
 
-// flightOf is the flight that a context belongs to, or nil.
+// flightOf is the flight of a context, or nil.
 func flightOf(ctx *schemas.BifrostContext) *flight {
 	f, _ := ctx.Value(flightKey{}).(*flight)
 	return f
@@ -43,7 +43,7 @@ func flightOf(ctx *schemas.BifrostContext) *flight {
 
 var errLanded = errors.New("adapter: the request is over")
 
-// goesOn reports whether an attempt for this model is one of the flight's.
+// goesOn reports whether an attempt for this model belongs to the flight.
 func (f *flight) goesOn(model string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,8 +54,8 @@ func (f *flight) goesOn(model string) bool {
 	return false
 }
 
-// refusal is what an attempt gets that should not be made, or nil. Bifrost writes into
-// it.
+// refusal is the error for an attempt that should not be made, or nil. Bifrost
+// modifies it.
 func (f *flight) refusal() *schemas.BifrostError {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,8 +70,8 @@ func (f *flight) refusal() *schemas.BifrostError {
 	return &e
 }
 
-// refuse lands the flight for an error of the seam. The caller holds the lock, or
-// nobody else knows of the flight.
+// refuse ends the flight with an error of the seam. The caller holds the lock, or
+// nobody else knows the flight.
 func (f *flight) refuse(err error) {
 	status, _, _ := seam.ErrorResponse(f.path, err)
 	f.over = &schemas.BifrostError{StatusCode: &status, Error: &schemas.ErrorField{Message: err.Error(), Error: err}}
@@ -85,7 +85,7 @@ func (f *flight) route(ctx context.Context, without []string) (*seam.Attempt, er
 	if f.landed {
 		return nil, errLanded
 	}
-	if f.attempt != nil { // Bifrost has put the key aside: there was no more to be had of it
+	if f.attempt != nil { // Bifrost has dropped the key, so nothing more will come of the attempt
 		_ = f.attempt.Header(http.StatusTooManyRequests, nil, nil)
 		f.attempt = nil
 	}
@@ -113,13 +113,13 @@ func (f *flight) close() {
 	}
 }
 
-// heard takes in what a hook after the attempt is told.
+// heard handles the arguments of a hook after the attempt.
 func (f *flight) heard(ctx *schemas.BifrostContext, resp *schemas.BifrostResponse, failure *schemas.BifrostError) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.attempt == nil:
-		// Not sent by a key of ours; or the second hook for one failure.
+		// Not sent with a key of ours; or the second hook for one failure.
 		if failure != nil && failure.StatusCode == nil && f.over != nil && failure.Error != nil && failure.Error.Message == f.over.Error.Message {
 			failure.StatusCode = f.over.StatusCode
 		}
@@ -144,10 +144,10 @@ func (f *flight) feed(resp *schemas.BifrostResponse, last bool) {
 	if !last {
 		return
 	}
-	if f.stream && whole { // Bifrost has swallowed that
+	if f.stream && whole { // Bifrost has swallowed the end
 		f.out = f.attempt.Feed(f.out[:0], []byte("data: [DONE]\n\n"))
 	}
-	f.out, _ = f.attempt.End(f.out[:0]) // if it was cut, Bifrost has not noticed, but health does
+	f.out, _ = f.attempt.End(f.out[:0]) // if it was cut off, Bifrost has not noticed, but health does
 	f.close()
 }
 
@@ -158,8 +158,8 @@ func (f *flight) contentType() string {
 	return "application/json"
 }
 
-// failed takes in that an attempt has failed, and says whether another server is to be
-// asked.
+// failed records that an attempt has failed, and decides whether to try another
+// server.
 func (f *flight) failed(failure *schemas.BifrostError) {
 	a := f.attempt
 	f.attempt = nil
@@ -167,7 +167,7 @@ func (f *flight) failed(failure *schemas.BifrostError) {
 	case f.served || unanswered(failure):
 		_ = a.Fail(cause(failure))
 	case failure.IsBifrostError:
-		// Of Bifrost's own making: the server is not to blame, and another would not help.
+		// Bifrost's own error: the server is not to blame, and another would not help.
 	case failure.StatusCode != nil && *failure.StatusCode >= http.StatusBadRequest:
 		_ = a.Header(*failure.StatusCode, nil, nil)
 	case f.stream: // it began with an error
@@ -179,8 +179,8 @@ func (f *flight) failed(failure *schemas.BifrostError) {
 	}
 }
 
-// unanswered reports whether the server has not answered, or with something else than a
-// response. The texts are Bifrost's: it tells failures apart by nothing else.
+// unanswered reports whether the server sent no response, or something else. It goes by
+// Bifrost's texts, because nothing else distinguishes these failures.
 func unanswered(failure *schemas.BifrostError) bool {
 	if failure.Error == nil {
 		return false
@@ -195,7 +195,7 @@ func unanswered(failure *schemas.BifrostError) bool {
 	}
 }
 
-// cause is the error below Bifrost's.
+// cause is the error wrapped by Bifrost's.
 func cause(failure *schemas.BifrostError) error {
 	switch {
 	case failure.Error == nil:

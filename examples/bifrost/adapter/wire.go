@@ -9,8 +9,8 @@ import (
 	"github.com/maximhq/bifrost/core/schemas"
 )
 
-// wire is a request as a server of OpenAI's API gets it. One that endpick reads nothing
-// of has a body with its model alone, and is routed by load.
+// wire is a request as a server with OpenAI's API gets it. If endpick does not read
+// this kind of request, the body only has its model, and it is routed by load.
 func wire(ctx *schemas.BifrostContext, req *schemas.BifrostRequest, model string) (path string, stream bool, body []byte, err error) {
 	stream = bifrost.IsStreamRequestType(req.RequestType)
 	var extra map[string]any
@@ -52,8 +52,8 @@ func wire(ctx *schemas.BifrostContext, req *schemas.BifrostRequest, model string
 	return path, stream, body, err
 }
 
-// said is a response, or a chunk of one, as the server has said it; nil if endpick reads
-// nothing of it. whole says that the engine has counted, as it does at the end.
+// said is a response, or a chunk of one, as the server has sent it; nil if endpick does
+// not read this kind. whole says that it contains the engine's final counts.
 func said(resp *schemas.BifrostResponse) (data []byte, whole bool) {
 	var v any
 	switch {
@@ -79,8 +79,8 @@ func said(resp *schemas.BifrostResponse) (data []byte, whole bool) {
 	return data, whole
 }
 
-// headers are those that Bifrost's HTTP server keeps of a request: targets, sessions and
-// priorities are among them. The body is no longer as they say.
+// headers are those that Bifrost's HTTP server keeps of a request, including targets,
+// sessions and priorities, without those that describe the body.
 func headers(ctx *schemas.BifrostContext) http.Header {
 	kept, _ := ctx.Value(schemas.BifrostContextKeyRequestHeaders).(map[string]string)
 	h := make(http.Header, len(kept))

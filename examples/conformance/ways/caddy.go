@@ -14,7 +14,7 @@ import (
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
 
-// throughCaddy is Caddy with endpick's transport. There is one in a process.
+// throughCaddy is Caddy with endpick's transport. A process can only have one.
 func throughCaddy() suite.Way {
 	return suite.Way{Name: "Caddy", About: "`reverse_proxy` with `transport endpick`", Open: openCaddy}
 }
@@ -43,7 +43,7 @@ func openCaddy(servers []string) (*suite.Front, error) {
 		Network: "unix", Address: socket,
 		Leases: func() int {
 			router := endpickcaddy.Router("default")
-			if router == nil { // no request has got that far
+			if router == nil { // no request has arrived yet
 				return 0
 			}
 			return int(router.Stats().OpenLeases)

@@ -1,13 +1,13 @@
 // Ways plays a list of exchanges with model servers, from a chat to an upgrade, directly
-// and through all that endpick is built into: httputil.ReverseProxy, Caddy, and an
-// endpoint picker in both modes. It prints what is not the same as directly.
+// and through everything that contains endpick: httputil.ReverseProxy, Caddy, and an
+// endpoint picker in both modes. It prints what differs from the direct exchange.
 //
 //	GOWORK=off go run ./ways              a table, in half a minute
 //	GOWORK=off go run ./ways -v           each difference as well
 //	GOWORK=off go run ./ways -run abort   scenarios with this in their names
 //
-// It exits with 0 if there are no differences but those that are documented, and
-// nothing is left of any exchange: no lease, no goroutine.
+// It exits with 0 if all differences are documented, and no exchange leaves a lease or a
+// goroutine behind.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// ways are those that are compared.
+// ways returns those that are compared.
 func ways() []suite.Way {
 	return []suite.Way{suite.ReverseProxy(), throughCaddy(), throughPicker(false), throughPicker(true)}
 }
@@ -51,7 +51,7 @@ func run(ctx context.Context, name string, verbose bool, out, progress io.Writer
 		return err
 	}
 	if name != "" {
-		r.Unused = nil // by these scenarios
+		r.Unused = nil // in these scenarios
 	}
 	fmt.Fprint(out, r.Markdown())
 	if verbose {

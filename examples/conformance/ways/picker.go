@@ -12,8 +12,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// throughPicker is a proxy that asks an endpoint picker, by the protocol that an Envoy
-// speaks.
+// throughPicker is a proxy that asks an endpoint picker, using Envoy's protocol.
 func throughPicker(buffered bool) suite.Way {
 	w := suite.Way{Name: "picker", About: "the endpoint picker, `FULL_DUPLEX_STREAMED`"}
 	if buffered {
