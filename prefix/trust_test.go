@@ -210,6 +210,12 @@ func TestWhatIsPendingIsNobodysShare(t *testing.T) {
 
 func TestTrustVotes(t *testing.T) {
 	type votes = map[int]float32
+	sum := func(v votes) (all float32) {
+		for _, weight := range v {
+			all += weight
+		}
+		return all
+	}
 	for _, tc := range []struct {
 		name   string
 		which  int // of ten prompts, the oldest first
@@ -239,8 +245,22 @@ func TestTrustVotes(t *testing.T) {
 			had, lacked := d.votes()
 			assert.Equal(t, tc.had, had)
 			assert.Equal(t, tc.lacked, lacked)
+			against := d.server().trust.against
+			assert.Equal(t, sum(tc.lacked), against.most+against.others)
+			all := d.server().trust.spoken
+			assert.Equal(t, sum(tc.had)+sum(tc.lacked), all.most+all.others, "who votes against votes")
 		})
 	}
+}
+
+// All that is known of votes fades alike: how many there are, and whose they were.
+func TestTrustFades(t *testing.T) {
+	v := trust{more: 2, spoken: voices{1, 4, 8}, against: voices{2, 3, 5}}
+	v.had[3], v.lacked[sixteenths] = 6, 7
+	v.fade(0.5)
+	want := trust{more: 1, spoken: voices{1, 2, 4}, against: voices{2, 1.5, 2.5}}
+	want.had[3], want.lacked[sixteenths] = 3, 3.5
+	assert.Equal(t, want, v)
 }
 
 func TestTrustVotesOfATenantWeighLessAndLess(t *testing.T) {

@@ -114,3 +114,17 @@ func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {
 	assert.Contains(t, string(Problem{Status: 499}.Body("/")), "api_error")
 	assert.Contains(t, string(Problem{Status: 429}.Body("/")), "rate_limit_error")
 }
+
+// A request asks about a model by its name, which may have slashes; a path without one is
+// for the servers.
+func TestModelOf(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/models/m": "m", "/openai/v1/models/m": "m", "/v1/models/org/m": "org/m", "/v1/models/": "", "/v1/models": "", "/models/m": "",
+	} {
+		model, ok := ModelOf(http.MethodGet, path)
+		assert.Equal(t, want, model, path)
+		assert.Equal(t, want != "", ok, path)
+		_, ok = ModelOf(http.MethodPost, path)
+		assert.False(t, ok, path)
+	}
+}

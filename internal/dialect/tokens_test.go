@@ -34,6 +34,7 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 	}{
 		{"a chat", "/v1/chat/completions", chat, ids, 0, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 50},
 		{"of a cache that tenants share", "/v1/chat/completions", chat, ids, 0, true, nil, true, &prefix.Scope{Key: key, Model: "m", Adapter: "a", Salt: "s"}, 50},
+		{"under another name", "/v1/chat/completions", chat, ids, 0, false, func(r *endpick.Request) { r.Model = "pool" }, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 50},
 		{"only its head", "/v1/chat/completions", chat, ids[:40], 400, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 140},
 		{"a text", "/v1/completions", `{"model":"m","prompt":"why"}`, ids, 0, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a"}, 50},
 		{"not in time", "/v1/chat/completions", chat, nil, 0, false, nil, true, nil, 0},
@@ -58,7 +59,7 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 			}
 			plain := read(nil)
 			c := read(func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
-				require.Equal(t, []string{"m", "t", tc.path, tc.body}, []string{req.Model, req.Tenant, path, string(body)})
+				require.Equal(t, []string{plain.Request.Model, "t", tc.path, tc.body}, []string{req.Model, req.Tenant, path, string(body)})
 				asked = true
 				return tc.ids, tc.rest
 			})

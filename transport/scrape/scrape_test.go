@@ -153,6 +153,13 @@ func TestRanksOfAServerAreAskedTogether(t *testing.T) {
 	require.Len(t, list, 1)
 	assert.ErrorIs(t, list[0], scrape.ErrNoSignal)
 	assert.ErrorContains(t, list[0], `"2"`)
+
+	s.set("vllm:num_requests_running{engine=\"0\"} 3\nvllm:num_requests_running{engine=\"2\"} 7\n", 200)
+	p.Poll(context.Background())
+	c = candidates(router)
+	assert.Equal(t, []endpick.Signals{endpick.RunningSignal, 0, endpick.RunningSignal}, []endpick.Signals{c["0"].Reported, c["1"].Reported, c["2"].Reported},
+		"a rank that is missing voids what was known of it, and of no other")
+	assert.Equal(t, []float64{3, 7}, []float64{c["0"].Running, c["2"].Running})
 }
 
 // The mark is taken when the question is sent: what is routed while the engine

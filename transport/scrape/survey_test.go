@@ -140,6 +140,25 @@ func TestSurveyReadsEachEngine(t *testing.T) {
 	}
 }
 
+// A server and its ranks are told apart, also the first of these.
+func TestFactsOfRanks(t *testing.T) {
+	var all []endpick.Endpoint
+	for id, rank := range []int{-1, 0, 1} {
+		all = append(all, endpick.Endpoint{ID: fmt.Sprint(id), Address: "vllm", Ranked: rank >= 0, Rank: max(rank, 0)})
+	}
+	router, err := endpick.New(endpick.Config{Endpoints: all})
+	require.NoError(t, err)
+	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}})
+	require.NoError(t, err)
+	s.Poll(t.Context())
+	for i, want := range []int{48000, 16000, 32000} {
+		facts, ok := s.Facts(&all[i])
+		assert.True(t, ok)
+		assert.Equal(t, want, facts.KVTokens)
+		assert.Equal(t, want, router.Endpoints()[i].Candidate.Endpoint.KVTokens)
+	}
+}
+
 // What the host has set stays, also when the engine says something else; what it has
 // not set follows the engine; and what it sets anew is taken up.
 func TestSurveyAndTheHost(t *testing.T) {

@@ -116,6 +116,58 @@ func TestAnswersToOldQuestions(t *testing.T) {
 	w.converged()
 }
 
+// A question that comes twice is answered twice, with what was known each time: the parts of two answers are never put
+// together.
+func TestAnswersToOneQuestionAskedTwice(t *testing.T) {
+	w, a, b := pair(t)
+	for i := range 2000 {
+		w.route(a, fmt.Sprint("endpoint-", i%50), strings.Repeat("m", i%200), chain([]int{1 + i%8, 1 + i/8%8, 1 + i/64%8, 1 + i/512%8}))
+	}
+	for range 1000 { // in many batches, so that none is too long
+		a.Flush(w.now)
+		a.Drain()
+	}
+	w.now = w.now.Add(time.Second)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	w.now = w.now.Add(time.Second)
+	b.Tick(w.now)
+	w.take(b)
+	w.only(a, kindAsk)
+	require.Len(t, w.bus, 1)
+	question := w.bus[0]
+	answer := func() (parts []flying) {
+		w.bus = []flying{question}
+		w.deliver(0, false)
+		w.only(b, kindPart)
+		parts, w.bus = w.bus, nil
+		return parts
+	}
+	deliver := func(parts []flying) {
+		for _, f := range parts {
+			w.bus = []flying{f}
+			w.deliver(0, false)
+		}
+	}
+	first := answer()
+	w.route(a, "a", "m", nil)
+	w.flush(a, true)
+	second := answer()
+	require.Greater(t, len(first), 2)
+	require.Len(t, second, len(first))
+	before := b.Counts()
+	deliver(first[:1])
+	deliver(second)
+	require.Equal(t, before.Snapshots, b.Counts().Snapshots)
+	deliver(first[1:])
+	require.Equal(t, before.Snapshots+1, b.Counts().Snapshots)
+	w.calm(time.Second)
+	w.converged()
+}
+
 // Who is heard is there, although something of it is missing; who was never known is
 // not there because somebody repeats what it has said.
 func TestWhoIsHeardIsThere(t *testing.T) {

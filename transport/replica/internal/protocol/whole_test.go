@@ -306,3 +306,42 @@ func TestQuestionsBackOff(t *testing.T) {
 	}
 	assert.Equal(t, []time.Duration{0, 250, 750, 1750, 3750, 7750, 11750, 15750, 19750}, asked)
 }
+
+// A log numbers the requests that it tells of: one that it does not tell of has no number, and one that the other does not
+// mirror has one all the same, so that what comes after is told of the right requests.
+func TestNumbersSkipNobody(t *testing.T) {
+	l := newLine(2)
+	a, b := l.nodes[0], l.nodes[1]
+	ref := func(i uint32) endpick.LeaseRef { return endpick.LeaseRef{Slot: i, Generation: 1} }
+	route := func(i uint32, endpoint string) { a.Routed(ref(i), endpoint, &endpick.Request{}, 0, nil) }
+	told := func() (all []string) {
+		l.send()
+		for _, e := range l.told[1] {
+			all = append(all, fmt.Sprint(e.Kind, " ", e.Lease.endpoint))
+		}
+		l.clear()
+		return all
+	}
+	say := func(kind EffectKind, endpoint string) string { return fmt.Sprint(kind, " ", endpoint) }
+	route(0, "first")
+	for i := range uint32(3) {
+		route(10+i, fmt.Sprintf("%0256d", i))
+	}
+	require.EqualValues(t, 3, a.Counts().Unshared)
+	route(1, "second")
+	require.Equal(t, []string{say(Opened, "first"), say(Opened, "second")}, told())
+	b.mirrored += maxMirrored
+	route(2, "too much")
+	require.Empty(t, told())
+	require.EqualValues(t, 1, b.Counts().Unmirrored)
+	b.mirrored -= maxMirrored
+	route(3, "third")
+	require.Equal(t, []string{say(Opened, "third")}, told())
+	a.FirstToken(ref(1))
+	a.FirstToken(ref(2))
+	a.Done(ref(2), &endpick.Outcome{})
+	a.Done(ref(0), &endpick.Outcome{})
+	a.FirstToken(ref(3))
+	require.Equal(t, []string{say(Answered, "second"), say(Ended, "first"), say(Answered, "third")}, told())
+	require.Equal(t, 2, b.mirrored)
+}
