@@ -66,6 +66,7 @@ func TestContentThatMakesNoModelIsRefused(t *testing.T) {
 		"the bin of the absent": func(m *Model) { m.trees[0].threshold[0] = 0 },
 		"a bin too high":        func(m *Model) { m.trees[0].threshold[0] = (maxBins + 1) * lowBits },
 		"a leaf":                func(m *Model) { m.trees[0].leaf[5] = float32(math.Inf(1)) },
+		"no leaf":               func(m *Model) { m.trees[1].leaf[63] = float32(math.NaN()) },
 		"a base":                func(m *Model) { m.base = math.NaN() },
 		"a prior of nothing":    func(m *Model) { m.prior.floor = 0 },
 		"a prior below zero":    func(m *Model) { m.prior.floor = -1 },

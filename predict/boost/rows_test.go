@@ -10,6 +10,84 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Infinite values lie in the last cell, and move no other: the range is that of finite ones.
+func TestInfiniteValuesMoveNoCell(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var finite []float64
+	for range 900 {
+		finite = append(finite, rng.ExpFloat64())
+	}
+	want, _ := makeQuantisers(finite, 1)
+	qs, _ := makeQuantisers(append(slices.Clone(finite), math.Inf(1), math.Inf(1)), 1)
+	require.Equal(t, []any{want[0].low, want[0].base, want[0].shift}, []any{qs[0].low, qs[0].base, qs[0].shift})
+	require.Equal(t, cellCount-1, qs[0].cell(math.Inf(1)))
+}
+
+// A feature may part rows wherever it does so, if only the last from the others.
+func TestAFeatureThatVariesLate(t *testing.T) {
+	c := newColumn(3*structureRows, 3)
+	require.False(t, c.varies())
+	c.fine[len(c.fine)-1] = 1
+	require.True(t, c.varies())
+}
+
+// What a prior gives, by hand: never less than its floor, nor more than a target can be; what is absent or negative
+// counts for nothing.
+func TestPriorByHand(t *testing.T) {
+	p := prior{columns: []int{1, 2}, weights: []float64{5, 2, 10}, floor: 3}
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tc := range []struct{ one, two, want float64 }{
+		{0, 0, 5}, {1, 0, 7}, {1, 2, 27}, {nan, 2, 25}, {-9, nan, 5}, {inf, 0, maxTarget}, {0, 1e14, maxTarget}, {0, 1e13, 1e14 + 5}, {1e300, 1e300, maxTarget},
+	} {
+		require.Equal(t, tc.want, p.at([]float64{99, tc.one, tc.two}), "%+v", tc)
+	}
+	p.weights[0] = 1
+	require.Equal(t, 3.0, p.at([]float64{99, 0, 0}))
+	require.Equal(t, 1.0, (&prior{}).at(nil), "there is none")
+}
+
+// A prior is what a twin makes of the same rows that solves each pass for itself.
+func TestPriorEqualsItsNaiveTwin(t *testing.T) {
+	for seed := range uint64(5) {
+		for _, rows := range []int{40, 900, 5000} {
+			d := randomData(seed, rows, 4)
+			for i := range rows / 20 {
+				d.Y[i*20] /= 50 // which is what the passes weigh less
+			}
+			w := make([]float64, rows)
+			for i := range w {
+				w[i] = 1 / float64(1+i%3)
+			}
+			columns := []int{0, 2}
+			want := prior{columns: columns}
+			sorted := sampled(d.Y)
+			low, _ := ordinary(sorted)
+			want.floor = low / 10
+			pass := func(which func(int, func(int)), scale func(i int) float64, weight func(i int) float64) {
+				f := newPriorFit(3)
+				which(rows, func(i int) { f.add(columns, d.X[i*4:][:4], d.Y[i], weight(i), scale(i)) })
+				want.weights = f.solve()
+			}
+			whole := func(n int, f func(int)) {
+				for i := range n {
+					f(i)
+				}
+			}
+			pass(sampleRows, func(i int) float64 { return max(d.Y[i], sorted[len(sorted)/2]) }, func(i int) float64 { return w[i] })
+			for _, which := range []func(int, func(int)){sampleRows, sampleRows, whole} {
+				last := want
+				pass(which, func(i int) float64 { return d.Y[i] }, func(i int) float64 {
+					share := min(1, 3*d.Y[i]/last.at(d.X[i*4:][:4]))
+					return w[i] * math.Pow(share, 4)
+				})
+			}
+			got := fitPrior(columns, d.X, 4, d.Y, w)
+			require.InDeltaSlice(t, want.weights, got.weights, 1e-6)
+			require.Equal(t, want.floor, got.floor)
+		}
+	}
+}
+
 // Where a feature is cut depends on the values that it has, and not on how many rows lack it: a rare feature is told
 // apart as finely as if there were no others.
 func TestAbsentRowsMoveNoCut(t *testing.T) {
