@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// params are the fields that both kinds of OpenAI's older requests have.
+// params are the fields that both of OpenAI's older kinds of request have.
 type params struct {
 	Model               string `json:"model"`
 	MaxTokens           *int   `json:"max_tokens"`
@@ -44,7 +44,7 @@ type function struct {
 	Arguments string `json:"arguments"`
 }
 
-// question is what params say.
+// question converts params.
 func (p *params) question(a api) *question {
 	q := &question{
 		model: p.Model, stream: p.Stream, choices: p.N,

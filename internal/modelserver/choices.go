@@ -1,6 +1,6 @@
 package modelserver
 
-// response is a whole response of OpenAI's older APIs, or one chunk of a stream.
+// response is a whole response of OpenAI's older APIs, or a chunk of a stream.
 type response struct {
 	ID      string   `json:"id"`
 	Object  string   `json:"object"`
@@ -62,7 +62,7 @@ type choiceWriter struct {
 	*responder
 	api        api
 	usageAsked bool
-	called     []bool // by choice: the call has its name
+	called     []bool // by choice: the call's name has been sent
 }
 
 func (w *choiceWriter) head(object string) response {

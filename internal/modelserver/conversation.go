@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// conversation is what a prompt says, whatever API it came by.
+// conversation is the content of a prompt, independent of the API.
 type conversation struct {
 	salt  string
-	tools json.RawMessage // as they were given; empty: none
+	tools json.RawMessage // as given; empty: none
 	turns []turn
 }
 
@@ -26,11 +26,11 @@ const (
 	imagePart
 	thinkingPart
 	callPart   // a call of a tool
-	resultPart // what it has returned; the text follows as parts of their own
+	resultPart // its result; the text follows as separate parts
 	rawPart    // anything else
 )
 
-// part is a piece of a message.
+// part is a part of a message.
 type part struct {
 	kind partKind
 	text string // or the URL of an image, or the arguments of a call as JSON
@@ -39,8 +39,8 @@ type part struct {
 
 func text(s string) part { return part{kind: textPart, text: s} }
 
-// question returns what the last message says; "" if it isn't the user's own
-// words but what a tool has returned.
+// question returns the text of the last message; "" if it is not the user's own
+// words but a tool's result.
 func (c *conversation) question() (q string) {
 	if len(c.turns) == 0 {
 		return ""
@@ -60,8 +60,8 @@ func (c *conversation) question() (q string) {
 	return q
 }
 
-// render writes the conversation as a template does. Thoughts are kept while
-// the tools that they led to are called, and left out once the user has spoken
+// render renders the conversation like a template. Thoughts are kept while the
+// tools that they led to are called, and dropped once the user has spoken
 // again.
 func (c *conversation) render(blockTokens int) tokens {
 	t := newTokens(blockTokens, c.salt)
@@ -124,7 +124,7 @@ func (t *tokens) addPart(p part) {
 
 func given(v json.RawMessage) bool { return len(v) > 0 && !bytes.Equal(v, []byte("null")) }
 
-// compact is JSON without the spaces between its values.
+// compact removes the spaces between JSON values.
 func compact(v json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, v) != nil {
@@ -197,6 +197,6 @@ func imageURL(v json.RawMessage) string {
 		return object.URL
 	}
 	var url string
-	_ = json.Unmarshal(v, &url) // anything else is no image of ours
+	_ = json.Unmarshal(v, &url) // anything else is no image here
 	return url
 }

@@ -1,6 +1,6 @@
-// Package modelserver serves a model that does not exist: OpenAI's and Anthropic's
-// streaming APIs over HTTP, with the timing of [engine.Engine] on the wall clock. It sleeps
-// where a real server computes, so that a small machine can run several.
+// Package modelserver serves a simulated model over HTTP: OpenAI's and Anthropic's
+// streaming APIs, with the timing of [engine.Engine] in real time. It sleeps where a real
+// server computes, so that a small machine can run several.
 //
 // An index of names:
 //
@@ -17,23 +17,22 @@
 //	GET  /v1/models, GET /v1/models/{model}           the one that it has
 //	GET  /health, GET /metrics                        the last with vLLM's names
 //
-// The same requests in the same order give the same bytes, but for ids and times;
+// The same requests in the same order give the same bytes, except for ids and times;
 // streams have an event for each token.
 //
 // # Tokens
 //
-// The server has its own tokenizer: four bytes of text are a token, headers and
-// ends of messages are special tokens, and no token crosses from one message to
-// the next. The generated text is a function of the prompt alone and falls into
-// the same tokens when it comes back as a message, so that the next turn of a
-// conversation finds it in the cache.
+// The server has its own tokenizer: four bytes of text are a token, headers and ends of
+// messages are special tokens, and no token crosses from one message to the next. The
+// generated text is a function of the prompt alone and has the same tokens when it comes
+// back as a message, so that the next turn of a conversation finds it in the cache.
 //
-// Thoughts come before the answer if the request asks for reasoning; they leave
-// the prompt when the user has spoken again. A response of /v1/responses is kept
-// for previous_response_id, the latest thousand of them.
+// Thoughts come before the answer if the request asks for reasoning; they leave the prompt
+// when the user has spoken again. A response of /v1/responses is kept for
+// previous_response_id, the latest thousand of them.
 //
-// A request that gives max_tokens generates exactly that many, as with vLLM's
-// ignore_eos; one that gives none stops after [DefaultOutputTokens].
+// A request that gives max_tokens generates exactly that many, as with vLLM's ignore_eos;
+// one that gives none stops after [DefaultOutputTokens].
 //
 // # What a prompt may ask for
 //

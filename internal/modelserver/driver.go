@@ -7,15 +7,15 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// driver runs an engine on the wall clock: one goroutine that sleeps until the
-// step in flight ends and then tells the sequences how far they are.
+// driver runs an engine in real time: one goroutine sleeps until the current
+// step ends and then reports progress to the sequences.
 type driver struct {
 	speed float64
 	epoch time.Time
-	wake  chan struct{} // holds one: there is work that the goroutine does not know of
-	ended chan struct{} // closed when the goroutine is
+	wake  chan struct{} // capacity one: there is new work for the goroutine
+	ended chan struct{} // closed when the goroutine has ended
 
-	mu        sync.Mutex // guards what follows, and the fields of sequences
+	mu        sync.Mutex // guards the fields below, and those of sequences
 	engine    *engine.Engine
 	sequences map[uint64]*sequence
 	lastID    uint64
@@ -23,10 +23,10 @@ type driver struct {
 	stopped   bool
 }
 
-// generation is what one HTTP request asked for: one or more sequences.
+// generation is the work of one HTTP request: one or more sequences.
 type generation struct {
 	sequences []*sequence
-	changed   chan struct{} // holds one: some sequence has got further
+	changed   chan struct{} // capacity one: some sequence has progressed
 }
 
 // sequence is one prompt with its output.
@@ -41,12 +41,12 @@ type sequence struct {
 	progress
 }
 
-// progress is how far a sequence is.
+// progress is the progress of a sequence.
 type progress struct {
 	produced int  // tokens generated so far
 	cached   int  // prompt tokens found in the cache; known with the first token
 	done     bool // nothing more will come
-	lost     bool // and not all has come
+	lost     bool // done, but incomplete
 }
 
 func newDriver(config engine.Config, speed float64) (*driver, error) {
@@ -71,8 +71,8 @@ func (d *driver) now() time.Duration {
 	return time.Duration(min(float64(time.Since(d.epoch))*d.speed, float64(engine.MaxTime)))
 }
 
-// run is the goroutine. It ends with stop, or when the engine's time is over,
-// which is 106 days of it.
+// run is the goroutine. It ends with stop, or at the end of the engine's time,
+// after 106 days.
 func (d *driver) run() {
 	defer close(d.ended)
 	timer := time.NewTimer(0)
@@ -94,8 +94,8 @@ func (d *driver) run() {
 	}
 }
 
-// advance brings the engine to the present and says in how much of its time
-// there is more to do.
+// advance advances the engine to the present, and returns when there is more to
+// do, in its time.
 func (d *driver) advance() (next time.Duration, busy, alive bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,8 +133,8 @@ func (d *driver) end(s *sequence) {
 	delete(d.sequences, s.id)
 }
 
-// submit hands a generation to the engine, all of it or nothing. The error is
-// that of [engine.Engine.Submit], or errStopped.
+// submit submits a generation to the engine, completely or not at all. The
+// error is that of [engine.Engine.Submit], or errStopped.
 func (d *driver) submit(g *generation) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +158,7 @@ func (d *driver) submit(g *generation) error {
 	return nil
 }
 
-// abort drops what of a generation has not ended.
+// abort drops the unfinished part of a generation.
 func (d *driver) abort(g *generation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,7 +169,7 @@ func (d *driver) abort(g *generation) {
 func (d *driver) drop(sequences []*sequence, now time.Duration) {
 	for _, s := range sequences {
 		if d.sequences[s.id] == s {
-			_ = d.engine.Abort(now, s.id) // unknown: it has just ended
+			_ = d.engine.Abort(now, s.id) // an error means that it has just ended
 			d.end(s)
 		}
 	}
@@ -185,7 +185,7 @@ func (d *driver) read(g *generation, dst []progress) []progress {
 	return dst
 }
 
-// stop loses every sequence, as a crash does, and ends the goroutine.
+// stop loses every sequence, like a crash, and ends the goroutine.
 func (d *driver) stop() {
 	d.mu.Lock()
 	d.halt(d.now())

@@ -67,7 +67,7 @@ func (s *Server) tooLong(prompt, output int) *apiError {
 		s.limit, prompt, output).withCode("context_length_exceeded")
 }
 
-// submitError is the answer to a request that the engine refused.
+// submitError is the answer to a request that the engine has refused.
 func submitError(err error) *apiError {
 	if errors.Is(err, errStopped) {
 		return &apiError{status: http.StatusServiceUnavailable, Message: err.Error(), Type: "service_unavailable"}
@@ -79,7 +79,7 @@ func submitError(err error) *apiError {
 	return &apiError{status: http.StatusInternalServerError, Message: err.Error(), Type: "server_error"}
 }
 
-// writeError answers as OpenAI's API does.
+// writeError answers like OpenAI's API.
 func writeError(w http.ResponseWriter, e *apiError) {
 	if e.retryAfter != "" {
 		w.Header().Set("Retry-After", e.retryAfter)
@@ -87,7 +87,7 @@ func writeError(w http.ResponseWriter, e *apiError) {
 	writeJSON(w, e.status, map[string]*apiError{"error": e})
 }
 
-// writeMessageError answers as Anthropic's API does.
+// writeMessageError answers like Anthropic's API.
 func writeMessageError(w http.ResponseWriter, e *apiError) {
 	if e.retryAfter != "" {
 		w.Header().Set("Retry-After", e.retryAfter)
@@ -104,5 +104,5 @@ func writeMessageError(w http.ResponseWriter, e *apiError) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client is gone, or not
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// messagesRequest is one of Anthropic's Messages API.
+// messagesRequest is a request of Anthropic's Messages API.
 type messagesRequest struct {
 	Model     string          `json:"model"`
 	MaxTokens *int            `json:"max_tokens"`
@@ -63,7 +63,7 @@ func parseMessages(s *Server, body []byte) (*question, *apiError) {
 	return q, nil
 }
 
-// countTokens answers how long a prompt is.
+// countTokens answers with the length of a prompt.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	body, e := readBody(w, r)
 	if e != nil {
@@ -84,7 +84,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 // messageWriter writes Anthropic's Messages.
 type messageWriter struct {
 	*responder
-	block int // the content block that is open; -1: none was
+	block int // the open content block; -1: there was none
 	kind  pieceKind
 }
 
@@ -108,7 +108,7 @@ func (w *messageWriter) reason() string {
 	return map[string]string{"call": "tool_use", "stop": "end_turn", "length": "max_tokens"}[w.finish(0)]
 }
 
-// signature stands for the proof that thoughts are the server's own.
+// signature stands for the proof that thoughts come from the server.
 func (w *messageWriter) signature() string {
 	return fmt.Sprintf("signed-%016x", uint64(w.generation.sequences[0].output))
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// health answers 200 while the server takes requests.
+// health answers 200 while the server accepts requests.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	if s.driver.isStopped() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
-// labelValue escapes a value as the Prometheus text format asks.
+// labelValue escapes a value for the Prometheus text format.
 var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// metrics writes the engine's state under the names that vLLM uses.
+// metrics writes the engine's state with vLLM's names.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	load, totals := s.driver.load(), s.driver.totals()
 	model := labelValue.Replace(s.config.Model)

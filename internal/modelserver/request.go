@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// question is one request in terms that all APIs share.
+// question is a request, independent of the API.
 type question struct {
 	model     string
-	limits    map[string]*int // on the output, by the field that gave it
-	maxTokens *int            // the one that counts; nil: none
+	limits    map[string]*int // limits of the output, by field
+	maxTokens *int            // the effective one; nil: none
 	choices   *int
 	stream    bool
 	thinking  bool
@@ -21,7 +21,7 @@ type question struct {
 	writer func(*responder) writer
 }
 
-// readBody reads a request whole.
+// readBody reads the whole body of a request.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *apiError) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
 	var tooLarge *http.MaxBytesError
@@ -40,7 +40,7 @@ func (q *question) ask(c *conversation, blockTokens int) {
 	q.script = readScript(c.question(), given(c.tools))
 }
 
-// newGeneration says what to generate for the prompts.
+// newGeneration prepares the sequences for the prompts.
 func (s *Server) newGeneration(q *question) (*generation, *apiError) {
 	if e := s.knows(q.model); e != nil {
 		return nil, e
@@ -77,7 +77,7 @@ func (s *Server) newGeneration(q *question) (*generation, *apiError) {
 	return g, nil
 }
 
-// knows refuses models that the server doesn't serve.
+// knows refuses models that the server does not serve.
 func (s *Server) knows(model string) *apiError {
 	if model == s.config.Model {
 		return nil
@@ -91,7 +91,7 @@ func newSequence(prompt *tokens, answer spoken, expected int) *sequence {
 	for _, p := range answer.parts(expected) {
 		whole.addPart(p)
 	}
-	// The tokens between thoughts, text and calls are not generated ones here.
+	// The special tokens between thoughts, text and calls are not generated here.
 	blocks := whole.blocks[:min(len(whole.blocks), (prompt.length+expected)/prompt.blockTokens)]
 	return &sequence{prompt: prompt.length, blocks: blocks, spoken: answer, expected: expected}
 }

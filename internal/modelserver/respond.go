@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// api is one of the ways to ask for text.
+// api is an API for generating text.
 type api struct {
 	idPrefix           string
 	object, partObject string
@@ -19,8 +19,8 @@ var (
 	completionAPI = api{"cmpl-", "text_completion", "text_completion", false}
 )
 
-// writer writes a response in the form of one API: whole, or begin, the tokens
-// in turn and done.
+// writer writes a response in the format of one API: whole, or begin, the
+// tokens in turn, and done.
 type writer interface {
 	whole(answers []answer) any
 	begin()
@@ -29,7 +29,7 @@ type writer interface {
 	done()
 }
 
-// answer is what was generated for one choice.
+// answer is the output of one choice.
 type answer struct {
 	thinking, text string
 	call           *call
@@ -62,7 +62,7 @@ func (s *Server) complete(
 			refuse(w, submitError(err))
 			return
 		}
-		defer s.driver.abort(g) // whatever has not ended when the client is gone
+		defer s.driver.abort(g) // what is unfinished when the client has left
 		out := &responder{
 			server: s, request: r, w: w, question: q, generation: g, created: time.Now().Unix(),
 			id: fmt.Sprintf("%08x%08x", s.nonce, g.sequences[0].id),
@@ -85,14 +85,14 @@ type responder struct {
 	question   *question
 	generation *generation
 	writer     writer
-	id         string // without the prefix of the API
+	id         string // without the API's prefix
 	created    int64
 	flush      func() error
 	now        []progress
 }
 
-// wait returns when some choice has got further; false when the client is gone.
-// It breaks the connection when the server has crashed.
+// wait returns when some choice has progressed; false when the client has left.
+// If the server has crashed, it breaks the connection.
 func (o *responder) wait() bool {
 	select {
 	case <-o.request.Context().Done():
@@ -163,22 +163,22 @@ func (o *responder) whole() {
 	o.breakOff()
 }
 
-// breakOff ends the connection in the middle of the response.
+// breakOff breaks the connection in the middle of the response.
 func (o *responder) breakOff() {
 	_ = o.flush()
 	panic(http.ErrAbortHandler)
 }
 
-// stream writes an event for each token, however many have come at once. The
-// choices go forward together. So the same request gives the same bytes, but for
-// ids and times, whatever the machine is doing.
+// stream writes an event for each token, however many have come at once, with
+// all choices in step. So the same request gives the same bytes, except for ids
+// and times, whatever the machine is doing.
 func (o *responder) stream() {
 	h := o.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	// Like vLLM: the status is out before the first token is.
+	// Like vLLM, send the status before the first token.
 	o.w.WriteHeader(http.StatusOK)
-	_ = o.flush() // nothing to do about a writer that can't
+	_ = o.flush() // not all writers can flush
 
 	for at := 0; o.more(at); {
 		if !o.wait() {
@@ -232,7 +232,7 @@ func (o *responder) reached(at int) bool {
 	return true
 }
 
-// event writes one event. An error shows in the request's context too.
+// event writes an event. Errors also end the request's context.
 func (o *responder) event(name string, v any) {
 	var b []byte
 	if name != "" {
@@ -245,13 +245,13 @@ func (o *responder) event(name string, v any) {
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // it consists of strings and numbers
 	}
 	return data
 }
 
-// callID names the call of a choice. The same prompt calls by the same name,
-// since it comes back in the next one.
+// callID is the ID of a choice's call. It is a function of the prompt, because
+// it comes back in the next one.
 func (o *responder) callID(prefix string, choice int) string {
 	return fmt.Sprintf("%s%016x", prefix, uint64(o.generation.sequences[choice].output))
 }

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// responsesRequest is one of OpenAI's Responses API.
+// responsesRequest is a request of OpenAI's Responses API.
 type responsesRequest struct {
 	Model           string          `json:"model"`
 	Input           json.RawMessage `json:"input"`
@@ -33,8 +33,8 @@ type inputItem struct {
 	Output    json.RawMessage `json:"output"`
 }
 
-// addInput adds a text, or a list of items. What the assistant says in several
-// items is one turn.
+// addInput adds a text, or a list of items. Consecutive items of the assistant
+// are one turn.
 func (c *conversation) addInput(v json.RawMessage) *apiError {
 	var s string
 	if json.Unmarshal(v, &s) == nil && s != "" {
@@ -79,7 +79,7 @@ func (c *conversation) addInput(v json.RawMessage) *apiError {
 func (c *conversation) add(role string, parts []part) {
 	if last := len(c.turns) - 1; role == "assistant" && last >= 0 && c.turns[last].role == role {
 		t := &c.turns[last]
-		t.parts = append(t.parts[:len(t.parts):len(t.parts)], parts...) // a stored turn stays as it is
+		t.parts = append(t.parts[:len(t.parts):len(t.parts)], parts...) // copies, because a stored turn must not change
 		return
 	}
 	c.turns = append(c.turns, turn{role, parts})
@@ -90,7 +90,7 @@ func parseResponses(s *Server, body []byte) (*question, *apiError) {
 	if err := json.Unmarshal(body, &req); err != nil {
 		return nil, invalid("", "the body is not valid: %v", err)
 	}
-	var turns []turn // without instructions, which each request gives anew
+	var turns []turn // without instructions, which each request repeats
 	if id := req.PreviousResponseID; id != "" {
 		before, ok := s.recall(id)
 		if !ok {
@@ -119,16 +119,16 @@ func parseResponses(s *Server, body []byte) (*question, *apiError) {
 	return q, nil
 }
 
-// responseWriter writes OpenAI's Responses.
+// responseWriter writes responses of OpenAI's Responses API.
 type responseWriter struct {
 	*responder
 	request *responsesRequest
-	turns   []turn // that the response answers
+	turns   []turn // the conversation before the response
 
 	number int // of the next event
 	items  []object
-	kind   pieceKind // of the item that is open
-	text   string    // of it
+	kind   pieceKind // of the open item
+	text   string    // of the open item
 }
 
 func (w *responseWriter) response(status string, u *usage) object {
@@ -202,7 +202,7 @@ func (w *responseWriter) itemID(kind pieceKind) string {
 	return [...]string{thinkingPiece: "rs_", textPiece: "msg_", callPiece: "fc_"}[kind] + w.id
 }
 
-// status is how the response ends.
+// status is the final status of the response.
 func (w *responseWriter) status() string {
 	if w.finish(0) == "length" {
 		return "incomplete"
@@ -210,7 +210,7 @@ func (w *responseWriter) status() string {
 	return "completed"
 }
 
-// keep stores the conversation for the requests that go on from it.
+// keep stores the conversation for requests that continue it.
 func (w *responseWriter) keep() {
 	if w.stores() {
 		s := w.generation.sequences[0]
@@ -241,7 +241,7 @@ func (w *responseWriter) send(kind string, v object) {
 	w.event("response."+kind, v)
 }
 
-// sendPart is an event about the item that is open.
+// sendPart sends an event about the open item.
 func (w *responseWriter) sendPart(kind string, v object) {
 	v["item_id"], v["output_index"] = w.itemID(w.kind), len(w.items)
 	w.send(kind, v)

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// thinkingTokens is what is thought before an answer.
+// thinkingTokens is the length of the thoughts before an answer.
 const thinkingTokens = 8
 
-// script is what a prompt asks the server to do, in double brackets in the last
-// message. Its zero value asks for nothing.
+// script is what a prompt makes the server do, in double brackets in the last
+// message. The zero value does nothing.
 type script struct {
-	key        string // the words themselves
+	key        string // the text in brackets
 	status     int    // of the error to answer with; 0: none
 	times      int    // how often; 0: always
 	retryAfter string
@@ -34,7 +34,7 @@ var (
 	callWords  = regexp.MustCompile(`\[\[call ([a-zA-Z0-9_-]{1,64}) (\{.*?\})\]\]`)
 )
 
-// readScript reads the words in a question. Calls need tools.
+// readScript parses the commands in a question. Calls need tools.
 func readScript(question string, tools bool) (s script) {
 	if !strings.Contains(question, "[[") {
 		return s
@@ -53,7 +53,7 @@ func readScript(question string, tools bool) (s script) {
 	return s
 }
 
-// fail is the error that the script asks for, if any.
+// fail returns the error that the script asks for, if any.
 func (s *Server) fail(q script) *apiError {
 	if q.status == 0 {
 		return nil
@@ -83,15 +83,15 @@ const (
 	callPiece
 )
 
-// spoken is what a prompt is answered with: thoughts, then text or a call.
+// spoken is the answer to a prompt: thoughts, then text or a call.
 type spoken struct {
 	output
-	thinking int // tokens of it
+	thinking int // length of the thoughts
 	call     *call
 }
 
-// length is how many tokens there are to say, limit at most. Text has no end of
-// its own.
+// length is the number of tokens of the answer, at most limit. Text has no end
+// of its own.
 func (s *spoken) length(limit int) int {
 	if s.call == nil {
 		return limit
@@ -111,7 +111,7 @@ func (s *spoken) piece(i int) (pieceKind, string) {
 	return callPiece, s.call.arguments[at:min(at+bytesPerToken, len(s.call.arguments))]
 }
 
-// parts is what the first n tokens will be when they come back in a prompt.
+// parts are the first n tokens as they will come back in a prompt.
 func (s *spoken) parts(n int) (parts []part) {
 	if s.thinking > 0 {
 		parts = append(parts, part{kind: thinkingPart, text: string(s.appendText(nil, 0, min(n, s.thinking)))})

@@ -17,12 +17,12 @@ import (
 // The defaults of a Config.
 const (
 	DefaultModel        = "demo-8b"
-	DefaultOutputTokens = 128      // of a request that gives no max_tokens
+	DefaultOutputTokens = 128      // of a request without max_tokens
 	MaxBodyBytes        = 32 << 20 // of a request
 	MaxSequences        = 64       // prompts times choices of one request
 )
 
-// Far from what overflows a time.Duration, and far beyond use.
+// Far from overflowing a time.Duration, and far beyond use.
 const minSpeed, maxSpeed = 1e-3, 1e6
 
 // Config describes a model server. The zero value serves [DefaultModel] with
@@ -33,7 +33,7 @@ type Config struct {
 	// Engine is the hardware, the size of its KV cache and the limits of its
 	// batch. Zero: the engine's defaults.
 	Engine engine.Config
-	// Speed is how many seconds of the engine's time pass in a second. Zero: 1.
+	// Speed is how many seconds of the engine's time pass per second. Zero: 1.
 	Speed float64
 }
 
@@ -46,7 +46,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// errStopped is the answer to requests that come after Close.
+// errStopped is the error for requests after Close.
 var errStopped = errors.New("modelserver: the server is stopped")
 
 // Server is one model server. Make it with [New] and end it with
@@ -54,20 +54,20 @@ var errStopped = errors.New("modelserver: the server is stopped")
 // safe for concurrent use.
 type Server struct {
 	config  Config
-	limit   int // tokens that the KV cache holds
-	block   int // tokens of a block
+	limit   int // size of the KV cache in tokens
+	block   int // tokens per block
 	driver  *driver
 	handler http.Handler
 	http    http.Server
 	started time.Time
-	nonce   uint32 // tells the ids of servers apart
+	nonce   uint32 // distinguishes the ids of servers
 
-	mu     sync.Mutex     // guards what follows
-	failed map[string]int // errors that prompts have asked for, by their words
+	mu     sync.Mutex     // guards the fields below
+	failed map[string]int // number of errors that scripts have caused, by key
 	stored stored
 }
 
-// New returns a server that is ready to answer. It listens nowhere yet.
+// New returns a running server, which is not listening yet.
 func New(config Config) (*Server, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func New(config Config) (*Server, error) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Serve answers the requests of a listener until Shutdown or Close, and closes
-// it. The error is nil then.
+// it. It then returns nil.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -109,7 +109,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown takes no more requests, waits for those in flight, and stops. When
+// Shutdown stops accepting requests, waits for those in flight, and stops. If
 // the context ends first, it breaks their connections and returns the context's
 // error.
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -117,14 +117,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.Close())
 }
 
-// Close stops at once and breaks every connection, as a killed process does.
+// Close stops at once and breaks every connection, like a killed process.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	s.driver.stop()
 	return err
 }
 
-// Load is the state of the engine now.
+// Load is the current state of the engine.
 func (s *Server) Load() engine.Load { return s.driver.load() }
 
 // Totals are the engine's counts since New.

@@ -3,11 +3,11 @@ package modelserver
 // maxStored is how many responses a server remembers.
 const maxStored = 1000
 
-// stored are the conversations behind the latest responses. Its zero value is
+// stored has the conversations of the latest responses. The zero value is
 // empty.
 type stored struct {
 	turns map[string][]turn // by the ID of the response
-	order []string          // the IDs, the oldest first
+	order []string          // IDs, oldest first
 }
 
 func (s *Server) keep(id string, turns []turn) {

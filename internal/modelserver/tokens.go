@@ -4,8 +4,8 @@ import "github.com/endpick/endpick/internal/splitmix"
 
 import "hash/fnv"
 
-// token is four bytes of text (or fewer, at the end of a piece of text), a
-// special token, or the caller's own token id.
+// token is four bytes of text (or fewer at the end), a special token, or the
+// caller's token id.
 type token uint64
 
 const (
@@ -27,13 +27,12 @@ const (
 
 const (
 	bytesPerToken = 4
-	// imageTokens is what an image takes of the prompt, whatever its size.
+	// imageTokens is the length of an image in a prompt, whatever its size.
 	imageTokens = 256
 )
 
-// tokens is a sequence of tokens of which only the length and the chained hash
-// of every full block are kept. A copy can be continued while the original is
-// not.
+// tokens is a sequence of tokens, of which only the length and the chained
+// hashes of full blocks are kept. A copy can be continued independently.
 type tokens struct {
 	blockTokens int
 	length      int
@@ -41,7 +40,7 @@ type tokens struct {
 	blocks      []uint64
 }
 
-// newTokens returns an empty sequence. Sequences of different salts share no
+// newTokens returns an empty sequence. Sequences with different salts share no
 // block.
 func newTokens(blockTokens int, salt string) tokens {
 	return tokens{blockTokens: blockTokens, hash: hashOf(salt)}
@@ -67,7 +66,7 @@ func (t *tokens) addText(s string) {
 	}
 }
 
-// addImage adds an image, known by its URL (or the data in it).
+// addImage adds an image, identified by its URL (or the data in it).
 func (t *tokens) addImage(url string) {
 	t.add(startOfImage)
 	t.add(callersToken | token(hashOf(url)>>32))
@@ -76,11 +75,11 @@ func (t *tokens) addImage(url string) {
 	}
 }
 
-// output is the text that is generated for a prompt: words of three letters,
-// each a token.
+// output is the text generated for a prompt: words of three letters, each a
+// token.
 type output uint64
 
-// outputFor is a function of the prompt and the number of the choice.
+// outputFor is a function of the prompt and the index of the choice.
 func outputFor(prompt *tokens, choice int) output {
 	return output(splitmix.Mix(prompt.hash + uint64(choice)))
 }

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Answer is a response as the client has seen it.
+// Answer is a response as the client saw it.
 type Answer struct {
-	Interim []string // statuses before it, with the Link of an early hint
-	Status  string   // empty: none came
+	Interim []string // earlier statuses, with the Link of an early hint
+	Status  string   // empty: there was none
 	Header  http.Header
 	Framing string
 	Body    string
@@ -30,10 +30,10 @@ type client struct {
 	read  *bufio.Reader
 	stage *stage
 	s     *Scenario
-	late  bool // leave when the server has spoken, since nothing is heard before its end
+	late  bool // leave when the server has sent everything, because nothing arrives before the end
 }
 
-// talk has the exchange at an address. The error says that it could not be had at all.
+// talk makes the exchange at an address. The error says that it could not be made at all.
 func talk(ctx context.Context, network, address string, s *Scenario, stage *stage, buffers bool) ([]*Answer, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *client) exchange() (*Answer, error) {
 		if err := c.send(c.s.head() + body[:len(body)/2]); err != nil {
 			return nil, err
 		}
-		// It goes no further, and stays until the other side has noticed.
+		// The client sends nothing more, and waits until the other side has noticed.
 		if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
@@ -113,9 +113,9 @@ func (c *client) exchange() (*Answer, error) {
 	}
 }
 
-// take takes in a response, its header being read.
+// take reads a response whose header has been read.
 func (c *client) take(a *Answer, r *http.Response) error {
-	// The body is not closed: that would wait for its end.
+	// The body is not closed, because that would wait for its end.
 	a.Status, a.Header, a.Framing = r.Proto+" "+r.Status, r.Header, framing(r.TransferEncoding, r.ContentLength)
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		return c.chat(a)
@@ -132,7 +132,7 @@ func (c *client) take(a *Answer, r *http.Response) error {
 		a.Body = body.String()
 		switch {
 		case c.s.Leave == MidResponse && strings.Contains(a.Body, c.s.Heard):
-			a.Body = a.Body[:strings.Index(a.Body, c.s.Heard)+len(c.s.Heard)] // how much came with it is chance
+			a.Body = a.Body[:strings.Index(a.Body, c.s.Heard)+len(c.s.Heard)] // how much came with it is random
 			a.End = "left"
 			return nil
 		case err == io.EOF:
@@ -140,17 +140,17 @@ func (c *client) take(a *Answer, r *http.Response) error {
 			return nil
 		case err != nil:
 			if i := strings.Index(a.Body, c.s.Heard); c.s.Heard != "" && i >= 0 {
-				a.Body = a.Body[:i+len(c.s.Heard)] // how much of the rest comes is chance
+				a.Body = a.Body[:i+len(c.s.Heard)] // how much of the rest comes is random
 			}
 			a.End = "cut"
 			return nil
 		case c.s.Slow && body.Len()%(64<<10) < n:
-			time.Sleep(time.Millisecond) // what a slow client does
+			time.Sleep(time.Millisecond) // like a slow client
 		}
 	}
 }
 
-// chat speaks the protocol of capitals.
+// chat speaks the echo protocol in capitals.
 func (c *client) chat(a *Answer) error {
 	lines := bufio.NewReader(c.read)
 	for _, say := range append([]string{""}, c.s.Say...) {
@@ -175,7 +175,7 @@ func (c *client) chat(a *Answer) error {
 	return nil
 }
 
-// send sends; that the other side has closed is no error, since it may have answered.
+// send sends text. That the other side has closed is no error, since it may have answered.
 func (c *client) send(text string) error {
 	_, err := io.WriteString(c.conn, text)
 	var op *net.OpError
@@ -185,7 +185,7 @@ func (c *client) send(text string) error {
 	return err
 }
 
-// request is what a response is read for.
+// request is the request to which a response belongs.
 func (c *client) request() *http.Request { return &http.Request{Method: c.s.method()} }
 
 func (r *Request) method() string {
@@ -226,7 +226,7 @@ func (r *Request) head() string {
 	return b.String() + "\r\n"
 }
 
-// wireBody is the body as it is sent.
+// wireBody is the body as sent.
 func (r *Request) wireBody() string {
 	if !r.Chunked {
 		return r.Body

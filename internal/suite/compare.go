@@ -9,29 +9,29 @@ import (
 	"strings"
 )
 
-// Result is what came of a scenario on a way.
+// Result is the result of a scenario on a way.
 type Result struct {
 	Way, Scenario string
-	Without       string       // why it was not tried
+	Without       string       // why it was not played
 	Meant         []string     // names of meanings that explain differences
 	Differences   []Difference // all
-	Unexplained   []Difference // those that nothing explains
-	Err           error        // it could not be played, or something is left of it
+	Unexplained   []Difference // those without an explanation
+	Err           error        // it could not be played, or left something behind
 }
 
-// Report is what came of all scenarios on all ways.
+// Report has the results of all scenarios on all ways.
 type Report struct {
 	Ways      []Way
 	Scenarios []Scenario
 	Results   []Result // by scenario, then by way
-	// Left is what was left of a way after all scenarios.
+	// Left is what a way left behind after all scenarios.
 	Left []error
-	// Unused are meanings that no difference needed: the documents are wrong.
+	// Unused are meanings without a difference: the documentation is wrong.
 	Unused []string
 }
 
-// Compare plays the scenarios directly and on each way. The ways are compared one after
-// the other, so that goroutines can be counted. progress is told of each way.
+// Compare plays the scenarios directly and on each way, one way after the other, so
+// that goroutines can be counted. It calls progress for each way.
 func Compare(ctx context.Context, ways []Way, scenarios []Scenario, progress io.Writer) (*Report, error) {
 	r := &Report{Ways: ways, Scenarios: scenarios, Results: make([]Result, len(scenarios)*len(ways))}
 	direct := Direct()
@@ -44,7 +44,7 @@ func Compare(ctx context.Context, ways []Way, scenarios []Scenario, progress io.
 	used := map[string]bool{}
 	for k, w := range ways {
 		fmt.Fprintf(progress, "%s\n", w.Name)
-		// What a way starts once for the whole process is not counted.
+		// What a way starts once per process is not counted.
 		if _, err := Play(ctx, w, scenarios[0]); err != nil {
 			return nil, fmt.Errorf("suite: %s: %w", w.Name, err)
 		}
@@ -72,10 +72,10 @@ func Compare(ctx context.Context, ways []Way, scenarios []Scenario, progress io.
 	return r, nil
 }
 
-// expectation is what a scenario is directly.
+// expectation is the direct result of a scenario.
 type expectation struct {
 	first *Transcript
-	last  *Transcript // as though the last reply had come at once, which is what who tries again should get
+	last  *Transcript // as if the last reply had come first, which is what a retry should get
 }
 
 func (e *expectation) play(ctx context.Context, direct Way, s Scenario) (err error) {
@@ -123,8 +123,8 @@ func (r *Report) result(ctx context.Context, w Way, s Scenario, expected *expect
 	return one
 }
 
-// Err says all that is wrong; nil: what differs is documented, nothing is left, and no
-// document is out of date.
+// Err returns everything that is wrong; nil: all differences are documented, nothing
+// is left, and no documentation is out of date.
 func (r *Report) Err() error {
 	errs := slices.Clone(r.Left)
 	for _, one := range r.Results {

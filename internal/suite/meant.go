@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// A Meaning is a difference, or some that belong together, that a way is meant to make.
+// A Meaning is an intended difference of a way, or several that belong together.
 type Meaning struct {
 	Name string // short, for the table
-	What string // as the documents say it
+	What string // for the documentation
 	Why  string
 	Ways []string // nil: all
-	// Scenarios are those that have it. Nil: it belongs to the way, whatever is asked,
-	// and the table does not repeat it.
+	// Scenarios are those that have it. Nil: it belongs to the way in general, and the
+	// table does not repeat it.
 	Scenarios []string
 	Changes   []Change
 }
 
-// Change is a fact that differs. A What that ends with a star is for all facts that
-// begin so.
+// Change is a fact that differs. If What ends with a star, it matches all facts
+// with that prefix.
 type Change struct {
 	What string
 	Is   func(directly, passed string) bool
@@ -42,7 +42,7 @@ func edited(what string, edit func(string) string) Change {
 	return Change{what, func(directly, passed string) bool { return directly != Absent && passed == edit(directly) }}
 }
 
-// The ways as they are called.
+// The names of the ways.
 const (
 	reverseProxy   = "ReverseProxy"
 	caddyProxy     = "Caddy"
@@ -51,12 +51,12 @@ const (
 )
 
 var (
-	withTransport = []string{reverseProxy, caddyProxy} // transport sends their requests
+	withTransport = []string{reverseProxy, caddyProxy} // those whose requests the transport sends
 	pickers       = []string{picker, bufferedPicker}
 	addresses     = regexp.MustCompile(`^127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+){2}( \| 127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+){2})?$`) // of one request, or of two
 )
 
-// Meant are the differences that there should be, and no others.
+// Meant returns all intended differences.
 func Meant() []Meaning { return slices.Concat(alwaysMeant(), meantOfRequests(), meantOfResponses()) }
 
 func alwaysMeant() []Meaning {
@@ -231,14 +231,14 @@ func unpacked(s string) string {
 	return string(plain)
 }
 
-// covers reports whether the meaning is about a scenario on a way.
+// covers reports whether the meaning applies to a scenario on a way.
 func (m *Meaning) covers(way, scenario string) bool {
 	return (m.Ways == nil || slices.Contains(m.Ways, way)) && (m.Scenarios == nil || slices.Contains(m.Scenarios, scenario))
 }
 
 // explains reports whether the meaning has a difference.
 func (m *Meaning) explains(d Difference) bool {
-	what := strings.Replace(d.What, "response 2 ", "response ", 1) // the second is no different
+	what := strings.Replace(d.What, "response 2 ", "response ", 1) // the second response is treated alike
 	return slices.ContainsFunc(m.Changes, func(c Change) bool {
 		if head, all := strings.CutSuffix(c.What, "*"); c.What != what && !(all && strings.HasPrefix(what, head)) {
 			return false

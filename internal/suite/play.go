@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// Fleet is how many servers there are behind each way.
+// Fleet is the number of servers behind each way.
 const Fleet = 3
 
 // Way is a way from clients to servers.
 type Way struct {
 	Name  string
 	About string // for the table
-	// Buffers says that clients get nothing of a response before all of it is there,
-	// as the way is meant. Servers don't wait for clients then, and a client that
-	// would leave in the middle leaves before the header.
+	// Buffers says that clients get nothing of a response before it is complete, by
+	// design. Then servers don't wait for clients, and a client that would leave in
+	// the middle leaves before the header.
 	Buffers bool
-	// Without are scenarios that the way is not made for, and why.
+	// Without has the scenarios that the way is not made for, and why.
 	Without map[string]string
-	// Patience is how long anything is waited for that has to come. Zero: half a
+	// Patience is the time limit for anything that has to happen. Zero: half a
 	// minute.
 	Patience time.Duration
-	// Open puts the way before servers at these addresses, host:port.
+	// Open opens the way in front of servers at these addresses, host:port.
 	Open func(servers []string) (*Front, error)
 }
 
-// Front is a way that is open.
+// Front is an open way.
 type Front struct {
 	Network, Address string // what clients dial
-	// Leases is how many are open. Nil: there are none to be had.
+	// Leases returns the number of open leases. Nil: there are none.
 	Leases func() int
-	// Close waits until all that Open has started has ended.
+	// Close waits until everything that Open has started has ended.
 	Close func() error
 }
 
-// Direct is the way that leads straight to the first of the servers.
+// Direct is the direct way to the first server.
 func Direct() Way {
 	return Way{Name: "directly", Open: func(servers []string) (*Front, error) {
 		return &Front{Network: "tcp", Address: servers[0], Close: func() error { return nil }}, nil
 	}}
 }
 
-// Play has a scenario on a way. The error says what could not be started, or what is
-// left of it.
+// Play plays a scenario on a way. The error says what could not be started, or what
+// is left.
 func Play(ctx context.Context, w Way, s Scenario) (t *Transcript, err error) {
 	stage := newStage(w.patience())
 	fleet, err := startServers(Fleet, stage, s.Replies, w.Buffers)
@@ -76,7 +76,7 @@ func Play(ctx context.Context, w Way, s Scenario) (t *Transcript, err error) {
 
 func (w *Way) patience() time.Duration { return cmp.Or(w.Patience, 30*time.Second) }
 
-// until waits until there is nothing left of something.
+// until waits until nothing is left of something.
 func until(patience time.Duration, what string, left func() int) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		n := left()
@@ -89,8 +89,8 @@ func until(patience time.Duration, what string, left func() int) error {
 	}
 }
 
-// goroutines counts them once there have been as many for a while: what has just ended
-// takes a moment to be gone.
+// goroutines counts goroutines once their number is stable, because they take a moment
+// to end.
 func goroutines() int {
 	n, since := runtime.NumGoroutine(), time.Now()
 	for begun := since; time.Since(since) < 50*time.Millisecond && time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Scenarios are all that there are, in the order of the table.
+// Scenarios returns all scenarios, in the order of the table.
 func Scenarios() []Scenario { return slices.Concat(apis(), wires(), troubles()) }
 
 func whole(body string) []Reply { return []Reply{{Parts: []string{body}}} }
@@ -14,7 +14,7 @@ func stream(parts ...string) []Reply {
 	return []Reply{{Header: []string{eventStream, "Cache-Control: no-cache"}, Parts: parts}}
 }
 
-// metered is a stream of a chat that tells its usage if it is asked to.
+// metered is a chat stream that reports its usage on request.
 func metered(parts []string) []Reply {
 	all := stream(parts...)
 	all[0].Usage = chatUsage
@@ -27,7 +27,7 @@ const (
 	tools     = `,"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]`
 )
 
-// apis are requests of each API that go well.
+// apis are successful requests of each API.
 func apis() []Scenario {
 	called := `{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Paris\"}"}}]},"finish_reason":"tool_calls"}`
 	calls := func(i int, id, arguments string) string {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// troubles are requests that somebody gives up, and servers that fail.
+// troubles are abandoned requests, and servers that fail.
 func troubles() []Scenario {
 	var all []Scenario
 	add := func(name, about string, request Request, replies ...Reply) {
@@ -32,7 +32,7 @@ func troubles() []Scenario {
 	add("abort before the header", "the server says nothing", leaving, Reply{Silent: true, End: Hang})
 	leaving.Leave, leaving.Heard = MidResponse, "raining."
 	add("abort in a stream", "", leaving, ending(goodStream, 4, Hang))
-	// Longer than what proxies keep back of what is no stream.
+	// Longer than what proxies hold back of a response that does not stream.
 	long := answerOf(choice(0, strings.Repeat("It rains. ", 20_000)))
 	leaving = Request{Leave: MidResponse, Heard: "It rains."}
 	add("abort in a whole response", "of 200 KB", leaving, Reply{Parts: []string{long[:150_000]}, End: Hang})

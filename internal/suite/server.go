@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Attempt is a request as a server has seen it.
+// Attempt is a request as a server saw it.
 type Attempt struct {
 	Server  int // which of them
 	Method  string
 	Target  string // path and query
-	Host    string // "its own" or as it came
+	Host    string // "its own", or as received
 	Header  http.Header
 	Framing string
 	Body    string
@@ -25,11 +25,11 @@ type Attempt struct {
 	End string
 }
 
-// servers are some that answer from one script.
+// servers are several servers with one script.
 type servers struct {
 	stage   *stage
 	replies []Reply
-	rushed  bool // never wait for the client between parts
+	rushed  bool // don't wait for the client between parts
 	http    http.Server
 	listens []net.Listener
 }
@@ -58,7 +58,7 @@ func (s *servers) addresses() (all []string) {
 
 func (s *servers) close() error {
 	err := s.http.Close()
-	for _, l := range s.listens { // those that Serve has not got to
+	for _, l := range s.listens { // those that Serve has not reached
 		l.Close()
 	}
 	return err
@@ -128,7 +128,7 @@ func (s *servers) answer(w http.ResponseWriter, in *http.Request, a *Attempt, re
 		if !reply.open() {
 			n := len(strings.Join(parts, ""))
 			if reply.End != Whole {
-				n += 100 // that never come
+				n += 100 // that are never sent
 			}
 			w.Header().Set("Content-Length", strconv.Itoa(n))
 		}
@@ -147,7 +147,7 @@ func (s *servers) answer(w http.ResponseWriter, in *http.Request, a *Attempt, re
 			_ = flush.Flush()
 		}
 		if i == len(parts)-1 || parts[i+1] == reply.Usage || part == reply.Usage {
-			continue // what ends a stream may come with its usage, and that not at all
+			continue // the end of a stream may come with its usage, or not at all
 		}
 		if reply.steps() && !s.rushed {
 			s.stage.wait("the client gets a part of a stream", in.Context().Done(), func() bool {
@@ -174,7 +174,7 @@ func (s *servers) answer(w http.ResponseWriter, in *http.Request, a *Attempt, re
 	}
 }
 
-// open reports whether the length is not known in advance.
+// open reports whether the length is not announced.
 func (r *Reply) open() bool { return r.Chunked || len(r.Trailer) > 0 || r.stream() }
 
 func (r *Reply) stream() bool {
@@ -189,7 +189,7 @@ func (r *Reply) stream() bool {
 // steps reports whether parts wait for each other.
 func (r *Reply) steps() bool { return r.stream() && !r.Loose }
 
-// upgraded speaks the protocol of capitals.
+// upgraded speaks the echo protocol in capitals.
 func (s *servers) upgraded(w http.ResponseWriter) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -213,7 +213,7 @@ func setLines(h http.Header, lines []string) {
 	}
 }
 
-// framing is how the end of a body is found.
+// framing is how the end of a body is determined.
 func framing(coding []string, length int64) string {
 	switch {
 	case len(coding) > 0:

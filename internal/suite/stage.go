@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// stage is what the client and the servers of one exchange know of each other.
+// stage is what the client and the servers of one exchange know about each other.
 type stage struct {
 	patience time.Duration
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and made anew with each change
+	changed  chan struct{} // closed and replaced at each change
 	heard    strings.Builder
 	attempts []*Attempt
-	serving  int  // requests that a server has not ended with
+	serving  int  // requests that a server is handling
 	spoken   bool // a server has sent all its parts
 	late     []string
 }
@@ -23,7 +23,7 @@ func newStage(patience time.Duration) *stage {
 	return &stage{patience: patience, changed: make(chan struct{})}
 }
 
-// update changes what is known and wakes all who wait.
+// update changes the state and wakes all waiters.
 func (s *stage) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,8 +32,8 @@ func (s *stage) update(change func()) {
 	s.changed = make(chan struct{})
 }
 
-// wait waits until something holds, or until gone is closed. If it takes too long, that
-// is noted.
+// wait waits for a condition, or until gone is closed. If it takes too long, that is
+// recorded.
 func (s *stage) wait(what string, gone <-chan struct{}, holds func() bool) bool {
 	limit := time.NewTimer(s.patience)
 	defer limit.Stop()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Markdown is the table of scenarios and ways, and the list of what the cells mean.
+// Markdown is the table of scenarios and ways, and the list of what its cells mean.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| scenario | what happens |")
@@ -51,7 +51,7 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// cell says what is meant and belongs to the scenario, or what is wrong.
+// cell says which meanings apply to the scenario, or what is wrong.
 func (one *Result) cell(ofWay map[string]bool) string {
 	names := slices.DeleteFunc(slices.Clone(one.Meant), func(name string) bool { return ofWay[name] })
 	switch {

@@ -13,18 +13,18 @@ const (
 	done        = "data: [DONE]\n\n"
 )
 
-// event is one of OpenAI's.
+// event is an event of OpenAI's.
 func event(data string) string { return "data: " + data + "\n\n" }
 
-// named is one of Anthropic's, or of the responses API.
+// named is an event of Anthropic's, or of the responses API.
 func named(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
 
-// question is a request to chat, with more members.
+// question is a chat request, with additional members.
 func question(more string) string {
 	return `{"model":"m","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"What is the weather like?"}],"max_tokens":16` + more + `}`
 }
 
-// delta is a piece of a chat.
+// delta is a chunk of a chat.
 func delta(choice int, delta string) string {
 	return event(fmt.Sprintf(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":%d,"delta":%s,"finish_reason":null}]}`, choice, delta))
 }
@@ -35,7 +35,7 @@ func finish(choice int, reason string) string {
 
 var chatUsage = event(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[],"usage":{"prompt_tokens":21,"completion_tokens":3,"total_tokens":24,"prompt_tokens_details":{"cached_tokens":16}}}`)
 
-// answerOf is a chat that comes whole.
+// answerOf is a chat that does not stream.
 func answerOf(choices ...string) string {
 	return `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"m","choices":[` + strings.Join(choices, ",") +
 		`],"usage":{"prompt_tokens":21,"completion_tokens":3,"total_tokens":24,"prompt_tokens_details":{"cached_tokens":16}}}`
@@ -45,7 +45,7 @@ func choice(i int, content string) string {
 	return fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%q},"logprobs":null,"finish_reason":"stop"}`, i, content)
 }
 
-// chatStream is a stream of a chat.
+// chatStream is a chat stream.
 func chatStream() []string {
 	return []string{
 		delta(0, `{"role":"assistant","content":""}`), delta(0, `{"content":"It"}`), delta(0, `{"content":" is"}`), delta(0, `{"content":" raining."}`),
@@ -53,7 +53,7 @@ func chatStream() []string {
 	}
 }
 
-// failure is an error in OpenAI's shape.
+// failure is an error in OpenAI's format.
 func failure(status int) string {
 	return fmt.Sprintf(`{"error":{"message":"the engine says %d","type":"engine","param":null,"code":%d}}`, status, status)
 }
@@ -66,7 +66,7 @@ func packed(text string) string {
 	return b.String()
 }
 
-// form is a transcription's request.
+// form is the request of a transcription.
 func form(file string) string {
 	return "--line\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n" +
 		"--line\r\nContent-Disposition: form-data; name=\"file\"; filename=\"speech.wav\"\r\nContent-Type: audio/wav\r\n\r\n" + file + "\r\n--line--\r\n"

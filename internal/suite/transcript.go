@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Transcript is what client and servers have seen of a scenario.
+// Transcript is what client and servers saw of a scenario.
 type Transcript struct {
 	Answers  []*Answer
 	Attempts []*Attempt
-	// Late is what somebody waited for in vain.
+	// Late is what did not happen in time.
 	Late []string
 }
 
-// Absent stands for what one of two transcripts does not have.
+// Absent stands for a fact that one of two transcripts lacks.
 const Absent = "–"
 
-// Difference is a fact that is not the same on a way as directly.
+// Difference is a fact that differs from the direct way.
 type Difference struct {
 	What             string // such as "response header Via"
 	Directly, Passed string // Absent if there is none
@@ -29,7 +29,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: %s, but directly %s", d.What, short(d.Passed), short(d.Directly))
 }
 
-// short is a value that fits a line, shown around what matters least: its middle.
+// short shortens a value to fit a line, leaving out its middle.
 func short(v string) string {
 	if v == Absent {
 		return "none"
@@ -40,7 +40,7 @@ func short(v string) string {
 	return fmt.Sprintf("%q", v)
 }
 
-// Differences are the facts in which t is not like direct, sorted.
+// Differences are the facts in which t differs from direct, sorted.
 func (t *Transcript) Differences(direct *Transcript) (all []Difference) {
 	here, there := t.facts(), direct.facts()
 	names := maps.Clone(here)
@@ -60,8 +60,8 @@ func (t *Transcript) Differences(direct *Transcript) (all []Difference) {
 	return all
 }
 
-// facts are all that is compared, by name. A fact of requests that is not the same in
-// all attempts has each value once.
+// facts are everything that is compared, by name. A fact that differs between
+// attempts has each value once.
 func (t *Transcript) facts() map[string]string {
 	f := map[string]string{}
 	for i, a := range t.Answers {
@@ -114,8 +114,8 @@ func (a *Attempt) facts(f map[string]string) {
 	headerFacts("request trailer ", a.Trailer, 0, f)
 }
 
-// headerFacts leaves out lengths that are right, since the framing tells of them, and
-// what a date is.
+// headerFacts leaves out correct lengths, since the framing covers them, and the
+// values of dates.
 func headerFacts(prefix string, h http.Header, length int, f map[string]string) {
 	for name, values := range h {
 		v := strings.Join(values, " ‖ ")

@@ -14,11 +14,11 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// Model is the one that the servers have.
+// Model is the servers' model.
 const Model = "m"
 
-// Router is one over the servers. What they hold of prompts stays out of it: the policy
-// goes by load alone, so that three that are idle are asked in an order of chance.
+// Router returns a router over the servers. Its policy only considers load, and not
+// what they hold of prompts, so that three idle servers are tried in random order.
 func Router(servers []string) (*endpick.Router, error) {
 	config := preset.LMetric()
 	for _, address := range servers {
@@ -27,11 +27,11 @@ func Router(servers []string) (*endpick.Router, error) {
 	return endpick.New(config)
 }
 
-// Leases counts those of a router.
+// Leases returns a function that counts a router's leases.
 func Leases(r *endpick.Router) func() int { return func() int { return int(r.Stats().OpenLeases) } }
 
-// Serve opens a front of a handler. Close waits until its requests have ended, and then
-// calls stop.
+// Serve opens a front for a handler. Close waits until its requests have ended, and
+// then calls stop.
 func Serve(h http.Handler, leases func() int, stop func() error) (*Front, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +56,7 @@ func Serve(h http.Handler, leases func() int, stop func() error) (*Front, error)
 	}}, nil
 }
 
-// ReverseProxy is the standard library's, with endpick's transport.
+// ReverseProxy is the standard library's reverse proxy with endpick's transport.
 func ReverseProxy() Way {
 	return Way{
 		Name: "ReverseProxy", About: "`httputil.ReverseProxy` with `transport`",

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// API is one of the ways in which clients talk to model servers.
+// API is an API of model servers.
 type API struct {
 	Path string
-	// Body is a request for the next answer of a conversation, of so many tokens.
+	// Body is a request for the next answer of a conversation, with so many tokens.
 	Body func(messages []Message, output int) map[string]any
-	// read takes in an event of a stream, or all of a response that comes at once.
+	// read reads an event of a stream, or a whole response.
 	read func(data []byte, r *reply) error
-	// usage says that a stream has to be asked for its usage.
+	// usage says that streams only report usage on request.
 	usage bool
 }
 
-// reply is what came of a request so far.
+// reply is what was received of a response so far.
 type reply struct {
-	text                     string // of the event that was read last
-	prompt, cached, produced int    // tokens, by the server's count
+	text                     string // of the latest event
+	prompt, cached, produced int    // tokens, as reported by the server
 	ended                    bool
 }
 
-// APIs are those that there are, by name.
+// APIs are all of them, by name.
 var APIs = map[string]API{
 	"chat":        {"/v1/chat/completions", chatBody, readOpenAI, true},
 	"completions": {"/v1/completions", completionBody, readOpenAI, true},
@@ -33,10 +33,10 @@ var APIs = map[string]API{
 	"responses":   {"/v1/responses", responsesBody, readResponses, false},
 }
 
-// APINames lists the names of APIs.
+// APINames lists their names.
 func APINames() string { return strings.Join(slices.Sorted(maps.Keys(APIs)), ", ") }
 
-// Message is one of a conversation.
+// Message is a message of a conversation.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -46,8 +46,8 @@ func chatBody(messages []Message, output int) map[string]any {
 	return map[string]any{"messages": messages, "max_tokens": output}
 }
 
-// completionBody writes the conversation into one prompt, as clients do that have
-// a template of their own.
+// completionBody puts the conversation into one prompt, like clients with a
+// template of their own.
 func completionBody(messages []Message, output int) map[string]any {
 	var prompt strings.Builder
 	for _, m := range messages {
@@ -56,7 +56,7 @@ func completionBody(messages []Message, output int) map[string]any {
 	return map[string]any{"prompt": prompt.String() + "assistant:", "max_tokens": output}
 }
 
-// headed takes the system prompt off a conversation.
+// headed splits off the system prompt of a conversation.
 func headed(messages []Message) (system string, rest []Message) {
 	if len(messages) > 0 && messages[0].Role == "system" {
 		return messages[0].Content, messages[1:]
@@ -115,7 +115,7 @@ func readOpenAI(data []byte, r *reply) error {
 	}
 	if len(e.Choices) > 0 {
 		c := e.Choices[0]
-		r.text = c.Text + c.Delta.Content + c.Message.Content // one of them
+		r.text = c.Text + c.Delta.Content + c.Message.Content // only one is set
 	}
 	if e.Usage != nil {
 		r.prompt, r.produced, r.cached = e.Usage.PromptTokens, e.Usage.CompletionTokens, e.Usage.Details.CachedTokens
@@ -123,8 +123,8 @@ func readOpenAI(data []byte, r *reply) error {
 	return nil
 }
 
-// readMessages adds up the prompt: in this API the cached part is not within
-// input_tokens.
+// readMessages adds up the prompt: in this API, input_tokens does not include
+// the cached part.
 func readMessages(data []byte, r *reply) error {
 	type usage struct {
 		Input   int `json:"input_tokens"`
@@ -148,7 +148,7 @@ func readMessages(data []byte, r *reply) error {
 		u = e.Message.Usage
 	case "content_block_delta":
 		r.text = e.Delta.Text
-	case "message": // at once
+	case "message": // not streamed
 		for _, c := range e.Content {
 			r.text += c.Text
 		}
@@ -187,7 +187,7 @@ func readResponses(data []byte, r *reply) error {
 	case e.Type == "response.completed", e.Type == "response.incomplete":
 		whole = e.Response
 		r.ended = true
-	case e.Object == "response": // at once
+	case e.Object == "response": // not streamed
 		if err := json.Unmarshal(data, &whole); err != nil {
 			return err
 		}

@@ -18,19 +18,19 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// Client asks for answers and measures them.
+// Client requests answers and measures them.
 type Client struct {
 	url    string      // of the gateway
-	SLO    endpick.SLO // asked for with every request
+	SLO    endpick.SLO // targets of every request
 	API    API
 	Model  string
 	AtOnce bool // responses do not stream
-	// Exact says that answers have as many tokens as were asked for.
+	// Exact says that answers have exactly the requested number of tokens.
 	Exact bool
 	HTTP  *http.Client
 }
 
-// NewClient returns one for embedded servers, which streams chats.
+// NewClient returns a client of embedded servers that streams chats.
 func NewClient(url string) *Client {
 	return &Client{
 		url: strings.TrimRight(url, "/"), API: APIs["chat"], Model: modelserver.DefaultModel, Exact: true,
@@ -38,7 +38,7 @@ func NewClient(url string) *Client {
 	}
 }
 
-// ModelOf is the first model on a server's list.
+// ModelOf is the first model in a server's list.
 func ModelOf(ctx context.Context, url string) (string, error) {
 	url = strings.TrimRight(url, "/")
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/models", nil)
@@ -57,17 +57,17 @@ func ModelOf(ctx context.Context, url string) (string, error) {
 	return list.Data[0].ID, nil
 }
 
-// Close closes its idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.HTTP.CloseIdleConnections() }
 
-// Sample is what was seen of one request.
+// Sample is the measurement of one request.
 type Sample struct {
 	Err error
 	// GotByte says that some of the response had arrived when it failed.
 	GotByte bool
 
 	Turn         int           // of its conversation, from 0
-	TTFT, E2E    time.Duration // from the moment at which it was due
+	TTFT, E2E    time.Duration // from the time at which it was due
 	SinceFirst   time.Duration // from the first token to the last
 	PromptTokens int
 	CachedTokens int
@@ -75,7 +75,7 @@ type Sample struct {
 	Text         string
 }
 
-// Ask sends one request that was due at a moment.
+// Ask sends one request that was due at a time.
 func (c *Client) Ask(ctx context.Context, due time.Time, messages []Message, output int) Sample {
 	var s Sample
 	s.Err = c.measure(ctx, due, messages, output, &s)
@@ -127,7 +127,7 @@ func (c *Client) measure(ctx context.Context, due time.Time, messages []Message,
 	} else {
 		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, 1<<20)
-		for lines.Scan() { // to its end, so that nobody takes it for given up
+		for lines.Scan() { // to its end, so that it does not look abandoned
 			s.GotByte = true
 			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
 				if err := read(data); err != nil {
@@ -168,8 +168,8 @@ func (c *Client) request(ctx context.Context, messages []Message, output int) (*
 	if err != nil {
 		return nil, err
 	}
-	// A server may close an idle connection just as it is used again: net/http sends
-	// the request on another one if it is marked so, and does not send the mark.
+	// A server may close an idle connection just as it is reused. With this mark,
+	// which is not sent, net/http retries the request on another connection.
 	req.Header["Idempotency-Key"] = nil
 	req.Header.Set("Content-Type", "application/json")
 	if c.SLO.TTFT > 0 {
@@ -181,8 +181,8 @@ func (c *Client) request(ctx context.Context, messages []Message, output int) (*
 	return req, nil
 }
 
-// Converse plays a conversation and hands a sample of each turn to seen. It ends
-// early with the first turn that fails, or with the context.
+// Converse plays a conversation and passes a sample of each turn to seen. It
+// ends early with the first turn that fails, or with the context.
 func (c *Client) Converse(ctx context.Context, begin time.Time, conversation *Conversation, seen func(Sample)) {
 	due := begin.Add(conversation.start)
 	messages := []Message{{Role: "system", Content: conversation.System}}

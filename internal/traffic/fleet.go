@@ -14,7 +14,7 @@ import (
 
 // Fleet is a number of embedded model servers, each on a port of its own.
 type Fleet struct {
-	// Gate is before all servers. Nil: there is none. StartGated makes one.
+	// Gate is in front of all servers. Nil: none. StartGated makes one.
 	Gate *Gate
 
 	config  modelserver.Config
@@ -28,7 +28,7 @@ type Member struct {
 	Server  *modelserver.Server // nil: killed
 	served  chan error
 	gate    *Gate
-	gated   *http.Server // nil: there is no gate
+	gated   *http.Server // nil: no gate
 }
 
 // ServerConfig is a server with the speed of Llama-3.1-8B on an A100 and a KV
@@ -41,12 +41,12 @@ func ServerConfig(kvTokens int) (modelserver.Config, error) {
 	}}, err
 }
 
-// StartFleet starts so many servers.
+// StartFleet starts n servers.
 func StartFleet(n int, config modelserver.Config) (*Fleet, error) {
 	return start(n, config, nil)
 }
 
-// StartGated starts them with a gate before them, for PlayInStep.
+// StartGated starts n servers with a gate in front of them, for PlayInStep.
 func StartGated(n int, config modelserver.Config) (*Fleet, error) {
 	return start(n, config, NewGate())
 }
@@ -63,7 +63,7 @@ func start(n int, config modelserver.Config, gate *Gate) (*Fleet, error) {
 	return f, nil
 }
 
-// Start serves, again where it was killed.
+// Start starts the server, or restarts it after a Kill.
 func (m *Member) Start(config modelserver.Config) error {
 	l, err := net.Listen("tcp", m.Address)
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *Member) Start(config modelserver.Config) error {
 	return nil
 }
 
-// Kill breaks every connection of the server and forgets its cache.
+// Kill breaks every connection of the server and drops its cache.
 func (m *Member) Kill() error {
 	if m.Server == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Result is what was measured under one policy. What nothing was measured for
-// is null.
+// Result is what was measured under one policy. Values without a measurement
+// are null.
 type Result struct {
 	Policy         string       `json:"policy"`
 	Requests       int          `json:"requests"`
@@ -17,11 +17,11 @@ type Result struct {
 	TTFT           *Percentiles `json:"ttft_ms"`
 	TPOT           *Percentiles `json:"tpot_ms"`
 	E2E            *Percentiles `json:"e2e_ms"`
-	PrefixHitRatio *float64     `json:"prefix_hit_ratio"` // cached prompt tokens of all prompt tokens
+	PrefixHitRatio *float64     `json:"prefix_hit_ratio"` // cached prompt tokens divided by all prompt tokens
 	// LaterHitRatio is that of the turns after the first of each conversation.
 	LaterHitRatio *float64 `json:"prefix_hit_ratio_later"`
-	// SLOMet is the share of the requests that were served within every target
-	// asked for; absent if none was.
+	// SLOMet is the share of the requests that were served within every target;
+	// absent without targets.
 	SLOMet *float64 `json:"slo_met,omitempty"`
 
 	FirstErr error `json:"-"`
@@ -34,7 +34,7 @@ type Percentiles struct {
 	P99 float64 `json:"p99"`
 }
 
-// Summarise counts what was measured under a policy, with these targets.
+// Summarise summarises the measurements under a policy, with these targets.
 func Summarise(policy string, samples []Sample, slo endpick.SLO) Result {
 	r := Result{Policy: policy, Requests: len(samples)}
 	var ttft, tpot, e2e []float64
@@ -77,7 +77,7 @@ func (s *tally) add(part, whole int) {
 	s.whole += whole
 }
 
-// ratio is part of whole; nil where there is nothing.
+// ratio is part/whole; nil for an empty whole.
 func (s tally) ratio() *float64 {
 	if s.whole == 0 {
 		return nil
@@ -89,7 +89,7 @@ func (s tally) ratio() *float64 {
 // TPOT is the mean time per output token after the first; zero for one token.
 func (s *Sample) TPOT() time.Duration { return s.SinceFirst / time.Duration(max(s.OutputTokens-1, 1)) }
 
-// meets reports whether a request that was served kept the targets.
+// meets reports whether a successful request met the targets.
 func (s *Sample) meets(slo endpick.SLO) bool {
 	return (slo.TTFT <= 0 || s.TTFT <= slo.TTFT) && (slo.TPOT <= 0 || s.TPOT() <= slo.TPOT)
 }
@@ -112,5 +112,5 @@ func rank(sorted []float64, percent float64) float64 {
 	return round(sorted[max(n, 1)-1])
 }
 
-// round leaves three decimals.
+// round rounds to three decimals.
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }

@@ -10,26 +10,26 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Front is something before a fleet, for clients to talk to.
+// Front is something in front of a fleet that clients connect to.
 type Front struct {
 	Client *Client
-	Leases func() int // that are open
+	Leases func() int // open leases
 	Stop   func() error
 }
 
-// Opener puts a front before servers.
+// Opener opens a front.
 type Opener func(*Fleet) (*Front, error)
 
-// Paired are the shares of prompts that were cached behind two fronts, pair by pair over
-// the same conversations.
+// Paired are the shares of prompts that were cached behind two fronts, in pairs with the
+// same conversations.
 type Paired struct{ A, B []float64 }
 
-// InStepPolicy routes what PairHits compares. It learns no times, which are the machine's,
-// so that two fronts that are told the same decide the same.
+// InStepPolicy is the policy for PairHits. It does not learn times, which depend on the
+// machine, so that two fronts with the same information decide alike.
 const InStepPolicy = "lmetric"
 
-// PairHits plays the workload with as many seeds behind both fronts, each time with four
-// fresh servers, in steps of so many requests: see PlayInStep.
+// PairHits plays the workload with that many seeds behind both fronts, each time with
+// four new servers, in steps of atOnce requests: see PlayInStep.
 func PairHits(ctx context.Context, w Workload, seeds, atOnce, kvTokens int, a, b Opener) (p Paired, err error) {
 	for range seeds {
 		for _, side := range []struct {
@@ -52,7 +52,7 @@ func hitsInStep(ctx context.Context, w *Workload, atOnce, kvTokens int, open Ope
 	if err != nil {
 		return 0, err
 	}
-	config.Speed = 100 // nothing is measured in time
+	config.Speed = 100 // times are not measured
 	fleet, err := StartGated(4, config)
 	if err != nil {
 		return 0, err
@@ -77,12 +77,11 @@ func hitsInStep(ctx context.Context, w *Workload, atOnce, kvTokens int, open Ope
 	return *r.PrefixHitRatio, nil
 }
 
-// Means are those of both sides.
+// Means are the means of both sides.
 func (p *Paired) Means() (a, b float64) { return mean(p.A), mean(p.B) }
 
-// Difference is the mean of A less B over the pairs, and how far that may lie from the
-// truth: half of its interval of 95 %, by Student's distribution. It is infinite for
-// fewer than two pairs.
+// Difference is the mean of A − B over the pairs, and half of its 95 % interval by
+// Student's distribution, which is infinite for fewer than two pairs.
 func (p *Paired) Difference() (difference, half float64) {
 	n := len(p.A)
 	d := make([]float64, n)
@@ -100,8 +99,8 @@ func (p *Paired) Difference() (difference, half float64) {
 	return difference, student(n-1) * math.Sqrt(squares/float64(n-1)/float64(n))
 }
 
-// Typical is the median difference of A less B, which one pair that a busy machine has
-// spoilt does not move: servers that stall are avoided, and then lose their conversations.
+// Typical is the median of A − B. A single pair that a busy machine has spoilt does not
+// change it: servers that stall are avoided, and then lose their conversations.
 func (p *Paired) Typical() float64 {
 	d := make([]float64, len(p.A))
 	for i := range p.A {
@@ -120,16 +119,16 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// student is the two-sided quantile of 95 %, by degrees of freedom.
+// student is the two-sided 95 % quantile, by degrees of freedom.
 func student(freedom int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093}
 	if freedom <= len(table) {
 		return table[freedom-1]
 	}
-	return 2.086 // of 20, and a little too much for more
+	return 2.086 // that of 20, a little too much for more
 }
 
-// String says it in points of a hundred.
+// String formats it in percentage points.
 func (p *Paired) String() string {
 	a, b := p.Means()
 	d, half := p.Difference()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Play plays all conversations at their times and returns when they are over. step
-// is called after each request.
+// Play plays all conversations at their times and returns when they are over. It
+// calls step after each request.
 func (c *Client) Play(ctx context.Context, conversations []Conversation, step func()) []Sample {
 	var (
 		group   sync.WaitGroup

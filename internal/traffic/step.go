@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Gate stands before servers and holds requests until it is opened, so that it is known
-// who has been sent where before anything is computed. It is safe for concurrent use.
+// Gate holds requests in front of servers until it is opened, so that it is known where
+// all were sent before anything is computed. It is safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew with each change
+	changed chan struct{} // closed and replaced at each change
 	held    int
 	round   int
 }
 
-// NewGate returns one that is shut.
+// NewGate returns a closed gate.
 func NewGate() *Gate { return &Gate{changed: make(chan struct{})} }
 
-// Wrap puts the gate before a server's prompts.
+// Wrap puts the gate in front of a server's prompts.
 func (g *Gate) Wrap(server http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		if in.Method == http.MethodPost {
@@ -39,7 +39,7 @@ func (g *Gate) hold(ctx context.Context) {
 	_ = g.until(ctx, func() bool { return g.round > round })
 }
 
-// open lets go of all that are held.
+// open releases all held requests.
 func (g *Gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,7 +53,7 @@ func (g *Gate) wake() {
 	g.changed = make(chan struct{})
 }
 
-// until waits for something that is asked under the lock.
+// until waits for a condition, which is evaluated under the lock.
 func (g *Gate) until(ctx context.Context, holds func() bool) error {
 	for {
 		g.mu.Lock()
@@ -70,12 +70,12 @@ func (g *Gate) until(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// PlayInStep plays conversations without regard to their times: so many at once, a turn
-// of each in every step. The requests of a step go out one after the other, each when
-// the one before has reached a server, and are answered when all have; the next step
-// begins when leases says that nothing is open any more. So what a router knows at each
-// decision hardly depends on the machine: what is left to chance is the order in which
-// the servers compute a step. The gate is that of all servers.
+// PlayInStep plays conversations regardless of their times: so many at once, a turn of
+// each in every step. The requests of a step are sent one after the other, each when
+// the previous one has reached a server, and answered when all have; the next step
+// begins when leases says that nothing is open. So what a router knows at each decision
+// hardly depends on the machine: only the order in which servers compute a step is left
+// to chance. gate is that of all servers.
 func (c *Client) PlayInStep(ctx context.Context, conversations []Conversation, atOnce int, gate *Gate, leases func() int) (samples []Sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -94,7 +94,7 @@ func (c *Client) PlayInStep(ctx context.Context, conversations []Conversation, a
 		for i, p := range playing {
 			turn := p.of.Turns[p.turn]
 			p.messages = append(p.messages, Message{Role: "user", Content: turn.Question})
-			// One that ends before the gate is open has failed.
+			// A request that ends before the gate is open has failed.
 			arrives, ended := context.WithCancel(ctx)
 			asked.Go(func() {
 				defer ended()
@@ -118,7 +118,7 @@ func (c *Client) PlayInStep(ctx context.Context, conversations []Conversation, a
 		}
 		playing = going
 		samples = append(samples, step...)
-		for leases() > 0 { // a response is whole before its end is seen everywhere
+		for leases() > 0 { // a response is complete before its end is seen everywhere
 			if err := ctx.Err(); err != nil {
 				return samples, fmt.Errorf("traffic: %d leases are left open", leases())
 			}
@@ -127,7 +127,7 @@ func (c *Client) PlayInStep(ctx context.Context, conversations []Conversation, a
 	}
 }
 
-// stepped is a conversation on its way.
+// stepped is a conversation being played.
 type stepped struct {
 	of       *Conversation
 	turn     int

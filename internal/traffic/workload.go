@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Workload describes the traffic: conversations that start at random moments,
-// each in one of several groups that share a long system prompt, each turn with
-// the whole history before it.
+// Workload describes the traffic: conversations that start at random times,
+// each in one of several groups with a long shared system prompt, each turn
+// with the whole history before it.
 type Workload struct {
 	Duration       time.Duration // during which conversations start
-	Rate           float64       // requests a second, in the mean
+	Rate           float64       // mean requests per second
 	Groups         int
 	SystemTokens   int // lengths are in tokens of the embedded servers, four bytes each
 	QuestionTokens int
-	OutputTokens   int // in the mean; uniform, from half of it to half more
+	OutputTokens   int // mean; uniform, from half of it to half more
 	Turns          int
 	Think          time.Duration // mean pause before the next turn; exponential, at most five times this
 	Seed           uint64
@@ -31,19 +31,19 @@ type Conversation struct {
 }
 
 type turn struct {
-	think    time.Duration // after the answer before; zero for the first turn
+	think    time.Duration // after the previous answer; zero for the first turn
 	Question string
 	output   int // tokens to generate
 }
 
-// Longest is the most tokens that a conversation comes to, the few of its
-// message headers included.
+// Longest is the most tokens of a conversation, including those of message
+// headers.
 func (w *Workload) Longest() int {
 	perTurn := w.QuestionTokens + w.OutputTokens*3/2 + 16
 	return w.SystemTokens + w.Turns*perTurn + 16
 }
 
-// Conversations is the same list for the same workload, ordered by start.
+// Conversations returns the same list for the same workload, ordered by start.
 func (w *Workload) Conversations() []Conversation {
 	random := rand.New(rand.NewPCG(w.Seed, 0x656e647069636b))
 	systems := make([]string, w.Groups)
@@ -69,7 +69,7 @@ func (w *Workload) Conversations() []Conversation {
 	}
 }
 
-// Words is text of so many tokens, of four bytes each as the servers count.
+// Words returns text of so many tokens, of four bytes each.
 func Words(random *rand.Rand, tokens int) string {
 	var b strings.Builder
 	for range tokens {
@@ -81,8 +81,8 @@ func Words(random *rand.Rand, tokens int) string {
 	return b.String()
 }
 
-// Cold returns the conversations with system prompts of their own: no server has
-// seen the first block of one, whatever ran before.
+// Cold returns the conversations with new system prompts, so that no server has
+// seen the first block of any, whatever ran before.
 func Cold(conversations []Conversation) []Conversation {
 	head := strconv.FormatUint(rand.Uint64(), 36)
 	all := slices.Clone(conversations)
