@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// quiet is an observer that does not allocate, as those of a hot path.
+// quiet is an observer that does not allocate.
 type quiet struct{ heard int }
 
 func (*quiet) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) { clear(dst) }
@@ -20,7 +20,7 @@ func (q *quiet) FirstToken(*endpick.Event)                                    { 
 func (q *quiet) Done(*endpick.Event, *endpick.Outcome)                        { q.heard++ }
 
 // A decision allocates nothing, and neither does the rest of a lease. (The race
-// detector drops what is pooled: it would not be true under it.)
+// detector drops pooled objects, so this does not hold under it.)
 func TestAllocs(t *testing.T) {
 	q := new(quiet)
 	all := func(c *endpick.Candidate) bool { return c.InFlight.Requests < 1<<20 }
@@ -66,7 +66,7 @@ func TestAllocs(t *testing.T) {
 	}
 	assert.NotZero(t, q.heard)
 
-	// A mark is free too; a scrape marks every endpoint.
+	// A mark does not allocate either; a scrape marks every endpoint.
 	r, _ := newRouter(t, endpick.Config{Endpoints: numbered(2)})
 	assert.Zero(t, testing.AllocsPerRun(100, func() { r.Mark("e1") }))
 }

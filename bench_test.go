@@ -29,7 +29,7 @@ func BenchmarkSum64(b *testing.B) {
 	})
 }
 
-// benchBlocks is the bound of the index, in blocks per endpoint: as many as fit
+// benchBlocks is the limit of the index, in blocks per endpoint: as many as fit
 // into its default size with up to 1,000 endpoints.
 func benchBlocks(endpoints int) int {
 	if endpoints > 1000 {
@@ -38,7 +38,7 @@ func benchBlocks(endpoints int) int {
 	return 10_000
 }
 
-// lmetric is the preset, with an index that is large enough.
+// lmetric is the preset, with a large enough index.
 func lmetric(b *testing.B, endpoints int) endpick.Config {
 	config := preset.LMetric()
 	var err error
@@ -52,12 +52,12 @@ func benchIndex(endpoints int) prefix.IndexConfig {
 }
 
 // fleet is a router in the state of a busy one: every endpoint has reported,
-// the index remembers as many blocks of each endpoint as it may, and the first
-// holders of them hold the first quarter of all prompts.
+// the index is full, and the first holders endpoints hold the first quarter of
+// all prompts.
 type fleet struct {
 	router  *endpick.Router
 	index   *prefix.Index
-	blocks  int // at most, of each endpoint
+	blocks  int // limit per endpoint
 	tokens  int
 	holders int
 	prompts atomic.Uint32
@@ -69,12 +69,12 @@ func newFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders in
 	return f
 }
 
-// emptyFleet is one whose index remembers nothing yet.
+// emptyFleet is a fleet with an empty index.
 func emptyFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders int) *fleet {
 	config.Endpoints = numbered(endpoints)
 	for i := range config.Endpoints {
 		e := &config.Endpoints[i]
-		e.Models = []string{"llama", e.ID} // a model of its own, to fill it by
+		e.Models = []string{"llama", e.ID} // a model of its own, by which to fill it
 	}
 	config.ReportMaxAge = 24 * time.Hour
 	f := &fleet{blocks: benchBlocks(endpoints), tokens: tokens, holders: holders}
@@ -97,11 +97,11 @@ func (f *fleet) fillAll(b *testing.B) {
 	}
 }
 
-// fill routes requests to one endpoint until the index is at its bound there.
+// fill routes requests to one endpoint until the index has reached its limit there.
 func (f *fleet) fill(b *testing.B, i int, id string) {
 	p := f.prompt()
 	if i >= f.holders {
-		p.tokens[0] = ^uint32(i) // a head that nobody else has
+		p.tokens[0] = ^uint32(i) // a head of its own
 	}
 	fresh := f.tokens / prefix.BlockTokens * 3 / 4
 	for n := 0; n < f.blocks; n += fresh {
@@ -111,8 +111,7 @@ func (f *fleet) fill(b *testing.B, i int, id string) {
 	}
 }
 
-// check makes sure that the measured requests found what the benchmark is
-// called by.
+// check checks that the measured requests found what the benchmark's name says.
 func (f *fleet) check(b *testing.B) {
 	if f.index == nil {
 		return
@@ -137,8 +136,8 @@ func (f *fleet) check(b *testing.B) {
 	}
 }
 
-// prompt is where one goroutine makes its prompts. Blocks are chained, so that
-// one new token makes its block and all that follow it new.
+// prompt is one goroutine's prompt. Blocks are chained, so that one new token
+// makes its block and all that follow new.
 type prompt struct {
 	fleet  *fleet
 	tokens []uint32
@@ -158,10 +157,10 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 	return p.fleet.router.Route(req)
 }
 
-// BenchmarkRoute is the whole of one request: hash the prompt in blocks of 16
-// tokens, match, score, pick, open the lease, close it, update the index.
-// Three quarters of the prompt are new each time, and the index is at its
-// bound: each request evicts as many blocks as it brings.
+// BenchmarkRoute measures a whole request: hash the prompt in blocks of 16
+// tokens, match, score, pick, open the lease, close it, update the index. Three
+// quarters of the prompt are new each time, and the index is full: each request
+// evicts as many blocks as it adds.
 func BenchmarkRoute(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
@@ -210,10 +209,10 @@ func routeAll(b *testing.B, f *fleet) {
 	}
 }
 
-// newTrainedFleet routes by predicted latency. Trees predict both latencies of every
-// candidate on the shortlist, each under another load; a tenth of the endpoints hold the first quarter
-// of the prompts. The measured requests have no tokens, so that nothing is learned from them: what is
-// measured is the decision.
+// newTrainedFleet routes by predicted latency. Trees predict both latencies of every candidate on
+// the shortlist; all have different loads, and a tenth of them hold the first quarter of the
+// prompts. The measured requests have no tokens, so that nothing is learned from them: only
+// decisions are measured.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	latency, err := predict.Restore(predict.LatencyConfig{Synchronous: true}, trained(b))
 	require.NoError(b, err)
@@ -227,7 +226,7 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), anyLoad(chance)))
 	}
 	p := f.prompt()
-	for range 1 + endpoints/8 { // until all are known to everybody
+	for range 1 + endpoints/8 { // until the shortlist knows all endpoints
 		l, err := p.route(endpick.Request{Model: "llama"})
 		require.NoError(b, err)
 		l.Done(endpick.Outcome{Status: endpick.Canceled})
@@ -245,13 +244,13 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	return f
 }
 
-// newMarginalFleet routes by marginal delay, learned from 500 responses; every endpoint
-// is under another load, and a tenth of them hold the first quarter of the prompts.
+// newMarginalFleet routes by marginal delay, learned from 500 responses; all endpoints
+// have different loads, and a tenth of them hold the first quarter of the prompts.
 func newMarginalFleet(b *testing.B, endpoints, tokens int) *fleet {
 	config, err := preset.MarginalDelay(preset.MarginalDelayConfig{Index: benchIndex(endpoints)})
 	require.NoError(b, err)
-	// It stands still while decisions are measured: a request that takes no time teaches
-	// nothing.
+	// The clock stands still while decisions are measured: a request that takes no time
+	// teaches nothing.
 	now := time.Unix(1_000_000, 0)
 	config.Clock = func() time.Time { return now }
 	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
@@ -270,7 +269,7 @@ func newMarginalFleet(b *testing.B, endpoints, tokens int) *fleet {
 		l.Done(endpick.Outcome{OutputTokens: 100})
 	}
 	f.fillAll(b)
-	now = now.Add(2 * time.Minute) // nobody is new any more
+	now = now.Add(2 * time.Minute) // no endpoint is new any more
 	return f
 }
 
@@ -280,7 +279,7 @@ func anyLoad(chance *rand.Rand) endpick.Load {
 
 var learned []byte
 
-// trained is what models learn from 6,000 responses of 20 endpoints.
+// trained is what models have learned from 6,000 responses of 20 endpoints.
 func trained(b *testing.B) []byte {
 	if learned != nil {
 		return learned
@@ -340,7 +339,7 @@ func eachFleet(b *testing.B, sizes []int, measure func(*testing.B, *fleet)) {
 				if held == "tenth" {
 					holders = endpoints / 10
 				}
-				var f *fleet // filled once, however often b.N is tried
+				var f *fleet // filled once, however often the benchmark is restarted
 				b.Run(name, func(b *testing.B) {
 					if f == nil {
 						f = newFleet(b, lmetric(b, endpoints), endpoints, tokens, holders)

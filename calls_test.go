@@ -12,14 +12,14 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// The router itself, in all orders of calls: requests of which one streams and one does
-// not, that end twice and after they were taken for lost, while their endpoint goes and
-// comes back.
+// The router itself, in all orders of calls: one request streams and one does not,
+// leases are closed twice and after they were reaped, while their endpoint is removed
+// and added again.
 func TestCallsInAllInterleavings(t *testing.T) {
 	n := 0
 	for order := range orders.All(3, 2, 2, 1) {
 		if n++; race.Enabled && n%50 != 0 {
-			continue // there is but one goroutine
+			continue // there is only one goroutine
 		}
 		now := time.Unix(1000, 0)
 		heard := &hears{}

@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// slots is a stage with state for each endpoint, kept the way the package
-// documentation says. It complains when it meets old state of a slot.
+// slots is a stage with state for each endpoint, kept as the package
+// documentation says. It complains about old state in a slot.
 type slots struct {
 	spy
 	mu    sync.Mutex
@@ -41,11 +41,11 @@ func (s *slots) Routed(e *endpick.Event) {
 	}
 }
 
-// Endpoint churn under load: endpoints come, go and come back, policies are
-// swapped and leases get lost while many goroutines route. No request fails
-// that has an endpoint, none is lost, and no old state lives on.
+// Endpoints are added, removed and added again, policies are swapped and leases
+// are lost while many goroutines route. No request fails while there is an
+// endpoint, none is lost, and no old state survives.
 func TestEndpointChurnUnderLoad(t *testing.T) {
-	const stable, total = 2, 8 // e0 and e1 never go
+	const stable, total = 2, 8 // e0 and e1 always stay
 	stage := &slots{known: map[uint32]slotState{}}
 	policies := []endpick.Policy{
 		{Scorers: []endpick.Weighted{{Scorer: scoreFunc(leastLoaded), Weight: 2}, {Scorer: stage, Weight: 1}}},
@@ -157,7 +157,7 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 	assert.Len(t, stage.closed, 4*requests)
 	require.Positive(t, lost.Load())
 
-	// No slot was lost on the way: as many as there ever were can be had again.
+	// No slot has leaked: there are no more than were ever in use.
 	most := uint32(0)
 	for slot := range stage.known {
 		most = max(most, slot)

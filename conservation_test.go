@@ -23,7 +23,7 @@ type machine struct {
 	spies    []*spy
 	current  int
 	marks    []pairedMark
-	ttft     time.Duration // what the policies predict; negative: nothing
+	ttft     time.Duration // predicted by the policies; negative: nothing
 	rejected int
 	reaped   int
 	routed   int
@@ -38,7 +38,7 @@ type pairedMark struct {
 
 var errNotToday = errors.New("not today")
 
-// policy is one of three, with the spy that listens to it.
+// policy is one of three, with the spy that observes it.
 func (m *machine) policy(i int) endpick.Policy {
 	p := endpick.Policy{
 		Name:    "policy",
@@ -98,8 +98,7 @@ func (m *machine) add(t *rapid.T) {
 	m.endpoints[e.ID] = &twinEndpoint{Endpoint: e}
 }
 
-// known reports whether the endpoint is there, after checking that the router
-// said the same.
+// known reports whether the endpoint exists, after checking the router's error.
 func (m *machine) known(t *rapid.T, id string, err error) bool {
 	if m.endpoints[id] == nil {
 		require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
@@ -109,7 +108,7 @@ func (m *machine) known(t *rapid.T, id string, err error) bool {
 	return true
 }
 
-// set delivers a list, some of which is there already, and some of it wrong.
+// set sets a list of old and new endpoints, some of them invalid.
 func (m *machine) set(t *rapid.T) {
 	list := map[string]endpick.Endpoint{}
 	for range rapid.IntRange(0, 4).Draw(t, "endpoints") {
@@ -235,7 +234,7 @@ func (m *machine) report(t *rapid.T) {
 		}[badSignal]
 	}
 	if held := e.report; held != nil && held.mark.at.After(mark.at) && !held.mark.at.After(m.now) {
-		return // the one in hand is newer
+		return // the current one is newer
 	}
 	e.report = m.counted(load, mark)
 }
@@ -317,12 +316,12 @@ func (m *machine) route(t *rapid.T) {
 	require.Contains(t, l.spy.open, lease.Ref())
 }
 
-// lease draws any lease that ever was: calls on a closed one must do nothing.
+// lease draws any lease there ever was: calls on a closed one must do nothing.
 func (m *machine) lease(t *rapid.T) *twinLease {
 	if len(m.leases) == 0 {
 		t.Skip("no leases yet")
 	}
-	// The newest are the likeliest to be open.
+	// The newest are most likely to be open.
 	return m.leases[len(m.leases)-1-rapid.IntRange(0, len(m.leases)-1).Draw(t, "lease")]
 }
 
@@ -385,8 +384,8 @@ func (m *machine) done(t *rapid.T) {
 	require.Equal(t, want, closed[0].event.OutputTokens)
 }
 
-// notice closes the leases that the router says it has reaped, if it was right
-// to do so.
+// notice closes the twin's leases that the router has reaped, after checking
+// that they were due.
 func (m *machine) notice(t *rapid.T) (reaped int) {
 	for _, s := range m.spies {
 		for _, h := range s.take() {
@@ -441,7 +440,7 @@ func requireSeen(t *rapid.T, want, got endpick.Candidate) {
 	require.GreaterOrEqual(t, math.Min(got.Waiting, got.Running), 0.0, id)
 }
 
-// check compares all accounts after every step.
+// check compares all counts after every step.
 func (m *machine) check(t *rapid.T) {
 	m.tick()
 	all := m.router.Endpoints()
@@ -489,9 +488,8 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-// Conservation: the open leases are the sum of what is in flight, in requests
-// and tokens, whatever happens in whatever order; with the last lease the
-// accounts are empty.
+// The open leases are the sum of what is in flight, in requests and tokens,
+// whatever happens in whatever order; after the last lease all counts are zero.
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := new(clock)
@@ -510,7 +508,7 @@ func TestConservation(t *testing.T) {
 			"done": m.done, "done again": m.done, "sweep": m.sweep, "pass": m.pass, "set policy": m.setPolicy,
 			"": m.check,
 		}
-		for range 4 { // long stories: slots have to be used again
+		for range 4 { // long stories, so that slots are reused
 			t.Repeat(actions)
 		}
 		for _, l := range m.leases {

@@ -68,7 +68,7 @@ func TestNoEndpoints(t *testing.T) {
 	assert.Equal(t, "c", route(t, r, endpick.Request{Model: "m", Exclude: []string{"b", "a"}}).Endpoint().ID)
 }
 
-// A request that was matched by a description is sent by that description.
+// A request that was matched with a description is sent according to that description.
 func TestUpdate(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "old:1"}}})
 	l := route(t, r, endpick.Request{InputTokens: 10})

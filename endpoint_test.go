@@ -10,13 +10,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What happens at one endpoint, in order:
+// Events at one endpoint, in order:
 //
 //	o  a request is routed there
 //	f  the oldest request that waits for its first token gets it
 //	d  the oldest request is done
 //	m  a mark is taken
-//	r  the report comes in, with the mark if there is one
+//	r  the report is made, with the mark if there is one
 func play(t *testing.T, r *endpick.Router, story string, load endpick.Load) {
 	var waiting, open []endpick.Lease
 	for _, step := range story {
@@ -52,8 +52,8 @@ func TestReportCorrection(t *testing.T) {
 		{"no report: the account alone", "ooof", endpick.Load{}, 2, 1},
 		{"a fresh report counts what is there already", "oofr", endpick.Load{Waiting: 1, Running: 1}, 1, 1},
 		{"others' requests are in the report too", "or", endpick.Load{Waiting: 4, Running: 7}, 4, 7},
-		// Two were opened since the mark, when one was there. Of the three the
-		// engine counts one, two, all three, or others' requests as well.
+		// Two were opened since the mark, when there was one. Of the three the engine
+		// counts one, two, all three, or requests of others as well.
 		{"counted before both came", "omoor", endpick.Load{Waiting: 0, Running: 1}, 2, 1},
 		{"counted between the two", "omoor", endpick.Load{Waiting: 1, Running: 1}, 2, 1},
 		{"counted after both", "omoor", endpick.Load{Waiting: 2, Running: 1}, 2, 1},
@@ -67,7 +67,7 @@ func TestReportCorrection(t *testing.T) {
 		{"moved from the queue to the batch", "oomfr", endpick.Load{Waiting: 2, Running: 0}, 1, 1},
 		{"a report that knew nothing of those that closed", "oomddr", endpick.Load{}, 0, 0},
 		{"more closed than reported", "ooofffmdddr", endpick.Load{Waiting: 1, Running: 1}, 0, 0},
-		// The sum is certain, 1; how it splits is not: W can't be 2 then.
+		// The sum, 1, is certain, but not its parts: W can't be 2 then.
 		{"the queue is never more than the sum", "ooffmoddr", endpick.Load{Waiting: 1, Running: 1}, 1, 0},
 		{"waiting only: running is the account", "oofmor", endpick.Load{Waiting: 5, Absent: noRunning}, 5, 1},
 		{"running only: waiting is the account", "oofmofr", endpick.Load{Running: 5, Absent: noWaiting}, 1, 5},
@@ -110,19 +110,19 @@ func TestAbsentIsNotZero(t *testing.T) {
 	assert.Equal(t, []float64{0, 0, 0}, []float64{got.Waiting, got.Running, got.KVUsage})
 	assert.Equal(t, endpick.WaitingSignal|endpick.RunningSignal|endpick.KVUsageSignal, got.Reported)
 
-	// One signal is missing: the mean of the others for this one alone.
+	// One signal is missing: only that is the mean of the others.
 	require.NoError(t, r.Report("silent", endpick.Load{Waiting: 1, Running: 1, Absent: endpick.KVUsageSignal}))
 	got = silent()
 	assert.Equal(t, []float64{1, 1, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
 
-	// A report counts for a minute, that minute included.
+	// A report counts for a minute, inclusive.
 	require.NoError(t, r.Report("silent", endpick.Load{KVUsage: 0.125}))
 	c.advance(time.Minute)
 	assert.Equal(t, 0.125, silent().KVUsage)
 	c.advance(1)
 	assert.Equal(t, 0.5, silent().KVUsage, "out of date, like all others")
 
-	// The mean is no excuse: the router knows of two requests there.
+	// The mean does not override that the router knows of two requests there.
 	require.NoError(t, r.Report("a", endpick.Load{}))
 	require.NoError(t, r.Report("b", endpick.Load{}))
 	for range 2 {
@@ -130,7 +130,7 @@ func TestAbsentIsNotZero(t *testing.T) {
 	}
 	assert.Equal(t, 2.0, silent().Waiting)
 
-	// No prediction, no SLO.
+	// Without a prediction, there is no SLO.
 	assert.False(t, endpick.SLO{}.Asked())
 	assert.True(t, endpick.SLO{TPOT: 1}.Asked())
 	assert.False(t, endpick.SLO{TTFT: -1}.Asked())
@@ -146,11 +146,11 @@ func TestReportOrder(t *testing.T) {
 	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, Mark: early}), "late, and no fault of anybody")
 	assert.Equal(t, 2.0, status(t, r, "a").Candidate.Waiting)
 
-	c.advance(-time.Hour) // the clock is set right
+	c.advance(-time.Hour) // the clock is corrected
 	require.NoError(t, r.Report("a", endpick.Load{Waiting: 3}))
 	assert.Equal(t, 3.0, status(t, r, "a").Candidate.Waiting)
 
-	// Nothing of a former life counts.
+	// State of a removed endpoint does not count.
 	mark := r.Mark("a")
 	require.NoError(t, r.Remove("a"))
 	between := r.Mark("a")
@@ -220,7 +220,7 @@ func TestEndpointIDs(t *testing.T) {
 	assert.ErrorIs(t, r.Add(endpick.Endpoint{Address: "x"}), endpick.ErrDuplicateEndpoint)
 }
 
-// The router's copy is its own.
+// The router keeps its own copy.
 func TestEndpointIsCopied(t *testing.T) {
 	e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Labels: map[string]string{"zone": "1"}}
 	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{e}})
@@ -230,7 +230,7 @@ func TestEndpointIsCopied(t *testing.T) {
 	assert.Equal(t, []string{"m"}, got.Models)
 }
 
-// An ID that is made of the address shows no credentials: IDs are seen in
+// An ID made from the address has no credentials, because IDs appear in
 // headers, logs and metrics.
 func TestIDsShowNoCredentials(t *testing.T) {
 	for address, want := range map[string]string{

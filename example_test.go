@@ -73,8 +73,8 @@ func ExampleScorer() {
 	// Output: cheap
 }
 
-// Flaky grades endpoints down that have failed requests lately. It learns as a
-// DoneObserver, and keeps what it learns for each endpoint.
+// Flaky lowers the score of endpoints that have recently failed requests. It
+// learns as a DoneObserver, and keeps a value for each endpoint.
 type Flaky struct {
 	endpick.OneRouter // handles mean something else in another router
 
@@ -141,8 +141,8 @@ func ExamplePerEndpoint() {
 	// a 0.9
 }
 
-// SameZone is a filter of your own. If nobody is in the zone it keeps nobody,
-// which means that it has no opinion.
+// SameZone is a filter of your own. If no endpoint is in the zone it keeps
+// none, which means no opinion.
 type SameZone string
 
 func (z SameZone) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
@@ -254,7 +254,7 @@ func ExampleReceipt() {
 	// regret 0
 }
 
-// AtMost lets in so many requests of each tenant at one time.
+// AtMost admits so many requests of each tenant at one time.
 type AtMost struct {
 	endpick.OneRouter
 	N int
@@ -269,14 +269,14 @@ func (a *AtMost) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	if a.open[req.Tenant] >= a.N {
 		return fmt.Errorf("tenant %s has %d requests in flight", req.Tenant, a.N)
 	}
-	a.add(req.Tenant, 1) // now, and not in Routed: others may come in between
+	a.add(req.Tenant, 1) // now, not in Routed, because others may come in between
 	return nil
 }
 
-// Withdrawn: it was let in, and not routed after all.
+// Withdrawn undoes Admit for a request that is not routed after all.
 func (a *AtMost) Withdrawn(req *endpick.Request) { a.count(req.Tenant, -1) }
 
-// Routed counts what Admit was not asked about.
+// Routed counts requests for which Admit is not called.
 func (a *AtMost) Routed(e *endpick.Event) {
 	if e.Request.UnderWay || e.Request.MirrorOf != "" {
 		a.count(e.Request.Tenant, 1)
@@ -296,11 +296,11 @@ func (a *AtMost) add(tenant string, n int) {
 		a.open = map[string]int{}
 	}
 	if a.open[tenant] += n; a.open[tenant] == 0 {
-		delete(a.open, tenant) // no table grows with names
+		delete(a.open, tenant) // the table does not grow with names
 	}
 }
 
-// An admitter that keeps an account for each tenant: what it takes in Admit it gives back
+// An admitter that counts the requests of each tenant: what it adds in Admit it subtracts
 // in Done, or in Withdrawn.
 func ExampleAdmitter() {
 	router, err := endpick.New(endpick.Config{
@@ -329,7 +329,7 @@ func ExampleAdmitter() {
 	// red <nil>
 }
 
-// A request that failed is closed, and routed again to somebody else.
+// A failed request's lease is closed, and the request is routed again to another endpoint.
 func ExampleRequest_exclude() {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}}})
 	if err != nil {
@@ -342,7 +342,7 @@ func ExampleRequest_exclude() {
 		return nil
 	}
 	var tried []string
-	var failure error // of the last attempt: it says more than that nobody is left
+	var failure error // of the last attempt: it says more than that no endpoint is left
 	for {
 		lease, err := router.Route(endpick.Request{InputTokens: 10, Exclude: tried})
 		if err != nil {
@@ -393,7 +393,7 @@ func ExampleRouter_SetPolicy() {
 }
 
 // A mark is taken when an engine is asked; what is routed until it answers, and
-// after that, is added to what it says.
+// afterwards, is added to what it reports.
 func ExampleRouter_Mark() {
 	now := time.Unix(0, 0)
 	router, err := endpick.New(endpick.Config{

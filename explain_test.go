@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// telling is a scorer that has reasons.
+// telling is a scorer with reasons.
 type telling struct {
 	prefix string
 	panics bool
@@ -37,8 +37,8 @@ func (only) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return len(c.Endpoint.ID) > 1 })
 }
 
-// A receipt has the reasons of the scorers that have any, each beside the candidate
-// that it is about, and those of nobody whom a filter removed.
+// A receipt has the reasons of the scorers that have any, each with its candidate,
+// and none for candidates that a filter has removed.
 func TestReasons(t *testing.T) {
 	weighted := func(scorers ...endpick.Scorer) (w []endpick.Weighted) {
 		for _, s := range scorers {

@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever changes, every pool holds what it would if all were made anew, no
-// pool is left for a name that nobody serves, and what a request has in its
-// hands does not change.
+// Whatever changes, every pool contains what it would after a rebuild, no pool
+// is left for a name that no endpoint lists, and slices that requests hold
+// don't change.
 func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 	type snapshot struct{ held, copied []member }
 	someNames := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 2)
@@ -78,7 +78,7 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 	})
 }
 
-// The zero Ref is nobody's, also when a slot has been used 2^32 times.
+// The zero Ref belongs to no endpoint, even after a slot has been used 2^32 times.
 func TestGenerationsSkipZero(t *testing.T) {
 	f := fleet{slots: []uint32{math.MaxUint32}, freeSlots: []uint32{0}}
 	assert.Equal(t, Ref{Slot: 0, Generation: 1}, f.takeSlot())

@@ -11,9 +11,9 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Adding an endpoint costs no more than the change: what 10,000 of them
-// allocate one by one is in proportion to their number. With a copy of the
-// fleet for each it would be gigabytes.
+// Adding an endpoint only costs the change: what 10,000 additions allocate is
+// proportional to their number. With a copy of the fleet for each it would be
+// gigabytes.
 func TestAddIsNoMoreThanTheChange(t *testing.T) {
 	const n = 10_000
 	for name, describe := range map[string]func(e *endpick.Endpoint, i int){
@@ -50,7 +50,7 @@ func TestAddIsNoMoreThanTheChange(t *testing.T) {
 }
 
 // A request never finds its pool empty while its only endpoint is updated, or
-// while the list that is set has it all the time.
+// while lists that contain it are set.
 func TestChangesLeaveNoGap(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m", "x"}}, {ID: "b"}}})
 	require.NoError(t, r.Drain("b"))
@@ -84,7 +84,7 @@ func TestChangesLeaveNoGap(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// What a caller owns stays the caller's, however it came in.
+// The router copies what a caller owns, however it is passed.
 func TestChangesCopy(t *testing.T) {
 	for name, change := range map[string]func(*endpick.Router, endpick.Endpoint) error{
 		"Add": func(r *endpick.Router, e endpick.Endpoint) error {
@@ -116,8 +116,8 @@ func TestReportCopies(t *testing.T) {
 	assert.Equal(t, []string{"l"}, status(t, r, "a").Candidate.Report.Adapters)
 }
 
-// An endpoint that the new list describes as before is the same endpoint, down
-// to the pointer that leases hold.
+// An endpoint that a new list describes as before is the same endpoint, down to
+// the pointer that leases hold.
 func TestSetEndpointsKeepsWhatStays(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c")})
 	require.NoError(t, r.Drain("b"))

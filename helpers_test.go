@@ -13,14 +13,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// clock is a clock that tests set. It starts at Unix 0, on purpose: that is a
+// clock is a clock that tests set. It deliberately starts at Unix 0, which is a
 // time like any other.
 type clock struct{ nanos atomic.Int64 }
 
 func (c *clock) Now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
-// newRouter returns a router on a clock of its own.
+// newRouter returns a router with a clock of its own.
 func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
 	t.Helper()
 	c := new(clock)
@@ -50,7 +50,7 @@ func numbered(n int) []endpick.Endpoint {
 	return endpoints
 }
 
-// status returns what the router says of one endpoint that is not removed.
+// status returns the status of one endpoint that has not been removed.
 func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
 	t.Helper()
 	for _, s := range r.Endpoints() {
@@ -62,7 +62,7 @@ func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
 	return endpick.EndpointStatus{}
 }
 
-// route routes a request that must find an endpoint.
+// route routes a request, which must succeed.
 func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
 	t.Helper()
 	l, err := r.Route(req)
@@ -82,7 +82,7 @@ func requireQuiet(t testing.TB, r *endpick.Router) {
 	}
 }
 
-// The stages as functions.
+// Stages as functions.
 
 type matchFunc func(*endpick.Request, *endpick.Candidate) int
 
@@ -126,7 +126,7 @@ func (f pickFunc) Pick(req *endpick.Request, c []endpick.Candidate, s []float64)
 	return f(req, c, s)
 }
 
-// by makes the policy of one scorer.
+// by is the policy with this scorer.
 func by(score func(*endpick.Request, *endpick.Candidate) float64) endpick.Policy {
 	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scoreFunc(score), Weight: 1}}}
 }
@@ -134,7 +134,7 @@ func by(score func(*endpick.Request, *endpick.Candidate) float64) endpick.Policy
 // leastLoaded prefers the smallest batch.
 func leastLoaded(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 / (1 + c.BatchSize()) }
 
-// spy is a scorer that listens, and complains about events out of order.
+// spy is a scorer and observer that complains about events out of order.
 type spy struct {
 	mu     sync.Mutex
 	open   map[endpick.LeaseRef]*heard
@@ -143,7 +143,7 @@ type spy struct {
 	faults []string
 }
 
-// heard is what a spy heard of one lease.
+// heard is what a spy has observed of one lease.
 type heard struct {
 	key     endpick.LeaseRef
 	ref     endpick.Ref
@@ -212,7 +212,7 @@ func (s *spy) EndpointRemoved(ref endpick.Ref) {
 	s.gone = append(s.gone, ref)
 }
 
-// take returns what was closed since the last call.
+// take returns the leases that were closed since the last call.
 func (s *spy) take() []heard {
 	s.mu.Lock()
 	defer s.mu.Unlock()

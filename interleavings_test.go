@@ -7,24 +7,24 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What follows is a model of each place in which this package counts without a lock, or
-// under one that it gives up in between, step by step as the code does it, and a checker
-// that goes through all states that any interleaving of the steps can reach. Each model has
-// mistakes of which the checker has to tell. TestEndpointChurnUnderLoad and
-// TestInvariantStress run the code itself; what takes each call under one lock is run
-// itself in all orders of calls, here and in the tests of that name of other packages.
+// The following models each place where this package counts without a lock, or with one
+// that it releases in between, step by step like the code, and checks all states that any
+// interleaving of the steps can reach. Each model can be run with mistakes that the checker
+// has to find. TestEndpointChurnUnderLoad and TestInvariantStress run the code itself; code
+// that executes each call under one lock runs in all orders of calls, here and in other
+// packages.
 
-// model is a state of some threads, and what each of them does next.
+// model is a system of threads, and what each of them does next.
 type model[S comparable] struct {
 	threads int
-	// step lets a thread take its next step; false: it can't now, or has ended.
+	// step makes a thread's next step; false: it is blocked, or has ended.
 	step func(s S, thread int) (next S, can bool)
-	// wrong says what is wrong with a state, and with one in which nobody can go on.
+	// wrong says what is wrong with a state; ended: no thread can continue.
 	wrong func(s S, ended bool) string
 }
 
-// check goes through all interleavings from a state, and returns what is wrong with
-// the first bad one and how many states there are.
+// check explores all interleavings from a state, and returns what is wrong with the
+// first bad state, and the number of states.
 func (m model[S]) check(start S) (wrong string, states int) {
 	seen := map[S]bool{}
 	var visit func(s S) string
@@ -53,22 +53,23 @@ func (m model[S]) check(start S) (wrong string, states int) {
 	return wrong, len(seen)
 }
 
-// An endpoint that is removed while requests are routed there and end. The slot of
-// the endpoint is given back once, when nobody is on it any more.
+// departure is an endpoint that is removed while requests are routed there and
+// end. Its slot must be freed once, when no request is left.
 type departure struct {
 	requests  int8
 	removed   bool
 	departing bool
-	lock      int8 // 1 + the thread that holds Router.mu; 0: nobody
+	lock      int8 // 1 + the thread that holds Router.mu; 0: none
 	freed     int8
-	at        [4]int8 // of each thread, its next step; ended: 9
-	on        [4]bool // a request that was let in and has not ended
+	at        [4]int8 // next step of each thread; 9: ended
+	on        [4]bool // a request that has entered and not ended
 }
 
 const ended = 9
 
-// departures is the model: threads 0 to 2 route a request and end it, thread 3
-// removes the endpoint. early is a mistake: to look for the removal before counting.
+// departures is the model: threads 0 to 2 route a request and end it, and thread 3
+// removes the endpoint. early is a mistake: checking for the removal before
+// counting.
 func departures(early bool) model[departure] {
 	return model[departure]{
 		threads: 4,
@@ -110,7 +111,7 @@ func departures(early bool) model[departure] {
 					s.requests++
 				}
 				*at = 1
-			case 1: // and then looks
+			case 1: // and then checks
 				if early {
 					s.requests++
 				} else if s.removed {
@@ -123,7 +124,7 @@ func departures(early bool) model[departure] {
 				s.on[i] = false
 				s.requests--
 				if *at = ended; s.requests == 0 {
-					*at = 3 // this one was the last
+					*at = 3 // the last one
 				}
 			case 3:
 				if *at = ended; s.removed {
@@ -165,24 +166,24 @@ func TestDepartureInAllInterleavings(t *testing.T) {
 	assert.Contains(t, wrong, "the slot is given back with a request on it", "the checker finds nothing")
 }
 
-// A slot for leases: its holder closes it, twice at once, the reaper closes it too, its
-// prefill ends by time, and another request comes into it.
+// slot is a slot for leases: its holder closes it twice at once, the reaper closes it
+// too, its prefill ends by time, and another request reuses it.
 type slot struct {
 	open       bool
 	prefilling bool
 	generation int8
-	free       int8 // how often it is in the list
-	prefills   int8 // the endpoint's account
+	free       int8 // how often it is in the list of free slots
+	prefills   int8 // the endpoint's count
 	closed     [3]int8
 	at         [5]int8
-	took       int8    // the generation that the newcomer has
+	took       int8    // generation of the new lease
 	by         [3]int8 // 1 + the thread that ended the prefill
 }
 
-// leaseSlots is the model: threads 0 and 1 call Done of the first lease, thread 2 reaps
-// whatever it finds, thread 3 opens a second lease in the slot as soon as it is free,
-// and closes it, thread 4 is told that the time of the first one's prefill is over.
-// careless and hasty are mistakes of Done and of thread 4: not to look at the generation.
+// leaseSlots is the model: threads 0 and 1 call Done on the first lease, thread 2 reaps
+// whatever it finds, thread 3 opens a second lease in the slot as soon as it is free, and
+// closes it, and thread 4 ends the first one's prefill by time. careless and hasty are
+// mistakes of Done and of thread 4: not comparing the generation.
 func leaseSlots(careless, hasty bool) model[slot] {
 	return model[slot]{
 		threads: 5,
@@ -213,13 +214,13 @@ func leaseSlots(careless, hasty bool) model[slot] {
 					endPrefill()
 				}
 				*at = ended
-			case *at == 1 && i < 3, *at == 3: // behind the lock: into the list of the free
+			case *at == 1 && i < 3, *at == 3: // after unlocking: into the list of free slots
 				s.free++
 				*at = ended
 			case i < 2:
 				close(1)
 			case i == 2:
-				close(0) // whoever has it
+				close(0) // any generation
 			case *at == 0: // Route takes it from the list
 				if s.free == 0 {
 					return s, false
@@ -271,8 +272,8 @@ func TestLeaseSlotInAllInterleavings(t *testing.T) {
 	t.Logf("%d states", states)
 	wrong, _ = leaseSlots(false, true).check(start)
 	assert.Contains(t, wrong, "somebody else's prefill is ended", "the checker finds nothing")
-	// With a Done that does not look at the generation a holder that is late closes
-	// the lease of the next one. It is closed once all the same: so look at who did it.
+	// If Done does not compare the generation, a late holder closes the next lease.
+	// That is still closed once, so check who did it.
 	late := leaseSlots(true, false)
 	late.wrong = func(s slot, _ bool) string {
 		if s.closed[2] > 0 && s.at[3] <= 2 && s.at[2] != 1 && s.at[2] != ended {
@@ -284,21 +285,21 @@ func TestLeaseSlotInAllInterleavings(t *testing.T) {
 	assert.Contains(t, wrong, "somebody else's lease is closed", "the checker finds nothing")
 }
 
-// A row that decisions leave to one another: of an endpoint of which two things are
-// counted, by the version that its changes count up.
+// row is a row that decisions reuse: of an endpoint with two counters, and a
+// version that is incremented after each change.
 type row struct {
 	counted, version int8 // the endpoint's
 	tokens           int8
 	holds            [2]int8 // the row's
 	seen             int8
-	read             int8 // the version that is going to be seen
+	read             int8 // the version about to be recorded
 	at               [3]int8
 	refreshed        int8
 }
 
-// rowReuse is the model: threads 0 and 1 change the endpoint, each both counts and then
-// the version; thread 2 refreshes the row three times. early is a mistake of theirs, to
-// count up the version first; late one of its, to read it last.
+// rowReuse is the model: threads 0 and 1 change the endpoint, each first both counters
+// and then the version; thread 2 refreshes the row three times. early is a mistake of
+// the former, to increment the version first; late one of the latter, to read it last.
 func rowReuse(early, late bool) model[row] {
 	const times = 3
 	return model[row]{
@@ -325,7 +326,7 @@ func rowReuse(early, late bool) model[row] {
 			switch *at {
 			case 0:
 				if begin(); s.read == s.seen {
-					*at = 4 // as it is
+					*at = 4 // reuse it
 				} else {
 					*at = 1
 				}
@@ -350,8 +351,8 @@ func rowReuse(early, late bool) model[row] {
 			}
 			return s, true
 		},
-		// Whatever has come in between, a row that would be taken as it is holds what
-		// the endpoint is, unless a change is under way, which is going to show.
+		// A row that would be reused holds the endpoint's current values, unless a
+		// change is in progress, which will increment the version.
 		wrong: func(s row, _ bool) string {
 			under := false
 			for _, at := range s.at[:2] {

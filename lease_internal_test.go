@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The heap gives back what was put in, by time, and never before its time.
+// The heap returns what was added, ordered by time, and never too early.
 func TestExpiryHeap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h expiryHeap
@@ -43,7 +43,7 @@ func TestExpiryHeap(t *testing.T) {
 	})
 }
 
-// A closed lease keeps nothing that is its caller's.
+// A closed lease keeps nothing of its caller.
 func TestClosedLeasesKeepNothing(t *testing.T) {
 	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
 	require.NoError(t, err)

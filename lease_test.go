@@ -32,7 +32,7 @@ func TestInFlight(t *testing.T) {
 
 	l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true})
 	assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 600, ContextTokens: 1000}, inFlight())
-	second := route(t, r, endpick.Request{InputTokens: 300, Stream: true}) // all but nothing to prefill
+	second := route(t, r, endpick.Request{InputTokens: 300, Stream: true}) // almost nothing to prefill
 	assert.Equal(t, endpick.InFlight{Requests: 2, Prefilling: 2, PrefillTokens: 600, ContextTokens: 1300}, inFlight())
 	l.FirstToken()
 	l.FirstToken()
@@ -42,7 +42,7 @@ func TestInFlight(t *testing.T) {
 	l.Tokens(-9)
 	second.Tokens(2)
 	assert.Equal(t, endpick.InFlight{Requests: 2, ContextTokens: 1300, OutputTokens: 7}, inFlight())
-	// Usage figures of the engine are not what was counted.
+	// The engine's usage may differ from what was counted.
 	assert.True(t, l.Done(endpick.Outcome{InputTokens: 990, OutputTokens: 6}))
 	assert.Equal(t, endpick.InFlight{Requests: 1, ContextTokens: 300, OutputTokens: 2}, inFlight())
 	assert.True(t, second.Done(endpick.Outcome{Status: endpick.Canceled}))
@@ -50,7 +50,7 @@ func TestInFlight(t *testing.T) {
 	assert.Equal(t, "a", l.Endpoint().ID, "readable for ever")
 }
 
-// A response that does not stream has no first token: the predicted one counts.
+// A response that does not stream has no first token: the predicted time counts.
 func TestPrefillEndsWhenPredicted(t *testing.T) {
 	ttft := 2 * time.Second
 	predict := predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
@@ -87,7 +87,7 @@ func TestPrefillEndsWhenPredicted(t *testing.T) {
 	}
 	requireQuiet(t, r)
 
-	// The first token that comes before its time ends the prefill once.
+	// A first token before that time ends the prefill, once.
 	l := route(t, r, endpick.Request{InputTokens: 10})
 	l.FirstToken()
 	next := route(t, r, endpick.Request{InputTokens: 10, Stream: true})
@@ -122,7 +122,7 @@ func TestReapingIsByInactivity(t *testing.T) {
 	assert.Equal(t, endpick.Lost, closed[0].outcome.Status)
 	assert.Equal(t, endpick.InFlight{Requests: 1, ContextTokens: 7, OutputTokens: 10}, status(t, r, "a").Candidate.InFlight)
 
-	// Tokens(0) is a sign of life.
+	// Tokens(0) keeps the lease alive.
 	c.advance(time.Minute)
 	slow.Tokens(0)
 	c.advance(time.Minute)
@@ -130,7 +130,7 @@ func TestReapingIsByInactivity(t *testing.T) {
 	assert.True(t, slow.Done(endpick.Outcome{}))
 	requireQuiet(t, r)
 
-	// Heard of by a clock that was ahead and is set back: the timeout begins then.
+	// Last used by a clock that was ahead, and has been set back: the timeout begins then.
 	ahead := route(t, r, endpick.Request{})
 	c.advance(time.Hour)
 	ahead.Tokens(0)
@@ -142,8 +142,8 @@ func TestReapingIsByInactivity(t *testing.T) {
 	assert.Equal(t, 1, r.Sweep(c.Now()))
 	requireQuiet(t, r)
 
-	// Without Sweep, Route reaps: all of them within as many requests as the
-	// router has room for, halved.
+	// Without Sweep, Route reaps: all of them within half as many requests as the
+	// router has lease slots.
 	for range 600 {
 		route(t, r, endpick.Request{})
 	}
@@ -175,7 +175,7 @@ func TestMeasuredLatencies(t *testing.T) {
 				c.advance(10 * ms)
 				l.Tokens(1)
 			}
-			c.advance(time.Second) // what comes after the last token is not decoding
+			c.advance(time.Second) // time after the last token is not decoding
 		}, 0, 200 * ms, 10 * ms, 5},
 		{"the engine counts better", true, func(l endpick.Lease, c *clock) {
 			c.advance(200 * ms)
@@ -244,7 +244,7 @@ func TestMeasuredLatencies(t *testing.T) {
 	}
 }
 
-// What an engine can't have meant is not passed on.
+// Impossible values from an engine are not passed on.
 func TestOutcomeIsCleaned(t *testing.T) {
 	s := new(spy)
 	r, _ := newRouter(t, endpick.Config{
@@ -263,7 +263,7 @@ func TestOutcomeIsCleaned(t *testing.T) {
 		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Refused.String()+" "+endpick.Status(9).String())
 }
 
-// A lease that is closed stays closed when its place is used again.
+// A closed lease stays closed when its slot is reused.
 func TestStaleLease(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
 	stale := route(t, r, endpick.Request{InputTokens: 5, Stream: true})
@@ -282,8 +282,8 @@ func TestStaleLease(t *testing.T) {
 	requireQuiet(t, r)
 }
 
-// Exactly once: whoever calls what at the same time, each request is accounted
-// once, and its observer hears one end of it.
+// However calls collide, each request is counted once, and its observer is
+// notified of one end.
 func TestExactlyOnce(t *testing.T) {
 	s := new(spy)
 	r, c := newRouter(t, endpick.Config{
@@ -335,7 +335,7 @@ func TestExactlyOnce(t *testing.T) {
 	require.Empty(t, s.faults)
 }
 
-// panicker is every kind of stage, and fails in one of them.
+// panicker is every kind of stage, and panics in one of them.
 type panicker struct{ at string }
 
 func (p *panicker) Name() string                                      { return "panicker" }
@@ -367,7 +367,7 @@ func (p *panicker) hear(what string) {
 	}
 }
 
-// nameless panics in what it does and in saying who it is.
+// nameless panics in its method and in its Name.
 type nameless struct{}
 
 func (nameless) Name() string                                { panic("name") }
@@ -383,8 +383,9 @@ func TestAPanicsNameMayPanic(t *testing.T) {
 	requireQuiet(t, r)
 }
 
-// A stage that panics loses its say and nothing else: the request goes on,
-// later observers hear, no lock stays taken, and the host is told.
+// A stage that panics is ignored, and nothing else happens: the request goes
+// on, later observers are notified, no lock remains locked, and the host is
+// warned.
 func TestPanicsCostTheirStage(t *testing.T) {
 	for _, at := range []string{"match", "predict", "admit", "filter", "score", "pick", "routed", "first token", "done", "removed"} {
 		t.Run(at, func(t *testing.T) {
@@ -428,8 +429,8 @@ func TestPanicsCostTheirStage(t *testing.T) {
 	}
 }
 
-// The time per token ends with the token that was told of last, not with Done,
-// which may come much later; where nobody told, Done is all there is.
+// The time per token ends with the last reported token, not with Done, which
+// may come much later; without reports, Done has to do.
 func TestTPOTEndsWithTheLastToken(t *testing.T) {
 	s := new(spy)
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}})
@@ -452,7 +453,7 @@ func TestTPOTEndsWithTheLastToken(t *testing.T) {
 
 func (h *heard) tpot() (time.Duration, bool) { return h.event.TPOT() }
 
-// Few endpoints and many goroutines: what two count at once is counted twice.
+// Few endpoints and many goroutines: concurrent counts add up.
 func TestCountersCollide(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
 	each := 20_000
@@ -478,7 +479,7 @@ func TestCountersCollide(t *testing.T) {
 	assert.Equal(t, uint64(8*each), r.Stats().Routed)
 }
 
-// Calls of one lease wait for each other, those of several on one endpoint don't.
+// Calls on one lease wait for each other, those on several leases of one endpoint don't.
 func TestTokensCollide(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
 	const batch = 1000
@@ -486,7 +487,7 @@ func TestTokensCollide(t *testing.T) {
 	if race.Enabled || testing.Short() {
 		batches = 20
 	}
-	// A careless counter beside the router's shows whether anything has collided yet.
+	// An unsynchronized counter beside the router's shows whether anything has collided yet.
 	var called, careless atomic.Int64
 	var all sync.WaitGroup
 	for range 4 {

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// witness is a stage that notes what observers are told.
+// witness is a stage that records what it observes.
 type witness struct {
 	routed, firsts, dones int
 	candidates            int
@@ -34,8 +34,9 @@ func (h *witness) Done(e *endpick.Event, _ *endpick.Outcome) {
 
 var errAsked = assert.AnError
 
-// A mirrored request goes where it was sent, past an admitter that refuses everybody
-// and a scorer that likes another; it counts, and observers hear of it.
+// A mirrored request goes where it was sent, past an admitter that refuses
+// everything and a scorer that prefers another endpoint; it counts, and observers
+// are notified.
 func TestMirror(t *testing.T) {
 	h := &witness{}
 	scored := 0
@@ -77,8 +78,8 @@ func TestMirror(t *testing.T) {
 	assert.Equal(t, [2]uint64{1, 1}, [2]uint64{stats.Routed, stats.Mirrored})
 }
 
-// What was not told, or can't be, is not known; and of a router's own requests nobody
-// is told.
+// Times that were not reported, or are impossible, are unknown; those of a router's
+// own requests are ignored.
 func TestMirrorTimes(t *testing.T) {
 	type told struct{ took, ttft time.Duration }
 	for _, x := range []struct {
@@ -87,7 +88,7 @@ func TestMirrorTimes(t *testing.T) {
 		told
 		timed bool
 		ttft  time.Duration
-		took  time.Duration // what is not told is how long it was known of here
+		took  time.Duration // if not reported, how long it was known here
 	}{
 		{"nothing", "a", told{}, false, 0, 3 * time.Second},
 		{"no first token", "a", told{took: time.Second}, false, 0, time.Second},
@@ -110,12 +111,12 @@ func TestMirrorTimes(t *testing.T) {
 	}
 }
 
-// observing is witness without an opinion.
+// observing is a witness that only observes.
 type observing struct{ witness }
 
 func (*observing) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c }
 
-// What the other router has matched is believed as far as it can be.
+// The other router's match is used as far as it is possible.
 func TestMirrorPrefix(t *testing.T) {
 	for _, x := range []struct{ input, told, prefill int }{{100, 30, 70}, {100, 99, 1}, {100, 100, 1}, {100, 1 << 30, 1}, {100, -5, 100}, {0, 30, 0}} {
 		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
@@ -151,8 +152,8 @@ func TestMirrorOfWhatTakesNoRequests(t *testing.T) {
 	requireQuiet(t, r)
 }
 
-// A report that already holds what another router has sent is not counted on top of
-// the mirror: marks count mirrors as they count a router's own.
+// A report that includes a request that another router has sent does not count it
+// on top of the mirror: marks count mirrors like a router's own requests.
 func TestMirrorsAndReports(t *testing.T) {
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a")})
 	mirror := route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 10, Stream: true})
@@ -172,8 +173,8 @@ func TestMirrorsAndReports(t *testing.T) {
 	assert.Zero(t, batch())
 }
 
-// However mirrors and a router's own requests come and go, with endpoints that come
-// and go, nothing stays behind, and each is accounted for once.
+// However mirrors, a router's own requests and endpoints come and go, nothing
+// remains, and each request is counted once.
 func TestMirrorsConserve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := new(clock)

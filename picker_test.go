@@ -21,7 +21,7 @@ func candidates(n int) []endpick.Candidate {
 	return c
 }
 
-// shares are how often each candidate is picked in 30,000 requests.
+// shares is how often each candidate is picked in 30,000 requests.
 func shares(p endpick.Picker, scores ...float64) []float64 {
 	const n = 30_000
 	c := candidates(len(scores))
@@ -55,7 +55,7 @@ func TestPickerShares(t *testing.T) {
 		// ln(u)/5e-324 is −Inf for every u: still no preference for the first.
 		{"no weight is too small", endpick.WeightedRandom{}, []float64{5e-324, 5e-324}, []float64{0.5, 0.5}},
 
-		// Of the 6 pairs of 4, 3 hold the best, 2 of the others the second, 1 the third.
+		// Of the 6 pairs among 4, 3 contain the best, 2 of the others the second, 1 the third.
 		{"better of two", endpick.PowerOfTwo{}, []float64{1, 4, 3, 2}, []float64{0, 3. / 6, 2. / 6, 1. / 6}},
 		{"better of two, all alike", endpick.PowerOfTwo{}, []float64{1, 1, 1, 1}, []float64{0.25, 0.25, 0.25, 0.25}},
 		{"better of both", endpick.PowerOfTwo{}, []float64{1, 2}, []float64{0, 1}},
@@ -70,7 +70,7 @@ func TestPickerShares(t *testing.T) {
 	}
 }
 
-// The choice belongs to an endpoint, not to a place.
+// The choice depends on the endpoint, not its position.
 func TestPickersIgnoreOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "candidates")
@@ -97,7 +97,7 @@ func ordinals(n int) []int {
 	return all
 }
 
-// Neighbouring requests, seeds and salts have nothing to do with each other.
+// Neighbouring requests, seeds and salts are independent.
 func TestChance(t *testing.T) {
 	c := candidates(2)
 	var sum, sumOf, product, seeds float64

@@ -112,7 +112,7 @@ func TestBadStages(t *testing.T) {
 		p.Picker = pickFunc(func(*endpick.Request, []endpick.Candidate, []float64) int { return i })
 		return p
 	}
-	// c has one request and is not the least loaded; b is nobody's favourite.
+	// c has one request and is not the least loaded; b is no stage's favourite.
 	for _, c := range []struct {
 		name   string
 		policy endpick.Policy
@@ -156,8 +156,8 @@ func TestBadStages(t *testing.T) {
 	}
 }
 
-// Scores are finite, one for each candidate, and within [0, 1] where several
-// are combined, whatever scorers return.
+// Scores are finite, one for each candidate, and within [0, 1] if several are
+// combined, whatever scorers return.
 func TestScoresAreFinite(t *testing.T) {
 	garbage := rapid.SampledFrom([]float64{nan, inf, -inf, 0, 0.25, 0.5, 1, 1 + 1e-9, -3, 1e308, -1e308, 5e-324})
 	rapid.Check(t, func(t *rapid.T) {
@@ -216,7 +216,7 @@ func TestRejected(t *testing.T) {
 	route(t, r, endpick.Request{})
 }
 
-// listener is every kind of stage at once, of a type that can't be compared.
+// listener is every kind of stage at once, of a type that is not comparable.
 type listener struct {
 	spy  *spy
 	tags []string
@@ -228,7 +228,7 @@ func (l listener) Routed(e *endpick.Event)                              { l.spy.
 func (l listener) FirstToken(e *endpick.Event)                          { l.spy.FirstToken(e) }
 func (l listener) Done(e *endpick.Event, o *endpick.Outcome)            { l.spy.Done(e, o) }
 
-// A stage hears each event once, however many places of the policy it fills.
+// A stage is notified of each event once, however often the policy lists it.
 func TestObserversHearOnce(t *testing.T) {
 	s := new(spy)
 	both := []endpick.Weighted{{Scorer: s, Weight: 1}, {Scorer: s, Weight: 2}}
@@ -241,7 +241,7 @@ func TestObserversHearOnce(t *testing.T) {
 	require.NoError(t, r.Remove("a"))
 	require.Len(t, s.gone, 1)
 
-	// What can't be compared is taken for different, and must not panic.
+	// Values that are not comparable count as different, and must not panic.
 	first := listener{spy: new(spy), tags: []string{"x"}}
 	second := listener{spy: new(spy), tags: []string{"x"}}
 	require.NoError(t, r.SetPolicy(endpick.Policy{Matcher: first, Scorers: []endpick.Weighted{{Scorer: second, Weight: 1}}}))
@@ -251,13 +251,13 @@ func TestObserversHearOnce(t *testing.T) {
 	require.Empty(t, s.take(), "the old policy is over")
 }
 
-// sharer is a stage that lets another listen for it.
+// sharer is a stage with a shared observer.
 type sharer struct{ observer any }
 
 func (*sharer) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 func (s *sharer) Observer() any                                        { return s.observer }
 
-// What stages share hears each event once, also if it is a stage itself.
+// A shared observer is notified of each event once, even if it is a stage itself.
 func TestSharedObserversHearOnce(t *testing.T) {
 	s := new(spy)
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{
@@ -298,7 +298,7 @@ func TestSetPolicy(t *testing.T) {
 	requireQuiet(t, r)
 }
 
-// What stages are told is what the caller asked, and belongs to the caller.
+// Stages get the caller's values, which remain the caller's.
 func TestObserversSeeTheRequest(t *testing.T) {
 	blocks := []uint64{1, 2, 3}
 	w := &watcher{t: t}
@@ -334,8 +334,8 @@ func (w *watcher) Done(e *endpick.Event, _ *endpick.Outcome) {
 	assert.Nil(w.t, e.Candidates)
 }
 
-// A scorer that fails for one endpoint never prefers it, nor sinks it below
-// the worst of the others.
+// A scorer that fails for one endpoint neither prefers it nor puts it below the
+// worst of the others.
 func TestScoresThatAreNoNumbers(t *testing.T) {
 	for _, c := range []struct{ scores, want []float64 }{
 		{[]float64{0.25, nan, 0.75}, []float64{0.25, 0.25, 0.75}},
@@ -359,7 +359,7 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// A receipt is the caller's: what its owner writes into it changes no later one.
+// A receipt belongs to its caller: writing to it does not change later ones.
 func TestAReceiptIsTheCallers(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
 	var first, second endpick.Receipt
@@ -371,8 +371,8 @@ func TestAReceiptIsTheCallers(t *testing.T) {
 	assert.Equal(t, []float64{1}, second.Verdicts[0].Scores)
 }
 
-// A host that knows the blocks of a prompt and not its length has affinity all
-// the same.
+// A host that knows the blocks of a prompt, but not its length, gets affinity
+// anyway.
 func TestBlocksSayHowLongThePromptIs(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// A pool that has begun as a copy of those that serve everything does not share what
-// comes later, whoever grows first.
+// A pool that began as a copy of the endpoints that serve everything is independent
+// of later changes, whichever pool grows first.
 func TestPoolsOfNamesGrowOnTheirOwn(t *testing.T) {
 	for all := range 9 {
 		r, _ := newRouter(t, endpick.Config{})
@@ -35,7 +35,7 @@ func TestPoolsOfNamesGrowOnTheirOwn(t *testing.T) {
 	}
 }
 
-// ends notes what is told of the end of each lease.
+// ends records the end of each lease.
 type ends struct {
 	last       time.Time
 	ttft, tpot bool
@@ -50,8 +50,8 @@ func (e *ends) Done(ev *endpick.Event, _ *endpick.Outcome) {
 func (e *ends) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
 func (e *ends) Withdrawn(*endpick.Request)                        { e.withdrawn++ }
 
-// Where no token was seen there is no moment of the last one, though the engine says how
-// many there were.
+// If no token was seen, there is no time of the last one, even if the engine reports
+// their number.
 func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
 	e := &ends{}
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
@@ -69,8 +69,7 @@ func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
 	assert.True(t, e.ttft && e.tpot)
 }
 
-// What is known of how long one mirrored request took is not known of the next in its
-// place.
+// The times of one mirrored request don't leak into the next one in its slot.
 func TestMirrorsAreTimedOneByOne(t *testing.T) {
 	e := &ends{}
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
@@ -90,7 +89,7 @@ func TestMirrorsAreTimedOneByOne(t *testing.T) {
 	assert.True(t, e.ttft && e.tpot)
 }
 
-// A prefill whose time has passed has ended for a mark and for a report, too, although
+// A prefill whose time has passed has also ended for marks and reports, even if
 // nothing else has happened since.
 func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
 	for name, report := range map[string]func(r *endpick.Router) endpick.Mark{
@@ -112,8 +111,8 @@ func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// What is predicted for a mirrored request is nobody's afterwards, and where there may be
-// many candidates only its own endpoint is predicted.
+// Predictions for a mirrored request don't outlive it, and if there may be many
+// candidates, only its own endpoint is predicted.
 func TestMirrorsLeaveNoPredictions(t *testing.T) {
 	predicted := 0
 	policy := endpick.Policy{
@@ -157,12 +156,12 @@ func TestMirrorsLeaveNoPredictions(t *testing.T) {
 	assert.Equal(t, 3, predicted, "observers may look at others")
 }
 
-// refuses is an admitter that keeps account and refuses.
+// refuses is an admitter that counts, and refuses.
 type refuses struct{ ends }
 
 func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return errAsked }
 
-// Whoever has refused has nothing to take back, nor whoever was not asked.
+// An admitter that has refused, or was not asked, has nothing to take back.
 func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	first, second, third := &ends{}, &refuses{}, &ends{}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{first, second, third}}})
@@ -174,8 +173,8 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	running.Done(endpick.Outcome{})
 	requireQuiet(t, r)
 
-	// An endpoint that is removed while it is picked: whoever has let the request in is
-	// asked again; a request that is under way was let in by nobody.
+	// An endpoint is removed while it is picked: admitters are asked again; for a
+	// request under way they were never asked.
 	for _, underWay := range []bool{false, true} {
 		admits := &ends{}
 		var router *endpick.Router
@@ -196,13 +195,13 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	}
 }
 
-// owned is a stage of one router.
+// owned is a stage that belongs to one router.
 type owned struct {
 	endpick.OneRouter
 	seen
 }
 
-// A policy that is refused for one of its stages leaves the others where they are.
+// A policy that is refused because of one stage leaves the others with their routers.
 func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
 	mine, theirs := &owned{}, &owned{}
 	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: mine}})
@@ -215,7 +214,7 @@ func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// What can't be shown or dialled is refused, and what is refused changes nothing.
+// Names that can't be displayed or dialled are refused, which changes nothing.
 func TestNamesThatCannotBeShown(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{})
 	for _, e := range []endpick.Endpoint{

@@ -47,7 +47,7 @@ func (fresh) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candida
 	return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Reported != 0 })
 }
 
-// titled is a scorer with a name of its own.
+// titled is a scorer with a name.
 type titled struct {
 	scoreFunc
 	name string
@@ -55,7 +55,7 @@ type titled struct {
 
 func (n titled) Name() string { return n.name }
 
-// storyPolicies are those of the transcripts, as small as they can be.
+// storyPolicies are the policies of the transcripts, as small as possible.
 func storyPolicies() []endpick.Policy {
 	match := matchFunc(func(req *endpick.Request, c *endpick.Candidate) int { return held(req, c.Endpoint.ID) / 2 })
 	prefix := titled{func(req *endpick.Request, c *endpick.Candidate) float64 { return c.MatchShare(req) }, "prefix"}
@@ -76,9 +76,8 @@ func storyPolicies() []endpick.Policy {
 	}
 }
 
-// tell drives a router through a story and writes down every decision. Random
-// numbers are not needed for a varied story: everything is taken modulo
-// something.
+// tell drives a router through a story and writes down every decision. A varied
+// story needs no random numbers: everything is taken modulo something.
 func tell(t *testing.T, seed uint64, endpoints []endpick.Endpoint) string {
 	r, c := newRouter(t, endpick.Config{Endpoints: endpoints, Seed: seed})
 	var story strings.Builder
@@ -149,7 +148,7 @@ func TestReceiptTranscript(t *testing.T) {
 	golden(t, "receipts.txt", tell(t, 1, storyEndpoints()))
 }
 
-// Determinism: the same config, seed and calls give the same bytes.
+// The same config, seed and calls give the same bytes.
 func TestDeterminism(t *testing.T) {
 	first := tell(t, 5, storyEndpoints())
 	require.Equal(t, first, tell(t, 5, storyEndpoints()))
@@ -203,8 +202,7 @@ func TestReceipt(t *testing.T) {
 	assert.Equal(t, "e", best.Verdicts[best.RunnerUp].Candidate.Endpoint.ID)
 	assert.Zero(t, best.Regret)
 
-	// The receipt is used again, and what the router does with it is not seen
-	// in what a caller keeps.
+	// The receipt is reused, which does not change what a caller has kept.
 	kept := receipt.Verdicts[2].Scores
 	l.Done(endpick.Outcome{})
 	require.NoError(t, r.SetPolicy(endpick.Policy{}))
@@ -215,8 +213,9 @@ func TestReceipt(t *testing.T) {
 	assert.Equal(t, []float64{0.1}, kept)
 }
 
-// A receipt tells of its own request alone, whatever was decided before with the same memory: where a request is not even
-// valid, or nobody can serve it, there is nobody to tell of. What others hold of a prompt is nobody else's to see.
+// A receipt only describes its own request, whatever was decided before in the same memory: if a
+// request is invalid, or no endpoint serves it, it has no verdicts. What others hold of a prompt
+// must not be visible.
 func TestReceiptsTellOfNobodyElse(t *testing.T) {
 	refuse := false
 	config := endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m"}}, {ID: "b", Models: []string{"m"}}}, Policy: by(leastLoaded)}

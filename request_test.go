@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The ends of the interval are not in it, whatever the hash.
+// The ends of the interval are never reached, whatever the hash.
 func TestUnit(t *testing.T) {
 	assert.Greater(t, unit(0), 0.0)
 	assert.Less(t, unit(math.MaxUint64), 1.0)

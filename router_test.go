@@ -46,7 +46,7 @@ func TestConfigValidation(t *testing.T) {
 	}
 }
 
-// The defaults are what the comments say, on the clock of the host.
+// The defaults are as documented, with the host's clock.
 func TestDefaultClock(t *testing.T) {
 	r, err := endpick.New(endpick.Config{Endpoints: named("a")})
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestDefaultClock(t *testing.T) {
 	assert.False(t, l.Done(endpick.Outcome{}))
 }
 
-// The zero policy is fair.
+// The zero policy is uniform.
 func TestZeroPolicyIsRandom(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: numbered(4), Seed: 3})
 	counts := map[string]float64{}
@@ -75,9 +75,8 @@ func TestZeroPolicyIsRandom(t *testing.T) {
 	assert.Len(t, counts, 4)
 }
 
-// Order does not matter: routers that got their endpoints in another order
-// give every request the same scores and make every choice alike: ties,
-// random picks and means of absent signals among them.
+// Routers that got their endpoints in another order give every request the same
+// scores and choices, including ties, random picks and means of absent signals.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "endpoints")
@@ -125,9 +124,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// Fail open, locally: a broken report or prediction of one endpoint costs that
-// endpoint its signal, and changes nothing for the others. Nobody but an
-// Admitter refuses a request.
+// A broken report or prediction of one endpoint costs that endpoint its signal,
+// and changes nothing for the others. Only an Admitter refuses requests.
 func TestFailOpenLocally(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "endpoints")
@@ -193,8 +191,8 @@ func TestFailOpenLocally(t *testing.T) {
 		}
 		c := broken["e0"].Candidate
 		require.Equal(t, (endpick.WaitingSignal|endpick.RunningSignal|endpick.KVUsageSignal)&^signal, c.Reported)
-		// The mean of the others takes the place of the broken signal, the
-		// others are as reported.
+		// The mean of the others replaces the broken signal; the others are as
+		// reported.
 		want := []float64{3, 4, 0.5}
 		switch signal {
 		case endpick.WaitingSignal:
@@ -208,7 +206,7 @@ func TestFailOpenLocally(t *testing.T) {
 	})
 }
 
-// The retry of a request goes somewhere else as long as there is somewhere.
+// A retry goes elsewhere as long as there is another endpoint.
 func TestExclude(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: by(leastLoaded)})
 	var tried []string
@@ -223,8 +221,8 @@ func TestExclude(t *testing.T) {
 	requireQuiet(t, r)
 }
 
-// An endpoint that goes while a request is being routed to it gets no lease:
-// the request chooses again.
+// An endpoint that is removed while a request is being routed to it gets no
+// lease: the router chooses again.
 func TestRemovalWhileRouting(t *testing.T) {
 	var r *endpick.Router
 	rounds := 0

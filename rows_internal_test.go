@@ -12,14 +12,14 @@ import (
 )
 
 // witness is the Matcher, the first stage: it compares the candidates, which decisions
-// leave to one another, with such that are made anew. It is also a filter that moves them
-// about, and a predictor of some.
+// reuse, with freshly built ones. It is also a filter that moves them, and a predictor of
+// some.
 type witness struct {
 	t      *rapid.T
 	router *Router
 	now    time.Time
 	seen   int
-	allow  int // candidates that the filter leaves, of those that it begins at
+	allow  int // number of candidates that the filter keeps
 	first  int
 }
 
@@ -112,7 +112,7 @@ func TestRowsAreAsMadeAnew(t *testing.T) {
 				}
 			},
 			"": func(*rapid.T) { // after each of the others
-				// Those that report everything are not made anew.
+				// Rows with all signals are not refilled.
 				if rapid.IntRange(0, 4).Draw(t, "all report") == 0 {
 					for i := range 6 {
 						_ = r.Report(fmt.Sprintf("e%d", i), Load{Waiting: float64(i), KVUsage: 0.5})
@@ -161,8 +161,8 @@ func TestRowsAreAsMadeAnew(t *testing.T) {
 	})
 }
 
-// Rows that filters have moved go back to their places, and only those of endpoints that
-// have changed are filled anew, whether an endpoint's place is its slot or not.
+// Rows that filters have moved are moved back, and only those of changed endpoints are
+// refilled, whether or not an endpoint's index is its slot.
 func TestRowsGoBackToTheirPlaces(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	r, err := New(Config{Seed: 1, Clock: func() time.Time { return now }})
@@ -187,7 +187,7 @@ func TestRowsGoBackToTheirPlaces(t *testing.T) {
 	require.NoError(t, r.gather(d))
 	home := []uint32{0, 1, 2, 4, 5, 6, 8}
 	require.Equal(t, home, slots())
-	const mark = 7 // what no engine reports
+	const mark = 7 // no engine reports this
 	for i := range d.candidates {
 		d.candidates[i].KVUsage = mark
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// seen is a stage that notes whom it is shown.
+// seen is a stage that records which candidates it sees.
 type seen struct{ predicted, admitted []string }
 
 func idsOf(candidates []endpick.Candidate) (ids []string) {
@@ -26,8 +26,8 @@ func (s *seen) Admit(_ *endpick.Request, c []endpick.Candidate) error {
 	return nil
 }
 
-// What the shortlist removes is not predicted, nobody else sees it, and the receipt
-// says who has removed it; if it would remove all, it removes nobody.
+// Candidates that the shortlist removes are not predicted, later stages don't see
+// them, and the receipt names the filter; if it would remove all, it removes none.
 func TestShortlist(t *testing.T) {
 	s := &seen{}
 	only := func(ids ...string) endpick.Filter {

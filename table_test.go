@@ -26,7 +26,7 @@ func TestTableEqualsItsTwin(t *testing.T) {
 		draw := func() endpick.LeaseRef {
 			return endpick.LeaseRef{Slot: rapid.Uint32Range(0, 5).Draw(t, "slot"), Generation: rapid.Uint32Range(0, 4).Draw(t, "generation")}
 		}
-		// enter does what At promises and reports whether it may return something.
+		// enter follows the contract of At and reports whether it may return a value.
 		enter := func(ref endpick.LeaseRef) bool {
 			if ref.Generation == 0 || ref.Generation < newest[ref.Slot] || dropped[ref] {
 				return false

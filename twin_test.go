@@ -9,23 +9,23 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// twin keeps the accounts of a router in the plainest way: a log of what
-// happened at each endpoint, from which everything is counted again whenever it
-// is asked for.
+// twin keeps the counts of a router in the simplest way: as a log of what
+// happened at each endpoint, from which everything is recounted whenever it is
+// needed.
 type twin struct {
 	now       time.Time
 	maxAge    time.Duration
 	timeout   time.Duration
 	endpoints map[string]*twinEndpoint
 	departed  []*twinEndpoint // removed, perhaps with open leases
-	leases    []*twinLease    // all that ever were
+	leases    []*twinLease    // all leases there ever were
 }
 
 type twinEndpoint struct {
 	endpick.Endpoint
 	draining bool
 	leases   []*twinLease
-	requests []int // +1 for each lease that was opened, −1 for each that was closed
+	requests []int // +1 for each lease opened, −1 for each closed
 	prefills []int // the same for prefills
 	report   *twinReport
 }
@@ -43,9 +43,9 @@ type twinReport struct {
 	requests, prefills int // in flight when the engine counted
 }
 
-// counted is the report of a load that was asked for at the mark and is
-// answered now. In between the engine has counted: at the moment at which most
-// of what it has counted was the router's.
+// counted is the report of a load that was requested at the mark and is
+// answered now. The engine counted in between: at the time when most of what it
+// counted was the router's.
 func (w *twin) counted(load endpick.Load, mark twinMark) *twinReport {
 	e := mark.endpoint
 	was, is := sum(e.requests[:mark.requests]), sum(e.requests)
@@ -82,8 +82,8 @@ type twinLease struct {
 	prefilling bool
 	first      bool
 	heard      time.Time
-	lowest     time.Time // that the clock has shown since
-	prefillEnd time.Time // zero: nobody predicted it
+	lowest     time.Time // earliest time the clock has shown since
+	prefillEnd time.Time // zero: not predicted
 }
 
 func sum(log []int) (n int) {
@@ -101,7 +101,7 @@ func (w *twin) mark(id string) twinMark {
 	return twinMark{endpoint: e, at: w.now, requests: len(e.requests), prefills: len(e.prefills)}
 }
 
-// serves is the rule: an endpoint without names serves everything.
+// serves: an endpoint without names serves everything.
 func (e *twinEndpoint) serves(model string) bool {
 	return model == "" || len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
 }
@@ -145,8 +145,8 @@ func (w *twin) tick() {
 	}
 }
 
-// mayReap allows for a clock that has been set back since the lease was heard
-// of: the router may have noticed that, or not yet.
+// mayReap allows for a clock that has been set back since the lease was last
+// used: the router may or may not have noticed.
 func (w *twin) mayReap(l *twinLease) bool { return !l.closed && w.now.Sub(l.lowest) > w.timeout }
 
 func (w *twin) mustReap(l *twinLease) bool { return !l.closed && w.now.Sub(l.heard) > w.timeout }
@@ -231,8 +231,8 @@ func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]
 	return seen
 }
 
-// held is how much of a request's prompt an endpoint holds, in these tests:
-// anything, but always the same.
+// held is how much of a request's prompt an endpoint holds in these tests: an
+// arbitrary function.
 func held(req *endpick.Request, id string) int {
 	if req.InputTokens == 0 {
 		return 0

@@ -9,15 +9,15 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// halves is a scorer that is not made right.
+// halves is a scorer with an invalid configuration.
 type halves struct{ err error }
 
 func (halves) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 func (h halves) Validate() error                                      { return h.err }
 func (halves) Name() string                                           { return "halves" }
 
-// What a stage says against itself says which stage it is, and matches ErrConfig,
-// whatever kind of error it is.
+// The error of a stage's Validate names the stage, and matches ErrConfig,
+// whatever its type.
 func TestWhatValidateSaysNamesTheStage(t *testing.T) {
 	own := errors.New("Half must be positive")
 	for _, tc := range []struct {
