@@ -305,6 +305,9 @@ func TestARestartKnowsWhatItKnew(t *testing.T) {
 	for range learn.FirstFit - 1 {
 		w.finish(w.request(), w.candidate("new", 1))
 	}
+	for range learn.FirstFit {
+		w.finish(w.request(), w.candidate("just", 2))
+	}
 	restored := func() *world {
 		saved, err := w.latency.AppendBinary(nil)
 		require.NoError(t, err)
@@ -316,6 +319,7 @@ func TestARestartKnowsWhatItKnew(t *testing.T) {
 	}
 	r := restored()
 	require.True(t, r.predicts("m", "known"))
+	require.True(t, r.predicts("m", "just"))
 	require.False(t, r.predicts("m", "new"))
 	r.finish(r.request(), r.candidate("new", 1))
 	require.True(t, r.predicts("m", "new"), "that was the last that it took")
@@ -350,4 +354,12 @@ func TestEstimatesOfWholeResponses(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, m.learners[e2e].Linear().For(req.InputTokens, req.ExpectedOutputTokens), rest)
 	require.Equal(t, rest, first)
+
+	for range 100 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	require.NotNil(t, m.learners[ttft].Linear())
+	again, _, _, ok := (*estimates)(w.latency).Estimate(&req)
+	require.True(t, ok)
+	require.Equal(t, first, again, "there is no first token, whatever is known of others'")
 }

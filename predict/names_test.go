@@ -100,13 +100,14 @@ func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.
 		require.True(t, w.predicts("m", name(i)), "variant %d", i)
 	}
 	w.finish(w.request(), w.candidate(name(0), 0)) // used again
-	before := w.latency.Health()[0].TTFT.Samples
+	before := w.latency.Health()[0]
 	w.finish(w.request(), w.candidate(name(maxVariants), 0))
 	require.False(t, w.predicts("m", name(maxVariants)), "the labels of its predecessor say nothing of it")
 	for range learn.FirstFit - 1 {
 		w.finish(w.request(), w.candidate(name(maxVariants), 0))
 	}
-	require.Equal(t, before, w.latency.Health()[0].TTFT.Samples, "25 samples of variant 1 are gone, 25 have come")
+	after := w.latency.Health()[0]
+	require.Equal(t, []int{before.TTFT.Samples, before.TPOT.Samples}, []int{after.TTFT.Samples, after.TPOT.Samples}, "25 samples of variant 1 are gone, 25 have come")
 	require.True(t, w.predicts("m", name(maxVariants)))
 	require.True(t, w.predicts("m", name(0)))
 	require.False(t, w.predicts("m", name(1)), "its place was taken")
@@ -115,6 +116,23 @@ func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.
 	learned(1)
 	require.True(t, w.predicts("m", name(1)), "back")
 	require.False(t, w.predicts("m", name(2)))
+}
+
+// A variant is predicted by a model that was fitted when there were enough of its labels, and by none from before.
+func TestAVariantWaitsForItsModel(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for range 2 * learn.FirstFit {
+		w.finish(w.request(), w.candidate("old", 0))
+	}
+	w.latency.trainer.Manual = true
+	for range 2 * learn.FirstFit {
+		w.finish(w.request(), w.candidate("new", 1))
+		require.False(t, w.predicts("m", "new"))
+	}
+	for _, l := range (*w.latency.models.Load())["m"].learners[:e2e] {
+		require.NoError(t, l.Refit())
+	}
+	require.True(t, w.predicts("m", "new"))
 }
 
 func TestAPlaceIsGivenWithoutWhatWasKnownOfItsPredecessor(t *testing.T) {

@@ -191,3 +191,20 @@ func TestAPaceIsThatOfThePrediction(t *testing.T) {
 		require.Equal(t, want, s.pace, "pace %v", then)
 	}
 }
+
+// The upper bound of a prediction is as far above it on an endpoint with a pace of its own as on others.
+func TestUpperBoundsGoWithThePace(t *testing.T) {
+	w := trained(t)
+	slow, other := w.candidate("a", 0), w.candidate("a", 1)
+	other.Waiting, other.Running, other.KVUsage, other.InFlight = slow.Waiting, slow.Running, slow.KVUsage, slow.InFlight
+	for range 50 {
+		w.latency.states.At(slow.Ref).pace.Add(w.now.UnixNano(), 3, 0.1)
+	}
+	req := w.request()
+	p, q := w.predict(req, &slow), w.predict(req, &other)
+	pace := p.TTFT.Seconds() / q.TTFT.Seconds()
+	require.Greater(t, pace, 2.5)
+	require.InEpsilon(t, pace, p.TPOT.Seconds()/q.TPOT.Seconds(), 1e-4)
+	require.InEpsilon(t, pace, p.TTFTUpper.Seconds()/q.TTFTUpper.Seconds(), 1e-4)
+	require.InEpsilon(t, pace, p.TPOTUpper.Seconds()/q.TPOTUpper.Seconds(), 1e-4)
+}
