@@ -117,7 +117,8 @@
 //	Explain(req *Request, candidates []Candidate, dst []string)
 //	                                  of a Scorer: its reasons in words, for receipts
 //	Observer() any                    another value that listens in its place, or beside
-//	                                  it; stages may share one, which hears once
+//	                                  it, or a []any of several, such as the stages that it
+//	                                  wraps; stages may share one, which hears once
 //
 // If a stage breaks its contract, its result is replaced and the request goes
 // on: a score that is not finite becomes the lowest of the others, a filter

@@ -8,7 +8,8 @@ import "time"
 // concurrent. An observer must not call the router or methods of the lease.
 //
 // Stages that share an observer return it from a method Observer() any. It is
-// notified of each lease once, however many of these stages the policy has.
+// notified of each lease once, however many of these stages the policy has. It may have such
+// a method itself. A stage that wraps others returns those, several as a []any.
 
 // RoutedObserver is notified of each lease before Route returns it.
 type RoutedObserver interface {
@@ -76,10 +77,10 @@ func (e *Event) TTFT() (time.Duration, bool) {
 }
 
 // TPOT is the measured mean time per output token after the first; false if
-// there were fewer than two tokens, no first one to measure from, or if the
-// clock has been set back since.
+// there were fewer than two tokens, no first one to measure from, several responses
+// whose tokens came beside each other, or if the clock has been set back since.
 func (e *Event) TPOT() (time.Duration, bool) {
-	if e.FirstTokenAt.IsZero() || e.untimed || e.OutputTokens < 2 {
+	if e.FirstTokenAt.IsZero() || e.untimed || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
 		return 0, false
 	}
 	tpot := e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1)

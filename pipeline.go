@@ -101,26 +101,32 @@ func newStageError(stage any, err error) error {
 // Unwrap returns a ConfigError that names the stage, and the stage's own error.
 func (e *stageError) Unwrap() []error { return []error{e.ConfigError, e.err} }
 
-// observe collects the stages that observe, each once, however often the policy
-// lists it.
+// observe collects the stages that observe and those they return from Observer, each
+// once, however often the policy lists it.
 func (p *pipeline) observe(stages []any) {
-	for _, s := range stages {
-		if shares, ok := s.(interface{ Observer() any }); ok {
-			stages = append(stages, shares.Observer())
-		}
-	}
 	var seen []any
-	for _, s := range stages {
+	for own := len(stages); len(stages) > 0; own-- {
+		s := stages[0]
+		stages = stages[1:]
 		if s == nil {
 			continue
 		}
-		if reflect.ValueOf(s).Comparable() {
+		if several, ok := s.([]any); ok {
+			stages = append(stages, several...)
+			continue
+		}
+		comparable := reflect.ValueOf(s).Comparable()
+		if comparable {
 			if slices.Contains(seen, s) {
 				continue
 			}
 			seen = append(seen, s)
 		}
 		p.stages = append(p.stages, s)
+		// A value that can't be compared might return itself without end.
+		if shares, ok := s.(interface{ Observer() any }); ok && (own > 0 || comparable) {
+			stages = append(stages, shares.Observer())
+		}
 		if o, ok := s.(RoutedObserver); ok {
 			p.routed = append(p.routed, o)
 		}

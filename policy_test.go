@@ -278,6 +278,32 @@ func TestSharedObserversHearOnce(t *testing.T) {
 	require.ErrorIs(t, err, endpick.ErrConfig)
 }
 
+// itself listens for itself, and can't be told from others.
+type itself struct{ tags []string }
+
+func (itself) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+func (s itself) Observer() any                                        { return s }
+
+// Who listens for a stage may let others listen for it, and several may listen for one.
+func TestObserversOfObservers(t *testing.T) {
+	deep, one, two := new(spy), new(spy), new(spy)
+	several := &sharer{[]any{one, nil, &sharer{two}, one}}
+	loop := &sharer{}
+	loop.observer = &sharer{loop}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{
+		{Scorer: &sharer{&sharer{&sharer{deep}}}, Weight: 1}, {Scorer: several, Weight: 1}, {Scorer: loop, Weight: 1}, {Scorer: itself{}, Weight: 1},
+	}}})
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	for _, s := range []*spy{deep, one, two} {
+		require.Empty(t, s.faults)
+		require.Len(t, s.take(), 1)
+	}
+	taken := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{[]any{&sharer{new(endpick.OneRouter)}}}, Weight: 1}}}
+	require.NoError(t, r.SetPolicy(taken))
+	_, err := endpick.New(endpick.Config{Policy: taken})
+	require.ErrorIs(t, err, endpick.ErrConfig)
+}
+
 // Open leases report to the policy that routed them.
 func TestSetPolicy(t *testing.T) {
 	first, second := new(spy), new(spy)

@@ -42,6 +42,9 @@ type Request struct {
 	// ExpectedOutputTokens is the caller's guess of the response's length
 	// (max_tokens, or a mean it has learned). Zero: unknown.
 	ExpectedOutputTokens int
+	// Responses is how many responses the engine computes beside each other, as where a
+	// client asks for several choices. Zero: one.
+	Responses int
 	// Stream says that the response is streamed, so that there will be a
 	// first token to measure.
 	Stream bool

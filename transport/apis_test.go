@@ -435,7 +435,7 @@ func TestAListOfModelsIsForItsClient(t *testing.T) {
 	var asked atomic.Int32
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		asked.Add(1)
-		fmt.Fprintf(w, `{"data":[{"id":"%s of %s"}]}`, r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"))
+		fmt.Fprintf(w, `{"data":[{"id":%q}]}`, fmt.Sprintf("%s of %s", r.Header["Authorization"], r.Header["X-Api-Key"]))
 		return true
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
@@ -449,13 +449,31 @@ func TestAListOfModelsIsForItsClient(t *testing.T) {
 		{http.Header{"Authorization": {"b"}}, 3},
 		{http.Header{"Authorization": {"b"}, "X-Api-Key": {"a"}}, 4},
 		{http.Header{}, 5},
+		{http.Header{"Authorization": {"b", "c"}}, 6},
+		{http.Header{"Authorization": {"b", "d"}}, 7},
+		{http.Header{"Authorization": {"b\" \"d"}}, 8},
 	} {
 		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
 		require.NoError(t, err)
 		req.Header = client.header
 		_, body := w.ok(t, req)
-		assert.Contains(t, body, fmt.Sprintf(`"id":"%s of %s"`, client.header.Get("Authorization"), client.header.Get("X-Api-Key")), "client %d", i)
+		assert.Contains(t, body, fmt.Sprintf(`"id":%q`, fmt.Sprintf("%s of %s", client.header["Authorization"], client.header["X-Api-Key"])), "client %d", i)
 		assert.Equal(t, client.asked, asked.Load(), "client %d", i)
+	}
+}
+
+// Behind another path there may be another pool of an engine's.
+func TestAListOfModelsIsForItsPath(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		fmt.Fprintf(w, `{"data":[{"id":%q}]}`, r.URL.Path)
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	for _, path := range []string{"/v1/models", "/ann/v1/models", "/bob/v1/models", "/ann/v1/models"} {
+		req, err := http.NewRequest("GET", "http://gateway"+path, nil)
+		require.NoError(t, err)
+		_, body := w.ok(t, req)
+		assert.Contains(t, body, fmt.Sprintf(`"id":%q`, path))
 	}
 }
 

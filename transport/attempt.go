@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,8 +169,12 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 
 var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
 
-// awaitBody waits for the first byte of the body, so that another endpoint can
-// be tried if this one dies before.
+// maxFirst bounds how much of a stream's first event is read to see whether it is an error.
+const maxFirst = 8 << 10
+
+// awaitBody waits for the first byte of the body, and if that begins an event, for the
+// event's first line of data, so that another endpoint can be tried if this one dies
+// before.
 func (tr *trip) awaitBody(response *http.Response) error {
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		if !strings.EqualFold(response.Header.Get("Upgrade"), tr.in.Header.Get("Upgrade")) {
@@ -183,6 +188,17 @@ func (tr *trip) awaitBody(response *http.Response) error {
 	var err error
 	for n == 0 && err == nil {
 		n, err = response.Body.Read(first)
+	}
+	cut := tr.judgesFirst(response) && tr.call.FirstIsCut(first[:n])
+	for cut && err == nil && n < maxFirst {
+		var k int
+		first = slices.Grow(first[:n], 512)
+		k, err = response.Body.Read(first[n:cap(first)])
+		n, first = n+k, first[:n+k]
+		cut = tr.call.FirstIsCut(first)
+	}
+	if cut && err != nil && err != io.EOF {
+		n = 0 // a part of an event is no response
 	}
 	if err == io.EOF && n == 0 && tr.Request.Stream && response.StatusCode == http.StatusOK {
 		err = io.ErrUnexpectedEOF // an empty stream is no response
@@ -205,10 +221,12 @@ func endsAtOnce(response *http.Response) bool {
 // send as an event under status 200.
 func (tr *trip) firstFails(response *http.Response) bool {
 	b, ok := response.Body.(*begun)
-	if !ok || contentType(response) != dialect.EventStream || response.Header.Get("Content-Encoding") != "" {
-		return false
-	}
-	return tr.call.FirstFails(b.first)
+	return ok && tr.judgesFirst(response) && tr.call.FirstFails(b.first)
+}
+
+// judgesFirst reports whether the response is a stream that can be read.
+func (tr *trip) judgesFirst(response *http.Response) bool {
+	return contentType(response) == dialect.EventStream && response.Header.Get("Content-Encoding") == ""
 }
 
 func contentType(response *http.Response) string {

@@ -135,7 +135,11 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 	for body, want := range map[string]int{chatAtOnce: 200, `{"lora_name":"x"}`: 502} {
 		w := newWorld(t, transport.Config{Base: &http.Transport{}}, s.Addr().String())
 		w.ok(t, post(t, chatPath, chatAtOnce))
-		resp, err := w.client.Do(post(t, chatPath, body))
+		path := chatPath
+		if want != 200 {
+			path = "/v1/some_order"
+		}
+		resp, err := w.client.Do(post(t, path, body))
 		if want == 200 {
 			require.NoError(t, err)
 			resp.Body.Close()

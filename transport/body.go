@@ -2,8 +2,10 @@ package transport
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/endpick/endpick/internal/coding"
@@ -71,7 +73,8 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 			}
 			return b, nil
 		case err != nil:
-			if gone := ctx.Err(); gone != nil {
+			// A server cancels the request also of a client that it has waited for too long.
+			if gone := ctx.Err(); gone != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil, gone
 			}
 			return nil, &ReadError{Err: err}

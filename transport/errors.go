@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -48,8 +49,9 @@ var (
 	//   llama.cpp  slots, lora-adapters, cors-proxy, models/load, models/unload, and
 	//           models and props unless they are only read
 	//
-	// or one that begins like them. TGI has none. /metrics and /health are not among
-	// them; Config.DenyUnknown refuses these too.
+	// or one that begins like them. Behind a version only the first segment counts: in
+	// /v1/files/load_x it is the name of a file. TGI has none. /metrics and /health are not
+	// among them; Config.DenyUnknown refuses these too.
 	ErrForbidden = dialect.ErrForbidden
 	// ErrUnknownPath: the path belongs to no known API; see Config.DenyUnknown.
 	ErrUnknownPath = dialect.ErrUnknownPath
@@ -106,6 +108,7 @@ const StatusClientClosedRequest = 499
 // [Transport.RoundTrip]:
 //
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
+//	408  the body did not come in the time that the host's server gives it
 //	400  the body broke off, or the request is not valid
 //	403  the path is one of engine administration (Config.AllowAdministration)
 //	404  no endpoint serves the model, though there are endpoints; or the path is
@@ -131,6 +134,8 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
+	case errors.Is(err, ErrBody) && errors.Is(err, os.ErrDeadlineExceeded):
+		return http.StatusRequestTimeout
 	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
@@ -180,6 +185,7 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 //	status  OpenAI's type, and code              Anthropic's type
 //	400     invalid_request_error                invalid_request_error
 //	403     invalid_request_error                permission_error
+//	408     invalid_request_error                invalid_request_error
 //	404     invalid_request_error, model_not_found or not_found
 //	                                             not_found_error
 //	413     invalid_request_error                request_too_large
@@ -204,6 +210,8 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		if errors.As(err, &bad) {
 			p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
 		}
+	case http.StatusRequestTimeout:
+		p.Message = "the request body did not come in time"
 	case http.StatusForbidden:
 		p.Message = "this path is reserved for administrators"
 	case http.StatusNotFound:

@@ -112,7 +112,7 @@ func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	now, asker := t.now(), askerOf(in.Header)
+	now, asker := t.now(), askerOf(in)
 	l.mu.Lock()
 	if age := now.Sub(l.at); l.models != nil && age >= 0 && age < modelsFor && l.asker == asker {
 		defer l.mu.Unlock()
@@ -129,11 +129,23 @@ func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	return models, nil
 }
 
-func askerOf(h http.Header) (asker string) {
+// askerOf is all that an engine's answer may depend on.
+func askerOf(in *http.Request) string {
+	asker := strconv.AppendQuote(nil, modelsPath(in))
 	for _, name := range passedOn {
-		asker += strconv.Quote(h.Get(name))
+		asker = append(asker, ' ')
+		for _, v := range in.Header[name] {
+			asker = strconv.AppendQuote(asker, v)
+		}
 	}
-	return asker
+	return string(asker)
+}
+
+// modelsPath is where engines are asked for their models: behind what a gateway has put
+// before the path.
+func modelsPath(in *http.Request) string {
+	before, _, _ := strings.Cut(in.URL.Path, "/v1/models")
+	return before + "/v1/models"
 }
 
 // union asks the engines that have to be asked, and joins the lists.
@@ -221,8 +233,7 @@ type listed struct {
 func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) (all listed, err error) {
 	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil, nil)}
 	tr.in.Method, tr.in.Body = http.MethodGet, nil
-	path, _, _ := strings.Cut(in.URL.Path, "/v1/models")
-	tr.in.URL = &url.URL{Path: path + "/v1/models"}
+	tr.in.URL = &url.URL{Path: modelsPath(in)}
 	tr.in.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {

@@ -36,7 +36,7 @@ func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.
 	r := recording.Request{
 		Version: recording.Version, Prompt: tr.sketch, Salt: tr.salt, Adapter: tr.Request.Adapter,
 		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.Attempts,
-		Stream: tr.Request.Stream, InputTokens: tr.Request.InputTokens, Estimated: true, MaxTokens: tr.maxTokens,
+		Stream: tr.Request.Stream, InputTokens: tr.Request.InputTokens, Estimated: true, MaxTokens: tr.maxTokens, Responses: tr.Request.Responses,
 		BlockTokens: tr.Request.BlockTokens, Tenant: recording.NameHash(tr.Request.Tenant), Session: recording.NameHash(tr.Request.Session),
 		Priority: tr.Request.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
 	}

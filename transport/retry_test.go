@@ -47,6 +47,20 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 			<-r.Context().Done()
 			return true
 		},
+		"a long error in pieces": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, piece := range []string{"event: err", "or\r\n", "data: {\"error\":{\"message\":\"" + strings.Repeat("no memory ", 100), "\"}}", "\r\n\r\n"} {
+				_, _ = io.WriteString(w, piece)
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Millisecond)
+			}
+			return true
+		},
+		"breaks in its first event": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			sse("data: {\"choices\":[{\"del")(w, nil, nil)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
 		"an error as the first event": sse(": hello\n\ndata: {\"error\":{\"message\":\"no memory\"}}\n\n"),
 		"breaks before the header":    func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
 		"a header and then nothing":   func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { sse("")(w, nil, nil); return true },
@@ -279,28 +293,60 @@ func TestACanceledRequestIsNotRetried(t *testing.T) {
 	w.idle(t)
 }
 
-// What is no inference is sent again only if nobody has seen it.
+// What is no inference is sent again only if it is known that nobody has begun with it: then
+// it runs at one server at most, whatever it names, and however that one fails.
 func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
-	bad, good := startEngine(t, status(503)), startEngine(t, nil)
+	breaks := func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) }
+	const chat, order = `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`, `{"model":"m","training_file":"x"}`
+	mcp := func(tool string) string {
+		return `{"model":"m","input":"Hi!","tools":[{"type":"function","name":"f"},{"type":"` + tool + `","server_url":"x"}]}`
+	}
 	for _, tc := range []struct {
-		name, method, path, body, first string
-		want                            int
+		name, method, path, body string
+		first                    func(http.ResponseWriter, *http.Request, []byte) bool // nil: nobody is there
+		want                     int                                                   // 0: an error
 	}{
-		{"embeddings", "POST", "/v1/embeddings", `{"model":"m"}`, bad.URL, 200},
-		{"a safe method", "GET", "/version", "", bad.URL, 200},
-		{"an unknown order", "POST", "/v1/some_order", `{"lora_name":"x"}`, bad.URL, 503},
-		{"an unknown order that nobody saw", "POST", "/v1/some_order", `{"lora_name":"x"}`, nobody(t), 200},
+		{"a chat", "POST", chatPath, chat, status(500), 200},
+		{"a chat that breaks", "POST", chatPath, chat, breaks, 200},
+		{"a chat without a model", "POST", chatPath, `{"messages":[{"role":"user","content":"Hi!"}]}`, breaks, 200},
+		{"embeddings", "POST", "/v1/embeddings", `{"model":"m","input":"x"}`, breaks, 200},
+		{"speech", "POST", "/v1/audio/speech", `{"model":"m","input":"x"}`, breaks, 200},
+		{"a safe method", "GET", "/version", "", breaks, 200},
+		{"tools of the client", "POST", "/v1/responses", mcp("custom"), status(500), 200},
+		{"tools of the engine", "POST", "/v1/responses", mcp("mcp"), status(500), 500},
+		{"tools of the engine, which breaks", "POST", "/v1/responses", mcp("mcp"), breaks, 0},
+		{"tools of Anthropic's clients", "POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"name":"a"},{"type":"bash_20250124","name":"bash"}]}`, status(500), 200},
+		{"tools of Anthropic's", "POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"code_execution_20250825","name":"c"}]}`, status(500), 500},
+		{"an unknown order", "POST", "/v1/some_order", `{"lora_name":"x"}`, status(500), 500},
+		{"an unknown order that names a model", "POST", "/v1/fine_tuning/jobs", order, status(500), 500},
+		{"one that breaks", "POST", "/v1/fine_tuning/jobs", order, breaks, 0},
+		{"one that is refused", "POST", "/v1/fine_tuning/jobs", order, status(404), 404},
+		{"one that times out behind the server", "POST", "/v1/fine_tuning/jobs", order, status(504), 504},
+		{"PUT", "PUT", "/v1/things/x", order, status(500), 500},
+		{"DELETE", "DELETE", "/v1/things/x", "", breaks, 0},
+		{"a chat by PUT", "PUT", chatPath, chat, status(500), 500},
+		{"one that nobody saw", "POST", "/v1/fine_tuning/jobs", order, nil, 200},
+		{"one that a server has no room for", "POST", "/v1/fine_tuning/jobs", order, status(429), 200},
+		{"one that a proxy before the server has lost", "POST", "/v1/fine_tuning/jobs", order, status(503), 503},
 	} {
-		w := newWorld(t, transport.Config{}, tc.first, good.URL)
-		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, nil)
-		require.NoError(t, err)
-		if tc.body != "" {
-			req = post(t, tc.path, tc.body)
-		}
-		resp, _, err := w.do(t, req)
-		require.NoError(t, err, tc.name)
-		assert.Equal(t, tc.want, resp.StatusCode, tc.name)
-		w.idle(t)
+		t.Run(tc.name, func(t *testing.T) {
+			address, good := nobody(t), startEngine(t, nil)
+			if tc.first != nil {
+				address = startEngine(t, tc.first).URL
+			}
+			w := newWorld(t, transport.Config{}, address, good.URL)
+			req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
+			require.NoError(t, err)
+			resp, _, err := w.do(t, req)
+			if tc.want == 0 {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, tc.want, resp.StatusCode)
+			}
+			assert.Equal(t, tc.want == 200, good.requests.Load() == 1)
+			w.idle(t)
+		})
 	}
 }
 

@@ -291,6 +291,16 @@ type upgradedBody struct {
 	x *exchange
 }
 
+// CloseWrite says that nothing more will be sent, as a client has said that closed its
+// direction: the endpoint may still answer.
+func (b *upgradedBody) CloseWrite() error {
+	half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error })
+	if !ok {
+		return http.ErrNotSupported
+	}
+	return half.CloseWrite()
+}
+
 func (b *upgradedBody) Close() error {
 	b.x.end(endpick.Completed)
 	b.x.watch.stop()

@@ -12,9 +12,12 @@
 // A request goes to another endpoint if one can't be reached, sends nothing in
 // time, breaks off before the first byte of the response body, answers 429 or
 // 5xx (except 501 and 505), or begins a stream with an error. A response is
-// therefore returned with its first byte, not before. Requests that name a model
-// are retried even if an endpoint may have worked on them, because inference has no
-// side effects. Others are retried only if their method is safe or nothing was sent.
+// therefore returned with its first byte, not before. Requests of the APIs in
+// docs/apis.md are retried even if an endpoint may have worked on them, because inference
+// has no side effects; so are those that speak, draw or moderate. If the engine is to run
+// tools for a request, such as those of an MCP server, or nothing is known of its path, it
+// is retried only if its method is safe or the endpoint has not begun: it can't be
+// reached, or answers 429.
 // A request whose client has disconnected is never retried.
 //
 // A refusal (400, 404 and the like) goes to the client. Only if it was that

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -314,6 +315,7 @@ func TestStatusOf(t *testing.T) {
 		504: &transport.UpstreamError{Err: transport.ErrTimeout},
 		499: context.Canceled,
 		400: &endpick.RequestError{},
+		408: &transport.ReadError{Err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}},
 		502: &transport.UpstreamError{Err: &net.OpError{Op: "read", Err: errBroke}},
 	} {
 		assert.Equal(t, want, transport.StatusOf(err), "%v", err)

@@ -10,26 +10,26 @@ import (
 func dialTCP(dialer *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
+		if tcp, ok := c.(*net.TCPConn); ok {
+			c = &payloadConn{tcp}
 		}
-		return &payloadConn{c}, nil
+		return c, err
 	}
 }
 
 // payloadConn writes a payload without copying it, in as few calls as possible:
 // net/http passes what does not fit into its buffer with the header to
-// ReadFrom.
-type payloadConn struct{ net.Conn }
+// ReadFrom. It keeps the methods of the connection, such as CloseWrite.
+type payloadConn struct{ *net.TCPConn }
 
 // ReadFrom is what io.Copy calls.
 func (c *payloadConn) ReadFrom(r io.Reader) (int64, error) {
 	if l, ok := r.(*io.LimitedReader); ok {
 		if p, ok := l.R.(*payloadReader); ok {
-			n, err := p.writeTo(c.Conn, l.N)
+			n, err := p.writeTo(c.TCPConn, l.N)
 			l.N -= n
 			return n, err
 		}
 	}
-	return io.Copy(c.Conn, r)
+	return c.TCPConn.ReadFrom(r)
 }

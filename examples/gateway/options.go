@@ -259,7 +259,7 @@ func (o *options) settings() *settings {
 		s.Discover = &discoverSettings{File: o.backendFile, Interval: time.Second}
 	}
 	s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
-	s.Timeouts.Grace, s.Timeouts.Body = o.grace, 0
+	s.Timeouts.Grace, s.Timeouts.Body, s.Timeouts.Unread = o.grace, 0, 0
 	s.Limits.Connections = 0
 	s.Log.Requests = "none"
 	for _, url := range o.backends {

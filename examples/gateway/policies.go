@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -115,12 +114,7 @@ type perModel struct {
 	models map[string]*ofModel
 	other  *ofModel // of models without one of their own
 
-	known             []any // comparable stages, each once
-	stages            []any
-	routed            []endpick.RoutedObserver
-	firstToken        []endpick.FirstTokenObserver
-	done              []endpick.DoneObserver
-	endpointObservers []endpick.EndpointObserver
+	stages []any // of all policies
 }
 
 // ofModel is the policy of some models.
@@ -154,74 +148,49 @@ func (c *perModel) of(req *endpick.Request) *ofModel {
 	return c.other
 }
 
-// listen makes the stages of a policy observe all requests: what runs on an
-// endpoint counts, whichever policy has sent it there. The router notifies the
+// Observer returns the stages of all policies, which observe all requests: what runs
+// on an endpoint counts, whichever policy has sent it there. The router notifies the
 // index itself.
+func (c *perModel) Observer() any { return c.stages }
+
+// listen adds the stages of a policy.
 func (c *perModel) listen(m *ofModel) {
-	stages := []any{m.Predictor, m.Picker}
+	c.stages = append(c.stages, m.Predictor, m.Picker)
 	for _, a := range m.Admitters {
-		stages = append(stages, a)
+		c.stages = append(c.stages, a)
 	}
 	for _, f := range slices.Concat(m.Shortlist, m.Filters) {
-		stages = append(stages, f)
+		c.stages = append(c.stages, f)
 	}
 	for _, s := range m.Scorers {
-		stages = append(stages, s.Scorer)
-	}
-	for _, s := range stages {
-		if shares, ok := s.(interface{ Observer() any }); ok {
-			stages = append(stages, shares.Observer())
-		}
-	}
-	for _, s := range stages {
-		if s == nil {
-			continue
-		}
-		if reflect.ValueOf(s).Comparable() {
-			if slices.Contains(c.known, s) {
-				continue
-			}
-			c.known = append(c.known, s)
-		}
-		c.stages = append(c.stages, s)
-		if o, ok := s.(endpick.RoutedObserver); ok {
-			c.routed = append(c.routed, o)
-		}
-		if o, ok := s.(endpick.FirstTokenObserver); ok {
-			c.firstToken = append(c.firstToken, o)
-		}
-		if o, ok := s.(endpick.DoneObserver); ok {
-			c.done = append(c.done, o)
-		}
-		if o, ok := s.(endpick.EndpointObserver); ok {
-			c.endpointObservers = append(c.endpointObservers, o)
-		}
+		c.stages = append(c.stages, s.Scorer)
 	}
 }
 
 // Name is what receipts show.
 func (c *perModel) Name() string { return "of the model's policy" }
 
-// Validate validates the stages of all policies.
-func (c *perModel) Validate() error {
-	for _, s := range c.stages {
-		if v, ok := s.(interface{ Validate() error }); ok {
-			if err := v.Validate(); err != nil {
-				return err
-			}
+// Admit implements [endpick.Admitter].
+func (c *perModel) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
+	admitters := c.of(req).Admitters
+	for i, a := range admitters {
+		if err := a.Admit(req, candidates); err != nil {
+			withdraw(admitters[:i], req)
+			return err
 		}
 	}
 	return nil
 }
 
-// Admit implements [endpick.Admitter].
-func (c *perModel) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
-	for _, a := range c.of(req).Admitters {
-		if err := a.Admit(req, candidates); err != nil {
-			return err
+// Withdrawn is called for what was let in and is not routed after all.
+func (c *perModel) Withdrawn(req *endpick.Request) { withdraw(c.of(req).Admitters, req) }
+
+func withdraw(admitted []endpick.Admitter, req *endpick.Request) {
+	for _, a := range admitted {
+		if w, ok := a.(interface{ Withdrawn(*endpick.Request) }); ok {
+			w.Withdrawn(req)
 		}
 	}
-	return nil
 }
 
 // Filter implements [endpick.Filter].
@@ -270,46 +239,39 @@ func (c *perModel) Score(req *endpick.Request, candidates []endpick.Candidate, d
 	}
 }
 
+// Explain gives the reasons of the model's scorers, for receipts.
+func (c *perModel) Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string) {
+	one := make([]string, len(dst))
+	for _, w := range c.of(req).Scorers {
+		x, ok := w.Scorer.(interface {
+			Explain(*endpick.Request, []endpick.Candidate, []string)
+		})
+		if !ok {
+			continue
+		}
+		clear(one)
+		x.Explain(req, candidates, one)
+		for i, text := range one {
+			if dst[i] != "" && text != "" {
+				text = "; " + text
+			}
+			dst[i] += text
+		}
+	}
+}
+
 // Pick implements [endpick.Picker].
 func (c *perModel) Pick(req *endpick.Request, candidates []endpick.Candidate, scores []float64) int {
 	return c.of(req).Picker.Pick(req, candidates, scores)
 }
 
-// perModelPredictor is the predictor of a perModel, and its observer.
+// perModelPredictor is the predictor of a perModel.
 type perModelPredictor perModel
 
 // Predict implements [endpick.Predictor].
 func (c *perModelPredictor) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	if p := (*perModel)(c).of(req).Predictor; p != nil {
 		p.Predict(req, candidates)
-	}
-}
-
-// Routed implements [endpick.RoutedObserver].
-func (c *perModelPredictor) Routed(e *endpick.Event) {
-	for _, o := range c.routed {
-		o.Routed(e)
-	}
-}
-
-// FirstToken implements [endpick.FirstTokenObserver].
-func (c *perModelPredictor) FirstToken(e *endpick.Event) {
-	for _, o := range c.firstToken {
-		o.FirstToken(e)
-	}
-}
-
-// Done implements [endpick.DoneObserver].
-func (c *perModelPredictor) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	for _, o := range c.done {
-		o.Done(e, outcome)
-	}
-}
-
-// EndpointRemoved implements [endpick.EndpointObserver].
-func (c *perModelPredictor) EndpointRemoved(ref endpick.Ref) {
-	for _, o := range c.endpointObservers {
-		o.EndpointRemoved(ref)
 	}
 }
 

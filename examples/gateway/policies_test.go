@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/loud"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -174,4 +176,36 @@ func TestRequestLines(t *testing.T) {
 	assert.Empty(t, b.String())
 	newLogger(&b, &logSettings{Format: "json", Level: "warn"}).Warn("loud")
 	assert.Contains(t, b.String(), `"msg":"loud"`)
+}
+
+// Stages of a model's policy are asked and told what they are where the policy is alone.
+func TestPerModelHidesNothing(t *testing.T) {
+	policy := func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
+		return endpick.Policy{
+			Name: "loud", Shortlist: []endpick.Filter{s}, Predictor: s, Admitters: []endpick.Admitter{s, gate}, Filters: []endpick.Filter{s},
+			Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}, Picker: s,
+		}
+	}
+	loud.Check(t, policy, func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
+		ps := policies{built: map[string]endpick.Policy{"loud": policy(s, gate)}}
+		p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "loud"}}, false)
+		require.NoError(t, err)
+		return p
+	})
+}
+
+// A request that one of the model's admitters refuses is withdrawn from those that have let it in.
+func TestPerModelWithdraws(t *testing.T) {
+	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 100, Refill: 1e-9})
+	require.NoError(t, err)
+	no := refuse{"m"}
+	ps := policies{built: map[string]endpick.Policy{"bucket": {Admitters: []endpick.Admitter{bucket, &no}}}}
+	p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false)
+	require.NoError(t, err)
+	r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return time.Unix(1000, 0) }})
+	require.NoError(t, err)
+	for range 5 {
+		_, err = r.Route(endpick.Request{Model: "m", InputTokens: 60})
+		require.ErrorIs(t, err, errRefused)
+	}
 }

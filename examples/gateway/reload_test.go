@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -336,8 +337,44 @@ func TestClientLimits(t *testing.T) {
 	require.NoError(t, err)
 	answer, err := io.ReadAll(conn) // the server ends the connection
 	require.NoError(t, err)
-	require.Contains(t, string(answer), "HTTP/1.1 499 ")
+	require.Contains(t, string(answer), "HTTP/1.1 408 ")
+	require.Contains(t, string(answer), "Connection: close")
 	require.Zero(t, len(b.headers))
+}
+
+// A client that asks and does not read is cut off, and its place at the server is free again.
+func TestClientsThatDoNotRead(t *testing.T) {
+	left := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for err := error(nil); ; {
+			if _, err = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\""+strings.Repeat("x", 1<<16)+"\"}}]}\n\n"); err != nil {
+				left <- err
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+server.URL+"\"}]\ntimeouts: {unread: 200ms}\n"), 0o600))
+	c := startConfig(t, path)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	const ask = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
+	_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask)
+	require.NoError(t, err)
+	select {
+	case err := <-left:
+		require.Error(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the server still sends")
+	}
 }
 
 // Each model is routed by its own policy, on the same servers and accounts.

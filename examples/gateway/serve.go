@@ -99,7 +99,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 // server is the HTTP server for clients.
 func (g *gateway) server(s *settings) *http.Server {
 	server := &http.Server{
-		Handler: limitBody(g, s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
+		Handler: limitBody(limitUnread(g, s.Timeouts.Unread), s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
 		MaxHeaderBytes: int(s.Limits.Header), ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols),
 	}
@@ -166,6 +166,42 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// limitUnread bounds how long a client may read nothing of its response: otherwise it
+// could keep a connection, and a place at a server, forever. Zero: no bound.
+func limitUnread(next http.Handler, within time.Duration) http.Handler {
+	if within == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		timed := &timedWriter{w, http.NewResponseController(w), within}
+		defer timed.extend() // the rest is sent after; then the server lifts the deadline
+		next.ServeHTTP(timed, r)
+	})
+}
+
+// timedWriter bounds each write, except on a connection that has left HTTP.
+type timedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	within  time.Duration
+}
+
+func (w *timedWriter) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.within)) }
+
+func (w *timedWriter) Write(p []byte) (int, error) {
+	w.extend()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is called by [http.ResponseController].
+func (w *timedWriter) FlushError() error {
+	w.extend()
+	return w.control.Flush()
+}
+
+// Unwrap returns the writer that implements the rest.
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // shutdown waits for the queued and running requests, for grace at most, and
 // stops the server. Meanwhile it refuses others, and /readyz says so to load

@@ -133,6 +133,7 @@ type timeoutSettings struct {
 	FirstByte time.Duration `yaml:"first_byte"`
 	Stall     time.Duration `yaml:"stall"`
 	Response  time.Duration `yaml:"response"`
+	Unread    time.Duration `yaml:"unread"`
 	Grace     time.Duration `yaml:"grace"`
 }
 
@@ -154,7 +155,7 @@ func defaultSettings() *settings {
 	return &settings{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "marginal-delay",
 		Limits:   limitSettings{Header: 64 << 10, Connections: 4096},
-		Timeouts: timeoutSettings{Header: 10 * time.Second, Body: time.Minute, Idle: 2 * time.Minute, Grace: 30 * time.Second},
+		Timeouts: timeoutSettings{Header: 10 * time.Second, Body: time.Minute, Idle: 2 * time.Minute, Unread: 5 * time.Minute, Grace: 30 * time.Second},
 		Price:    priceSettings{Cached: 0.25},
 		Log:      logSettings{Format: "text", Level: "info", Requests: "failed"},
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/loud"
 )
 
 // A mean of 1, 2 and 3 is known to 4.30·1/√3.
@@ -101,6 +102,16 @@ func TestNoise(t *testing.T) {
 	assert.InDelta(t, 0.4, math.Sqrt(squares/n), 0.02)
 	assert.InDelta(t, 3, each/n, 0.06)
 	assert.Equal(t, exact{}, config.Policy.Predictor.(*worse).Observer())
+}
+
+// What learns goes on learning behind conditions.
+func TestConditionsHideNothing(t *testing.T) {
+	policy := func(s *loud.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} }
+	loud.Check(t, policy, func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
+		config := endpick.Config{Policy: policy(s, gate)}
+		require.NoError(t, conditions{noise: 0.1}.apply(&config))
+		return config.Policy
+	})
 }
 
 // The oracle is no worse than the policy that it begins with.

@@ -46,8 +46,9 @@ type Trip struct {
 	Desk    *Desk
 	Request endpick.Request
 	Method  string
-	// Named says that the body names a model.
-	Named    bool
+	// Inert says that the request is known to do nothing but compute a response: that
+	// of an API that is read, in which the engine runs no tools.
+	Inert    bool
 	Attempts int
 	// Alone says that the sender asks only one endpoint.
 	Alone bool
@@ -64,9 +65,14 @@ const (
 	Unreachable Kind = iota // the endpoint has not seen the request
 	Broken                  // no answer, or none in time
 	Erred                   // 5xx, or an error as the first event
-	Full                    // 429
+	Full                    // 429: the endpoint has not begun
 	Refusal                 // any other status from 400 on
 )
+
+// begun reports whether the endpoint may have started to work on the request. It may
+// have before a 503, too: a proxy in front of it answers that if a connection breaks
+// after the request was sent.
+func (k Kind) begun() bool { return k != Unreachable && k != Full }
 
 // Status is the lease status for this kind of failure.
 func (k Kind) Status() endpick.Status {
@@ -93,9 +99,8 @@ func (t *Trip) Exclude(ids ...string) { t.exclude = append(t.exclude, ids...) }
 // Prompt reads the prompt of the call into the trip's request; the host has set
 // what it knows. The error is that of [dialect.Call.Prompt].
 func (t *Trip) Prompt(ctx context.Context, call *dialect.Call) error {
-	t.Named = call.Model() != ""
 	err := call.Prompt(ctx)
-	t.Request = call.Request
+	t.Inert, t.Request = call.Inert(), call.Request
 	if err != nil {
 		return err
 	}
@@ -142,9 +147,12 @@ func (t *Trip) Adopt(id string) (endpick.Lease, error) {
 	return t.Desk.Router.Route(req)
 }
 
-// Repeatable reports whether the request may be sent twice.
+// Repeatable reports whether the request may be sent again although an endpoint may have
+// worked on it. Nothing is known of what a POST to another API does, whatever it names:
+// it may begin a fine-tuning, or send a mail (RFC 9110, section 9.2.2). PUT and DELETE are
+// idempotent where they are sent to one server, and here it would be another.
 func (t *Trip) Repeatable() bool {
-	if t.Named {
+	if t.Inert {
 		return true
 	}
 	switch t.Method {

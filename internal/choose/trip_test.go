@@ -74,7 +74,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 
 // trip is one that may be sent twice.
 func (w *world) trip() *choose.Trip {
-	return &choose.Trip{Desk: &w.Desk, Method: "POST", Named: true, Request: endpick.Request{Model: "m"}}
+	return &choose.Trip{Desk: &w.Desk, Method: "POST", Inert: true, Request: endpick.Request{Model: "m"}}
 }
 
 // visit sends a request to an endpoint.
@@ -151,7 +151,7 @@ func TestRepeatable(t *testing.T) {
 		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
 	} {
 		assert.Equal(t, want, (&choose.Trip{Method: method}).Repeatable(), method)
-		assert.True(t, (&choose.Trip{Method: method, Named: true}).Repeatable(), method)
+		assert.True(t, (&choose.Trip{Method: method, Inert: true}).Repeatable(), method)
 	}
 }
 
@@ -175,8 +175,10 @@ func TestAgain(t *testing.T) {
 		{name: "paid", kind: choose.Erred, paid: true, want: true, left: 2},
 		{name: "unreachable", kind: choose.Unreachable, want: true, left: 2},
 		{name: "unreachable, which may not be repeated", kind: choose.Unreachable, want: true, left: 2,
-			change: func(_ *world, trip *choose.Trip) { trip.Named = false }},
-		{name: "may not be repeated", kind: choose.Erred, left: 2, change: func(_ *world, trip *choose.Trip) { trip.Named = false }},
+			change: func(_ *world, trip *choose.Trip) { trip.Inert = false }},
+		{name: "full, which may not be repeated", kind: choose.Full, want: true, left: 1, change: func(_ *world, trip *choose.Trip) { trip.Inert = false }},
+		{name: "broken, which may not be repeated", kind: choose.Broken, left: 2, change: func(_ *world, trip *choose.Trip) { trip.Inert = false }},
+		{name: "may not be repeated", kind: choose.Erred, left: 2, change: func(_ *world, trip *choose.Trip) { trip.Inert = false }},
 		{name: "the client has gone", kind: choose.Unreachable, ctx: gone, left: 2},
 		{name: "the last attempt", kind: choose.Unreachable, left: 2, change: func(_ *world, trip *choose.Trip) { trip.Attempts = 3 }},
 		{name: "one before", kind: choose.Erred, want: true, left: 1, change: func(_ *world, trip *choose.Trip) { trip.Attempts = 2 }},
@@ -194,7 +196,7 @@ func TestAgain(t *testing.T) {
 		}},
 		{name: "a second refusal, which may not be repeated", kind: choose.Refusal, left: 2, change: func(w *world, trip *choose.Trip) {
 			w.Health.Refused(w.visit(t, "a"))
-			trip.Named = false
+			trip.Inert = false
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -256,8 +258,8 @@ func TestJudge(t *testing.T) {
 		{name: "nobody has served it", kinds: []choose.Kind{choose.Erred}},
 		{name: "both have failed it", kinds: []choose.Kind{choose.Erred, choose.Erred}},
 		{name: "nobody else was to be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Alone = true }, unhealthy: "a", why: health.Failing},
-		{name: "nobody else could be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Named = false }, unhealthy: "a", why: health.Failing},
-		{name: "refused, which may not be repeated", kinds: []choose.Kind{choose.Refusal}, change: func(trip *choose.Trip) { trip.Named = false }},
+		{name: "nobody else could be asked", kinds: []choose.Kind{choose.Erred}, change: func(trip *choose.Trip) { trip.Inert = false }, unhealthy: "a", why: health.Failing},
+		{name: "refused, which may not be repeated", kinds: []choose.Kind{choose.Refusal}, change: func(trip *choose.Trip) { trip.Inert = false }},
 		{name: "unreachable", kinds: []choose.Kind{choose.Unreachable}, unhealthy: "a", why: health.Unreachable},
 		{name: "full", kinds: []choose.Kind{choose.Full}, served: true},
 		{name: "full, alone", kinds: []choose.Kind{choose.Full}, change: func(trip *choose.Trip) { trip.Alone = true }},
@@ -450,7 +452,7 @@ func TestPrompt(t *testing.T) {
 	excluded := append(make([]string, 0, 8), "a")
 	trip, call, err := w.read(t, "/v1/chat/completions", long, func(r *endpick.Request) { r.Exclude = excluded })
 	require.NoError(t, err)
-	assert.True(t, trip.Named)
+	assert.True(t, trip.Inert)
 	assert.Equal(t, "m", trip.Request.Model)
 	assert.NotEmpty(t, trip.Request.Blocks)
 	assert.Greater(t, trip.Request.InputTokens, 100)
@@ -462,7 +464,10 @@ func TestPrompt(t *testing.T) {
 
 	trip, _, err = w.read(t, "/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi!"}]}`, nil)
 	require.NoError(t, err)
-	assert.False(t, trip.Named)
+	assert.True(t, trip.Inert)
+	trip, _, err = w.read(t, "/v1/fine_tuning/jobs", `{"model":"m"}`, nil)
+	require.NoError(t, err)
+	assert.False(t, trip.Inert)
 	trip, _, err = w.read(t, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`,
 		func(r *endpick.Request) { r.Tenant = strings.Repeat("x", 300) })
 	require.ErrorIs(t, err, endpick.ErrBadRequest)

@@ -35,7 +35,7 @@ func (t *Trip) Again(ctx context.Context, v health.Visit, kind Kind, paid bool) 
 		return false
 	case kind == Unreachable:
 		return true // no endpoint has worked on it, so it costs nothing
-	case !t.Repeatable():
+	case kind.begun() && !t.Repeatable():
 		return false
 	case kind == Refusal:
 		return t.Desk.Health.Refused(v)

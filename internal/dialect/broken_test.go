@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -74,7 +75,15 @@ func TestErrorsPassUnread(t *testing.T) {
 func TestWhatEndsAStream(t *testing.T) {
 	const chat, native = "/v1/chat/completions", "/completion"
 	const chatBody, one, two = `{"stream":true,"messages":[{}]}`, `{"stream":true,"prompt":"x"}`, `{"stream":true,"prompt":"x","n":2}`
+	const three, completions, texts = `{"stream":true,"n":3,"messages":[{}]}`, "/v1/completions", `{"stream":true,"prompt":["x","y"]}`
+	const sglang = `{"stream":true,"text":"x","sampling_params":{"n":2}}`
 	const a = `{"choices":[{"delta":{"content":"a"}}]}`
+	of := func(index int, text, reason string) string {
+		if reason != "" {
+			reason = `,"finish_reason":"` + reason + `"`
+		}
+		return fmt.Sprintf(`{"choices":[{"index":%d,"delta":{"content":%q}%s}]}`, index, text, reason)
+	}
 	for _, tc := range []struct {
 		path, body string
 		events     []string
@@ -93,6 +102,22 @@ func TestWhatEndsAStream(t *testing.T) {
 		{native, one, []string{`{"content":"a","stop":false}`, `{"content":"","stop":true}`}, false, true},
 		{native, two, []string{`{"content":"a","stop":false}`, `{"content":"","stop":true}`}, false, false},
 		{native, two, []string{`{"content":"","stop":true}`, `{"content":"","stop":true}`, `[DONE]`}, false, true},
+		{native, two, []string{`{"index":0,"content":"a","stop":false}`, `{"index":1,"content":"b","stop":false}`, `{"index":1,"content":"","stop":true}`}, true, false},
+		{native, two, []string{`{"index":0,"content":"a","stop":false}`, `{"index":1,"content":"b","stop":true}`, `{"index":0,"content":"","stop":true}`}, false, true},
+		{native, two, []string{`{"index":0,"content":"","stop":true}`, `{"index":0,"content":"","stop":true}`}, false, false},
+		{chat, three, []string{of(0, "a", ""), of(1, "b", ""), of(2, "c", ""), of(1, "", "stop")}, true, false},
+		{chat, three, []string{of(0, "a", ""), of(1, "b", ""), of(1, "b", ""), of(1, "", "stop"), of(1, "", "stop"), of(1, "", "stop")}, true, false},
+		{chat, three, []string{of(0, "a", "stop"), of(1, "b", ""), of(1, "", "length")}, false, false}, // an engine may send fewer
+		{chat, three, []string{of(2, "a", "stop"), of(0, "b", "stop"), of(1, "", "length")}, false, false},
+		{chat, three, []string{`{"choices":[{"index":0,"text":"a","finish_reason":"stop"},{"index":1,"text":"b"}]}`}, true, false},
+		{chat, three, []string{`{"choices":[{"index":1,"text":"b"},{"index":0,"text":"a","finish_reason":"stop"}]}`, of(1, "", "stop")}, false, false},
+		{chat, three, []string{of(0, "a", ""), of(1, "b", "stop"), `[DONE]`}, false, true},
+		{chat, three, []string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`}, false, false}, // none is named
+		{completions, texts, []string{of(0, "a", ""), of(1, "b", ""), of(0, "", "stop")}, true, false},
+		{completions, texts, []string{of(0, "a", ""), of(1, "b", ""), of(0, "", "stop"), of(1, "", "stop")}, false, false},
+		{"/generate", sglang, []string{`{"text":"a","meta_info":{},"index":0}`, `{"text":"b","meta_info":{"finish_reason":null},"index":1}`, `{"text":"b","meta_info":{"finish_reason":{"type":"stop"}},"index":1}`}, true, false},
+		{"/generate", sglang, []string{`{"text":"a","meta_info":{"finish_reason":{"type":"stop"}},"index":0}`, `{"text":"b","meta_info":{"finish_reason":{"type":"stop"}},"index":1}`}, false, false},
+		{"/v1/messages", `{"n":2,` + chatBody[1:], []string{`{"type":"message_start","message":{}}`, `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`}, false, false},
 		{"/v1/messages", chatBody, []string{`{"type":"ping"}`}, false, false},
 		{"/v1/messages", chatBody, []string{`{"type":"message_start","message":{}}`}, true, false},
 		{"/v1/messages", chatBody, []string{`{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`}, false, false},

@@ -31,6 +31,8 @@ type dialect struct {
 	// endsEach says that each of several responses ends with usage of its own, and
 	// that there is none for all together.
 	endsEach bool
+	// single says that there is one response, whatever n a request has.
+	single bool
 	// collect adds an event to the answer; delta is that of the event's chunk.
 	// answered adds a response that did not stream. Nil: answers are not
 	// collected.

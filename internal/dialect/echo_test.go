@@ -68,7 +68,7 @@ func TestAnEchoIsWhatReadingGives(t *testing.T) {
 			require.Equal(rt, twin.Seen().OutputTokens, m.Seen().OutputTokens)
 			a, b := twin.answer, m.answer
 			require.Equal(rt, a, b)
-			require.Equal(rt, [4]bool{twin.chunks, twin.finished, twin.failed, twin.whole}, [4]bool{m.chunks, m.finished, m.failed, m.whole})
+			require.Equal(rt, [4]bool{twin.chunks, twin.choices.finished(), twin.failed, twin.whole}, [4]bool{m.chunks, m.choices.finished(), m.failed, m.whole})
 			require.Equal(rt, twin.contentBytes, m.contentBytes)
 		}
 		wholeTwin, errTwin := twin.End(nil)

@@ -220,10 +220,21 @@ func TestFirstFails(t *testing.T) {
 		"data: {}\n\ndata: {\"error\":{}}\n\n":    false,
 		"data: [DONE]\n":                          false,
 		"":                                        false,
+		"data: {\"error\":{}}\r\r":                true,
+		"event: error\rdata: {\"error\":{}}\r":    true,
+		": a\r\n\r\ndata: {\"error\":{}}\r\n":     true,
 	} {
 		assert.Equal(t, want, c.FirstFails([]byte(first)), first)
 	}
+	for first, want := range map[string]bool{
+		"": false, ":": false, ": pi": false, ": ping\n": false, ": ping\n\n": false, ": ping\r\n\r\n": false, "data: {}\n": false, "data: {}\r": false, "\n": false,
+		"d": true, "data": true, "data: {\"err": true, "event: er": true, "event: error\n": true, "event: error\r\n": true, "event: x\n: ping\n": true,
+		"event: x\r\n\r\n": false, "event: x\n\nid": true, ": ping\n\ndata: {": true, "id: 1\ndata: {}\n": false,
+	} {
+		assert.Equal(t, want, c.FirstIsCut([]byte(first)), "%q", first)
+	}
 	c = w.ask("/v1/other", `{}`, nil)
+	assert.False(t, c.FirstIsCut([]byte("data: {")))
 	assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n")), "nothing is known of that API")
 
 	// Servers may stream what no API of theirs does.

@@ -14,6 +14,7 @@ var messagesDialect = dialect{
 	collect:      collectMessages,
 	answered:     messagesAnswered,
 	keepsThought: true,
+	single:       true,
 	errors:       anthropicErrors,
 }
 

@@ -55,7 +55,7 @@ type Meter struct {
 	counted      int     // tokens reported to the lease
 	firstAt      time.Time
 	chunks       bool // choices were seen
-	finished     bool // a finish reason was seen
+	choices      choices
 	whole        bool // [DONE] was seen, or the end of a JSON object
 	failed       bool // the engine reported an error in the stream
 }
@@ -120,7 +120,7 @@ func (m *Meter) End(dst []byte) ([]byte, error) {
 	m.tellLease()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.whole || m.finished || m.failed || !m.chunks || m.events.skipped {
+	if m.whole || m.choices.finished() || m.failed || !m.chunks || m.events.skipped {
 		return dst, nil
 	}
 	return dst, io.ErrUnexpectedEOF
@@ -157,10 +157,12 @@ func (m *Meter) event(data []byte) verdict {
 		m.echo.keep(data, &c)
 	}
 	m.mu.Lock()
+	of := m.choices.of(data, &c, like)
 	if c.cumulative {
-		c.content = max(c.content-m.contentBytes, 0)
+		c.content = max(c.content-of.content, 0)
 	}
-	m.whole = m.whole || c.whole && (!d.endsEach || m.responses <= 1)
+	of.content += c.content
+	m.whole = m.whole || c.whole && (!d.endsEach || m.choices.complete())
 	switch {
 	case !m.collects():
 	case !like:
@@ -173,9 +175,10 @@ func (m *Meter) event(data []byte) verdict {
 		m.answer.add(m.answer.piece(c.index, false), c.text)
 	}
 	m.chunks = m.chunks || c.choices
-	m.finished = m.finished || c.finished
 	m.failed = m.failed || c.failed
-	if c.usage != nil && (!d.endsEach || m.responses <= 1) {
+	// Usage that comes with one of several choices is of that one.
+	own := m.responses > 1 && (c.any || d.endsEach)
+	if c.usage != nil && !own {
 		d.usage(&m.usage, c.usage)
 		if c.opening {
 			m.usage.completion, m.usage.hasCompletion = 0, false
@@ -186,10 +189,14 @@ func (m *Meter) event(data []byte) verdict {
 	m.contentBytes += c.content
 	m.estimate += float64(c.content) * m.rates.content()
 	n := 0
+	counted, counts := m.usage, m.counted
+	if own {
+		counted, counts = d.read(c.usage), of.counted
+	}
 	switch {
 	case !content:
-	case c.usage != nil && m.usage.hasCompletion: // the engine reports the count as it goes
-		n = max(m.usage.completion-m.counted, 0)
+	case c.usage != nil && counted.hasCompletion: // the engine reports the count as it goes
+		n = max(counted.completion-counts, 0)
 		m.estimate = 0
 	case c.tokens > 0:
 		n = c.tokens
@@ -202,6 +209,7 @@ func (m *Meter) event(data []byte) verdict {
 	}
 	m.estimate -= min(float64(n), m.estimate)
 	m.counted += n
+	of.counted += n
 	m.mu.Unlock()
 
 	m.tokens += n

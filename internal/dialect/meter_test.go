@@ -36,6 +36,53 @@ func TestTextThatIsRepeatedCountsOnce(t *testing.T) {
 	}
 }
 
+// Each of several responses that come in turns has its own count, in engines that repeat
+// the text, and in those that count as they go: nothing of the others' is taken for its own.
+func TestResponsesInTurnsCountEach(t *testing.T) {
+	for _, tc := range []struct {
+		name, path, body string
+		events           []string
+		want             []int // tokens so far
+		outcome          int   // of all by the engine; 0: it has not said
+	}{
+		{"SGLang repeats the text", "/generate", `{"model":"m","text":["a","b"],"stream":true}`, []string{
+			`{"text":"xxxxxxxx","index":0}`, `{"text":"xxxxxxxxxxxx","index":1}`, `{"text":"xxxxxxxxxxxxxxxx","index":0}`, `{"text":"xxxxxxxxxxxxxxxx","index":1}`,
+		}, []int{2, 5, 7, 8}, 0},
+		{"SGLang counts", "/generate", `{"model":"m","text":"a","sampling_params":{"n":2},"stream":true}`, []string{
+			`{"text":"x","meta_info":{"prompt_tokens":9,"completion_tokens":5},"index":0}`, `{"text":"x","meta_info":{"prompt_tokens":9,"completion_tokens":3},"index":1}`,
+			`{"text":"xy","meta_info":{"prompt_tokens":9,"completion_tokens":6},"index":1}`, `{"text":"xy","meta_info":{"prompt_tokens":9,"completion_tokens":7},"index":0}`,
+		}, []int{5, 8, 11, 13}, 0},
+		{"vLLM counts in each chunk", "/v1/chat/completions", `{"model":"m","messages":[{}],"n":2,"stream":true}`, []string{
+			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
+			`{"choices":[{"index":1,"delta":{"content":"b"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
+			`{"choices":[{"index":1,"delta":{"content":"b"}}],"usage":{"prompt_tokens":9,"completion_tokens":3}}`,
+			`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":6}}`,
+		}, []int{2, 4, 5, 5}, 6},
+		{"alone, it is as it was", "/v1/chat/completions", `{"model":"m","messages":[{}],"stream":true}`, []string{
+			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
+			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":4}}`,
+		}, []int{2, 4}, 4},
+	} {
+		m := startedMeterOf(t, tc.path, tc.body)
+		for i, event := range tc.events {
+			m.Feed(nil, []byte("data: "+event+"\n\n"))
+			m.mu.Lock()
+			assert.Equal(t, tc.want[i], m.counted, "%s, event %d", tc.name, i)
+			m.mu.Unlock()
+		}
+		assert.Equal(t, tc.outcome, m.Outcome(endpick.Completed).OutputTokens, tc.name)
+	}
+}
+
+// An engine that makes up choices fills no memory.
+func TestChoicesAreBounded(t *testing.T) {
+	m := startedMeterOf(t, "/v1/chat/completions", `{"model":"m","messages":[{}],"n":3,"stream":true}`)
+	for i := range 50 {
+		m.Feed(nil, fmt.Appendf(nil, "data: {\"choices\":[{\"index\":%d,\"delta\":{\"content\":\"x\"}}]}\n\n", i))
+	}
+	assert.Len(t, m.choices.all, 3)
+}
+
 // A stream with an event that is too long to be read is passed on, and nothing is
 // said of what was not understood: neither that it was cut nor how it goes on.
 func TestAStreamWithAnEventTooLong(t *testing.T) {

@@ -28,8 +28,8 @@ func (e *PathError) Error() string { return e.Err.Error() + ": " + e.Path }
 // Unwrap returns the kind of the error.
 func (e *PathError) Unwrap() error { return e.Err }
 
-// administration are names of path segments, sorted; a star at the end matches
-// any suffix.
+// administration are names of path segments, sorted; administrationStems are beginnings
+// of others.
 var (
 	administration = []string{
 		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend", "begin_weight_update", "clear_hicache_storage_backend",
@@ -44,12 +44,12 @@ var (
 
 // allows refuses requests that clients may not make.
 func (c *Config) allows(method, path string) error {
-	known := apiOf(method, path) != other
-	reading := method
+	sending, reading := method, method
 	if method == http.MethodOptions { // a browser asks before it sends a request
-		known, reading = apiOf(http.MethodPost, path) != other, http.MethodGet
+		sending, reading = http.MethodPost, http.MethodGet
 	}
-	if !known && !c.AllowAdministration && administers(reading, path) {
+	known := apiOf(sending, path) != other
+	if !known && !isInert(sending, path) && !c.AllowAdministration && administers(reading, path) {
 		return &PathError{Path: path, Err: ErrForbidden}
 	}
 	if c.DenyUnknown && !known && !reads(reading, path) {
@@ -61,9 +61,26 @@ func (c *Config) allows(method, path string) error {
 func administers(method, path string) bool {
 	// As lenient servers read it.
 	path = strings.ToLower(strings.ReplaceAll(path, `\`, "/"))
+	reads := method == http.MethodGet || method == http.MethodHead
+	const start, version, collection = 0, 1, 2 // what stands before
+	before := start
 	for segment := range strings.SplitSeq(path, "/") {
 		segment, _, _ = strings.Cut(segment, ";")
-		if segment == "props" && method != http.MethodGet && method != http.MethodHead {
+		switch {
+		case segment == "", segment == ".":
+			continue
+		case segment == "..": // to whom reads it so
+			before = start
+		case isVersion(segment):
+			before = version
+		case before == version:
+			before = collection
+		case before == collection:
+			// In /v1/files/load_x and /v1/fine_tuning/jobs/x/pause it is the name of a
+			// thing, or what is done to it: engines have their administration at the top.
+			continue
+		}
+		if segment == "props" && !reads {
 			return true
 		}
 		if _, found := slices.BinarySearch(administration, segment); found {
@@ -75,10 +92,13 @@ func administers(method, path string) bool {
 			}
 		}
 	}
-	if strings.HasSuffix(path, "/models") && method != http.MethodGet && method != http.MethodHead {
-		return true // of llama.cpp's router
-	}
-	return strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload")
+	// Of llama.cpp's router.
+	return !reads && (strings.HasSuffix(path, "/models") || strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload"))
+}
+
+// isVersion reports whether a segment is that of an API's version, such as v1 or v1beta.
+func isVersion(segment string) bool {
+	return len(segment) >= 2 && segment[0] == 'v' && segment[1]-'0' < 10
 }
 
 // reads reports whether the path belongs to a known request without a prompt: the

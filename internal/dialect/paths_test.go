@@ -18,6 +18,8 @@ func TestAdministrationIsForbidden(t *testing.T) {
 		"POST /sleep", "POST /wake_up", "POST /reset_prefix_cache", "POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter", "POST /collective_rpc", "POST /start_profile", "GET /is_sleeping",
 		"POST /flush_cache", "GET /flush_cache", "POST /update_weights_from_disk", "POST /release_memory_occupation", "POST /abort_request", "GET /get_server_info", "POST /update_weights",
 		"GET /slots", "POST /slots/0", "POST /props", "GET /lora-adapters", "POST /models/load", "POST /models", "DELETE /models", "GET /cors-proxy", "OPTIONS /slots", "OPTIONS /sleep", "POST /base/sleep/", "POST //sleep", "POST /Sleep", "POST /x\\sleep", "POST /sleep;a=1",
+		"POST /v1//load_lora_adapter", "POST /v1/./load_lora_adapter", "POST /v1/.;x/load_lora_adapter", "POST /v1/files/..;/load_lora_adapter", "POST /v1/v1/load_lora_adapter",
+		"POST /base/v1/load_lora_adapter", "POST /engine/load_lora_adapter", "POST /v1/models/load", "POST /v1/models/unload", "POST /models/unload", "POST /v1beta/sleep", "GET /sleep/x",
 	} {
 		method, path := cutMethod(p)
 		var refused *PathError
@@ -31,6 +33,9 @@ func TestAdministrationIsForbidden(t *testing.T) {
 	}
 	for _, p := range []string{
 		"GET /props", "GET /health", "GET /metrics", "GET /v1/models", "POST /v1/chat/completions", "GET /version", "POST /asleep", "POST /v1/batches", "GET /v1/responses/resp_sleep", "GET /models",
+		"GET /v1/files/load_x", "DELETE /v1/files/start_me/content", "GET /v1/files/sleep", "POST /v1/files/unload_x", "GET /v1/models/load_test", "GET /v1/models/load", "GET /v1/models/sleep/pause",
+		"POST /v1/fine_tuning/jobs/ft_1/pause", "POST /v1/fine_tuning/jobs/ft_1/resume", "POST /base/v1/vector_stores/workers/search", "POST /v1/responses/stop_1/cancel", "GET /v1beta/files/slots",
+		"POST /openai/deployments/start_here/images/generations", "OPTIONS /openai/deployments/start_here/audio/speech",
 		"OPTIONS /v1/models", "OPTIONS /props", "OPTIONS /v1/chat/completions", "OPTIONS /v1/x",
 	} {
 		method, path := cutMethod(p)

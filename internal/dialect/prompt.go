@@ -35,6 +35,9 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 		h := p.h.Fork() // a copy, because the reader refers to the body
 		c.spoken = &h
 	}
+	if n := c.responses(); n > 1 && dialects[c.api].event != nil {
+		req.Responses = n
+	}
 	if req.Session == "" && p.head != 0 {
 		req.Session = headSession(p.head)
 	}

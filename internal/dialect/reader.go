@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -104,8 +103,8 @@ type Call struct {
 
 	reader *Reader
 	call
-	path  string
-	rates rates
+	method, path string
+	rates        rates
 	// promptBytes of text are promptTokens by the engine's count, from which the
 	// reader learns; 0: nothing to learn.
 	promptBytes int
@@ -123,7 +122,7 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Call{reader: r, path: in.Path, call: parsed}
+	c := &Call{reader: r, method: in.Method, path: in.Path, call: parsed}
 	if model, ok := ModelOf(in.Method, in.Path); ok {
 		c.model = model // only the engine that has it knows its model
 	} else if c.model == "" {
@@ -255,6 +254,7 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 		responses: c.responses(), promptBytes: c.promptBytes,
 		spoken: c.spoken, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
 	}
+	m.choices.most = min(m.responses, maxChoices)
 	if dialects[c.api].stores {
 		m.stores, m.head, m.size = !c.session.unstored, headOfResponse(&c.call), int(float64(c.Request.InputTokens)/c.rates.prompt())
 	}
@@ -282,20 +282,4 @@ func checkNames(req *endpick.Request) error {
 
 func tooLong(field string) error {
 	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
-}
-
-// FirstFails reports whether a stream begins with an error, which some engines
-// send as an event under status 200.
-func (c *Call) FirstFails(first []byte) bool {
-	event := dialects[c.api].event
-	if event == nil { // the API has no known streams
-		return false
-	}
-	for line := range strings.Lines(viewString(first)) {
-		if data, ok := strings.CutPrefix(line, "data:"); ok && line[len(line)-1] == '\n' {
-			e := event([]byte(data))
-			return e.failed && !e.any
-		}
-	}
-	return false
 }

@@ -220,7 +220,14 @@ func toTokens(bytes int, perByte float64) int {
 
 // responses is how many responses the client asks for.
 func (c *call) responses() int {
-	return max(c.n, 1) * max(c.prompts, 1)
+	n, prompts := max(c.n, 1), max(c.prompts, 1)
+	switch {
+	case dialects[c.api].single:
+		return 1
+	case n > math.MaxInt32/prompts:
+		return math.MaxInt32
+	}
+	return n * prompts
 }
 
 // expectedOutput is the learned mean, or the client's limit if that is less.

@@ -18,6 +18,7 @@ var responsesDialect = dialect{
 	collect:   collectResponses,
 	answered:  responsesAnswered,
 	stores:    true,
+	single:    true,
 }
 
 // responseCountDialect counts the tokens of a prompt, which will be sent to the

@@ -134,6 +134,7 @@ func (l *Learner) Restore(b []byte) error {
 	l.hurry.Store(false)
 	l.spread.all, l.spread.buckets = s.all, s.buckets
 	l.spread.publish()
+	l.linear.Store(nil)
 	l.use(m)
 	if m != nil {
 		l.refits.Add(1)
@@ -144,6 +145,7 @@ func (l *Learner) Restore(b []byte) error {
 	l.statusMu.Lock()
 	defer l.statusMu.Unlock()
 	l.errors, l.covered, l.nextErr, l.longRun, l.longN = nil, nil, 0, 0, 0
+	l.health.LastFail, l.health.FitTime, l.health.Overdue = nil, 0, 0
 	l.health.Samples = w.Len()
 	l.health.Prior = m != nil && !noPrior && len(l.config.Boost.Prior) > 0
 	l.health.Refits = l.refits.Load()

@@ -133,6 +133,53 @@ func TestARestartIsNoReasonToFit(t *testing.T) {
 	require.EqualValues(t, 2, b.learner.Refits())
 }
 
+// Nothing that a learner knew before shows in what it does with what it is given: not the errors of its model, nor how a
+// challenger fared, nor the beginning of a shift.
+func TestWhatWasKnownBeforeIsForgotten(t *testing.T) {
+	saved := newCourse(t, TTFT, &Trainer{Synchronous: true})
+	saved.run(quiet, 1500)
+	b, err := saved.learner.AppendBinary(nil)
+	require.NoError(t, err)
+	empty, err := newCourse(t, TTFT, &Trainer{Synchronous: true}).learner.AppendBinary(nil)
+	require.NoError(t, err)
+	for name, before := range map[string]func(*course){
+		"another regime": func(c *course) { c.run(overloaded, 900) },
+		"the beginning of a shift": func(c *course) {
+			c.run(quiet, 1200)
+			c.engine.scale *= 2
+			c.run(quiet, 90)
+		},
+		"a challenger that wins": func(c *course) {
+			c.run(quiet, 300)
+			c.learner.scores.model, c.learner.scores.challenger, c.learner.scores.count = 100, 1, 100
+		},
+		"a refit that is due": func(c *course) {
+			c.run(quiet, 300)
+			c.learner.Hurry()
+		},
+	} {
+		for of, b := range map[string][]byte{"something": b, "nothing": empty} {
+			t.Run(name+", "+of, func(t *testing.T) {
+				old, fresh := newCourse(t, TTFT, &Trainer{Synchronous: true}), newCourse(t, TTFT, &Trainer{Synchronous: true})
+				before(old)
+				old.engine = newEngine(5)
+				for _, c := range []*course{old, fresh} {
+					require.NoError(t, c.learner.Restore(b))
+				}
+				require.Equal(t, fresh.run(code, 700), old.run(code, 700))
+				x, _ := fresh.learner.AppendBinary(nil)
+				y, _ := old.learner.AppendBinary(nil)
+				require.Equal(t, x, y)
+				h, g := fresh.learner.Health(), old.learner.Health()
+				require.Equal(t, h.MAPE, g.MAPE)
+				require.Equal(t, h.Drift, g.Drift)
+				require.Equal(t, h.Coverage, g.Coverage)
+				require.NoError(t, g.LastFail)
+			})
+		}
+	}
+}
+
 // Samples are as old after a restart as they were before: those that are too old go at the same time.
 func TestSamplesKeepTheirAge(t *testing.T) {
 	config := Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, Samples: 100, MaxAge: time.Hour}}

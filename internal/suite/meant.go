@@ -53,6 +53,7 @@ const (
 var (
 	withTransport = []string{reverseProxy, caddyProxy} // those whose requests the transport sends
 	pickers       = []string{picker, bufferedPicker}
+	address       = regexp.MustCompile(`^127\.0\.0\.1:\d+$`)
 	addresses     = regexp.MustCompile(`^127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+){2}( \| 127\.0\.0\.1:\d+(,127\.0\.0\.1:\d+){2})?$`) // of one request, or of two
 )
 
@@ -80,6 +81,11 @@ func alwaysMeant() []Meaning {
 			Name: "destination", What: "`X-Gateway-Destination-Endpoint` names the servers, and replaces what the client has sent", Why: "the protocol also uses a header, which the proxy passes on",
 			Ways:    pickers,
 			Changes: []Change{{"request header X-Gateway-Destination-Endpoint", func(_, passed string) bool { return addresses.MatchString(passed) }}},
+		},
+		{
+			Name: "one server", What: "`X-Gateway-Destination-Endpoint` names one server, without fallbacks", Why: "a request that may change something must not be sent twice",
+			Ways: pickers, Scenarios: []string{"204", "error of another request"},
+			Changes: []Change{{"request header X-Gateway-Destination-Endpoint", func(_, passed string) bool { return address.MatchString(passed) }}},
 		},
 		{
 			Name: "length", What: "chunks instead of a `Content-Length`", Why: "an Envoy removes the length from a response that may be changed", Ways: pickers,
@@ -133,8 +139,8 @@ func meantOfRequests() []Meaning {
 			Scenarios: []string{"a path of no API"}, Changes: []Change{edited("request line", func(string) string { return "GET /version?c=" })},
 		},
 		{
-			Name: "own connection", What: "`Connection: close` to the server", Why: "a request that names no model and may change something must not be sent twice, so it never uses a connection that the server may have closed", Ways: withTransport,
-			Scenarios: []string{"no body", "204", "error of another request"}, Changes: []Change{becomes("request header Connection", "close")},
+			Name: "own connection", What: "`Connection: close` to the server", Why: "a request that may change something must not be sent twice, so it never uses a connection that the server may have closed", Ways: withTransport,
+			Scenarios: []string{"204", "error of another request"}, Changes: []Change{becomes("request header Connection", "close")},
 		},
 		{
 			Name: "own list", What: "the gateway lists the models itself", Why: "the gateway answers for all servers, and of models that are configured by name it knows only the name", Ways: withTransport,
@@ -168,7 +174,7 @@ func meantOfResponses() []Meaning {
 			Name: "fallbacks", What: "the proxy asks the servers that the picker has named after the first", Why: "an Envoy retries according to its `retry_policy`, here 502, 503 and broken connections", Ways: pickers,
 			Scenarios: []string{
 				"error 502", "error 503", "error 503, stream", "error of plain text", "error 503, once", "error 503, once, stream", "cut before the header",
-				"cut before the header, each", "error of another request",
+				"cut before the header, each",
 			},
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},

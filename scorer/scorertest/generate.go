@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -32,7 +33,7 @@ func Requests() *rapid.Generator[endpick.Request] {
 		if rapid.Bool().Draw(t, "TPOT asked") {
 			req.SLO.TPOT = milliseconds(t, "TPOT target")
 		}
-		now := time.Unix(0, 0).Add(time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "now")))
+		now := time.Unix(0, 0).UTC().Add(time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "now")))
 		return req.At(now, rapid.Uint64().Draw(t, "seed"), rapid.Uint64Range(1, 1<<40).Draw(t, "number"))
 	})
 }
@@ -40,9 +41,9 @@ func Requests() *rapid.Generator[endpick.Request] {
 // Candidates generates between one and most candidates for the request, each with
 // an endpoint of its own: idle and overloaded ones, with and without report,
 // match and prediction. Shrinking removes what a property does not need.
-func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candidate] {
+func Candidates(req endpick.Request, most int) *rapid.Generator[Drawn] {
 	one := rapid.Custom(func(t *rapid.T) endpick.Candidate { return candidate(t, &req) })
-	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) []endpick.Candidate {
+	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) Drawn {
 		for i := range cs {
 			id := fmt.Sprintf("server-%d", i)
 			cs[i].Endpoint.ID, cs[i].IDHash = id, endpick.Salt(id)
@@ -50,6 +51,20 @@ func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candid
 		}
 		return cs
 	})
+}
+
+// Drawn are generated candidates. It prints them in words when a property fails, since
+// Endpoint and Report are pointers.
+type Drawn []endpick.Candidate
+
+// GoString returns what rapid prints: a line per candidate, without zero values.
+func (d Drawn) GoString() string {
+	var b strings.Builder
+	for i := range d {
+		b.WriteString("\n  ")
+		b.WriteString(showCandidate(&d[i]))
+	}
+	return b.String()
 }
 
 // candidate is a candidate without a name.

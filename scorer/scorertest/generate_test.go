@@ -1,11 +1,15 @@
 package scorertest
 
 import (
+	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
 )
 
 // The generators go down to what a property fails of, in rapid tests of anybody's.
@@ -63,4 +67,35 @@ The smallest case:
 		// Words that are drawn are made small after all else, or not at all.
 		assert.Equal(t, tc.smallest, regexp.MustCompile(`, (tenant|session|adapter) "[^"]*"`).ReplaceAllString(r.said, ""), name)
 	}
+}
+
+// hears notes what rapid says of the draws of a property that fails.
+type hears struct {
+	*recorder
+	draws []string
+}
+
+func (h *hears) Logf(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); strings.Contains(line, "draw ") {
+		h.draws = append(h.draws, line)
+	}
+}
+
+// Whose own property fails can read what it was given: no pointers.
+func TestDrawsCanBeRead(t *testing.T) {
+	settled(t)
+	h := &hears{recorder: &recorder{name: "draws"}}
+	h.run(func() {
+		rapid.Check(h, func(rt *rapid.T) {
+			req := Requests().Draw(rt, "request")
+			var candidates []endpick.Candidate = Candidates(req, 4).Draw(rt, "candidates")
+			if len(candidates) > 1 && candidates[1].Report != nil && candidates[0].Waiting > 2 {
+				rt.Fatalf("found")
+			}
+		})
+	})
+	assert.True(t, h.failed)
+	all := strings.Join(h.draws, "\n")
+	assert.Contains(t, all, "\n  server-0: W 3, R 0, K 0, no report\n  server-1: W 0, R 0, K 0")
+	assert.NotRegexp(t, `\(0x[0-9a-f]+\)`, all)
 }

@@ -103,8 +103,8 @@ func (r *Request) Latencies() (ttft, tpot, e2e Latency) {
 	e2e.Predicted = predicted(p, endpick.E2E, p.E2E)
 	if first, ok := r.firstToken(); ok {
 		ttft.Actual = max(first-routed, 1)
-		if r.OutputTokens > 1 {
-			tpot.Actual = max((r.end()-first)/time.Duration(r.OutputTokens-1), 1)
+		if n := r.outputTokens(); n > 1 {
+			tpot.Actual = max((r.end()-first)/time.Duration(n-1), 1)
 		}
 	}
 	if r.Completed() {
@@ -119,6 +119,9 @@ func predicted(p *endpick.Prediction, which endpick.Latencies, d time.Duration) 
 	}
 	return max(d, 1)
 }
+
+// outputTokens are those of one response, where there are several beside each other.
+func (r *Request) outputTokens() int { return r.OutputTokens / max(r.Responses, 1) }
 
 func (r *Request) end() time.Duration { return millis(r.E2EMillis) }
 
@@ -150,9 +153,9 @@ func (r *Request) Target(which endpick.Latencies) (asked, met bool) {
 		}
 		met = streamed && first <= millis(r.SLOTTFTMillis)
 	case endpick.TPOT:
-		asked = r.SLOTPOTMillis > 0 && r.Stream && !(r.Completed() && (r.OutputTokens < 2 || !streamed))
-		if streamed && r.OutputTokens > 1 {
-			met = (r.end()-first)/time.Duration(r.OutputTokens-1) <= millis(r.SLOTPOTMillis)
+		asked = r.SLOTPOTMillis > 0 && r.Stream && !(r.Completed() && (r.outputTokens() < 2 || !streamed))
+		if n := r.outputTokens(); streamed && n > 1 {
+			met = (r.end()-first)/time.Duration(n-1) <= millis(r.SLOTPOTMillis)
 		}
 	}
 	return asked, asked && met && r.Completed()

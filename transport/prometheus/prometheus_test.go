@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/loud"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
@@ -464,6 +465,15 @@ func TestHealth(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(gather(t, m)).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
+}
+
+func TestPredictorHidesNothing(t *testing.T) {
+	m := newMetrics(t)
+	loud.Check(t,
+		func(s *loud.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} },
+		func(s *loud.Stage, _ endpick.Admitter) endpick.Policy {
+			return endpick.Policy{Predictor: m.Predictor(s)}
+		})
 }
 
 func TestPredictorPassesAllOn(t *testing.T) {

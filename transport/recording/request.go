@@ -31,6 +31,8 @@ type Request struct {
 	InputTokens  int  `json:"input_tokens"`
 	OutputTokens int  `json:"output_tokens"`
 	Estimated    bool `json:"estimated,omitempty"`
+	// Responses is the number of responses that share OutputTokens. 0: one.
+	Responses int `json:"responses,omitempty"`
 	// CachedTokens is nil if the engine did not report them.
 	CachedTokens *int `json:"cached_tokens,omitempty"`
 	MaxTokens    int  `json:"max_tokens,omitempty"` // the client's limit; 0: none
@@ -79,6 +81,7 @@ func (r *Request) check() (field, reason string) {
 		{"attempts", r.Attempts < 0},
 		{"input_tokens", r.InputTokens < 0},
 		{"output_tokens", r.OutputTokens < 0},
+		{"responses", r.Responses < 0},
 		{"cached_tokens", r.CachedTokens != nil && *r.CachedTokens < 0},
 		{"max_tokens", r.MaxTokens < 0},
 		{"block_tokens", r.BlockTokens < 0},

@@ -78,7 +78,8 @@ func (a *Attempt) Lease() endpick.Lease {
 }
 
 // Fallbacks are the endpoints that could take the request if this one can't, the best
-// first, Config.Fallbacks of them at most. They belong to the attempt.
+// first, Config.Fallbacks of them at most; none if the request must not be sent twice.
+// They belong to the attempt.
 func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
 
 // SetHeader sets in the header of the request what the endpoint has to be told beside

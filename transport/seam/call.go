@@ -137,10 +137,12 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 }
 
 // alternatives are the other candidates of the last decision, best first. Those
-// that filters have removed come last: they can serve the request, too.
+// that filters have removed come last: they can serve the request, too. There are none
+// if the request must not be sent twice: a proxy also tries them after a connection
+// has broken.
 func (c *Call) alternatives() []*endpick.Endpoint {
 	r := c.trip.Request.Receipt
-	if c.seam.fallbacks == 0 {
+	if c.seam.fallbacks == 0 || !c.trip.Repeatable() {
 		return nil
 	}
 	var others []*endpick.Endpoint

@@ -1,0 +1,90 @@
+package dialect
+
+// maxChoices bounds the choices that are told apart.
+const maxChoices = 1 << 14
+
+// choice is what a stream has said of one of several responses.
+type choice struct {
+	content int // bytes, where events repeat all of it
+	counted int // tokens that the lease was told of
+	ended   bool
+}
+
+// choices are the responses that come in one stream, each with its own beginning and end.
+// The zero value has none. A stream is finished when all that have begun are: an engine
+// may send fewer than it was asked for.
+type choices struct {
+	most  int // that were asked for; more are taken for the last
+	only  choice
+	all   map[int]*choice // where there may be several
+	last  *choice         // that an event was of
+	ended int
+}
+
+// of takes in an event, and returns the choice that it is of: of several, the last. like
+// says that the event is of the same choice as the one before.
+func (s *choices) of(data []byte, c *chunk, like bool) *choice {
+	switch {
+	case s.most <= 1:
+		s.only.ended = s.only.ended || c.finished
+		return &s.only
+	case like && s.last != nil:
+		return s.last
+	case !c.choices && !c.finished:
+		return &s.only
+	}
+	listed := false
+	index := 0
+	m, _ := membersOf(data)
+	for f, ok := m.next(); ok; f, ok = m.next() {
+		switch string(f.key) {
+		case "index":
+			index, _ = count(f.value)
+		case "choices":
+			e, _ := elementsOf(f.value)
+			for v, ok := e.next(); ok; v, ok = e.next() {
+				at, _ := count(field(v, "index"))
+				s.at(at, present(field(v, "finish_reason")))
+				listed = true
+			}
+		}
+	}
+	if !listed && (c.any || c.finished) {
+		s.at(index, c.finished)
+	}
+	if s.last == nil {
+		return &s.only
+	}
+	return s.last
+}
+
+// at takes in an event of one choice.
+func (s *choices) at(index int, ended bool) {
+	x := s.all[index]
+	if x == nil {
+		if s.all == nil {
+			s.all = map[int]*choice{}
+		}
+		if len(s.all) < s.most {
+			x = new(choice)
+			s.all[index] = x
+		} else if x = s.last; x == nil {
+			return
+		}
+	}
+	if s.last = x; ended && !x.ended {
+		x.ended = true
+		s.ended++
+	}
+}
+
+// finished reports whether all that have begun have ended.
+func (s *choices) finished() bool {
+	if s.most <= 1 {
+		return s.only.ended
+	}
+	return s.ended > 0 && s.ended >= len(s.all)
+}
+
+// complete reports whether all that were asked for have ended.
+func (s *choices) complete() bool { return s.finished() && (s.most <= 1 || s.ended >= s.most) }

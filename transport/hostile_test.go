@@ -1,0 +1,136 @@
+package transport_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/transport"
+)
+
+// front is a reverse proxy with the transport of w, over HTTP/1.1 and h2c.
+func front(t testing.TB, w *world, change ...func(*http.Server)) *httptest.Server {
+	s := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+	})
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	for _, f := range change {
+		f(s.Config)
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// connect opens a connection to a server, which has thirty seconds for everything.
+func connect(t testing.TB, s *httptest.Server) *net.TCPConn {
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	return c.(*net.TCPConn)
+}
+
+// slow is the body of a client that has sent all it will, and keeps the connection.
+type slow struct {
+	io.Reader
+	rest chan struct{}
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err == io.EOF {
+		<-s.rest
+	}
+	return n, err
+}
+
+// A client whose body does not come in time is told so, and no server hears of it.
+func TestASlowBodyIs408(t *testing.T) {
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{}, e.URL)
+	s := front(t, w, func(s *http.Server) { s.ReadTimeout = 100 * time.Millisecond })
+	for name, head := range map[string]string{
+		"a length": "Content-Length: 100\r\n\r\n{", "chunks": "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", "half a chunk": "Transfer-Encoding: chunked\r\n\r\nff\r\n{",
+		"after 100-continue": "Content-Length: 100\r\nExpect: 100-continue\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, s)
+			_, err := io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: gateway\r\n"+head)
+			require.NoError(t, err)
+			r := bufio.NewReader(c)
+			resp, err := http.ReadResponse(r, nil)
+			for err == nil && resp.StatusCode == http.StatusContinue {
+				resp, err = http.ReadResponse(r, nil)
+			}
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, 408, resp.StatusCode)
+			assert.True(t, resp.Close, "what may still come is not another request")
+			assert.JSONEq(t, `{"error":{"message":"the request body did not come in time","type":"invalid_request_error","param":null,"code":"408"}}`, string(body))
+		})
+	}
+	t.Run("HTTP/2", func(t *testing.T) {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		h2 := &http.Transport{Protocols: protocols}
+		defer h2.CloseIdleConnections()
+		body := &slow{strings.NewReader("{"), make(chan struct{})}
+		req, err := http.NewRequest(http.MethodPost, s.URL+chatPath, body)
+		require.NoError(t, err)
+		resp, err := h2.RoundTrip(req)
+		close(body.rest)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, 408, resp.StatusCode)
+	})
+	assert.Zero(t, e.requests.Load())
+	w.idle(t)
+}
+
+// A client that has left HTTP may close its direction and still get the rest.
+func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		conn, buf, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return true
+		}
+		defer conn.Close()
+		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		buf.Flush()
+		said, _ := io.ReadAll(buf) // to its end
+		fmt.Fprintf(buf, "you have said %q", said)
+		buf.Flush()
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	c := connect(t, front(t, w))
+	_, err := io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	require.NoError(t, err)
+	r := bufio.NewReader(c)
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	_, err = io.WriteString(c, "hello")
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	answer, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, `you have said "hello"`, string(answer))
+	w.idle(t)
+}
