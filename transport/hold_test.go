@@ -230,6 +230,22 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 // A request that fails before its first token costs its tenant nothing, however long its
 // prompt was: its second goes before blue's second.
 func TestHeldTenantsPayNothingForFailures(t *testing.T) {
+	order := failingFirst(t, func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
+	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
+}
+
+// A prompt was computed all the same where a response fails after its first token.
+func TestHeldTenantsPayForWhatTheyHaveGot(t *testing.T) {
+	order := failingFirst(t, func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, delta(`"content":"word"`)+"data: {\"error\":{\"message\":\"out of memory\"}}\n\n")
+	})
+	assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order)
+}
+
+// failingFirst is in which order two requests of each of two tenants are dispatched, of
+// which the first has a long prompt and fails.
+func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string) {
 	arrived, release := make(chan string, 10), make(chan struct{})
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		name := r.Header.Get("X-Name")
@@ -239,7 +255,7 @@ func TestHeldTenantsPayNothingForFailures(t *testing.T) {
 		case <-r.Context().Done():
 		}
 		if name == "red 1" {
-			w.WriteHeader(http.StatusInternalServerError)
+			fail(w)
 			return true
 		}
 		return false
@@ -253,8 +269,7 @@ func TestHeldTenantsPayNothingForFailures(t *testing.T) {
 			}
 		},
 	}, e.URL)
-	order := w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "blue 2", "red 2")
-	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
+	return w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "blue 2", "red 2")
 }
 
 // dispatched sends requests of the teams that their names begin with to an engine that

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,6 +214,34 @@ func TestObserveTheQueue(t *testing.T) {
 	assert.GreaterOrEqual(t, other.Last().At.Sub(other.Time), other.Held)
 }
 
+// What a request has waited in the queue is no part of how long the decision took.
+func TestObserveDecisionsAfterTheQueue(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	var passed atomic.Int64
+	g := startGated(t)
+	w, told := watched(t, transport.Config{
+		Queue: one(queue.Config{}), Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) },
+	}, g.URL)
+	first := w.later(t, t.Context(), "first")
+	<-g.arrived
+	second := w.later(t, t.Context(), "second")
+	w.held(t, 1)
+	passed.Add(int64(time.Second))
+	g.release <- struct{}{}
+	require.NoError(t, (<-first).err)
+	<-g.arrived
+	g.release <- struct{}{}
+	require.NoError(t, (<-second).err)
+	held := map[time.Duration]bool{}
+	for range 2 {
+		r := next(t, told)
+		held[r.Held] = true
+		assert.Zero(t, r.Last().Decision)
+		assert.Equal(t, r.Held, r.Last().At.Sub(start))
+	}
+	assert.Equal(t, map[time.Duration]bool{0: true, time.Second: true}, held)
+}
+
 func TestObserveWhatIsRefused(t *testing.T) {
 	w, told := watched(t, transport.Config{})
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
@@ -294,4 +323,20 @@ func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 			assert.EqualError(t, r.Last().Err, tc.want)
 		})
 	}
+}
+
+// It is told with the attempt that has served it, whatever came before.
+func TestObserveWhoBreaksOff(t *testing.T) {
+	good := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")
+		return true
+	})
+	w, told := watched(t, transport.Config{}, startEngine(t, failing(500)).URL, good.URL)
+	_, _, _ = w.do(t, post(t, chatPath, chatStream))
+	r := next(t, told)
+	assert.Equal(t, []string{"a error 500", "b broken 200"}, way(r))
+	assert.Equal(t, 1, r.Serving)
+	assert.EqualError(t, r.Last().Err, "unexpected EOF")
+	assert.EqualError(t, r.Attempts[0].Err, "answered 500 Internal Server Error")
 }

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bytes"
 	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,6 +73,29 @@ func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.GreaterOrEqual(t, passed.Load(), int64(time.Hour))
 	assert.Equal(t, float64(atDone.Load())/1e6, w.record(t).E2EMillis)
+}
+
+// Who a request is of, what it asks for and how long it took: whatever the host makes of it, the model is the client's,
+// and times have parts of a millisecond.
+func TestWhatIsRecorded(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	var passed atomic.Int64
+	w := newWorld(t, transport.Config{
+		Clock:    func() time.Time { return start.Add(time.Duration(passed.Load())) },
+		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Model, req.Tenant = "pool", "ann" },
+	}, startEngine(t, nil).URL)
+	resp, err := w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25"))
+	require.NoError(t, err)
+	passed.Add(int64(2500 * time.Microsecond))
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	r := w.record(t)
+	assert.Equal(t, "m", r.Model)
+	assert.Equal(t, recording.NameHash("ann"), r.Tenant)
+	assert.Equal(t, recording.NameHash("s1"), r.Session)
+	require.NotNil(t, r.TTFTMillis)
+	assert.Equal(t, []float64{2.5, 2.5, 1.5, 2.25}, []float64{*r.TTFTMillis, r.E2EMillis, r.SLOTTFTMillis, r.SLOTPOTMillis})
 }
 
 // The client's limit is recorded, also if every endpoint fails.

@@ -118,6 +118,7 @@ func TestSilenceIsBounded(t *testing.T) {
 		{"tokens in time", short, chatStream, stream, []time.Duration{29 * s, 29 * s, 9 * s, 9 * s}, []string{role, word, word, finish + done}, 76 * s, false},
 		{"a stream is not bounded in all", short, chatStream, stream, append([]time.Duration{s}, times(50, 9*s)...), append([]string{role}, append(times(49, word), finish+done)...), 451 * s, false},
 
+		{"a stall longer than a first byte", transport.Config{FirstByteTimeout: 10 * s, StallTimeout: 30 * s}, chatStream, stream, []time.Duration{9 * s, 29 * s, 29 * s}, []string{role, word, finish + done}, 67 * s, false},
 		{"no answer", transport.Config{}, chatAtOnce, object, []time.Duration{never}, []string{"header"}, 10 * m, true},
 		{"a header and no answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, never}, []string{"header", "{}"}, 10 * m, true},
 		{"half an answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, s, never}, []string{"header", "{", "}"}, 10 * m, true},
