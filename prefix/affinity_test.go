@@ -20,7 +20,7 @@ func newAffinity(tb testing.TB, config prefix.AffinityConfig) *prefix.Affinity {
 	return a
 }
 
-// slots returns which endpoints a filter kept.
+// slots returns the endpoints that a filter kept.
 func slots(candidates []endpick.Candidate) []uint32 {
 	var s []uint32
 	for _, c := range candidates {
@@ -29,8 +29,8 @@ func slots(candidates []endpick.Candidate) []uint32 {
 	return s
 }
 
-// A prompt of 1,000 tokens on three endpoints; the rate of 1,000 tokens a
-// second makes a token a millisecond.
+// A prompt of 1,000 tokens on three endpoints. At 1,000 tokens per second, a
+// token takes a millisecond.
 func TestAffinityGate(t *testing.T) {
 	predicted := func(d time.Duration) endpick.Prediction {
 		return endpick.Prediction{Has: endpick.TTFT, TTFT: d}
@@ -73,21 +73,21 @@ func TestAffinityGate(t *testing.T) {
 			[]one{{held: 900, inFlight: 1800}, {}, {}}, []uint32{0}, exploit},
 		{"just beyond what is saved", prefix.AffinityConfig{LimitToSaved: true},
 			[]one{{held: 900, inFlight: 1801}, {}, {}}, []uint32{0, 1, 2}, busy},
-		// The best of all holds 700 of them, so that 200 ms are saved. Sticky: 400 + 100 =
-		// 500 ms; the best 0 + 300 ms; the idle one that holds nothing 1,000 ms.
+		// The best of all holds 700, so 200 ms are saved. Sticky: 400 + 100 = 500 ms; the
+		// best 0 + 300 ms; the idle one that holds nothing 1,000 ms.
 		{"the best one would compute less again", prefix.AffinityConfig{LimitToSaved: true},
 			[]one{{held: 900, inFlight: 400}, {held: 700}, {}}, []uint32{0}, exploit},
 		{"the best one would compute too little again", prefix.AffinityConfig{LimitToSaved: true},
 			[]one{{held: 900, inFlight: 401}, {held: 700}, {}}, []uint32{0, 1, 2}, busy},
-		// Equals: the sticky one that holds 950 saves more than the one with 900.
+		// Of equal TTFTs: the sticky one that holds 950 saves more than the one with 900.
 		{"the longest match among equals", prefix.AffinityConfig{LimitToSaved: true},
 			[]one{{held: 900, inFlight: 1825}, {held: 950, inFlight: 1875}, {}}, []uint32{0, 1}, exploit},
-		// 900 ms are saved, and 500 ms are the most in any case.
+		// 900 ms are saved, but 500 ms are the limit.
 		{"no more than the penalty", prefix.AffinityConfig{LimitToSaved: true, MaxPenalty: 500 * time.Millisecond},
 			[]one{{held: 900, inFlight: 1401}, {}, {}}, []uint32{0, 1, 2}, busy},
 		{"as much as the penalty", prefix.AffinityConfig{LimitToSaved: true, MaxPenalty: 500 * time.Millisecond},
 			[]one{{held: 900, inFlight: 1400}, {}, {}}, []uint32{0}, exploit},
-		// The best of all is one that holds the prompt itself.
+		// The best of all holds the prompt itself.
 		{"the sticky one is the best", prefix.AffinityConfig{LimitToSaved: true},
 			[]one{{held: 900}, {}, {}}, []uint32{0}, exploit},
 		// A prediction replaces the estimate, which would be 90,100 ms.
@@ -117,7 +117,7 @@ func TestAffinityGate(t *testing.T) {
 	}
 }
 
-// 8,600 tokens a second: 43,000 more tokens are the five seconds.
+// 8,600 tokens per second: 43,000 more tokens are the five seconds.
 func TestAffinityDefaultRate(t *testing.T) {
 	for _, tc := range []struct {
 		inFlight int
@@ -151,7 +151,7 @@ func TestAffinityExplores(t *testing.T) {
 	assert.EqualValues(t, 3*(20_000-all), a.Stats().Exploited)
 }
 
-// A prompt of which only the blocks are known is as long as they are, and goes
+// If only a prompt's blocks are known, they give its length, and it goes to
 // where they are.
 func TestAffinityWithoutALength(t *testing.T) {
 	gate := newAffinity(t, prefix.AffinityConfig{DisableExploration: true})

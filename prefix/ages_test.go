@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Capacity 160: an epoch is over when 10 blocks were used in it.
+// Capacity 160: an epoch ends when 10 blocks were used in it.
 func TestAges(t *testing.T) {
 	var a ages
 	use := func(n uint32) (epoch uint32) {
@@ -30,7 +30,7 @@ func TestAges(t *testing.T) {
 	*a.at(a.newest) += 3
 	assert.Equal(t, []int{27, 20, 10}, []int{a.distance(first), a.distance(second), a.distance(third)})
 
-	// After 32 epochs the oldest ones are one: nothing is lost.
+	// After 32 epochs the oldest ones are merged: no count is lost.
 	for range 100 {
 		use(10)
 	}

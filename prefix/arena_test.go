@@ -26,7 +26,7 @@ func TestSlabClasses(t *testing.T) {
 	require.Less(t, number, classes)
 }
 
-// Slices that are lent at the same time never overlap, and none is lost.
+// Slices lent at the same time never overlap, and none is lost.
 func TestSlab(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s slab[uint64]
@@ -78,8 +78,8 @@ func TestSlab(t *testing.T) {
 	})
 }
 
-// Numbers are used again, the lowest chunk first; chunks that are empty are
-// given back, but for a few.
+// Numbers are reused, the lowest chunk first; all but a few empty chunks are
+// released.
 func TestArenaGivesBack(t *testing.T) {
 	var a arena[[64]byte]
 	for i := range uint32(100 * chunkLen) {
@@ -97,7 +97,7 @@ func TestArenaGivesBack(t *testing.T) {
 	require.Nil(t, a.find(chunkLen))
 	require.NotNil(t, a.find(99*chunkLen))
 	a.give(7)
-	for _, want := range []uint32{7, 100*chunkLen + 1} { // no chunk comes back before those with room are full
+	for _, want := range []uint32{7, 100*chunkLen + 1} { // released chunks are only allocated again when all others are full
 		id, v := a.take()
 		require.Equal(t, want, id)
 		require.Zero(t, v[0], "as new")
@@ -116,7 +116,7 @@ func TestSlabGivesBack(t *testing.T) {
 	all, idle := s.bytes()
 	require.EqualValues(t, 80_000, idle)
 	require.Greater(t, all, 10_000*(8+vecSize))
-	for range 9990 { // taken again: the list of them is short now
+	for range 9990 { // taken again: the list of free ones is short now
 		s.take(1)
 	}
 	all, _ = s.bytes()

@@ -12,9 +12,9 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Birthdays: of n heads of prompts as alike as prompts can be, no two have the same hash,
-// and as many pairs agree in b of its bits as of n random numbers would, n²/2^(b+1) — 512
-// at the b that is taken, with a standard deviation of 23.
+// Of n heads of prompts that are as similar as possible, no two have the same hash, and
+// as many pairs agree in b bits as for n random numbers, n²/2^(b+1): 512 for the chosen
+// b, with a standard deviation of 23.
 //
 //	ENDPICK_BIRTHDAYS=100000000 go test ./prefix -run TestBirthdays -v -timeout 30m
 //
@@ -35,7 +35,7 @@ func TestBirthdays(t *testing.T) {
 	b := int(math.Round(2*math.Log2(float64(n)) - 10))
 	expected := float64(n) * float64(n) / math.Exp2(float64(b+1))
 	for _, shift := range []int{0, (64 - b) / 2, 64 - b} {
-		// Rotated, so that the bits looked at are the highest: sorting brings them together.
+		// Rotated, so that the bits compared are the highest: sorting brings equal ones together.
 		for i, h := range hashes {
 			hashes[i] = h<<(64-b-shift) | h>>(b+shift)
 		}
@@ -66,17 +66,18 @@ var birthdaySeeds = [3]prefix.Seed{
 }
 
 // structured appends the blocks of the i-th prompt of 128 tokens, as far as there is
-// room. No head comes twice: its first block has a counter, and tells the family.
+// room. No head occurs twice: its first block has a counter, and identifies the
+// family.
 func structured(dst []uint64, i int) []uint64 {
 	var tokens [128]uint32
 	n := uint32(i)
 	switch family := i % 5; family {
-	case 0: // a counter, and else nothing
+	case 0: // a counter, and nothing else
 		tokens[i/5%16] = n
-	case 1: // in two tokens that take turns
+	case 1: // alternating in two tokens
 		tokens[2], tokens[9] = n&0xfff, n>>12<<8
 		tokens[15] = 1
-	case 2: // the same token all over
+	case 2: // one token repeated
 		for j := range tokens {
 			tokens[j] = n
 		}
@@ -85,14 +86,14 @@ func structured(dst []uint64, i int) []uint64 {
 		for j := range tokens {
 			tokens[j] = n + uint32(j)
 		}
-	default: // a template with a number in it, and one bit set later on
+	default: // a template with a number in it, and one later bit set
 		for j := range tokens {
 			tokens[j] = 1000 + uint32(j)%7
 		}
 		tokens[5] = n
 		tokens[16+i/5%112] ^= 1 << (i / 5 % 32)
 	}
-	// The same prompts of two tenants are different heads, too.
+	// The same prompts of two tenants are different heads as well.
 	seed := birthdaySeeds[i/5%3]
 	blocks := prefix.AppendTokens(make([]uint64, 0, 8), seed, tokens[:])
 	return append(dst, blocks[:min(len(blocks), cap(dst)-len(dst))]...)

@@ -15,15 +15,16 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// Whatever is sent as a tool costs as much as members in order do, times a few, and
-// little memory. BenchmarkCanonicalJSON shows how much. The margin is wide, and the
-// least of several runs counts; what is quadratic takes thousands of times as long.
+// Whatever is sent as a tool costs at most a few times as much as members in order,
+// and little memory. BenchmarkCanonicalJSON shows how much. The margin is wide, and
+// the minimum of several runs counts; quadratic behaviour would take thousands of
+// times as long.
 func TestCanonicalJSONCostsLittle(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector costs some code more than other")
 	}
 	const most = 100
-	for _, n := range []int{32 << 10, maxCanonical - 20_000} { // all of it, or as it stands
+	for _, n := range []int{32 << 10, maxCanonical - 20_000} { // converted, or left as it is
 		canonicalCosts(t, n, most)
 	}
 }
@@ -53,8 +54,8 @@ func toolInOrder(n int) string {
 	return b.String() + "}"
 }
 
-// What tools cost that are made to cost, as long as they may be and have a
-// canonical form.
+// Tools made to be expensive, as long as possible while having a canonical
+// form.
 func BenchmarkCanonicalJSON(b *testing.B) {
 	const n = 32 << 10
 	tools := hostile(n)

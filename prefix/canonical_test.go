@@ -48,7 +48,7 @@ func TestCanonicalJSON(t *testing.T) {
 		"01", "-", "+1", "1.", ".5", "1e", "1e+", "tru", "nul", "True", "truefalse", "NaN", "--1", "0x1", "1_0",
 		// JSON by its grammar, but no Unicode: which of the strings are equal?
 		"{ \"b\":1,\"a\":\"\xff\"}", `[ "\ud800"]`, `[ "\ud800\ud800"]`, `[ "\udc00\ud800"]`, `[ "\ud800x"]`, `[ "\ud800\n"]`,
-		// Deeper than an engine reads.
+		// Deeper than engines read.
 		"[" + deepest + "]", strings.Repeat("[ ", 100_000), `{"b":1,"a":"` + strings.Repeat("x", maxCanonical) + `"}`, strings.Repeat(`{"b":1,"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
 	} {
 		assert.Equal(t, s, canonicalJSON(s))
@@ -56,7 +56,7 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 }
 
-// naiveCanonical is canonicalJSON by way of encoding/json.
+// naiveCanonical is canonicalJSON by means of encoding/json.
 func naiveCanonical(s string) string {
 	if !json.Valid([]byte(s)) || !isUnicode(s) || depth(s) > maxDepth || len(s) > maxCanonical || naiveParts(s) > maxParts {
 		return s
@@ -98,14 +98,14 @@ func naiveText(v any) string {
 	return fmt.Sprint(v) // true, false, a json.Number
 }
 
-// keyOf is the key of a member, in quotes.
+// keyOf is the key of a member, including quotes.
 func keyOf(member string) string {
 	return member[:strings.Index(strings.ReplaceAll(strings.ReplaceAll(member[1:], `\\`, "--"), `\"`, "--"), `"`)+2]
 }
 
 var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
 
-// isUnicode reports whether the bytes are UTF-8 and surrogates stand in pairs.
+// isUnicode reports whether the bytes are UTF-8 and surrogates are paired.
 func isUnicode(s string) bool {
 	high := -1 // where the low half must be
 	for _, at := range escapes.FindAllStringIndex(s, -1) {
@@ -173,7 +173,7 @@ func drawJSON(t *rapid.T, levels int) string {
 }
 
 func TestCanonicalJSONIsTheNaiveOne(t *testing.T) {
-	var c canonicalizer // used again, as by a Hasher
+	var c canonicalizer // reused, as by a Hasher
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawJSON(t, 5)
 		if rapid.IntRange(0, 9).Draw(t, "cut") == 0 {
@@ -190,8 +190,8 @@ func TestCanonicalJSONIsTheNaiveOne(t *testing.T) {
 	})
 }
 
-// Objects of many members are sorted by digits, those whose keys have long heads in
-// common by the next ones, and of equal ones the last counts.
+// Objects with many members are radix-sorted, keys with long common heads by their
+// next bytes, and of equal keys the last one wins.
 func TestCanonicalJSONOfManyMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		heads := rapid.SliceOfN(rapid.SampledFrom([]string{
@@ -210,7 +210,7 @@ func TestCanonicalJSONOfManyMembers(t *testing.T) {
 	})
 }
 
-// Whatever is sent as a tool is either left alone or has the form that
+// Whatever is sent as a tool is either left alone or converted to what
 // encoding/json makes of it.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, s := range []string{

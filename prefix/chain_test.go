@@ -24,7 +24,7 @@ func someSecret(n uint64) *blockhash.Secret {
 
 func seedOf(s *blockhash.Secret) Seed { return Seed{blockhash.NewSeed(&s)} }
 
-// naive is the chain as its comment says it, in whole numbers of any size.
+// naive is the chain as documented, in integers of any size.
 func naive(s *blockhash.Secret, kind uint64, p []byte) (hashes []uint64) {
 	whole := func(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
 	low := func(n *big.Int, bits uint) *big.Int {
@@ -42,7 +42,7 @@ func naive(s *blockhash.Secret, kind uint64, p []byte) (hashes []uint64) {
 		for i, half := range []*big.Int{low(sum, 64), new(big.Int).Rsh(sum, 64)} {
 			n := new(big.Int).Add(state[i], low(half, 61))
 			n.Mul(n, whole(s.Points[i]/8))
-			state[i] = new(big.Int).Add(low(n, 61), new(big.Int).Rsh(n, 61)) // as 2^61 is 1
+			state[i] = new(big.Int).Add(low(n, 61), new(big.Int).Rsh(n, 61)) // because 2^61 is 1
 		}
 		h := (state[0].Uint64() + bits.RotateLeft64(state[1].Uint64(), 32)) * 0x9e3779b97f4a7c15
 		hashes = append(hashes, h^h>>32)
@@ -69,7 +69,7 @@ func TestChainIsWhatItsCommentSays(t *testing.T) {
 	})
 }
 
-// The largest numbers that can be don't run over.
+// The largest possible numbers don't overflow.
 func TestChainHasRoom(t *testing.T) {
 	const most = 1<<64 - 1
 	s := &blockhash.Secret{Points: [2]uint64{most >> 4 << 3, most >> 4 << 3}, Starts: [2]uint64{blockhash.Modulus, blockhash.Modulus}}
@@ -112,8 +112,8 @@ func TestChainIsPortable(t *testing.T) {
 	})
 }
 
-// Who knows the secret can make the second factor of a product zero, so that
-// the first does not matter, and has as many collisions as there are words.
+// With the secret, one can make the second factor of a product zero, so that
+// the first does not matter, and get as many collisions as there are words.
 // Under any other secret the texts differ, in every block.
 func TestCollisionsUnderAnotherKey(t *testing.T) {
 	known := someSecret(1)
@@ -144,7 +144,7 @@ func TestCollisionsUnderAnotherKey(t *testing.T) {
 }
 
 // A polynomial modulo a power of two collides, at every point, for two texts of
-// two kinds of block in the order of Thue and Morse, and its inverse.
+// two kinds of block in the order of the Thue-Morse sequence, and its inverse.
 func TestNoTextsCollideForEveryKey(t *testing.T) {
 	x, y := make([]byte, BlockBytes), make([]byte, BlockBytes)
 	binary.LittleEndian.PutUint64(y, 1<<63)
@@ -165,7 +165,7 @@ func TestNoTextsCollideForEveryKey(t *testing.T) {
 	}
 }
 
-// Two states of one hash have another hash each after the next block.
+// Two states with the same hash have different hashes after the next block.
 func TestCollisionsDoNotLast(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s := someSecret(3)

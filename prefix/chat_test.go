@@ -19,8 +19,8 @@ func text(role, content string) prefix.Message {
 	return prefix.Message{Role: role, Parts: []prefix.Part{{Content: content}}}
 }
 
-// sum stands for the whole of a conversation: it appends a message that fills
-// blocks of its own and returns the last hash, which stands for all before it.
+// sum is a hash of a whole conversation: it appends a message that fills blocks
+// of its own and returns the last hash, which depends on everything before it.
 func sum(c prefix.Conversation) uint64 {
 	c.Messages = append(slices.Clone(c.Messages), text("filler", strings.Repeat("f", 256)))
 	blocks, _ := prefix.AppendChat(nil, seed(1), &c)
@@ -28,7 +28,7 @@ func sum(c prefix.Conversation) uint64 {
 }
 
 func drawMessage(t *rapid.T) prefix.Message {
-	// Short strings with the bytes that borders are made of.
+	// Short strings of the bytes that borders consist of.
 	str := rapid.StringOfN(rapid.SampledFrom([]rune{'a', 'b', 0, 1, 2, '{', ' ', 'é'}), 0, 90, -1)
 	raw := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte{'a', 0, 1, 2, 5, 0xff}), 0, 6), func(b []byte) string { return string(b) })
 	any := rapid.OneOf(str, raw)
@@ -55,7 +55,7 @@ func drawChat(t *rapid.T) prefix.Conversation {
 	}
 }
 
-// A conversation and the same one turn later share all full blocks of the first.
+// A conversation shares all its full blocks with its next turn.
 func TestChatContinues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawChat(t)
@@ -70,7 +70,7 @@ func TestChatContinues(t *testing.T) {
 	})
 }
 
-// So does one whose last text goes on: a long document, then the question.
+// So does one whose last text continues: a long document, followed by the question.
 func TestChatSharesHeadOfText(t *testing.T) {
 	document := strings.Repeat("All work and no play. ", 100)
 	a := prefix.Conversation{Messages: []prefix.Message{text("user", document+"Who?")}}
@@ -101,7 +101,7 @@ func TestChatIsInjective(t *testing.T) {
 
 func TestChatBordersCannotBeForged(t *testing.T) {
 	same := [][]prefix.Conversation{
-		// White space and key order in JSON; a string for a list of one text.
+		// White space and key order in JSON; a string instead of a list with one text.
 		{
 			{Tools: []string{`{"name": "f", "parameters": {"x": 1, "y": [1, 2.50]}}`}},
 			{Tools: []string{"{\"parameters\":{\"y\":[ 1,2.50 ],\n\"x\":1},\"name\":\"\\u0066\"}"}},
@@ -151,7 +151,7 @@ func TestChatBordersCannotBeForged(t *testing.T) {
 	}
 }
 
-// Pictures count by their content and not by their size.
+// Pictures count by their content, not by their size.
 func TestChatMedia(t *testing.T) {
 	picture := strings.Repeat("base64", 100_000)
 	a := prefix.Conversation{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: picture}}}}}
@@ -182,7 +182,7 @@ func FuzzChatTools(f *testing.F) {
 		require.Len(t, blocks, n/prefix.BlockBytes)
 		if !json.Valid([]byte(tool)) || !utf8.ValidString(tool) || strings.Contains(strings.ToLower(tool), `\ud`) {
 			if strings.Contains(tool, `\u`) {
-				return // it may be in pairs
+				return // it may contain surrogates
 			}
 			other := prefix.Conversation{Tools: []string{tool + " "}}
 			require.NotEqual(t, sum(c), sum(other), "what is no JSON of Unicode counts as it is")

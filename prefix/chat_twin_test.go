@@ -13,8 +13,7 @@ import (
 	"github.com/endpick/endpick/internal/blockhash"
 )
 
-// naiveForm is the canonical form of a conversation, written down as it is
-// described.
+// naiveForm is the canonical form of a conversation, as documented.
 func naiveForm(s *blockhash.Secret, c *Conversation) string {
 	var b strings.Builder
 	field := func(kind fieldKind, text string) {
@@ -102,7 +101,7 @@ func checkChat(t *rapid.T) {
 	require.Equal(t, blocks, h.Blocks())
 }
 
-// Only so much of a conversation is brought into order, whatever it is.
+// Only a limited part of a conversation is canonicalized, whatever it contains.
 func TestChatBringsSoMuchIntoOrder(t *testing.T) {
 	s := someSecret(9)
 	tool := func(n int) string {
@@ -143,8 +142,7 @@ func TestChatBringsSoMuchIntoOrder(t *testing.T) {
 	}
 }
 
-// What is kept to be used again is bounded, whatever it was used for, and refers to
-// nothing of a request.
+// Memory kept for reuse is bounded, and refers to nothing of a request.
 func TestCanonicalizersKeepLittle(t *testing.T) {
 	var c canonicalizer
 	for _, s := range hostile(maxCanonical) {
@@ -158,7 +156,7 @@ func TestCanonicalizersKeepLittle(t *testing.T) {
 	assert.Nil(t, pooled.compact)
 }
 
-// hostile are tools of about n bytes that were made to cost.
+// hostile are tools of about n bytes that are made to be expensive.
 func hostile(n int) map[string]string {
 	fill := func(head, tail string, piece func(i int) string) string {
 		var b strings.Builder
@@ -194,7 +192,7 @@ func hostile(n int) map[string]string {
 	}
 }
 
-// Media of different lengths are different, even where the rest is zeros.
+// Media of different lengths differ, even if the rest is zeros.
 func TestMediaCountTheirLength(t *testing.T) {
 	seed := seedOf(someSecret(1))
 	seen := map[uint64]int{}

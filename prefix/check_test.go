@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// check looks for anything in the index that contradicts itself.
+// check checks the index for inconsistencies.
 func (x *Index) check() error {
 	for _, check := range []func() error{x.checkNodes, x.checkServers, x.checkAccounts, x.checkLeases} {
 		if err := check(); err != nil {
@@ -72,7 +72,7 @@ func (x *Index) checkNodes() (err error) {
 	return err
 }
 
-// checkNode looks at the holders of a node, and counts their entries.
+// checkNode checks the holders of a node, and counts their entries.
 func (x *Index) checkNode(id uint32, n *node, before error) (entries int, err error) {
 	if before != nil {
 		return 0, before

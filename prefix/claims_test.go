@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// claimant routes prompts to one endpoint, and its engine computes them at once.
+// claimant routes prompts to one endpoint, whose engine computes them at once.
 type claimant struct {
 	*Index
 	key       endpick.LeaseRef
@@ -26,7 +26,7 @@ func newClaimant(t testing.TB, blocks int) *claimant {
 
 func minute(n int) time.Time { return time.Unix(0, 0).Add(time.Duration(n) * time.Minute) }
 
-// serve has a prompt computed, or refused.
+// serve routes a prompt that is computed, or refused.
 func (c *claimant) serve(n int, status endpick.Status, blocks []uint64) {
 	c.key.Generation++
 	e := endpick.Event{
@@ -36,13 +36,13 @@ func (c *claimant) serve(n int, status endpick.Status, blocks []uint64) {
 	c.Done(&e, &endpick.Outcome{Status: status})
 }
 
-// displaced is asked for a request that needs so many blocks at a time.
+// displaced is Displaced for a request that needs so many blocks.
 func (c *claimant) displaced(n, blocks int) float64 {
 	r := endpick.Request{InputTokens: 16 * blocks}.At(minute(n), 1, 1)
 	return c.Displaced(&r, &c.candidate) / 16
 }
 
-// What was asked for again was idle as long as its end was, however lately its head was
+// What is used again was idle for as long as its end was, however recently its head was
 // used with another end.
 func TestWhatIsUsedAgainWasIdleToItsEnd(t *testing.T) {
 	c := newClaimant(t, 1600)
@@ -58,7 +58,7 @@ func TestWhatIsUsedAgainWasIdleToItsEnd(t *testing.T) {
 	assert.LessOrEqual(t, c.claims.used[idleTime(4*time.Minute)], before[idleTime(4*time.Minute)])
 }
 
-// Room for 1,600 blocks, a prompt of 100 a minute, so that each is an epoch.
+// Room for 1,600 blocks, and a prompt of 100 per minute, so that each is an epoch.
 func TestDisplaced(t *testing.T) {
 	c := newClaimant(t, 1600)
 	assert.Zero(t, c.displaced(0, 1000), "nothing is known of the endpoint")
@@ -66,10 +66,10 @@ func TestDisplaced(t *testing.T) {
 		c.serve(i, endpick.Completed, prompt(i, 100))
 	}
 	assert.Zero(t, c.displaced(16, 100), "nothing was asked for again so far")
-	c.serve(16, endpick.Completed, prompt(1, 100))  // idle for 14 minutes at least
+	c.serve(16, endpick.Completed, prompt(1, 100))  // idle for at least 14 minutes
 	c.serve(17, endpick.Completed, prompt(16, 100)) // prompt 0 is evicted, idle for 16
 	c.serve(17, endpick.Failed, prompt(2, 100))
-	// Both are within 13.7 and 27.3 minutes; what was used has faded twice by a 32nd.
+	// Both are within 13.7 and 27.3 minutes; the used ones have faded twice by a 32nd.
 	used := 100. * 31 / 32 * 31 / 32
 	share := used / (used + 100)
 	assert.InDelta(t, 100*share, c.displaced(18, 100), 1e-9, "the least recently used are idle for 15 minutes")
@@ -80,8 +80,8 @@ func TestDisplaced(t *testing.T) {
 	assert.InDelta(t, 3200*share, c.Displaced(&longer, &c.candidate), 1e-9, "in tokens, as many as the request's blocks have")
 	assert.Zero(t, c.displaced(31, 100), "nobody was idle for 28 minutes and came back")
 
-	// What is held already takes nobody's place, what will be generated does, and so
-	// does what is on its way.
+	// Blocks that are held already displace nothing; blocks that will be generated
+	// do, and so do pending ones.
 	r := endpick.Request{InputTokens: 16 * 100, ExpectedOutputTokens: 16 * 10}.At(minute(18), 1, 1)
 	there := c.candidate
 	there.PrefixTokens = 16 * 60
@@ -103,8 +103,8 @@ func TestDisplacedWithRoom(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { c.displaced(40, 1600) }))
 }
 
-// A prompt that no engine computes is no return, and a clock that is set back makes
-// no age.
+// A prompt that no engine computes is no use, and a clock that is set back makes no
+// age.
 func TestClaimsOfTheRefused(t *testing.T) {
 	c := newClaimant(t, 1600)
 	for i := range 16 {
@@ -135,7 +135,7 @@ func BenchmarkDisplaced(b *testing.B) {
 	}
 }
 
-// A share is that of all that has been noted so far, whenever it is asked for.
+// A share is that of everything recorded so far, whenever it is computed.
 func TestSharesFollowWhatIsNoted(t *testing.T) {
 	var c claims
 	const idle = time.Minute

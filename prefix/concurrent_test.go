@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Readers and writers at the same time: for the race detector, and what is read is never
-// more than was ever held. Afterwards everything is as if they had come one by one.
+// Concurrent readers and writers, for the race detector; what is read is never more than
+// was ever held. Afterwards everything is as if they had come one after the other.
 func TestReadersBesideWriters(t *testing.T) {
 	x, err := prefix.NewIndex(prefix.IndexConfig{BlocksPerEndpoint: 40, MaxBytes: 1 << 20})
 	require.NoError(t, err)

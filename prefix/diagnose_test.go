@@ -102,8 +102,8 @@ func TestFirstBreakNone(t *testing.T) {
 	assert.True(t, broken)
 }
 
-// SharedBytes is what the blocks say: those before it are equal, the one that
-// holds it is not.
+// SharedBytes agrees with the blocks: those before it are equal, and the one
+// that contains it is not.
 func TestFirstBreakIsWhereBlocksDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawChat(t), drawChat(t)
@@ -125,8 +125,8 @@ func TestFirstBreakIsWhereBlocksDiffer(t *testing.T) {
 	})
 }
 
-// Where the kinds of two fields differ, the border before them is shared; and
-// a border in a text is written as one and a zero.
+// If the kinds of two fields differ, the border before them is shared; and a
+// border in a text is written as one and a zero.
 func TestFirstBreakCountsTheBorder(t *testing.T) {
 	for _, tc := range []struct {
 		prev, next prefix.Message

@@ -18,8 +18,8 @@ func ExampleAppendTokens() {
 	// Output: 6 7 true
 }
 
-// Replicas of a gateway whose hashes are to be the same are given one key. A
-// gateway on its own needs none: the zero Key is a random one.
+// Replicas of a gateway that must compute the same hashes share a key. A single
+// gateway needs none: the zero Key is a random one.
 func ExampleParseKey() {
 	key, err := prefix.ParseKey("c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00") // from a secret store
 	if err != nil {

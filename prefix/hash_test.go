@@ -39,8 +39,8 @@ func seed(n int) prefix.Seed {
 	return prefix.Scope{Key: testKey, Model: strconv.Itoa(n)}.Seed()
 }
 
-// The numbers may be stored and compared between replicas of a gateway, on any
-// architecture: they must not change.
+// Hashes may be stored and compared between replicas on any architecture, so
+// they must not change.
 func TestHashGolden(t *testing.T) {
 	seed := prefix.Scope{Key: testKey, Model: "llama", Adapter: "sql", Tenant: "tenant", Salt: "salt"}.Seed()
 	tokens := make([]uint32, 40)
@@ -60,8 +60,8 @@ func TestHashGolden(t *testing.T) {
 	assert.Equal(t, 148, n)
 }
 
-// Texts that were made to collide, in all blocks, when hashes were XXH64 with a
-// seed that anyone could work out.
+// Texts that collided in all blocks when hashes were XXH64 with a seed that
+// anyone could compute.
 func TestHashKnownCollisions(t *testing.T) {
 	const tail = "What is the answer to the question that nobody has ever asked before, not even once?"
 	a := prefix.AppendText(nil, prefix.Scope{Model: "llama"}.Seed(), "You are a helpful assistant. Answer in one sentence, in English."+tail)
@@ -167,10 +167,10 @@ func TestHasherZeroValue(t *testing.T) {
 	assert.Equal(t, prefix.AppendText(nil, prefix.Seed{}, text), h.Blocks())
 }
 
-// Prompts that differ in little, as real ones do and hostile ones may: counters
-// in each token, in two tokens that take turns, in seeds; words of a text that
-// change places; runs of one byte. Of n numbers of 64 bits no two should be
-// equal; of their lower and upper halves about n²/2^33 pairs are.
+// Prompts with small differences, as in real and hostile ones: counters in each
+// token, in two alternating tokens, in seeds; swapped words of a text; runs of
+// one byte. Of n numbers of 64 bits no two should be equal; of their lower and
+// upper halves, about n²/2^33 pairs are.
 func TestHashSpreads(t *testing.T) {
 	var seeds [7]prefix.Seed
 	for i := range seeds {
@@ -247,7 +247,7 @@ func spread(t *testing.T, all []uint64) {
 	}
 }
 
-// One bit of a token changes half of the bits of its block and of the next.
+// One bit of a token changes half of the bits of its block's hash and of the next.
 func TestHashAvalanche(t *testing.T) {
 	seed := seed(1)
 	tokens := ids(32, 5)
@@ -286,7 +286,7 @@ func TestHashAllocates(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { seed = scope.Seed() }), 1.0)
 }
 
-// What goes on from one place goes on as if it had come whole, and disturbs nobody.
+// Forks continue as if the text had come as a whole, without affecting each other.
 func TestForksGoOn(t *testing.T) {
 	seed := prefix.Scope{Model: "m"}.Seed()
 	message := func(role string) *prefix.Message {
@@ -301,7 +301,7 @@ func TestForksGoOn(t *testing.T) {
 		return blocks
 	}
 	var h prefix.Hasher
-	h.Reset(seed, make([]uint64, 0, 100)) // there is room that both could write into
+	h.Reset(seed, make([]uint64, 0, 100)) // with room that both could write to
 	h.WriteMessage(message("user"))
 	a, b := h.Fork(), h.Fork()
 	a.WriteMessage(message("left"))

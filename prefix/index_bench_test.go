@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// fleet is n endpoints as a router would hand them to a stage.
+// fleet is n endpoints as candidates.
 func fleet(n int) []endpick.Candidate {
 	candidates := make([]endpick.Candidate, n)
 	for i := range candidates {
@@ -53,8 +53,7 @@ func (t *traffic) prompt() []uint64 {
 	return t.blocks
 }
 
-// rounds routes requests to the endpoints in turn until every index is at its
-// bound.
+// rounds routes requests to the endpoints in turn until the index is full.
 func rounds(x *prefix.Index, t *traffic, holders []endpick.Candidate, n int) {
 	for i := range n {
 		req := endpick.Request{Blocks: t.prompt(), InputTokens: 16 * len(t.blocks)}
@@ -68,8 +67,8 @@ func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key end
 	x.Done(&e, &endpick.Outcome{})
 }
 
-// One request of 16,384 tokens, three quarters of its blocks new, the index at
-// its bound: match, insert, evict, done.
+// One request of 16,384 tokens with three quarters of its blocks new, and a
+// full index: match, insert, evict, done.
 func BenchmarkIndex(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000} {
 		for _, held := range []string{"tenth", "all"} {
@@ -129,8 +128,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// The turns of conversations of 16,384 tokens with answers of 512, all at one of ten
-// endpoints each, with and without the answers told.
+// Turns of conversations of 16,384 tokens with answers of 512, ten endpoints with
+// all of one's turns each, with and without indexing the answers.
 func BenchmarkIndexTurns(b *testing.B) {
 	for _, told := range []bool{false, true} {
 		b.Run(fmt.Sprintf("told=%v", told), func(b *testing.B) {
@@ -161,9 +160,9 @@ func BenchmarkIndexTurns(b *testing.B) {
 	}
 }
 
-// A prompt of 1,000 blocks that all endpoints hold: untouched; with 999 prompts
-// that part from it at each block, sent after it or before it; and after those
-// are forgotten again.
+// A prompt of 1,000 blocks that all endpoints hold: alone; with 999 prompts
+// that diverge from it at each block, sent after it or before it; and after
+// those have been forgotten.
 func BenchmarkIndexBranches(b *testing.B) {
 	for _, endpoints := range []int{100, 1000, 10_000} {
 		for _, branches := range []string{"none", "after", "before", "gone"} {
@@ -239,8 +238,8 @@ func BenchmarkIndexParallel(b *testing.B) {
 	}
 }
 
-// Bytes for each pair of an endpoint and a block it holds: 100 endpoints of
-// 10,000 blocks, of which half are shared by all and half their own.
+// Bytes per pair of an endpoint and a block it holds: 100 endpoints with 10,000
+// blocks each, half of them shared by all.
 func BenchmarkIndexMemory(b *testing.B) {
 	for _, length := range []int{1, 4, 16, 64, 512} {
 		b.Run(fmt.Sprintf("blocks=%d", length), func(b *testing.B) {

@@ -60,11 +60,11 @@ func TestIndexMatchesHeadsOnly(t *testing.T) {
 	assert.Equal(t, []int{0, 0, 0}, s.match())
 }
 
-// After a removal in the middle of a path only the head counts.
+// After a removal in the middle of a path only its head counts.
 func TestIndexEvictsLeavesFirst(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 6})
 	s.route(0, 1, 2, 3, 4)
-	s.route(0, 7, 8, 9) // one too many: 4 goes, the end of the oldest
+	s.route(0, 7, 8, 9) // one too many: 4 is evicted, the end of the oldest
 	assert.Equal(t, []int{48}, s.match(1, 2, 3, 4))
 	assert.Equal(t, []int{48}, s.match(7, 8, 9))
 	s.route(0, 1, 2) // 3 is the oldest now
@@ -147,7 +147,7 @@ func TestIndexEndpointsAreIndependent(t *testing.T) {
 	s.EndpointRemoved(s.fleet[1].Ref)
 	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3))
 	s.EndpointRemoved(s.fleet[1].Ref)
-	s.route(1, 1, 2) // was on its way when the endpoint went
+	s.route(1, 1, 2) // was pending when the endpoint was removed
 	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3))
 
 	s.fleet[1].Ref.Generation++
@@ -159,7 +159,7 @@ func TestIndexEndpointsAreIndependent(t *testing.T) {
 	s.EndpointRemoved(old)
 	assert.Equal(t, []int{48, 32, 48}, s.match(1, 2, 3), "late news of the one before")
 
-	// A router that had another policy meanwhile has not told of the removal.
+	// A router with another policy meanwhile has not notified the index of the removal.
 	s.fleet[0].Ref.Generation += 2
 	s.route(0, 1)
 	assert.Equal(t, []int{16, 32, 48}, s.match(1, 2, 3))
@@ -190,7 +190,7 @@ func TestIndexMatchesAnySubsetInAnyOrder(t *testing.T) {
 	assert.Equal(t, []int{0, 0, 0}, s.match(9))
 }
 
-// Those who leave the way together need not be next to each other.
+// Endpoints that leave the path together need not be adjacent.
 func TestIndexMatchesWhoLeavesAroundWhoStays(t *testing.T) {
 	way := make([]uint64, 20)
 	for i := range way {
@@ -207,7 +207,7 @@ func TestIndexMatchesWhoLeavesAroundWhoStays(t *testing.T) {
 	}
 }
 
-// The bound is on real bytes: many endpoints with nothing in common.
+// The limit is on real bytes: many endpoints with nothing in common.
 func TestIndexBytes(t *testing.T) {
 	const most = 2 << 20
 	x := newIndex(t, prefix.IndexConfig{MaxBytes: most})
@@ -237,7 +237,7 @@ func TestIndexBytes(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
-// Who takes the memory pays for it.
+// Whoever uses the memory pays for it.
 func TestIndexBytesBusyPaysFirst(t *testing.T) {
 	s := newShelf(t, 2, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
 	s.route(0, 1, 2, 3)
@@ -248,7 +248,7 @@ func TestIndexBytesBusyPaysFirst(t *testing.T) {
 	assert.Positive(t, s.Stats().Evicted)
 	assert.Equal(t, []int{48, 0}, s.match(1, 2, 3))
 
-	// A single prompt may need all there is.
+	// A single prompt may need everything.
 	long := make([]uint64, 125_000)
 	for i := range long {
 		long[i] = uint64(i) + 9
@@ -257,7 +257,7 @@ func TestIndexBytesBusyPaysFirst(t *testing.T) {
 	assert.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
 }
 
-// When the fixed cost alone is too much, the index is empty, and works.
+// If the fixed cost alone is too much, the index is empty, and works.
 func TestIndexWithoutRoom(t *testing.T) {
 	x := newIndex(t, prefix.IndexConfig{MaxBytes: 1 << 20})
 	c := endpick.Candidate{Ref: endpick.Ref{Slot: 50_000, Generation: 1}}

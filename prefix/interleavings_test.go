@@ -12,16 +12,16 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// What the index is told it takes in under one lock, so that whatever goroutines do, it
-// is told in one of the orders of their calls. Here are all of them, for some requests that
-// share heads and tenants, beside an endpoint that is replaced: after each call the index
-// is its twin.
+// The index handles each event under one lock, so whatever goroutines do, it gets events in
+// one of the orders of their calls. Here are all of them, for some requests that share
+// heads and tenants, while an endpoint is replaced: after each call the index equals its
+// twin.
 func TestIndexInAllInterleavings(t *testing.T) {
 	type request struct {
 		slot   int
 		tenant string
 		blocks []uint64
-		first  bool // it has a first token before it ends
+		first  bool // it has a first token before its end
 		status endpick.Status
 		after  []uint64 // prompt and response
 		late   bool     // it was chosen before the endpoint was replaced
@@ -63,7 +63,7 @@ func TestIndexInAllInterleavings(t *testing.T) {
 			n := 0
 			for order := range orders.All(steps...) {
 				if n++; race.Enabled && n%50 != 0 {
-					continue // there is but one goroutine
+					continue // there is only one goroutine
 				}
 				x, err := NewIndex(IndexConfig{BlocksPerEndpoint: tc.most})
 				require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// hashOf is what a text of one block has under a key.
+// hashOf is the hash of a text of one block under a key.
 func hashOf(k prefix.Key) uint64 {
 	return prefix.AppendText(nil, prefix.Scope{Key: k}.Seed(), strings.Repeat("x", prefix.BlockBytes))[0]
 }
@@ -56,7 +56,7 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
-// Without a key the process has one, which nobody outside can know.
+// Without a key, the process has one that nobody outside can know.
 func TestKeyOfTheProcess(t *testing.T) {
 	var zero prefix.Key
 	assert.Equal(t, hashOf(zero), hashOf(prefix.Key{}))

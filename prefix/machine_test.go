@@ -16,10 +16,10 @@ const twinEndpoints = 2
 type machine struct {
 	x       *Index
 	twin    *twin
-	width   int // blocks in a row for each that is drawn
+	width   int // consecutive blocks for each one drawn
 	bounds  []int
 	tenants []string
-	refs    []endpick.Ref // the living endpoints, by slot
+	refs    []endpick.Ref // current endpoints, by slot
 	open    []endpick.Event
 	key     endpick.LeaseRef
 	prompts [][]uint64
@@ -60,15 +60,15 @@ func (m *machine) routeOne(t *rapid.T) {
 	slot := rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot")
 	ref := m.refs[slot]
 	if rapid.IntRange(0, 9).Draw(t, "late") == 0 && ref.Generation > 1 {
-		ref.Generation-- // removed while the request was on its way
+		ref.Generation-- // removed while the request was being routed
 	}
 	m.key.Generation++
-	m.key.Slot = uint32(len(m.open)) // slots are used again
+	m.key.Slot = uint32(len(m.open)) // slots are reused
 	for slices.ContainsFunc(m.open, func(e endpick.Event) bool { return e.Lease.Slot == m.key.Slot }) {
 		m.key.Slot++
 	}
 	if len(m.open) > 0 && rapid.IntRange(0, 9).Draw(t, "untold") == 0 {
-		// The end of another one is never told: its place is used again.
+		// The end of another one is never observed: its slot is reused.
 		m.key.Slot = m.open[0].Lease.Slot
 		if l := m.twin.leases[m.open[0].Lease]; l != nil {
 			m.twin.settle(l, false)
@@ -80,7 +80,7 @@ func (m *machine) routeOne(t *rapid.T) {
 	m.open = append(m.open, m.routed(t, m.key, ref, rapid.SampledFrom(m.tenants).Draw(t, "tenant"), blocks))
 }
 
-// routed tells both of a request.
+// routed notifies both of a request.
 func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.Ref, tenant string, blocks []uint64) endpick.Event {
 	bound := m.bounds[ref.Slot]
 	e := endpick.Event{
@@ -100,7 +100,7 @@ func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.R
 	return e
 }
 
-// computed lets the twin follow after the index has heard that a prompt was
+// computed updates the twin after the index has observed that a prompt was
 // computed.
 func (m *machine) computed(e *endpick.Event) {
 	if l := m.twin.leases[e.Lease]; l != nil {
@@ -117,7 +117,7 @@ func (m *machine) firstToken(t *rapid.T) {
 	m.answered(&m.open[rapid.IntRange(0, len(m.open)-1).Draw(t, "lease")])
 }
 
-// answered tells both of a first token.
+// answered notifies both of a first token.
 func (m *machine) answered(e *endpick.Event) {
 	m.x.FirstToken(e)
 	m.computed(e)
@@ -146,7 +146,7 @@ func (m *machine) done(t *rapid.T) {
 	m.ended(t, &e, &o)
 }
 
-// ended tells both of the end of a request.
+// ended notifies both of the end of a request.
 func (m *machine) ended(t require.TestingT, e *endpick.Event, o *endpick.Outcome) {
 	ref := e.Candidate.Ref
 	before, longest := 0, 0
@@ -185,7 +185,7 @@ func (m *machine) removeAndAdd(t *rapid.T) {
 	m.succeeded(rapid.IntRange(0, twinEndpoints-1).Draw(t, "slot"))
 }
 
-// succeeded tells both that an endpoint has gone, and another come into its slot.
+// succeeded notifies both that an endpoint was replaced by another in its slot.
 func (m *machine) succeeded(slot int) {
 	m.x.EndpointRemoved(m.refs[slot])
 	m.twin.removed(m.refs[slot])
@@ -198,7 +198,7 @@ func (m *machine) check(t *rapid.T) {
 	})
 }
 
-// agree fails if index and twin hold anything else, or match blocks differently.
+// agree fails if index and twin hold different blocks, or match differently.
 func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpick.Candidate) []endpick.Candidate) {
 	require.NoError(t, m.x.check())
 	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// begin routes a request and leaves it in its prefill.
+// begin routes a request and leaves it in prefill.
 func (s *shelf) begin(slot int, tenant string, blocks ...uint64) *endpick.Event {
 	s.key.Generation++
 	key := endpick.LeaseRef{Slot: s.slots, Generation: s.key.Generation}
@@ -28,7 +28,7 @@ func (s *shelf) begin(slot int, tenant string, blocks ...uint64) *endpick.Event 
 	return e
 }
 
-// serve routes a request, and its engine computes it.
+// serve routes a request, which its engine computes.
 func (s *shelf) serve(slot int, tenant string, blocks ...uint64) {
 	s.end(s.begin(slot, tenant, blocks...), endpick.Completed)
 }
@@ -38,7 +38,7 @@ func (s *shelf) end(e *endpick.Event, status endpick.Status) {
 	s.free = append(s.free, e.Lease.Slot)
 }
 
-// fresh returns n blocks that nobody has had before.
+// fresh returns n new blocks.
 func (s *shelf) fresh(n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {
@@ -48,8 +48,8 @@ func (s *shelf) fresh(n int) []uint64 {
 	return blocks
 }
 
-// A prompt that is refused, canceled or lost costs nobody anything, however
-// long it is; those of other tenants least of all.
+// A prompt that is refused, canceled or lost evicts nothing, however long it
+// is, least of all from other tenants.
 func TestRefusedPromptsEvictNobody(t *testing.T) {
 	for _, attacker := range []string{"", "attacker"} {
 		t.Run("tenant="+attacker, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestRefusedPromptsEvictNobody(t *testing.T) {
 				if i%2 == 0 {
 					s.end(e, endpick.Failed)
 				} else {
-					open = append(open, e) // and some take their time
+					open = append(open, e) // some remain open
 				}
 			}
 			for _, p := range prompts {
@@ -96,7 +96,7 @@ func TestRefusedPromptsAreNotUsed(t *testing.T) {
 	assert.Equal(t, []int{48}, s.match(7, 8, 9))
 }
 
-// A burst with one head finds it at once, where the first one went.
+// A burst with a common head finds it at once, where the first request went.
 func TestPendingPromptsAreMatched(t *testing.T) {
 	s := newShelf(t, 2, prefix.IndexConfig{})
 	first := s.begin(1, "", 1, 2, 3, 4)
@@ -112,8 +112,8 @@ func TestPendingPromptsAreMatched(t *testing.T) {
 	assert.Equal(t, []int{4, 4, 0}, []int{stats.Pairs, stats.Endpoints[1-len(stats.Endpoints)%2].Held, stats.Endpoints[1-len(stats.Endpoints)%2].Pending})
 }
 
-// A prompt whose prefill has begun is there as long as it lasts, even where
-// others have taken its place.
+// A prompt in prefill remains matched until its end, even if others have
+// evicted it.
 func TestPendingPromptsKeepWhatTheyMatched(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 4})
 	s.serve(0, "", 1, 2, 3)
@@ -126,8 +126,8 @@ func TestPendingPromptsKeepWhatTheyMatched(t *testing.T) {
 	assert.Equal(t, []int{64}, s.match(6, 7, 8, 9))
 }
 
-// Who says that a prompt has more blocks than its length allows has only those on
-// their way: they count as load, and load is told by the length.
+// A request that claims more blocks than its length allows only has as many
+// pending: they count as load, which is measured by length.
 func TestPendingIsNoLongerThanThePrompt(t *testing.T) {
 	for _, tc := range []struct {
 		input   int
@@ -144,7 +144,7 @@ func TestPendingIsNoLongerThanThePrompt(t *testing.T) {
 }
 
 // Pending prompts take no more than their part, of an endpoint or of the
-// memory. What does not fit is left out, and the head of it is matched.
+// memory. Of what does not fit, only the head is kept and matched.
 func TestPendingIsBounded(t *testing.T) {
 	t.Run("blocks", func(t *testing.T) {
 		s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
@@ -176,7 +176,7 @@ func TestPendingIsBounded(t *testing.T) {
 		for i := range 1000 {
 			s.begin(i%10, "a", s.fresh(1000)...)
 		}
-		// An eighth of the memory, 10 bytes a block; a half of it.
+		// An eighth of the memory, 10 bytes per block; half of that.
 		assert.InDelta(t, (1<<20)/8/10/2, s.Stats().Pairs, 500)
 		other := s.fresh(5000)
 		s.begin(0, "b", other...)
@@ -184,8 +184,8 @@ func TestPendingIsBounded(t *testing.T) {
 	})
 }
 
-// The end of a prompt that does not fit is not remembered; its head is, when
-// it is computed.
+// Of a prompt that does not fit, only the head is remembered, once it is
+// computed.
 func TestPendingHeadIsConfirmed(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
 	first, second := s.fresh(60), s.fresh(70)

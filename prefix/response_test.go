@@ -17,8 +17,8 @@ func (s *shelf) answer(e *endpick.Event, status endpick.Status, blocks ...uint64
 	s.free = append(s.free, e.Lease.Slot)
 }
 
-// The next turn is matched to the end of the last answer, through a router too,
-// and what its caller does to the blocks afterwards changes nothing.
+// The next turn matches to the end of the last answer, through a router too,
+// and what the caller does to the blocks afterwards changes nothing.
 func TestResponsesAreMatched(t *testing.T) {
 	r, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
@@ -50,7 +50,7 @@ func TestResponses(t *testing.T) {
 		bound  int
 		prompt []uint64
 		blocks []uint64
-		want   int // tokens of 1, 2, 3, 4, 5 that are matched
+		want   int // matched tokens of 1, 2, 3, 4, 5
 		strays uint64
 	}{
 		{name: "none", prompt: prompt, want: 48},
@@ -79,8 +79,8 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// After the first token a broken stream has a prompt, and nothing that the client
-// will send back.
+// A stream that broke off after its first token leaves its prompt, and nothing
+// that the client will send back.
 func TestBrokenResponsesAreNotHeld(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{})
 	e := s.begin(0, "", 1, 2)
@@ -90,7 +90,7 @@ func TestBrokenResponsesAreNotHeld(t *testing.T) {
 	assert.Equal(t, []int{32}, s.match(1, 2, 3))
 }
 
-// What a response has appended is used as its prompt is, and forgotten before it.
+// What a response has appended is used like its prompt, and evicted before it.
 func TestResponsesAreForgottenFirst(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 8})
 	s.answer(s.begin(0, "", 1, 2), endpick.Completed, 1, 2, 3, 4)
@@ -103,8 +103,8 @@ func TestResponsesAreForgottenFirst(t *testing.T) {
 	assert.Equal(t, []int{48}, s.match(7, 8, 9))
 }
 
-// A response takes no more of others' place than a prompt of its tenant would,
-// and no more memory.
+// A response evicts no more than a prompt of its tenant would, and takes no
+// more memory.
 func TestResponsesKeepToTheirShare(t *testing.T) {
 	t.Run("blocks", func(t *testing.T) {
 		s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
@@ -136,15 +136,15 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 	})
 }
 
-// Where a tenant's share of the memory is none, there is nothing to remember.
+// If a tenant's share of the memory is zero, nothing is remembered.
 func TestResponsesWithoutAShare(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, TenantShare: 0.0001})
 	s.answer(s.begin(0, "", 1, 2), endpick.Completed, 1, 2, 3)
 	assert.Equal(t, []int{0}, s.match(1, 2, 3))
 }
 
-// Whoever has filled what is set aside for pending prompts has filled it for
-// prompts: what is computed by then is remembered.
+// A response is remembered even if the room for pending prompts is full,
+// because it has been computed.
 func TestResponsesNeedNoPendingRoom(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
 	all := s.fresh(30)
@@ -156,7 +156,7 @@ func TestResponsesNeedNoPendingRoom(t *testing.T) {
 	assert.Equal(t, []int{480}, s.match(all...))
 }
 
-// An answer to a request whose endpoint has gone tells nothing of the next one.
+// The end of a request on a removed endpoint says nothing about the next endpoint in its slot.
 func TestResponsesOfRemovedEndpoints(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{})
 	e := s.begin(0, "", 1, 2)

@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// found counts how many of the prompts an endpoint holds whole.
+// found counts how many of the prompts an endpoint holds completely.
 func (s *shelf) found(slot int, prompts [][]uint64) (n int) {
 	for _, p := range prompts {
 		if s.match(p...)[slot] == 16*len(p) {
@@ -32,7 +32,7 @@ func (s *shelf) serveAll(slot int, tenant string, n, blocks int) (prompts [][]ui
 	return prompts
 }
 
-// However much a tenant sends, what others hold within their share stays.
+// However much a tenant sends, what others hold within their shares remains.
 func TestTenantPushesOutItsOwn(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 1000})
 	mine := s.serveAll(0, "small", 20, 20)
@@ -41,7 +41,7 @@ func TestTenantPushesOutItsOwn(t *testing.T) {
 	assert.Equal(t, 1000, s.Stats().Endpoints[0].Held, "and what is free is anybody's")
 }
 
-// Who has more than the share gives way to whoever comes.
+// A tenant above its share gives way to others.
 func TestTenantGivesWay(t *testing.T) {
 	for share, want := range map[float64]int{0: 500, 0.25: 250, 1: 1000} {
 		t.Run(fmt.Sprint("share=", share), func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestTenantGivesWay(t *testing.T) {
 	}
 }
 
-// An engine does not ask whose its blocks are: where all that its cache holds is
-// remembered, a tenant may have it all, and loses it all.
+// Engines don't know tenants: if everything that its cache holds is remembered,
+// a tenant may have it all, and lose it all.
 func TestTenantsInACacheThatIsKnown(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -89,8 +89,8 @@ func TestTenantsInACacheThatIsKnown(t *testing.T) {
 	}
 }
 
-// Among tenants within their shares the least recently used goes, whosever it
-// is.
+// Among tenants within their shares, the least recently used blocks go,
+// whoever's they are.
 func TestTenantsWithinTheirShares(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 60})
 	a := s.serveAll(0, "a", 1, 20)
@@ -101,15 +101,15 @@ func TestTenantsWithinTheirShares(t *testing.T) {
 	assert.Equal(t, []int{1, 0, 1}, []int{s.found(0, a), s.found(0, b), s.found(0, c)})
 }
 
-// Where one has more than its share, it gives way to whoever comes, and not the
-// one that was here before it.
+// A tenant above its share gives way to newcomers, before any other tenant
+// does.
 func TestTenantWithTheMostGivesWay(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
 	oldest := s.serveAll(0, "oldest", 1, 10)
 	most := s.serveAll(0, "most", 9, 10)
 	mine := s.serveAll(0, "mine", 3, 10)
 	assert.Equal(t, []int{1, 6, 3}, []int{s.found(0, oldest), s.found(0, most), s.found(0, mine)})
-	// With the memory of all it is the same.
+	// The same for the memory of all.
 	s = newShelf(t, 3, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
 	oldest = s.serveAll(0, "oldest", 10, 100)
 	s.serveAll(1, "most", 200, 1000)
@@ -117,7 +117,7 @@ func TestTenantWithTheMostGivesWay(t *testing.T) {
 	assert.Equal(t, []int{10, 10}, []int{s.found(0, oldest), s.found(0, mine)})
 }
 
-// A head that tenants share is nobody's own: one that floods loses its own
+// A head that tenants share belongs to none: a tenant that floods loses its own
 // prompts, not the head.
 func TestTenantsShareHeads(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 200})
@@ -131,8 +131,8 @@ func TestTenantsShareHeads(t *testing.T) {
 	assert.Equal(t, []int{16 * 60}, s.match(mine...))
 }
 
-// The same for the bytes of all endpoints: short prompts, which take the most
-// of them, push out the flood's own.
+// The same for the bytes of all endpoints: short prompts, which take the most,
+// evict the flood's own.
 func TestTenantFloodsTheMemory(t *testing.T) {
 	s := newShelf(t, 4, prefix.IndexConfig{MaxBytes: 1 << 20})
 	mine := s.serveAll(0, "small", 40, 50)
@@ -163,7 +163,7 @@ func TestTenantNamesAreForgotten(t *testing.T) {
 	assert.InDelta(t, before, s.Stats().Bytes, 40_000)
 }
 
-// After a flood of prompts of one block there is as much room as ever.
+// After a flood of prompts of one block there is as much room as before.
 func TestMemoryComesBackAfterAFlood(t *testing.T) {
 	pairs := func(flood int) int {
 		s := newShelf(t, 20, prefix.IndexConfig{MaxBytes: 4 << 20})
@@ -182,11 +182,11 @@ func TestMemoryComesBackAfterAFlood(t *testing.T) {
 	assert.Greater(t, pairs(100_000), fresh*95/100)
 }
 
-// A prompt may take all there is, and where that is not enough the bound holds.
+// A prompt may take all the memory, and if that is not enough the limit holds.
 func TestMemoryForOnePrompt(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20, TenantShare: 1})
 	var prompt []uint64
-	for n := range 100 { // a conversation that grows: its prefill fits each time
+	for n := range 100 { // a growing conversation: its prefill fits each time
 		prompt = append(prompt, s.fresh(2000)...)
 		s.serve(0, "", prompt...)
 		if n == 39 {
@@ -196,8 +196,7 @@ func TestMemoryForOnePrompt(t *testing.T) {
 	}
 }
 
-// A request that takes memory keeps all of its own prompt: the prompts before
-// it go.
+// A request that needs memory keeps its own prompt: older prompts go.
 func TestMemoryOldestFirst(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
 	var prompts [][]uint64
@@ -215,8 +214,7 @@ func TestMemoryOldestFirst(t *testing.T) {
 	}
 }
 
-// A request keeps its own prompt when the memory is full of what other
-// endpoints hold.
+// A request keeps its own prompt when other endpoints' blocks fill the memory.
 func TestMemoryIsTakenFromOthers(t *testing.T) {
 	for _, share := range []float64{0.5, 1} {
 		t.Run(fmt.Sprint("share=", share), func(t *testing.T) {
@@ -233,7 +231,7 @@ func TestMemoryIsTakenFromOthers(t *testing.T) {
 	}
 }
 
-// The bound of an endpoint is that of the last prompt that it computed.
+// The limit of an endpoint is that of the last prompt that it computed.
 func TestBoundFollowsTheEndpoint(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{})
 	s.fleet[0].Endpoint.KVTokens = 1600
@@ -250,8 +248,8 @@ func TestBoundFollowsTheEndpoint(t *testing.T) {
 	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 }
 
-// When the tenant that holds the most goes with its endpoint, another one is the
-// largest, also if nothing is left of where the first was kept.
+// When the tenant that holds the most disappears with its endpoint, another one
+// becomes the largest, even if the first one's slot is free.
 func TestTheLargestTenantMayGo(t *testing.T) {
 	s := newShelf(t, 2, prefix.IndexConfig{BlocksPerEndpoint: 10_000, MaxBytes: 1 << 20})
 	for i := range 100 {
@@ -263,8 +261,8 @@ func TestTheLargestTenantMayGo(t *testing.T) {
 	assert.Equal(t, 20, s.found(1, mine), "it is the flood that gives way")
 }
 
-// Slices that come back are used again: conversations that grow and are pushed out, in
-// whatever order, take no more memory the longer that goes on.
+// Slots are reused: conversations that grow and are evicted, in whatever order, don't
+// take more memory over time.
 func TestIndexIsAsSmallAfterLongChurn(t *testing.T) {
 	s := newShelf(t, 10, prefix.IndexConfig{BlocksPerEndpoint: 500})
 	random := rand.New(rand.NewPCG(1, 2))
@@ -285,8 +283,8 @@ func TestIndexIsAsSmallAfterLongChurn(t *testing.T) {
 	assert.LessOrEqual(t, late, early+early/4)
 }
 
-// What an endpoint forgets for lack of room of its own is its own, whatever others hold and whoever has been there: with
-// memory for all, each is as it would be alone.
+// What an endpoint evicts for lack of its own room is its own, whatever others hold and whoever was
+// there: with enough memory for all, each behaves as if it were alone.
 func TestEndpointsForgetOnTheirOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := prefix.IndexConfig{BlocksPerEndpoint: rapid.IntRange(1, 4).Draw(t, "room")}

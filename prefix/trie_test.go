@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// branches are prompts that leave a long one after each of its blocks.
+// branches are prompts that diverge from a long one after each of its blocks.
 func (s *shelf) branches(long []uint64) (all [][]uint64) {
 	for k := 1; k < len(long); k++ {
 		all = append(all, append(slices.Clone(long[:k]), s.fresh(1)...))
@@ -19,8 +19,8 @@ func (s *shelf) branches(long []uint64) (all [][]uint64) {
 	return all
 }
 
-// Prompts that part from a long one at each of its blocks don't cut it to
-// pieces, whoever holds it.
+// Prompts that diverge from a long one at each of its blocks don't split it,
+// whoever holds it.
 func TestBranchesCutNothing(t *testing.T) {
 	s := newShelf(t, 10, prefix.IndexConfig{})
 	long := s.fresh(1000)
@@ -36,8 +36,8 @@ func TestBranchesCutNothing(t *testing.T) {
 	}
 }
 
-// Where the branches come first, the prompt goes through a run of each, but
-// only as long as they are there.
+// If the branches come first, the prompt consists of a run for each, but only
+// while they exist.
 func TestRunsAreJoinedAgain(t *testing.T) {
 	for _, order := range []string{"up", "down"} {
 		t.Run(order, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestRunsAreJoinedAgain(t *testing.T) {
 			}
 			s.serve(10, "", long...)
 			assert.LessOrEqual(t, s.Stats().Runs, 1000)
-			s.serve(10, "", s.fresh(1000)...) // pushes the branches out
+			s.serve(10, "", s.fresh(1000)...) // evicts the branches
 			s.serve(10, "", long...)
 			stats := s.Stats()
 			assert.Equal(t, 2, stats.Runs)
@@ -67,8 +67,8 @@ func TestRunsAreJoinedAgain(t *testing.T) {
 	}
 }
 
-// A run that many hold is not joined with one that few hold: that would cost a
-// step for each of them.
+// A run with many holders is not joined with one with few, which would cost a
+// step per holder.
 func TestRunsOfManyStayApart(t *testing.T) {
 	s := newShelf(t, 20, prefix.IndexConfig{})
 	head := s.fresh(100)
@@ -87,8 +87,8 @@ func TestRunsOfManyStayApart(t *testing.T) {
 	}
 }
 
-// Nothing goes wrong when all hashes are others from one moment to the next:
-// what is known gives way to what comes.
+// Nothing breaks when all hashes change at once: old blocks give way to new
+// ones.
 func TestAllHashesChange(t *testing.T) {
 	s := newShelf(t, 4, prefix.IndexConfig{BlocksPerEndpoint: 1000})
 	rotated := func(blocks []uint64, key uint64) (out []uint64) {

@@ -15,12 +15,12 @@ import (
 type cacheModel struct {
 	room  int
 	grain int
-	uses  []uint64       // blocks, by use
-	last  map[uint64]int // place in uses of each block's last use, from 1
-	from  int            // what is before it is forgotten
+	uses  []uint64       // blocks, in order of use
+	last  map[uint64]int // index in uses of each block's last use, from 1
+	from  int            // everything before is evicted
 }
 
-// serve returns how many tokens of a prompt the engine has, and then has all.
+// serve returns how many tokens of a prompt the engine has cached, and caches all of them.
 func (c *cacheModel) serve(blocks []uint64) (tokens int) {
 	n := 0
 	for n < len(blocks) && c.last[blocks[n]] > 0 {
@@ -86,7 +86,7 @@ func TestTrustThirtyOneZeros(t *testing.T) {
 				d.done(d.routed(prompt(i, 60)), 0)
 			}
 			assert.Greater(t, d.capacity(), 6500)
-			// And up again, without a word from the engine.
+			// And up again, without a report from the engine.
 			d.tenant = ""
 			for i := range 1000 {
 				d.x.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
@@ -96,8 +96,7 @@ func TestTrustThirtyOneZeros(t *testing.T) {
 	}
 }
 
-// One tenant whose prompts are never cached does not cost another one its
-// memory.
+// One tenant whose prompts are never cached does not reduce another's room.
 func TestTrustIsolatesTenants(t *testing.T) {
 	d := newDesk(t, 2000)
 	for round := range 300 {
@@ -114,10 +113,10 @@ func TestTrustIsolatesTenants(t *testing.T) {
 	assert.Greater(t, d.capacity(), 1500)
 }
 
-// One tenant's prompts come again and are never looked up in the cache, as those
-// are that ask for the log probabilities of the prompt. It says so at ages of which
-// others say little: it is believed once another tenant says the same, and where
-// there is no other.
+// One tenant's prompts are repeated but never looked up in the cache, as for
+// prompts with log probabilities. Its reports concern ages of which others report
+// little. They are believed once another tenant reports the same, and if there is
+// no other.
 func TestTrustATenantAloneIsNotBelieved(t *testing.T) {
 	for name, tc := range map[string]struct {
 		others  bool
@@ -168,7 +167,7 @@ func TestVoices(t *testing.T) {
 	assert.Equal(t, voices{9, 1, 0.875}, v)
 }
 
-// An engine with its cache switched off is found out.
+// An engine without a cache is recognized.
 func TestTrustWithoutACache(t *testing.T) {
 	d := newDesk(t, 10_000)
 	chance := uint64(1)
@@ -180,7 +179,7 @@ func TestTrustWithoutACache(t *testing.T) {
 	assert.Less(t, d.capacity(), 1250)
 }
 
-// A restart is forgotten again.
+// The effect of a restart does not last.
 func TestTrustAfterARestart(t *testing.T) {
 	d := newDesk(t, 2000)
 	engine := &cacheModel{room: 2000, grain: 16, last: map[uint64]int{}}
@@ -197,9 +196,8 @@ func TestTrustAfterARestart(t *testing.T) {
 	assert.Greater(t, d.capacity(), 1800)
 }
 
-// An engine with an LRU cache a quarter of what the index would believe. The
-// capacity that is learned comes close to the true one, and false promises
-// become few.
+// An engine with an LRU cache a quarter of what the index assumes: the learned
+// capacity comes close to the true one, and wrong matches become rare.
 func TestTrustFindsTheEngine(t *testing.T) {
 	for _, room := range []int{100, 250, 400} {
 		for _, sessions := range []int{30, 50} {
@@ -217,8 +215,8 @@ func TestTrustFindsTheEngine(t *testing.T) {
 	}
 }
 
-// serveSessions sends requests to an engine and returns the capacity learned,
-// and which share of the matched blocks the engine did not have.
+// serveSessions sends requests to an engine and returns the learned capacity,
+// and the share of matched blocks that the engine did not have.
 func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int, wrong float64) {
 	d := newDesk(t, 4*room)
 	engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
@@ -226,7 +224,7 @@ func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int,
 	chance := uint64(1)
 	const requests = 3000
 	for n := range requests {
-		// 4 blocks that all have, 28 of the session. Sessions are not equally
+		// 4 blocks that all share, and 28 of the session. Sessions are unequally
 		// busy: the square of a uniform number.
 		chance = chance*6364136223846793005 + 1442695040888963407
 		u := float64(chance>>11) / (1 << 53)

@@ -26,7 +26,7 @@ func TestTrustReview(t *testing.T) {
 		{name: "what the votes say", lacked: votes{15: 3}, want: 1500},
 		{name: "no quorum", lacked: votes{8: 2.9}, want: 1600},
 		{name: "beyond the capacity anyway", lacked: votes{16: 9}, want: 1600},
-		// An LRU cache that has what is older does not lack what is younger.
+		// An LRU cache that has older blocks does not lack younger ones.
 		{name: "older ones were there", lacked: votes{4: 5}, had: votes{8: 2.5}, want: 1600},
 		{name: "but few", lacked: votes{4: 5}, had: votes{8: 2}, want: 1400},
 		{name: "younger ones were there", lacked: votes{4: 3}, had: votes{2: 99}, want: 1400},
@@ -72,7 +72,7 @@ func TestTrustReview(t *testing.T) {
 	s.trust.review(s)
 	assert.Equal(t, []float32{62, 31, 31. / 32}, []float32{s.trust.had[6], s.trust.lacked[5], s.trust.more}, "votes fade by a 32nd")
 
-	// What has risen to the bound is not learned any more: the bound may rise.
+	// A capacity that has risen to the limit is not learned any more: the limit may rise.
 	s = &server{bound: 160, trust: trust{learned: 151, rest: 20}}
 	s.trust.review(s)
 	assert.Zero(t, s.trust.learned)
@@ -126,7 +126,7 @@ func (d *desk) votes() (had, lacked map[int]float32) {
 	return had, lacked
 }
 
-// prompt is n blocks that no other number has.
+// prompt is n blocks that are unique to a number.
 func prompt(number, n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {
@@ -135,7 +135,7 @@ func prompt(number, n int) []uint64 {
 	return blocks
 }
 
-// fill routes so many prompts of 100 blocks, which makes an epoch of each.
+// fill routes so many prompts of 100 blocks, each of which is an epoch.
 func (d *desk) fill(n int) {
 	for i := range n {
 		d.done(d.routed(prompt(i, 100)), 0)
@@ -145,7 +145,7 @@ func (d *desk) fill(n int) {
 	require.Empty(d.t, lacked, "nothing was missing")
 }
 
-// A tenant's share is of what the engine is trusted to hold, not of what it might.
+// A tenant's share is a share of what the engine is trusted to hold, not of the limit.
 func TestSharesAreOfWhatIsTrusted(t *testing.T) {
 	d := newDesk(t, 320)
 	serve := func(tenant string, from, n int) {
@@ -164,8 +164,8 @@ func TestSharesAreOfWhatIsTrusted(t *testing.T) {
 	assert.Equal(t, d.capacity(), held("first")+held("second"))
 }
 
-// What is evicted counts by its own idle time, also where something older stays because it
-// is another tenant's.
+// Evicted blocks count by their own idle time, even if older ones stay because they are
+// another tenant's.
 func TestEvictionsCountByTheirOwnTime(t *testing.T) {
 	d := newDesk(t, 320)
 	start := time.Unix(1e9, 0)
@@ -192,7 +192,7 @@ func TestEvictionsCountByTheirOwnTime(t *testing.T) {
 	assert.Zero(t, old, "what is that old is the quiet one's, and stays")
 }
 
-// Who has much in prefill does not lose for that what it holds.
+// A tenant with much in prefill does not lose what it holds because of that.
 func TestWhatIsPendingIsNobodysShare(t *testing.T) {
 	d := newDesk(t, 1000)
 	for i, tenant := range []string{"a", "b", "b"} {
@@ -230,10 +230,10 @@ func TestTrustVotes(t *testing.T) {
 		{"22 blocks missing", 0, 78, votes{}, votes{9: 1}}, // the first of them 978 old
 		{"half of it", 0, 50, votes{}, votes{9: 1}},
 		{"nothing", 0, 0, votes{}, votes{9: 1}},
-		// 200 blocks old, of which 100 are others.
+		// 200 blocks old, of which 100 are others'.
 		{"young", 8, 100, votes{2: 1}, votes{}},
 		{"young and missing", 8, 0, votes{}, votes{1: 1}},
-		// No other one was used after it.
+		// No other prompt was used after it.
 		{"just used", 9, 100, votes{}, votes{}},
 		{"just used and missing", 9, 0, votes{}, votes{}},
 	} {
@@ -253,7 +253,7 @@ func TestTrustVotes(t *testing.T) {
 	}
 }
 
-// All that is known of votes fades alike: how many there are, and whose they were.
+// Everything about votes fades alike: how many there are, and whose they were.
 func TestTrustFades(t *testing.T) {
 	v := trust{more: 2, spoken: voices{1, 4, 8}, against: voices{2, 3, 5}}
 	v.had[3], v.lacked[sixteenths] = 6, 7
@@ -289,8 +289,8 @@ func TestTrustMoreThanExpected(t *testing.T) {
 	assert.EqualValues(t, 1, d.server().trust.more)
 }
 
-// What all reports of late have in common may be thousands of tokens because
-// there were so few: that is no grain, within which nothing would be missing.
+// If there were few recent reports, their common divisor may be thousands of
+// tokens: that is no grain within which missing tokens would be ignored.
 func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 	d := newDesk(t, 8000)
 	for i := range 10 {
@@ -302,13 +302,13 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 	assert.Equal(t, map[int]float32{9: 1}, lacked)
 }
 
-// What the engine had behind the head that was remembered was not expected.
+// Cached tokens beyond the remembered head were not expected.
 func TestTrustOfAPromptThatWasCut(t *testing.T) {
 	d := newDesk(t, 1600)
 	long := prompt(0, 1600)
 	d.done(d.routed(long[:1200]), 0)
 	d.done(d.routed(prompt(1, 100)), 0)
-	d.routed(prompt(2, 1500)) // in prefill; there is room for 100 more
+	d.routed(prompt(2, 1500)) // pending; there is room for 100 more
 	d.done(d.routed(long), 1600*16)
 	had, lacked := d.votes()
 	assert.Equal(t, map[int]float32{13: 1}, had, "1,300 blocks old")
@@ -327,8 +327,8 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	assert.Len(t, had, 1)
 	assert.Empty(t, lacked)
 
-	// So is the grain: of 400 tokens in 800 it is 50 of 100 blocks, within which the
-	// half that is missing tells nothing.
+	// So is the grain: 400 tokens of 800 are 50 of 100 blocks, within which a
+	// missing half means nothing.
 	d = newDesk(t, 1600)
 	d.fill(10)
 	d.server().trust.grain = 400
@@ -408,9 +408,9 @@ func TestTrustLongPrompt(t *testing.T) {
 	assert.Equal(t, 1600, d.capacity(), "the bound all the same")
 }
 
-// What only a response has told has no vote: an engine that keeps no answers, or
-// whose template drops what they began with, has room all the same. That a prompt
-// is missing tells as much as ever.
+// What is known only from a response has no vote: engines that don't keep
+// answers, or whose templates drop reasoning, may have room all the same. A
+// missing prompt counts as usual.
 func TestTrustVotesOfResponses(t *testing.T) {
 	type votes = map[int]float32
 	for _, tc := range []struct {
@@ -444,7 +444,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 		})
 	}
 
-	// A prompt that has gone through it makes it a prompt.
+	// A prompt that includes it makes it a prompt.
 	d := newDesk(t, 1600)
 	all := prompt(0, 130)
 	d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
@@ -457,8 +457,8 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	_, lacked := d.votes()
 	assert.Equal(t, votes{9: 1}, lacked)
 
-	// Only what comes after the prompt is a response, also where the prompt has been
-	// pushed out before the answer was complete.
+	// Only what follows the prompt is a response, even if the prompt was evicted
+	// before the answer was complete.
 	d = newDesk(t, 1600)
 	e := d.routed(all[:50])
 	d.x.FirstToken(e)
@@ -472,7 +472,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 
 	d = newDesk(t, 1600)
 	d.x.Done(d.routed(all), &endpick.Outcome{})
-	// Answers raise no capacity that reports have lowered.
+	// Answers don't raise a capacity that reports have lowered.
 	d.server().trust.learned = 110
 	d.x.Done(d.routed(all[:100]), &endpick.Outcome{Blocks: all})
 	assert.Equal(t, 110, d.capacity())
@@ -481,7 +481,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	assert.Equal(t, 130, d.capacity())
 }
 
-// A capacity that has been raised is raised again for new votes only.
+// A capacity that has been raised is only raised again for new votes.
 func TestTrustIsRaisedOnceForItsVotes(t *testing.T) {
 	s := &server{bound: 1600}
 	s.trust.learned, s.trust.more = 160, 2*quorum

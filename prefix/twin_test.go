@@ -6,9 +6,9 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// twin is the index as its documentation tells it, block by block: of each
-// endpoint a list of heads that its engine has computed, the most recent first,
-// and of each lease the heads for which it vouches.
+// twin is the index as documented, block by block: for each endpoint a list of
+// heads that its engine has computed, the most recent first, and for each lease
+// the heads for which it vouches.
 type twin struct {
 	share     float64
 	most      int // blocks of an endpoint that the index may hold
@@ -20,9 +20,9 @@ type twin struct {
 type twinEndpoint struct {
 	generation uint32
 	gone       bool
-	order      []string          // heads, the most recent first
+	order      []string          // heads, most recent first
 	owner      map[string]string // tenants of heads that are held or pending
-	told       map[string]bool   // those of them that no prompt has gone through
+	told       map[string]bool   // of these, those that no prompt has included
 	largest    string
 }
 
@@ -37,7 +37,7 @@ type twinLease struct {
 	matched  int
 	proven   int
 	doubtful bool
-	response int // blocks before the response for which it vouches; −1: it vouches for a prompt
+	response int // blocks before the response for which it vouches; −1: for a prompt
 }
 
 const twinCommons = "everybody"
@@ -46,7 +46,7 @@ func newTwin() *twin {
 	return &twin{endpoints: map[uint32]*twinEndpoint{}, leases: map[endpick.LeaseRef]*twinLease{}}
 }
 
-// heads names every block by all that is before it, a byte each.
+// heads names every block by everything up to it, with a byte each.
 func heads(blocks []uint64) []string {
 	name := make([]byte, len(blocks))
 	for i, b := range blocks {
@@ -84,8 +84,7 @@ func (t *twin) match(ref endpick.Ref, blocks []uint64) int {
 	return n
 }
 
-// pending counts the blocks that are held but not computed, of a tenant or of
-// all.
+// pending counts the pending blocks of a tenant, or of all.
 func (t *twin) pending(ref endpick.Ref, tenant string, all bool) (n int) {
 	e := t.endpoints[ref.Slot]
 	for h, owner := range e.owner {
@@ -199,8 +198,8 @@ func (t *twin) computed(l *twinLease, capacity int) {
 	}
 }
 
-// responded says how the conversation goes on after its prompt was computed. The
-// whole is as if it had been a prompt itself.
+// responded records how the conversation continues after its prompt was
+// computed, as if the whole had been a prompt.
 func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
 	if n := len(l.prompt); len(blocks) < n || !slices.Equal(blocks[:n], l.prompt) {
 		t.strays++

@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick/scorer"
 )
 
-// show prints what a scorer gives each candidate.
+// show prints the score of each candidate.
 func show(s endpick.Scorer, req endpick.Request, candidates ...endpick.Candidate) {
 	scores := make([]float64, len(candidates))
 	s.Score(&req, candidates, scores)
@@ -17,12 +17,12 @@ func show(s endpick.Scorer, req endpick.Request, candidates ...endpick.Candidate
 	}
 }
 
-// server is a candidate that a request could go to.
+// server is a candidate.
 func server(id string, running float64) endpick.Candidate {
 	return endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, IDHash: endpick.Salt(id), Running: running}
 }
 
-// A policy of a few lines: the cheapest server for which a price is known.
+// A policy of a few lines: the cheapest server with a known price.
 func ExampleCost() {
 	price := map[string]float64{"spot": 1, "on-demand": 3}
 	cheap := scorer.Cost("price", func(_ *endpick.Request, c *endpick.Candidate) float64 {
@@ -59,7 +59,7 @@ func ExampleLoadBalance() {
 	// c 0.25
 }
 
-// As many requests run on each, but one has prompts to prefill.
+// Each runs as many requests, but one has prompts to prefill.
 func ExampleLeastLoaded() {
 	a, b, c := server("a", 3), server("b", 3), server("c", 4)
 	a.InFlight.PrefillTokens = 9000
@@ -121,7 +121,7 @@ func ExampleAdapterAffinity() {
 	// c 0.5
 }
 
-// A session stays where it is while its server is there.
+// A session stays where it is as long as its server exists.
 func ExampleSessionAffinity() {
 	chat := endpick.Request{Session: "chat-17"}
 	show(scorer.SessionAffinity{}, chat, server("a", 0), server("b", 0), server("c", 0))
@@ -136,7 +136,7 @@ func ExampleSessionAffinity() {
 	// c 0
 }
 
-// routeTo makes a router that decides by one policy, and a function that sends a
+// routeTo makes a router with one policy, and returns a function that routes a
 // request of a thousand tokens and says where it went.
 func routeTo(p endpick.Policy, ids ...string) func() string {
 	config := endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return time.Unix(0, 0) }}
@@ -199,10 +199,10 @@ func ExampleMatchGate() {
 	// [a b]
 }
 
-// One system prompt is half of the traffic, and one of four servers holds it.
-// Routed there each time, it is more than that server's share: an alarm. When it
-// looked best there three times in a row all the same, it is a hotspot, and goes
-// elsewhere until others hold it too.
+// One system prompt is half of the traffic, and one of four servers holds it. If
+// it always goes there, that is more than that server's share: an alarm. When
+// the server still looks best three times in a row, it is a hotspot, and the
+// prompt goes elsewhere until others hold it too.
 func ExampleHotspot() {
 	spot := &scorer.Hotspot{}
 	req := endpick.Request{InputTokens: 160, Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}.At(time.Unix(100, 0), 1, 1)

@@ -22,7 +22,7 @@ type spot struct {
 }
 
 // blocks are those of a prompt of a thousand tokens that begins with the head
-// of a class and is unlike any other after it.
+// of a class and is unique after it.
 func blocks(class uint64) []uint64 {
 	b := make([]uint64, 62)
 	for i := range b {
@@ -35,7 +35,7 @@ func (s *spot) prompt(class uint64) endpick.Request {
 	return endpick.Request{InputTokens: 1000, Blocks: blocks(class)}.At(s.now, 1, 1)
 }
 
-// kept lets the filter see a request of the class.
+// kept passes a request of the class through the filter.
 func (s *spot) kept(class uint64, cs []endpick.Candidate) (slots []uint32) {
 	req := s.prompt(class)
 	for _, c := range s.Filter(&req, slices.Clone(cs)) {
@@ -44,7 +44,7 @@ func (s *spot) kept(class uint64, cs []endpick.Candidate) (slots []uint32) {
 	return slots
 }
 
-// routed tells it about requests of the class.
+// routed notifies it of requests of the class.
 func (s *spot) routed(n int, class uint64, cs []endpick.Candidate) {
 	req := s.prompt(class)
 	for range n {
@@ -69,7 +69,7 @@ func TestHotspotWorkedExample(t *testing.T) {
 	s.routed(2, 1, one)
 	assert.Equal(t, everybody, s.kept(1, one), "two in a row are not more than 2·|M|")
 
-	// (8 + 5000)·(0 + 1) on M against 1000·1 elsewhere: the row is broken.
+	// (8 + 5000)·(0 + 1) on M against 1000·1 elsewhere: the streak is broken.
 	overrun := candidates(indicators{h: 992, q: 5000}, indicators{}, indicators{}, indicators{})
 	s.routed(1, 1, overrun)
 	s.routed(2, 1, one)
@@ -128,9 +128,9 @@ func TestHotspotForgetsWithTheWindow(t *testing.T) {
 	assert.Equal(t, 1, s.Stats().Tracked, "time that goes back counts as now")
 }
 
-// Parts of the window that nobody saw are not gone through one by one.
+// Skipped parts of the window are not processed one by one.
 func TestHotspotAfterALeapOfTheClock(t *testing.T) {
-	s := &spot{&scorer.Hotspot{Window: 12}, time.Unix(100, 0)} // of a nanosecond each
+	s := &spot{&scorer.Hotspot{Window: 12}, time.Unix(100, 0)} // parts of a nanosecond
 	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 	s.routed(10, 1<<40, cs[1:])
 	s.routed(20, 1, cs)
@@ -140,11 +140,11 @@ func TestHotspotAfterALeapOfTheClock(t *testing.T) {
 	assert.Zero(t, s.Stats().Tracked)
 }
 
-// Classes that come and go do not push out a frequent one.
+// Classes that come and go do not displace a frequent one.
 func TestHotspotTracksTheFrequent(t *testing.T) {
 	s := &spot{&scorer.Hotspot{Classes: 4}, time.Unix(100, 0)}
 	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
-	for class := range uint64(4) { // they have the places first
+	for class := range uint64(4) { // they are tracked first
 		s.routed(9, 50+class, candidates(indicators{h: 992}))
 	}
 	for i := range 1000 {
@@ -167,8 +167,9 @@ func TestHotspotTracksTheFrequent(t *testing.T) {
 	assert.EqualValues(t, 1, full.Stats().Forgotten)
 }
 
-// Space-Saving: a class that takes another's place may have had as many requests
-// before, and is not the next to go for being new. That counts for one window.
+// Space-Saving: a class that displaces another may have had as many requests
+// before, so it is not the next to go just because it is new. That counts for
+// one window.
 func TestHotspotInheritsTheCountOfTheClassInWhosePlaceItComes(t *testing.T) {
 	everybody := candidates(indicators{h: 992})
 	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
@@ -233,7 +234,7 @@ func TestHotspotClassIsTheHead(t *testing.T) {
 }
 
 // Blocks that do not divide the head evenly end before its end; the first one counts
-// however long it is; and who holds a head exactly holds it.
+// however long it is; and an endpoint that holds exactly the head holds it.
 func TestHotspotHeadsByHand(t *testing.T) {
 	for _, x := range []struct {
 		name        string
@@ -291,7 +292,7 @@ func TestHotspotOfOneClassAlone(t *testing.T) {
 	assert.Len(t, s.kept(1, one), 3)
 	assert.Len(t, s.kept(2, equal), 4)
 
-	// The shortest window there is.
+	// The shortest possible window.
 	s = &spot{&scorer.Hotspot{Window: 1}, time.Unix(100, 0)}
 	s.routed(3, 1, one)
 	s.now = s.now.Add(time.Second)
@@ -326,8 +327,8 @@ func (m remembers) Routed(e *endpick.Event) {
 }
 
 // One system prompt has two thirds of the traffic and is answered slowly.
-// LMetric alone keeps most of it on one server; the detector spreads the
-// prefix until it is no hotspot any more, and lets go.
+// LMetric alone keeps most of it on one server; the detector spreads the prefix
+// until it is no longer a hotspot, and then recovers.
 func TestHotspotOverTheRouter(t *testing.T) {
 	run := func(filters ...endpick.Filter) (most int) {
 		now := time.Unix(1000, 0)
@@ -372,7 +373,7 @@ func TestHotspotOverTheRouter(t *testing.T) {
 	assert.Less(t, detected*4, alone*3, "of 200 the most on one server")
 }
 
-// hotspotTwin keeps every request and counts anew each time.
+// hotspotTwin keeps every request and recounts each time.
 type hotspotTwin struct {
 	requests []twinRequest
 	streak   map[uint64]int // −1: no alarm; above 2·|M|: hot
@@ -440,7 +441,7 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 				for range rapid.IntRange(1, 4).Draw(t, "times") {
 					s.routed(1, class, cs)
 					if !seen[class] && holding == 0 {
-						// Not tracked yet: it counts for the others only.
+						// Not tracked yet: it only counts for the total.
 						w.requests = append(w.requests, twinRequest{0, part()})
 						continue
 					}
@@ -533,7 +534,7 @@ func BenchmarkHotspot(b *testing.B) {
 	}
 }
 
-// Without a bound 32 classes are tracked, those of which somebody holds the head.
+// By default 32 classes are tracked, those whose head some endpoint holds.
 func TestHotspotDefaultClasses(t *testing.T) {
 	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
 	one := candidates(indicators{h: 992}, indicators{})

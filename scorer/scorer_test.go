@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/scorer"
 )
 
-// indicators is a candidate in short.
+// indicators is a short form of a candidate.
 type indicators struct {
 	w, r, k    float64 // waiting, running, KV usage
 	h, q       int     // matched tokens, prefill tokens in flight
@@ -85,7 +85,7 @@ func TestScores(t *testing.T) {
 			[]float64{0.5 / 801, 0.5 / 1001, 0.5 / 11}},
 		{"lmetric of an unknown length still sees load", scorer.LMetric{}, endpick.Request{},
 			candidates(indicators{}, indicators{r: 3}), []float64{0.25, 0.1}},
-		// (1 + 100) × 1: the last token is computed again, beside those that wait.
+		// (1 + 100) × 1: the last token is computed again, after those that wait.
 		{"lmetric of a prompt that is held whole", scorer.LMetric{}, prompt,
 			candidates(indicators{h: 1000, q: 100}, indicators{h: 1000}), []float64{0.5 / 102, 0.25}},
 		{"linear counts those that wait", scorer.Linear{}, prompt,
@@ -137,7 +137,7 @@ func TestCostKeepsOrder(t *testing.T) {
 	assert.Positive(t, slices.Min(got[2:len(got)-1]), "of others, and of them alone")
 }
 
-// What is made as a struct literal is ready as it is, and shows its name.
+// Every struct literal is ready to use, and has its name.
 func TestZeroValuesAreReady(t *testing.T) {
 	for want, p := range map[string]endpick.Policy{
 		"linear": only(scorer.Linear{}), "dynamo": only(scorer.Dynamo{}), "lmetric": only(scorer.LMetric{}),
@@ -227,7 +227,7 @@ func TestFieldsOutOfRangeAreRefused(t *testing.T) {
 
 func filter(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
 
-// What they remember is by the handles of one router's endpoints.
+// Their state depends on the handles of one router's endpoints.
 func TestStagesWithStateBelongToOneRouter(t *testing.T) {
 	for _, p := range []endpick.Policy{only(&scorer.RoundRobin{}), only(&scorer.NoHitLRU{}), filter(&scorer.Hotspot{})} {
 		r := router(t, p, 1)
@@ -253,7 +253,7 @@ func TestRoundRobinRotates(t *testing.T) {
 			assert.Equal(t, want, l.Endpoint().ID)
 		}
 	}
-	// One that comes anew has its turn next, also in the place of an old one.
+	// A new endpoint has its turn next, even in a reused slot.
 	require.NoError(t, r.Remove(first[0]))
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
 	l, err := r.Route(endpick.Request{})
@@ -294,19 +294,19 @@ func TestNoHitLRU(t *testing.T) {
 	assert.Equal(t, []float64{1, 0.5, 0}, scores)
 	assert.Len(t, map[string]bool{first: true, second: true, third: true}, 3)
 
-	matcher[first] = 50 // a warm request has no say and leaves no trace
+	matcher[first] = 50 // a warm request is not scored and changes nothing
 	_, scores = route()
 	assert.Equal(t, []float64{0.5, 0.5, 0.5}, scores)
 	warm, scores := route(second, third)
 	assert.Equal(t, first, warm)
 	assert.Equal(t, []float64{0.5}, scores)
-	matcher[second] = 50 // warm is a request of which anybody holds a head, wherever it goes
+	matcher[second] = 50 // a request is warm if any candidate holds a head of it, wherever it goes
 	warm, _ = route(second, third)
 	assert.Equal(t, first, warm)
 	delete(matcher, first)
 	warm, scores = route()
 	assert.Equal(t, []float64{0.5, 0.5, 0.5}, scores)
-	for warm != first { // ties are broken by chance
+	for warm != first { // ties are broken at random
 		warm, _ = route()
 	}
 	delete(matcher, second)
@@ -393,7 +393,7 @@ func TestScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
 	}
 }
 
-// worse changes one candidate for the worse, the others stay.
+// worse makes one candidate worse; the others stay.
 func TestMonotone(t *testing.T) {
 	more := func(c *endpick.Candidate) {
 		c.Waiting++

@@ -27,7 +27,7 @@ func text(role, content string) prefix.Message {
 	return prefix.Message{Role: role, Parts: []prefix.Part{{Content: content}}}
 }
 
-// filler is text of so many tokens of four bytes that comes nowhere else.
+// filler is text of so many tokens of four bytes that occurs nowhere else.
 func filler(seed, tokens int) string {
 	var b strings.Builder
 	for i := range tokens {
@@ -38,8 +38,8 @@ func filler(seed, tokens int) string {
 
 var base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// asked is a request that came so many seconds after the others began and took one.
-// A token is four bytes; around a message there are three and its role; the head of
+// asked is a request that arrived so many seconds after the start and took one. A
+// token is four bytes; around a message there are three and its role; the head of
 // the answer has five.
 func asked(second int, endpoint string, cached int, c prefix.Conversation, change ...func(*recording.Request)) *recording.Request {
 	ttft := 1000.0
@@ -85,7 +85,7 @@ func explain(t require.TestingT, requests ...*recording.Request) *diagnose.Repor
 	return r
 }
 
-// brief is what a report says in short: cause, place, requests and tokens.
+// brief summarizes a report: cause, place, requests and tokens.
 func brief(r *diagnose.Report) (all []string) {
 	for _, f := range r.Findings {
 		place := ""
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 		{"one", []*recording.Request{asked(0, "a", 0, first)}, nil},
 		{"a conversation goes on", []*recording.Request{asked(0, "a", 0, first), asked(2, "a", 240, goneOn)}, nil},
 		{"the same again", []*recording.Request{asked(0, "a", 0, first), asked(2, "a", 224, first)}, nil},
-		// Of 234 + 15 tokens fifteen blocks are whole.
+		// Of 234 + 15 tokens, fifteen blocks are complete.
 		{"another server", []*recording.Request{asked(0, "a", 0, first), asked(2, "b", 0, goneOn)}, []string{"other server: 240 in 1"}},
 		{"evicted", []*recording.Request{asked(0, "a", 0, first), asked(2, "a", 0, goneOn)}, []string{"evicted: 240 in 1"}},
 		{"evicted in part", []*recording.Request{asked(0, "a", 0, first), asked(2, "a", 192, goneOn)}, []string{"evicted: 48 in 1"}},
@@ -156,8 +156,8 @@ func TestExplain(t *testing.T) {
 		{"thoughts are not sent back", // 116 tokens, of which the client sends 16
 			[]*recording.Request{asked(0, "a", 0, first, func(r *recording.Request) { r.OutputTokens = 116 }), asked(2, "a", 224, goneOn)}, nil},
 
-		// 2 + 2 + 3 tokens are before the clock; with the question's head, 205 + 1 + 3 are
-		// shared but for it: 208.
+		// 2 + 2 + 3 tokens precede the clock; with the question's head, 205 + 1 + 3 would
+		// be shared otherwise: 208.
 		{"a clock", []*recording.Request{asked(0, "a", 0, at("10:30   ", question)), asked(2, "a", 0, at("10:31   ", second))},
 			[]string{"timestamp at 0:12: 208 in 1"}},
 		{"a clock in each of three", []*recording.Request{
@@ -241,7 +241,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A server that says nothing of its cache is taken to have what it was sent.
+// A server that does not report its cache is assumed to have what it was sent.
 func TestSilentServers(t *testing.T) {
 	silent := func(r *recording.Request) { r.CachedTokens = nil }
 	r := explain(t, asked(0, "a", 0, first, silent), asked(2, "b", 0, goneOn, silent), asked(4, "b", 0, goneOn, silent))
@@ -250,7 +250,8 @@ func TestSilentServers(t *testing.T) {
 	assert.Equal(t, 234+280+280, r.InputTokens)
 }
 
-// Without what prompts are made of, as version 1 has it, servers and evictions show.
+// Without descriptions of prompts, as in version 1, server changes and evictions are still
+// visible.
 func TestWithoutPrompts(t *testing.T) {
 	old := func(r *recording.Request) *recording.Request {
 		r.Version, r.Prompt = 0, nil
@@ -273,7 +274,7 @@ func TestGrain(t *testing.T) {
 	r := explain(t, asked(0, "a", 0, first), asked(2, "a", 233, first), asked(4, "b", 0, goneOn))
 	assert.Equal(t, []string{"other server: 249 in 1"}, brief(r))
 
-	// That of one model says nothing of another's.
+	// One model's grain says nothing about another's.
 	other := func(r *recording.Request) { r.Model = "other" }
 	r = explain(t, asked(0, "a", 0, first), asked(4, "b", 0, goneOn), asked(6, "a", 0, first, other), asked(8, "a", 233, first, other))
 	assert.Equal(t, []string{"other server: 240 in 1", "other model: 233 in 1"}, brief(r))
@@ -318,8 +319,8 @@ func TestCauses(t *testing.T) {
 	assert.Empty(t, (diagnose.OtherSalt + 1).Advice())
 }
 
-// Prompts of any length lose what they lose to the block: the tokens of a head are
-// known to within one where words do not fall on the borders of tokens.
+// Prompts of any length lose whole blocks: the tokens of a head are known to
+// within one if words and tokens don't align.
 func TestWithinABlock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := rapid.IntRange(10, 99)
@@ -340,7 +341,7 @@ func TestWithinABlock(t *testing.T) {
 	})
 }
 
-// Whatever a recording says, the losses are not negative and not more than the prompts.
+// Whatever a recording says, losses are not negative and not more than the prompts.
 func FuzzExplain(f *testing.F) {
 	var b bytes.Buffer
 	for _, r := range []*recording.Request{asked(0, "a", 0, first), asked(2, "b", 0, goneOn), asked(4, "b", 9, chat(system, question, second, answer))} {

@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// others are conversations that begin like first, one each two seconds.
+// others are conversations that begin like first, one every two seconds.
 func others(from, n int) (all []*recording.Request) {
 	for i := range n {
 		all = append(all, asked(from+2*i, "z", 0, chat(system, text("user", filler(30+i, 20))), ofTenant(0)))
@@ -28,19 +28,19 @@ func inSession(h recording.Hash) func(*recording.Request) {
 	return func(r *recording.Request) { r.Session = h }
 }
 
-// asks is a conversation whose first question has a clock.
+// asks is a conversation whose first question contains a clock.
 func asks(clock string, more ...prefix.Message) prefix.Conversation {
 	return chat(append([]prefix.Message{system, text("user", clock+"   "+filler(2, 98))}, more...)...)
 }
 
-// Of many conversations that begin alike the newest are compared; an older one is found by
-// its session, or by its last message.
+// Of many conversations that begin alike, the newest are compared; an older one is found
+// by its session, or by its last message.
 func TestOlderConversationsAreFound(t *testing.T) {
 	many := others(10, 20)
 	clock := []string{"timestamp at 1:0: 112 in 1"}
 	of := func(all ...*recording.Request) (found []string) {
 		for _, b := range brief(explain(t, append(all, many...)...)) {
-			if !strings.HasPrefix(b, "evicted") { // the others find nothing of each other
+			if !strings.HasPrefix(b, "evicted") { // the others find nothing in each other
 				found = append(found, b)
 			}
 		}
@@ -55,8 +55,8 @@ func TestOlderConversationsAreFound(t *testing.T) {
 	assert.Contains(t, byLast[0], "timestamp at 1:0")
 }
 
-// What was not ready, or too long ago, or of other tools, is not what a prompt has parted
-// from.
+// A prompt is not compared with one that was not ready, was too long ago, or has other
+// tools.
 func TestWhatIsNotCompared(t *testing.T) {
 	tools := func(c prefix.Conversation, n int) prefix.Conversation {
 		c.Tools = []string{`{"name":"` + filler(n, 22) + `"}`}
@@ -73,8 +73,8 @@ func TestWhatIsNotCompared(t *testing.T) {
 	}
 }
 
-// A server holds a prompt from when the first of its requests was ready, whichever came
-// first or last.
+// A server holds a prompt once the first of its requests was ready, whichever came
+// first.
 func TestReadyInAnyOrder(t *testing.T) {
 	slow := func(r *recording.Request) {
 		ttft := 100_000.0
@@ -88,7 +88,7 @@ func TestReadyInAnyOrder(t *testing.T) {
 	assert.Empty(t, brief(explain(t, asked(0, "a", 0, first, done), asked(1, "a", 0, first))))
 }
 
-// What kind of value it is that changes is told, and where.
+// The kind of value that changes is reported, with its place.
 func TestKindsOfValues(t *testing.T) {
 	with := func(value string, last prefix.Message) prefix.Conversation {
 		return chat(text("system", "Now then,   "+value+" "+filler(1, 196)), last)
@@ -123,8 +123,7 @@ func said(second int, cached int, c prefix.Conversation) *recording.Request {
 	return r
 }
 
-// Where the text is recorded, the words that differ are told, and no more of them than
-// fits on a line.
+// If the text is recorded, the words that differ are reported, cut to fit a line.
 func TestWordsThatDiffer(t *testing.T) {
 	with := func(head string, last prefix.Message) prefix.Conversation {
 		return chat(text("system", head+" "+filler(1, 196)), last)
@@ -148,7 +147,7 @@ func TestWordsThatDiffer(t *testing.T) {
 	assert.Equal(t, "Some  words here "+filler(1, 196)[:8], f.New)
 }
 
-// A finding is of one tenant and model, and says which.
+// A finding is about one tenant and model, which it names.
 func TestFindingsAreApart(t *testing.T) {
 	tenant := func(h recording.Hash, model string) func(*recording.Request) {
 		return func(r *recording.Request) { r.Tenant, r.Model = h, model }
@@ -165,8 +164,8 @@ func TestFindingsAreApart(t *testing.T) {
 	assert.Equal(t, []string{fmt.Sprint(recording.Hash(1), " m evicted 240 -1 -1 1"), fmt.Sprint(recording.Hash(2), " m other server 224 -1 -1 1"), fmt.Sprint(recording.Hash(1), " n evicted 128 -1 -1 1")}, all)
 }
 
-// A head with tools that another server has computed is as long as the tools and the
-// messages are.
+// A head with tools that another server has computed includes the tools and the
+// messages.
 func TestToolsAreCounted(t *testing.T) {
 	with := func(n int, c prefix.Conversation) prefix.Conversation {
 		for i := range n {

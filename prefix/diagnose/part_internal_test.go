@@ -38,7 +38,7 @@ var (
 	ask2  = piece("user", 40, 4)
 	ask3  = piece("user", 80, 5) // 24
 	other = piece("user", 40, 6)
-	// The same words, wrapped in another way; and with a value that has changed.
+	// The same words, wrapped differently; and with a changed value.
 	wrapped = func(p recording.Piece, hash recording.Hash) recording.Piece {
 		return with(p, func(p *recording.Piece) { p.Hash = hash })
 	}
@@ -77,7 +77,7 @@ func TestWherePromptsPart(t *testing.T) {
 		"a date":  {plain(dated(sys, 7, 10), ask1), plain(dated(sys, 8, 12), ask3), 0, at(Timestamp, 0, "system", 12, 7, 108, 0)},
 		"the first counts": {plain(wrapped(sys, 7), ask1, said, ask2), plain(wrapped(sys, 8), wrapped(ask1, 9), said, ask3), 0,
 			at(Whitespace, 0, "system", 0, 4, 105+14+22+3, 0)},
-		// All of q, and what of its answer was computed: 16 of 17.
+		// All of q, and of its answer what was computed: 16 of 17.
 		"wrapped, and it goes on": {plain(sys, ask1), plain(wrapped(sys, 7), ask1, said, ask2), 0, at(Whitespace, 0, "system", 0, 4, 124+16, 0)},
 		"as the engine counts":    {plain(sys, ask1), plain(wrapped(sys, 7), ask1, said, ask2), 7, at(Whitespace, 0, "system", 0, 4, 131+16, 0)},
 		"or less":                 {plain(sys, ask1), plain(wrapped(sys, 7), ask1, said, ask2), -7, at(Whitespace, 0, "system", 0, 4, 117+16, 0)},
@@ -131,7 +131,7 @@ func TestWherePromptsPart(t *testing.T) {
 	}
 }
 
-// Tools come first: what differs there costs all of the messages, as long as they begin alike.
+// Tools come first: a difference there costs all messages, as long as these begin alike.
 func TestWhereToolsPart(t *testing.T) {
 	tool := func(hash recording.Hash) recording.Piece { return piece("", 99, hash) }
 	a, b, c, d := tool(1), tool(2), tool(3), tool(4)
@@ -162,14 +162,14 @@ func TestWhereToolsPart(t *testing.T) {
 		assert.True(t, ok, name)
 		assert.Equal(t, want, got, name)
 
-		// With another beginning of the messages there is nothing to share behind the tools.
+		// If the messages begin differently, there is nothing to share after the tools.
 		p = make(9, tc.p, dated(sys, 8, 4), ask3)
 		want.end = p.toolTokens(len(tc.p)) + 4
 		got, ok = x.part(make(0, tc.q, dated(sys, 7, 4), ask1), p)
 		assert.True(t, ok, name)
 		assert.Equal(t, want, got, name)
 
-		// A difference that comes later is not told, and what is behind it counts.
+		// A later difference is not reported, and what follows it counts.
 		p = make(9, tc.p, sys, dated(ask1, 8, 4), said, ask3)
 		want.end = p.toolTokens(len(tc.p)) + 105 + 14 + 22 + 3
 		got, ok = x.part(make(0, tc.q, sys, dated(ask1, 7, 4), said, ask2), p)
@@ -198,8 +198,8 @@ func TestOffsets(t *testing.T) {
 		}
 		return all
 	}
-	// Instructions of 182 bytes end with their ten others after three blocks; the question
-	// begins eight bytes behind.
+	// Instructions of 182 bytes end, with ten more, after three blocks; the question
+	// begins eight bytes later.
 	pieces := []recording.Piece{{Role: "system", Bytes: 182, End: 192, Hash: 1}, {Role: "user", Bytes: 400, End: 600, Hash: 2}}
 	for _, tc := range []struct {
 		q, p    int // blocks
@@ -213,7 +213,7 @@ func TestOffsets(t *testing.T) {
 		{5, 5, 1, "abc", "", false, 120}, {5, 5, 1, "", "abd", false, 120}, // 320 − 200
 		{4, 5, 1, "", "", false, 56}, {5, 4, 1, "", "", false, 56},
 		{3, 9, 1, "", "", false, 0}, {2, 9, 0, "", "", false, 118}, {0, 9, 0, "", "", false, 0},
-		{2, 9, 1, "", "", false, 0}, // they part before the block ends
+		{2, 9, 1, "", "", false, 0}, // they diverge before the block ends
 		{9, 9, 1, "", "", false, 376},
 	} {
 		r := recording.Request{Prompt: &recording.Prompt{Messages: pieces}}
@@ -277,7 +277,7 @@ func TestAlike(t *testing.T) {
 		{shape(1, 2, 3, 4), shape(1, 2, 3, 50, 51, 52, 53, 54), false},
 		{shape(1, 2, 3, 4), shape(1, 2, 3, 4, 51, 52, 53, 54), true},
 		{shape(1, 2, 10, 11, 12, 13), shape(3, 10, 11, 12, 13, 14), true},
-		{shape(1, 2, 3, 4, 100, 101), shape(5, 6, 7, 8, 100, 101), false}, // those that are equal are not among the least
+		{shape(1, 2, 3, 4, 100, 101), shape(5, 6, 7, 8, 100, 101), false}, // the equal ones are not among the smallest
 	} {
 		assert.Equal(t, tc.want, alike(tc.x, tc.y), "%v %v", tc.x, tc.y)
 		assert.Equal(t, tc.want, alike(tc.y, tc.x), "%v %v", tc.y, tc.x)
@@ -320,8 +320,8 @@ func TestQuotes(t *testing.T) {
 	}
 }
 
-// Another model, adapter, tenant or salt is to blame where a conversation goes on, or where
-// one session or salts that are drawn anew say that it was meant to.
+// Another model, adapter, tenant or salt is to blame if a conversation continues, or if a
+// session or random salts show that it was meant to.
 func TestWhereScopesPart(t *testing.T) {
 	type change = func(*recording.Request)
 	in := func(model, adapter string, tenant, salt, session recording.Hash) change {
@@ -371,7 +371,7 @@ func TestWhereScopesPart(t *testing.T) {
 		if ok {
 			assert.Equal(t, breach{cause: tc.cause, message: -1, offset: -1, end: tc.end}, b, name)
 		}
-		// With other tools it is another prompt; and a salt that comes twice was not drawn.
+		// With other tools it is another prompt; and a salt that occurs twice was not random.
 		q.tools = []recording.Piece{piece("", 9, 1)}
 		_, ok = x.part(q, p)
 		assert.False(t, ok, name)
@@ -396,7 +396,7 @@ func TestSaltsAreCountedByClient(t *testing.T) {
 	assert.Equal(t, []bool{true, false, false, false}, []bool{s.once(of(1, 1).scope), s.once(of(1, 4).scope), s.once(of(2, 0).scope), s.once(of(9, 9).scope)})
 }
 
-// A finding is of one place, but that of a window is the same wherever it stands.
+// A finding is about one place, except that a sliding window counts as the same everywhere.
 func TestFindingsAreGathered(t *testing.T) {
 	r := func(tenant recording.Hash, model string) *prompt {
 		return &prompt{r: &recording.Request{Tenant: tenant, Model: model}}
@@ -435,8 +435,8 @@ func TestFindingsAreGathered(t *testing.T) {
 	}
 }
 
-// What is lost is what would have been shared beyond what was cached, in whole blocks: of the
-// earlier prompts the one of which the most was lost tells why.
+// The loss is what would have been shared beyond what was cached, in whole blocks: the
+// earlier prompt with the largest loss determines the cause.
 func TestTheMostIsBlamed(t *testing.T) {
 	explain := func(minTokens int, cached int, all ...*prompt) (found []string) {
 		var requests []*recording.Request
@@ -460,28 +460,28 @@ func TestTheMostIsBlamed(t *testing.T) {
 	make := func(second int, all ...recording.Piece) *prompt {
 		return counted(t, second, recording.Request{Session: 7}, all...)
 	}
-	// 108 tokens would have been shared, of which six blocks are whole.
+	// 108 tokens would have been shared, which are six whole blocks.
 	for min, want := range map[int][]string{96: {"timestamp 96"}, 97: nil} {
 		assert.Equal(t, want, explain(min, 0, make(0, dated(sys, 7, 4), ask1), make(9, dated(sys, 8, 4), ask3)), "%d", min)
 	}
-	// With 16 cached there are five left; those of a tool that is new would not have been shared.
+	// With 16 cached five blocks are left; those of a new tool would not have been shared.
 	assert.Equal(t, []string{"timestamp 80"}, explain(32, 16, make(0, dated(sys, 7, 4), ask1), make(9, dated(sys, 8, 4), ask3)))
-	// Two candidates: behind the one in which less differs more was lost.
+	// Two candidates: more was lost relative to the one with the smaller difference.
 	long, short := make(0, dated(sys, 7, 4), ask1, said, ask2), make(2, dated(sys, 9, 4), ask3)
 	last := make(9, dated(sys, 8, 4), ask1, said, ask3)
 	assert.Equal(t, []string{"timestamp 144"}, explain(32, 0, long, last)) // 105 + 14 + 22 + 3
 	assert.Equal(t, []string{"timestamp 96", "timestamp 0"}[:1], explain(32, 0, long, short)[:1])
 	found := explain(32, 0, short, long, last)
 	assert.Equal(t, []string{"timestamp 240"}, found, "96 of the second, and 144 of the last")
-	// What stands before the value was not lost by it, if nothing is known of its blocks.
+	// What precedes the value was not lost because of it, if nothing is known about its blocks.
 	near := with(dated(sys, 7, 380), func(p *recording.Piece) {})
 	then := dated(sys, 8, 380)
 	assert.Empty(t, explain(32, 0, make(0, near, ask1), make(9, then, ask3)), "99 of 108 are before it")
 	assert.Empty(t, explain(10, 0, make(0, near, ask1), make(9, then, ask3)))
 	assert.Equal(t, []string{"timestamp 96"}, explain(9, 0, make(0, near, ask1), make(9, then, ask3)))
 
-	// Of a head of 124 + 16 tokens eight blocks are whole. What is missing of them counts
-	// from so many tokens on; and where it does not count, it is not what a value has cost.
+	// Of a head of 124 + 16 tokens eight blocks are complete. Missing ones count from so
+	// many tokens on; otherwise they are not attributed to a value.
 	for min, want := range map[int][]string{48: {"evicted 48"}, 49: nil} {
 		assert.Equal(t, want, explain(min, 80, make(0, sys, ask1), make(9, sys, ask1, said, ask2)), "%d", min)
 		there, gone := make(0, sys, ask1), make(9, sys, ask1, said, ask2)

@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// answered is a request that came at a second and took one to its first token.
+// answered is a request that arrived at a second and took one to its first token.
 func answered(second int, r recording.Request) *recording.Request {
 	ttft := 1000.0
 	r.Time, r.TTFTMillis, r.Status = time.Unix(int64(second), 0), &ttft, "completed"
@@ -74,7 +74,7 @@ func TestWhatLeavesSomethingInACache(t *testing.T) {
 	}
 }
 
-// A conversation goes on where model, adapter, tenant, salt, tools and messages are the
+// A conversation continues if model, adapter, tenant, salt, tools and messages are the
 // same, in the same order.
 func TestNamesOfConversations(t *testing.T) {
 	tools := []recording.Piece{piece("", 9, 100), piece("", 9, 101)}
@@ -182,7 +182,8 @@ func TestBlocksThatEndBetweenMessages(t *testing.T) {
 		}
 		assert.Equal(t, []int{want.message, want.offset, want.tokens}, []int{message, offset, p.blockTokens(3)}, "%d bytes", bytes)
 	}
-	// What is longer as it was cut than as it is told goes on in proportion: 64 of 92 bytes are 6 of 10.
+	// If the text was longer when it was cut into blocks than as recorded, offsets are scaled: 64
+	// of 92 bytes are 6 of 10.
 	p := ready(t, 0, recording.Request{Prompt: &recording.Prompt{Messages: []recording.Piece{{Bytes: 10, End: 100}, {Bytes: 10, End: 110}}}})
 	message, offset := p.place(1)
 	assert.Equal(t, []int{0, 6}, []int{message, offset})
@@ -230,8 +231,8 @@ func TestTokensOfBlocksAlone(t *testing.T) {
 	}
 }
 
-// Of each server the first and the last that has computed a head are known; who asks is told
-// of one that was ready then and in use since.
+// For each server, the first and the last prompt that has computed a head are known; find
+// returns one that was ready then and in use since.
 func TestPlaces(t *testing.T) {
 	at := func(second int, endpoint string) *prompt {
 		return &prompt{r: &recording.Request{Endpoint: endpoint}, ready: time.Unix(int64(second), 0)}
@@ -266,8 +267,8 @@ func TestPlaces(t *testing.T) {
 	assert.Equal(t, []int64{3, 1000}, []int64{many[3].first.ready.Unix(), many[3].last.ready.Unix()}, "those that are known go on")
 }
 
-// An earlier prompt reaches to its end, and to the end of its answer but for a token, where
-// that is what comes next: 50 tokens were 128 to 272 bytes, give or take 8 and a fifth.
+// An earlier prompt reaches to its end or, if its answer comes next, to the end of that
+// minus a token: 50 tokens were 128 to 272 bytes, give or take 8 and a fifth.
 func TestReach(t *testing.T) {
 	for _, tc := range []struct {
 		role      string
@@ -285,8 +286,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// What a server has of a prompt is told by its blocks, or by an earlier prompt that is the
-// whole of its beginning, if that is not much less.
+// What a server has of a prompt follows from its blocks, or from an earlier prompt that is
+// the whole of its beginning, if that is not much less.
 func TestHeld(t *testing.T) {
 	first, second := piece("user", 400, 1), piece("user", 400, 2)
 	first.End, second.End = 408, 816
@@ -295,12 +296,12 @@ func TestHeld(t *testing.T) {
 		goesOn.Blocks = append(goesOn.Blocks, recording.Hash(i+1))
 	}
 	for _, tc := range []struct {
-		blocks, tokens int // that the earlier one had
+		blocks, tokens int // of the earlier one
 		want           int
 	}{
 		{0, 60, 60},
 		{6, 95, 95}, {6, 120, 120}, // six blocks end at byte 376, at 97 tokens
-		{6, 81, 81}, {6, 80, 97}, // a grain less is a better guess than blocks; less is not the same
+		{6, 81, 81}, {6, 80, 97}, // less by a grain is a better guess than blocks; less than that is not the same
 	} {
 		var h history
 		h.init()
@@ -320,7 +321,7 @@ func TestHeld(t *testing.T) {
 		assert.Zero(t, here)
 	}
 
-	// Blocks behind a gap are of no use.
+	// Blocks after a gap are useless.
 	var h history
 	h.init()
 	some := recording.Request{Blocks: []recording.Hash{1, 2, 4, 5}}
@@ -330,10 +331,10 @@ func TestHeld(t *testing.T) {
 	assert.Equal(t, 20, anywhere.tokens)
 }
 
-// Of those that share something with a prompt the newest are looked at, whichever way they
-// are found; each once; the nearest first.
+// Of the prompts that share something, the newest are candidates, however they are found;
+// each once, the nearest first.
 func TestCandidates(t *testing.T) {
-	alone := 1000 // hashes that come nowhere else
+	alone := 1000 // hashes that occur nowhere else
 	fresh := func() recording.Hash { alone++; return recording.Hash(alone) }
 	request := func(change func(*recording.Request), messages ...recording.Piece) recording.Request {
 		r := holding(messages...)
@@ -409,7 +410,7 @@ func TestCandidates(t *testing.T) {
 	for i := range 16 {
 		assert.Same(t, crowd[19-i], all[1+i])
 	}
-	// Those that were not ready yet, or are too old, are none.
+	// Prompts that were not ready yet, or are too old, are no candidates.
 	all = h.candidates(ready(t, 10, request(nil, asked...)), time.Unix(7, 0))
 	require.Len(t, all, 4)
 	assert.Same(t, crowd[8], all[0], "it was ready when the request came, at ten")

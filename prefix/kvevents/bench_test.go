@@ -13,7 +13,7 @@ import (
 )
 
 // prompts are batches as vLLM publishes them after a step, each with the blocks of one
-// prompt that come and of one that go. Names are of 32 bytes.
+// prompt stored and those of another removed. Names have 32 bytes.
 func prompts(t testing.TB, n, blocks int) (batches [][]byte) {
 	name := func(prompt, block int) []byte {
 		h := make([]byte, 32)
@@ -53,8 +53,8 @@ func sinkOf(t testing.TB) *precise.Feed {
 	return feed
 }
 
-// BenchmarkDecode reads messages and puts them into an index with a cache of 32,000
-// blocks.
+// BenchmarkDecode reads messages and applies them to an index with a cache of
+// 32,000 blocks.
 func BenchmarkDecode(b *testing.B) {
 	for _, apply := range []bool{false, true} {
 		b.Run(fmt.Sprintf("apply=%v", apply), func(b *testing.B) {
@@ -77,8 +77,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkSubscriber is the whole way: from a PUB socket over TCP into the index. The
-// publisher takes a part of the time too.
+// BenchmarkSubscriber is the whole path: from a PUB socket over TCP into the index. It
+// includes part of the publisher's time.
 func BenchmarkSubscriber(b *testing.B) {
 	const blocks = 32
 	batches := prompts(b, 2000, blocks)
@@ -89,8 +89,7 @@ func BenchmarkSubscriber(b *testing.B) {
 	r.live(p)
 	p.keep = 0
 	start := time.Now()
-	// The socket holds without bound what it could not send yet; the publisher does not
-	// run ahead.
+	// The socket queues without limit, so the publisher must not run ahead.
 	for b.Loop() {
 		p.publishRaw(false, batches[p.next%uint64(len(batches))])
 		for p.next-r.sub.Stats().Next > 256 {

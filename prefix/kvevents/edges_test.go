@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// noted is a connection that notes its deadlines and its end.
+// noted is a connection that records its deadlines and its end.
 type noted struct {
 	net.Conn
 	mu        sync.Mutex
@@ -39,7 +39,7 @@ func (n *noted) Close() error {
 	return n.Conn.Close()
 }
 
-// shake plays a peer that says something in a handshake.
+// shake plays a peer's side of a handshake.
 func shake(t *testing.T, says string, most int) (*noted, *conn, net.Conn, error) {
 	here, there := net.Pipe()
 	t.Cleanup(func() { here.Close(); there.Close() })
@@ -58,7 +58,7 @@ func command(flags byte, body string) string {
 	return string([]byte{flags, byte(len(body))}) + body
 }
 
-// A peer has ten seconds to say what it is, and all the time that it likes after that.
+// A peer has ten seconds for the handshake, and any time after that.
 func TestHandshakes(t *testing.T) {
 	ready := func(kind string) string { return readyHead + string(rune(len(kind))) + kind }
 	for name, tc := range map[string]struct {
@@ -93,8 +93,8 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// Memory is taken as bytes come; a message has a bound, in bytes and in frames; heartbeats are
-// answered with what they say, up to sixteen bytes of it.
+// Memory is allocated as bytes arrive; a message is limited in bytes and in frames; heartbeats
+// are answered with their context, up to sixteen bytes of it.
 func TestMessages(t *testing.T) {
 	open := func(says string, most int) *conn {
 		_, z, _, err := shake(t, helloText+zeros48+command(4, readyHead+"\x03PUB")+says, 1000)
@@ -151,7 +151,7 @@ func TestMessages(t *testing.T) {
 	require.Equal(t, command(4, "\x04PONG0123456789abcdef"), <-heard)
 }
 
-// What happened is counted once for each time, and lost batches one by one.
+// Each event is counted once, and lost batches one by one.
 func TestStreamCounts(t *testing.T) {
 	p := newProcess(100)
 	s, sink := newStream(&p)
@@ -181,7 +181,7 @@ func TestStreamCounts(t *testing.T) {
 	}
 	require.Equal(t, Stats{Replays: 2, Batches: 3, Events: 6, Counts: Counts{UnknownEvents: 3}}, s.stats)
 
-	// Five are lost on the way, of which the engine has three still.
+	// Five are lost, of which the engine still has three.
 	for range 5 {
 		odd()
 	}
@@ -194,7 +194,7 @@ func TestStreamCounts(t *testing.T) {
 	require.EqualValues(t, b.number+1, s.next)
 	require.Equal(t, []uint64{0, 0, 2, 0}, asked)
 
-	// Without a replay socket each number that is missing is a batch that is lost.
+	// Without a replay socket each missing number is a lost batch.
 	s, sink = newStream(&p)
 	s.replay = nil
 	s.connected()
@@ -218,8 +218,8 @@ func TestStreamCounts(t *testing.T) {
 	require.Equal(t, precise.Partial, sink.knows)
 }
 
-// An engine of which a connection was not sure is taken for another if its numbers are behind;
-// one that was asked is not.
+// On a connection that is not verified, lower numbers mean another engine; on a verified one
+// they don't.
 func TestStreamThatWasNotSure(t *testing.T) {
 	p := newProcess(100)
 	s, sink := newStream(&p)
@@ -242,7 +242,7 @@ func TestStreamThatWasNotSure(t *testing.T) {
 	require.Equal(t, p.has, sink.has, "it was asked for all")
 	require.Equal(t, precise.Whole, sink.knows)
 
-	// Unknown blocks within a replay are not asked for again.
+	// Unknown blocks within a replay don't trigger another one.
 	p.publish(t, false, 6)
 	replays := s.stats.Replays
 	sink.unknown = 1
@@ -280,8 +280,8 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, []string{"connecting", "replaying", "live", "unknown"}, []string{Connecting.String(), Replaying.String(), Live.String(), (Live + 1).String()})
 }
 
-// A connection whose handshake fails is closed, and each that succeeds is counted once,
-// whatever comes over it.
+// A connection whose handshake fails is closed, and each successful one is counted
+// once, whatever arrives over it.
 func TestConnectionsEnd(t *testing.T) {
 	var mu sync.Mutex
 	var all []*noted
@@ -302,7 +302,7 @@ func TestConnectionsEnd(t *testing.T) {
 			go io.Copy(io.Discard, there)
 			io.WriteString(there, says)
 			if strings.HasPrefix(says, "HTTP") {
-				return // it stays open: we hang up
+				return // it stays open: this side closes it
 			}
 			<-over
 			there.Close()

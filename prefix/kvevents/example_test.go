@@ -23,7 +23,7 @@ func informed(ctx context.Context, config endpick.Config, key prefix.Key) (*endp
 	ref, _ := router.Ref("10.0.0.7:8000")
 	feed, err := index.Feed(ref, precise.FeedConfig{Scope: func(adapter, salt string) prefix.Scope {
 		if adapter != "" {
-			return prefix.Scope{Key: key, Model: adapter, Salt: salt} // package transport hashes by the name asked for
+			return prefix.Scope{Key: key, Model: adapter, Salt: salt} // package transport hashes with the name in the request
 		}
 		return prefix.Scope{Key: key, Model: "llama", Salt: salt}
 	}})
@@ -38,7 +38,7 @@ func informed(ctx context.Context, config endpick.Config, key prefix.Key) (*endp
 	return router, nil
 }
 
-// A router with an index that hears from one endpoint what it caches.
+// A router with an index that follows the cache of one endpoint.
 func ExampleSubscriber() {
 	ctx, stop := context.WithCancel(context.Background())
 	stop() // when the host ends

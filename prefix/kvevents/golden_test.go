@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write what messages are read as into testdata")
 
-// capture is a message of testdata and what it should be read as.
+// capture is a message in testdata and its expected content.
 func capture(t testing.TB, file string) (head string, message []byte, read string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -40,7 +40,7 @@ func captures(t testing.TB) []string {
 	return files
 }
 
-// dump writes a batch for people. Long names of blocks are numbered as they come.
+// dump formats a batch for people. Long names of blocks are numbered in order.
 func dump(b *Batch) string {
 	var w strings.Builder
 	seen := map[precise.Hash]int{}
@@ -90,7 +90,7 @@ func dump(b *Batch) string {
 	return w.String()
 }
 
-// Each form that engines have, byte by byte.
+// Each form that engines send, byte by byte.
 func TestCaptures(t *testing.T) {
 	for _, file := range captures(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestCaptures(t *testing.T) {
 			require.Equal(t, want, got)
 			require.NoError(t, d.Decode(message, &b), "memory is used again")
 			require.Equal(t, want, dump(&b))
-			// A message that was cut off says nothing.
+			// A truncated message is rejected.
 			for n := range message {
 				require.ErrorIs(t, d.Decode(message[:n], &b), ErrMalformed, "%d bytes", n)
 			}
@@ -157,7 +157,7 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-// A batch that is a map says its rank by one of two names, or by none.
+// A batch in a map has its rank under one of two names, or none.
 func TestRankOfAMap(t *testing.T) {
 	for name, known := range map[string]bool{"data_parallel_rank": true, "attn_dp_rank": true, "rank": false} {
 		for _, rank := range []any{3, nil} {
@@ -212,7 +212,7 @@ func TestExtraKeys(t *testing.T) {
 	}
 }
 
-// Fields of another type cost their event and nothing else.
+// Fields with the wrong type cost their event and nothing else.
 func TestMalformedEvents(t *testing.T) {
 	for field, values := range map[string][]any{
 		"block_hashes": {1, "x", []any{1.5}, map[string]any{}}, "parent_block_hash": {1.5, []any{}},

@@ -47,8 +47,8 @@ func TestIntegers(t *testing.T) {
 	}
 }
 
-// Any value that another implementation writes is passed over to its end, and not if
-// something of it is missing.
+// Any value of another implementation is skipped to its end, unless it is
+// incomplete.
 func TestSkip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var value func(depth int) any
@@ -100,7 +100,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// Lengths that can't be are seen before anything is read for them.
+// Impossible lengths are noticed before anything is read for them.
 func TestLengthsAreChecked(t *testing.T) {
 	for _, code := range []string{"\xdd\xff\xff\xff\xff\x01", "\xdc\xff\xff\x01", "\x92\x01"} {
 		r := reader{b: []byte(code)}

@@ -14,20 +14,20 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// publisher plays vLLM's side (ZmqEventPublisher) over real sockets, which are another
-// project's: a PUB socket, and a ROUTER socket that repeats what was published.
+// publisher plays vLLM's side (ZmqEventPublisher) over real sockets of another
+// project: a PUB socket, and a ROUTER socket for replays.
 type publisher struct {
 	t           testing.TB
 	pub, router zmq4.Socket
 	stop        context.CancelFunc
 	topic       string
-	topicBack   bool // replies have the topic, as since vllm-project/vllm#45177
+	topicBack   bool // replies include the topic, as since vllm-project/vllm#45177
 	answered    sync.WaitGroup
 
 	mu     sync.Mutex
 	next   uint64
 	buffer []published
-	keep   int // batches that can be asked for again
+	keep   int // batches kept for replays
 }
 
 type published struct {
@@ -49,7 +49,7 @@ func newPublisher(t testing.TB, topicBack bool, keep int) *publisher {
 			m, err := p.router.Recv()
 			if err != nil {
 				if ctx.Err() == nil {
-					continue // a client has gone
+					continue // a client has left
 				}
 				return
 			}
@@ -60,7 +60,7 @@ func newPublisher(t testing.TB, topicBack bool, keep int) *publisher {
 	return p
 }
 
-// kill ends the process: its connections break, and what it kept is gone.
+// kill ends the process: its connections break, and its batches are gone.
 func (p *publisher) kill() {
 	p.stop()
 	_ = p.pub.Close()
@@ -91,7 +91,7 @@ func (p *publisher) answer(request [][]byte) {
 	send(1<<64-1, nil)
 }
 
-// publish sends a batch of events, or loses it on the way.
+// publish sends a batch of events, or loses it.
 func (p *publisher) publish(lose bool, events ...any) {
 	payload, err := msgpack.Marshal([]any{1.5, events, 0})
 	require.NoError(p.t, err)
@@ -112,8 +112,8 @@ func (p *publisher) publishRaw(lose bool, payload []byte) {
 	}
 }
 
-// engine is where the publisher of the moment is: a service's name, whose process
-// changes.
+// engine is the address of the current publisher, like the name of a service
+// whose process changes.
 type engine struct {
 	mu  sync.Mutex
 	now *publisher
@@ -140,7 +140,7 @@ func (e *engine) dial(ctx context.Context, network, address string) (net.Conn, e
 	return new(net.Dialer).DialContext(ctx, network, to.String())
 }
 
-// store is an event as vLLM has sent it since 0.24.
+// store is a stored event as vLLM has sent it since 0.24.
 func store(parent any, first int, hashes ...int) map[string]any {
 	tokens := make([]int, 16*len(hashes))
 	for i := range tokens {
@@ -159,7 +159,7 @@ func remove(hashes ...int) map[string]any {
 // publishUnheard publishes while there is no PUB socket.
 func (p *publisher) publishUnheard(events ...any) { p.publish(true, events...) }
 
-// listenAgain opens the PUB socket again, elsewhere; numbers go on.
+// listenAgain opens the PUB socket at another address; numbers continue.
 func (p *publisher) listenAgain() {
 	ctx, stop := context.WithCancel(context.Background())
 	before := p.stop

@@ -17,7 +17,7 @@ import (
 type blocksOf struct {
 	has     map[precise.Hash]bool
 	knows   precise.Knowledge
-	unknown int // to be said of the next batch
+	unknown int // to be reported for the next batch
 }
 
 func (b *blocksOf) Apply(events []precise.Event) int {
@@ -37,7 +37,7 @@ func (b *blocksOf) Apply(events []precise.Event) int {
 
 func (b *blocksOf) Reset(k precise.Knowledge) { b.has, b.knows = map[precise.Hash]bool{}, k }
 
-// process is an engine's as its messages show it.
+// process is an engine's process, as visible in its messages.
 type process struct {
 	has    map[precise.Hash]bool
 	buffer []published
@@ -87,8 +87,8 @@ func newStream(p **process) (*stream, *blocksOf) {
 	}, sink
 }
 
-// Whatever gets lost, comes late because something was being replayed, breaks or starts
-// again: who is told to know the whole does, and nobody has what is not there.
+// Whatever gets lost, is delayed by a replay, breaks or restarts: a sink that is told
+// that it knows the whole does, and none has blocks that are not there.
 func TestStreamTellsTheTruth(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	whole, partial, restarts := 0, 0, 0
@@ -104,13 +104,13 @@ func TestStreamTellsTheTruth(t *testing.T) {
 				p = newProcess(p.keep)
 				connected = false
 				restarts++
-				for range r.IntN(40) { // it may come as far before we see it
+				for range r.IntN(40) { // it may get this far unseen
 					p.publish(t, r.IntN(3) == 0, r.IntN(20))
 				}
 			case !connected && roll < 8:
 				connected = true
 				var queue []published
-				for range r.IntN(3) { // published before the replay, and waiting behind it
+				for range r.IntN(3) { // published before the replay, and queued behind it
 					queue = append(queue, p.publish(t, r.IntN(3) == 0, r.IntN(20)))
 				}
 				s.connected()
@@ -166,7 +166,7 @@ func TestStreamRestarts(t *testing.T) {
 	require.Equal(t, p.has, sink.has)
 	require.Equal(t, precise.Whole, sink.knows)
 
-	// Numbers fall within a connection, as a proxy before the engine would let them.
+	// Numbers fall within a connection, as with a proxy in front of the engine.
 	b := p.publish(t, true, 10)
 	s.message(b.number, b.payload)
 	require.Equal(t, p.has, sink.has)
@@ -178,8 +178,8 @@ func TestStreamRestarts(t *testing.T) {
 	require.Equal(t, precise.Whole, sink.knows)
 }
 
-// A replay that fails costs what it would have brought, and nobody is taken for the one
-// that was there before.
+// A failed replay costs what it would have brought, and the engine is not taken for the
+// previous one.
 func TestStreamReplayFails(t *testing.T) {
 	p := newProcess(100)
 	s, sink := newStream(&p)
@@ -205,7 +205,7 @@ func TestStreamReplayFails(t *testing.T) {
 	s.replay = works
 }
 
-// What can't be read is lost; what is unknown is asked for.
+// Unreadable messages are lost; unknown blocks trigger a replay.
 func TestStreamBadMessages(t *testing.T) {
 	p := newProcess(100)
 	s, sink := newStream(&p)

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// reading is a subscriber that runs, and the index that it feeds.
+// reading is a running subscriber, and the index that it feeds.
 type reading struct {
 	t      testing.TB
 	index  *precise.Index
@@ -50,7 +50,7 @@ func read(t testing.TB, e *engine, change func(*Config)) *reading {
 	return r
 }
 
-// held is how many tokens of those from first on the engine is known to have.
+// held is how many tokens from first on the engine is known to hold.
 func (r *reading) held(first, blocks int) int {
 	tokens := make([]uint32, 16*blocks)
 	for i := range tokens {
@@ -61,14 +61,14 @@ func (r *reading) held(first, blocks int) int {
 
 func (r *reading) knows() precise.Knowledge { return r.index.Lookup(nil, r.ref).Knows }
 
-// until waits for something.
+// until waits for a condition.
 func (r *reading) until(what string, ok func(Stats) bool) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool { return ok(r.sub.Stats()) }, 30*time.Second, time.Millisecond, "%s: %+v", what, r.sub.Stats())
 }
 
-// live publishes until something arrives: a PUB socket sends nothing to who is not yet
-// known to it.
+// live publishes until something arrives: a PUB socket drops messages until it knows
+// the subscriber.
 func (r *reading) live(p *publisher) {
 	r.t.Helper()
 	first := p.next
@@ -84,8 +84,8 @@ func (r *reading) live(p *publisher) {
 	r.until("all", func(s Stats) bool { return s.Next == next })
 }
 
-// An engine that was there before, batches that get lost, a restart in the middle, and
-// one while nobody is connected, with both framings of replies.
+// An engine that was running before, lost batches, a restart in the middle, and one
+// while no client is connected, with both framings of replies.
 func TestSubscriber(t *testing.T) {
 	for _, topicBack := range []bool{false, true} {
 		t.Run(fmt.Sprintf("topic in replies %v", topicBack), func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestSubscriber(t *testing.T) {
 			r.until("it goes on", func(s Stats) bool { return s.Next == next })
 			require.Equal(t, 32, r.held(0, 8))
 
-			// The connection breaks, and the engine goes on without us.
+			// The connection breaks, and the engine continues without us.
 			e.is(nil)
 			q.pub.Close()
 			r.until("no connection", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
@@ -146,7 +146,7 @@ func TestSubscriber(t *testing.T) {
 	}
 }
 
-// What the engine no longer has to send again costs the knowledge of its cache.
+// If the engine no longer has the missing batches, the knowledge of its cache is lost.
 func TestReplayDoesNotReachBack(t *testing.T) {
 	e := &engine{}
 	p := newPublisher(t, true, 2)
@@ -172,7 +172,7 @@ func TestReplayDoesNotReachBack(t *testing.T) {
 	r.end()
 }
 
-// Without a replay socket the numbers alone tell.
+// Without a replay socket, only numbers reveal gaps.
 func TestWithoutReplay(t *testing.T) {
 	e := &engine{}
 	p := newPublisher(t, true, 2)
@@ -201,7 +201,8 @@ func TestWithoutReplay(t *testing.T) {
 	r.end()
 }
 
-// After some time without a connection nobody knows any more, and who comes then is new.
+// After some time without a connection nothing is known any more, and the next engine counts as
+// new.
 func TestStale(t *testing.T) {
 	e := &engine{}
 	p := newPublisher(t, true, 100)
@@ -217,7 +218,7 @@ func TestStale(t *testing.T) {
 	r.end()
 }
 
-// Events about blocks that nobody has heard of bring the whole history again.
+// Events about unknown blocks trigger a full replay.
 func TestUnknownBlocksAreAskedFor(t *testing.T) {
 	e := &engine{}
 	p := newPublisher(t, true, 100)
@@ -225,7 +226,7 @@ func TestUnknownBlocksAreAskedFor(t *testing.T) {
 	e.is(p)
 	r := read(t, e, nil)
 	r.live(p)
-	p.publish(false, store(77, 16, 2)) // after a block that never was
+	p.publish(false, store(77, 16, 2)) // after an unknown block
 	r.until("resync", func(s Stats) bool { return s.Resyncs == 1 && s.Next == p.next })
 	require.Equal(t, 16, r.held(0, 2))
 	require.Equal(t, precise.Partial, r.knows())
@@ -235,7 +236,7 @@ func TestUnknownBlocksAreAskedFor(t *testing.T) {
 	r.end()
 }
 
-// A peer that is no engine, or sends what can't be, costs a connection.
+// A peer that is no engine, or sends invalid data, costs a connection.
 func TestHostilePeers(t *testing.T) {
 	ready := "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
 	hello := "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x00NULL" + string(make([]byte, 48))
@@ -256,7 +257,7 @@ func TestHostilePeers(t *testing.T) {
 			dial := func(context.Context, string, string) (net.Conn, error) {
 				here, there := net.Pipe()
 				go func() {
-					go func() { // or a pipe would block
+					go func() { // otherwise a pipe would block
 						buffer := make([]byte, 1024)
 						for err := error(nil); err == nil; {
 							_, err = there.Read(buffer)

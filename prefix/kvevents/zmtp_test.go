@@ -35,7 +35,7 @@ func (p peer) hear(n int) string {
 	return string(b)
 }
 
-// greet plays the handshake of a socket of some type.
+// greet plays the handshake of a socket type.
 func (p peer) greet(kind, theirs string) {
 	hello := p.hear(64)
 	require.Equal(p.t, helloText, hello[:16])
@@ -46,7 +46,7 @@ func (p peer) greet(kind, theirs string) {
 	p.say("\x04" + string(rune(len(body))) + body)
 }
 
-// connect lets a subscriber connect to peers, over real connections.
+// connect connects a subscriber to peers, over real connections.
 func connect(t *testing.T, change func(*Config)) (accept func() peer, r *reading) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -69,8 +69,8 @@ func connect(t *testing.T, change func(*Config)) (accept func() peer, r *reading
 
 func numbered(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// A subscription names its topic, heartbeats are answered, frames may be long, and a
-// message in several frames has a bound.
+// Subscriptions name their topic, heartbeats are answered, frames may be long, and
+// messages with several frames are limited.
 func TestWire(t *testing.T) {
 	accept, r := connect(t, func(c *Config) { c.Topic, c.MaxMessage = "kv@", 1000 })
 	p := accept()
@@ -106,7 +106,7 @@ func TestLongFramesAreWritten(t *testing.T) {
 	require.Equal(t, "\x02"+numbered(256), p.hear(9 + 256)[:9])
 }
 
-// Replies whose numbers fall are no history.
+// Replies with falling numbers are rejected.
 func TestReplayInDisorder(t *testing.T) {
 	accept, r := connect(t, func(c *Config) { c.Replay, c.ReplayWithin = c.Events, time.Hour })
 	p := accept()
@@ -126,12 +126,12 @@ func TestReplayInDisorder(t *testing.T) {
 	r.end()
 }
 
-// A replay that does not come is given up.
+// A replay that does not come is abandoned.
 func TestReplayThatNeverComes(t *testing.T) {
 	accept, r := connect(t, func(c *Config) { c.Replay, c.ReplayWithin = c.Events, time.Millisecond })
 	p := accept()
 	p.greet("PUB", "SUB")
-	p.hear(3) // nobody takes the second connection
+	p.hear(3) // nobody accepts the second connection
 	r.until("it has failed", func(s Stats) bool { return s.ReplaysFailed == 1 && s.State == Live })
 	p.say("\x01\x00\x01\x08" + numbered(0) + "\x00\x04\x93\x00\x90\x00")
 	r.until("live", func(s Stats) bool { return s.Next == 1 })

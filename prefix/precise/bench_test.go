@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// BenchmarkApply is blocks of 16 tokens that come and go, in a cache of 32,000.
+// BenchmarkApply stores and removes blocks of 16 tokens, in a cache of 32,000.
 func BenchmarkApply(b *testing.B) {
 	for _, blocks := range []int{1, 64} {
 		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
@@ -36,8 +36,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkMatch is a prompt of which one endpoint in ten holds three quarters, and all
-// hold the first tenth.
+// BenchmarkMatch matches a prompt of which one endpoint in ten holds three quarters,
+// and all hold the first tenth.
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		for _, tokens := range []int{2 << 10, 16 << 10} {
@@ -77,8 +77,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// FuzzEvents takes any sequence of events that bytes spell, however little sense it
-// makes, and leaves nothing behind.
+// FuzzEvents applies arbitrary sequences of events, and checks that nothing is left
+// behind.
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte("\x00\x00\x03\x00\x00abc"))
 	f.Add([]byte("\x00\x00\x03\x00\x20abc\x01\x01\x02\x10\x20ab\x02\x00"))

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// However many feeds and requests come and go, the tables are as long as what is there.
+// However many feeds and requests come and go, tables are only as long as necessary.
 func TestTablesDoNotGrow(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	x, err := New(Config{})
@@ -43,7 +43,7 @@ func TestTablesDoNotGrow(t *testing.T) {
 	assert.Zero(t, x.routed.leases.Find(endpick.LeaseRef{}))
 }
 
-// When the stamps of matches come round, those of long ago are no marks.
+// When the stamps of matches wrap around, old marks don't count.
 func TestStampsComeRound(t *testing.T) {
 	s := &scratch{}
 	s.begin(4)

@@ -23,8 +23,8 @@ func (f *fleet) stats(id string) precise.FeedStats {
 	return precise.FeedStats{}
 }
 
-// Who has the names that requests give blocks need not tell their tokens; but what follows
-// by its tokens can't be placed then.
+// A sender that names blocks as requests do need not send tokens; but blocks that follow
+// by their tokens can't be placed then.
 func TestBlocksByTheNamesOfRequests(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -46,16 +46,16 @@ func TestBlocksByTheNamesOfRequests(t *testing.T) {
 	assert.Equal(t, 16, f.matched(req)["a"])
 	require.Zero(t, a.Apply([]precise.Event{removed(1, 3, 4)}))
 	a.Reset(precise.Whole)
-	// Tokens tell what names alone did not.
+	// Tokens add what names alone did not say.
 	require.Zero(t, a.Apply([]precise.Event{keys(0, 1, precise.Event{Hashes: hashes{1}}), stored(hashes{1}, ids(0, 16)), after(1, stored(hashes{2}, ids(16, 16)))}))
 	assert.Equal(t, 32, f.matched(req)["a"])
-	// A block that ends within one of ours has no name that could be followed.
+	// A block that ends within one of ours has no name that could be continued.
 	b := f.feed("b", 0)
 	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1}, ids(0, 8))}))
 	assert.Equal(t, 1, b.Apply([]precise.Event{keys(0, 1, after(1, precise.Event{Hashes: hashes{2}}))}))
 }
 
-// Events that make no sense are counted and change nothing.
+// Invalid events are counted and change nothing.
 func TestEventsThatMakeNoSense(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -70,7 +70,7 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 	} {
 		ignored := f.stats("a").Ignored
 		require.Zero(t, a.Apply([]precise.Event{e}))
-		if i == 7 { // a group of which nothing was said has nothing
+		if i == 7 { // an unknown group holds nothing
 			assert.EqualValues(t, 1, f.stats("a").Missed)
 		} else {
 			assert.Equal(t, ignored+1, f.stats("a").Ignored, "%d", i)
@@ -83,7 +83,7 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 	require.Zero(t, a.Apply([]precise.Event{stored(nil, nil), stored(nil, ids(0, 16))}), "no blocks")
 	assert.Equal(t, 3, f.stats("a").Blocks)
 
-	// Eight groups have room, whatever their numbers.
+	// There is room for eight groups, whatever their numbers.
 	b := f.feed("b", 0)
 	for g := range 8 {
 		require.Zero(t, b.Apply([]precise.Event{group(100*g, good)}))
@@ -107,7 +107,7 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 	assert.Equal(t, []string{"nothing", "partial", "whole", "unknown"}, names)
 }
 
-// A name that an engine gives to another block stands for that one from then on.
+// A name that an engine assigns to another block stands for that one from then on.
 func TestNamesThatAreGivenAgain(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -135,7 +135,7 @@ func TestNamesThatAreGivenAgain(t *testing.T) {
 	assert.Zero(t, at(0))
 }
 
-// What was counted is told.
+// The counts are reported.
 func TestFeedStats(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("b", 0)
@@ -157,7 +157,7 @@ func TestFeedStats(t *testing.T) {
 	assert.Equal(t, precise.Partial, f.stats("a").Knows)
 }
 
-// Without a scope of the host's, adapter and salt are all of it.
+// By default, the scope consists of adapter and salt.
 func TestScopesUnlessToldOtherwise(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	feed, err := f.index.Feed(f.ref("a"), precise.FeedConfig{})
@@ -172,7 +172,7 @@ func TestScopesUnlessToldOtherwise(t *testing.T) {
 	assert.Equal(t, precise.Partial, f.stats("a").Knows, "nobody has said what was there before")
 }
 
-// Feeds that come in the place of others are apart, as those were.
+// Feeds that replace others are independent of them.
 func TestFeedsComeAndGo(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	block := func(i int) precise.Event { return stored(hashes{1}, ids(1000*i, 16)) }
@@ -198,8 +198,8 @@ func TestFeedsComeAndGo(t *testing.T) {
 	assert.Empty(t, f.index.Stats().Feeds)
 }
 
-// When all is said and done nothing is left, whatever the engines' blocks were like and
-// however they went.
+// In the end nothing is left, whatever the engines' blocks were like and however they
+// were removed.
 func TestNothingIsLeft(t *testing.T) {
 	special := func(e precise.Event) precise.Event { e.Adapter, e.Salt = "l", "s"; return e }
 	window := func(e precise.Event) precise.Event {
@@ -221,7 +221,7 @@ func TestNothingIsLeft(t *testing.T) {
 		window(stored(hashes{1, 2, 3}, ids(0, 48))), foreign(stored(hashes{31, 32, 33}, ids(0, 48))), after(33, stored(hashes{34}, ids(48, 16))),
 		cpu(stored(hashes{1, 41}, ids(900, 32))), cpu(stored(hashes{2}, nil)), stored(hashes{1}, ids(300, 8)), stored(hashes{1}, ids(300, 8)),
 		after(99, stored(hashes{5}, ids(48, 16))),
-		// The first of two takes the name of the block that both follow.
+		// The first of two gets the name of the block that both follow.
 		special(stored(hashes{60}, ids(800, 10))), after(60, stored(hashes{60, 61}, ids(810, 40))),
 	}
 	for name, end := range map[string]func(*fleet, *precise.Feed){
@@ -260,8 +260,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// A block that two requests wait for is expected as long as one of them does; prompts that
-// were guessed are not, and what has failed behind its first token was there.
+// A block that two requests wait for is expected as long as one of them does; guessed
+// prompts are not expected, and what failed after its first token was computed.
 func TestWhatIsExpected(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0)
@@ -299,7 +299,7 @@ func TestWhatIsExpected(t *testing.T) {
 		assert.Zero(t, matched(), "%d", i)
 		assert.Zero(t, f.index.Stats().Expected, "%d", i)
 	}
-	// An endpoint of which nothing is known expects nothing.
+	// An endpoint with unknown content has no expectations.
 	other := request(ids(0, 64))
 	other.Exclude = []string{"a", "c"}
 	l, err := f.router.Route(other)
@@ -308,8 +308,8 @@ func TestWhatIsExpected(t *testing.T) {
 	l.Done(endpick.Outcome{Status: endpick.Failed})
 }
 
-// What an engine has already is not expected of it, but it is of its other rank; of an engine
-// with several caches all is, since the events of one say nothing of the others.
+// What an engine holds is not expected of it, but of its other rank; for an engine with
+// several caches everything is, since the events of one say nothing about the others.
 func TestWhatNeedNotBeExpected(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -333,8 +333,8 @@ func TestWhatNeedNotBeExpected(t *testing.T) {
 	assert.Equal(t, 4+4, route())
 }
 
-// Engines none of whose layers need the whole prompt have what their windows need, wherever it
-// begins; and an empty or unknown prompt is nobody's.
+// Engines without layers that need the whole prompt have what their windows need, wherever it
+// begins; an empty or unknown prompt is held by nobody.
 func TestOnlyWindows(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -360,7 +360,7 @@ func TestOnlyWindows(t *testing.T) {
 	assert.Zero(t, f.matched(req)["a"])
 }
 
-// What is worth loading is what it costs less to load than to compute.
+// Loading counts if it costs less than computing.
 func TestWorthLoading(t *testing.T) {
 	tiers := func(t ...precise.Tier) []precise.Tier { return t }
 	for i, tc := range []struct {
@@ -385,7 +385,7 @@ func TestWorthLoading(t *testing.T) {
 	}
 }
 
-// The order of endpoints and of feeds is no matter, also where a prompt is long and its
+// The order of endpoints and feeds does not matter, even for a long prompt whose
 // holders change with each block.
 func TestHoldersThatChangeWithEachBlock(t *testing.T) {
 	const servers = 12

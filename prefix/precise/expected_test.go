@@ -25,7 +25,7 @@ func (f *fleet) to(id string, req endpick.Request) endpick.Lease {
 
 func (f *fleet) expected() int { return f.index.Stats().Expected }
 
-// What was routed to an engine that then told of it, failed, and lost it again, is not there.
+// What was routed to an engine that then reported it, failed, and lost it again, is not there.
 func TestExpectedAndHeld(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -37,7 +37,7 @@ func TestExpectedAndHeld(t *testing.T) {
 	require.Zero(t, a.Apply([]precise.Event{removed(1, 2, 3, 4)}))
 	assert.Zero(t, f.matched(next)["a"])
 
-	// And the other way round.
+	// In the other order.
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))}))
 	lease = f.to("a", req)
 	assert.Equal(t, 2, f.expected(), "half of it is there")
@@ -47,7 +47,7 @@ func TestExpectedAndHeld(t *testing.T) {
 	assert.Zero(t, f.expected())
 }
 
-// Requests that follow each other have nothing in common but their blocks.
+// Consecutive requests have nothing in common but their blocks.
 func TestExpectedOfManyAtOnce(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0)
@@ -70,8 +70,8 @@ func TestExpectedOfManyAtOnce(t *testing.T) {
 	assert.Zero(t, f.expected())
 }
 
-// What is expected of one rank does not end with another, and what ends with one ends once; a
-// feed that says that nothing is known expects nothing.
+// What is expected of one rank does not end with another's report, and ends only once; a feed
+// without knowledge has no expectations.
 func TestExpectedOfRanks(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		f := newFleet(t, precise.Config{})
@@ -95,7 +95,7 @@ func TestExpectedOfRanks(t *testing.T) {
 	}
 }
 
-// Blocks that are held by the same servers share what is said of them.
+// Blocks with the same holders share one set.
 func TestWhoHoldsIsNotedOnce(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a, b := f.feed("a", 0), f.feed("b", 0)
@@ -123,8 +123,7 @@ func TestWhoHoldsIsNotedOnce(t *testing.T) {
 	assert.Equal(t, map[string]int{"a": 0, "b": 1600, "c": 1600}, f.matched(request(append(ids(1<<20, 1600), 7))))
 }
 
-// Of the ranks of an endpoint the one that saves most is told of, and of its tiers those in
-// which the blocks are.
+// Lookup returns the rank that saves most, and the tiers in which the blocks are.
 func TestLookup(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
 		f := newFleet(t, precise.Config{})
@@ -145,21 +144,21 @@ func TestLookup(t *testing.T) {
 		var want [precise.Tiers]int
 		want[tier] = 1
 		assert.Equal(t, want, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
-		// A second cache, of which one has the block in GPU memory: it is loaded for both.
+		// A second cache, which has only one block in GPU memory: it is loaded for both.
 		second := stored(hashes{1}, ids(0, 16))
 		second.Group = 1
 		require.Zero(t, a.Apply([]precise.Event{second}))
 		assert.Equal(t, want, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
 		require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
 		assert.Equal(t, [precise.Tiers]int{1}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
-		// What is expected is behind what is there.
+		// Expected blocks follow existing ones.
 		lease := f.to("a", request(ids(0, 48)))
 		assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{1}, Routed: 2, Saved: 3}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")))
 		lease.Done(endpick.Outcome{Status: endpick.Failed})
 	}
 }
 
-// The approximate index hears of everything.
+// The approximate index is notified of everything.
 func TestTheApproximateIndexHears(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0)
@@ -188,7 +187,7 @@ func TestTheApproximateIndexHears(t *testing.T) {
 	assert.Same(t, f.index.Approximate(), f.index.Approximate())
 }
 
-// What has had its grace ends with whatever is heard next.
+// Blocks whose grace is over end with the next event.
 func TestGraceEnds(t *testing.T) {
 	for i, hear := range []func(*fleet, endpick.Lease){
 		func(f *fleet, _ endpick.Lease) { f.to("b", request(ids(9, 8))).Done(endpick.Outcome{}) },
@@ -221,7 +220,8 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 	assert.Equal(t, 48, f.matched(req)["a"])
 }
 
-// Who has the most is forgotten, in whatever order they came, and whoever has gone before.
+// The feed with the most blocks is forgotten, in whatever order they came, and whichever was
+// forgotten before.
 func TestTheLargestIsForgotten(t *testing.T) {
 	for _, order := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a", "c"}} {
 		f := newFleet(t, precise.Config{MaxBytes: 1 << 20})

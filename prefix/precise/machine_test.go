@@ -14,19 +14,19 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// modelScope is how the tests' host hashes prompts.
+// modelScope is the scope of the tests' host.
 func modelScope(adapter, salt string) prefix.Scope {
 	return prefix.Scope{Model: "m", Adapter: adapter, Salt: salt}
 }
 
-// talker is an engine that says what it stores and removes, in the way of its kind, and
-// forgets what it has said: only its names for blocks are consistent.
+// talker is an engine that publishes what it stores and removes, in the way of its
+// kind, and keeps no record: only its names for blocks are consistent.
 type talker struct {
 	r      *rand.Rand
 	size   int
-	groups []Event // what its events say of each group
-	chains []chain // blocks it has said something of
-	salt   uint64  // its names, another after a restart
+	groups []Event // template of each group's events
+	chains []chain // blocks it has published something about
+	salt   uint64  // distinguishes its names after a restart
 }
 
 type chain struct {
@@ -77,7 +77,7 @@ func (t *talker) event() Event {
 		return names
 	}
 	switch {
-	case roll < 45: // a prompt, in one event or in several
+	case roll < 45: // a prompt, in one event or several
 		c := chain{tokens: t.prompt()}
 		if len(t.chains) > 0 && t.r.IntN(3) > 0 {
 			c = *pick()
@@ -106,7 +106,7 @@ func (t *talker) event() Event {
 		e.Tokens = c.tokens[from*t.size : all*t.size]
 		e.Adapter, e.Salt = c.adapter, c.seal
 		if e.BlockTokens = t.size; e.Spec == Full && t.r.IntN(4) == 0 {
-			e.BlockTokens = []int{0, 1, 7}[t.r.IntN(3)] // of no use
+			e.BlockTokens = []int{0, 1, 7}[t.r.IntN(3)] // to be ignored
 		}
 		if from > 0 {
 			e.HasParent, e.Parent = true, c.name(t, from)
@@ -148,7 +148,7 @@ func (t *talker) event() Event {
 	return e
 }
 
-// lossy loses events, doubles them and changes their order.
+// lossy drops, duplicates and reorders events.
 func lossy(r *rand.Rand, events []Event) []Event {
 	var out []Event
 	for _, e := range events {
@@ -183,7 +183,7 @@ func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Ro
 	return router, refs
 }
 
-// Whatever engines say, and whatever becomes of it on the way, the index is its twin.
+// Whatever engines publish, and whatever happens to it on the way, the index equals its twin.
 func TestIndexIsItsTwin(t *testing.T) {
 	events := 100_000
 	if race.Enabled {
@@ -274,7 +274,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 		}
 		check()
 
-		// Requests come, begin to answer, and end in one way or another.
+		// Requests arrive, get their first token, and end in some way.
 		now = now.Add(time.Duration(r.IntN(300)) * time.Millisecond)
 		x.mu.Lock()
 		x.routed.expire(now)

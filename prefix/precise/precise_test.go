@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// fleet is a router before servers a, b and c, and the index of its policy.
+// fleet is a router with servers a, b and c, and the index of its policy.
 type fleet struct {
 	t      testing.TB
 	index  *precise.Index
@@ -54,7 +54,7 @@ func scope(adapter, salt string) prefix.Scope {
 	return prefix.Scope{Model: "m", Adapter: adapter, Salt: salt}
 }
 
-// ids are n token ids from a first one on.
+// ids are n consecutive token ids.
 func ids(first, n int) []uint32 {
 	tokens := make([]uint32, n)
 	for i := range tokens {
@@ -67,7 +67,7 @@ func request(tokens []uint32) endpick.Request {
 	return endpick.Request{InputTokens: len(tokens), Blocks: prefix.AppendTokens(nil, scope("", "").Seed(), tokens), Exact: true}
 }
 
-// matched is what the candidates of a request are matched with, without routing it.
+// matched returns the matches of a request's candidates, without routing it.
 func (f *fleet) matched(req endpick.Request) map[string]int {
 	var candidates []endpick.Candidate
 	for _, e := range f.router.Endpoints() {
@@ -97,8 +97,8 @@ func removed(hashes ...precise.Hash) precise.Event {
 
 type hashes = []precise.Hash
 
-// The same names of two engines are different blocks, and removing one's leaves the
-// other's.
+// The same names of two engines are different blocks, and removing one's does not
+// affect the other's.
 func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a, b := f.feed("a", 0), f.feed("b", 0)
@@ -135,7 +135,7 @@ func TestParents(t *testing.T) {
 	require.Equal(t, precise.Partial, f.index.Stats().Feeds[0].Knows, "something was missed")
 }
 
-// An engine may have computed a block twice, and tells of each copy that goes.
+// An engine may have computed a block twice, and publishes the removal of each copy.
 func TestCopies(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -169,8 +169,7 @@ func TestTiers(t *testing.T) {
 	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Missed, "neither tokens nor a known name")
 }
 
-// Blocks of 32 tokens are found whole or not at all, whatever of them the prompt has in
-// common.
+// Blocks of 32 tokens are found completely or not at all.
 func TestEnginesBlocks(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -178,7 +177,7 @@ func TestEnginesBlocks(t *testing.T) {
 	require.Equal(t, 64, f.matched(request(ids(0, 80)))["a"])
 	require.Equal(t, 32, f.matched(request(slices.Concat(ids(0, 48), ids(700, 32))))["a"])
 
-	b := f.feed("b", 0) // pages of a token
+	b := f.feed("b", 0) // pages of one token
 	var pages hashes
 	for i := range 40 {
 		pages = append(pages, precise.Hash(i+1))
@@ -211,14 +210,14 @@ func TestWindows(t *testing.T) {
 	drop(7)
 	require.Zero(t, f.matched(req)["a"])
 
-	// The engine leaves out what lies before the window: hashes are those of the last.
+	// The engine omits what is before the window: hashes are those of the last blocks.
 	b := f.feed("b", 0)
 	window.Hashes = hashes{6, 7, 8}
 	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
 	require.Equal(t, 128, f.matched(req)["b"])
 }
 
-// A recurrent state is there at the end of a block or not.
+// A recurrent state exists at the end of a block or not at all.
 func TestState(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -228,7 +227,7 @@ func TestState(t *testing.T) {
 	require.Zero(t, f.matched(request(ids(0, 90)))["a"])
 }
 
-// What the engine keeps apart is apart, and so is what its tokens don't name.
+// Blocks that the engine keeps apart are kept apart, and so is content other than tokens.
 func TestIsolation(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -250,8 +249,8 @@ func TestIsolation(t *testing.T) {
 	require.Zero(t, of(prefix.Scope{Model: "other"}))
 }
 
-// What was routed a moment ago counts before its events come, until they must have
-// come, or the request has failed.
+// Recently routed requests count before their events arrive, until these must have
+// arrived or the request has failed.
 func TestRoutedAMomentAgo(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	for _, id := range []string{"a", "b", "c"} {
@@ -279,7 +278,7 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	require.Zero(t, f.index.Stats().Expected)
 }
 
-// An endpoint has one feed for a rank: the newest. The one before says nothing any more.
+// An endpoint has one feed per rank: the newest. The previous one is ignored.
 func TestANewFeedSucceedsTheOld(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	req := request(ids(0, 64))
@@ -297,9 +296,9 @@ func TestANewFeedSucceedsTheOld(t *testing.T) {
 	require.Equal(t, 63, f.matched(req)["a"])
 }
 
-// What is noted of layers with a window means something else than of those that need
-// all. Where a group turns out to be of the other kind, what was there is not known any
-// more, and so it may be there.
+// Records of layers with a window mean something else than those of layers that need
+// everything. If a group turns out to be of the other kind, what it holds is no longer
+// known, so it may hold anything.
 func TestGroupsThatBecomeOthers(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	req := request(ids(0, 64))
@@ -316,8 +315,8 @@ func TestGroupsThatBecomeOthers(t *testing.T) {
 	require.Zero(t, f.matched(req)["a"])
 }
 
-// What was routed for a feed ends with it, also behind its first token: the next feed
-// has what its own engine tells.
+// What was routed for a feed ends with it, even after its first token: the next feed
+// has what its own engine publishes.
 func TestRoutedEndsWithTheFeed(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		f := newFleet(t, precise.Config{})
@@ -336,7 +335,7 @@ func TestRoutedEndsWithTheFeed(t *testing.T) {
 		feeds[at[0]-'a'].Close()
 		require.Zero(t, f.index.Stats().Expected)
 		other := string('a' + (at[0]-'a'+1)%3)
-		f.feed(other, 1) // takes the place of the one that was closed
+		f.feed(other, 1) // replaces the closed one
 		require.Zero(t, f.matched(req)[other])
 		lease.Done(endpick.Outcome{})
 		require.Zero(t, f.matched(req)[other])
@@ -396,8 +395,8 @@ func TestRanks(t *testing.T) {
 	require.Equal(t, precise.Whole, f.index.Lookup(nil, f.ref("a")).Knows, "nobody knows more")
 }
 
-// A model with layers of several kinds goes on where the blocks of all of them end, in
-// whatever order the engine tells of them.
+// A model with several kinds of layers continues where the blocks of all of them end,
+// in whatever order they are published.
 func TestTheLongestBlocksDecide(t *testing.T) {
 	long, short := stored(hashes{1}, ids(0, 64)), stored(hashes{11, 12, 13, 14}, ids(0, 64))
 	short.Group = 1
@@ -420,7 +419,7 @@ func TestParentsAreOfTheirGroup(t *testing.T) {
 	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
 }
 
-// What is known of an endpoint ends with it.
+// Knowledge about an endpoint ends with it.
 func TestEndpointsComeBackWithNothing(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a, old := f.feed("a", 0), f.ref("a")
@@ -459,7 +458,7 @@ func long(prompt, n int) precise.Event {
 	return e
 }
 
-// However much engines say, the bound is kept; who has the most is forgotten.
+// However much engines publish, the limit holds; the feed with the most blocks is forgotten.
 func TestBytesAreBounded(t *testing.T) {
 	f := newFleet(t, precise.Config{MaxBytes: 1 << 20})
 	a, b := f.feed("a", 0), f.feed("b", 0)
@@ -486,7 +485,7 @@ func TestBytesAreBounded(t *testing.T) {
 }
 
 // A block takes no more memory than Config.MaxBytes says, and Stats.Bytes is no less
-// than what is really taken.
+// than the real memory.
 func TestMemoryPerBlock(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes memory of its own")
@@ -576,7 +575,7 @@ func ExampleIndex() {
 	// Output: b holds 32 of 40
 }
 
-// Blocks of another length than the index names are not those that engines tell of.
+// Blocks of another length than the index uses are not those of events.
 func TestOtherBlocksAreApproximate(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
@@ -585,7 +584,7 @@ func TestOtherBlocksAreApproximate(t *testing.T) {
 	require.Zero(t, f.matched(req)["a"])
 }
 
-// What is known of an endpoint is the least of what is known of its ranks.
+// Knowledge about an endpoint is the least of that about its ranks.
 func TestTheLeastOfRanks(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	zero, one := f.feed("a", 0), f.feed("a", 1)
@@ -596,7 +595,7 @@ func TestTheLeastOfRanks(t *testing.T) {
 	}
 }
 
-// Stores beside the engine have longer blocks; those in GPU memory are found as before.
+// Stores outside of the engine have longer blocks; those in GPU memory are found as before.
 func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
 	f := newFleet(t, precise.Config{LoadCost: precise.LoadCosts{CPU: 0.5}})
 	a := f.feed("a", 0)
@@ -607,7 +606,7 @@ func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
 	require.Equal(t, 56, f.matched(request(ids(0, 80)))["a"])
 }
 
-// A block that lies in several tiers is where it is loaded from with the least effort.
+// A block in several tiers is loaded from the cheapest.
 func TestTheFastestTierCounts(t *testing.T) {
 	for _, c := range []struct {
 		costs precise.LoadCosts

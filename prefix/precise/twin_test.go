@@ -6,8 +6,8 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// twin is the index as its documentation says it, in maps and lists: it knows every
-// prompt from its first token on.
+// twin is the index as documented, in maps and lists: it knows every prompt from
+// its first token on.
 type twin struct {
 	worth [Tiers]float64
 	feeds []*twinFeed
@@ -28,10 +28,10 @@ type twinName struct {
 
 type twinBlock struct {
 	scope   prefix.Scope
-	tokens  []uint32 // from the start of the prompt
+	tokens  []uint32 // from the beginning of the prompt
 	from    int      // blocks of ours that end before it
 	foreign bool
-	named   []uint64 // what keys returned
+	named   []uint64 // result of keys
 	copies  int
 	tiers   map[Tier]bool
 }
@@ -184,7 +184,8 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 	return 0
 }
 
-// describe is reached by what is placed only; a group is made by the first event that is.
+// describe is only called for blocks that were placed; a group is created by the first such
+// event.
 func (f *twinFeed) describe(at *int, e *Event, size int) {
 	if *at >= 0 && e.Tier != GPU {
 		return
@@ -222,7 +223,7 @@ func (f *twinFeed) hold(b *twinBlock, name twinName, tier Tier) {
 	f.bits(tier, name.group, b.keys(), true)
 }
 
-// saved is what the feed's engine would not have to compute of a prompt, in blocks.
+// saved is how many blocks of a prompt the feed's engine would not have to compute.
 func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
 	value := func(k uint64) float64 {
 		full, whole := false, true

@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick/prefix/turns"
 )
 
-// Turn by turn, whatever a turn takes back of the one before, the blocks are those of the
-// whole prompt; nothing that the caller says is known is read.
+// Turn by turn, whatever part of the previous turn is replaced, the blocks are those of
+// the whole prompt; tokens that the caller declares known are not read.
 func TestTurnsAreWholePrompts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h turns.Hasher
@@ -38,7 +38,7 @@ func TestTurnsAreWholePrompts(t *testing.T) {
 	})
 }
 
-// What is said to be known is not looked at.
+// Tokens declared known are not read.
 func TestKnownTokensAreNotRead(t *testing.T) {
 	tokens := make([]uint32, 4096)
 	for i := range tokens {

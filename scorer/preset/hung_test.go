@@ -13,8 +13,9 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// A day is a little world of conversations before three servers, in its own time. A server that is up gives the first
-// token after 50 ms and prefill at 8,600 tokens a second, and 50 more at 20 ms each. One that is not says nothing.
+// A day simulates conversations on three servers, with its own time. A server that is up gives the
+// first token after 50 ms and prefill at 8,600 tokens per second, and 50 more at 20 ms each. One
+// that is down sends nothing.
 type day struct {
 	t      *testing.T
 	router *endpick.Router
@@ -23,7 +24,7 @@ type day struct {
 	up     map[string]bool
 	turns  [40]int
 	number int
-	// held are the leases that wait for a server that is not up.
+	// held are the leases that wait for a server that is down.
 	held []endpick.Lease
 }
 
@@ -50,12 +51,13 @@ func newDay(t *testing.T, variants map[string]string) *day {
 func (d *day) after(wait time.Duration, do func()) {
 	e := dayEvent{d.now.Add(wait), do}
 	i, _ := slices.BinarySearchFunc(d.events, e, func(a, b dayEvent) int {
-		return cmp.Or(a.at.Compare(b.at), -1) // behind those of the same moment
+		return cmp.Or(a.at.Compare(b.at), -1) // after those of the same time
 	})
 	d.events = slices.Insert(d.events, i, e)
 }
 
-// run sends ten requests a second, turns of forty conversations, and returns the share that each server got.
+// run sends ten requests per second, turns of forty conversations, and returns each server's
+// share.
 func (d *day) run(length time.Duration) map[string]float64 {
 	share := map[string]float64{}
 	end := d.now.Add(length)
@@ -109,9 +111,9 @@ func (d *day) recover() {
 	d.held, d.up["c"] = nil, true
 }
 
-// A server that hangs keeps its conversations, looks no busier than its reports say, and gives no label that would tell.
-// Before waits without a first token were evidence it got 30 % of the requests in the first minute and 10 % of the next
-// six, while nobody was answered.
+// A server that hangs keeps its conversations, looks no busier than its reports say, and gives no
+// labels. Before waits without a first token counted as evidence, it got 30 % of the requests in
+// the first minute and 10 % of the next six, while none was answered.
 func TestAServerThatAnswersNothingGetsNothing(t *testing.T) {
 	for name, variants := range map[string]map[string]string{
 		"of its own variant": {"c": "other"},
@@ -125,7 +127,7 @@ func TestAServerThatAnswersNothingGetsNothing(t *testing.T) {
 		d = newDay(t, variants)
 		require.Greater(t, d.run(time.Minute)["c"], 0.2, name)
 		d.up["c"] = false
-		// The affinity gate holds conversations to their server until it is five seconds slower.
+		// The affinity gate keeps conversations on their server until it is five seconds slower.
 		require.Less(t, d.run(time.Minute)["c"], 0.05, name)
 		require.Less(t, d.run(3 * time.Minute)["c"], 0.015, name)
 

@@ -13,19 +13,19 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// held is a matcher that is asked what would be pushed out.
+// held is a matcher with Displaced.
 type held struct{ asked int }
 
 func (*held) Match(*endpick.Request, []endpick.Candidate) {}
 
 func (h *held) Displaced(*endpick.Request, *endpick.Candidate) float64 { h.asked++; return 0 }
 
-// silent is one that can't be.
+// silent is a matcher without it.
 type silent struct{ _ int }
 
 func (*silent) Match(*endpick.Request, []endpick.Candidate) {}
 
-// Whoever keeps an index weighs what is in that, and not in one that hears of nothing.
+// A preset that keeps an index asks that for displaced blocks, not one that is never notified.
 func TestKeepAsksTheIndexThatIsKept(t *testing.T) {
 	for name, asks := range map[string]bool{
 		"predicted-latency": true, "predicted-latency:most": true, "predicted-latency:no-claims": false, "predicted-latency:no-neighbours": false,
@@ -40,14 +40,14 @@ func TestKeepAsksTheIndexThatIsKept(t *testing.T) {
 		candidates := []endpick.Candidate{{Endpoint: &endpick.Endpoint{}, Prediction: endpick.Prediction{Has: has, TTFT: 1, TPOT: 1}}}
 		c.Policy.Scorers[0].Scorer.Score(&req, candidates, make([]float64, 1))
 		assert.Equal(t, asks, h.asked > 0, name)
-		// One that can't tell is kept, too.
+		// A matcher without Displaced is kept, too.
 		c, err = preset.Keep(name, endpick.Policy{Matcher: &silent{}})
 		require.NoError(t, err, name)
 		assert.IsType(t, &silent{}, c.Policy.Matcher)
 	}
 }
 
-// What has been learned goes on where it is of use.
+// What has been learned is kept if it is of use.
 func TestKeep(t *testing.T) {
 	learned, err := preset.ByName("predicted-latency")
 	require.NoError(t, err)

@@ -23,16 +23,16 @@ func TestMarginalDelayConfig(t *testing.T) {
 	}
 }
 
-// What scores is what predicts, and it hears of each request once.
+// Scorer and predictor are one stage, which is notified of each request once.
 func TestMarginalDelayIsOneStage(t *testing.T) {
 	c, err := preset.MarginalDelay(preset.MarginalDelayConfig{})
 	require.NoError(t, err)
 	assert.Same(t, c.Policy.Predictor, c.Policy.Scorers[0].Scorer)
 }
 
-// Before there is a response to learn from it neither herds nor copies: prompts that
-// share a head stay together while that costs less than to compute it again, and
-// those that share nothing are spread.
+// Before there is a response to learn from it neither herds nor duplicates: prompts
+// with a common head stay together while that costs less than computing it again,
+// and others are spread.
 func TestMarginalDelayFromTheFirstRequestOn(t *testing.T) {
 	c, err := preset.MarginalDelay(preset.MarginalDelayConfig{})
 	require.NoError(t, err)

@@ -15,10 +15,10 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// scores is what the preset's scorer makes of two busy endpoints that hold nothing of a
-// prompt of 860 tokens: the first answers in 100 ms, at worst 300 ms, and has 20
-// requests; the second in 150 ms, at worst 180 ms, and has 2. Prefill of the prompt
-// takes 0.1 s of each request.
+// scores are the preset's scores of two busy endpoints that hold nothing of a prompt of
+// 860 tokens: the first answers in 100 ms, at worst 300 ms, and has 20 requests; the
+// second in 150 ms, at worst 180 ms, and has 2. The prefill delays each request by 0.1
+// s.
 func scores(t *testing.T, c preset.PredictedLatencyConfig, target time.Duration) [2]float64 {
 	c.Latency.Synchronous = true
 	config, err := preset.PredictedLatency(c)
@@ -36,16 +36,16 @@ func scores(t *testing.T, c preset.PredictedLatencyConfig, target time.Duration)
 
 func TestPredictedLatencyHoldsTheUpperBoundAgainstAnSLO(t *testing.T) {
 	const target = 200 * time.Millisecond
-	// By the bound the first is 100 ms over, a deficit of a half, and the second keeps a
-	// tenth of the target; in expectation they keep a half and a quarter.
+	// By the bound the first is 100 ms late, a deficit of a half, and the second has a
+	// tenth of the target left; in expectation they have a half and a quarter left.
 	got := scores(t, preset.PredictedLatencyConfig{}, target)
 	assert.InDeltaSlice(t, []float64{0.2 / 1.5, 1 - 0.4*0.1}, got[:], 1e-9)
 	got = scores(t, preset.PredictedLatencyConfig{DisableSpread: true}, target)
 	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, 1 - 0.4*0.25}, got[:], 1e-9)
 }
 
-// What admission, tiers and scorer take for within reach is the same: the tier keeps
-// the second of the two, whose upper bound is below the target, and removes the first.
+// Admission, tiers and scorer agree on what meets the target: the tier keeps the
+// second of the two, whose upper bound is below it, and removes the first.
 func TestPredictedLatencyMeasuresByOneHeadroom(t *testing.T) {
 	const ms = time.Millisecond
 	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
@@ -89,7 +89,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 		_, err := preset.PredictedLatency(c)
 		assert.Error(t, err, "%+v", c)
 	}
-	// What would be ignored is refused.
+	// Settings that would be ignored are refused.
 	own := new(slo.Headroom)
 	none := func(*endpick.Request, *endpick.Candidate) float64 { return 0 }
 	for field, c := range map[string]preset.PredictedLatencyConfig{
@@ -111,8 +111,8 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	}
 }
 
-// The preset's gate holds no request for longer than that saves: 860 tokens, which take
-// 100 ms. With the paper's tolerance it does, and without a load gate however long.
+// The preset's gate holds no request for longer than that saves: 100 ms for 860 tokens.
+// With the paper's tolerance it does, and without a load gate for any time.
 func TestPredictedLatencyLimitsItsGate(t *testing.T) {
 	kept := func(c preset.PredictedLatencyConfig, behind time.Duration) int {
 		c.Affinity.DisableExploration = true

@@ -94,8 +94,7 @@ func TestWeightOfZeroIsAnError(t *testing.T) {
 	assert.ErrorContains(t, err, "Policy.Scorers[1].Weight")
 }
 
-// byName is preset.ByName, but for a predictor that learns in its caller's
-// goroutine and so always at the same moment.
+// byName is preset.ByName with a synchronous predictor.
 func byName(name string) (endpick.Config, error) {
 	if name == "predicted-latency" {
 		name += ":synchronous"
@@ -115,7 +114,7 @@ func TestPoliciesConform(t *testing.T) {
 	}
 }
 
-// TestChoices puts every policy before the same three servers:
+// TestChoices gives every policy the same three servers:
 //
 //	a: holds 60 % of the prompt, 12 running, 9,000 prompt tokens in prefill
 //	b: holds nothing, 2 running
@@ -125,8 +124,8 @@ func TestPoliciesConform(t *testing.T) {
 // Linear with 0.7: a 0.28 + 0.3, b 0.7 + 0.05, c 0.56 + 0.175: a. AIBrix: 12 − 2
 // > 8: least loaded, b. SGLang: 12 − 2 ≤ 32 and 0.6 > 0.5: a. Preble: a. Dynamo
 // in tokens: a 400 + 9,000 + context, b 1,000, c 800 + 0: c, of which this
-// router knows no open request. Load-prefix 3,2,2: a (3·0.6 + 0 + 2·0.5)/7, b
-// (0 + 2 + 2·0.5)/7, c (3·0.2 + 2·0.5 + 2·0.5)/7: b. Always-busiest: a.
+// router knows no open request. Load-prefix 3,2,2: a (3·0.6 + 0 + 2·0.5)/7, b (0
+// + 2 + 2·0.5)/7, c (3·0.2 + 2·0.5 + 2·0.5)/7: b. Always-busiest: a.
 func TestChoices(t *testing.T) {
 	want := map[string]string{
 		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",

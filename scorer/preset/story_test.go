@@ -20,9 +20,9 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands of the stories say into their files")
 
-// TestStories plays a story for each preset. A story is prose for people, with
-// commands in between: a line that begins with "> ", followed by what it said, up
-// to an empty line. With -update that is written anew; the prose stays.
+// TestStories plays a story for each preset. A story is prose with commands in
+// between: a line that begins with "> ", followed by its output, up to an empty
+// line. -update rewrites the output; the prose stays.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ type stage struct {
 	t      *testing.T
 	router *endpick.Router
 	now    time.Time
-	prompt []uint64 // the blocks of the prompt that the story is about
-	others uint64   // blocks that nobody has seen
+	prompt []uint64 // blocks of the story's prompt
+	others uint64   // new blocks
 	open   []endpick.Lease
 }
 
@@ -76,10 +76,10 @@ func newStage(t *testing.T, name string) *stage {
 	return s
 }
 
-// play returns the story as it went.
+// play returns the story with current output.
 func (s *stage) play(story string) string {
 	var b strings.Builder
-	said := false // what follows was said by a command, in the file
+	said := false // in the file, the following lines are a command's output
 	for line := range strings.Lines(story) {
 		command, ok := strings.CutPrefix(line, "> ")
 		switch {
@@ -97,7 +97,7 @@ func (s *stage) play(story string) string {
 	return b.String()
 }
 
-// do does a command and returns what there is to say.
+// do executes a command and returns its output.
 func (s *stage) do(words []string) string {
 	value := func(key string) string {
 		for _, w := range words {
@@ -124,7 +124,7 @@ func (s *stage) do(words []string) string {
 	switch words[0] {
 	case "holds": // SERVER tokens=N: it has served the head of the prompt
 		s.on(words[1], endpick.Request{InputTokens: tokens, Blocks: s.prompt[:tokens/16]}, 0, 0)
-	case "waits": // SERVER tokens=N: a prompt that nobody knows was sent there, and is not prefilled yet
+	case "waits": // SERVER tokens=N: an unknown prompt was sent there, and is not prefilled yet
 		_, err := s.router.Route(s.only(words[1], endpick.Request{InputTokens: tokens, Blocks: s.unknown(tokens), Stream: true}))
 		require.NoError(s.t, err)
 	case "report": // SERVER waiting=N running=N kv=SHARE
@@ -148,7 +148,7 @@ func (s *stage) do(words []string) string {
 			s.open = append(s.open, l)
 		}
 		return req.Receipt.String()
-	case "finish": // what was routed, before anything came of it
+	case "finish": // ends what was routed, without a result
 		for _, l := range s.open {
 			l.Done(endpick.Outcome{Status: endpick.Canceled})
 		}
@@ -159,7 +159,7 @@ func (s *stage) do(words []string) string {
 	return ""
 }
 
-// only is a request that can go to one server alone.
+// only is a request that can only go to one server.
 func (s *stage) only(server string, req endpick.Request) endpick.Request {
 	for _, id := range servers {
 		if id != server {
@@ -184,7 +184,7 @@ func (s *stage) on(server string, req endpick.Request, ttft, tpot time.Duration)
 	require.True(s.t, l.Done(endpick.Outcome{OutputTokens: output, InputTokens: req.InputTokens}))
 }
 
-// unknown is a prompt that nobody has seen.
+// unknown is a new prompt.
 func (s *stage) unknown(tokens int) (blocks []uint64) {
 	for range tokens / 16 {
 		s.others++
@@ -193,7 +193,7 @@ func (s *stage) unknown(tokens int) (blocks []uint64) {
 	return blocks
 }
 
-// TestConcepts holds the receipt in docs/concepts.md to a decision.
+// TestConcepts compares the receipt in docs/concepts.md with a real decision.
 func TestConcepts(t *testing.T) {
 	text, err := os.ReadFile("../../docs/concepts.md")
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// Each variant changes what it says, and nothing else.
+// Each variant changes what it names, and nothing else.
 func TestVariantsAreWhatTheySay(t *testing.T) {
 	want := map[string]PredictedLatencyConfig{
 		"fixed-gate": {FixedGate: true},
@@ -41,7 +41,7 @@ func TestVariantsAreWhatTheySay(t *testing.T) {
 	assert.Len(t, variants, len(want))
 }
 
-// The constants of those who made the policies.
+// The constants of the policies' authors.
 func TestGates(t *testing.T) {
 	gate := func(c endpick.Config) any { return c.Policy.Filters[0] }
 	assert.Equal(t, scorer.MatchGate{Range: 8}, gate(AIBrix()))

@@ -14,14 +14,14 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// setting is a field of the configuration that a stage was made with.
+// setting is a field of a stage's configuration.
 func setting(t *testing.T, stage any, field string) reflect.Value {
 	v := reflect.ValueOf(stage).Elem().FieldByName("config").FieldByName(field)
 	require.True(t, v.IsValid(), "%T has no %s", stage, field)
 	return v
 }
 
-// What is set of one stage reaches the others that have to agree with it.
+// Settings of one stage reach the others that have to agree with it.
 func TestStagesAgree(t *testing.T) {
 	of := func(c PredictedLatencyConfig) endpick.Policy {
 		c.Latency.Synchronous = true
@@ -59,8 +59,8 @@ func TestStagesAgree(t *testing.T) {
 	assert.Same(t, learned, config.Policy.Predictor)
 }
 
-// Marginal delay holds upper bounds against an SLO: of two servers that keep it in
-// expectation its tier keeps the one that is likely to.
+// Marginal delay compares upper bounds with an SLO: of two servers that meet it in
+// expectation, its tier keeps the one that is likely to.
 func TestMarginalDelayHoldsUpperBounds(t *testing.T) {
 	const ms = time.Millisecond
 	config, err := MarginalDelay(MarginalDelayConfig{Tier: slo.TierConfig{DisableExploration: true}})

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// recording is a suite that gives what fails to tell.
+// recording is a suite that collects failures.
 func recording(t *testing.T, tell func(check, fault string)) suite {
 	return suite{
 		property: func(name string, check func(*testing.T, *rapid.T)) {
@@ -29,7 +29,7 @@ func recording(t *testing.T, tell func(check, fault string)) suite {
 			}
 		},
 		once: func(name string, check func(*testing.T) string) {
-			if name == "concurrency" { // is seen by the race detector, and would end it all
+			if name == "concurrency" { // the race detector finds it, and would end everything
 				return
 			}
 			if fault := check(t); fault != "" {
@@ -108,10 +108,10 @@ func each(f func(req *endpick.Request, c *endpick.Candidate) float64) scoreFunc 
 	}
 }
 
-// closures are numbered as they stand in this file.
+// closures are numbered in the order of this file.
 var closures = regexp.MustCompile(`init\.func[0-9.]+`)
 
-// Each kit finds what is broken, and says it in words, with the smallest case.
+// Each kit finds what is broken, and says so in words, with the smallest case.
 func TestKitsSayWhatIsBroken(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the words are the same, and take long to come")

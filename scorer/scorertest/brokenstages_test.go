@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// broken are stages that each break one promise.
+// broken are stages that each violate one requirement.
 var broken = []struct {
 	name string
 	kit  func(suite)

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// keepsCandidates scores by the first candidates it has seen.
+// keepsCandidates scores by the first candidates it saw.
 type keepsCandidates struct{ seen []endpick.Candidate }
 
 func (s *keepsCandidates) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
@@ -25,7 +25,7 @@ func (s *keepsCandidates) Score(_ *endpick.Request, cs []endpick.Candidate, dst 
 	}
 }
 
-// countsCalls scores by how often it was called.
+// countsCalls scores by the number of its calls.
 type countsCalls struct{ calls float64 }
 
 func (s *countsCalls) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
@@ -64,7 +64,7 @@ func (m *blockSet) Routed(e *endpick.Event) {
 	}
 }
 
-// headSet is a right matcher but for what its fields say.
+// headSet is a correct matcher, except for what its fields say.
 type headSet struct {
 	mu       sync.Mutex
 	held     map[string]bool
@@ -109,7 +109,7 @@ func (m *headSet) Routed(e *endpick.Event) {
 	}
 }
 
-// keepsBlocks remembers prompts by the caller's own slices.
+// keepsBlocks keeps the caller's own slices.
 type keepsBlocks struct {
 	mu      sync.Mutex
 	prompts [][]uint64
@@ -138,7 +138,7 @@ func (m *keepsBlocks) Routed(e *endpick.Event) {
 	m.prompts, m.refs = append(m.prompts, e.Request.Blocks), append(m.refs, e.Candidate.Ref)
 }
 
-// bucket lets in so many.
+// bucket admits so many requests.
 type bucket struct{ left int }
 
 func (b *bucket) Admit(*endpick.Request, []endpick.Candidate) error {
@@ -150,7 +150,7 @@ func (b *bucket) Admit(*endpick.Request, []endpick.Candidate) error {
 }
 func (b *bucket) Withdrawn(*endpick.Request) {}
 
-// asked expects every request that is routed to have been admitted.
+// asked expects every routed request to have been admitted.
 type asked struct{ admitted map[uint64]int }
 
 func (a *asked) Admit(req *endpick.Request, _ []endpick.Candidate) error {
@@ -165,14 +165,14 @@ func (a *asked) Routed(e *endpick.Event) {
 	delete(a.admitted, e.Request.Number())
 }
 
-// keepsEvents looks at the event of Routed when the request is done.
+// keepsEvents uses the event of Routed when the request is done.
 type keepsEvents struct{ routed *endpick.Event }
 
 func (o *keepsEvents) Routed(e *endpick.Event) { o.routed = e }
 
 func (o *keepsEvents) Done(*endpick.Event, *endpick.Outcome) { _ = o.routed.Candidate.Endpoint.ID }
 
-// keepsAnswers writes where it has written before.
+// keepsAnswers writes to earlier slices.
 type keepsAnswers struct{ dst []float64 }
 
 func (s *keepsAnswers) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) {
@@ -183,7 +183,7 @@ func (s *keepsAnswers) Score(_ *endpick.Request, _ []endpick.Candidate, dst []fl
 	s.dst = dst
 }
 
-// keepsLoad refuses where the load of the request before was high.
+// keepsLoad refuses a request if the load was high at the previous one.
 type keepsLoad struct{ before []endpick.Candidate }
 
 func (a *keepsLoad) Admit(_ *endpick.Request, cs []endpick.Candidate) error {
@@ -194,7 +194,7 @@ func (a *keepsLoad) Admit(_ *endpick.Request, cs []endpick.Candidate) error {
 	return nil
 }
 
-// seats lets so many in at a time, and thinks that all of them complete.
+// seats admits so many at a time, and assumes that all of them complete.
 type seats struct {
 	mu   sync.Mutex
 	left int
@@ -224,12 +224,12 @@ func (s *seats) Done(_ *endpick.Event, o *endpick.Outcome) {
 	}
 }
 
-// perTenant lets in so many requests of a tenant at one time. It counts some of those
-// that it was not asked about when they end, and not when they begin.
+// perTenant admits so many requests of a tenant at one time. It counts some of those
+// for which it was not asked when they end, and not when they begin.
 type perTenant struct {
 	endpick.OneRouter
 	most    int
-	mirrors bool // those under way are forgotten, or else the mirrored ones
+	mirrors bool // it forgets mirrored requests, or else those under way
 
 	mu   sync.Mutex
 	open map[string]int

@@ -18,8 +18,8 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// writeRecording writes what a gateway would have recorded of conversations that
-// share system prompts, about eight requests a second.
+// writeRecording writes a gateway's recording of conversations that share system
+// prompts, with about eight requests per second.
 func writeRecording(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "day.jsonl")
 	f, err := os.Create(path)
@@ -28,7 +28,7 @@ func writeRecording(t *testing.T) string {
 	w := recording.NewWriter(f)
 	random := rand.New(rand.NewPCG(1, 2))
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	prompts := make([][]recording.Hash, 40) // one for each user
+	prompts := make([][]recording.Hash, 40) // one per user
 	for range 400 {
 		at = at.Add(time.Duration(random.ExpFloat64() * float64(time.Second) / 8))
 		user := random.IntN(len(prompts))
@@ -52,7 +52,7 @@ func writeRecording(t *testing.T) string {
 	return path
 }
 
-// custom is LMetric with a scorer of one's own in its place.
+// custom is LMetric with another scorer.
 func custom(name string, cost func(*endpick.Request, *endpick.Candidate) float64) endpick.Config {
 	config := preset.LMetric()
 	config.Policy.Name = name
@@ -99,7 +99,7 @@ func TestCompareIsDeterministic(t *testing.T) {
 	assert.NotEqual(t, first, once())
 }
 
-// Every field of a workload changes what comes of it.
+// Every field of a workload affects the result.
 func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
@@ -154,7 +154,7 @@ func TestCompareErrors(t *testing.T) {
 	assert.ErrorIs(t, err, endpick.ErrConfig, "what it knows is of other endpoints")
 }
 
-// A policy that goes by labels and variants finds those that the workload says.
+// A policy that uses labels and variants gets those of the workload.
 func TestCompareDescribesServers(t *testing.T) {
 	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 20, Endpoints: 3, Describe: func(server int) endpick.Endpoint {
 		return endpick.Endpoint{Labels: map[string]string{"price": []string{"spot", "full", "full"}[server]}, Variant: []string{"h100", "a100", ""}[server]}

@@ -9,8 +9,8 @@ import (
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
-// A scorer of one's own, judged against LMetric. A recording of one's own gateway
-// takes the place of the scenario with Workload.Recording.
+// A scorer of your own, compared with LMetric. With Workload.Recording, a
+// recording of your gateway replaces the scenario.
 func ExampleCompare() {
 	coldest := preset.LMetric()
 	coldest.Policy.Name = "coldest"

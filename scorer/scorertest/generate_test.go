@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The generators go down to what a property fails of, in rapid tests of anybody's.
+// In rapid tests of other packages, generators shrink to what a property needs to fail.
 func TestGeneratorsShrink(t *testing.T) {
 	settled(t)
 	for name, tc := range map[string]struct {
@@ -64,7 +64,7 @@ The smallest case:
 	} {
 		r := &recorder{name: name}
 		r.run(func() { rapid.Check(r, tc.property) })
-		// Words that are drawn are made small after all else, or not at all.
+		// Words are shrunk last, or not at all.
 		assert.Equal(t, tc.smallest, regexp.MustCompile(`, (tenant|session|adapter) "[^"]*"`).ReplaceAllString(r.said, ""), name)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder is a rapid.TB that keeps what a failing check says.
+// recorder is a rapid.TB that records the messages of a failing check.
 type recorder struct {
 	name   string
 	failed bool
 	said   string
 }
 
-// failedRun is how rapid reports a failure, smallest case last.
+// failedRun matches rapid's report of a failure, smallest case last.
 var failedRun = regexp.MustCompile(`(?s)^\[rapid\] (?:failed|panic) after \d+ tests: (.*)\nTo reproduce, `)
 
 func (r *recorder) Errorf(format string, args ...any) {
@@ -53,7 +53,7 @@ func (r *recorder) run(f func()) {
 	f()
 }
 
-// settled makes rapid draw the same in every run.
+// settled makes rapid draw the same values in every run.
 func settled(t *testing.T) {
 	for name, value := range map[string]string{"rapid.seed": "1", "rapid.checks": "100", "rapid.nofailfile": "true", "rapid.shrinktime": "1h"} {
 		old := flag.Lookup(name).Value.String()
@@ -62,7 +62,7 @@ func settled(t *testing.T) {
 	}
 }
 
-// said is what a kit says of a stage: of the checks that fail, the first in full.
+// said is a kit's report on a stage: of the failing checks, the first in full.
 func said(t *testing.T, kit func(suite)) string {
 	var fault string
 	var also []string
