@@ -74,10 +74,32 @@ func (l *requestLog) ended(r *observed.Request) {
 	if r.Tenant != "" {
 		attributes = append(attributes, "tenant", r.Tenant)
 	}
+	if tried := earlier(r.Attempts); tried != "" {
+		attributes = append(attributes, "earlier", tried)
+	}
 	if failed && why != nil {
 		attributes = append(attributes, "error", why)
 	}
 	l.log.Log(context.Background(), level, "request", attributes...)
+}
+
+// earlier names the endpoints that were asked before the last one, and says why they
+// didn't serve the request; empty: there were none.
+func earlier(attempts []observed.Attempt) string {
+	var b strings.Builder
+	for i := 0; i+1 < len(attempts); i++ {
+		a := &attempts[i]
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(a.Candidate.Endpoint.ID + ": ")
+		if a.Err != nil {
+			b.WriteString(a.Err.Error())
+		} else {
+			b.WriteString(string(a.Result))
+		}
+	}
+	return b.String()
 }
 
 // stranger logs a request without a valid key.

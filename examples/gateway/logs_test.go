@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/observed"
 )
 
 // What goes wrong with requests is in the log with what tells one from another: streams
@@ -66,6 +71,26 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	for _, secret := range []string{"secret", annsKey, "guessed", "cardamom"} {
 		assert.NotContains(t, c.stderr.String(), secret)
 	}
+}
+
+// The line of a request that was retried says what happened before.
+func TestEarlierAttemptsAreLogged(t *testing.T) {
+	attempt := func(id string, result observed.Result, err error) observed.Attempt {
+		return observed.Attempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, Err: err}
+	}
+	var lines bytes.Buffer
+	l := &requestLog{log: newLogger(&lines, &logSettings{Level: "info"}), which: "all"}
+	r := &observed.Request{In: httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)}
+	r.HTTP, r.Status = 200, endpick.Completed.String()
+	r.Attempts = []observed.Attempt{attempt("a", observed.Broken, transport.ErrTimeout), attempt("b", observed.Full, nil), attempt("c", observed.Served, nil)}
+	l.ended(r)
+	assert.Contains(t, lines.String(), `attempts=3 `)
+	assert.Contains(t, lines.String(), ` earlier="a: transport: the endpoint did not answer in time; b: full"`)
+	lines.Reset()
+	r.Attempts = r.Attempts[2:]
+	l.ended(r)
+	assert.Contains(t, lines.String(), `attempts=1 `)
+	assert.NotContains(t, lines.String(), "earlier")
 }
 
 // Whoever is not let in can't fill the log.

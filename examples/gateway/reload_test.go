@@ -290,6 +290,19 @@ func TestProtocols(t *testing.T) {
 			require.Equal(t, 200, resp.StatusCode)
 		}
 	})
+	t.Run("HTTP/2 where it is off", func(t *testing.T) {
+		write("tenants: {ann: {keys: [" + annsKey + "]}}\n")
+		c := startConfig(t, path)
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "HTTP/1.1 505 ")
+		c.logs(t, `level=WARN msg=request warning="a client speaks HTTP/2 without TLS, which needs h2c: true"`, 1)
+	})
 	t.Run("TLS", func(t *testing.T) {
 		serial := func(url, cert string) int64 {
 			pool := x509.NewCertPool()

@@ -44,8 +44,8 @@ func TestDocumentedSettings(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/gateway.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(doc, -1)
-	require.Len(t, blocks, 2)
-	block := blocks[0]
+	require.Len(t, blocks, 3)
+	first, block := blocks[0], blocks[1]
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
 	path := filepath.Join(dir, "gateway.yaml")
@@ -59,7 +59,31 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Equal(t, byteSize(32<<20), s.Limits.Body)
 	assert.Equal(t, replicaSettings{NATS: "nats://10.0.0.20:4222,nats://10.0.0.21:4222", Fleet: "chat", Name: "gateway-1", Forget: 2 * time.Second}, *s.Replicas)
 
-	d, err := parseSettings(path, blocks[1][1])
+	quick, err := parseSettings(path, first[1])
+	require.NoError(t, err)
+	assert.Empty(t, quick.warnings())
+	assert.Len(t, quick.Endpoints, 2)
+	assert.Equal(t, quotaSettings{Rate: 50, Burst: 3000, Requests: 4}, quick.Tenants["support"].Quota)
+
+	// What it gives as defaults are the defaults.
+	d := defaultSettings()
+	assert.Equal(t, d.Timeouts.Header, s.Timeouts.Header)
+	assert.Equal(t, d.Timeouts.Body, s.Timeouts.Body)
+	assert.Equal(t, d.Timeouts.Idle, s.Timeouts.Idle)
+	assert.Equal(t, d.Timeouts.Grace, s.Timeouts.Grace)
+	assert.Equal(t, d.Limits.Header, s.Limits.Header)
+	assert.Equal(t, d.Limits.Connections, s.Limits.Connections)
+	assert.Equal(t, d.Price.Cached, s.Price.Cached)
+	assert.Equal(t, d.Policy, s.Policy)
+	assert.Equal(t, d.Log, s.Log)
+	for name, value := range map[string]string{"listen": d.Listen, "admin": d.Admin} {
+		if port, free := strings.CutSuffix(value, ":0"); free {
+			value = "a free port of " + port
+		}
+		assert.Regexp(t, `(?m)^`+name+`: .*\n?.*[Dd]efault: `+regexp.QuoteMeta(value), string(block[1]))
+	}
+
+	d, err = parseSettings(path, blocks[2][1])
 	require.NoError(t, err)
 	assert.Equal(t, "h100", d.Discover.Endpoint.Variant)
 
@@ -72,7 +96,7 @@ func TestDocumentedSettings(t *testing.T) {
 	require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr), stderr.String())
 	assert.Equal(t, path+" is valid: 3 endpoints, policy marginal-delay, 1 model with settings, 2 tenants\n", stdout.String())
 	assert.Empty(t, stderr.String())
-	assert.NoError(t, check(writeSettings(t, string(blocks[1][1])), &stdout, &stderr))
+	assert.NoError(t, check(writeSettings(t, string(blocks[2][1])), &stdout, &stderr))
 	assert.Contains(t, stdout.String(), "is valid: endpoints to be discovered, policy marginal-delay, 0 models with settings, 0 tenants\n")
 }
 

@@ -128,14 +128,19 @@ func (t *Trip) allBut(id string) (others []string, found bool) {
 
 // Route chooses an endpoint that has not failed the request yet. It avoids
 // unhealthy endpoints unless there are no others, and those that are known to hang
-// even then. The error is that of [endpick.Router.Route].
+// even then. The error is that of [endpick.Router.Route]; if endpoints hang, it says
+// how many.
 func (t *Trip) Route() (endpick.Lease, error) {
 	avoid, inVain := t.Desk.Health.Avoid(nil, nil)
 	t.Request.Exclude, t.Request.Avoid = t.exclude, avoid
 	if len(inVain) > 0 {
 		t.Request.Exclude = slices.Concat(t.exclude, inVain)
 	}
-	return t.Desk.Router.Route(t.Request)
+	lease, err := t.Desk.Router.Route(t.Request)
+	if err != nil && len(inVain) > 0 && errors.Is(err, endpick.ErrNoEndpoints) {
+		err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, len(inVain))
+	}
+	return lease, err
 }
 
 // Adopt opens a lease for a request that is under way at an endpoint that somebody

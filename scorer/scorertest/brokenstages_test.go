@@ -21,6 +21,15 @@ var broken = []struct {
 		clear(dst[:len(cs)-1])
 	})},
 	{"a scorer that divides by zero", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return 0.01 / c.KVUsage }))},
+	{"a scorer that normalises what is equal", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		least, most := math.Inf(1), math.Inf(-1)
+		for i := range cs {
+			least, most = min(least, cs[i].Waiting), max(most, cs[i].Waiting)
+		}
+		for i := range cs {
+			dst[i] = (most - cs[i].Waiting) / (most - least)
+		}
+	})},
 	{"a scorer whose scores are requests", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.Waiting }))},
 	{"a scorer that goes by place", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 		for i := range cs {
