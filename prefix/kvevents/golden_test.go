@@ -205,10 +205,29 @@ func TestExtraKeys(t *testing.T) {
 			require.Len(t, b.Events, 1)
 			require.Equal(t, c.salt, b.Events[0].Salt)
 			require.Equal(t, c.foreign, b.Events[0].Foreign)
+			want := ""
 			if c.adapter != nil {
-				require.Equal(t, c.adapter, b.Events[0].Adapter)
+				want = c.adapter.(string)
 			}
+			require.Equal(t, want, b.Events[0].Adapter)
 		})
+	}
+}
+
+// Old releases give only an adapter's number. Any number, also 0, keeps its blocks apart from those without an adapter.
+func TestAdaptersByNumber(t *testing.T) {
+	for _, c := range []struct {
+		id, name any
+		want     string
+	}{{nil, nil, ""}, {0, nil, "lora_id 0"}, {3, nil, "lora_id 3"}, {3, "sql", "sql"}, {0, "sql", "sql"}, {nil, "sql", "sql"}} {
+		e := store(nil, 0, 1)
+		e["lora_id"], e["lora_name"] = c.id, c.name
+		payload, err := msgpack.Marshal([]any{1.5, []any{e}})
+		require.NoError(t, err)
+		var b Batch
+		require.NoError(t, NewDecoder().Decode(payload, &b))
+		require.Len(t, b.Events, 1)
+		require.Equal(t, c.want, b.Events[0].Adapter)
 	}
 }
 

@@ -99,6 +99,7 @@ func TestFallbacksHaveTheSameRank(t *testing.T) {
 func TestServedByTheSameRank(t *testing.T) {
 	for by, want := range map[string]string{
 		"10.0.0.1:80": "a completed", "10.0.0.2:80": "a failed, e completed", "10.0.0.3:80": "a failed, c completed", "10.9.9.9:80": "a completed", "": "a completed",
+		"[::ffff:10.0.0.2]:80": "a failed, e completed", " 10.0.0.3:80 ": "a failed, c completed", "[::ffff:10.0.0.1]:80": "a completed",
 	} {
 		w := ranked(t)
 		c := w.talk(t, inPieces)
