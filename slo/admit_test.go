@@ -51,7 +51,8 @@ func TestLatencyAdmitter(t *testing.T) {
 		})
 	}
 
-	// The bound is for choosing: what is expected to be met is not refused.
+	// The bound is for choosing: a request whose expected latency is within the target is not
+	// refused.
 	req := ask(350, 0)
 	req.Priority = -1
 	require.NoError(t, slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})).Admit(&req, full()))

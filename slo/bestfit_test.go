@@ -38,7 +38,7 @@ func TestBestFitScores(t *testing.T) {
 		{"least", slo.BestFitConfig{}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)), []float64{0.8, 0.9, 1}},
 		{"most", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)),
 			[]float64{0.8, 0.7, 0.6}},
-		// Deficits 0.5, 1, –, 0.25: the idle come before the busy.
+		// Deficits 0.5, 1, –, 0.25: idle endpoints come before busy ones.
 		{"idle first among those in deficit", slo.BestFitConfig{}, ask(200, 0), idle,
 			[]float64{0.3 + 0.2/1.5, 0.4, 0.8, 0.16}},
 		{"deficits do not depend on the strategy", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), idle[:2],
@@ -64,8 +64,8 @@ func TestBestFitScores(t *testing.T) {
 			assert.InDeltaSlice(t, tc.want, score(newBestFit(t, tc.config), tc.req, tc.cs), 1e-9)
 		})
 	}
-	// Of the three only the second has what a streamed response is compared
-	// by, and the first what a whole one is.
+	// Of the three, only the second has the prediction that a streamed response is
+	// ranked by, and only the first the one for a whole response.
 	streamed := ask(0, 0)
 	streamed.ExpectedOutputTokens = 1
 	got := score(newBestFit(t, slo.BestFitConfig{}), streamed, parts)
@@ -76,9 +76,9 @@ func TestBestFitScores(t *testing.T) {
 }
 
 func TestBestFitConsidersNeighbours(t *testing.T) {
-	// Own latencies 100 + 100·10 = 1100, 1100, 1300. 1,000 new tokens at 10,000
-	// a second keep four others waiting for 0.4 s in all, 500 for 0.2 s; nobody
-	// is on the third: 1500, 1300, 1300.
+	// Own latencies are 100 + 100·10 = 1100, 1100, 1300. At 10,000 tokens a
+	// second, 1,000 new tokens delay four others by 0.4 s in all, 500 by 0.2 s;
+	// the third is empty: 1500, 1300, 1300.
 	cs := fleet(both(100, 10), both(100, 10), both(300, 10))
 	for i := range cs {
 		cs[i].Waiting, cs[i].Running, cs[i].PrefixTokens = 1, 3, 0
@@ -92,7 +92,7 @@ func TestBestFitConsidersNeighbours(t *testing.T) {
 	got = score(newBestFit(t, slo.BestFitConfig{}), req, cs)
 	assert.InDeltaSlice(t, []float64{1, 1, 1100.0 / 1300}, got, 1e-9)
 
-	// 3,000 tokens that others will ask for again on the second: 1600 for it.
+	// The second would evict 3,000 tokens that others will need again: 1600 for it.
 	displaced := func(_ *endpick.Request, c *endpick.Candidate) float64 {
 		if c.PrefixTokens == 500 {
 			return 3000
@@ -121,7 +121,7 @@ func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 		assert.InDeltaSlice(t, []float64{0.5, 1.25 / 3, 2.0 / 3}, score(s, req, cs), 1e-9)
 	}
 
-	// Scores 1, 0.5, 0.25, 0.2 of those predicted: the median is 0.25.
+	// Scores of the predicted ones are 1, 0.5, 0.25, 0.2; the others get the median, 0.25.
 	cs = fleet(whole(1), whole(4), endpick.Prediction{}, whole(2), whole(5))
 	cs[2].KVUsage, cs[2].Waiting, cs[2].Running, cs[2].PrefixTokens = 0, 0, 0, 999
 	got := score(s, ask(0, 0), cs)
@@ -136,7 +136,7 @@ func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 	assert.Less(t, got[1], 1.0, "not even as the only other one")
 }
 
-// Nobody would learn about an endpoint that is never chosen.
+// An endpoint that is never chosen would never be learned about.
 func TestBestFitExploresTheUnpredicted(t *testing.T) {
 	cs := fleet(whole(1), endpick.Prediction{}, whole(2))
 	s := newBestFit(t, slo.BestFitConfig{Exploration: 0.2})
@@ -189,8 +189,9 @@ func TestBestFitScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
 }
 
 // Among candidates that keep their targets, more headroom never ranks lower
-// under most, and a tighter fit never under least; who misses one never ranks
-// before who does not; a smaller deficit never ranks lower among equals.
+// under most, and a tighter fit never under least. A candidate that misses a
+// target never ranks before one that does not; a smaller deficit never ranks
+// lower among equals.
 func TestBestFitOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := drawConfig(t)
@@ -242,8 +243,8 @@ func TestBestFitWithoutSLOIsTheLowestLatency(t *testing.T) {
 	})
 }
 
-// With the default form and picker, taking away a candidate that is worse than
-// the chosen one in everything changes nothing. In the min-max form it does.
+// With the default form and picker, removing a candidate that is worse than the
+// chosen one in every respect changes nothing. In the min-max form it does.
 func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := drawConfig(t)
@@ -251,7 +252,7 @@ func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 		s := newBestFit(t, config)
 		req := drawRequest(t)
 		cs := drawFleet(t, 8)
-		for i := range cs { // all predicted, and well
+		for i := range cs { // all predicted, with valid numbers
 			cs[i].Prediction.Has = endpick.TTFT | endpick.TPOT | endpick.E2E
 			p := &cs[i].Prediction
 			p.TTFT, p.TPOT, p.E2E = max(p.TTFT, 0), max(p.TPOT, 0), max(p.E2E, 0)
@@ -276,9 +277,8 @@ func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 		}
 	})
 
-	// TTFT shares 0.5 and 0.45, TPOT shares 0.2 and 0.36: 0.44 and 0.432, so
-	// that the second fits best. The third has the most headroom and the
-	// worst fit.
+	// TTFT shares 0.5 and 0.45, TPOT shares 0.2 and 0.36 make 0.44 and 0.432: the
+	// second fits best. The third has the most headroom and the worst fit.
 	req := ask(200, 50)
 	two := fleet(both(100, 40), both(110, 32))
 	three := append(slices.Clone(two), fleet(both(0, 0), both(0, 0), both(10, 31))[2])
@@ -320,7 +320,7 @@ func TestBestFitUnpredictedNeverWins(t *testing.T) {
 	})
 }
 
-// The median rule, with a sorted slice for a twin.
+// The median rule, checked against a sorted slice.
 func TestBestFitUnpredictedStayBelowTheMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
@@ -360,8 +360,8 @@ func (queueing) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// Loose requests come first, and then as many tight ones as there are
-// endpoints. Best fit has packed the loose ones and can place them.
+// Loose requests come first, then as many tight ones as there are endpoints.
+// Best fit has packed the loose ones, so it has room for them.
 func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 	placed := func(strategy slo.Strategy) (met int) {
 		h := newHeadroom(t, slo.HeadroomConfig{})
@@ -390,13 +390,13 @@ func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 		}
 		return met
 	}
-	// 500 ms take ten requests of 50 ms: 16 loose ones fill one endpoint and
-	// use a second, which leaves six. Spread over eight they leave none.
+	// 500 ms have room for ten requests of 50 ms: 16 loose ones fill one endpoint
+	// and use a second, which leaves six free. Spread over eight they leave none.
 	assert.Equal(t, 6, placed(slo.Least))
 	assert.Zero(t, placed(slo.Most))
 }
 
-// With the bound a target is met with room for the spread.
+// With the bound, a target is met with a margin for the spread.
 func TestBestFitAgainstTheUpperBound(t *testing.T) {
 	tight := both(190, 10)
 	tight.TTFTUpper = 400 * ms

@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// What an error calls the best is that, wherever it stands and whoever else has the
-// other latency.
+// The error names the best endpoint, whatever its position and whichever endpoint
+// has the better other latency.
 func TestUnattainableNamesTheBest(t *testing.T) {
 	predicted := []endpick.Prediction{both(300, 90), both(500, 60), both(400, 80)}
 	for _, order := range [][3]int{{0, 1, 2}, {1, 0, 2}, {2, 1, 0}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}} {
@@ -34,7 +34,7 @@ func TestUnattainableNamesTheBest(t *testing.T) {
 	}
 }
 
-// A latency that can't be costs itself, and the others count.
+// An impossible latency loses only its own share; the others count.
 func TestOneImpossibleLatency(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	for _, x := range []struct {
@@ -61,8 +61,8 @@ func TestOneImpossibleLatency(t *testing.T) {
 	}
 }
 
-// The upper bound of a whole response is held against its target, and what is expected
-// where a bound lies below it.
+// The upper bound of a whole response is compared with its target; where the bound
+// lies below the expectation, the expectation is.
 func TestUpperBoundOfTheWhole(t *testing.T) {
 	req := ask(1000, 0)
 	req.Stream = false
@@ -73,7 +73,7 @@ func TestUpperBoundOfTheWhole(t *testing.T) {
 	assert.InDelta(t, 0.2, h.Of(&req, &fleet(p)[0]).TTFT, 1e-9)
 }
 
-// A response of unknown length is expected to have 300 tokens.
+// A response of unknown length is assumed to have 300 tokens.
 func TestUnknownLength(t *testing.T) {
 	req := ask(10_000, 0)
 	req.Stream, req.ExpectedOutputTokens = false, 0
@@ -84,8 +84,8 @@ func TestUnknownLength(t *testing.T) {
 	assert.InDelta(t, 0.4, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, c).TTFT, 1e-9)
 }
 
-// Normalised, too, a surplus of time to first token pays for nothing, and who is idle
-// is compared with the idle.
+// In min-max form, too, a TTFT surplus does not make up for a TPOT deficit, and idle
+// candidates are compared with idle ones.
 func TestMinMaxOfThoseThatMiss(t *testing.T) {
 	s := newBestFit(t, slo.BestFitConfig{Form: slo.MinMax})
 	surplus := fleet(both(10, 60), both(190, 60))
@@ -93,7 +93,7 @@ func TestMinMaxOfThoseThatMiss(t *testing.T) {
 	surplus = fleet(both(10, 100), both(190, 60))
 	assert.Equal(t, []float64{0, 0.2}, score(s, ask(200, 50), surplus))
 
-	// Of the idle TTFT is missed by 0.25, 0.5, 1; the others are busy.
+	// The idle ones miss TTFT by 0.25, 0.5 and 1; the others are busy.
 	cs := fleet(both(250, 40), both(300, 40), both(400, 40), both(201, 40), both(2000, 40))
 	for i := range cs[:3] {
 		cs[i].Running = 0
@@ -101,8 +101,9 @@ func TestMinMaxOfThoseThatMiss(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{0.5, 0.5 - 0.2/3, 0.3, 0.2, 0}, score(s, ask(200, 50), cs), 1e-9)
 }
 
-// Whoever explores prefers what is not predicted, however it looks; whoever does not
-// weighs its queue against the longest, which may be that of a predicted one.
+// With exploration, a candidate without a prediction comes first, whatever its
+// state; without it, its queue is compared with the longest one, which may belong to
+// a predicted candidate.
 func TestUnpredictedBesideOthers(t *testing.T) {
 	cs := fleet(both(100, 10), endpick.Prediction{}, endpick.Prediction{})
 	cs[0].Waiting, cs[0].KVUsage = 10, 0
@@ -118,8 +119,8 @@ func TestUnpredictedBesideOthers(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{1, 1. / 6, 1. / 3}, score(cautious, ask(0, 0), cs), 1e-5)
 }
 
-// An endpoint that came before the clock was set back goes on being new, although one
-// that came later by the calendar of then is there.
+// An endpoint that joined before the clock was set back stays new, even beside one
+// that joined later by the old time.
 func TestWarmupOfTwoBesideAClockThatWasSetBack(t *testing.T) {
 	f := newWarmup(t, slo.WarmupConfig{})
 	cs := fleet(make([]endpick.Prediction, 3)...)
@@ -130,7 +131,7 @@ func TestWarmupOfTwoBesideAClockThatWasSetBack(t *testing.T) {
 	assert.Equal(t, 1.0, considered(f, at(90_000), cs, "server-1"))
 }
 
-// Normalised, too, the targets of running requests count.
+// In min-max form, too, the targets of running requests count.
 func TestMinMaxOfRunningRequests(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	s := newBestFit(t, slo.BestFitConfig{Headroom: h, Form: slo.MinMax})

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// bySize predicts by the size of an endpoint's accelerator.
+// bySize predicts from the size of an endpoint's accelerator.
 type bySize struct{}
 
 func (bySize) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
@@ -23,8 +23,8 @@ func (bySize) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// Best fit sends a request with loose targets to the slow server, and keeps
-// the fast one free for those that need it.
+// Best fit sends a request with loose targets to the slow server and keeps the
+// fast one free for requests that need it.
 func ExampleBestFit() {
 	headroom, _ := slo.NewHeadroom(slo.HeadroomConfig{})
 	tier, _ := slo.NewTier(slo.TierConfig{Headroom: headroom, DisableExploration: true})
@@ -57,8 +57,8 @@ func ExampleBestFit() {
 	// 0s h200
 }
 
-// Targets come with the request. One that can't be read is not asked for, and
-// the client can be told.
+// Targets come with the request. An unreadable one is ignored, and its error
+// can be returned to the client.
 func ExampleFromHeader() {
 	h := http.Header{}
 	h.Set(slo.TTFTHeader, "250")
@@ -71,8 +71,8 @@ func ExampleFromHeader() {
 	// slo: header X-Slo-Tpot-Ms: "0.04" is less than a millisecond
 }
 
-// How far a candidate stays below the targets: half of the time to first token
-// is left, and the time per token is a fifth too long.
+// How far a candidate is below the targets: half of the time to first token is
+// left, and the time per token is a fifth too long.
 func ExampleHeadroom() {
 	headroom, err := slo.NewHeadroom(slo.HeadroomConfig{})
 	if err != nil {
@@ -88,7 +88,7 @@ func ExampleHeadroom() {
 	// TTFT 0.50, TPOT -0.20, combined 0.36, meets false
 }
 
-// What nine requests in ten keep is more than what is expected.
+// A bound that nine requests in ten keep is higher than the expected value.
 func ExampleBound() {
 	prediction := endpick.Prediction{Has: endpick.TTFT, TTFT: 180 * time.Millisecond, TTFTUpper: 240 * time.Millisecond}
 	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 200 * time.Millisecond}}
@@ -106,7 +106,7 @@ func ExampleBound() {
 	// false
 }
 
-// fleetOfThree is one fast and two slow servers, each with two running requests.
+// fleetOfThree is one fast and two slow servers with two running requests each.
 func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
 	policy.Predictor = bySize{}
 	router, err := endpick.New(endpick.Config{
@@ -125,8 +125,8 @@ func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
 	return router, nil
 }
 
-// A batch job that nobody can serve in time does not get in the way of others.
-// One that matters is served all the same.
+// A batch job that no server can serve in time is rejected. A request that
+// matters is served all the same.
 func ExampleLatencyAdmitter() {
 	router, err := fleetOfThree(endpick.Policy{Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(nil)}})
 	if err != nil {
@@ -150,7 +150,7 @@ func ExampleLatencyAdmitter() {
 	// served
 }
 
-// The tier keeps to the servers that meet the targets; any scorer chooses among
+// The tier keeps the servers that meet the targets; any scorer chooses among
 // them.
 func ExampleTier() {
 	tier, err := slo.NewTier(slo.TierConfig{DisableExploration: true})
@@ -204,8 +204,8 @@ func ExampleStrategy() {
 	// latency-most [0.92 0.68]
 }
 
-// A server that joins gets a growing share of the requests that it knows nothing
-// of, and all at once of those whose head it holds.
+// A server that joins gets a growing share of the requests whose prefix it does
+// not hold, and at once all of those whose prefix it does.
 func ExampleWarmup() {
 	warmup, err := slo.NewWarmup(slo.WarmupConfig{Ramp: time.Minute})
 	if err != nil {
@@ -251,9 +251,9 @@ func ExampleWarmup() {
 	// 50 %
 }
 
-// A form says how headroom is compared. By share of the target how two servers
-// compare depends on these two alone; normalised over the candidates, as the
-// Gateway API Inference Extension does it, a third and worse one changes that.
+// A form says how headroom is compared. As shares of the target, two servers
+// compare by themselves; normalised over the candidates, as the Gateway API
+// Inference Extension does it, a third and worse one can swap them.
 func ExampleForm() {
 	ms := func(ttft, tpot time.Duration) endpick.Candidate {
 		return endpick.Candidate{Prediction: endpick.Prediction{

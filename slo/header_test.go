@@ -77,9 +77,8 @@ func TestFromHeader(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, a target is either not asked for or within bounds,
-// and it is never dropped without an error.
-// llm-d's headers count where ours are absent.
+// Whatever a client sends, a target is either absent or within bounds, and
+// never dropped without an error. llm-d's headers count where ours are absent.
 func TestFromHeadersOfOthers(t *testing.T) {
 	h := http.Header{}
 	h.Set("x-llm-d-slo-ttft-ms", "300")

@@ -26,7 +26,7 @@ func TestHeadroom(t *testing.T) {
 			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: 0.2, Combined: 0.44}},
 		{"other weights", slo.HeadroomConfig{TTFTWeight: 0.5}, ask(200, 50), both(100, 40),
 			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: 0.2, Combined: 0.35}},
-		// TPOT is (50 − 60)/50 = −0.2; TTFT's surplus does not pay for it:
+		// TPOT is (50 − 60)/50 = −0.2; TTFT's surplus does not make up for it:
 		// 0.2·0.2 = 0.04.
 		{"surplus pays for nothing", slo.HeadroomConfig{}, ask(200, 50), both(100, 60),
 			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: -0.2, Combined: 0.36, Deficit: 0.04}},
@@ -73,7 +73,7 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-// A response that is not streamed shows one latency, the whole.
+// A response that does not stream has one latency, that of the whole.
 func TestHeadroomWithoutStreaming(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{OutputTokens: 50})
 	of := func(req endpick.Request, p endpick.Prediction) slo.Fit {
@@ -113,7 +113,7 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	cs := fleet(both(100, 40), both(100, 40))
 	routed := cs[0]
-	routed.Prediction = both(100, 20) // there was nobody yet
+	routed.Prediction = both(100, 20) // the endpoint was empty
 	deficit := func(req endpick.Request) float64 {
 		f := h.Of(&req, &cs[0])
 		require.True(t, f.Known)
@@ -157,8 +157,8 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 	assert.True(t, f.Meets(), "without a prediction of TPOT there is nothing to hold against it")
 }
 
-// The targets that are held are those of the open leases that were expected to
-// be kept.
+// The targets held are those of the open leases that were expected to keep
+// them.
 func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHeadroom(t, slo.HeadroomConfig{})
@@ -166,7 +166,7 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 			endpoint int
 			req      endpick.Request
 			key      endpick.LeaseRef
-			tpot     int // that was predicted
+			tpot     int // predicted
 		}
 		open := map[int]lease{}
 		generation := map[int]uint32{}

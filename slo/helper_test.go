@@ -21,8 +21,8 @@ func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecon
 
 var nan = math.NaN()
 
-// both predicts TTFT and TPOT in milliseconds, with an upper bound one half
-// above.
+// both predicts TTFT and TPOT in milliseconds, with an upper bound half as much
+// again.
 func both(ttft, tpot float64) endpick.Prediction {
 	first, each := time.Duration(ttft*1e6), time.Duration(tpot*1e6)
 	return endpick.Prediction{
@@ -36,7 +36,7 @@ func whole(e2e float64) endpick.Prediction {
 	return endpick.Prediction{Has: endpick.E2E, E2E: d, E2EUpper: d + d/2}
 }
 
-// fleet has a busy candidate for each prediction.
+// fleet returns a busy candidate for each prediction.
 func fleet(predictions ...endpick.Prediction) []endpick.Candidate {
 	var cs []endpick.Candidate
 	for i, p := range predictions {
@@ -96,13 +96,13 @@ func ids(cs []endpick.Candidate) (all []string) {
 	return all
 }
 
-// event is what an observer hears of a request on a candidate.
+// event is an observer's event of a request on a candidate.
 func event(lease uint32, req *endpick.Request, c *endpick.Candidate) *endpick.Event {
 	return &endpick.Event{Lease: endpick.LeaseRef{Slot: lease, Generation: 1}, Request: req, Candidate: c}
 }
 
-// drawFleet draws candidates of every kind: predicted whole or in part, badly
-// or not at all, idle and busy.
+// drawFleet draws candidates of every kind: predicted fully, partly, badly or
+// not at all, idle and busy.
 func drawFleet(t *rapid.T, most int) []endpick.Candidate {
 	cs := fleet(make([]endpick.Prediction, rapid.IntRange(1, most).Draw(t, "candidates"))...)
 	latency := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(-1, math.MaxInt32))

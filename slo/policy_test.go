@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// All stages share one Headroom in one policy, under concurrent requests, while
-// endpoints come and go. When all is done nothing is held against anybody.
+// All stages share one Headroom in one policy, with concurrent requests, while
+// endpoints come and go. At the end no target is held.
 func TestStagesTogether(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
 	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1e12, Refill: 1})
@@ -73,8 +73,7 @@ func TestStagesTogether(t *testing.T) {
 	assert.Zero(t, slo.RunningTargets(h))
 }
 
-// A Headroom knows the leases and endpoints of one router, whichever stage
-// brings it along.
+// A Headroom belongs to one router, whichever of its stages is added first.
 func TestStagesBelongToOneRouter(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	fit := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}}}

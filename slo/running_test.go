@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// perRequest predicts a TPOT of 10 ms, and 2 ms more for each request there.
+// perRequest predicts a TPOT of 10 ms, plus 2 ms for each request in flight.
 type perRequest struct{}
 
 func (perRequest) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
@@ -41,7 +41,7 @@ func streamed(tpot time.Duration) endpick.Request {
 	return endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true, SLO: endpick.SLO{TPOT: tpot}}
 }
 
-// A client that asks for what nobody can give does not get a server to itself.
+// A client with an impossible target does not get a server to itself.
 func TestImpossibleTargetBindsNobody(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -78,7 +78,7 @@ func TestImpossibleTargetBindsNobody(t *testing.T) {
 func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
 		r := sloRouter(t, slo.HeadroomConfig{DisableRunning: disabled}, 2)
-		strict, err := r.Route(streamed(11 * ms)) // alone it takes 10 ms, beside another 12
+		strict, err := r.Route(streamed(11 * ms)) // 10 ms alone, 12 ms beside another
 		require.NoError(t, err)
 		beside := 0
 		for range 5 {
@@ -97,7 +97,7 @@ func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 }
 
 // Sheddable requests that can be served in time are not rejected because
-// somebody else asks for what nobody can give.
+// another request has an impossible target.
 func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	r := sloRouter(t, slo.HeadroomConfig{}, 4)
 	for range 4 {
@@ -110,7 +110,7 @@ func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	_, err := r.Route(req)
 	require.NoError(t, err)
 
-	// Targets that are kept protect those who asked for them.
+	// Targets that are kept protect their requests.
 	r = sloRouter(t, slo.HeadroomConfig{}, 4)
 	for range 4 {
 		_, err := r.Route(streamed(11 * ms))
@@ -121,7 +121,7 @@ func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	require.ErrorIs(t, err, slo.ErrUnattainable)
 }
 
-// reportBusy makes no endpoint idle or cold.
+// reportBusy reports all endpoints busy and warm.
 func reportBusy(r *endpick.Router) error {
 	for _, e := range r.Endpoints() {
 		err := r.Report(e.Candidate.Endpoint.ID, endpick.Load{Running: 1, KVUsage: 0.5})
@@ -132,8 +132,8 @@ func reportBusy(r *endpick.Router) error {
 	return nil
 }
 
-// Nothing was known when the request was routed: its target binds nobody, also
-// when more is known.
+// The request was routed without a prediction: its target binds nobody, even
+// once predictions exist.
 func TestUnpredictedTargetBindsNobody(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	cs := fleet(endpick.Prediction{}, both(1, 20), both(1, -1), whole(1))
@@ -154,7 +154,7 @@ func TestUnpredictedTargetBindsNobody(t *testing.T) {
 	assert.Equal(t, 1, slo.RunningTargets(h))
 
 	upper := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
-	tight := ask(0, 25) // 20 ms are expected, 30 are the upper bound
+	tight := ask(0, 25) // 20 ms expected, 30 ms upper bound
 	upper.Routed(event(0, &tight, &cs[1]))
 	assert.Equal(t, 1, slo.RunningTargets(upper), "it is expected to be kept")
 	for i := range cs {

@@ -63,8 +63,8 @@ func TestTierConfig(t *testing.T) {
 	}
 }
 
-// A request without an SLO keeps away from where it would break the target of
-// a request that runs, over the real router and until that has ended.
+// A request without an SLO stays away from endpoints where it would break a
+// running request's target, with the real router, until that request has ended.
 func TestTierProtectsRunningRequests(t *testing.T) {
 	r, err := endpick.New(endpick.Config{
 		Seed:      1,
@@ -98,7 +98,7 @@ func TestTierProtectsRunningRequests(t *testing.T) {
 	assert.Len(t, chosen, 2)
 }
 
-// crowded predicts a TPOT of 10 ms, and 20 ms where somebody runs already.
+// crowded predicts a TPOT of 10 ms, and 20 ms more where a request runs already.
 type crowded struct{}
 
 func (crowded) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
@@ -107,7 +107,7 @@ func (crowded) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// The filter is a stable partition that loses nobody.
+// The filter is a stable partition that loses no candidate.
 func TestTierIsAPartition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newTier(t, slo.TierConfig{Exploration: 0.5})

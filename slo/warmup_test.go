@@ -68,8 +68,8 @@ func TestWarmupClockLeaps(t *testing.T) {
 	assert.Equal(t, 1.0, considered(f, at(120_000), cs, "server-4"))
 }
 
-// A new endpoint is the fastest on paper for as long as nothing is measured
-// there: it does not draw every cold request.
+// A new endpoint looks fastest until something is measured there: it does not
+// draw every cold request.
 func TestWarmupOverTheRouter(t *testing.T) {
 	now := epoch
 	config := endpick.Config{Seed: 1, Clock: func() time.Time { return now }, Policy: endpick.Policy{

@@ -11,8 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// town is a router before some endpoints to which things happen by chance, the same at
-// each run.
+// town is a router with some endpoints and pseudo-random events, the same in each run.
 type town struct {
 	t      *testing.T
 	m      *Marginal
@@ -23,8 +22,8 @@ type town struct {
 	open   []endpick.Lease
 }
 
-// newTown has as many endpoints as it is told, of two kinds, some of which tell how much
-// they hold.
+// newTown has the given number of endpoints, of two kinds, some of which report their
+// capacity.
 func newTown(t *testing.T, config Config, seed uint64, endpoints int) *town {
 	m, err := New(config)
 	require.NoError(t, err)
@@ -54,7 +53,7 @@ func (w *town) request() endpick.Request {
 	}
 }
 
-// step lets something happen.
+// step makes one random event happen.
 func (w *town) step() {
 	w.now = w.now.Add(time.Duration(w.chance.IntN(400)) * time.Millisecond)
 	lease := func() (int, endpick.Lease) { i := w.chance.IntN(len(w.open)); return i, w.open[i] }
@@ -89,7 +88,7 @@ func (w *town) step() {
 	}
 }
 
-// candidates are as a request would find them, with matches by chance.
+// candidates are what a request would see, with random matches.
 func (w *town) candidates(req *endpick.Request) []endpick.Candidate {
 	cs := w.router.AppendCandidates(nil)
 	for i := range cs {
@@ -98,9 +97,9 @@ func (w *town) candidates(req *endpick.Request) []endpick.Candidate {
 	return cs
 }
 
-// The bound by which the filter leaves candidates out is their cost, but for rounding:
-// what counts in the one counts in the other, in whatever state endpoints are and
-// whichever terms are left out.
+// Up to rounding, the bound by which the filter drops candidates equals their cost:
+// the two include the same terms, whatever the state of the endpoints and whichever
+// terms are disabled.
 func TestBoundsAreTheCosts(t *testing.T) {
 	for seed := range uint64(24) {
 		without := Terms(0)
@@ -119,9 +118,9 @@ func TestBoundsAreTheCosts(t *testing.T) {
 				least := j.bounds.least[i]
 				cost := j.cost(i)
 				if least == 0 && (cs[i].Prediction.TTFT >= 24*time.Hour || cs[i].Prediction.E2E >= 24*time.Hour) {
-					continue // no prediction is longer, so that there is no bound
+					continue // a longer prediction is impossible, so there is no bound
 				}
-				// Predictions are cut to whole nanoseconds.
+				// Predictions are truncated to whole nanoseconds.
 				require.InDelta(t, cost, least, 1e-9*cost+2e-6*(j.weight+j.output), "seed %d, %s, without %v", seed, cs[i].Endpoint.ID, without)
 			}
 			j.end()
@@ -129,8 +128,7 @@ func TestBoundsAreTheCosts(t *testing.T) {
 	}
 }
 
-// What is known of an endpoint is the sum of what is open there, after whatever has
-// happened to whom.
+// An endpoint's account is the sum over its open requests, whatever has happened.
 func TestAccountsAreTheSums(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newTown(t, Config{}, seed, 3)

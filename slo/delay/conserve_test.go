@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// When all requests have ended, however they have, nothing is left of them on any
-// endpoint: nothing to be computed, nothing that decodes, nothing in memory.
+// Once all requests have ended, in whatever way, no endpoint has anything left of
+// them: no prompt to compute, no decoding, no memory.
 func TestNothingIsLeftOfWhatHasEnded(t *testing.T) {
 	m, err := New(Config{})
 	require.NoError(t, err)

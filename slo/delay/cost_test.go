@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// costOf is what a request would cost on the second of two candidates, of which the first
-// is idle.
+// costOf is the cost of a request on the second of two candidates, the first of which is
+// idle.
 func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate) Cost {
 	t.Helper()
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}, c}
@@ -35,19 +35,19 @@ func fresh(t *testing.T, without Terms) *Marginal {
 }
 
 var (
-	// 2,000 tokens to compute behind 1,000 that are there; 3,150 in memory in the
-	// middle of the 300 tokens that are expected.
+	// 2,000 tokens to compute behind 1,000 that are queued; 3,150 in memory
+	// halfway through the expected 300 output tokens.
 	asked = endpick.Request{Model: "m", InputTokens: 3000, Stream: true}
 	idle  = endpick.Candidate{PrefixTokens: 1000}
-	// Four are there, one of which waits; this router's two have 2,050 tokens each.
+	// Four requests are there, one of them waiting; this router's two have 2,050 tokens each.
 	busy = endpick.Candidate{
 		PrefixTokens: 1000, Waiting: 1, Running: 3,
 		InFlight: endpick.InFlight{Requests: 2, Prefilling: 1, PrefillTokens: 500, ContextTokens: 4000, OutputTokens: 100},
 	}
 )
 
-// Before there is a label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
-// request, 200 a step, 0.5 a request in it and 1/1,000 a token in memory.
+// Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
+// request, 200 a step, 0.5 a request in a step and 1/1,000 a token in memory.
 func TestCostsByHand(t *testing.T) {
 	const pairs = 2000 * (1000 + 2000/2) / 30_000.
 	m := fresh(t, Horizon)
@@ -68,8 +68,8 @@ func TestCostsByHand(t *testing.T) {
 	}
 	check(onBusy, asked, busy)
 
-	// Those who wait there and came by another way have a prompt token each, as far as
-	// is known; 40 once it is, of which one that is here has none.
+	// Waiting requests of other routers count one prompt token each until a size is
+	// known, then 40; here one of the waiting is this router's own.
 	foreign, more := busy, onBusy
 	foreign.Waiting, foreign.Running = 3, 1
 	more.TTFT += 2
@@ -77,27 +77,27 @@ func TestCostsByHand(t *testing.T) {
 	m.common.fresh.add(40)
 	more.TTFT += 78
 	check(more, asked, foreign)
-	// Where nothing is this router's own, all are of the usual size.
+	// Where no request is this router's own, all are of the usual size.
 	m.common.size.add(3000)
 	others := endpick.Candidate{PrefixTokens: 1000, Running: 4}
 	theirs := onBusy
 	theirs.TTFT, theirs.Decode = 100+2000+pairs+300+1.5*4*(0.5+3), 300*(200+5*0.5+4*3+3.15)
 	check(theirs, asked, others)
 
-	// A response that does not stream is one latency; the first token is no more worth.
+	// A response that does not stream has one latency; its first token has no extra weight.
 	whole := asked
 	whole.Stream = false
 	onBusy.Weight = 1
 	check(onBusy, whole, busy)
 
-	// A prompt that is held whole is computed from its last token.
+	// A prompt that is fully cached computes its last token only.
 	m = fresh(t, Horizon)
 	held := idle
 	held.PrefixTokens = 3000
 	check(Cost{TTFT: 100 + 1 + 3000.5/30_000 + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, held)
 }
 
-// Terms that are left out are those, and no others.
+// Exactly the disabled terms are left out.
 func TestTermsLeftOut(t *testing.T) {
 	full := costOf(t, fresh(t, Horizon), asked, busy)
 	for _, x := range []struct {
@@ -112,8 +112,9 @@ func TestTermsLeftOut(t *testing.T) {
 		assert.Equal(t, x.want, costOf(t, fresh(t, Horizon|x.term), asked, busy), "%v", x.term)
 	}
 
-	// What lasts of a difference: of a time t there is left (1 − e^−t′)/t′ in the mean,
-	// where half is left after half of it. The mean of both candidates is 2.
+	// How much of a difference lasts: over a time t a share of (1 − e^−t′)/t′ remains
+	// on average; here half remains after half the time. The mean of both candidates is
+	// 2.
 	lasting := (1 - 0.25) / math.Log(4)
 	each := 0.5 + 2.05
 	got := costOf(t, fresh(t, 0), asked, busy)
@@ -121,7 +122,7 @@ func TestTermsLeftOut(t *testing.T) {
 	assert.InDelta(t, full.Slowdown*(2+2*lasting)/4, got.Slowdown, 1e-6)
 	assert.Equal(t, full.Prefill, got.Prefill)
 
-	// Ten others are there that no pace is known of; this one is twice as slow.
+	// Ten other requests are on servers of unknown pace; this server is twice as slow.
 	m := fresh(t, Horizon)
 	e := m.endpoints.At(endpick.Ref{Slot: 1, Generation: 1})
 	at := nanoseconds(time.Unix(1e9, 0))
@@ -139,8 +140,8 @@ func TestTermsLeftOut(t *testing.T) {
 	assert.Equal(t, full, costOf(t, m, asked, busy))
 }
 
-// As much of the memory, or of the places, as is missing comes free in that part of the
-// ten seconds that a response takes.
+// Memory, or places, that are missing become free over the response's time: that share
+// of it that falls into the ten seconds.
 func TestRoomByHand(t *testing.T) {
 	for _, x := range []struct {
 		name     string
@@ -171,7 +172,7 @@ func TestRoomByHand(t *testing.T) {
 	}
 }
 
-// What is predicted counts, as far as it can be.
+// Predictions count where they are valid.
 func TestCostsOfPredictions(t *testing.T) {
 	const all = endpick.TTFT | endpick.TPOT | endpick.E2E
 	m := fresh(t, 0)
@@ -201,7 +202,7 @@ func TestCostsOfPredictions(t *testing.T) {
 	}
 }
 
-// How much the first token counts, a place in a cache, and a delay that comes back.
+// The weights of the first token, of a place in a cache, and of a delay that comes back.
 func TestFactorsByHand(t *testing.T) {
 	weight := func(first, rest float64) float64 {
 		m := fresh(t, 0)
@@ -229,7 +230,7 @@ func TestFactorsByHand(t *testing.T) {
 	assert.Equal(t, 0.0, worth(1000, 2000))
 	assert.Equal(t, 6.0, worth(1000, 100), "no more than two computations")
 	assert.Equal(t, 0.0, fresh(t, 0).worth())
-	// 500 tokens that were computed at 3 each and 1,500 at 5, wherever that was.
+	// 500 tokens computed at 3 each and 1,500 at 5, on whatever endpoint.
 	m = fresh(t, 0)
 	m.computed.fade(500, math.Inf(1))
 	m.computed.fade(1500, math.Inf(1))
@@ -251,8 +252,8 @@ func TestFactorsByHand(t *testing.T) {
 	assert.InDelta(t, math.Sqrt(10), echo(1e9), 1e-9)
 	assert.Equal(t, 1.0, fresh(t, 0).echo())
 
-	// With all of them a prefill of 2,000 tokens delays four others, twice as much as it
-	// takes, and whoever comes back for what it pushes out.
+	// With all terms, a prefill of 2,000 tokens delays four others by twice its own
+	// time, and also the requests that come back for what it evicts.
 	m = fresh(t, Horizon)
 	m.first.add(20_650)
 	m.common.decoding.add(3 * 20_650)
@@ -264,7 +265,7 @@ func TestFactorsByHand(t *testing.T) {
 	assert.InDelta(t, (took+again)*4*2+again*2, costOf(t, m, asked, busy).Prefill, 1e-6)
 }
 
-// The lowest cost scores 1, one of twice the cost a half, and one that is no number 0.
+// The lowest cost scores 1, twice that cost 0.5, NaN 0.
 func TestScoresOfCosts(t *testing.T) {
 	m := fresh(t, 0)
 	cs := []endpick.Candidate{

@@ -56,7 +56,7 @@ func TestTerms(t *testing.T) {
 func TestConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
 	t.Run("predictor", func(t *testing.T) {
-		// The horizon is that of the pool, and so not each candidate's own.
+		// The horizon is that of the pool, not each candidate's own.
 		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newMarginal(t, delay.Config{Without: delay.Horizon}) })
 	})
 	t.Run("observer", func(t *testing.T) {
@@ -64,13 +64,14 @@ func TestConforms(t *testing.T) {
 	})
 }
 
-// A model server in the smallest form: it computes prompts one after another, a token
-// in token, and decodes all others meanwhile, a step in step and slot more for each.
+// server is a minimal model server: it computes prompts one after another, taking
+// token for each token, and meanwhile decodes all others, in steps of step plus slot
+// for each.
 type server struct {
 	token, step, slot time.Duration
 }
 
-// world is a router before such servers, in its own time.
+// world is a router with such servers, on a clock of its own.
 type world struct {
 	t       require.TestingT
 	router  *endpick.Router
@@ -78,7 +79,7 @@ type world struct {
 	now     time.Time
 	servers map[string]server
 	stream  bool
-	// jitter lengthens each latency by so many parts in a thousand, in turn.
+	// jitter lengthens latencies in turn by 0, 1 and 2 times this many thousandths.
 	jitter int
 	number int
 }
@@ -99,8 +100,8 @@ func newWorld(t require.TestingT, config delay.Config, servers map[string]server
 	return w
 }
 
-// serve sends a request of so many tokens to a server that has others to decode
-// beside it, and lets it be answered.
+// serve routes a request to a server that decodes some others beside it, and
+// completes it.
 func (w *world) serve(id string, input, output, beside int) {
 	var exclude []string
 	for other := range w.servers {
@@ -139,7 +140,7 @@ func (w *world) serve(id string, input, output, beside int) {
 	w.now = w.now.Add(time.Second)
 }
 
-// predictions returns what is predicted of a request on each server.
+// predictions returns the predictions for a request on each server.
 func (w *world) predictions(req endpick.Request) map[string]endpick.Prediction {
 	req.Receipt = new(endpick.Receipt)
 	req.Model = "m"
@@ -155,7 +156,7 @@ func (w *world) predictions(req endpick.Request) map[string]endpick.Prediction {
 
 var plain = server{token: 100 * time.Microsecond, step: 15 * time.Millisecond, slot: 500 * time.Microsecond}
 
-// What it learns is how long things take, also of requests unlike those it learned
+// It learns how long things take, and predicts requests unlike those it learned
 // from.
 func TestLearnsTimes(t *testing.T) {
 	for _, jitter := range []int{0, 50} {
@@ -178,7 +179,7 @@ func TestLearnsTimes(t *testing.T) {
 	}
 }
 
-// A response that does not stream is learned from as a whole.
+// A response that does not stream is one label.
 func TestLearnsFromWholeResponses(t *testing.T) {
 	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
 	w.stream = false
@@ -190,7 +191,7 @@ func TestLearnsFromWholeResponses(t *testing.T) {
 	assert.InEpsilon(t, 100+15.5*100.5, got.E2E.Seconds()*1e3, 0.2)
 }
 
-// How long a response took says nothing where nobody knows how many tokens it had.
+// The duration of a response teaches nothing if the number of its tokens is unknown.
 func TestLearnsNothingFromUnknownLengths(t *testing.T) {
 	ask := endpick.Request{Model: "m", InputTokens: 1000, Stream: true, ExpectedOutputTokens: 100}
 	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
@@ -209,7 +210,7 @@ func TestLearnsNothingFromUnknownLengths(t *testing.T) {
 	assert.InEpsilon(t, want.TPOT, got.TPOT, 0.01)
 }
 
-// Kinds are told apart, and a new one is taken to be like the others.
+// Kinds are told apart, and a new one starts out like the others.
 func TestKinds(t *testing.T) {
 	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
 	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
@@ -228,8 +229,8 @@ func TestKinds(t *testing.T) {
 	assert.Equal(t, "a", l.Endpoint().ID)
 }
 
-// A server that is slower than others of its kind, and does not say so, is known by
-// what comes from it; noise is not.
+// A server that is slower than others of its kind, and does not report it, is
+// recognised by its latencies; noise is not mistaken for slowness.
 func TestPace(t *testing.T) {
 	half := server{token: 2 * plain.token, step: 2 * plain.step, slot: 2 * plain.slot}
 	tpot := func(without delay.Terms, b server, jitter int) float64 {
@@ -247,7 +248,7 @@ func TestPace(t *testing.T) {
 	assert.Equal(t, 1.0, tpot(0, plain, 100))
 }
 
-// While requests wait and nobody is answered, the wait is expected to go on.
+// While requests wait and no response arrives, the wait is expected to go on.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": plain}, nil)
 	for i := range 50 {
@@ -261,7 +262,7 @@ func TestSilence(t *testing.T) {
 	got := w.predictions(ask)
 	assert.InDelta(t, 20, (got["a"].TTFT - before["a"].TTFT).Seconds(), 0.01)
 	assert.Equal(t, before["b"].TTFT, got["b"].TTFT)
-	// It leaves unanswered: what it has waited for, up to 15 s, fades as it grew.
+	// The request leaves unanswered: its wait, up to 15 s, fades as slowly as it grew.
 	stuck.Done(endpick.Outcome{Status: endpick.Canceled})
 	w.now = w.now.Add(10 * time.Second)
 	assert.InDelta(t, 5, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.2)
@@ -269,7 +270,7 @@ func TestSilence(t *testing.T) {
 	assert.InDelta(t, 0, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.1)
 }
 
-// Guesses of lengths are corrected by what came of them, per tenant.
+// Estimated lengths are corrected by the real ones, per tenant.
 func TestLengths(t *testing.T) {
 	m := newMarginal(t, delay.Config{})
 	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}, Endpoints: []endpick.Endpoint{{ID: "a"}}})
@@ -296,7 +297,7 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// Two tenants that share a place in the table never share what is known of them.
+// Two tenants that collide in the table never share what was learned.
 func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
 	const places = 1024
 	seen := map[uint64]string{}
@@ -338,7 +339,7 @@ func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
 	require.InEpsilon(t, 5000, expected(one), 0.2, "who is nobody takes no place")
 }
 
-// learned returns a Marginal that has seen a fleet at work.
+// learned returns a Marginal trained on a busy fleet.
 func learned(t require.TestingT) *delay.Marginal {
 	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
 	for i := range 60 {
@@ -348,7 +349,7 @@ func learned(t require.TestingT) *delay.Marginal {
 }
 
 // More load never makes an endpoint look better, a longer match never worse, and a
-// lower predicted latency is never behind a higher one.
+// lower predicted latency never ranks behind a higher one.
 func TestMonotone(t *testing.T) {
 	for name, m := range map[string]*delay.Marginal{"cold": newMarginal(t, delay.Config{}), "warm": learned(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -359,7 +360,7 @@ func TestMonotone(t *testing.T) {
 				for i := range of {
 					of[i].Prediction = endpick.Prediction{}
 				}
-				// Two that are equal but for what is changed.
+				// a and b are equal but for one change.
 				a, b := of[0], of[0]
 				a.Ref.Slot, b.Ref.Slot = 100, 101
 				switch what := rapid.SampledFrom([]string{"waiting", "running", "queue", "match", "latency"}).Draw(rt, "what"); what {
@@ -390,8 +391,8 @@ func TestMonotone(t *testing.T) {
 	}
 }
 
-// Labels that can't be leave every number finite: clocks that are set back and
-// ahead, responses of no tokens and of too many.
+// Impossible labels leave every number finite: clocks that step back or ahead,
+// responses of no tokens or of too many.
 func TestBadLabels(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, delay.Config{MaxKinds: 2}, map[string]server{"a": plain, "b": plain}, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// One that predicts and scores. Receipts say what a choice costs whom.
+// One Marginal predicts and scores. Receipts show what a choice costs each party.
 func ExampleMarginal() {
 	m, err := delay.New(delay.Config{})
 	if err != nil {
@@ -26,7 +26,7 @@ func ExampleMarginal() {
 		fmt.Println(err)
 		return
 	}
-	// Requests of 1,000 tokens are served in 100 ms and 20 ms a token.
+	// Requests of 1,000 tokens take 100 ms to the first token and 20 ms a token after it.
 	for range 50 {
 		lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true})
 		if err != nil {

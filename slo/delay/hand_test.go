@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/internal/pace"
 )
 
-// Sums over time go on from where a clock was set back to.
+// Sums over time go on from the time that a clock was set back to.
 func TestSumsOverTime(t *testing.T) {
 	e := endpoint{at: 10e6, decoding: 2, resident: 100}
 	e.advance(15e6)
@@ -26,7 +26,7 @@ func TestSumsOverTime(t *testing.T) {
 	assert.Equal(t, []float64{16, 800}, []float64{e.decodingTime, e.sizeTime})
 }
 
-// A target for tokens binds while its request is open, and only where tokens are streamed.
+// A TPOT target binds while its request is open, and only if the response streams.
 func TestWhoBinds(t *testing.T) {
 	m := fresh(t, 0)
 	tpot := endpick.SLO{TPOT: time.Millisecond}
@@ -55,7 +55,7 @@ func TestWhoBinds(t *testing.T) {
 	}
 }
 
-// Requests of others are taken to be as large as those of their kind.
+// Requests of other routers are assumed to be as large as this router's of the same kind.
 func TestSizesOfOthers(t *testing.T) {
 	d := newDesk(t)
 	d.m.common.size.add(500)
@@ -66,7 +66,7 @@ func TestSizesOfOthers(t *testing.T) {
 	}
 }
 
-// A first token counts once, and only that of a stream is one that somebody waits for.
+// A first token counts once, and only a stream's is waited for.
 func TestFirstTokensCountOnce(t *testing.T) {
 	m := fresh(t, 0)
 	now := time.Unix(1e9, 0)
@@ -91,11 +91,11 @@ func TestFirstTokensCountOnce(t *testing.T) {
 	assert.Equal(t, 1.0, m.first.weight)
 }
 
-// A server is compared with its kind as the kind is known after this, by the spread of
+// A server is compared with its kind's updated estimate, in units of the spread of
 // first tokens.
 func TestPaceOfAFirstToken(t *testing.T) {
 	d := newDesk(t)
-	d.route(100, 1, false).Done(endpick.Outcome{}) // the kind has a place
+	d.route(100, 1, false).Done(endpick.Outcome{}) // gives the kind its place
 	k := d.m.kinds[kindName{model: "m"}]
 	k.late.log, k.slow.log = 1, 0.1
 	ref, _ := d.router.Ref("a")
@@ -114,8 +114,8 @@ func TestPaceOfAFirstToken(t *testing.T) {
 	assert.NotEqual(t, 1.0, k.late.log)
 }
 
-// The length of a response is that of one whose length is known, and the time of its
-// tokens ends with the last of them.
+// Only responses of known length teach a length, and the time of a response's tokens
+// ends with the last one.
 func TestWhatAnEndTells(t *testing.T) {
 	d := newDesk(t)
 	l := d.route(1000, 0, true)
@@ -133,7 +133,7 @@ func TestWhatAnEndTells(t *testing.T) {
 	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all, "nobody knows how long it was")
 }
 
-// A glance is one at an endpoint of that generation, and goes with it.
+// A glance belongs to one generation of an endpoint and goes with it.
 func TestGlancesOfGenerations(t *testing.T) {
 	m := fresh(t, 0)
 	old, young := endpick.Ref{Slot: 2, Generation: 1}, endpick.Ref{Slot: 2, Generation: 2}
@@ -153,7 +153,7 @@ func TestGlancesOfGenerations(t *testing.T) {
 	assert.Len(t, m.glances, 3)
 }
 
-// 255 variants are told apart, by names that are not too long; others are alike.
+// 255 variants are told apart if their names are not too long; the rest count as one.
 func TestPlacesOfVariants(t *testing.T) {
 	m := fresh(t, 0)
 	assert.Zero(t, m.place(strings.Repeat("x", maxName+1)))
@@ -168,7 +168,7 @@ func TestPlacesOfVariants(t *testing.T) {
 	}
 }
 
-// While an answer is awaited, nothing fades of what is known of a server's pace.
+// While a response is awaited, nothing known of a server's pace fades.
 func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	m := fresh(t, 0)
 	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}
@@ -203,7 +203,7 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	assert.Less(t, paceAt(15), 0.7*now)
 }
 
-// What is kept of a kind's name is no part of a request.
+// The kept name of a kind does not alias a request.
 func TestKindsKeepNoBody(t *testing.T) {
 	m := fresh(t, 0)
 	body := strings.Repeat("model", 100)
@@ -215,8 +215,8 @@ func TestKindsKeepNoBody(t *testing.T) {
 	}
 }
 
-// Memory may well get full where less is left than the root of how many requests fit:
-// of a hundred, a tenth.
+// Memory counts as nearly full if the room left is below the square root of the
+// number of requests that fit: of a hundred, a tenth.
 func TestPressureByHand(t *testing.T) {
 	k := &kind{}
 	c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: 10_000}, Reported: endpick.KVUsageSignal}
@@ -234,7 +234,7 @@ func TestPressureByHand(t *testing.T) {
 	assert.False(t, is(1), "nor how much there is")
 }
 
-// Costs are in prompt tokens until there is something to learn times from.
+// Costs are in prompt tokens until the first label gives them a time.
 func TestUnitsOfExplanations(t *testing.T) {
 	m := fresh(t, 0)
 	req := asked.At(time.Unix(1e9, 0), 1, 1)

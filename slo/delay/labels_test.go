@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// desk is a router before one endpoint whose labels a test looks at.
+// desk is a router with one endpoint whose labels a test inspects.
 type desk struct {
 	t      *testing.T
 	m      *Marginal
@@ -40,8 +40,8 @@ func (d *desk) route(input, expected int, stream bool) endpick.Lease {
 	return l
 }
 
-// label returns what was taken for the amounts of the one label that do brings, of which
-// one is known; nothing if there is none.
+// label returns the amounts of the one label that do produces, given one amount whose
+// value is known; zero if do produces none.
 func (d *desk) label(one int, amount float64, do func()) amounts {
 	d.t.Helper()
 	before := d.m.common.linear
@@ -67,12 +67,12 @@ func (d *desk) check(name string, want, got amounts) {
 	}
 }
 
-// What a measured time is explained by, worked out by hand: A has 1,000 tokens of prompt
-// and decodes from the first second to the fifth; B has 500, comes in the second and
+// The explanation of a measured time, worked out by hand: A has a prompt of 1,000 tokens
+// and decodes from the first second to the fifth; B has 500, arrives in the second and
 // decodes from the third to the sixth.
 func TestLabelsOfStreams(t *testing.T) {
 	d := newDesk(t)
-	a := d.route(1000, 20, true) // 1,010 tokens in the middle
+	a := d.route(1000, 20, true) // 1,010 tokens on average
 	d.at(1)
 	x := d.label(requests, 1, a.FirstToken)
 	d.check("first token of A", amounts{requests: 1, tokens: 1000, pairs: 1000 * 500, steps: 1.5}, x)
@@ -84,7 +84,7 @@ func TestLabelsOfStreams(t *testing.T) {
 
 	d.at(5)
 	x = d.label(steps, 10, func() { a.Done(endpick.Outcome{OutputTokens: 11}) })
-	// A for four seconds and B for two; meanwhile B was computed.
+	// A for four seconds and B for two; B's prompt was computed meanwhile.
 	d.check("A", amounts{tokens: 500, pairs: 500 * 250, steps: 10, batches: 10 * 6 / 4., contexts: 10 * (4*1010 + 2*520) / 4.}, x)
 	assert.InDelta(t, 500./10, d.m.common.meanwhile[tokens]/d.m.common.meanSteps, 1e-9)
 	assert.InDelta(t, 500*250/10., d.m.common.meanwhile[pairs]/d.m.common.meanSteps, 1e-9)
@@ -104,7 +104,7 @@ func TestLabelsOfStreams(t *testing.T) {
 	assert.InDelta(t, 5000, d.m.whole.or(0), 1e-6, "what was canceled is no whole response")
 	assert.InDelta(t, (4000*keep+3000)/(keep+1), d.m.common.decoding.or(0), 1e-6)
 
-	// What fails teaches nothing of its steps, nor does a response of one token.
+	// A failure teaches nothing of steps, nor does a response of one token.
 	for name, o := range map[string]endpick.Outcome{
 		"failed": {Status: endpick.Failed, OutputTokens: 21}, "lost": {Status: endpick.Lost, OutputTokens: 21}, "short": {OutputTokens: 1},
 	} {
@@ -116,11 +116,11 @@ func TestLabelsOfStreams(t *testing.T) {
 	}
 }
 
-// Requests of others, which a report tells of, decode too.
+// Requests of other routers, known from a report, decode too.
 func TestLabelsBesideOthers(t *testing.T) {
 	d := newDesk(t)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
-	l := d.route(1000, 20, true) // whose size is taken for that of the three
+	l := d.route(1000, 20, true) // the three are assumed to have its size
 	d.at(1)
 	x := d.label(requests, 1, l.FirstToken)
 	d.check("first token", amounts{requests: 1, tokens: 1000, pairs: 5e5, steps: 1.5, batches: 1.5 * 3, contexts: 1.5 * 3 * 1}, x)
@@ -129,7 +129,7 @@ func TestLabelsBesideOthers(t *testing.T) {
 	d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * 4 * 1010}, x)
 }
 
-// Of a response that does not stream, the whole is one label.
+// A response that does not stream is one label as a whole.
 func TestLabelsOfWholeResponses(t *testing.T) {
 	d := newDesk(t)
 	a := d.route(1000, 20, true)
@@ -148,7 +148,8 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	l = d.route(600, 30, false)
 	d.at(12)
 	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
-	// A guess of 30 has come true with 31, beside the thousand that are taken to have come true.
+	// A guess of 30 turned out to be 31, which adds to the thousand correct ones assumed at the
+	// start.
 	d.check("alone", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 31.5, batches: 30, contexts: 30 * (600 + 15*1031/1030.)}, x)
 	for name, o := range map[string]endpick.Outcome{
 		"canceled": {Status: endpick.Canceled, OutputTokens: 31}, "failed": {Status: endpick.Failed, OutputTokens: 31}, "of unknown length": {},
@@ -163,8 +164,8 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	d.check("of no length", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5}, x)
 }
 
-// What a token takes, and what a token and a kind of request have in common: a kind that is
-// new begins where all have come to, with nothing of its own.
+// Estimates have a common part, for all kinds, and a part per kind: a new kind starts from
+// the common part alone.
 func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
 	d := newDesk(t)
 	serve := func(model string, seconds float64) {
@@ -181,7 +182,7 @@ func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
 	common := d.m.common
 	l, err := d.router.Route(endpick.Request{Model: "other", InputTokens: 1000, Stream: true})
 	require.NoError(t, err)
-	l.Done(endpick.Outcome{}) // completed, and nothing was seen of it
+	l.Done(endpick.Outcome{}) // completed, with nothing observed
 	k := d.m.kinds[kindName{"other", ""}]
 	require.NotNil(t, k)
 	assert.Equal(t, common.each, k.each)
@@ -195,7 +196,7 @@ func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
 	assert.Less(t, k.of(&amounts{requests: 1, tokens: 1000}), d.m.kinds[kindName{"m", ""}].of(&amounts{requests: 1, tokens: 1000})/4)
 }
 
-// Adapters run on their model, where it is named.
+// An adapter counts as its base model, where that is named.
 func TestNamesOfKinds(t *testing.T) {
 	for _, x := range []struct {
 		req  endpick.Request
@@ -207,7 +208,7 @@ func TestNamesOfKinds(t *testing.T) {
 	}
 }
 
-// The kind that was completed least recently gives way, whenever it was first.
+// The kind that completed a request least recently gives way, whenever it was first seen.
 func TestKindsGiveWay(t *testing.T) {
 	m, err := New(Config{MaxKinds: 3})
 	require.NoError(t, err)
@@ -223,8 +224,8 @@ func TestKindsGiveWay(t *testing.T) {
 	assert.NotContains(t, m.kinds, kind("d"))
 }
 
-// A prompt of which an engine that is more than half full may have less than the index
-// believes is learned from when the engine has said how much it had.
+// If an engine is more than half full it may have evicted what the index believes is
+// cached, so a prompt teaches only once the engine has reported its cached tokens.
 func TestFirstTokensWaitForUsage(t *testing.T) {
 	for name, c := range map[string]struct {
 		usage   float64
@@ -267,7 +268,7 @@ func TestFirstTokensWaitForUsage(t *testing.T) {
 	}
 }
 
-// holds is a matcher by which each server holds so many tokens of a prompt.
+// holds is a matcher: each server holds this many tokens of a prompt.
 type holds int
 
 func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {

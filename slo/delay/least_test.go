@@ -14,13 +14,13 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// twins are two routers to which the same happens: one whose filter leaves the best
-// alone, and one that predicts and scores everybody.
+// twins are two routers with the same events: one whose filter leaves only the best
+// candidate, and one that predicts and scores all.
 type twins struct {
 	t       *rapid.T
 	now     time.Time
 	routers [2]*endpick.Router
-	m       *delay.Marginal // whose glances count
+	m       *delay.Marginal // the one with glances
 	open    [][2]endpick.Lease
 	known   []string
 	gone    map[string]bool
@@ -98,7 +98,7 @@ func (w *twins) lease() (int, [2]endpick.Lease) {
 
 func (w *twins) each(do func(r *endpick.Router) error) {
 	for _, r := range w.routers {
-		_ = do(r) // an endpoint may have gone
+		_ = do(r) // the endpoint may be gone
 	}
 }
 
@@ -163,7 +163,7 @@ func TestFilterChangesNoChoice(t *testing.T) {
 	})
 }
 
-// states are candidates, each in a state of its own.
+// states returns candidates, each in a different state.
 func states(n int) []endpick.Candidate {
 	var candidates []endpick.Candidate
 	for i := range n {
@@ -181,7 +181,7 @@ func TestFilterLeavesTheBest(t *testing.T) {
 	require.Len(t, left, 1)
 	assert.Equal(t, "7", left[0].Endpoint.ID, "which has nothing to do")
 
-	// Those in the same state cost the same.
+	// Candidates in the same state cost the same.
 	candidates := states(10)
 	candidates[2].Running = 0
 	left = m.Filter(&req, candidates)
@@ -200,7 +200,7 @@ func TestFilterHasNoOpinion(t *testing.T) {
 	assert.Equal(t, 10, of(t, endpick.Request{Receipt: new(endpick.Receipt)}), "a receipt tells of everybody")
 	assert.Equal(t, 10, of(t, endpick.Request{SLO: endpick.SLO{TTFT: 1}}), "which is for a tier to choose by")
 
-	// While a target for the time per token has to be kept.
+	// While a running request has a TPOT target.
 	m := newMarginal(t, delay.Config{})
 	r, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}}, Policy: endpick.Policy{Shortlist: []endpick.Filter{m}, Predictor: m},
@@ -214,7 +214,7 @@ func TestFilterHasNoOpinion(t *testing.T) {
 	assert.Len(t, m.Filter(&req, states(10)), 1)
 }
 
-// One that is slower than its kind, or silent, is known for it.
+// The filter knows an endpoint that is slower than its kind, or silent.
 func TestFilterKnowsTheSlow(t *testing.T) {
 	m := newMarginal(t, delay.Config{})
 	candidates := states(2)
@@ -248,7 +248,7 @@ func TestFilterKnowsTheSlow(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	assert.Equal(t, "0", best(), "forgotten")
 
-	// One waits for long on the first.
+	// One request waits for a long time on the first.
 	req := endpick.Request{InputTokens: 1000, Stream: true}.At(now, 1, 1)
 	m.Routed(&endpick.Event{
 		Lease: endpick.LeaseRef{Slot: 0, Generation: 50}, Request: &req, Candidate: &candidates[0], Candidates: candidates, RoutedAt: now, Now: now,
@@ -258,7 +258,7 @@ func TestFilterKnowsTheSlow(t *testing.T) {
 	assert.Equal(t, "1", best(), "it answers nobody")
 }
 
-// Who is taken for ordinary at a glance is: as fast as its kind, and not silent.
+// A glance takes an endpoint for ordinary if it is as fast as its kind and not silent.
 func TestGlance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a delay.Account

@@ -14,12 +14,12 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// naiveSilence remembers all that has happened.
+// naiveSilence keeps the whole history.
 type naiveSilence struct {
 	waiting   int
 	answered  int64
 	patience  float64 // nanoseconds
-	left, at  int64   // for how long it was silent when somebody left, and when that was
+	left, at  int64   // how long the endpoint had been silent when a request last left, and when
 	remembers bool
 }
 
@@ -34,9 +34,9 @@ func (n *naiveSilence) lasts(now int64) int64 {
 	return lasted
 }
 
-// An endpoint is silent when nobody has been answered for twice as long as the slowest of
-// those that wait may take; whoever leaves unanswered leaves what was known for fifteen
-// seconds at most.
+// An endpoint is silent if no response has come for twice as long as the slowest waiting
+// request may take; when a request leaves unanswered, the silence is remembered for
+// fifteen seconds at most.
 func TestSilenceTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s silence
@@ -85,8 +85,8 @@ func TestSilenceTwin(t *testing.T) {
 	})
 }
 
-// A request that nobody can say of how long it may take is none to be impatient about,
-// and one that does not stream may take as long as all of it.
+// A request of unknown expected time never makes an endpoint look silent, and one that
+// does not stream may take the whole response's time.
 func TestHowLongARequestMayTake(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -107,7 +107,7 @@ func TestHowLongARequestMayTake(t *testing.T) {
 	}
 }
 
-// The bound that nine in ten stay below is where as many steps go up as down.
+// The bound that nine in ten stay below is where upward and downward steps balance.
 func TestBoundOfNineInTen(t *testing.T) {
 	var b bound
 	assert.InDelta(t, 1.4918, b.ratio(), 1e-4, "before anything is known")
@@ -118,7 +118,7 @@ func TestBoundOfNineInTen(t *testing.T) {
 	assert.InDelta(t, math.Exp(0.416), b.ratio(), 1e-9)
 	assert.InDelta(t, 0.416/1.28, b.deviation(), 1e-9)
 	for i := range 2000 {
-		b.add(1 + float64(i*7%10)/10) // one in ten is 1.9, the next lower 1.8
+		b.add(1 + float64(i*7%10)/10) // one in ten is 1.9, the next lower is 1.8
 	}
 	assert.InDelta(t, 1.85, b.ratio(), 0.1)
 	for range 2000 {
@@ -131,8 +131,8 @@ func TestBoundOfNineInTen(t *testing.T) {
 	assert.InDelta(t, math.Exp(0.02), b.ratio(), 1e-9)
 }
 
-// A difference of which a share is left after a lag fades as e^(−t/τ); over the time that
-// follows (1 − e^(−t/τ))·τ/t of it is there in the mean.
+// A difference of which a share remains after a lag fades as e^(−t/τ); over the following
+// time t its mean is (1 − e^(−t/τ))·τ/t.
 func TestPersistenceByHand(t *testing.T) {
 	var p persistence
 	over := func(rest, lags float64) float64 { x := -math.Log(rest) * lags; return (1 - math.Exp(-x)) / x }
@@ -145,7 +145,8 @@ func TestPersistenceByHand(t *testing.T) {
 	const keep = 0.99
 	lag := (250*(1-1.0/memory) + 750) / (2 - 1.0/memory)
 	assert.InDelta(t, over((keep+3+0.5)/(7*keep+3+1), 1000/lag), p.over(1000), 1e-9)
-	// What grows lasts nearly as long as can be, and what turns round goes at once.
+	// A growing difference lasts nearly as long as possible; one that changes sign is gone at
+	// once.
 	p = persistence{}
 	p.add(10, 1000, 100)
 	assert.InDelta(t, over(0.99, 1), p.over(100), 1e-9)
@@ -154,7 +155,7 @@ func TestPersistenceByHand(t *testing.T) {
 	assert.InDelta(t, over(0.01, 1), p.over(100), 1e-9)
 }
 
-// How loads differ is looked at each half of a response's time, among those of one kind.
+// Differences in load are sampled every half of a response's time, within one kind.
 func TestLoadsAreComparedWithinTheirKind(t *testing.T) {
 	m := fresh(t, 0)
 	n := kindName{"m", "v"}
@@ -194,9 +195,9 @@ func TestLoadsAreComparedWithinTheirKind(t *testing.T) {
 	assert.Equal(t, want, m.common.persistence)
 }
 
-// The fit is the least squares of relative errors, to which the prior is one label more
-// for each part. It is where their slope is zero, worked out by Newton's steps without an
-// order, and not below zero.
+// The fit minimises the squared relative errors, with the prior as one more label for
+// each part. The reference finds the point of zero slope, not below zero, by Newton steps
+// in any order.
 func TestFitIsLeastSquares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prior := scaled(rapid.Float64Range(0.01, 1).Draw(t, "token"))
@@ -220,7 +221,7 @@ func TestFitIsLeastSquares(t *testing.T) {
 			labels = append(labels, label{x, ms, w * w})
 			l.label(&x, ms, &prior)
 		}
-		// A slope below zero would say that less of it fits better.
+		// A negative slope would mean that a smaller value fits better.
 		for range 300 {
 			l.solve(&prior)
 		}
@@ -249,8 +250,9 @@ func sumOfKeeps(n int) (sum float64) {
 	return sum
 }
 
-// Lengths by hand: 300 before there is a response; all tenants together count as much as
-// four responses of one's own; a guess is worth what guesses have been worth.
+// Lengths by hand: 300 before the first response; all tenants together weigh as much as
+// four responses of the tenant's own; an estimate has the weight that its past accuracy
+// gives it.
 func TestLengthsByHand(t *testing.T) {
 	var l lengths
 	of := func(tenant string, guess int) float64 {
@@ -284,8 +286,8 @@ func TestLengthsByHand(t *testing.T) {
 	assert.InDelta(t, 1, of("a", 0), 0.1)
 }
 
-// Upper bounds are of what is predicted: the first token's of all that is late, a token's
-// of all that is slow, and the whole's of the worse of both.
+// Upper bounds come from the errors of each prediction: TTFT's from late first tokens,
+// TPOT's from slow tokens, E2E's from the worse of both.
 func TestPredictionsByHand(t *testing.T) {
 	m := fresh(t, Horizon)
 	m.common.labels = 1
@@ -317,7 +319,7 @@ func TestPredictionsByHand(t *testing.T) {
 	m.common.slow.log = math.Log(2)
 	near(ms((first+300*each)*2), predict(false).E2EUpper, "upper whole")
 
-	// What is silent waits for so much longer; a response of days is one of a day.
+	// A silent endpoint's wait is added; a prediction of days is cut to one day.
 	e := m.endpoints.At(endpick.Ref{Generation: 1})
 	at := nanoseconds(time.Unix(1e9, 0))
 	e.wait(at-9e9, 1)
@@ -335,8 +337,7 @@ func TestPredictionsByHand(t *testing.T) {
 	assert.Zero(t, predict(true).Has)
 }
 
-// What decides of an endpoint by how it stands does not think of others that stand
-// otherwise.
+// Two endpoints are alike only if everything that their cost depends on is equal.
 func TestWhoIsAlike(t *testing.T) {
 	const at = int64(1e18)
 	type stand struct {
@@ -360,7 +361,7 @@ func TestWhoIsAlike(t *testing.T) {
 		j := m.judge(&req, cs)
 		defer j.end()
 		require.True(t, j.survey())
-		j.bounds.least[1] = j.bounds.least[0] // by chance
+		j.bounds.least[1] = j.bounds.least[0] // equal by chance
 		return j.alike(0, 1)
 	}
 	assert.True(t, alike(plain(), plain()))
@@ -396,13 +397,13 @@ func paced(e *endpoint, at int64) {
 	}
 }
 
-// What the filter leaves out has no prediction, and what it leaves has.
+// Candidates that the filter drops have no prediction, those it keeps have one.
 func TestFilterTakesPredictionsBack(t *testing.T) {
 	m := fresh(t, 0)
 	m.common.labels = 1
 	var cs []endpick.Candidate
 	for i := range 20 {
-		// Two in a row differ by less than their bounds tell: both are worked out.
+		// Two neighbours differ by less than their bounds can tell: both are computed in full.
 		cs = append(cs, endpick.Candidate{
 			Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}, Running: 2, PrefixTokens: 100 + (19-i)/2,
 			InFlight: endpick.InFlight{Requests: 10_000, OutputTokens: i * 6},
@@ -417,7 +418,7 @@ func TestFilterTakesPredictionsBack(t *testing.T) {
 	}
 }
 
-// Names of a batch are not kept when a request is over.
+// Names of a batch are not kept after the request.
 func TestJudgeForgets(t *testing.T) {
 	m := fresh(t, 0)
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a", Variant: "v"}, Ref: endpick.Ref{Generation: 1}}}

@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// Who waits for a place does not decode: of two full servers the one with the longer
-// queue has the later first token, and the same time per token after it.
+// A request that waits for a place does not decode: of two full servers, the one
+// with the longer queue has the later first token and the same time per token.
 func TestWhoWaitsForAPlaceDoesNotDecode(t *testing.T) {
 	w := newWorld(t, delay.Config{Without: delay.Horizon | delay.Pace}, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
 	for i := range 200 {
@@ -36,8 +36,8 @@ func TestWhoWaitsForAPlaceDoesNotDecode(t *testing.T) {
 	assert.Greater(t, endless["c"].TPOT, endless["b"].TPOT, "as far as anybody knows all of them do")
 }
 
-// A first token tells of its wait when it is there: the weight of those that come next
-// follows before the response has ended.
+// A wait is learned at the first token, not at the end of the response: the weight of
+// the next requests follows at once.
 func TestWeightFollowsFirstTokens(t *testing.T) {
 	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
 	ask := endpick.Request{Model: "m", InputTokens: 100, Stream: true}
@@ -59,8 +59,8 @@ func TestWeightFollowsFirstTokens(t *testing.T) {
 	assert.Less(t, delay.WeightOf(w.m, &ask), before/2)
 }
 
-// What a place in a cache is worth is counted by what tokens take where prompts went, of
-// each kind of server by itself.
+// The value of a place in a cache follows from the time per token on the servers that
+// prompts went to, each kind of server by itself.
 func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
 	fast, slow := plain, plain
 	slow.token = 4 * plain.token

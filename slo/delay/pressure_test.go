@@ -11,9 +11,9 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// What a server takes whose memory is nearly full tells of those who wait for it and
-// of what has left its cache, and not of how fast it computes. If that were learned, a
-// token would seem to be cheap just when it costs others the most.
+// A server whose memory is nearly full is slow because requests wait and its cache is
+// evicted, not because it computes slowly. If that were learned as speed, a token
+// would seem cheap just when it costs others most.
 func TestPressureTeachesNothing(t *testing.T) {
 	for _, c := range []struct {
 		usage float64
@@ -26,7 +26,7 @@ func TestPressureTeachesNothing(t *testing.T) {
 			w.serve("a", 100+i*37%3000, 50+i%100, i%5)
 		}
 		before := w.predictions(ask)["a"]
-		// Each waits for a second, whatever its prompt.
+		// Each request waits for a second, whatever its prompt.
 		w.servers["a"] = server{token: 0, step: plain.step + time.Second/2, slot: plain.slot}
 		for i := range 200 {
 			require.NoError(t, w.router.Report("a", endpick.Load{KVUsage: c.usage, Running: 0}))
@@ -43,8 +43,8 @@ func TestPressureTeachesNothing(t *testing.T) {
 	}
 }
 
-// What else a server did is known no more once it has been removed: a response that
-// ends after that teaches nothing of steps.
+// What else a removed server did is unknown: a response that ends after the removal
+// teaches nothing of steps.
 func TestWhoIsRemovedTeachesNothingOfSteps(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		w := newWorld(t, delay.Config{Without: delay.Horizon}, map[string]server{"a": plain, "b": plain}, nil)
@@ -75,7 +75,7 @@ func TestWhoIsRemovedTeachesNothingOfSteps(t *testing.T) {
 	}
 }
 
-// holder is a matcher by which every server holds so much of every prompt.
+// holder is a matcher: every server holds this share of every prompt.
 type holder float64
 
 func (holder) Name() string { return "holder" }
@@ -86,12 +86,12 @@ func (h holder) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// A place in a cache is worth as much as is found there, up to two
+// A place in a cache is worth what is later found there, at most two
 // computations.
 func TestWorth(t *testing.T) {
 	for _, c := range []struct{ held, worth float64 }{
 		{0, 0},
-		{0.5, 1100.0/600 - 1}, // 1,000 tokens of prompt and 100 of response, of which 600 are computed
+		{0.5, 1100.0/600 - 1}, // 1,000 tokens of prompt and 100 of response, 600 of them computed
 		{0.6, 1100.0/500 - 1},
 		{0.9, 2},
 	} {

@@ -45,8 +45,8 @@ func TestTokenBucket(t *testing.T) {
 	assert.EqualError(t, limit, "queue: rate limited: 1001 tokens are more than the bucket can hold")
 }
 
-// A clock that leaps ahead and is set right again does not shut the bucket for
-// as long as it was wrong.
+// After a clock leaps ahead and is corrected, the bucket does not stay closed
+// for as long as the clock was wrong.
 func TestTokenBucketClockLeaps(t *testing.T) {
 	admit := newBucket(t, 1000, 100)
 	require.NoError(t, admit(0, 1000))
@@ -57,15 +57,15 @@ func TestTokenBucketClockLeaps(t *testing.T) {
 	require.Error(t, admit(2000, 1))
 	require.NoError(t, admit(day, 1000))
 
-	// What lies back by less than a second is a call that came late.
+	// A call less than a second back is one that came late, not a clock set back.
 	admit = newBucket(t, 1, 1000)
 	require.NoError(t, admit(900, 1))
 	require.Error(t, admit(0, 1))
 	require.Error(t, admit(900, 1))
 }
 
-// Over any stretch of time no more gets in than the bucket and what flowed in,
-// and a request that was told to wait gets in then.
+// Over any period no more is admitted than the bucket and what flowed in, and a
+// request that waits as told is admitted then.
 func TestTokenBucketBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity, refill := rapid.IntRange(1, 1000).Draw(t, "capacity"), rapid.IntRange(1, 1000).Draw(t, "refill")
@@ -92,8 +92,8 @@ func TestTokenBucketBound(t *testing.T) {
 	})
 }
 
-// Who comes back after RetryAfter gets in, not a nanosecond later, and a microsecond
-// earlier is too early.
+// A request that comes back after RetryAfter is admitted without a nanosecond more,
+// and a microsecond earlier it is not.
 func TestTokenBucketRetryAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := float64(rapid.IntRange(1, 1000).Draw(t, "capacity"))
@@ -128,7 +128,7 @@ func TestTokenBucketConfig(t *testing.T) {
 	}
 }
 
-// What is given back fills the bucket, and no more than that.
+// Withdrawn tokens refill the bucket, at most to its size.
 func TestTokenBucketWithdrawn(t *testing.T) {
 	b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1000, Refill: 100})
 	require.NoError(t, err)

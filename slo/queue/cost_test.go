@@ -13,11 +13,11 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// Many tenants, or many priorities, each with one small request, make room for
-// a large one: that takes no longer than their coming did, times a few. A push
-// that looks at all tenants for each that it drops takes hundreds of times as
-// long. The margin is wide, and the least of several runs counts, since a machine
-// may be busy with something else.
+// Many tenants, or many priorities, with one small request each, make room for a
+// large one: that takes no longer than a few times their pushes did. A push that
+// scans all tenants for each one it drops would take hundreds of times as long.
+// The margin is wide, and the fastest of several runs counts, since a machine may
+// be busy.
 func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 	if race.Enabled {
 		t.Skip("it measures time")
@@ -35,12 +35,12 @@ func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 			queue.Item[int]{Tokens: n}, nil},
 		{"equals that hold more", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: fmt.Sprint(i % 2), Tokens: 1} },
 			queue.Item[int]{Tenant: "other", Tokens: n / 4}, nil},
-		// The sheddable ones go first, and are not enough.
+		// Dropping the sheddable ones is not enough.
 		{"in vain", func(i int) queue.Item[int] {
 			return queue.Item[int]{Tenant: fmt.Sprint(i), Tokens: 1, Priority: min(i-1, 0)}
 		},
 			queue.Item[int]{Tokens: n, Priority: 0}, queue.ErrFull},
-		// The newcomer holds more than half when three tenths have gone.
+		// The newcomer's tenant holds more than half once three tenths are dropped.
 		{"in vain after many", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: "a", Tokens: 1} },
 			queue.Item[int]{Tenant: "b", Tokens: n * 7 / 10}, queue.ErrFull},
 	} {

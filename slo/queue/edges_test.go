@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// A request is settled with the band in which it had its turn: one that has come anew
-// since nobody waited remembers nothing, and is charged for nothing of before.
+// A request is settled in the band in which it was dispatched: a band that has been
+// empty since starts anew and charges nothing for earlier requests.
 func TestQueueSettlesWithItsOwnBand(t *testing.T) {
 	q := newQueue(t, queue.Config{})
 	q.push(t, queue.Item[string]{Tenant: "a", Value: "before"})
@@ -26,7 +26,7 @@ func TestQueueSettlesWithItsOwnBand(t *testing.T) {
 	q.Settle(before, 1000, 1000)
 	assert.Equal(t, []string{"a1", "b1", "a2", "b2"}, q.drain(epoch))
 
-	// One that had its turn in this band is.
+	// A request dispatched in this band is charged.
 	q.push(t, queue.Item[string]{Tenant: "a", Value: "now"}, queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"})
 	now, ok := q.Pop(epoch, 0)
 	require.True(t, ok)
@@ -35,7 +35,7 @@ func TestQueueSettlesWithItsOwnBand(t *testing.T) {
 	assert.Equal(t, []string{"b1", "b2", "a1", "a2"}, q.drain(epoch))
 }
 
-// A request is settled with the band of its own priority.
+// A request is settled in the band of its own priority.
 func TestQueueSettlesByPriority(t *testing.T) {
 	q := newQueue(t, queue.Config{})
 	q.push(t, queue.Item[string]{Priority: 1, Tenant: "a", Value: "first"}, queue.Item[string]{Priority: 1, Tenant: "a", Value: "high a"}, queue.Item[string]{Priority: 1, Tenant: "b", Value: "high b"},
@@ -47,7 +47,7 @@ func TestQueueSettlesByPriority(t *testing.T) {
 	assert.Equal(t, []string{"high b", "high a", "a", "b"}, q.drain(epoch))
 }
 
-// Errors say whose priority it was, how long it has waited, and how many are there still.
+// Errors name the priority, the wait and the number of requests still held.
 func TestQueueErrors(t *testing.T) {
 	var dropped []*queue.Error
 	q, err := queue.New(queue.Config{MaxRequests: 2, MaxTokens: 100, Timeout: time.Second}, func(_ queue.Item[string], err error) {
@@ -72,8 +72,7 @@ func TestQueueErrors(t *testing.T) {
 	assert.Equal(t, queue.Stats{Pushed: 3, Refused: 2, Shed: 1, TimedOut: 1}, q.Stats())
 }
 
-// Places are used again, also those of newcomers that were refused: what is refused takes
-// no memory.
+// Slots are reused, also those of refused newcomers: a refused request takes no memory.
 func TestQueueRefusalsLeaveNothing(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 1})
 	q.push(t, queue.Item[string]{Priority: 1, Value: "stays"})
@@ -89,8 +88,8 @@ func TestQueueRefusalsLeaveNothing(t *testing.T) {
 	assert.Equal(t, []string{"stays"}, q.drain(epoch))
 }
 
-// Having been away earns nothing, not even by a refund: a tenant that has come back starts
-// no earlier than those that waited, whatever it gets back for what it had before.
+// Absence earns nothing, not even by a refund: a tenant that has come back starts no
+// earlier than those that waited, whatever it is refunded for earlier requests.
 func TestQueueRefundsWhoHasComeBack(t *testing.T) {
 	q := newQueue(t, queue.Config{})
 	q.push(t, queue.Item[string]{Tenant: "a", Tokens: 100, Value: "dear"})
@@ -100,7 +99,7 @@ func TestQueueRefundsWhoHasComeBack(t *testing.T) {
 	dear, ok := q.Pop(epoch, 0)
 	require.True(t, ok)
 	require.Equal(t, "dear", dear.Value)
-	for range 11 { // b has had as much as a was charged, and a little more
+	for range 11 { // b's charges now slightly exceed a's
 		_, ok = q.Pop(epoch, 0)
 		require.True(t, ok)
 	}
@@ -114,8 +113,8 @@ func TestQueueRefundsWhoHasComeBack(t *testing.T) {
 	assert.Equal(t, []string{"a", "c", "b", "a", "c", "a", "c"}, q.drain(epoch))
 }
 
-// Deadlines are the holder's, and are moved with its clock: who comes after a leap is
-// ordered among those that came before it by what each has still to wait.
+// Deadlines are on the holder's clock and move with it: after a leap, requests are
+// ordered by the time each has left.
 func TestQueueDeadlinesAfterALeap(t *testing.T) {
 	for _, leap := range []int{3_600_000, -3_600_000} {
 		q := newQueue(t, queue.Config{})
@@ -129,7 +128,7 @@ func TestQueueDeadlinesAfterALeap(t *testing.T) {
 	}
 }
 
-// A request that has left, whichever way, is let go: its value may hold a whole body.
+// A request that has left, in whatever way, is released: its value may hold a whole body.
 func TestQueueLetsGo(t *testing.T) {
 	q, err := queue.New(queue.Config{MaxRequests: 3, Timeout: time.Second}, func(queue.Item[*[1024]byte], error) {})
 	require.NoError(t, err)
@@ -167,8 +166,8 @@ func TestQueueLetsGo(t *testing.T) {
 	assert.Equal(t, 1, q.Len())
 }
 
-// Who owes something is remembered, within the bound also when it is told so of many that
-// wait for nothing; and of those, as many more as there are others that wait.
+// Tenants in debt are remembered up to the bound, even if many that do not wait are
+// settled; besides them, as many more as there are waiting tenants.
 func TestQueueDebtorsAreBounded(t *testing.T) {
 	const many = 3000
 	tenants := func(waiting int) int {

@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// A queue is driven by its holder: here the fleet is full for 20 ms.
+// A queue is driven by its owner: here the fleet is full for 20 ms.
 func ExampleQueue() {
 	start := time.Unix(0, 0)
 	q, err := queue.New(queue.Config{MaxRequests: 3}, func(item queue.Item[string], err error) {
@@ -94,7 +94,7 @@ func ExampleHandle() {
 	// Output: true false 0
 }
 
-// A request that does not get in is told why.
+// A request that is not admitted gets a reason.
 func ExampleError() {
 	now := time.Unix(0, 0)
 	q, err := queue.New(queue.Config{MaxRequests: 1}, func(queue.Item[string], error) {})
@@ -160,7 +160,7 @@ func ExampleAdmitter() {
 	// served
 }
 
-// A hundred tokens a second, and a thousand at once.
+// A hundred tokens a second, and at most a thousand at once.
 func ExampleTokenBucket() {
 	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1000, Refill: 100})
 	if err != nil {
@@ -194,7 +194,7 @@ func ExampleTokenBucket() {
 	// served 300
 }
 
-// What stands before a router sees how it does when nothing gets through.
+// RejectAll shows how the code around a router behaves when nothing is admitted.
 func ExampleRejectAll() {
 	router, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},

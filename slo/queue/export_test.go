@@ -1,6 +1,6 @@
 package queue
 
-// RememberedTenants is the number of tenants that the queue knows of.
+// RememberedTenants is the number of tenants that the queue remembers.
 func RememberedTenants[T any](q *Queue[T]) (n int) {
 	q.bands.Ascend(func(b *band[T]) bool {
 		n += len(b.tenants)
@@ -9,5 +9,5 @@ func RememberedTenants[T any](q *Queue[T]) (n int) {
 	return n
 }
 
-// Places is how many requests there is memory for.
+// Places is the number of allocated slots for requests.
 func Places[T any](q *Queue[T]) int { return len(q.slots) }

@@ -12,9 +12,9 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// price is what the turn of a request has cost its tenant, in tokens of prompt: how many
-// others, of one token each, have their turn before the tenant's next. Between the two,
-// do is called with what was popped.
+// price is what a request's turn costs its tenant, in prompt tokens: how many requests
+// of others, of one token each, have their turn before the tenant's next. Between the
+// two turns, do is called with what was popped.
 func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*queue.Queue[string], queue.Item[string])) int {
 	t.Helper()
 	const most = 200
@@ -40,28 +40,27 @@ func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*
 	return most
 }
 
-// What a turn costs when it is dispatched is what is expected of the request, and what
-// it costs in the end is what it took.
+// A turn costs the request's estimate at dispatch, and what it really took in the end.
 func TestQueuePrices(t *testing.T) {
 	for _, tc := range []struct {
 		weight       float64
-		in, out      int // as expected
+		in, out      int // estimated
 		tookIn, took int
 		expected     int
 		settled      int
 	}{
-		{0, 10, 20, 10, 20, 50, 50}, // twice for output, as in VTC
+		{0, 10, 20, 10, 20, 50, 50}, // output has twice the weight, as in VTC
 		{2, 10, 20, 7, 30, 50, 67},
-		{0, 10, 0, 10, 20, 10, 50}, // nothing was known of the output
+		{0, 10, 0, 10, 20, 10, 50}, // the output was unknown
 		{0, 10, 20, 10, 0, 50, 10},
-		{0, 0, 0, 0, 0, 1, 0}, // an unknown length counts as one, and what was not served as nothing
+		{0, 0, 0, 0, 0, 1, 0}, // an unknown length costs one token, a request that was not served nothing
 		{0, 0, 0, 30, 3, 1, 36},
 		{1, 10, 20, 20, 10, 30, 30},
 		{3, 10, 20, 20, 10, 70, 50},
-		{0.5, 4, 3, 4, 5, 6, 7}, // a half is rounded up: 1.5 and 2.5
+		{0.5, 4, 3, 4, 5, 6, 7}, // halves round up: 1.5 and 2.5
 		{0.4, 4, 3, 4, 4, 5, 6}, // 1.2 and 1.6
 		{0.01, 1, 20, 2, 1000, 1, 12},
-		{0, 10, 20, -5, -7, 50, 0}, // less than nothing is nothing
+		{0, 10, 20, -5, -7, 50, 0}, // negative counts become 0
 	} {
 		name := fmt.Sprintf("%+v", tc)
 		config := queue.Config{OutputWeight: tc.weight}
@@ -73,8 +72,8 @@ func TestQueuePrices(t *testing.T) {
 	}
 }
 
-// What an engine says of a response is believed within bounds, so that no sum turns over
-// and puts a tenant first that is to be last.
+// An engine's reported usage is bounded, so that no sum overflows and puts a tenant
+// first that should be last.
 func TestQueuePricesAreBounded(t *testing.T) {
 	for _, took := range [][2]int{{math.MaxInt, 0}, {0, math.MaxInt}, {math.MaxInt, math.MaxInt}} {
 		assert.Equal(t, 200, price(t, queue.Config{OutputWeight: 1e6}, queue.Item[string]{}, func(q *queue.Queue[string], i queue.Item[string]) {
@@ -98,8 +97,8 @@ func TestQueueOutputWeight(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// What a request is expected to generate goes with it, and is no part of what the queue
-// may hold.
+// A request's expected output travels with it and does not count towards the queue's
+// limits.
 func TestQueueOutputOfItems(t *testing.T) {
 	req := endpick.Request{InputTokens: 7, ExpectedOutputTokens: 9}
 	assert.Equal(t, queue.Item[int]{Tokens: 7, OutputTokens: 9, Value: 5}, queue.NewItem(epoch, &req, 5))

@@ -22,7 +22,7 @@ const ms = time.Millisecond
 
 func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 
-// held is a queue and the account of what it dropped.
+// held is a queue and a record of what it dropped.
 type held struct {
 	*queue.Queue[string]
 	dropped []string
@@ -71,7 +71,7 @@ func TestQueueOrder(t *testing.T) {
 		{"the earliest deadline, none comes last", []queue.Item[string]{
 			{Value: "none"}, {Value: "late", Deadline: at(9)}, {Value: "early", Deadline: at(3)}, {Value: "early too", Deadline: at(3)},
 		}, []string{"early", "early too", "late", "none"}},
-		// Whoever asks for a day does not get ahead of those that ask for nothing,
+		// A request with a day's deadline does not get ahead of those without one,
 		// nor of those that are dropped sooner.
 		{"no deadline is later than the end of the wait", []queue.Item[string]{
 			{Value: "none"}, {Value: "a day", Deadline: epoch.Add(24 * time.Hour)}, {Value: "half a minute", Deadline: at(30_000)},
@@ -80,15 +80,15 @@ func TestQueueOrder(t *testing.T) {
 		{"the extremes of priority", []queue.Item[string]{
 			{Value: "least", Priority: math.MinInt}, {Value: "most", Priority: math.MaxInt}, {Value: "normal"},
 		}, []string{"most", "normal", "least"}},
-		// A flooded the queue first and asks for tight deadlines; B and C get
-		// every other turn as long as they have something.
+		// A flooded the queue first and has tight deadlines; B and C get every other
+		// turn while they have requests.
 		{"tenants take turns", []queue.Item[string]{
 			{Value: "a1", Tenant: "a", Deadline: at(1)}, {Value: "a2", Tenant: "a", Deadline: at(1)},
 			{Value: "a3", Tenant: "a", Deadline: at(1)}, {Value: "b1", Tenant: "b"}, {Value: "b2", Tenant: "b"},
 			{Value: "c1", Tenant: "c", Deadline: at(9)},
 		}, []string{"a1", "c1", "b1", "a2", "b2", "a3"}},
-		// A's first prompt costs 100 tokens: B's ten of 10 tokens come before
-		// the second.
+		// A's first prompt costs 100 tokens, so B's ten requests of 10 tokens come
+		// before the second.
 		{"turns are paid in tokens", []queue.Item[string]{
 			{Value: "A", Tenant: "a", Tokens: 100}, {Value: "A", Tenant: "a", Tokens: 100},
 			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
@@ -114,7 +114,7 @@ func TestQueueHoldsWhileTheEndpointsAreFull(t *testing.T) {
 		_, ok := q.Pop(epoch, full)
 		assert.False(t, ok, "saturation %v", full)
 	}
-	// Late binding: what came meanwhile and matters more goes first.
+	// Late binding: a more important request that arrived meanwhile goes first.
 	q.push(t, queue.Item[string]{Value: "b", Priority: 1})
 	item, ok := q.Pop(at(10), 0.99)
 	require.True(t, ok)
@@ -137,8 +137,8 @@ func TestQueueTimesOut(t *testing.T) {
 	assert.Equal(t, queue.Stats{Pushed: 2, TimedOut: 2}, q.Stats())
 }
 
-// A holder that has nothing to do until the next expiry does not call: that is
-// no leap of its clock.
+// An owner with nothing to do until the next expiry makes no calls: that is not
+// a leap of its clock.
 func TestQueueLongWaitsCount(t *testing.T) {
 	q := newQueue(t, queue.Config{Timeout: time.Hour})
 	q.push(t, queue.Item[string]{Value: "a"})
@@ -163,7 +163,7 @@ func TestQueueTenantGainsNothingByAbsence(t *testing.T) {
 	for range 5 {
 		_, _ = q.Pop(epoch, 0)
 	}
-	// b comes now: it takes turns with a, and does not make up for 50 tokens.
+	// b arrives now: it takes turns with a and gets no credit for the 50 tokens it missed.
 	for range 4 {
 		q.push(t, queue.Item[string]{Value: "b", Tenant: "b", Tokens: 10})
 	}
@@ -211,7 +211,7 @@ func TestQueueForgetsTenants(t *testing.T) {
 	assert.Zero(t, queue.RememberedTenants(q.Queue), "nobody waits")
 }
 
-// Of too many tenants that are ahead those are remembered that are furthest.
+// Of too many tenants that are ahead, those furthest ahead are remembered.
 func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 10})
 	q.push(t, queue.Item[string]{Value: "always there", Tenant: "always", Deadline: at(10_000)})
@@ -249,7 +249,7 @@ func TestQueueCancel(t *testing.T) {
 	assert.Equal(t, queue.Stats{Pushed: 2, Canceled: 2}, q.Stats())
 }
 
-// wide is a number that an int of 32 bits can't hold; tests of such numbers
+// wide converts a number that a 32-bit int can't hold; tests of such numbers
 // begin with needsWideInts.
 func wide(n int64) int { return int(n) }
 
@@ -284,8 +284,8 @@ func TestQueueBadInput(t *testing.T) {
 	require.ErrorIs(t, err, endpick.ErrConfig)
 }
 
-// A holder whose function panics loses no request: the others are told in the
-// next call, and the one that was pushed is in.
+// If its owner's callback panics, the queue loses no request: the others are
+// reported in the next call, and the one being pushed is in.
 func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
 	var dropped []string
 	q, err := queue.New(queue.Config{MaxTokens: 3}, func(i queue.Item[string], err error) {
@@ -308,8 +308,8 @@ func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
 	assert.Equal(t, queue.Stats{Pushed: 4, Dispatched: 1, Shed: 3}, q.Stats())
 }
 
-// Sums of the largest sizes do not turn over, and a clock that is set back
-// makes no wait negative.
+// Sums of the largest sizes do not overflow, and a clock that is set back makes
+// no wait negative.
 func TestQueueExtremes(t *testing.T) {
 	needsWideInts(t)
 	q := newQueue(t, queue.Config{MaxRequests: 3, MaxBytes: math.MaxInt64, Timeout: math.MaxInt64})

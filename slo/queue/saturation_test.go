@@ -31,8 +31,7 @@ func TestSaturation(t *testing.T) {
 	}
 }
 
-// What one endpoint says of itself that can't be neither closes nor opens the
-// whole fleet.
+// One endpoint's impossible report neither closes nor opens the whole fleet.
 func TestUtilizationOfBrokenSignals(t *testing.T) {
 	for _, broken := range []float64{nan, math.Inf(1)} {
 		cs := reporting(2)
@@ -49,8 +48,8 @@ func TestUtilizationOfBrokenSignals(t *testing.T) {
 	assert.Equal(t, 1.0, queue.Utilization{Waiting: -1, KVUsage: -1}.Saturation(cs))
 }
 
-// Who reports is judged by that, whatever is in flight there, and who does not by what
-// is in flight there: each counts as one endpoint.
+// An endpoint that reports is judged by its report, whatever is in flight there, and
+// one that does not by its requests in flight: each counts as one endpoint.
 func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
 	all := endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
 	type one struct {
@@ -87,7 +86,7 @@ func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
 	}
 }
 
-// reporting has n candidates that report empty queues and caches.
+// reporting returns n candidates that report empty queues and caches.
 func reporting(n int) []endpick.Candidate {
 	cs := fleet(n)
 	for i := range cs {
@@ -96,7 +95,7 @@ func reporting(n int) []endpick.Candidate {
 	return cs
 }
 
-// fleet has n candidates that nothing is known of.
+// fleet returns n candidates that have not reported.
 func fleet(n int) []endpick.Candidate {
 	cs := make([]endpick.Candidate, n)
 	for i := range cs {

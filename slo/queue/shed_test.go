@@ -53,7 +53,7 @@ func TestQueueBoundsTokensAndBytes(t *testing.T) {
 	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
 }
 
-// A tenant that fills the queue does not keep the others out.
+// A tenant that fills the queue does not keep others out.
 func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 4})
 	for i := range 4 {
@@ -64,9 +64,9 @@ func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
 	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
 }
 
-// Who fills the queue is told by what there is too much of: a flood of small
-// requests does not push out a large one, nor does a long prompt make room for
-// those that hold memory.
+// Which tenant is shed depends on the limit that is exceeded: a flood of small
+// requests does not push out a large one, nor does a long prompt make room by
+// dropping requests that use other resources.
 func TestQueueShedsByWhatIsShort(t *testing.T) {
 	large := queue.Item[string]{Value: "large", Tenant: "quiet", Tokens: 20_000, Bytes: 10}
 	for _, tc := range []struct {
@@ -102,10 +102,9 @@ func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
 	assert.Equal(t, []string{"a3: queue: shed to make room after 0s"}, q.dropped)
 }
 
-// A push that is refused in the end has tried to make room, and leaves everybody's
-// turn as it was.
+// A push that tries to make room and is refused in the end changes nobody's turn.
 func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
-	// Two tenants have had 50 tokens each when one more asks for its turn.
+	// Two tenants have been served 50 tokens each when one of them asks for its next turn.
 	q := newQueue(t, queue.Config{MaxTokens: 300})
 	for _, tenant := range []string{"a", "b", "a", "b"} {
 		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50, Deadline: at(1)})
@@ -122,7 +121,7 @@ func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
 	}
 	assert.Equal(t, []string{"light", "b", "c", "c"}, q.drain(epoch))
 
-	// Each of many tenants has had ten tokens.
+	// Each of many tenants has been served ten tokens.
 	const many = 3000
 	q = newQueue(t, queue.Config{MaxRequests: 2 * many, MaxTokens: 11 * many})
 	for _, tokens := range []int{10, 1} {

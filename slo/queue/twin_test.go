@@ -10,15 +10,14 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// twin is the queue as a plain slice: every question is answered by looking at
-// all requests.
+// twin is the queue as a plain slice: every answer scans all requests.
 type twin struct {
 	config queue.Config
 	items  []twinItem
 	now    map[int]int64            // virtual time by priority
 	turn   map[int]map[string]int64 // by priority and tenant
 	start  map[int]map[string]int64 // when the tenant last began to wait
-	epoch  map[int]int              // how often nobody has waited in a priority
+	epoch  map[int]int              // how often each priority has run empty
 }
 
 type twinItem struct {
@@ -29,7 +28,7 @@ type twinItem struct {
 
 func (i *twinItem) cost() int64 { return int64(max(i.Tokens, 1)) }
 
-// turnCost is what a turn costs, at an output weight of 3.
+// turnCost is the cost of a turn, with an output weight of 3.
 func (i *twinItem) turnCost() int64 { return i.cost() + 3*int64(i.OutputTokens) }
 
 func (i *twinItem) before(j *twinItem) bool {
@@ -64,7 +63,7 @@ func (w *twin) remove(sequence int) {
 	w.items = slices.DeleteFunc(w.items, func(i twinItem) bool { return i.sequence == sequence })
 }
 
-// settle forgets the turns of priorities that nobody waits in.
+// settle forgets the turns of priorities with no waiting requests.
 func (w *twin) settle() {
 	for p := range w.turn {
 		if !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Priority == p }) {
@@ -76,8 +75,8 @@ func (w *twin) settle() {
 	}
 }
 
-// short returns what one item holds of the first thing of which there is too
-// much; nil: of nothing.
+// short returns an item's share of the first limit that is exceeded; nil if
+// none is.
 func (w *twin) short() func(*twinItem) int64 {
 	for _, bound := range []struct {
 		most int64
@@ -175,7 +174,7 @@ func (w *twin) pop() (int, bool) {
 	return best.Value, true
 }
 
-// charge is what Settle does: nothing if since then nobody has waited in that priority.
+// charge is what Settle does: nothing if the priority has run empty since.
 func (w *twin) charge(item queue.Item[int], epoch, input, output int) {
 	p, tenant := item.Priority, false
 	if w.turn[p] == nil || w.epoch[p] != epoch {
@@ -187,7 +186,7 @@ func (w *twin) charge(item queue.Item[int], epoch, input, output int) {
 	more := int64(input) + 3*int64(output) - (&twinItem{Item: item}).turnCost()
 	if tenant {
 		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant]+more, w.start[p][item.Tenant])
-	} else { // who comes back starts no earlier than those that waited
+	} else { // a tenant that comes back starts no earlier than those that waited
 		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p]) + more
 	}
 }
@@ -218,8 +217,8 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			MaxBytes:    int64(rapid.IntRange(0, 40).Draw(t, "max bytes")),
 			Timeout:     50 * time.Millisecond, OutputWeight: 3,
 		}
-		// Where there is little room nobody waits for long, so that a band ends before its
-		// turns tell anything. In a roomy queue tenants come, go and come back.
+		// With little room no request waits for long, so a band ends before its turns say
+		// anything. In a roomy queue tenants come, go and come back.
 		lowest, most := -1, 1 // priorities
 		pushes, pops, settles, patience := []int{1}, []int{1}, []int{1}, 40
 		used := []int{0, 40, 1, 10, 25}
@@ -230,7 +229,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			pushes, pops, settles = []int{9, 5, 2, 1}, []int{3, 6, 1}, []int{4, 2, 1}
 		}
 		var dispatched []queue.Item[int]
-		var epochs []int // in which they were
+		var epochs []int // at their dispatch
 		var timedOut, shed []int
 		q, err := queue.New(config, func(i queue.Item[int], err error) {
 			switch qe := err.(*queue.Error); qe.Reason {
@@ -260,7 +259,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				left[v]++
 			}
 		}
-		// pass lets time pass before a call that is not about it.
+		// pass lets time pass before a call under test.
 		pass := func(t *rapid.T) {
 			if !roomy {
 				now += rapid.SampledFrom([]int{0, 0, 0, 0, 20, 45, 5, 1}).Draw(t, "ms before")
@@ -359,7 +358,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 					w.settle()
 				}
 			},
-			// The clock leaps, and nobody has waited.
+			// The clock leaps; no request has waited for that time.
 			"leap": func(t *rapid.T) {
 				timedOut = nil
 				ms := rapid.SampledFrom([]int{-1, 1}).Draw(t, "direction") * rapid.IntRange(61_000, 1e8).Draw(t, "ms")
@@ -410,7 +409,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				}
 			},
 		}
-		if roomy { // and what tells nothing of turns is seen in the others
+		if roomy { // a small queue says nothing about turns; the roomy ones cover them
 			delete(actions, "cancel")
 			delete(actions, "full")
 			delete(actions, "leap")

@@ -25,7 +25,8 @@ func TestConfigBounds(t *testing.T) {
 	assert.EqualError(t, err, "endpick: config: quota.Config.OutputWeight is 1.000001e+06, not within 0 and 1e6")
 }
 
-// Refusals are counted by their reason, and what was not asked for counts as admitted.
+// Refusals are counted by reason, and requests that are never refused (mirrors, under way)
+// count as admitted.
 func TestCounts(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})})
 	first, err := s.route("a", 60, 0)
@@ -47,13 +48,13 @@ func TestCounts(t *testing.T) {
 	assert.EqualValues(t, 3, s.quota.Stats().Admitted, "nothing of theirs was let in")
 }
 
-// A debt is made when a request ends: what flowed into the full bucket before that is
-// lost, and does not pay for it afterwards.
+// A debt arises when a request ends: tokens that flowed into a full bucket before
+// that are lost and do not pay for it afterwards.
 func TestTheDebtComesAfterTheFlow(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100}), OutputWeight: 1})
 	lease, err := s.route("a", 10, 0)
 	require.NoError(t, err)
-	s.now = s.now.Add(10 * time.Second) // full since nine seconds
+	s.now = s.now.Add(10 * time.Second) // full for the last nine seconds
 	lease.Done(endpick.Outcome{InputTokens: 10, OutputTokens: 50})
 	assert.Equal(t, 50.0, s.left("a"))
 }
@@ -66,8 +67,8 @@ func TestWhatIsBelievedIsBounded(t *testing.T) {
 	assert.Equal(t, 100.0-1<<24, s.left("a"))
 }
 
-// However large the bucket and however slowly it fills: RetryAfter is positive, and
-// who waits that long gets in, whatever floating point has lost.
+// However large the bucket and however slowly it fills, RetryAfter is positive and
+// a request that waits that long is admitted, despite rounding.
 func TestRetryAfterIsEnough(t *testing.T) {
 	for _, l := range []quota.Limits{
 		{Rate: 0.3, Burst: 7}, {Rate: 1e3 / 3., Burst: 1e9}, {Rate: 1e7 / 3., Burst: 1e15 / 7}, {Rate: 1e-3, Burst: 1},
@@ -92,9 +93,9 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	assert.Greater(t, refused(t, err).RetryAfter, 100*365*24*time.Hour, "longer than can be said is not at once")
 }
 
-// A clock that is late by less than the bucket takes to fill, or by a second, is
-// another goroutine's and takes nothing from the bucket's time. One that is late by
-// more has been set back.
+// A clock that is behind by less than the time to fill the bucket, or than a
+// second, is another goroutine's late reading and takes no tokens. A clock further
+// behind has been set back.
 func TestClocksThatAreLate(t *testing.T) {
 	for _, tc := range []struct {
 		burst   float64 // 10 tokens a second
@@ -135,8 +136,8 @@ func TestTenantsAreCut(t *testing.T) {
 	}
 }
 
-// Who is remembered is what a list says that is kept by hand: all with something in
-// flight, and of the others those that were used last, as far as there is room.
+// The remembered tenants are those of a hand-kept list: all with something in
+// flight, and of the others the most recently used, as far as there is room.
 func TestForgettingIsLikeItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 4).Draw(t, "most")
@@ -202,8 +203,8 @@ func TestForgettingIsLikeItsTwin(t *testing.T) {
 	})
 }
 
-// A bucket holds a token at least, or nobody would ever get one; by default what flows
-// in in a minute.
+// A bucket holds at least one token, or it would never admit anything; its default
+// size is what flows in within a minute.
 func TestBucketsHoldSomething(t *testing.T) {
 	for limits, want := range map[quota.Limits]float64{
 		{Rate: 3}:             180,
@@ -219,7 +220,7 @@ func TestBucketsHoldSomething(t *testing.T) {
 	}
 }
 
-// What has flowed until a limit is changed has flowed by the old one.
+// Tokens that flowed in before a limit changes did so at the old rate.
 func TestTheFlowIsThatOfItsTime(t *testing.T) {
 	limits := quota.Limits{Rate: 1, Burst: 100}
 	s := open(t, quota.Config{Limits: func(string) quota.Limits { return limits }})
@@ -239,8 +240,8 @@ func TestTheFlowIsThatOfItsTime(t *testing.T) {
 	assert.Equal(t, 300.0, s.left("a"))
 }
 
-// As many tenants are remembered as the documentation says, each by a name of its own: the
-// request's may be a part of its body.
+// As many tenants are remembered as the documentation says, and their names are copies:
+// the request's may be part of its body.
 func TestTenantsAreRemembered(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10})})
 	const most = 16_384

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 )
 
-// ledger is what a Quota of one tenant's room is to know, told call by call.
+// ledger is the expected state of a Quota with room for one tenant, updated call by call.
 type ledger struct {
 	burst    float64
 	requests int
@@ -64,16 +64,16 @@ func (l *ledger) ends(name string, back float64) {
 	l.rest(name)
 }
 
-// A request is let in, routed and done in three calls, each under the lock; others come
-// in between, and there is room for one idle tenant. In all orders the accounts are the
-// ledger's, and nothing is in flight in the end.
+// A request is admitted, routed and done in three calls, each under the lock; other
+// requests come in between, and there is room for one idle tenant. In every order the
+// accounts equal the ledger's, and nothing is left in flight.
 func TestQuotaInAllInterleavings(t *testing.T) {
 	now := time.Unix(1000, 0)
 	const burst = 100
 	n := 0
 	for order := range orders.All(3, 3, 2, 2) {
 		if n++; race.Enabled && n%50 != 0 {
-			continue // there is but one goroutine
+			continue // there is only one goroutine
 		}
 		q, err := quota.New(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: burst, Requests: 2}), OutputWeight: 1, MaxTenants: 1})
 		require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 			}
 		}
 		done := func(i int, o endpick.Outcome, back float64) {
-			for range 2 { // the second time it is no lease any more
+			for range 2 { // the second time the lease is no longer valid
 				q.Done(event(i), &o)
 			}
 			l.ends(requests[i].Tenant, back)
@@ -112,13 +112,13 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 			case step == "0 2", step == "1 2":
 				q.Routed(event(i))
 			case step == "0 3":
-				done(i, endpick.Outcome{}, 10) // nothing was generated of the ten that were expected
+				done(i, endpick.Outcome{}, 10) // none of the ten expected tokens was generated
 			case step == "1 3":
 				done(i, endpick.Outcome{Status: endpick.Failed}, 60)
 			case step == "2 2":
 				q.Withdrawn(&requests[i])
 				l.ends("b", 30)
-			case step == "3 1": // counted in by somebody else
+			case step == "3 1": // another goroutine admitted it
 				q.Routed(event(i))
 				l.find("a").tokens -= 20
 				l.tenants["a"].open++

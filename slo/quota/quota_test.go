@@ -25,7 +25,7 @@ type shop struct {
 	no    *later
 }
 
-// later is an admitter behind the quota that refuses at will.
+// later is an admitter behind the quota that refuses on demand.
 type later struct{ refuse bool }
 
 var errLater = errors.New("refused later")
@@ -67,7 +67,7 @@ func (s *shop) left(tenant string) float64 {
 	return math.NaN()
 }
 
-// refused is the quota's error, which must be there.
+// refused returns the quota's error, which must be there.
 func refused(t testing.TB, err error) *quota.Error {
 	t.Helper()
 	var e *quota.Error
@@ -81,8 +81,8 @@ func asQuota(err error) (e *quota.Error, ok bool) {
 	return e, ok
 }
 
-// Worked out by hand: a bucket of 1,000 into which 100 flow a second, and output
-// that costs 3 a token.
+// Worked out by hand: a bucket of 1,000 tokens, 100 a second flow in, and an
+// output token costs 3.
 func TestTokensAreChargedAndCorrected(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 100, Burst: 1000}), OutputWeight: 3})
 	a, err := s.route("a", 400, 100) // 400 + 300
@@ -150,8 +150,8 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// What another admitter refuses, and what finds its endpoint removed in that moment,
-// has cost nothing.
+// A request costs nothing if another admitter refuses it, or its endpoint is removed
+// at that moment.
 func TestWhatIsNotRoutedCostsNothing(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
 	s.no.refuse = true
@@ -166,7 +166,7 @@ func TestWhatIsNotRoutedCostsNothing(t *testing.T) {
 	assert.Equal(t, 40.0, s.left("a"))
 	lease.Done(endpick.Outcome{})
 
-	// A filter that removes what it leaves.
+	// A filter that removes an endpoint that it keeps.
 	removing := &removes{router: s.Router}
 	require.NoError(t, s.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{s.quota}, Filters: []endpick.Filter{removing}}))
 	s.now = s.now.Add(time.Hour)
@@ -179,7 +179,7 @@ func TestWhatIsNotRoutedCostsNothing(t *testing.T) {
 	assert.EqualValues(t, 2, s.quota.Stats().Admitted)
 }
 
-// removes removes the first endpoint that it sees, before it is chosen.
+// removes removes the first endpoint it sees, before it is chosen.
 type removes struct {
 	router *endpick.Router
 	calls  int
@@ -195,7 +195,7 @@ func (f *removes) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.C
 	return cs
 }
 
-// What somebody else has sent already is charged, and not refused.
+// A request that somebody else has already sent is charged, not refused.
 func TestRequestsUnderWay(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
 	for range 2 {
@@ -208,8 +208,8 @@ func TestRequestsUnderWay(t *testing.T) {
 	assert.Equal(t, 2, refused(t, err).Requests)
 }
 
-// An endpoint that fails before its first token has cost nobody anything. One that
-// fails after it has, also if the host has counted no tokens.
+// A failure before the first token costs nothing. One after it does, even if the
+// host has counted no tokens.
 func TestWhatFailedLateIsPaid(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(endpick.Lease)
@@ -231,7 +231,7 @@ func TestWhatFailedLateIsPaid(t *testing.T) {
 	}
 }
 
-// Limits may change while requests are in flight; what was used stays.
+// Limits may change while requests are in flight; usage stays.
 func TestLimitsChange(t *testing.T) {
 	var limits atomic.Pointer[quota.Limits]
 	limits.Store(&quota.Limits{Rate: 10, Burst: 100})
@@ -257,7 +257,7 @@ func TestLimitsChange(t *testing.T) {
 	assert.Equal(t, 59.0, s.left("a"), "what was not charged is not given back")
 }
 
-// The table is bounded, and nobody is forgotten who has something in flight.
+// The table is bounded, and a tenant with something in flight is never forgotten.
 func TestTenantsAreForgotten(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10, Requests: 1}), MaxTenants: 3})
 	hold, err := s.route("held", 10, 0)
@@ -272,7 +272,7 @@ func TestTenantsAreForgotten(t *testing.T) {
 	assert.ErrorIs(t, refused(t, err), quota.ErrRequests)
 	for _, name := range []string{"98", "99"} {
 		_, err = s.route(name, 10, 0)
-		refused(t, err) // known still: who was there last is forgotten last
+		refused(t, err) // still known: the most recent tenant is forgotten last
 	}
 	_, err = s.route("97", 10, 0)
 	require.NoError(t, err, "forgotten: a full bucket")
@@ -293,8 +293,8 @@ func TestTenantsAreForgotten(t *testing.T) {
 	assert.Equal(t, quota.Usage{Tenant: "97", Requests: 1, Tokens: 0, Burst: 10}, most[0], "who has least left and most in flight")
 }
 
-// Who has the least of its bucket left comes first, then who has most in flight, then
-// by name; those without a bucket come last.
+// The tenant with the least left in its bucket comes first, then the one with the
+// most in flight, then by name; tenants without a bucket come last.
 func TestTenantsAreInOrder(t *testing.T) {
 	s := open(t, quota.Config{Limits: func(tenant string) quota.Limits {
 		switch tenant {
@@ -309,7 +309,7 @@ func TestTenantsAreInOrder(t *testing.T) {
 		lease, err := s.route(tenant, tokens, 0)
 		require.NoError(t, err)
 		if tenant == "busy" {
-			_, err = s.route(tenant, tokens, 0) // both go on
+			_, err = s.route(tenant, tokens, 0) // both continue
 			require.NoError(t, err)
 			continue
 		}
@@ -322,7 +322,7 @@ func TestTenantsAreInOrder(t *testing.T) {
 	assert.Equal(t, []string{"much", "small", "busy", "also", "some", "free"}, order)
 }
 
-// A clock that leaps and is set right lets tokens flow on.
+// After a clock leaps and is corrected, tokens keep flowing.
 func TestClockLeaps(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100})})
 	use := func(tokens int) error {
@@ -359,7 +359,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// However many come at once, no more get in than may.
+// However many requests come at once, no more are admitted than the limit allows.
 func TestLimitHoldsForManyAtOnce(t *testing.T) {
 	const most = 5
 	q, err := quota.New(quota.Config{Limits: all(quota.Limits{Requests: most, Rate: 1e-9, Burst: 1000})})

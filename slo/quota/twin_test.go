@@ -17,8 +17,8 @@ type entry struct {
 	tokens float64
 }
 
-// book is the naive account of a tenant: all that has ever happened, added up anew
-// for each question.
+// book is the naive account of a tenant: its whole history, summed anew for each
+// question.
 type book struct {
 	limits  quota.Limits
 	opened  time.Time
@@ -35,9 +35,10 @@ func (b *book) balance(now time.Time) float64 {
 	return min(tokens+now.Sub(at).Seconds()*b.limits.Rate, b.limits.Burst)
 }
 
-// Whatever is routed, refused, ended, given up or lost: each tenant's account is
-// that of its book, who comes back after RetryAfter gets in, and nobody gets more
-// than a bucket and what flowed in, but for what was in flight or never expected.
+// Whatever is routed, refused, completed, withdrawn or lost: each tenant's
+// account equals its book, a request that comes back after RetryAfter is
+// admitted, and no tenant gets more than a bucket and what flowed in, apart from
+// what was in flight or unexpected.
 func TestQuotaIsLikeItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const weight = 2
@@ -119,7 +120,7 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 					Status:      rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost, endpick.Refused}).Draw(t, "status"),
 					InputTokens: rapid.IntRange(0, 300).Draw(t, "usage in"), OutputTokens: rapid.IntRange(0, 100).Draw(t, "usage out"),
 				}
-				if o.HasCachedTokens = rapid.Bool().Draw(t, "cached"); o.HasCachedTokens { // which is no cheaper
+				if o.HasCachedTokens = rapid.Bool().Draw(t, "cached"); o.HasCachedTokens { // which makes it no cheaper
 					o.CachedTokens = rapid.IntRange(0, o.InputTokens).Draw(t, "usage cached")
 				}
 				input, output := f.input, f.tokens
