@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// BenchmarkLatency is the whole Predictor stage: both targets of every candidate.
+// BenchmarkLatency measures the whole Predictor stage: both targets of every candidate.
 func BenchmarkLatency(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("endpoints=%d", endpoints), func(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// How long a request took that was under way when this router heard of it is not known.
+// A request that was already under way has no known duration, so it is no label.
 func TestWhatWasUnderWayIsNoLabel(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for _, underWay := range []bool{true, false} {
@@ -26,7 +26,7 @@ func TestWhatWasUnderWayIsNoLabel(t *testing.T) {
 	require.EqualValues(t, 1, w.latency.Health()[0].E2E.Samples)
 }
 
-// What waits for too long counts in the model that has predicted it, and in no other.
+// An overdue request counts in the model that predicted it, and in no other.
 func TestWaitsCountInTheirOwnModel(t *testing.T) {
 	w := newWorld(t, synchronous())
 	of := func(model string) endpick.Request {
@@ -50,14 +50,14 @@ func TestWaitsCountInTheirOwnModel(t *testing.T) {
 	}
 }
 
-// labels are how many there have been of the three latencies.
+// labels returns the number of labels for each of the three latencies.
 func (w *world) labels() [targets]int {
 	h := w.latency.Health()[0]
 	return [targets]int{int(h.TTFT.Labels), int(h.TPOT.Labels), int(h.E2E.Labels)}
 }
 
-// Which latencies a response teaches: what streams its first token and those after it, what
-// does not the whole, whatever else is known of it.
+// Which latencies a response teaches: a stream its first token and the ones after it, any
+// other response the whole, whatever else is known.
 func TestWhatAResponseTeaches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		stream, first bool
@@ -89,7 +89,7 @@ func TestWhatAResponseTeaches(t *testing.T) {
 	}
 }
 
-// A request that is overdue is so in the latency that it waits for.
+// An overdue request is overdue in the latency that it waits for.
 func TestOverdueByWhatIsAwaited(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for i := range 300 {
@@ -120,8 +120,8 @@ func TestOverdueByWhatIsAwaited(t *testing.T) {
 	require.Zero(t, overdue())
 }
 
-// What is predicted is held against its own bound: nine in ten first tokens and nine in
-// ten times per token keep theirs.
+// Each latency has a bound of its own: nine in ten first tokens and nine in ten times
+// per token stay below theirs.
 func TestCoverageIsThatOfEachLatency(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for i := range 900 {
@@ -136,7 +136,7 @@ func TestCoverageIsThatOfEachLatency(t *testing.T) {
 	}
 }
 
-// A latency that stands in a prediction which does not have it was not predicted.
+// A latency that is set in a prediction without its Has flag was not predicted.
 func TestWhatWasNotPredictedIsNoError(t *testing.T) {
 	w := newWorld(t, synchronous())
 	c := w.candidate("", 0)
@@ -145,7 +145,7 @@ func TestWhatWasNotPredictedIsNoError(t *testing.T) {
 	require.Equal(t, [targets]float64{tpot: 1}, w.latency.open.Find(e.Lease).predicted)
 }
 
-// What endpoints and adapters are called does not matter where there is a model's name.
+// If a model has a name, the names of endpoints and adapters do not matter.
 func TestModelsAreKnownByTheirName(t *testing.T) {
 	for want, req := range map[string]endpick.Request{
 		"m": {Model: "m"}, "base": {Model: "base", Adapter: "lora"}, "lora": {Adapter: "lora"}, "": {},
@@ -154,7 +154,7 @@ func TestModelsAreKnownByTheirName(t *testing.T) {
 	}
 }
 
-// Who reads the tables while a name gets a place goes on with those that were there.
+// A reader of the tables keeps the ones it started with while a new name is added.
 func TestTablesAreReplaced(t *testing.T) {
 	config := synchronous()
 	config.MaxModels = 3
@@ -174,8 +174,8 @@ func TestTablesAreReplaced(t *testing.T) {
 	}
 }
 
-// What takes longer than a day was not measured, and does not count towards what it takes
-// to predict a kind of endpoint.
+// A latency of more than a day is discarded, and does not count towards the labels that a
+// kind of endpoint needs to be predicted.
 func TestDaysAreNoLabels(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 100 {
@@ -200,7 +200,7 @@ func TestDaysAreNoLabels(t *testing.T) {
 	require.NotZero(t, w.predict(w.request(), &c).Has)
 }
 
-// An endpoint that is gone is forgotten, and nothing else.
+// A removed endpoint is forgotten, and nothing else is.
 func TestARemovedEndpointIsForgotten(t *testing.T) {
 	w := trained(t)
 	a, b := endpick.Ref{Slot: 0, Generation: 1}, endpick.Ref{Slot: 1, Generation: 1}
@@ -210,7 +210,7 @@ func TestARemovedEndpointIsForgotten(t *testing.T) {
 	require.NotNil(t, w.latency.states.Find(b))
 }
 
-// How many endpoints are silent is asked of some of the candidates, by their places.
+// Silent endpoints are counted among some of the candidates, by index.
 func TestSilentAmongSome(t *testing.T) {
 	w := trained(t)
 	silent := w.candidate("a", 0)
@@ -226,8 +226,8 @@ func TestSilentAmongSome(t *testing.T) {
 	}
 }
 
-// While an answer is awaited, what is known of the pace of an endpoint does not fade: the
-// answer will tell. When nobody waits, it does.
+// While a response is awaited, what is known of an endpoint's pace does not fade, since
+// the response will tell. When nothing is awaited, it does.
 func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	w := trained(t)
 	c := w.candidate("a", 0)
@@ -276,8 +276,7 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	require.InDelta(t, faded, routed, 0.01)
 }
 
-// What a kind of endpoint is said to take is compared with others of its kind that came
-// before it.
+// The pace of an endpoint is relative to earlier labels of others of its kind.
 func TestTheOffsetIsThatOfOthers(t *testing.T) {
 	l, err := NewLatency(synchronous())
 	require.NoError(t, err)
@@ -296,7 +295,7 @@ func TestTheOffsetIsThatOfOthers(t *testing.T) {
 	require.Equal(t, want, s.pace)
 }
 
-// A restored predictor predicts what the saved one had enough labels of.
+// A restored predictor predicts whatever the saved one had enough labels for.
 func TestARestartKnowsWhatItKnew(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 100 {
@@ -324,7 +323,7 @@ func TestARestartKnowsWhatItKnew(t *testing.T) {
 	r.finish(r.request(), r.candidate("new", 1))
 	require.True(t, r.predicts("m", "new"), "that was the last that it took")
 
-	// Of a variant that has its place of another only what is its own is known.
+	// A variant that took over another's place has its own labels only.
 	for i := range maxVariants - 1 {
 		w.finish(w.ask("other"), w.candidate(fmt.Sprint(i), 0))
 	}
@@ -335,7 +334,7 @@ func TestARestartKnowsWhatItKnew(t *testing.T) {
 	}
 }
 
-// The linear parts of those latencies are asked for that the request has.
+// Estimates come from the linear parts of the latencies that the request has.
 func TestEstimatesOfWholeResponses(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 100 {

@@ -13,14 +13,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A world makes requests and candidates at random, and knows how long requests take.
+// world makes random requests and candidates, and knows how long requests take.
 type world struct {
 	t       require.TestingT
 	latency *Latency
 	rng     *rand.Rand
 	now     time.Time
 	key     uint32
-	// slow is what the latencies of a variant are multiplied by, pace those of a slot.
+	// slow holds the factors on a variant's latencies, pace those on a slot's.
 	slow map[string]float64
 	pace map[uint32]float64
 }
@@ -67,7 +67,7 @@ func (w *world) scale(c *endpick.Candidate) float64 {
 	return scale
 }
 
-// predict asks for one candidate's prediction.
+// predict returns the prediction for one candidate.
 func (w *world) predict(req endpick.Request, c *endpick.Candidate) endpick.Prediction {
 	one := []endpick.Candidate{*c}
 	req = req.At(w.now, 0, 1)
@@ -76,8 +76,8 @@ func (w *world) predict(req endpick.Request, c *endpick.Candidate) endpick.Predi
 	return c.Prediction
 }
 
-// finish predicts, routes and finishes a request, and returns what it took in milliseconds: to the first token and per
-// token, or in all if it does not stream.
+// finish predicts, routes and completes a request, and returns its latencies in milliseconds: to
+// the first token and per token, or of the whole if it does not stream.
 func (w *world) finish(req endpick.Request, c endpick.Candidate) (first, second float64) {
 	w.predict(req, &c)
 	first, second = w.ttft(&req, &c), w.tpot(&c)
@@ -98,7 +98,7 @@ func (w *world) finish(req endpick.Request, c endpick.Candidate) (first, second 
 	return first, second
 }
 
-// route says that a request was routed, to a lease of its own.
+// route reports a request as routed, with a lease of its own.
 func (w *world) route(req endpick.Request, c *endpick.Candidate) *endpick.Event {
 	w.key++
 	e := &endpick.Event{Lease: endpick.LeaseRef{Slot: w.key % 1000, Generation: w.key}, Request: &req, Candidate: c, Now: w.now, RoutedAt: w.now}
@@ -113,7 +113,7 @@ func (w *world) after(e *endpick.Event, ms float64) {
 func synchronous() LatencyConfig {
 	trees := 32
 	if race.Enabled {
-		trees = 24 // an order of magnitude slower
+		trees = 24 // training takes a tenth of the time
 	}
 	return LatencyConfig{Trees: trees, Synchronous: true}
 }
@@ -178,7 +178,8 @@ func TestWhatIsNotStreamedIsPredictedAsAWhole(t *testing.T) {
 	_, took := w.finish(req, c)
 	require.Less(t, relative(p.E2E, took), 0.25)
 
-	// With streams beside it the time to first token is known as well, and the time per token is left out.
+	// With streams among the labels, the time to first token is known as well; the time per token
+	// is left out.
 	for range 300 {
 		w.finish(w.request(), w.candidate("", 0))
 	}
@@ -233,7 +234,7 @@ func TestRequestsOfUnknownLengthAreNeitherPredictedNorLearned(t *testing.T) {
 
 func TestWhatFailedTeachesNothing(t *testing.T) {
 	w := newWorld(t, synchronous())
-	w.finish(w.request(), w.candidate("", 0)) // the model has a place
+	w.finish(w.request(), w.candidate("", 0)) // gives the model its place
 	c := w.candidate("", 0)
 	for i, c2 := range []struct {
 		status     endpick.Status
@@ -246,12 +247,12 @@ func TestWhatFailedTeachesNothing(t *testing.T) {
 		w.after(e, 500)
 		e.LastTokenAt, e.OutputTokens = e.Now, 10
 		w.latency.Done(e, &endpick.Outcome{Status: c2.status})
-		w.latency.Done(e, &endpick.Outcome{Status: c2.status}) // nobody is there any more
+		w.latency.Done(e, &endpick.Outcome{Status: c2.status}) // the request is no longer known
 		h := w.latency.Health()[0]
 		require.Equal(t, c2.ttft, h.TTFT.Samples, "case %d", i)
 		require.Equal(t, c2.tpot, h.TPOT.Samples, "case %d", i)
 	}
-	// How long a response took that was not to its end tells nothing of whole ones.
+	// The duration of an incomplete response teaches nothing of whole ones.
 	for _, status := range []endpick.Status{endpick.Failed, endpick.Lost, endpick.Canceled, endpick.Completed} {
 		req := w.request()
 		req.Stream = false
@@ -267,21 +268,21 @@ func TestWhatFailedTeachesNothing(t *testing.T) {
 }
 
 func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
-	// Requests to a hanging endpoint get no label. What they have waited so far is a lower bound that the next refit
-	// sees; without it the model would go on believing those that finished.
+	// Requests to a hanging endpoint get no label. Their wait so far is a lower bound that the next
+	// refit sees; without it the model would go on trusting the requests that finished.
 	w := newWorld(t, synchronous())
 	for range 1000 {
 		w.finish(w.request(), w.candidate("", 0))
 	}
 	stuck := func() endpick.Candidate {
 		c := w.candidate("", 1)
-		c.Waiting = 40 // nobody has finished with such a queue
+		c.Waiting = 40 // no request has finished behind such a queue
 		return c
 	}
 	c := stuck()
 	before := w.predict(w.request(), &c)
 	var open []*endpick.Event
-	longest := time.Duration(0) // that any of them may wait
+	longest := time.Duration(0) // the longest wait that any of them allows
 	for range 200 {
 		req, c := w.request(), stuck()
 		longest = max(longest, w.predict(req, &c).TTFTUpper)
@@ -343,8 +344,8 @@ func TestPredictorAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Routed(e) }))
 }
 
-// Whatever comes, in whatever order, with whatever keys: nothing panics, predictions are finite and in order, and equal
-// calls give equal predictions.
+// Whatever events arrive, in whatever order, with whatever keys: nothing panics, predictions are
+// finite and ordered, and equal calls give equal predictions.
 func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := synchronous()

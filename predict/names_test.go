@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ask is a request for a model.
+// ask returns a request for a model.
 func (w *world) ask(model string) endpick.Request {
 	req := w.request()
 	req.Model = model
 	return req
 }
 
-// fail routes a request that ends badly, after its first token or before.
+// fail routes a request that fails, after its first token or before.
 func (w *world) fail(req endpick.Request, c endpick.Candidate, status endpick.Status, firstToken bool) {
 	e := w.route(req, &c)
 	w.after(e, 100)
@@ -73,7 +73,7 @@ func TestTheLeastRecentlyCompletedModelGivesWay(t *testing.T) {
 	w.finish(w.ask("c"), w.candidate("", 0))
 	require.Equal(t, []string{"a", "b", "c"}, w.known())
 	for i := range 100 {
-		// A server that answers to any name lets every one of them in, one after another.
+		// A server that accepts any name lets all of them in, one after another.
 		w.finish(w.ask(fmt.Sprint("invented", i)), w.candidate("", 0))
 		require.Equal(t, []string{"a", "b", fmt.Sprint("invented", i)}, w.known(), "what predicts stays")
 	}
@@ -118,7 +118,8 @@ func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.
 	require.False(t, w.predicts("m", name(2)))
 }
 
-// A variant is predicted by a model that was fitted when there were enough of its labels, and by none from before.
+// A variant is predicted by a model fitted after the variant had enough labels, not by an
+// earlier one.
 func TestAVariantWaitsForItsModel(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 2 * learn.FirstFit {
@@ -143,7 +144,7 @@ func TestAPlaceIsGivenWithoutWhatWasKnownOfItsPredecessor(t *testing.T) {
 		w.finish(whole, w.candidate("old", 0))
 	}
 	for i := range maxVariants {
-		w.finish(w.request(), w.candidate(fmt.Sprint(i), 0)) // streamed: no label of the whole latency
+		w.finish(w.request(), w.candidate(fmt.Sprint(i), 0)) // streamed, so no label for the whole latency
 	}
 	heir := (*w.latency.variants.Load())[0].name
 	require.NotEqual(t, "old", heir)
@@ -189,8 +190,8 @@ func TestAPlaceKeepsNoBody(t *testing.T) {
 	require.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData((*w.latency.variants.Load())[0].name))
 }
 
-// A batch says of each candidate what it says of it alone, whatever stands beside it: the row of an unknown variant is
-// left out, and the others keep theirs.
+// A candidate's prediction in a batch equals its prediction alone, whatever else is in the batch:
+// the row of an unknown variant is left out and the others keep theirs.
 func TestPredictedTogetherIsPredictedAlone(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.slow["b"] = 5
@@ -198,7 +199,7 @@ func TestPredictedTogetherIsPredictedAlone(t *testing.T) {
 		req := w.request()
 		req.Stream = i%3 > 0
 		c := w.candidate([]string{"a", "b"}[i%2], uint32(i%5))
-		c.KVUsage = float64(i%10) / 10 // many buckets, so that their upper bounds differ
+		c.KVUsage = float64(i%10) / 10 // many buckets, so that upper bounds differ
 		w.finish(req, c)
 	}
 	for _, stream := range []bool{true, false} {

@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick/internal/learn"
 )
 
-// off is by how much the predictions of a slot are off in the mean: 0.1 is ten percent.
+// off returns the mean relative error of a slot's predictions: 0.1 is ten percent.
 func (w *world) off(slot uint32) (ttft, tpot float64) {
 	const n = 20
 	for range n {
@@ -26,9 +26,9 @@ func (w *world) off(slot uint32) (ttft, tpot float64) {
 	return ttft, tpot
 }
 
-// A server that has become three times as slow as the others of its kind is expected to be,
-// and nobody else is; the models learn nothing of that, and are not held to be off for it.
-// It is like its kind again when it has not been asked for half a minute.
+// A server that becomes three times as slow as others of its kind is predicted to be, and
+// no other is; the models learn nothing of it, and it does not count as their error. After
+// half a minute without requests the server counts as ordinary again.
 func TestPaceOfAnEndpoint(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.pace = map[uint32]float64{}
@@ -47,7 +47,7 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 			ttft, tpot := w.off(slot)
 			most := 0.2
 			if slot == 1 {
-				most = 0.3 // its own labels are among those that tell what is usual: a factor of 3^(1/4)
+				most = 0.3 // its own labels help to define the usual: a factor of 3^(1/4)
 			}
 			assert.Less(t, ttft, most, "TTFT of %d, round %d", slot, round)
 			assert.Less(t, tpot, most, "TPOT of %d, round %d", slot, round)
@@ -62,7 +62,7 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 	ttft, tpot := w.off(1)
 	assert.Less(t, ttft, 0.2)
 	assert.Less(t, tpot, 0.2)
-	// Whoever takes its place has no past.
+	// A new endpoint in the slot has no history.
 	w.pace[1] = 3
 	rounds(30)
 	w.latency.EndpointRemoved(endpick.Ref{Slot: 1, Generation: 1})
@@ -72,8 +72,8 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 	assert.Less(t, relative(w.predict(req, &c).TTFT, w.ttft(&req, &c)), 0.25)
 }
 
-// If all servers of a kind take longer than the model says, it is the model that is off, and
-// none of them is slow.
+// If all servers of a kind are slower than the model predicts, the model is off, and no
+// server counts as slow.
 func TestPaceIsAgainstTheKind(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.pace = map[uint32]float64{}
@@ -93,15 +93,15 @@ func TestPaceIsAgainstTheKind(t *testing.T) {
 		s := w.latency.states.Find(endpick.Ref{Slot: slot, Generation: 1})
 		assert.Equal(t, 1.0, s.pace.Factor(w.now.UnixNano()), "slot %d", slot)
 	}
-	// A refit mends it; one that is slow then is three times as slow as what is predicted, and
-	// 3/3^(1/4) times as slow as what is usual.
+	// A refit corrects the model; a slow server is then three times as slow as predicted, and
+	// 3/3^(1/4) times as slow as usual.
 	rounds(200)
 	w.pace[1] = 4.5
 	rounds(30)
 	assert.InDelta(t, 2.4, w.latency.states.Find(endpick.Ref{Slot: 1, Generation: 1}).pace.Factor(w.now.UnixNano()), 0.5)
 }
 
-// What a prediction and a sample are made of, worked out by hand: no two figures are alike.
+// The features of a prediction and of a sample, worked out by hand: no two figures are alike.
 func TestFeaturesByHand(t *testing.T) {
 	req := endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 50}
 	c := endpick.Candidate{
@@ -117,7 +117,7 @@ func TestFeaturesByHand(t *testing.T) {
 	assert.True(t, math.IsNaN(features(&req, &c).ExpectedOutputTokens), "unknown is not zero")
 }
 
-// What is set of how latencies are learned reaches who learns them.
+// The learning settings reach the learners.
 func TestConfigReachesTheLearners(t *testing.T) {
 	c := LatencyConfig{Trees: 7, Samples: 1234, MaxAge: time.Hour, RefitEvery: 99, Share: 0.5, Synchronous: true}
 	for target := range learn.Target(targets) {
@@ -134,8 +134,8 @@ func TestConfigReachesTheLearners(t *testing.T) {
 	assert.True(t, l.trainer.Synchronous)
 }
 
-// A silence lengthens the time to first token, and that of a response which is predicted
-// whole; where nothing is predicted it is all there is.
+// A silence lengthens TTFT, or E2E for a response that does not stream; where nothing is
+// predicted, the silence is the prediction.
 func TestSilenceOfPredictions(t *testing.T) {
 	const ms = time.Millisecond
 	for _, x := range []struct{ before, after endpick.Prediction }{
@@ -150,21 +150,21 @@ func TestSilenceOfPredictions(t *testing.T) {
 	}
 }
 
-// listedWait is a request that waits.
+// listedWait is a waiting request.
 type listedWait struct {
 	lease endpick.LeaseRef
 	due   int64
 }
 
-// An endpoint is silent for as long as the oldest of those that wait has waited beyond its
-// time, or since somebody was answered if that is less; a list of them says the same.
+// An endpoint has been silent for as long as its oldest waiting request is overdue, or
+// since its last response if that is shorter; checked against a plain list.
 func TestWaitsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, err := NewLatency(LatencyConfig{})
 		require.NoError(t, err)
 		ref := endpick.Ref{Slot: 3, Generation: 1}
 		var waits []listedWait
-		var untimed []endpick.LeaseRef // of whom nobody knows how long they may wait
+		var untimed []endpick.LeaseRef // with unknown patience
 		var since, answered, remembered, rememberedAt int64
 		now, leases := int64(1e18), uint32(0)
 		silence := func(now int64) int64 {
@@ -216,7 +216,7 @@ func TestWaitsTwin(t *testing.T) {
 					remembered, rememberedAt = min(was, 15e9), now
 				}
 				if rapid.Bool().Draw(t, "twice") && what == 2 {
-					l.leave(o, now, true) // it is not in the list any more
+					l.leave(o, now, true) // no longer in the list
 				}
 				l.open.Drop(lease)
 			}
@@ -233,8 +233,8 @@ func TestWaitsTwin(t *testing.T) {
 	})
 }
 
-// What a model tells of itself for little: the linear parts of the latencies that count, once
-// there is enough behind them.
+// A model's cheap estimates: the linear parts of the latencies that count, once there are
+// enough labels.
 func TestEstimates(t *testing.T) {
 	w := newWorld(t, synchronous())
 	e := (*estimates)(w.latency)
@@ -286,7 +286,7 @@ func TestEstimates(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// A candidate's pace is its own, also behind one of which nothing is known.
+// A candidate's pace is its own, even after a candidate without any data.
 func TestPaceBehindTheUnknown(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 100 {
@@ -305,8 +305,8 @@ func TestPaceBehindTheUnknown(t *testing.T) {
 	assert.Equal(t, alone[0].Prediction, both[1].Prediction)
 }
 
-// The pace of an endpoint is in what is measured there and in what was predicted; the model
-// is judged, and taught, without it.
+// An endpoint's pace is part of what is measured and what is predicted there; the model is
+// judged and trained without it.
 func TestPaceIsNoPartOfLabels(t *testing.T) {
 	l, err := NewLatency(synchronous())
 	require.NoError(t, err)
@@ -319,7 +319,7 @@ func TestPaceIsNoPartOfLabels(t *testing.T) {
 	}
 	o := openRequest{ref: ref, pace: s.pace.Factor(at.UnixNano())}
 	o.predicted[ttft], o.upper[ttft] = 300, 450
-	for range 3 { // with more it would be what is usual
+	for range 3 { // more of them would become the usual
 		l.label(m, ttft, v, &o, 300*time.Millisecond, at)
 	}
 	h := m.learners[ttft].Health()
@@ -328,7 +328,7 @@ func TestPaceIsNoPartOfLabels(t *testing.T) {
 	assert.InDelta(t, 3, s.pace.Factor(at.UnixNano()), 0.3, "what was predicted with it agrees with it")
 }
 
-// By how much a model was off is forgotten with the model.
+// A model's offset is forgotten together with the model.
 func TestOffsetsEndWithTheirModel(t *testing.T) {
 	l, err := NewLatency(synchronous())
 	require.NoError(t, err)
@@ -360,7 +360,7 @@ func TestPredictsBoth(t *testing.T) {
 		w.after(e, 100)
 		e.FirstTokenAt = e.Now
 		w.latency.FirstToken(e)
-		w.latency.Done(e, &endpick.Outcome{}) // of one token
+		w.latency.Done(e, &endpick.Outcome{}) // one token only
 	}
 	req := w.request()
 	m := (*w.latency.models.Load())["m"]

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Many requests at once through the real router, while endpoints come and go and the background trains: every label
-// arrives, and what is predicted is sound.
+// Many concurrent requests through a real router, while endpoints come and go and models train in
+// the background: every label arrives, and predictions are sound.
 func TestLearningBehindARouterWithChurn(t *testing.T) {
 	latency, err := predict.NewLatency(predict.LatencyConfig{Trees: 4, Share: 1})
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	// A fit that has to rest first begins with a later label: traffic goes on.
+	// A fit that is held back starts with a later label, so traffic goes on.
 	require.Eventually(t, func() bool {
 		lease, err := router.Route(endpick.Request{Model: "m", InputTokens: 100, Stream: true})
 		if err != nil {
@@ -82,8 +82,8 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 	}, 30*time.Second, time.Millisecond)
 }
 
-// Latencies are measured between the moments that the lease was told of: the first token, and the last one that was
-// counted, not the end of the response, which may come long after.
+// Latencies are measured between the events on the lease, the first token and the last one counted,
+// not up to the end of the response, which may come long after.
 func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
 	latency, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true})
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
 		lease.Tokens(11)
 		pass(100)
 		lease.Tokens(10) // 21 tokens in 200 ms after the first
-		pass(3000)       // what follows the last token is nobody's latency
+		pass(3000)       // time after the last token belongs to no latency
 		if i%2 == 0 {
 			lease.Done(endpick.Outcome{OutputTokens: 21})
 		} else {

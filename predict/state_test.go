@@ -45,8 +45,9 @@ func TestThePredictorSurvivesARestart(t *testing.T) {
 	require.ErrorIs(t, err, ErrVersion)
 }
 
-// FuzzRestore decodes garbage behind a valid checksum: it is refused, or makes a predictor that works and saves the same.
-// What is inside of it, learners and models, have checksums and fuzz targets of their own.
+// FuzzRestore decodes garbage with a valid checksum: it is refused, or yields a predictor that
+// works and saves the same. The learners and models inside have checksums and fuzz targets of their
+// own.
 func FuzzRestore(f *testing.F) {
 	config := LatencyConfig{Trees: 1, MaxModels: 2, DisableStrata: true, Synchronous: true}
 	w := newWorld(f, config)
@@ -74,7 +75,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// reseal gives changed content a header that is right, so that only the content can be at fault.
+// reseal gives changed content a correct header, so that only the content can be at fault.
 func reseal(b []byte) []byte {
 	if len(b) < codec.HeaderSize {
 		return b

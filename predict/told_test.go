@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick/internal/portable"
 )
 
-// Whatever the pace of an endpoint, a latency keeps its bound, and misses its prediction, as those would see it who were
-// told both: the learner hears all three figures without the pace.
+// Whatever an endpoint's pace, a latency is within its bound, or off its prediction, exactly as a
+// caller with both figures would see it: the learner gets all three figures without the pace.
 func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	for _, pace := range []float64{1. / 3, 1, 3} {
@@ -43,8 +43,9 @@ func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
 	}
 }
 
-// How long an endpoint has been silent when a request goes there is nothing that the request may wait: when those are gone
-// that have told of the silence, it tells as soon as it would have alone.
+// An endpoint's silence when a request is routed there does not add to that request's patience:
+// once the requests that revealed the silence are gone, it shows as soon as it would have by this
+// request alone.
 func TestSilenceIsNoPatience(t *testing.T) {
 	for _, status := range []endpick.Status{endpick.Canceled, endpick.Failed, endpick.Lost} {
 		w := trained(t)
@@ -57,14 +58,15 @@ func TestSilenceIsNoPatience(t *testing.T) {
 		require.Less(t, own, 10*time.Second)
 		w.leave(first, status)
 		w.now = second.RoutedAt.Add(2 * own)
-		w.now = w.now.Add(maxRemembered) // what the first has told is forgotten by now
+		w.now = w.now.Add(maxRemembered) // the first request's silence is forgotten by now
 		require.InDelta(t, maxRemembered.Seconds(), w.longer(c).Seconds(), 0.01)
 		w.answer(second)
 		require.Zero(t, w.longer(c))
 	}
 }
 
-// An endpoint may be removed while a request is routed there. The request goes on, and teaches what it would have taught.
+// An endpoint may be removed while a request is routed there. The request goes on and teaches
+// as usual.
 func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		w := newWorld(t, synchronous())
@@ -91,8 +93,8 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 	}
 }
 
-// How long one may wait on an endpoint of which nothing is predicted is what is predicted of those that answer: what one
-// that does not is expected to take says nothing of others.
+// The patience for an endpoint without a prediction is what is predicted for endpoints that
+// respond; a silent one's prediction says nothing of others.
 func TestPatienceIsOfThoseThatAnswer(t *testing.T) {
 	w := trained(t)
 	stuck := w.send(w.candidate("a", 0))
@@ -128,7 +130,7 @@ func TestPatienceIsOfThoseThatAnswer(t *testing.T) {
 	}
 }
 
-// Names that have a place have it with all their letters after a restart.
+// Known names survive a restart in full.
 func TestLongNamesSurviveARestart(t *testing.T) {
 	name := func(end string) string { return strings.Repeat("x", maxName-1) + end }
 	w := newWorld(t, synchronous())
@@ -144,8 +146,8 @@ func TestLongNamesSurviveARestart(t *testing.T) {
 	require.False(t, w.predicts(name("m"), name("w")))
 }
 
-// Each served model has a number of its own, also one that comes again, or from what was saved: what others keep by it is
-// that of no other model.
+// Each served model gets a number of its own, also one that comes again or is restored: what is
+// keyed by the number belongs to no other model.
 func TestNumbersOfModels(t *testing.T) {
 	config := synchronous()
 	config.MaxModels = 3
@@ -158,7 +160,7 @@ func TestNumbersOfModels(t *testing.T) {
 		require.Equal(t, n, l.admitModel(name).number)
 		seen[n] = true
 	}
-	for _, name := range []string{"a", "b", "c", "d", "a"} { // of which one has given way
+	for _, name := range []string{"a", "b", "c", "d", "a"} { // one of them has given way
 		meet(l, name)
 		l.admitModel(name).used.Store(l.completed.Add(1))
 	}
@@ -172,7 +174,8 @@ func TestNumbersOfModels(t *testing.T) {
 	}
 }
 
-// A label is compared with the pace that was in its prediction, whatever has been learned of the endpoint since.
+// A label is compared with the pace in its prediction, whatever has been learned of the
+// endpoint since.
 func TestAPaceIsThatOfThePrediction(t *testing.T) {
 	for _, then := range []float64{0.5, 1, 2} {
 		l, err := NewLatency(synchronous())
@@ -184,7 +187,7 @@ func TestAPaceIsThatOfThePrediction(t *testing.T) {
 			l.paceOf(&off, 1, &openRequest{ref: ref, pace: 1}, 100, 100, 150, 1e18)
 		}
 		require.Zero(t, s.pace)
-		// The model says 100; the prediction was that times the pace, and it took 300.
+		// The model says 100; the prediction was 100 times the pace, and it took 300.
 		l.paceOf(&off, 1, &openRequest{ref: ref, pace: then}, 300, 100*then, 150*then, 1e18)
 		var want pace.Pace
 		want.Add(1e18, 3, portable.Ln(1.5)/deviations)
@@ -192,7 +195,8 @@ func TestAPaceIsThatOfThePrediction(t *testing.T) {
 	}
 }
 
-// The upper bound of a prediction is as far above it on an endpoint with a pace of its own as on others.
+// The upper bound of a prediction is as many times the prediction on an endpoint with a pace of
+// its own as on others.
 func TestUpperBoundsGoWithThePace(t *testing.T) {
 	w := trained(t)
 	slow, other := w.candidate("a", 0), w.candidate("a", 1)

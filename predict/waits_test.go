@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// trained is a world with two variants that are predicted, at slots 0 and 1.
+// trained returns a world with two predicted variants, at slots 0 and 1.
 func trained(t *testing.T) *world {
 	w := newWorld(t, synchronous())
 	for i := range 200 {
@@ -36,7 +36,7 @@ func (w *world) leave(e *endpick.Event, status endpick.Status) {
 	w.latency.Done(e, &endpick.Outcome{Status: status})
 }
 
-// longer is by how much a candidate's TTFT is longer than if nobody waited there.
+// longer is how much longer a candidate's TTFT is than if nothing waited there.
 func (w *world) longer(c endpick.Candidate) time.Duration {
 	req := w.request()
 	p := w.predict(req, &c)
@@ -93,7 +93,7 @@ func TestWhoLeavesUnansweredIsRemembered(t *testing.T) {
 		w.leave(e, status)
 		require.Zero(t, w.longer(c), "who leaves at once has seen nothing")
 	}
-	// A request that was completed without a first token was answered.
+	// A request that completed without a first token has been answered.
 	w := trained(t)
 	c := w.candidate("a", 0)
 	e := w.send(c)
@@ -198,7 +198,8 @@ func TestClocksThatAreSet(t *testing.T) {
 	require.Greater(t, w.longer(c), 50*time.Second, "after an answer by the clock as it is now all is as before")
 }
 
-// naiveWaits keeps every request in a list and computes the silence of an endpoint from its definition.
+// naiveWaits keeps every request in a list and computes an endpoint's silence from its
+// definition.
 type naiveWaits struct {
 	requests []naiveWait
 	answered map[uint32]int64

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick/predict/boost"
 )
 
-// latencyData looks like what Latency learns from.
+// latencyData resembles what Latency learns from.
 func latencyData(rows int) boost.Data {
 	rng := rand.New(rand.NewPCG(1, 2))
 	d := boost.Data{X: make([]float64, rows*learn.FeatureCount), Y: make([]float64, rows), W: make([]float64, rows)}
@@ -31,7 +31,8 @@ func latencyData(rows int) boost.Data {
 	return d
 }
 
-// BenchmarkPredict predicts while a model is being fitted all the time in another goroutine, whose memory shows in B/op.
+// BenchmarkPredict predicts while another goroutine fits models all the time, whose allocations
+// are included in B/op.
 func BenchmarkPredict(b *testing.B) {
 	d := latencyData(10_000)
 	config := learn.Latency(learn.TTFT).Boost
@@ -60,7 +61,7 @@ func BenchmarkPredict(b *testing.B) {
 	}
 }
 
-// BenchmarkPredictTrees is the table of rows × trees, with nothing beside it.
+// BenchmarkPredictTrees walks rows × trees with nothing else running.
 func BenchmarkPredictTrees(b *testing.B) {
 	d := latencyData(10_000)
 	for _, trees := range []int{16, 64, 100, 200} {

@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick/predict/boost"
 )
 
-// A model on its own: any features, any positive target.
+// A model by itself: any features, any positive target.
 func ExampleFit() {
 	var data boost.Data
 	for i := range 400 {
@@ -28,7 +28,7 @@ func ExampleFit() {
 	// Output: 120 ms idle, 210 ms behind three others
 }
 
-// A model goes to a file and back.
+// A model is saved to a file and loaded again.
 func ExampleModel_UnmarshalBinary() {
 	model, err := boost.Fit(boost.Config{Features: 1}, boost.Data{X: []float64{1}, Y: []float64{5}})
 	if err != nil {
@@ -48,7 +48,7 @@ func ExampleModel_UnmarshalBinary() {
 	// <nil>
 }
 
-// A model follows a change between two fits.
+// An update adapts a model to a change between two fits.
 func ExampleModel_Update() {
 	var before, after boost.Data
 	for i := range 400 {
@@ -56,7 +56,7 @@ func ExampleModel_Update() {
 		before.X = append(before.X, tokens)
 		before.Y = append(before.Y, 20+0.1*tokens)
 		after.X = append(after.X, tokens)
-		after.Y = append(after.Y, 1.5*(20+0.1*tokens)) // everything has become slower
+		after.Y = append(after.Y, 1.5*(20+0.1*tokens)) // everything is slower now
 	}
 	model, err := boost.Fit(boost.Config{Features: 1, Prior: []int{0}}, before)
 	if err != nil {

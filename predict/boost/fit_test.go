@@ -120,7 +120,7 @@ func TestDegenerateDataGivesItsMean(t *testing.T) {
 	} {
 		configs := []Config{{Features: 1, Prior: []int{0}}, {Features: 1}}
 		if len(d.Y) == rows {
-			configs = configs[:1] // one is enough to wait for
+			configs = configs[:1] // one is enough: it takes long
 			configs[0].Trees = 8
 		}
 		for _, config := range configs {
@@ -135,8 +135,9 @@ func TestDegenerateDataGivesItsMean(t *testing.T) {
 }
 
 func TestTreesLearnAStep(t *testing.T) {
-	// y = 10 below x = 50, 100 from there on: one test is enough, and every tree repeats it. After 100 trees that each
-	// take 0.15 of what is left, 0.85^100 = 1e-7 of the step remains, times what shrinkage (2 rows in 100) holds back.
+	// y = 10 below x = 50, 100 from there on: one test suffices, and every tree repeats it. After 100
+	// trees that each take 0.15 of the remainder, 0.85^100 = 1e-7 of the step remains, plus what
+	// shrinkage (2 rows in 100) holds back.
 	var d Data
 	for i := range 200 {
 		d.X = append(d.X, float64(i%100), 1)
@@ -152,7 +153,8 @@ func TestTreesLearnAStep(t *testing.T) {
 	require.Equal(t, 100, m.Trees())
 
 	one := fit(t, Config{Features: 2, Trees: 1, LearningRate: 1, Shrinkage: 100}, d)
-	// The mean of the logarithms is that of √1000, the residuals ∓ln √10; 100 rows with 100 of shrinkage move by half.
+	// The mean of the logarithms is that of √1000, the residuals are ∓ln √10; 100 rows with a
+	// shrinkage of 100 move halfway.
 	require.InEpsilon(t, math.Pow(10, 1.25), predictOne(t, one, 0, 1), 1e-6)
 	require.InEpsilon(t, math.Pow(10, 1.75), predictOne(t, one, 99, 1), 1e-6)
 }
@@ -176,7 +178,8 @@ func TestAbsentIsNotZero(t *testing.T) {
 }
 
 func TestPriorIsLeastSquaresOnRelativeError(t *testing.T) {
-	// y = 5 + 2a + 0·b exactly: the relative error is zero there, so no other coefficients can do better.
+	// y = 5 + 2a + 0·b exactly: the relative error is zero there, so no other coefficients are
+	// better.
 	var d Data
 	for i := range 60 {
 		a, b := float64(1+i%7), float64(i%5)
@@ -206,8 +209,9 @@ func TestSameDataSameBytes(t *testing.T) {
 	})
 }
 
-// The hash was computed on amd64; a machine that rounds otherwise, or fuses products into sums, would miss it. The data
-// is made of integers only, so that it does not depend on the machine either.
+// The hash was computed on amd64; a machine that rounds differently, or fuses products into sums,
+// would not match it. The data consists of integers so that it does not depend on the machine
+// either.
 func TestModelBytesAreTheSameOnEveryMachine(t *testing.T) {
 	var d Data
 	state := uint64(1)
@@ -225,7 +229,7 @@ func TestModelBytesAreTheSameOnEveryMachine(t *testing.T) {
 	require.Equal(t, "e0f9fbb864ae022f", fmt.Sprintf("%016x", xxhash.Sum64(modelBytes(t, m))))
 }
 
-// On the rows that it was fitted to, a refit is the fit.
+// On the rows that it was fitted to, a refit equals the fit.
 func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 6).Draw(t, "features")
@@ -264,7 +268,7 @@ func TestRefitLearnsNewLabels(t *testing.T) {
 	for i := range d.Y {
 		d.Y[i] *= 1.5
 		if d.X[5*i+1] > 0.5 {
-			d.Y[i] *= 2 // nothing that a factor or the prior could follow
+			d.Y[i] *= 2 // no factor and no prior could follow this
 		}
 	}
 	require.Greater(t, meanError(t, m, d), 0.3)
@@ -288,7 +292,7 @@ func TestUpdateFollowsAShift(t *testing.T) {
 	require.NotEqual(t, modelBytes(t, m), modelBytes(t, u))
 	require.InDelta(t, before, meanError(t, m, shifted), 0, "the old model has not changed")
 
-	// Nothing new: nothing moves much.
+	// The same data again: nothing moves much.
 	same, err := m.Update(d)
 	require.NoError(t, err)
 	require.InDelta(t, meanError(t, m, d), meanError(t, same, d), 0.01)
@@ -322,7 +326,7 @@ func TestPredictAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Predict(y, d.X[:1000]) }))
 }
 
-// However many rows say the same, an update goes their way and no further.
+// However many rows agree, an update moves their way, but only so far.
 func TestUpdateNeverGoesTooFar(t *testing.T) {
 	var data Data
 	for i := range 4000 {

@@ -53,7 +53,7 @@ func TestDamagedModelsAreRefused(t *testing.T) {
 	require.Equal(t, saved, modelBytes(t, old), "a model is not changed by what it refuses")
 }
 
-// What can't have been fitted is refused, whatever its checksum.
+// Content that no fit could have produced is refused, whatever its checksum.
 func TestContentThatMakesNoModelIsRefused(t *testing.T) {
 	d := randomData(9, 150, 3)
 	for name, spoil := range map[string]func(*Model){
@@ -81,7 +81,7 @@ func TestContentThatMakesNoModelIsRefused(t *testing.T) {
 	}
 }
 
-// reseal gives changed content a header that is right, so that only the content can be at fault.
+// reseal gives changed content a correct header, so that only the content can be at fault.
 func reseal(b []byte) []byte {
 	if len(b) < codec.HeaderSize {
 		return b
@@ -89,9 +89,9 @@ func reseal(b []byte) []byte {
 	return codec.Seal(nil, string(b[:4]), b[codec.HeaderSize:])
 }
 
-// FuzzModel decodes garbage behind a valid checksum: it is refused, or makes a model that works.
+// FuzzModel decodes garbage with a valid checksum: it is refused, or yields a model that works.
 func FuzzModel(f *testing.F) {
-	// Small ones: an interesting input is minimised in a time that grows with the square of its length.
+	// Small inputs: minimising an interesting one takes time quadratic in its length.
 	step := Data{X: make([]float64, 120), Y: make([]float64, 120)}
 	for i := range step.X {
 		step.X[i], step.Y[i] = float64(i%3), float64(1+i%3)

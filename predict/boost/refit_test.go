@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A refit has the prior of its own data, and takes no notice of rows that are unusable.
+// A refit computes its prior from its own data and ignores unusable rows.
 func TestRefitIsOfItsData(t *testing.T) {
 	config := Config{Features: 3, Trees: 8, Prior: []int{0, 1}}
 	m := fit(t, config, randomData(1, 500, 3))
@@ -34,7 +34,7 @@ func TestRefitIsOfItsData(t *testing.T) {
 	require.Equal(t, modelBytes(t, again), modelBytes(t, same))
 }
 
-// A weight beyond what a label may be is as unusable as one that is no number.
+// A weight beyond the bound for targets is as unusable as NaN.
 func TestWeightsAreBounded(t *testing.T) {
 	for w, skipped := range map[float64]int{0: 1, -1: 1, math.Inf(1): 1, math.NaN(): 1, maxTarget * 2: 1, maxTarget: 0, 1e-300: 0} {
 		m := fit(t, Config{Features: 1}, Data{X: []float64{1, 1}, Y: []float64{5, 5}, W: []float64{1, w}})
@@ -43,8 +43,7 @@ func TestWeightsAreBounded(t *testing.T) {
 	}
 }
 
-// An update moves the leaf of each tree that its row reaches, and leaves the others as
-// they are.
+// An update moves, in each tree, the leaf that its row reaches, and no other.
 func TestUpdateMovesWhatItReaches(t *testing.T) {
 	d := randomData(3, 600, 3)
 	m := fit(t, Config{Features: 3, Trees: 8}, d)
@@ -63,7 +62,7 @@ func TestUpdateMovesWhatItReaches(t *testing.T) {
 	}
 }
 
-// What is linear is the caller's to change.
+// The caller may change what Linear returns.
 func TestLinearIsACopy(t *testing.T) {
 	d := randomData(4, 50, 2)
 	m := fit(t, Config{Features: 2, Prior: []int{1, 0}}, d)
@@ -78,7 +77,7 @@ func TestLinearIsACopy(t *testing.T) {
 	require.InDelta(t, predictOne(t, m, 3, 5), weights[0]+weights[1]*5+weights[2]*3, 1e-9*predictOne(t, m, 3, 5))
 }
 
-// A target is usable if it and its inverse are no more than a label may be.
+// A target is usable if both it and its inverse are within the bound.
 func TestTargetsAreBounded(t *testing.T) {
 	for y, skipped := range map[float64]int{
 		0: 1, -1: 1, math.Inf(1): 1, math.NaN(): 1, maxTarget: 0, maxTarget * 2: 1, 1 / maxTarget: 0, 0.5 / maxTarget: 1, 5e-324: 1,
@@ -88,7 +87,8 @@ func TestTargetsAreBounded(t *testing.T) {
 	}
 }
 
-// What rows a model tells of are those that it was made of, not those of the model that it goes on from.
+// Rows and Skipped count the rows of the latest fit, refit or update, not those of earlier
+// ones.
 func TestRowsAreTheModelsOwn(t *testing.T) {
 	spoil := func(d Data, n int) Data {
 		y := append([]float64(nil), d.Y...)

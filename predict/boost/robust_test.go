@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// badTargets are what a label can say for reasons that no feature tells: a cached answer, a clock that was set.
+// badTargets are labels with causes that no feature shows: a cached answer, a clock that was
+// set.
 var badTargets = []float64{5e-5, 1e-14, 1e6, 1e14}
 
 // spoiled replaces some targets, evenly spaced.
@@ -39,23 +40,24 @@ func TestAFewAbsurdTargetsChangeLittle(t *testing.T) {
 	}
 }
 
-// Nor does one in twenty in a small sample that is short and could be true: answers from somebody else's cache. Of the
-// relative error they alone would be most, so that a prior that starts from all of it never looks at the others.
+// Nor does one target in twenty of a small sample that is short but plausible: answers from another
+// party's cache. They alone would make up most of the relative error, so a prior fitted to all of
+// it would never notice the others.
 func TestAFewShortTargetsChangeLittle(t *testing.T) {
 	test := randomData(99, 3000, 5)
 	config := Config{Features: 5, Prior: []int{0, 1, 2}}
-	for _, rows := range []int{60, 90} { // too few for trees, that could mend it
+	for _, rows := range []int{60, 90} { // too few rows for trees, which could correct it
 		d := randomData(5, rows, 5)
 		clean := meanError(t, fit(t, config, d), test)
-		for _, short := range []float64{5e-5, 0.1, 1, 3} { // ordinary ones are from 20 on
+		for _, short := range []float64{5e-5, 0.1, 1, 3} { // ordinary ones are at least 20
 			some := meanError(t, fit(t, config, spoiled(d, rows/20, short)), test)
 			require.Less(t, some, 1.6*clean, "one in twenty of %v among %d rows", short, rows)
 		}
 	}
 }
 
-// What is cut off lies a factor of e³ beyond the ordinary, above it and below it, and the rest is moved by the mean alone.
-// The ordinary residuals are 0 and 4 here; all of these are within the reach of the mean.
+// Residuals beyond a factor of e³ of the ordinary ones, in either direction, are cut off; the rest
+// only move the mean. The ordinary residuals here are 0 and 4, all within the reach of the mean.
 func TestWhatIsFarOffIsCutOff(t *testing.T) {
 	residuals, weights := []float64{}, []float64{}
 	for i := range 100 {
@@ -96,7 +98,8 @@ func TestAFewAbsurdTargetsMoveAnUpdateLittle(t *testing.T) {
 	}
 }
 
-// Targets that come back at regular intervals are seen by the sample of rows as often as they are there.
+// Targets that recur at regular intervals appear in the sample of rows in their true
+// proportion.
 func TestTheSampleOfRowsIsNotPeriodic(t *testing.T) {
 	for _, n := range []int{1, 2, robustSample - 1, robustSample, robustSample + 1, 10_000, 10_240, 65_536} {
 		last, count := -1, 0

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Infinite values lie in the last cell, and move no other: the range is that of finite ones.
+// Infinite values fall into the last cell and do not move the others: the range is that of
+// finite values.
 func TestInfiniteValuesMoveNoCell(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var finite []float64
@@ -23,7 +24,7 @@ func TestInfiniteValuesMoveNoCell(t *testing.T) {
 	require.Equal(t, cellCount-1, qs[0].cell(math.Inf(1)))
 }
 
-// A feature may part rows wherever it does so, if only the last from the others.
+// A feature varies even if only its last row differs.
 func TestAFeatureThatVariesLate(t *testing.T) {
 	c := newColumn(3*structureRows, 3)
 	require.False(t, c.varies())
@@ -31,8 +32,8 @@ func TestAFeatureThatVariesLate(t *testing.T) {
 	require.True(t, c.varies())
 }
 
-// What a prior gives, by hand: never less than its floor, nor more than a target can be; what is absent or negative
-// counts for nothing.
+// Priors by hand: never below their floor, nor above the largest target; absent and negative values
+// count for nothing.
 func TestPriorByHand(t *testing.T) {
 	p := prior{columns: []int{1, 2}, weights: []float64{5, 2, 10}, floor: 3}
 	nan, inf := math.NaN(), math.Inf(1)
@@ -46,13 +47,13 @@ func TestPriorByHand(t *testing.T) {
 	require.Equal(t, 1.0, (&prior{}).at(nil), "there is none")
 }
 
-// A prior is what a twin makes of the same rows that solves each pass for itself.
+// A prior equals that of a twin which solves each pass from the same rows by itself.
 func TestPriorEqualsItsNaiveTwin(t *testing.T) {
 	for seed := range uint64(5) {
 		for _, rows := range []int{40, 900, 5000} {
 			d := randomData(seed, rows, 4)
 			for i := range rows / 20 {
-				d.Y[i*20] /= 50 // which is what the passes weigh less
+				d.Y[i*20] /= 50 // the passes give these less weight
 			}
 			w := make([]float64, rows)
 			for i := range w {
@@ -88,12 +89,12 @@ func TestPriorEqualsItsNaiveTwin(t *testing.T) {
 	}
 }
 
-// Where a feature is cut depends on the values that it has, and not on how many rows lack it: a rare feature is told
-// apart as finely as if there were no others.
+// A feature's cuts depend on its values, not on how many rows lack it: a rare feature is cut as
+// finely as if the other rows did not exist.
 func TestAbsentRowsMoveNoCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, there := range []int{1, 50, 600, 900} {
-		for _, absent := range []int{1, 100, 1000} { // fewer than twice the sample that tells the range: all are in it
+		for _, absent := range []int{1, 100, 1000} { // fewer than twice the sample that determines the range: all are in it
 			var without, with []float64
 			for len(with) < there+absent {
 				v := math.NaN()
@@ -111,8 +112,8 @@ func TestAbsentRowsMoveNoCut(t *testing.T) {
 	}
 }
 
-// Each row counts in its own leaf, however many there are: all of what goes on four rows at a time equals a loop over
-// them. The numbers are such that no sum is rounded.
+// Each row counts in its own leaf, whatever the number of rows: what is processed four rows at a
+// time equals a plain loop. The numbers are chosen so that no sum is rounded.
 func TestRowsCountInTheirLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "rows")
@@ -147,7 +148,7 @@ func TestRowsCountInTheirLeaves(t *testing.T) {
 	})
 }
 
-// The leaf numbers of all rows are those that their tests say, one by one.
+// The leaf number of each row follows from its tests, one by one.
 func TestLeafNumbersOfRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 4).Draw(t, "features")
@@ -180,8 +181,9 @@ func TestLeafNumbersOfRows(t *testing.T) {
 	})
 }
 
-// Values that are two percent apart lie in cells of their own, from the lowest twentieth on, also in a tail that is much
-// longer than the rest: a prompt of a hundred times the usual length is none of fifty times.
+// Values two percent apart fall into different cells, from the lowest twentieth up, also in a tail
+// much longer than the rest: a prompt of a hundred times the usual length differs from one of fifty
+// times.
 func TestCellsTellValuesApart(t *testing.T) {
 	for name, ordinary := range map[string]func(*rand.Rand) float64{
 		"even":          (*rand.Rand).Float64,
@@ -193,7 +195,7 @@ func TestCellsTellValuesApart(t *testing.T) {
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		var sample []float64
-		for range 600 { // as many as are all looked at
+		for range 600 { // few enough that all are sampled
 			sample = append(sample, ordinary(rng))
 		}
 		least, most := slices.Min(sample), slices.Max(sample)

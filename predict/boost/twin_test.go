@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naivePredict is Predict with plain loops over float features: it compares each with the border of the bin that a test
-// names, and adds leaves up one by one.
+// naivePredict is Predict with plain loops over float features: it compares each with the border of
+// the bin in the test and adds the leaves one by one.
 func naivePredict(m *Model, row []float64) float64 {
 	var sum float32
 	for i := range m.trees {
@@ -28,7 +28,7 @@ func naivePredict(m *Model, row []float64) float64 {
 	return portable.Exp(m.base+float64(sum)) * m.prior.at(row)
 }
 
-// naiveTest tells whether a value's bin is at or above a threshold.
+// naiveTest reports whether a value's bin is at or above a threshold.
 func naiveTest(q *quantiser, bin int, x float64) bool {
 	switch {
 	case math.IsNaN(x), bin == maxBins, bin >= 2 && bin-2 >= len(q.cuts):
@@ -39,7 +39,7 @@ func naiveTest(q *quantiser, bin int, x float64) bool {
 	return x-q.low >= q.border(int(q.cuts[bin-2]))
 }
 
-// anyFloat draws what features look like, and what they should not.
+// anyFloat draws plausible feature values and implausible ones.
 func anyFloat(t *rapid.T, label string) float64 {
 	return rapid.OneOf(
 		rapid.Float64Range(0, 1),
@@ -100,7 +100,7 @@ func TestPredictEqualsItsNaiveTwin(t *testing.T) {
 		for i := range x {
 			x[i] = anyFloat(t, "x")
 			if rapid.IntRange(0, 2).Draw(t, "seen") == 0 {
-				x[i] = data.X[i%len(data.X)] // borders lie near what was seen
+				x[i] = data.X[i%len(data.X)] // borders lie near observed values
 			}
 		}
 		y := make([]float64, n)
@@ -149,7 +149,7 @@ func TestBinIsTheNumberOfBordersBelow(t *testing.T) {
 	})
 }
 
-// A coarse bin is a run of fine ones, as long as any but the last, and there are few of them.
+// A coarse bin is a run of fine ones; all but the last have the same length, and there are few.
 func TestCoarseBins(t *testing.T) {
 	for bins := 2; bins <= fineBins; bins++ {
 		c := newColumn(1, bins)
@@ -165,7 +165,8 @@ func TestCoarseBins(t *testing.T) {
 	}
 }
 
-// naiveGrow chooses the tests of a tree from scratch at every level, with the rows of every node in a list of its own.
+// naiveGrow chooses the tests of a tree from scratch at every level, with a separate list of
+// rows for every node.
 func naiveGrow(g *grower) (t tests) {
 	nodes := [][]sampledRow{g.rows}
 	error2 := func(rows []sampledRow) float64 {
@@ -240,7 +241,7 @@ func naiveGrow(g *grower) (t tests) {
 		var next [][]sampledRow
 		for _, n := range nodes {
 			below, above := part(n, f, int(t.bin[level]))
-			// The smaller one first, as the sums are formed in that order.
+			// The smaller one first, since the sums are formed in that order.
 			if len(below) > len(above) {
 				below, above = above, below
 			}
@@ -289,7 +290,8 @@ func TestGrowEqualsItsNaiveTwin(t *testing.T) {
 	})
 }
 
-// However many trees test a feature, the model has no more cuts of it than it has bins, and the trees test what was found.
+// However many trees test a feature, the model has no more cuts of it than it has bins, and the
+// trees use exactly the chosen ones.
 func TestAModelHasRoomForItsCuts(t *testing.T) {
 	d := Data{}
 	for i := range 4000 {

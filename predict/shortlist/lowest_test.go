@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What it keeps is the beginning of what sorting gives, those first among equals that
-// MaxScore would take.
+// The result is the beginning of the sorted list; among equals the ones that MaxScore
+// would pick come first.
 func TestLowestIsItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		costs := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 1, 2, 3, 4, 1e9}), 1, 60).Draw(t, "costs")
@@ -24,7 +24,7 @@ func TestLowestIsItsTwin(t *testing.T) {
 			candidates[i].IDHash = uint64(i) * 7919
 		}
 		var l lowest
-		for range 2 { // it can be used again
+		for range 2 { // it can be reused
 			l.begin(most)
 			for i, cost := range costs {
 				l.offer(&req, candidates, &item{index: int32(i)}, cost)
@@ -46,8 +46,8 @@ func TestLowestIsItsTwin(t *testing.T) {
 	})
 }
 
-// The salt is that of the picker: of candidates that are equal, it takes the one that
-// the list has kept.
+// The salt is the picker's: of equal candidates, the picker takes the one that the
+// list has kept.
 func TestTiesAreThoseOfThePicker(t *testing.T) {
 	candidates := make([]endpick.Candidate, 100)
 	for i := range candidates {

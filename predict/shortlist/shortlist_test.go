@@ -26,11 +26,11 @@ type fleet struct {
 	short   *shortlist.Filter
 	now     time.Time
 	chance  *rand.Rand
-	list    []endpick.Candidate // of the last decision that the shortlist was asked in
+	list    []endpick.Candidate // of the last decision that used the shortlist
 	whole   []endpick.Candidate
 }
 
-// Filter notes what the shortlist does.
+// Filter records what the shortlist does.
 func (f *fleet) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	f.whole = slices.Clone(candidates)
 	kept := f.short.Filter(req, candidates)
@@ -47,7 +47,7 @@ func newFleet(t *testing.T, servers int) *fleet {
 	return f.with(latency, servers)
 }
 
-// newTrained is a fleet whose models have learned from 6,000 responses of such a fleet.
+// newTrained returns a fleet whose models have learned from 6,000 responses of such a fleet.
 func newTrained(t *testing.T, servers int) *fleet {
 	f := &fleet{t: t, now: time.Unix(1_000_000, 0), chance: rand.New(rand.NewPCG(3, 4))}
 	latency, err := predict.Restore(predict.LatencyConfig{Synchronous: true, Trees: 16}, trained())
@@ -88,14 +88,14 @@ func (f *fleet) with(latency *predict.Latency, servers int) *fleet {
 	return f
 }
 
-// report gives a server another load.
+// report gives a server a new load.
 func (f *fleet) report(id string) {
 	require.NoError(f.t, f.router.Report(id, endpick.Load{
 		Waiting: float64(f.chance.IntN(3)), Running: float64(f.chance.IntN(40)), KVUsage: f.chance.Float64(),
 	}))
 }
 
-// serve routes requests that are answered.
+// serve routes n requests and completes them.
 func (f *fleet) serve(n int) {
 	ids := f.router.Endpoints()
 	for range n {
@@ -110,7 +110,7 @@ func (f *fleet) serve(n int) {
 	}
 }
 
-// listed routes a request and returns how many were predicted.
+// listed routes a request and returns how many candidates were predicted.
 func (f *fleet) listed(req endpick.Request) int {
 	req.Stream = true
 	l, err := f.router.Route(req)
@@ -138,7 +138,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// There is a list once there is something to make it by, and it is short.
+// Once there is a model, there is a list, and it is short.
 func TestAShortlistNeedsAModel(t *testing.T) {
 	f := newFleet(t, 100)
 	f.serve(1000)
@@ -158,7 +158,8 @@ func TestFewAreAllPredicted(t *testing.T) {
 	require.Equal(t, 80, f.listed(ask))
 }
 
-// Where a request should only just fit, or must not break what runs, all are looked at.
+// If the tightest fit is preferred, or running requests are protected, all candidates are
+// predicted.
 func TestTargetsNeedAll(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
@@ -173,8 +174,7 @@ func TestTargetsNeedAll(t *testing.T) {
 	require.Less(t, f.listed(ask), 100)
 }
 
-// A kind of endpoint of which nothing is known has to be explored, by those whose
-// business that is.
+// A kind of endpoint without a model is left in, for the stages that explore.
 func TestAnUnknownKindIsNotLeftOut(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
@@ -186,7 +186,7 @@ func TestAnUnknownKindIsNotLeftOut(t *testing.T) {
 	require.True(t, slices.ContainsFunc(f.list, func(c endpick.Candidate) bool { return c.Endpoint.ID == "new" }), "one that has just come is looked at")
 }
 
-// If nearly all that look best have stopped answering, everybody is asked.
+// If nearly all of the best-looking endpoints are silent, all candidates are predicted.
 func TestSilenceNeedsAll(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
@@ -205,7 +205,7 @@ func TestSilenceNeedsAll(t *testing.T) {
 	}
 }
 
-// The order of candidates changes nothing, and chance reaches everybody.
+// The order of the candidates does not matter, and each can be drawn at random.
 func TestListIsASet(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
@@ -234,7 +234,8 @@ func refs(candidates []endpick.Candidate) (all []endpick.Ref) {
 	return all
 }
 
-// Whoever was chosen is predicted again, however bad it looks by now, and then no more.
+// The chosen endpoint is predicted once more, however bad it looks by then, and no more after
+// that.
 func TestWhoWasChosenIsLookedAtAgain(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
@@ -255,8 +256,8 @@ func TestWhoWasChosenIsLookedAtAgain(t *testing.T) {
 	require.Less(t, again, 25, "but for a few by chance")
 }
 
-// A busy endpoint that holds the prompt is on the list for its match alone: what that is
-// worth, the gate decides.
+// A busy endpoint that holds the prompt is on the list for its match alone; later stages
+// decide what that is worth.
 func TestHoldersAreOnTheList(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
@@ -272,7 +273,7 @@ func TestHoldersAreOnTheList(t *testing.T) {
 		}
 		last := &candidates[199]
 		last.Running, last.Waiting, last.PrefixTokens = 500, 50, share.held
-		last.IDHash = 0x5555 // not drawn
+		last.IDHash = 0x5555 // not drawn at random
 		ref := last.Ref
 		kept := f.short.Filter(&req, candidates)
 		require.Less(t, len(kept), 100)
@@ -280,7 +281,8 @@ func TestHoldersAreOnTheList(t *testing.T) {
 	}
 }
 
-// The choice is nearly always that among all, and where it is not it is nearly as good.
+// The choice is almost always the same as among all candidates, and where it differs it is
+// almost as good.
 func TestTheChoiceIsTheSame(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)

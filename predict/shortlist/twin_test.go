@@ -17,8 +17,8 @@ import (
 	"github.com/endpick/endpick/predict"
 )
 
-// plainModel is a model whose estimates are known: it predicts the variant "" of two
-// served models, "m" and "n".
+// plainModel has known estimates: it predicts the variant "" of two served models,
+// "m" and "n".
 type plainModel struct {
 	silent map[endpick.Ref]bool
 }
@@ -49,7 +49,7 @@ func (p *plainModel) Silent(_ *endpick.Request, candidates []endpick.Candidate, 
 	return n
 }
 
-// with is a filter over another model than that of its config.
+// with returns a filter over another model than its config's.
 func with(t require.TestingT, model estimate.Model, config Config) *Filter {
 	var err error
 	config.Latency, err = predict.NewLatency(predict.LatencyConfig{Synchronous: true})
@@ -60,7 +60,7 @@ func with(t require.TestingT, model estimate.Model, config Config) *Filter {
 	return f
 }
 
-// naive is the list as its documentation has it, made by sorting.
+// naive is the list as documented, made by sorting.
 type naive struct {
 	Config
 	ratios map[uint32]seen    // by slot
@@ -68,7 +68,7 @@ type naive struct {
 	bound  int
 }
 
-// seen is what was predicted last in a slot, over its estimate.
+// seen is the last prediction in a slot, divided by its estimate.
 type seen struct {
 	ref         endpick.Ref
 	asked       string
@@ -76,7 +76,7 @@ type seen struct {
 	chosen      bool // and a request has come since
 }
 
-// mean fades: of a hundred requests.
+// mean fades over a hundred requests.
 type mean struct{ value float64 }
 
 func (m *mean) add(v float64, first bool) {
@@ -86,10 +86,10 @@ func (m *mean) add(v float64, first bool) {
 	m.value += (v - m.value) / 100
 }
 
-// asked is what ratios are of.
+// asked is the key of ratios and levels.
 func asked(req *endpick.Request) string { return fmt.Sprint(req.Model, req.Stream) }
 
-// estimates are those of a candidate alone, and the delay that others mean for it.
+// estimates are those of a candidate by itself, and the delay that other requests mean for it.
 func (n *naive) estimates(req *endpick.Request, c *endpick.Candidate) (first, rest, others float64) {
 	f, r := ofFirst, ofRest
 	if req.Model == "n" {
@@ -115,7 +115,7 @@ func (n *naive) total(req *endpick.Request, first, rest, others float64) float64
 	return first + float64(output)*rest + others
 }
 
-// list is nil if everybody is to be predicted.
+// list returns nil if all candidates are to be predicted.
 func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silent map[endpick.Ref]bool) map[endpick.Ref]bool {
 	size := cmp.Or(n.Size, 40)
 	if len(candidates) <= 2*size || req.SLO.TTFT > 0 || req.SLO.TPOT > 0 || n.bound > 0 || req.Model != "m" && req.Model != "n" {
@@ -174,7 +174,7 @@ func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silen
 	return list
 }
 
-// learn takes in what was predicted before a request was routed, and where to.
+// learn records the predictions made before a request was routed, and its endpoint.
 func (n *naive) learn(req *endpick.Request, candidates []endpick.Candidate, chosen endpick.Ref) {
 	if req.SLO.TPOT > 0 && req.Stream {
 		n.bound++
@@ -228,8 +228,8 @@ func (n *naive) learn(req *endpick.Request, candidates []endpick.Candidate, chos
 	}
 }
 
-// Whatever is predicted of whom, in whatever order endpoints come and go: the list is
-// the one that its documentation says.
+// Whatever is predicted, and in whatever order endpoints come and go, the list is the
+// one that the documentation describes.
 func TestFilterIsItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		model := &plainModel{silent: map[endpick.Ref]bool{}}
@@ -275,7 +275,7 @@ func TestFilterIsItsTwin(t *testing.T) {
 				case 0:
 					c.Prediction.Has = endpick.TPOT
 				case 1:
-					c.Prediction.TTFT = 1 // a nanosecond: says nothing
+					c.Prediction.TTFT = 1 // a nanosecond: no information
 				case 2:
 					c.Prediction.TPOT = 1 << 62
 				}
@@ -341,7 +341,7 @@ func TestFilterIsItsTwin(t *testing.T) {
 	})
 }
 
-// Of n candidates between four and eight are drawn in the mean, or all of few.
+// Of n candidates, four to eight are drawn on average, or all of a few.
 func TestLot(t *testing.T) {
 	req := endpick.Request{}.At(time.Time{}, 1, 1)
 	for n, want := range map[int]uint64{1: 1, 15: 1, 16: 2, 23: 2, 24: 4, 32: 4, 39: 4, 40: 8, 1000: 128, 1024: 128, 1032: 256} {
@@ -350,7 +350,7 @@ func TestLot(t *testing.T) {
 	}
 }
 
-// Levels are kept of a bounded number of models: of more they begin anew.
+// Levels are kept for a bounded number of models; beyond that they start over.
 func TestLevelsAreBounded(t *testing.T) {
 	var r ratios
 	for model := range uint32(10 * mostLevels) {
