@@ -244,6 +244,22 @@ func TestMeasuredLatencies(t *testing.T) {
 	}
 }
 
+// Tokens of several responses come beside each other: they say nothing of the time of one.
+func TestSeveralResponsesHaveNoTPOT(t *testing.T) {
+	for responses, want := range map[int]bool{0: true, 1: true, 2: false, 100: false} {
+		e := &ends{}
+		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
+		l := route(t, r, endpick.Request{InputTokens: 5, Stream: true, Responses: responses})
+		c.advance(time.Second)
+		l.Tokens(1)
+		c.advance(time.Second)
+		l.Tokens(9)
+		l.Done(endpick.Outcome{})
+		assert.True(t, e.ttft)
+		assert.Equal(t, want, e.tpot, responses)
+	}
+}
+
 // Impossible values from an engine are not passed on.
 func TestOutcomeIsCleaned(t *testing.T) {
 	s := new(spy)

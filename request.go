@@ -108,6 +108,8 @@ func (r *Request) validate() error {
 		return &RequestError{Field: "InputTokens", Reason: "is negative"}
 	case r.InputTokens > math.MaxInt32:
 		return &RequestError{Field: "InputTokens", Reason: "is above 2^31 - 1"}
+	case r.Responses < 0:
+		return &RequestError{Field: "Responses", Reason: "is negative"}
 	case r.ExpectedOutputTokens < 0:
 		return &RequestError{Field: "ExpectedOutputTokens", Reason: "is negative"}
 	case !(r.BlockTokens >= 0) || math.IsInf(r.BlockTokens, 1):

@@ -25,6 +25,7 @@ func TestRequestValidation(t *testing.T) {
 	}{
 		{Request{InputTokens: -1}, "endpick: request: InputTokens is negative"},
 		{Request{ExpectedOutputTokens: -1}, "endpick: request: ExpectedOutputTokens is negative"},
+		{Request{Responses: -1}, "endpick: request: Responses is negative"},
 		{Request{BlockTokens: -1}, "endpick: request: BlockTokens is negative or not finite"},
 		{Request{BlockTokens: math.NaN()}, "endpick: request: BlockTokens is negative or not finite"},
 		{Request{BlockTokens: math.Inf(1)}, "endpick: request: BlockTokens is negative or not finite"},
@@ -39,7 +40,7 @@ func TestRequestValidation(t *testing.T) {
 		assert.Empty(t, receipt.Verdicts)
 		assert.Equal(t, -1, receipt.Chosen)
 	}
-	assert.Equal(t, uint64(5), r.Stats().BadRequest)
+	assert.Equal(t, uint64(6), r.Stats().BadRequest)
 	assert.Zero(t, r.Stats().OpenLeases)
 	if math.MaxInt > math.MaxInt32 {
 		tooLong := int64(math.MaxInt32) + 1

@@ -174,7 +174,7 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		timed := &timedWriter{w, http.NewResponseController(w), within}
+		timed := &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), within: within}
 		defer timed.extend() // the rest is sent after; then the server lifts the deadline
 		next.ServeHTTP(timed, r)
 	})
@@ -185,9 +185,17 @@ type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration
+	at      time.Time // when the deadline was set
 }
 
-func (w *timedWriter) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.within)) }
+// extend sets the deadline anew, but not for each event of a stream: with HTTP/2 that is
+// a message to the connection.
+func (w *timedWriter) extend() {
+	if now := time.Now(); now.Sub(w.at) >= w.within/8 {
+		w.at = now
+		_ = w.control.SetWriteDeadline(now.Add(w.within))
+	}
+}
 
 func (w *timedWriter) Write(p []byte) (int, error) {
 	w.extend()

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 
@@ -179,6 +180,30 @@ func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
 		_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, learned)
 		require.NoError(t, err)
 		assert.Equal(t, want, req.ExpectedOutputTokens, body)
+	}
+}
+
+// How many responses run beside each other is known where they stream, or could.
+func TestResponsesBesideEachOther(t *testing.T) {
+	w := newTalk(t)
+	for _, tc := range []struct {
+		path, body string
+		want       int
+	}{
+		{"/v1/chat/completions", `{"messages":[{}]}`, 0},
+		{"/v1/chat/completions", `{"messages":[{}],"n":1}`, 0},
+		{"/v1/chat/completions", `{"messages":[{}],"n":3}`, 3},
+		{"/v1/completions", `{"prompt":["x","y"],"n":3}`, 6},
+		{"/v1/completions", `{"prompt":[[1],[2]]}`, 2},
+		{"/v1/completions", `{"prompt":["x","y","z"],"n":2000000000}`, math.MaxInt32},
+		{"/generate", `{"text":["x","y"],"sampling_params":{"n":2}}`, 4},
+		{"/completion", `{"prompt":"x","n_cmpl":2}`, 2},
+		{"/v1/messages", `{"messages":[{}],"n":3}`, 0},
+		{"/v1/responses", `{"input":"x","n":3}`, 0},
+		{"/v1/embeddings", `{"input":["x","y"]}`, 0},
+		{"/v1/other", `{"n":3}`, 0},
+	} {
+		assert.Equal(t, tc.want, w.ask(tc.path, tc.body, nil).Request.Responses, "%s %s", tc.path, tc.body)
 	}
 }
 

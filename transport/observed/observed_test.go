@@ -75,6 +75,20 @@ func TestLatencies(t *testing.T) {
 	assert.Equal(t, observed.Latency{Predicted: 1, Actual: 10 * time.Millisecond}, tpot, "0 would be unknown")
 	assert.Equal(t, observed.Latency{Actual: 160 * time.Millisecond}, e2e)
 
+	r.Responses = 5 // of two tokens each
+	_, tpot, _ = r.Latencies()
+	assert.Equal(t, 90*time.Millisecond, tpot.Actual)
+	r.SLOTPOTMillis = 80
+	_, met := r.Target(endpick.TPOT)
+	assert.False(t, met)
+	r.SLOTPOTMillis = 100
+	_, met = r.Target(endpick.TPOT)
+	assert.True(t, met)
+	r.Responses = 6 // of one token
+	asked, _ := r.Target(endpick.TPOT)
+	assert.False(t, asked)
+	r.Responses = 0
+
 	r.Status = "canceled"
 	ttft, _, e2e = r.Latencies()
 	assert.Equal(t, 70*time.Millisecond, ttft.Actual, "what was seen was seen")

@@ -78,6 +78,8 @@ func TestWhatIsTold(t *testing.T) {
 			{func(e *endpick.Event) { e.Now = at }, endpick.Completed, 1, told(1, 2, 3)},
 			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, told(1, 2, 3)},        // the clock was set back
 			{func(e *endpick.Event) { e.Request.UnderWay = true }, endpick.Completed, 0, told(1, 2, 3)}, // nobody knows when it began
+			{func(e *endpick.Event) { e.Request.Responses = 2 }, endpick.Completed, 0, told(1, 2, 3)},   // it is not told that there were two
+			{func(e *endpick.Event) { e.Request.Responses = 1 }, endpick.Completed, 3 * time.Second, told(1, 2, 3)},
 		} {
 			now, mine := *e, req
 			now.Request = &mine
