@@ -50,6 +50,25 @@ func TestReadRecording(t *testing.T) {
 	assert.Nil(t, trace.Records[1].CachedTokens)
 }
 
+// A first token that was noted after the end came with it. Each model has its own ratio of tokens to blocks.
+func TestRecordingsOfModels(t *testing.T) {
+	ttft := 900.5
+	of := func(model string, blockTokens float64) recording.Request {
+		return recording.Request{
+			Time: time.Unix(1, 0), TTFTMillis: &ttft, E2EMillis: 900, Model: model, Status: "completed", InputTokens: 1000, OutputTokens: 5,
+			Blocks: []recording.Hash{1, 2, 3, 4}, BlockTokens: blockTokens,
+		}
+	}
+	trace, err := ReadTrace("day.jsonl", strings.NewReader(recorded(t, of("a", 12), of("b", 64), of("a", 12), of("c", 16))))
+	require.NoError(t, err)
+	var blocks []int
+	for _, r := range trace.Records {
+		blocks = append(blocks, len(r.Blocks))
+		assert.Equal(t, r.LastTokenMillis, r.FirstTokenMillis)
+	}
+	assert.Equal(t, []int{3, 16, 3, 4}, blocks)
+}
+
 // Blocks of 12 tokens: a block of 16 is known when both that it is cut from are.
 func TestRecut(t *testing.T) {
 	ids := recut([]recording.Hash{1, 2, 3, 4}, 12, 100)

@@ -348,3 +348,24 @@ func TestStaleSinceTheLastConnection(t *testing.T) {
 	require.Equal(t, 16, r.held(0, 1))
 	r.end()
 }
+
+// A batch that a replay has brought is not taken in again when it arrives, at the beginning or after a gap.
+func TestABatchIsTakenInOnce(t *testing.T) {
+	p := newProcess(100)
+	for name := range 3 {
+		p.publish(t, false, name)
+	}
+	s, _ := newStream(&p)
+	late := p.publish(t, false, 3)
+	s.message(late.number, late.payload) // the replay has all four
+	require.EqualValues(t, 4, s.stats.Batches)
+	for name := range 3 {
+		p.publish(t, false, 4+name)
+	}
+	after := p.publish(t, false, 7)
+	s.message(after.number, after.payload)
+	require.Equal(t, []uint64{8, 8, 1}, []uint64{s.stats.Batches, s.stats.Events, s.stats.Gaps})
+	s.message(after.number+1, p.publish(t, true, 7).payload)
+	require.EqualValues(t, 9, s.stats.Batches)
+	require.Zero(t, s.stats.Restarts)
+}

@@ -38,7 +38,8 @@ func TestWhoBinds(t *testing.T) {
 		{endpick.Request{Stream: true, SLO: tpot}, 1}, {endpick.Request{SLO: tpot}, 0},
 		{endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: time.Second}}, 0}, {endpick.Request{Stream: true}, 0},
 	} {
-		for _, dropped := range []bool{false, true} {
+		for n := range 2 * (endpick.Refused + 1) {
+			status, dropped := n/2, n%2 == 1 // its place was needed for another
 			lease.Slot++
 			ev := &endpick.Event{
 				Request: &tc.req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}},
@@ -46,10 +47,10 @@ func TestWhoBinds(t *testing.T) {
 			}
 			m.Routed(ev)
 			assert.Equal(t, tc.binds, m.bound.Load())
-			if dropped { // its place was needed for another
+			if dropped {
 				m.leases.Drop(ev.Lease)
 			}
-			m.Done(ev, &endpick.Outcome{})
+			m.Done(ev, &endpick.Outcome{Status: status})
 			assert.Zero(t, m.bound.Load())
 		}
 	}

@@ -413,3 +413,55 @@ func TestTheFilterAllocatesNothing(t *testing.T) {
 		}), "with one out: %v", out)
 	}
 }
+
+// Who is blamed for a failure depends on the other attempts of the same request: each row is one request, or two, made eight times.
+func TestWhoIsBlamedForAFailure(t *testing.T) {
+	type attempt struct {
+		to, tenant string
+		end        endpick.Status
+		mirrored   bool
+	}
+	for name, tc := range map[string]struct {
+		attempts []attempt
+		blamed   bool // s0
+	}{
+		"another server serves it":       {[]attempt{{to: "s0", end: endpick.Failed}, {to: "s1"}}, true},
+		"nobody else is asked":           {[]attempt{{to: "s0", end: endpick.Failed}}, true},
+		"another refuses it":             {[]attempt{{to: "s0", end: endpick.Failed}, {to: "s1", end: endpick.Refused}}, true},
+		"another is asked, and canceled": {[]attempt{{to: "s0", end: endpick.Failed}, {to: "s1", end: endpick.Canceled}}, true},
+		"it serves it after all":         {[]attempt{{to: "s0", end: endpick.Failed}, {to: "s0"}}, false},
+		"another fails it too":           {[]attempt{{to: "s0", end: endpick.Failed}, {to: "s1", end: endpick.Failed}}, false},
+		"somebody else's is served": {[]attempt{
+			{to: "s1", tenant: "carl"}, {to: "s1", tenant: "carl"}, {to: "s1", tenant: "carl"}, {to: "s1", tenant: "carl"},
+			{to: "s0", tenant: "ann", end: endpick.Failed}, {to: "s1", tenant: "bob"}, {to: "s1", tenant: "ann", end: endpick.Failed},
+		}, false},
+		"another router's": {[]attempt{{to: "s0", end: endpick.Failed, mirrored: true}, {to: "s1", mirrored: true}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, "random", health.NewFilter())
+			for i := range 8 {
+				for _, a := range tc.attempts {
+					req := endpick.Request{InputTokens: 100 + i, Stream: true, Tenant: a.tenant}
+					for _, id := range []string{"s0", "s1", "s2"} {
+						if id != a.to {
+							req.Exclude = append(req.Exclude, id)
+						}
+					}
+					if a.mirrored {
+						req.Exclude, req.MirrorOf = nil, a.to
+					}
+					lease, err := h.router.Route(req)
+					require.NoError(t, err)
+					require.Equal(t, a.to, lease.Endpoint().ID)
+					lease.Done(endpick.Outcome{Status: a.end})
+					h.now = h.now.Add(time.Millisecond)
+				}
+				h.now = h.now.Add(2 * time.Second)
+			}
+			lease, err := h.router.Route(endpick.Request{Exclude: []string{"s0", "s1"}}) // time has passed
+			require.NoError(t, err)
+			lease.Done(endpick.Outcome{})
+			assert.Equal(t, tc.blamed, h.filter.Endpoints(h.router)[0].State != health.Well)
+		})
+	}
+}

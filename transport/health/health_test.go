@@ -3,6 +3,7 @@ package health_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -366,6 +367,31 @@ func TestWhoIsAsked(t *testing.T) {
 		assert.InDelta(t, 10, w.checks["a"], 1)
 		assert.Zero(t, w.checks["b"]+w.checks["c"])
 	})
+}
+
+// One page tells of all ranks of a server.
+func TestRanksAreAskedTogether(t *testing.T) {
+	var all []endpick.Endpoint
+	for rank := range 3 {
+		all = append(all, endpick.Endpoint{ID: fmt.Sprint(rank), Address: "a:1", Ranked: true, Rank: rank})
+	}
+	router, err := endpick.New(endpick.Config{Endpoints: all})
+	require.NoError(t, err)
+	asked, status := 0, 200
+	m, err := health.New(health.Config{Router: router, Failures: 2, Client: &http.Client{Transport: pages(func(in *http.Request) (*http.Response, error) {
+		asked++
+		return &http.Response{StatusCode: status, Body: http.NoBody, Request: in}, nil
+	})}})
+	require.NoError(t, err)
+	m.Check(t.Context())
+	status = 503
+	m.Check(t.Context())
+	m.Check(t.Context())
+	assert.Equal(t, 3, asked)
+	for _, s := range m.Endpoints() {
+		assert.Equal(t, health.Out, s.State, s.Endpoint)
+		assert.Equal(t, 2, s.Failed)
+	}
 }
 
 // A server that takes longer to answer than there is between two rounds is asked once

@@ -214,6 +214,18 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// An engine can't have cached more than the prompt, nor less than nothing, whatever it says.
+func TestCachedTokensAreOfThePrompt(t *testing.T) {
+	for said, want := range map[int][2]int{512: {512, 128}, 1000: {1000, 360}, 5000: {1000, 360}, -7: {0, 640}} {
+		m, r := newMetrics(t), streamed("m", "")
+		r.CachedTokens = &said
+		m.Observe(r)
+		text := page(t, gather(t, m))
+		assert.Contains(t, text, fmt.Sprintf("endpick_prefix_cached_tokens_total{model=\"m\"} %d\n", want[0]))
+		assert.Contains(t, text, fmt.Sprintf("endpick_prefix_mistaken_tokens_total{model=\"m\"} %d\n", want[1]))
+	}
+}
+
 func TestCodesAreBounded(t *testing.T) {
 	m := newMetrics(t)
 	for status := range 10_000 {

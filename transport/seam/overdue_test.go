@@ -185,6 +185,33 @@ func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 	})
 }
 
+// A request that has moved has waited only since then for the endpoint that serves it: others are expected to be as fast.
+func TestMovedRequestsTeachNoPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		w.warm(t)
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		w.at = w.at.Add(20 * time.Second)
+		require.NoError(t, a.ServedBy("b"))
+		w.at = w.at.Add(time.Second)
+		require.NoError(t, a.Header(200, sse.Clone(), []byte(events)))
+		call.Close()
+		before := w.Unhealthy()
+		var calls []*seam.Call
+		for range 3 {
+			calls = append(calls, w.read(t, chatBody))
+			w.route(t, calls[len(calls)-1])
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, before+1, w.Unhealthy())
+		for _, c := range calls {
+			c.Close()
+		}
+	})
+}
+
 // A stream in which the engine tells of an error has failed, though it ends as it should.
 func TestErrorsWithinStreamsAreFailures(t *testing.T) {
 	w := newWorld(t, seam.Config{})

@@ -355,6 +355,28 @@ func TestFallbacksAreInOrder(t *testing.T) {
 	}
 }
 
+// notA filters a out.
+type notA struct{}
+
+func (notA) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.Endpoint.ID != "a" })
+}
+
+// What a filter removes can still serve the request if all others fail it.
+func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
+	w := newWorld(t, seam.Config{Fallbacks: 5})
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{notA{}}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}))
+	call := w.read(t, chatBody)
+	attempt := w.route(t, call)
+	got := []string{attempt.Endpoint().ID}
+	for _, e := range attempt.Fallbacks() {
+		got = append(got, e.ID)
+	}
+	assert.Equal(t, []string{"b", "c", "a"}, got)
+	call.Close()
+	w.idle(t)
+}
+
 // An endpoint that fails what others then serve is avoided, whoever sends the requests.
 func TestHealth(t *testing.T) {
 	for name, fail := range map[string]func(*seam.Call, *seam.Attempt) *seam.Attempt{
