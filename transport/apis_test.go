@@ -18,7 +18,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// says answers everything with one body.
+// says answers every request with one body.
 func says(kind, body string) func(http.ResponseWriter, *http.Request, []byte) bool {
 	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.Header().Set("Content-Type", kind)
@@ -49,7 +49,7 @@ func TestMessagesAndResponsesAreMeteredAndPassedOn(t *testing.T) {
 	}
 }
 
-// A stream that begins with an error goes elsewhere, whatever the API calls it.
+// A stream that begins with an error is retried elsewhere, in whatever form the API puts it.
 func TestAStreamThatBeginsWithAnErrorGoesElsewhere(t *testing.T) {
 	bad := startEngine(t, says("text/event-stream", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"no\"}}\n\n"))
 	good := startEngine(t, says("text/event-stream", "data: {\"type\":\"message_stop\"}\n\n"))
@@ -61,7 +61,7 @@ func TestAStreamThatBeginsWithAnErrorGoesElsewhere(t *testing.T) {
 	w.idle(t)
 }
 
-// What computes no prompt is done well, and teaches nobody anything.
+// A request that computes no prompt, such as counting tokens, completes and teaches nothing.
 func TestCountingIsNoPrompt(t *testing.T) {
 	e := startEngine(t, says("application/json", `{"input_tokens":14}`))
 	w := newWorld(t, transport.Config{}, e.URL)
@@ -77,8 +77,8 @@ const (
 	sure = "sure, that is long enough that it fills blocks of its own, and then some more of them, whatever comes before "
 )
 
-// What the response has said is part of the next turn's prompt, and is known at the
-// end of the first turn: the second is matched to the end of the response.
+// The response becomes part of the next turn's prompt and is known once the first
+// turn ends: the second turn matches up to the end of the response.
 func TestTheNextTurnIsKnown(t *testing.T) {
 	const stop = "data: [DONE]\n\n"
 	event := func(data string) string { return "data: " + data + "\n\n" }
@@ -144,7 +144,7 @@ func TestTheNextTurnIsKnown(t *testing.T) {
 	}
 }
 
-// What a response appends is kept up to a bound, and beyond it nothing is said.
+// The appended blocks of a response are kept up to a bound; beyond it none are reported.
 func TestLongResponsesAreNotKept(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, sse(strings.Repeat(delta(`"content":"`+strings.Repeat("x", 1000)+`"`), 300)+finish)).URL)
 	w.ok(t, post(t, chatPath, chatStream))
@@ -153,8 +153,8 @@ func TestLongResponsesAreNotKept(t *testing.T) {
 	assert.Empty(t, w.observer.said[0])
 }
 
-// The turn after a stored response goes to the server that holds it, as does
-// whoever asks for it; nobody else's does.
+// The turn after a stored response goes to the server that holds it, and so do
+// requests for the response itself; other tenants' requests do not.
 func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	held := func(id string) func(http.ResponseWriter, *http.Request, []byte) bool {
 		return says("application/json", `{"id":"resp_`+id+`","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"`+sure+`"}]}],"usage":{"input_tokens":9,"output_tokens":9}}`)
@@ -163,7 +163,7 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) { req.Tenant = in.Header.Get("X-Team") }}, a.URL)
 	turn := func(more string) string { return `{"model":"m","instructions":"x","input":"` + long + `"` + more + `}` }
 	w.ok(t, post(t, "/v1/responses", turn("")))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first, if nothing speaks against it
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first in order, all else being equal
 	w.ok(t, post(t, "/v1/responses", turn("")))
 
 	for i, tc := range []struct{ path, method, body, team, want string }{
@@ -192,8 +192,8 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	assert.Empty(t, w.observer.blocks[9], "or the tools are")
 	assert.Equal(t, w.observer.requests[0].Session, w.observer.requests[2].Session)
 
-	// If the server is gone, the others say what they know, also while it still has a
-	// request to end.
+	// Once the server is gone, the others answer from what they know, even while it
+	// still has a request to finish.
 	last, err := w.router.Route(endpick.Request{Exclude: []string{"B"}})
 	require.NoError(t, err)
 	require.Equal(t, "a", last.Endpoint().ID)
@@ -203,8 +203,8 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
 }
 
-// A client whose connection breaks off comes back to the stream of a background response,
-// or cancels it, at the server that computes it.
+// A client that reconnects to the stream of a background response, or cancels it, reaches
+// the server that computes it.
 func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 	background := func(id string) func(http.ResponseWriter, *http.Request, []byte) bool {
 		return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -221,7 +221,7 @@ func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 	}
 	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 		if in.URL.Path == "/v1/responses" {
-			req.Exclude = []string{"a"} // where all else goes
+			req.Exclude = []string{"a"} // the server for everything else
 		}
 	}}, startEngine(t, background("a")).URL, startEngine(t, background("b")).URL, startEngine(t, background("c")).URL)
 	resp, err := w.client.Do(post(t, "/v1/responses", `{"model":"m","input":"x","stream":true,"background":true}`))
@@ -245,8 +245,8 @@ func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 	}
 }
 
-// A client with a wrong key is told so in the engine's words, not that a server has
-// failed: it would try again.
+// A client with a wrong key gets the engine's own refusal, not a server failure,
+// which it would retry.
 func TestRefusedModelsAreRefused(t *testing.T) {
 	refuses := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -294,8 +294,7 @@ func TestRefusedModelsAreRefused(t *testing.T) {
 	}
 }
 
-// A page in a browser reads the list if the engine lets it, and only the page that the
-// engine has let.
+// A page in a browser may read the list if the engine allows that page to.
 func TestModelsForBrowsers(t *testing.T) {
 	var asked atomic.Int32
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -331,7 +330,7 @@ func TestModelsForBrowsers(t *testing.T) {
 		}
 	}
 
-	// Where the names are known, a page is no worse off.
+	// A page fares no worse where names are known.
 	for _, address := range []string{"127.0.0.1:1", e.URL} {
 		w = newWorld(t, transport.Config{})
 		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: address, Models: []string{"n"}}))
@@ -415,7 +414,8 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 	assert.Empty(t, w.records, "no endpoint was chosen")
 }
 
-// What only an endpoint serves that is gone, but for its open leases, is not listed.
+// A model served only by an endpoint that is removed, and merely finishes its requests, is not
+// listed.
 func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, says("application/json", `{"object":"list","data":[{"id":"m"}]}`)).URL)
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p"}}))
@@ -430,7 +430,7 @@ func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	lease.Done(endpick.Outcome{})
 }
 
-// A list of models is for the client that it was asked for, whichever header has its key.
+// A list of models is cached for one client, whichever header carries its key.
 func TestAListOfModelsIsForItsClient(t *testing.T) {
 	var asked atomic.Int32
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -462,7 +462,7 @@ func TestAListOfModelsIsForItsClient(t *testing.T) {
 	}
 }
 
-// Behind another path there may be another pool of an engine's.
+// Another path may lead to another pool behind the engine.
 func TestAListOfModelsIsForItsPath(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		fmt.Fprintf(w, `{"data":[{"id":%q}]}`, r.URL.Path)
@@ -477,8 +477,8 @@ func TestAListOfModelsIsForItsPath(t *testing.T) {
 	}
 }
 
-// Engines are not asked for their models all the time, and a clock that is set does
-// not keep a list for longer.
+// Engines are not asked for their models on each request, and setting the clock
+// does not extend the cache.
 func TestAListOfModelsIsGoodForAWhile(t *testing.T) {
 	var asked atomic.Int32
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
@@ -500,7 +500,7 @@ func TestAListOfModelsIsGoodForAWhile(t *testing.T) {
 	}
 }
 
-// Who asks about one model is told what the list says of it, by whichever engine.
+// A request for one model is answered from the merged list of all engines.
 func TestOneModelIsFoundInThePool(t *testing.T) {
 	list := func(ids ...string) string {
 		for i, id := range ids {
@@ -535,7 +535,7 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	}
 	assert.Empty(t, w.records, "no endpoint was chosen")
 
-	// One that can't be asked may have it.
+	// An engine that can't be asked may have the model.
 	w = newWorld(t, transport.Config{}, list("m"), startEngine(t, status(500)).URL)
 	_, err := get("/v1/models/m")
 	require.NoError(t, err)
@@ -546,8 +546,8 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	assert.Equal(t, 500, resp.StatusCode)
 }
 
-// An event that is too long to be looked at is passed on byte for byte. What it
-// would have said is not known, but where the response is stored is.
+// An event too long to inspect is passed on byte for byte. Its contents are
+// unknown, but the server that stores the response is not.
 func TestALongLastEventIsPassedOn(t *testing.T) {
 	output := `[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"` + strings.Repeat("x", 3<<19) + `"}]}]`
 	stream := func(id string) string {
@@ -565,7 +565,7 @@ func TestALongLastEventIsPassedOn(t *testing.T) {
 	assert.Equal(t, []any{"completed", 2}, []any{w.records[0].Status, w.records[0].OutputTokens}, "as many as were seen to come")
 	assert.Empty(t, w.observer.said[0])
 
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first, if nothing speaks against it
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first in order, all else being equal
 	for _, tc := range []struct{ more, want string }{{`,"previous_response_id":"resp_a"`, "a"}, {"", "B"}} {
 		w.ok(t, post(t, "/v1/responses", turn(tc.more)))
 		w.idle(t)

@@ -22,13 +22,13 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// A server may close an idle connection at the very moment at which it is taken
-// for the next request. That is no failure of the server, also where there is no
-// other, and nothing is sent twice that must not be.
+// A server may close an idle connection at the very moment that it is used for
+// the next request. That is not a failure of the server, even if it is the only
+// one, and nothing is sent twice that must not be.
 func TestAnIdleConnectionThatIsClosedCostsNoAttempt(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	reset := func(c *net.TCPConn, _ *bufio.Reader) { c.SetLinger(0) }
-	for name, leave := range map[string]func(*net.TCPConn, *bufio.Reader){ // at the second request
+	for name, leave := range map[string]func(*net.TCPConn, *bufio.Reader){ // on the second request
 		"at its first byte":   func(_ *net.TCPConn, in *bufio.Reader) { in.Peek(1) },
 		"reset at its first":  func(c *net.TCPConn, in *bufio.Reader) { in.Peek(1); reset(c, in) },
 		"behind its header":   func(_ *net.TCPConn, in *bufio.Reader) { http.ReadRequest(in) },
@@ -75,8 +75,8 @@ func TestAnIdleConnectionThatIsClosedCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// Where many idle connections are closed at once, as by a server that starts again,
-// the first that turns out so is the last that is tried: the request gets one of its own.
+// When many idle connections are closed at once, as when a server restarts, only the
+// first one is tried: then the request gets a connection of its own.
 func TestManyIdleConnectionsThatAreClosed(t *testing.T) {
 	const many = 12
 	var connections atomic.Int64
@@ -104,10 +104,10 @@ func TestManyIdleConnectionsThatAreClosed(t *testing.T) {
 				io.Copy(io.Discard, req.Body)
 				if n <= many {
 					arrived <- true
-					<-release // so that all are open together
+					<-release // so that all are open at once
 				}
 				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-				in.Peek(1) // the second is not read, so that writing it fails
+				in.Peek(1) // the second request is not read, so that writing it fails
 				c.(*net.TCPConn).SetLinger(0)
 			})
 		}
@@ -128,8 +128,8 @@ func TestManyIdleConnectionsThatAreClosed(t *testing.T) {
 	w.t.CloseIdleConnections()
 }
 
-// With a Base of the host's there may be no way to a new connection. What must
-// not be sent twice is then sent again only if nothing has been sent.
+// With a host's Base a new connection can't be forced. A request that must not
+// be sent twice is then repeated only if nothing of it was sent.
 func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 	s := startLeaver(t, readWhole)
 	for body, want := range map[string]int{chatAtOnce: 200, `{"lora_name":"x"}`: 502} {
@@ -160,7 +160,7 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 	assert.Equal(t, 3, tries)
 }
 
-// A server that breaks off on a new connection, or after its first byte, has
+// A server that closes a new connection, or closes after its first byte, has
 // failed.
 func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
 	for name, breaks := range map[string]func(*httptrace.ClientTrace) error{
@@ -199,7 +199,7 @@ func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
 	assert.Equal(t, 4, tries, "nor for ever")
 }
 
-// leaver answers the first request on each connection and then leaves.
+// leaver answers the first request on each connection and then closes it.
 type leaver struct {
 	net.Listener
 	connections, answered atomic.Int64
@@ -236,7 +236,7 @@ func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver 
 				}
 				s.answered.Add(1)
 				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-				conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // should no other come
+				conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // in case none comes
 				leave(conn.(*net.TCPConn), in)
 			})
 		}

@@ -47,8 +47,8 @@ func pack(t testing.TB, coding, text string) string {
 	return b.String()
 }
 
-// However long a body is, however it comes and whatever was announced, it is read
-// whole and takes hardly more memory than it is long.
+// However long a body is, in whatever pieces it comes and whatever length was
+// announced, it is read whole and takes hardly more memory than its length.
 func TestReadBody(t *testing.T) {
 	const limit = 3 << 20
 	for _, size := range []int{0, 1, 511, 512, 513, firstRead - 1, firstRead, firstRead + 1, 2*firstRead + 2, limit - 1, limit} {
@@ -74,8 +74,8 @@ func TestReadBody(t *testing.T) {
 	}
 }
 
-// An announced body is not copied more often than growing needs: all in all, twice
-// its length is allocated.
+// An announced body is copied no more often than growing requires: all in all,
+// twice its length is allocated.
 func TestAnnouncedBodiesAreReadIntoPlace(t *testing.T) {
 	for _, size := range []int{firstRead / 2, 3 * firstRead, 9 * firstRead} {
 		req := request(t, strings.NewReader(strings.Repeat("x", size)), int64(size), "")
@@ -88,7 +88,7 @@ func TestAnnouncedBodiesAreReadIntoPlace(t *testing.T) {
 	}
 }
 
-// Announcing a length costs the gateway nothing: memory goes with what has come.
+// An announced length costs the gateway nothing: memory grows with what has arrived.
 func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
 	for sent := 1; sent <= 4<<20; sent *= 4 {
 		broke := errors.New("broke")
@@ -132,7 +132,7 @@ func TestCompressedBodies(t *testing.T) {
 		require.NoError(t, err, tc.coding)
 		assert.Equal(t, tc.want != "", unpacked, tc.coding)
 		if tc.want == "" {
-			tc.want = tc.body // as it is
+			tc.want = tc.body // unchanged
 		}
 		assert.Equal(t, tc.want, string(body), tc.coding)
 	}
@@ -144,8 +144,8 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// What is packed more tightly than anything that people write costs no more than
-// its sender has paid for.
+// A body packed more tightly than any human text costs no more than its sender
+// has sent.
 func TestBombsAreRefused(t *testing.T) {
 	const freeInflation, maxInflation = 64 << 10, 64
 	for _, size := range []int{freeInflation, 1 << 20, 16 << 20} {
@@ -163,7 +163,7 @@ func TestBombsAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, ErrBodyTooLarge)
 		assert.Equal(t, 413, StatusOf(err))
 	}
-	// The limit of all bodies is one of unpacked ones too.
+	// The limit on bodies also applies after unpacking.
 	_, _, err := readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"), 1000)
 	var tooLarge *BodyError
 	require.ErrorAs(t, err, &tooLarge)

@@ -30,7 +30,7 @@ func TestBuffers(t *testing.T) {
 	recycle(nil)
 }
 
-// Nobody is given what another has not given back.
+// A buffer in use is never handed out again.
 func TestBuffersAreNotShared(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var held [][]byte

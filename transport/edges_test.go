@@ -24,7 +24,7 @@ import (
 	monitor "github.com/endpick/endpick/transport/health"
 )
 
-// A refusal that another endpoint was asked about reaches the client whole, however long.
+// A refusal that was checked at a second endpoint reaches the client whole, however long it is.
 func TestALongRefusalStaysWhole(t *testing.T) {
 	long := strings.Repeat("the model does not exist; ", 1000)
 	a := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
@@ -44,8 +44,8 @@ func TestALongRefusalStaysWhole(t *testing.T) {
 	w.idle(t)
 }
 
-// A stream that ends with an error has failed, in the record and for health, though it
-// was passed on whole.
+// A stream that ends with an error counts as failed, in the record and for health,
+// even though it is passed on whole.
 func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -65,7 +65,7 @@ func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
 	assert.Equal(t, 1, w.t.Stats().Unhealthy)
 }
 
-// Whoever leaves says nothing of the endpoint that was still to answer.
+// A client that leaves says nothing about the endpoint that has yet to answer.
 func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -92,8 +92,8 @@ func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
 
 type leaveKey struct{}
 
-// An endpoint whose address can't be has seen nothing: what must not be sent twice goes to
-// another.
+// An endpoint with an invalid address has received nothing: even a request that must not
+// be sent twice goes to another.
 func TestABadAddressHasSeenNothing(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{})
@@ -108,8 +108,8 @@ func TestABadAddressHasSeenNothing(t *testing.T) {
 	assert.ErrorIs(t, w.warnings[0], transport.ErrAddress)
 }
 
-// A response that breaks off before its first byte is closed, and what it failed of is
-// what health shows.
+// A response that breaks off before its first byte is closed, and health shows its
+// error.
 func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
 	broken := errors.New("the wire is cut")
 	var open atomic.Int32
@@ -135,7 +135,7 @@ func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
 	assert.ErrorIs(t, endpoints[0].Err, broken)
 }
 
-// Whoever reads in small pieces gets all of a short response.
+// A reader with a small buffer gets all of a short response.
 func TestShortResponsesInSmallPieces(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		io.WriteString(w, `{"version":"0.9.9"}`)
@@ -153,14 +153,14 @@ func TestShortResponsesInSmallPieces(t *testing.T) {
 	w.idle(t)
 }
 
-// Whoever leaves in the moment in which his request leaves the queue leaves no lease.
+// A client that leaves at the moment its request leaves the queue leaves no lease behind.
 func TestWhoLeavesAsHisTurnComes(t *testing.T) {
 	var leave atomic.Pointer[context.CancelFunc]
 	w := newWorld(t, transport.Config{
 		Queue: one(queue.Config{}),
 		Describe: func(*http.Request, []byte, *endpick.Request) {
 			if f := leave.Load(); f != nil {
-				(*f)() // it is pushed all the same, and its turn at once
+				(*f)() // it is pushed all the same and dispatched at once
 			}
 		},
 		Base: roundTripper(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() }),
@@ -176,7 +176,7 @@ func TestWhoLeavesAsHisTurnComes(t *testing.T) {
 	assert.Zero(t, q.Requests)
 }
 
-// A panic is told once, not each time that somebody looks afterwards.
+// A panic is reported once, not at each later read.
 func TestAPanicIsToldOnce(t *testing.T) {
 	e := startEngine(t, nil)
 	var full panicsOnce
@@ -198,7 +198,7 @@ func (p *panicsOnce) Saturation([]endpick.Candidate) float64 {
 	return 0
 }
 
-// An error is plain text, whatever was to be sent in its place.
+// An error is plain text, whatever coding the response was to have.
 func TestErrorsHaveNoCoding(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Encoding", "gzip")
@@ -208,7 +208,7 @@ func TestErrorsHaveNoCoding(t *testing.T) {
 	assert.Contains(t, w.Body.String(), `"error"`)
 }
 
-// A refusal that is packed goes to the client as it is.
+// A compressed refusal is passed to the client unchanged.
 func TestPackedRefusalsPass(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -232,7 +232,7 @@ func TestPackedRefusalsPass(t *testing.T) {
 	assert.EqualValues(t, packed.Len(), resp.ContentLength)
 }
 
-// How long a request was held ends when it is routed for the first time, not the last.
+// The time a request was held ends when it is first routed, not when it is last routed.
 func TestHeldUntilTheFirstAttempt(t *testing.T) {
 	var ahead atomic.Int64
 	a := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {

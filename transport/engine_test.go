@@ -23,7 +23,7 @@ import (
 )
 
 // engine is a model server that speaks OpenAI's API over real HTTP. handle may
-// take over a request; otherwise it is answered with words.
+// take over a request; otherwise the response is words.
 type engine struct {
 	*httptest.Server
 	handle   func(w http.ResponseWriter, r *http.Request, body []byte) bool
@@ -104,7 +104,7 @@ func answer(w http.ResponseWriter, body []byte, pause time.Duration) {
 	send("[DONE]")
 }
 
-// observer remembers how requests ended.
+// observer records how requests ended.
 type observer struct {
 	mu       sync.Mutex
 	outcomes []endpick.Outcome // without their blocks, which are in said
@@ -137,7 +137,7 @@ func (o *observer) all() []endpick.Outcome {
 	return append([]endpick.Outcome(nil), o.outcomes...)
 }
 
-// world is a transport over a router with engines, and who listens.
+// world is a transport over a router with engines, and its observers.
 type world struct {
 	router   *endpick.Router
 	t        *transport.Transport
@@ -149,7 +149,7 @@ type world struct {
 	warnings []error
 }
 
-// inOrder picks the first endpoint by ID, so that tests know who is asked.
+// inOrder picks the first endpoint by ID, so that tests can predict the choice.
 type inOrder struct{}
 
 func (inOrder) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
@@ -217,7 +217,7 @@ func (w *world) ok(t testing.TB, req *http.Request) (*http.Response, string) {
 	return resp, body
 }
 
-// record returns the only record.
+// record returns the only record there is.
 func (w *world) record(t testing.TB) recording.Request {
 	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.records) > 0 }, 30*time.Second, time.Millisecond)
 	w.mu.Lock()

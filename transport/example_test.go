@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// A gateway in a dozen lines: a ReverseProxy whose transport is ours.
+// A gateway in a dozen lines: a ReverseProxy with endpick's transport.
 func Example() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -70,8 +70,8 @@ func Example() {
 	// in flight: 0
 }
 
-// The host names the tenant, and asks for a receipt: who was considered, with
-// what scores, and who was chosen. It is complete when RoundTrip returns.
+// The host names the tenant and asks for a receipt: the candidates, their
+// scores, and the choice. It is complete when RoundTrip returns.
 func ExampleConfig() {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -94,7 +94,7 @@ func ExampleConfig() {
 	t, err := transport.New(transport.Config{
 		Router: router,
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
-			req.Tenant = "team-a" // from what the host has authenticated
+			req.Tenant = "team-a" // as authenticated by the host
 			req.Receipt, _ = in.Context().Value(receiptKey{}).(*endpick.Receipt)
 		},
 	})
@@ -152,7 +152,7 @@ func ExampleQueueConfig() {
 		fmt.Println(resp.Status)
 		resp.Body.Close()
 	}
-	for _, waiting := range []float64{20, 1} { // as a poller of engines reports it
+	for _, waiting := range []float64{20, 1} { // as a poller of the engines would report
 		if err := router.Report("gpu-0", endpick.Load{Waiting: waiting}); err != nil {
 			panic(err)
 		}

@@ -20,8 +20,8 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
 
-// headerOf reads lines of a name, a colon and a value. Names and values are what
-// net/http lets through.
+// headerOf parses lines of name, colon and value, keeping the names and values
+// that net/http accepts.
 func headerOf(lines string) http.Header {
 	h := http.Header{}
 	for line := range strings.SplitSeq(lines, "\n") {
@@ -36,9 +36,8 @@ func headerOf(lines string) http.Header {
 	return h
 }
 
-// Whatever a client sends and a server answers, in headers and bodies: nothing panics,
-// there is a response or an error, and nothing stays open. Half of the answers break
-// off.
+// Whatever headers and bodies a client and a server send, nothing panics, there is a
+// response or an error, and nothing stays open. Half of the responses break off.
 func FuzzRoundTrip(f *testing.F) {
 	const stream = "Content-Type: text/event-stream\n"
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/tokenize", "/v1/messages/count_tokens", "/v1/audio/transcriptions", "/infill", "/generate", "/completion", "/v1/models", "/sleep", "/x?y#z", ""} {
@@ -104,7 +103,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if p := panicked.Load(); p != nil {
 			t.Fatal(*p)
 		}
-		// What was given up is closed in a goroutine of its own.
+		// An abandoned exchange is closed by a goroutine of its own.
 		for deadline := time.Now().Add(30 * time.Second); router.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
 			require.True(t, time.Now().Before(deadline), "a lease is left open")
 		}
@@ -114,7 +113,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// brokenReader is a connection that has broken.
+// brokenReader is a broken connection.
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

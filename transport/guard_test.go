@@ -17,9 +17,8 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// A callback that panics costs what it was called for and nothing else, on
-// whatever goroutine it is called: when the response ends, and when the client
-// leaves.
+// A panic in a callback costs only the work it was called for, on whatever
+// goroutine it runs: when the response ends, or when the client leaves.
 func TestPanicsOfCallbacksAreContained(t *testing.T) {
 	type told struct {
 		sync.Mutex
@@ -28,7 +27,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		set    func(*transport.Config)
-		stage  string // "": nobody can be told
+		stage  string // "": no place to report it
 		status int
 	}{
 		{"Record", func(c *transport.Config) { c.Record = func(recording.Request) { panic("boom") } }, "transport.Config.Record", 200},
@@ -86,7 +85,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				require.NoError(t, err)
 				_, err = io.ReadFull(resp.Body, make([]byte, len(role)))
 				require.NoError(t, err)
-				cancel() // nobody reads: the exchange ends on a goroutine of its own
+				cancel() // no reader: the exchange ends on a goroutine of its own
 				require.Eventually(t, func() bool { return len(w.observer.all()) == 2 }, 30*time.Second, time.Millisecond)
 				assert.Equal(t, endpick.Completed, w.observer.all()[0].Status)
 				assert.Equal(t, endpick.Canceled, w.observer.all()[1].Status)
@@ -108,8 +107,8 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 	}
 }
 
-// A stage that panics is the router's to contain; the accounts of the transport
-// are right all the same.
+// A panic in a stage is contained by the router; the transport's accounts stay
+// correct.
 func TestPanicsOfObserversAreContained(t *testing.T) {
 	e := startEngine(t, nil)
 	router, err := endpick.New(endpick.Config{

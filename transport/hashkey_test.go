@@ -23,13 +23,13 @@ var testKey = func() prefix.Key {
 	return k
 }()
 
-// scoped describes requests by headers.
+// scoped describes requests from their headers.
 func scoped(in *http.Request, _ []byte, req *endpick.Request) {
 	req.Tenant, req.Adapter = in.Header.Get("X-Team"), in.Header.Get("X-Adapter")
 }
 
-// What a prompt's blocks are is decided by the key, the model, the adapter, the
-// tenant and the salt, each on its own, whatever else they look like.
+// The hashes of a prompt's blocks depend on the key, the model, the adapter,
+// the tenant and the salt, each by itself, even if they look alike.
 func TestBlocksAreThoseOfTheScope(t *testing.T) {
 	text := strings.Repeat("the same words again and again ", 20)
 	e := startEngine(t, nil)
@@ -40,7 +40,7 @@ func TestBlocksAreThoseOfTheScope(t *testing.T) {
 			{model: "m"}, {model: "n"},
 			{model: "m", adapter: "n"}, {model: "m", adapter: "B"},
 			{model: "m", tenant: "B"}, {model: "m", tenant: "C"},
-			// In JSON a quote of the tenant's name; the name itself; both.
+			// A salt that is the tenant's name in JSON quotes; the bare name; the name as both.
 			{model: "m", salt: `\"B\"`}, {model: "m", salt: "B"}, {model: "m", tenant: "B", salt: "B"},
 			{model: "m", tenant: "B", salt: "x"}, {model: "m", tenant: "Bx"}, {model: "m", salt: "Bx"},
 			{model: "m", adapter: "B", tenant: "B", salt: "x"},
@@ -60,7 +60,7 @@ func TestBlocksAreThoseOfTheScope(t *testing.T) {
 	}
 }
 
-// A key that is given in no Config is that of the process.
+// Without a key in Config, the process's key is used.
 func TestHashKeyOfTheProcess(t *testing.T) {
 	e := startEngine(t, nil)
 	text := strings.Repeat("some prompt ", 20)
@@ -71,8 +71,8 @@ func TestHashKeyOfTheProcess(t *testing.T) {
 	}
 }
 
-// With another key an index starts anew; with the first one again, what is left
-// of it is found.
+// With another key an index starts over; with the first one again, whatever is
+// left of it is found.
 func TestSetHashKeyStartsAnew(t *testing.T) {
 	index, err := prefix.NewIndex(prefix.IndexConfig{})
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestSetHashKeyStartsAnew(t *testing.T) {
 	assert.Equal(t, 2*first, pairs(), "the first ones")
 }
 
-// The key is changed while requests come; each is hashed with one of them.
+// The key may change while requests come in; each is hashed with one of the keys.
 func TestSetHashKeyAtAnyTime(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{HashKey: testKey}, e.URL)

@@ -29,10 +29,10 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// gated is an engine that keeps each request until its name is let go.
+// gated is an engine that holds each request until its name is released.
 type gated struct {
 	*engine
-	arrived chan string // names, in the order of arrival
+	arrived chan string // names in the order of arrival
 	release chan struct{}
 }
 
@@ -49,7 +49,7 @@ func startGated(t *testing.T) *gated {
 	return g
 }
 
-// one holds everything beyond one request for each endpoint.
+// one holds everything beyond one request per endpoint.
 func one(bounds queue.Config) *transport.QueueConfig {
 	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency{Requests: 1}}
 }
@@ -80,8 +80,8 @@ func (w *world) held(t *testing.T, n int) transport.QueueStatus {
 	return q
 }
 
-// With room for one request at a time, those that wait go by priority, and
-// within it tenants take turns: red's second waits for blue's first.
+// With room for one request at a time, held requests go by priority, and within
+// a priority tenants take turns: red's second waits for blue's first.
 func TestHeldRequestsGoInOrder(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{
@@ -129,8 +129,8 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 	w.idle(t)
 }
 
-// endings is a stage that takes its time to hear of the end of a request, and notes the
-// targets of those that are routed.
+// endings is a stage that is slow to handle the end of a request and records the
+// targets of routed ones.
 type endings struct {
 	takes   time.Duration
 	targets []time.Duration
@@ -143,8 +143,8 @@ func (e *endings) Filter(req *endpick.Request, c []endpick.Candidate) []endpick.
 	return c
 }
 
-// The end of a request makes room at once, not only when the endpoints are looked at
-// again; and it is there when it is looked for, however long observers take.
+// The end of a request makes room at once, not only when the endpoints are polled,
+// and however long observers take.
 func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
 	const takes, end = 1003 * time.Millisecond, time.Millisecond
 	bubble(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
@@ -161,7 +161,7 @@ func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
 	})
 }
 
-// slowly is a body that comes after a while.
+// slowly is a body that arrives after a delay.
 type slowly struct {
 	io.Reader
 	after time.Duration
@@ -173,8 +173,8 @@ func (r *slowly) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// A target is what the queue has left of it. How long the client takes to send its request
-// is its own affair.
+// Only the time in the queue is subtracted from a target, not the time that the client
+// takes to send its request.
 func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 	const takes = 3 * time.Second
 	bubble(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
@@ -191,10 +191,10 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 	})
 }
 
-// Turns are by what requests have really taken: red's answer was long, so that blue's
-// second goes before red's, which came earlier.
+// Turns are charged what requests really used: red's answer was long, so blue's
+// second goes before red's, which arrived earlier.
 func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
-	for _, usage := range []string{ // of red's first; else as was expected
+	for _, usage := range []string{ // of red's first; without it, the estimate counts
 		"", `"prompt_tokens":100,"completion_tokens":5000`, `"prompt_tokens":10000,"completion_tokens":4`,
 	} {
 		arrived, release := make(chan string, 10), make(chan struct{})
@@ -228,13 +228,13 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 }
 
 // A request that fails before its first token costs its tenant nothing, however long its
-// prompt was: its second goes before blue's second.
+// prompt was: the tenant's second goes before blue's second.
 func TestHeldTenantsPayNothingForFailures(t *testing.T) {
 	order := failingFirst(t, func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
 }
 
-// A prompt was computed all the same where a response fails after its first token.
+// A response that fails after its first token still costs its prompt, which was computed.
 func TestHeldTenantsPayForWhatTheyHaveGot(t *testing.T) {
 	order := failingFirst(t, func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -243,8 +243,8 @@ func TestHeldTenantsPayForWhatTheyHaveGot(t *testing.T) {
 	assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order)
 }
 
-// failingFirst is in which order two requests of each of two tenants are dispatched, of
-// which the first has a long prompt and fails.
+// failingFirst returns the order in which two requests of each of two tenants are
+// dispatched, the first of which has a long prompt and fails.
 func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string) {
 	arrived, release := make(chan string, 10), make(chan struct{})
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -272,8 +272,9 @@ func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string)
 	return w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "blue 2", "red 2")
 }
 
-// dispatched sends requests of the teams that their names begin with to an engine that
-// serves one at a time, and returns in which order it got those after the first.
+// dispatched sends requests of the teams that begin their names to an engine that
+// serves one at a time, and returns the order in which it received those after the
+// first.
 func (w *world) dispatched(t *testing.T, arrived <-chan string, release chan<- struct{}, names ...string) (order []string) {
 	t.Helper()
 	var all []chan reply
@@ -296,7 +297,7 @@ func (w *world) dispatched(t *testing.T, arrived <-chan string, release chan<- s
 	return order
 }
 
-// A request that waited for one server goes to the one that has become free.
+// A request that waited for one server goes to another that becomes free.
 func TestHeldRequestIsRoutedLate(t *testing.T) {
 	a, b := startGated(t), startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, a.URL, b.URL)
@@ -308,7 +309,7 @@ func TestHeldRequestIsRoutedLate(t *testing.T) {
 	<-b.arrived
 	three := w.later(t, t.Context(), "z", slo.TTFTHeader, "60000")
 	w.held(t, 1)
-	time.Sleep(20 * time.Millisecond) // some of the target
+	time.Sleep(20 * time.Millisecond) // uses up part of the target
 	b.release <- struct{}{}
 	require.Equal(t, "z", <-b.arrived)
 	b.release <- struct{}{}
@@ -331,7 +332,7 @@ func TestHeldRequestIsRoutedLate(t *testing.T) {
 	t.Fatal("no record of the request")
 }
 
-// idle likes the endpoint with the fewest requests.
+// idle prefers the endpoint with the fewest requests.
 type idle struct{}
 
 func (idle) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
@@ -340,7 +341,7 @@ func (idle) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	}
 }
 
-// counted is idle, and keeps the most requests that it has seen in flight.
+// counted is idle and records the most requests seen in flight.
 type counted struct {
 	idle
 	most atomic.Int64
@@ -352,12 +353,12 @@ func (c *counted) Score(req *endpick.Request, cs []endpick.Candidate, dst []floa
 	for i := range cs {
 		n += cs[i].InFlight.Requests
 	}
-	if int64(n) > c.most.Load() { // requests that wait are routed one at a time
+	if int64(n) > c.most.Load() { // held requests are routed one at a time
 		c.most.Store(int64(n))
 	}
 }
 
-// A target that has passed while the request waited stays asked for.
+// A target that expired while its request waited still counts as set.
 func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
@@ -391,14 +392,14 @@ func TestClientThatLeavesTheQueue(t *testing.T) {
 	w.idle(t)
 }
 
-// impatient is a client that goes away while its request is being routed.
+// impatient is a client that leaves while its request is being routed.
 type impatient struct{ leave func() }
 
 func (l impatient) Score(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
 	clear(dst)
 	if req.Session == "leaves" {
 		l.leave()
-		time.Sleep(20 * time.Millisecond) // for the request to notice; without, less is tested
+		time.Sleep(20 * time.Millisecond) // lets the request notice; otherwise less is tested
 	}
 }
 
@@ -419,7 +420,7 @@ func TestClientThatLeavesAsItsTurnComes(t *testing.T) {
 	w.idle(t)
 }
 
-// Through a reverse proxy: what the client is told of a queue that drops it.
+// Through a reverse proxy: what a client gets when the queue drops its request.
 func TestDroppedFromTheQueue(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1, MaxBytes: 4096, Timeout: 1100 * time.Millisecond})}, g.URL)
@@ -450,7 +451,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 		assert.Contains(t, body, `"type":"rate_limit_error"`)
 	})
 	w.held(t, 1)
-	group.Go(func() { // takes the place of the sheddable one, and waits in vain
+	group.Go(func() { // replaces the sheddable one and waits in vain
 		code, retry, body := ask(chatStream, "0")
 		assert.Equal(t, 503, code)
 		assert.Equal(t, "2", retry, "it has waited 1.1 s")
@@ -472,7 +473,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	w.idle(t)
 }
 
-// explosive panics over some requests.
+// explosive panics on some requests.
 type explosive struct{}
 
 func (explosive) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
@@ -482,8 +483,8 @@ func (explosive) Score(req *endpick.Request, cs []endpick.Candidate, dst []float
 	clear(dst)
 }
 
-// A policy that panics over one request costs that request its say, not the one
-// in whose turn that happens, nor the queue.
+// A policy that panics on one request fails that request, not the one in whose
+// turn it happens, nor the queue.
 func TestPanicBelongsToItsRequest(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
@@ -506,8 +507,8 @@ func TestPanicBelongsToItsRequest(t *testing.T) {
 	w.idle(t)
 }
 
-// A clock of the router's that panics costs the requests that are routed then,
-// and not the goroutine of the timer that does it.
+// A panic in the router's clock fails the requests being routed, not the
+// timer's goroutine.
 func TestPanicOfTheRoutersClockBelongsToTheRequest(t *testing.T) {
 	e := startEngine(t, nil)
 	var broken atomic.Bool
@@ -557,7 +558,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Nothing ends here: the report alone says that there is room.
+// No request ends here: the report alone shows that there is room.
 func TestReportReleases(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
@@ -569,8 +570,8 @@ func TestReportReleases(t *testing.T) {
 	w.idle(t)
 }
 
-// Servers that report nothing are full with what they run at once, by what was sent
-// there; one that begins to report is judged by that.
+// Servers that do not report are full once MaxSequences requests are in flight
+// there; one that begins to report is judged by its reports.
 func TestServersThatReportNothingAreFullByTheAccounts(t *testing.T) {
 	g := startGated(t)
 	w := newWorldOf(t, transport.Config{Queue: &transport.QueueConfig{}}, endpick.Config{Endpoints: []endpick.Endpoint{
@@ -588,7 +589,7 @@ func TestServersThatReportNothingAreFullByTheAccounts(t *testing.T) {
 	all = append(all, w.later(t, t.Context(), "x"))
 	w.held(t, 1)
 	require.NoError(t, w.router.Report("a", endpick.Load{}))
-	<-g.arrived // it says that it has room
+	<-g.arrived // it reports that it has room
 	for range 4 {
 		g.release <- struct{}{}
 	}
@@ -598,7 +599,7 @@ func TestServersThatReportNothingAreFullByTheAccounts(t *testing.T) {
 	w.idle(t)
 }
 
-// The bound on bytes is one on memory: a request has its body and its blocks.
+// The bound on bytes limits memory, so a request counts with its body and its blocks.
 func TestTheQueueCountsWhatARequestHolds(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
@@ -620,8 +621,7 @@ func TestTheQueueCountsWhatARequestHolds(t *testing.T) {
 	assert.Zero(t, w.held(t, 0).Bytes)
 }
 
-// Nothing that a client leaves out of a request, or puts in, gets it past a full
-// queue.
+// Nothing in a request, or missing from it, gets it past a full queue.
 func TestEveryRequestWaitsItsTurn(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
@@ -656,7 +656,7 @@ func TestEveryRequestWaitsItsTurn(t *testing.T) {
 	w.idle(t)
 }
 
-// broken is full, and panics when it is told to.
+// broken is full, and panics on demand.
 type broken struct{ now atomic.Bool }
 
 func (b *broken) Saturation([]endpick.Candidate) float64 {
@@ -666,8 +666,8 @@ func (b *broken) Saturation([]endpick.Candidate) float64 {
 	return 1
 }
 
-// It is asked by a timer, too, where nobody else would recover: requests go on
-// without it.
+// Saturation is also called from a timer, where nobody else would recover:
+// after a panic, requests go on without it.
 func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	e := startEngine(t, nil)
 	var full broken
@@ -688,7 +688,7 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	assert.Equal(t, "boom", told.Value)
 }
 
-// The queue looks at all endpoints before each decision.
+// The queue checks all endpoints before each decision.
 func TestQueueLooksWithoutAllocation(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -725,8 +725,8 @@ func TestWhatIsNotHeld(t *testing.T) {
 	require.False(t, ok)
 }
 
-// The dead endpoint looks idle, and its idleness says nothing: after three
-// failures the other alone counts.
+// A dead endpoint looks idle, but that is not room: after three failures only
+// the other one counts.
 func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
 	g := startGated(t)
 	dead := httptest.NewServer(nil)
@@ -759,7 +759,7 @@ func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
 	assert.Zero(t, q.Saturation, "all are sick, and are tried all the same")
 }
 
-// However many are in bad health, and in whatever order they came to be.
+// However many endpoints are unhealthy, and in whatever order they became so.
 func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	g := startGated(t)
 	dead := httptest.NewServer(nil)
@@ -792,7 +792,7 @@ func (o *once) Saturation([]endpick.Candidate) float64 {
 	return 0
 }
 
-// A request that has had its turn does not wait again when an endpoint fails it.
+// A request that has been dispatched does not wait again after an endpoint fails it.
 func TestRetryDoesNotWait(t *testing.T) {
 	bad := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -810,9 +810,9 @@ func TestRetryDoesNotWait(t *testing.T) {
 }
 
 // Through a real gateway with a short queue: clients of all priorities and
-// tenants come in bursts, leave while they wait or read, and are dropped. Each
-// leaves the queue once, and nothing stays behind. What the queue lets through
-// is never more than the servers take.
+// tenants come in bursts, leave while waiting or reading, and are dropped. Each
+// leaves the queue exactly once, nothing remains, and the queue never lets more
+// through than the servers take.
 func TestHoldConserves(t *testing.T) {
 	requests := 1500
 	if testing.Short() {

@@ -36,7 +36,7 @@ func front(t testing.TB, w *world, change ...func(*http.Server)) *httptest.Serve
 	return s
 }
 
-// connect opens a connection to a server, which has thirty seconds for everything.
+// connect opens a connection to a server, with thirty seconds for everything.
 func connect(t testing.TB, s *httptest.Server) *net.TCPConn {
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func connect(t testing.TB, s *httptest.Server) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// slow is the body of a client that has sent all it will, and keeps the connection.
+// slow is the body of a client that stops sending and keeps the connection open.
 type slow struct {
 	io.Reader
 	rest chan struct{}
@@ -59,7 +59,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A client whose body does not come in time is told so, and no server hears of it.
+// A client whose body is too slow gets a 408, and no server is contacted.
 func TestASlowBodyIs408(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{}, e.URL)
@@ -103,7 +103,7 @@ func TestASlowBodyIs408(t *testing.T) {
 	w.idle(t)
 }
 
-// A client that has left HTTP may close its direction and still get the rest.
+// After an upgrade, a client may close its direction and still read the rest.
 func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		conn, buf, err := w.(http.Hijacker).Hijack()
@@ -113,7 +113,7 @@ func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		buf.Flush()
-		said, _ := io.ReadAll(buf) // to its end
+		said, _ := io.ReadAll(buf) // until its end
 		fmt.Fprintf(buf, "you have said %q", said)
 		buf.Flush()
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// Long prompts that an engine refuses, whole or after its headers, leave what
-// the index knows of others as it was.
+// Long prompts that an engine refuses, at once or after its headers, leave the
+// index as it was.
 func TestRefusedPromptsAreNotRemembered(t *testing.T) {
 	refuse := func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
 		if len(body) < 500_000 {

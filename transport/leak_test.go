@@ -23,7 +23,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// moody answers each request in one of many ways, most of them bad.
+// moody answers requests in many ways, most of them bad.
 func moody(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	mood := r.Header.Get("X-Mood")
 	switch mood {
@@ -60,15 +60,15 @@ func moody(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	return false
 }
 
-// A hang costs the time of all attempts, so there are few.
+// A hang takes the time of all attempts, so there are few.
 var moods = []string{
 	"", "", "", "", "", "", "", "", "slow", "slow", "slow", "slow", "500", "503", "503", "429",
 	"break before", "break before", "break after", "break after", "hang", "hang after", "garbage",
 }
 
 // Through a real gateway: thousands of requests whose clients leave, whose
-// servers fail or dawdle, and whose endpoints are removed in mid-stream. When
-// all is over nothing is in flight and no goroutine is left.
+// servers fail or stall, and whose endpoints are removed in mid-stream. At the
+// end nothing is in flight and no goroutine is left.
 func TestNothingLeaks(t *testing.T) {
 	requests := 2000
 	if testing.Short() {
@@ -124,7 +124,7 @@ func TestNothingLeaks(t *testing.T) {
 				}
 				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, gateway.URL+chatPath, strings.NewReader(body))
 				req.Header.Set("X-Mood", moods[rng.IntN(len(moods))])
-				if rng.IntN(4) == 0 { // leaves at any time
+				if rng.IntN(4) == 0 { // leaves at some time
 					time.AfterFunc(time.Duration(rng.IntN(8000))*time.Microsecond, cancel)
 				}
 				resp, err := client.Do(req)

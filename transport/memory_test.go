@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// A stream may take minutes; its prompt is not kept for so long.
+// A stream may take minutes; its prompt is not kept for that long.
 func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	more := make(chan struct{})
 	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,12 +43,12 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 		resp, err := w.t.RoundTrip(req)
 		require.NoError(t, err)
 		assert.Same(t, req, resp.Request)
-		req.Body, req.GetBody = nil, nil // the caller's own
+		req.Body, req.GetBody = nil, nil // the caller's references
 		open = append(open, resp)
 	}
-	// The hashed blocks stay for the record, here and with the observer: a third, with some
-	// room. One prompt of the four is a quarter more. What net/http and pools let go a little
-	// later is not counted.
+	// The hashed blocks stay for the record, here and in the observer: a third, with some
+	// margin. One of the four prompts would be a quarter more. What net/http and pools
+	// release a little later is not counted.
 	assert.Eventually(t, func() bool { return heap()-before < streams*size/2 }, 30*time.Second, 10*time.Millisecond)
 	close(more)
 	for _, resp := range open {

@@ -23,7 +23,7 @@ import (
 
 type nameKey struct{}
 
-// watched is a world that keeps what it is told of requests.
+// watched is a world that keeps the observed requests.
 func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *observed.Request) {
 	told := make(chan *observed.Request, 100)
 	config.Observe = func(r *observed.Request) { told <- r }
@@ -44,7 +44,7 @@ func next(t *testing.T, told chan *observed.Request) *observed.Request {
 	}
 }
 
-// way is where a request went: IDs of endpoints, results and statuses.
+// way lists a request's attempts: endpoints, results and statuses.
 func way(r *observed.Request) (all []string) {
 	for _, a := range r.Attempts {
 		all = append(all, fmt.Sprintf("%s %s %d", a.Candidate.Endpoint.ID, a.Result, a.HTTP))
@@ -104,8 +104,8 @@ func TestObserveTheWay(t *testing.T) {
 		addresses []string
 		want      []string
 		serving   int
-		status    int  // that the client gets
-		failed    bool // RoundTrip gives an error
+		status    int  // as seen by the client
+		failed    bool // RoundTrip returns an error
 		recorded  string
 	}{
 		"elsewhere":       {[]string{dead.URL, good.URL}, []string{"a unreachable 0", "b served 200"}, 1, 200, false, "completed"},
@@ -146,8 +146,8 @@ func TestObserveTheWay(t *testing.T) {
 	}
 }
 
-// Of an endpoint that refuses again and again another opinion is taken; if that
-// is none, the client gets the first refusal.
+// When an endpoint refuses repeatedly, another one is asked; if that gives no
+// answer either, the client gets the first refusal.
 func TestObserveTheRefusalThatCounts(t *testing.T) {
 	w, told := watched(t, transport.Config{}, startEngine(t, failing(404)).URL, startEngine(t, failing(500)).URL)
 	for range 2 {
@@ -214,7 +214,7 @@ func TestObserveTheQueue(t *testing.T) {
 	assert.GreaterOrEqual(t, other.Last().At.Sub(other.Time), other.Held)
 }
 
-// What a request has waited in the queue is no part of how long the decision took.
+// The time in the queue is not part of the decision time.
 func TestObserveDecisionsAfterTheQueue(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
@@ -257,7 +257,7 @@ func TestObserveWhatIsRefused(t *testing.T) {
 	assert.Len(t, told, 1, "a POST there is a request like any other")
 }
 
-// What panics costs its own observation, and the record is written.
+// A panic costs its own observation only; the record is written.
 func TestObservePanics(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Observe: func(*observed.Request) { panic("boom") }}, e.URL)
@@ -272,7 +272,7 @@ func TestObservePanics(t *testing.T) {
 	assert.Equal(t, "transport.Config.Observe", p.Stage)
 }
 
-// Without Record, and with neither.
+// Observe works without Record, and a transport without both.
 func TestObserveAlone(t *testing.T) {
 	e := startEngine(t, nil)
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
@@ -292,7 +292,8 @@ func TestObserveAlone(t *testing.T) {
 	}, r.Request, "no blocks")
 }
 
-// What breaks a response off when its client has a part of it is told with the attempt.
+// When a response breaks off after its client has received part of it, the attempt has the
+// cause.
 func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 	begin := func(w http.ResponseWriter, more string) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -325,7 +326,7 @@ func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 	}
 }
 
-// It is told with the attempt that has served it, whatever came before.
+// The cause belongs to the attempt that served the request, whatever preceded it.
 func TestObserveWhoBreaksOff(t *testing.T) {
 	good := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.Header().Set("Content-Type", "text/event-stream")

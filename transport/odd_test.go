@@ -20,8 +20,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// startRaw is a server that answers each connection with these bytes, when it
-// has read the header of a request, and closes it.
+// startRaw is a server that reads the header of a request on each connection,
+// sends these bytes and closes it.
 func startRaw(t testing.TB, answer string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -49,8 +49,8 @@ func startRaw(t testing.TB, answer string) string {
 	return l.Addr().String()
 }
 
-// Servers that keep to HTTP in unusual ways are passed on as they are, others
-// fail; none holds anything.
+// Responses from servers with an unusual use of HTTP are passed on unchanged,
+// others fail; none leaves anything open.
 func TestOddServers(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 	for _, tc := range []struct {
@@ -117,7 +117,7 @@ func TestInformationAndTrailersPass(t *testing.T) {
 	assert.Equal(t, http.Header{"X-Sum": {"7"}}, resp.Trailer)
 }
 
-// What no API streams is passed on all the same.
+// A stream from an API that has none is passed on all the same.
 func TestStreamsWhereNobodyStreams(t *testing.T) {
 	const said = "data: {\"error\":{}}\n\ndata: {\"usage\":{}}\n\n"
 	w := newWorld(t, transport.Config{}, startEngine(t, sse(said)).URL)
@@ -130,7 +130,7 @@ func TestStreamsWhereNobodyStreams(t *testing.T) {
 	}
 }
 
-// What a compressed response grows to is not held.
+// The unpacked form of a compressed response is not buffered.
 func TestACompressedFloodIsPassedOnAsItComes(t *testing.T) {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)

@@ -24,14 +24,14 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// fleet is a base whose servers answer in the time of a synctest bubble. A
-// server that is well takes longer to the first token the more it has to do.
+// fleet is a base transport whose servers answer in a synctest bubble. A
+// healthy server takes longer to the first token the busier it is.
 type fleet struct {
 	mu      sync.Mutex
 	illness map[string]string // by host: a status, "hang", "header" (and then nothing), "slow" (ten times), or "break" (after the first token)
 	sent    map[string]int
 	busy    map[string]int
-	cured   chan struct{} // closed when the hanging ones go on
+	cured   chan struct{} // closed when the hanging requests continue
 }
 
 func newFleet() *fleet {
@@ -102,7 +102,7 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(200, from)
 }
 
-// took returns how many requests each host was sent since the last call.
+// took returns how many requests each host has received since the last call.
 func (f *fleet) took() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,13 +121,13 @@ func (f *fleet) falls(host, illness string) {
 	f.illness[host] = illness
 }
 
-// load sends requests for a while, so many a second, and returns how many have
-// not been served.
+// load sends requests at a rate for a while and returns how many were not
+// served.
 func load(t testing.TB, tr *transport.Transport, body string, perSecond int, for_ time.Duration) *atomic.Int64 {
 	return loadAt(t, tr, body, perSecond, for_, func(mean time.Duration) time.Duration { return mean })
 }
 
-// loadAt is load with gaps between requests that depend on their mean.
+// loadAt is load with gaps between requests, given their mean.
 func loadAt(t testing.TB, tr *transport.Transport, body string, perSecond int, for_ time.Duration, gap func(time.Duration) time.Duration) *atomic.Int64 {
 	unserved := new(atomic.Int64)
 	for range int(for_.Seconds() * float64(perSecond)) {
@@ -170,8 +170,8 @@ func fleetWith(t testing.TB, f *fleet, config endpick.Config) (*transport.Transp
 	return tr, router
 }
 
-// A server that fails at once looks idle, and one that hangs holds what it gets.
-// Ten seconds later neither has more than a twentieth of the traffic, and a
+// A server that fails at once looks idle, and one that hangs holds its requests.
+// After ten seconds neither has more than a twentieth of the traffic, and a
 // minute after its recovery it has its share again.
 func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 	for _, policy := range outagePolicies() {
@@ -198,15 +198,15 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 					all := unhealthy["a"] + unhealthy["b"] + unhealthy["c"]
 					assert.LessOrEqual(t, unhealthy["b"], all/20, "%v", unhealthy)
 					fair := 20 * perSecond / 3
-					if policy != "always-busiest" { // which gives no two a share
+					if policy != "always-busiest" { // servers have no fixed shares under it
 						assert.Zero(t, tr.Stats().Unhealthy)
 						assert.GreaterOrEqual(t, shares["b"], fair*3/4, "%v", shares)
 					}
 					assert.Zero(t, router.Stats().OpenLeases)
 					unserved := first.Load() + later.Load()
 					switch illness {
-					case "break": // after the first token nobody else can take over
-					case "400", "401", "404": // the first of several in a row is the client's
+					case "break": // after the first token no other server can take over
+					case "400", "401", "404": // the first of several in a row is blamed on the client
 						assert.LessOrEqual(t, unserved, int64(5))
 					default:
 						assert.Zero(t, unserved)
@@ -218,18 +218,18 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 	}
 }
 
-// outagePolicies are all presets; under the race detector, which makes the trees of
-// predicted-latency take minutes, a few.
+// outagePolicies are all presets, or a few under the race detector, which makes the
+// trees of predicted-latency take minutes.
 func outagePolicies() []string {
 	if race.Enabled {
-		return []string{"lmetric"} // it is about seconds: the accesses are those of one policy
+		return []string{"lmetric"} // the test takes seconds, and memory accesses are the same under all policies
 	}
 	return preset.Names()
 }
 
-// outageIllnesses are what servers suffer from: under the policies that differ most all
-// of them, under the others one that fails at once and one that hangs. With
-// ENDPICK_LONG, all under all.
+// outageIllnesses are the states that servers are put into: all of them under the
+// policies that differ most, and under the others one that fails at once and one that
+// hangs. With ENDPICK_LONG, all under all.
 func outageIllnesses(policy string) []string {
 	switch policy {
 	case "round-robin", "least-loaded", "lmetric", "predicted-latency":
@@ -241,9 +241,9 @@ func outageIllnesses(policy string) []string {
 	return []string{"500", "404", "400", "503", "hang", "header", "break"}
 }
 
-// A server that is ten times as slow as the others has, ten seconds later, a tenth of
-// the traffic at most under policies that look at load or latency, and its share again
-// a minute after it is as fast as they are.
+// After ten seconds, a server ten times as slow as the others has a tenth of the
+// traffic at most under policies that look at load or latency, and its share again a
+// minute after it has recovered.
 func TestASlowServerGetsLess(t *testing.T) {
 	for _, policy := range outagePolicies() {
 		switch policy {
@@ -283,11 +283,11 @@ func TestASlowServerGetsLess(t *testing.T) {
 	}
 }
 
-// pinned sends all to a, as a prompt with a prefix or a session does.
+// pinned sends everything to a, as a shared prefix or a session does.
 var pinned = endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}}}
 
-// What every engine fails of or refuses speaks against nobody, however much of it
-// a client sends, and wherever it has it sent.
+// A request that every engine fails or refuses counts against no endpoint,
+// however many of them a client sends, and wherever.
 func TestAClientMakesNobodyLookUnhealthy(t *testing.T) {
 	for _, code := range []string{"500", "503", "400", "404", "429"} {
 		t.Run(code, func(t *testing.T) {
@@ -318,13 +318,13 @@ func TestAClientMakesNobodyLookUnhealthy(t *testing.T) {
 	}
 }
 
-// A request at a server that says nothing to anybody is sent elsewhere long
-// before the limit; one that takes long everywhere is served all the same.
+// A request at a silent server is sent elsewhere long before the limit; one
+// that takes long everywhere is still served.
 func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name, illness, request string
 		config                 transport.Config
-		others                 bool // requests come in between, and are answered
+		others                 bool // requests come in between and are answered
 		after                  time.Duration
 		sent                   map[string]int
 	}{
@@ -369,8 +369,8 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 	}
 }
 
-// A trial that a request spoils which nobody serves, or that finds the server
-// full, is followed by the next at once.
+// A trial that is inconclusive, because no server can serve the request or this
+// one is full, is followed by the next at once.
 func TestATrialThatSaysNothingIsRepeated(t *testing.T) {
 	for _, code := range []string{"400", "500", "429"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -391,8 +391,8 @@ func TestATrialThatSaysNothingIsRepeated(t *testing.T) {
 	}
 }
 
-// Nobody is given up for want of patience where there is nobody else: no other
-// that serves the model, takes requests and is in good health.
+// A request is not given up for lack of patience if no other server could take
+// it: one that has the model, accepts requests and is healthy.
 func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
 	slow := strings.Replace(chatStream, "story", "tale that takes a minute", 1)
 	for name, prepare := range map[string]func(*testing.T, *fleet, *transport.Transport, *endpick.Router){
@@ -428,7 +428,7 @@ func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
 				tr, router := fleetWith(t, f, pinned)
 				assert.Zero(t, load(t, tr, chatStream, 10, 2*time.Second).Load())
 				prepare(t, f, tr, router)
-				time.Sleep(time.Second / 2) // those in flight end, those out stay so
+				time.Sleep(time.Second / 2) // requests in flight end; endpoints that are out stay out
 				f.took()
 				start := time.Now()
 				resp, err := tr.RoundTrip(post(t, chatPath, slow))
@@ -444,8 +444,8 @@ func TestTheOnlyServerOfAModelIsWaitedFor(t *testing.T) {
 	}
 }
 
-// When all are unhealthy all are asked, and all are back within a minute of their
-// recovery.
+// When all servers are unhealthy all are used, and all are back within a minute
+// of their recovery.
 func TestAllAreUnhealthy(t *testing.T) {
 	for _, illness := range []string{"500", "404", "hang", "break"} {
 		t.Run(illness, func(t *testing.T) {
@@ -476,7 +476,7 @@ func TestAllAreUnhealthy(t *testing.T) {
 	}
 }
 
-// A server that is full is asked again soon, and is not unhealthy.
+// A full server is retried soon and is not unhealthy.
 func TestAFullServerIsSpared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -493,8 +493,7 @@ func TestAFullServerIsSpared(t *testing.T) {
 	})
 }
 
-// Where nothing is tried twice there is nobody to compare with but the others'
-// answers.
+// Without retries, an endpoint can only be compared with the others' answers.
 func TestWithoutRetriesOutcomesAreCompared(t *testing.T) {
 	for _, illness := range []string{"500", "404"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -29,8 +29,8 @@ func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
 	}
 }
 
-// The bytes go when the last byte has been read, or the reader closed, and nobody
-// will open the payload again: readers need not come to the end.
+// The bytes are released once the last one has been read, or the reader closed,
+// and the payload will not be opened again: readers need not read to the end.
 func TestPayloadLetsItsBytesGo(t *testing.T) {
 	open := func() (*payload, io.ReadCloser) {
 		body := []byte("abcdef")
@@ -67,8 +67,8 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	assert.Nil(t, p.pieces)
 }
 
-// What is written from where it stands is the same, however much of it was read
-// before, and no more of it than was asked for.
+// WriteTo writes the same from any position, however much was read before, and
+// no more than asked for.
 func TestPayloadWritesItsPieces(t *testing.T) {
 	const whole = "abcdefghi"
 	for read := range len(whole) + 1 {
@@ -91,7 +91,7 @@ func TestPayloadWritesItsPieces(t *testing.T) {
 	}
 }
 
-// A connection may fail in the middle of a piece; the next attempt begins anew.
+// A connection may fail in the middle of a piece; the next attempt starts over.
 func TestPayloadIsWrittenAgain(t *testing.T) {
 	p := newPayload(nil, [][]byte{[]byte("abc"), []byte("defghi")})
 	body, err := p.open()
@@ -120,7 +120,7 @@ func TestPayloadIsWrittenAgain(t *testing.T) {
 	assert.Nil(t, p.pieces)
 }
 
-// failing is a connection that breaks after so many bytes.
+// failing is a connection that breaks after a number of bytes.
 type failing struct{ after int }
 
 func (w failing) Write(b []byte) (int, error) {
@@ -130,8 +130,8 @@ func (w failing) Write(b []byte) (int, error) {
 	return 2, io.ErrClosedPipe
 }
 
-// Nobody else gets bytes that the system is still reading, whoever closes the body
-// meanwhile.
+// Bytes that the system is still reading are not reused, even if the body is
+// closed meanwhile.
 func TestPayloadStaysWhileItIsWritten(t *testing.T) {
 	body := []byte("abcdef")
 	p := newPayload(body, [][]byte{body})

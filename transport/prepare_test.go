@@ -22,7 +22,7 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 	long, half := strings.Repeat("é", 128), "llama\xc3"
 	for name, tc := range map[string]struct {
 		model, session, adapter, tenant string
-		field                           string // empty: served
+		field                           string // empty if the request is served
 	}{
 		"all as long as can be": {long, long, long, long, ""},
 		"none":                  {"", "", "", "", ""},
@@ -63,8 +63,8 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// What a body is packed in, or that a model stands in a form, changes nothing but
-// that the engine gets what it can read.
+// A compressed body, or a model in a form, is routed like any other, and the
+// engine gets a body it can read.
 func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Describe: func(in *http.Request, body []byte, _ *endpick.Request) {
@@ -85,7 +85,7 @@ func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
 	assert.True(t, w.observer.requests[0].Stream)
 	assert.Equal(t, "m", w.observer.requests[0].Model)
 
-	// One in a coding that is not known is passed on as it is, as if without a model.
+	// A body with an unknown coding is passed on unchanged, as if it had no model.
 	w.ok(t, post(t, chatPath, packed.String(), "Content-Encoding", "br"))
 	assert.Equal(t, packed.String(), e.lastBody())
 	assert.Equal(t, "br", e.last.Header.Get("Content-Encoding"))
@@ -109,7 +109,7 @@ func TestPreparingLooksAtItsClient(t *testing.T) {
 	assert.Equal(t, transport.StatusClientClosedRequest, transport.StatusOf(err))
 }
 
-// The errors that a client can do something about are those of OpenAI's API.
+// Errors that a client can act on have the form of OpenAI's API.
 func TestErrorsAreThoseOfTheAPI(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{})
@@ -138,7 +138,8 @@ func TestErrorsAreThoseOfTheAPI(t *testing.T) {
 	assert.Equal(t, `{"error":{"message":"model is not valid UTF-8","type":"invalid_request_error","param":"model","code":"400"}}`, text)
 }
 
-// Whoever sends a request through a pipe waits for its body to be read or closed.
+// A body is closed even if its request is refused: a client that writes to a pipe waits for
+// that.
 func TestBodiesAreClosedWhateverIsRefused(t *testing.T) {
 	w := newWorld(t, transport.Config{MaxBodyBytes: 1 << 10, DenyUnknown: true}, startEngine(t, nil).URL)
 	for _, tc := range []struct{ name, method, path, body string }{

@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// A recording holds no word of what was said, by the client or the model.
+// A recording contains no word of a prompt or a response.
 func TestRecordingHoldsNoText(t *testing.T) {
 	e := startEngine(t, nil)
 	var b bytes.Buffer
@@ -53,8 +53,8 @@ func TestRejectedRequestsAreRecorded(t *testing.T) {
 	assert.Equal(t, []any{"failed", 0, 0, ""}, []any{r.Status, r.Attempts, r.HTTP, r.Endpoint})
 }
 
-// A request lasts until its response has ended, however long the host takes to hear of
-// that: here an hour for each call of the lease, of which Done is the last.
+// A request lasts until its response has ended, however long the host's calls take:
+// here each call of the lease takes an hour, and Done is the last.
 func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed, perCall, atDone atomic.Int64
@@ -75,8 +75,8 @@ func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
 	assert.Equal(t, float64(atDone.Load())/1e6, w.record(t).E2EMillis)
 }
 
-// Who a request is of, what it asks for and how long it took: whatever the host makes of it, the model is the client's,
-// and times have parts of a millisecond.
+// Whatever the host changes, the recorded model is the client's; tenant, parameters and latencies
+// are recorded, with fractions of a millisecond.
 func TestWhatIsRecorded(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
@@ -98,7 +98,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	assert.Equal(t, []float64{2.5, 2.5, 1.5, 2.25}, []float64{*r.TTFTMillis, r.E2EMillis, r.SLOTTFTMillis, r.SLOTPOTMillis})
 }
 
-// The client's limit is recorded, also if every endpoint fails.
+// The client's token limit is recorded even if every endpoint fails.
 func TestTheLimitIsRecorded(t *testing.T) {
 	good, bad := startEngine(t, nil).URL, startEngine(t, status(500)).URL
 	for _, tc := range []struct {

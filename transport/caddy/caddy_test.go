@@ -24,7 +24,7 @@ import (
 	"github.com/endpick/endpick/internal/modelserver"
 )
 
-// server starts a modelled server on a free port until the test ends.
+// server starts a simulated server on a free port until the test ends.
 func server(t *testing.T) string {
 	t.Helper()
 	s, err := modelserver.New(modelserver.Config{Speed: 20, Engine: engine.Config{
@@ -42,7 +42,7 @@ func server(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// running is a Caddy that listens on a socket in a directory of the test.
+// running is a Caddy that listens on a socket in a test directory.
 type running struct {
 	t      *testing.T
 	socket string
@@ -64,8 +64,8 @@ func newRunning(t *testing.T) *running {
 	return r
 }
 
-// load makes Caddy run with these settings of the transport; more are other lines
-// of the proxy.
+// load makes Caddy run with these settings of the transport; more holds other
+// lines of the proxy.
 func (r *running) load(settings, more string) error {
 	adapter := caddyconfig.GetAdapter("caddyfile")
 	text := fmt.Sprintf("{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/%s\n\treverse_proxy {\n\t\tdynamic endpick\n%s\n\t\ttransport endpick {\n%s\n\t\t}\n\t}\n}\n", r.socket, more, settings)
@@ -81,9 +81,10 @@ func (r *running) post(path, body string) (*http.Response, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	// Caddy closes idle connections when it reloads, whatever its transport. A client
-	// whose request meets that sends it again; net/http does so for what is marked,
-	// and sends no mark, but not on a connection that Caddy has closed unused.
+	// Caddy closes idle connections when it reloads, whatever its transport, so a
+	// client must repeat a request that meets that. net/http repeats those marked
+	// idempotent, without sending the mark, but not on a connection that Caddy has
+	// closed unused.
 	in.Header["Idempotency-Key"] = nil
 	response, err := r.client.Do(in)
 	for n := 0; n < 10 && err != nil; n++ {
@@ -98,7 +99,7 @@ func (r *running) post(path, body string) (*http.Response, string, error) {
 	return response, string(text), err
 }
 
-// chat is a conversation of so many turns behind a system prompt.
+// chat is a conversation of the given number of turns after a system prompt.
 func chat(system string, turns int, stream bool) string {
 	messages := []map[string]string{{"role": "system", "content": strings.Repeat(system+" ", 400)}}
 	for i := range turns {
@@ -119,8 +120,8 @@ const explained = `
 		header_down X-Candidates {http.reverse_proxy.endpick.candidates}
 		header_down X-Model {http.reverse_proxy.endpick.model}`
 
-// A conversation stays where its prefix is, placeholders say why, and what goes
-// wrong comes in the shape of the API.
+// A conversation stays where its prefix is, placeholders say why, and errors
+// come in the shape of the API.
 func TestProxy(t *testing.T) {
 	c := newRunning(t)
 	a, b := server(t), server(t)
@@ -162,7 +163,7 @@ func TestProxy(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, response.StatusCode, text)
 }
 
-// Nobody is there: 503 with a body, not Caddy's empty one.
+// Without servers the response is a 503 with a body, not Caddy's empty one.
 func TestNobodyIsThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -175,7 +176,7 @@ func TestNobodyIsThere(t *testing.T) {
 	assert.Contains(t, text, `"error":{`)
 }
 
-// A tenant is what Caddy's placeholders say, and tenants share no prefix.
+// The tenant comes from Caddy's placeholders, and tenants share no prefix.
 func TestTenant(t *testing.T) {
 	c := newRunning(t)
 	require.NoError(t, c.load("endpoint "+server(t)+"\ntenant {http.request.header.X-Team}", explained))
@@ -196,7 +197,7 @@ func TestTenant(t *testing.T) {
 	assert.NotEqual(t, "0", held("blue"))
 }
 
-// What can't run is refused, and what runs goes on as it was.
+// An invalid configuration is refused, and the running one continues.
 func TestBadConfigurations(t *testing.T) {
 	c := newRunning(t)
 	address := server(t)
@@ -227,7 +228,7 @@ func TestBadConfigurations(t *testing.T) {
 	assert.NotEqual(t, "0", response.Header.Get("X-Held"), "the pool is the one there was")
 }
 
-// A hash key is what its placeholders stand for, and changes with them.
+// A hash key is the value of its placeholders and changes with them.
 func TestHashKeyFromTheEnvironment(t *testing.T) {
 	c := newRunning(t)
 	held := func() string {
@@ -247,8 +248,8 @@ func TestHashKeyFromTheEnvironment(t *testing.T) {
 	assert.NotEqual(t, "0", held())
 }
 
-// Twenty reloads under load, each with another setting, a server more or less, or
-// another policy: no request is lost, and prefixes stay known.
+// Twenty reloads under load, each with another setting, number of servers, or
+// policy: no request is lost, and prefixes stay known.
 func TestReload(t *testing.T) {
 	c := newRunning(t)
 	a, b, d := server(t), server(t), server(t)
@@ -300,7 +301,7 @@ func TestReload(t *testing.T) {
 	stop.Store(true)
 	wait.Wait()
 	assert.Greater(t, asked.Load(), int64(100))
-	// A request that is sent to a server for the first time finds nothing there.
+	// The first request at a server finds an empty cache.
 	assert.Less(t, cold.Load(), asked.Load()/10+5)
 
 	shared, there := pools.References("default")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All that can be set, as Caddy's JSON.
+// All settings, as Caddy's JSON.
 func TestCaddyfile(t *testing.T) {
 	d := caddyfile.NewTestDispenser(`endpick {
 		pool      chat
@@ -58,7 +58,7 @@ func TestCaddyfile(t *testing.T) {
 	assert.JSONEq(t, want, string(caddyconfig.JSON(&got.Settings, nil)))
 }
 
-// A mistake names its line and what is wrong.
+// A mistake is reported with its line and cause.
 func TestCaddyfileMistakes(t *testing.T) {
 	for settings, want := range map[string]string{
 		"\npolice lmetric":                       `unknown setting "police", at Testfile:2`,

@@ -19,9 +19,9 @@ import (
 	"github.com/endpick/endpick/transport/transporttest"
 )
 
-// Caddy with endpick keeps its account, however an engine misbehaves.
+// Caddy with endpick keeps correct accounts, however an engine misbehaves.
 //
-// There is one Caddy in a process, so one configuration has a pool for each fault.
+// A process has only one Caddy, so one configuration has a pool for each fault.
 func TestCaddyConforms(t *testing.T) {
 	const fault = "X-Fault"
 	var text strings.Builder
@@ -34,14 +34,14 @@ func TestCaddyConforms(t *testing.T) {
 	require.NoError(t, err)
 	var config caddy.Config
 	require.NoError(t, json.Unmarshal(adapted, &config))
-	ctx, err := caddy.ProvisionContext(&config) // it listens nowhere
+	ctx, err := caddy.ProvisionContext(&config) // it has no listener
 	require.NoError(t, err)
 	app, err := ctx.App("http")
 	require.NoError(t, err)
 	server := app.(*caddyhttp.App).Servers["srv0"]
 
 	var next atomic.Int64
-	t.Run("faults", func(t *testing.T) { // all have ended when it has
+	t.Run("faults", func(t *testing.T) { // returns when all have ended
 		transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
 			number := fmt.Sprint(next.Add(1) - 1)
 			lend(t, "fault-"+number, router)
@@ -54,11 +54,11 @@ func TestCaddyConforms(t *testing.T) {
 	assert.EqualValues(t, len(transporttest.Faults()), next.Load())
 }
 
-// lend gives a pool a router in place of the one that it would make.
+// lend replaces the router that a pool would make.
 func lend(t *testing.T, name string, router *endpick.Router) {
 	shared, _, err := pools.LoadOrNew(name, func() (caddy.Destructor, error) { return nil, errors.New("no configuration has it") })
 	require.NoError(t, err)
-	t.Cleanup(func() { // with the configuration's own use of it
+	t.Cleanup(func() { // together with the configuration's own use
 		for gone := false; !gone; {
 			var err error
 			gone, err = pools.Delete(name)

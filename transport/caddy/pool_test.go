@@ -26,7 +26,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// All that is set of endpoints and policy reaches the router's configuration.
+// All settings of endpoints and policy reach the router's configuration.
 func TestRouting(t *testing.T) {
 	s := Settings{Seed: 7, Policy: "linear:0.5", Endpoints: []Endpoint{
 		{Address: "10.0.0.1:8000"},
@@ -42,7 +42,7 @@ func TestRouting(t *testing.T) {
 	}, c.Endpoints)
 }
 
-// And all else the transport's.
+// All others reach the transport's.
 func TestSending(t *testing.T) {
 	key := strings.Repeat("0f", 32)
 	s := Settings{
@@ -80,13 +80,13 @@ func TestSending(t *testing.T) {
 	assert.ErrorContains(t, err, "hash_key")
 }
 
-// What a reload changes is found where it is, and nowhere else.
+// A reload finds exactly the parts that have changed.
 func TestDefinitionsDifferInTheirParts(t *testing.T) {
 	base := Settings{Endpoints: []Endpoint{{Address: "a:1"}}}
 	was := base.definition()
 	for _, x := range []struct {
 		change func(*Settings)
-		parts  definition // that change, as anything
+		parts  definition // the parts that change, set to any value
 	}{
 		{func(s *Settings) { s.Policy = "marginal-delay" }, definition{}},
 		{func(s *Settings) { s.Policy = "lmetric" }, definition{policy: "x"}},
@@ -105,7 +105,7 @@ func TestDefinitionsDifferInTheirParts(t *testing.T) {
 	}
 }
 
-// configured is a transport of a configuration, and what it logs.
+// configured returns a transport of a configuration and its log.
 func configured(t *testing.T, p *pool, s Settings) (*Transport, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	tr := &Transport{Settings: s, pool: p, logger: zap.New(core)}
@@ -121,8 +121,8 @@ func newPool(t *testing.T) *pool {
 	return p
 }
 
-// The newest configuration that has had a request is what counts, whatever else asks
-// later; what has not changed stays.
+// The newest configuration that has served a request counts, whatever requests older
+// ones get later; unchanged parts stay.
 func TestPoolFollowsItsConfigurations(t *testing.T) {
 	p := newPool(t)
 	base := Settings{Endpoints: []Endpoint{{Address: "10.0.0.1:1"}}}
@@ -160,7 +160,7 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	assert.Equal(t, 2, secondLogs.Len())
 	assert.Equal(t, "/v1/x", secondLogs.All()[0].ContextMap()["path"])
 
-	// One that says the same is the newest all the same.
+	// A configuration with the same contents still becomes the newest.
 	third, _ := configured(t, p, more)
 	_, err = p.apply(third)
 	require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	assert.Same(t, router, p.router)
 	assert.Same(t, index, p.policy.Matcher)
 
-	// Whoever changes policy keeps what is of use to the next, and the one after it.
+	// A change of policy carries learned state over to the next one, and the one after it.
 	var learned endpick.Predictor
 	for _, name := range []string{"predicted-latency", "predicted-latency:most", "lmetric", "predicted-latency"} {
 		slower.Policy = name
@@ -192,13 +192,13 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 		learned = p.policy.Predictor
 	}
 
-	// Two transports of one configuration have to be alike.
+	// Two transports of one configuration must agree.
 	_, err = p.claim(slower.definition(), third)
 	require.NoError(t, err)
 	_, err = p.claim(base.definition(), third)
 	assert.ErrorContains(t, err, "two transports of one pool differ")
 
-	// What can't be applied changes nothing, and is tried again.
+	// A configuration that can't be applied changes nothing and is tried again.
 	bad := slower
 	bad.Endpoints = []Endpoint{{Address: "ftp://x"}}
 	fifth := &Transport{Settings: bad, pool: p, logger: zap.NewNop(), claim: p.claims + 1}
@@ -209,8 +209,8 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	}
 }
 
-// Connections that nobody uses any more are closed: those of a sender that another has
-// replaced, and those of a pool that is gone.
+// Connections no longer in use are closed: those of a replaced sender, and those of a
+// pool that is gone.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	closed := make(chan struct{}, 10)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
@@ -249,8 +249,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	wait("of a pool that is gone")
 }
 
-// Servers are asked for their load as often as the newest configuration says, and not any
-// more when it does not say so.
+// Servers are polled as often as the newest configuration says, and no longer if it does
+// not.
 func TestPoolPolls(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -297,7 +297,7 @@ func TestPoolPolls(t *testing.T) {
 	assert.Equal(t, before, asked.Load(), "a pool that is gone asks nobody")
 }
 
-// What only the host knows of a request comes from Caddy.
+// Caddy supplies what only the host knows about a request.
 func TestDescribe(t *testing.T) {
 	describing := func(s Settings, slo endpick.SLO) endpick.Request {
 		values := caddy.NewReplacer()
@@ -323,8 +323,8 @@ func TestDescribe(t *testing.T) {
 	assert.Zero(t, req, "one of nobody's")
 }
 
-// The placeholders are those of the server that was chosen, whichever of the candidates it
-// is, and empty where there was none.
+// The placeholders describe the chosen server, whatever its place among the candidates,
+// and are empty if there was none.
 func TestPlaceholders(t *testing.T) {
 	verdict := func(id string, matched int) endpick.Verdict {
 		return endpick.Verdict{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, PrefixTokens: matched}}
@@ -349,10 +349,10 @@ func TestPlaceholders(t *testing.T) {
 			assert.Equal(t, want, got, name)
 		}
 	}
-	explain(&http.Request{}, "a", &endpick.Receipt{}) // not Caddy's
+	explain(&http.Request{}, "a", &endpick.Receipt{}) // not from Caddy
 }
 
-// What goes wrong is a whole response in the shape of the API; a client that has gone
+// A failure becomes a whole response in the shape of the API; a client that has gone
 // gets none.
 func TestFailuresAreResponses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -387,10 +387,10 @@ func TestFailuresAreResponses(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, logs.FilterMessage("request failed").Len())
 	tr.CloseIdleConnections()
-	new(Transport).CloseIdleConnections() // that had no request
+	new(Transport).CloseIdleConnections() // without any request
 }
 
-// What can't be is refused before anything runs.
+// Impossible settings are refused before anything starts.
 func TestChecks(t *testing.T) {
 	good := Settings{Endpoints: []Endpoint{{Address: "a:1"}}}
 	require.NoError(t, (&Transport{Settings: good}).check())

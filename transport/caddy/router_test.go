@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The router of a pool can be had from its first request on, is kept by a reload, and
-// goes with the pool.
+// A pool's router is available from its first request on, survives a reload, and goes
+// with the pool.
 func TestRouterOfAPool(t *testing.T) {
 	a, b := server(t), server(t)
 	t.Cleanup(func() { assert.Nil(t, Router("default"), "no configuration uses it") })

@@ -22,12 +22,12 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// follow runs a watcher that asks every second, in a synctest bubble.
+// following is a watcher that polls every second in a synctest bubble.
 type following struct {
 	router *endpick.Router
 	mu     sync.Mutex
 	errs   []string
-	count  atomic.Int64 // of changes
+	count  atomic.Int64 // number of changes
 }
 
 func follow(t *testing.T, config discover.Config, test func(*following)) {
@@ -63,7 +63,7 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 	})
 }
 
-// told returns what was wrong since the last call.
+// told returns the errors reported since the last call.
 func (f *following) told() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *following) ids() (ids []string) {
 	return ids
 }
 
-// Whatever becomes of the file, the last good list stays, and what was wrong is told
+// Whatever becomes of the file, the last good list stays, and each error is reported
 // once, with its line.
 func TestAFileThatTurnsToGarbage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
@@ -126,7 +126,7 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 	})
 }
 
-// A file is taken over when it has stopped changing.
+// A file counts only once it has stopped changing.
 func TestAFileThatIsBeingWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	text := ""
@@ -137,7 +137,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	follow(t, discover.Config{Source: &discover.File{Path: path}}, func(f *following) {
 		require.Len(t, f.ids(), 20)
 		text = strings.ReplaceAll(text, "10.0", "10.1")
-		for at := 0; at <= len(text); at += 17 { // one question at each stage
+		for at := 0; at <= len(text); at += 17 { // one poll at each stage
 			require.NoError(t, os.WriteFile(path, []byte(text[:at]), 0o600))
 			time.Sleep(time.Second)
 			assert.Len(t, f.ids(), 20, "at %d", at)
@@ -171,8 +171,8 @@ type source func(ctx context.Context) ([]endpick.Endpoint, error)
 
 func (s source) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) { return s(ctx) }
 
-// A source that fails, panics, takes too long, lists nobody or what can't be changes
-// nothing; one that comes back is followed again.
+// A source that fails, panics, takes too long, lists no endpoints or invalid ones
+// changes nothing; once it recovers it is followed again.
 func TestSourcesThatFail(t *testing.T) {
 	var current atomic.Pointer[source]
 	set := func(s source) { current.Store(&s) }
@@ -207,7 +207,7 @@ func TestSourcesThatFail(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			assert.Equal(t, []string{told}, f.told())
 			assert.Equal(t, []string{"a:1", "b:1"}, f.ids())
-			set(list("b:1", "a:1")) // the order does not matter
+			set(list("b:1", "a:1")) // order does not matter
 			time.Sleep(4 * time.Second)
 		}
 		assert.EqualValues(t, 1, f.count.Load())
@@ -235,7 +235,7 @@ func TestSourcesThatFail(t *testing.T) {
 	})
 }
 
-// What Fill knows only later is taken over then.
+// A change in what Fill adds is picked up later.
 func TestFill(t *testing.T) {
 	var known atomic.Bool
 	config := discover.Config{Source: discover.NewList(endpick.Endpoint{Address: "a:1", Variant: "h100"}), Fill: func(e *endpick.Endpoint) {
@@ -280,7 +280,7 @@ func TestConfig(t *testing.T) {
 	assert.ErrorIs(t, w.Poll(done), context.Canceled)
 }
 
-// Servers of a file, beside what the program knows of them.
+// Servers from a file, with facts that the program adds.
 func ExampleFile() {
 	path := filepath.Join(os.TempDir(), "endpick-example-servers")
 	defer os.Remove(path)

@@ -17,12 +17,12 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// zone is a name server: it answers for one name, over TCP's framing on a pipe.
+// zone is a name server for one name, speaking DNS over TCP on a pipe.
 type zone struct {
 	mu        sync.Mutex
 	addresses []netip.Addr
 	services  []net.SRV
-	code      byte // of the answer: 2 is a server's failure, 3 no such name
+	code      byte // of the answer: 2 is SERVFAIL, 3 is NXDOMAIN
 }
 
 func (z *zone) set(code byte, addresses []netip.Addr, services []net.SRV) {
@@ -31,7 +31,7 @@ func (z *zone) set(code byte, addresses []netip.Addr, services []net.SRV) {
 	z.code, z.addresses, z.services = code, addresses, services
 }
 
-// resolver asks the zone.
+// resolver returns a resolver that asks the zone.
 func (z *zone) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -58,7 +58,7 @@ func (z *zone) serve(c net.Conn) {
 	}
 }
 
-// answer makes a message of the header, the question as it came, and the records.
+// answer builds a message of the header, the question as received, and the records.
 func (z *zone) answer(query []byte) []byte {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -73,7 +73,7 @@ func (z *zone) answer(query []byte) []byte {
 	n := 0
 	add := func(data []byte) {
 		n++
-		records = append(records, 0xc0, 12) // the name of the question
+		records = append(records, 0xc0, 12) // the name in the question
 		records = binary.BigEndian.AppendUint16(records, kind)
 		records = append(records, 0, 1, 0, 0, 0, 60)
 		records = binary.BigEndian.AppendUint16(records, uint16(len(data)))
@@ -139,8 +139,8 @@ func TestDNS(t *testing.T) {
 	assert.NotErrorIs(t, err, discover.ErrEmpty, "who knows")
 }
 
-// An address is the same however it is written: resolvers also give IPv4 addresses as
-// IPv6 ones, and one server is no two.
+// An address is the same however it is written: resolvers also return IPv4 addresses
+// as IPv6, and one server must not count twice.
 func TestDNSAddressesAreOfOneKind(t *testing.T) {
 	z := &zone{}
 	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"), netip.MustParseAddr("fd00::ffff:a00:1")}, nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// What is put into a list, and what is got out of it, may be changed afterwards.
+// Lists passed in and handed out may be changed by their owners.
 func TestListIsACopy(t *testing.T) {
 	mine := func() []endpick.Endpoint {
 		return []endpick.Endpoint{{Address: "a:1", Models: []string{"m"}, Adapters: []string{"x"}, Labels: map[string]string{"zone": "z"}}}
@@ -48,8 +48,8 @@ func watch(t *testing.T, source discover.Source, change *discover.Change) (*disc
 	return w, router
 }
 
-// A change names who has come and who has gone, in order; those that only end what they
-// have begun are gone.
+// A change names the endpoints added and removed, in order; a draining endpoint counts
+// as removed.
 func TestChange(t *testing.T) {
 	var change discover.Change
 	list := discover.NewList(endpick.Endpoint{Address: "c"}, endpick.Endpoint{Address: "a"}, endpick.Endpoint{Address: "b"})
@@ -57,7 +57,7 @@ func TestChange(t *testing.T) {
 	require.NoError(t, w.Poll(t.Context()))
 	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"a", "b", "c"}}, change)
 	var leases []endpick.Lease
-	for range 30 { // on all of them
+	for range 30 { // one on each endpoint
 		lease, err := router.Route(endpick.Request{InputTokens: 1})
 		require.NoError(t, err)
 		leases = append(leases, lease)
@@ -76,7 +76,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// A source may use its list again: what it changes in place is noticed.
+// A source may reuse its list: changes in place are noticed.
 func TestASourceThatKeepsItsList(t *testing.T) {
 	var change discover.Change
 	list := []endpick.Endpoint{{Address: "a"}, {Address: "b"}}
@@ -90,7 +90,7 @@ func TestASourceThatKeepsItsList(t *testing.T) {
 	assert.Equal(t, 1000, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
 }
 
-// What comes with an error is no list, and neither is one that is too long.
+// A list that comes with an error does not count, nor does one that is too long.
 func TestListsThatAreNone(t *testing.T) {
 	var change discover.Change
 	list, fails := []endpick.Endpoint{{Address: "a"}}, fmt.Errorf("half of it")
@@ -107,7 +107,7 @@ func TestListsThatAreNone(t *testing.T) {
 	assert.Empty(t, router.Endpoints())
 }
 
-// A source is asked every two seconds, and has five.
+// A source is polled every two seconds and has five to answer.
 func TestDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -126,8 +126,8 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-// What a file says counts when it has said so at two questions in a row, whatever it said
-// before, or that it was away in between.
+// A file counts when two polls in a row see the same, whatever it said before, even if it
+// was missing in between.
 func TestTwoQuestionsInARow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	f := &discover.File{Path: path}
@@ -144,11 +144,11 @@ func TestTwoQuestionsInARow(t *testing.T) {
 		return list[0].Address
 	}
 	for i, step := range []struct{ text, want string }{
-		{"a", "a"}, {"b", "a"}, {"a", "a"}, {"b", "a"}, {"b", "b"}, // it was taken back in between
-		{"c", "b"}, {"", "error"}, {"c", "b"}, {"c", "c"}, // it was away
+		{"a", "a"}, {"b", "a"}, {"a", "a"}, {"b", "a"}, {"b", "b"}, // reverted in between
+		{"c", "b"}, {"", "error"}, {"c", "b"}, {"c", "c"}, // missing in between
 		{"d", "c"}, {"e", "c"}, {"d", "c"}, {"d", "d"},
-		{"ftp://x", "d"}, {"ftp://x", "error"}, {"ftp://x", "error"}, {"f", "d"}, {"f", "f"}, // it was a mistake
-		{"ftp://x", "f"}, {"ftp://x", "error"}, {"f", "f"}, {"g", "f"}, {"g", "g"}, // and taken back
+		{"ftp://x", "d"}, {"ftp://x", "error"}, {"ftp://x", "error"}, {"f", "d"}, {"f", "f"}, // invalid
+		{"ftp://x", "f"}, {"ftp://x", "error"}, {"f", "f"}, {"g", "f"}, {"g", "g"}, // and reverted
 	} {
 		assert.Equal(t, step.want, says(step.text), "step %d", i)
 	}
@@ -166,7 +166,7 @@ func TestAFileThatIsTooLong(t *testing.T) {
 	require.EqualError(t, err, path+": is longer than 16777216 bytes")
 }
 
-// A mistake is in the line that it is in, also at its end.
+// A mistake is reported with its line, even the last one.
 func TestLinesOfMistakes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	for text, line := range map[string]int{
@@ -176,7 +176,7 @@ func TestLinesOfMistakes(t *testing.T) {
 		"[\n{\"address\": \"a\"},\n\n{\"address\":": 4,
 		"[\n\n\n":      4,
 		"a\n\n#\nb\na": 5,
-		// However many there are before it.
+		// However many lines precede it.
 		"[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100) + "{\"address\": x}]":          102,
 		"[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100) + "{\"address\" 1}]":           102,
 		"[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100) + "{\"address\": \"a\",\n\n}]": 104,

@@ -48,7 +48,7 @@ func Example() {
 		if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
 			panic(err)
 		}
-		for range 2 { // a file counts when two polls in a row see the same
+		for range 2 { // a file counts once two polls in a row see the same
 			if err := watcher.Poll(context.Background()); err != nil {
 				fmt.Println("refused")
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/endpick/endpick/internal/target"
 )
 
-// Whatever is in a file, it is read or refused with a line of it, and what is read has
-// an address.
+// Any file is either read or refused with the number of a line in it, and every
+// endpoint read has an address.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"a:1\nb:1\n", "# x\n\nhttps://u:p@h/base\n", `[{"address":"a:1","rank":0}]`, "[\n{\"address\":\"a\"},\n{}]", "[[", "[null]", "[1]", "\xff", "[{\"address\":\"a\"}] x",

@@ -25,7 +25,7 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// everybody is all servers there ever are: each answers.
+// everybody is every server there is: each answers.
 type everybody struct{}
 
 func (everybody) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,10 +36,9 @@ func (everybody) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A list of a thousand servers is replaced ten times under load by each source, a tenth
-// of it each time. No request is lost; who stays is the same endpoint to the router,
-// with what is in flight there and what is known of its cache; what is in flight at who
-// goes ends there.
+// Each source replaces a tenth of a list of a thousand servers, ten times, under load.
+// No request is lost; an endpoint that stays keeps its identity, requests in flight and
+// prefixes; requests in flight at a removed endpoint finish there.
 func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	size, replaced, times := 1000, 100, 10
 	if race.Enabled {
@@ -52,7 +51,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	list := &discover.List{}
 	for name, source := range map[string]struct {
 		discover.Source
-		set func(t *testing.T, first int) // the servers from that number on
+		set func(t *testing.T, first int) // lists the servers from that number on
 	}{
 		"list": {list, func(_ *testing.T, first int) {
 			var all []endpick.Endpoint
@@ -97,7 +96,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 			require.NoError(t, err)
 			next := func(first int) discover.Change {
 				source.set(t, first)
-				for range 2 { // a file counts when it is the same twice
+				for range 2 { // a file counts once two polls see the same
 					require.NoError(t, w.Poll(t.Context()))
 					if len(changes) > 0 {
 						break
@@ -124,8 +123,8 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 				}
 				return all
 			}
-			// One that is there throughout, and one that goes at once: each has a long
-			// prompt in flight.
+			// One endpoint that stays throughout and one that goes at once: each has a
+			// long prompt in flight.
 			stays, goes := id(size-1), id(0)
 			blocks := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
 			warm, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Stream: true, Exclude: others(stays)})
@@ -155,7 +154,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 					}
 				})
 			}
-			for i := 1; i < times; i++ { // the last server of the first list stays in all
+			for i := 1; i < times; i++ { // the last server of the first list is in all lists
 				before := served.Load()
 				c := next(i * replaced)
 				assert.Equal(t, size, c.Endpoints)

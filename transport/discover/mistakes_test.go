@@ -21,7 +21,8 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// Each way in which a list in JSON may not end, or be none, is told with its line and cause.
+// Each way in which a JSON list may be cut off or malformed is reported with its line and
+// cause.
 func TestListsThatAreNoJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	for text, want := range map[string]string{
@@ -53,7 +54,7 @@ func TestListsThatAreNoJSON(t *testing.T) {
 	require.ErrorIs(t, err, discover.ErrEmpty)
 }
 
-// All that a file says of a server is taken over, a rank of 0 too.
+// Everything that a file says of a server is taken over, including rank 0.
 func TestWhatAFileSays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	require.NoError(t, os.WriteFile(path, []byte(`[
@@ -71,12 +72,12 @@ func TestWhatAFileSays(t *testing.T) {
 			},
 			{Address: "b:1"},
 		}, list)
-		// It may be changed by who gets it.
+		// The caller may change the list.
 		list[1].Models[0], list[1].Labels["z"], list[2].Address = "?", "?", "?"
 	}
 }
 
-// An empty list is taken over where that is allowed, also if it is the first.
+// An empty list counts where allowed, even as the first one.
 func TestTheFirstListIsEmpty(t *testing.T) {
 	for _, empty := range []discover.Source{
 		&discover.List{},
@@ -97,8 +98,8 @@ func TestTheFirstListIsEmpty(t *testing.T) {
 	}
 }
 
-// A list may be as long as the bound; what is wrong with it is told as it is, and again when
-// it comes back after a good one. The source's context ends with its answer.
+// A list may be exactly as long as the bound; an error is reported as it is, and again when
+// it returns after a good list. The source's context ends when it returns.
 func TestWhatIsWrongWithAList(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
@@ -146,7 +147,7 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	assert.Len(t, router.Endpoints(), 3, "it is not taken over")
 }
 
-// Without a resolver it is the program's.
+// The default resolver is the program's.
 func TestTheProgramsResolver(t *testing.T) {
 	z := &zone{}
 	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.1")}, []net.SRV{{Target: "a.", Port: 1}})
@@ -163,7 +164,7 @@ func TestTheProgramsResolver(t *testing.T) {
 	assert.Equal(t, "a:1", list[0].ID)
 }
 
-// Endpoints of one name have their models and labels for themselves.
+// Endpoints of one name do not share models and labels.
 func TestEndpointsOfANameAreApart(t *testing.T) {
 	z := &zone{}
 	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil)
@@ -189,7 +190,7 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 	require.ErrorAs(t, err, &dns)
 }
 
-// Each trouble is told of when it comes, and again when another has been there since.
+// Each error is reported when it first appears, and again after a different one.
 func TestTroublesFollowEachOther(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
@@ -209,7 +210,7 @@ func TestTroublesFollowEachOther(t *testing.T) {
 	assert.Equal(t, []string{"one", "two", "one", "three"}, told)
 }
 
-// A name server that says nothing is waited for no longer than the caller does.
+// A silent name server is waited for no longer than the caller's context allows.
 func TestLookingUpEndsWithItsContext(t *testing.T) {
 	silent := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()
@@ -228,7 +229,7 @@ func TestLookingUpEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A source is asked by one at a time, whoever asks.
+// A source is never called concurrently.
 func TestASourceIsAskedByOne(t *testing.T) {
 	var change discover.Change
 	var asking sync.Mutex

@@ -23,7 +23,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// echo is the least that a processor can do: it gives back what comes, in mode
+// echo is the cheapest possible processor: it returns what it receives, in mode
 // FULL_DUPLEX_STREAMED, or says that nothing changes.
 type echo struct {
 	extprocv3.UnimplementedExternalProcessorServer
@@ -63,12 +63,12 @@ func (e echo) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 	}
 }
 
-// What a picker adds to a request, against a processor that only echoes, over a
-// connection of the same kind, exchange by exchange in turn, so that whatever else the
-// machine does is the same for both. ask is the time from the header of the request to
-// the last byte that the server gets, a median; cpu the processor's time for the whole
-// exchange, with a response of 51 pieces, of client and server together. The policy is
-// lmetric with its index, over 100 endpoints.
+// BenchmarkAdded measures what a picker adds to a request, compared with a processor
+// that only echoes, over a connection of the same kind and with alternating exchanges,
+// so that other load on the machine affects both equally. ask is the median time from
+// the request's header to the last byte that the server gets; cpu is the processor
+// time of a whole exchange with a response in 51 pieces, client and server together.
+// The policy is lmetric with its index, over 100 endpoints.
 func BenchmarkAdded(b *testing.B) {
 	for _, mode := range []filterv3.ProcessingMode_BodySendMode{inPieces, atOnce} {
 		for _, prompt := range []int{4 << 10, 64 << 10} {
@@ -90,7 +90,7 @@ func BenchmarkAdded(b *testing.B) {
 					}
 					sides[0], sides[1] = sides[1], sides[0]
 				}
-				if b.N%2 == 1 { // as they were
+				if b.N%2 == 1 { // restored
 					sides[0], sides[1] = sides[1], sides[0]
 				}
 				report(b, sides[0], sides[1])
@@ -99,7 +99,7 @@ func BenchmarkAdded(b *testing.B) {
 	}
 }
 
-// side is one of two processors that are compared.
+// side is one of the two processors being compared.
 type side struct {
 	conn   *grpc.ClientConn
 	asks   []time.Duration
@@ -120,7 +120,7 @@ func report(b *testing.B, echoed, picked *side) {
 		return float64(s.asks[len(s.asks)/2].Nanoseconds()) / 1000
 	}
 	e, p := median(echoed), median(picked)
-	b.ReportMetric(0, "ns/op") // of both together, which says nothing
+	b.ReportMetric(0, "ns/op") // of both together, so meaningless
 	b.ReportMetric(e, "echo-ask-us")
 	b.ReportMetric(p, "pick-ask-us")
 	b.ReportMetric(p/e, "ask-ratio")
@@ -129,7 +129,7 @@ func report(b *testing.B, echoed, picked *side) {
 	b.ReportMetric(float64(picked.allocs)/float64(echoed.allocs), "allocs-ratio")
 }
 
-// hundred is a picker over 100 endpoints.
+// hundred returns a picker over 100 endpoints.
 func hundred(b *testing.B) *extproc.Server {
 	config := preset.LMetric()
 	for i := range 100 {
@@ -146,7 +146,7 @@ func hundred(b *testing.B) *extproc.Server {
 	return server
 }
 
-// processor is a connection to one, until the benchmark ends.
+// processor returns a connection to a processor until the benchmark ends.
 func processor(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
 	g := grpc.NewServer()
 	register(g)
@@ -163,7 +163,7 @@ func processor(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
-// exchange is one request and its response in 51 pieces, or at once. It returns how
+// exchange is one request and its response, in 51 pieces or at once. It returns how
 // long the request took.
 func exchange(b *testing.B, conn *grpc.ClientConn, mode filterv3.ProcessingMode_BodySendMode, body string) time.Duration {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -220,7 +220,7 @@ func exchange(b *testing.B, conn *grpc.ClientConn, mode filterv3.ProcessingMode_
 	return asking
 }
 
-// processorTime is what this process has used, which other processes change little.
+// processorTime is the CPU time used by this process, which other processes hardly affect.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -229,7 +229,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// allocated is how many objects this process has made.
+// allocated is the number of objects this process has allocated.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(sample)

@@ -20,8 +20,8 @@ import (
 	"github.com/endpick/endpick/transport/transporttest"
 )
 
-// A proxy that asks the picker, in either mode, leaves nothing in the picker's account,
-// however an engine misbehaves.
+// A proxy that uses the picker, in either mode, leaves its accounts correct, however an
+// engine misbehaves.
 func TestThePickerConforms(t *testing.T) {
 	for _, mode := range []string{"full duplex", "buffered"} {
 		t.Run(mode, func(t *testing.T) {

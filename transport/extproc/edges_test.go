@@ -22,7 +22,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// A refusal says what its body is, and leaves the length to the proxy.
+// A refusal states its content type and leaves the length to the proxy.
 func TestRefusalsSayWhatTheyAre(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	w.heard.refuse = errors.New("no room")
@@ -36,7 +36,7 @@ func TestRefusalsSayWhatTheyAre(t *testing.T) {
 	assert.NotEmpty(t, i.GetBody())
 }
 
-// Older proxies put values where newer ones put raw bytes.
+// Older proxies send header values as text, newer ones as raw bytes.
 func TestHeadersAsText(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	c := w.talk(t, inPieces)
@@ -55,7 +55,7 @@ func TestHeadersAsText(t *testing.T) {
 	assert.EqualValues(t, 250e6, w.heard.request.SLO.TTFT)
 }
 
-// ranked is a server of two ranks beside servers that have the same rank, another and
+// ranked is a server of two ranks beside servers with the same rank, another rank and
 // none.
 func ranked(t *testing.T) *world {
 	w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 5}},
@@ -69,8 +69,7 @@ func ranked(t *testing.T) *world {
 	return w
 }
 
-// A rank is told in one header: only servers that have the same can take the request
-// instead.
+// One header carries the rank, so only servers with the same rank can be fallbacks.
 func TestFallbacksHaveTheSameRank(t *testing.T) {
 	w := ranked(t)
 	m := first(w.talk(t, inPieces).request(chatBody))
@@ -94,8 +93,8 @@ func TestFallbacksHaveTheSameRank(t *testing.T) {
 	assert.Empty(t, mutation(m, "x-data-parallel-rank"))
 }
 
-// Which server has got the request is told by its address: it is the one of that rank
-// which was asked, and one that nobody knows changes nothing.
+// The address reported by the proxy identifies the server: the one with the rank that
+// was asked for. An unknown address changes nothing.
 func TestServedByTheSameRank(t *testing.T) {
 	for by, want := range map[string]string{
 		"10.0.0.1:80": "a completed", "10.0.0.2:80": "a failed, e completed", "10.0.0.3:80": "a failed, c completed", "10.9.9.9:80": "a completed", "": "a completed",
@@ -122,8 +121,8 @@ func TestServedByTheSameRank(t *testing.T) {
 	}
 }
 
-// Where the proxy allows none of those that serve the model, there is nobody; where
-// nobody serves it, there is no such model.
+// If the proxy allows none of the servers of a model, there is no endpoint; if no
+// server has it, there is no such model.
 func TestSubsetsAndModels(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	other := `{"model":"unheard-of","messages":[{"role":"user","content":"Hi!"}]}`
@@ -134,8 +133,8 @@ func TestSubsetsAndModels(t *testing.T) {
 	refused(t, c.recv(), 503, "no server is available")
 }
 
-// A body that was unpacked is told to be so, and so is its length. Another coding is the
-// server's affair, and what was not changed keeps its header.
+// After a body is unpacked, its coding and length headers say so. An unknown coding is
+// left to the server, and an unchanged body keeps its headers.
 func TestCodingsInTheHeader(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -168,7 +167,7 @@ func TestCodingsInTheHeader(t *testing.T) {
 	}
 }
 
-// A length that a client has announced is believed as far as it costs nothing.
+// An announced length is used only as far as that costs nothing.
 func TestAnnouncedLengths(t *testing.T) {
 	for _, length := range []string{"4611686018427387904", "-5", "many", "1", "0"} {
 		w := newWorld(t, extproc.Config{})
@@ -181,7 +180,7 @@ func TestAnnouncedLengths(t *testing.T) {
 	}
 }
 
-// A host may leave out servers beside those that the proxy does not want.
+// A host may exclude servers in addition to the proxy's subset.
 func TestSubsetsAndExclusions(t *testing.T) {
 	w := newWorld(t, extproc.Config{Describe: func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = []string{"b"} }})
 	c := w.talk(t, inPieces)
@@ -190,7 +189,7 @@ func TestSubsetsAndExclusions(t *testing.T) {
 	assert.Equal(t, "[fd00::3]:8000", header)
 }
 
-// What has no address that could be in a subset is not tried.
+// An endpoint whose address can't be in a subset is not tried.
 func TestSubsetsAndBadAddresses(t *testing.T) {
 	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
@@ -201,8 +200,8 @@ func TestSubsetsAndBadAddresses(t *testing.T) {
 	assert.Empty(t, w.warnings())
 }
 
-// Two endpoints may be one server. It is named once, and what it serves is of the one
-// that was chosen.
+// Two endpoints may be one server. It is named once, and what it serves counts for
+// the chosen endpoint.
 func TestOneServerTwice(t *testing.T) {
 	exclude := []string(nil)
 	w := newWorld(t, extproc.Config{
@@ -223,7 +222,7 @@ func TestOneServerTwice(t *testing.T) {
 	assert.Contains(t, w.heard.said(), "b completed")
 }
 
-// A second header is refused also while the first one waits for its body.
+// A second header is refused also while the first one is waiting for its body.
 func TestASecondHeaderBeforeTheBody(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	c := w.talk(t, inPieces)
@@ -234,7 +233,7 @@ func TestASecondHeaderBeforeTheBody(t *testing.T) {
 	w.idle(t)
 }
 
-// Nobody waits for the end of what CONNECT says.
+// The end of a CONNECT request's body is not waited for.
 func TestConnect(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	c := w.talk(t, inPieces)

@@ -27,7 +27,7 @@ import (
 	"github.com/endpick/endpick/transport/extproc"
 )
 
-// documented is the Envoy of docs/extproc.md.
+// documented is the Envoy configuration in docs/extproc.md.
 func documented(t *testing.T) string {
 	text, err := os.ReadFile("../../docs/extproc.md")
 	require.NoError(t, err)
@@ -39,8 +39,8 @@ func documented(t *testing.T) string {
 	return file
 }
 
-// bootstrap reads a file as Envoy does: what it does not know is an error, and so is
-// what breaks a rule of its messages, in those that are packed as well.
+// bootstrap reads a file as Envoy does: unknown fields are errors, and so are
+// violations of a message's rules, packed messages included.
 func bootstrap(file string) (*bootstrapv3.Bootstrap, map[string]proto.Message, error) {
 	var tree any
 	if err := yaml.Unmarshal([]byte(file), &tree); err != nil {
@@ -81,7 +81,7 @@ func valid(m proto.Message, packed map[string]proto.Message) error {
 		if err := valid(inner, packed); err != nil {
 			return err
 		}
-		return protorange.Break // its bytes are no message
+		return protorange.Break // its bytes are not a message
 	})
 }
 
@@ -111,8 +111,8 @@ func TestTheDocumentedEnvoy(t *testing.T) {
 	assert.Contains(t, filter.GetMetadataOptions().GetReceivingNamespaces().GetUntyped(), from.GetKey(), "the picker's word is taken")
 	assert.Contains(t, filter.GetMetadataOptions().GetForwardingNamespaces().GetUntyped(), to.GetKey(), "the picker is told who has served")
 
-	// The picker's own names are these: what it says is under the one, and what it is
-	// told under the other moves the account.
+	// These are the picker's own names: it writes under the first, and what it reads
+	// under the second changes its accounts.
 	w := newWorld(t, extproc.Config{})
 	c := w.talk(t, inPieces)
 	m, _ := c.request(chatBody)
@@ -127,7 +127,7 @@ func TestTheDocumentedEnvoy(t *testing.T) {
 	assert.Equal(t, "a failed, b completed", w.heard.said())
 }
 
-// A file with a mistake is not taken: a field, a value, a rule, at the top or packed.
+// A file with a mistake is rejected: a field, a value or a rule, at the top level or packed.
 func TestMistakesInAnEnvoyAreNoticed(t *testing.T) {
 	file := documented(t)
 	for from, to := range map[string]string{

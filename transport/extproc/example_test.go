@@ -34,7 +34,7 @@ func pick(ctx context.Context, config endpick.Config, tlsConfig *tls.Config) err
 
 var _ = pick // in docs/extproc.md
 
-// A picker needs endpoints by IP and port, because its protocol does.
+// A picker needs endpoints with an IP and a port, since its protocol does.
 func ExampleNew() {
 	config := preset.Default()
 	config.Endpoints = []endpick.Endpoint{{ID: "gpu-0", Address: "models.internal:8000"}}

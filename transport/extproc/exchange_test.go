@@ -24,7 +24,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// engine answers with what it was sent, in its hash, or with a stream.
+// engine answers with a hash of what it received, or with a stream.
 func engine(t testing.TB) *httptest.Server {
 	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		body, err := io.ReadAll(in.Body)
@@ -51,7 +51,7 @@ func engine(t testing.TB) *httptest.Server {
 	return e
 }
 
-// endpoints are those of servers; nil: of one where nobody listens.
+// endpoints returns those of servers; for nil, one at which nothing listens.
 func endpoints(servers ...*httptest.Server) (all []endpick.Endpoint) {
 	for i, s := range servers {
 		e := endpick.Endpoint{ID: string(rune('a' + i)), Address: "127.0.0.1:1"}
@@ -86,7 +86,7 @@ func do(t testing.TB, p http.RoundTripper, path string, body []byte, header ...s
 	return response, got
 }
 
-// Bodies of every size arrive as they are, in both directions.
+// Bodies of every size arrive unchanged, in both directions.
 func TestBodies(t *testing.T) {
 	e := engine(t)
 	for name, mode := range modes {
@@ -105,7 +105,7 @@ func TestBodies(t *testing.T) {
 				assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256(body)), response.Header.Get("X-Sum"))
 				assert.True(t, bytes.Equal(body, got), "%d bytes", size)
 			}
-			// A long prompt whose stream has to be asked for usage.
+			// A long prompt whose stream must be asked for usage.
 			long := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("all work and no play ", most/21) + `"}]}`
 			response, got := do(t, p, chatPath, []byte(long))
 			want := `{"stream_options":{"include_usage":true},` + long[1:]
@@ -152,12 +152,12 @@ func TestTrailersPass(t *testing.T) {
 	}
 }
 
-// The proxy goes down the list, and the picker learns who has served.
+// The proxy goes down the list, and the picker learns who has served the request.
 func TestFallingBack(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 2}}, endpoints(nil, engine(t))...)
-			for range 4 { // after the third failure it is avoided
+			for range 4 { // avoided after the third failure
 				response, _ := do(t, through(w, mode), chatPath, []byte(chatBody))
 				assert.Equal(t, 200, response.StatusCode)
 				w.idle(t)
@@ -173,7 +173,7 @@ func TestFallingBack(t *testing.T) {
 	}
 }
 
-// A client, or the proxy, may go away after any message.
+// A client or the proxy may disappear after any message.
 func TestVanishing(t *testing.T) {
 	script := []*extprocv3.ProcessingRequest{
 		requestHeaders(false), requestBody(chatBody[:10], false), requestBody(chatBody[10:], true),
@@ -192,7 +192,7 @@ func TestVanishing(t *testing.T) {
 				for _, m := range script[:n] {
 					c.send(m)
 				}
-				if n >= 3 { // what was sent may be overtaken by a reset
+				if n >= 3 { // a reset may overtake what was sent
 					for range min(n-1, 3) {
 						c.recv()
 					}
@@ -212,7 +212,7 @@ func TestVanishing(t *testing.T) {
 	}
 }
 
-// A thousand streams at once, most of which go wrong in some way, leave nothing behind.
+// A thousand concurrent streams, most of which go wrong in some way, leave nothing behind.
 func TestAThousandStreams(t *testing.T) {
 	e := engine(t)
 	before := runtime.NumGoroutine()
@@ -230,7 +230,7 @@ func TestAThousandStreams(t *testing.T) {
 				p := &extproctest.Proxy{Picker: w.conn, Buffered: i%3 == 0, Base: base}
 				in, _ := http.NewRequestWithContext(ctx, "POST", "http://gateway"+chatPath, strings.NewReader(chatBody))
 				switch i % 5 {
-				case 0: // gives up at some time
+				case 0: // canceled at some time
 					go func() { time.Sleep(time.Duration(i%50) * time.Millisecond); cancel() }()
 				case 1: // is never finished
 					stream, err := extprocv3.NewExternalProcessorClient(w.conn).Process(ctx)
@@ -243,7 +243,7 @@ func TestAThousandStreams(t *testing.T) {
 				}
 				response, err := p.RoundTrip(in)
 				if err == nil {
-					if i%5 != 2 { // goes away without reading
+					if i%5 != 2 { // leaves without reading
 						io.Copy(io.Discard, response.Body)
 					}
 					response.Body.Close()
@@ -258,7 +258,7 @@ func TestAThousandStreams(t *testing.T) {
 }
 
 // A thousand streams are open at once, each with its lease, and end in six ways: each
-// lease ends with its stream, and so does each goroutine.
+// lease and each goroutine ends with its stream.
 func TestAThousandStreamsAtOnce(t *testing.T) {
 	const n = 1000
 	before := runtime.NumGoroutine()
@@ -281,11 +281,11 @@ func TestAThousandStreamsAtOnce(t *testing.T) {
 				c.recv()
 			}
 			switch i % 6 {
-			case 0, 3: // goes without a word
+			case 0, 3: // disappears silently
 				c.cancel()
 			case 1, 4:
 				require.NoError(t, c.stream.CloseSend())
-			case 2: // breaks the protocol
+			case 2: // violates the protocol
 				c.send(&extprocv3.ProcessingRequest{})
 			case 5:
 				assert.Equal(t, events+done, c.response(events+usage+done))

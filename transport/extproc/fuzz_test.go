@@ -19,7 +19,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// played is a stream whose messages are known.
+// played is a stream with prepared messages.
 type played struct {
 	grpc.ServerStream
 	in  []*extprocv3.ProcessingRequest
@@ -42,7 +42,8 @@ func (p *played) Send(m *extprocv3.ProcessingResponse) error {
 	return nil
 }
 
-// script makes messages of bytes: of each, the low bits say what it is, the others how.
+// script turns bytes into messages: the low bits of each choose the kind, the others its
+// contents.
 func script(steps []byte, request, response, header, value string) (all []*extprocv3.ProcessingRequest) {
 	modes := []filterv3.ProcessingMode_BodySendMode{inPieces, atOnce, filterv3.ProcessingMode_NONE, filterv3.ProcessingMode_STREAMED, filterv3.ProcessingMode_BUFFERED_PARTIAL}
 	take := func(from *string, some bool) string {
@@ -90,8 +91,8 @@ func script(steps []byte, request, response, header, value string) (all []*extpr
 	return all
 }
 
-// Whatever a proxy says, in whatever order, nothing panics, it gets an answer to each
-// message at most, but for pieces of bodies, or a status, and no lease stays open.
+// Whatever a proxy sends, in whatever order, nothing panics, each message gets at
+// most one answer (but for pieces of bodies) or a status, and no lease stays open.
 func FuzzProcess(f *testing.F) {
 	usual := []byte{0, 1 | 1<<3, 3, 4 | 2<<3, 4 | 1<<3}
 	for _, value := range []string{"", "a", "ab", "abc", "abcd"} { // all modes

@@ -20,9 +20,9 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// The lines of proposal 004, v1.0.0, and of Envoy's external_processor.proto and
-// processing_mode.proto that it stands on, each on a real connection in both modes of
-// sending bodies. docs/extproc.md lists them.
+// The requirements of proposal 004, v1.0.0, and of Envoy's external_processor.proto
+// and processing_mode.proto on which it builds, each on a real connection and in both
+// body modes. docs/extproc.md lists them.
 func TestProtocol(t *testing.T) {
 	two := extproc.Config{Seam: seam.Config{Fallbacks: 1}}
 	for _, line := range []struct {
@@ -342,7 +342,7 @@ func TestProtocol(t *testing.T) {
 			c.request(chatBody)
 			c.send(responseHeaders("200", false))
 			c.recv()
-			c.send(responseBody(events+"data: [DONE]", false)) // no empty line
+			c.send(responseBody(events+"data: [DONE]", false)) // without the final empty line
 			c.send(responseTrailers())
 			got := ""
 			for {
@@ -488,7 +488,7 @@ func refused(t *testing.T, m *extprocv3.ProcessingResponse, status int, reason s
 	}
 }
 
-// response sends the body of a response and returns what is passed on.
+// response sends the body of a response and returns what the client gets.
 func (c *talk) response(body string) (got string) {
 	c.t.Helper()
 	c.send(responseBody(body, true))

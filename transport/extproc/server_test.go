@@ -64,7 +64,7 @@ func TestAddressesAsTheyAreTold(t *testing.T) {
 	}
 }
 
-// One that comes later with an address that can't be used costs its own signal.
+// An endpoint added later with an unusable address is passed over and logged.
 func TestAnEndpointWithABadAddressIsPassedOver(t *testing.T) {
 	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
@@ -114,7 +114,7 @@ func TestDescribe(t *testing.T) {
 	assert.NotEmpty(t, header, "it goes on")
 }
 
-// Without the bodies requests are routed by load, and responses end with their header.
+// Without bodies, requests are routed by load, and a response ends with its header.
 func TestModesWithoutBodies(t *testing.T) {
 	for name, mode := range map[string]filterv3.ProcessingMode_BodySendMode{"none": filterv3.ProcessingMode_NONE, "streamed": filterv3.ProcessingMode_STREAMED} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestModesWithoutBodies(t *testing.T) {
 	}
 }
 
-// Of a response whose body is not sent it is not known whether there was one.
+// If response bodies are not sent, it is unknown whether there was one.
 func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	c := w.talk(t, atOnce)
@@ -162,7 +162,7 @@ func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
 	w := newWorld(t, extproc.Config{Buffered: true})
 	c := w.talk(t, atOnce)
-	c.first = false // the message goes without its configuration
+	c.first = false // the message is sent without its configuration
 	_, body := c.request(chatBody)
 	assert.Equal(t, asked, body)
 	c.send(responseHeaders("200", false))
@@ -173,8 +173,8 @@ func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
 	assert.Equal(t, events+done, string(answer.Body))
 }
 
-// What is sent in mode BUFFERED_PARTIAL is all that there will be, whatever it says of
-// the end.
+// A body in mode BUFFERED_PARTIAL is all there will be, whatever its end-of-stream
+// flag says.
 func TestPartialBodies(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	c := w.talk(t, filterv3.ProcessingMode_BUFFERED_PARTIAL)
@@ -192,7 +192,7 @@ func TestPartialBodies(t *testing.T) {
 	c.ends()
 }
 
-// Whoever watches the health of a server hears that it drains, before its connection ends.
+// A watcher of the server's health learns of draining before its connection ends.
 func TestDrainingIsTold(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -218,8 +218,8 @@ func TestDrainingIsTold(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// A lease is kept for as long as its stream is open, however long the server says
-// nothing.
+// A lease is kept as long as its stream is open, however long the server is
+// silent.
 func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	var now, asked atomic.Int64
@@ -237,7 +237,7 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 	require.NoError(t, stream.Send(requestHeaders(true)))
 	_, err = stream.Recv()
 	require.NoError(t, err)
-	for range 3 { // each beat asks for the time
+	for range 3 { // each keep-alive reads the clock
 		now.Add(int64(timeout))
 		before := asked.Load()
 		require.Eventually(t, func() bool { return asked.Load() > before+1 }, 30*time.Second, time.Millisecond)
@@ -260,7 +260,7 @@ func serve(t *testing.T, server *extproc.Server) *grpc.ClientConn {
 	return conn
 }
 
-// Streams that are open when the server drains go on; new ones are refused.
+// Streams that are open when draining starts go on; new ones are refused.
 func TestDraining(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	router, server := w.router, w.server
@@ -295,7 +295,7 @@ func TestDraining(t *testing.T) {
 	assert.Zero(t, router.Stats().OpenLeases)
 }
 
-// A stream that never ends does not keep a server from going.
+// A stream that never ends does not keep a server from stopping.
 func TestDrainingEnds(t *testing.T) {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
 	require.NoError(t, err)
@@ -343,7 +343,8 @@ func TestTLSAndKeepAlive(t *testing.T) {
 	trusted := certified.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	conn, err := grpc.NewClient(l.Addr().String(),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: trusted, ServerName: "example.com"})),
-		// As often as Envoy may be told to; a server that minds would close the connection.
+		// The shortest interval that Envoy may be set to; a stricter server would close the
+		// connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, PermitWithoutStream: true}))
 	require.NoError(t, err)
 	defer conn.Close()

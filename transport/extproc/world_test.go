@@ -34,13 +34,13 @@ const (
 	done  = "data: [DONE]\n\n"
 )
 
-// heard is a stage that remembers how requests ended, and prefers endpoints in order.
+// heard is a stage that records how requests ended and prefers endpoints in order.
 type heard struct {
 	mu      sync.Mutex
 	order   string
 	refuse  error
 	lines   []string
-	outcome endpick.Outcome // the last
+	outcome endpick.Outcome // the last one
 	request endpick.Request
 	ttfts   int
 }
@@ -130,8 +130,7 @@ func (w *world) warnings() []error {
 	return w.warned
 }
 
-// idle waits until nothing is open any more: a stream may end after its client has
-// gone.
+// idle waits until nothing is open: a stream may end after its client has gone.
 func (w *world) idle(t testing.TB) {
 	t.Helper()
 	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
@@ -270,7 +269,7 @@ func (c *talk) request(body string, pairs ...string) (*extprocv3.ProcessingRespo
 	}
 }
 
-// common is the answer that names a server.
+// common is the part of the answer that names a server.
 func common(m *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
 	if h := m.GetRequestHeaders(); h != nil {
 		return h.GetResponse()
@@ -278,7 +277,7 @@ func common(m *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
 	return m.GetRequestBody().GetResponse()
 }
 
-// destination is the header that names servers, and the metadata.
+// destination returns the header that names servers, and the metadata.
 func destination(m *extprocv3.ProcessingResponse) (header, metadata string) {
 	header = mutation(m, extproc.DestinationHeader)
 	return header, m.GetDynamicMetadata().GetFields()["envoy.lb"].GetStructValue().GetFields()[extproc.DestinationHeader].GetStringValue()

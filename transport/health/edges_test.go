@@ -21,8 +21,8 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// The client that a monitor has of its own asks over one connection, and takes a
-// redirection for an answer.
+// The monitor's default client uses one connection and does not follow
+// redirects.
 func TestTheMonitorsOwnClient(t *testing.T) {
 	var connections, followed atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
@@ -55,7 +55,7 @@ func TestTheMonitorsOwnClient(t *testing.T) {
 	assert.EqualValues(t, 1, connections.Load())
 }
 
-// pages answers every check by a function.
+// pages answers every check with a function.
 type pages func(*http.Request) (*http.Response, error)
 
 func (p pages) RoundTrip(in *http.Request) (*http.Response, error) { return p(in) }
@@ -77,8 +77,8 @@ func alone(t *testing.T, config health.Config, p pages) (*health.Monitor, *endpi
 	return m, router
 }
 
-// What a page says that is not a server's trouble, and what goes wrong in the host,
-// speaks against nobody.
+// An answer that shows no trouble of the server, and a failure of the host, count
+// against no endpoint.
 func TestWhatSaysNothingOfAServer(t *testing.T) {
 	var given, closed atomic.Int32
 	status := func(code int) pages {
@@ -110,8 +110,8 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 	assert.Equal(t, given.Load(), closed.Load(), "every body is closed")
 }
 
-// An endpoint is put out by as many failures in a row as Config says, by default two,
-// two seconds apart, each after two seconds at most.
+// An endpoint is out after as many failures in a row as Config says: by default two,
+// two seconds apart, with a timeout of two seconds each.
 func TestDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
@@ -135,7 +135,7 @@ func TestDefaults(t *testing.T) {
 		run.Go(func() { m.Run(ctx) })
 		time.Sleep(time.Second)
 		dead.Store(true)
-		// Asked at 2 s, overdue at 4 s and asked again, overdue at 6 s.
+		// Asked at 2 s, timed out at 4 s and asked again, timed out at 6 s.
 		time.Sleep(2500 * time.Millisecond)
 		assert.Zero(t, m.Endpoints()[0].Failed, "it has two seconds")
 		time.Sleep(time.Second)
@@ -168,7 +168,7 @@ func TestFailuresInARow(t *testing.T) {
 	}
 }
 
-// Run and Check return when the last check has.
+// Run and Check return only after the last check has.
 func TestNothingIsLeftBehind(t *testing.T) {
 	for name, run := range map[string]func(*health.Monitor, context.Context){"Run": (*health.Monitor).Run, "Check": (*health.Monitor).Check} {
 		synctest.Test(t, func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// An endpoint that was removed while it serves a request is no affair of the monitor's:
-// it is not asked, counted or told of.
+// An endpoint that was removed and only finishes a request is not checked, counted or
+// reported.
 func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, w *ward) {
 		require.NoError(t, w.router.Drain("a"))
@@ -229,7 +229,7 @@ func TestWhoHasNoPageIsNeverChecked(t *testing.T) {
 	assert.False(t, m.Endpoints()[1].Checked.IsZero())
 }
 
-// A host whose OnChange panics hears of the next change all the same, and checks go on.
+// After a panic in OnChange, the host gets the next change all the same, and checks go on.
 func TestOnChangeMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
@@ -256,7 +256,7 @@ func TestOnChangeMayPanic(t *testing.T) {
 	})
 }
 
-// Time is the Config's, and what others say and hear passes through.
+// The monitor's clock is Config's, and events of other health sources pass through.
 func TestWhatOthersSay(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	m, router := alone(t, health.Config{Clock: func() time.Time { return now }}, func(*http.Request) (*http.Response, error) {
@@ -286,11 +286,11 @@ func TestWhatOthersSay(t *testing.T) {
 	assert.Same(t, router, m.Router())
 }
 
-// What a check meets before there is a connection speaks of the way to the server, and
-// what it meets after it of the page.
+// An error before there is a connection concerns the path to the server, one after it
+// the page.
 func TestChecksTellAConnectionFromAPage(t *testing.T) {
 	hang := func(ctx context.Context) (net.Conn, error) {
-		select { // a transport does not end its dials with the request
+		select { // a transport does not cancel its dials with the request
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
 		}

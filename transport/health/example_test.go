@@ -31,7 +31,7 @@ func watched(ctx context.Context, router *endpick.Router, mux *http.ServeMux) (*
 	return transport.New(transport.Config{Router: router, Health: monitor})
 }
 
-// A monitor checks the servers, and the host's readiness follows from it.
+// A monitor checks the servers, and the host's readiness depends on it.
 func Example() {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:8000"}}})
 	if err != nil {
@@ -49,8 +49,8 @@ func Example() {
 	// Output: 200
 }
 
-// Check asks each endpoint once, for a host with a loop of its own. Run does so all
-// the time.
+// Check asks each endpoint once, for a host with a loop of its own. Run does so
+// repeatedly.
 func ExampleMonitor_Check() {
 	up := true
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {

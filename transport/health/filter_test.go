@@ -19,10 +19,10 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// host is a program without a transport, in its own time: a router, and what comes of
-// requests at three servers. A server that is well sends a first token after 60 ms and
-// the last one 300 ms later. One that fails does so after a millisecond; of one that
-// hangs the host has had enough after ten seconds. The host then asks another.
+// host is a program without a transport, on a simulated clock: a router and three
+// servers. A healthy server sends its first token after 60 ms and the last one 300 ms
+// later. One that fails does so after a millisecond; on one that hangs, the host gives
+// up after ten seconds. Then the host tries another server.
 type host struct {
 	router *endpick.Router
 	filter *health.Filter
@@ -31,8 +31,8 @@ type host struct {
 	number int
 	bad    func(server string) string // "", "fails", "hangs" or "breaks off"
 	sent   []sent
-	failed int // requests that nobody served
-	// refused are those of them that were not sent at all, the last time they were routed.
+	failed int // requests that no server completed
+	// refused counts those of them that the router refused on their last attempt.
 	refused int
 }
 
@@ -87,7 +87,7 @@ func (h *host) after(d time.Duration, do func()) {
 	heap.Push(&h.events, event{h.now.Add(d), h.number, do})
 }
 
-// ask sends one request of so many tokens, to another server each time that it fails.
+// ask sends one request, and again to another server each time it fails.
 func (h *host) ask(t *testing.T, text string, poison bool, exclude ...string) {
 	lease, err := h.router.Route(endpick.Request{
 		InputTokens: len(text) / 4, Stream: true, Exclude: exclude,
@@ -127,7 +127,7 @@ func (h *host) ask(t *testing.T, text string, poison bool, exclude ...string) {
 	}
 }
 
-// run sends a request of its own every 50 ms, for so long.
+// run sends a different request every 50 ms, for a duration d.
 func (h *host) run(t *testing.T, d time.Duration) {
 	for end := h.now.Add(d); h.now.Before(end); {
 		text := fmt.Sprintf("%-1600d", h.number)
@@ -140,7 +140,7 @@ func (h *host) run(t *testing.T, d time.Duration) {
 	}
 }
 
-// share is the part of what was sent between two moments that a server got.
+// share is a server's share of what was sent in a period.
 func (h *host) share(id string, from, to time.Time) float64 {
 	own, all := 0.0, 0.0
 	for _, s := range h.sent {
@@ -154,9 +154,9 @@ func (h *host) share(id string, from, to time.Time) float64 {
 	return own / max(all, 1)
 }
 
-// Under every preset, a server that fails at once, hangs or breaks off gets at most a
-// twentieth of the requests ten seconds later, and its full share again within a minute
-// of its recovery, from a router without a transport.
+// Under every preset, and without a transport, a server that fails at once, hangs or
+// breaks off gets at most a twentieth of the requests after ten seconds, and its full
+// share again within a minute of its recovery.
 func TestARouterWithoutTransportAvoidsWhoFails(t *testing.T) {
 	for _, policy := range preset.Names() {
 		if race.Enabled && policy != "least-loaded" && policy != "lmetric" { // the others take long
@@ -168,7 +168,7 @@ func TestARouterWithoutTransportAvoidsWhoFails(t *testing.T) {
 				h.run(t, 20*time.Second)
 				began := h.now
 				broken := "s1"
-				if policy == "always-busiest" { // all go to one
+				if policy == "always-busiest" { // all requests go to one server
 					broken = h.sent[len(h.sent)-1].to
 				}
 				before := h.share(broken, began.Add(-15*time.Second), began)
@@ -189,7 +189,7 @@ func TestARouterWithoutTransportAvoidsWhoFails(t *testing.T) {
 				h.run(t, time.Minute)
 				back := h.now
 				h.run(t, 20*time.Second)
-				if policy != "always-busiest" { // which goes on with the others
+				if policy != "always-busiest" { // it stays with the others
 					assert.GreaterOrEqual(t, h.share(broken, back, h.now), 0.75*min(before, 1.0/3))
 					for _, s := range h.filter.Endpoints(h.router) {
 						assert.Equal(t, health.Well, s.State, s.Endpoint)
@@ -200,7 +200,8 @@ func TestARouterWithoutTransportAvoidsWhoFails(t *testing.T) {
 	}
 }
 
-// Without the filter a server that fails at once draws the requests: what the filter is for.
+// Without the filter, a server that fails at once attracts the requests: this is why there is a
+// filter.
 func TestABareRouterIsDrawnToWhoFails(t *testing.T) {
 	h := newHost(t, "least-loaded", nil)
 	h.bad = func(id string) string {
@@ -213,8 +214,8 @@ func TestABareRouterIsDrawnToWhoFails(t *testing.T) {
 	assert.Greater(t, h.share("s1", time.Time{}, h.now), 0.4, "half of all attempts: each request goes there first")
 }
 
-// Requests that every server fails make nobody look unhealthy, nor do those that
-// clients give up.
+// Requests that fail on every server, or that clients cancel, make no server
+// look unhealthy.
 func TestClientsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
 	h := newHost(t, "lmetric", health.NewFilter())
 	for i := range 200 {
@@ -230,8 +231,8 @@ func TestClientsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
 	assert.NotZero(t, h.failed)
 }
 
-// What fails at the server that is asked first, and then at another, speaks against
-// neither, though the first one has failed more than the others.
+// A request that fails on the first server and then on another counts against
+// neither, though the first has more failures.
 func TestWhatFailsAtTwoServersSpeaksAgainstNeither(t *testing.T) {
 	h := newHost(t, "lmetric", health.NewFilter())
 	for i := range 200 {
@@ -247,8 +248,8 @@ func TestWhatFailsAtTwoServersSpeaksAgainstNeither(t *testing.T) {
 	}
 }
 
-// If all servers hang, requests are refused at once, but for a trial now and then. If
-// all fail quickly, they are asked. Either way all serve again when they are well.
+// If all servers hang, requests are refused at once, but for an occasional trial. If
+// all fail quickly, they are used. Either way all serve again once they recover.
 func TestAllServersAreBad(t *testing.T) {
 	for _, how := range []string{"hangs", "fails"} {
 		h := newHost(t, "least-loaded", health.NewFilter())
@@ -276,7 +277,7 @@ func TestAllServersAreBad(t *testing.T) {
 	}
 }
 
-// A request is refused only if all servers that it could go to hang.
+// A request is refused only if all servers available to it hang.
 func TestTheFilterRefusesForTheServersThatAreLeft(t *testing.T) {
 	h := newHost(t, "least-loaded", health.NewFilter())
 	h.run(t, 5*time.Second)
@@ -302,8 +303,8 @@ func TestTheFilterRefusesForTheServersThatAreLeft(t *testing.T) {
 	assert.NoError(t, h.filter.Admit(new(endpick.Request), h.router.AppendCandidates(nil)), "one of three serves")
 }
 
-// What the engine refuses because of the request, or for lack of room, speaks against
-// nobody, even if another engine takes it.
+// Refusals that are the request's fault, or for lack of room, count against no
+// server, even if another one takes the request.
 func TestRefusalsMakeNobodyLookUnhealthyToTheFilter(t *testing.T) {
 	h := newHost(t, "least-loaded", health.NewFilter())
 	for range 200 {
@@ -331,7 +332,7 @@ func TestTheFilterConforms(t *testing.T) {
 }
 
 // A server that streams to others while requests wait long for their first token is
-// busy, and not silent.
+// busy, not silent.
 func TestTokensOfOthersAreASignOfLife(t *testing.T) {
 	h := newHost(t, "least-loaded", health.NewFilter())
 	h.run(t, 10*time.Second)
@@ -363,8 +364,8 @@ func TestTokensOfOthersAreASignOfLife(t *testing.T) {
 	assert.Equal(t, health.Returning, state())
 }
 
-// An endpoint that is removed while requests are there, and one that comes back under
-// its name, have nothing of the old one.
+// An endpoint removed while requests are in flight, and a new one with the same name,
+// inherit nothing.
 func TestTheFilterForgetsWhoGoes(t *testing.T) {
 	h := newHost(t, "random", health.NewFilter())
 	h.run(t, 5*time.Second)

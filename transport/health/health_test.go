@@ -21,9 +21,9 @@ import (
 	"github.com/endpick/endpick/transport/health"
 )
 
-// servers answer requests and checks, in the time of a synctest bubble. How a host
-// fares is a status, "hang", "refuse", "drop" (no connection, and nothing said), or
-// "busy" (checks time out, requests are served); empty is well.
+// servers answer requests and checks in a synctest bubble. The state of a host is a
+// status, "hang", "refuse", "drop" (no connection and no answer) or "busy" (checks
+// time out, requests are served); empty is healthy.
 type servers struct {
 	mu     sync.Mutex
 	fares  map[string]string
@@ -43,7 +43,7 @@ func (s *servers) set(fare string, hosts ...string) {
 	}
 }
 
-// took returns how many requests each host was sent since the last call.
+// took returns how many requests each host has received since the last call.
 func (s *servers) took() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	case "drop":
 		select {
-		case <-time.After(5 * time.Second): // the time of transport's dialer
+		case <-time.After(5 * time.Second): // the timeout of transport's dialer
 			return nil, &net.OpError{Op: "dial", Err: noTime{}}
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
@@ -141,7 +141,7 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *ward)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { w.monitor.Run(ctx) })
-		time.Sleep(500 * time.Millisecond) // between two rounds from now on
+		time.Sleep(500 * time.Millisecond) // from now on halfway between two rounds
 		test(t, w)
 		cancel()
 		run.Wait()
@@ -183,8 +183,8 @@ func (w *ward) alive() int {
 	return n
 }
 
-// A server that dies is known before a request has met it, gets nothing while it is
-// dead, and its share again when it is back.
+// A dead server is detected before any request reaches it, gets no traffic while
+// dead, and its share again once it is back.
 func TestChecksFindWhatIsDead(t *testing.T) {
 	for fare, reason := range map[string]string{"refuse": "connection refused", "hang": "deadline exceeded", "503": "answered 503", "500": "answered 500"} {
 		t.Run(fare, func(t *testing.T) {
@@ -230,8 +230,8 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 	}
 }
 
-// With all dead, clients are told within a second, by the engines or by us, and
-// readiness says so; when they are back, they serve within seconds.
+// With all servers dead, clients get an error within a second, and readiness
+// reports it; within seconds of their return they serve again.
 func TestAllAreDead(t *testing.T) {
 	for fare, want := range map[string]int{"refuse": 503, "hang": 503, "drop": 503, "503": 503, "500": 500} {
 		t.Run(fare, func(t *testing.T) {
@@ -261,11 +261,11 @@ func TestAllAreDead(t *testing.T) {
 	}
 }
 
-// A gateway that starts before its servers is not ready until one has passed a check,
+// A gateway that starts before its servers is ready only once one has passed a check
 // or served a request.
 func TestNobodyIsAliveYet(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, w *ward) {
-		for _, id := range []string{"a", "b", "c"} { // as new ones
+		for _, id := range []string{"a", "b", "c"} { // as new endpoints
 			require.NoError(t, w.router.Remove(id))
 			require.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: id}))
 		}
@@ -295,7 +295,7 @@ func TestNobodyIsAliveYet(t *testing.T) {
 	})
 }
 
-// A server that is busy serving may be late to say that it is well.
+// A busy server may be late to answer a check, and is not out.
 func TestABusyServerIsNotUnfit(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, w *ward) {
 		w.ask()
@@ -309,8 +309,8 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 	})
 }
 
-// Whose checks pass and whose requests fail is unhealthy. Whose page is not there is judged
-// by requests alone, and so is one that has never passed a check.
+// An endpoint that passes checks but fails requests is unhealthy. One without a health
+// page, or that has never passed a check, is judged by requests alone.
 func TestChecksAreNotAll(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, w *ward) {
 		w.set("fails", "b")
@@ -349,7 +349,7 @@ func TestChecksAreNotAll(t *testing.T) {
 	})
 }
 
-// Ranks of a server are asked together, and an endpoint without a page is not.
+// Ranks of one server share a check, and an endpoint without a page is not checked.
 func TestWhoIsAsked(t *testing.T) {
 	open(t, health.Config{URL: func(e *endpick.Endpoint) string {
 		switch e.ID {
@@ -369,7 +369,7 @@ func TestWhoIsAsked(t *testing.T) {
 	})
 }
 
-// One page tells of all ranks of a server.
+// One health page covers all ranks of a server.
 func TestRanksAreAskedTogether(t *testing.T) {
 	var all []endpick.Endpoint
 	for rank := range 3 {
@@ -394,8 +394,8 @@ func TestRanksAreAskedTogether(t *testing.T) {
 	}
 }
 
-// A server that takes longer to answer than there is between two rounds is asked once
-// all the same.
+// A server that takes longer to answer than the interval is asked by one check at a
+// time.
 func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServers()
@@ -420,8 +420,8 @@ func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 	})
 }
 
-// A check that the monitor itself has broken off, because its host shuts down or moves
-// on, says nothing of the server.
+// A check that the monitor cancels itself, because its host shuts down or moves on,
+// says nothing about the server.
 func TestChecksThatAreBrokenOffSayNothing(t *testing.T) {
 	open(t, health.Config{Failures: 1}, func(t *testing.T, w *ward) {
 		before := w.status("b")

@@ -13,7 +13,7 @@ import (
 
 func ms(v float64) *float64 { return &v }
 
-// stream is one with targets of 100 and 10 ms.
+// stream is one with targets of 100 ms and 10 ms.
 func stream(ttft, e2e float64, output int) observed.Request {
 	return observed.Request{Request: recording.Request{
 		Model: "m", Stream: true, HTTP: 200, Status: "completed", TTFTMillis: ms(ttft), E2EMillis: e2e, OutputTokens: output,
@@ -57,11 +57,11 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// Predictions count from the routing, and so does what is held against them.
+// Predictions count from the routing, and so do the latencies compared with them.
 func TestLatencies(t *testing.T) {
 	at := time.Unix(100, 0)
 	r := stream(100, 190, 10)
-	r.Time, r.Held = at, 20*time.Millisecond // a part of the time until the routing
+	r.Time, r.Held = at, 20*time.Millisecond // part of the time until the routing
 	ttft, tpot, e2e := r.Latencies()
 	assert.Zero(t, ttft, "it was sent nowhere")
 	assert.Zero(t, tpot)

@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick/transport/otel"
 )
 
-// The operation is by the end of the path, with a slash or without.
+// The operation is taken from the end of the path, with a slash or without.
 func TestOperations(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/chat/completions/": "chat", "/api/v1/messages": "chat", "/v1/responses": "chat", "/v1/completions": "text_completion",
@@ -31,7 +31,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// What clients say is cut, and made valid.
+// Strings from clients are truncated and made valid UTF-8.
 func TestLongWordsAreCut(t *testing.T) {
 	r, provider := newReceiver(t)
 	tracer := otel.New(otel.Config{Provider: provider})
@@ -58,8 +58,8 @@ type closes struct {
 
 func (c *closes) CloseIdleConnections() { c.closed++ }
 
-// What is round about a client's request stays so: its response is of the request that it
-// has sent, and its connections are closed where they are.
+// The tracer is transparent: the response refers to the client's own request, and idle
+// connections are closed in the base transport.
 func TestTheTracerIsNotSeen(t *testing.T) {
 	_, provider := newReceiver(t)
 	tracer := otel.New(otel.Config{Provider: provider})

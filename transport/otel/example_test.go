@@ -47,8 +47,8 @@ func (names) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
 
 func (names) Shutdown(context.Context) error { return nil }
 
-// A gateway that makes a span of each request. Without a Provider, the spans go to the
-// global one (otel.SetTracerProvider).
+// A gateway with a span for each request. Without a Provider, spans go to the global
+// one (otel.SetTracerProvider).
 func Example() {
 	_ = traced // in docs/watching.md
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,7 +33,7 @@ const (
 	stream = `{"model":"m","stream":true,"max_tokens":7,"messages":[{"role":"user","content":"the secret is ` + secret + `"}]}`
 )
 
-// engine streams three tokens and remembers the headers that it was sent.
+// engine streams three tokens and records the headers that it received.
 type engine struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -63,7 +63,7 @@ func startEngine(t *testing.T, handle http.HandlerFunc) *engine {
 	return e
 }
 
-// stages are a policy with something to tell: endpoint a is the best.
+// stages are a policy with scores to report: endpoint a is the best.
 type stages struct{}
 
 func (stages) Name() string { return "order" }
@@ -83,7 +83,7 @@ func (stages) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	}
 }
 
-// newClient is a traced transport before engines a, b and so on.
+// newClient is a traced transport with engines a, b and so on.
 func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Client {
 	config := endpick.Config{Policy: endpick.Policy{
 		Name: "test", Matcher: stages{}, Predictor: stages{}, Scorers: []endpick.Weighted{{Scorer: stages{}, Weight: 1}},
@@ -124,7 +124,7 @@ func traceparent(s *spans.Span) string {
 	return "00-" + hex.EncodeToString(s.TraceId) + "-" + hex.EncodeToString(s.SpanId) + "-01"
 }
 
-// A span with the whole story, at a receiver that speaks OTLP.
+// A complete span, as received over OTLP.
 func TestSpan(t *testing.T) {
 	r, provider := newReceiver(t)
 	e := startEngine(t, nil)
@@ -261,7 +261,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// A client's word on where a span belongs is taken only from those who are trusted.
+// Only trusted clients may set the parent of a span.
 func TestParents(t *testing.T) {
 	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, trusted := range []bool{false, true} {
@@ -299,7 +299,7 @@ func TestParents(t *testing.T) {
 	})
 }
 
-// A span that is not sampled costs no receipt, and the engine is told that it is not.
+// A span that is not sampled requires no receipt, and the engine sees that it is not sampled.
 func TestNotSampled(t *testing.T) {
 	_, provider := newReceiver(t, sdk.WithSampler(sdk.NeverSample()))
 	e := startEngine(t, nil)
@@ -323,8 +323,8 @@ func TestNotSampled(t *testing.T) {
 	assert.True(t, strings.HasSuffix(e.headers[0].Get("Traceparent"), "-00"))
 }
 
-// Whatever RoundTrip comes to, a span has ended: lists of models are not observed, and
-// of a panic nobody is told.
+// However RoundTrip returns, the span has ended: lists of models are not observed, and
+// panics are not reported.
 func TestEverySpanEnds(t *testing.T) {
 	r, provider := newReceiver(t)
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[{"id":"m"}]}`) })
@@ -348,7 +348,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
 
-// The parts work without each other: no span, another tracer's span, other headers.
+// Each part works without the others: no span, another tracer's span, other headers.
 func TestParts(t *testing.T) {
 	tracer := otel.New(otel.Config{})
 	req, err := http.NewRequest(http.MethodPost, "http://gateway/v1/generate", nil)

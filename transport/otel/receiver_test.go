@@ -37,7 +37,7 @@ func (r *receiver) Export(_ context.Context, in *collector.ExportTraceServiceReq
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// wait returns the spans when there are so many.
+// wait returns the spans once there are n of them.
 func (r *receiver) wait(t *testing.T, n int) []*spans.Span {
 	t.Helper()
 	require.Eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.spans) >= n }, 30*time.Second, time.Millisecond)
@@ -47,7 +47,7 @@ func (r *receiver) wait(t *testing.T, n int) []*spans.Span {
 	return r.spans
 }
 
-// newReceiver starts one, and a provider that sends it each span when it has ended.
+// newReceiver starts one, with a provider that exports each span when it ends.
 func newReceiver(t *testing.T, options ...sdk.TracerProviderOption) (*receiver, *sdk.TracerProvider) {
 	r := &receiver{}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,7 +63,7 @@ func newReceiver(t *testing.T, options ...sdk.TracerProviderOption) (*receiver, 
 	return r, provider
 }
 
-// attributes are those of a span or an event, in Go's types.
+// attributes returns those of a span or an event as Go types.
 func attributes(all []*common.KeyValue) map[string]any {
 	got := map[string]any{}
 	for _, kv := range all {

@@ -21,7 +21,7 @@ func measured(config endpick.Config, registry *prom.Registry) (*transport.Transp
 	if err != nil {
 		return nil, err
 	}
-	config.Policy.Predictor = metrics.Predictor(config.Policy.Predictor) // measures how long predictions take
+	config.Policy.Predictor = metrics.Predictor(config.Policy.Predictor) // measures the time of predictions
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err

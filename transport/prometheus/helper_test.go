@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// slow is a predictor that predicts nothing.
+// slow is a predictor without predictions.
 type slow struct{}
 
 func (slow) Predict(*endpick.Request, []endpick.Candidate) {}
@@ -15,7 +15,7 @@ type bomb struct{}
 
 func (bomb) Predict(*endpick.Request, []endpick.Candidate) { panic("boom") }
 
-// listener is a predictor that notes what it hears.
+// listener is a predictor that records its calls.
 type listener struct {
 	endpick.OneRouter
 	strings.Builder

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A name is counted apart from its first success on; of too many the one that has gone
-// longest without a success gives way.
+// A name has a label of its own from its first success on; if there are too many, the
+// one without a success for longest gives way.
 func TestNames(t *testing.T) {
 	n := names{most: 2}
 	long := strings.Repeat("x", maxNameBytes)

@@ -40,7 +40,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// gie is the list of the Gateway API inference extension (GIE, "Monitoring").
+// gie is the list of metrics in the Gateway API inference extension (GIE, "Monitoring").
 var gie = strings.Fields(`
 inference_objective_request_ttft_seconds
 inference_objective_request_ttft_seconds_gauge
@@ -90,7 +90,7 @@ func series(all []*dto.MetricFamily) (n int) {
 	return n
 }
 
-// labels are the values of a label that there are.
+// labels returns the values of a label.
 func labels(all []*dto.MetricFamily, name string) []string {
 	var values []string
 	for _, f := range all {
@@ -110,10 +110,10 @@ var epoch = time.Unix(1_000_000, 0)
 
 func number(v float64) *float64 { return &v }
 
-// streamed is a stream of 10 tokens from server a, routed 30 ms after it came, with
-// its first token after 100 and its last after 190 ms, for which 50 and 9 ms were
-// predicted; of 1,000 tokens 640 were expected to be cached and 512 were. Its
-// targets of 80 and 10 ms are missed and met.
+// streamed is a stream of 10 tokens from server a: routed after 30 ms, first token
+// after 100 ms, last one after 190 ms, predicted TTFT 50 ms and TPOT 9 ms; of 1,000
+// tokens 640 were expected to be cached and 512 were. Of its targets, 80 ms is
+// missed and 10 ms is met.
 func streamed(model, tenant string) *observed.Request {
 	cached := 512
 	return &observed.Request{
@@ -134,7 +134,7 @@ func streamed(model, tenant string) *observed.Request {
 	}
 }
 
-// failed is a request that server a has failed and that nobody else served.
+// failed is a request that server a failed and no other served.
 func failed(model, tenant string) *observed.Request {
 	r := streamed(model, tenant)
 	r.Status, r.HTTP, r.TTFTMillis, r.OutputTokens, r.CachedTokens = "failed", 0, nil, 0, nil
@@ -257,7 +257,7 @@ func TestPromlint(t *testing.T) {
 	assert.Len(t, problems, 6)
 }
 
-// GIE's list is on a page of its own, and what of it promlint lets pass is on ours.
+// GIE's list is on a page of its own; those of its metrics that promlint accepts are on ours.
 func TestGIE(t *testing.T) {
 	m := newMetrics(t)
 	p := m.Predictor(slow{})
@@ -296,11 +296,11 @@ func TestGIE(t *testing.T) {
 
 var odd = []string{"\xff", "half \xe2\x82", strings.Repeat("m", 1<<16), "", "<script>\"\n", "other", "a,b{}=\\"}
 
-// Names that were only asked for take no place of those that are served, however many
-// there are; and of those that are served only the last have one.
+// Names that were merely requested take no place from names that are served, however
+// many there are; of served names, only the most recent have a place.
 func TestCardinality(t *testing.T) {
 	m := newMetrics(t)
-	m.Predictor(slow{}) // times all names
+	m.Predictor(slow{}) // with timings for all names
 	p := m.Predictor(slow{})
 	for _, name := range odd {
 		m.Observe(failed(name, name))
@@ -343,7 +343,7 @@ func TestCardinality(t *testing.T) {
 	assert.Contains(t, page(t, gather(t, m)), `endpick_tenant_requests_total{tenant="often"} 10000`)
 }
 
-// Endpoints beyond the bound, and those that are gone.
+// Endpoints beyond the bound, and removed ones.
 func TestEndpointLabels(t *testing.T) {
 	m, err := prometheus.New(prometheus.Config{MaxEndpoints: 3})
 	require.NoError(t, err)
@@ -374,7 +374,7 @@ func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...
 	index, _ := config.Policy.Matcher.(*prefix.Index)
 	var latencies []*predict.Latency
 	if l, ok := config.Policy.Predictor.(*predict.Latency); ok {
-		latencies = []*predict.Latency{l, l} // the second is to be ignored
+		latencies = []*predict.Latency{l, l} // the second is ignored
 	}
 	config.Policy.Predictor = m.Predictor(config.Policy.Predictor)
 	router, err := endpick.New(config)
@@ -431,7 +431,7 @@ func TestSources(t *testing.T) {
 	}
 	assert.Regexp(t, `endpick_index_bytes [1-9]`, text)
 
-	// One that is gone and still busy, beside another of its name.
+	// A removed endpoint that is still busy, beside another with its name.
 	require.NoError(t, router.Remove(at))
 	require.NoError(t, router.Add(endpick.Endpoint{ID: at}))
 	text = page(t, gather(t, m))
@@ -444,7 +444,7 @@ func TestSources(t *testing.T) {
 	assert.NotContains(t, page(t, gather(t, m)), "endpick_routed_total")
 }
 
-// Who is out, why, and what share of the traffic the others get.
+// Which endpoints are out, why, and what share of the traffic the others get.
 func TestHealth(t *testing.T) {
 	well := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
 	defer well.Close()
@@ -514,7 +514,7 @@ func TestPredictorPassesAllOn(t *testing.T) {
 	assert.EqualValues(t, 1, p.Stats().Panics)
 }
 
-// Everything at once, for the race detector, and no label comes back from the dead.
+// Everything concurrently, for the race detector; labels of removed endpoints do not return.
 func TestConcurrently(t *testing.T) {
 	m, err := prometheus.New(prometheus.Config{MaxModels: 2})
 	require.NoError(t, err)
@@ -539,7 +539,7 @@ func TestConcurrently(t *testing.T) {
 	assert.LessOrEqual(t, len(labels(gather(t, m.GIE()), "model_name")), 3)
 }
 
-// What counts a request allocates little, and what times a prediction nothing.
+// Counting a request allocates little, and timing a prediction nothing.
 func BenchmarkObserve(b *testing.B) {
 	m := newMetrics(b)
 	r := streamed("llama", "ann")

@@ -18,7 +18,7 @@ func readOne(line string) error {
 	return recording.Read(strings.NewReader(line), func(int, *recording.Request) error { return nil })
 }
 
-// Values are in the order of their places, which are in the text.
+// Positions of values lie within the text and in order.
 func TestPlacesOfValues(t *testing.T) {
 	for values, ok := range map[string]bool{
 		`[{"at":0},{"at":20}]`: true, `[{"at":3},{"at":3}]`: true, `[]`: true,
@@ -56,11 +56,11 @@ func TestNoNameHasNoHash(t *testing.T) {
 	assert.NotEqual(t, recording.NameHash("a"), recording.NameHash("b"))
 }
 
-// A request that can't be written ends the recording, and that is what Close says, also if
-// the disk is full then.
+// An invalid request ends the recording, and Close returns that error even if the disk is
+// full by then.
 func TestTheFirstErrorIsThatOfTheRequest(t *testing.T) {
 	w := recording.NewWriter(fullDisk{})
-	w.Write(recording.Request{Time: time.Unix(1, 0)}) // held back until Close
+	w.Write(recording.Request{Time: time.Unix(1, 0)}) // buffered until Close
 	w.Write(recording.Request{Time: time.Unix(1, 0), E2EMillis: math.NaN()})
 	err := w.Close()
 	require.Error(t, err)

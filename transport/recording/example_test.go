@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// A recording of what passed, for the simulator: lengths, hashes and times.
+// A recording for the simulator holds lengths, hashes and times.
 func Example() {
 	var file bytes.Buffer
 	out := recording.NewWriter(&file)

@@ -103,7 +103,7 @@ func TestReadStopsWithTheErrorOfItsCaller(t *testing.T) {
 	assert.Equal(t, stop, recording.Read(strings.NewReader(good), func(int, *recording.Request) error { return stop }))
 }
 
-// A disk that fails in the middle of a file does not make a shorter recording.
+// A read error in the middle of a file is reported, not taken for its end.
 func TestReadErrorsAreNotAnEnd(t *testing.T) {
 	broke := errors.New("broke")
 	for _, text := range []string{"", good, good + "\n", good + "\n" + good[:10]} {
@@ -130,7 +130,7 @@ func TestWriterKeepsTheFirstError(t *testing.T) {
 	assert.Equal(t, errFull, w.Close())
 }
 
-// A request that can't be written ends the recording, and what came before it is there.
+// An invalid request ends the recording; what precedes it is written.
 func TestWriterKeepsWhatCameBeforeAnError(t *testing.T) {
 	var b bytes.Buffer
 	w := recording.NewWriter(&b)
@@ -142,7 +142,7 @@ func TestWriterKeepsWhatCameBeforeAnError(t *testing.T) {
 	assert.Contains(t, b.String(), "first")
 }
 
-// What can be read can be written, and is then read as the same.
+// Whatever can be read can be written, and reads back the same.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"time":"2026-01-02T03:04:05Z","status":"completed","blocks":["ff"]}`)
 	f.Add(good + "\n" + good)
@@ -166,7 +166,7 @@ func FuzzRead(f *testing.F) {
 			w.Write(*r)
 		}
 		if w.Close() != nil {
-			return // a year of five digits, which RFC 3339 can't have
+			return // a year of five digits, which RFC 3339 does not allow
 		}
 		w = recording.NewWriter(&twice)
 		require.NoError(t, recording.Read(bytes.NewReader(once.Bytes()), func(_ int, r *recording.Request) error {
@@ -178,7 +178,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What version 1 has written is read, and says nothing of what it did not know.
+// Files of version 1 can be read; fields it did not have are absent.
 func TestVersion1IsRead(t *testing.T) {
 	const line = `{"time":"2026-01-02T03:04:05Z","ttft_ms":12.5,"e2e_ms":250,"model":"m","endpoint":"a","status":"completed","http":200,` +
 		`"attempts":1,"stream":true,"input_tokens":100,"output_tokens":4,"cached_tokens":64,"blocks":["1","ff"],"block_tokens":16,"tenant":"7","session":"8"}`
