@@ -76,3 +76,19 @@ func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {
 	require.Equal(t, 1, run(t.Context(), []string{"-config", path}, &stderr, &stderr))
 	require.Contains(t, stderr.String(), "servers")
 }
+
+// Which endpoint of the router the settings mean: by its ID, or else by address and rank.
+func TestEndpointsAreTheSettings(t *testing.T) {
+	zero, one := 0, 1
+	all := []endpointSettings{
+		{URL: "http://a"}, {URL: "http://a", Rank: &zero}, {URL: "http://a", Rank: &one}, {URL: "http://b", ID: "named"}, {URL: "http://u:p@c"},
+	}
+	s := &settings{Endpoints: all}
+	router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
+	require.NoError(t, err)
+	for i := range all {
+		for j, there := range router.Endpoints() {
+			require.Equal(t, i == j, all[i].is(there.Candidate.Endpoint), "%d %s", i, there.Candidate.Endpoint.ID)
+		}
+	}
+}

@@ -255,4 +255,10 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	require.NoError(t, h.follow(s, router, index))
 	assert.Len(t, h.feeds, 2, "who is gone is heard no more")
 	assert.Same(t, before, h.feeds["http://10.0.0.1:8000#1"], "and the others as before")
+
+	require.NoError(t, router.Remove("http://10.0.0.1:8000#1"))
+	require.NoError(t, router.Add(s.endpoints()[0]))
+	require.NoError(t, h.follow(s, router, index))
+	ref, _ := router.Ref("http://10.0.0.1:8000#1")
+	assert.Equal(t, ref, h.feeds["http://10.0.0.1:8000#1"].ref, "who comes back has a cache of its own")
 }
