@@ -108,6 +108,21 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	}
 }
 
+// Metrics and the debug page show the index and the models of the policy that a reload brings.
+func TestMetricsFollowTheSettings(t *testing.T) {
+	g := newTestGateway(t, "endpoints: [{url: \"http://a\"}]\npolicy: round-robin\n")
+	before := g.watch.sources.Load()
+	require.Nil(t, before.Index)
+	require.Empty(t, before.Latencies)
+	s, err := parseSettings("test.yaml", []byte("endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n"))
+	require.NoError(t, err)
+	require.NoError(t, g.apply(s))
+	after := g.watch.sources.Load()
+	require.NotNil(t, after.Index)
+	require.Same(t, g.policies.index, after.Index)
+	require.Len(t, after.Latencies, 1)
+}
+
 // All policies that have an index have one and the same, in whatever order they come, so that a reload to another policy
 // knows where prompts are.
 func TestPoliciesShareTheirIndex(t *testing.T) {
