@@ -35,12 +35,40 @@ func (e *endpoint) advance(now int64) {
 	e.at = now
 }
 
+// begins counts in a request that decodes from now on, with its prompt as computed.
+func (e *endpoint) begins(l *lease) {
+	e.decoding++
+	e.resident += l.size
+	e.computed += l.fresh
+	e.computedPairs += l.pairs
+	l.counted = true
+}
+
+// ends counts it out.
+func (e *endpoint) ends(l *lease) {
+	e.decoding = max(e.decoding-1, 0)
+	e.resident = max(e.resident-l.size, 0)
+}
+
+// mark notes the sums, for what comes after.
+func (e *endpoint) mark(l *lease) {
+	l.decodingTime, l.sizeTime = e.decodingTime, e.sizeTime
+	l.computed, l.computedPairs = e.computed, e.computedPairs
+}
+
+// beside is what was there, in the mean, since the mark: requests that decode,
+// and their tokens in memory.
+func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
+	return (e.decodingTime-l.decodingTime)/spent + l.foreign, (e.sizeTime-l.sizeTime)/spent + l.foreignSize
+}
+
 // lease is what is remembered of an open request.
 type lease struct {
 	ref      endpick.Ref
 	name     kindName
 	stream   bool
 	answered bool
+	counted  bool // among those that decode
 	crowded  bool // others were waiting at the engine, or memory was nearly full
 	unsure   bool // the engine may have evicted blocks that the index counts on
 	tenant   string
@@ -56,7 +84,7 @@ type lease struct {
 	foreign      float64 // requests there from other sources
 	foreignSize  float64
 
-	// The endpoint's sums at its first token.
+	// The endpoint's sums at its first token; when it was routed if it does not stream.
 	firstAt                 int64
 	decodingTime, sizeTime  float64
 	computed, computedPairs float64
@@ -90,6 +118,12 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
 	}
 	e.pairs += l.pairs
+	if !l.stream {
+		// When it begins to decode is not told. To those beside it, it is there from now on.
+		e.advance(now)
+		e.begins(l)
+		e.mark(l)
+	}
 	m.prompt.add(l.input + output)
 	m.anew.add(s.fresh + output)
 	expected := k.of(&s.first) * k.late.ratio()
@@ -161,12 +195,10 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		e.advance(now)
 		e.leave(now, true)
 		e.pairs = max(e.pairs-l.pairs, 0)
-		e.computed += l.fresh
-		e.computedPairs += l.pairs
-		e.decoding++
-		e.resident += l.size
-		l.decodingTime, l.sizeTime = e.decodingTime, e.sizeTime
-		l.computed, l.computedPairs = e.computed, e.computedPairs
+		if !l.counted {
+			e.begins(l)
+		}
+		e.mark(l)
 	}
 	ttft, ok := ev.TTFT()
 	if ms := milliseconds(ttft); ok && ms > 0 && ms <= maxLatency {
@@ -246,16 +278,17 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	defer m.noted(l.ref, e)
 	e.advance(now)
+	if l.counted {
+		e.ends(l)
+	}
 	if !l.answered {
 		e.leave(now, completed)
 		e.pairs = max(e.pairs-l.pairs, 0)
 		if completed {
-			m.labelWhole(ev, l)
+			m.labelWhole(ev, l, e, known)
 		}
 		return
 	}
-	e.decoding = max(e.decoding-1, 0)
-	e.resident = max(e.resident-l.size, 0)
 	// On an endpoint that has been removed, what was computed meanwhile is not known.
 	if known && (completed || o.Status == endpick.Canceled) {
 		m.labelDecode(ev, l, e, completed)
@@ -273,8 +306,7 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 	if n < 1 || !(took > 0 && spent > 0) || took > maxLatency {
 		return
 	}
-	batch := (e.decodingTime-l.decodingTime)/spent + l.foreign
-	size := (e.sizeTime-l.sizeTime)/spent + l.foreignSize
+	batch, size := e.beside(l, spent)
 	var x amounts
 	x[tokens], x[pairs] = e.computed-l.computed, e.computedPairs-l.computedPairs
 	x[steps], x[batches], x[contexts] = n, n*max(batch, 1), n*max(size, l.size)
@@ -326,7 +358,7 @@ func (k *kind) note(x *amounts, n float64) {
 
 // labelWhole learns from a response that did not stream. If it was expected to be long
 // and its length is unknown, its time says nothing.
-func (m *Marginal) labelWhole(ev *endpick.Event, l *lease) {
+func (m *Marginal) labelWhole(ev *endpick.Event, l *lease, e *endpoint, known bool) {
 	if ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
 		return
 	}
@@ -337,8 +369,14 @@ func (m *Marginal) labelWhole(ev *endpick.Event, l *lease) {
 	n := max(float64(min(ev.OutputTokens, mostTokens)-1), 0)
 	x := l.x
 	x[steps] += n
-	x[batches] += n * max(l.x[batches]/firstSteps, 1)
-	x[contexts] += n * max(l.x[contexts]/firstSteps, l.size)
+	batch, size := l.x[batches]/firstSteps, l.x[contexts]/firstSteps
+	if known && l.counted {
+		batch, size = e.beside(l, took)
+		x[tokens] += e.computed - l.computed
+		x[pairs] += e.computedPairs - l.computedPairs
+	}
+	x[batches] += n * max(batch, 1)
+	x[contexts] += n * max(size, l.size)
 	m.learn(l.name, &x, took)
 	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
 	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {

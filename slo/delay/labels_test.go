@@ -138,7 +138,8 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	l := d.route(600, 30, false) // 615
 	d.at(9)
 	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
-	d.check("beside A", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5 + 30, batches: 1.5 + 30, contexts: (1.5 + 30) * 1000}, x)
+	// A decodes beside it all the time, with 1,010 tokens.
+	d.check("beside A", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5 + 30, batches: 1.5 + 30*2, contexts: 1.5*1000 + 30*(1010+615)}, x)
 	assert.InDelta(t, 8000, d.m.common.decoding.or(0), 1e-6)
 	assert.InDelta(t, 615, d.m.common.size.or(0), 1e-6)
 	const keep = 1 - 1.0/memory
@@ -162,6 +163,38 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	d.now = d.now.Add(time.Second)
 	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{}) })
 	d.check("of no length", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5}, x)
+}
+
+// A response that does not stream is there to those beside it from when it was routed, worked
+// out by hand: A and B begin together and A streams; C comes in the third second; A ends in
+// the fifth, B in the ninth and C in the eleventh.
+func TestWhoDoesNotStreamIsThere(t *testing.T) {
+	d := newDesk(t)
+	a := d.route(1000, 20, true) // 1,010 tokens in the middle
+	b := d.route(600, 30, false) // 615
+	d.at(1)
+	x := d.label(requests, 1, a.FirstToken)
+	d.check("first token of A", amounts{requests: 1, tokens: 1000, pairs: 1000 * 500, steps: 1.5}, x)
+	d.at(3)
+	c := d.route(200, 40, false) // 220
+	d.at(5)
+	x = d.label(steps, 10, func() { a.Done(endpick.Outcome{OutputTokens: 11}) })
+	// Beside B for four seconds and C for two; meanwhile C was computed.
+	d.check("A", amounts{tokens: 200, pairs: 200 * 100, steps: 10, batches: 10 * 10 / 4., contexts: 10 * (4*(1010+615) + 2*220) / 4.}, x)
+	d.at(9)
+	for _, l := range d.m.leases.All() {
+		l.crowded = false // there was a prompt to compute when they came
+	}
+	x = d.label(steps, 1.5+30, func() { b.Done(endpick.Outcome{OutputTokens: 31}) })
+	// Beside A from the first second to the fifth, and C from the third to the ninth; behind A's prompt.
+	d.check("B", amounts{
+		requests: 1, tokens: 1600 + 1000 + 200, pairs: 1000*500 + 600*300 + 1000*500 + 200*100, steps: 1.5 + 30, batches: 1.5*1 + 30*(9+4+6)/9., contexts: 1.5*1000 + 30*(9*615+4*1010+6*220)/9.,
+	}, x)
+	d.at(11)
+	c.Done(endpick.Outcome{Status: endpick.Canceled, OutputTokens: 5})
+	ref, _ := d.router.Ref("a")
+	e := d.m.endpoints.Find(ref)
+	assert.Equal(t, []float64{0, 0, 0}, []float64{e.decoding, e.resident, e.pairs})
 }
 
 // Estimates have a common part, for all kinds, and a part per kind: a new kind starts from
