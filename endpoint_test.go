@@ -137,6 +137,45 @@ func TestAbsentIsNotZero(t *testing.T) {
 	assert.Zero(t, silent().Prediction.Has)
 }
 
+// What an endpoint does not report is what others have there, by hand: of the router's own
+// requests it knows itself how many there are.
+func TestSilenceIsAsBusyAsOthersMakeIt(t *testing.T) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b", "silent")})
+	busy := func() [2]float64 {
+		got := status(t, r, "silent").Candidate
+		return [2]float64{got.Waiting, got.Running}
+	}
+	open := func(n int, except ...string) (leases []endpick.Lease) {
+		for range n {
+			leases = append(leases, route(t, r, endpick.Request{Exclude: except, Stream: true}))
+		}
+		return leases
+	}
+	// It has worked, and is idle now, while this router alone keeps the others busy.
+	require.NoError(t, r.Report("silent", endpick.Load{}))
+	decoding := open(20, "b", "silent")
+	for _, l := range decoding {
+		l.FirstToken()
+	}
+	open(4, "a", "silent")
+	c.advance(2 * time.Minute)
+	require.NoError(t, r.Report("a", endpick.Load{Running: 20}))
+	require.NoError(t, r.Report("b", endpick.Load{Waiting: 1, Running: 3}))
+	assert.Equal(t, [2]float64{0, 0}, busy(), "all that run there are its own, wherever in the engine they are")
+	open(2, "a", "b")
+	assert.Equal(t, [2]float64{2, 0}, busy())
+
+	// Of others are 6 on a, of which 2 wait, and on b none: 1 and 2 in the mean.
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 24}))
+	assert.Equal(t, [2]float64{2 + 1, 2}, busy())
+	// What ends on a is one request less there, and no more of others.
+	decoding[0].Done(endpick.Outcome{})
+	assert.Equal(t, [2]float64{2 + 1, 2}, busy())
+	// Of one that says nothing of its queue, nothing of its queue counts: a has 24 − 19 = 5.
+	require.NoError(t, r.Report("a", endpick.Load{Running: 24, Absent: endpick.WaitingSignal}))
+	assert.Equal(t, [2]float64{2, 2.5}, busy())
+}
+
 func TestReportOrder(t *testing.T) {
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a")})
 	early := r.Mark("a")

@@ -145,7 +145,7 @@ func TestAppendCandidates(t *testing.T) {
 	require.Len(t, kept, 3)
 	assert.Zero(t, kept[0])
 	assert.Equal(t, []string{"a", "c"}, []string{kept[1].Endpoint.ID, kept[2].Endpoint.ID})
-	assert.Equal(t, []float64{3, 3}, []float64{kept[1].Waiting, kept[2].Waiting}, "c is silent: the mean")
+	assert.Equal(t, []float64{3, 1 + 3}, []float64{kept[1].Waiting, kept[2].Waiting}, "c is silent: its own, and of others as many as on a")
 	assert.Equal(t, 0.25, kept[2].KVUsage)
 	assert.Equal(t, 7, kept[2].InFlight.PrefillTokens)
 	l.Done(endpick.Outcome{})

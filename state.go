@@ -115,18 +115,24 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) *report {
 	return rep
 }
 
-// fillAbsent gives candidates that do not report a signal the mean of those
-// that do, so that silence never looks idle: for requests at least the router's
-// own count, for KV usage 0.5 if nobody reports.
+// fillAbsent completes the candidates that do not report a signal, so that silence
+// never looks idle. For requests it adds to the router's own count, which is known,
+// what the other candidates report beyond theirs, on average. KV usage is their mean,
+// 0.5 if nobody reports.
+//
+// The mean of whole queues and batches would count this router's own requests twice:
+// where servers report only while they work, the idle ones would look as busy as the
+// rest, get no requests, and stay silent.
 func fillAbsent(candidates []Candidate) {
 	var waiting, running, kv mean
 	for i := range candidates {
 		c := &candidates[i]
+		w, r := c.foreign()
 		if c.Reported&WaitingSignal != 0 {
-			waiting.add(c.Waiting)
+			waiting.add(w)
 		}
 		if c.Reported&RunningSignal != 0 {
-			running.add(c.Running)
+			running.add(r)
 		}
 		if c.Reported&KVUsageSignal != 0 {
 			kv.add(c.KVUsage)
@@ -135,15 +141,28 @@ func fillAbsent(candidates []Candidate) {
 	for i := range candidates {
 		c := &candidates[i]
 		if c.Reported&WaitingSignal == 0 {
-			c.Waiting = max(c.Waiting, waiting.or(0))
+			c.Waiting += waiting.or(0)
 		}
 		if c.Reported&RunningSignal == 0 {
-			c.Running = max(c.Running, running.or(0))
+			c.Running += running.or(0)
 		}
 		if c.Reported&KVUsageSignal == 0 {
 			c.KVUsage = kv.or(0.5)
 		}
 	}
+}
+
+// foreign returns how many requests wait and run on an endpoint besides this router's
+// own, by its report. Which of its own wait is a guess, but the total is not: neither
+// value exceeds it.
+func (c *Candidate) foreign() (waiting, running float64) {
+	waiting = max(c.Waiting-float64(c.InFlight.Prefilling), 0)
+	running = max(c.Running-float64(c.InFlight.Requests-c.InFlight.Prefilling), 0)
+	if c.Reported&WaitingSignal != 0 && c.Reported&RunningSignal != 0 {
+		most := max(c.BatchSize()-float64(c.InFlight.Requests), 0)
+		waiting, running = min(waiting, most), min(running, most)
+	}
+	return waiting, running
 }
 
 // mean is a mean of non-negative values. It carries the rounding error of each

@@ -213,15 +213,27 @@ func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]
 		}
 		return total / n
 	}
-	waiting := mean(endpick.WaitingSignal, 0, func(c endpick.Candidate) float64 { return c.Waiting })
-	running := mean(endpick.RunningSignal, 0, func(c endpick.Candidate) float64 { return c.Running })
+	// What others have there: of what is reported, more than this router has there itself.
+	others := func(c endpick.Candidate, reported, own int, v float64) float64 {
+		if reported == 2 {
+			return max(min(v-float64(own), c.Waiting+c.Running-float64(c.InFlight.Requests)), 0)
+		}
+		return max(v-float64(own), 0)
+	}
+	both := func(c endpick.Candidate) int {
+		return int(c.Reported&endpick.WaitingSignal/endpick.WaitingSignal + c.Reported&endpick.RunningSignal/endpick.RunningSignal)
+	}
+	waiting := mean(endpick.WaitingSignal, 0, func(c endpick.Candidate) float64 { return others(c, both(c), c.InFlight.Prefilling, c.Waiting) })
+	running := mean(endpick.RunningSignal, 0, func(c endpick.Candidate) float64 {
+		return others(c, both(c), c.InFlight.Requests-c.InFlight.Prefilling, c.Running)
+	})
 	kv := mean(endpick.KVUsageSignal, 0.5, func(c endpick.Candidate) float64 { return c.KVUsage })
 	for id, c := range seen {
 		if c.Reported&endpick.WaitingSignal == 0 {
-			c.Waiting = max(c.Waiting, waiting)
+			c.Waiting += waiting
 		}
 		if c.Reported&endpick.RunningSignal == 0 {
-			c.Running = max(c.Running, running)
+			c.Running += running
 		}
 		if c.Reported&endpick.KVUsageSignal == 0 {
 			c.KVUsage = kv
