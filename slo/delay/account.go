@@ -69,6 +69,7 @@ type lease struct {
 	stream   bool
 	answered bool
 	counted  bool // among those that decode
+	apart    bool // its kind has no place yet, and there are others
 	crowded  bool // others were waiting at the engine, or memory was nearly full
 	unsure   bool // the engine may have evicted blocks that the index counts on
 	tenant   string
@@ -113,6 +114,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	m.see(&s, req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: float64(req.ExpectedOutputTokens),
+		apart:    m.kinds[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
 		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first,
 		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
 		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
@@ -136,6 +138,16 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	e.wait(now, expected)
 	m.noted(c.Ref, e)
 	m.compare(ev.Candidates, n, now)
+}
+
+// several reports whether a request could have gone to a server of another variant.
+func several(candidates []endpick.Candidate, variant string) bool {
+	for i := range candidates {
+		if candidates[i].Endpoint.Variant != variant {
+			return true
+		}
+	}
+	return false
 }
 
 // hasTarget reports whether a request restricts those that come after it.
@@ -190,6 +202,9 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		return
 	}
 	l.answered, l.firstAt = true, now
+	if l.apart {
+		m.admit(l.name)
+	}
 	if e := m.endpoints.Find(l.ref); e != nil {
 		defer m.noted(l.ref, e)
 		e.advance(now)

@@ -229,6 +229,32 @@ func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
 	assert.Less(t, k.of(&amounts{requests: 1, tokens: 1000}), d.m.kinds[kindName{"m", ""}].of(&amounts{requests: 1, tokens: 1000})/4)
 }
 
+// Where servers differ, a kind has its place with the first token: the first responses would
+// otherwise go to slow servers as to fast ones for as long as one takes.
+func TestKindsThatDifferAreToldApartEarly(t *testing.T) {
+	for _, c := range []struct {
+		other         string
+		stream, early bool
+	}{{"slow", true, true}, {"fast", true, false}, {"slow", false, false}} {
+		d := newDesk(t)
+		require.NoError(t, d.router.SetEndpoints([]endpick.Endpoint{{ID: "a", Variant: "fast"}, {ID: "b", Variant: c.other}}))
+		l := d.route(1000, 20, c.stream)
+		name := kindName{"m", l.Endpoint().Variant}
+		d.at(1)
+		assert.Empty(t, d.m.kinds)
+		if c.stream {
+			l.FirstToken()
+		}
+		assert.Equal(t, c.early, d.m.kinds[name] != nil, "%+v", c)
+		if c.early {
+			assert.Equal(t, 1.0, d.m.kinds[name].labels, "its first label is that of this token")
+		}
+		d.at(2)
+		l.Done(endpick.Outcome{OutputTokens: 11})
+		assert.Len(t, d.m.kinds, 1)
+	}
+}
+
 // An adapter counts as its base model, where that is named.
 func TestNamesOfKinds(t *testing.T) {
 	for _, x := range []struct {

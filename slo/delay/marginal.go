@@ -16,8 +16,9 @@ type Config struct {
 	// Without leaves terms out, to measure what they are worth. Zero: none.
 	Without Terms
 	// MaxKinds bounds the number of pairs of served model and variant that are
-	// learned. A pair is learned once a request for it has been completed; it
-	// replaces the one whose last completed request is the oldest. Zero: 64.
+	// learned. A pair is learned once a request for it has been completed, or, where
+	// there are several variants, answered; it replaces the one whose last completed
+	// request is the oldest. Zero: 64.
 	MaxKinds int
 }
 
@@ -191,7 +192,9 @@ func (m *Marginal) find(n kindName) *kind {
 	return &m.common
 }
 
-// admit gives a kind a place when a request for it has been completed.
+// admit gives a kind a place when a request for it has been completed, or, in a fleet of
+// several kinds, answered: until then it is like all others, and slow servers would be
+// filled like fast ones for as long as a response takes.
 func (m *Marginal) admit(n kindName) {
 	k := m.kinds[n]
 	if k == nil {
