@@ -20,7 +20,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// nobody is an address at which nobody listens.
+// nobody returns an address at which nothing listens.
 func nobody(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestNoRetryOnAnAnswer(t *testing.T) {
 	}
 }
 
-// closing is a body that counts as open until it is closed.
+// closing is a body that counts as open until closed.
 type closing struct {
 	io.ReadCloser
 	once sync.Once
@@ -126,8 +126,8 @@ func (c *closing) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// When an endpoint has refused two requests in a row, another is asked. The
-// client gets what is better: an answer, or why the first has refused.
+// After an endpoint has refused two requests in a row, another one is asked.
+// The client gets the better response: an answer, or the first refusal.
 func TestARefusalIsCheckedElsewhere(t *testing.T) {
 	bad := startEngine(t, status(404))
 	const refused = `{"error":{"code":404}}`
@@ -293,8 +293,8 @@ func TestACanceledRequestIsNotRetried(t *testing.T) {
 	w.idle(t)
 }
 
-// What is no inference is sent again only if it is known that nobody has begun with it: then
-// it runs at one server at most, whatever it names, and however that one fails.
+// A request that is not inference is sent again only if no server can have begun with it: it
+// runs on one server at most, whatever it names and however a server fails.
 func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
 	breaks := func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) }
 	const chat, order = `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`, `{"model":"m","training_file":"x"}`
@@ -303,7 +303,7 @@ func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, method, path, body string
-		first                    func(http.ResponseWriter, *http.Request, []byte) bool // nil: nobody is there
+		first                    func(http.ResponseWriter, *http.Request, []byte) bool // nil: connection refused
 		want                     int                                                   // 0: an error
 	}{
 		{"a chat", "POST", chatPath, chat, status(500), 200},
@@ -350,7 +350,7 @@ func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
 	}
 }
 
-// What a host excludes is its own list: endpoints that fail are not written behind it.
+// A host's exclusions stay its own: failed endpoints are not appended to its slice.
 func TestTheHostsExclusionsStayItsOwn(t *testing.T) {
 	list := make([]string, 1, 8)
 	list[0] = "c"
@@ -426,7 +426,7 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 	w.idle(t)
 }
 
-// However many servers are gone, none of them is asked but for a trial.
+// However many servers are gone, none of them gets more than a trial request.
 func TestServersThatAreGoneAreNotAsked(t *testing.T) {
 	asked := 0
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -448,8 +448,8 @@ func TestServersThatAreGoneAreNotAsked(t *testing.T) {
 	assert.Equal(t, 7, w.t.Stats().Unhealthy)
 }
 
-// Two servers of four are killed in the middle of traffic and one comes back: no
-// request fails that had not received a byte yet.
+// Two servers of four are killed during traffic and one comes back: no request
+// fails that had not received a byte yet.
 func TestKillAndRestart(t *testing.T) {
 	const clients, each = 16, 25
 	slow := func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
@@ -508,8 +508,7 @@ func TestKillAndRestart(t *testing.T) {
 	w.idle(t)
 }
 
-// A deadline of the host's ends a request, without another attempt, and is not the server's
-// fault.
+// A host's deadline ends a request without another attempt, and is not the server's fault.
 func TestADeadlineOfTheHost(t *testing.T) {
 	for name, begin := range map[string]bool{"before the first byte": false, "in the middle": true} {
 		t.Run(name, func(t *testing.T) {

@@ -21,16 +21,16 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// The memory of bodies is used again. Whatever becomes of a request, no server ever
-// gets a byte of another's: neither by a retry, nor while a client goes away, nor
-// where a server answers before it has read, or never does.
+// The memory of bodies is reused. Whatever becomes of a request, no server ever
+// gets a byte of another's: not by a retry, not when a client leaves, and not when
+// a server answers before it has read the body, or never.
 func TestBodiesAreNotMixedUp(t *testing.T) {
 	var served atomic.Int64
 	mixed := make(chan string, 1)
 	engine := func(choice uint64) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n := rand.N[uint64](100) + choice
-			if n%7 == 0 { // without having read
+			if n%7 == 0 { // without reading
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
 			}
@@ -41,7 +41,7 @@ func TestBodiesAreNotMixedUp(t *testing.T) {
 			}
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
-				return // the client has gone
+				return // the client has left
 			}
 			id := r.Header.Get("X-Id")
 			text := strings.TrimSuffix(string(body[bytes.IndexByte(body, ':')+1:]), `"}]}`)
@@ -118,8 +118,8 @@ func TestBodiesAreNotMixedUp(t *testing.T) {
 	assert.NotZero(t, served.Load())
 }
 
-// Engines get bodies of any length whole, with what is put into their middle, and again
-// when one has not read to the end.
+// Engines get bodies of any length whole, including inserted fields, and again after an
+// engine that did not read to the end.
 func TestBodiesOfAnyLengthArriveWhole(t *testing.T) {
 	deaf := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.CopyN(io.Discard, r.Body, 1000)

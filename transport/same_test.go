@@ -17,9 +17,9 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// What client and server say reaches the other as it was said, whatever it is, but for the
-// coding that responses may have, and streams of nothing. Usage is asked for, so that
-// nobody else has to.
+// Everything that client and server send reaches the other unchanged, except for the
+// accepted codings of responses and empty streams. Usage is requested by the client here,
+// so it is not added.
 func TestNothingElseIsChanged(t *testing.T) {
 	var asked *http.Request
 	var body, answer string
@@ -75,7 +75,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 		sent := in.Header.Clone()
 		asked = nil
 		out, err := rt.RoundTrip(in)
-		if asked == nil { // such as a model that is not a string
+		if asked == nil { // such as a non-string model
 			require.ErrorIs(t, err, endpick.ErrBadRequest)
 			return
 		}
@@ -86,12 +86,12 @@ func TestNothingElseIsChanged(t *testing.T) {
 		require.Equal(t, sent, got)
 		require.Equal(t, sent, in.Header)
 		if answer == "" && status == 200 && errors.Is(err, io.ErrUnexpectedEOF) {
-			return // a stream of nothing
+			return // an empty stream
 		}
 		require.NoError(t, err)
 		var passed bytes.Buffer
 		_, err = passed.ReadFrom(out.Body)
-		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(header.Get("Content-Type"), "event-stream") { // one that was never finished
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(header.Get("Content-Type"), "event-stream") { // an unfinished body
 			require.NoError(t, err)
 		}
 		require.NoError(t, out.Body.Close())

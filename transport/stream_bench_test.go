@@ -21,8 +21,8 @@ func (c canned) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: c.header.Clone(), Body: io.NopCloser(bytes.NewReader(c.body)), ContentLength: -1}, nil
 }
 
-// What a whole request costs beside the network: a chat of 4 KB that is answered
-// with 200 chunks.
+// BenchmarkRoundTrip measures a whole request apart from the network: a chat of
+// 4 KB with a response of 200 chunks.
 func BenchmarkRoundTrip(b *testing.B) {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "a:1"}}})
 	if err != nil {

@@ -53,11 +53,11 @@ func running(completion int, content string) string {
 }
 
 func TestMeteredStreams(t *testing.T) {
-	eight := strings.Repeat("x", 32) // 8 tokens by estimate
+	eight := strings.Repeat("x", 32) // 8 tokens, by estimate
 	for _, tc := range []struct {
 		name, stream string
-		passed       string // "": as it is
-		tokens       int    // at the end
+		passed       string // "": unchanged
+		tokens       int    // in the end
 		first        bool
 		status       endpick.Status
 	}{
@@ -101,8 +101,7 @@ func TestMeteredStreams(t *testing.T) {
 	}
 }
 
-// A body may come byte by byte, and its last bytes together with the error after
-// them.
+// A body may come byte by byte, and its last bytes together with the error.
 func TestBodiesComeInAnyPieces(t *testing.T) {
 	stream := role + delta(`"content":"Once"`) + finish + finalUsage(7, 5) + done
 	object := `{"choices":[{"message":{"content":"Once"}}],"usage":{"prompt_tokens":7,"completion_tokens":5}}`
@@ -147,7 +146,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 	}
 }
 
-// stutter returns nothing at every other call.
+// stutter returns nothing from every other call.
 type stutter struct {
 	r    io.Reader
 	next bool
@@ -160,7 +159,7 @@ func (s *stutter) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// Tokens are counted while they come, and the first one ends the prefill.
+// Tokens are counted as they arrive, and the first one ends the prefill.
 func TestTokensAreCountedAsTheyCome(t *testing.T) {
 	step := make(chan string)
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
@@ -290,7 +289,8 @@ func TestClientThatStopsAtDoneHasAll(t *testing.T) {
 }
 
 // A client has a response without a body as soon as it has the header, and may be gone
-// before its gateway looks for more: so it is complete before it is handed over.
+// before its gateway reads further: so the response completes before it is handed
+// over.
 func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method, path string
@@ -328,7 +328,7 @@ func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
 	}
 }
 
-// What has come to its end is complete, whichever way the client leaves.
+// A response that was read to its end is complete, however the client leaves.
 func TestClientThatCancelsAtTheEndHasAll(t *testing.T) {
 	const whole = `{"object":"chat.completion","choices":[]}`
 	for name, body := range map[string]string{"stream": role + done, "at once": whole} {
@@ -424,7 +424,7 @@ func TestCompressedResponses(t *testing.T) {
 	})
 }
 
-// compressedWriter sends each flush compressed, as a server does.
+// compressedWriter compresses each flush, as a server does.
 type compressedWriter struct {
 	http.ResponseWriter
 	z io.WriteCloser
@@ -472,7 +472,7 @@ func TestCompressedEventsAreNotHeldUp(t *testing.T) {
 
 // A model's ratio of tokens to bytes is learned from its responses.
 func TestTokensPerByteAreLearned(t *testing.T) {
-	// 4,096 bytes of prompt are 2,048 tokens for this tokenizer.
+	// This tokenizer makes 2,048 tokens of the prompt's 4,096 bytes.
 	e := startEngine(t, sse(delta(`"content":"`+strings.Repeat("y", 100)+`"`)+finish+finalUsage(2048, 50)+done))
 	w := newWorld(t, transport.Config{}, e.URL)
 	req := `{"model":"m","stream":true,"prompt":"` + strings.Repeat("x", 4096) + `"}`
@@ -524,7 +524,7 @@ func TestUpgrade(t *testing.T) {
 	w.idle(t)
 }
 
-// A WebSocket is opened at a server that has the model of its URL.
+// A WebSocket goes to a server that has the model in its URL.
 func TestUpgradesGoToTheirModel(t *testing.T) {
 	upgrades := func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		if conn, buf, err := w.(http.Hijacker).Hijack(); err == nil {
@@ -594,7 +594,7 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	resp.Body.Close()
 	<-gone
 
-	// What must not be sent twice has a connection to itself, of the same kind.
+	// A request that must not be sent twice gets a new connection of the same kind.
 	resp, _ = w.ok(t, post(t, "/v1/other", "{}"))
 	assert.Equal(t, 2, resp.ProtoMajor)
 	w.idle(t)

@@ -57,8 +57,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// Who wraps the connections that the transport has of its own sees every attempt, and loses
-// none of them: not HTTP/2 in the clear, not even when it sends a request again itself.
+// A Wrap around the transport's own connections sees every attempt and breaks none: not
+// HTTP/2 in the clear, not even if it repeats requests itself.
 func TestWrap(t *testing.T) {
 	protocol := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != chatPath {
@@ -110,7 +110,7 @@ func TestWrap(t *testing.T) {
 	assert.EqualError(t, err, "endpick: config: transport.Config.Wrap has returned nil")
 }
 
-// Whatever a client writes, the server gets a path below that of its address.
+// Whatever path a client sends, the server gets one below that of its address.
 func TestPathsStayBelowTheBase(t *testing.T) {
 	e := &endpick.Endpoint{Address: "http://host/tenant/a"}
 	for in, want := range map[string]string{
@@ -156,8 +156,8 @@ func TestPathsThatClimbAreRefused(t *testing.T) {
 	w.idle(t)
 }
 
-// What stands before the @ of an address is for the server behind it: it gets it,
-// and nobody else does.
+// The credentials before the @ of an address are for its server: only that server
+// gets them.
 func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		user, password, _ := r.BasicAuth()
@@ -182,7 +182,7 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`, "Authorization", "Bearer of-the-client"))
 	assert.Equal(t, "  Bearer of-the-client", body)
 
-	// A Base of the host's may log or trace the URL.
+	// A host's Base may log or trace the URL.
 	w = newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 		assert.Equal(t, "http://"+host+"/v1/embeddings", r.URL.String())
 		return http.DefaultTransport.RoundTrip(r)
@@ -191,7 +191,7 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	_, body = w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
 	assert.Equal(t, "ann s3cret Basic YW5uOnMzY3JldA==", body)
 
-	// An address that can't be shows nothing of it either.
+	// An invalid address does not show them either.
 	w = newWorld(t, transport.Config{})
 	require.NoError(t, w.router.Add(endpick.Endpoint{Address: "ftp://ann:s3cret@host"}))
 	_, _, err := w.do(t, post(t, "/v1/embeddings", `{"model":"m"}`))
@@ -202,7 +202,7 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	assert.NotContains(t, err.Error(), "s3cret")
 }
 
-// An address that can't be is an error of New, or, if it comes later, of nobody's
+// An invalid address is an error of New; in an endpoint added later it fails no
 // request: another endpoint takes it, and the host is told.
 func TestBadAddressesAreTold(t *testing.T) {
 	good := startEngine(t, nil)

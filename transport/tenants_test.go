@@ -29,8 +29,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// network is hosts by name within a synctest bubble, HTTP over net.Pipe: time passes
-// only when all of them wait.
+// network is hosts by name within a synctest bubble, HTTP over net.Pipe: time
+// advances only when all goroutines wait.
 type network map[string]*pipes
 
 func (n network) listen(host string) net.Listener {
@@ -51,8 +51,8 @@ func (n network) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	}
 }
 
-// Two tenants before two model servers, over HTTP. One sends ten times its share and
-// more; the other's TTFT p95 stays within a fifth of what it is alone.
+// Two tenants share two model servers, over HTTP. One sends more than ten times its
+// share; the other's TTFT p95 stays within a fifth of what it is alone.
 func TestTenantsKeepTheirShareOverHTTP(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the latencies are the same, and take long to come")
@@ -143,7 +143,7 @@ func TestTenantsKeepTheirShareOverHTTP(t *testing.T) {
 				to := &result{}
 				results[tenant] = to
 				all.Go(func() {
-					// Gaps from almost none to twice the mean, evenly spread.
+					// Gaps are evenly spread from almost none to twice the mean.
 					for n := range int(rate * duration.Seconds()) {
 						_, share := math.Modf(float64(n)*math.Phi + float64(len(tenant)))
 						time.Sleep(time.Duration(2 * share / rate * float64(time.Second)))

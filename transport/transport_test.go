@@ -167,7 +167,7 @@ func TestTenantsShareNoBlocks(t *testing.T) {
 	}
 }
 
-// Requests that are not understood reach an endpoint as they are.
+// Requests that are not understood reach an endpoint unchanged.
 func TestOtherRequestsPassThrough(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
@@ -207,7 +207,7 @@ func TestOtherRequestsPassThrough(t *testing.T) {
 	}
 }
 
-// A request that names no model may go anywhere: by the policy, like others.
+// A request without a model may go anywhere; the policy chooses, as for any other.
 func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	a, b := startEngine(t, nil), startEngine(t, nil)
 	w := newWorld(t, transport.Config{})

@@ -37,8 +37,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// bubble runs a test whose endpoints are all served by handler, in a time of its
-// own.
+// bubble runs a test on simulated time; handler serves all endpoints.
 func bubble(t *testing.T, config transport.Config, router endpick.Config, handler http.HandlerFunc, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
@@ -87,8 +86,8 @@ func speak(kind string, pauses []time.Duration, pieces ...string) http.HandlerFu
 
 const never = 1000 * time.Hour
 
-// A server is given up when it has been silent for as long as no healthy one is,
-// whatever it has sent before; none that speaks in time is.
+// A server is given up once it has been silent for longer than a healthy one
+// ever is, whatever it has sent before; one that sends in time is not.
 func TestSilenceIsBounded(t *testing.T) {
 	const stream, object = "text/event-stream", "application/json"
 	const s, m = time.Second, time.Minute
@@ -101,7 +100,7 @@ func TestSilenceIsBounded(t *testing.T) {
 		kind    string
 		pauses  []time.Duration
 		pieces  []string
-		after   time.Duration // when the client knows
+		after   time.Duration // when the client learns of it
 		err     bool
 	}{
 		{"nothing at all", transport.Config{}, chatStream, stream, []time.Duration{never}, []string{"header"}, 2 * m, true},
@@ -161,7 +160,7 @@ func times[T any](n int, v T) []T {
 	return all
 }
 
-// What a server says of a failure is bounded as well.
+// The body of a failure is bounded as well.
 func TestAnErrorThatDoesNotEnd(t *testing.T) {
 	bubble(t, transport.Config{MaxAttempts: 1}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -205,7 +204,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 }
 
 // A lease lives as long as its request waits for the endpoint, however long that
-// is, and is not kept alive by anything else.
+// is, and nothing else keeps it alive.
 func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 	const m = time.Minute
 	hour := transport.Config{ResponseTimeout: 2 * time.Hour, FirstByteTimeout: 2 * time.Hour, StallTimeout: 2 * time.Hour}
@@ -272,8 +271,7 @@ func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 	})
 }
 
-// The request that is to show whether a silent server is back waits ten seconds,
-// not two minutes.
+// A trial request at a silent server waits ten seconds, not two minutes.
 func TestATrialAtASilentServerIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -293,8 +291,8 @@ func TestATrialAtASilentServerIsShort(t *testing.T) {
 	})
 }
 
-// A first byte that comes at the moment in which the endpoint is given up is not the
-// beginning of a response: its rest would be cut off. Another endpoint is asked.
+// A first byte that arrives just as the endpoint is given up does not start a
+// response, since its rest would be cut off. Another endpoint is asked.
 func TestAFirstByteTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, router := fleetWith(t, newFleet(), pinned)
@@ -319,8 +317,8 @@ func TestAFirstByteTooLate(t *testing.T) {
 	})
 }
 
-// late is a body that gives its first byte when the request has been given up, and
-// nothing after it.
+// late is a body that returns its first byte once the request has been given up,
+// and nothing after it.
 type late struct {
 	ctx   context.Context
 	rest  io.ReadCloser
@@ -338,7 +336,8 @@ func (l *late) Read(p []byte) (int, error) {
 
 func (l *late) Close() error { return l.rest.Close() }
 
-// Who leaves in the middle of a response is told so, and nobody is said to have been silent.
+// A client that leaves in the middle of a response gets its own error, and no server is blamed
+// for silence.
 func TestLeavingIsNoTimeout(t *testing.T) {
 	bubble(t, transport.Config{}, endpick.Config{}, speak("text/event-stream", []time.Duration{time.Second, never}, role, "x"), func(t *testing.T, w *world) {
 		ctx, leave := context.WithTimeout(t.Context(), 5*time.Second)
@@ -350,7 +349,7 @@ func TestLeavingIsNoTimeout(t *testing.T) {
 	})
 }
 
-// How long streams take to begin says nothing of responses that come at once.
+// The time streams take to begin says nothing of responses that do not stream.
 func TestPatienceIsOfAKind(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -381,7 +380,7 @@ func TestPatienceIsOfAKind(t *testing.T) {
 }
 
 // A lease is kept as long as its response is read, however slowly, and whether or not
-// anything is counted of it.
+// anything in it is counted.
 func TestLeasesOfSlowReadersAreKept(t *testing.T) {
 	bubble(t, transport.Config{}, endpick.Config{LeaseTimeout: time.Minute}, speak("application/octet-stream", []time.Duration{0}, strings.Repeat("x", 100)), func(t *testing.T, w *world) {
 		resp, err := w.t.RoundTrip(post(t, "/v1/other", "{}"))
@@ -397,8 +396,8 @@ func TestLeasesOfSlowReadersAreKept(t *testing.T) {
 	})
 }
 
-// An endpoint that sends to somebody is not stuck: who waits for it for long is not sent
-// elsewhere.
+// An endpoint that sends to any client is not stuck: a request that has waited long for
+// it is not moved.
 func TestWhoSpeaksToOthersIsNotStuck(t *testing.T) {
 	const words = 100
 	handler := func(w http.ResponseWriter, r *http.Request) {

@@ -37,7 +37,7 @@ func shared(ctx context.Context, endpoints []endpick.Endpoint, name string) (*tr
 	if err != nil {
 		return nil, err
 	}
-	config.Policy.Admitters = append(config.Policy.Admitters, shared) // the last, so that it only sees admitted requests
+	config.Policy.Admitters = append(config.Policy.Admitters, shared) // last, so that it only sees admitted requests
 	if err := router.SetPolicy(config.Policy); err != nil {
 		return nil, err
 	}
@@ -45,14 +45,14 @@ func shared(ctx context.Context, endpoints []endpick.Endpoint, name string) (*tr
 	if err != nil {
 		return nil, err
 	}
-	go shared.Run(ctx, router, replica.NATS(conn, "chat")) // the name of the fleet
+	go shared.Run(ctx, router, replica.NATS(conn, "chat")) // the fleet's name
 
 	return transport.New(transport.Config{Router: router, Health: monitor, HashKey: key})
 }
 
 var _ = shared // in docs/replicas.md
 
-// Gateways share a secret; without one there is no replica.
+// Gateways share a secret; without one, New returns an error.
 func ExampleNew() {
 	_, err := replica.New(replica.Config{})
 	fmt.Println(errors.Is(err, endpick.ErrConfig), err)

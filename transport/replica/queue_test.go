@@ -50,7 +50,7 @@ func TestQueue(t *testing.T) {
 	assert.False(t, lost, "it is told once")
 }
 
-// Telling is a copy into memory that is used again.
+// Queuing copies into reused memory.
 func TestQueueAllocatesNothing(t *testing.T) {
 	q := newQueue()
 	q.set(true)
@@ -63,7 +63,7 @@ func TestQueueAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkTold is what telling adds to a request: routed, first token and end.
+// BenchmarkTold measures what sharing adds to a request: routed, first token and end.
 func BenchmarkTold(b *testing.B) {
 	r, err := New(Config{Key: prefix.NewKey()})
 	require.NoError(b, err)
@@ -84,7 +84,7 @@ func BenchmarkTold(b *testing.B) {
 	}
 }
 
-// Who can send on the bus, with a key or without, fills no more than so much memory.
+// Any sender on the bus, with a key or without, can fill only a bounded amount of memory.
 func TestInboxIsBounded(t *testing.T) {
 	r, err := New(Config{Key: prefix.NewKey()})
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestInboxIsBounded(t *testing.T) {
 		}
 		return bytes
 	}
-	for range 2 { // it is empty again
+	for range 2 { // empty again
 		assert.Zero(t, s.waiting.Load())
 		assert.Equal(t, 93*maxMessage, fill(maxMessage, 200), "93 × 350 KiB are 32 MiB")
 		assert.Equal(t, maxInbox, fill(1, 2*maxInbox))

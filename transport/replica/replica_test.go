@@ -89,10 +89,10 @@ type gateway struct {
 	stop    func()
 }
 
-// heard notes what was measured of requests that have ended.
+// heard records the measured latencies of ended requests.
 type heard struct {
 	mu   sync.Mutex
-	ttft map[int]time.Duration // by length of the prompt
+	ttft map[int]time.Duration // by prompt length
 	took map[int]time.Duration
 }
 
@@ -115,7 +115,7 @@ func endpoints(n int) (all []endpick.Endpoint) {
 	return all
 }
 
-// start starts a gateway before the same servers as all others.
+// start starts a gateway to the same servers as all others.
 func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.Config)) *gateway {
 	t.Helper()
 	g := &gateway{heard: &heard{ttft: map[int]time.Duration{}, took: map[int]time.Duration{}}}
@@ -147,13 +147,13 @@ func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.
 	return g
 }
 
-// eventually waits for what is soon the case.
+// eventually waits for a condition.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	require.Eventually(t, is, 30*time.Second, time.Millisecond, what)
 }
 
-// meet waits until all know each other.
+// meet waits until all gateways know each other.
 func meet(t testing.TB, all ...*gateway) {
 	t.Helper()
 	for _, g := range all {
@@ -228,7 +228,7 @@ func TestReplicas(t *testing.T) {
 	assert.InDelta(t, a.heard.took[325], b.heard.took[325], float64(100*time.Microsecond))
 	b.heard.mu.Unlock()
 
-	// The next turn is routed by the other, and has 3 blocks that are new.
+	// The next turn is routed by the other gateway and has 3 new blocks.
 	before := b.replica.Status().Blocks
 	turn := append(whole, blocksOf(3, 3)...)
 	lease, err = b.Route(endpick.Request{Model: "m", Blocks: turn, Exclude: others(id)})
@@ -252,8 +252,8 @@ func others(id string) (ids []string) {
 	return ids
 }
 
-// Without the bus a router goes on alone, says so, and forgets; with it again all is
-// known again.
+// Without the bus a router goes on alone, reports it, and forgets the others; once
+// the bus is back, all are known again.
 func TestOutage(t *testing.T) {
 	bus := newHub()
 	a, b := start(t, bus, nil), start(t, bus, nil)
@@ -285,7 +285,8 @@ func TestOutage(t *testing.T) {
 	eventually(t, "all ends", func() bool { return b.open() == 0 })
 }
 
-// One that leaves takes what it was told with it, and its own is forgotten at once.
+// A replica that leaves takes what it has mirrored with it, and its own requests are forgotten
+// at once.
 func TestLeave(t *testing.T) {
 	bus := newHub()
 	long := func(c *replica.Config, _ *endpick.Config) { c.Forget = time.Hour }
@@ -338,7 +339,7 @@ func TestJoin(t *testing.T) {
 	eventually(t, "all ends", func() bool { return b.open() == 0 })
 }
 
-// With another key nobody understands the other, and both say so.
+// With different keys neither understands the other, and both report it.
 func TestKeys(t *testing.T) {
 	bus := newHub()
 	a := start(t, bus, nil)
@@ -373,7 +374,7 @@ func TestLoadAlone(t *testing.T) {
 	assert.Zero(t, b.replica.Status().Blocks)
 }
 
-// A tenant that has used its tokens at one gateway has used them at all.
+// A tenant that has used up its tokens at one gateway has used them up at all.
 func TestQuotasAreShared(t *testing.T) {
 	bus := newHub()
 	a, b := start(t, bus, nil), start(t, bus, nil)
@@ -385,13 +386,13 @@ func TestQuotasAreShared(t *testing.T) {
 	require.ErrorIs(t, err, endpick.ErrRejected)
 	_, err = b.Route(endpick.Request{Tenant: "another", InputTokens: 200})
 	require.NoError(t, err)
-	// A failure costs nothing, here and there.
+	// A failure costs nothing, at either gateway.
 	l.Done(endpick.Outcome{Status: endpick.Failed})
 	eventually(t, "it is over", func() bool {
 		_, err = b.Route(endpick.Request{Tenant: "limited", InputTokens: 200})
 		return err == nil
 	})
-	// What was told to one who joins is not paid again.
+	// A replica that joins is not charged again for earlier requests.
 	c := start(t, bus, nil)
 	l, err = a.Route(endpick.Request{Tenant: "limited", InputTokens: 300, Blocks: blocksOf(5, 18), Stream: true})
 	require.NoError(t, err)
@@ -404,7 +405,7 @@ func TestQuotasAreShared(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Endpoints that only some know are no trouble.
+// Endpoints that only some gateways know do no harm.
 func TestDifferentFleets(t *testing.T) {
 	bus := newHub()
 	a := start(t, bus, func(_ *replica.Config, c *endpick.Config) { c.Endpoints = []endpick.Endpoint{{ID: "only-a"}} })
@@ -418,8 +419,8 @@ func TestDifferentFleets(t *testing.T) {
 	assert.Zero(t, b.Stats().Routed)
 }
 
-// A server that fails one gateway's requests is avoided by another that has heard
-// nothing of it.
+// A server that fails one gateway's requests is avoided by another that has had
+// no failures.
 func TestHealthIsShared(t *testing.T) {
 	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) }))
 	defer good.Close()
@@ -428,7 +429,7 @@ func TestHealthIsShared(t *testing.T) {
 	bus := newHub()
 	fleet := []endpick.Endpoint{{ID: "good-1", Address: good.URL}, {ID: "good-2", Address: good.URL}, {ID: "broken", Address: broken.URL}}
 	gate := func() (*transport.Transport, *health.Monitor, *replica.Replica) {
-		// The monitor is over the router, the replica in it: the router is made first.
+		// The monitor needs the router, and the replica is part of it: the router is made first.
 		var policy endpick.Policy
 		router, err := endpick.New(endpick.Config{Endpoints: fleet})
 		require.NoError(t, err)
@@ -487,7 +488,7 @@ func TestConfig(t *testing.T) {
 	require.ErrorIs(t, err, endpick.ErrConfig, "it belongs to one router")
 }
 
-// A replica that does not run costs a decision no memory.
+// A replica that is not running costs a decision no allocation.
 func TestAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("sync.Pool forgets")

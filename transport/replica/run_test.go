@@ -17,11 +17,11 @@ import (
 	"github.com/endpick/endpick/transport/replica"
 )
 
-// tape is a bus that notes what one replica sends, and when.
+// tape is a bus that records what one replica sends, and when.
 type tape struct {
 	mu    sync.Mutex
 	began time.Time
-	sent  []string // those that speak of an endpoint
+	sent  []string // messages that concern an endpoint
 	first time.Duration
 }
 
@@ -51,8 +51,8 @@ func (p *tape) told() ([]string, time.Duration) {
 	return slices.Clone(p.sent), p.first
 }
 
-// What was routed is told within a millisecond, together with what else there is; the rest
-// may wait for 40, in which something may be routed.
+// A routed request is sent within a millisecond, with whatever else is pending; other
+// messages may wait for 40 ms, in case a request is routed.
 func TestWhenItIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &tape{began: time.Now()}
@@ -70,7 +70,7 @@ func TestWhenItIsTold(t *testing.T) {
 			require.NoError(t, err)
 			return l
 		}
-		// Names are told once, and so each of these is seen once.
+		// Names are sent once, so each of these is seen once.
 		until(5)
 		l := route("server-0")
 		until(60)
@@ -78,7 +78,7 @@ func TestWhenItIsTold(t *testing.T) {
 		assert.Equal(t, []string{"server-0 6ms"}, sent)
 		assert.Equal(t, 6*time.Millisecond, first)
 		until(101)
-		l.FirstToken() // waits until 141
+		l.FirstToken() // waits until 141 ms
 		until(110)
 		route("server-1")
 		until(149)
@@ -96,7 +96,7 @@ func TestWhenItIsTold(t *testing.T) {
 	})
 }
 
-// Who says nothing says so, from the start on, and its own words are none of others.
+// A lone replica says so from the start, and ignores its own messages.
 func TestAReplicaAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := newHub()
@@ -123,8 +123,8 @@ func TestAReplicaAlone(t *testing.T) {
 	})
 }
 
-// Another is forgotten when it has been silent for as long as the Config says, and its
-// name, where it has none, is its number.
+// Another replica is forgotten after the silence that Config sets; if it has no name,
+// its number is shown.
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := newHub()
@@ -150,7 +150,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// A replica that could not keep up goes on as another one, and is told all anew.
+// A replica that could not keep up continues with a new identity and is sent everything anew.
 func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := newHub()
@@ -160,7 +160,7 @@ func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 		theirs, err := b.Route(endpick.Request{InputTokens: 7})
 		require.NoError(t, err)
 		var leases []endpick.Lease
-		for range 20_000 { // nobody else runs meanwhile
+		for range 20_000 { // no other goroutine runs meanwhile
 			l, err := a.Route(endpick.Request{})
 			require.NoError(t, err)
 			leases = append(leases, l)

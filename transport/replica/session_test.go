@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
 
-// ledger notes what a router's stages hear of requests.
+// ledger records the events of a router's stages.
 type ledger struct {
 	routed, first int
 	ended         []endpick.Outcome
@@ -27,12 +27,12 @@ func (l *ledger) Routed(*endpick.Event)                           { l.routed++ }
 func (l *ledger) FirstToken(*endpick.Event)                       { l.first++ }
 func (l *ledger) Done(_ *endpick.Event, o *endpick.Outcome)       { l.ended = append(l.ended, *o) }
 
-// talk is a session and another replica's node that it talks to.
+// talk is a session and the node of another replica that it talks to.
 type talk struct {
 	*session
 	now    time.Time
 	other  *protocol.Node
-	told   []protocol.Effect // to the other
+	told   []protocol.Effect // effects at the other node
 	heard  *ledger
 	loses  bool
 	closed error
@@ -103,7 +103,7 @@ func (l *talk) event(slot uint32, blocks ...uint64) *endpick.Event {
 	}
 }
 
-// Each request is told with its own blocks, its own end, and each outcome once.
+// Each request is sent with its own blocks and its own end, and each outcome once.
 func TestABatchIsTold(t *testing.T) {
 	l := newTalk(t)
 	l.told = nil
@@ -127,7 +127,7 @@ func TestABatchIsTold(t *testing.T) {
 	assert.Equal(t, protocol.Effect{Kind: protocol.Outcomes, Endpoint: "a", Failed: 1, Served: 2}, l.told[4])
 }
 
-// What has been lost here ends the session, and is told to nobody.
+// A local loss ends the session, and the partial batch is not sent.
 func TestWhatIsLostEndsTheSession(t *testing.T) {
 	l := newTalk(t)
 	for i := range uint32(maxEvents + 1) {
@@ -140,8 +140,8 @@ func TestWhatIsLostEndsTheSession(t *testing.T) {
 	assert.EqualValues(t, 1, l.counts.Restarts)
 }
 
-// Messages of its own, which come back on some buses, are not taken in; those of others
-// may lie in memory that is used again.
+// Its own messages, which some buses return, are ignored; other messages may be in
+// memory that is reused.
 func TestMessagesAreTakenIn(t *testing.T) {
 	l := newTalk(t)
 	l.other.Outcomes("a", 1, 0)
@@ -162,8 +162,8 @@ func TestMessagesAreTakenIn(t *testing.T) {
 	assert.Zero(t, l.waiting.Load())
 }
 
-// What endpoints hold since requests of the past is heard of as of requests that were
-// answered, and ended well.
+// What endpoints hold because of past requests is reported as requests that were
+// answered and ended well.
 func TestWhatIsHeldIsHeardOf(t *testing.T) {
 	l := newTalk(t)
 	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, MirrorOf: "a", MirrorPrefix: 10}})
@@ -173,8 +173,8 @@ func TestWhatIsHeldIsHeardOf(t *testing.T) {
 	assert.Zero(t, l.router.Stats().OpenLeases)
 }
 
-// What others have in flight is kept alive for as long as they say so, also after a clock
-// was set back.
+// The mirrored requests of others are kept alive as long as their replica confirms them,
+// even after a clock is set back.
 func TestMirrorsAreKeptAlive(t *testing.T) {
 	l := newTalk(t)
 	l.other.Routed(endpick.LeaseRef{Slot: 1}, "a", &endpick.Request{InputTokens: 10}, 0, nil)
@@ -182,7 +182,7 @@ func TestMirrorsAreKeptAlive(t *testing.T) {
 	l.hear()
 	for range 60 {
 		l.keepAlive()
-		l.now = l.now.Add(14 * time.Second) // a quarter of the timeout, nearly
+		l.now = l.now.Add(14 * time.Second) // almost a quarter of the timeout
 		l.router.Sweep(l.now)
 		require.Equal(t, 1, l.router.Stats().OpenLeases)
 	}
@@ -202,7 +202,7 @@ func TestMirrorsAreKeptAlive(t *testing.T) {
 	assert.Zero(t, l.router.Stats().OpenLeases, "nobody said so")
 }
 
-// What is shown is of now: how old what was heard is, and what was counted before.
+// Status is current: the age of what was heard, and the totals of earlier sessions.
 func TestWhatIsShown(t *testing.T) {
 	l := newTalk(t)
 	l.before = Status{Shared: 100, Sent: 1000}
@@ -227,7 +227,7 @@ func TestWhatIsShown(t *testing.T) {
 	assert.EqualValues(t, 100, st.Shared)
 }
 
-// A bus that can't be left is told of.
+// A bus that fails to close is reported.
 type stuck struct{ err error }
 
 func (s stuck) Open(uint32, func([]byte)) (Line, error) { return s, nil }
@@ -253,7 +253,7 @@ type unreachable struct{}
 
 func (unreachable) Dial(string, string) (net.Conn, error) { return nil, errors.New("unreachable") }
 
-// A connection is made to last, and keeps nothing back for later.
+// A connection is set up to reconnect forever and not to buffer messages for later.
 func TestDial(t *testing.T) {
 	conn, err := Dial("nats://127.0.0.1:1", nats.SetCustomDialer(unreachable{}))
 	require.NoError(t, err, "although there is nobody yet")
@@ -266,7 +266,7 @@ func TestDial(t *testing.T) {
 	defer other.Close()
 	assert.Equal(t, time.Minute, other.Opts.PingInterval, "options of the caller come last")
 
-	// What can't be sent is let go.
+	// A message that can't be sent is dropped.
 	open, err := NATS(conn, "g").Open(7, func([]byte) {})
 	require.NoError(t, err)
 	l := open.(*natsLine)

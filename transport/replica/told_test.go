@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// What is told of a request is what the others need, and nothing of mirrors: those are
-// another's to tell of.
+// A request is sent with what the other replicas need; mirrored requests are not sent,
+// since they are another replica's.
 func TestWhatIsTold(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
 		r, err := New(Config{Key: prefix.NewKey(), DisableIndex: disabled})
@@ -78,7 +78,7 @@ func TestWhatIsTold(t *testing.T) {
 			{func(e *endpick.Event) { e.Now = at }, endpick.Completed, 1, told(1, 2, 3)},
 			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, told(1, 2, 3)},        // the clock was set back
 			{func(e *endpick.Event) { e.Request.UnderWay = true }, endpick.Completed, 0, told(1, 2, 3)}, // nobody knows when it began
-			{func(e *endpick.Event) { e.Request.Responses = 2 }, endpick.Completed, 0, told(1, 2, 3)},   // it is not told that there were two
+			{func(e *endpick.Event) { e.Request.Responses = 2 }, endpick.Completed, 0, told(1, 2, 3)},   // the number of responses is not sent
 			{func(e *endpick.Event) { e.Request.Responses = 1 }, endpick.Completed, 3 * time.Second, told(1, 2, 3)},
 		} {
 			now, mine := *e, req
@@ -110,7 +110,7 @@ func TestWhatIsTold(t *testing.T) {
 	}
 }
 
-// A queue that is closed or opened is empty, and has lost nothing.
+// A queue is empty after opening and after closing, and has lost nothing.
 func TestAQueueBeginsEmpty(t *testing.T) {
 	q := newQueue()
 	q.set(true)
@@ -132,7 +132,8 @@ func TestAQueueBeginsEmpty(t *testing.T) {
 	assert.Empty(t, used[0].endpoint, "it is let go")
 }
 
-// What NATS does not take is bounded, in messages and in bytes, and refused, not waited for.
+// Messages that NATS does not take are bounded in number and bytes, and refused without
+// waiting.
 func TestWhatNATSDoesNotTake(t *testing.T) {
 	line := func() *natsLine {
 		return &natsLine{natsBus: &natsBus{subject: "endpick.g"}, out: make(chan outgoing, maxOutgoing), sent: make(chan struct{})}
@@ -156,7 +157,7 @@ func TestWhatNATSDoesNotTake(t *testing.T) {
 	assert.Equal(t, "endpick.g.00000007", (<-l.out).subject)
 	assert.Equal(t, "endpick.g.all", l.to(0))
 
-	// A connection that has been taking one message for a second hangs.
+	// A connection that has been sending one message for a second counts as hung.
 	l = line()
 	assert.False(t, l.Connected())
 	l.connected.Store(true)
@@ -177,7 +178,7 @@ func TestWhatNATSDoesNotTake(t *testing.T) {
 	}
 }
 
-// Counts go on when a replica begins anew, those of all kinds.
+// All counts continue when a replica starts anew.
 func TestCountsGoOn(t *testing.T) {
 	one := Status{
 		Shared: 1, Blocks: 2, Unshared: 3, Sent: 4, SentBytes: 5, SnapshotBytes: 6, Restarts: 7, Mirrored: 8, Unmirrored: 9, Received: 10,

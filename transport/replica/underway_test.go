@@ -9,8 +9,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// How long a request took that was under way when its router heard of it is not told: the
-// others don't know either.
+// A request that was already under way has no known duration, so none is sent.
 func TestWhatWasUnderWayHasNoTimes(t *testing.T) {
 	bus := newHub()
 	a, b := start(t, bus, nil), start(t, bus, nil)

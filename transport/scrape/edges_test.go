@@ -21,7 +21,7 @@ import (
 )
 
 // poll surveys one endpoint whose server has these pages, and returns what is known of it
-// and what was told.
+// and the errors reported.
 func poll(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, pages map[string]string) (scrape.Facts, []error) {
 	for at, page := range pages {
 		delete(pages, at)
@@ -43,7 +43,8 @@ func pollSite(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, at h
 	return facts, errs.take()
 }
 
-// A page of facts may be as long as the bound; what is longer, or breaks off, says nothing.
+// A page of facts may be exactly as long as the bound; one that is longer, or breaks off, is
+// ignored.
 func TestPagesOfFactsAreBounded(t *testing.T) {
 	long := llamaProps + strings.Repeat(" ", 100)
 	facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(long))}, map[string]string{"/props": long})
@@ -80,7 +81,7 @@ func TestPagesOfFactsAreBounded(t *testing.T) {
 	}
 }
 
-// What is wrong with a page is told, and nothing of it counts.
+// An invalid page is reported and ignored as a whole.
 func TestFactsThatMakeNoSense(t *testing.T) {
 	for _, engine := range []map[string]string{{"/metrics": vllmInfo}, {"/server_info": sglangInfo}} {
 		engine["/v1/models"] = `{"data":7}`
@@ -99,14 +100,15 @@ func TestFactsThatMakeNoSense(t *testing.T) {
 		assert.ErrorContains(t, errs[0], page)
 		assert.Zero(t, facts, page)
 	}
-	// Of two ranks, one of which says what can't be, the other counts.
+	// Of two ranks, one with impossible values, the other counts.
 	info := "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"1000\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"-900\"} 1\n"
 	facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{"/metrics": info})
 	assert.Empty(t, errs)
 	assert.Equal(t, 16000, facts.KVTokens)
 }
 
-// SGLang tells of the whole server, of each of its ranks, or of both; ranks know best.
+// SGLang reports on the whole server, on each of its ranks, or on both; values of a rank take
+// precedence.
 func TestFactsOfSGLang(t *testing.T) {
 	rank := func(tokens, most int) string {
 		return fmt.Sprintf(`{"effective_max_running_requests_per_dp":%d,"memory_usage":{"token_capacity":%d}}`, most, tokens)
@@ -123,7 +125,7 @@ func TestFactsOfSGLang(t *testing.T) {
 		{`{"internal_states":[` + rank(700, 0) + `,` + rank(600, 0) + `],"max_running_requests":9}`, 1300, 9, 600, 9},
 		{`{"max_total_num_tokens":1000,"internal_states":[` + rank(0, 5) + `,` + rank(600, 3) + `]}`, 1600, 8, 600, 3},
 	} {
-		// A server that has a page of another engine's, which says nothing.
+		// A server that has a page of another engine, with nothing in it.
 		pages := func() map[string]string { return map[string]string{"/props": "{}", "/server_info": tc.info} }
 		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, pages())
 		assert.Empty(t, errs)
@@ -134,7 +136,7 @@ func TestFactsOfSGLang(t *testing.T) {
 	}
 }
 
-// Names that no request can have are left out, and so are those beyond 4,096.
+// Names that no request can have are dropped, and so are those beyond 4,096.
 func TestNamesThatAreServed(t *testing.T) {
 	list := func(all ...string) string { return `{"data":[` + strings.Join(all, ",") + `]}` }
 	model := func(id string) string { return `{"id":"` + id + `"}` }
@@ -166,8 +168,8 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Zero(t, at.times("h/v1/models"), "nobody wants to know")
 }
 
-// The ranks of a server are told apart, and endpoints that have been removed are asked no
-// more while their requests run.
+// The ranks of a server are told apart, and removed endpoints are not asked while their
+// requests finish.
 func TestWhoIsSurveyed(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
@@ -188,7 +190,7 @@ func TestWhoIsSurveyed(t *testing.T) {
 	assert.Zero(t, at.times("llama/props"))
 	lease.Done(endpick.Outcome{})
 
-	// Discovery has endpoints filled in which the router does not know yet.
+	// Discovery asks for facts of endpoints that the router does not know yet.
 	e := endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3}
 	s.Fill(&e)
 	assert.Equal(t, endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3, KVTokens: 32000, Models: []string{"llama"}, Adapters: []string{"sql"}}, e)
@@ -202,13 +204,13 @@ func TestWhoIsSurveyed(t *testing.T) {
 	}
 }
 
-// An engine that takes its time is asked once; it may be removed meanwhile; a survey that
-// ends waits for it and has nothing to tell.
+// A slow engine has one question at a time; it may be removed meanwhile; a survey that
+// stops waits for it and reports nothing.
 func TestASlowEngineIsSurveyedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked, open atomic.Int64
 		release := make(chan struct{})
-		e := engines{"slow": func(*http.Request) (*http.Response, error) { // nor does it end with its context
+		e := engines{"slow": func(*http.Request) (*http.Response, error) { // it ignores its context
 			asked.Add(1)
 			open.Add(1)
 			defer open.Add(-1)
@@ -253,7 +255,7 @@ func TestASlowEngineIsSurveyedOnce(t *testing.T) {
 
 var errNet500 = errors.New("connection refused")
 
-// An engine that does not answer is what it was known to be.
+// An engine that does not answer keeps its known facts.
 func TestWhatIsKnownStays(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
@@ -272,7 +274,7 @@ func TestWhatIsKnownStays(t *testing.T) {
 	}
 }
 
-// A client that panics costs a question.
+// A client that panics costs one question.
 func TestAPanicCostsAQuestion(t *testing.T) {
 	at := engines{"h": func(*http.Request) (*http.Response, error) { panic("a bug") }}
 	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, at)
@@ -281,7 +283,7 @@ func TestAPanicCostsAQuestion(t *testing.T) {
 	assert.Zero(t, facts)
 }
 
-// body is a page that knows whether it was closed, and how much of it was read.
+// body is a page that records whether it was closed and how much of it was read.
 type body struct {
 	io.Reader
 	closed chan struct{}
@@ -296,8 +298,8 @@ func (b *body) Read(p []byte) (int, error) {
 
 func (b *body) Close() error { close(b.closed); return nil }
 
-// Each answer is closed, and a short one of another status is read so that its connection
-// can be used again; the engine's own format is asked for, and the question ends.
+// Each response is closed, and a short one with another status is read so that its
+// connection can be reused; the engine's own format is requested, and the question ends.
 func TestAnswersAreClosed(t *testing.T) {
 	var all []*body
 	var questions []context.Context
@@ -334,8 +336,8 @@ func TestAcceptedFormat(t *testing.T) {
 	assert.Equal(t, allSignals, candidates(router)["a"].Reported)
 }
 
-// More pages than may be read at once are read one after the other, and each gives its
-// place back, whatever becomes of it.
+// If there are more pages than may be read at once, they are read one after another,
+// and each gives its slot back, whatever happens.
 func TestPlacesToReadAreGivenBack(t *testing.T) {
 	var n atomic.Int64
 	at := engines{"h": func(r *http.Request) (*http.Response, error) {
@@ -351,7 +353,7 @@ func TestPlacesToReadAreGivenBack(t *testing.T) {
 	assert.Len(t, errs.take(), 100)
 }
 
-// Who finds no place to read within its time has not been heard: what was known stays.
+// A question that gets no slot in time counts as unanswered: known facts stay.
 func TestNoPlaceToRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engines{"good": says(load(7, 3, 0.4))}
@@ -362,13 +364,13 @@ func TestNoPlaceToRead(t *testing.T) {
 		time.AfterFunc(2*time.Second, func() { close(release) })
 		for i := range 64 {
 			id := fmt.Sprint("stalls-", i)
-			e[id] = func(r *http.Request) (*http.Response, error) { // longer than it may
+			e[id] = func(r *http.Request) (*http.Response, error) { // longer than the timeout
 				return answer(r, readerFunc(func([]byte) (int, error) { <-release; return 0, errNet500 })), nil
 			}
 			require.NoError(t, router.Add(endpick.Endpoint{ID: id, Address: id}))
 		}
 		e["good"] = func(r *http.Request) (*http.Response, error) {
-			time.Sleep(time.Millisecond) // until all places are taken
+			time.Sleep(time.Millisecond) // until all slots are taken
 			return says(load(9, 3, 0.4))(r)
 		}
 		p.Poll(t.Context())
@@ -386,7 +388,7 @@ func TestNoPlaceToRead(t *testing.T) {
 	})
 }
 
-// A page that nobody could read voids what was known of its engine, which has answered.
+// A page that can't be read clears what was known of its engine, which has answered.
 func TestAPageThatPanicsIsAnAnswer(t *testing.T) {
 	e := engines{"a": says(load(7, 3, 0.4))}
 	router, p, errs := newPoller(t, scrape.Config{Client: e.client()}, endpick.Endpoint{ID: "a", Address: "a"})
@@ -399,8 +401,8 @@ func TestAPageThatPanicsIsAnAnswer(t *testing.T) {
 	assert.Zero(t, candidates(router)["a"].Reported)
 }
 
-// What goes wrong is told as it is, without passwords; of an endpoint that was removed
-// meanwhile nothing is.
+// Errors are reported without passwords, and not for an endpoint that was removed
+// meanwhile.
 func TestWhatIsTold(t *testing.T) {
 	e := engines{
 		"down":   func(*http.Request) (*http.Response, error) { return nil, errNet500 },
@@ -433,14 +435,14 @@ func TestWhatIsTold(t *testing.T) {
 	assert.Empty(t, errs.take(), "nor is one that has no address")
 	assert.Len(t, router.Endpoints(), 1)
 
-	// Who wants to be told nothing need not be.
+	// The error callback is optional.
 	quiet, err := scrape.New(scrape.Config{Router: router, Client: e.client(), URL: func(*endpick.Endpoint) string { return "http://down" }})
 	require.NoError(t, err)
 	quiet.Poll(t.Context())
 	assert.Zero(t, quiet.Panics())
 }
 
-// Without an interval each second is one, and a poller that ends waits for its questions.
+// The default interval is a second, and a poller that stops waits for its questions.
 func TestRunUnlessToldOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -469,7 +471,7 @@ func TestRunUnlessToldOtherwise(t *testing.T) {
 	})
 }
 
-// A survey asks an engine that has answered once a minute.
+// By default, a survey asks an engine that has answered once a minute.
 func TestSurveyUnlessToldOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}

@@ -20,7 +20,7 @@ func discovered(ctx context.Context, router *endpick.Router, source discover.Sou
 	go survey.Run(ctx)
 	watcher, err := discover.New(discover.Config{
 		Router: router, Source: source,
-		Fill: survey.Fill, // a new list keeps what the survey has found
+		Fill: survey.Fill, // a new list keeps the surveyed facts
 	})
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func discovered(ctx context.Context, router *endpick.Router, source discover.Sou
 
 var _ = discovered // in docs/fleet.md
 
-// vllm is a server with the metrics of a vLLM.
+// vllm is a server with vLLM's metrics.
 func vllm() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		switch in.URL.Path {
@@ -50,7 +50,7 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="30000"} 1
 	}))
 }
 
-// A survey fills in what the host has not said of an endpoint.
+// A survey fills in the fields of an endpoint that the host has left unset.
 func ExampleSurvey() {
 	engine := vllm()
 	defer engine.Close()

@@ -134,8 +134,8 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
 }
 
-// A server of one rank does not name it: what has no rank is the first one's and
-// nobody else's.
+// A server with one rank does not name it: a series without a rank belongs to
+// the first one only.
 func TestSeriesWithoutARank(t *testing.T) {
 	const unnamed = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
 	const mixed = unnamed + "sglang:num_running_reqs{dp_rank=\"1\"} 7\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.25\n"
@@ -157,8 +157,8 @@ func TestSeriesWithoutARank(t *testing.T) {
 	assert.Equal(t, endpick.Load{Running: 7, KVUsage: 0.25, Absent: endpick.WaitingSignal}, second)
 }
 
-// The largest of copies counts, but one that is not a number is not hidden by
-// another, in whatever order they come.
+// Of duplicate series the largest counts, but NaN is not hidden by another
+// value, in whatever order they come.
 func TestCopiesOfASeries(t *testing.T) {
 	for text, want := range map[string]float64{
 		"a{tp_rank=\"0\"} 2\na{tp_rank=\"1\"} 3\n":   3,
@@ -199,8 +199,8 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// Series are told apart by the names of their labels too; a metric counts whether it is a
-// gauge, a counter or of no type, and is none if it is a histogram.
+// Series are told apart by the names of their labels too; a metric counts if it is a
+// gauge, a counter or untyped, and not if it is a histogram.
 func TestKindsOfSeries(t *testing.T) {
 	for text, want := range map[string]endpick.Load{
 		"vllm:num_requests_waiting{a=\"x\"} 2\nvllm:num_requests_waiting{b=\"x\"} 3\n":                           {Waiting: 5},

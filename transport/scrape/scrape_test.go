@@ -162,8 +162,8 @@ func TestRanksOfAServerAreAskedTogether(t *testing.T) {
 	assert.Equal(t, []float64{3, 7}, []float64{c["0"].Running, c["2"].Running})
 }
 
-// The mark is taken when the question is sent: what is routed while the engine
-// answers is counted once, whether it was in the report already or not.
+// The mark is taken when the question is sent: a request that is routed while
+// the engine answers counts once, whether or not the report includes it.
 func TestMarkIsTakenWhenAsking(t *testing.T) {
 	for name, running := range map[string]int{"before the request came": 1, "after it came": 2} {
 		t.Run("the engine counts "+name, func(t *testing.T) {
@@ -231,15 +231,15 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	}
 }
 
-// engines is an http.RoundTripper to servers by name: time stands still in a bubble
-// of synctest only where no socket is waited for.
+// engines is an http.RoundTripper to servers by name: time in a synctest bubble
+// advances only if no goroutine waits for a socket.
 type engines map[string]func(*http.Request) (*http.Response, error)
 
 func (e engines) RoundTrip(r *http.Request) (*http.Response, error) { return e[r.URL.Host](r) }
 
 func (e engines) client() *http.Client { return &http.Client{Transport: e} }
 
-// says is an engine with a page.
+// says is an engine with one page.
 func says(page string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) { return answer(r, strings.NewReader(page)), nil }
 }
@@ -248,7 +248,7 @@ func answer(r *http.Request, body io.Reader) *http.Response {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(body), Request: r}
 }
 
-// silent is an engine that takes the question and does not answer.
+// silent is an engine that accepts the question and does not answer.
 func silent(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -259,7 +259,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// stalls is an engine that sends headers and the first bytes of a page, and no more.
+// stalls is an engine that sends headers and the first bytes of a page, and then nothing.
 func stalls(page string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		rest := readerFunc(func([]byte) (int, error) {
@@ -298,7 +298,7 @@ func TestAnEngineThatIsSilentKeepsItsReport(t *testing.T) {
 	}
 }
 
-// However many servers hang, the others are asked in time.
+// However many servers hang, the others are polled in time.
 func TestServersThatHangKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engines{}
@@ -321,8 +321,8 @@ func TestServersThatHangKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// The poller runs in goroutines of its own: what panics there would end the
-// process. It costs a report.
+// The poller runs on its own goroutines, where a panic would end the process.
+// It costs one report.
 func TestPanicsCostAReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engines{"a": says("garbage"), "b": says(load(1, 2, 0.3)), "c": says(load(4, 5, 0.6))}

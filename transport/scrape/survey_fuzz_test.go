@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What an engine says of itself is within bounds, or nothing.
+// An engine's facts are either within bounds or ignored.
 func FuzzFacts(f *testing.F) {
 	for _, s := range []string{
 		`{"total_slots":4,"default_generation_settings":{"n_ctx":8192}}`, `{"total_slots":-1e300,"default_generation_settings":{"n_ctx":1e300}}`,

@@ -20,13 +20,13 @@ import (
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// site is servers with pages, by host and path. What is not there is 404.
+// site is servers with pages, by host and path. A missing page is a 404.
 type site struct {
 	mu    sync.Mutex
 	pages map[string]string
 	asked map[string]int
 	down  error
-	// before is called before a page is sent. Nil: nothing is.
+	// before, if not nil, is called before a page is sent.
 	before func()
 }
 
@@ -140,7 +140,7 @@ func TestSurveyReadsEachEngine(t *testing.T) {
 	}
 }
 
-// A server and its ranks are told apart, also the first of these.
+// A server and its ranks are told apart, including the first rank.
 func TestFactsOfRanks(t *testing.T) {
 	var all []endpick.Endpoint
 	for id, rank := range []int{-1, 0, 1} {
@@ -159,8 +159,8 @@ func TestFactsOfRanks(t *testing.T) {
 	}
 }
 
-// What the host has set stays, also when the engine says something else; what it has
-// not set follows the engine; and what it sets anew is taken up.
+// Fields set by the host stay, even if the engine disagrees; unset ones follow the
+// engine; and a field that the host sets later is taken over.
 func TestSurveyAndTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
@@ -177,7 +177,7 @@ func TestSurveyAndTheHost(t *testing.T) {
 		lease, err := router.Route(endpick.Request{Model: "mine", InputTokens: 10})
 		require.NoError(t, err)
 
-		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000")) // it was restarted
+		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000")) // the engine restarted
 		time.Sleep(time.Minute)
 		assert.Equal(t, 64000, now().KVTokens)
 		assert.InDelta(t, 2, at.times("vllm/metrics"), 0)
@@ -188,7 +188,7 @@ func TestSurveyAndTheHost(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 5, now().KVTokens)
 
-		// One that can't be reached is asked again soon, and what was known stays.
+		// An unreachable engine is asked again soon, and known facts stay.
 		at.mu.Lock()
 		at.down = errors.New("down")
 		at.mu.Unlock()
@@ -212,7 +212,8 @@ func TestSurveyAndTheHost(t *testing.T) {
 	})
 }
 
-// How the host describes an endpoint while its engine is being asked stays.
+// If the host changes an endpoint while its engine is being asked, the host's description
+// stays.
 func TestSurveyWhileTheHostChangesItsMind(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm"}}})
@@ -231,13 +232,13 @@ func TestSurveyWhileTheHostChangesItsMind(t *testing.T) {
 		want := endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"mine"}, KVTokens: 64000}
 		assert.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
 	}
-	// What it had not set follows the engine still.
+	// Fields it had left unset still follow the engine.
 	at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "4000"))
 	s.Poll(t.Context())
 	assert.Equal(t, 80000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
 }
 
-// Discovery that lists bare addresses takes nothing away of what engines have said.
+// Discovery with bare addresses removes nothing that engines have reported.
 func TestSurveyBesideDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, err := endpick.New(endpick.Config{})
@@ -263,7 +264,7 @@ func TestSurveyBesideDiscovery(t *testing.T) {
 		}
 		check()
 		list.Set([]endpick.Endpoint{{Address: "bare"}, {Address: "vllm"}})
-		for range 40 { // at no time is what was known unknown
+		for range 40 { // known facts never disappear
 			time.Sleep(100 * time.Millisecond)
 			for _, e := range router.Endpoints() {
 				if e.Candidate.Endpoint.ID == "vllm" {

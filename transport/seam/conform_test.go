@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/transport/transporttest"
 )
 
-// The gateway of the example keeps its account, however an engine misbehaves.
+// The example's gateway keeps correct accounts, however an engine misbehaves.
 func TestTheSeamConforms(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
 		s, err := seam.New(seam.Config{Router: router})
@@ -27,7 +27,7 @@ func TestTheSeamConforms(t *testing.T) {
 	})
 }
 
-// A stream that ends without a byte was none, unless the program has not seen it.
+// A stream that ends without a byte has failed, unless the program did not see its body.
 func TestAStreamOfNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name, body string
@@ -58,8 +58,8 @@ func TestAStreamOfNothing(t *testing.T) {
 	}
 }
 
-// A response from an endpoint that has been removed in the meantime is nobody's in the
-// accounts, and the client gets of it what it would have got of another's.
+// A response from an endpoint that was removed meanwhile belongs to no endpoint's
+// accounts, and the client gets it as from any other.
 func TestServedByWhoIsGone(t *testing.T) {
 	for _, gone := range []func(*endpick.Router) error{
 		func(r *endpick.Router) error { return r.Remove("b") },

@@ -19,8 +19,8 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// What cannot be reached costs no retry. What broke off may have been worked on: it
-// costs one, and each request brings the share of one back.
+// A failed connection costs no retry. A response that broke off may have been
+// worked on, so its retry costs one, and each request earns back a share of one.
 func TestRetriesArePaidByRequests(t *testing.T) {
 	w := newWorld(t, seam.Config{RetryShare: 0.5, RetryBurst: 1})
 	broken := func() bool {
@@ -57,7 +57,7 @@ func TestRetryDefaults(t *testing.T) {
 	}
 	assert.Equal(t, 9, denied, "one at once, and a fifth of those that follow")
 
-	call := w.read(t, chatBody) // nobody has worked on it: as often as there are attempts
+	call := w.read(t, chatBody) // no server has worked on it: as many retries as attempts allow
 	n := 1
 	for a := w.route(t, call); ; n++ {
 		require.Error(t, a.Fail(noDial))
@@ -70,7 +70,7 @@ func TestRetryDefaults(t *testing.T) {
 	w.idle(t)
 }
 
-// A failure says how many endpoints were asked.
+// A failure reports how many endpoints were asked.
 func TestFailuresCountAttempts(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call := w.read(t, chatBody)
@@ -84,7 +84,7 @@ func TestFailuresCountAttempts(t *testing.T) {
 	}
 }
 
-// What was asked for without a model is sent again only if that does no harm.
+// A request without a model is repeated only if its method makes that safe.
 func TestMethodsThatMayBeRepeated(t *testing.T) {
 	for method, again := range map[string]bool{"GET": true, "POST": false} {
 		w := newWorld(t, seam.Config{})
@@ -106,8 +106,8 @@ func TestWarnings(t *testing.T) {
 	assert.ErrorContains(t, call.Warnings[0], "soon")
 }
 
-// A body may be as long as the limit, packed and unpacked, and the error says which
-// limit was passed, and by how much where that is known.
+// A body may be as long as the limit, packed and unpacked; the error says which
+// limit was exceeded, and by how much where that is known.
 func TestLimitsOfBodies(t *testing.T) {
 	const most = 4 << 10
 	w := newWorld(t, seam.Config{MaxBodyBytes: most})
@@ -135,8 +135,8 @@ func TestLimitsOfBodies(t *testing.T) {
 	assert.Equal(t, &transport.BodyError{Limit: most, Length: -1}, read("gzip", pack(long(most+1))))
 }
 
-// Nothing has no coding, whatever the header says; and the coding of a body that was
-// not unpacked is the engine's to read.
+// An empty body has no coding, whatever its header says; the coding of a body that
+// was not unpacked is left to the engine.
 func TestCodingsThatAreLeftAlone(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call, err := w.Read(seam.Incoming{Method: "GET", Path: "/v1/models", Header: http.Header{"Content-Encoding": {"gzip"}}})
@@ -149,8 +149,8 @@ func TestCodingsThatAreLeftAlone(t *testing.T) {
 	assert.Equal(t, "x-own", out.Get("Content-Encoding"))
 }
 
-// Only of a stream is the beginning looked at for an error: another response is what
-// its status says.
+// Only the beginning of a stream is checked for an error: any other response is
+// judged by its status.
 func TestOnlyStreamsBeginWithErrors(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
@@ -159,7 +159,7 @@ func TestOnlyStreamsBeginWithErrors(t *testing.T) {
 	call.Close()
 }
 
-// A prompt is read and cut once, however many endpoints are asked.
+// A prompt is read and cut into blocks once, however many endpoints are asked.
 func TestPromptsAreReadOnce(t *testing.T) {
 	asked := 0
 	w := newWorld(t, seam.Config{Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) {
@@ -176,8 +176,8 @@ func TestPromptsAreReadOnce(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-// What only one endpoint refuses is its own trouble: another is asked after the second
-// time, and if that serves them it is put out.
+// If only one endpoint refuses, the fault is its own: after the second refusal another
+// is asked, and if that one serves the requests the first is put out.
 func TestRefusalsOfOneEndpoint(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	var again []bool
@@ -202,8 +202,8 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 	w.idle(t)
 }
 
-// A monitor that is shared is told of what becomes of requests, and belongs to the
-// same router.
+// A shared monitor learns the outcomes of requests and must belong to the same
+// router.
 func TestSharedHealth(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	monitor, err := health.New(health.Config{Router: w.router})
@@ -237,7 +237,7 @@ func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
 	call.Close()
 }
 
-// Under another key a prompt has other blocks, and under the old one again the old ones.
+// With another key a prompt has other blocks, and with the old one the old ones again.
 func TestSetHashKey(t *testing.T) {
 	one, two := prefix.NewKey(), prefix.NewKey()
 	w := newWorld(t, seam.Config{HashKey: one})
@@ -256,7 +256,7 @@ func TestSetHashKey(t *testing.T) {
 	assert.Equal(t, was, blocks(w.read(t, body)))
 }
 
-// What follows a failed header is the server's word on it and is passed on whole.
+// The body of a failed response is the server's explanation and is passed on whole.
 func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call := w.read(t, chatBody)
@@ -272,7 +272,7 @@ func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
 	assert.Equal(t, io.EOF, func() error { _, err := a.Reader(http.NoBody).Read(make([]byte, 1)); return err }())
 }
 
-// Responses that break off in the middle wherever they come from put nobody out.
+// Responses that break off midway from every endpoint put none of them out.
 func TestWhatBreaksOffEverywhere(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	for i := range 15 {

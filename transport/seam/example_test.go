@@ -56,7 +56,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 			refuse(err)
 			return
 		}
-		// What begins with an error can still be had from another server.
+		// A response that begins with an error can still be retried on another server.
 		body := bufio.NewReader(response.Body)
 		_, _ = body.Peek(1)
 		first, _ := body.Peek(body.Buffered())
@@ -78,7 +78,7 @@ func tenantOf(in *http.Request) string {
 	return name
 }
 
-// send sends the request where the attempt says.
+// send sends the request to the attempt's address.
 func (g *gateway) send(in *http.Request, call *seam.Call, attempt *seam.Attempt) (*http.Response, error) {
 	to, err := transport.Target(attempt.Endpoint(), in.URL)
 	if err != nil {
@@ -91,14 +91,14 @@ func (g *gateway) send(in *http.Request, call *seam.Call, attempt *seam.Attempt)
 	out.Header = in.Header.Clone()
 	attempt.SetHeader(out.Header)
 	response, err := g.client.Do(out)
-	if err == nil && response.StatusCode == http.StatusSwitchingProtocols { // nobody has asked for that
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols { // it was not requested
 		response.Body.Close()
 		return nil, errors.New("it does not speak HTTP any more")
 	}
 	return response, err
 }
 
-// pass passes a body on as it comes.
+// pass passes a body on as it arrives.
 func pass(w http.ResponseWriter, body io.Reader) {
 	piece := make([]byte, 16<<10)
 	for {
@@ -110,7 +110,7 @@ func pass(w http.ResponseWriter, body io.Reader) {
 		case io.EOF:
 			return
 		default:
-			panic(http.ErrAbortHandler) // the client has to notice that it was cut
+			panic(http.ErrAbortHandler) // lets the client see that the response was cut off
 		}
 	}
 }
@@ -164,8 +164,8 @@ func Example() {
 	// in flight: 0
 }
 
-// A program that asks where a request should go, and leaves sending it and trying
-// others to somebody else.
+// A program that asks where a request should go, and leaves sending and retrying
+// to another.
 func ExampleAttempt_Fallbacks() {
 	router, err := endpick.New(endpick.Config{
 		Policy: preset.LMetric().Policy,

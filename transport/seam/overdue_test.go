@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// warm answers requests until it is known what is slow.
+// warm completes requests until there is a notion of slow.
 func (w *world) warm(t *testing.T) {
 	for range 8 {
 		a := w.route(t, w.read(t, chatBody))
@@ -25,7 +25,7 @@ func (w *world) warm(t *testing.T) {
 	}
 }
 
-// Requests that have ended, one way or the other, are not waited for.
+// Requests that have ended, in whatever way, are not waited for.
 func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 	for name, end := range map[string]func(*seam.Call, *seam.Attempt, func()){
 		"closed":       func(c *seam.Call, _ *seam.Attempt, _ func()) { c.Close() },
@@ -47,7 +47,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 				a, err := call.Route(ctx)
 				require.NoError(t, err)
 				if name == "moved" && i == 2 {
-					gone() // two failures put nobody out
+					gone() // two failures put no endpoint out
 					break
 				}
 				end(call, a, gone)
@@ -61,7 +61,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 	}
 }
 
-// Until it is known what is slow, nobody is overdue.
+// Until there is a notion of slow, no request is overdue.
 func TestNobodyIsOverdueAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -80,7 +80,7 @@ func TestNobodyIsOverdueAtFirst(t *testing.T) {
 	})
 }
 
-// While an endpoint streams to one client, it is not silent to those that wait.
+// While an endpoint streams to one client, it is not silent to those waiting.
 func TestAStreamIsASignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -98,12 +98,12 @@ func TestAStreamIsASignOfLife(t *testing.T) {
 	})
 }
 
-// An attempt that has failed is not overdue as well.
+// A failed attempt is not overdue as well.
 func TestFailuresAreNotOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
 		w.warm(t)
-		for range 3 { // nobody has said yet whether another serves them
+		for range 3 { // still undecided: no other endpoint has served them
 			require.Error(t, w.route(t, w.read(t, chatBody)).Fail(errBroken))
 		}
 		time.Sleep(time.Minute)
@@ -112,7 +112,7 @@ func TestFailuresAreNotOverdue(t *testing.T) {
 	})
 }
 
-// How long responses take that come at once says nothing of streams.
+// The latency of responses that do not stream says nothing of streams.
 func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -133,8 +133,8 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 	})
 }
 
-// How long the slowest have waited is known: whoever waits no longer than twice as long is
-// not overdue.
+// The longest waits are known: a request that has waited less than twice as long is not
+// overdue.
 func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -164,7 +164,7 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 	})
 }
 
-// Whoever has been moved to another endpoint waits there, from then on.
+// A request that has been moved waits at its new endpoint from then on.
 func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -185,7 +185,8 @@ func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 	})
 }
 
-// A request that has moved has waited only since then for the endpoint that serves it: others are expected to be as fast.
+// A request that was moved has waited for its new endpoint only since the move: that is the
+// wait to learn from.
 func TestMovedRequestsTeachNoPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -212,7 +213,7 @@ func TestMovedRequestsTeachNoPatience(t *testing.T) {
 	})
 }
 
-// A stream in which the engine tells of an error has failed, though it ends as it should.
+// A stream that contains an engine's error has failed, even if it ends properly.
 func TestErrorsWithinStreamsAreFailures(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	for range 3 {

@@ -39,8 +39,8 @@ var (
 	errBroken = errors.New("broken off")
 )
 
-// heard is a stage that remembers what observers are told. It scores endpoints by
-// their place in order.
+// heard is a stage that records observers' events. It scores endpoints by their
+// order.
 type heard struct {
 	order string
 	mu    sync.Mutex
@@ -76,7 +76,7 @@ type world struct {
 	at     time.Time
 }
 
-// newWorld has endpoints a, b and c, which are preferred in that order.
+// newWorld has endpoints a, b and c, preferred in that order.
 func newWorld(t testing.TB, config seam.Config) *world {
 	w := &world{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
 	var err error
@@ -150,7 +150,7 @@ func TestAResponseIsMetered(t *testing.T) {
 	assert.Empty(t, in.Get("Content-Length"))
 	w.at = w.at.Add(time.Second)
 	var got []byte
-	for _, piece := range strings.SplitAfter(events, "e") { // anywhere
+	for _, piece := range strings.SplitAfter(events, "e") { // at arbitrary points
 		got = a.Feed(got, []byte(piece))
 	}
 	got, err := a.End(got)
@@ -164,7 +164,7 @@ func TestAResponseIsMetered(t *testing.T) {
 	w.idle(t)
 }
 
-// A response that goes on is not lost, however long it says nothing that counts.
+// A response that goes on is not lost, however long nothing in it counts as a token.
 func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call := w.read(t, chatBody)
@@ -189,9 +189,9 @@ func concat(pieces [][]byte) (all []byte) {
 	return all
 }
 
-// How attempts end, and who is asked next. Each step is what a host says: route, dial,
-// break, a status, feed (some of the response), end, cut, again, no (not again), close,
-// gone (the client).
+// How attempts end, and which endpoint is next. Each step is a call by the host: route,
+// dial, break, a status, feed (part of the response), end, cut, again, no (not again),
+// close, gone (the client).
 func TestAttemptsEndOnce(t *testing.T) {
 	for _, tc := range []struct{ name, steps, want string }{
 		{"whole", "route 200 feed end", "a completed"},
@@ -295,7 +295,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 	}
 }
 
-// Of a request that was under way nobody knows how long its first token took.
+// The TTFT of a request that was already under way is unknown.
 func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	call := w.read(t, chatBody)
@@ -309,7 +309,7 @@ func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
 	assert.Equal(t, "a failed, c completed", w.heard.said())
 }
 
-// Retries of what an endpoint may have worked on are paid for.
+// Retries of requests that an endpoint may have worked on come from a budget.
 func TestRetriesHaveABudget(t *testing.T) {
 	w := newWorld(t, seam.Config{RetryShare: 1e-9, RetryBurst: 1})
 	fail := func(how func(*seam.Attempt)) bool {
@@ -362,7 +362,7 @@ func (notA) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.Endpoint.ID != "a" })
 }
 
-// What a filter removes can still serve the request if all others fail it.
+// An endpoint that a filter removed can still serve the request if all others fail it.
 func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
 	w := newWorld(t, seam.Config{Fallbacks: 5})
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{notA{}}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}))
@@ -377,7 +377,7 @@ func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
 	w.idle(t)
 }
 
-// An endpoint that fails what others then serve is avoided, whoever sends the requests.
+// An endpoint that fails requests which others then serve is avoided, whoever sends them.
 func TestHealth(t *testing.T) {
 	for name, fail := range map[string]func(*seam.Call, *seam.Attempt) *seam.Attempt{
 		"retried by the host": func(c *seam.Call, a *seam.Attempt) *seam.Attempt {
@@ -440,9 +440,9 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// A host that routes anew without having asked, because the first endpoint fails, does
-// not make it look as if nobody else could have served the request: whether that is
-// so is not known when the client leaves.
+// A host that routes again without sending, because the first endpoint fails, does not
+// make it look as if no endpoint could have served the request: that is still open
+// when the client leaves.
 func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 	w := newWorld(t, seam.Config{})
 	for range 20 {
@@ -461,8 +461,8 @@ func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 	w.idle(t)
 }
 
-// A header is a sign of life, also that of a failure: a server that answers at last is
-// not silent.
+// A header is a sign of life, even of a failure: a server that answers at last is not
+// silent.
 func TestAHeaderIsASignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -490,7 +490,7 @@ func TestAHeaderIsASignOfLife(t *testing.T) {
 }
 
 // Prompts of two tenants share no blocks, unless the engines share their caches; keys,
-// token ids and limits are passed on likewise.
+// token ids and limits are passed through as well.
 func TestWhatReadingDependsOn(t *testing.T) {
 	blocks := func(config seam.Config, tenant string) []uint64 {
 		w := newWorld(t, config)
@@ -550,7 +550,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	w.idle(t)
 }
 
-// The context of a request ends its attempt, where nobody is left to say so.
+// The end of a request's context ends its attempt if no caller is left to do it.
 func TestAnAttemptEndsWithItsContext(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -605,7 +605,8 @@ func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	assert.Equal(t, "a canceled", w.heard.said())
 }
 
-// A reader of any size gives what Feed and End give, and ends the attempt as they do.
+// A Reader with a buffer of any size returns the same as Feed and End, and ends the attempt as
+// they do.
 func TestReader(t *testing.T) {
 	whole := strings.ReplaceAll(events, `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`+"\n\n", "")
 	for _, tc := range []struct {
@@ -649,7 +650,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// A coded response is passed on as it is.
+// A coded response is passed on unchanged.
 func TestCodedResponses(t *testing.T) {
 	for _, coding := range []string{"br", "gzip", "deflate", "GZIP", "identity, gzip"} {
 		w := newWorld(t, seam.Config{})
@@ -700,7 +701,7 @@ func TestPackedBodies(t *testing.T) {
 
 	for status, body := range map[int][]byte{
 		400: []byte("no gzip"),
-		413: pack(strings.Repeat(" ", 512<<10)), // a bomb: a thousandth of that
+		413: pack(strings.Repeat(" ", 512<<10)), // a bomb: packed to a thousandth of that
 	} {
 		_, err = read(body)
 		got, _, _ := seam.ErrorResponse(chatPath, err)
@@ -723,8 +724,8 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 	assert.Equal(t, 40, receipt.InputTokens)
 }
 
-// Everything may be called from everywhere at any time; a request is accounted for
-// once.
+// Every method may be called from any goroutine at any time; a request is
+// accounted for once.
 func TestManyGoroutines(t *testing.T) {
 	w := newWorld(t, seam.Config{Fallbacks: 1, RetryBurst: 1 << 20})
 	var all sync.WaitGroup
@@ -749,8 +750,8 @@ func TestManyGoroutines(t *testing.T) {
 	w.idle(t)
 }
 
-// An endpoint that says nothing to anybody is avoided, though nobody calls Fail; a byte
-// from it brings it back.
+// An endpoint that is silent to all requests is avoided even if Fail is never called; a
+// byte from it brings it back.
 func TestSilentEndpointsAreAvoided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
@@ -760,7 +761,7 @@ func TestSilentEndpointsAreAvoided(t *testing.T) {
 			_, err := a.End(nil)
 			require.NoError(t, err)
 		}
-		for range 8 { // until it is known what is slow
+		for range 8 { // until there is a notion of slow
 			serve(w.route(t, w.read(t, chatBody)))
 		}
 		var waiting []*seam.Attempt

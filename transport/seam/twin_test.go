@@ -21,12 +21,12 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// answers are what servers say, one after the other: a status and a content type, and
-// the body. "dial" and "reset" say nothing.
+// answers are servers' responses in order: a status, a content type and a body.
+// "dial" and "reset" send nothing.
 type answers struct {
 	mu   sync.Mutex
 	left []string
-	sent []string // bodies that they got
+	sent []string // bodies received
 }
 
 func (a *answers) RoundTrip(in *http.Request) (*http.Response, error) {
@@ -57,7 +57,7 @@ func (a *answers) RoundTrip(in *http.Request) (*http.Response, error) {
 		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(iotest.HalfReader(out)), ContentLength: -1}, nil
 }
 
-// whole is an observer that keeps outcomes whole.
+// whole is an observer that keeps complete outcomes.
 type whole struct {
 	heard
 	outcomes []string
@@ -71,7 +71,7 @@ func (o *whole) Done(e *endpick.Event, outcome *endpick.Outcome) {
 		e.Candidate.Endpoint.ID, *outcome, e.OutputTokens, first, e.Request.InputTokens, e.Request.Model, e.Request.Session))
 }
 
-// A program on the seam is told, learns and does what package transport does.
+// A program on the seam has the same outcomes, learning and responses as package transport.
 func TestTheSeamIsTheTransports(t *testing.T) {
 	const json, stream = "application/json", "text/event-stream"
 	key := prefix.NewKey()

@@ -16,8 +16,8 @@ import (
 	"github.com/endpick/endpick/transport/tokens"
 )
 
-// Of a conversation whose whole can't be had the head counts that is known, why ever not; a
-// prompt that is remembered is no head.
+// If a conversation's ids can't be had, for whatever reason, the longest known head counts;
+// a remembered prompt is not a head.
 func TestHeadsOfWhatFails(t *testing.T) {
 	l := &letters{}
 	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, MaxPrompt: 200})
@@ -30,7 +30,7 @@ func TestHeadsOfWhatFails(t *testing.T) {
 	assert.EqualValues(t, 1, c.Stats().Hits)
 	l.err = errors.New("down")
 	second := len(`{"role":"user","content":"cde"}`)
-	for i := range 2 { // it fails, and then there is a rest
+	for i := range 2 { // it fails, then it rests
 		ids, rest := c.Tokens(t.Context(), path, chat("ab", "cde"))
 		assert.Equal(t, []uint32{'a', 'b'}, ids)
 		assert.Equal(t, second, rest)
@@ -44,8 +44,8 @@ func TestHeadsOfWhatFails(t *testing.T) {
 	assert.Empty(t, ids, "too long to look at")
 }
 
-// Ids that come with an error are none; a call's context ends with it, but not with the
-// request that has made it.
+// Ids that come with an error do not count; a call's context ends with the call, not
+// with the request that started it.
 func TestIdsWithAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := errors.New("half of it")
@@ -76,7 +76,7 @@ func TestIdsWithAnError(t *testing.T) {
 	})
 }
 
-// pages answers by path, and knows which answers were closed.
+// pages answers by path and records which responses were closed.
 type pages map[string]func() (int, io.Reader)
 
 type closing struct {
@@ -108,7 +108,7 @@ func text(s string) func() (int, io.Reader) {
 	return func() (int, io.Reader) { return 200, strings.NewReader(s) }
 }
 
-// What engines answer, and what it is taken for.
+// Engines' answers and how they are interpreted.
 func TestAnswersOfEngines(t *testing.T) {
 	const render, old, llama = path + "/render", "/tokenize", "/apply-template"
 	status := func(code int) func() (int, io.Reader) {
@@ -148,7 +148,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		}
 		assert.Positive(t, closed, name)
 	}
-	// An engine is old once it has answered as such.
+	// An engine counts as old once it has answered like one.
 	closed := 0
 	p := pages{}
 	e := &tokens.Rendering{URL: "http://e", Client: p.client(&closed)}

@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/transport/tokens"
 )
 
-// endless is an answer that does not end, as far as a test is ready to read on.
+// endless is a response without an end, up to the most that a test will read.
 type endless struct{ read, most int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -28,8 +28,8 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Whatever an engine answers, no more of it is read than an answer may have: 64 MiB of ids,
-// and of a refusal what it takes to use the connection again.
+// Whatever an engine answers, reading is bounded: 64 MiB of ids, and of a refusal what is
+// needed to reuse the connection.
 func TestAnswersAreBounded(t *testing.T) {
 	for code, most := range map[int]int{200: 64 << 20, 404: 64 << 10, 500: 64 << 10} {
 		for name, ask := range map[string]func(*http.Client) error{
@@ -53,8 +53,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// While nobody new is asked for, because there has been a failure too many or there are
-// calls enough, requests share the calls that are under way, and have what is remembered.
+// While no new calls are made, after too many failures or with too many in flight,
+// requests still share the calls in flight and use remembered prompts.
 func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 	for _, resting := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 			assert.Equal(t, []uint64{1, 1, 1}, []uint64{s.Declined, s.Shared, s.Hits})
 			close(release)
 			synctest.Wait()
-			if !resting { // there is room for calls again
+			if !resting { // a call may be made again
 				assert.EqualValues(t, 3, c.Stats().Asked)
 				has("another", 2)
 				assert.EqualValues(t, 4, c.Stats().Asked)
@@ -103,7 +103,7 @@ func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 	}
 }
 
-// Of the heads that are known the longest counts, whatever was asked for last.
+// The longest known head counts, whichever was used last.
 func TestTheLongestHeadCounts(t *testing.T) {
 	l := &letters{}
 	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
@@ -123,8 +123,8 @@ func TestTheLongestHeadCounts(t *testing.T) {
 	assert.EqualValues(t, 2, c.Stats().Heads)
 }
 
-// Calls that end, however they do, make room for others, and failures in between
-// successes are no reason for a rest.
+// A call that ends, in whatever way, makes room for another, and failures
+// between successes cause no rest.
 func TestCallsMakeRoom(t *testing.T) {
 	var err error
 	n := 0
@@ -146,7 +146,7 @@ func TestCallsMakeRoom(t *testing.T) {
 	assert.True(t, s.RestUntil.IsZero())
 }
 
-// A request to an engine ends with the call that makes it.
+// A request to an engine ends with its call.
 func TestRequestsEndWithTheirCall(t *testing.T) {
 	hangs := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		select {
@@ -164,8 +164,8 @@ func TestRequestsEndWithTheirCall(t *testing.T) {
 	}
 }
 
-// By default there are 64 calls at once, a body has 8 MiB at most, and 64 MiB of ids are
-// remembered.
+// By default there are 64 calls at once, bodies of up to 8 MiB, and 64 MiB of remembered
+// ids.
 func TestDefaultBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

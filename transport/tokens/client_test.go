@@ -21,8 +21,8 @@ import (
 	"github.com/endpick/endpick/transport/tokens"
 )
 
-// letters is a tokenizer whose ids are the bytes of all contents, and which may be made
-// to wait or to fail.
+// letters is a tokenizer whose ids are the bytes of all contents; it can be made to
+// wait or to fail.
 type letters struct {
 	asked atomic.Int64
 	wait  func()
@@ -75,7 +75,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// The same prompt is asked for once, whatever else the request says; any other anew.
+// The same prompt is tokenized once, whatever else is in the request; a different prompt anew.
 func TestPromptsAreRemembered(t *testing.T) {
 	l := &letters{}
 	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
@@ -97,8 +97,8 @@ func TestPromptsAreRemembered(t *testing.T) {
 	require.Equal(t, uint64(2), c.Stats().Hits)
 }
 
-// Who can't wait gets the head of the conversation that is known; the answer that comes
-// too late is remembered for the next turn.
+// A request that can't wait gets the known head of the conversation; a late answer is
+// remembered for the next turn.
 func TestLateAnswers(t *testing.T) {
 	release := make(chan struct{})
 	l := &letters{}
@@ -124,7 +124,7 @@ func TestLateAnswers(t *testing.T) {
 	require.Equal(t, uint64(4), s.Asked)
 }
 
-// Requests that come at once with one prompt make one call.
+// Concurrent requests with one prompt share one call.
 func TestCallsAreShared(t *testing.T) {
 	release := make(chan struct{})
 	l := &letters{wait: func() { <-release }}
@@ -171,7 +171,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// A tokenizer that fails is left alone for a while, longer each time; one that refuses a
+// A failing tokenizer is left alone for a while, longer each time; one that refuses a
 // client's prompt is not.
 func TestRests(t *testing.T) {
 	now := time.Unix(1000, 0)
@@ -286,7 +286,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A request that can't wait gets its body back: the call goes on with a copy.
+// A request that can't wait gets its body back: the call continues with a copy.
 func TestBodiesAreCopied(t *testing.T) {
 	release := make(chan struct{})
 	c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}, Within: time.Nanosecond})
@@ -299,7 +299,7 @@ func TestBodiesAreCopied(t *testing.T) {
 	require.Equal(t, []uint32{'r', 'i', 'g', 'h', 't'}, ids)
 }
 
-// What was used last is remembered longest.
+// The most recently used prompt is remembered longest.
 func TestTheLeastRecentlyUsedGoes(t *testing.T) {
 	l := &letters{}
 	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, MaxBytes: 3000})
@@ -310,7 +310,7 @@ func TestTheLeastRecentlyUsedGoes(t *testing.T) {
 	require.Equal(t, int64(51), l.asked.Load())
 }
 
-// After a success the next rest is a short one again.
+// After a success the next rest is short again.
 func TestRestsBeginAnew(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := &letters{err: errors.New("down")}

@@ -21,7 +21,7 @@ import (
 	"github.com/endpick/endpick/transport/tokens"
 )
 
-// asks is a tokenizer that is a function.
+// asks is a function used as a tokenizer.
 type asks func(ctx context.Context, path string, body []byte) ([]uint32, error)
 
 func (a asks) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
@@ -41,7 +41,7 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 	assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}, err)
 }
 
-// A request waits for five milliseconds, and a call takes two seconds at most.
+// A request waits for five milliseconds, and a call for two seconds at most.
 func TestDefaultTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		takes := 4 * time.Millisecond
@@ -67,7 +67,7 @@ func TestDefaultTimes(t *testing.T) {
 	})
 }
 
-// Five failures in a row are followed by a rest of half a second, each further one by one
+// Five failures in a row cause a rest of half a second, and each further failure one
 // twice as long, up to a minute.
 func TestRestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,8 @@ func TestRestsAreBounded(t *testing.T) {
 	})
 }
 
-// What one client sends is no reason not to ask for others, what an engine answers is.
+// An error caused by one client's request does not stop calls for others; an engine's error
+// does.
 func TestWhoseFaultItIs(t *testing.T) {
 	for status, rests := range map[int]bool{399: true, 400: false, 404: false, 422: false, 499: false, 500: true, 503: true} {
 		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -122,7 +123,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 	assert.False(t, none.Stats().RestUntil.IsZero())
 }
 
-// A body may be as long as the limit, and everything that is not asked for is counted.
+// A body may be as long as the limit, and every declined request is counted.
 func TestWhatIsDeclined(t *testing.T) {
 	c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxPrompt: len(chat("12345"))})
 	ids, _ := c.Tokens(t.Context(), path, chat("12345"))
@@ -139,8 +140,8 @@ func TestWhatIsDeclined(t *testing.T) {
 	assert.EqualValues(t, 1, c.Stats().Asked)
 }
 
-// Parts that are text have tokens, others more than these; the first message that has
-// such a part is enough.
+// Text parts have tokens, other parts have more than these; the first message with
+// such a part decides.
 func TestMessagesOfParts(t *testing.T) {
 	l := &letters{}
 	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
@@ -164,7 +165,7 @@ func TestMessagesOfParts(t *testing.T) {
 	assert.Equal(t, before+1, l.asked.Load(), "no content at all")
 }
 
-// Two prompts are one only if all that shapes them is the same, in the same place.
+// Two prompts are the same only if everything that shapes them is, in the same place.
 func TestPromptsAreToldApart(t *testing.T) {
 	l := &letters{}
 	c := newClient(t, tokens.Config{Tokenizer: asks(func(ctx context.Context, path string, body []byte) ([]uint32, error) {
@@ -197,8 +198,8 @@ func TestPromptsAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 2*len(bodies), c.Stats().Hits)
 }
 
-// What is remembered is counted to the byte, and what is too long for all of it takes
-// nobody's place.
+// Remembered bytes are counted exactly, and an entry larger than the whole memory
+// evicts nothing.
 func TestBytesAreCounted(t *testing.T) {
 	n := 100
 	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
@@ -217,8 +218,8 @@ func TestBytesAreCounted(t *testing.T) {
 	assert.Equal(t, []any{int64(1098), 1}, []any{c.Stats().Bytes, c.Stats().Prompts})
 }
 
-// Where a server has no /render it is asked for /tokenize; where it has one, what that
-// answers counts.
+// A server without /render is asked for /tokenize; if it has one, the answer of
+// /render counts.
 func TestRendering(t *testing.T) {
 	var connections atomic.Int32
 	var render, tokenize atomic.Int32

@@ -15,9 +15,9 @@ import (
 	"github.com/endpick/endpick/transport/tokens"
 )
 
-// The ids are those that llama.cpp generates from: as many as it says the prompt has, and
-// what two prompts of a conversation have in common is what it finds in its cache, within
-// a block.
+// The ids are those that llama.cpp generates from: as many as it reports for the prompt;
+// and the common prefix of two prompts in a conversation is what it finds in its cache,
+// to within a block.
 func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
 	if err := llamaserver.Available(); err != nil {
 		t.Skip(err)
@@ -27,9 +27,9 @@ func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
 	t.Cleanup(server.Kill)
 	tokenizer := &tokens.Llama{URL: server.URL()}
 	for conversation := range 4 {
-		// Each conversation is another from its first words on, and has a slot to itself.
+		// Each conversation differs from its first words on and has a slot of its own.
 		messages := []map[string]any{{"role": "system", "content": fmt.Sprintf("%d: be brief. %s", conversation, strings.Repeat("Rules. ", 20))}}
-		var held []uint32 // what the slot has of the last turn
+		var held []uint32 // the slot's ids of the last turn
 		turns, worst := 0, 0
 		for turn := range 6 {
 			messages = append(messages, map[string]any{"role": "user", "content": fmt.Sprintf("turn %d: %s \u00e4\u4f60 <|im_end|> </s> ?", turn, strings.Repeat("why so ", 3+turn*conversation))})

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A memo is a list of prompts, the most recently used first, of which as many are kept as
-// have room.
+// A memo is a list of prompts, most recently used first, as many as there is room for.
 func TestMemoIsItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.Int64Range(0, 1200).Draw(t, "most")

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// gateway is a host in its simplest form, that breaks one of its promises.
+// gateway is a minimal host that breaks one of its promises.
 type gateway struct {
 	router *endpick.Router
 	breaks string
@@ -105,7 +105,7 @@ func TestASimpleHostConforms(t *testing.T) {
 	Run(t, func(_ *testing.T, r *endpick.Router) http.Handler { return &gateway{router: r} })
 }
 
-// A picker can't tell who has broken off; of all else it is told as others are.
+// A picker can't know which side broke off; everything else it learns as other hosts do.
 func TestAPickerConforms(t *testing.T) {
 	RunPicker(t, func(_ *testing.T, r *endpick.Router) http.Handler {
 		return &gateway{router: r, breaks: "calls cuts departures"}
@@ -148,7 +148,7 @@ func TestBrokenHosts(t *testing.T) {
 				}
 				patience := patience
 				if strings.HasPrefix(tc.says, "1 of") || strings.Contains(tc.says, "still open") || strings.Contains(tc.says, "waited") {
-					patience = 3 * time.Second // what is waited for never comes
+					patience = 3 * time.Second // the event being waited for never comes
 				}
 				wrong := f.check(func(r *endpick.Router) http.Handler { return &gateway{router: r, breaks: tc.breaks} }, patience)
 				assert.Contains(t, wrong, tc.says)

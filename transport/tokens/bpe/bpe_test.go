@@ -18,7 +18,7 @@ import (
 
 var _ tokens.Tokenizer = (*bpe.Model)(nil)
 
-// spelled is how byte-level vocabularies write a byte.
+// spelled returns the way that byte-level vocabularies write a byte.
 func spelled(b byte) string {
 	r := rune(b)
 	switch {
@@ -32,8 +32,8 @@ func spelled(b byte) string {
 	return string(r)
 }
 
-// small is a tokenizer.json with a token for each byte, of its number, and these merges,
-// whose results are numbered from 256 on, changed by edit.
+// small is a tokenizer.json, changed by edit, with a token for each byte, numbered by
+// its value, and these merges, whose results are numbered from 256 on.
 func small(t testing.TB, edit func(map[string]any), merges ...string) []byte {
 	vocabulary := map[string]int{}
 	for b := range 256 {
@@ -44,7 +44,7 @@ func small(t testing.TB, edit func(map[string]any), merges ...string) []byte {
 		left, right, _ := strings.Cut(m, " ")
 		vocabulary[left+right] = 256 + i
 		if i%2 == 0 {
-			list = append(list, m) // both forms that there are
+			list = append(list, m) // both existing forms
 		} else {
 			list = append(list, []string{left, right})
 		}
@@ -56,8 +56,8 @@ func small(t testing.TB, edit func(map[string]any), merges ...string) []byte {
 			map[string]any{"id": 1002, "content": "<|r|>", "rstrip": true, "lstrip": true},
 			map[string]any{"id": 1003, "content": "<|left|>", "lstrip": true},
 			map[string]any{"id": 1004, "content": "<|right|>", "rstrip": true},
-			map[string]any{"id": 1005, "content": "|s|>"}, // stands in others
-			map[string]any{"id": 1006, "content": "|a|"},  // ends as the next begins
+			map[string]any{"id": 1005, "content": "|s|>"}, // part of another
+			map[string]any{"id": 1006, "content": "|a|"},  // ends where the next begins
 			map[string]any{"id": 1007, "content": "|b"},
 		},
 		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
@@ -138,7 +138,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// A vocabulary of characters, as Llama 2 has, where bytes are what is fallen back to.
+// A vocabulary of characters with bytes as the fallback, as in Llama 2.
 func TestEncodeCharacters(t *testing.T) {
 	vocabulary := map[string]int{"<unk>": 7, "<0xC3>": 1, "<0xA9>": 2, "▁": 3, "a": 4, "▁a": 5, "日": 6, "\uFFFD": 10}
 	file := map[string]any{
@@ -162,7 +162,7 @@ func TestEncodeCharacters(t *testing.T) {
 	require.NoError(t, err)
 	for _, tc := range []struct {
 		name   string
-		fields map[string]any // that differ from those of the case before
+		fields map[string]any // fields that differ from the case before
 		want   map[string][]uint32
 	}{
 		{"as it is", nil, map[string][]uint32{
@@ -170,11 +170,11 @@ func TestEncodeCharacters(t *testing.T) {
 			"a":         {5},
 			"a a":       {5, 5},
 			"é日":        {3, 1, 2, 6},
-			"xy":        {3, 7}, // unknown ones are one
+			"xy":        {3, 7}, // unknown ones become one
 			"xay":       {3, 7, 4, 7},
-			"xyé":       {3, 1, 2, 7}, // and written when they end
+			"xyé":       {3, 1, 2, 7}, // and are written when they end
 			"xéya":      {3, 1, 2, 7, 4},
-			"è":         {3, 7}, // not all of its bytes are there
+			"è":         {3, 7}, // not all of its bytes exist
 			"\uFFFD":    {3, 10},
 			"a\xc3":     {5, 1}, // half a character
 			"\xff\xffa": {3, 7, 4},
@@ -205,7 +205,7 @@ func TestEncodeCharacters(t *testing.T) {
 	}
 }
 
-// What is not known is refused, by the name of its place.
+// An unknown part of a file is refused, with its location.
 func TestFilesThatAreNotKnown(t *testing.T) {
 	for want, edit := range map[string]func(map[string]any){
 		`model.type is "Unigram"`:      func(f map[string]any) { f["model"].(map[string]any)["type"] = "Unigram" },
@@ -264,7 +264,7 @@ func TestFilesThatAreNotKnown(t *testing.T) {
 	require.ErrorContains(t, err, "bpe: tokenizer.json: ")
 }
 
-// chatTemplate has of templates what they have in common, and what libraries get wrong.
+// chatTemplate has what most templates share, and what libraries get wrong.
 const chatTemplate = `{{- bos_token }}
 {%- if tools is defined and tools %}
     {{- '<|system|>\n' }}
@@ -320,7 +320,7 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// A template that goes through parts is given parts, also where there is one text.
+// A template that loops over parts gets parts, even for a plain string.
 func TestChatWithParts(t *testing.T) {
 	m, err := bpe.Parse(small(t, nil), nil, []byte(`{% for m in messages %}{% for p in m['content'] %}({{ p.text }}){% endfor %}{% endfor %}`))
 	require.NoError(t, err)
@@ -329,7 +329,8 @@ func TestChatWithParts(t *testing.T) {
 	require.Equal(t, "(a)(b)(c)", text)
 }
 
-// What would need more than the files, or is done in more than one way, is refused.
+// A request is refused if it needs more than the files contain, or if engines treat it
+// differently.
 func TestRequestsThatAreRefused(t *testing.T) {
 	m, err := bpe.Parse(small(t, nil), nil, []byte(chatTemplate))
 	require.NoError(t, err)
@@ -355,7 +356,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	_, err = without.Tokens(t.Context(), "/v1/chat/completions", []byte(`{`+hi+`}`))
 	require.ErrorIs(t, err, tokens.ErrNoPrompt)
 
-	// One long word is what merging takes long for.
+	// Merging takes longest for one long word.
 	_, err = m.Encode(t.Context(), strings.Repeat("a", 1<<20))
 	require.ErrorIs(t, err, tokens.ErrNoPrompt)
 	gone, cancel := context.WithCancel(t.Context())
@@ -389,7 +390,7 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "C", chat())
 }
 
-// Whatever a client sends, there are ids or an error.
+// Any request yields ids or an error.
 func FuzzTokens(f *testing.F) {
 	text, err := os.ReadFile("testdata/tokenizer.json")
 	require.NoError(f, err)
@@ -420,7 +421,7 @@ func fromFiles() (*tokens.Client, error) {
 var _ = fromFiles // in docs/kvevents.md
 
 func Example() {
-	model, err := bpe.Load("testdata") // a directory with what a model comes with
+	model, err := bpe.Load("testdata") // a directory with a model's files
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick/transport/tokens/bpe"
 )
 
-// Whatever a model's files say, there is an error, or a model that reads text and chats
-// within bounds: neither panics. Ids and merges that can't be fit no vocabulary.
+// Any files yield an error, or a model that encodes text and chats within bounds;
+// nothing panics. Impossible ids and merges are rejected.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/tokenizer.json")
 	require.NoError(f, err)
@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 			twice, err := m.Encode(ctx, text)
 			require.NoError(t, err)
 			require.Equal(t, again, twice)
-			require.LessOrEqual(t, len(again), 64*len(text)+64) // normalisers may make text longer
+			require.LessOrEqual(t, len(again), 64*len(text)+64) // normalisers may lengthen text
 		}
 		body, err := json.Marshal(map[string]any{"messages": []map[string]string{{"role": "user", "content": text}}})
 		require.NoError(t, err)

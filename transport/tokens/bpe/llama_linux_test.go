@@ -21,12 +21,12 @@ import (
 	"github.com/endpick/endpick/transport/tokens/bpe"
 )
 
-// Directories with the files of models, each named by what llama.cpp calls its split.
+// Directories with models' files, each named after llama.cpp's name for its split.
 const modelsEnv = "ENDPICK_TOKENIZERS"
 
-// The ids of texts and of chats are llama.cpp's, for models with the vocabularies, merges
-// and templates that are in use. llama.cpp does not normalise texts, as the tokenizers of
-// others do; that makes no difference to most of them.
+// The ids of texts and chats equal llama.cpp's for the vocabularies, merges and templates
+// in use. llama.cpp does not normalise texts, as other tokenizers do; for most texts that
+// makes no difference.
 func TestLlamaMakesTheSameIDs(t *testing.T) {
 	dir := os.Getenv(modelsEnv)
 	if dir == "" {
@@ -105,7 +105,7 @@ var someChats = []string{
 	`{"messages":[{"role":"user","content":"Weather?"},{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"w","arguments":"{\"z\": 1, \"a\": \"x\"}"}}]},{"role":"tool","tool_call_id":"1","content":"rain"}],"tools":[{"type":"function","function":{"name":"w","description":"d","parameters":{"type":"object","properties":{"z":{"type":"number"},"a":{"type":"string"}}}}}]}`,
 }
 
-// someText is made of what splits and merges fall over.
+// someText is made of pieces that are hard to split and merge.
 func someText(r *rand.Rand) string {
 	parts := []string{
 		"Hello", " world", "'s", "'LL", "don't", "İ", "ß", "ſ", "é", "e\u0301", "日本", "語。", "한국", "مرحبا", "हिन्दी", "🙂", "👩‍👩‍👧", "\U0001F1E9\U0001F1EA", "\u200b", "\u00a0", "\u0085", "\u2028", "\u3000",
@@ -122,7 +122,7 @@ func someText(r *rand.Rand) string {
 	return b.String()
 }
 
-// writeGGUF writes a model of llama.cpp's with this vocabulary and one layer of zeros.
+// writeGGUF writes a llama.cpp model with this vocabulary and one layer of zeros.
 func writeGGUF(t *testing.T, files, split string) string {
 	var tokenizer struct {
 		Added []struct {

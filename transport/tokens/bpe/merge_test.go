@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive looks for the best pair again after each merge, as BPE is defined.
+// naive searches for the best pair again after each merge, as BPE is defined.
 func (m merges) naive(ids []uint32) []uint32 {
 	ids = slices.Clone(ids)
 	for {
@@ -27,8 +27,8 @@ func (m merges) naive(ids []uint32) []uint32 {
 	}
 }
 
-// Tokens of few letters, so that merges overlap, stand beside each other in runs, and
-// make the same token in several ways.
+// The alphabet is small so that merges overlap, come in runs, and make the same token
+// in several ways.
 func TestMergesAreAsDefined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// pair is two replicas that know each other.
+// pair returns two replicas that know each other.
 func pair(t *testing.T) (w *world, a, b *replica) {
 	w = newWorld(t)
 	a, b = w.join(1, true), w.join(2, true)
@@ -22,7 +22,7 @@ func pair(t *testing.T) (w *world, a, b *replica) {
 	return w, a, b
 }
 
-// flush sends what a replica has to tell; lose: nobody gets it.
+// flush sends everything a replica has to say; with lose, none of it arrives.
 func (w *world) flush(r *replica, lose bool) {
 	r.Flush(w.now)
 	w.take(r)
@@ -34,7 +34,7 @@ func (w *world) flush(r *replica, lose bool) {
 	}
 }
 
-// What was lost is found in the snapshot, each change for what it is.
+// The snapshot makes up for lost messages, each kind of change in its own way.
 func TestWhatWasLost(t *testing.T) {
 	w, a, b := pair(t)
 	answered := w.route(a, "a", "m", chain([]int{1}))
@@ -61,13 +61,13 @@ func TestWhatWasLost(t *testing.T) {
 	w.flush(a, false)
 	assert.Equal(t, []string{
 		"ended 1 {completed 0 3 0 false [] 100µs 100µs}",
-		"ended 3 {completed 0 3 0 false [] 0s 0s}", // it was late: its times say nothing here
-		"opened 4 c n [2 34]",                      // by the numbers that names had before
+		"ended 3 {completed 0 3 0 false [] 0s 0s}", // reported late, so without times
+		"opened 4 c n [2 34]",                      // in the numbers that names had before
 	}, b.order)
 	w.done(a, again, endpick.Failed, nil)
 }
 
-// A snapshot that comes when what was missing has come too is an old one.
+// A snapshot is outdated if the missing messages have arrived as well.
 func TestOldSnapshot(t *testing.T) {
 	for _, more := range []bool{true, false} {
 		testOldSnapshot(t, more)
@@ -86,7 +86,7 @@ func testOldSnapshot(t *testing.T, more bool) {
 	w.now = w.now.Add(200 * time.Millisecond)
 	b.Tick(w.now)
 	w.take(b)
-	for len(w.bus) > 0 && w.bus[0].to == a { // the question, and other things
+	for len(w.bus) > 0 && w.bus[0].to == a { // the question, among other messages
 		w.deliver(0, false)
 	}
 	answer := slices.DeleteFunc(slices.Clone(w.bus), func(f flying) bool { return !IsSnapshot(f.payload) })
@@ -96,7 +96,7 @@ func testOldSnapshot(t *testing.T, more bool) {
 	for len(w.bus) > 0 {
 		w.deliver(0, false)
 	}
-	if more { // since it was made
+	if more { // since the snapshot
 		w.route(a, "b", "m", nil)
 		w.flush(a, false)
 	}
@@ -109,7 +109,7 @@ func testOldSnapshot(t *testing.T, more bool) {
 	w.converged()
 }
 
-// Blocks whose head is not known are asked for, until they come or nobody knows them.
+// Blocks with an unknown head are asked for until they arrive, or nobody knows them.
 func TestUnknownBlocks(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", chain([]int{1, 1}))
@@ -137,7 +137,7 @@ func TestUnknownBlocks(t *testing.T) {
 	w.converged()
 }
 
-// The lost answer to a want is in the snapshot.
+// If the answer to a want is lost, the snapshot contains it.
 func TestLostRepair(t *testing.T) {
 	w, a, b := pair(t)
 	first := w.route(a, "a", "m", chain([]int{1, 1}))
@@ -146,7 +146,7 @@ func TestLostRepair(t *testing.T) {
 	b.chains = newChains(0)
 	second := w.route(a, "b", "m", chain([]int{1, 1, 1}))
 	w.first(a, second)
-	w.flush(a, false) // the question is on its way back
+	w.flush(a, false) // the question is being sent back
 	w.done(a, second, endpick.Completed, nil)
 	w.flush(a, true)
 	w.calm(3 * time.Second)
@@ -165,7 +165,7 @@ func TestBye(t *testing.T) {
 	assert.Empty(t, b.sight)
 }
 
-// What is no continuation of the prompt is not told.
+// Blocks that do not continue the prompt are not reported.
 func TestStrays(t *testing.T) {
 	w, a, _ := pair(t)
 	ref := w.route(a, "a", "m", chain([]int{1, 1}))
@@ -182,7 +182,7 @@ func TestNumbers(t *testing.T) {
 		isNew  bool
 	}{
 		{"a", 0, true}, {"b", 1, true}, {"a", 0, false},
-		{"c", 1, true}, // b was used longest ago
+		{"c", 1, true}, // b is the least recently used
 		{"a", 0, false}, {"b", 1, true}, {"c", 0, true}, {"b", 1, false}, {"a", 0, true},
 	} {
 		number, isNew := n.number(x.name)
@@ -208,21 +208,21 @@ func TestChains(t *testing.T) {
 		assert.False(t, ok)
 		assert.Equal(t, []uint64{7}, got)
 	}
-	// A liar can't put another head before what is known.
+	// A forged message can't put another head before known blocks.
 	assert.Equal(t, 0, c.add([]uint64{9, 2, 3}))
 	got, _ = c.head(nil, 3, 3)
 	assert.Equal(t, []uint64{1, 2, 3}, got)
-	// What is known behind another head is not known here.
+	// Blocks known behind another head are unknown here.
 	assert.Equal(t, 0, c.add([]uint64{8}))
 	assert.Equal(t, 1, c.add([]uint64{8, 2, 3}))
-	// What has lost its head is told anew from there.
+	// Blocks that have lost their head are sent again from there on.
 	delete(c.young, 1)
 	assert.Equal(t, 0, c.add([]uint64{1, 2, 3}))
 	assert.Equal(t, 3, c.add([]uint64{1, 2, 3}))
 }
 
-// What no engine has computed is held by none: a snapshot tells of a prompt that was
-// refused as little as of one that was never sent.
+// No endpoint holds what no engine has computed: a snapshot contains a refused
+// prompt as little as one that was never sent.
 func TestWhatWasRefusedIsNotHeld(t *testing.T) {
 	w, a, b := pair(t)
 	for i, tc := range []struct {

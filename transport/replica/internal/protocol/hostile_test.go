@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// evil is a replica that has the key and says what it likes.
+// evil is a replica that has the key and sends anything.
 type evil struct {
 	*world
 	victim   *replica
@@ -42,7 +42,7 @@ func (e *evil) header(kind byte) writer {
 	return w
 }
 
-// batch is its next one.
+// batch returns its next batch.
 func (e *evil) batch(ops []byte) []byte {
 	e.batches++
 	w := e.header(kindBatch)
@@ -50,7 +50,7 @@ func (e *evil) batch(ops []byte) []byte {
 	return append(w.b, ops...)
 }
 
-// snapshot answers the question that the victim has asked.
+// snapshot answers the victim's question.
 func (e *evil) snapshot(state []byte) {
 	w := e.header(kindPart)
 	w.id(1)
@@ -62,7 +62,7 @@ func (e *evil) snapshot(state []byte) {
 	e.say(append(w.b, state...))
 }
 
-// names are an endpoint and a class, both with number 0.
+// names defines an endpoint and a class, both as number 0.
 func names() writer {
 	var w writer
 	writeEndpoint(&w, 0, "a")
@@ -70,7 +70,7 @@ func names() writer {
 	return w
 }
 
-// routed is a request of three tokens.
+// routed writes a request of three tokens.
 func routed(w *writer, flags byte) {
 	w.byte(opRouted | flags)
 	for _, v := range []int{0, 0, 3, 0, 0} { // endpoint, class, input, prefix, output
@@ -78,7 +78,7 @@ func routed(w *writer, flags byte) {
 	}
 }
 
-// What makes no sense ends in nothing, and what came before it stands.
+// A malformed message has no effect beyond its valid beginning.
 func TestMalformed(t *testing.T) {
 	huge := func(f func(*writer)) []byte {
 		w := names()
@@ -128,7 +128,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A snapshot that makes no sense changes nothing.
+// A malformed snapshot changes nothing.
 func TestMalformedSnapshots(t *testing.T) {
 	open := func(w *writer, number uint64) {
 		w.byte(opOpen)
@@ -147,7 +147,7 @@ func TestMalformedSnapshots(t *testing.T) {
 			good := names()
 			routed(&good, 0)
 			e.say(e.batch(good.b))
-			e.batches += 3 // so that something is missing
+			e.batches += 3 // so that batches are missing
 			e.say(e.batch(nil))
 			e.now = e.now.Add(time.Second)
 			e.victim.Tick(e.now)
@@ -293,7 +293,7 @@ func TestEverythingIsBounded(t *testing.T) {
 		out, _ := a.Drain()
 		assert.Empty(t, out)
 		assert.Equal(t, uint64(1), a.Counts().Overflows)
-		for range 20 { // the blocks of this test are not those that the world understands
+		for range 20 { // blocks that the world's own checks do not understand
 			for _, r := range []*replica{a, b} {
 				r.Tick(w.now)
 				out, effects := r.Drain()
@@ -315,8 +315,8 @@ func TestEverythingIsBounded(t *testing.T) {
 	})
 }
 
-// Messages of another key, of nobody, cut off or changed are refused, and what is repeated
-// of one that is no more brings nothing back.
+// Messages with another key or none, cut off or changed, are rejected, and replaying a
+// dead replica's messages brings nothing back.
 func TestForgeries(t *testing.T) {
 	e := newEvil(t)
 	w := names()
@@ -339,7 +339,7 @@ func TestForgeries(t *testing.T) {
 	assert.Equal(t, 1, e.victim.mirrored)
 	assert.Equal(t, uint64(1), e.victim.Counts().Repeated)
 
-	// It ends, and somebody plays what he has recorded.
+	// The replica ends, and an attacker replays what it has recorded.
 	e.now = e.now.Add(time.Minute)
 	e.victim.Tick(e.now)
 	e.take(e.victim)
@@ -356,8 +356,8 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// The bytes of a request, worked out by hand: the head of a message is 1 for its kind, 4
-// for who sends it and 1 or more for its number, the tag is 8.
+// The bytes of a request, worked out by hand: a message begins with 1 for its kind, 4
+// for its sender and 1 or more for its number; the tag has 8.
 func TestBytes(t *testing.T) {
 	w := newWorld(t)
 	a := w.join(1, true)
@@ -377,8 +377,8 @@ func TestBytes(t *testing.T) {
 	a.Routed(ref(1), "a", req, 0, blocks[:1])
 	assert.Equal(t, "01"+ // the first batch
 		"00"+"00"+"0161"+ // endpoint 0 is a
-		"11"+"00"+"016d"+"00"+"00"+ // class 0 is streams of m, of no adapter and tenant
-		"12"+"00"+"00"+"a40d"+"00"+"64"+ // routed: endpoint, class, 1700 tokens, none held, 100 expected
+		"11"+"00"+"016d"+"00"+"00"+ // class 0: streams of m, no adapter, no tenant
+		"12"+"00"+"00"+"a40d"+"00"+"64"+ // routed: endpoint, class, 1700 tokens, none cached, 100 expected
 		"01"+"0100000000000000", // one block
 		flush())
 	a.Routed(ref(2), "a", req, 16, blocks[:2])
@@ -392,13 +392,13 @@ func TestBytes(t *testing.T) {
 		InputTokens: 1701, OutputTokens: 90, CachedTokens: 16, HasCachedTokens: true,
 		TTFT: 25 * time.Millisecond, Took: 2 * time.Second, Blocks: blocks[:4],
 	})
-	assert.Equal(t, "04"+"c4"+"01"+"02"+"5a"+"a09c01"+"fa01"+"00"+ // one token more, 90 tokens, 2 s, 25 ms, as many cached
+	assert.Equal(t, "04"+"c4"+"01"+"02"+"5a"+"a09c01"+"fa01"+"00"+ // one more token, 90 tokens, 2 s, 25 ms, as many cached
 		"02"+"0300000000000000"+"0400000000000000", flush())
 	a.Done(ref(1), &endpick.Outcome{Status: endpick.Lost})
 	assert.Equal(t, "05"+"34"+"02"+"c71a"+"00"+"00"+"00", flush())
 	assert.Equal(t, uint64(4), a.Counts().Blocks)
 
-	// All of a request in one batch, of which 100 blocks are known and 5 are new.
+	// A whole request in one batch, with 100 known blocks and 5 new ones.
 	a.Routed(ref(3), "a", req, 1600, blocks[:100])
 	flush()
 	before := a.Counts().Blocks
@@ -408,11 +408,11 @@ func TestBytes(t *testing.T) {
 	a.Flush(w.now)
 	out, _ := a.Drain()
 	require.Equal(t, before+5, a.Counts().Blocks)
-	assert.Equal(t, 14+17+2+10+8*5, len(out[0].Payload)) // less than 64 and 8 for each new block
+	assert.Equal(t, 14+17+2+10+8*5, len(out[0].Payload)) // under 64 bytes, plus 8 for each new block
 }
 
-// FuzzReceive lets a replica with the key say anything, after a conversation that makes
-// sense, as a batch, as a snapshot and as any message.
+// FuzzReceive lets a replica with the key send anything, after a valid conversation: as
+// a batch, as a snapshot and as any message.
 func FuzzReceive(f *testing.F) {
 	w := names()
 	routed(&w, 0)

@@ -12,9 +12,9 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// One replica routes while another joins, and the bus between them delivers, swaps, doubles
-// or loses a message, wherever it can: in all the ways in which that can come out, each
-// request is told at most once, and both agree in the end.
+// One replica routes while another joins, and the bus between them delivers, swaps,
+// duplicates or loses a message at any point: in every possible order, each request is
+// reported at most once, and both agree in the end.
 func TestReplicasInAllInterleavings(t *testing.T) {
 	n := 0
 	orders.Explore(func(choose func(int) int) {
@@ -34,9 +34,9 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 			func() { w.done(a, one, endpick.Completed, chain([]int{1, 2, 4})); flush() },
 			func() { w.done(a, two, endpick.Canceled, nil); w.route(a, "f", "m", chain([]int{5})); flush() },
 		}
-		harm := 1 // so often something goes wrong
+		harm := 1 // how many things may go wrong
 		if race.Enabled {
-			harm = 0 // there is but one goroutine
+			harm = 0 // there is only one goroutine
 		}
 		for len(steps) > 0 || len(w.bus) > 0 {
 			var can []func()
@@ -82,7 +82,7 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 	}
 }
 
-// seen is how often a replica was told of each request.
+// seen is how often a replica has heard of each request.
 func (r *replica) seen() map[int]int {
 	if r == nil {
 		return nil

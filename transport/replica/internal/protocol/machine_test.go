@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// drawRef draws a request in flight of a replica; false if there is none.
+// drawRef draws a request in flight at a replica; false if there is none.
 func drawRef(t *rapid.T, r *replica) (endpick.LeaseRef, bool) {
 	refs := slices.SortedFunc(maps.Keys(r.open), func(a, b endpick.LeaseRef) int { return int(a.Slot) - int(b.Slot) })
 	if len(refs) == 0 {
@@ -21,7 +21,7 @@ func drawRef(t *rapid.T, r *replica) (endpick.LeaseRef, bool) {
 	return rapid.SampledFrom(refs).Draw(t, "request"), true
 }
 
-// activity is what replicas do on their own.
+// activity is what replicas do by themselves.
 func activity(w *world) map[string]func(*rapid.T) {
 	pick := func(t *rapid.T) *replica {
 		if len(w.replicas) == 0 {
@@ -70,9 +70,9 @@ func activity(w *world) map[string]func(*rapid.T) {
 	}
 }
 
-// However messages are lost, doubled, delayed, reordered and forged, and replicas come and
-// go: what a replica is told makes sense at each step, and once the bus is good again all
-// know what is in flight, and what endpoints hold.
+// However messages are lost, duplicated, delayed, reordered and forged, and replicas come
+// and go: each reported effect is consistent, and once the bus works again, all replicas
+// agree on what is in flight and what endpoints hold.
 func TestLossyBus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -146,8 +146,8 @@ func TestLossyBus(t *testing.T) {
 	})
 }
 
-// Without loss, whatever else the bus does, a replica is told exactly what the other has
-// done, in its order.
+// Without loss, whatever else the bus does, a replica reports exactly what the other has
+// done, in the same order.
 func TestDisorderChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -160,7 +160,7 @@ func TestDisorderChangesNothing(t *testing.T) {
 				actions[name] = do
 			}
 		}
-		// Only a routes, to b as messages come, to c in their order.
+		// Only a routes; b gets messages as they come, c in order.
 		only := &world{t: t, now: w.now, replicas: []*replica{a}}
 		actions = activity(only)
 		actions["flush"] = func(t *rapid.T) {

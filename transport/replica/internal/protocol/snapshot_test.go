@@ -9,7 +9,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// A snapshot brings the numbers of names that nothing in it uses.
+// A snapshot includes the numbers of names that nothing else in it uses.
 func TestNamesAfterASnapshot(t *testing.T) {
 	w, a, b := pair(t)
 	for _, name := range []string{"x", "y", "z"} {

@@ -15,13 +15,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// only leaves on the bus what is of that kind, to that replica.
+// only leaves on the bus the messages of one kind to one replica.
 func (w *world) only(to *replica, kind byte) {
 	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to != to || f.payload[0] != kind })
 }
 
-// A snapshot of many parts is whole when all of them have come, in whatever order, and
-// however often each.
+// A snapshot in many parts is complete once all parts have arrived, in whatever order,
+// and however often each.
 func TestSnapshotsOfManyParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
@@ -75,7 +75,7 @@ func TestSnapshotsOfManyParts(t *testing.T) {
 	}
 }
 
-// An answer counts for the last question alone: the parts of two are never put together.
+// Only the answer to the latest question counts: parts of two answers are never combined.
 func TestAnswersToOldQuestions(t *testing.T) {
 	w, a, b := pair(t)
 	lose := func() {
@@ -88,7 +88,7 @@ func TestAnswersToOldQuestions(t *testing.T) {
 		b.Tick(w.now)
 		w.take(a)
 		w.take(b)
-		w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to == b }) // but for what shows that something is missing
+		w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to == b }) // except what shows that something is missing
 		require.NotEmpty(t, w.bus)
 		for len(w.bus) > 0 && w.bus[0].to == a {
 			w.deliver(0, false)
@@ -116,8 +116,8 @@ func TestAnswersToOldQuestions(t *testing.T) {
 	w.converged()
 }
 
-// A question that comes twice is answered twice, with what was known each time: the parts of two answers are never put
-// together.
+// A question that arrives twice is answered twice, each time from the current state: parts of the
+// two answers are never combined.
 func TestAnswersToOneQuestionAskedTwice(t *testing.T) {
 	w, a, b := pair(t)
 	for i := range 2000 {
@@ -168,15 +168,15 @@ func TestAnswersToOneQuestionAskedTwice(t *testing.T) {
 	w.converged()
 }
 
-// Who is heard is there, although something of it is missing; who was never known is
-// not there because somebody repeats what it has said.
+// A replica that is heard is present, even if messages from it are missing; one that
+// was never known does not become present by a replay.
 func TestWhoIsHeardIsThere(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", nil)
 	w.flush(a, false)
 	w.route(a, "a", "m", nil)
 	w.flush(a, true)
-	for range 60 { // six seconds; no question comes through
+	for range 60 { // six seconds in which no question gets through
 		w.now = w.now.Add(100 * time.Millisecond)
 		a.Tick(w.now)
 		b.Tick(w.now)
@@ -206,8 +206,8 @@ func TestWhoIsHeardIsThere(t *testing.T) {
 	require.NotContains(t, e.victim.peers, uint32(777))
 }
 
-// A replica that is silent is forgotten after its time, and not before; the time in which
-// a clock was wrong is none.
+// A silent replica is forgotten after its time, not before; the time by which a clock was
+// wrong does not count.
 func TestSilence(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", nil)
@@ -234,8 +234,8 @@ func TestSilence(t *testing.T) {
 	assert.Zero(t, tick(2*time.Second+1))
 }
 
-// Blocks that were asked for, and whose answer was lost, come with the next snapshot, also
-// where the request is known to have ended; they are not asked for again.
+// Blocks that were asked for, and whose answer was lost, come with the next snapshot, even
+// if their request is known to have ended; they are not asked for again.
 func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", chain([]int{1, 1}))
@@ -245,7 +245,7 @@ func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	w.first(a, second)
 	a.Flush(w.now)
 	w.take(a)
-	w.deliver(0, false) // and b asks for the head
+	w.deliver(0, false) // b asks for the head
 	w.bus = nil         // in vain
 	w.done(a, second, endpick.Completed, nil)
 	w.flush(a, false)
@@ -266,7 +266,7 @@ func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	assert.Empty(t, b.peers[1].wanted)
 }
 
-// What is wanted is asked for once a second, five times.
+// A want is asked for once a second, five times.
 func TestWantsAreAskedInTime(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", chain([]int{1, 1}))
@@ -286,7 +286,7 @@ func TestWantsAreAskedInTime(t *testing.T) {
 		}
 		w.bus = nil
 		w.now = w.now.Add(50 * time.Millisecond)
-		b.peers[1].heardAt = w.now // it is there
+		b.peers[1].heardAt = w.now // pretend it is present
 		b.Tick(w.now)
 		w.take(b)
 	}
@@ -294,8 +294,8 @@ func TestWantsAreAskedInTime(t *testing.T) {
 	assert.Empty(t, b.peers[1].wanted)
 }
 
-// Of what was used before the last half of the memory was filled nothing is forgotten, and
-// what is used again stays.
+// Nothing used since the last half of the memory was filled is forgotten, and what is used
+// again stays.
 func TestChainsOfTwoGenerations(t *testing.T) {
 	c := newChains(0)
 	block := func(i, j int) uint64 { return uint64(i+1)<<32 | uint64(j+1) }
@@ -327,14 +327,15 @@ func TestChainsOfTwoGenerations(t *testing.T) {
 	assert.Zero(t, known(each))
 }
 
-// The next turn goes on where the last response ended, of which all know the blocks.
+// The next turn continues where the last response ended, and all replicas know the response's
+// blocks.
 func TestResponsesAreKnownToAll(t *testing.T) {
 	w, a, b := pair(t)
 	ref := w.route(a, "a", "m", chain([]int{1, 1}))
 	w.first(a, ref)
 	w.done(a, ref, endpick.Completed, chain([]int{1, 1, 2, 3}))
 	w.flush(a, false)
-	for _, r := range []*replica{a, b} { // each routes a turn after it
+	for _, r := range []*replica{a, b} { // each routes the next turn
 		blocks := r.Counts().Blocks
 		w.route(r, "a", "m", chain([]int{1, 1, 2, 3, int(r.instance)}))
 		assert.Equal(t, blocks+1, r.Counts().Blocks)
@@ -345,7 +346,7 @@ func TestResponsesAreKnownToAll(t *testing.T) {
 	assert.True(t, a.holds[at("a", 0x11232)])
 }
 
-// Who keeps to load tells of no blocks, whatever the host gives it.
+// A replica that shares load only sends no blocks, whatever the host gives it.
 func TestLoadAlone(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.join(1, false), w.join(2, true)
@@ -361,7 +362,7 @@ func TestLoadAlone(t *testing.T) {
 	assert.Zero(t, a.chains.len())
 }
 
-// What is kept of a request is no part of its body.
+// Nothing that is kept of a request aliases its body.
 func TestNoBodyIsKept(t *testing.T) {
 	w := newWorld(t)
 	a := w.join(1, true)
@@ -375,8 +376,8 @@ func TestNoBodyIsKept(t *testing.T) {
 	}
 }
 
-// Of what has ended the newest is remembered, and of that the newest told: as much as there
-// is room for.
+// Of ended requests the newest are remembered, and of these the newest are sent: as many as
+// fit.
 func TestTheNewestIsTold(t *testing.T) {
 	l := newLine(2)
 	blocks := func(i, n int) (all []uint64) {
@@ -407,14 +408,14 @@ func TestTheNewestIsTold(t *testing.T) {
 	l.pass(time.Second)
 	told := l.told[2]
 	require.Len(t, told, blockBudget/8/each)
-	for i, e := range told { // the oldest of them first
+	for i, e := range told { // oldest first
 		require.Equal(t, Holds, e.Kind)
 		require.Equal(t, maxRecent+1000-len(told)+i+1, e.Request.InputTokens)
 		require.Len(t, e.Request.Blocks, each)
 	}
 }
 
-// What was in flight of a replica that is gone ends in the order in which it began.
+// When a replica is lost, its requests in flight end in the order in which they began.
 func TestLostInOrder(t *testing.T) {
 	l := newLine(2)
 	for i := range 100 {
@@ -431,8 +432,8 @@ func TestLostInOrder(t *testing.T) {
 	}
 }
 
-// A status arrives as it was sent, but for a refusal, which is told as a failure: it
-// means the same to those who hear of it.
+// A status arrives unchanged, except for a refusal, which is sent as a failure: to
+// the receivers both mean the same.
 func TestStatuses(t *testing.T) {
 	l := newLine(2)
 	for i := range 7 {
@@ -451,7 +452,7 @@ func TestStatuses(t *testing.T) {
 	require.Equal(t, []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, lost, endpick.Failed, lost, lost}, got)
 }
 
-// What is for another is not taken in, and a batch without a number is none.
+// A message to another replica is ignored, and a batch needs a number.
 func TestMessagesForOthers(t *testing.T) {
 	e := newEvil(t)
 	routed := names()
@@ -478,7 +479,7 @@ func TestMessagesForOthers(t *testing.T) {
 	assert.NotContains(t, e.victim.peers, uint32(999))
 }
 
-// Of replicas that nobody knows the one gives way that was heard first.
+// Among unknown replicas, the one heard first gives way.
 func TestTheOldestStrangerGivesWay(t *testing.T) {
 	e := newEvil(t)
 	for i := range maxPeers - 1 {
@@ -517,7 +518,7 @@ func TestResponsesAreBounded(t *testing.T) {
 	}
 }
 
-// Numbers at their edges, by hand.
+// Numbers at their limits, by hand.
 func TestNumbersAtTheirEdges(t *testing.T) {
 	for tokens, want := range map[float64]int{0: 1, 0.001: 1, 14.25: 912, 14.7: 941, 14.69: 940, 16: 1024, 1e9: maxTokens} {
 		assert.Equal(t, want, parts(tokens), "%v", tokens)

@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// line is nodes on a bus that does what it should, and what they were told.
+// line is nodes on a perfect bus, with the effects they reported.
 type line struct {
 	now   time.Time
 	nodes []*Node
@@ -44,7 +44,7 @@ func (l *line) join() {
 	l.told = append(l.told, nil)
 }
 
-// send ends a batch of every node and delivers all there is.
+// send ends a batch of every node and delivers everything.
 func (l *line) send() {
 	for _, n := range l.nodes {
 		n.Flush(l.now)
@@ -75,7 +75,7 @@ func (l *line) pass(d time.Duration) {
 	}
 }
 
-// rounded is a duration as it is told.
+// rounded is a duration as transmitted.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d <= 0:
@@ -86,8 +86,8 @@ func rounded(d time.Duration) time.Duration {
 	return min((d+50*time.Microsecond)/(100*time.Microsecond)*100*time.Microsecond, time.Hour)
 }
 
-// Whatever a request says of itself, and however it ends, others are told all of it: those
-// who were there, and those who come later.
+// Whatever the fields of a request, and however it ends, other replicas learn all of it:
+// those present at the time, and those that join later.
 func TestRequestsAreToldWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLine(2)
@@ -166,7 +166,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 				o.Blocks = nil
 			}
 			for n := 1; n < 3; n++ {
-				if n == 2 { // who came later knows no times
+				if n == 2 { // a latecomer has no times
 					o.Took, o.TTFT = 0, 0
 				}
 				require.Len(t, l.told[n], i+1)
@@ -177,7 +177,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			}
 		}
 		l.clear()
-		l.join() // what has ended is told as what endpoints hold
+		l.join() // ended requests reach it as what endpoints hold
 		l.pass(time.Second)
 		for _, e := range l.told[3] {
 			require.Equal(t, Holds, e.Kind)
@@ -194,7 +194,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 	})
 }
 
-// A first token is told once, wherever it was noticed, and outcomes as far as they count.
+// A first token is sent once, wherever it was noticed, and outcomes with the fields that count.
 func TestFirstTokensAndOutcomesAreTold(t *testing.T) {
 	l := newLine(2)
 	one, two := endpick.LeaseRef{Slot: 1, Generation: 1}, endpick.LeaseRef{Slot: 2, Generation: 1}
@@ -226,7 +226,7 @@ func TestFirstTokensAndOutcomesAreTold(t *testing.T) {
 	assert.Equal(t, 2, l.told[2][2].Lease.input)
 }
 
-// Names may be as long as the limit; of longer ones nothing is told.
+// Names may be as long as the limit; a request with a longer one is not sent.
 func TestNamesThatAreTooLong(t *testing.T) {
 	l := newLine(2)
 	long := fmt.Sprintf("%0256d", 1)
@@ -247,7 +247,7 @@ func TestNamesThatAreTooLong(t *testing.T) {
 	assert.Len(t, l.told[1], 1)
 }
 
-// Who says nothing is heard of four times a second, and who says much not more often.
+// An idle replica sends a heartbeat four times a second, a busy one no more often.
 func TestHeartbeats(t *testing.T) {
 	l := newLine(1)
 	n, now := l.nodes[0], l.now
@@ -282,8 +282,7 @@ func TestHeartbeats(t *testing.T) {
 	assert.Zero(t, sent())
 }
 
-// Who does not answer is asked less and less often, but never more seldom than every four
-// seconds.
+// A replica that does not answer is asked at growing intervals of at most four seconds.
 func TestQuestionsBackOff(t *testing.T) {
 	drawn := uint64(0)
 	node := func(instance uint32) *Node {
@@ -307,8 +306,8 @@ func TestQuestionsBackOff(t *testing.T) {
 	assert.Equal(t, []time.Duration{0, 250, 750, 1750, 3750, 7750, 11750, 15750, 19750}, asked)
 }
 
-// A log numbers the requests that it tells of: one that it does not tell of has no number, and one that the other does not
-// mirror has one all the same, so that what comes after is told of the right requests.
+// A log numbers the requests that it sends: a request that is not sent has no number, and one that
+// the receiver does not mirror still has one, so that later messages refer to the right requests.
 func TestNumbersSkipNobody(t *testing.T) {
 	l := newLine(2)
 	a, b := l.nodes[0], l.nodes[1]

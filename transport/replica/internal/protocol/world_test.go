@@ -10,28 +10,28 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// world is some replicas on a bus that a test can make as bad as it likes, and the truth
-// about what they have routed.
+// world is some replicas on a bus that a test can degrade at will, and the truth about
+// what they have routed.
 type world struct {
 	t        require.TestingT
 	now      time.Time
 	replicas []*replica
 	bus      []flying
 	drawn    uint64
-	requests int // so far; each has its number as its length
+	requests int // so far; a request's number is also its length
 }
 
-// replica is a node and what it was told of the others.
+// replica is a node and what it has reported of the others.
 type replica struct {
 	*Node
 	open  map[endpick.LeaseRef]*truth // its own
 	ended []*truth
 	sight map[*Lease]*seen
-	// What it was told, by request: how often.
+	// How often it has reported each request.
 	opened, answered, closed map[int]int
-	holds                    map[string]bool // endpoint and last block
+	holds                    map[string]bool // by endpoint and last block
 	outcomes                 map[string][2]int
-	order                    []string // of everything, in words
+	order                    []string // all effects, as text
 }
 
 // truth is a request as its own replica knows it.
@@ -42,7 +42,7 @@ type truth struct {
 	blocks   []uint64
 }
 
-// seen is a request of another.
+// seen is another replica's request.
 type seen struct {
 	id       int
 	endpoint string
@@ -71,13 +71,13 @@ func (w *world) join(instance uint32, shareBlocks bool) *replica {
 	return r
 }
 
-// leave ends a replica without a word.
+// leave ends a replica without notice.
 func (w *world) leave(r *replica) {
 	w.replicas = slices.DeleteFunc(w.replicas, func(o *replica) bool { return o == r })
 	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to == r })
 }
 
-// take puts on the bus what a replica has to send, and does the effects.
+// take puts a replica's messages on the bus and carries out its effects.
 func (w *world) take(r *replica) {
 	out, effects := r.Drain()
 	for _, m := range out {
@@ -93,7 +93,7 @@ func (w *world) take(r *replica) {
 	}
 }
 
-// do does an effect, which has to make sense.
+// do carries out an effect, which must be consistent.
 func (w *world) do(r *replica, e Effect) {
 	switch e.Kind {
 	case Opened:
@@ -131,7 +131,7 @@ func (w *world) do(r *replica, e Effect) {
 }
 
 func (r *replica) learn(endpoint string, blocks []uint64) {
-	for i := range blocks { // whole heads alone
+	for i := range blocks { // only complete heads
 		r.holds[at(endpoint, blocks[i])] = true
 		if i > 0 {
 			parent, _ := parentOf(blocks[i])
@@ -149,7 +149,7 @@ func (r *replica) learn(endpoint string, blocks []uint64) {
 
 func at(endpoint string, block uint64) string { return fmt.Sprint(endpoint, "/", block) }
 
-// Blocks of tests tell what comes before them: a block is the path to it, four bits a
+// Blocks in tests encode what precedes them: a block is the path to it, four bits a
 // step, each from 1 to 8.
 func chain(path []int) (blocks []uint64) {
 	var b uint64
@@ -167,7 +167,7 @@ func parentOf(block uint64) (parent uint64, depth int) {
 	return block >> 4, depth
 }
 
-// took is how long a request takes, which tells it.
+// took is how long a request takes, which identifies it.
 func took(id int) time.Duration { return time.Duration(id) * tick }
 
 func (w *world) route(r *replica, endpoint, model string, blocks []uint64) endpick.LeaseRef {
@@ -193,7 +193,7 @@ func (w *world) done(r *replica, ref endpick.LeaseRef, status endpick.Status, wh
 	r.Done(ref, &endpick.Outcome{Status: status, Took: took(o.id), TTFT: tick, OutputTokens: 3, Blocks: whole})
 }
 
-// deliver delivers a message of the bus.
+// deliver delivers one message of the bus.
 func (w *world) deliver(i int, keep bool) {
 	f := w.bus[i]
 	if !keep {
@@ -203,7 +203,7 @@ func (w *world) deliver(i int, keep bool) {
 	w.take(f.to)
 }
 
-// receive gives a node a message in memory that is used for something else afterwards.
+// receive gives a node a message in memory that is overwritten afterwards.
 func receive(n *Node, now time.Time, payload []byte) {
 	lent := slices.Clone(payload)
 	n.Receive(now, lent)
@@ -212,7 +212,7 @@ func receive(n *Node, now time.Time, payload []byte) {
 	}
 }
 
-// calm lets so much time pass on a bus that does what it should.
+// calm lets time pass on a perfect bus.
 func (w *world) calm(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(50 * time.Millisecond) {
 		for _, r := range w.replicas {
@@ -226,8 +226,7 @@ func (w *world) calm(d time.Duration) {
 	}
 }
 
-// converged checks that every replica knows what all others have in flight, and nothing
-// else.
+// converged checks that every replica knows exactly what all others have in flight.
 func (w *world) converged() {
 	for _, r := range w.replicas {
 		want := map[int]seen{}
@@ -249,7 +248,7 @@ func (w *world) converged() {
 			require.True(w.t, p.Live && !p.Behind)
 		}
 		require.Len(w.t, r.Peers(), len(w.replicas)-1)
-		for _, p := range r.peers { // nothing waits for what has come
+		for _, p := range r.peers { // nothing waits for blocks that have arrived
 			require.Empty(w.t, p.early)
 			require.Zero(w.t, p.heldBytes)
 		}
