@@ -277,22 +277,25 @@ func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string)
 // first.
 func (w *world) dispatched(t *testing.T, arrived <-chan string, release chan<- struct{}, names ...string) (order []string) {
 	t.Helper()
-	var all []chan reply
+	replies := map[string]chan reply{}
 	for i, name := range names {
-		all = append(all, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
+		replies[name] = w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0])
 		w.held(t, i)
 		if i == 0 {
 			require.Equal(t, name, <-arrived)
 		}
 	}
+	// What a request has taken is known when its client has been answered; the one that
+	// follows it may be on its way before.
+	at := names[0]
 	for range names[1:] {
 		release <- struct{}{}
-		order = append(order, <-arrived)
+		require.NoError(t, (<-replies[at]).err)
+		at = <-arrived
+		order = append(order, at)
 	}
 	release <- struct{}{}
-	for _, c := range all {
-		require.NoError(t, (<-c).err)
-	}
+	require.NoError(t, (<-replies[at]).err)
 	w.idle(t)
 	return order
 }
