@@ -199,7 +199,9 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 //
 // If the queue has dropped the request, Retry-After is the time that it has
 // waited, from a second to a minute; if a queue.TokenBucket or a quota.Quota has
-// refused it, the time until the bucket holds enough.
+// refused it, the time until the bucket holds enough. If no server is available, it
+// is two seconds, the usual time between two health checks: SDKs try again sooner
+// if they are told nothing, and give up after one or two seconds.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	status = StatusOf(err)
 	p := dialect.Problem{Status: status, Message: http.StatusText(status)}
@@ -236,11 +238,19 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	}
 	body = p.Body(path)
 	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
-	if wait := retryAfter(err); wait > 0 {
+	wait := retryAfter(err)
+	if wait == 0 && status == http.StatusServiceUnavailable {
+		wait = untilCheck
+	}
+	if wait > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}
 	return status, header, body
 }
+
+// untilCheck is when a server may be available again: the default of
+// health.Config.Interval.
+const untilCheck = 2 * time.Second
 
 // retryAfter is when to try again; 0: not known, or never.
 func retryAfter(err error) time.Duration {

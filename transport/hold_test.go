@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -553,7 +554,10 @@ func TestRetryAfter(t *testing.T) {
 		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
 		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}:                                    "",
 		&endpick.RejectedError{Reason: slo.ErrUnattainable}:                                                        "",
-		&endpick.NoEndpointsError{}:                                                                                "",
+		&endpick.NoEndpointsError{}:                                                                                "2",
+		&endpick.NoEndpointsError{Model: "m", Endpoints: 1}:                                                        "",
+		&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}:                                     "2",
+		&transport.UpstreamError{Err: errBroke}:                                                                    "",
 	} {
 		w := httptest.NewRecorder()
 		transport.ErrorHandler(w, nil, err)

@@ -41,6 +41,7 @@ func TestClients(t *testing.T) {
 		all = append(all, f.runGo(t, "openai-go", "responses", openaiResponses)...)
 		all = append(all, f.runGo(t, "openai-go", "completions", openaiCompletions)...)
 		all = append(all, f.runGo(t, "openai-go", "models", openaiModels)...)
+		all = append(all, f.runGo(t, "go-openai", "chat", goOpenAIChat)...)
 		all = append(all, f.runGo(t, "anthropic-sdk-go", "messages", anthropicMessages)...)
 		all = append(all, f.runGo(t, "anthropic-sdk-go", "models", anthropicModels)...)
 		if dir == "" {

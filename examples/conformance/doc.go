@@ -1,4 +1,4 @@
-// Package conformance tests the SDKs of OpenAI and Anthropic, and two that are
+// Package conformance tests the SDKs of OpenAI and Anthropic, go-openai, and two that are
 // built on them, against servers directly and through a gateway with endpick's
 // transport. Every scenario runs both ways, on new servers, and what the client
 // receives and what goes over the wire must be the same except for IDs and

@@ -8,6 +8,7 @@ require (
 	github.com/endpick/endpick v0.0.0
 	github.com/endpick/endpick/transport/extproc v0.0.0
 	github.com/openai/openai-go/v3 v3.96.0
+	github.com/sashabaranov/go-openai v1.43.0
 	github.com/stretchr/testify v1.12.1
 )
 

@@ -482,10 +482,15 @@ func refused(t *testing.T, m *extprocv3.ProcessingResponse, status int, reason s
 	assert.Contains(t, string(i.GetBody()), reason)
 	assert.NotEmpty(t, i.GetDetails())
 	assert.Nil(t, m.GetDynamicMetadata())
+	header := map[string]string{}
 	for _, h := range i.GetHeaders().GetSetHeaders() {
-		assert.Equal(t, "Content-Type", h.GetHeader().GetKey())
-		assert.Equal(t, "application/json", string(h.GetHeader().GetRawValue()))
+		header[h.GetHeader().GetKey()] = string(h.GetHeader().GetRawValue())
 	}
+	want := map[string]string{"Content-Type": "application/json"}
+	if status == 503 {
+		want["Retry-After"] = "2"
+	}
+	assert.Equal(t, want, header)
 }
 
 // response sends the body of a response and returns what the client gets.

@@ -1,0 +1,155 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anthropics/anthropic-sdk-go"
+	aoption "github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo/quota"
+	"github.com/endpick/endpick/transport"
+)
+
+// limited is a gateway that lets each tenant, by its key, have one request in flight.
+func limited(t *testing.T) *target {
+	t.Helper()
+	c := preset.LMetric()
+	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }})
+	require.NoError(t, err)
+	c.Policy.Admitters = append(c.Policy.Admitters, limits)
+	server := newServer(t)
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Hold") == "" {
+			server.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, ": a response that goes on until its client leaves\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(engine.Close)
+	c.Endpoints = []endpick.Endpoint{{Address: engine.URL}}
+	router, err := endpick.New(c)
+	require.NoError(t, err)
+	routed, err := transport.New(transport.Config{Router: router, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+		req.Tenant = in.Header.Get("Authorization") + in.Header.Get("X-Api-Key")
+	}})
+	require.NoError(t, err)
+	t.Cleanup(routed.CloseIdleConnections)
+	p := expose(t, &httputil.ReverseProxy{
+		Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler,
+		ErrorLog: log.New(io.Discard, "", 0),
+	})
+	p.router = router
+	return p
+}
+
+// refusals counts answers of 429, and calls then at the first.
+type refusals struct {
+	n          atomic.Int64
+	retryAfter atomic.Value
+	then       func()
+}
+
+func (r *refusals) RoundTrip(in *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(in)
+	if err == nil && resp.StatusCode == http.StatusTooManyRequests && r.n.Add(1) == 1 {
+		r.retryAfter.Store(resp.Header.Get("Retry-After"))
+		r.then()
+	}
+	return resp, err
+}
+
+// A client that is over its tenant's quota is told so in the form of its API, and when
+// to come back: its SDK waits that long, and is served.
+func TestClientsOverTheirQuotaComeBack(t *testing.T) {
+	ask := map[string]func(ctx context.Context, url string, hc *http.Client, retries int) error{
+		"openai-go": func(ctx context.Context, url string, hc *http.Client, retries int) error {
+			c := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"), option.WithMaxRetries(retries), option.WithHTTPClient(hc))
+			_, err := c.Chat.Completions.New(ctx, chatParams(question))
+			return err
+		},
+		"anthropic-sdk-go": func(ctx context.Context, url string, hc *http.Client, retries int) error {
+			c := anthropic.NewClient(aoption.WithBaseURL(url), aoption.WithAPIKey("key"), aoption.WithMaxRetries(retries), aoption.WithHTTPClient(hc))
+			_, err := c.Messages.New(ctx, messageParams(question))
+			return err
+		},
+	}
+	for name, ask := range ask {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := limited(t)
+			hold := func() (release func()) { // takes the quota until then
+				ctx, cancel := context.WithCancel(t.Context())
+				gone := make(chan struct{})
+				begun := make(chan struct{})
+				go func() {
+					defer close(gone)
+					body := `{"model":"` + model + `","stream":true,"max_tokens":10,"messages":[{"role":"user","content":"x"}]}`
+					path, header := "/v1/chat/completions", "Authorization"
+					value := "Bearer key"
+					if name == "anthropic-sdk-go" {
+						path, header, value = "/v1/messages", "X-Api-Key", "key"
+					}
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, strings.NewReader(body))
+					if !assert.NoError(t, err) {
+						return
+					}
+					req.Header.Set(header, value)
+					req.Header.Set("X-Hold", "1")
+					resp, err := http.DefaultClient.Do(req)
+					close(begun)
+					if assert.NoError(t, err) {
+						assert.Equal(t, http.StatusOK, resp.StatusCode)
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+				}()
+				<-begun
+				return func() { cancel(); <-gone }
+			}
+
+			release := hold()
+			seen := &refusals{then: func() {}}
+			err := ask(t.Context(), p.url, &http.Client{Transport: seen}, 0)
+			release()
+			var refused *openai.Error
+			var over *anthropic.Error
+			switch {
+			case errors.As(err, &refused):
+				assert.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
+				assert.Equal(t, "rate_limit_error", refused.Type)
+				assert.Contains(t, refused.Message, "too many requests at once")
+			case errors.As(err, &over):
+				assert.Equal(t, http.StatusTooManyRequests, over.StatusCode)
+				assert.EqualValues(t, "rate_limit_error", over.Type())
+			default:
+				assert.Fail(t, "no error of the SDK", "%T %v", err, err)
+			}
+			assert.Equal(t, "1", seen.retryAfter.Load(), "seconds until a request may have ended")
+
+			require.Eventually(t, func() bool { return p.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+			seen = &refusals{then: hold()}
+			assert.NoError(t, ask(t.Context(), p.url, &http.Client{Transport: seen}, 10))
+			assert.Positive(t, seen.n.Load())
+			p.settled(t)
+		})
+	}
+}
