@@ -23,10 +23,10 @@ func (e *estimates) Estimate(req *endpick.Request) (first, rest estimate.Linear,
 	if !trusted(s) || req.Stream && !trusted(f) {
 		return first, rest, 0, false
 	}
-	rest = s.For(req.InputTokens, req.ExpectedOutputTokens)
+	rest = s.For(req.InputTokens, outputTokens(req))
 	first = rest
 	if req.Stream {
-		first = f.For(req.InputTokens, req.ExpectedOutputTokens)
+		first = f.For(req.InputTokens, outputTokens(req))
 	}
 	return first, rest, m.number, true
 }

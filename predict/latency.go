@@ -268,9 +268,12 @@ func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 		PrefillTokens:        float64(c.InFlight.PrefillTokens),
 		ResidentTokens:       float64(c.InFlight.ContextTokens),
 		PrefillRate:          math.NaN(),
-		ExpectedOutputTokens: positive(req.ExpectedOutputTokens),
+		ExpectedOutputTokens: positive(outputTokens(req)),
 	}
 }
+
+// outputTokens is the expected length of one response, of those that run beside each other.
+func outputTokens(req *endpick.Request) int { return req.ExpectedOutputTokens / max(req.Responses, 1) }
 
 // positive is v, or NaN if v is zero, which means unknown.
 func positive(v int) float64 {

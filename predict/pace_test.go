@@ -115,6 +115,8 @@ func TestFeaturesByHand(t *testing.T) {
 	}, got)
 	req.ExpectedOutputTokens = 0
 	assert.True(t, math.IsNaN(features(&req, &c).ExpectedOutputTokens), "unknown is not zero")
+	req.ExpectedOutputTokens, req.Responses = 120, 4
+	assert.EqualValues(t, 30, features(&req, &c).ExpectedOutputTokens, "of one of them")
 }
 
 // The learning settings reach the learners.

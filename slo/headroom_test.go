@@ -257,3 +257,14 @@ func BenchmarkHeadroom(b *testing.B) {
 		}
 	})
 }
+
+// Of several responses beside each other each has its part of the tokens.
+func TestTheLengthOfOneResponse(t *testing.T) {
+	h, err := slo.NewHeadroom(slo.HeadroomConfig{OutputTokens: 7})
+	require.NoError(t, err)
+	for want, req := range map[float64]endpick.Request{
+		7: {Responses: 4}, 100: {ExpectedOutputTokens: 100}, 90: {ExpectedOutputTokens: 90, Responses: 1}, 25: {ExpectedOutputTokens: 100, Responses: 4},
+	} {
+		require.Equal(t, want, slo.OutputTokens(h, &req))
+	}
+}

@@ -138,7 +138,7 @@ func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 		p.model |= 1
 		p.output = float64(f.config.OutputTokens)
 		if req.ExpectedOutputTokens > 0 {
-			p.output = float64(req.ExpectedOutputTokens)
+			p.output = float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1)) // beside each other
 		}
 	}
 	if f.config.PrefillRate > 0 {

@@ -113,7 +113,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	var s sight
 	m.see(&s, req, c, e, k, output)
 	*l = lease{
-		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: float64(req.ExpectedOutputTokens),
+		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: guessOf(req),
 		apart:    m.kinds[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
 		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first,
 		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
@@ -283,7 +283,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		m.admit(l.name)
 		m.learnFirst(l, o)
 		if ev.OutputTokens > 0 {
-			m.lengths.add(l.tenant, l.guess, float64(min(ev.OutputTokens, mostTokens)))
+			m.lengths.add(l.tenant, l.guess, float64(min(ev.OutputTokens, mostTokens))/float64(max(ev.Request.Responses, 1)))
 		}
 	}
 	e := m.endpoints.Find(l.ref)
@@ -305,7 +305,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	// On an endpoint that has been removed, what was computed meanwhile is not known.
-	if known && (completed || o.Status == endpick.Canceled) {
+	if known && (completed || o.Status == endpick.Canceled) && ev.Request.Responses <= 1 {
 		m.labelDecode(ev, l, e, completed)
 	}
 }
@@ -372,9 +372,9 @@ func (k *kind) note(x *amounts, n float64) {
 }
 
 // labelWhole learns from a response that did not stream. If it was expected to be long
-// and its length is unknown, its time says nothing.
+// and its length is unknown, or if there were several, its time says nothing.
 func (m *Marginal) labelWhole(ev *endpick.Event, l *lease, e *endpoint, known bool) {
-	if ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
+	if ev.Request.Responses > 1 || ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
 		return
 	}
 	took := milliseconds(ev.Now.Sub(ev.RoutedAt))

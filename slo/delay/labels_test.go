@@ -335,3 +335,35 @@ func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 		candidates[i].PrefixTokens = int(h)
 	}
 }
+
+// Several responses beside each other count with the length of one, and how long they took
+// teaches nothing about steps, of which nobody knows how many there were.
+func TestSeveralResponses(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		after := func(responses int) (labels float64, expected float64) {
+			d := newDesk(t)
+			l, err := d.router.Route(endpick.Request{
+				Model: "m", InputTokens: 100, ExpectedOutputTokens: 400 * max(responses, 1), Stream: stream, Responses: responses,
+			})
+			require.NoError(t, err)
+			d.at(1)
+			if stream {
+				l.FirstToken()
+				d.at(2)
+				l.Tokens(200)
+			}
+			l.Done(endpick.Outcome{OutputTokens: 200 * max(responses, 1)})
+			return d.m.common.linear.labels, d.m.lengths.of(&endpick.Request{ExpectedOutputTokens: 100})
+		}
+		one, length := after(0)
+		for _, responses := range []int{1, 4} {
+			labels, same := after(responses)
+			assert.Equal(t, length, same, "responses of the same length")
+			if responses == 1 {
+				assert.Equal(t, one, labels)
+			} else {
+				assert.Less(t, labels, one, "stream %v", stream)
+			}
+		}
+	}
+}

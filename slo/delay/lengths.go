@@ -40,9 +40,15 @@ const (
 
 func tenantHash(tenant string) uint64 { return xxhash.Sum64String(tenant) }
 
+// guessOf is the caller's guess of a response's length, of one if there are several
+// beside each other. Zero: there is none.
+func guessOf(req *endpick.Request) float64 {
+	return float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1))
+}
+
 // of returns how many tokens the response is expected to have, at least one.
 func (l *lengths) of(req *endpick.Request) float64 {
-	guess := float64(req.ExpectedOutputTokens)
+	guess := guessOf(req)
 	own := &length{}
 	if hash := tenantHash(req.Tenant); req.Tenant != "" {
 		if t := &l.tenants[hash%uint64(len(l.tenants))]; t.hash == hash {
