@@ -279,6 +279,9 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	defer m.leases.Drop(ev.Lease)
 	completed := o.Status == endpick.Completed
+	// Steps of several responses can't be told apart, and of a mirrored request only its
+	// router knows how long it took.
+	timed := ev.Request.Responses <= 1 && (ev.Request.MirrorOf == "" || o.Took > 0)
 	if completed {
 		m.admit(l.name)
 		m.learnFirst(l, o)
@@ -299,13 +302,13 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	if !l.answered {
 		e.leave(now, completed)
 		e.pairs = max(e.pairs-l.pairs, 0)
-		if completed {
+		if completed && timed {
 			m.labelWhole(ev, l, e, known)
 		}
 		return
 	}
 	// On an endpoint that has been removed, what was computed meanwhile is not known.
-	if known && (completed || o.Status == endpick.Canceled) && ev.Request.Responses <= 1 {
+	if known && timed && (completed || o.Status == endpick.Canceled) {
 		m.labelDecode(ev, l, e, completed)
 	}
 }
@@ -372,9 +375,9 @@ func (k *kind) note(x *amounts, n float64) {
 }
 
 // labelWhole learns from a response that did not stream. If it was expected to be long
-// and its length is unknown, or if there were several, its time says nothing.
+// and its length is unknown, its time says nothing.
 func (m *Marginal) labelWhole(ev *endpick.Event, l *lease, e *endpoint, known bool) {
-	if ev.Request.Responses > 1 || ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
+	if ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
 		return
 	}
 	took := milliseconds(ev.Now.Sub(ev.RoutedAt))
