@@ -279,7 +279,7 @@ func TestSharedObserversHearOnce(t *testing.T) {
 }
 
 // itself listens for itself, and can't be told from others.
-type itself struct{ tags []string }
+type itself struct{ _ []string }
 
 func (itself) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 func (s itself) Observer() any                                        { return s }
