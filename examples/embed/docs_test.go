@@ -71,18 +71,38 @@ func TestDesign(t *testing.T) {
 	}
 }
 
-// TestLinks follows the links between the documents.
+// TestLinks follows the links between the documents, to the headings that they name.
 func TestLinks(t *testing.T) {
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllSubmatch(text, -1) {
-			if to := string(m[1]); !strings.Contains(to, "://") {
-				_, err := os.Stat(filepath.Join(filepath.Dir(file), to))
-				assert.NoError(t, err, "link in %s", file)
+		for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllSubmatch(text, -1) {
+			to, heading := string(m[1]), string(m[2])
+			if strings.Contains(to, "://") {
+				continue
+			}
+			path := filepath.Join(filepath.Dir(file), to)
+			if to == "" {
+				path = file
+			}
+			_, err := os.Stat(path)
+			assert.NoError(t, err, "link in %s", file)
+			if heading != "" {
+				assert.Contains(t, headings(t, path), heading, "link in %s to %s", file, to)
 			}
 		}
 	}
+}
+
+// headings are the anchors of a document's headings.
+func headings(t *testing.T, file string) (all []string) {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^##* (.*)$`).FindAllSubmatch(text, -1) {
+		slug := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(string(m[1])), "")
+		all = append(all, "#"+strings.ReplaceAll(slug, " ", "-"))
+	}
+	return all
 }
 
 // TestGo holds the Go in the documents to what is compiled: every block of it stands,

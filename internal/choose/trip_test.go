@@ -358,6 +358,7 @@ func TestRouteInVain(t *testing.T) {
 	trip.Exclude("b", "c")
 	_, err := trip.Route()
 	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.ErrorContains(t, err, "3 excluded, 0 draining; endpoints that are unhealthy and do not answer: 1")
 	w.at = w.at.Add(time.Second)
 	assert.Equal(t, "a", w.asked(trip), "its trial")
 }
