@@ -20,7 +20,7 @@ import (
 	"github.com/endpick/endpick/internal/health"
 )
 
-// first is a stage that prefers endpoints by their names: a, then b, then c.
+// first is a stage that prefers endpoints by name: a, then b, then c.
 type first struct{}
 
 func (first) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
@@ -29,7 +29,7 @@ func (first) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []flo
 	}
 }
 
-// sheds is a stage that turns everybody away while it is on.
+// sheds is a stage that rejects everything while it is on.
 type sheds struct{ on bool }
 
 func (s *sheds) Admit(*endpick.Request, []endpick.Candidate) error {
@@ -39,7 +39,7 @@ func (s *sheds) Admit(*endpick.Request, []endpick.Candidate) error {
 	return nil
 }
 
-// timeout is an error of somebody who has waited in vain.
+// timeout is the error of a wait that timed out.
 type timeout struct{ error }
 
 func (timeout) Timeout() bool { return true }
@@ -50,7 +50,7 @@ type world struct {
 	sheds sheds
 }
 
-// newWorld has endpoints a, b and c, of any model unless they are changed.
+// newWorld has endpoints a, b and c, which serve any model unless changed.
 func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 	w := &world{at: time.Unix(1000, 0)}
 	endpoints := []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
@@ -72,7 +72,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 	return w
 }
 
-// trip is one that may be sent twice.
+// trip returns one that may be sent twice.
 func (w *world) trip() *choose.Trip {
 	return &choose.Trip{Desk: &w.Desk, Method: "POST", Inert: true, Request: endpick.Request{Model: "m"}}
 }
@@ -84,7 +84,7 @@ func (w *world) visit(t testing.TB, id string) health.Visit {
 	return w.Health.Sent(id, ref)
 }
 
-// remove takes an endpoint away that has a request under way, so that it is still listed.
+// remove removes an endpoint that has a request in flight, so that it is still listed.
 func (w *world) remove(t testing.TB, id string) {
 	_, err := (&choose.Trip{Desk: &w.Desk}).Adopt(id)
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func (w *world) remove(t testing.TB, id string) {
 	require.Len(t, w.Router.Endpoints(), 3)
 }
 
-// asked is where a trip is sent now: an ID, or an error.
+// asked is where a trip goes now: an ID, or an error.
 func (w *world) asked(trip *choose.Trip) string {
 	lease, err := trip.Route()
 	if err != nil {
@@ -155,7 +155,7 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// Who is asked again after a failure of each kind, and what that costs.
+// Which endpoint is next after a failure of each kind, and what that costs.
 func TestAgain(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -241,12 +241,12 @@ func TestBudget(t *testing.T) {
 	assert.Equal(t, 5, take())
 }
 
-// What failures say of their endpoint, after three requests that fared so.
+// How failures count against their endpoint, after three requests with these results.
 func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		kinds     []choose.Kind // of each request, at a and then at b
-		served    bool          // by somebody, in the end
+		served    bool          // by any endpoint, in the end
 		change    func(*choose.Trip)
 		unhealthy string
 		why       health.Reason
@@ -275,7 +275,7 @@ func TestJudge(t *testing.T) {
 					trip.Failed(w.visit(t, []string{"a", "b"}[i]), kind)
 				}
 				trip.Judge(tc.served)
-				trip.Judge(true) // what was judged is not judged again
+				trip.Judge(true) // failures are judged only once
 			}
 			var unhealthy []string
 			for _, id := range []string{"a", "b", "c"} {
@@ -292,8 +292,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A single failed attempt of a request that is given up is not its endpoint's fault,
-// and does not become so.
+// A single failed attempt of a request that is given up is not counted against its
+// endpoint, then or later.
 func TestAFailureIsJudgedOnce(t *testing.T) {
 	w := newWorld(t)
 	trip := w.trip()
@@ -305,7 +305,7 @@ func TestAFailureIsJudgedOnce(t *testing.T) {
 	assert.False(t, w.Health.IsOut("a"))
 }
 
-// A trial that fails with a request that everybody fails is followed by the next.
+// A trial that fails with a request that every endpoint fails is followed by the next.
 func TestATrialOfWhatEverybodyFails(t *testing.T) {
 	for _, tc := range []struct{ both, served, next bool }{{true, false, true}, {false, false, false}, {true, true, false}} {
 		w := newWorld(t)
@@ -322,7 +322,7 @@ func TestATrialOfWhatEverybodyFails(t *testing.T) {
 	}
 }
 
-// Endpoints that are full are spared for a moment.
+// Full endpoints are spared for a moment.
 func TestFull(t *testing.T) {
 	w := newWorld(t)
 	w.trip().Failed(w.visit(t, "a"), choose.Full)
@@ -349,8 +349,8 @@ func TestRoute(t *testing.T) {
 	assert.Equal(t, 3, none.Excluded)
 }
 
-// Whom it takes long to ask in vain is not asked even if there is nobody else, but
-// only as long as that holds.
+// An endpoint that takes long to fail is not asked even if it is the only one, as
+// long as it stays that way.
 func TestRouteInVain(t *testing.T) {
 	w := newWorld(t)
 	w.out(t, "a", timeout{errors.New("no route")})
@@ -363,7 +363,7 @@ func TestRouteInVain(t *testing.T) {
 	assert.Equal(t, "a", w.asked(trip), "its trial")
 }
 
-// Whoever has been chosen by somebody else gets an account, whatever stands against it.
+// An endpoint chosen by another party gets its accounts, whatever state it is in.
 func TestAdopt(t *testing.T) {
 	w := newWorld(t)
 	w.out(t, "b", nil)
@@ -436,7 +436,7 @@ func TestHasOthers(t *testing.T) {
 	}
 }
 
-// read is a call of the desk's reader, whose prompt a trip reads.
+// read returns a call read by the desk's reader, whose prompt is read during a trip.
 func (w *world) read(t testing.TB, path, body string, change func(*endpick.Request)) (*choose.Trip, *dialect.Call, error) {
 	call, err := w.Reader.Read(dialect.Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(body)})
 	require.NoError(t, err)
@@ -475,7 +475,8 @@ func TestPrompt(t *testing.T) {
 	assert.Equal(t, 300, len(trip.Request.Tenant), "what was read so far is there to be told of")
 }
 
-// A request goes to the endpoint that holds what it refers to, as long as that is there.
+// A request goes to the endpoint that holds what it refers to, as long as that endpoint is
+// there.
 func TestWhatIsReferredTo(t *testing.T) {
 	w := newWorld(t)
 	trip, call, err := w.read(t, "/v1/responses", `{"model":"m","input":"Hi!"}`, nil)
@@ -505,7 +506,7 @@ func TestWhatIsReferredTo(t *testing.T) {
 	assert.Equal(t, "b", w.asked(trip), "any can say that it has no such thing")
 }
 
-// Failures whose requests are judged at once are no different in order.
+// The order of failures whose requests are judged at once does not matter.
 func TestJudgeInAnyOrder(t *testing.T) {
 	w := newWorld(t)
 	trips := []*choose.Trip{w.trip(), w.trip(), w.trip()}

@@ -58,8 +58,8 @@ func TestValuesComeBack(t *testing.T) {
 	require.NoError(t, d.End())
 }
 
-// What can't be is refused before memory is taken for it, and from then on there
-// are zeros. The first error stays.
+// Impossible lengths are refused before any memory is allocated for them, and
+// from then on reads return zeros. The first error stays.
 func TestWhatCannotBe(t *testing.T) {
 	number := func(v uint64, more int) []byte {
 		return append(binary.LittleEndian.AppendUint64(nil, v), make([]byte, more)...)

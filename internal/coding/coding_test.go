@@ -71,12 +71,12 @@ func TestCodings(t *testing.T) {
 	}
 }
 
-// Deflate that begins almost as zlib does is still deflate.
+// Deflate data that begins almost like zlib is still deflate.
 func TestDeflateThatLooksLikeZlib(t *testing.T) {
 	checked := packed(t, strings.Repeat("x", 31), deflated(flate.NoCompression))
 	require.Equal(t, []byte{0, 31}, checked[:2], "a multiple of 31, of another method")
 	named := packed(t, strings.Repeat("x", 30), deflated(flate.NoCompression))
-	named[0] |= 8 // of the bits that a stored block leaves unused
+	named[0] |= 8 // of the bits that a stored block does not use
 	require.NotZero(t, (8<<8|int(named[1]))%31, "the method, without its check")
 	for length, body := range map[int][]byte{31: checked, 30: named} {
 		got, err := io.ReadAll(&Reader{Src: bytes.NewReader(body), Open: Decoder("deflate")})
@@ -85,7 +85,7 @@ func TestDeflateThatLooksLikeZlib(t *testing.T) {
 	}
 }
 
-// What is broken is an error, the same at each read, and no panic.
+// Broken data is an error, the same at each read, and no panic.
 func TestWhatIsBroken(t *testing.T) {
 	whole := packed(t, strings.Repeat("text ", 100), gzipped)
 	for name, tc := range map[string]struct {
@@ -110,7 +110,7 @@ func TestWhatIsBroken(t *testing.T) {
 	}
 }
 
-// Nothing is read, or opened, before somebody reads.
+// Nothing is read or decoded before the first Read.
 func TestOpenedWhenRead(t *testing.T) {
 	opened := 0
 	r := &Reader{Src: strings.NewReader("text"), Open: func(src io.Reader) (io.Reader, error) {
@@ -152,7 +152,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Any bytes end in a text or an error, and a text that was packed comes back.
+// Any bytes yield a text or an error, and a packed text comes back.
 func FuzzDecoder(f *testing.F) {
 	f.Add("gzip", packed(f, "text", gzipped))
 	f.Add("deflate", packed(f, "text", zlibbed))

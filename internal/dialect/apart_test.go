@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where nobody names a session, its turns are those that have all up to the first question in common: what many
-// conversations share before it, such as a system prompt, makes them no session.
+// Without a session's name, turns belong together if they are equal up to the first question: a
+// prefix common to many conversations, such as a system prompt, does not make them one session.
 func TestConversationsAreSessionsOfTheirOwn(t *testing.T) {
 	user := func(text string) string { return `{"role":"user","content":` + quoted(text) + `}` }
 	heads := map[string]struct{ path, body string }{
@@ -42,8 +42,8 @@ func TestConversationsAreSessionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A stored response is gone on from block by block only under the tools and the instructions that it was made with: an
-// engine puts those of the request in its prompt.
+// A stored response is continued block by block only with the tools and instructions that it was
+// made with, since an engine puts those of the request into its prompt.
 func TestAStoredResponseGoesOnUnderItsOwnHead(t *testing.T) {
 	const path = "/v1/responses"
 	tools := func(name string) string { return `,"tools":[{"type":"function","name":"` + name + `"}]` }
@@ -71,7 +71,7 @@ func TestAStoredResponseGoesOnUnderItsOwnHead(t *testing.T) {
 	}
 }
 
-// Who asks about a model is sent to who has it, whatever the body says.
+// A request about a model goes to a server that has it, whatever its body says.
 func TestThePathNamesTheModel(t *testing.T) {
 	r, err := NewReader(Config{})
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func TestEveryAPIIsFound(t *testing.T) {
 	}
 }
 
-// words are long enough that each fills blocks of its own.
+// words is long enough to fill blocks of its own.
 func words(s string) string { return strings.Repeat(s+" ", 40) }
 
 func blocksOf(t testing.TB, kind api, body string) []uint64 {
@@ -64,7 +64,7 @@ func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
 	assert.Equal(t, 300, u.req.ExpectedOutputTokens)
 	assert.Greater(t, u.req.InputTokens, mediaTokens)
 	assert.Equal(t, u.req.Blocks, blocksOf(t, messageCount, body), "counting goes where the prompt goes")
-	// Where the marks of caching are says nothing.
+	// The position of cache marks does not matter.
 	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.ReplaceAll(body, `,"cache_control":{"type":"ephemeral"}`, "")))
 	// Nor does the form of a text.
 	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.Replace(body, `[{"type":"text","text":"12 degrees"}]`, `"12 degrees"`, 1)))
@@ -90,11 +90,11 @@ func TestResponsesAreHashedInTheirCanonicalForm(t *testing.T) {
 		},
 	}
 	assert.Equal(t, canonical(want), blocksOf(t, responses, body))
-	// A text alone is a message from the user.
+	// A bare string is a message from the user.
 	assert.Equal(t, blocksOf(t, responses, `{"input":[{"role":"user","content":"`+words("x")+`"}]}`), blocksOf(t, responses, `{"input":"`+words("x")+`"}`))
 }
 
-// A conversation that continues shares all its full blocks with the turn before.
+// The next turn of a conversation shares all full blocks with the turn before.
 func TestConversationsContinue(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind api
@@ -214,7 +214,7 @@ func events(of ...string) string {
 
 const aMessage = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}`
 
-// The examples are those of the APIs' documentation.
+// The examples are from the APIs' documentation.
 func TestStreamsAreMetered(t *testing.T) {
 	start := `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","content":[],"model":"m","stop_reason":null,"usage":{"input_tokens":25,"cache_read_input_tokens":64,"cache_creation_input_tokens":11,"output_tokens":1}}}`
 	created := `{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","output":[],"usage":null}}`
@@ -308,7 +308,7 @@ func TestSessions(t *testing.T) {
 		delete(header, step.header)
 		body = strings.Replace(body, step.member, "", 1)
 	}
-	// What others call a session need not be a name; ours has to.
+	// A session's name in other APIs may be anything; ours has limits.
 	body = `{"user":"` + strings.Repeat("x", 300) + `"}`
 	assert.Regexp(t, "^hash-[0-9a-f]+$", read())
 	body = `{"user":"` + strings.Repeat("x", 256) + `"}`
@@ -324,7 +324,7 @@ func TestSessions(t *testing.T) {
 	assert.ErrorIs(t, err, endpick.ErrBadRequest)
 }
 
-// Whatever comes, nothing panics, and what is said of it is sound.
+// Whatever the input, nothing panics and the results are valid.
 func FuzzAPIRequests(f *testing.F) {
 	for _, s := range []string{
 		aMessage, `{"system":[{"type":"text","text":"a","cache_control":{}}],"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image","source":{"data":"x"}}]}]}]}`,

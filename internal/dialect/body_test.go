@@ -14,8 +14,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The memory of a body is used again when the response is there. What is known of the
-// request by then, and what its response is metered by, refers to nothing of it.
+// The memory of a body is reused once the response is there. Nothing that is kept of
+// the request by then, or that meters its response, aliases it.
 func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 	text := strings.Repeat(`Something to read.\n`, 30)
 	for name, tc := range map[string]struct{ path, body string }{
@@ -53,7 +53,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 			for i := range body {
 				body[i] = '#'
 			}
-			// Nor to what its texts were unescaped into.
+			// Nor the buffer that its texts were unescaped into.
 			next := strings.NewReplacer("Something to read", "########## ## ####", "gpt-x", `g\u0070t-y`, "somebody", `some\u0062ody else`).Replace(tc.body)
 			other, err := reader.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: []byte(next)})
 			require.NoError(t, err)

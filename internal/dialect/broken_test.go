@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Of a stream that breaks off, wherever that is, all that has come is passed on, once and in its order: also what was held
-// back to see what follows.
+// If a stream breaks off, at any point, everything received is passed on, once and in order,
+// including what was held back to see what follows.
 func TestWhatHasComeIsPassedOn(t *testing.T) {
 	const whole = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n: still there\n\n" +
 		"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n" +
@@ -40,8 +40,8 @@ func TestWhatHasComeIsPassedOn(t *testing.T) {
 	}
 }
 
-// What an engine answers to a request that it does not serve is the client's as it is: it is not read, held back or
-// learned from, whatever it looks like.
+// An engine's error response is passed on unchanged: it is not parsed, held back or learned from,
+// whatever it looks like.
 func TestErrorsPassUnread(t *testing.T) {
 	const ask = `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`
 	const figures = `"usage":{"prompt_tokens":500,"completion_tokens":70,"prompt_tokens_details":{"cached_tokens":400}}`
@@ -70,8 +70,8 @@ func TestErrorsPassUnread(t *testing.T) {
 	}
 }
 
-// When a stream is whole, so that who leaves has had all of it, and when it was cut off, by what has come. One in which
-// nothing was understood is neither.
+// When a stream is complete, so that a client that leaves has received all of it, and when it was
+// cut off. A stream in which nothing was understood is neither.
 func TestWhatEndsAStream(t *testing.T) {
 	const chat, native = "/v1/chat/completions", "/completion"
 	const chatBody, one, two = `{"stream":true,"messages":[{}]}`, `{"stream":true,"prompt":"x"}`, `{"stream":true,"prompt":"x","n":2}`
@@ -107,7 +107,7 @@ func TestWhatEndsAStream(t *testing.T) {
 		{native, two, []string{`{"index":0,"content":"","stop":true}`, `{"index":0,"content":"","stop":true}`}, false, false},
 		{chat, three, []string{of(0, "a", ""), of(1, "b", ""), of(2, "c", ""), of(1, "", "stop")}, true, false},
 		{chat, three, []string{of(0, "a", ""), of(1, "b", ""), of(1, "b", ""), of(1, "", "stop"), of(1, "", "stop"), of(1, "", "stop")}, true, false},
-		{chat, three, []string{of(0, "a", "stop"), of(1, "b", ""), of(1, "", "length")}, false, false}, // an engine may send fewer
+		{chat, three, []string{of(0, "a", "stop"), of(1, "b", ""), of(1, "", "length")}, false, false}, // an engine may return fewer
 		{chat, three, []string{of(2, "a", "stop"), of(0, "b", "stop"), of(1, "", "length")}, false, false},
 		{chat, three, []string{`{"choices":[{"index":0,"text":"a","finish_reason":"stop"},{"index":1,"text":"b"}]}`}, true, false},
 		{chat, three, []string{`{"choices":[{"index":1,"text":"b"},{"index":0,"text":"a","finish_reason":"stop"}]}`, of(1, "", "stop")}, false, false},

@@ -51,7 +51,7 @@ func TestReadChunk(t *testing.T) {
 	}
 }
 
-// Only usage is taken out, and with it the event that stands for nothing else.
+// Only usage is removed, and the event with it if it contains nothing else.
 func TestHiddenUsage(t *testing.T) {
 	const figures = `{"prompt_tokens":3,"completion_tokens":{}}`
 	for in, want := range map[string]string{
@@ -147,8 +147,8 @@ func TestUsageFinder(t *testing.T) {
 	}
 }
 
-// What an encoder writes in any of the places for content is counted, by its
-// length; what it writes elsewhere is not.
+// Content in any of its places, as an encoder writes it, counts by its length;
+// content elsewhere does not.
 func TestContentAgainstEncoder(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~\n"\\]{0,40}`))
 	rapid.Check(t, func(t *rapid.T) {
@@ -191,7 +191,7 @@ func TestContentAgainstEncoder(t *testing.T) {
 	})
 }
 
-// The finder, in pieces, and the scanner agree with encoding/json.
+// The finder, fed in pieces, and the scanner agree with encoding/json.
 func FuzzUsage(f *testing.F) {
 	f.Add([]byte(`{"usage":{"prompt_tokens":12,"prompt_tokens_details":{"cached_tokens":8}}}`), 3)
 	f.Add([]byte(`{"choices":[{"delta":{"content":"a\n","tool_calls":[{"function":{"name":"f"}}]}}],"usage":null}`), 1)

@@ -23,19 +23,19 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// shapes are bodies that are made to cost more than they are long.
+// shapes are bodies made to cost more than their length.
 var shapes = hostile.Shapes()
 
 func apiOfShape(s hostile.Shape) api { return apiOf(http.MethodPost, s.Path) }
 
-// held is all that is kept of a request while it waits.
+// heldRequest is all that is kept of a waiting request.
 type heldRequest struct {
 	call   call
 	req    endpick.Request
 	pieces [][]byte
 }
 
-// prepareBody is what a transport does with a body before it routes it.
+// prepareBody does what a transport does with a body before routing it.
 func prepareBody(ctx context.Context, kind api, body []byte) (*heldRequest, error) {
 	var h heldRequest
 	var err error
@@ -49,10 +49,10 @@ func prepareBody(ctx context.Context, kind api, body []byte) (*heldRequest, erro
 	return &h, nil
 }
 
-// No body takes much longer than a flat one of its size. BenchmarkHostileBodies
-// shows how much. Here the margin is wide, and the least of many
-// measurements counts, since a machine may be busy with something else; what is
-// quadratic takes hundreds or thousands of times as long.
+// No body takes much longer than a flat one of its size; BenchmarkHostileBodies
+// shows how much. The margin here is wide, and the fastest of many measurements
+// counts, since a machine may be busy; quadratic work would take hundreds or
+// thousands of times as long.
 func TestTimeIsLinearInTheBody(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector slows down some code more than other")
@@ -72,8 +72,8 @@ func measure(kind api, body []byte) time.Duration {
 	return time.Since(start)
 }
 
-// How many times as long as a flat body of its size each hostile one takes, by the
-// least of many measurements of either.
+// BenchmarkHostileBodies reports how many times longer each hostile body takes
+// than a flat one of its size, by the fastest of many measurements of both.
 func BenchmarkHostileBodies(b *testing.B) {
 	for _, size := range []int{64 << 10, 256 << 10, 4 << 20} {
 		flat := hostile.Flat.Body(size)
@@ -94,8 +94,8 @@ func BenchmarkHostileBodies(b *testing.B) {
 	}
 }
 
-// A request that waits keeps its body and an eighth of it, or what it tells the
-// queue; and reading it takes no more than a few times that.
+// A waiting request keeps its body plus an eighth, or what it reports to the
+// queue; reading it takes at most a few times that.
 func TestMemoryIsLinearInTheBody(t *testing.T) {
 	const size = 4 << 20
 	stats := func() (m runtime.MemStats) {
@@ -124,12 +124,12 @@ func TestMemoryIsLinearInTheBody(t *testing.T) {
 	}
 }
 
-// Limits are what they say, to the last one, whatever the items are, and together.
+// Limits are exact, whatever the items are, and also count together.
 func TestLimits(t *testing.T) {
 	items := func(n int, item string) string {
 		return strings.TrimSuffix(strings.Repeat(item+",", n), ",")
 	}
-	// White space, so that the body is long enough for so many.
+	// Padding, to make the body long enough for that many.
 	long := func(n int, body string) []byte { return []byte(body + strings.Repeat(" ", n*itemBytes)) }
 	for name, tc := range map[string]struct {
 		kind api
@@ -158,7 +158,7 @@ func TestLimits(t *testing.T) {
 			assert.ErrorIs(t, err, endpick.ErrBadRequest)
 		}
 	}
-	// Token ids are bounded by the body alone, and so is what is not looked into.
+	// Token ids are limited by the body's length alone, and so is what is not parsed.
 	for _, body := range []string{`{"prompt":[` + items(1000, "1") + `]}`, `{"prompt":"x","logit_bias":{` + items(1000, `"1":1`) + `},"stop":[` + items(1000, `""`) + `]}`} {
 		assert.Equal(t, completion, understand(t, completion, body).api)
 	}
@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Where a body has many small things for its length, there may be fewer.
+// The number of items is limited by the length of the body.
 func TestLimitsGoByTheLength(t *testing.T) {
 	const n = 1 << 16
 	member := hostile.Shape{Path: "/v1/chat/completions", Head: `{"model":"m","stream":true,"messages":[{`, Item: `"a":1`, Comma: ",", Tail: "}]}"}
@@ -220,7 +220,7 @@ func TestDepth(t *testing.T) {
 	require.NoError(t, err, "brackets in a string are no levels")
 }
 
-// A client that leaves stops the reading of its prompt.
+// When its client leaves, reading a prompt stops.
 func TestReadingLooksAtItsClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

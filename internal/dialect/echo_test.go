@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What is taken from the event before is what reading each event anew would give: in
-// what is passed on, counted, told to the lease and taken for the answer.
+// Reusing the parse of the previous event gives the same as parsing each event anew:
+// in what is passed on, counted, reported to the lease and kept of the answer.
 func TestAnEchoIsWhatReadingGives(t *testing.T) {
 	chats := []string{
 		`{"choices":[{"index":0,"delta":{"content":TEXT},"finish_reason":null}]}`,
@@ -79,7 +79,7 @@ func TestAnEchoIsWhatReadingGives(t *testing.T) {
 	})
 }
 
-// The events of a common stream are echoes, those that are long are not kept.
+// Events of a common stream repeat the one before; long events are not kept.
 func TestEchoes(t *testing.T) {
 	var e echo
 	read := func(text string) bool {
@@ -103,8 +103,8 @@ func TestEchoes(t *testing.T) {
 	assert.False(t, e.known)
 }
 
-// A lease is told of all tokens that come together when the piece has been read, also
-// of those in an event that the stream ends in.
+// A lease gets all tokens of a piece in one call once the piece has been read,
+// including those of an event that ends the stream.
 func TestLeaseIsToldOfTokens(t *testing.T) {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The next turn continues an answer with newlines and quotes, however engine and client
-// write them.
+// The next turn continues an answer with newlines and quotes, whatever escapes engine
+// and client use.
 func TestAnswersWithEscapesAreContinued(t *testing.T) {
 	const ask = `{"role":"user","content":"Write a line of code, \u0022quoted\u0022,\nand then another."}`
 	pieces := []string{`a \"line\"\n`, `\u0022\u00e9\u0022\t`, `\/\\n\u000a`, `and more of it `}

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// tells is what a chunk says, in words.
+// tells describes a chunk in words.
 func (c *chunk) tells() string {
 	var all []string
 	for _, f := range []struct {
@@ -41,7 +41,7 @@ func (c *chunk) tells() string {
 	return strings.Join(all, ", ")
 }
 
-// What each API's events say, by its documentation.
+// The meaning of each API's events, from its documentation.
 func TestWhatEventsSay(t *testing.T) {
 	for kind, table := range map[api]map[string]string{
 		messages: {
@@ -95,7 +95,7 @@ func TestWhatEventsSay(t *testing.T) {
 		},
 		native: {
 			`{"content":"abc","tokens":[1,2],"tokens_predicted":3}`: `choices, any, 3 bytes, 2 tokens`,
-			`{"content":"","tokens":[1]}`:                           `choices, any`, // how far the prompt is
+			`{"content":"","tokens":[1]}`:                           `choices, any`, // the progress of the prompt
 			`{"content":"abc","stop":false}`:                        `choices, any, 3 bytes`,
 			`{"content":"","stop":true,"tokens":[1]}`:               `choices, any, finished, whole, {"content":"","stop":true,"tokens":[1]}`,
 			`{"stop":false}`:                                        ``,
@@ -110,7 +110,7 @@ func TestWhatEventsSay(t *testing.T) {
 	}
 }
 
-// A stream that has failed stays failed, whatever comes after.
+// A stream that has failed stays failed, whatever follows.
 func TestAnErrorIsNotTakenBack(t *testing.T) {
 	const failed = "data: {\"error\":{\"message\":\"x\"}}\n\n"
 	for _, rest := range []string{"", string(oneChunk), "data: [DONE]\n\n"} {
@@ -123,7 +123,7 @@ func TestAnErrorIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// Only what the engines of the API store is looked for where it was stored.
+// Only responses of an API whose engines store them are looked up where they were stored.
 func TestOnlyResponsesAreStored(t *testing.T) {
 	for path, want := range map[string]string{"/v1/chat/completions": "", "/v1/messages": "", "/v1/responses": "a"} {
 		w := newTalk(t)
@@ -134,7 +134,7 @@ func TestOnlyResponsesAreStored(t *testing.T) {
 		require.NoError(t, c.Prompt(t.Context()))
 		assert.Equal(t, want, c.Endpoint(), path)
 	}
-	// Nor what its client does not want to be kept, nor what has failed or has no name.
+	// Nor those that the client does not want stored, that have failed, or that have no name.
 	for _, x := range []struct {
 		body, response string
 		status         endpick.Status
@@ -149,7 +149,7 @@ func TestOnlyResponsesAreStored(t *testing.T) {
 	}
 }
 
-// What a host says of a request must be such as the client's own would have to be.
+// A name set by a host must satisfy the same rules as a client's.
 func TestNamesOfTheHost(t *testing.T) {
 	long := strings.Repeat("x", maxName+1)
 	for field, set := range map[string]func(*endpick.Request, string){
@@ -175,7 +175,7 @@ func TestNamesOfTheHost(t *testing.T) {
 	}
 }
 
-// Tokens of a stream are counted by what is known of the model's answers.
+// The tokens of a stream are estimated from what is known of the model's answers.
 func TestStreamsAreCountedByTheirModel(t *testing.T) {
 	const path = "/v1/chat/completions"
 	w := newTalk(t)
@@ -191,7 +191,7 @@ func TestStreamsAreCountedByTheirModel(t *testing.T) {
 	assert.InDelta(t, 400, m.Seen().OutputTokens, 20, "a token a byte")
 }
 
-// What has come is whole when its object ends, and not with one within.
+// A response is complete at the end of its object, not of a nested one.
 func TestWhenAResponseIsWhole(t *testing.T) {
 	w := newTalk(t)
 	m := w.ask("/v1/chat/completions", `{"model":"m","messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
@@ -206,7 +206,7 @@ func TestWhenAResponseIsWhole(t *testing.T) {
 	assert.True(t, m.Whole())
 }
 
-// A stream whose first event is an error can go elsewhere, and no other.
+// A stream whose first event is an error can be retried elsewhere; no other can.
 func TestFirstFails(t *testing.T) {
 	w := newTalk(t)
 	c := w.ask("/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, nil)
@@ -215,7 +215,7 @@ func TestFirstFails(t *testing.T) {
 		"data:{\"error\":{}}\n\ndata: {}\n\n":     true,
 		": hello\n\ndata: {\"error\":{}}\n\n":     true,
 		"event: error\ndata: {\"error\":{}}\n\n":  true,
-		"data: {\"error\":{}}":                    false, // what of it is not here yet may say more
+		"data: {\"error\":{}}":                    false, // the rest of it may say more
 		"data: {\"choices\":[{}],\"error\":{}}\n": false,
 		"data: {}\n\ndata: {\"error\":{}}\n\n":    false,
 		"data: [DONE]\n":                          false,
@@ -237,7 +237,7 @@ func TestFirstFails(t *testing.T) {
 	assert.False(t, c.FirstIsCut([]byte("data: {")))
 	assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n")), "nothing is known of that API")
 
-	// Servers may stream what no API of theirs does.
+	// A server may stream where its API does not provide for it.
 	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"a"}],"prompt":"a","input":"a","query":"a","documents":["b"],"text":"a","content":"a","tokens":[1]}`
 	for kind := range dialects {
 		for _, path := range dialects[kind].paths {
@@ -249,7 +249,7 @@ func TestFirstFails(t *testing.T) {
 	}
 }
 
-// A prompt is described for whoever asks, with as many pieces as it has.
+// A prompt's sketch has as many pieces as the prompt.
 func TestSketchesOfPrompts(t *testing.T) {
 	body := `{"model":"m","cache_salt":"s","tools":[{"a":1},{"b":2}],"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}`
 	for _, sketch := range []bool{false, true} {
@@ -273,7 +273,7 @@ func TestSketchesOfPrompts(t *testing.T) {
 	}
 }
 
-// So is the text of a completion.
+// So has the text of a completion.
 func TestSketchOfACompletion(t *testing.T) {
 	r, err := NewReader(Config{Sketch: true, SketchText: true})
 	require.NoError(t, err)
@@ -286,7 +286,7 @@ func TestSketchOfACompletion(t *testing.T) {
 	assert.Equal(t, "why", prompt.Messages[0].Text)
 }
 
-// The figures of each API's usage, by whichever names it has.
+// The figures of each API's usage, under each of their names.
 func TestWhatUsageSays(t *testing.T) {
 	all := usage{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
 	for kind, table := range map[api]map[string]usage{
@@ -313,7 +313,7 @@ func TestWhatUsageSays(t *testing.T) {
 	assert.Equal(t, 9, u.completion)
 }
 
-// Usage of several choices in one stream is that of all.
+// Usage of several choices in one stream covers all of them.
 func TestUsageOfSeveralChoices(t *testing.T) {
 	w := newTalk(t)
 	o := w.answer(w.ask("/v1/chat/completions", `{"model":"m","n":2,"stream":true,"messages":[{}]}`, nil), EventStream,
@@ -323,7 +323,7 @@ func TestUsageOfSeveralChoices(t *testing.T) {
 	assert.InDelta(t, 70, w.ask("/v1/chat/completions", `{"model":"m","n":2,"messages":[{}]}`, nil).Request.ExpectedOutputTokens, 1)
 }
 
-// A length is taken out of the header only where the body may become another.
+// The length is removed from the header only if the body may change.
 func TestLengthsOfStreams(t *testing.T) {
 	for _, x := range []struct {
 		path, body string
@@ -338,14 +338,14 @@ func TestLengthsOfStreams(t *testing.T) {
 		assert.True(t, m.Header(http.StatusOK, h))
 		assert.Equal(t, x.kept, h.Get("Content-Length") == "7", x)
 	}
-	// What has no streams is passed on, whatever it calls itself.
+	// A response of an API without streams is passed on, whatever type it claims.
 	m := newTalk(t).ask("/v1/embeddings", `{"model":"m","input":"x"}`, nil).Meter(endpick.Lease{}, time.Now)
 	assert.False(t, m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}}))
 	assert.Equal(t, string(oneChunk), string(m.Feed(nil, oneChunk)))
 	assert.Equal(t, endpick.Completed, m.Outcome(endpick.Completed).Status)
 }
 
-// What a client marks for its cache may move from turn to turn, in any kind of block.
+// A client may move its cache marks from turn to turn, in any kind of block.
 func TestMarksOfTheCacheAreNoContent(t *testing.T) {
 	block := func(more string) string {
 		return `{"messages":[{"role":"user","content":[{"type":"search_result","title":"` + words("x") + `"` + more + `},{"type":"text","text":"` + words("y") + `"}]}]}`
@@ -354,7 +354,7 @@ func TestMarksOfTheCacheAreNoContent(t *testing.T) {
 	assert.NotEqual(t, blocksOf(t, messages, block("")), blocksOf(t, messages, block(`,"other":{"type":"ephemeral"}`)))
 }
 
-// Half a body is passed on without being understood.
+// A partial body is passed on without being parsed.
 func TestHalfABody(t *testing.T) {
 	for kind, body := range map[api]string{chat: `{"model":"m","messages":[{}]`, completion: `{"model":"m","prompt":"x"`, messages: `{"messages":[{}],"x":7`} {
 		for end, want := range map[string]api{"": other, ",": other, "]": other, "}": kind} {
@@ -365,7 +365,7 @@ func TestHalfABody(t *testing.T) {
 	}
 }
 
-// A length that the host knows stands for any API's prompt, which is one all the same.
+// A length set by the host replaces the estimate for any API's prompt.
 func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
 	for kind, body := range map[api]string{chat: `{"messages":[{}]}`, completion: `{"prompt":"x"}`, messages: `{"messages":[{}]}`, responses: `{"input":"x"}`, embedding: `{"input":"x"}`, infill: `{"input_prefix":"a","input_suffix":"b"}`, native: `{"prompt":"x"}`} {
 		c, err := parse(kind, nil, []byte(body), manyItems)
@@ -380,7 +380,7 @@ func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
 	}
 }
 
-// A priority that is no number, or too large for one, is none.
+// A priority that is not a number, or out of range, is ignored.
 func TestPriorities(t *testing.T) {
 	for value, want := range map[string]int{"3": 3, "-2": -2, "": 0, "x": 0, "99999999999999999999": 0, "-99999999999999999999": 0} {
 		r, err := NewReader(Config{})

@@ -15,8 +15,8 @@ import (
 	"github.com/endpick/endpick/internal/cputime"
 )
 
-// form writes a form as clients do: a file of so many bytes, and fields before and
-// after it.
+// form writes a form as clients do: a file of the given length, with fields before
+// and after it.
 func form(t testing.TB, before, after [][2]string, file string) (body []byte, header http.Header) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
@@ -89,8 +89,8 @@ func TestFormField(t *testing.T) {
 	}
 }
 
-// Whatever a form is made of, it is read once: in milliseconds. What is quadratic
-// takes minutes.
+// Whatever a form contains, it is read once, in milliseconds. Quadratic work
+// would take minutes.
 func TestFormsOfMostlyBordersAreReadOnce(t *testing.T) {
 	const size = 4 << 20
 	for _, unit := range []string{"\r\n--", "\r\n--x\r\n", "\r\n--x\r\n\r\n", "\r\n\r\n", "--x", "\r\n--x\r\nContent-Disposition: form-data; name=model\r\n\r\n"} {
@@ -100,8 +100,8 @@ func TestFormsOfMostlyBordersAreReadOnce(t *testing.T) {
 	}
 }
 
-// A form that mime/multipart reads is read as it reads it; of others it only has to
-// come back.
+// A form that mime/multipart can read is read the same way; any other must merely
+// return.
 func FuzzForm(f *testing.F) {
 	body, _ := form(f, [][2]string{{"model", "a"}}, [][2]string{{"model", "b"}}, "x")
 	f.Add(body, "x")
@@ -115,7 +115,7 @@ func FuzzForm(f *testing.F) {
 	})
 }
 
-// Forms from the standard library's writer are read as its reader does.
+// Forms written by the standard library are read as its reader does.
 func FuzzFormTwin(f *testing.F) {
 	f.Add("model", "a", "model", "b", "file")
 	f.Add("model", "\r\n--", "x", "b", "\r\n--x--")
@@ -129,7 +129,7 @@ func FuzzFormTwin(f *testing.F) {
 				break
 			}
 			if err != nil {
-				return // it is more strict
+				return // the library is stricter
 			}
 			var b bytes.Buffer
 			_, err = b.ReadFrom(p)

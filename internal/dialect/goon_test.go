@@ -15,12 +15,12 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// said is an answer, whichever API it comes by.
+// said is an answer, independent of API.
 type said struct {
 	thought bool
 	texts   []string
 	calls   []madeCall
-	// odd: it has a part that no client sends back as it came.
+	// odd is set if it has a part that no client sends back unchanged.
 	odd bool
 }
 
@@ -51,7 +51,7 @@ func halves(r *rand.Rand, s string) [2]string {
 	return [2]string{string(letters[:at]), string(letters[at:])}
 }
 
-// someNulls adds members that say nothing, as many engines do, but for those that are there.
+// someNulls adds null members, as many engines do, except those that exist.
 func someNulls(r *rand.Rand, members string, names ...string) string {
 	for _, name := range names {
 		if r.IntN(3) == 0 && !strings.Contains(members, `"`+name+`":`) {
@@ -63,12 +63,12 @@ func someNulls(r *rand.Rand, members string, names ...string) string {
 
 func inBrackets(of []string) string { return "[" + strings.Join(of, ",") + "]" }
 
-// way is how an API says an answer, and how its clients send it back.
+// way is how an API presents an answer, and how its clients send it back.
 type way struct {
 	path  string
 	kind  api
 	turn  func(messages string) string
-	known func(said) bool // what the client sends back is what the engine has run
+	known func(said) bool // whether the client sends back exactly what the engine has computed
 	whole func(said) string
 	parts func(*rand.Rand, said) string
 	back  func(said) string
@@ -103,7 +103,7 @@ var ways = []way{
 				}
 			}
 			for i, c := range s.calls {
-				name := halves(r, c.name) // some engines stream it, too
+				name := halves(r, c.name) // some engines stream it too
 				all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":""}}]`, i, c.id, name[0]))
 				if name[1] != "" {
 					all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"name":%q}}]`, i, name[1]))
@@ -171,7 +171,7 @@ var ways = []way{
 			for _, text := range s.texts {
 				all = append(all, `{"type":"response.output_text.delta","delta":`+quoted(text)+`}`)
 			}
-			end := []string{"completed", "incomplete"}[r.IntN(2)] // which the limit of its length has cut off
+			end := []string{"completed", "incomplete"}[r.IntN(2)] // cut off by the length limit
 			return events(append(all, `{"type":"response.`+end+`","response":{"id":"resp_1","output":`+inBrackets(items(s))+`}}`)...)
 		},
 		func(s said) string { return strings.Join(items(s), ",") },
@@ -222,12 +222,12 @@ func items(s said) (all []string) {
 	return all
 }
 
-// Whatever is answered, by whichever API, at once or in a stream: its blocks are those of
-// the next turn, to the last one that is full; where the client will send back something
-// else, nothing is said.
+// For any answer, from any API, whole or as a stream: its blocks are those of the next
+// turn, up to the last full one; if the client will send back something else, no blocks
+// are reported.
 func TestTheNextTurnGoesOnFromTheAnswer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// A seed, since what is drawn is mostly the least there is.
+		// A seed, since rapid mostly draws small values.
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		for range 10 {
 			goesOn(t, r)
@@ -245,10 +245,10 @@ func goesOn(t *rapid.T, r *rand.Rand) {
 	} else {
 		response = w.whole(s)
 	}
-	several := r.IntN(5) == 0 // of which the client will send back one, nobody knows which
+	several := r.IntN(5) == 0 // the client sends one back, and it is unknown which
 	if several {
 		body = strings.Replace(body, "{", `{"n":2,`, 1)
-		several = w.path == "/v1/chat/completions" // to other APIs it means nothing
+		several = w.path == "/v1/chat/completions" // other APIs have no such thing
 	}
 	reader, err := NewReader(Config{})
 	require.NoError(t, err)
@@ -272,7 +272,7 @@ func goesOn(t *rapid.T, r *rand.Rand) {
 	}
 	want := read(w.turn(asked + "," + w.back(s))).Request.Blocks
 	if len(want) == len(call.Request.Blocks) {
-		want = nil // it fills none
+		want = nil // no full block
 	}
 	require.Equal(t, want, blocks, "%s %+v", w.path, s)
 	if want != nil {

@@ -10,8 +10,8 @@ import (
 
 var told = sample{promptTokens: 100, promptBytes: 200, outputTokens: 10, outputBytes: 30, responses: 1}
 
-// A model has a place once something was learned of it, and keeps it as long as it
-// is asked for: however many others come, the tables stay as they are.
+// A model gets a place once something has been learned of it, and keeps it as long
+// as it is used: however many others come, the tables stay.
 func TestModelsGiveWayToOthers(t *testing.T) {
 	var l learner
 	l.rates("asked for")
@@ -33,7 +33,7 @@ func TestModelsGiveWayToOthers(t *testing.T) {
 	assert.Zero(t, l.rates(strconv.Itoa(maxModels)), "one place is taken by what is used")
 	assert.Positive(t, l.rates(strconv.Itoa(maxModels+1)).meanOutput())
 
-	// What is learned again and again stays, too, without being asked for.
+	// A model that keeps being learned from stays as well, even without requests.
 	for i := range 2 * maxModels {
 		l.learn("learned", told)
 		l.learn("x"+strconv.Itoa(i), told)

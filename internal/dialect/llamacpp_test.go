@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// The answers are those of llama.cpp's server, shortened.
+// The answers are llama.cpp's, shortened.
 const (
 	nativeLast = `{"index":0,"content":"","tokens":[],"id_slot":1,"stop":true,"model":"tiny.gguf","tokens_predicted":3,"tokens_evaluated":24,` +
 		`"generation_settings":{"seed":1},"prompt":"<s> Once upon a time","truncated":false,"stop_type":"limit","tokens_cached":26,` +
@@ -51,7 +51,7 @@ func TestNativeStreamsAreMetered(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, endpick.Failed, outcome.Status)
 
-	// Each of two ends, and none tells what both have cost.
+	// Each of the two choices ends, and neither reports the cost of both.
 	two := events(nativePiece(" a"), nativeLast, nativePiece(" b"))
 	seen, outcome, err = metered(t, "/completion", `{"prompt":["a","b"],"stream":true}`, EventStream, two)
 	require.NoError(t, err)
@@ -137,8 +137,8 @@ func TestNativePromptsAreRead(t *testing.T) {
 	}
 }
 
-// What comes first for the engine comes first in the blocks: other files, then what
-// stands before the hole.
+// The blocks follow the engine's order: other files first, then the text before the
+// hole.
 func TestInfillSharesItsFiles(t *testing.T) {
 	file := `{"filename":"a.go","text":"` + words("package a") + `"}`
 	read := func(extra, before string) []uint64 {
@@ -159,7 +159,7 @@ func TestInfillSharesItsFiles(t *testing.T) {
 	assert.NotEqual(t, one, read(`7,`+file, words("func g")))
 }
 
-// Counting goes where the prompt will go.
+// Counting requests go where the prompt will go.
 func TestCountsHaveThePromptsBlocks(t *testing.T) {
 	for _, tc := range []struct {
 		counting, of api
@@ -177,13 +177,13 @@ func TestCountsHaveThePromptsBlocks(t *testing.T) {
 	assert.Equal(t, endpick.Canceled, outcome.Status)
 }
 
-// naivePrompts reads a prompt of llama.cpp's by building it: text or token ids of
-// the first, and how many there are.
+// naivePrompts reads llama.cpp's prompt by building all of it: the text or token
+// ids of the first, and how many there are.
 func naivePrompts(v json.RawMessage) (text []byte, ids []uint32, prompts int, ok bool) {
 	list, _ := array(v)
 	for _, e := range list {
 		if isNumber(e[0]) {
-			list = nil // it is one
+			list = nil // it is a single prompt
 		}
 	}
 	if len(list) == 0 {
@@ -287,7 +287,7 @@ func FuzzNativePrompt(f *testing.F) {
 
 func depthOf(b []byte) int { return strings.Count(string(b), "[") + strings.Count(string(b), "{") }
 
-// Of every event the reader says what encoding/json finds.
+// The reader finds in every event what encoding/json finds.
 func FuzzNativeEvent(f *testing.F) {
 	for _, s := range []string{nativeLast, nativeProgress, nativePiece(" a"), `{"error":{}}`, `{"content":7,"tokens":{},"stop":"true","tokens_predicted":1.0}`} {
 		f.Add([]byte(s))

@@ -43,8 +43,8 @@ func TestMeteringAChunkAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { out = m.Feed(out[:0], oneChunk) }))
 }
 
-// What one chunk of a stream costs on its way through: splitting, reading,
-// counting, the lease.
+// BenchmarkMeterChunk measures one chunk of a stream on its way through:
+// splitting, reading, counting, the lease.
 func BenchmarkMeterChunk(b *testing.B) {
 	m := startedMeter(b)
 	out := m.Feed(nil, oneChunk)

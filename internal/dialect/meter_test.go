@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// An engine that counts as it goes has counted everything before, also what was
-// longer by estimate: the next piece is estimated on its own.
+// A running count from an engine covers everything so far, including what was
+// estimated as longer: the next piece is estimated by itself.
 func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
 	m := startedMeter(t)
 	feed := func(bytes int, usage string) int {
@@ -26,7 +26,7 @@ func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
 	assert.Equal(t, 14, feed(1, ""), "parts of a token add up")
 }
 
-// SGLang repeats the text from its beginning with each event: what is new counts.
+// SGLang repeats the text from its beginning in each event: only what is new counts.
 func TestTextThatIsRepeatedCountsOnce(t *testing.T) {
 	m := startedMeterOf(t, "/generate", `{"model":"m","text":"hello","stream":true}`)
 	for i, want := range []int{2, 4, 4, 8} {
@@ -36,14 +36,14 @@ func TestTextThatIsRepeatedCountsOnce(t *testing.T) {
 	}
 }
 
-// Each of several responses that come in turns has its own count, in engines that repeat
-// the text, and in those that count as they go: nothing of the others' is taken for its own.
+// Each of several interleaved responses has a count of its own, with engines that repeat the
+// text and with those that report running counts: none is charged for another.
 func TestResponsesInTurnsCountEach(t *testing.T) {
 	for _, tc := range []struct {
 		name, path, body string
 		events           []string
 		want             []int // tokens so far
-		outcome          int   // of all by the engine; 0: it has not said
+		outcome          int   // the engine's total; 0: unknown
 	}{
 		{"SGLang repeats the text", "/generate", `{"model":"m","text":["a","b"],"stream":true}`, []string{
 			`{"text":"xxxxxxxx","index":0}`, `{"text":"xxxxxxxxxxxx","index":1}`, `{"text":"xxxxxxxxxxxxxxxx","index":0}`, `{"text":"xxxxxxxxxxxxxxxx","index":1}`,
@@ -74,7 +74,7 @@ func TestResponsesInTurnsCountEach(t *testing.T) {
 	}
 }
 
-// An engine that makes up choices fills no memory.
+// An engine that invents choices fills no memory.
 func TestChoicesAreBounded(t *testing.T) {
 	m := startedMeterOf(t, "/v1/chat/completions", `{"model":"m","messages":[{}],"n":3,"stream":true}`)
 	for i := range 50 {
@@ -83,8 +83,8 @@ func TestChoicesAreBounded(t *testing.T) {
 	assert.Len(t, m.choices.all, 3)
 }
 
-// A stream with an event that is too long to be read is passed on, and nothing is
-// said of what was not understood: neither that it was cut nor how it goes on.
+// A stream with an event too long to parse is passed on, and nothing is concluded
+// from it: neither that it was cut off nor how it continues.
 func TestAStreamWithAnEventTooLong(t *testing.T) {
 	content := []byte(`data: {"choices":[{"delta":{"content":"` + strings.Repeat("x", 100) + `"}}]}` + "\n\n")
 	for _, long := range []bool{false, true} {
@@ -105,7 +105,7 @@ func TestAStreamWithAnEventTooLong(t *testing.T) {
 	}
 }
 
-// A client that leaves is no failure of the engine, also after an error.
+// A client that leaves is not a failure of the engine, even after an error.
 func TestAnErrorInTheStreamIsAFailureOfTheWholeOnly(t *testing.T) {
 	for given, want := range map[endpick.Status]endpick.Status{
 		endpick.Completed: endpick.Failed, endpick.Failed: endpick.Failed, endpick.Canceled: endpick.Canceled,

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// naive reads a request as the reader does, by building all of it with
+// naive reads a request as the reader does, but builds all of it with
 // encoding/json.
 type naive struct {
 	api     api
@@ -328,7 +328,7 @@ func str(v []byte) (s string, ok bool) {
 	return *p, true
 }
 
-// written is a text as JSON writes it, with no more escapes than it needs.
+// written is a text as JSON writes it, with no more escapes than necessary.
 var written = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\b", `\b`, "\f", `\f`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace
 
 // agree checks the reader against the naive one.
@@ -373,11 +373,11 @@ func agree(t require.TestingT, kind api, body []byte, u understood, err error) {
 	require.Equal(t, []any{want.InputTokens, want.BlockTokens, learn}, []any{u.req.InputTokens, u.req.BlockTokens, u.learn})
 }
 
-// filler is a last message that fills blocks of its own: hashes are those of full
-// blocks, and so what comes before it is in one.
+// filler is a last message that fills blocks of its own: only full blocks are
+// hashed, so everything before it is in one.
 var filler = `{"content":"` + strings.Repeat("x", 2*prefix.BlockBytes) + `"}`
 
-// drawn writes JSON of which much, but not all, is what a request should be.
+// drawn writes JSON that is mostly, but not always, a valid request.
 type drawn struct {
 	*rapid.T
 	b strings.Builder
@@ -385,7 +385,7 @@ type drawn struct {
 
 func (d *drawn) one(of ...string) string { return rapid.SampledFrom(of).Draw(d.T, "") }
 
-// often is true three times of four.
+// often is true three times in four.
 func (d *drawn) often() bool { return rapid.IntRange(0, 3).Draw(d.T, "") > 0 }
 
 func (d *drawn) put(s string) { d.b.WriteString(s) }
@@ -413,8 +413,8 @@ func (d *drawn) list(element func()) {
 	d.put("]")
 }
 
-// object has some of the members, in any order and perhaps twice; a value that is
-// nil is a string.
+// object writes some of the members, in any order and perhaps twice; a nil value
+// is a string.
 func (d *drawn) object(values map[string]func(), names ...string) {
 	d.put("{")
 	for i := range rapid.IntRange(0, 5).Draw(d.T, "") {
@@ -489,8 +489,8 @@ func (d *drawn) message() {
 	}, "role", "name", "content", "content", "tool_calls", "tool_call_id", "x")
 }
 
-// shaped is an object that has its type and most of what belongs to it; a value
-// that is nil is a string.
+// shaped is an object with its type and most of its members; a nil value is a
+// string.
 func (d *drawn) shaped(kind string, names []string, values ...func()) {
 	d.put(`{"type":"` + kind + `"`)
 	for i, name := range rapid.Permutation(names).Draw(d.T, "") {
@@ -600,7 +600,7 @@ func TestReaderReadsAsOthersDo(t *testing.T) {
 	}
 }
 
-// Where a name stands twice, the last one counts, as for engines.
+// If a name occurs twice the last one counts, as in engines.
 func TestTheLastOfTwinsCounts(t *testing.T) {
 	for _, body := range []string{
 		`{"messages":[{}],"messages":[{"role":"user"},{}]}`,
@@ -655,8 +655,8 @@ func FuzzReaderReadsAsOthersDo(f *testing.F) {
 	}))
 }
 
-// For every valid body the reader finds what the naive one finds, and what is sent
-// instead of it differs in stream_options only. Others do not make it panic.
+// For every valid body the reader finds what the naive one finds, and the body
+// sent instead differs in stream_options only. An invalid body causes no panic.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","prompt":"x","stream":true}`, `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"stream_options":{"include_usage":false,"x":1}}`,

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Nothing is read behind the end of what was given, nor before its beginning: it lies between
-// pages that nobody may touch. A slice's own bounds say nothing of vectors and words.
+// Nothing is read beyond either end of the input: it lies between pages without access. A
+// slice's bounds do not restrict vector and word reads.
 func TestNothingIsReadBesideTheText(t *testing.T) {
 	page := syscall.Getpagesize()
 	pages, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)

@@ -120,8 +120,8 @@ func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {
 	assert.Contains(t, string(Problem{Status: 429}.Body("/")), "rate_limit_error")
 }
 
-// A request asks about a model by its name, which may have slashes; a path without one is
-// for the servers.
+// A request for one model names it in its path, with slashes perhaps; a path without a
+// name is for the servers.
 func TestModelOf(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/models/m": "m", "/openai/v1/models/m": "m", "/v1/models/org/m": "org/m", "/v1/models/": "", "/v1/models": "", "/models/m": "",

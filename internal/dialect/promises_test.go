@@ -12,7 +12,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// talk is a reader before one endpoint, whose requests run from Read to Outcome.
+// talk is a reader with one endpoint, whose requests run from Read to Outcome.
 type talk struct {
 	t      *testing.T
 	reader *Reader
@@ -27,7 +27,7 @@ func newTalk(t *testing.T) *talk {
 	return &talk{t, reader, router}
 }
 
-// ask reads a request, which the host changes before its prompt is read; nil: it does not.
+// ask reads a request, which the host may change (if not nil) before its prompt is read.
 func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
 	c, err := w.reader.Read(Incoming{Method: http.MethodPost, Path: path, Header: http.Header{}, Body: []byte(body)})
 	require.NoError(w.t, err)
@@ -39,7 +39,7 @@ func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
 	return c
 }
 
-// answer has a call answered.
+// answer answers a call.
 func (w *talk) answer(c *Call, kind, response string, status endpick.Status) endpick.Outcome {
 	lease, err := w.router.Route(c.Request)
 	require.NoError(w.t, err)
@@ -59,8 +59,8 @@ func of(tenant string) func(*endpick.Request) {
 	return func(r *endpick.Request) { r.Tenant = tenant }
 }
 
-// Who goes on from a stored response is sent where it is, and belongs to its session,
-// unless that tenant is another or the request names a session of its own.
+// A request that continues a stored response is sent where it is and belongs to its
+// session, unless its tenant is another or it names a session of its own.
 func TestAStoredResponseIsItsTenants(t *testing.T) {
 	w := newTalk(t)
 	first := w.ask("/v1/responses", `{"model":"m","input":"hi","user":"u"}`, of("red"))
@@ -82,7 +82,7 @@ func TestAStoredResponseIsItsTenants(t *testing.T) {
 			assert.NotEqual(t, "u", c.Request.Session, x)
 		}
 	}
-	// Nor is what another asks of it by its path.
+	// Nor does its path lead another tenant there.
 	c, err := w.reader.Read(Incoming{Method: http.MethodGet, Path: "/v1/responses/resp_1", Header: http.Header{}})
 	require.NoError(t, err)
 	c.Request.Tenant = "red"
@@ -93,14 +93,14 @@ func TestAStoredResponseIsItsTenants(t *testing.T) {
 	assert.Empty(t, c.Endpoint())
 }
 
-// A response that goes on is found where it is computed: who has asked for it may cancel
-// it, or come back to its stream after a connection that broke off.
+// A running response is found where it is computed: its client may cancel it, or
+// reconnect to its stream.
 func TestAResponseIsFoundBeforeItHasEnded(t *testing.T) {
 	begun := events(`{"type":"response.created","response":{"id":"resp_1","status":"queued","output":[]}}`)
 	delta := events(`{"type":"response.output_text.delta","delta":"hello"}`)
 	for _, x := range []struct {
 		name, more, want string
-		end              func(m *Meter) // what becomes of it
+		end              func(m *Meter) // ends the response
 	}{
 		{"it goes on", "", "a", func(*Meter) {}},
 		{"its client has left", "", "a", func(m *Meter) { m.Outcome(endpick.Canceled) }},
@@ -133,8 +133,8 @@ func TestAResponseIsFoundBeforeItHasEnded(t *testing.T) {
 	}
 }
 
-// Where a stored response can't be gone on from block by block, its length counts all the
-// same: that of its prompt, and of what was seen of it.
+// If a stored response can't be continued block by block, its length still counts: that
+// of its prompt, and of what was seen of it.
 func TestTheLengthOfAStoredResponse(t *testing.T) {
 	w := newTalk(t)
 	said, prompt := strings.Repeat("x", 4000), strings.Repeat("y", 8000)
@@ -150,7 +150,7 @@ func TestTheLengthOfAStoredResponse(t *testing.T) {
 	assert.Empty(t, c.Request.Blocks, "what stands between is not known")
 }
 
-// What tools and instructions are is told apart from one another.
+// Tools and instructions are told apart.
 func TestHeadOfResponse(t *testing.T) {
 	heads := map[uint64]string{}
 	for _, x := range []struct{ tools, system string }{{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"b", "a"}, {"a", "a"}, {"b", "b"}} {
@@ -160,8 +160,8 @@ func TestHeadOfResponse(t *testing.T) {
 	}
 }
 
-// Blocks, and what is learned of lengths, are those of the model that the body names,
-// whatever the host has it routed as.
+// Blocks and learned lengths belong to the model in the body, whatever model the host
+// routes by.
 func TestTheModelOfTheBodyDecides(t *testing.T) {
 	const path = "/v1/chat/completions"
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("why ", 200) + `"}]}`
@@ -185,7 +185,7 @@ func TestTheModelOfTheBodyDecides(t *testing.T) {
 	assert.Equal(t, before, w.ask(path, strings.Replace(body, `"m"`, `"pool"`, 1), nil).Request.InputTokens, "nothing is known of that")
 }
 
-// Only what was completed teaches how long things are.
+// Only a completed response teaches lengths.
 func TestWhatFailsTeachesNothing(t *testing.T) {
 	const path = "/v1/chat/completions"
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("why ", 200) + `"}]}`
@@ -198,7 +198,7 @@ func TestWhatFailsTeachesNothing(t *testing.T) {
 	}
 }
 
-// Of members that come twice the last one counts, also where it is no number.
+// Of repeated members the last one counts, even if it is not a number.
 func TestTheLastNumberCounts(t *testing.T) {
 	for body, want := range map[string][2]int{ // responses, and their limit
 		`{"n":3}`: {3, 0}, `{"n":3,"n":2}`: {2, 0}, `{"n":3,"n":null}`: {1, 0}, `{"n":3,"n":"4"}`: {1, 0}, `{"n":0}`: {1, 0}, `{"n":2,"n_cmpl":4}`: {4, 0},
@@ -210,7 +210,7 @@ func TestTheLastNumberCounts(t *testing.T) {
 	}
 }
 
-// A transcription streams if its form says true, and not if it says anything else.
+// A transcription streams only if its form says true.
 func TestWhetherATranscriptionStreams(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false, "": false, "True": false} {
 		body := "--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\n" + value + "\r\n--B--\r\n"

@@ -183,7 +183,7 @@ func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
 	}
 }
 
-// How many responses run beside each other is known where they stream, or could.
+// The number of parallel responses is known if they stream, or may.
 func TestResponsesBesideEachOther(t *testing.T) {
 	w := newTalk(t)
 	for _, tc := range []struct {
@@ -207,7 +207,7 @@ func TestResponsesBesideEachOther(t *testing.T) {
 	}
 }
 
-// What can't be routed by its model is refused, and engines' tolerance is ours.
+// A request that can't be routed by its model is refused; we tolerate what engines do.
 func TestModels(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"model":"m"}`: "m", "\xef\xbb\xbf" + `{"model":"m"}`: "m", `{"model":"a","model":"b"}`: "b", `{"model":"\u0061"}`: "a",
@@ -230,7 +230,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// A byte order mark hides neither the prompt nor the place for our own members.
+// A byte order mark hides neither the prompt nor the place for added members.
 func TestByteOrderMark(t *testing.T) {
 	const plain = `{"prompt":"x","stream":true}`
 	u := understand(t, completion, "\xef\xbb\xbf"+plain)

@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Whatever a conversation says, by whichever API and in whichever field, is in its blocks: two that differ in a word of it
-// have no block in common from there on.
+// Everything said in a conversation, in any API and any field, is in its blocks: two that differ in
+// a word share no block from there on.
 func TestWhatIsSaidIsHashed(t *testing.T) {
 	tail := words("and so on")
 	for _, tc := range []struct {
 		kind   api
-		body   string // END is what follows
+		body   string // END marks what follows
 		fields []string
 	}{
 		{chat, `{"messages":[ITEM,{"role":"user","content":"END"}]}`, []string{

@@ -47,8 +47,8 @@ func TestMembersSayWhetherTheObjectEnds(t *testing.T) {
 	}
 }
 
-// Strings end where they end, whatever runs of bytes and escapes they are made of:
-// short runs are read in another way than long ones.
+// Strings end at the right place, whatever runs of bytes and escapes they consist
+// of: short runs are scanned differently from long ones.
 func TestSkipString(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
@@ -71,7 +71,7 @@ func TestSkipString(t *testing.T) {
 	})
 }
 
-// Objects and arrays end where they end, wherever that falls in a word.
+// Objects and arrays end at the right place, wherever in a word that is.
 func TestSkipContainerIsItsTwin(t *testing.T) {
 	twin := func(b []byte) int {
 		depth := 0
@@ -105,8 +105,8 @@ func TestSkipContainerIsItsTwin(t *testing.T) {
 	})
 }
 
-// For every valid text the scanner finds what encoding/json finds; for all
-// others it only has to come back.
+// For every valid text the scanner finds what encoding/json finds; for any
+// other it must merely return.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `{"a":1,"b":[1,2,{"c":null}],"d":"x\"y\\"}`, `{"\ud83d\ude00":"\ud83d","a":"\u00e9\n\/"}`,
@@ -168,9 +168,9 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// Strings end where one ends who reads them letter by letter, and have escapes that can
-// be written in other ways where that one sees them, however quotes and backslashes lie
-// in words of eight bytes and blocks of 64.
+// The scanner finds the end of a string, and escapes that could be written differently,
+// as a byte-by-byte reader does, wherever quotes and backslashes fall in words of eight
+// bytes and blocks of 64.
 func TestStringsEndWhereTheyEnd(t *testing.T) {
 	naive := func(b []byte, i int) (end int, various bool) {
 		for i++; i < len(b); i++ {

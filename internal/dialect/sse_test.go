@@ -12,11 +12,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twinEvent is one event of a stream, cut by a reader that sees it whole.
+// twinEvent is one event of a stream, cut by a reader that sees the whole stream.
 type twinEvent struct {
 	raw  string
 	data []string
-	at   int // where in raw the last data is
+	at   int // position in raw of the last data
 }
 
 func twinSplit(stream string) []twinEvent {
@@ -62,8 +62,8 @@ func chunked(s string, sizes []int) io.Reader {
 
 func drops(data string) bool { return strings.Contains(data, "drop") }
 
-// checkAgainstTwin reads a stream in pieces and compares what is judged and
-// what is passed on.
+// checkAgainstTwin reads a stream in pieces and compares the events and what is
+// passed on.
 func checkAgainstTwin(t require.TestingT, stream string, sizes []int) {
 	var want, wantData []string
 	for _, e := range twinSplit(stream) {
@@ -119,7 +119,7 @@ func TestEventReaderAgainstTwin(t *testing.T) {
 func FuzzEventReader(f *testing.F) {
 	f.Add("data: {}\n\ndata: drop\n\n: x\r\n\r\ndata: [DONE]\n\n", byte(3))
 	f.Add("data: a cut\r\rdata: drop\r\r\ndata\n\n", byte(1))
-	f.Add("x: a cut\ndata:a cut\n\n", byte(1)) // the data stands in another field too
+	f.Add("x: a cut\ndata:a cut\n\n", byte(1)) // the data also occurs in another field
 	f.Fuzz(func(t *testing.T, stream string, size byte) {
 		checkAgainstTwin(t, stream, []int{int(size) + 1, 1, 7})
 	})
@@ -150,8 +150,8 @@ func TestEventCutInTheMiddle(t *testing.T) {
 	assert.Equal(t, 1, judged, "half an event is not judged")
 }
 
-// A member that a dropped event leaves goes into the object of the event before,
-// wherever pieces end. If there is none, the event is not dropped.
+// A member left over from a dropped event goes into the object of the event
+// before, wherever pieces end. Without such an event nothing is dropped.
 func TestAMemberIsJoinedToTheEventBefore(t *testing.T) {
 	judge := func(b []byte) verdict {
 		v := verdict{hold: bytes.Contains(b, []byte("hold"))}

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// The table is its twin, a list that is searched from its end, and stays within its
+// The table equals its twin, a list searched from its end, and stays within its
 // bounds.
 func TestStoredTableIsItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -35,7 +35,7 @@ func TestStoredTableIsItsTwin(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(*rapid.T) {
 				s := &stored{key: key(), endpoint: "e", h: new(prefix.Hasher)}
-				// Of a third of the memory: few fit in.
+				// A third of the memory each: few fit.
 				s.h.Reset(prefix.Seed{}, make([]uint64, 0, rapid.SampledFrom([]int{0, limit / 8 / 3, limit / 8 * 2}).Draw(t, "blocks")))
 				table.put(s)
 				if i := find(s.key); i >= 0 {
@@ -88,7 +88,7 @@ func TestStoredTableIsBounded(t *testing.T) {
 	assert.Nil(t, table.get("", "4"))
 	assert.NotNil(t, table.get("", "5"))
 
-	// What it takes is names, and the blocks of the conversation.
+	// An entry takes its names and the blocks of the conversation.
 	table = storedTable{}
 	s := &stored{key: storedKey{"ab", "cde"}, session: "f", h: new(prefix.Hasher)}
 	table.put(s)
@@ -99,7 +99,7 @@ func TestStoredTableIsBounded(t *testing.T) {
 	assert.Equal(t, storedOverhead+5+800, table.bytes)
 }
 
-// A flood pushes out the flood.
+// A flood evicts only itself.
 func TestStoredTableKeepsTenantsApart(t *testing.T) {
 	for _, blocks := range []int{0, 1000} {
 		var table storedTable
@@ -137,8 +137,8 @@ func TestStoredIDs(t *testing.T) {
 	}
 }
 
-// Pieces are searched one by one, so that there are few of them, however small they are. Of an answer that has more
-// nothing is known, and nothing is kept.
+// Pieces are searched one by one, so there are few, however small. If an answer has more, nothing
+// of it is known or kept.
 func TestAnswersHaveFewPieces(t *testing.T) {
 	var a answer
 	for i := range maxPieces / 2 {
@@ -153,7 +153,7 @@ func TestAnswersHaveFewPieces(t *testing.T) {
 	assert.Nil(t, a.piece(0, false), "and so it stays")
 }
 
-// Endless small pieces cost memory too.
+// Any number of small pieces takes memory too.
 func TestAnswersAreBounded(t *testing.T) {
 	var a answer
 	for i := range maxAnswer {

@@ -12,9 +12,8 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Where token ids are to be had, blocks are those of the ids, in the very scope that the
-// text would have: of the model, the adapter, the tenant and the salt. All else of the
-// request is as it is without.
+// With token ids, blocks are those of the ids, in the same scope as the text's: model,
+// adapter, tenant and salt. Everything else of the request is the same as without.
 func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 	ids := make([]uint32, 50)
 	for i := range ids {
@@ -30,7 +29,7 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 		host             func(*endpick.Request)
 		asked            bool
 		want             *prefix.Scope // nil: cut by its text
-		tokens           int           // 0: as without
+		tokens           int           // 0: as without ids
 	}{
 		{"a chat", "/v1/chat/completions", chat, ids, 0, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 50},
 		{"of a cache that tenants share", "/v1/chat/completions", chat, ids, 0, true, nil, true, &prefix.Scope{Key: key, Model: "m", Adapter: "a", Salt: "s"}, 50},

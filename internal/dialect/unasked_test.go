@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// A client that has not asked for usage sees the stream that it would have seen if nobody had: what engines add, or move
-// to another place, where they are asked.
+// A client that has not asked for usage sees the stream as if the gateway had not either: without
+// what engines add, or move, when they are asked.
 func TestUsageThatWasNotAskedFor(t *testing.T) {
 	const usage, timings = `"usage":{"prompt_tokens":3,"completion_tokens":2}`, `"timings":{"prompt_n":3}`
 	w := newTalk(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// Whatever a string is made of, and wherever its escapes lie in blocks and words, it says
-// what one reads who goes from letter to letter.
+// A string unescapes to what a byte-by-byte reader makes of it, wherever its escapes fall
+// in blocks and words.
 func TestUnquotedIsItsTwin(t *testing.T) {
 	twin := func(s []byte, shortest bool) (out []byte) {
 		for len(s) > 0 {
@@ -28,7 +28,7 @@ func TestUnquotedIsItsTwin(t *testing.T) {
 			switch {
 			case !shortest:
 				out = utf8.AppendRune(out, r)
-			case size <= 2 && (len(s) == 1 || s[1] != '/'): // short, or no escape at all
+			case size <= 2 && (len(s) == 1 || s[1] != '/'): // short, or not an escape
 				out = append(out, s[:size]...)
 			default:
 				out = append(out, written(string(r))...)
@@ -41,7 +41,7 @@ func TestUnquotedIsItsTwin(t *testing.T) {
 		`\n`, `\t`, `\"`, `\\`, `\/`, `\u00e9`, `\u0041`, `\u0022`, `\u005c`, `\u000a`, `\u0001`, `\u4f60`, `\ud83d\ude00`, "x", " ", "]", "é", "你", "text of some length ",
 		strings.Repeat("a longer piece ", 10), `\`, `\x`, `\u12`, `\u12g4`, `\ud83d`, `\ude00`, `\ud83d\u0041`,
 	}
-	const sound = 20 // pieces, the first
+	const sound = 20 // valid pieces, which come first
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 20_000 {
 		from := pieces[:sound]
@@ -57,7 +57,7 @@ func TestUnquotedIsItsTwin(t *testing.T) {
 		s := []byte(b.String())
 		before := []byte("before")
 		if r.IntN(2) == 0 {
-			before = append(make([]byte, 0, 1000), before...) // with room, and what was there
+			before = append(make([]byte, 0, 1000), before...) // with spare capacity and existing contents
 		}
 		require.Equal(t, "before"+string(twin(s, false)), string(appendUnquoted(before, s)), "%q", s)
 		shortest := twin(s, true)
@@ -73,8 +73,8 @@ func TestUnquotedIsItsTwin(t *testing.T) {
 	}
 }
 
-// Where strings end is the same whether it is looked up or looked for, whoever asks for
-// which of them in whatever order.
+// The end of a string is the same whether it is looked up or searched for, in whatever
+// order strings are asked for.
 func TestLongStringsEndWhereTheyEnd(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
@@ -88,7 +88,7 @@ func TestLongStringsEndWhereTheyEnd(t *testing.T) {
 		}
 		body := []byte(b.String())
 		known := longStrings{body: body}
-		for _, at := range starts { // the walk over the whole
+		for _, at := range starts { // a walk over everything
 			require.Equal(t, skipString(body, at), known.skip(body, at))
 		}
 		for range 3 * len(starts) {
@@ -107,7 +107,8 @@ func TestLongStringsEndWhereTheyEnd(t *testing.T) {
 	require.False(t, known.has(body[1:10:20]), "cut off")
 }
 
-// A walk into what was walked over as a whole looks for no end of a long string again.
+// After a walk over the whole, walking into a part does not search for the end of a long string
+// again.
 func TestLongStringsAreReadOnce(t *testing.T) {
 	long := strings.Repeat(`a \"line\"\n`, leastLong)
 	body := []byte(`{"messages":[{"role":"user","content":"` + long + `"},{"role":"user","content":[{"type":"text","text":"` + long + `"}]}],"model":"m"}`)
@@ -125,8 +126,8 @@ func TestLongStringsAreReadOnce(t *testing.T) {
 	require.Empty(t, c.long, "what is not needed any more is let go")
 }
 
-// What a byte of a string costs: to find its end, and to write it as it is hashed, or as
-// what it stands for. The least of many measurements counts.
+// BenchmarkStrings measures the cost per byte of a string: to find its end, to write it
+// as it is hashed, and to unescape it. The fastest of many measurements counts.
 func BenchmarkStrings(b *testing.B) {
 	for name, line := range map[string]string{
 		"go":      `\n    if err != nil {\n\t\treturn fmt.Errorf(\"a line of code: %w\", err)\n`,
