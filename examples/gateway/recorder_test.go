@@ -59,6 +59,14 @@ func TestRecordingIsRotated(t *testing.T) {
 	r.record(someRequest(10))
 	require.NoError(t, r.close())
 	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path))
+
+	// What was there before counts: there is no room for a fourth.
+	r, err = newRecorder(&recordSettings{File: path, Bytes: 400, Files: 2}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r.record(someRequest(11))
+	require.NoError(t, r.close())
+	assert.Equal(t, []string{"m11"}, models(t, path))
+	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path+".1"))
 }
 
 func TestEndOfHalfALine(t *testing.T) {

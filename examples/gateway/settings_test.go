@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/slo/queue"
 )
 
 // writeCertificate writes a certificate for this machine and its key, and returns
@@ -268,6 +270,24 @@ func TestSettingsWithAMistake(t *testing.T) {
 		assert.ErrorContains(t, err, path)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// Paths in the file are relative to its directory, and the bounds of the queue are those in the file.
+func TestSettingsAreTakenAsTheyAre(t *testing.T) {
+	dir := t.TempDir()
+	s, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(`
+discover: {file: servers/list}
+record: {file: requests.jsonl}
+queue: {requests: 7, tokens: 8000, bytes: 9 MiB, timeout: 10s}
+`))
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "servers", "list"), s.Discover.File)
+	assert.Equal(t, filepath.Join(dir, "requests.jsonl"), s.Record.File)
+	assert.Equal(t, queue.Config{MaxRequests: 7, MaxTokens: 8000, MaxBytes: 9 << 20, Timeout: 10 * time.Second}, s.hold().Bounds)
+	s, err = parseSettings(filepath.Join(dir, "gateway.yaml"), []byte("discover: {file: /servers}\n"))
+	require.NoError(t, err)
+	assert.Equal(t, "/servers", s.Discover.File)
+	assert.Nil(t, s.hold())
 }
 
 // Whatever stands in the file, reading it ends in settings or in an error that says
