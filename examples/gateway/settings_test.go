@@ -211,6 +211,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"short key", "sk-0123456789abcdef", "secret", 10, "tenants.ann.keys[0]", "is shorter than 16 bytes"},
 		{"bad hash", "sk-0123456789abcdef", "sha256:00", 10, "tenants.ann.keys[0]", "is not sha256: and 64 hexadecimal digits"},
 		{"no keys", "    keys: [sk-0123456789abcdef]", "    slo: {ttft: 1s}", 9, "tenants.ann.keys", "is missing"},
+		{"an impossible first token", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {ttft: 1ns}", 11, "tenants.ann.slo.ttft", "1ns is not within"},
+		{"impossible tokens", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {tpot: 1ns}", 11, "tenants.ann.slo.tpot", "1ns is not within"},
 		{"one key for two", "tenants:", "tenants:\n  bob: {keys: [sk-0123456789abcdef]}", 9, "tenants.bob.keys[0]", "is a key of tenant ann already"},
 		{"more", "", "policy: best\n", end, "policy", `unknown policy "best"`},
 		{"more", "", "models:\n  m:\n    policy: linear:7\n", end + 2, "models.m.policy", "not a weight in (0, 1]"},
