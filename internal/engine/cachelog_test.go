@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who listens from the beginning knows what is cached, and hears of nothing before the
-// step in which it happens has ended.
+// A listener from the beginning knows exactly what is cached, and learns nothing of a
+// step before the step has ended.
 func TestCacheEventsTellTheCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	e, err := New(Config{Blocks: 120, MaxBatchedTokens: 256, CacheEvents: true})

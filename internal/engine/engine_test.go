@@ -72,12 +72,12 @@ func TestLoadHoldsUntilABlockIsTaken(t *testing.T) {
 		now = max(now, until) + 1
 		e.Load(now)
 	}
-	// Admitted at once with two blocks, out of its prefill after a step; its blocks are full after 13 and 29 steps, and it
-	// ends after 40. The other one takes a step.
+	// Admitted at once with two blocks, prefilled after one step; its blocks are full after 13 and 29
+	// steps, and it ends after 40. The other one takes one step.
 	require.Equal(t, []time.Duration{0, 1, 13, 29, 40, 41}, moments)
 }
 
-// What slows down does so from the next step on, and for all parts of it.
+// A slowdown takes effect from the next step on, and for all parts of it.
 func TestSlownessByHand(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain})
 	require.NoError(t, e.Submit(0, Request{ID: 7, PromptTokens: 100, OutputTokens: 4}))
@@ -104,7 +104,7 @@ func TestTenantsShareOneStep(t *testing.T) {
 	}
 	require.Equal(t, Load{Waiting: 3, QueuedTokens: 180}, e.Load(0))
 	e.Advance(0, nil)
-	// The first prompt whole, 40 tokens of the second; the third waits for a sequence.
+	// All of the first prompt, 40 tokens of the second; the third waits for a sequence.
 	require.Equal(t, Load{Waiting: 1, Running: 2, QueuedTokens: 80, KVUsage: e.Load(1).KVUsage}, e.Load(1))
 	require.InDelta(t, 7.0/32000, e.Load(1).KVUsage, 1e-12) // ⌈60/16⌉ + ⌈40/16⌉ blocks
 
@@ -127,7 +127,7 @@ func TestPrefixIsReused(t *testing.T) {
 	require.Equal(t, 10, e.Load(time.Minute).CachedBlocks)
 
 	// The same prompt again: its 96 full tokens. A prompt of 160 tokens, all of them
-	// cached: all but the last block. The next turn: everything.
+	// cached: all but the last block. The next turn: all of it.
 	for i, c := range []struct{ prompt, hit int }{{100, 96}, {160, 144}, {161, 160}, {192, 160}, {16, 0}, {17, 16}} {
 		id := uint64(i + 10)
 		require.NoError(t, e.Submit(time.Minute, Request{ID: id, PromptTokens: c.prompt, OutputTokens: 1, Blocks: hashes[:c.prompt/16]}))
@@ -155,9 +155,9 @@ func TestEvictionTakesTheEndFirst(t *testing.T) {
 	submit(1, one, 96)
 	submit(2, two, 96) // needs 6 of 10 blocks: the last two of the first are evicted
 	require.Equal(t, Totals{EvictedOther: 2}, evictions(e))
-	require.Equal(t, 64, submit(3, one, 65).CachedTokens) // one block more: the last of the second
+	require.Equal(t, 64, submit(3, one, 65).CachedTokens) // one more block: the last of the second
 	require.Equal(t, Totals{EvictedOther: 3}, evictions(e))
-	submit(4, chain(3, 10), 160) // everything: 4 of each by now, and one block that was free
+	submit(4, chain(3, 10), 160) // all of it: 4 of each by now, and one free block
 	require.Equal(t, Totals{EvictedSystem: 4, EvictedUser: 4, EvictedOther: 4}, evictions(e))
 }
 
@@ -177,7 +177,7 @@ func TestPreemptionByRecompute(t *testing.T) {
 		kinds = append(kinds, event.Kind.String()+" "+string(rune('0'+event.ID)))
 	}
 	// Two blocks each. The second token of each fills its second block (32 tokens), the third needs a
-	// third block: the later one goes, and starts again when the first is done.
+	// third block: the later request is preempted and starts again when the first is done.
 	require.Equal(t, []string{"first token 0", "first token 1", "preempted 1", "completed 0", "completed 1"}, kinds)
 	require.Equal(t, 2, events[2].OutputTokens)
 	require.Equal(t, int64(1), e.Totals().Preemptions)
@@ -242,8 +242,8 @@ func TestRefusedConfigs(t *testing.T) {
 	require.Equal(t, 4000, e.Config().MaxBatchedTokens)
 }
 
-// Hashes that are not chained, and repeat, are the caller's mistake: hits are
-// missed, nothing else breaks.
+// Hashes that are not chained, or that repeat, are the caller's mistake: hits
+// are missed, nothing else breaks.
 func TestUnchainedHashes(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain, Blocks: 40})
 	random := uint64(7)
@@ -295,7 +295,7 @@ func TestSameCallsSameEvents(t *testing.T) {
 	require.Equal(t, run(), run())
 }
 
-// The heap is its twin, a list that is searched, whoever leaves it.
+// The heap equals its twin, a list that is searched, whichever element leaves.
 func TestFinishHeapIsItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h finishHeap
@@ -325,8 +325,8 @@ func TestFinishHeapIsItsTwin(t *testing.T) {
 	})
 }
 
-// While the second request's prompt is computed, in two chunks, the first one waits: its
-// third token comes two steps later than it would, and no step has both.
+// While the second request's prompt is computed, in two chunks, the first request waits:
+// its third token comes two steps later than otherwise, and no step has both.
 func TestPromptsFirstByHand(t *testing.T) {
 	for _, c := range []struct {
 		first       bool
@@ -334,7 +334,7 @@ func TestPromptsFirstByHand(t *testing.T) {
 		lastOfFirst time.Duration
 		steps       int64
 	}{
-		// Steps of 1 ms: the first one's prompt, its second token, and then the others.
+		// Steps of 1 ms: the first request's prompt, its second token, and then the others.
 		{first: false, firstToken: 4 * time.Millisecond, lastOfFirst: 4 * time.Millisecond, steps: 5},
 		{first: true, firstToken: 4 * time.Millisecond, lastOfFirst: 6 * time.Millisecond, steps: 6},
 	} {

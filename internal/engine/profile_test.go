@@ -18,10 +18,10 @@ func TestStepTimeByHand(t *testing.T) {
 	require.Equal(t, 100.0+5000+3+50, micros(1, 1, 1000, 0))   // the floor
 	require.Equal(t, 100.0+5000+250*3, micros(250, 250, 0, 0)) // the knee
 	require.Equal(t, 100.0+20*2048+3+2*2048*2049/2/1e3, micros(2048, 1, 0, chunkPairs(0, 2048)))
-	require.Equal(t, chunkPairs(0, 3000), chunkPairs(0, 2048)+chunkPairs(2048, 952)) // chunks change no attention
+	require.Equal(t, chunkPairs(0, 3000), chunkPairs(0, 2048)+chunkPairs(2048, 952)) // chunking does not change attention
 }
 
-// The kernel sums of the README of the calibration data: at most 15 % off away
+// The kernel sums in the README of the calibration data: at most 15 % off away
 // from the knee.
 func TestProfilesAgreeWithMeasurements(t *testing.T) {
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestProfilesAgreeWithMeasurements(t *testing.T) {
 	} {
 		p, err := ProfileByName(c.profile)
 		require.NoError(t, err)
-		// Attention is left out: the sums do so, and it is below 3 % of Splitwise's.
+		// Attention is left out, as in the sums; it is below 3 % of Splitwise's.
 		got := float64(newCosts(p).step(c.tokens, c.sequences, 0, 0)) / 1e9
 		require.InEpsilon(t, c.millis, got, 0.15, "%s, %d tokens", c.profile, c.tokens)
 	}
@@ -69,7 +69,7 @@ func TestNoPrefillBeatsThePeak(t *testing.T) {
 		p = Profile{
 			Name: p.Name, StepMicros: 0.001, PeakTFLOPS: p.PeakTFLOPS,
 			GFLOPsPerToken: p.GFLOPsPerToken, MFLOPsPerPair: p.MFLOPsPerPair,
-		}.AtPeak() // nothing but the peak
+		}.AtPeak() // only the peak
 		e, err := New(Config{Profile: p})
 		require.NoError(t, err)
 		prompts := map[uint64]int{}

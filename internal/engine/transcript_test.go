@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// A small server through a busy time: chunks, shared prefixes, preemption, eviction,
-// an abort and a crash. A change of the schedule is a visible difference.
+// A small server through a busy period: chunks, shared prefixes, preemption,
+// eviction, an abort and a crash. Any change of the schedule shows as a difference.
 func TestTranscript(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain, Blocks: 24, MaxSequences: 3, MaxBatchedTokens: 128})
 	var out bytes.Buffer

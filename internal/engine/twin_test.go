@@ -93,7 +93,7 @@ func (w *twin) begin() {
 	w.at += w.costs.step(int64(tokens), int64(decodes+prefills), int64(context), int64(pairs))
 }
 
-// fill makes up a batch of those who decode, of prompts, or of both.
+// fill makes up a batch of decodes, of prompts, or of both.
 func (w *twin) fill(decodes, prompts, preempted bool) bool {
 	size := w.cfg.BlockTokens
 	budget := w.cfg.MaxBatchedTokens
@@ -334,7 +334,7 @@ func patterned(pattern, n int) []uint64 {
 	return hashes
 }
 
-// equalSlices takes an empty slice and nil for equal.
+// equalSlices treats an empty slice and nil as equal.
 func equalSlices[E any](t *rapid.T, want, got []E) {
 	if len(want)+len(got) > 0 {
 		require.Equal(t, want, got)
@@ -399,7 +399,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 					SystemTokens: rapid.IntRange(0, 3*size).Draw(t, "system"),
 					UserTokens:   rapid.IntRange(0, 3*size).Draw(t, "user"),
 				}
-				// Kinds go by position alone: a shared block is of the same kind for all.
+				// The kind depends on position alone: a shared block is of the same kind for all.
 				r.SystemTokens, r.UserTokens = 2*size, 3*size
 				full := (r.PromptTokens + r.OutputTokens) / size
 				r.Blocks = patterned(rapid.IntRange(0, 7).Draw(t, "pattern"), rapid.IntRange(0, full).Draw(t, "hashed"))

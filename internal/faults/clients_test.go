@@ -17,8 +17,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// clientInputs are the bodies of hostile.Shapes, and the exchanges of the suite in which
-// it is the client that is odd.
+// clientInputs are the bodies of hostile.Shapes, and the suite's exchanges with an odd
+// client.
 func clientInputs(t *testing.T) []row {
 	shapes := hostile.Shapes()
 	scenarios := map[string]suite.Scenario{}
@@ -68,7 +68,7 @@ func clientInputs(t *testing.T) []row {
 			saw = append(saw, status)
 		}
 		leases := g.leases(t)
-		if name == "upgrade" { // whose end of the connection is seen to close first is chance
+		if name == "upgrade" { // which end closes first is up to chance
 			require.Contains(t, []string{"canceled", "completed"}, leases)
 			leases = "canceled or completed"
 		}

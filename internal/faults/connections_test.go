@@ -23,7 +23,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// issue makes a certificate, by parent or by itself.
+// issue makes a certificate, signed by parent or by itself.
 func issue(t *testing.T, change func(*x509.Certificate), parent *tls.Certificate) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func issue(t *testing.T, change func(*x509.Certificate), parent *tls.Certificate
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// tlsFaults are those of servers whose authority the gateway trusts.
+// tlsFaults are faults of servers whose authority the gateway trusts.
 func tlsFaults(t *testing.T) []row {
 	ca := issue(t, func(c *x509.Certificate) { c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign }, nil)
 	roots := x509.NewCertPool()
@@ -110,13 +110,13 @@ func tlsFaults(t *testing.T) []row {
 	})
 }
 
-// drain ends what is sent, and waits for the other side to go.
+// drain stops sending and waits for the other side to close.
 func drain(c net.Conn) {
 	_ = c.(*net.TCPConn).CloseWrite()
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// halfOpen are connections of which one side knows nothing any more.
+// halfOpen are connections that one side no longer knows.
 func halfOpen(t *testing.T) []row {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
@@ -161,7 +161,7 @@ func halfOpen(t *testing.T) []row {
 				<-t.Context().Done()
 			}
 		}
-		// On a machine that is busy even an answer that comes takes its time.
+		// On a busy machine even a prompt answer takes its time.
 		for moment := 200 * time.Millisecond; ; moment *= 4 {
 			g := newGateway(t, transport.Config{FirstByteTimeout: moment, StallTimeout: moment, ResponseTimeout: moment}, endpick.Config{}, listen(t, s.serve))
 			var saw []string

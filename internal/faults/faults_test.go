@@ -16,13 +16,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/faults.md")
 
-// page has the tables after this line.
+// page contains the tables, after this line.
 const (
 	page = "../../docs/faults.md"
 	mark = "<!-- go test ./internal/faults -update -->\n"
 )
 
-// row is one fault, and what is seen.
+// row is a fault and what is observed.
 type row struct {
 	name  string
 	cells []string
@@ -32,11 +32,11 @@ type row struct {
 type part struct {
 	title, columns string
 	about          string
-	least          int // rows that there must be
+	least          int // minimum number of rows
 	rows           func(t *testing.T) []row
 }
 
-// Whatever misbehaves, client and accounts show what docs/faults.md says.
+// Whatever the fault, client and accounts see what docs/faults.md says.
 func TestFaults(t *testing.T) {
 	parts := []part{
 		{"Servers", "the server … | a client sees | leases | beside a good server it sees | leases",
@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, patience, 10*time.Millisecond, "goroutines stay")
-	if t.Failed() || slices.Contains(tables, "") { // some were not asked for
+	if t.Failed() || slices.Contains(tables, "") { // not all were selected
 		return
 	}
 	text, err := os.ReadFile(page)
@@ -89,7 +89,7 @@ func (p *part) markdown(rows []row) string {
 	return b.String()
 }
 
-// each makes the rows of names, at the same time.
+// each makes the rows of names concurrently.
 func each(t *testing.T, names []string, f func(t *testing.T, name string) []string) []row {
 	rows := make([]row, len(names))
 	t.Run("each", func(t *testing.T) {

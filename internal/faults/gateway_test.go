@@ -22,7 +22,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// patience is how long anything may take that has to happen.
+// patience is the time limit of anything that must happen.
 const patience = 30 * time.Second
 
 const (
@@ -32,7 +32,7 @@ const (
 	chatPath = "/v1/chat/completions"
 )
 
-// ends is a stage that prefers the first endpoint, and notes how leases end.
+// ends is a stage that prefers the first endpoint and records how leases end.
 type ends struct {
 	mu  sync.Mutex
 	all []string
@@ -59,14 +59,14 @@ func (o *ends) String() string {
 	return strings.Join(o.all, ", ")
 }
 
-// gateway is a reverse proxy with the transport, before servers.
+// gateway is a reverse proxy with the transport, in front of servers.
 type gateway struct {
 	router *endpick.Router
 	ends   *ends
 	server *httptest.Server
 }
 
-// newGateway has endpoints at these addresses, of which the first is preferred.
+// newGateway has endpoints at these addresses and prefers the first.
 func newGateway(t *testing.T, config transport.Config, routing endpick.Config, addresses ...string) *gateway {
 	t.Helper()
 	g := &gateway{ends: &ends{}}
@@ -96,7 +96,7 @@ func newGateway(t *testing.T, config transport.Config, routing endpick.Config, a
 	return g
 }
 
-// good is a server that answers well.
+// good is a healthy server.
 func good(t *testing.T) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		body, _ := io.ReadAll(in.Body)
@@ -116,7 +116,7 @@ func answerWell(w http.ResponseWriter, stream bool) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// ask sends a chat, and says what the client sees. It leaves when leaves is closed.
+// ask sends a chat and returns what the client sees. The client leaves when leaves is closed.
 func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -159,7 +159,7 @@ func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string 
 	return view(response.StatusCode, string(text), err)
 }
 
-// view is what a client sees, in words.
+// view describes what a client sees.
 func view(status int, body string, err error) string {
 	if err != nil {
 		return fmt.Sprintf("%d, cut off", status)
@@ -177,7 +177,7 @@ func view(status int, body string, err error) string {
 	return fmt.Sprintf("%d, complete", status)
 }
 
-// leases waits until all are closed, and says how.
+// leases waits until all are closed and describes how.
 func (g *gateway) leases(t *testing.T) (how string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// The frames of HTTP/2, RFC 9113, as far as a server that misbehaves needs them.
+// The frames of HTTP/2, RFC 9113, that a misbehaving server needs.
 const (
 	dataFrame, headersFrame, resetFrame, settingsFrame, pushFrame, pingFrame, goAwayFrame = 0, 1, 3, 4, 5, 6, 7
 
@@ -40,14 +40,14 @@ func (c *h2) code(kind byte, stream uint32, before string, code uint32) {
 	c.frame(kind, 0, stream, before+string(binary.BigEndian.AppendUint32(nil, code)))
 }
 
-// header is a status of 200 and a content type, without Huffman's code.
+// header is a status of 200 and a content type, without Huffman coding.
 func (c *h2) header(flags byte) {
 	const kind = "text/event-stream"
-	// :status 200 is the eighth name with a value, content-type the 31st name.
+	// :status 200 is the eighth entry of the static table, content-type the 31st name.
 	c.frame(headersFrame, endHeaders|flags, 1, "\x88\x0f\x10"+string(rune(len(kind)))+kind)
 }
 
-// request reads frames until the request has ended; false: the client has gone.
+// request reads frames until the request has ended; false if the client has closed.
 func (c *h2) request() bool {
 	for {
 		var head [9]byte
@@ -65,7 +65,7 @@ func (c *h2) request() bool {
 	}
 }
 
-// http2Servers are what servers do when a request has come, by what it is called.
+// http2Servers are what servers do after receiving a request, by name.
 func http2Servers() ([]string, map[string]func(*h2)) {
 	first, rest, _ := strings.Cut(streamed, "\n\n")
 	first += "\n\n"

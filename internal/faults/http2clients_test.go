@@ -22,7 +22,7 @@ const (
 	cancel = 8
 )
 
-// block is a header, each name and value as it is.
+// block is a header with literal names and values.
 func block(pairs ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(pairs); i += 2 {
@@ -45,8 +45,8 @@ func (c *h2) asks(stream uint32) {
 	c.frame(dataFrame, endStream, stream, question)
 }
 
-// hears reads frames until the stream has ended, the connection has, or nobody is going to
-// say anything more, and says what has come.
+// hears reads frames until the stream or the connection has ended, or nothing more can
+// follow, and describes them.
 func (c *h2) hears(stream uint32) string {
 	saw := ""
 	for {
@@ -83,7 +83,7 @@ func (c *h2) hears(stream uint32) string {
 // http2Clients are clients that speak HTTP/2 to the gateway and misbehave.
 func http2Clients(t *testing.T) []row {
 	type client struct {
-		slow bool // the engine says nothing until it is left
+		slow bool // the engine sends nothing until its client leaves
 		does func(c *h2) string
 	}
 	all := map[string]client{}
@@ -143,7 +143,7 @@ func http2Clients(t *testing.T) []row {
 	add("sends 1,000 WINDOW_UPDATE frames", false, flood(func(c *h2, _ int) { c.code(8, 0, "", 1) }))
 	add("sends frames of unknown types", false, flood(func(c *h2, _ int) { c.frame(0xee, 0xff, 1, "what?") }))
 	add("opens no flow-control window", false, func(c *h2) string {
-		c.frame(settingsFrame, 0, 0, "\x00\x04\x00\x00\x00\x00") // of streams, initially
+		c.frame(settingsFrame, 0, 0, "\x00\x04\x00\x00\x00\x00") // the initial window of streams
 		c.asks(1)
 		return leaves(c)
 	})
@@ -184,7 +184,7 @@ func http2Clients(t *testing.T) []row {
 			server = good
 		}
 		var g *gateway
-		t.Cleanup(func() { g.leases(t) }) // when the server has closed, and with it what was late
+		t.Cleanup(func() { g.leases(t) }) // once the server has closed, late events included
 		g = newGateway(t, transport.Config{}, endpick.Config{}, server(t))
 		conn, err := net.Dial("tcp", g.server.Listener.Addr().String())
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func http2Clients(t *testing.T) []row {
 		conn.Close()
 		leases := g.leases(t)
 		if may := map[bool]string{true: "none or canceled", false: "none, canceled or completed"}[all[name].slow]; strings.HasPrefix(saw, "–") || strings.Contains(leases, ",") {
-			// What has not been read yet goes with the connection.
+			// Unread data is lost with the connection.
 			for _, end := range strings.Split(leases, ", ") {
 				require.Contains(t, may, end)
 			}

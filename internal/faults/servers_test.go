@@ -12,9 +12,9 @@ import (
 	"github.com/endpick/endpick/transport/transporttest"
 )
 
-// byChance are faults of which one sees this or that, with and without a good server: a
-// reset takes with it what has not been read yet, or comes before the connection stands;
-// and ReverseProxy sends the header of a response of which no byte can be had, or not.
+// byChance are faults with two possible views, with and without a good server: a reset
+// discards unread data, or comes before the connection is established; and ReverseProxy
+// may or may not send the header of a response without any body.
 var byChance = map[string][2]chance{
 	"resets the connection before it reads the request": {{[]string{failed502, nobody503}, "failed"}, {[]string{toItsEnd}, "failed, completed"}},
 	"resets the connection in the middle of the body":   {{[]string{cutOff, failed502}, "failed"}, {[]string{cutOff, toItsEnd}, "failed or failed, completed"}},
@@ -26,7 +26,7 @@ var byChance = map[string][2]chance{
 
 type chance struct {
 	saw    []string
-	leases string // as the table has them
+	leases string // as in the table
 }
 
 const (

@@ -18,15 +18,15 @@ import (
 
 const question = `{"model":"m","messages":[{"role":"user","content":"Tell me a story."}]}`
 
-// asks is a request in the words of HTTP/1.1.
+// asks is a request as HTTP/1.1 text.
 func asks(header, body string) string {
 	return "POST " + chatPath + " HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n" + header + "\r\n" + body
 }
 
 func whole(body string) string { return asks(fmt.Sprintf("Content-Length: %d\r\n", len(body)), body) }
 
-// wireClients are what clients say on a connection of theirs, by what it is called.
-// slow: the engine says nothing until it is left.
+// wireClients are what clients send on a connection of their own, by name. slow:
+// the engine sends nothing until its client leaves.
 func wireClients() (names []string, all map[string]wireClient) {
 	all = map[string]wireClient{}
 	add := func(name string, slow bool, answers int, does func(c *net.TCPConn)) {
@@ -80,11 +80,11 @@ func wireClients() (names []string, all map[string]wireClient) {
 
 type wireClient struct {
 	slow    bool
-	answers int // that it waits for
+	answers int // the number it waits for
 	does    func(*net.TCPConn)
 }
 
-// sluggish says nothing to a request until whoever has sent it goes.
+// sluggish does not answer a request until its client leaves.
 func sluggish(t *testing.T) string {
 	return listen(t, func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -109,7 +109,7 @@ func wires(t *testing.T) []row {
 		defer c.Close()
 		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 		written := make(chan struct{})
-		go func() { // whoever has heard enough reads no more
+		go func() { // a client that has received enough stops reading
 			defer close(written)
 			client.does(c.(*net.TCPConn))
 		}()
@@ -134,7 +134,7 @@ func wires(t *testing.T) []row {
 		c.Close()
 		<-written
 		leases := g.leases(t)
-		if client.slow { // that it goes may be seen before its request is routed
+		if client.slow { // its leaving may be noticed before its request is routed
 			require.Contains(t, []string{"none", "canceled"}, leases)
 			leases = "none or canceled"
 		}

@@ -29,8 +29,8 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// nameServer answers one question after the other with what lie makes of it; nil ends
-// the connection.
+// nameServer answers each question with what lie makes of it; nil closes the
+// connection.
 func nameServer(lie func(query []byte) []byte) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -56,7 +56,7 @@ func nameServer(lie func(query []byte) []byte) *net.Resolver {
 	}}
 }
 
-// says answers with a code and with addresses of IPv4.
+// says answers with a code and with IPv4 addresses.
 func says(code byte, addresses ...string) func([]byte) []byte {
 	return func(query []byte) []byte {
 		end := 12
@@ -78,7 +78,7 @@ func says(code byte, addresses ...string) func([]byte) []byte {
 	}
 }
 
-// listed is a source that says what it is told to.
+// listed is a source that returns what it is told to.
 type listed struct {
 	list []endpick.Endpoint
 	err  error
@@ -125,7 +125,7 @@ func lyingNames(t *testing.T) []row {
 	}
 	return each(t, names, func(t *testing.T, name string) []string {
 		g := newGateway(t, transport.Config{}, endpick.Config{})
-		require.NoError(t, g.router.SetEndpoints([]endpick.Endpoint{{ID: here, Address: here, Models: []string{"m"}}})) // what was true before
+		require.NoError(t, g.router.SetEndpoints([]endpick.Endpoint{{ID: here, Address: here, Models: []string{"m"}}})) // the state before
 		told, limit := "nothing", patience
 		if name == "never answers" {
 			limit = 100 * time.Millisecond
@@ -146,13 +146,12 @@ type panics struct{}
 
 func (panics) Endpoints(context.Context) ([]endpick.Endpoint, error) { panic("a bad source") }
 
-// jumpingClocks: the clock of the router jumps while a stream goes on, or between two
-// requests.
+// jumpingClocks: the router's clock jumps during a stream, or between two requests.
 func jumpingClocks(t *testing.T) []row {
-	const age = time.Hour // of leases that nobody speaks of any more
+	const age = time.Hour // after which a lease without events is lost
 	jumps := map[string]struct {
 		by     time.Duration
-		within bool // a stream, or else between requests
+		within bool // in a stream rather than between requests
 	}{
 		"stands still":                              {0, true},
 		"jumps a minute ahead during a stream":      {time.Minute, true},
@@ -181,7 +180,7 @@ func jumpingClocks(t *testing.T) []row {
 			_ = http.NewResponseController(w).Flush()
 			if jump.within {
 				now.Add(int64(jump.by))
-				// Somebody else is routed, and the router looks for leases that are lost.
+				// Another request is routed, and the router looks for lost leases.
 				if l, err := g.router.Route(endpick.Request{Model: "m", InputTokens: 5}); err == nil {
 					l.Done(endpick.Outcome{})
 				}
@@ -199,7 +198,7 @@ func jumpingClocks(t *testing.T) []row {
 	})
 }
 
-// full is a disk with room for so many bytes.
+// full is a disk with room for this many bytes.
 type full struct{ room int }
 
 func (f *full) Write(p []byte) (int, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever comes back is judged by what he does then: checks that he has failed before do
-// not keep a trial from him when requests have put him out again.
+// An endpoint that returns is judged by what it does from then on: earlier failed checks
+// do not delay a trial after requests have put it out again.
 func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	bad := errors.New("bad")
 	w := newWard("a", "b", "c")
@@ -41,8 +41,8 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	assert.Equal(t, w.at, w.status("a").Since)
 }
 
-// Whoever could not be reached once is not taken for gone when he fails the next time: of
-// five that fail three are spared.
+// An endpoint that was once unreachable is not considered gone at its next failure: of
+// five that fail, three are spared.
 func TestWhoWasGoneIsNotGoneForEver(t *testing.T) {
 	w := newWard("a", "b", "c", "d", "e")
 	w.play("a", "uuu.s")
@@ -62,7 +62,7 @@ func TestWhoWasGoneIsNotGoneForEver(t *testing.T) {
 	assert.Len(t, w.Avoid(nil), 4, "nobody can be sent where nobody is")
 }
 
-// How often a silent endpoint was tried counts from when it fell silent.
+// The number of trials at a silent endpoint counts from its latest silence.
 func TestTrialsCountFromTheLastIllness(t *testing.T) {
 	w := newWard("a", "b", "c")
 	for range 2 {
@@ -79,7 +79,7 @@ func TestTrialsCountFromTheLastIllness(t *testing.T) {
 	}
 }
 
-// What is asked in vain is asked again once a check has been passed.
+// An endpoint that was not worth asking is worth it again once it passes a check.
 func TestAPassedCheckIsNotInVain(t *testing.T) {
 	w := newWard("a", "b")
 	for range 3 {
@@ -95,7 +95,7 @@ func TestAPassedCheckIsNotInVain(t *testing.T) {
 	assert.Empty(t, inVain, "and if nobody else is left it may be asked")
 }
 
-// A check that fails with words counts, however busy the endpoint is meanwhile.
+// A check that fails with a response counts, however busy the endpoint is.
 func TestChecksThatFailWithWords(t *testing.T) {
 	w := newWard("a", "b", "c")
 	w.check("a", nil)
@@ -108,7 +108,7 @@ func TestChecksThatFailWithWords(t *testing.T) {
 	assert.True(t, w.IsOut("a"))
 }
 
-// What is shown of an endpoint that is full, or that waits for its trial.
+// What is shown of an endpoint that is full, or due for a trial.
 func TestWhatIsShown(t *testing.T) {
 	w := newWard("a", "b")
 	w.Full(w.visit("a"))
@@ -124,7 +124,7 @@ func TestWhatIsShown(t *testing.T) {
 	assert.False(t, w.status("a").Alive, "of which a check says that it will fail")
 }
 
-// Trials that wait for long don't make an endpoint unhealthy again that is.
+// A trial that waits long does not make an unhealthy endpoint unhealthy again.
 func TestOverdueTrials(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "fff.")
@@ -139,7 +139,7 @@ func TestOverdueTrials(t *testing.T) {
 	assert.Equal(t, next, w.status("a").NextTrial)
 }
 
-// What others have failed at fades while nobody asks them.
+// The others' failures fade while they get no requests.
 func TestFailuresOfOthersFade(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("b", "ff")
@@ -155,7 +155,7 @@ func TestFailuresOfOthersFade(t *testing.T) {
 	assert.InDelta(t, 7.5*0.95*0.95/2, s.good, 1e-9)
 }
 
-// What comes back with time is added to what is left.
+// Tokens that flow in with time are added to what is left.
 func TestBudgetsAddUp(t *testing.T) {
 	at := time.Unix(1000, 0)
 	b := NewBudget(0.5, 10, 100)

@@ -26,7 +26,7 @@ func TestBudget(t *testing.T) {
 	b.Request(at)
 	assert.Equal(t, 1, take())
 
-	for range 1000 { // in one moment
+	for range 1000 { // at one moment
 		b.Request(at)
 	}
 	assert.Equal(t, 2, take(), "never more than the bucket holds")
@@ -42,7 +42,7 @@ func TestBudget(t *testing.T) {
 	assert.Equal(t, 2, take(), "never more than the bucket holds")
 }
 
-// Over any run, retries are at most the bucket, the share of the requests, and
+// In any run, retries are at most the bucket, the share of the requests, and
 // the refill of the time that passed.
 func TestBudgetBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,7 +68,7 @@ func TestBudgetBound(t *testing.T) {
 	})
 }
 
-// A clock that is set back takes nothing out of the bucket, and puts nothing in for a time that it has had already.
+// A clock that is set back takes nothing out of the bucket and refills nothing twice.
 func TestBudgetWhereTheClockIsSetBack(t *testing.T) {
 	start := time.Unix(1000, 0)
 	b := NewBudget(0, 1, 10)

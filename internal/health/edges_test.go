@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What is slow is known after eight answers, and remembered for long.
+// What counts as slow is known after eight answers, and remembered for long.
 func TestPatience(t *testing.T) {
 	w := newWard("a")
 	w.play("a", "sssssss")
@@ -26,7 +26,7 @@ func TestPatience(t *testing.T) {
 	assert.Equal(t, minPatience, w.Patience(true), "but not for ever")
 }
 
-// silence puts an endpoint out for saying nothing.
+// silence puts an endpoint out for being silent.
 func (w *ward) silence(id string) {
 	visits := []Visit{w.visit(id), w.visit(id), w.visit(id)}
 	for _, v := range visits {
@@ -34,7 +34,7 @@ func (w *ward) silence(id string) {
 	}
 }
 
-// Whoever is silent is asked in vain after two trials, not before.
+// A silent endpoint is no longer worth asking after two trials, not before.
 func TestSilenceInVain(t *testing.T) {
 	w := newWard("a", "b", "c", "d")
 	w.silence("a")
@@ -50,7 +50,7 @@ func TestSilenceInVain(t *testing.T) {
 	assert.False(t, w.InVain(w.refs["b"]))
 }
 
-// Requests that waited before the endpoint was put out say nothing of it when it is back.
+// Requests that were waiting before the endpoint was put out say nothing of it once it is back.
 func TestOverdueSinceBefore(t *testing.T) {
 	w := newWard("a", "b")
 	waiting := []Visit{w.visit("a"), w.visit("a"), w.visit("a")}
@@ -61,8 +61,8 @@ func TestOverdueSinceBefore(t *testing.T) {
 	assert.Equal(t, Returning, w.status("a").State)
 }
 
-// So many refusals are checked elsewhere at once; a good answer between two of them says
-// that it was the requests, however long ago the first was looked at.
+// A number of refusals are checked elsewhere at once; a good answer between two of them
+// shows that the requests were at fault, however long ago the first was checked.
 func TestOpinions(t *testing.T) {
 	w := newWard("a", "b")
 	n := 0
@@ -80,7 +80,7 @@ func TestOpinions(t *testing.T) {
 	assert.True(t, w.Refused(w.visit("a")))
 }
 
-// Who is coming back and full is spared, whatever its share.
+// A recovering endpoint that is full is spared, whatever its share.
 func TestReturningAndFull(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "uuu.s")
@@ -91,7 +91,7 @@ func TestReturningAndFull(t *testing.T) {
 	}
 }
 
-// A second return begins with the share of the first.
+// A second recovery begins with the share of the first.
 func TestReturningTwice(t *testing.T) {
 	w := newWard("a", "b")
 	untilTried := func() (n int) {
@@ -111,8 +111,8 @@ func TestReturningTwice(t *testing.T) {
 	assert.Equal(t, first, untilTried())
 }
 
-// A trial that says nothing is followed by the next, which waits as long as it would
-// have; one from before is no trial any more.
+// An inconclusive trial is followed by the next, which waits as long as it would
+// have; an earlier one is no longer a trial.
 func TestTrialsThatSayNothing(t *testing.T) {
 	for name, end := range map[string]func(w *ward, v Visit){
 		"undecided": func(w *ward, v Visit) { w.Undecided(v) },
@@ -135,7 +135,7 @@ func TestTrialsThatSayNothing(t *testing.T) {
 	assert.True(t, w.status("a").NextTrial.After(w.at))
 }
 
-// A single failure of another endpoint, which has served since, excuses nobody.
+// A single failure of another endpoint, which has served since, excuses no other.
 func TestOneFailureElsewhere(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("b", "fs")
@@ -156,7 +156,7 @@ func TestFadingWhenTheClockIsSetBack(t *testing.T) {
 	assert.True(t, w.IsOut("a"))
 }
 
-// What checks say of endpoints that requests have judged, or that are busy.
+// The effect of checks on endpoints that requests have judged, or that are busy.
 func TestChecksBesideRequests(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "uuu")

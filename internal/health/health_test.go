@@ -40,8 +40,8 @@ func (w *ward) Avoid(dst []string) []string {
 
 func (w *ward) visit(id string) Visit { return w.Sent(id, w.refs[id]) }
 
-// play has requests end at an endpoint: f failed, u unreachable, s served, and
-// waits a second at a point.
+// play ends requests at an endpoint: f failed, u unreachable, s served; a point
+// waits a second.
 func (w *ward) play(id, outcomes string) {
 	for _, o := range outcomes {
 		switch o {
@@ -95,9 +95,9 @@ func TestWhatPutsAnEndpointOut(t *testing.T) {
 	}
 }
 
-// The boundaries, worked out by hand. With keep = 0.95 and 7.5 good answers to
-// begin with, b failures and no other answer leave bad = 20·(1 − 0.95^b) and
-// good = 7.5·0.95^b: 2.85 of 9.28 after three.
+// The boundaries, worked out by hand. With keep = 0.95 and 7.5 good answers at
+// the start, b failures without an answer leave bad = 20·(1 − 0.95^b) and good
+// = 7.5·0.95^b: 2.85 of 9.28 after three.
 func TestFailuresAreRemembered(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "ff")
@@ -166,7 +166,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	assert.False(t, w.waits("a"))
 	assert.Equal(t, 1, w.Unhealthy())
 
-	// It gets a tenth of what the others may get, then more, then all.
+	// It gets a tenth of what the others may get, then more, then its full share.
 	shares := []int{}
 	for range 16 {
 		w.at = w.at.Add(time.Second)
@@ -188,7 +188,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	assert.False(t, avoided(), "the first wait is short again")
 }
 
-// What was sent before an endpoint was put out says nothing new of it.
+// A request sent before an endpoint was put out has no effect on it any more.
 func TestLateNewsIsNoNews(t *testing.T) {
 	w := newWard("a", "b")
 	before := w.visit("a")
@@ -207,7 +207,8 @@ func TestLateNewsIsNoNews(t *testing.T) {
 	assert.False(t, w.waits("a"), "sent because nobody else was there, and served")
 }
 
-// How long one may wait for the first byte of a stream and for a whole response are two things, each learned from its own.
+// The patience for a stream's first byte and for a whole response differ, each learned from its
+// own kind.
 func TestPatienceIsOfAKind(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		w := newWard("a")
@@ -224,7 +225,8 @@ func TestPatienceIsOfAKind(t *testing.T) {
 	}
 }
 
-// What a request has failed of last is told, also of an endpoint that is out already, and is kept when it is well.
+// The error shown is that of the latest failure, even if the endpoint is out already, and
+// remains once it is healthy.
 func TestTheNewestErrorIsTold(t *testing.T) {
 	w := newWard("a", "b")
 	fails := func(err error) {
@@ -321,10 +323,10 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	assert.True(t, w.Refused(w.visit("a")), "a trial is always checked")
 }
 
-// A request that went to an endpoint which is out, because nobody else was there,
-// is no trial, and leaves the time of the next one as it is.
-// What a trial is refused is tried elsewhere, every time: nobody knows whether it was the request's fault, and the client
-// who makes the trial is not to pay for it. No other opinion is spent on that.
+// A request at an endpoint that is out, because there is no other, is not a trial and leaves the
+// time of the next one unchanged. A refused trial is always retried elsewhere: whose fault it was
+// is unknown, and the client that made the trial must not pay for it. No second opinion is spent on
+// that.
 func TestATrialThatIsRefusedIsNoAnswer(t *testing.T) {
 	w := newWard("a", "b")
 	w.play("a", "fff")
@@ -408,9 +410,9 @@ func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
 	assert.True(t, w.waits("a"))
 }
 
-// Whatever happens, nobody is out without failures of its own, nor for longer
-// than the longest wait without a trial, and not all are out for what requests
-// might have caused.
+// Whatever happens, no endpoint is out without failures of its own, nor for
+// longer than the longest wait without a trial, and not all are out for
+// failures that requests might have caused.
 func TestHealthProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := []string{"a", "b", "c", "d"}

@@ -58,7 +58,7 @@ func TestChecks(t *testing.T) {
 	assert.InDelta(t, rampFrom, w.status("a").Share, 1e-9)
 	assert.Equal(t, Fine, w.status("a").Reason)
 
-	// Nobody checks any more.
+	// Checks have stopped.
 	w.check("a", bad)
 	w.check("a", bad)
 	w.at = w.at.Add(checksCount)
@@ -88,8 +88,8 @@ func TestChecksThatSayNothing(t *testing.T) {
 	assert.Empty(t, w.inVain())
 }
 
-// Who has never been reached is out, but tried, as the check may be wrong; and who is
-// there at last is as if it were new.
+// An endpoint that was never reached is out but gets trials, since the check may be
+// wrong; once reached it is like a new one.
 func TestChecksThatNeverGetAConnection(t *testing.T) {
 	refused := errors.New("refused")
 	apart := func(w *ward, id string, err error) { w.Checked(w.Check(id, w.refs[id]).Apart(), err, 2) }
@@ -116,7 +116,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Empty(t, w.Avoid(nil))
 	assert.Zero(t, w.Unhealthy())
 
-	// The page is at another port: who serves is judged by that alone.
+	// The page is at another port: an endpoint that serves is judged by that alone.
 	w = newWard("a", "b")
 	for range 2 {
 		apart(w, "a", refused)
@@ -134,7 +134,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Equal(t, Returning, w.status("a").State)
 	assert.True(t, w.status("a").Alive)
 
-	// Who has said something, if only in its own way, may be there.
+	// An endpoint that has answered, if only in its own way, may be alive.
 	w = newWard("a", "b")
 	w.Heard(w.visit("a"))
 	for range 5 {
@@ -144,7 +144,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Equal(t, Well, w.status("a").State)
 	assert.Equal(t, Well, w.status("b").State, "connected, and not understood")
 
-	// Who is dropped on the way is not asked in vain, but for trials.
+	// An endpoint whose packets are dropped gets no requests but trials.
 	w = newWard("a")
 	for range 2 {
 		apart(w, "a", timeout{})
@@ -153,7 +153,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	w.at = w.at.Add(firstBackoff)
 	assert.Empty(t, w.inVain())
 
-	// What requests have found out since is not forgotten for a check.
+	// What requests have shown since is not overruled by a check.
 	w = newWard("a", "b", "c")
 	w.play("a", "uuu")
 	apart(w, "a", refused)
@@ -169,8 +169,8 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Equal(t, Out, w.status("a").State, "it is tried")
 }
 
-// Who has been put out for what requests tell is not tried earlier for passing checks,
-// unless it could not be reached.
+// An endpoint that was put out because of requests gets no earlier trial for passing
+// checks, unless it was unreachable.
 func TestChecksAndRequests(t *testing.T) {
 	w := newWard("a", "b", "c")
 	w.play("a", "fff")
@@ -181,7 +181,7 @@ func TestChecksAndRequests(t *testing.T) {
 	assert.Equal(t, Failing, w.status("a").Reason)
 	assert.Equal(t, Unreachable, w.status("b").Reason)
 
-	// All are out: those that answer are asked, those that don't are not.
+	// All are out: those that answer are used, those that don't are not.
 	w = newWard("a", "b")
 	for _, id := range []string{"a", "b"} {
 		w.check(id, nil)
@@ -195,8 +195,8 @@ func TestChecksAndRequests(t *testing.T) {
 	assert.Equal(t, []string{"b"}, w.inVain())
 }
 
-// An endpoint that is silent is not asked in vain when it has been tried twice, and one
-// that nobody could connect to in time not from the first.
+// A silent endpoint is not worth asking after two trials, and one that could not be
+// connected to in time from the first.
 func TestWhoIsAskedInVain(t *testing.T) {
 	w := newWard("a")
 	for range minSeen {

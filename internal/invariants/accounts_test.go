@@ -8,8 +8,8 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Open leases are what is in flight on each endpoint, in requests and in tokens of
-// every kind, at every moment; nothing is when all are closed.
+// At every moment, open leases equal what is in flight on each endpoint, in
+// requests and in tokens of every kind; once all are closed, nothing is.
 func TestInvariantConservation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})
@@ -61,9 +61,9 @@ func (w *world) here(ref endpick.Ref) bool {
 	return false
 }
 
-// Whatever is called, however often, by whomever: each request is routed once,
-// has one first token at most and ends once, in this order, for everybody who
-// listens, also beside a stage that panics, and across policies.
+// Whatever is called, however often, from any goroutine: each request is routed
+// once, has at most one first token and ends once, in this order, for every
+// observer, even beside a stage that panics, and across policies.
 func TestInvariantExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})
@@ -88,9 +88,9 @@ func TestInvariantExactlyOnce(t *testing.T) {
 	})
 }
 
-// Endpoints come, go, change and come back while requests are routed: none of
-// these fails that has an endpoint, an endpoint that comes back has nothing of its
-// former life, and of each that goes everybody who listens hears once.
+// Endpoints are added, removed, changed and added again while requests are routed:
+// no request that has an endpoint fails, an endpoint that returns keeps nothing of
+// its former life, and each observer hears of each removal once.
 func TestInvariantChurn(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})
@@ -101,7 +101,7 @@ func TestInvariantChurn(t *testing.T) {
 			for id := range w.present {
 				before[id], _ = w.router.Ref(id)
 			}
-			d := w.apply(s) // which fails if a request is refused that has an endpoint
+			d := w.apply(s) // fails if a request with an endpoint is refused
 			if d != nil && d.err == nil {
 				if e, there := w.present[d.id]; !there || w.draining[d.id] || !serves(&e, d.receipt.Model) {
 					w.failf("%s was chosen for %q: there %v, drained %v", d.id, d.receipt.Model, there, w.draining[d.id])

@@ -32,7 +32,7 @@ const (
 )
 
 // attackWork is a workload of the attacker, or of a harmless tenant who sends
-// requests of as many tokens at the same moments.
+// requests with the same number of tokens at the same moments.
 type attackWork struct {
 	kind     string
 	harmless bool
@@ -54,7 +54,7 @@ func (s *attackSource) Next() (time.Duration, bool) {
 
 func (s *attackSource) Done(*sim.Request, time.Duration) {}
 
-// block is a block of the attacker's prompt n.
+// block is block i of the attacker's prompt n.
 func block(n, i int) uint64 { return splitmix.Mix(0xa77ac4 ^ splitmix.Mix(uint64(n)<<32|uint64(i))) }
 
 func (s *attackSource) Take() sim.Request {
@@ -75,21 +75,21 @@ func (s *attackSource) Take() sim.Request {
 	case "one-block floods":
 		r.InputTokens = sim.BlockTokens + 1
 	}
-	// Nobody has sent these blocks, and nobody ever will again.
+	// Blocks that no request has sent before or will send again.
 	for i := range r.InputTokens / sim.BlockTokens {
 		if r.InputTokens == hugeTokens && s.harmless {
-			break // nobody computes them, and nobody knows them
+			break // neither computed nor known
 		}
 		r.Blocks = append(r.Blocks, block(n, i))
 	}
 	switch kind {
-	case "false cached tokens": // prompts that come again
+	case "false cached tokens": // prompts that are repeated
 		for i := range r.Blocks {
 			r.Blocks[i] = block(-2-n%24, i)
 		}
 	case "fragmented prefixes":
-		// As much of each is new as of the attacker's, to ten blocks, at the same
-		// moments: what is computed is load. But they leave each other at five places.
+		// As much of each prompt is new as of the attacker's, to within ten blocks, at
+		// the same moments: computation is load. But they diverge at five places.
 		for i := range n%len(r.Blocks)/20*20 + 10 {
 			r.Blocks[i] = block(-1, i)
 		}
@@ -106,7 +106,7 @@ func (s *attackSource) Take() sim.Request {
 	case "false cached tokens":
 		r.Session = "replay" // see tap.Done
 	case "fragmented prefixes":
-		// Here too, but each leaves the others at a block of its own.
+		// Here too, but each diverges from the others at a block of its own.
 		for i := range r.Blocks {
 			if r.Blocks[i] = block(n, i); i < n%len(r.Blocks) {
 				r.Blocks[i] = block(-1, i)
@@ -116,12 +116,12 @@ func (s *attackSource) Take() sim.Request {
 	return r
 }
 
-// tap is a prefix index that also measures, and through which engines lie of the
-// attacker's replays: as if it had found prompts that are one to the router and
-// not to the engine.
+// tap is a prefix index that also measures, and through which engines lie about
+// the attacker's replays, as if they had found cached prompts that are one to
+// the router and different to the engine.
 type tap struct {
 	*prefix.Index
-	cached, prompts float64 // tokens of the others
+	cached, prompts float64 // of the others' tokens
 }
 
 func (x *tap) Done(e *endpick.Event, o *endpick.Outcome) {
@@ -138,10 +138,10 @@ func (x *tap) Done(e *endpick.Event, o *endpick.Outcome) {
 
 var attackVictims = []string{"chat", "documents"}
 
-// figures are what the others see.
+// figures are what the others experience.
 type figures struct{ hits, attained float64 }
 
-// attacked runs the others beside the attacker, or the harmless tenant.
+// attacked runs the others beside the attacker, or beside the harmless tenant.
 func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) figures {
 	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 			if err != nil {
 				return config, err
 			}
-			// As small as it gets, so that there is something to push out.
+			// The minimum size, so that there is something to evict.
 			small, err := prefix.NewIndex(prefix.IndexConfig{BlocksPerEndpoint: 12_000, MaxBytes: 8 << 20})
 			index = &tap{Index: small}
 			config.Policy.Matcher = index
@@ -183,17 +183,16 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 	return f
 }
 
-// Beside an attacker the others hit their caches and meet their targets as often, to
-// a twentieth, as beside a tenant who sends as many tokens and means no harm.
-// Decision times are those of BenchmarkDecisionUnderAttack.
+// Beside an attacker, the other tenants hit their caches and meet their targets as often,
+// to within a twentieth, as beside a harmless tenant who sends as many tokens.
+// BenchmarkDecisionUnderAttack measures decision times.
 //
-// Where a fleet is nearly full, as here, any change of who is routed where changes how
-// many targets are met by up to a tenth in a single run, in either direction. So with
-// ENDPICK_LONG, which runs each kind of attack on each of four policies, figures are means
-// over so many pairs of runs as it says, at least eight, each with a seed of its own; what
-// fails is clearly worse, by twice the standard error of the differences. Without it, the
-// one seed is always the same. That others meet more targets than beside the harmless
-// tenant is no harm.
+// In a fleet that is nearly full, as here, any change in routing changes the attainment of
+// a single run by up to a tenth, in either direction. So with ENDPICK_LONG, which runs
+// each kind of attack on each of four policies, figures are means over that many pairs of
+// runs, at least eight, each with a seed of its own; a failure is clearly worse, by twice
+// the standard error of the differences. Without it, the one seed is fixed. It is no
+// failure if others meet more targets than beside the harmless tenant.
 func TestInvariantIsolationUnderAttack(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the simulator runs in one goroutine, and takes long")
@@ -248,8 +247,8 @@ func (p pairs) means() (attacked, harmless float64) {
 	return attacked, harmless
 }
 
-// change is by how much of the harmless figure the other is higher, in the mean, and the
-// standard error of that.
+// change returns the mean relative increase over the harmless figure and its standard
+// error.
 func (p pairs) change() (mean, sure float64) {
 	a, h := p.means()
 	if mean = (a - h) / h; len(p) == 1 {
@@ -318,8 +317,8 @@ func BenchmarkDecisionUnderAttack(b *testing.B) {
 	}
 }
 
-// underAttack returns how the others are decided for, beside the attacker or the
-// harmless tenant.
+// underAttack returns a function that decides n requests of the others, beside
+// the attacker or the harmless tenant.
 func underAttack(b *testing.B, policy string, harmless bool) func(int) {
 	config, err := preset.ByName(policy)
 	require.NoError(b, err)
@@ -366,7 +365,7 @@ func underAttack(b *testing.B, policy string, harmless bool) func(int) {
 	}
 }
 
-// chained are n blocks from a seed on.
+// chained returns n blocks derived from a seed.
 func chained(seed uint64, n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {

@@ -18,7 +18,7 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 )
 
-// Whatever happens, no table holds more than it says.
+// Whatever happens, no table exceeds its bound.
 func TestInvariantBounded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})
@@ -55,7 +55,7 @@ func TestInvariantBounded(t *testing.T) {
 	})
 }
 
-// bounded routes a request for a name that a client has invented.
+// bounded routes a request with an invented name.
 func (w *world) bounded(req *endpick.Request) {
 	d := w.route(*req)
 	if d.lease != nil {
@@ -68,8 +68,8 @@ func (w *world) bounded(req *endpick.Request) {
 	}
 }
 
-// What clients invent, and time, take no memory for good: after as many invented
-// names, prompts and endpoints again as before there is no more of it.
+// Neither clients' inventions nor time take memory for good: doubling the number
+// of invented names, prompts and endpoints does not increase it.
 func TestInvariantBoundedMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("it runs in one goroutine, and takes long")
@@ -113,7 +113,7 @@ func TestInvariantBoundedMemory(t *testing.T) {
 			case number%5 > 0:
 				lease.Tokens(2)
 				lease.Done(endpick.Outcome{Status: endpick.Status(number % 3), OutputTokens: 2, HasCachedTokens: true})
-			default: // nobody ever closes it
+			default: // never closed
 			}
 			if number%50 == 0 {
 				e := endpick.Endpoint{ID: name("endpoint"), Models: []string{name("model")}, Variant: name("variant")}
@@ -125,7 +125,7 @@ func TestInvariantBoundedMemory(t *testing.T) {
 		now = now.Add(time.Hour)
 		router.Sweep(now)
 		require.Zero(t, router.Stats().OpenLeases)
-		// Twice, so that what sync.Pool keeps goes too.
+		// Twice, to release what sync.Pool keeps.
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
@@ -136,7 +136,7 @@ func TestInvariantBoundedMemory(t *testing.T) {
 	before := flood()
 	after := flood()
 	t.Logf("%.1f MB, and %.1f MB after %d requests more", float64(before)/1e6, float64(after)/1e6, requests)
-	// A table that kept names would have grown by some 3 MB.
+	// A table that kept names would have grown by about 3 MB.
 	if grown := after - before; grown > 1<<19 {
 		t.Errorf("the heap has grown by %d bytes in %d requests, each with names of its own", grown, requests)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-// Each candidate that is left gets one score, which is finite, and within [0, 1]
+// Each remaining candidate gets one score, which is finite, and within [0, 1]
 // where several are combined; the chosen one is among them.
 func TestInvariantScores(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -58,13 +58,13 @@ func (s brokenScorer) Score(_ *endpick.Request, candidates []endpick.Candidate, 
 	}
 }
 
-// The order in which endpoints were named changes no choice, no score and no
-// prediction: not in a tie, not in a draw, and not after hours.
+// The order in which endpoints were added changes no choice, score or
+// prediction: not in a tie, not in a random draw, and not after hours.
 func TestInvariantOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		key := rapid.Uint64Min(1).Draw(rt, "order")
 		seed := rapid.Uint64Range(1, 100).Draw(rt, "seed")
-		one := newWorld(rt, options{seed: seed, healthy: true}) // what panics does so by slot
+		one := newWorld(rt, options{seed: seed, healthy: true}) // stages that panic do so by slot
 		other := newWorld(rt, options{seed: seed, healthy: true, order: func(all []endpick.Endpoint) []endpick.Endpoint {
 			slices.SortFunc(all, func(a, b endpick.Endpoint) int {
 				if splitmix.Mix(key^endpick.Salt(a.ID)) < splitmix.Mix(key^endpick.Salt(b.ID)) {
@@ -117,15 +117,15 @@ func TestInvariantDeterminism(t *testing.T) {
 	})
 }
 
-// More load never makes an endpoint look better to those who look at load: whoever
+// More load never makes an endpoint look better to scorers of load: an endpoint that
 // was not chosen is not chosen for being busier. A longer match never makes one look
-// worse to those who look at matches: whoever was chosen is chosen for it all the
-// same. And where nobody has a target, no candidate is behind another that is
-// predicted to be as slow or slower.
+// worse to scorers of matches: the chosen endpoint is still chosen with a longer
+// match. And without targets, no candidate ranks behind another with an equal or
+// longer predicted latency.
 func TestInvariantMonotone(t *testing.T) {
 	byLoad := []endpick.Scorer{scorer.QueueDepth{}, scorer.KVUsage{}, scorer.LoadBalance{}, scorer.LeastLoaded{}, scorer.LMetric{}, scorer.Linear{}}
 	byMatch := []endpick.Scorer{scorer.PrefixAffinity{}, scorer.LMetric{}, scorer.Linear{}, scorer.Dynamo{}}
-	// pair is two worlds with one history, in which this scorer alone decides.
+	// pair returns two worlds with one history, in which this scorer alone decides.
 	pair := func(rt *rapid.T, s endpick.Scorer) (one, other *world) {
 		o := options{seed: rapid.Uint64Range(1, 100).Draw(rt, "seed"), healthy: true, policy: func(p *endpick.Policy) {
 			p.Admitters, p.Filters, p.Picker = nil, p.Filters[len(p.Filters)-1:], nil
@@ -148,7 +148,7 @@ func TestInvariantMonotone(t *testing.T) {
 		more.Waiting += float64(rapid.IntRange(0, 9).Draw(rt, "more waiting"))
 		more.Running += float64(rapid.IntRange(0, 9).Draw(rt, "more running"))
 		more.KVUsage += rapid.Float64Range(0, 0.5).Draw(rt, "more KV usage")
-		for _, other := range ids { // all report, or the busier one changes the mean that the others are taken for
+		for _, other := range ids { // all report, or the busier one changes the mean assumed for those that don't
 			one.router.Report(other, load)
 		}
 		for _, same := range ids {
@@ -211,8 +211,8 @@ func TestInvariantMonotone(t *testing.T) {
 	}))
 }
 
-// reports is whether all candidates report: whoever does not is taken for the mean
-// of those who do, which grows when one of them does.
+// reports tells whether all candidates report: one that does not is assumed to be
+// at the mean of those that do, which grows when one of them does.
 func reports(d *decision) bool {
 	return !slices.ContainsFunc(d.receipt.Verdicts, func(v endpick.Verdict) bool {
 		return v.Candidate.Reported != endpick.WaitingSignal|endpick.RunningSignal|endpick.KVUsageSignal

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// attack is one request of a tenant that means harm.
+// attack is one request of a hostile tenant.
 type attack struct {
 	kind     string
 	endpoint int
@@ -52,9 +52,8 @@ var rounds = rapid.Custom(func(t *rapid.T) (r round) {
 	return r
 })
 
-// request and outcome are what the attacker sends and what comes of it; those of a
-// harmless tenant, which sends requests of as many tokens that fare alike, are told by
-// harmless.
+// request returns what the attacker sends and its outcome, or those of a harmless
+// tenant, whose requests have as many tokens and the same fate.
 func (a *attack) request(harmless bool) (req endpick.Request, outcome endpick.Outcome) {
 	req = endpick.Request{
 		Model: "model-0", Tenant: "somebody", InputTokens: a.blocks*endpick.DefaultBlockTokens + 5, Stream: a.stream,
@@ -71,13 +70,13 @@ func (a *attack) request(harmless bool) (req endpick.Request, outcome endpick.Ou
 	case "targets":
 		req.SLO = endpick.SLO{TTFT: time.Millisecond, TPOT: time.Millisecond}
 		req.Priority = a.number % 3
-	case "cached": // says what can't be: nothing was matched
+	case "cached": // impossible: nothing was matched
 		outcome.HasCachedTokens, outcome.CachedTokens = true, a.number
 	case "usage":
 		outcome.InputTokens = a.number
 	case "refused": // more blocks than the prompt can have
 		req.Blocks = fresh(a.number, 5000)
-	case "answers": // that do not continue the prompt, if it has a block at all
+	case "answers": // which do not continue the prompt, if it has a block at all
 		if a.blocks > 0 {
 			outcome.Blocks = prompt(1, 40)
 		}
@@ -85,7 +84,7 @@ func (a *attack) request(harmless bool) (req endpick.Request, outcome endpick.Ou
 	return req, outcome
 }
 
-// fresh are blocks that nobody else has.
+// fresh returns blocks of no other request.
 func fresh(number, n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {
@@ -103,10 +102,10 @@ func others(i int) (all []string) {
 	return all
 }
 
-// What one tenant does changes another's decisions through load alone: in two
-// worlds to which the same happens, but for a tenant that means harm in the one and
-// sends as many tokens to the same endpoints in the other, all others are routed
-// alike, with the same matches, predictions and scores.
+// One tenant affects another's decisions through load alone: in two worlds with the
+// same events, except for a tenant that is hostile in one and sends as many tokens
+// to the same endpoints in the other, all other requests are routed alike, with the
+// same matches, predictions and scores.
 func TestInvariantIsolation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := options{seed: rapid.Uint64Range(1, 100).Draw(rt, "seed"), healthy: true}
@@ -131,7 +130,7 @@ func TestInvariantIsolation(t *testing.T) {
 		}
 		for i, r := range rapid.SliceOfN(rounds, 1, 40).Draw(rt, "rounds") {
 			if a := r.attack; r.attacks {
-				a.number = a.number*64 + i // nobody has sent it before
+				a.number = a.number*64 + i // never sent before
 				if a.kind == "refused" {
 					a.first, a.status, a.output = false, endpick.Failed, 0
 				}

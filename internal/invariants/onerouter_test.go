@@ -41,7 +41,7 @@ func scored(s endpick.Scorer) endpick.Policy {
 
 func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
 
-// stateful are policies with each exported stage that keeps state for endpoints or leases.
+// stateful returns policies with each exported stage that keeps state for endpoints or leases.
 func stateful() map[string]endpick.Policy {
 	latency := must(predict.NewLatency(predict.LatencyConfig{}))
 	return map[string]endpick.Policy{
@@ -60,8 +60,8 @@ func stateful() map[string]endpick.Policy {
 	}
 }
 
-// What a stage knows of endpoints and leases by their handles is meaningless in another
-// router, which would take a prompt for cached where nobody has sent it.
+// A stage's state about endpoints and leases is keyed by handles that mean nothing in
+// another router, which would take a prompt for cached where it was never sent.
 func TestStateBelongsToOneRouter(t *testing.T) {
 	policies := stateful()
 	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the exported types that listen or keep a table")
@@ -100,7 +100,7 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 	assert.ErrorIs(t, err, endpick.ErrConfig)
 }
 
-// listens reports whether any stage of the policy hears of leases or endpoints.
+// listens reports whether any stage of the policy observes leases or endpoints.
 func listens(p endpick.Policy) bool {
 	stages := []any{p.Matcher, p.Predictor, p.Picker}
 	for _, f := range slices.Concat(p.Shortlist, p.Filters) {
@@ -124,8 +124,8 @@ func listens(p endpick.Policy) bool {
 	})
 }
 
-// statefulTypes are the exported types of the root module's packages that listen, or have
-// a table of endpoints or leases. Each of them embeds OneRouter.
+// statefulTypes are the exported types of the root module's packages that observe, or
+// have a table of endpoints or leases. Each of them embeds OneRouter.
 func statefulTypes(t *testing.T) []string {
 	const root = "../.."
 	types, embeds := map[string]bool{}, map[string]bool{}
@@ -201,7 +201,7 @@ func inspect(file *ast.File, types, embeds map[string]bool) {
 	}
 }
 
-// takesAnEvent reports whether the first parameter is what observers are passed.
+// takesAnEvent reports whether the first parameter is an observer's.
 func takesAnEvent(f *ast.FuncDecl) bool {
 	if len(f.Type.Params.List) == 0 {
 		return false

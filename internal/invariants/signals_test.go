@@ -10,15 +10,15 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What is broken costs what is broken its say, and nothing else: a report with
-// impossible signals is one without them, and an endpoint of which nothing is
-// predicted, or whose scorer, filter or observer panics, does not stop the others.
+// A broken part loses its say and does no other harm: a report with impossible
+// signals counts as one without them, and an endpoint without a prediction, or
+// whose scorer, filter or observer panics, does not stop the others.
 func TestInvariantFailOpen(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := options{seed: rapid.Uint64Range(1, 100).Draw(rt, "seed")}
 		one, other := newWorld(rt, o), newWorld(rt, o)
 		for _, s := range draw(rt) {
-			a := one.apply(s) // which fails if a request is dropped
+			a := one.apply(s) // fails if a request is dropped
 			absent(&s.load)
 			same(one, a, other.apply(s), "with what is impossible left out of reports")
 		}
@@ -26,7 +26,7 @@ func TestInvariantFailOpen(t *testing.T) {
 	})
 }
 
-// absent leaves out of a report what can't be.
+// absent removes impossible values from a report.
 func absent(l *endpick.Load) {
 	for _, s := range []struct {
 		signal endpick.Signals
@@ -40,8 +40,8 @@ func absent(l *endpick.Load) {
 	}
 }
 
-// What is absent is not zero: where a signal is not reported, there is as much beside the
-// router's own requests as in the mean of those that report it, what an engine has not said of its cache is not "nothing", and a target
+// Absent is not zero: without a signal, an endpoint is assumed to have the mean foreign load of
+// those that report it; what an engine has not said of its cache is not "nothing"; and a target
 // that is not above zero is none.
 func TestInvariantAbsentIsNotZero(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -64,7 +64,7 @@ func TestInvariantAbsentIsNotZero(t *testing.T) {
 	})
 }
 
-// means checks that silence never looks idle.
+// means checks that a missing signal never looks idle.
 func means(w *world, verdicts []endpick.Verdict) {
 	for _, s := range []struct {
 		signal endpick.Signals
@@ -104,15 +104,14 @@ func means(w *world, verdicts []endpick.Verdict) {
 	}
 }
 
-// A match is a head of the prompt, without gaps and at most one token less than it,
-// of something that was sent to this very endpoint; the index stays within its
-// bytes.
+// A match is a prefix of the prompt without gaps, at least one token shorter, of
+// something sent to this very endpoint; the index stays within its bytes.
 func TestInvariantMatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})
 		sent := map[endpick.Ref][][]uint64{}
 		for _, s := range draw(rt) {
-			s.request.BlockTokens = 0 // blocks of one length are compared
+			s.request.BlockTokens = 0 // only blocks of one length are compared
 			if s.kind == "done" && len(w.leases) > 0 {
 				l := w.leaseOf(s.lease)
 				sent[l.ref] = append(sent[l.ref], s.outcome.Blocks)

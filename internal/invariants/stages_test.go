@@ -2,7 +2,7 @@ package invariants
 
 import "github.com/endpick/endpick"
 
-// poison is a stage that panics in every third of its calls, by the request.
+// poison is a stage that panics in every third of its calls, depending on the request.
 type poison struct{ healthy bool }
 
 func (p *poison) strike(n uint64) {
@@ -21,14 +21,14 @@ func (p *poison) FirstToken(e *endpick.Event)               { p.strike(e.Request
 func (p *poison) Done(e *endpick.Event, _ *endpick.Outcome) { p.strike(e.Request.Number()) }
 func (p *poison) EndpointRemoved(ref endpick.Ref)           { p.strike(uint64(ref.Slot)) }
 
-// heard is what was said of one lease.
+// heard is what was observed of one lease.
 type heard struct {
 	routed, first, done int
 	status              endpick.Status
 	order               bool // Routed first, Done last
 }
 
-// spy hears of all leases. It is a filter that keeps everybody.
+// spy observes all leases. It is a filter that keeps every candidate.
 type spy struct {
 	heard map[endpick.LeaseRef]*heard
 	gone  []endpick.Ref

@@ -11,13 +11,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// step is one thing that may happen. It is data, so that the same may happen to
+// step is one possible event. It is data, so that the same can happen in
 // several worlds.
 type step struct {
 	kind      string
 	endpoint  int
 	endpoints []int
-	of        int // kind of the endpoint
+	of        int // the endpoint's kind
 	lease     int
 	request   endpick.Request
 	load      endpick.Load
@@ -27,7 +27,7 @@ type step struct {
 	pass      time.Duration
 }
 
-// kinds of steps; the likelier ones are there more than once.
+// kinds of steps; likelier ones occur more than once.
 var kinds = []string{
 	"route", "route", "route", "route", "done", "done", "first token", "first token", "tokens", "keep-alive", "retry", "lose",
 	"mark", "report", "report", "pass", "pass", "jump", "sweep", "add", "set", "update", "drain", "resume", "remove", "swap",
@@ -115,10 +115,10 @@ func drawIDs(t *rapid.T, label string) (some []string) {
 	return some
 }
 
-// draw returns what happens in one case.
+// draw returns the events of one case.
 func draw(rt *rapid.T) []step { return rapid.SliceOfN(steps, 1, 50).Draw(rt, "steps") }
 
-// apply lets a step happen. It returns what came of a request, nil if none was
+// apply performs a step. It returns the decision on a request, nil if none was
 // routed.
 func (w *world) apply(s step) *decision {
 	l := w.leaseOf(s.lease)
@@ -179,7 +179,7 @@ func (w *world) apply(s step) *decision {
 			l.prefilling = false
 			l.output += s.tokens
 		}
-	case "lose": // nobody calls it any more: the clock will find it
+	case "lose": // left for the clock to find
 	case "mark":
 		w.marks[id] = w.router.Mark(id)
 	case "report":

@@ -16,9 +16,9 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// Everything that a router can be asked for, at once, on two endpoints that come and
-// go, so that counters collide: the race detector finds nothing, and at the end
-// nothing is in flight. With ENDPICK_LONG a hundred times as long.
+// Every call of a router at once, on two endpoints that come and go, so that
+// counters collide: the race detector finds nothing, and at the end nothing is in
+// flight. With ENDPICK_LONG a hundred times as long.
 func TestInvariantStress(t *testing.T) {
 	rounds := 400
 	if os.Getenv("ENDPICK_LONG") != "" {
@@ -50,7 +50,7 @@ func TestInvariantStress(t *testing.T) {
 					return
 				}
 				if i%7 == 0 {
-					continue // nobody closes it
+					continue // never closed
 				}
 				var both sync.WaitGroup
 				both.Go(func() {

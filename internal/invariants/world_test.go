@@ -18,7 +18,7 @@ import (
 
 const (
 	leaseTimeout = 10 * time.Minute
-	indexBytes   = 1 << 20 // the least there is
+	indexBytes   = 1 << 20 // the minimum
 	mostModels   = 3
 )
 
@@ -48,12 +48,12 @@ type lease struct {
 	output     int
 	stream     bool
 	prefilling bool
-	prefillEnd time.Time // zero: not known
-	lowest     time.Time // of all times since it was last heard of
+	prefillEnd time.Time // zero: unknown
+	lowest     time.Time // of all times since the last call on it
 	closed     bool
 }
 
-// options are what worlds of one test differ in.
+// options are the differences between the worlds of one test.
 type options struct {
 	order   func([]endpick.Endpoint) []endpick.Endpoint
 	policy  func(*endpick.Policy)
@@ -108,7 +108,7 @@ func newWorld(rt *rapid.T, o options) *world {
 	return w
 }
 
-// ids of endpoints; names are the host's, and may look like anything.
+// ids of endpoints; they are the host's and may look like anything.
 var ids = []string{"server-0", "http://10.0.0.1:8000", `serveur "é"`, "server-3"}
 
 func endpointOf(i, kind int) endpick.Endpoint {
@@ -174,7 +174,7 @@ func prompt(family, n int) []uint64 {
 	return blocks
 }
 
-// decision is what came of a request.
+// decision is the outcome of routing a request.
 type decision struct {
 	err     error
 	id      string
@@ -194,7 +194,7 @@ func (d *decision) String() string {
 	return text
 }
 
-// route routes a request, and keeps account of it.
+// route routes a request and keeps account of it.
 func (w *world) route(req endpick.Request) *decision {
 	d := &decision{}
 	req.Receipt = &d.receipt
@@ -225,7 +225,7 @@ func (w *world) route(req endpick.Request) *decision {
 	return d
 }
 
-// expire ends what the account takes for prefilled by now.
+// expire ends prefills that the account assumes to be over.
 func (w *world) expire() {
 	for _, l := range w.leases {
 		if !l.closed && !l.prefillEnd.IsZero() && !w.now.Before(l.prefillEnd) {
@@ -234,7 +234,7 @@ func (w *world) expire() {
 	}
 }
 
-// notice closes the leases that were reaped, if it was right to reap them.
+// notice closes leases that were reaped, after checking that reaping them was right.
 func (w *world) notice() (reaped int) {
 	for _, l := range w.leases {
 		if l.closed {
@@ -267,7 +267,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// closeAll ends everything, and checks that nothing is left of it.
+// closeAll ends everything and checks that nothing is left of it.
 func (w *world) closeAll() {
 	for _, l := range w.leases {
 		if l.Done(endpick.Outcome{}) == l.closed {
@@ -285,7 +285,7 @@ func (w *world) closeAll() {
 	}
 }
 
-// canServe reports whether somebody must take a request.
+// canServe reports whether some endpoint must take a request.
 func (w *world) canServe(req *endpick.Request) bool {
 	for id, e := range w.present {
 		if !w.draining[id] && serves(&e, req.Model) && !slices.Contains(req.Exclude, id) {
@@ -295,7 +295,7 @@ func (w *world) canServe(req *endpick.Request) bool {
 	return false
 }
 
-// checkRefusal fails if a request was dropped by anybody but an admitter.
+// checkRefusal fails if a request was dropped by anything but an admitter.
 func (w *world) checkRefusal(req *endpick.Request, err error) {
 	var bad *endpick.RequestError
 	switch {
