@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick/predict/boost"
 )
 
-// A window keeps what has become rare.
+// A window keeps rare samples.
 func ExampleWindow() {
 	window, err := learn.NewWindow(learn.WindowConfig{
 		Features: 1,

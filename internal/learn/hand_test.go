@@ -20,7 +20,7 @@ func manual(t *testing.T, window WindowConfig) *Learner {
 	return l
 }
 
-// What Health makes of predictions, by hand: errors are shares of what was measured.
+// Health's errors, worked out by hand as shares of the measured value.
 func TestErrorsByHand(t *testing.T) {
 	l := manual(t, WindowConfig{})
 	say := func(times int, predicted, upper float64) {
@@ -30,7 +30,7 @@ func TestErrorsByHand(t *testing.T) {
 	}
 	say(1, 50, 120)
 	say(1, 80, 90)
-	say(1, 125, 100) // at its bound is within it
+	say(1, 125, 100) // exactly at its bound counts as within
 	say(1, 1000, 2000)
 	h := l.Health()
 	assert.InDelta(t, (0.5+0.2+0.25+1)/4, h.MAPE, 1e-12)
@@ -56,7 +56,8 @@ func TestErrorsByHand(t *testing.T) {
 	assert.InDelta(t, 0.1+0.8/10_000, l.longRun, 1e-12, "the long run is that of ten thousand")
 }
 
-// The upper bound over a prediction, by hand: it follows labels that are longer, and never falls below the prediction.
+// The upper bound over a prediction, by hand: it follows labels that are longer and never falls
+// below the prediction.
 func TestUpperBoundsByHand(t *testing.T) {
 	say := func(l *Learner, times int, label float64) {
 		for range times {
@@ -67,7 +68,7 @@ func TestUpperBoundsByHand(t *testing.T) {
 	l := manual(t, WindowConfig{})
 	assert.InDelta(t, 2, l.Upper(0), 1e-12, "nothing is known")
 	say(l, 1, 200)
-	// Twice the mean residual, ln 4, less half of a step: of ln 2 the sixth, as there are eleven.
+	// Twice the mean residual, ln 4, less half a step: a sixth of ln 2, as there are eleven.
 	assert.InDelta(t, 4*math.Exp2(-1./12), l.Upper(0), 1e-9)
 	say(l, 3000, 200)
 	assert.InDelta(t, 2, l.Upper(0), 0.1)
@@ -76,8 +77,8 @@ func TestUpperBoundsByHand(t *testing.T) {
 	assert.Equal(t, 1.0, l.Upper(0))
 }
 
-// When a fit is due, by hand: after so many samples, sooner in a drift, and later where the
-// newest look like a shift.
+// When a fit is due, by hand: after a number of samples, sooner during drift, and later if
+// the newest look like a shift.
 func TestDue(t *testing.T) {
 	l := manual(t, WindowConfig{})
 	l.trainer.Manual = false
@@ -110,7 +111,7 @@ func TestDue(t *testing.T) {
 	assert.Zero(t, first(5000))
 }
 
-// What a fit tells of itself, and what it is of.
+// What a fit reports of itself, and the data it covers.
 func TestFitsTellOfThemselves(t *testing.T) {
 	l := manual(t, WindowConfig{MaxAge: time.Hour})
 	start := time.Unix(1_000_000, 0)
@@ -138,7 +139,7 @@ func TestFitsTellOfThemselves(t *testing.T) {
 	assert.Zero(t, l.Health().Overdue)
 }
 
-// The columns of a row, and which of them are in the linear part of which latency.
+// The columns of a row, and which are in the linear part for which latency.
 func TestRowsByHand(t *testing.T) {
 	f := Features{
 		KVUsage: 0.51, InputTokens: 1000, Waiting: 2, Running: 3, PrefixShare: 0.25, PrefillTokens: 400, ResidentTokens: 5, PrefillRate: 6,
@@ -162,8 +163,8 @@ func TestRowsByHand(t *testing.T) {
 	assert.Equal(t, estimate.Linear{Constant: 1, Prefill: 2 + 5, Fresh: 2 + 3}, l.Linear, "in whatever order")
 }
 
-// A shift, by hand: the mean of what came after it less that of what came before, where all
-// buckets have moved alike.
+// A shift, by hand: the mean after it minus the mean before, where all buckets have moved
+// alike.
 func TestShiftsByHand(t *testing.T) {
 	look := func(value func(i, bucket int) float64) (float64, uint64) {
 		d := shiftDetector{known: []bool{true, true, true, false}, scale: 0.01}
@@ -207,7 +208,7 @@ func TestShiftsByHand(t *testing.T) {
 	assert.Empty(t, d.residuals, "of what is not known nothing is looked at")
 }
 
-// A learner waits for its turn once.
+// A learner queues for its turn once.
 func TestATurnIsWaitedForOnce(t *testing.T) {
 	trainer := &Trainer{busy: true}
 	l := &Learner{trainer: trainer}
@@ -217,7 +218,7 @@ func TestATurnIsWaitedForOnce(t *testing.T) {
 	assert.Equal(t, []*Learner{l}, trainer.due)
 }
 
-// Labels are held against what the model in force says, and not against nothing.
+// Labels are compared with the model in force, and with nothing if there is none.
 func TestNothingIsLearnedOfNothing(t *testing.T) {
 	l := manual(t, WindowConfig{})
 	assert.True(t, math.IsNaN(l.Health().Coverage))

@@ -14,23 +14,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// oneGoroutine skips a long test under the race detector, which has nothing to find in it, and on machines of 32 bits,
-// which are several times slower and make the same models: TestModelBytesAreTheSameOnEveryMachine.
+// oneGoroutine skips a long test under the race detector, which can find nothing in one goroutine,
+// and on 32-bit machines, which are several times slower and produce the same models:
+// TestModelBytesAreTheSameOnEveryMachine.
 func oneGoroutine(t *testing.T) {
 	if race.Enabled || strconv.IntSize == 32 {
 		t.Skip("one goroutine: nothing to race with, and the same on every machine")
 	}
 }
 
-// An engine is a server of another kind than the one the benchmark data comes from: attention is quadratic, a batch has
-// a step time that saturates, a full cache costs more, and prefills slow decoding down.
+// engine differs from the server that the benchmark data comes from: attention is quadratic, the
+// step time of a batch saturates, a full cache costs more, and prefills slow decoding down.
 type engine struct {
 	rng   *rand.Rand
 	scale float64
 	at    time.Time
 }
 
-// A regime is a kind of traffic.
+// regime is a kind of traffic.
 type regime struct{ tokens, kv, running, waiting, share float64 }
 
 var (
@@ -70,7 +71,7 @@ func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 	return row, ttft * noise(0.045), tpot * noise(0.03)
 }
 
-// A course runs a learner through regimes and collects the errors of its predictions.
+// course runs a learner through regimes and collects the errors of its predictions.
 type course struct {
 	t       require.TestingT
 	learner *Learner
@@ -85,7 +86,7 @@ func newCourse(t require.TestingT, target Target, trainer *Trainer) *course {
 	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == TPOT}
 }
 
-// run returns the absolute errors as shares.
+// run returns the absolute errors, as shares.
 func (c *course) run(r regime, n int) []float64 {
 	var errs []float64
 	c.held = 0
@@ -182,15 +183,16 @@ func TestDriftShowsInHealth(t *testing.T) {
 
 func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 	oneGoroutine(t)
-	// The label falls with both columns of the prior, and steeply with the second: a line with non-negative coefficients
-	// is of no use, and what is left of it for the trees is no easier.
+	// The label falls with both columns of the prior, and steeply with the second: a line with
+	// non-negative coefficients is useless, and what it leaves to the trees is no easier.
 	l, err := New(&Trainer{Synchronous: true}, Config{Boost: boost.Config{Features: 2, Prior: []int{0, 1}}, Window: WindowConfig{Features: 2}})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(3, 3))
 	kept := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	for range 6000 {
 		a, b := rng.Float64(), rng.Float64()
-		// Linear at first sight, so that the prior has something to hold on to, and then a product that it gets wrong.
+		// Linear at first sight, so that the prior has something to fit, and then a product that it
+		// gets wrong.
 		y := (1 + 300*a*a*a*a*a*a) / (1 + 50*a*a*a*a*a*a) * portable.Exp(-8*b) * 100 * portable.Exp(4*math.Floor(2*a))
 		l.Label([]float64{a, b}, y*portable.Exp(0.01*rng.NormFloat64()), 0, 0, time.Time{})
 	}
@@ -199,8 +201,8 @@ func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 	require.False(t, l.Health().Prior, "dropped where it does not")
 }
 
-// A challenger takes over if it is better by two in a hundred on fifty samples of its own time, and each is judged
-// anew: what one has scored does not count for the next.
+// A challenger takes over if it is better by two percent on fifty samples of its own time, and each
+// is judged by itself: one's score does not count for the next.
 func TestChallengersAreJudgedOneByOne(t *testing.T) {
 	for _, c := range []struct {
 		count, challenger float64
@@ -238,8 +240,8 @@ func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
 	require.True(t, math.IsNaN(c.learner.Health().MAPE))
 }
 
-// One label that says nothing of the engine, before the first fit or in the middle of a day, is seen neither in later
-// predictions nor in what Health tells. It was a label of 50 µs that took the error from 3 % to 79 %.
+// One absurd label, before the first fit or in the middle of a day, shows neither in later
+// predictions nor in Health. A label of 50 µs once took the error from 3 % to 79 %.
 func TestOneAbsurdLabelChangesLittle(t *testing.T) {
 	oneGoroutine(t)
 	days := func(at int, label float64) (later, health float64) {
@@ -270,14 +272,15 @@ func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
 	require.NoError(t, c.learner.Refit())
 	require.NoError(t, c.learner.Health().LastFail)
 	m := c.learner.Model()
-	c.learner.config.Boost.Trees = -1 // no configuration that passed validation makes Fit fail
-	c.learner.Hurry()                 // for a fit from scratch
+	c.learner.config.Boost.Trees = -1 // no validated configuration makes Fit fail
+	c.learner.Hurry()                 // to fit from scratch
 	require.Error(t, c.learner.Refit())
 	require.Error(t, c.learner.Health().LastFail)
 	require.Same(t, m, c.learner.Model())
 }
 
-// A refit keeps what its trees ask while samples are of the kind that they were chosen from, and not for good.
+// A refit keeps the tests of its trees only while samples resemble those that the tests were
+// chosen from.
 func TestTestsAreChosenAnewForWhatIsNew(t *testing.T) {
 	oneGoroutine(t)
 	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
@@ -306,8 +309,9 @@ func TestTestsAreChosenAnewForWhatIsNew(t *testing.T) {
 	require.True(t, asks(), "after a restart")
 }
 
-// What is new is what has come since the tests were chosen: to a bucket that is half as large again, more than one row in
-// fifty of the window. In a window that has grown all buckets have; that much more than by its root counts.
+// A bucket is new if it has grown by half since the tests were chosen, and by more than one row in
+// fifty of the window. In a window that has grown, buckets are compared with their old size times
+// the square root of its growth.
 func TestHowMuchOfAWindowIsNew(t *testing.T) {
 	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
 	c.run(quiet, 200)
@@ -321,11 +325,11 @@ func TestHowMuchOfAWindowIsNew(t *testing.T) {
 		{[3]int32{9000, 700, 300}, [3]int32{8845, 700, 455}, true},  // 155 of 10,000
 		{[3]int32{9000, 700, 300}, [3]int32{8790, 700, 510}, false}, // 210
 		{[3]int32{9000, 400, 600}, [3]int32{8730, 400, 870}, true},  // 270, but less than half as large again
-		{[3]int32{9900, 100, 0}, [3]int32{9702, 99, 199}, true},     // of what there was nothing
+		{[3]int32{9900, 100, 0}, [3]int32{9702, 99, 199}, true},     // there were none before
 		{[3]int32{9900, 100, 0}, [3]int32{9699, 100, 201}, false},
 		{[3]int32{9000, 800, 100}, [3]int32{9000, 700, 300}, false},
 		{[3]int32{4000, 800, 200}, [3]int32{8000, 1600, 400}, true},  // twice as many of all, and of each
-		{[3]int32{4000, 800, 200}, [3]int32{7900, 1600, 500}, false}, // of one more than that, though it is the rarest
+		{[3]int32{4000, 800, 200}, [3]int32{7900, 1600, 500}, false}, // more than that of one, though it is the rarest
 		{[3]int32{4000, 800, 200}, [3]int32{7975, 1600, 425}, true},
 	} {
 		l.asked = l.window.rowsByBucket(l.asked[:0])

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Before there are trees a model is its linear part: the estimate is the prediction.
+// Before there are trees a model is just its linear part: the estimate equals the prediction.
 func TestLinearIsTheModelWithoutTrees(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	for target := range Targets {
@@ -38,7 +38,7 @@ func TestLinearIsTheModelWithoutTrees(t *testing.T) {
 		require.Zero(t, l.Model().Trees())
 		for i := range 50 {
 			f, c, output, fresh := features()
-			if i%3 == 0 { // it is unknown how long the response will be
+			if i%3 == 0 { // the length of the response is unknown
 				f.ExpectedOutputTokens, output = math.NaN(), 0
 			}
 			f.Row(row[:])

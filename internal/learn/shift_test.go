@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When all labels change by one factor, exactly those from before are corrected.
+// When all labels change by one factor, exactly the earlier ones are corrected.
 func TestAShiftCorrectsWhatCameBeforeAndNothingElse(t *testing.T) {
 	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
 	c.run(quiet, 500)
 	c.run(code, 1000)
 	require.NoError(t, c.learner.Refit())
-	c.run(code, 1500) // with predictions, by which buckets become known
+	c.run(code, 1500) // with predictions, which make buckets known
 	require.NoError(t, c.learner.Refit())
 	c.run(code, 200)
 	raw := append([]float64(nil), c.learner.window.y...)
@@ -35,7 +35,8 @@ func TestAShiftCorrectsWhatCameBeforeAndNothingElse(t *testing.T) {
 	}
 	require.Len(t, c.learner.window.y, len(raw))
 
-	// The model in force knows nothing of it yet; until another does, the same shift is not corrected twice.
+	// The model in force does not know the shift yet; until another does, it is not corrected
+	// twice.
 	c.run(code, 2*shiftHistory)
 	require.EqualValues(t, 1, c.learner.Health().Shifts)
 	require.InEpsilon(t, factor, c.learner.window.y[0]/raw[0], 1e-12)

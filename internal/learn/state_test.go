@@ -30,7 +30,7 @@ func TestALearnerSurvivesSaving(t *testing.T) {
 		bucket := a.learner.Bucket(row)
 		require.Equal(t, a.learner.Upper(bucket), b.learner.Upper(bucket))
 	}
-	a.learner.Hurry() // a learner that was restored begins with new trees
+	a.learner.Hurry() // a restored learner begins with new trees
 	require.NoError(t, a.learner.Refit())
 	require.NoError(t, b.learner.Refit())
 	again, _ = b.learner.AppendBinary(nil)
@@ -44,8 +44,8 @@ func TestALearnerSurvivesSaving(t *testing.T) {
 	require.Nil(t, b.learner.Linear())
 }
 
-// What was saved counts as a fit, in which a prior that was dropped is still dropped; a
-// model of other rows is none of this learner's.
+// A saved model counts as a fit, and a prior that was dropped stays dropped; a model of
+// other rows is refused.
 func TestWhatIsRestoredIsInForce(t *testing.T) {
 	a := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
 	a.run(quiet, 200)
@@ -69,7 +69,8 @@ func TestWhatIsRestoredIsInForce(t *testing.T) {
 	require.EqualValues(t, 1, b.learner.Refits())
 }
 
-// Whoever restores knows what was saved and nothing else, whatever it knew before: it goes on like one that was new.
+// A restored learner knows what was saved and nothing else, whatever it knew before: it
+// continues like a new one.
 func TestRestoringLeavesNothingOfBefore(t *testing.T) {
 	learner := func() *Learner {
 		c := Latency(TTFT)
@@ -119,7 +120,7 @@ func TestRestoringLeavesNothingOfBefore(t *testing.T) {
 	require.Greater(t, fresh.Refits(), uint64(2))
 }
 
-// A restart fits nothing anew by itself: the next fit is due when as many labels have come as if the last one had been
+// A restart alone causes no fit: the next one is due after as many labels as if the last had been
 // made by this learner.
 func TestARestartIsNoReasonToFit(t *testing.T) {
 	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
@@ -129,12 +130,12 @@ func TestARestartIsNoReasonToFit(t *testing.T) {
 	require.NoError(t, b.learner.Restore(saved))
 	b.run(quiet, 2000/5-1)
 	require.EqualValues(t, 1, b.learner.Refits())
-	b.run(quiet, 110) // a fifth of what there is then
+	b.run(quiet, 110) // a fifth of the samples at that time
 	require.EqualValues(t, 2, b.learner.Refits())
 }
 
-// Nothing that a learner knew before shows in what it does with what it is given: not the errors of its model, nor how a
-// challenger fared, nor the beginning of a shift.
+// Nothing that a learner knew before affects what it does after a restore: not its model's errors,
+// nor a challenger's score, nor the beginning of a shift.
 func TestWhatWasKnownBeforeIsForgotten(t *testing.T) {
 	saved := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	saved.run(quiet, 1500)
@@ -180,7 +181,7 @@ func TestWhatWasKnownBeforeIsForgotten(t *testing.T) {
 	}
 }
 
-// Samples are as old after a restart as they were before: those that are too old go at the same time.
+// Samples keep their age across a restart: those that are too old go at the same time.
 func TestSamplesKeepTheirAge(t *testing.T) {
 	config := Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, Samples: 100, MaxAge: time.Hour}}
 	a, err := New(&Trainer{Manual: true}, config)
@@ -224,7 +225,7 @@ func TestRestoringWhatDoesNotFitIsRefused(t *testing.T) {
 	require.Equal(t, saved, again, "what is refused changes nothing")
 }
 
-// reseal gives changed content a header that is right, so that only the content can be at fault.
+// reseal gives changed content a correct header, so that only the content can be at fault.
 func reseal(b []byte) []byte {
 	if len(b) < codec.HeaderSize {
 		return b
@@ -232,8 +233,9 @@ func reseal(b []byte) []byte {
 	return codec.Seal(nil, string(b[:4]), b[codec.HeaderSize:])
 }
 
-// FuzzRestore decodes garbage behind a valid checksum: it is refused, or makes a learner that works and saves the same.
-// Seeds are small: an interesting input is minimised in a time that grows with the square of its length.
+// FuzzRestore decodes garbage with a valid checksum: it is refused, or yields a learner that works
+// and saves the same. Seeds are small, since minimising an interesting input takes time quadratic
+// in its length.
 func FuzzRestore(f *testing.F) {
 	config := Config{
 		Boost:  boost.Config{Features: 1, Trees: 1},

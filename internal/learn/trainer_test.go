@@ -45,7 +45,7 @@ func TestTheBackgroundLearnsWhileOthersPredict(t *testing.T) {
 	require.Zero(t, c.learner.Health().Dropped)
 }
 
-// Nothing has to be closed: the goroutine of a fit ends with it.
+// Nothing needs closing: the goroutine of a fit ends with it.
 func TestAFitsGoroutineEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	c := newCourse(t, TTFT, &Trainer{Share: 1})
@@ -75,7 +75,8 @@ func TestOneFitAtATime(t *testing.T) {
 	require.EqualValues(t, 1, most.Load())
 }
 
-// A learner that is due has its turn after those that were due before it, whoever gets the most labels.
+// Learners that are due take turns in the order in which they became due, whichever gets the
+// most labels.
 func TestFitsTakeTurns(t *testing.T) {
 	trainer := &Trainer{Share: 1, busy: true} // a fit is going on
 	var order []*Learner
@@ -94,7 +95,7 @@ func TestFitsTakeTurns(t *testing.T) {
 		trainer.busy = false
 		trainer.mu.Unlock()
 		all[0].learner.Hurry()
-		all[0].run(quiet, 1) // the one that gets labels has another turn whenever it asks
+		all[0].run(quiet, 1) // the one with labels asks for another turn each time
 		waitFor(t, func() bool {
 			trainer.mu.Lock()
 			defer trainer.mu.Unlock()
@@ -104,7 +105,7 @@ func TestFitsTakeTurns(t *testing.T) {
 	require.Equal(t, []*Learner{all[2].learner, all[0].learner, all[1].learner}, order)
 }
 
-// waitFor waits for what another goroutine brings about.
+// waitFor waits for a condition that another goroutine makes true.
 func waitFor(t *testing.T, ok func() bool) {
 	for began := time.Now(); !ok(); time.Sleep(time.Millisecond) {
 		require.Less(t, time.Since(began), 30*time.Second)
@@ -146,7 +147,7 @@ func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
 	require.Equal(t, labels+100, c.learner.Health().Labels, "labels are taken in as before")
 	tried = 0
 	c.learner.Unfinished = func(time.Time, func([]float64, float64)) { tried++ }
-	c.learner.config.Boost.Trees = -1 // an error instead of a panic
+	c.learner.config.Boost.Trees = -1 // returns an error instead of panicking
 	c.run(quiet, 100)
 	require.Error(t, c.learner.Health().LastFail)
 	require.Equal(t, 4, tried)
@@ -192,7 +193,7 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 	require.Equal(t, x, y)
 }
 
-// What was taken to be learned from stays as it is while more comes in.
+// The samples taken for a fit do not change while more come in.
 func TestLabelsThatComeMeanwhile(t *testing.T) {
 	var q queue
 	put := func(v float64) { require.True(t, q.put([]float64{v, -v}, sample{label: v})) }

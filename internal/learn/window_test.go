@@ -72,7 +72,7 @@ func TestWeightHalvesAndStopsAtTheFloor(t *testing.T) {
 	require.InDelta(t, 0.1, d.W[0], 1e-12)
 }
 
-// naiveWindow is a list. Every question is answered by going through all of it.
+// naiveWindow is a list; every answer scans all of it.
 type naiveWindow struct {
 	config  WindowConfig
 	samples []naiveSample
@@ -85,7 +85,7 @@ type naiveSample struct {
 	label  float64
 	at     time.Time
 	bucket string
-	number uint64 // in the order of all that were ever added, from 1
+	number uint64 // in the order of insertion, from 1
 }
 
 func (w *naiveWindow) bucket(row []float64) string {
@@ -97,7 +97,7 @@ func (w *naiveWindow) bucket(row []float64) string {
 				n++
 			}
 		}
-		b += fmt.Sprintf("%02d,", n) // sorts as the numbers do
+		b += fmt.Sprintf("%02d,", n) // sorts like the numbers
 	}
 	return b
 }
@@ -122,7 +122,7 @@ func (w *naiveWindow) add(row []float64, label float64, at time.Time) {
 	w.samples = append(w.samples, naiveSample{slices.Clone(row), label, at, w.bucket(row), w.added})
 }
 
-// expire drops the oldest of each bucket as long as they are too old.
+// expire drops the oldest of each bucket while they are too old.
 func (w *naiveWindow) expire(now time.Time) {
 	kept := map[string]bool{}
 	left := len(w.samples)

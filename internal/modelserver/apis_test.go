@@ -43,9 +43,9 @@ const (
 	callWeather  = `[[call weather {\"city\":\"Paris\"}]]`
 )
 
-// The second step of a tool loop finds the first in the cache to its end, thoughts
-// and call among it: the first has 47 tokens and more, all but the last in full
-// blocks of 16.
+// The second step of a tool loop finds the first in the cache up to its end,
+// thoughts and call included: the first has at least 47 tokens, all but the last
+// in full blocks of 16.
 func TestToolLoops(t *testing.T) {
 	t.Run("messages", func(t *testing.T) {
 		_, url := start(t, Config{Engine: fast(1000)})
@@ -133,7 +133,7 @@ func TestSameRequestsSameBytes(t *testing.T) {
 	}
 }
 
-// What a stream says is what the whole response says.
+// A stream has the same contents as the whole response.
 func TestStreamsEndWithTheWhole(t *testing.T) {
 	_, url := start(t, Config{Engine: fast(1000)})
 	for _, question := range []string{longQuestion, longQuestion + callWeather} {

@@ -21,7 +21,7 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// fast is an engine of 1 ms a step and 10 µs a prompt token.
+// fast is an engine with steps of 1 ms and 10 µs a prompt token.
 func fast(blocks int) engine.Config {
 	return engine.Config{
 		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 10},
@@ -130,7 +130,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// All of it would take minutes, and the first tokens are here at once.
+// All of it would take minutes; the first tokens come at once.
 func TestStreamComesInPieces(t *testing.T) {
 	_, url := start(t, Config{Engine: fast(1000), Speed: 0.02})
 	resp := post(t, t.Context(), url+"/v1/chat/completions", chatBody(true, 4000, "abcd"))
@@ -202,7 +202,7 @@ func TestCompletions(t *testing.T) {
 	t.Run("choices share what was cached", func(t *testing.T) {
 		body := `{"model":"demo-8b","prompt":["` + strings.Repeat("word", 40) + `","cccc"],"n":3,"max_tokens":1}`
 		var r response
-		for range 2 { // the second finds the prompt of the first
+		for range 2 { // the second finds the first one's prompt
 			resp := post(t, t.Context(), url+"/v1/completions", body)
 			require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
 		}
@@ -324,7 +324,7 @@ func TestParallelStreams(t *testing.T) {
 		group.Go(func() {
 			messages := []string{fmt.Sprintf("client %d asks", client)}
 			for turn := range turns {
-				if client%4 == 3 { // goes away in mid-stream
+				if client%4 == 3 { // leaves in mid-stream
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(turn+1)*3*time.Millisecond)
 					if resp, err := tryPost(ctx, url, chatBody(true, 3000, messages...)); err == nil {
 						_, _ = io.Copy(io.Discard, resp.Body)
@@ -347,8 +347,8 @@ func TestParallelStreams(t *testing.T) {
 	}
 	group.Wait()
 	require.Eventually(t, func() bool { return s.Load().KVUsage == 0 }, 30*time.Second, time.Millisecond)
-	// One that has left may have been computed whole before the server hears of it, where
-	// the machine stands still for long.
+	// A request whose client has left may be complete before the server notices, if the
+	// machine stalls for long.
 	completed := int(s.Totals().Completed)
 	require.GreaterOrEqual(t, completed, 9*turns)
 	require.LessOrEqual(t, completed, clients*turns)
@@ -363,7 +363,7 @@ func tryPost(ctx context.Context, url, body string) (*http.Response, error) {
 }
 
 func TestSpeed(t *testing.T) {
-	// 200 steps of 1 ms, ten times as fast: 20 ms. A busy machine only adds to it.
+	// 200 steps of 1 ms, ten times as fast: 20 ms. A busy machine only adds to that.
 	_, url := start(t, Config{Engine: fast(100), Speed: 10})
 	begin := time.Now()
 	resp := post(t, t.Context(), url+"/v1/chat/completions", chatBody(false, 200, "hi"))

@@ -57,8 +57,8 @@ func TestSaltsAndImagesShareNothing(t *testing.T) {
 	require.Equal(t, 2, common(one, promptOf(t, body("", "v")))) // header 3 + text 4 + start of image
 }
 
-// A conversation that goes on shares all full blocks of the turn before, its
-// output among them; one that differs in a message shares none after it.
+// The next turn of a conversation shares all full blocks of the turn before,
+// output included; one that differs in a message shares none after it.
 func TestTurnsShareTheirHead(t *testing.T) {
 	type said struct {
 		Role    string `json:"role"`

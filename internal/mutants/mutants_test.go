@@ -18,20 +18,20 @@ import (
 
 // mutant is one fault.
 type mutant struct {
-	dir      string // of its package, from the root of the repository, with slashes
+	dir      string // its package's, relative to the repository's root, with slashes
 	what     string
-	survives string // why no test sees it; empty: one should
-	killer   killer // the test that has found it before; zero: not known
+	survives string // why no test detects it; empty if one should
+	killer   killer // the test that has detected it before; zero if unknown
 	old, new string
 }
 
-// killer is a test, and the directory of its package from the root of the repository.
+// killer is a test and the directory of its package, relative to the repository's root.
 type killer struct{ dir, test string }
 
 func (m *mutant) String() string { return m.dir + ": " + m.what }
 
-// applied finds the file of the package that has the mutant's text, and returns its
-// name and its source with the fault in it.
+// applied finds the file of the package that contains the mutant's text, and
+// returns its name and its source with the fault.
 func (m *mutant) applied(root fs.FS) (file, source string, err error) {
 	files, err := fs.Glob(root, path.Join(m.dir, "*.go"))
 	if err != nil {
@@ -138,7 +138,7 @@ func parse(text string) (all []mutant, err error) {
 
 const root = "../.."
 
-// mutants are all there are, by their file in testdata.
+// mutants returns all of them, by their file in testdata.
 func mutants(t *testing.T) map[string][]mutant {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -154,12 +154,12 @@ func mutants(t *testing.T) map[string][]mutant {
 	return all
 }
 
-// mostStale is how many mutants a change may leave behind that can't be applied any
-// more, for whoever runs TestMutants next.
+// mostStale is how many mutants a change may leave behind that no longer apply, to
+// be updated by whoever next runs TestMutants.
 const mostStale = 5
 
-// A mutant whose text has changed is changed with it. A fault that a test finds can
-// be applied: it is Go, if nothing else.
+// A mutant whose text has changed is updated with it. A fault that a test detects
+// can be applied: it is Go, if nothing else.
 func TestMutantsCanBeApplied(t *testing.T) {
 	seen := map[string]bool{}
 	stale := 0

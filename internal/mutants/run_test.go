@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write down which test has killed a mutant")
 
-// TestMutants fails for each mutant that survives the tests. It takes an hour, and
-// runs where ENDPICK_MUTANTS is set.
+// TestMutants fails for each mutant that survives the tests. It takes an hour and
+// runs only if ENDPICK_MUTANTS is set.
 func TestMutants(t *testing.T) {
 	if os.Getenv("ENDPICK_MUTANTS") == "" {
 		t.Skip("ENDPICK_MUTANTS is not set")
@@ -62,11 +62,11 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// anyTest stands for all tests of a package: one of them has ended the process.
+// anyTest stands for all tests of a package, when one of them has ended the process.
 const anyTest = "."
 
-// kill runs the tests that may notice the mutant until one does, and returns which;
-// zero: none has. The one that has noticed it before comes first.
+// kill runs the tests that may detect the mutant until one does, and returns it, or
+// zero. The one that has detected it before comes first.
 func (m *mutant) kill(t *testing.T, packages []goPackage) killer {
 	file, source, err := m.applied(os.DirFS(root))
 	require.NoError(t, err)
@@ -85,7 +85,8 @@ func (m *mutant) kill(t *testing.T, packages []goPackage) killer {
 	if most, err := strconv.Atoi(os.Getenv("ENDPICK_MUTANTS")); err == nil {
 		some = some[:min(most, len(some))]
 	}
-	// noticed says whether tests of a package, those that run names, fail, and which.
+	// noticed runs the tests of a package that match run, and reports whether one fails, and
+	// which.
 	noticed := func(dir, run string) (test string, failed bool) {
 		cmd := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile, "-run", run, "./"+dir)
 		cmd.Dir = root
@@ -121,7 +122,7 @@ func (m *mutant) kill(t *testing.T, packages []goPackage) killer {
 
 var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)|^\t+(\S+) \([\dhms.]+\)$`)
 
-// culprit is the test that has failed or, in a time-out, one that was running; anyTest:
+// culprit is the test that failed or, after a timeout, one that was running; anyTest if
 // the output does not say.
 func culprit(output []byte) string {
 	m := failure.FindSubmatch(output)
@@ -132,12 +133,12 @@ func culprit(output []byte) string {
 	return test
 }
 
-// goPackage is a package and what its tests can see a change of.
+// goPackage is a package and the packages whose changes its tests can detect.
 type goPackage struct {
 	path    string
-	dir     string   // from the root of the repository, with slashes
+	dir     string   // relative to the repository's root, with slashes
 	imports []string // of its own files
-	tested  []string // and of its tests
+	tested  []string // of its tests as well
 }
 
 // list returns the packages of all modules.
@@ -159,20 +160,20 @@ func list(t *testing.T) (all []goPackage) {
 		p.tested = append(strings.Split(f[3], ","), p.imports...)
 		all = append(all, p)
 	}
-	// Programs last: their tests take the longest, and see the least.
+	// Programs last: their tests take longest and detect least.
 	isProgram := func(p goPackage) int { return len(p.dir) - len(strings.TrimPrefix(p.dir, "examples/")) }
 	slices.SortStableFunc(all, func(a, b goPackage) int { return cmp.Compare(isProgram(a), isProgram(b)) })
 	return all
 }
 
-// concerned lists the directories of the packages whose tests may notice a change in
-// dir: its own, and then those that stand on it, the nearest first.
+// concerned lists the directories of the packages whose tests may detect a change in
+// dir: its own, then its importers, the nearest first.
 func concerned(packages []goPackage, dir string) (dirs []string) {
 	at := slices.IndexFunc(packages, func(p goPackage) bool { return p.dir == dir })
 	if at < 0 {
 		return nil
 	}
-	reached := map[string]bool{packages[at].path: true} // by the files of packages themselves
+	reached := map[string]bool{packages[at].path: true} // through the packages' own files
 	dirs = []string{dir}
 	for grown := true; grown; {
 		grown = false

@@ -12,7 +12,7 @@ import (
 
 const second = int64(1e9)
 
-// labelled returns a pace after n labels, one in a second, and the time of the last.
+// labelled returns a pace after n labels, one a second, and the time of the last.
 func labelled(n int, ratio, deviation float64) (p pace.Pace, now int64) {
 	for i := range n {
 		now += second
@@ -48,7 +48,7 @@ func TestPaceIsWhatIsCertain(t *testing.T) {
 	}
 }
 
-// Ten seconds without a label leave a third of it; a label that agrees brings it back.
+// Ten seconds without a label leave a third of the belief; a label that agrees restores it.
 func TestBeliefFades(t *testing.T) {
 	p, now := labelled(20, 10, 0.1)
 	fresh := p.Factor(now) - 1
@@ -62,8 +62,8 @@ func TestBeliefFades(t *testing.T) {
 	assert.Greater(t, p.Factor(now+second), 8.0)
 }
 
-// One label is enough to see that a server which was left alone is like its kind
-// again; of one that was not left alone two are.
+// For a server that was left without requests, one label is enough to see that
+// it is ordinary again; otherwise it takes two.
 func TestRecovery(t *testing.T) {
 	p, now := labelled(100, 10, 0.1)
 	now += 20 * second
@@ -77,7 +77,7 @@ func TestRecovery(t *testing.T) {
 	assert.Equal(t, 1.0, p.Factor(now+2))
 }
 
-// A label that says nothing of whether it has recovered leaves it open.
+// A label that is inconclusive about its recovery leaves it open.
 func TestNoiseRestoresNothing(t *testing.T) {
 	p, now := labelled(100, 1.5, 0.1)
 	now += 20 * second
@@ -86,7 +86,7 @@ func TestNoiseRestoresNothing(t *testing.T) {
 	assert.InDelta(t, before, p.Factor(now), 0.02)
 }
 
-// A server that has become slow is known after some labels, however long it was not.
+// A server that becomes slow is recognised after a few labels, however long it was not.
 func TestDecline(t *testing.T) {
 	p, now := labelled(1000, 1, 0.1)
 	for range 6 {
@@ -94,7 +94,7 @@ func TestDecline(t *testing.T) {
 		p.Add(now, 10, 0.1)
 	}
 	assert.Greater(t, p.Factor(now), 6.0)
-	// One that is late now and then is not slow.
+	// An occasional late label does not make a server slow.
 	p, now = labelled(1000, 1, 0.1)
 	for i := range 100 {
 		now += second
@@ -107,7 +107,7 @@ func TestDecline(t *testing.T) {
 	assert.Less(t, p.Factor(now), 1.3)
 }
 
-// The mean is what it is compared with, not what it is believed to be.
+// Mean is the reference for comparisons, not the believed value.
 func TestMean(t *testing.T) {
 	p, _ := labelled(3, 2, 0.1)
 	_, ok := p.Mean()
@@ -118,7 +118,7 @@ func TestMean(t *testing.T) {
 	assert.InEpsilon(t, 2, ratio, 1e-6)
 }
 
-// Whatever is measured, the factor is a number that can be multiplied with.
+// Whatever is measured, the factor is finite and positive.
 func TestFactorIsFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pace.Pace

@@ -10,15 +10,15 @@ import (
 	"github.com/endpick/endpick/internal/pace"
 )
 
-// naive is what the comment of Pace says, worked out from all labels each time.
+// naive follows Pace's comment and computes everything from all labels each time.
 type naive struct {
-	logs, weights []float64 // since the last time that the past was given up
+	logs, weights []float64 // since the past was last discarded
 	belief        float64   // after the newest label
 	at            int64
 	strange       int
 }
 
-// sum weighs the newest label fully, and each before it by a hundredth less.
+// sum gives the newest label full weight, and each one before it a hundredth less.
 func (n *naive) sum(of func(i int) float64) (sum float64) {
 	for i := range n.logs {
 		sum += of(i) * math.Pow(0.99, float64(len(n.logs)-1-i))
@@ -35,20 +35,20 @@ func (n *naive) mean() float64 {
 	return n.sum(func(i int) float64 { return n.weights[i] * n.logs[i] }) / n.weight()
 }
 
-// excess is the variance of the labels over that which they were said to have, as if
-// four labels more had had just that.
+// excess is the variance of the labels over the one they were said to have, as if
+// there were four more labels with exactly that.
 func (n *naive) excess() float64 {
 	m := n.mean()
 	spread := n.sum(func(i int) float64 { return n.weights[i] * (n.logs[i] - m) * (n.logs[i] - m) })
 	return (spread + 4) / (n.sum(func(int) float64 { return 1 }) + 4)
 }
 
-// known is the mean, reduced by what may be chance.
+// known is the mean, less what may be chance.
 func (n *naive) known() float64 {
 	if len(n.logs) < 4 {
 		return 0
 	}
-	error := math.Sqrt(n.excess() / n.weight()) // a standard one
+	error := math.Sqrt(n.excess() / n.weight()) // the standard error
 	m := n.mean()
 	if math.Abs(m) <= 5*error {
 		return 0
@@ -71,13 +71,13 @@ func (n *naive) add(now int64, ratio, deviation float64) {
 	belief, known := 0.95, n.known()
 	if known != 0 {
 		belief = max(n.believed(now), 0.05)
-		slow := -(y - known) * (y - known) / (2 * sigma * sigma) // logarithms of likelihoods
+		slow := -(y - known) * (y - known) / (2 * sigma * sigma) // log-likelihoods
 		like := -y * y / (2 * sigma * sigma)
 		odds := belief / (1 - belief) * math.Exp(min(max(slow-like, -4), 4))
 		belief = min(odds/(1+odds), 0.95)
 	}
 	n.strange++
-	if math.Abs(y-n.mean()) <= 5*sigma || len(n.logs) == 0 { // which there is nothing to fit
+	if math.Abs(y-n.mean()) <= 5*sigma || len(n.logs) == 0 { // or there is no past to fit
 		n.strange = 0
 	}
 	if belief < 0.1 || n.strange == 3 {
@@ -116,7 +116,7 @@ func TestPaceTwin(t *testing.T) {
 			mean, ok := p.Mean()
 			assert.Equal(t, len(n.logs) >= 4, ok)
 			assert.InEpsilon(t, math.Exp(n.mean()), mean, 1e-9)
-			// Until says when there is nothing left to ask.
+			// Until tells when there is nothing left to find out.
 			if until := p.Until(); until > now {
 				assert.NotEqual(t, 1.0, p.Factor(now))
 				assert.Equal(t, 1.0, p.Factor(until))

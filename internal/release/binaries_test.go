@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two who build the same source in different places have the same bytes, and the bill of
-// materials names what was linked. All programs, each from nothing, are built where
-// ENDPICK_RELEASE is "all"; else the smallest example stands for them.
+// Two builds of the same source in different places have the same bytes, and the bill of
+// materials names what was linked. If ENDPICK_RELEASE is "all", all programs are built
+// from scratch; otherwise the smallest example stands for them.
 func TestReproducible(t *testing.T) {
 	which := os.Getenv("ENDPICK_RELEASE")
 	if which == "" {

@@ -28,7 +28,7 @@ func command(t *testing.T, dir string, env []string, name string, args ...string
 	return strings.TrimSpace(string(out))
 }
 
-// tracked copies what git knows of the repository.
+// tracked copies the files that git tracks.
 func tracked(t *testing.T) (dir string, files []string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -54,7 +54,7 @@ func tracked(t *testing.T) (dir string, files []string) {
 	return dir, files
 }
 
-// publish lays the modules out as a module proxy has them.
+// publish lays the modules out like a module proxy.
 func publish(t *testing.T, dir string, files []string, modules []library, version, proxy string) {
 	t.Helper()
 	for _, m := range modules {
@@ -62,7 +62,7 @@ func publish(t *testing.T, dir string, files []string, modules []library, versio
 			if m.dir != "." && !strings.HasPrefix(f, m.dir+"/") {
 				return false
 			}
-			// What lies in a module below belongs to that one.
+			// A nested module's files belong to that module.
 			return !slices.ContainsFunc(files, func(other string) bool {
 				below, ok := strings.CutSuffix(other, "go.mod")
 				return ok && below != "" && below != m.dir+"/" && strings.HasPrefix(f, below) && (m.dir == "." || strings.HasPrefix(below, m.dir+"/"))
@@ -97,9 +97,9 @@ func publish(t *testing.T, dir string, files []string, modules []library, versio
 	}
 }
 
-// A release is played: the modules are prepared and published, and a program outside
-// that requires them all resolves every import with no replace, and is built with
-// those that don't take minutes to compile.
+// A rehearsed release: the modules are prepared and published, and an outside
+// program that requires all of them resolves every import without a replace
+// directive, and builds with those that don't take minutes to compile.
 func TestRelease(t *testing.T) {
 	if os.Getenv("ENDPICK_RELEASE") == "" {
 		t.Skip("a release is played where ENDPICK_RELEASE is set: it takes half a minute and is the same on every machine")

@@ -11,8 +11,8 @@ import (
 )
 
 // The generator against the published figures: medians within 10 %, 90th percentiles
-// within 25 %. What else it was fitted to is near: the means, but for the compactions,
-// of which too few sessions have too many.
+// within 25 %. The other figures it was fitted to are close: the means, except for
+// compactions, which too few sessions have too many of.
 func TestAgentsReproduceThePublishedFigures(t *testing.T) {
 	for seed := range uint64(2) {
 		seen := map[string]int{}
@@ -44,7 +44,7 @@ type answered struct {
 	end     time.Duration
 }
 
-// drive answers each request of the source after a time of the caller's.
+// drive answers each request of the source after a time of the caller's choice.
 func drive(t require.TestingT, g Agents, seed uint64, answer func(n int) time.Duration, check func(s *agentSource, a *agent, r *Request)) []*answered {
 	source, err := g.Start(seed)
 	require.NoError(t, err)
@@ -79,10 +79,10 @@ func drive(t require.TestingT, g Agents, seed uint64, answer func(n int) time.Du
 
 func constant(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// Over random rates, scales and times of answers: no more requests than asked for; an
-// agent's steps come one after another, its sub-agents' between two of them; prompts go
-// on where the answer before ended, until the context is cut, and then keep at least
-// what a developer's sessions share; nothing that was handed out changes.
+// With random rates, scales and response times: no more requests than asked for; an
+// agent's steps follow one another, its sub-agents' come between two of them; prompts
+// continue the previous answer until the context is cut, and then keep at least what a
+// developer's sessions share; nothing handed out changes.
 func TestAgentsStepByStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := Agents{
@@ -191,7 +191,7 @@ func TestAgentsShareHeads(t *testing.T) {
 	require.Len(t, pairs, 3)
 }
 
-// What is cut off a context, at its limit, by a human or by a rewritten end, leaves at
+// A context that is cut, at its limit, by a human or by a rewritten end, keeps at
 // least what a developer's sessions share.
 func TestAgentsKeepTheirHeads(t *testing.T) {
 	const scale = 64
@@ -221,7 +221,7 @@ func TestAgentsKeepTheirHeads(t *testing.T) {
 	require.Greater(t, rewritten, 200)
 }
 
-// Equal seeds give equal work. What is said depends on the seed alone, when on the
+// Equal seeds give equal work. Contents depend on the seed alone, times on the
 // answers too.
 func TestAgentsDependOnTheSeed(t *testing.T) {
 	g := Agents{Rate: 1, Scale: 8, Requests: 1500}
@@ -250,7 +250,7 @@ func TestAgentsDependOnTheSeed(t *testing.T) {
 	require.Greater(t, compared, 1000)
 }
 
-// From its beginning a run has the rate of the long run, with contexts of all lengths.
+// A run has its long-term rate from the start, with contexts of all lengths.
 func TestAgentsBeginInTheMiddle(t *testing.T) {
 	var requests, early, late float64
 	var input []float64
@@ -272,7 +272,7 @@ func TestAgentsBeginInTheMiddle(t *testing.T) {
 	require.InEpsilon(t, 61_000, median.P50, 0.15, "half of both programs' median")
 }
 
-// Only sessions that are over by then are left out without being played.
+// Only sessions that are over by the start are skipped.
 func TestAgentsMayLast(t *testing.T) {
 	left := 0
 	for i := range uint64(3000) {
@@ -311,8 +311,8 @@ func TestAgentsRefused(t *testing.T) {
 	require.EqualError(t, err, `sim: Scenario "agents" is not a workload of conversations in groups`)
 }
 
-// A parent goes on when all of its sub-agents have reported, after the latest of them,
-// in whatever order their reports come.
+// A parent continues once all of its sub-agents have reported, after the latest of
+// them, in whatever order they do.
 func TestAParentWaitsForTheLatest(t *testing.T) {
 	for _, ends := range [][2]time.Duration{{50 * time.Second, 100 * time.Second}, {100 * time.Second, 50 * time.Second}} {
 		s := newAgentSession(1, 1, 1, 0)

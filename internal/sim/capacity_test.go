@@ -34,8 +34,9 @@ func TestCapacityTable(t *testing.T) {
 	require.Zero(t, small.UserFits)
 }
 
-// The figures of the appendix in shape: when evictions begin, and what goes. The
-// paper reads onsets of 7, 0.6, 0.4 and 0.4 requests per second off its charts.
+// The shape of the appendix's figures: when evictions begin, and what is
+// evicted. The paper's charts show onsets of 7, 0.6, 0.4 and 0.4 requests per
+// second.
 func TestCachePressure(t *testing.T) {
 	rates := []float64{0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 14}
 	onset := map[string]float64{}
@@ -58,7 +59,7 @@ func TestCachePressure(t *testing.T) {
 	require.GreaterOrEqual(t, onset["A"], 7*onset["D"])
 	require.Greater(t, onset["A"], 3*onset["B"])
 
-	// A and B lose user history alone, C mostly system prompts, D mostly user history.
+	// A and B lose only user history, C mostly system prompts, D mostly user history.
 	require.Zero(t, at["A"].Evictions.System)
 	require.Zero(t, at["B"].Evictions.System)
 	require.Greater(t, at["C"].Evictions.System, at["C"].Evictions.User)

@@ -40,12 +40,12 @@ func (w *watched) Done(r *Request, now time.Duration) {
 	w.Source.Done(r, now)
 }
 
-// workloadFunc is a workload from a function.
+// workloadFunc is a function used as a workload.
 type workloadFunc func(seed uint64) (Source, error)
 
 func (f workloadFunc) Start(seed uint64) (Source, error) { return f(seed) }
 
-// Over random workloads, fleets and failures: arrived = completed + rejected + lost
+// For random workloads, fleets and failures: arrived = completed + rejected + lost
 // + running, every lease is closed, the routers' accounts are empty, and the KV
 // blocks of every engine balance.
 func TestConservation(t *testing.T) {
@@ -144,8 +144,8 @@ func TestConservation(t *testing.T) {
 	})
 }
 
-// runFresh is Run, and looks on: where reports are always fresh, every decision sees
-// the loads that a question to every server gives.
+// runFresh is Run with a check: where reports are always fresh, every decision sees
+// the loads that the servers would report at that moment.
 func runFresh(t require.TestingT, cfg Config) (*Report, *run) {
 	var r *run
 	router := cfg.Router
@@ -181,7 +181,7 @@ func (s seesTheTruth) Filter(_ *endpick.Request, candidates []endpick.Candidate)
 	return candidates
 }
 
-// Where nothing happens for longer than reports count, they are made again.
+// If nothing happens for longer than a report is valid, reports are renewed.
 func TestAQuietServerIsNoUnknownOne(t *testing.T) {
 	cfg := Config{
 		Router: named("lmetric"), Fleet: Fleet(2, plain),

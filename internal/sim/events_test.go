@@ -13,8 +13,7 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// listeners runs routers that are told what engines hold, or are not, on caches that are
-// too small.
+// listeners runs routers with or without cache events, on caches that are too small.
 func listeners(t *testing.T, routers int, events *Events, changes ...Change) *Report {
 	x := Experiment{Scenario: "C", Rate: 3, Requests: 200, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
 	cfg, err := x.Config()
@@ -37,8 +36,8 @@ func listeners(t *testing.T, routers int, events *Events, changes ...Change) *Re
 	return report
 }
 
-// Routers that see a part of the traffic each find more of what is cached if engines
-// tell them. Events that come late or not at all are worth less, and no less than none.
+// Routers that each see part of the traffic find more cached prefixes with events. Late
+// or lost events are worth less, but never less than none.
 func TestEventsAreWorthTheMoreTheLessARouterSees(t *testing.T) {
 	none, all := listeners(t, 4, nil), listeners(t, 4, &Events{})
 	late, few := listeners(t, 4, &Events{Delay: 10 * time.Second}), listeners(t, 4, &Events{Loss: 0.01})

@@ -11,7 +11,7 @@ import (
 )
 
 // Two policies on the same work: conversations with long system prompts, on two
-// kinds of servers, with load reports that are up to a second old.
+// kinds of servers, with load reports up to a second old.
 func Example() {
 	fast, err := engine.ProfileByName("llama-3.1-8b-h100")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // On the second halves of four real vLLM runs, the profile fitted to the first half
 // is within the limits: means and 90th percentiles of E2E and ITL within 10 %, of
-// TTFT within 20 %. The search begins far away, at the same place for all.
+// TTFT within 20 %. The search starts far away, at the same place for all.
 func TestFitRealRuns(t *testing.T) {
 	for _, run := range []struct {
 		name   string

@@ -9,8 +9,8 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// Of two servers one is half as fast, and requests of 3 ms come one after another: an
-// oracle over chance sends them all to the fast one.
+// One of two servers is half as fast, and requests of 3 ms come one after another: an
+// oracle over random choices sends all to the fast one.
 func TestOracleByHand(t *testing.T) {
 	slow := plain
 	slow.Profile.StepMicros = 2000
@@ -27,7 +27,7 @@ func TestOracleByHand(t *testing.T) {
 	require.Equal(t, 3.0, best.E2E.Mean)
 	require.Equal(t, []int{0, 6}, []int{best.Endpoints[0].Completed, best.Endpoints[1].Completed})
 
-	// Two at once on equal servers: to take one each is what it would do itself.
+	// Two at once on equal servers: the oracle, too, sends one to each.
 	cfg = Config{Router: named("least-loaded"), Fleet: Fleet(2, plain), Workload: hand{at(0, 10, 3), at(0, 10, 3)}}
 	before, best, err = Oracle(cfg, nil)
 	require.NoError(t, err)
@@ -37,8 +37,8 @@ func TestOracleByHand(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A fixed workload is the same under every policy, and under that which it was
-// fixed with nothing is changed by it.
+// A fixed workload is the same under every policy, and unchanged under the one
+// it was fixed with.
 func TestFix(t *testing.T) {
 	c := Conversations{Groups: 3, UsersPerGroup: 100, SystemTokens: 100, Question: Length{Mean: 100}, Output: Length{Mean: 50}, Arrivals: ConstantRate(20), Requests: 60}
 	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
@@ -50,7 +50,7 @@ func TestFix(t *testing.T) {
 	require.Len(t, work, 60)
 	cfg.Workload = work
 	require.Equal(t, direct, mustRun(t, cfg))
-	// Two users, who have to wait for their answers: what they ask has its order.
+	// Two users, who wait for their answers: their questions are ordered.
 	c.Groups, c.UsersPerGroup = 1, 2
 	cfg.Workload = c
 	work, err = Fix(cfg)

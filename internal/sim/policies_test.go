@@ -7,8 +7,8 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// named returns the maker of a preset's router. Models are fitted where they are asked for: in the background it would
-// depend on the machine what a decision knows.
+// named returns the maker of a preset's router. Models are fitted synchronously: in the background,
+// decisions would depend on the machine.
 func named(policy string) func() (endpick.Config, error) {
 	if strings.HasPrefix(policy, "predicted-latency") && !strings.Contains(policy, ":synchronous") {
 		policy += ":synchronous"

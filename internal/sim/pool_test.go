@@ -9,9 +9,9 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// Two servers by turns, one prompt of ten blocks five times: each computes it once, one
-// cache would have computed it once in all. The last token is always computed, and with
-// it its block.
+// Two servers in turn, one prompt of ten blocks five times: each computes it once, one
+// cache would have computed it once in all. The last token is always computed, and its
+// block with it.
 func TestPooledCache(t *testing.T) {
 	blocks := extend(nil, 10, 1)
 	var work hand
@@ -26,8 +26,8 @@ func TestPooledCache(t *testing.T) {
 	require.InDelta(t, 4.0/5*144/160, *rep.PooledHitRatio, 1e-12)
 	require.Nil(t, rep.ColdYetWarm, "no index, no opinion")
 
-	// Together the servers hold both prompts, alone neither does: each is sent the two by
-	// turns, and evicts one for the other.
+	// Together the servers hold both prompts, neither alone does: each gets the two in
+	// turn and evicts one for the other.
 	work = nil
 	for i, prompt := range []uint64{1, 1, 2, 2, 1, 1, 2, 2} {
 		r := at(100*i, 160, 1)
@@ -46,9 +46,9 @@ func TestPooledCache(t *testing.T) {
 }
 
 // One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt
-// an index that hears of prompts alone knows what was sent before, 160/1120, 1120/2080,
-// 2080/3040 and 3040/4000, the engine all but the question; so does one that hears of
-// the answers.
+// an index fed with prompts alone knows what was sent before, 160/1120, 1120/2080,
+// 2080/3040 and 3040/4000; the engine, and an index fed with answers too, all but the
+// question.
 func TestColdYetWarm(t *testing.T) {
 	cfg := Config{
 		Router: named("lmetric"), Fleet: Fleet(1, engine.Config{}),
@@ -65,8 +65,8 @@ func TestColdYetWarm(t *testing.T) {
 	require.True(t, coldYetWarm(100, 79, 80))
 }
 
-// Agents on a fleet: policies that keep sessions where they are find nearly what one
-// cache for all would, one that does not finds a fraction.
+// Agents on a fleet: policies that keep sessions in place find nearly as much as one
+// cache for all would; one that does not finds a fraction.
 func TestAgentsOnAFleet(t *testing.T) {
 	hits := func(policy string) (own, pooled float64) {
 		rep := mustRun(t, Config{
@@ -75,7 +75,8 @@ func TestAgentsOnAFleet(t *testing.T) {
 		})
 		t.Logf("%s: %.3f of %.3f", policy, rep.PrefixHitRatio, *rep.PooledHitRatio)
 		require.Equal(t, 1500, rep.Completed)
-		// That cache forgets what was used the longest ago; several can do a little better where they share the work well.
+		// That cache evicts the least recently used; several can do slightly better if they share the
+		// work well.
 		require.Less(t, rep.PrefixHitRatio, *rep.PooledHitRatio+0.005)
 		return rep.PrefixHitRatio, *rep.PooledHitRatio
 	}
@@ -87,8 +88,8 @@ func TestAgentsOnAFleet(t *testing.T) {
 	require.Less(t, own, pooled-0.2)
 }
 
-// Cold prompts that go where nobody comes back for what they push out leave the others
-// more of their caches.
+// Sending cold prompts where evicted prefixes will not be needed again leaves the
+// other requests more of their caches.
 func TestClaimsOfAgents(t *testing.T) {
 	sparingly(t)
 	missed := func(policy string) (sum float64) {

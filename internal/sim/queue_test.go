@@ -10,8 +10,8 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// One server that runs one request at a time, of 10 ms each, and a queue that lets
-// nobody through while it has one.
+// One server that runs one request at a time, of 10 ms each, and a queue that
+// dispatches nothing while the server has one.
 func TestQueueOrdersByHand(t *testing.T) {
 	one := plain
 	one.MaxSequences = 1

@@ -54,7 +54,7 @@ func TestReadAzure(t *testing.T) {
 	}, trace.Records)
 }
 
-// Times three: requests come in a third of the time, with the targets they had.
+// Scaled by three: requests come in a third of the time, with unchanged targets.
 func TestRateScale(t *testing.T) {
 	trace := &Trace{Name: "x", RateScale: 3, Records: []Record{
 		{InputTokens: 40, OutputTokens: 3},
@@ -131,7 +131,7 @@ func TestBrokenTraces(t *testing.T) {
 	require.ErrorContains(t, err, "sim: open no such file")
 }
 
-// The figures of the traces' own description.
+// The figures from the traces' own description.
 func TestRealTraces(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -158,8 +158,9 @@ func TestRealTraces(t *testing.T) {
 	}
 }
 
-// A file that can't be read to its end is not a shorter trace, whatever is in it,
-// however its reader tells, and even if it forgets that it has failed.
+// A read error is reported, not taken for the end of a shorter trace, whatever
+// the file contains, in whatever way the reader returns it, and even if the
+// reader later forgets it.
 func TestReadErrorsAreNotAnEnd(t *testing.T) {
 	broke := errors.New("broke")
 	for name, text := range map[string]string{
@@ -190,13 +191,13 @@ func TestReadErrorsAreNotAnEnd(t *testing.T) {
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s, %d bytes", name, n)
 		}
 	}
-	// What was wrong before the file broke off is told first.
+	// An error in the lines before the failure is reported first.
 	_, err := ReadTrace("x", &oneError{text: azureHead + "x,1,1\n" + azureRow, err: broke})
 	require.EqualError(t, err, `sim: x:2: TIMESTAMP "x" is no time`)
 }
 
-// oneError fails once, together with its text, and then goes on as if nothing had
-// been.
+// oneError fails once, together with its text, and then continues as if nothing
+// had happened.
 type oneError struct {
 	text, more string
 	err        error
@@ -215,14 +216,14 @@ func (r *oneError) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The formats are told from their first line: a fuzz target each keeps to its own.
+// The format is recognised by its first line: one fuzz target per format.
 func FuzzReadMooncake(f *testing.F)  { fuzzTrace(f, mooncakeRow, "", mooncakeRow) }
 func FuzzReadAzure(f *testing.F)     { fuzzTrace(f, "", azureHead, azureRow) }
 func FuzzReadVLLM(f *testing.F)      { fuzzTrace(f, "", vllmHead, vllmRow) }
 func FuzzReadRecording(f *testing.F) { fuzzTrace(f, recordingLine, "", recordingLine) }
 
-// fuzzTrace reads first, head and the fuzzed rows: it gets an error of a line that
-// there is, or a workload that can be run.
+// fuzzTrace reads first, head and the fuzzed rows, and gets an error with the
+// number of an existing line, or a workload that can be run.
 func fuzzTrace(f *testing.F, first, head, row string) {
 	f.Add([]byte(row))
 	f.Add([]byte(row + "\n" + row))

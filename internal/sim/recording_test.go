@@ -50,7 +50,8 @@ func TestReadRecording(t *testing.T) {
 	assert.Nil(t, trace.Records[1].CachedTokens)
 }
 
-// A first token that was noted after the end came with it. Each model has its own ratio of tokens to blocks.
+// A first token noted after the end counts as coming with it. Each model has its own ratio of
+// tokens to blocks.
 func TestRecordingsOfModels(t *testing.T) {
 	ttft := 900.5
 	of := func(model string, blockTokens float64) recording.Request {
@@ -69,7 +70,7 @@ func TestRecordingsOfModels(t *testing.T) {
 	assert.Equal(t, []int{3, 16, 3, 4}, blocks)
 }
 
-// Blocks of 12 tokens: a block of 16 is known when both that it is cut from are.
+// Blocks of 12 tokens: a block of 16 is known when both of the blocks it spans are.
 func TestRecut(t *testing.T) {
 	ids := recut([]recording.Hash{1, 2, 3, 4}, 12, 100)
 	require.Len(t, ids, 3, "4 blocks of 12 tokens fill 3 of 16")

@@ -8,7 +8,7 @@ import (
 
 func TestRegretByHand(t *testing.T) {
 	// Two equal servers and requests of 3 ms that never meet: the runner-up is as good.
-	// A server of half the speed: round-robin regrets every second choice.
+	// With a server of half the speed, round-robin regrets every second choice.
 	slow := plain
 	slow.Profile.StepMicros = 2000
 	var work hand
@@ -37,7 +37,7 @@ func TestRegretByHand(t *testing.T) {
 	}
 	require.Equal(t, 1.5, regret.Own) // 3 ms, every second time
 
-	// Chance is drawn anew for nobody: the others stay where they are.
+	// No random choice is drawn again: the other requests stay where they are.
 	cfg.Router = named("random")
 	regret, err = MeasureRegret(cfg, 8)
 	require.NoError(t, err)

@@ -9,11 +9,11 @@ import (
 	"github.com/endpick/endpick/internal/engine"
 )
 
-// BenchmarkScenarioA is scenario A at 1.2 requests a second and endpoint,
-// about 1,000 output tokens each, with the router: a rate that the fleet also bears
+// BenchmarkScenarioA is scenario A at 1.2 requests a second and endpoint, about
+// 1,000 output tokens each, with the router: a rate that the fleet can still bear
 // when conversations have grown to five turns, so that requests of long runs are no
-// more work than those of short ones. peak-MB is what the heap held at
-// the end of a run, its garbage included.
+// more work than those of short ones. peak-MB is the heap at the end of a run,
+// garbage included.
 func BenchmarkScenarioA(b *testing.B) {
 	for _, c := range []struct {
 		policy              string

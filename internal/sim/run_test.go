@@ -26,7 +26,7 @@ func scenario(t testing.TB, name string) Named {
 	return n
 }
 
-// paced is a scenario as a Poisson process, ended after so many requests.
+// paced is a scenario as a Poisson process with a number of requests.
 func paced(t testing.TB, name string, perSecond float64, requests int) Workload {
 	w, err := scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests})
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestCrash(t *testing.T) {
 	require.Equal(t, 0, rep.Retried)
 	require.Equal(t, []int{3, 1}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
 
-	// Unnoticed: one request is refused by it and goes to the other.
+	// Before the crash is noticed, one request is refused and goes to the other server.
 	cfg.Changes = []Change{crash}
 	cfg.Changes[0].Unnoticed = 10 * time.Second
 	rep = mustRun(t, cfg)
@@ -123,20 +123,20 @@ func TestCrash(t *testing.T) {
 	require.Equal(t, 4, rep.Completed)
 	require.Positive(t, rep.Retried)
 
-	// A crash in the prefill: nothing was sent yet, so the request goes elsewhere.
+	// A crash during prefill: nothing was sent yet, so the request goes elsewhere.
 	early := Change{At: 1500 * time.Microsecond, Endpoint: "server-001", Kind: Crash}
 	cfg.Changes, cfg.Workload = []Change{early}, work[:2]
 	rep = mustRun(t, cfg)
 	require.Equal(t, 2, rep.Completed)
 	require.Equal(t, 1, rep.Retried)
 
-	// Nobody is left.
+	// No server is left.
 	cfg.Changes = []Change{early, {At: 0, Endpoint: "server-000", Kind: Crash}}
 	rep = mustRun(t, cfg)
 	require.Equal(t, 0, rep.Completed)
 	require.Equal(t, 2, rep.Lost+rep.Rejected)
 
-	// A drained server finishes what it has.
+	// A draining server finishes its requests.
 	cfg.Changes = []Change{{At: 500 * time.Microsecond, Endpoint: "server-000", Kind: Drain}}
 	cfg.Workload = work
 	rep = mustRun(t, cfg)
@@ -146,7 +146,7 @@ func TestCrash(t *testing.T) {
 	require.Equal(t, []int{2, 3}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
 }
 
-// removals is a filter that keeps everyone, and counts the endpoints that are removed.
+// removals is a filter that keeps everything and counts removed endpoints.
 type removals struct{ n int }
 
 func (r *removals) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
@@ -155,8 +155,8 @@ func (r *removals) Filter(_ *endpick.Request, candidates []endpick.Candidate) []
 
 func (r *removals) EndpointRemoved(endpick.Ref) { r.n++ }
 
-// A server that is back before routers have noticed that it was gone is another one to
-// them: its cache is empty.
+// A server that returns before routers have noticed its crash is a new one to them:
+// its cache is empty.
 func TestAServerIsBackBeforeItsCrashWasNoticed(t *testing.T) {
 	removed := new(removals)
 	rep := mustRun(t, Config{
@@ -191,7 +191,7 @@ func TestWindowsByHand(t *testing.T) {
 	require.InDelta(t, (0+0.5+0.5)/(1+0.5+0.5), rep.Imbalance, 1e-12)
 }
 
-// Who got nothing has been treated unfairly.
+// A tenant that got nothing has been treated unfairly.
 func TestFairnessCountsWhoGotNothing(t *testing.T) {
 	small := plain
 	small.Blocks = 10
@@ -227,8 +227,8 @@ func TestRequestsThatCannotBe(t *testing.T) {
 	}
 }
 
-// With stale reports, requests that come between two reports see the same loads;
-// the router's own account still tells them apart.
+// With stale reports, requests between two reports see the same loads; the
+// router's own account still tells the servers apart.
 func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 	var seen []float64
 	router := func() (endpick.Config, error) {
@@ -301,7 +301,7 @@ func TestSummaries(t *testing.T) {
 	require.Equal(t, 1.0, jain(nil))
 }
 
-// What engines don't tell, routers don't know.
+// Routers do not know what engines do not report.
 func TestServersThatTellNothing(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		w := &eavesdropper{}
@@ -322,7 +322,7 @@ func TestServersThatTellNothing(t *testing.T) {
 	}
 }
 
-// eavesdropper keeps what it was told last.
+// eavesdropper keeps the latest loads it saw.
 type eavesdropper struct {
 	endpoint endpick.Endpoint
 	outcome  endpick.Outcome

@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// midLoad is a rate, in requests per second, at which the fleet of a scenario
-// queues little.
+// midLoad is a rate in requests per second at which a scenario's fleet queues
+// little.
 var midLoad = map[string]float64{"A": 20, "B": 8, "C": 6, "D": 2}
 
 func runScenario(t *testing.T, name string, router func() (endpick.Config, error)) *Report {
@@ -24,8 +24,8 @@ func runScenario(t *testing.T, name string, router func() (endpick.Config, error
 }
 
 // Prefix-aware routing beats round-robin where prompts are shared. In A they are short
-// and answers long: what conversations that stay where they are save in prefill is less
-// than what they cost in balance.
+// and answers long: the prefill saved by keeping conversations in place is worth less
+// than the balance lost.
 func TestPrefixAwareBeatsRoundRobin(t *testing.T) {
 	for name, least := range map[string]float64{"A": 0.95, "B": 0.95, "C": 0.5, "D": 0.9} {
 		blind, aware := runScenario(t, name, named("round-robin")), runScenario(t, name, named("lmetric"))
@@ -37,8 +37,8 @@ func TestPrefixAwareBeatsRoundRobin(t *testing.T) {
 	}
 }
 
-// conversation is the head of Mooncake's conversation trace on ten servers of a
-// mixture of experts, as LMetric judges it.
+// conversation is the start of Mooncake's conversation trace on ten servers
+// with a mixture of experts, judged as in LMetric.
 func conversation(t *testing.T, router func() (endpick.Config, error)) *Report {
 	trace, err := OpenTrace(sharedTrace(t, "mooncake_conversation_first_half.jsonl.gz"))
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestLMetricOnConversations(t *testing.T) {
 	require.Less(t, lmetric.TPOT.Mean, 0.8*vllm.TPOT.Mean)
 	require.Less(t, lmetric.E2E.Mean, 1.02*linear.E2E.Mean)
 
-	// Whoever looks only at load spreads prefill most evenly.
+	// A policy that sees only load spreads prefill most evenly.
 	level := conversation(t, named("least-loaded"))
 	for _, other := range []*Report{conversation(t, named("round-robin")), linear, lmetric} {
 		require.Less(t, level.Imbalance, other.Imbalance, other.Policy)
@@ -71,12 +71,12 @@ func TestBestLambdaDiffers(t *testing.T) {
 	linear := func(lambda float64) func() (endpick.Config, error) {
 		return func() (endpick.Config, error) { return preset.Linear(lambda), nil }
 	}
-	// Many groups with long system prompts want affinity, few with short ones balance.
+	// Many groups with long system prompts call for affinity, few with short ones for balance.
 	require.Less(t, runScenario(t, "C", linear(0.7)).TTFT.Mean, 0.9*runScenario(t, "C", linear(0.3)).TTFT.Mean)
 	require.Less(t, runScenario(t, "A", linear(0.3)).E2E.Mean, 0.95*runScenario(t, "A", linear(0.7)).E2E.Mean)
 }
 
-// LMetric's two-phase detector finds the hotspot, spreads it, and lets go of it.
+// LMetric's two-phase detector finds the hotspot, spreads it, and releases it.
 func TestHotspotDetector(t *testing.T) {
 	detector := &scorer.Hotspot{}
 	guarded := func() (endpick.Config, error) {

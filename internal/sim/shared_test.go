@@ -8,16 +8,16 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// sparingly skips a test of much work in one goroutine where it takes ten times as
-// long and finds nothing that shorter tests would not: under the race detector.
+// sparingly skips a long single-goroutine test under the race detector, where it
+// takes ten times as long and finds nothing that shorter tests would not.
 func sparingly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("much work in one goroutine")
 	}
 }
 
-// sharedTrace is the path of a trace beside the repository; the test is skipped
-// where there is none.
+// sharedTrace is the path of a trace next to the repository; without it the
+// test is skipped.
 func sharedTrace(t testing.TB, name string) string {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// sharers runs routers that tell each other of their requests, on caches that are too
-// small, and checks that nothing stays behind in any of them.
+// sharers runs routers that share their requests, on caches that are too small, and
+// checks that nothing is left behind in any of them.
 func sharers(t *testing.T, routers int, s *Sharing, changes ...Change) *Report {
 	x := Experiment{Scenario: "C", Rate: 3, Requests: 300, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
 	cfg, err := x.Config()
@@ -41,7 +41,7 @@ func sharers(t *testing.T, routers int, s *Sharing, changes ...Change) *Report {
 	return r.finish()
 }
 
-// What routers share makes them one; the later it comes the less.
+// Routers that share act as one, the less so the later the messages arrive.
 func TestRoutersThatShareAreLikeOne(t *testing.T) {
 	one, none, all := sharers(t, 1, nil), sharers(t, 3, nil), sharers(t, 3, &Sharing{Delay: 5 * time.Millisecond})
 	late := sharers(t, 3, &Sharing{Delay: 20 * time.Second})

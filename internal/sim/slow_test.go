@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// A witness is a filter that keeps everybody, and notes where requests went and when.
+// witness is a filter that keeps every candidate and records where requests went, and when.
 type witness struct {
 	start time.Time
 	sent  map[string][]time.Duration
@@ -30,7 +30,7 @@ func (w *witness) Routed(e *endpick.Event) {
 	w.sent[e.Candidate.Endpoint.ID] = append(w.sent[e.Candidate.Endpoint.ID], e.RoutedAt.Sub(w.start))
 }
 
-// share is the part of the requests between two times that a server got.
+// share is a server's share of the requests between two times.
 func (w *witness) share(id string, from, to time.Duration) float64 {
 	own, all := 0.0, 0.0
 	for server, times := range w.sent {
@@ -46,7 +46,8 @@ func (w *witness) share(id string, from, to time.Duration) float64 {
 	return own / all
 }
 
-// One of four servers takes ten times as long from the first minute to the third.
+// shareOfASlowServer makes one of four servers ten times as slow from the first minute to the
+// third.
 func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64) *witness {
 	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
 	require.NoError(t, err)
@@ -69,10 +70,10 @@ func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64)
 	return w
 }
 
-// While it is slow it has a tenth of the requests at most, from ten seconds on, and a
+// While it is slow it gets a tenth of the requests at most, after ten seconds, and a
 // minute after its recovery it has its share again: under every preset that looks at
 // load or latency, whether it is known from short responses, from long ones, or wanted
-// for what it holds. With ENDPICK_LONG, all under all, with three seeds.
+// for its cache. With ENDPICK_LONG, under all presets, with three seeds.
 func TestASlowServerRecovers(t *testing.T) {
 	long := os.Getenv("ENDPICK_LONG") != ""
 	seeds := uint64(1)

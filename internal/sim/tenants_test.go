@@ -13,9 +13,9 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 )
 
-// Two tenants have a share each of a fleet. Where one sends ten times its share, the
-// other's TTFT p95 stays within a fifth of what it is alone, with a quota; without
-// one it does not.
+// Two tenants share a fleet equally. When one sends ten times its share, the other's
+// TTFT p95 stays within a fifth of what it is alone with a quota, and does not
+// without one.
 func TestTenantsKeepTheirShare(t *testing.T) {
 	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
 	require.NoError(t, err)
@@ -43,8 +43,8 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 			Fleet: Fleet(8, engine.Config{Profile: profile}), Workload: Merge(work), Queue: hold, Seed: 1,
 		})
 	}
-	// A request is 2,000 tokens of prompt and 200 of output, which count twice; a
-	// fifth more than that leaves room for chance.
+	// A request has a prompt of 2,000 tokens and 200 of output, which count twice;
+	// a fifth more leaves room for chance.
 	limits := &quota.Limits{Rate: 1.2 * share * (2000 + 2*200), Burst: 20 * share * (2000 + 2*200)}
 	alone := run(limits, nil, quiet).Tenants["quiet"]
 	both := run(limits, nil, quiet, loud)

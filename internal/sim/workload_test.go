@@ -32,7 +32,7 @@ func TestLengths(t *testing.T) {
 	require.Zero(t, Length{}.draw(random))
 
 	// The production workload's question: mean 729, std 13,550. As a clipped normal its
-	// mean is near 5,800; as a lognormal it stays near what was asked for.
+	// mean is near 5,800; as a lognormal it stays near the requested one.
 	clipped, _ := stats(Length{Mean: 729, Std: 13_550, Max: 131_072})
 	require.InEpsilon(t, 5_800, clipped, 0.02)
 	kept, _ := stats(Length{Mean: 729, Std: 13_550, Max: 131_072, Shape: LogNormal})
@@ -113,7 +113,7 @@ func TestConversationsGoOn(t *testing.T) {
 	require.Equal(t, 210, a2.InputTokens) // 100 + 30 + 50 + 30
 	require.Equal(t, a.Blocks, a2.Blocks[:len(a.Blocks)])
 	s.Done(&a2, 2*time.Second)
-	a3 := s.Take() // a new conversation after two turns: only the system prompt is the same
+	a3 := s.Take() // a new conversation after two turns: it shares only the system prompt
 	require.Equal(t, 130, a3.InputTokens)
 	require.Equal(t, a.Blocks[:100/16], a3.Blocks[:100/16])
 	require.NotEqual(t, a.Blocks[100/16], a3.Blocks[100/16])
@@ -204,7 +204,7 @@ func TestMerge(t *testing.T) {
 			if len(open) == 0 {
 				break
 			}
-			// Whoever is done can ask again: each answer goes back to its own workload.
+			// A user whose answer is complete can ask again: each answer goes back to its own workload.
 			s.Done(&open[0], last)
 			open = open[1:]
 			continue

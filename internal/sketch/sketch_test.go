@@ -50,8 +50,7 @@ func TestPieces(t *testing.T) {
 	assert.Zero(t, s.Name(""))
 }
 
-// What is not text, and where a field ends, is part of the whole's hash and of that
-// alone.
+// What is not text, and where a field ends, affects only the hash of the whole.
 func TestFieldsAreNotText(t *testing.T) {
 	one := func(m prefix.Message) recording.Piece {
 		s := sketch.New(key(t), false)
@@ -84,7 +83,7 @@ func TestFieldsAreNotText(t *testing.T) {
 func TestWhatDiffers(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b            string
-		words, template bool   // stay the same
+		words, template bool   // unchanged
 		kind            string // of the first value that differs
 		at              int
 	}{
@@ -128,7 +127,7 @@ func alike(a, b []uint32) (same int) {
 	return same
 }
 
-// Shapes of texts that are mostly the same have most in common, of others nothing.
+// The shapes of texts that are mostly the same have most in common, those of others nothing.
 func TestShapes(t *testing.T) {
 	vocabulary := strings.Fields("the quick brown fox jumps over a lazy dog while seven wizards quietly mix potions in old towers near the sea and nobody asks why")
 	text := func(seed uint64) []string {
@@ -147,7 +146,7 @@ func TestShapes(t *testing.T) {
 	assert.Empty(t, of(t, "too short").Shape)
 }
 
-// Without being asked no text is kept, however it is cut; with it, as much as may be.
+// Text is kept only on request, however it is cut, and then up to the limit.
 func TestText(t *testing.T) {
 	s := sketch.New(key(t), false)
 	s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "the secret ingredient is cardamom 20417"}}}, 10)
@@ -179,8 +178,8 @@ func TestManyPieces(t *testing.T) {
 	require.Len(t, s.Prompt().Tools, 1)
 }
 
-// Any text can be sketched and written down; equal texts are equal, and another key
-// makes others.
+// Any text can be sketched and encoded; equal texts have equal sketches, and
+// another key gives different ones.
 func TestAnyText(t *testing.T) {
 	other := prefix.NewKey()
 	rapid.Check(t, func(t *rapid.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The standard library's proxy makes those differences that are documented, and leaves
+// The standard library's proxy causes exactly the documented differences and leaves
 // nothing behind. The other ways are compared in examples/conformance/ways.
 func TestReverseProxy(t *testing.T) {
 	r, err := Compare(t.Context(), []Way{ReverseProxy()}, Scenarios(), io.Discard)
@@ -26,7 +26,7 @@ func TestReverseProxy(t *testing.T) {
 	require.NoError(t, r.Err())
 }
 
-// Directly is like directly: what the servers and the client do is no chance.
+// Two direct runs are equal: the behaviour of servers and client does not depend on chance.
 func TestDirectIsDirect(t *testing.T) {
 	for _, s := range Scenarios() {
 		one, err := Play(t.Context(), Direct(), s)
@@ -63,7 +63,7 @@ type fault struct {
 	out            func(*http.Request)  // to the server
 	back           func(*http.Response) // to the client
 	want           string               // the fact that differs
-	value          string               // how it is on the way
+	value          string               // its value with the fault
 }
 
 func header(name, value string) func(*http.Response) {
@@ -93,8 +93,7 @@ func (f *forgetful) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// What is compared is compared: each thing that could go wrong is noticed, and by its
-// name.
+// Each possible fault is detected, and named correctly.
 func TestFaultsAreNoticed(t *testing.T) {
 	nothing := func(*http.Response) {}
 	for _, f := range []fault{
@@ -120,7 +119,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			way := faulty(f.out, f.back)
 			if f.want == "in vain" {
-				way.Patience = time.Second // and as long for what comes after it, however busy the machine
+				way.Patience = time.Second // and as long for what follows, however busy the machine is
 			}
 			var s Scenario
 			for _, one := range Scenarios() {
@@ -168,7 +167,7 @@ func faulty(out func(*http.Request), back func(*http.Response)) Way {
 	}}
 }
 
-// What is left of an exchange is told.
+// What remains of an exchange is reported.
 func TestLeftoversAreNoticed(t *testing.T) {
 	s := Scenarios()[:1]
 	way := ReverseProxy()
@@ -209,7 +208,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 	require.ErrorContains(t, err, "can't be closed")
 }
 
-// Who retries on the same server, retries too often, or documents what is not so, is told.
+// A retry on the same server, one retry too many, or a wrong document is reported.
 func TestRetriesAndStaleDocumentsAreNoticed(t *testing.T) {
 	var s Scenario
 	for _, one := range Scenarios() {

@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// bad are addresses of no server.
+// bad are invalid addresses.
 var bad = []string{
 	"", "http://", "https:///x", ":80", "http://:80", "//host", "http://[::1", "http://a b", "http://host:port",
 	"ftp://host", "HTTPX://host", "unix:///run/socket", "a:1:2", "http://a:1:2", "http://::1:80", "http://%zz", "http://ho\x7fst",
@@ -95,7 +95,7 @@ func TestPages(t *testing.T) {
 	assert.Empty(t, Page("host", "/.."))
 }
 
-// Whatever a client writes, it stays with the server, and below its base path.
+// Whatever path a client sends, it stays at the server and below its base path.
 func FuzzOf(f *testing.F) {
 	for _, address := range append(bad, "host", "https://u:p@host:1/base/") {
 		for _, path := range []string{"/v1/models?a=b", "/..", "/%2e%2e/x", `/..%5c..`, "//other/x", "/a%2Fb", ";x", "?"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/internal/modelserver"
 )
 
-// fleet is one whose servers take no time.
+// fleet returns servers that take no time.
 func fleet(t *testing.T, n int) *Fleet {
 	config, err := ServerConfig(1 << 16)
 	require.NoError(t, err)
@@ -27,8 +27,8 @@ func fleet(t *testing.T, n int) *Fleet {
 	return f
 }
 
-// A conversation in each API, as a stream and at once: the answer goes on where it was,
-// and is found in the cache.
+// A conversation in each API, as a stream and whole: the next turn goes to the same
+// server and finds the answer in its cache.
 func TestConverse(t *testing.T) {
 	f := fleet(t, 1)
 	w := Workload{Duration: time.Second, Rate: 30, Groups: 1, SystemTokens: 200, QuestionTokens: 30, OutputTokens: 40, Turns: 3, Seed: 1}
@@ -57,7 +57,7 @@ func TestConverse(t *testing.T) {
 					}
 					before := samples[i-1]
 					assert.Greater(t, s.PromptTokens, before.PromptTokens+before.OutputTokens)
-					if name != "completions" { // whose prompt is one text, cut into tokens anew
+					if name != "completions" { // its prompt is one text, tokenized anew
 						assert.Greater(t, s.CachedTokens, before.PromptTokens, "all of the turn before")
 					}
 				}
@@ -67,7 +67,7 @@ func TestConverse(t *testing.T) {
 	assert.Equal(t, "chat, completions, messages, responses", APINames())
 }
 
-// What goes wrong ends a conversation, and is told.
+// A failure ends a conversation and is reported.
 func TestAnswersThatAreNone(t *testing.T) {
 	const word, usage = `data: {"choices":[{"delta":{"content":"word"}}]}` + "\n\n", `data: {"choices":[],"usage":{"completion_tokens":4}}` + "\n\n"
 	for name, tc := range map[string]struct {
@@ -108,7 +108,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// Targets go with each request, and what is asked for is what the server is asked.
+// Targets go with each request, and the server receives what was asked for.
 func TestRequests(t *testing.T) {
 	var header http.Header
 	var body, path string
@@ -141,7 +141,7 @@ func TestModelOf(t *testing.T) {
 	require.ErrorContains(t, err, "lists no model")
 }
 
-// A member that was killed comes back at its address with nothing in its cache.
+// A member that was killed comes back at its address with an empty cache.
 func TestFleet(t *testing.T) {
 	f := fleet(t, 2)
 	endpoints := f.Endpoints()
@@ -165,8 +165,8 @@ func TestFleet(t *testing.T) {
 	assert.Zero(t, s.CachedTokens)
 }
 
-// All conversations are played, each request is told of, and cold ones share nothing
-// with those that ran before.
+// All conversations are played, each request is reported, and cold ones share
+// nothing with earlier ones.
 func TestPlay(t *testing.T) {
 	f := fleet(t, 1)
 	w := Workload{Duration: 50 * time.Millisecond, Rate: 400, Groups: 2, SystemTokens: 100, QuestionTokens: 10, OutputTokens: 10, Turns: 2, Seed: 3}

@@ -21,8 +21,8 @@ func stepWorkload() Workload {
 	return Workload{Duration: 3 * time.Second, Rate: 8, Groups: 2, SystemTokens: 200, QuestionTokens: 40, OutputTokens: 8, Turns: 3, Think: time.Hour, Seed: 1}
 }
 
-// robin sends requests to the servers in turn, by the order in which they come, and
-// notes where.
+// robin sends requests to the servers in turn, in order of arrival, and records
+// where.
 func robin(sent *[]string) Opener {
 	return func(f *Fleet) (*Front, error) {
 		var mu sync.Mutex
@@ -46,8 +46,8 @@ func robin(sent *[]string) Opener {
 	}
 }
 
-// In step, requests arrive one after the other, in the same order whatever the machine
-// does, and all turns are played.
+// In step, requests arrive one after the other, in the same order on any machine, and
+// all turns are played.
 func TestInStep(t *testing.T) {
 	var first, second []string
 	w := stepWorkload()
@@ -58,7 +58,7 @@ func TestInStep(t *testing.T) {
 	assert.Greater(t, p.A[0], 0.1)
 }
 
-// What fails before it reaches a server is told, and nobody waits for it.
+// A failure before a request reaches a server is reported, and nothing waits for it.
 func TestInStepFails(t *testing.T) {
 	down := func(f *Fleet) (*Front, error) {
 		s := httptest.NewServer(http.NotFoundHandler())
@@ -72,7 +72,7 @@ func TestInStepFails(t *testing.T) {
 }
 
 // Worked out by hand: differences of 1, 2, 3 and 2 points have a mean of 2 and a
-// deviation of 0.816; 3.182 times a half of that is 1.299.
+// deviation of 0.816; 3.182 times half of that is 1.299.
 func TestPaired(t *testing.T) {
 	p := Paired{A: []float64{0.91, 0.92, 0.93, 0.92}, B: []float64{0.90, 0.90, 0.90, 0.90}}
 	d, half := p.Difference()

@@ -2,7 +2,7 @@ package words
 
 import "testing"
 
-// A place may be within a letter, as where two that begin with the same byte differ.
+// A position may be within a letter, as where two letters with the same first byte differ.
 func TestAt(t *testing.T) {
 	for _, tc := range []struct {
 		s    string
