@@ -388,9 +388,13 @@ func wrong(s *health.Status) string {
 func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	state, class = "unhealthy", "bad"
 	var parts []string
+	due := s.State == health.Out && s.Alive // for a trial, and no check speaks against it
 	if s.State == health.Returning {
 		state, class = "coming back", "soso"
 		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))
+	} else if due && s.Reason == health.Unfit {
+		state, class = "waiting for a trial", "soso"
+		parts = append(parts, "it passes its health checks again, and the next request tries it")
 	} else if reason := reasons[s.Reason]; reason != "" {
 		parts = append(parts, reason)
 	}

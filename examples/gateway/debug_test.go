@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -256,6 +257,35 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 		_, text = get(t, alone.admin+"/debug/endpick")
 		return strings.Contains(textIn(page(t, text)), "1 of 1 servers is unhealthy. Requests are tried there all the same.")
 	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// Who is out and passes its checks again is not said to fail them: it waits for a request.
+func TestIllness(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		state, class, detail string
+		change               func(*health.Status)
+	}{
+		{"unhealthy", "bad", "it fails its health checks, EOF, for 1m0s", func(s *health.Status) {
+			s.State, s.Reason, s.CheckErr = health.Out, health.Unfit, io.EOF
+		}},
+		{"waiting for a trial", "soso", "it passes its health checks again, and the next request tries it, for 1m0s", func(s *health.Status) {
+			s.State, s.Reason, s.Alive = health.Out, health.Unfit, true
+		}},
+		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s, tried again in 3s", func(s *health.Status) {
+			s.State, s.Reason, s.Err, s.NextTrial = health.Out, health.Unreachable, io.EOF, now.Add(3*time.Second)
+		}},
+		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s", func(s *health.Status) { // its trial is due
+			s.State, s.Reason, s.Err, s.Alive, s.NextTrial = health.Out, health.Unreachable, io.EOF, true, now
+		}},
+		{"coming back", "soso", "it gets 40 % of its share, for 1m0s", func(s *health.Status) { s.State, s.Share = health.Returning, 0.4 }},
+	} {
+		s := health.Status{Endpoint: "a"}
+		s.Since = now.Add(-time.Minute)
+		c.change(&s)
+		state, class, detail := illness(&s, now)
+		require.Equal(t, []string{c.state, c.class, c.detail}, []string{state, class, detail})
+	}
 }
 
 // The page runs the script that it has and no other.
