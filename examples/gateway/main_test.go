@@ -188,12 +188,14 @@ func TestArguments(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			require.Equal(t, 2, run(t.Context(), strings.Fields(args), &stdout, &stderr))
 			require.Contains(t, stderr.String(), want)
+			require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line, which no list of flags hides")
 			require.Empty(t, stdout.String())
 		})
 	}
 	t.Run("-h", func(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, 0, run(t.Context(), []string{"-h"}, &stdout, &stderr))
+		require.Contains(t, stderr.String(), "gateway -config FILE")
 		require.Contains(t, stderr.String(), "-duration")
 	})
 }

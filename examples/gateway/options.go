@@ -76,11 +76,8 @@ Flags:
 func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	o := &options{policies: []string{"round-robin", "least-loaded", "lmetric", "marginal-delay"}}
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprintf(stderr, usage, preset.Usage())
-		f.PrintDefaults()
-	}
+	f.SetOutput(io.Discard) // an error is one line, and the usage is for -h
+	f.Usage = func() {}
 
 	f.DurationVar(&o.Duration, "duration", 20*time.Second, "how long new conversations start, for each policy; then those in progress end")
 	f.Func("policies", "policies to compare, separated by commas (default round-robin,least-loaded,lmetric,marginal-delay)", func(s string) error {
@@ -130,12 +127,15 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(stderr, usage, preset.Usage())
+			f.SetOutput(stderr)
+			f.PrintDefaults()
 			return nil, err
 		}
-		return nil, errors.New("see gateway -h") // flag has printed the error
+		return nil, fmt.Errorf("%w (gateway -h lists the flags)", err)
 	}
 	if f.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q; a configuration file is given with -config", f.Arg(0))
 	}
 	given := map[string]bool{}
 	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
