@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -374,20 +375,74 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	}))
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+server.URL+"\"}]\ntimeouts: {unread: 200ms}\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+server.URL+"\"}]\nh2c: true\ntimeouts: {unread: 200ms}\n"), 0o600))
+	c := startConfig(t, path)
+	const ask = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
+	gone := func() {
+		select {
+		case err := <-left:
+			require.Error(t, err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("the server still sends")
+		}
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask)
+	require.NoError(t, err)
+	gone()
+
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(ask))
+	require.NoError(t, err)
+	resp, err := h2.RoundTrip(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	gone()
+}
+
+// A connection that leaves HTTP has none of the limits, and may be closed in one direction.
+func TestUpgradesThroughTheGateway(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			http.NotFound(w, r)
+			return
+		}
+		conn, buf, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_ = buf.Flush()
+		said, _ := io.ReadAll(buf) // to its end
+		fmt.Fprintf(buf, "you have said %q", said)
+		_ = buf.Flush()
+	}))
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+server.URL+"\"}]\ntimeouts: {unread: 50ms, body: 50ms}\n"), 0o600))
 	c := startConfig(t, path)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 	require.NoError(t, err)
 	defer conn.Close()
-	const ask = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
-	_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	_, err = io.WriteString(conn, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	require.NoError(t, err)
-	select {
-	case err := <-left:
-		require.Error(t, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the server still sends")
-	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	time.Sleep(100 * time.Millisecond) // longer than either limit
+	_, err = io.WriteString(conn, "hello")
+	require.NoError(t, err)
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	answer, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, `you have said "hello"`, string(answer))
 }
 
 // Each model is routed by its own policy, on the same servers and accounts.
