@@ -628,6 +628,24 @@ func TestTheQueueCountsWhatARequestHolds(t *testing.T) {
 	assert.Zero(t, w.held(t, 0).Bytes)
 }
 
+// Each of its blocks takes eight bytes, which are most of a request if its host cuts them short.
+func TestTheQueueCountsBlocksInBytes(t *testing.T) {
+	e := startEngine(t, nil)
+	const blocks = 1 << 17
+	w := newWorld(t, transport.Config{
+		Queue:    &transport.QueueConfig{},
+		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Blocks = make([]uint64, blocks) },
+	}, e.URL)
+	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := w.later(t, ctx, "held")
+	held := w.held(t, 1).Bytes
+	assert.GreaterOrEqual(t, held, int64(8*blocks))
+	assert.Less(t, held, int64(9*blocks))
+	cancel()
+	require.ErrorIs(t, (<-done).err, context.Canceled)
+}
+
 // Nothing in a request, or missing from it, gets it past a full queue.
 func TestEveryRequestWaitsItsTurn(t *testing.T) {
 	e := startEngine(t, nil)
@@ -764,6 +782,33 @@ func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
 	}
 	q, _ := w.t.Queue()
 	assert.Zero(t, q.Saturation, "all are sick, and are tried all the same")
+}
+
+// fullness is as full as it is set.
+type fullness struct{ now atomic.Int64 }
+
+func (f *fullness) Saturation(candidates []endpick.Candidate) float64 {
+	return float64(f.now.Load()) * float64(len(candidates))
+}
+
+// If all endpoints are unhealthy, requests still go to them, but only while they have room.
+func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	full := &fullness{}
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, dead.URL)
+	for range 3 {
+		_, _, err := w.do(t, post(t, chatPath, chatStream))
+		require.Error(t, err)
+	}
+	full.now.Store(1)
+	q, _ := w.t.Queue()
+	assert.Equal(t, 1.0, q.Saturation)
+	ctx, cancel := context.WithCancel(t.Context())
+	held := w.later(t, ctx, "held")
+	w.held(t, 1)
+	cancel()
+	require.ErrorIs(t, (<-held).err, context.Canceled)
 }
 
 // However many endpoints are unhealthy, and in whatever order they became so.

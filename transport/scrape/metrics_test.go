@@ -165,6 +165,10 @@ func TestCopiesOfASeries(t *testing.T) {
 		"a{tp_rank=\"0\"} 3\na{tp_rank=\"1\"} 2\n":   3,
 		"a{tp_rank=\"0\"} NaN\na{tp_rank=\"1\"} 2\n": math.NaN(),
 		"a{tp_rank=\"0\"} 2\na{tp_rank=\"1\"} NaN\n": math.NaN(),
+		// Each process of an SGLang server may report its rank's number.
+		"a{pp_rank=\"0\"} 2\na{pp_rank=\"1\"} 2\n":                             2,
+		"a{moe_ep_rank=\"0\"} 2\na{moe_ep_rank=\"1\"} 2\n":                     2,
+		"a{pp_rank=\"0\",tp_rank=\"0\"} 2\na{pp_rank=\"1\",tp_rank=\"1\"} 2\n": 2,
 	} {
 		p, err := parse(strings.NewReader(text), 1<<20)
 		require.NoError(t, err)
