@@ -13,8 +13,8 @@ import (
 )
 
 // A short comparison has a row for each contender, no request fails, and in step endpick
-// finds as much in Bifrost as without it. Whether one is faster than another takes a
-// quieter machine. Bifrost asks for 16 tokens at least.
+// finds as much in the caches within Bifrost as without it. Which one is faster takes a
+// quieter machine to say. Bifrost asks for 16 tokens at least.
 func TestCompare(t *testing.T) {
 	w := traffic.Workload{
 		Duration: 500 * time.Millisecond, Rate: 30, Groups: 4, SystemTokens: 1000, QuestionTokens: 40, OutputTokens: 40, Turns: 2,

@@ -14,8 +14,8 @@ import (
 	"github.com/endpick/endpick/internal/traffic"
 )
 
-// A short comparison has a row for each contender, and no request fails. Whether one
-// is faster than another takes a quieter machine.
+// A short comparison has a row for each contender, and no request fails. Which one
+// is faster takes a quieter machine to say.
 func TestCompare(t *testing.T) {
 	w := traffic.Workload{
 		Duration: 400 * time.Millisecond, Rate: 30, Groups: 4, SystemTokens: 1000, QuestionTokens: 40, OutputTokens: 8, Turns: 2,
@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 	require.ErrorContains(t, judge(append([]traffic.Result{{Policy: "random"}}, good...), same, io.Discard), "nothing was measured")
 }
 
-// The Caddyfile is one.
+// The Caddyfile is valid.
 func TestCaddyfile(t *testing.T) {
 	text, err := os.ReadFile("Caddyfile")
 	require.NoError(t, err)

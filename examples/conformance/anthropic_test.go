@@ -55,7 +55,7 @@ func messageStream(ctx context.Context, url string, told *lines, p anthropic.Mes
 	return &all
 }
 
-// turn gives the message back with an answer to its call, or the next question.
+// turn appends the message with an answer to its tool call, or the next question.
 func turn(p *anthropic.MessageNewParams, r *anthropic.Message) bool {
 	if r == nil || len(r.Content) == 0 {
 		return false

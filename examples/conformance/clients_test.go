@@ -17,13 +17,13 @@ var (
 	told   = flag.Bool("told", false, "print what each client is told")
 )
 
-// page is where the table stands, between two lines.
+// page contains the table, between two lines.
 const (
 	page      = "../../docs/clients.md"
 	tableHead = "| client | API | scenario | modelled servers | llama.cpp | what differs |\n|---|---|---|---|---|---|\n"
 )
 
-// TestClients runs everything, and compares what comes of it with the table.
+// TestClients runs everything and compares the results with the table.
 func TestClients(t *testing.T) {
 	fleets := []fleet{modelled}
 	if f, why := llama(t); why == "" {
@@ -117,7 +117,7 @@ func table(all []outcome) (rows []string) {
 	return rows
 }
 
-// What is compared is compared: each thing that a gateway could change is noticed.
+// Each thing that a gateway could change is detected.
 func TestDifferencesAreNoticed(t *testing.T) {
 	one := func() run {
 		return run{told: "chatcmpl-0123456789 says hi", wire: []exchange{{

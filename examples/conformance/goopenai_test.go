@@ -21,7 +21,7 @@ func newGoOpenAI(url string) *gopenai.Client {
 
 func goOpenAIRequest(q string) gopenai.ChatCompletionRequest {
 	return gopenai.ChatCompletionRequest{
-		Model: model, MaxTokens: maxTokens, Temperature: math.SmallestNonzeroFloat32, // it leaves out a zero
+		Model: model, MaxTokens: maxTokens, Temperature: math.SmallestNonzeroFloat32, // it omits a zero
 		Messages: []gopenai.ChatCompletionMessage{
 			{Role: gopenai.ChatMessageRoleSystem, Content: "Be brief."}, {Role: gopenai.ChatMessageRoleUser, Content: q},
 		},
@@ -51,8 +51,8 @@ func goOpenAIWhole(ctx context.Context, url string, told *lines, r gopenai.ChatC
 	return &answer.Choices[0].Message
 }
 
-// goOpenAIStream reads a stream until it ends, or until so many events with text have
-// come, if that is not zero.
+// goOpenAIStream reads a stream to its end, or until n events with text have come, if
+// n is not zero.
 func goOpenAIStream(ctx context.Context, url string, told *lines, r gopenai.ChatCompletionRequest, most int) {
 	s, err := newGoOpenAI(url).CreateChatCompletionStream(ctx, r)
 	if err != nil {

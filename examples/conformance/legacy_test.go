@@ -7,7 +7,7 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// The completions from before there were chats, which engines still have, and the
+// Completions, the API before chats, which engines still have, and the list of
 // models.
 
 func completionParams(q string) openai.CompletionNewParams {

@@ -12,8 +12,8 @@ import (
 	"github.com/endpick/endpick/internal/llamaserver"
 )
 
-// llama is one server of llama.cpp, warm, so that it gives the same answers to the
-// same requests, in the same batches.
+// llama is one llama.cpp server, warmed up so that the same requests, in the same
+// batches, get the same answers.
 func llama(t *testing.T) (f fleet, why string) {
 	t.Helper()
 	if err := llamaserver.Available(); err != nil {
@@ -55,6 +55,6 @@ func forward(t *testing.T, address string) *target {
 			}()
 		}
 	}()
-	p.server = httptest.NewUnstartedServer(nil) // nothing but something to close
+	p.server = httptest.NewUnstartedServer(nil) // only there to be closed
 	return p
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nodeEnv names a directory in which npm ci was run.
+// nodeEnv names a directory in which npm ci has been run.
 const nodeEnv = "ENDPICK_NODE_MODULES"
 
 // nodeClients are the scripts of node/ and the APIs that each speaks.
@@ -46,15 +46,15 @@ func nodeDir(t *testing.T) (dir, why string) {
 	return dir, ""
 }
 
-// nodeRun is one thing for a script to do.
+// nodeRun is one task for a script.
 type nodeRun struct {
 	API      string `json:"api"`
 	Scenario string `json:"scenario"`
 	URL      string `json:"url"`
 }
 
-// runNode runs all scenarios of a script on targets of one kind. What the script
-// doesn't know is not in the answer.
+// runNode runs all scenarios of a script on targets of one kind. Scenarios
+// unknown to the script are missing from its output.
 func (f *fleet) runNode(t *testing.T, dir, script string, list []nodeRun) map[nodeRun]string {
 	t.Helper()
 	var errorQuestions []string

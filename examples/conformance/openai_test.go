@@ -59,7 +59,7 @@ func chatStream(ctx context.Context, url string, told *lines, p openai.ChatCompl
 	return &all.ChatCompletion
 }
 
-// loop gives back what a tool has returned.
+// loop appends the result of a tool call.
 func loop(p *openai.ChatCompletionNewParams, r *openai.ChatCompletion) bool {
 	if r == nil || len(r.Choices) == 0 || len(r.Choices[0].Message.ToolCalls) == 0 {
 		return false
@@ -193,7 +193,7 @@ func responseStream(ctx context.Context, url string, told *lines, p responses.Re
 	return last
 }
 
-// returned answers the call in a response; nil: there is none.
+// returned answers the call in a response; nil if there is none.
 func returned(r *responses.Response) (call, output []responses.ResponseInputItemUnionParam) {
 	if r == nil {
 		return nil, nil

@@ -26,7 +26,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// limited is a gateway that lets each tenant, by its key, have one request in flight.
+// limited is a gateway that allows each tenant, by its key, one request in flight.
 func limited(t *testing.T) *target {
 	t.Helper()
 	c := preset.LMetric()
@@ -61,7 +61,7 @@ func limited(t *testing.T) *target {
 	return p
 }
 
-// refusals counts answers of 429, and calls then at the first.
+// refusals counts responses of 429, and calls then at the first.
 type refusals struct {
 	n          atomic.Int64
 	retryAfter atomic.Value
@@ -77,8 +77,8 @@ func (r *refusals) RoundTrip(in *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// A client that is over its tenant's quota is told so in the form of its API, and when
-// to come back: its SDK waits that long, and is served.
+// A client over its tenant's quota gets an error in the form of its API, and when to
+// come back: its SDK waits that long and is served.
 func TestClientsOverTheirQuotaComeBack(t *testing.T) {
 	ask := map[string]func(ctx context.Context, url string, hc *http.Client, retries int) error{
 		"openai-go": func(ctx context.Context, url string, hc *http.Client, retries int) error {

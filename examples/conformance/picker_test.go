@@ -21,8 +21,8 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
-// behindPicker are servers that an endpoint picker chooses from, with a client of the
-// protocol in the place of Envoy. That one upgrades no connections.
+// behindPicker are servers chosen by an endpoint picker, with a client of the
+// protocol in place of Envoy. That client upgrades no connections.
 var behindPicker = fleet{
 	name: "picker", targets: []func(*testing.T) *target{directly, throughPicker}, without: []string{"WebSocket"},
 }
@@ -53,7 +53,7 @@ func throughPicker(t *testing.T) *target {
 		require.NoError(t, stop())
 	})
 	p := expose(t, &httputil.ReverseProxy{
-		Rewrite:       func(*httputil.ProxyRequest) {}, // the picker names the target
+		Rewrite:       func(*httputil.ProxyRequest) {}, // the picker sets the target
 		Transport:     &extproctest.Proxy{Picker: conn, RetryOn: []int{502, 503}, Base: base},
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
@@ -62,8 +62,8 @@ func throughPicker(t *testing.T) *target {
 	return p
 }
 
-// Clients behind the picker are told what they are told directly, but for what
-// docs/extproc.md lists.
+// Clients behind the picker see the same as clients of a server, except for
+// what docs/extproc.md lists.
 func TestClientsBehindThePicker(t *testing.T) {
 	var all []outcome
 	all = append(all, behindPicker.runGo(t, "openai-go", "chat", openaiChat)...)
@@ -72,7 +72,7 @@ func TestClientsBehindThePicker(t *testing.T) {
 	require.Greater(t, len(all), 30)
 	for _, o := range all {
 		o.differs = slices.DeleteFunc(o.differs, func(one string) bool {
-			// A body that may be changed has no length any more, as with Envoy.
+			// A body that may be changed loses its length, as with Envoy.
 			return strings.HasPrefix(one, "header Content-Length: ") || strings.HasPrefix(one, "header Transfer-Encoding: ")
 		})
 		assert.Empty(t, o.differs, "%s, %s, %s", o.client, o.api, o.scenario)

@@ -11,22 +11,22 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A scenario is something that a client does, over one API. What it was told
-// comes as lines.
+// scenario is something that a client does with one API. What it receives is
+// recorded as lines.
 type scenario struct {
 	name string
-	// open: the client leaves before the end, so that what it was sent ends
+	// open: the client leaves before the end, so what it was sent may end
 	// anywhere.
 	open bool
-	// tools, thinking, errors on demand and WebSockets are the modelled
-	// servers' alone.
+	// modelled: only the simulated servers have tools, thinking, errors on demand
+	// and WebSockets.
 	modelled bool
-	// fails: the client is told of errors.
+	// fails: the client gets errors.
 	fails bool
 }
 
-// scenarios are all that there are, in the order of the table. A client has those
-// of the APIs that it speaks.
+// scenarios are all scenarios in the order of the table. A client has those of
+// its APIs.
 var scenarios = []scenario{
 	{name: "whole"},
 	{name: "stream"},
@@ -49,7 +49,7 @@ var scenarios = []scenario{
 	{name: "WebSocket", modelled: true},
 }
 
-// What the prompts say.
+// Texts of the prompts.
 const (
 	question    = "What is the weather like in the town where I live, and what was it yesterday?"
 	second      = "And what will it be tomorrow?"
@@ -58,7 +58,7 @@ const (
 	askForCut   = question + " [[cut 3]]"
 	result      = "It rains."
 	maxTokens   = 12
-	longest     = 2000 // tokens: a stream of two seconds, which the client gives up
+	longest     = 2000 // tokens: a stream of two seconds, which the client abandons
 	heard       = 3    // events with text until then
 )
 
@@ -76,7 +76,7 @@ type documentation struct {
 	why     string
 }
 
-// documented are the differences that are meant, by the scenario.
+// documented are the intended differences, by scenario.
 var documented = map[string]documentation{
 	"unknown model": {
 		[]string{"body", "what the client is told"},
@@ -92,7 +92,7 @@ var models = documentation{
 	"the gateway answers for all servers, and of models that are configured by name it knows only the name",
 }
 
-// lines collects what a client is told.
+// lines collects what a client receives.
 type lines struct{ strings.Builder }
 
 func (l *lines) add(format string, args ...any) { fmt.Fprintf(l, format+"\n", args...) }
@@ -104,8 +104,8 @@ type do func(ctx context.Context, url string, told *lines)
 type outcome struct {
 	fleet, client, api, scenario string
 
-	differs []string // beyond what is documented: must be none
-	why     string   // of what is documented and differs
+	differs []string // undocumented differences: there must be none
+	why     string   // why the documented differences exist
 }
 
 func judge(fleet, client, api string, s scenario, direct, gateway run) outcome {
@@ -127,24 +127,24 @@ found:
 // fleet is a kind of servers to run scenarios on.
 type fleet struct {
 	name string
-	// targets are made for each scenario anew. The last two are compared: a server
-	// directly, and servers through a gateway. One before them warms what they
-	// share.
+	// targets are made anew for each scenario. The last two are compared: one
+	// server directly, and servers through a gateway. Any target before them warms
+	// up what they share.
 	targets []func(*testing.T) *target
-	// one: the targets are the same server, so that scenarios run one by one.
+	// one: the targets are the same server, so scenarios run one by one.
 	one bool
-	// without are scenarios that the way there can't do.
+	// without are scenarios that this way does not support.
 	without []string
 }
 
 var modelled = fleet{name: "modelled", targets: []func(*testing.T) *target{directly, throughGateway}}
 
-// has reports whether the servers can do a scenario.
+// has reports whether the servers support a scenario.
 func (f *fleet) has(s scenario) bool {
 	return (!f.one || !s.modelled) && !slices.Contains(f.without, s.name)
 }
 
-// together runs functions, one by one if it must be.
+// together runs functions concurrently, or one by one if necessary.
 func (f *fleet) together(functions ...func()) {
 	if f.one {
 		for _, one := range functions {
@@ -168,13 +168,13 @@ func (f *fleet) compare(t *testing.T, client, api string, s scenario, runs []run
 	}
 	assert.NotEmpty(t, direct.told)
 	assert.NotEmpty(t, direct.wire)
-	if !s.fails && !f.one { // some clients can't read what llama.cpp says, directly or not
+	if !s.fails && !f.one { // some clients can't parse llama.cpp's errors, with or without a gateway
 		assert.NotRegexp(t, `(?m)^error|^end: [^<]`, direct.told, "%s, %s, %s", client, api, s.name)
 	}
 	return judge(f.name, client, api, s, direct, gateway)
 }
 
-// runGo runs a client of Go.
+// runGo runs a Go client.
 func (f *fleet) runGo(t *testing.T, client, api string, does map[string]do) (all []outcome) {
 	t.Helper()
 	for _, s := range scenarios {

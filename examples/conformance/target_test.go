@@ -25,7 +25,7 @@ const model = modelserver.DefaultModel
 // target is something to point a client at, with the servers behind it.
 type target struct {
 	url     string
-	server  *httptest.Server // which the client sees
+	server  *httptest.Server // as the client sees it
 	wire    *recorder
 	servers []*modelserver.Server
 	router  *endpick.Router // nil: there is no gateway
@@ -78,7 +78,7 @@ func throughGateway(t *testing.T) *target {
 	return p
 }
 
-// gatewayBefore is what an application makes of endpick in its simplest form.
+// gatewayBefore is the simplest application of endpick.
 func gatewayBefore(t *testing.T, urls, models []string) *target {
 	t.Helper()
 	c, err := preset.ByName("lmetric")
@@ -101,7 +101,7 @@ func gatewayBefore(t *testing.T, urls, models []string) *target {
 	return p
 }
 
-// settled waits until nothing is on its way any more, and returns what was sent.
+// settled waits until nothing is in flight and returns what was sent.
 func (p *target) settled(t *testing.T) []exchange {
 	t.Helper()
 	for _, s := range p.servers {
@@ -118,7 +118,7 @@ func (p *target) settled(t *testing.T) []exchange {
 	return p.wire.exchanges()
 }
 
-// withWebSocket adds the WebSocket of /v1/responses: each message comes back in an
+// withWebSocket adds the WebSocket of /v1/responses: each message comes back as an
 // event.
 func withWebSocket(h http.Handler) http.Handler {
 	mux := http.NewServeMux()

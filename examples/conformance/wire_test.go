@@ -17,7 +17,7 @@ import (
 	"sync"
 )
 
-// recorder is a listener that keeps every byte that is sent to its clients.
+// recorder is a listener that keeps every byte sent to its clients.
 type recorder struct {
 	net.Listener
 	mu    sync.Mutex
@@ -33,7 +33,7 @@ type recorded struct {
 	marks    []mark
 }
 
-// mark says when the bytes from an offset on were sent.
+// mark is when the bytes from an offset on were sent.
 type mark struct{ offset, clock int }
 
 func (r *recorder) Accept() (net.Conn, error) {
@@ -57,16 +57,16 @@ func (c *recorded) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// exchange is one response as it went over the wire.
+// exchange is one response as sent over the wire.
 type exchange struct {
 	clock  int
 	status int
 	header http.Header
 	body   string
-	cut    bool // the connection broke before the last event, or the end of what is no stream
+	cut    bool // the connection broke before the last event, or before the end of a response that does not stream
 }
 
-// exchanges are all responses in the order in which they began.
+// exchanges returns all responses in the order in which they began.
 func (r *recorder) exchanges() (all []exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *recorder) exchanges() (all []exchange) {
 			offset := len(c.sent) - rest.Len() - buffered.Buffered()
 			resp, err := http.ReadResponse(buffered, nil)
 			if err != nil {
-				break // the end of the connection, or a client that left before the header
+				break // the connection has ended, or the client left before the header
 			}
 			i := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].offset > offset }) - 1
 			e := exchange{clock: c.marks[i].clock, status: resp.StatusCode, header: resp.Header}
@@ -102,15 +102,14 @@ func (r *recorder) exchanges() (all []exchange) {
 var (
 	ids   = regexp.MustCompile(`\b(chatcmpl|cmpl|msg|resp|rs|fc|call|toolu|aitxt)[-_][0-9A-Za-z]{8,}`)
 	times = regexp.MustCompile(`("(?:created|created_at|completed_at|timestamp)":)("[^"]*"|[0-9.]+)`)
-	// llama.cpp says how long everything took.
+	// llama.cpp reports how long everything took.
 	timings = regexp.MustCompile(`,?"timings":\{[^{}]*\}`)
-	// Clients may leave when they have it, before the chunk that ends the body.
+	// Clients may leave once they have it, before the chunk that ends the body.
 	lastEvent = regexp.MustCompile(`(?:\[DONE\]|"(?:message_stop|response\.(?:completed|incomplete|failed))"[^\n]*)\n\n$`)
 	host      = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 )
 
-// normal replaces IDs by the order in which they appear, and times and addresses
-// by nothing.
+// normal numbers IDs in order of appearance and removes times and addresses.
 func normal(s string) string {
 	names := map[string]string{}
 	s = ids.ReplaceAllStringFunc(s, func(id string) string {
@@ -125,14 +124,14 @@ func normal(s string) string {
 	return host.ReplaceAllString(s, "HOST")
 }
 
-// run is what came of a scenario: what the client was told, and what it was sent.
+// run is the result of a scenario: what the client received, and what was sent.
 type run struct {
 	told string
 	wire []exchange
 }
 
-// values are those of a header, but for what may differ: dates, keys, lengths that
-// are those of a body with other IDs or times, and what is between neighbours alone.
+// values returns a header's values, without what may differ: dates, keys, lengths of
+// bodies with other IDs or times, and hop-by-hop values.
 func (e *exchange) values(name string) []string {
 	switch values := e.header.Values(name); {
 	case name == "Keep-Alive" || name == "Date":
@@ -146,9 +145,9 @@ func (e *exchange) values(name string) []string {
 	}
 }
 
-// differences names what two runs don't have in common, each thing once. In an
-// open run the client has left, and how much it was sent until then is chance. So it
-// is with an error that a client has answered by asking again: it need not read it.
+// differences names what two runs do not have in common, each thing once. In an open
+// run the client has left, and how much it was sent by then is up to chance. So is
+// an error that a client has answered with a retry: it need not read it.
 func differences(direct, gateway run, open bool) []string {
 	found := map[string]string{}
 	if a, b := normal(direct.told), normal(gateway.told); a != b {

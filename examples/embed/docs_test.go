@@ -18,7 +18,7 @@ import (
 
 const root = "../.."
 
-// functions are the functions of a file, methods as Type.name.
+// functions returns the functions in a file, methods as Type.name.
 func functions(t *testing.T, file string) (names []string) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
@@ -45,8 +45,8 @@ func functions(t *testing.T, file string) (names []string) {
 	return names
 }
 
-// TestDesign holds docs/design.md to the code: the tests that it names are there,
-// and the functions on the way of a request are where it says.
+// TestDesign compares docs/design.md with the code: the tests it names exist, and
+// the functions on a request's path are where it says.
 func TestDesign(t *testing.T) {
 	text, err := os.ReadFile(root + "/docs/design.md")
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestDesign(t *testing.T) {
 	}
 }
 
-// TestLinks follows the links between the documents, to the headings that they name.
+// TestLinks follows the links between documents, down to headings.
 func TestLinks(t *testing.T) {
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(file)
@@ -94,7 +94,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// headings are the anchors of a document's headings.
+// headings returns the anchors of a document's headings.
 func headings(t *testing.T, file string) (all []string) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -105,8 +105,8 @@ func headings(t *testing.T, file string) (all []string) {
 	return all
 }
 
-// TestGo holds the Go in the documents to what is compiled: every block of it stands,
-// line for line, in a Go file.
+// TestGo requires each Go block in the documents to occur, line for line, in a
+// compiled Go file.
 func TestGo(t *testing.T) {
 	var sources strings.Builder
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -139,7 +139,7 @@ func flush(text string) string {
 	return b.String()
 }
 
-// documents are README and its kin, and the pages of docs.
+// documents returns the top-level pages such as README, and those in docs.
 func documents(t *testing.T) []string {
 	pages, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
@@ -148,11 +148,11 @@ func documents(t *testing.T) []string {
 	return append(pages, top...)
 }
 
-// TestLimits holds the settings that SECURITY.md names to what can be set.
+// TestLimits requires the settings that SECURITY.md names to exist.
 func TestLimits(t *testing.T) {
 	text, err := os.ReadFile(root + "/SECURITY.md")
 	require.NoError(t, err)
-	packages := map[string][]string{"endpick": {root}} // directories of that name
+	packages := map[string][]string{"endpick": {root}} // directories with that package name
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			packages[d.Name()] = append(packages[d.Name()], path)

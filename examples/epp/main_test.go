@@ -21,8 +21,8 @@ import (
 	"github.com/endpick/endpick/internal/traffic"
 )
 
-// TestCompare runs the command small, in both modes: everything is served, measured and
-// closed.
+// TestCompare runs a small comparison in both modes: all requests are served, measured
+// and closed.
 func TestCompare(t *testing.T) {
 	for _, mode := range []string{"-buffered=false", "-buffered"} {
 		var stdout bytes.Buffer
@@ -35,8 +35,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestInStep plays a few conversations in step, in both modes. How far picker and
-// transport are apart takes more of them to say.
+// TestInStep plays a few conversations in step, in both modes. More of them are
+// needed to tell picker and transport apart.
 func TestInStep(t *testing.T) {
 	for _, mode := range []string{"-buffered=false", "-buffered"} {
 		o, err := parse([]string{"-duration", "1s", mode}, new(bytes.Buffer))
@@ -68,7 +68,7 @@ func TestSummaryTellsWhatFailed(t *testing.T) {
 	assert.Error(t, summary(new(bytes.Buffer), []traffic.Result{good, {}, good}, 6, new(traffic.Paired)))
 }
 
-// TestServe asks a picker that serves for its health, over TLS: it is ready when it has
+// TestServe asks a running picker for its health, over TLS: it is ready once it has
 // read its file.
 func TestServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "servers.txt")

@@ -115,7 +115,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// Of numbers that lie evenly in [0, 1), the standard errors are known: the root of 1/12 and of 0.09, over that of n.
+// For numbers spread evenly over [0, 1) the standard errors are known: the square roots of 1/12
+// and of 0.09, divided by that of n.
 func TestStandardErrors(t *testing.T) {
 	const n = 10_000
 	even := make([]float64, n)
@@ -171,8 +172,8 @@ func TestTimingIsMeasured(t *testing.T) {
 	require.Positive(t, r.Row)
 }
 
-// The bars that the predictor has to clear on the shared samples. They also hold for other engines; these are the
-// numbers that were measured to be possible here.
+// The accuracy that the predictor must reach on the shared samples. It holds for other engines too;
+// these figures were measured to be attainable here.
 func TestAccuracyOnTheSharedSamples(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		t.Skip("goes through 60,000 rows, in one goroutine")

@@ -21,8 +21,7 @@ func cachesOf(t *testing.T, g *gateway) string {
 	return textIn(page(t, w.Body.String()))
 }
 
-// The page says what a recording would, of the requests that have just been, and names
-// tenants.
+// The page shows for recent requests what a recording would, and names tenants.
 func TestCachesPage(t *testing.T) {
 	settings := twoTenants + "price: {prompt: 1.25, cached: 0.25}\n"
 	s := scene{settings: settings}
@@ -45,7 +44,7 @@ func TestCachesPage(t *testing.T) {
 	})
 }
 
-// What is kept for the page is bounded, whatever clients send, and holds no text.
+// What is kept for the page is bounded, whatever clients send, and contains no text.
 func TestRecentRequests(t *testing.T) {
 	c := &recent{}
 	for i := range 2 * recentRequests {
@@ -68,7 +67,7 @@ func TestRecentRequests(t *testing.T) {
 	require.Zero(t, c.bytes)
 }
 
-// A name that a client has made up does no harm there.
+// An invented name does no harm on the page.
 func TestCachesPageEscapes(t *testing.T) {
 	g := newTestGateway(t, `endpoints: [{url: "http://127.0.0.1:1"}]`)
 	ttft, cached := 1.0, 0

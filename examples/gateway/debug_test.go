@@ -44,7 +44,7 @@ func textIn(n *html.Node) string {
 	return b.String()
 }
 
-// page parses strictly what the tokenizer can tell: every element is closed.
+// page parses strictly, as far as the tokenizer allows: every element is closed.
 func page(t *testing.T, text string) *html.Node {
 	t.Helper()
 	var open []string
@@ -92,7 +92,7 @@ func TestDebugPage(t *testing.T) {
 
 	var status int
 	var text string
-	require.Eventually(t, func() bool { // a client has its last byte a little before the lease is closed
+	require.Eventually(t, func() bool { // a client has its last byte slightly before the lease is closed
 		status, text = get(t, c.admin+"/debug/endpick")
 		return strings.Contains(text, "open 0,")
 	}, 5*time.Second, time.Millisecond)
@@ -168,7 +168,7 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 
 func TestStoriesKeepTheNewest(t *testing.T) {
 	s := stories{most: 2, mostFailed: 1}
-	s.add(&story{}) // never decided
+	s.add(&story{}) // no decision
 	for _, n := range []uint64{1, 3, 2} {
 		s.add(&story{receipt: endpick.Receipt{Number: n}})
 	}
@@ -192,7 +192,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	s.observe(&observed.Request{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
-// A server that has died comes first, with the reason, and so does what was not served.
+// A dead server comes first, with the reason, and so do requests that were not served.
 func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	engines, urls := startEngines(t, 2)
 	c := start(t, "-policy", "round-robin", "-backend", urls[0], "-backend", urls[1])
@@ -224,8 +224,8 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-// Who is down from the start is not healthy, though nobody has asked for anything yet, and
-// neither is who has only said that it is not well.
+// A server that is down from the start is not healthy, even before any request, nor is one
+// whose only answer is that it is not well.
 func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	loading := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "loading", http.StatusServiceUnavailable)
@@ -259,7 +259,8 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-// Who is out and passes its checks again is not said to fail them: it waits for a request.
+// An endpoint that is out but passes its checks again is shown as waiting for a request, not as
+// failing them.
 func TestIllness(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {
@@ -275,7 +276,7 @@ func TestIllness(t *testing.T) {
 		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s, tried again in 3s", func(s *health.Status) {
 			s.State, s.Reason, s.Err, s.NextTrial = health.Out, health.Unreachable, io.EOF, now.Add(3*time.Second)
 		}},
-		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s", func(s *health.Status) { // its trial is due
+		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s", func(s *health.Status) { // a trial is due
 			s.State, s.Reason, s.Err, s.Alive, s.NextTrial = health.Out, health.Unreachable, io.EOF, true, now
 		}},
 		{"coming back", "soso", "it gets 40 % of its share, for 1m0s", func(s *health.Status) { s.State, s.Share = health.Returning, 0.4 }},
@@ -288,7 +289,7 @@ func TestIllness(t *testing.T) {
 	}
 }
 
-// The page runs the script that it has and no other.
+// The page runs its own script and no other.
 func TestDebugPageRunsItsScriptAlone(t *testing.T) {
 	g, err := newGateway(gatewayConfig{policy: "random", receipts: 2, log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

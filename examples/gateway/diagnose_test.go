@@ -20,7 +20,7 @@ import (
 	"github.com/endpick/endpick/internal/traffic"
 )
 
-// played is a fleet behind a gateway that records what a script asks.
+// played is a fleet behind a gateway that records a script's requests.
 type played struct {
 	t    *testing.T
 	url  string
@@ -30,9 +30,9 @@ type played struct {
 type scene struct {
 	servers  int
 	kvTokens int
-	models   []string // of the servers; none: the default
+	models   []string // of the servers; nil for the default
 	settings string
-	inspect  func(*gateway) // nil, or looks at it in the end
+	inspect  func(*gateway) // may be nil; called at the end
 }
 
 // play runs a script over real HTTP and returns the recording.
@@ -75,8 +75,8 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 	return file
 }
 
-// say sends a chat and returns the answer; more are members of the body, and headers
-// in pairs.
+// say sends a chat and returns the answer; more are members of the body, followed by
+// header pairs.
 func (p *played) say(messages []traffic.Message, more map[string]any, headers ...string) string {
 	p.t.Helper()
 	body := map[string]any{"model": modelserver.DefaultModel, "messages": messages, "max_tokens": 16}
@@ -103,7 +103,7 @@ func (p *played) say(messages []traffic.Message, more map[string]any, headers ..
 	return answer.Choices[0].Message.Content
 }
 
-// asMessages are roles and what they say, in turns.
+// asMessages pairs roles with contents.
 func asMessages(pairs ...string) (all []traffic.Message) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		all = append(all, traffic.Message{Role: pairs[i], Content: pairs[i+1]})
@@ -111,7 +111,7 @@ func asMessages(pairs ...string) (all []traffic.Message) {
 	return all
 }
 
-// prose is text of so many bytes that comes nowhere else.
+// prose returns n bytes of unique text.
 func prose(seed, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -121,7 +121,7 @@ func prose(seed, n int) string {
 	return b.String()[:n]
 }
 
-// apart asks six questions that have nothing but the system prompt in common.
+// apart asks six questions that share only the system prompt.
 func apart(system func(i int) string, more func(i int) map[string]any) func(*played) {
 	return func(p *played) {
 		for i := range 6 {
@@ -134,8 +134,7 @@ func apart(system func(i int) string, more func(i int) map[string]any) func(*pla
 	}
 }
 
-// converse asks six questions, one after the other, and changes the conversation
-// before each.
+// converse asks six questions in turn and changes the conversation before each.
 func converse(change func(i int, messages []traffic.Message) []traffic.Message, more func(i int) map[string]any, headers func(i int) []string) func(*played) {
 	return func(p *played) {
 		messages := []traffic.Message{{Role: "system", Content: prose(1, 1600)}}
@@ -169,10 +168,10 @@ func diagnosed(t *testing.T, args ...string) jsonReport {
 
 const twoTenants = "tenants: {ann: {keys: [" + annsKey + "]}, bob: {keys: [" + bobsKey + "]}}\n"
 
-// Each cause of the troubleshooting table is planted, in traffic that is played once
-// with and once without it over real HTTP. It is named with its place; the tokens are
-// those that the engines had cached without it and not with it, to the token; and
-// nothing is found without it.
+// Each cause in the troubleshooting table is planted in traffic, which is played with
+// and without it over real HTTP. It must be named with its place; the tokens must
+// equal, to the token, those that the engines had cached without it and not with it;
+// and without it nothing may be found.
 func TestDiagnose(t *testing.T) {
 	steady := func(int) string { return prose(1, 2400) }
 	fixed := "It is 2025-01-15T10:30:00Z, request 6ba7b810-9dad-11d1-80b4-00c04fd430c8 no 17 of them. "
@@ -237,7 +236,7 @@ func TestDiagnose(t *testing.T) {
 			converse(nil, func(i int) map[string]any { return map[string]any{"cache_salt": "salt"} }, nil), -1, -1, -1, 5 * 400},
 		{"inserted", scene{}, scene{},
 			converse(func(i int, m []traffic.Message) []traffic.Message {
-				asked := []traffic.Message{m[0]} // what is remembered, the newest first
+				asked := []traffic.Message{m[0]} // what is remembered, newest first
 				for n := i; n >= 0; n-- {
 					asked = append(asked, traffic.Message{Role: "system", Content: prose(300+n, 40)})
 				}
@@ -288,7 +287,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// wrap breaks lines at spaces, one in so many bytes, without changing the length.
+// wrap breaks lines at spaces, one in every width bytes, without changing the length.
 func wrap(s string, width int) string {
 	b := []byte(s)
 	last := 0
@@ -300,7 +299,7 @@ func wrap(s string, width int) string {
 	return string(b)
 }
 
-// Two conversations take turns on a server whose cache holds one.
+// Two conversations alternate on a server whose cache holds one.
 func TestDiagnoseEviction(t *testing.T) {
 	talk := func(p *played) {
 		var messages [2][]traffic.Message
@@ -322,8 +321,8 @@ func TestDiagnoseEviction(t *testing.T) {
 	require.Greater(t, planted.LostTokens, 20_000)
 }
 
-// With the text in the recording a finding shows what differs; without it, no word of
-// it is anywhere.
+// If the recording has text, a finding shows the difference; otherwise no word of it
+// appears anywhere.
 func TestDiagnoseShowsText(t *testing.T) {
 	script := apart(func(i int) string { return fmt.Sprintf("It is 10:3%d. ", i) + prose(1, 2400) }, nil)
 	file := scene{settings: "record: {file: \"FILE\", text: true}\n"}.play(t, script)

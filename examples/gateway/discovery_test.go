@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// ids are the endpoints that take requests.
+// ids returns the endpoints that take requests.
 func ids(g *gateway) (all []string) {
 	for _, e := range g.router.Endpoints() {
 		if !e.Removed {
@@ -24,9 +24,9 @@ func ids(g *gateway) (all []string) {
 	return all
 }
 
-// Servers come and go with the lines of a file; one that stays keeps what is in
-// flight, what can't be leaves all as it was, and a reload may turn from a file to a
-// list and back.
+// Servers come and go with the lines of a file; one that stays keeps its requests in
+// flight, an invalid file changes nothing, and a reload may switch between a file
+// and a list.
 func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
@@ -44,7 +44,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	becomes("b:1", "c:1")
 	for _, bad := range []string{"", "# nobody\n", "http://c:1\n{\n", "http://c:1\nhttp://c:1\n"} {
 		write(bad)
-		time.Sleep(30 * time.Millisecond) // some looks at it
+		time.Sleep(30 * time.Millisecond) // time for several polls
 		require.Equal(t, []string{"b:1", "c:1"}, ids(g))
 	}
 	require.Equal(t, 1, g.router.Stats().OpenLeases)
@@ -77,7 +77,7 @@ func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {
 	require.Contains(t, stderr.String(), "servers")
 }
 
-// Which endpoint of the router the settings mean: by its ID, or else by address and rank.
+// The settings refer to a router's endpoint by its ID, or else by address and rank.
 func TestEndpointsAreTheSettings(t *testing.T) {
 	zero, one := 0, 1
 	all := []endpointSettings{

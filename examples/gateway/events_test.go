@@ -30,9 +30,9 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// publisher plays an engine that publishes what it holds: a PUB socket, and a ROUTER
-// socket that repeats what was published. So that a subscriber notices what it has
-// missed, it publishes a batch of no events every now and then.
+// publisher acts as an engine that publishes its cache: a PUB socket, and a ROUTER
+// socket that replays. So that a subscriber notices what it has missed, it
+// occasionally publishes a batch without events.
 type publisher struct {
 	pub, router zmq4.Socket
 
@@ -75,7 +75,7 @@ func startPublisher(t *testing.T) *publisher {
 	return p
 }
 
-// publish tells of events, as vLLM does since 0.24.
+// publish sends events as vLLM has since 0.24.
 func (p *publisher) publish(events ...map[string]any) {
 	if events == nil {
 		events = []map[string]any{}
@@ -100,9 +100,9 @@ func (p *publisher) replay(request [][]byte) {
 	_ = p.router.SendMulti(zmq4.NewMsgFrom(request[0], nil, binary.BigEndian.AppendUint64(nil, 1<<64-1), nil))
 }
 
-// stored says that the blocks of these ids are held, under names from the first on.
+// stored says that the blocks of these ids are cached, with hashes from first on.
 func stored(first int, ids []uint32, salt string) map[string]any {
-	var extra []any // of each block: what names it beside its tokens
+	var extra []any // per block: what identifies it besides its tokens
 	if salt != "" {
 		extra = slices.Repeat([]any{nil}, len(ids)/16)
 		extra[0] = []any{salt}
@@ -117,8 +117,9 @@ func stored(first int, ids []uint32, salt string) map[string]any {
 	}
 }
 
-// Prompts go to the server that says it holds them, though nobody has sent them there
-// through the gateway: also under another key, under none of the file's, and with a salt.
+// Prompts go to the server that reports them as cached, even if they were never sent
+// there through the gateway: also with another key, with none in the file, and with a
+// salt.
 func TestEngineEvents(t *testing.T) {
 	var prompts []string
 	blocks := 0
@@ -164,7 +165,7 @@ func TestEngineEvents(t *testing.T) {
 		defer b.mu.Unlock()
 		return len(b.headers)
 	}
-	toTwo := func(prompts []string, salt string) bool { // which half of them would reach by chance
+	toTwo := func(prompts []string, salt string) bool { // half of them would get there by chance
 		for _, prompt := range prompts {
 			before := served(two)
 			body, err := json.Marshal(map[string]any{"model": "m", "cache_salt": salt, "messages": []any{map[string]any{"role": "user", "content": prompt}}})
@@ -220,8 +221,8 @@ func TestEngineEvents(t *testing.T) {
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
 
-// Endpoints without an ID of their own are heard under the one that the router gives them,
-// which tells the ranks of a server apart, and shows nobody the server's credentials.
+// Endpoints without an ID are known by the one the router gives them, which tells a
+// server's ranks apart and shows no credentials.
 func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	at := startPublisher(t).pub.Addr().String()
 	zero, one := 0, 1

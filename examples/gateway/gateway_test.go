@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two servers die and one comes back, with its cache empty, while conversations
-// go on: no request fails of which no byte had arrived.
+// Two servers die and one comes back with an empty cache during conversations:
+// no request fails that had not received a byte yet.
 func TestServersDie(t *testing.T) {
 	for _, policy := range []string{"round-robin", "lmetric", "predicted-latency"} {
 		t.Run(policy, func(t *testing.T) {
@@ -59,12 +59,12 @@ func TestServersDie(t *testing.T) {
 			require.Greater(t, len(samples), 40)
 			require.Less(t, cut, len(samples)/2)
 			require.Positive(t, g.transport.Stats().Retries, "the kills were noticed")
-			// Health may keep it out for some seconds after it is back.
+			// Health checks may keep it out for some seconds after its return.
 			require.Eventually(t, func() bool {
 				_ = c.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Hello."}}, 1)
 				return f.Members[0].Server.Totals().Completed > 0
 			}, time.Minute, 20*time.Millisecond, "the server that came back is used again")
-			// A client has its last byte a little before the proxy closes the lease.
+			// A client has its last byte slightly before the proxy closes the lease.
 			require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 			for _, e := range g.router.Endpoints() {
 				require.Zero(t, e.Candidate.InFlight)
@@ -73,8 +73,8 @@ func TestServersDie(t *testing.T) {
 	}
 }
 
-// What servers make of a path is theirs: a client that joins its base and "/v1" with
-// two slashes must not be sent elsewhere.
+// Servers interpret paths: a client that joins its base and "/v1" with two slashes
+// must not be redirected.
 func TestPathsPassAsTheyAre(t *testing.T) {
 	var path string
 	b := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

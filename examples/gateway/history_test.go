@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// seenRequest is a stream from server a, after b has failed it, with its first token
+// seenRequest is a stream from server a, after b failed it, with its first token
 // after 100 ms; of 1,000 tokens 640 were expected to be cached and 512 were.
 func seenRequest(status string) *observed.Request {
 	ttft, cached := 100.0, 512
@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 	b := h.servers["b"].last(now.Add(5 * time.Second))[slots-2]
 	assert.Equal(t, serverSlot{failed: 2}, *b)
 
-	// A slot is used again after ten minutes, and nothing of before is in it.
+	// A slot is reused after ten minutes and starts empty.
 	later := now.Add(slots * slotTime)
 	assert.Nil(t, h.all.last(later)[slots-1])
 	h.observe(later, seenRequest("completed"))

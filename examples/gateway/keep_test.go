@@ -19,8 +19,8 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 )
 
-// What a reload takes over and what it leaves: a thing stays what it was, with all that it has learned, if nothing of its
-// settings has changed, and is another one if anything has.
+// What a reload keeps and what it replaces: a part stays, with all that it has learned, if none of
+// its settings have changed, and is replaced if any have.
 
 func TestTokenizersThatStay(t *testing.T) {
 	of := func(models map[string]tokensSettings) *settings {
@@ -84,7 +84,7 @@ func TestAReplicaThatStays(t *testing.T) {
 	require.Nil(t, none)
 }
 
-// What servers have said of themselves is known after a reload as it was before, and what the settings say counts more.
+// Facts reported by servers survive a reload, and settings take precedence.
 func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" {
@@ -99,7 +99,7 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	g := newTestGateway(t, settings(""))
 	tokens := func() int { return g.router.Endpoints()[0].Candidate.Endpoint.KVTokens }
 	require.Eventually(t, func() bool { return tokens() == 16_000 }, 30*time.Second, 5*time.Millisecond)
-	g.stop() // nobody asks again
+	g.stop() // no more polls
 	for more, want := range map[string]int{"": 16_000, ", variant: big": 16_000, ", kv_tokens: 500": 500} {
 		s, err := parseSettings("test.yaml", []byte(settings(more)))
 		require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	}
 }
 
-// Metrics and the debug page show the index and the models of the policy that a reload brings.
+// Metrics and the debug page show the index and models of the policy after a reload.
 func TestMetricsFollowTheSettings(t *testing.T) {
 	g := newTestGateway(t, "endpoints: [{url: \"http://a\"}]\npolicy: round-robin\n")
 	before := g.watch.sources.Load()
@@ -123,8 +123,8 @@ func TestMetricsFollowTheSettings(t *testing.T) {
 	require.Len(t, after.Latencies, 1)
 }
 
-// All policies that have an index have one and the same, in whatever order they come, so that a reload to another policy
-// knows where prompts are.
+// All policies with an index share one, in whatever order they come, so that a reload to another
+// policy knows where prompts are.
 func TestPoliciesShareTheirIndex(t *testing.T) {
 	var ps policies
 	before := 0
@@ -144,8 +144,8 @@ func TestPoliciesShareTheirIndex(t *testing.T) {
 	require.Greater(t, before, 4)
 }
 
-// What an engine says it holds has the blocks of the requests that ask for it: of its model or of an adapter, by the names
-// that clients use, and with their salt.
+// The blocks in an engine's events equal those of the requests for them: for its model or an
+// adapter, by the names that clients use, and with their salt.
 func TestEventsAndRequestsHaveTheSameBlocks(t *testing.T) {
 	ids := make([]uint32, 64)
 	for i := range ids {
@@ -166,7 +166,7 @@ func TestEventsAndRequestsHaveTheSameBlocks(t *testing.T) {
 	}
 }
 
-// One replica at a time tells others of requests: the one before has ended when the next begins, or none does.
+// Only one replica runs at a time: the next one starts after the previous one has ended.
 func TestAReplicaEndsOnce(t *testing.T) {
 	var h sharing
 	stopped := map[string]int{}

@@ -30,7 +30,7 @@ import (
 )
 
 // startLlamas starts n real servers, which end with the test. It skips the test
-// where there are none.
+// if there are none.
 func startLlamas(t *testing.T, n int) []*llamaserver.Server {
 	t.Helper()
 	if err := llamaserver.Available(); err != nil {
@@ -57,7 +57,7 @@ func startLlamas(t *testing.T, n int) []*llamaserver.Server {
 	return servers
 }
 
-// beforeLlamas is a gateway before servers, and its address.
+// beforeLlamas is a gateway for servers, and its address.
 func beforeLlamas(t *testing.T, servers []*llamaserver.Server) (*gateway, string) {
 	t.Helper()
 	var endpoints []endpick.Endpoint
@@ -80,7 +80,7 @@ func llamaClient(t *testing.T, url, name string, atOnce bool) *traffic.Client {
 	return c
 }
 
-// noneOpen waits until nothing is in flight: neither in the router's accounts nor
+// noneOpen waits until nothing is in flight, neither in the router's accounts nor
 // in the servers.
 func noneOpen(t *testing.T, g *gateway, servers []*llamaserver.Server) {
 	t.Helper()
@@ -98,7 +98,7 @@ func noneOpen(t *testing.T, g *gateway, servers []*llamaserver.Server) {
 }
 
 // Conversations over every API, streamed or not: no turn fails, and each finds the
-// one before in the cache of its server.
+// previous one in its server's cache.
 func TestLlamaConversations(t *testing.T) {
 	servers := startLlamas(t, 3)
 	for name := range traffic.APIs {
@@ -110,7 +110,7 @@ func TestLlamaConversations(t *testing.T) {
 				// the slot of the earlier, and with it the place of its history.
 				w := traffic.Workload{Duration: 2 * time.Second, Rate: 24, Groups: 1000, SystemTokens: 60, QuestionTokens: 40, OutputTokens: 12, Turns: 3, Seed: 7}
 				conversations := traffic.Cold(w.Conversations())[:4]
-				// One request at a time: it is not load that decides.
+				// One request at a time, so that load does not decide.
 				said := make([][]traffic.Message, len(conversations))
 				for turn := range w.Turns {
 					for i, conversation := range conversations {
@@ -124,7 +124,7 @@ func TestLlamaConversations(t *testing.T) {
 						require.Positive(t, s.OutputTokens)
 						require.Less(t, s.CachedTokens, s.PromptTokens, "the last token is always computed")
 						if turn > 0 {
-							// All of the turn before but for its answer, which comes back in other tokens.
+							// All of the previous turn except its answer, which comes back as different tokens.
 							require.GreaterOrEqual(t, s.CachedTokens, len(said[i][0].Content)+turn*4*w.QuestionTokens, "turn %d of conversation %d", turn, i)
 						}
 						said[i] = append(said[i], traffic.Message{Role: "assistant", Content: s.Text})
@@ -136,8 +136,8 @@ func TestLlamaConversations(t *testing.T) {
 	}
 }
 
-// Servers die and come back, with empty caches, and clients leave, while
-// conversations go on: no request fails of which no byte had arrived.
+// Servers die and come back with empty caches, and clients leave, during
+// conversations: no request fails that had not received a byte yet.
 func TestLlamaServersDie(t *testing.T) {
 	for name := range traffic.APIs {
 		for _, atOnce := range []bool{false, true} {
@@ -194,7 +194,7 @@ func TestLlamaServersDie(t *testing.T) {
 						}
 					})
 				}
-				some := func(n int) { // waits for so many more turns
+				some := func(n int) { // waits for n more turns
 					mu.Lock()
 					from := turns
 					mu.Unlock()
@@ -222,8 +222,8 @@ func TestLlamaServersDie(t *testing.T) {
 	}
 }
 
-// What the transport meters of this engine is what the engine says, and what it
-// reports of its load is read.
+// The transport's counts for this engine equal the engine's own, and its load
+// reports are read.
 func TestLlamaIsMetered(t *testing.T) {
 	servers := startLlamas(t, 1)
 	for name := range traffic.APIs {
@@ -266,7 +266,7 @@ func TestLlamaIsMetered(t *testing.T) {
 	})
 }
 
-// What a server holds is found out: its slots, and the context that they share.
+// A survey finds a server's capacity: its slots, and the context that they share.
 func TestLlamaTellsWhatItHolds(t *testing.T) {
 	servers := startLlamas(t, 1)
 	g, _ := beforeLlamas(t, servers)
@@ -285,7 +285,7 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 1 }, time.Minute, 5*time.Millisecond)
 }
 
-// What it says over its own API is metered, and requests of it are matched to what it
+// Responses of its own API are counted, and its requests are matched to what it
 // holds.
 func TestLlamaNativeAPIIsMetered(t *testing.T) {
 	servers := startLlamas(t, 2)
@@ -350,8 +350,8 @@ func TestLlamaNativeAPIIsMetered(t *testing.T) {
 // varying is what differs between two answers of one server to one request.
 var varying = regexp.MustCompile(`"(?:created|created_at|completed_at)":\d+|,"timings":\{[^}]*\}|(?:chatcmpl-|resp_|msg_|rs_)[A-Za-z0-9]{20,}|"(?:cached_tokens|cache_read_input_tokens|input_tokens)":\d+`)
 
-// A client sees of a server through the gateway what it sees without one: answers,
-// streams with and without usage, and errors, in the engine's own words.
+// Through the gateway a client sees the same as without one: answers, streams with
+// and without usage, and errors, in the engine's own words.
 func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 	servers := startLlamas(t, 1)
 	_, url := beforeLlamas(t, servers)
@@ -396,7 +396,7 @@ func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 			require.Equal(t, status, gotStatus, got)
 			require.Equal(t, kind, gotKind)
 			if status == http.StatusOK && strings.Contains(name, "malformed") {
-				return // it makes of it what it likes
+				return // the engine interprets it as it likes
 			}
 			require.Equal(t, text, got)
 		})

@@ -20,8 +20,8 @@ import (
 	"github.com/endpick/endpick/transport/observed"
 )
 
-// What goes wrong with requests is in the log with what tells one from another: streams
-// that break off, clients that are not let in, headers that make no sense.
+// Failed requests are logged with what identifies them: streams that break off,
+// unauthorized clients, invalid headers.
 func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -73,7 +73,7 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	}
 }
 
-// The line of a request that was retried says what happened before.
+// The line of a retried request says what happened before.
 func TestEarlierAttemptsAreLogged(t *testing.T) {
 	attempt := func(id string, result observed.Result, err error) observed.Attempt {
 		return observed.Attempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, Err: err}
@@ -93,7 +93,7 @@ func TestEarlierAttemptsAreLogged(t *testing.T) {
 	assert.NotContains(t, lines.String(), "earlier")
 }
 
-// Whoever is not let in can't fill the log.
+// An unauthorized client can't fill the log.
 func TestFewLinesAreLogged(t *testing.T) {
 	var f few
 	now := time.Unix(1000, 0)

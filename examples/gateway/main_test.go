@@ -76,8 +76,8 @@ func TestCompareTable(t *testing.T) {
 	require.Regexp(t, `^least-loaded: \d+ requests\npredicted-latency: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
 }
 
-// Against servers that are there: the second time finds nothing of the first in the
-// caches, and one server of the same room is measured beside them.
+// With existing servers: a second run finds nothing of the first in the caches, and
+// one server with all their capacity is measured for comparison.
 func TestCompareServersThatAreThere(t *testing.T) {
 	t.Parallel()
 	config, err := traffic.ServerConfig(65536)
@@ -100,12 +100,12 @@ func TestCompareServersThatAreThere(t *testing.T) {
 	require.Equal(t, got[0].Requests, got[1].Requests)
 	for _, r := range got {
 		// A first prompt has some 590 tokens, all of them new. A second one has 130 to 140
-		// more, of which the answer is in the cache and 90 are new.
+		// more: the answer is cached and 90 are new.
 		const later, all = 640.0 / 730, 640.0 / (590 + 730)
 		if r.Policy == "one server" {
 			require.InDelta(t, later, *r.LaterHitRatio, 0.03)
 			require.InDelta(t, all, *r.PrefixHitRatio, 0.03)
-		} // under a policy a conversation may move
+		} // under a policy, a conversation may move
 		require.LessOrEqual(t, *r.LaterHitRatio, later+0.03)
 		require.LessOrEqual(t, *r.PrefixHitRatio, all+0.03)
 		require.Positive(t, *r.LaterHitRatio)
@@ -221,7 +221,7 @@ func (b *lockedBuffer) String() string {
 // command is a running gateway -listen.
 type command struct {
 	url       string
-	admin     string // of metrics and the debug page
+	admin     string // for metrics and the debug page
 	stderr    *lockedBuffer
 	interrupt context.CancelFunc
 	status    chan int
@@ -335,7 +335,7 @@ func TestServeBackends(t *testing.T) {
 	require.Contains(t, body, "demo-8b")
 }
 
-// Credentials of a server are in its address, and are the server's affair.
+// The credentials in a server's address concern that server only.
 func TestCredentialsAreNotLogged(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// badNames are what a client may write where a model is named.
+// badNames are possible contents of a model's name.
 var badNames = map[string]string{
 	"no UTF-8":  "\xff",
 	"half rune": "model\xe2\x82",
@@ -35,7 +35,7 @@ func scrapeMetrics(t *testing.T, h http.Handler) string {
 	return w.Body.String()
 }
 
-// labelsOn are the models that a page of metrics tells apart in a family.
+// labelsOn returns the models in a family on a page of metrics.
 func labelsOn(page, family string) (all []string) {
 	for line := range strings.Lines(page) {
 		if rest, ok := strings.CutPrefix(line, "inference_objective_request_"+family+`{model_name="`); ok {
@@ -46,8 +46,8 @@ func labelsOn(page, family string) (all []string) {
 	return all
 }
 
-// A streamed request whose client leaves after the first token ends in a
-// goroutine of nobody, where a panic would end the process.
+// A streamed request whose client leaves after the first token ends on a
+// goroutine without recovery, where a panic would end the process.
 func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -31,8 +31,8 @@ func fourEndpoints() (all []endpick.Endpoint) {
 	return all
 }
 
-// A policy decides for its models as it does where it is alone, request by request,
-// whatever the other models' policy.
+// A policy decides for its models exactly as it does alone, request by request,
+// whatever the other models' policy is.
 func TestPerModelIsTheModelsPolicy(t *testing.T) {
 	for _, name := range []string{"round-robin", "least-loaded", "load-prefix", "lmetric", "aibrix", "sglang", "power-of-two", "predicted-latency:synchronous", "random"} {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +93,8 @@ func (r refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	return errRefused
 }
 
-// Admitters and predictors are those of the model's policy alone; what learns hears of
-// all.
+// Only the admitters and predictors of the model's policy run; learners observe all
+// requests.
 func TestPerModelStages(t *testing.T) {
 	var ps policies
 	_, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false)
@@ -123,14 +123,14 @@ func TestPerModelStages(t *testing.T) {
 	require.Equal(t, "n", health[0].Model)
 	require.NoError(t, r.Remove("e0"))
 
-	// One that can't share the index of others is refused, and says so.
+	// A policy that can't share the others' index is refused with a clear error.
 	_, err = ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "predicted-latency:no-gate"}}, false)
 	require.ErrorContains(t, err, "can't join others")
 	_, err = ps.compose("best", nil, false)
 	require.Error(t, err)
 }
 
-// Lines about requests say what was seen of them, and nothing that they said.
+// Log lines about requests contain facts about them, and none of their text.
 func TestRequestLines(t *testing.T) {
 	ttft, cached := 12.5, 64
 	in := httptest.NewRequest(http.MethodPost, "/v1/chat?key=secret", nil)
@@ -178,7 +178,7 @@ func TestRequestLines(t *testing.T) {
 	assert.Contains(t, b.String(), `"msg":"loud"`)
 }
 
-// Stages of a model's policy are asked and told what they are where the policy is alone.
+// A stage in a model's policy gets the same calls as in a policy alone.
 func TestPerModelHidesNothing(t *testing.T) {
 	policy := func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
 		return endpick.Policy{
@@ -194,7 +194,7 @@ func TestPerModelHidesNothing(t *testing.T) {
 	})
 }
 
-// A request that one of the model's admitters refuses is withdrawn from those that have let it in.
+// A request that one of the model's admitters refuses is withdrawn from those that admitted it.
 func TestPerModelWithdraws(t *testing.T) {
 	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 100, Refill: 1e-9})
 	require.NoError(t, err)

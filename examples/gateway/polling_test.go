@@ -30,7 +30,7 @@ func TestPollingReports(t *testing.T) {
 	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.Endpoints(), log: newLogger(&logged, &logSettings{Level: "info"})})
 	require.NoError(t, err)
 
-	// Straight to the server: the router knows of it by the report alone.
+	// Directly to the server: the router learns of it from the report alone.
 	c := traffic.NewClient("http://" + f.Members[0].Address)
 	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -48,7 +48,7 @@ func TestPollingReports(t *testing.T) {
 	g.close()
 }
 
-// One line a minute for a dead server, not one for each poll.
+// A dead server causes one log line a minute, not one per poll.
 func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged lockedBuffer
@@ -67,7 +67,7 @@ func TestClientsSeeReadinessAlone(t *testing.T) {
 	g, err := newGateway(gatewayConfig{policy: "random", receipts: 1, endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer g.close()
-	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 503, "/metrics": 503} { // passed on, to nobody
+	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 503, "/metrics": 503} { // passed on, but there is no server
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))
 		require.Equal(t, want, w.Code, path)

@@ -28,7 +28,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// rows are the texts of the cells of a table on the debug page.
+// rows returns the texts of a table's cells on the debug page.
 func rows(t *testing.T, text, table string) (all [][]string) {
 	t.Helper()
 	elements(page(t, text), func(n *html.Node) {
@@ -73,7 +73,7 @@ func post(t *testing.T, url string, stream bool, headers ...string) (int, string
 
 // The whole system over HTTP: the first requests are routed by a heuristic,
 // later ones by what was learned from them; targets are counted; a sheddable
-// request that nobody can serve in time is told so. Nothing stays behind.
+// request that can't be served in time is refused. Nothing is left behind.
 func TestPredictedLatency(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	before := runtime.NumGoroutine()
@@ -101,7 +101,7 @@ func TestPredictedLatency(t *testing.T) {
 		if len(health) == 1+3 && health[1][2] != "heuristic" && health[2][2] != "heuristic" {
 			return true
 		}
-		// A fit that had to wait its turn begins with a later label.
+		// A fit that had to wait its turn starts with a later label.
 		streams++
 		code, body := post(t, c.url, true)
 		assert.Equal(t, 200, code, body)
@@ -111,8 +111,8 @@ func TestPredictedLatency(t *testing.T) {
 	require.Equal(t, []string{"TTFT", "64", "64", "100.0 %"}, targets[1])
 	require.Equal(t, []string{"TPOT", "48", "48", "100.0 %"}, targets[2], "responses at once have none")
 
-	// Requests from now on are predicted; a target that is out of reach is
-	// missed and served all the same.
+	// From now on requests are predicted; one with an unattainable target misses
+	// it and is served all the same.
 	for range 3 {
 		code, _ := post(t, c.url, true, slo.TTFTHeader, "1", slo.TPOTHeader, "1")
 		require.Equal(t, 200, code)
@@ -168,7 +168,7 @@ func testMetrics(t *testing.T, url string, streams int) {
 		require.Positive(t, value(target+"_seconds_gauge", ""))
 		require.GreaterOrEqual(t, value("predicted_"+target+"_seconds_count", ""), 3.0)
 		require.Positive(t, value("predicted_"+target+"_seconds_gauge", ""))
-		known := value(target+"_prediction_duration_seconds_count", "") // as one whose requests succeed
+		known := value(target+"_prediction_duration_seconds_count", "") // as for a model with successful requests
 		require.GreaterOrEqual(t, known, 59.0, "all but the first of each client")
 		require.LessOrEqual(t, known, float64(16+streams))
 		require.Positive(t, value(target+"_prediction_duration_seconds_gauge", ""))
@@ -179,9 +179,8 @@ func testMetrics(t *testing.T, url string, streams int) {
 	require.EqualValues(t, 3, value("ttft_slo_violation_total", ""))
 }
 
-// Both servers are busy with what others sent them, and hold enough to be warm:
-// then a sheddable request with a target out of reach gets 429, and an important
-// one is served.
+// Both servers are busy with others' requests and warm: a sheddable request with
+// an unattainable target gets 429, and an important one is served.
 func testShedding(t *testing.T, url string, f *traffic.Fleet) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -216,9 +215,9 @@ func testShedding(t *testing.T, url string, f *traffic.Fleet) {
 	group.Wait()
 }
 
-// fill starts a gateway with a queue for one request before one server, whose
-// cache a request fills, and sends another, which waits. What came of the two is
-// sent when it has; cancel ends the first.
+// fill starts a gateway with a queue for one request and one server, whose cache
+// a request fills, and sends another, which waits. The results of both are sent
+// once known; cancel ends the first.
 func fill(t *testing.T, args ...string) (c *command, cancel func(), first, second chan traffic.Sample) {
 	t.Helper()
 	c = start(t, append(args, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")...)
@@ -248,8 +247,8 @@ func fill(t *testing.T, args ...string) (c *command, cancel func(), first, secon
 	return c, cancel, first, second
 }
 
-// Whoever comes while the queue is full is refused, and the gateway does not
-// stop before the request that waits is served.
+// A request that arrives while the queue is full is refused, and the gateway
+// stops only after the waiting request is served.
 func TestQueue(t *testing.T) {
 	c, cancel, first, second := fill(t)
 	code, body := post(t, c.url, true)
@@ -266,8 +265,7 @@ func TestQueue(t *testing.T) {
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
 
-// Servers without metrics are full when as many requests are in flight as the file says
-// that they run.
+// Servers without metrics are full at the number of concurrent requests in the file.
 func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
 	arrived, release := make(chan struct{}, 4), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -307,7 +305,7 @@ func TestQueueIsCutOffAfterGrace(t *testing.T) {
 	require.Error(t, (<-second).Err)
 }
 
-// A gateway that can't be made leaves no trainer behind.
+// A gateway that fails to start leaves no trainer behind.
 func TestGatewayThatCannotBeMade(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {

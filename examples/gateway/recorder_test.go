@@ -32,12 +32,12 @@ func someRequest(i int) recording.Request {
 	return recording.Request{Time: time.Unix(int64(i), 0).UTC(), Model: fmt.Sprint("m", i), Status: "completed"}
 }
 
-// A recording takes so many bytes and no more, whole lines in each file.
+// A recording takes at most its configured bytes, in files of whole lines.
 func TestRecordingIsRotated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.jsonl")
 	r, err := newRecorder(&recordSettings{File: path, Bytes: 300, Files: 2}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	for i := range 10 { // some 110 bytes each: two to a file
+	for i := range 10 { // some 110 bytes each: two per file
 		r.record(someRequest(i))
 	}
 	require.NoError(t, r.close())
@@ -47,8 +47,8 @@ func TestRecordingIsRotated(t *testing.T) {
 	assert.Equal(t, []string{"m4", "m5"}, models(t, path+".2"))
 	assert.NoFileExists(t, path+".3")
 
-	// Another process goes on where it has ended, after half a line of one that was
-	// killed.
+	// Another process continues where this one has ended, after half a line from
+	// one that was killed.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = f.WriteString(`{"time":"20`)
@@ -60,7 +60,7 @@ func TestRecordingIsRotated(t *testing.T) {
 	require.NoError(t, r.close())
 	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path))
 
-	// What was there before counts: there is no room for a fourth.
+	// Existing files count: there is no room for a fourth.
 	r, err = newRecorder(&recordSettings{File: path, Bytes: 400, Files: 2}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	r.record(someRequest(11))
@@ -82,7 +82,7 @@ func TestEndOfHalfALine(t *testing.T) {
 	}
 }
 
-// A full disk costs records, is said once a minute, and requests never wait for it.
+// A full disk costs records, is reported once a minute, and never delays requests.
 func TestAFullDiskCostsRecords(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
@@ -105,9 +105,9 @@ func TestARecordingThatCannotBeIsAMistake(t *testing.T) {
 	require.Error(t, err)
 }
 
-// What waits for a slow disk is bounded in bytes, too.
+// What waits for a slow disk is bounded in bytes too.
 func TestLargeRecordsDoNotWait(t *testing.T) {
-	r := &recorder{queue: make(chan recording.Request, recorderQueue)} // nobody writes
+	r := &recorder{queue: make(chan recording.Request, recorderQueue)} // without a writer
 	large := recording.Request{Blocks: make([]recording.Hash, 1<<20), Prompt: &recording.Prompt{Messages: make([]recording.Piece, 1<<15)}}
 	for range recorderQueue {
 		r.record(large)
@@ -117,7 +117,7 @@ func TestLargeRecordsDoNotWait(t *testing.T) {
 	assert.Equal(t, 4*sizeOf(&large), r.waiting.Load())
 }
 
-// What has been written, or could not be, waits no more: its place is free.
+// A record that has been written, or has failed, gives its place back.
 func TestWrittenRecordsDoNotWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	r, err := newRecorder(&recordSettings{File: path}, slog.New(slog.DiscardHandler))
@@ -135,12 +135,12 @@ func TestWrittenRecordsDoNotWait(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 50, strings.Count(string(written), "\n"))
 	r.waiting.Add(sizeOf(&one))
-	r.write(one) // to a file that is closed
+	r.write(one) // to a closed file
 	require.EqualValues(t, 1, r.lost.Load())
 	require.Zero(t, r.waiting.Load())
 }
 
-// The newest records are kept, in their order, as many as there are files for.
+// The newest records are kept in order, as many as fit the files.
 func TestRotationKeepsTheNewest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	const files = 4

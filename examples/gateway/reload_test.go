@@ -27,7 +27,7 @@ import (
 	"github.com/endpick/endpick/internal/traffic"
 )
 
-// startConfig serves as a file says; the flags are its path and no more.
+// startConfig serves from a file, whose path is the only flag.
 func startConfig(t *testing.T, path string) *command {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -52,8 +52,8 @@ func (c *command) logs(t *testing.T, what string, times int) {
 	require.Eventually(t, func() bool { return strings.Count(c.stderr.String(), what) >= times }, 30*time.Second, 5*time.Millisecond, "%s: %s", what, c.stderr)
 }
 
-// A running gateway follows its file, and SIGHUP. A mistake is said with its place, and
-// changes nothing.
+// A running gateway follows its file, and SIGHUP. A mistake is reported with its place
+// and changes nothing.
 func TestReload(t *testing.T) {
 	one, two := newBackend(t), newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
@@ -116,8 +116,8 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
 
-// Requests go on while settings come and go, with and without mistakes: none is lost,
-// what stays keeps its cache and its models, and the accounts end at zero.
+// Requests go on while settings change, with and without mistakes: none is lost,
+// endpoints that stay keep their caches and models, and the accounts end at zero.
 func TestReloadUnderLoad(t *testing.T) {
 	config, err := traffic.ServerConfig(65536)
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		case 1:
 			text = settings("", 0, 1)
 		case 2:
-			text = settings("models: {}\n", 0, 1) // twice: a mistake
+			text = settings("models: {}\n", 0, 1) // a duplicate: a mistake
 		case 3:
 			text = strings.Replace(settings("", 0, 2), "policy: lmetric", "policy: load-prefix", 1)
 		case 4:
@@ -195,7 +195,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	require.Zero(t, g.router.Stats().Panics)
 	require.Same(t, index, g.policies.index)
 	require.Equal(t, latencies, g.policies.latencies(), "the same models, and none of them twice")
-	// What server-1 was asked before all of it is still known to be there.
+	// The prompts sent to server-1 before all this are still known to be there.
 	held := 0
 	for _, e := range index.Stats().Endpoints {
 		for _, s := range g.router.Endpoints() {
@@ -207,8 +207,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	require.Positive(t, held)
 }
 
-// A file that is being written counts when it is whole: the first half of one could
-// say that there are no tenants.
+// A file that is being written counts only once it is complete: its first half
+// might lack the tenants.
 func TestHalfAFileIsNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	const head = "endpoints: [{url: \"http://127.0.0.1:1\"}]\n"
@@ -236,8 +236,8 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 	require.Equal(t, 2, strings.Count(logged.String(), "settings reloaded"))
 }
 
-// A certificate and its key are two files: they are taken over when both have been the same for a while, and so is
-// nothing before.
+// A certificate and its key are two files: they are taken over once both have been unchanged for a
+// while, and not before.
 func TestHalfACertificateIsNotTaken(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
@@ -256,7 +256,7 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 		r.look(false)
 	}
 	newCert, newKey := writeCertificate(t, next, 2)
-	for to, from := range map[string]string{cert: newCert, key: newKey} { // whichever is first
+	for to, from := range map[string]string{cert: newCert, key: newKey} { // in either order
 		b, err := os.ReadFile(from)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(to, b, 0o600))
@@ -330,7 +330,7 @@ func TestProtocols(t *testing.T) {
 	})
 }
 
-// A client that does not send its body, and one that sends too much, end by the limits.
+// A client that does not send its body, or sends too much, runs into the limits.
 func TestClientLimits(t *testing.T) {
 	b := newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
@@ -349,14 +349,15 @@ func TestClientLimits(t *testing.T) {
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	_, err = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
 	require.NoError(t, err)
-	answer, err := io.ReadAll(conn) // the server ends the connection
+	answer, err := io.ReadAll(conn) // the server closes the connection
 	require.NoError(t, err)
 	require.Contains(t, string(answer), "HTTP/1.1 408 ")
 	require.Contains(t, string(answer), "Connection: close")
 	require.Zero(t, len(b.headers))
 }
 
-// A client that asks and does not read is cut off, and its place at the server is free again.
+// A client that does not read its response is cut off, and its place at the server becomes
+// free.
 func TestClientsThatDoNotRead(t *testing.T) {
 	left := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -445,7 +446,7 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 	require.Equal(t, `you have said "hello"`, string(answer))
 }
 
-// Each model is routed by its own policy, on the same servers and accounts.
+// Each model is routed by its own policy, with the same servers and accounts.
 func TestPoliciesPerModel(t *testing.T) {
 	g := newTestGateway(t, `
 endpoints: [{url: "http://127.0.0.1:1", id: a}, {url: "http://127.0.0.1:2", id: b}, {url: "http://127.0.0.1:3", id: c}]
@@ -477,8 +478,7 @@ models: {busy: {policy: always-busiest}, loaded: {policy: least-loaded}, mixed: 
 	require.Zero(t, g.router.Stats().BadStage)
 }
 
-// A server that is drained by the file gets no new requests, and what is known of it is
-// there when it is back.
+// A server drained in the file gets no new requests, and is remembered when it returns.
 func TestDrainByTheFile(t *testing.T) {
 	one, two := newBackend(t), newBackend(t)
 	text := func(more string) string {

@@ -24,7 +24,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// nobody is an address where nobody listens.
+// nobody is an address at which nothing listens.
 func nobody(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -32,8 +32,8 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A gateway starts, serves, follows its file and stops though NATS is not there, and says
-// so. What other gateways do when it is: examples/replicas.
+// A gateway starts, serves, follows its file and stops without NATS, and reports that.
+// examples/replicas tests several gateways with NATS.
 func TestReplicasWithoutNATS(t *testing.T) {
 	b := newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
@@ -132,7 +132,7 @@ func TestReplicasChangeUnderLoad(t *testing.T) {
 	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 }
 
-// A gateway that stops waits for its own clients and not for those of others.
+// A gateway that stops waits for its own clients, not for those of others.
 func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	release := make(chan struct{})
 	var asked sync.WaitGroup
@@ -186,7 +186,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	require.Equal(t, 1, g.router.Stats().OpenLeases, "the other's goes on")
 }
 
-// Credentials are a file of NATS, and nothing of it is shown.
+// Credentials are in a file for NATS, and none of it is shown.
 func TestCredentials(t *testing.T) {
 	pair, err := nkeys.CreateUser()
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// What NATS has ended for good, with an error that nobody knows, is begun anew.
+// A connection that NATS has closed for good, with an unknown error, is opened again.
 func TestReplicasConnectAgain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

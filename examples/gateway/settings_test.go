@@ -41,7 +41,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string)
 	return cert, key
 }
 
-// The example in the documentation is a whole file, and is what it says.
+// The example in the documentation is a complete file, and means what it says.
 func TestDocumentedSettings(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/gateway.md")
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Len(t, quick.Endpoints, 2)
 	assert.Equal(t, quotaSettings{Rate: 50, Burst: 3000, Requests: 4}, quick.Tenants["support"].Quota)
 
-	// What it gives as defaults are the defaults.
+	// The defaults it gives are the defaults.
 	d := defaultSettings()
 	assert.Equal(t, d.Timeouts.Header, s.Timeouts.Header)
 	assert.Equal(t, d.Timeouts.Body, s.Timeouts.Body)
@@ -89,7 +89,7 @@ func TestDocumentedSettings(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "h100", d.Discover.Endpoint.Variant)
 
-	// Every field that there is, is in the example or in the table below it.
+	// Every existing field is in the example or in the table below it.
 	for _, name := range fieldNames(t) {
 		assert.True(t, bytes.Contains(doc, []byte(name+":")), "docs/gateway.md says nothing of %s", name)
 	}
@@ -108,8 +108,7 @@ func writeSettings(t *testing.T, text string) (path string) {
 	return path
 }
 
-// A policy for a model that nobody serves is a slip of the pen, where it is known what is
-// served.
+// A policy for a model that no endpoint serves is a mistake, if the models are known.
 func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	const warning = "models.lama: no endpoint serves this model"
 	for endpoints, want := range map[string][]string{
@@ -132,7 +131,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	c.logs(t, `level=WARN msg=settings warning="`+warning+`"`, 1)
 }
 
-// fieldNames are the yaml tags of the settings.
+// fieldNames returns the yaml tags of the settings.
 func fieldNames(t *testing.T) (all []string) {
 	var source []byte
 	for _, name := range []string{"settings.go", "events.go", "replicas.go"} {
@@ -161,7 +160,7 @@ tenants:
 
 var aHashKey = "hash_key: " + strings.Repeat("4f", 32) + "\n"
 
-// A mistake names the file, the line and the field.
+// A mistake is reported with file, line and field.
 func TestSettingsWithAMistake(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gateway.yaml")
@@ -274,7 +273,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 	}
 }
 
-// Paths in the file are relative to its directory, and the bounds of the queue are those in the file.
+// Paths in the file are relative to its directory, and the queue has the file's bounds.
 func TestSettingsAreTakenAsTheyAre(t *testing.T) {
 	dir := t.TempDir()
 	s, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(`
@@ -292,8 +291,7 @@ queue: {requests: 7, tokens: 8000, bytes: 9 MiB, timeout: 10s}
 	assert.Nil(t, s.hold())
 }
 
-// Whatever stands in the file, reading it ends in settings or in an error that says
-// where.
+// Whatever the file contains, reading it yields settings or an error with a place.
 func FuzzSettings(f *testing.F) {
 	f.Add(goodSettings)
 	f.Add("a: &a [*a]\n")

@@ -18,7 +18,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// backend is a server that remembers what it was asked.
+// backend is a server that records its requests.
 type backend struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -77,8 +77,8 @@ const (
 	bobsKey = "sk-bob-0123456789abcdef"
 )
 
-// The tenant is that of the key, whatever else a client writes, and no key gets
-// through to a server.
+// The tenant is that of the key, whatever else a client sends, and no key
+// reaches a server.
 func TestTenantsComeFromKeys(t *testing.T) {
 	b := newBackend(t)
 	// printf %s sk-bob-0123456789abcdef | sha256sum
@@ -127,7 +127,7 @@ tenants:
 		require.Equal(t, []string{"Bearer for-the-engine"}, h["Authorization"])
 		require.Empty(t, h["X-Api-Key"])
 		require.Empty(t, h["Api-Key"])
-		// A tenant's targets are those of requests that ask for none.
+		// A tenant's targets apply to requests without any.
 		want := endpick.SLO{}
 		if tc.tenant == "ann" {
 			want = endpick.SLO{TTFT: 5 * time.Second, TPOT: time.Second}
@@ -145,8 +145,8 @@ tenants:
 	require.Equal(t, http.StatusOK, r.Code, "a load balancer has no key")
 }
 
-// A page in a browser asks without its key what it may send, and gets the server's
-// answer. Nothing else comes in that way.
+// A browser's preflight comes without a key and gets the server's answer. Nothing
+// else gets in that way.
 func TestBrowsersAskWithoutAKey(t *testing.T) {
 	var header http.Header
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -196,7 +196,7 @@ func slos(r recording.Request) endpick.SLO {
 	return endpick.SLO{TTFT: millis(r.SLOTTFTMillis), TPOT: millis(r.SLOTPOTMillis)}
 }
 
-// Without tenants everybody may come in, and keys are the engines'.
+// Without tenants everybody has access, and keys are passed to the engines.
 func TestWithoutTenantsKeysPass(t *testing.T) {
 	b := newBackend(t)
 	g := newTestGateway(t, `endpoints: [{url: "`+b.URL+`"}]`)
@@ -204,7 +204,7 @@ func TestWithoutTenantsKeysPass(t *testing.T) {
 	require.Equal(t, "Bearer of-the-engine", b.last().Get("Authorization"))
 }
 
-// A tenant that has used its tokens gets 429 and is told when to come back; others go
+// A tenant that has used up its tokens gets 429 and a time to come back; others go
 // on, and a reload gives it more.
 func TestQuotas(t *testing.T) {
 	b := newBackend(t)
@@ -236,7 +236,7 @@ tenants:
 	require.Nil(t, refused())
 }
 
-// A tenant has the limits of the settings, each on its own, and others have none.
+// Each of a tenant's limits is that of the settings, and other tenants have none.
 func TestLimitsAreTheSettings(t *testing.T) {
 	g := newTestGateway(t, `
 endpoints: [{url: "http://a"}]

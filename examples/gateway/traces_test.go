@@ -31,7 +31,7 @@ func (r *spanReceiver) Export(_ context.Context, in *collector.ExportTraceServic
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// The gateway's spans come to a collector, and go on in its servers.
+// The gateway's spans reach a collector and continue in its servers.
 func TestTraces(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

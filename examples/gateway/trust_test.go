@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// spy notes the requests that are routed.
+// spy records the routed requests.
 type spy struct{ requests []endpick.Request }
 
 func (s *spy) Admit(req *endpick.Request, _ []endpick.Candidate) error {

@@ -33,7 +33,7 @@ import (
 
 const watching = "watching"
 
-// needs skips where a program of Debian's package prometheus is missing.
+// needs skips a test if a program from Debian's prometheus package is missing.
 func needs(t *testing.T, program string) {
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skipf("there is no %s: apt-get install prometheus", program)
@@ -49,7 +49,7 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	require.NoError(t, err, "%s\n%s", args, out)
 }
 
-// Each alert fires when it should and not before, on series that are made up.
+// Each alert fires when it should and not before, on made-up series.
 func TestAlerts(t *testing.T) {
 	promtool(t, "", "check", "config", "prometheus.yml")
 	promtool(t, "", "test", "rules", "alerts_test.yml")
@@ -72,7 +72,7 @@ func alertsIn(rules string) (names []string) {
 	return names
 }
 
-// engines are model servers that the test can take down.
+// startEngines returns model servers that the test can take down.
 func startEngines(t *testing.T, n int) (all []*modelserver.Server, urls []string) {
 	config, err := traffic.ServerConfig(16384)
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func load(ctx context.Context, gateway string, group *sync.WaitGroup) {
 		group.Go(func() {
 			system := strings.Repeat(fmt.Sprintf("You are assistant number %d. ", client%3), 60)
 			for turn := 0; ctx.Err() == nil; turn++ {
-				if client == 5 { // and one whose prompts nobody holds, so that each server has something to do
+				if client == 5 { // one with unique prompts, so that each server gets work
 					system = strings.Repeat(fmt.Sprintf("Forget all %d. ", turn), 60)
 				}
 				body, _ := json.Marshal(map[string]any{
@@ -155,7 +155,7 @@ scrape_configs:
 	return p
 }
 
-// sample is a value with its labels.
+// promSample is a value with its labels.
 type promSample struct {
 	Metric map[string]string
 	Value  [2]any
@@ -190,8 +190,7 @@ func (p *tsdb) query(expr string) ([]promSample, error) {
 	return answer.Data.Result, nil
 }
 
-// panels are the queries of the dashboard, by the titles of its panels and the
-// letters of their queries.
+// panels returns the dashboard's queries, by panel title and query letter.
 func panels(t *testing.T) map[string]string {
 	text, err := os.ReadFile(filepath.Join(watching, "grafana", "endpick.json"))
 	require.NoError(t, err)
@@ -215,7 +214,7 @@ func panels(t *testing.T) map[string]string {
 	return all
 }
 
-// rules are the expressions of the alerts, as Prometheus has read them.
+// rules returns the expressions of the alerts, as Prometheus parsed them.
 func (p *tsdb) rules(t *testing.T) map[string]string {
 	resp, err := http.Get(p.url + "/api/v1/rules")
 	require.NoError(t, err)
@@ -238,10 +237,10 @@ func (p *tsdb) rules(t *testing.T) map[string]string {
 	return all
 }
 
-// expectation is what a query should return while servers are well and under load.
+// expectation is what a query should return while servers are healthy and under load.
 type expectation struct {
-	labels []string // of each sample, in any order; nil: one sample without
-	from   float64  // each value is within
+	labels []string // of each sample, in any order; nil: one sample without labels
+	from   float64  // all values are within
 	to     float64
 }
 
@@ -272,8 +271,8 @@ func (e expectation) check(got []promSample) error {
 	return nil
 }
 
-// expectations are those of each query of the dashboard, with three servers that are
-// well and two tenants, none of whose requests fails.
+// expectations has one for each query of the dashboard, with three healthy servers
+// and two tenants without failed requests.
 func expectations(servers []string) map[string]expectation {
 	const most = 1e5
 	demo := modelserver.DefaultModel
@@ -283,7 +282,7 @@ func expectations(servers []string) map[string]expectation {
 	return map[string]expectation{
 		"Servers that take requests A": {nil, 3, 3},
 		"Unhealthy servers A":          {nil, 0, 0},
-		"Requests that fail A":         {none, 0, 0}, // there is no such series yet
+		"Requests that fail A":         {none, 0, 0}, // the series does not exist yet
 		"Targets met A":                {both, 1, 1},
 		"Requests A":                   {[]string{"completed"}, 0.1, most},
 		"Statuses of failures A":       {none, 0, 0},
@@ -329,9 +328,9 @@ func expectations(servers []string) map[string]expectation {
 }
 
 // A real Prometheus scrapes the gateway under load. Every query of the dashboard and
-// every alert returns what it should: while all is well, when a server has died, when
-// all have, and when the gateway itself is gone. ENDPICK_WATCH_FOR=1m keeps all well
-// for so long.
+// every alert returns what it should: while all is well, after one server has died,
+// after all have, and when the gateway itself is gone. ENDPICK_WATCH_FOR=1m extends
+// the healthy period.
 func TestPrometheus(t *testing.T) {
 	needs(t, "prometheus")
 	if os.Getenv("ENDPICK_WATCH_FOR") == "" {
@@ -377,7 +376,7 @@ func TestPrometheus(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(watching, "alerts.yml"))
 	require.NoError(t, err)
 	require.Len(t, alerts, len(alertsIn(string(text))))
-	// pending are the alerts that would fire if it stayed like that.
+	// pending returns the alerts that would fire if nothing changed.
 	pending := func() (names []string, err error) {
 		for name, expr := range alerts {
 			got, err := p.query(expr)
@@ -408,7 +407,7 @@ func TestPrometheus(t *testing.T) {
 			}
 			return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(got, name) })
 		}, 60*time.Second, 200*time.Millisecond, "%s: %v", what, &got)
-		// What a death brings with it sooner or later.
+		// Side effects of a dead server, sooner or later.
 		for _, name := range got {
 			assert.Contains(t, append(names, "EndpointUnhealthy", "EndpointFails", "EndpointSilent", "RequestsFail", "RetriesDenied", "NobodyServes", "TargetsMissed"), name, what)
 		}
@@ -430,11 +429,11 @@ func TestPrometheus(t *testing.T) {
 	has("the gateway is gone", "Down")
 }
 
-// Models and tenants that clients invent make no series.
+// Invented names of models and tenants create no series.
 func TestInventedNamesMakeNoSeries(t *testing.T) {
 	g, err := newGateway(gatewayConfig{
 		policy: "lmetric", receipts: 5, log: slog.New(slog.DiscardHandler), trustHeaders: true,
-		endpoints: []endpick.Endpoint{{ID: "a", Address: newBackend(t).URL, Models: []string{"llama"}}}, // one that health has nothing to say of
+		endpoints: []endpick.Endpoint{{ID: "a", Address: newBackend(t).URL, Models: []string{"llama"}}}, // one without a record in health
 	})
 	require.NoError(t, err)
 	defer g.close()

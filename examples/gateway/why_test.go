@@ -25,7 +25,7 @@ func removed(id, by string) endpick.Verdict {
 	return v
 }
 
-// The decision that docs/concepts.md works out, and what else can be.
+// The decision worked out in docs/concepts.md, and other cases.
 func TestWhy(t *testing.T) {
 	a := verdict("a", 4.06e-06, func(c *endpick.Candidate) {
 		c.Running, c.InFlight.PrefillTokens, c.PrefixTokens = 12, 9000, 608

@@ -20,7 +20,7 @@ func growth(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// Each group is measured and drawn; what comes out are ratios and megabytes.
+// Each group is measured and drawn; the results are ratios and megabytes.
 func TestCurves(t *testing.T) {
 	dir := t.TempDir()
 	for _, group := range []string{"tokens", "index", "adapters"} {
@@ -42,7 +42,7 @@ func TestCurves(t *testing.T) {
 	}
 }
 
-// The fleets are what the curves are called by.
+// The fleets have the sizes in the curves' names.
 func TestFleets(t *testing.T) {
 	for _, s := range []setting{
 		{policy: "lmetric", endpoints: 10, tokens: 2048, held: 0.1, blocks: 500},

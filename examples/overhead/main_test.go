@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The proxies are this program again.
+// The proxies are this program itself.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-proxy" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each part runs, and its table has the rows that it should. What they say is not
-// looked at: a machine may be busy.
+// Each part runs, and its table has the right rows. The figures are not checked:
+// a machine may be busy.
 func TestOverhead(t *testing.T) {
 	var out, failures bytes.Buffer
 	args := strings.Fields("-rounds 1 -work 1 -search 20 -worst 2 -most 16 -streams 10 -rate 20 -duration 200ms -record")
@@ -30,7 +30,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// What takes place at the same time is measured as well.
+// Concurrent requests are measured as well.
 func TestBeside(t *testing.T) {
 	var out, failures bytes.Buffer
 	args := strings.Fields("-only streams -beside -rounds 2 -streams 10 -rate 20 -duration 200ms")

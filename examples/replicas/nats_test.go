@@ -17,7 +17,7 @@ import (
 	"github.com/endpick/endpick/transport/replica"
 )
 
-// member is a router with its replica, over a wire of its own to a real NATS server.
+// member is a router with its replica, over a connection of its own to a real NATS server.
 type member struct {
 	*endpick.Router
 	replica *replica.Replica
@@ -49,7 +49,7 @@ func join(t *testing.T, b *broker, options ...nats.Option) *member {
 	m.stop = sync.OnceFunc(func() {
 		cancel()
 		assert.NoError(t, <-ended)
-		_ = conn.FlushTimeout(10 * time.Second) // its farewell, if there is anybody to hear it
+		_ = conn.FlushTimeout(10 * time.Second) // its goodbye, if anything is listening
 		conn.Close()
 	})
 	t.Cleanup(m.stop)
@@ -68,7 +68,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	require.Eventually(t, is, 60*time.Second, 2*time.Millisecond, what)
 }
 
-// know waits until so many others are known, all well.
+// know waits until n others are known, all alive.
 func (m *member) know(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, "replicas meet", func() bool {
@@ -82,7 +82,7 @@ func (m *member) know(t *testing.T, n int) {
 	})
 }
 
-// see waits until a member sees just the same in flight as another does.
+// sees waits until a member sees exactly the same in flight as another does.
 func (m *member) sees(t *testing.T, other *member) {
 	t.Helper()
 	flying := func(m *member) (all []endpick.InFlight) {
@@ -131,7 +131,7 @@ func TestConvergence(t *testing.T) {
 	})
 	y.sees(t, x)
 	z.sees(t, x)
-	x.stop() // and says so
+	x.stop() // with a goodbye
 	y.know(t, 1)
 	eventually(t, "its own are over", func() bool { return y.Stats().OpenLeases == 20 && z.Stats().OpenLeases == 20 })
 	end(open...)
@@ -193,7 +193,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// One joins while two others are busy; when they stop all see the same.
+// A replica joins while two others are busy; when they stop, all agree.
 func TestJoinUnderLoad(t *testing.T) {
 	b := newBroker(t)
 	x, y := join(t, b), join(t, b)
@@ -240,7 +240,7 @@ func TestJoinUnderLoad(t *testing.T) {
 	}
 }
 
-// There is no NATS yet when it starts.
+// NATS starts after the gateway.
 func TestNATSComesLater(t *testing.T) {
 	b := newBroker(t)
 	b.kill()
@@ -261,8 +261,8 @@ func TestNATSComesLater(t *testing.T) {
 	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
 }
 
-// NATS hangs: its connection is there and takes nothing. A gateway goes on, and forgets
-// what it was told, though it has more to tell than any buffer on the way holds.
+// NATS hangs: its connection is open and accepts nothing. A gateway goes on and forgets
+// the others' state, though it has more to send than any buffer on the way holds.
 func TestNATSHangs(t *testing.T) {
 	b := newBroker(t)
 	x, y := join(t, b), join(t, b)
@@ -294,7 +294,7 @@ func TestNATSHangs(t *testing.T) {
 	x.sees(t, y)
 }
 
-// Who was turned away, also more than once, is let in when NATS knows better.
+// A replica that NATS has turned away, even repeatedly, connects once NATS accepts it.
 func TestNATSLetsNobodyIn(t *testing.T) {
 	b := newBroker(t)
 	b.kill()

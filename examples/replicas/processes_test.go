@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is an examples/gateway with a file of settings.
+// process is an examples/gateway with a settings file.
 type process struct {
 	*exec.Cmd
 	path       string // of the file
@@ -31,7 +31,7 @@ type process struct {
 	ended      chan error
 }
 
-// lines is what a process writes.
+// lines is the output of a process.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -49,7 +49,7 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// build makes the gateway, in its own module.
+// build builds the gateway in its own module.
 func build(t *testing.T) (path string) {
 	path = filepath.Join(t.TempDir(), "gateway")
 	c := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./gateway")
@@ -90,7 +90,7 @@ func startProcess(t *testing.T, program, name, settings string) *process {
 	return p
 }
 
-// reload gives it other settings.
+// reload gives it new settings.
 func (p *process) reload(t *testing.T, settings string) {
 	t.Helper()
 	before := strings.Count(p.stderr.String(), "settings reloaded")
@@ -110,7 +110,7 @@ func (p *process) page(t *testing.T, path string) string {
 	return string(text)
 }
 
-// metric is the value of a series, −1 if it is not there.
+// metric is the value of a series, −1 if it does not exist.
 func (p *process) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	for line := range strings.Lines(p.page(t, "/metrics")) {
@@ -153,12 +153,12 @@ func (p *process) ask(t *testing.T, key, prompt string) int {
 	return resp.StatusCode
 }
 
-// engine answers at once, but for prompts that it holds, and fails if it is told to.
+// engine answers at once, except for prompts that it holds, and fails on demand.
 type engine struct {
 	*httptest.Server
 	asked atomic.Int64
 	fails atomic.Bool
-	held  chan struct{} // is closed
+	held  chan struct{} // closed to release them
 }
 
 func startEngine(t *testing.T) *engine {
@@ -186,8 +186,8 @@ func startEngine(t *testing.T) *engine {
 	return e
 }
 
-// Two gateways as a file makes them, over a NATS server that wants a password: what one
-// does counts at the other, whatever becomes of NATS, of the settings and of one of them.
+// Two gateways, configured by files, over a NATS server with a password: what one does
+// counts at the other, whatever happens to NATS, to the settings and to either of them.
 func TestGatewayProcesses(t *testing.T) {
 	b := newBroker(t)
 	b.kill()
@@ -214,7 +214,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	program := build(t)
 	x, y := startProcess(t, program, "x", settings("x", 1, "f")), startProcess(t, program, "y", settings("y", 1, "f"))
 
-	// There is no NATS yet.
+	// NATS is not running yet.
 	for _, p := range []*process{x, y} {
 		require.Equal(t, 200, p.ask(t, freely, "Hello."))
 		p.shows(t, "NATS can&#39;t be reached.")
@@ -235,7 +235,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	x.shows(t, "<td>gateway-y<small>")
 	y.shows(t, "What 1 other gateway does counts here.")
 
-	// What one has sent, the other sends to the same server.
+	// What one gateway has sent to a server, the other sends to the same one.
 	prompt := func(i int) string { return strings.Repeat(fmt.Sprint("This is prompt ", i, ". "), 200) }
 	told := y.metric(t, "mirrored_total")
 	var to []bool
@@ -252,14 +252,14 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 		require.Equal(t, to[i], two.asked.Load() > before, "prompt %d", i)
 	}
 
-	// What is in flight at one counts at the other: as load, and for the quota.
+	// Requests in flight at one count at the other: as load, and for the quota.
 	var held sync.WaitGroup
 	held.Go(func() { assert.Equal(t, 200, x.ask(t, bounded, "hold this")) })
 	y.reaches(t, "open_leases", 1)
 	require.Equal(t, 429, y.ask(t, bounded, "Hello."))
 	require.Equal(t, 200, y.ask(t, freely, "Hello."))
 
-	// Others with other settings are none of theirs; the same again are.
+	// Gateways with other settings are not in the group; with the same settings they are again.
 	y.reload(t, settings("y", 1, "g"))
 	apart()
 	y.reaches(t, "open_leases", 0)
@@ -277,7 +277,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	require.NoError(t, b.start())
 	together()
 
-	// A request of y's keeps x from nothing: it stops when its own have ended.
+	// A request of y's does not delay x: it stops once its own have ended.
 	held.Go(func() { assert.Equal(t, 200, y.ask(t, freely, "hold this too")) })
 	x.reaches(t, "open_leases", 2)
 	require.NoError(t, x.Process.Signal(syscall.SIGTERM))
@@ -289,7 +289,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	y.reaches(t, "replica_others", 0)
 	y.reaches(t, "open_leases", 0)
 
-	// One that is killed is forgotten, and who comes in its place is met.
+	// A gateway that is killed is forgotten, and its replacement is found.
 	x = startProcess(t, program, "x", settings("x", 1, "f"))
 	together()
 	require.NoError(t, x.Process.Kill())
@@ -297,7 +297,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	x = startProcess(t, program, "x", settings("x", 1, "f"))
 	together()
 
-	// What fails for one is avoided by the other, which has not asked it.
+	// A server that fails one gateway is avoided by the other, which has not used it.
 	two.fails.Store(true)
 	asked := func(p *process) float64 { return p.metric(t, `endpoint_attempts_total{endpoint="two",result="error"}`) }
 	for i := 0; y.metric(t, `endpoint_out{endpoint="two",reason="failing"}`) != 1; i++ {

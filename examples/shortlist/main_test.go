@@ -11,10 +11,10 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// The workload whose decisions are the closest of all, while servers fill up and are the
-// most alike: the choice is mostly that among all, and nearly as good as that in the rest.
-// Over six seeds the regret is 0.06 to 0.21 %. Most of the other choices are of a server with
-// less load than the one that trees prefer.
+// The workload with the closest decisions, while servers fill up and are most alike: the
+// choice is mostly the same as among all candidates, and nearly as good where it is not. Over
+// six seeds the regret is 0.06 to 0.21 %. Most of the other choices are a server with less
+// load than the one that the trees prefer.
 func TestTheShortlistChoosesTheSame(t *testing.T) {
 	if race.Enabled {
 		t.Skip("there is one goroutine and nothing to race")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Coding agents come with the published figures beside the realised ones, and with what
-// caches could have found, for rates and for loads by name.
+// Coding agents come with the published figures beside the realised ones, and with the
+// best possible cache hits, for rates and for loads by name.
 func TestAgents(t *testing.T) {
 	agents := []string{"-workload", "agents", "-endpoints", "4", "-policies", "round-robin,lmetric", "-requests", "200"}
 	for _, pace := range [][]string{{"-rate", "0.2"}, {"-load", "low"}} {
@@ -31,8 +31,8 @@ func TestAgents(t *testing.T) {
 	assert.NotContains(t, simulate(t, small...), "in one cache")
 }
 
-// The index knows of nearly all that the chosen server has; of the same requests it
-// takes many for cold if it hears of prompts alone.
+// The index knows nearly all that the chosen server has; an index fed with prompts
+// alone takes many of the same requests for cold.
 func TestResponsesAreKnown(t *testing.T) {
 	unseen := func(flags ...string) (shares []float64) {
 		var rows []row

@@ -18,8 +18,8 @@ const (
 	console = fence + "console\n$ go run ./examples/simulate"
 )
 
-// Every table in the docs is under the command that made it. The commands take a
-// minute or two, so that they are run on demand only.
+// Every table in the docs stands below the command that made it. The commands
+// take a minute or two, so they run on demand only.
 func TestDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
@@ -62,14 +62,14 @@ func TestDocs(t *testing.T) {
 	require.Greater(t, commands, 5)
 }
 
-// docsOutput runs a command of the docs where they say: in the repository's root.
+// docsOutput runs a command from the docs where they say: in the repository's root.
 func docsOutput(t *testing.T, args []string) string {
 	t.Chdir("../..")
 	defer t.Chdir("examples/simulate")
 	return simulate(t, args...)
 }
 
-// checkCommand checks that the command is one, without running it.
+// checkCommand checks that the command is valid, without running it.
 func checkCommand(t *testing.T, args []string) {
 	root := filepath.Join("..", "..")
 	for i, arg := range args {

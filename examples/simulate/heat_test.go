@@ -17,14 +17,14 @@ import (
 	"github.com/endpick/endpick/internal/loud"
 )
 
-// A mean of 1, 2 and 3 is known to 4.30·1/√3.
+// The mean of 1, 2 and 3 has an interval of 4.30·1/√3.
 func TestInterval(t *testing.T) {
 	assert.InDelta(t, 4.30/math.Sqrt(3), interval([]float64{1, 2, 3}), 1e-9)
 	assert.Zero(t, interval([]float64{2, 2, 2}))
 	assert.True(t, math.IsNaN(interval([]float64{1})))
 }
 
-// A loss is compared with the same policy in all seeds: b, whose mean is the least.
+// All seeds are compared with the same policy: b, which has the lowest mean.
 func TestPairedLosses(t *testing.T) {
 	r := round{scores: map[string][]score{"a": {{E2EMean: 100}, {E2EMean: 300}}, "b": {{E2EMean: 200}, {E2EMean: 100}}}}
 	value := func(s *score) float64 { return s.E2EMean }
@@ -76,7 +76,7 @@ func (exact) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// Noise is as strong as it is said to be and has no bias; lengths are a factor.
+// Noise has the strength given and no bias; lengths are scaled by a factor.
 func TestNoise(t *testing.T) {
 	config := endpick.Config{Seed: 1, Policy: endpick.Policy{Name: "exact", Predictor: exact{}}}
 	require.NoError(t, conditions{noise: 0.4, length: 3}.apply(&config))
@@ -104,7 +104,7 @@ func TestNoise(t *testing.T) {
 	assert.Equal(t, exact{}, config.Policy.Predictor.(*worse).Observer())
 }
 
-// What learns goes on learning behind conditions.
+// Learners behind conditions keep learning.
 func TestConditionsHideNothing(t *testing.T) {
 	policy := func(s *loud.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} }
 	loud.Check(t, policy, func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
@@ -114,7 +114,7 @@ func TestConditionsHideNothing(t *testing.T) {
 	})
 }
 
-// The oracle is no worse than the policy that it begins with.
+// The oracle is no worse than the policy it starts from.
 func TestOracle(t *testing.T) {
 	text := simulate(t, "oracle", "-contests", "agents", "-load", "0.8", "-requests", "12", "-policies", "lmetric,random")
 	assert.Contains(t, text, "12 requests, seed 1. The share of the way is how far lmetric goes")

@@ -12,9 +12,9 @@ import (
 	"github.com/endpick/endpick/internal/sim"
 )
 
-// sorter is a filter that lets all pass, and keeps account of what was predicted and
-// measured by variant, and of where the requests of each TPOT target went. It leaves
-// out the first requests, which are routed before there is anything to predict from.
+// sorter is a filter that keeps every candidate and records what was predicted and
+// measured by variant, and where the requests of each TPOT target went. It skips the
+// first requests, which are routed before there are predictions.
 type sorter struct {
 	predictionMeter
 	skip  int
@@ -40,8 +40,8 @@ func (s *sorter) Done(e *endpick.Event, o *endpick.Outcome) {
 
 const fast, slow = "llama-3.1-8b-h100", "llama-3.1-8b-a100"
 
-// slowUnderRace skips a run in one goroutine that the race detector makes last for
-// half a minute.
+// slowUnderRace skips a single-goroutine run that takes half a minute under the
+// race detector.
 func slowUnderRace(t *testing.T) {
 	if race.Enabled {
 		t.Skip("there is one goroutine and nothing to race")
@@ -68,8 +68,8 @@ func newSorter(skip int) *sorter {
 	return &sorter{skip: skip, meter: map[string]*predictionMeter{}, went: map[time.Duration]map[string]int{}}
 }
 
-// An H100's step takes two thirds of an A100's: one model for both would be off by a
-// sixth and more.
+// An H100's step takes two thirds of an A100's: one model for both would be off by
+// at least a sixth.
 func TestHeterogeneousPoolIsLearned(t *testing.T) {
 	slowUnderRace(t)
 	s := newSorter(1200)
@@ -85,8 +85,8 @@ func TestHeterogeneousPoolIsLearned(t *testing.T) {
 	}
 }
 
-// Requests whose target only the fast servers keep go there; the others fill the slow
-// ones.
+// Requests with a target that only the fast servers keep go there; the others fill
+// the slow ones.
 func TestBestFitInAHeterogeneousPool(t *testing.T) {
 	slowUnderRace(t)
 	const tight, loose = 11 * time.Millisecond, 60 * time.Millisecond // an A100 alone takes 13 ms

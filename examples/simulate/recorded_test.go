@@ -11,8 +11,8 @@ import (
 	"github.com/endpick/endpick/internal/sim"
 )
 
-// recorded is what a server of this profile does with some requests, in the format
-// of LLMServingSim's recordings.
+// recorded is what a server with this profile does with some requests, in the
+// format of LLMServingSim's recordings.
 func recorded(t *testing.T, profile string) string {
 	p, err := engine.ProfileByName(profile)
 	require.NoError(t, err)

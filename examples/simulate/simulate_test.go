@@ -48,8 +48,8 @@ func TestTable(t *testing.T) {
 	golden(t, "capacity.txt", simulate(t, "capacity", "-rate", "0.4,1,8"))
 }
 
-// Several workloads, or loads by name, make one table with the policies below each
-// other.
+// Several workloads, or loads by name, make one table with the policies one below
+// the other.
 func TestOverview(t *testing.T) {
 	command := []string{"-workload", "C,B", "-load", "low,high", "-policies", "round-robin,predicted-latency,predicted-latency:most", "-requests", "60", "-seed", "1,2"}
 	golden(t, "overview.txt", simulate(t, with(command, "-slo", "tight:0.5:400:30")...))
@@ -63,7 +63,7 @@ func TestOverview(t *testing.T) {
 	assert.Equal(t, "high", rows[23].Load)
 }
 
-// Each variant leaves out what it says.
+// Each variant disables what its name says.
 func TestVariants(t *testing.T) {
 	filters := func(name string) int {
 		config, err := newPolicy(name)
@@ -85,7 +85,7 @@ func TestVariants(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Half of the output throughput's share, and half of the mean latency's.
+// Half of it is the share of output throughput, half that of mean latency.
 func TestFitness(t *testing.T) {
 	var rows []row
 	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(small, "-format", "json", "-policies", "lmetric", "-fitness", "tokens_per_sec:0.5,e2e_mean:0.5")...)), &rows))
@@ -261,7 +261,7 @@ func TestTrace(t *testing.T) {
 }
 
 func TestCalibrate(t *testing.T) {
-	// What the simulator itself has made of a profile is what the fit finds again.
+	// The fit recovers the profile that the simulator has used.
 	path := filepath.Join(t.TempDir(), "run.csv")
 	require.NoError(t, os.WriteFile(path, []byte(recorded(t, "llama-3.1-8b-a100")), 0o666))
 	out := filepath.Join(t.TempDir(), "fitted.json")

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Best fit fills an endpoint until a target is only just kept. If that is the expected
-// latency, the target is missed every other time; the upper bound leaves room.
+// Best fit fills an endpoint until a target is only just kept. With the expected
+// latency, the target is missed every other time; the upper bound leaves a margin.
 func TestWhatTheSpreadBuys(t *testing.T) {
 	slowUnderRace(t)
 	text := simulate(t, "-workload", "B", "-endpoints", "5", "-rate", "3.5", "-requests", "1500", "-seed", "1,2", "-format", "json",

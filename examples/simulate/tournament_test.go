@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every contest can be held: its fleet and its work are there, at any rate.
+// Every contest can be held: its fleet and its work exist, at any rate.
 func TestContests(t *testing.T) {
 	names := map[string]bool{}
 	held := 0
@@ -29,7 +29,7 @@ func TestContests(t *testing.T) {
 		assert.True(t, (c.guess > 0) != (c.saturation > 0), c.name)
 		work, err := c.work(2, 100)
 		if os.IsNotExist(err) {
-			continue // a trace that is not beside the repository
+			continue // a trace that is not next to the repository
 		}
 		require.NoError(t, err, c.name)
 		source, err := work.Start(1)
@@ -47,7 +47,7 @@ func TestContests(t *testing.T) {
 	assert.GreaterOrEqual(t, held, len(names)/3, "held back from tuning")
 }
 
-// A tournament that was stopped goes on where it was, and says the same.
+// A tournament that was interrupted continues where it was, with the same result.
 func TestTournament(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state.jsonl")
 	args := []string{"tournament", "-contests", "C-qwe,flash", "-policies", "lmetric,round-robin,marginal-delay", "-load", "0.5,0.8", "-seed", "1,2", "-requests", "150", "-format", "cells"}
@@ -74,8 +74,8 @@ func TestTournament(t *testing.T) {
 	}
 }
 
-// Losses, worked out: a takes 100 and 300 ms in two seeds, b 100 and 100: b is the best,
-// and a twice as slow.
+// Losses, worked out by hand: a takes 100 and 300 ms in two seeds, b 100 and 100: b is
+// the best, and a takes twice as long.
 func TestLoss(t *testing.T) {
 	r := round{scores: map[string][]score{"a": {{E2EMean: 100}, {E2EMean: 300}}, "b": {{E2EMean: 100}, {E2EMean: 100}}}}
 	policies := []string{"a", "b"}
@@ -100,8 +100,8 @@ func TestTournamentMistakes(t *testing.T) {
 	}
 }
 
-// Of seeds 1 and 2 b takes 10 and 30 % longer than a: 20 in the mean, by Student's
-// distribution ± 12.71 standard errors of 10. Of seed 3 there is no pair.
+// In seeds 1 and 2 b takes 10 and 30 % longer than a: 20 on average, with
+// Student's distribution ± 12.71 standard errors of 10. Seed 3 has no pair.
 func TestPairs(t *testing.T) {
 	r := round{contest: "C", load: 0.8, scores: map[string][]score{
 		"a": {{Seed: 1, E2EMean: 100, TTFT95: 10}, {Seed: 2, E2EMean: 200, TTFT95: 10}, {Seed: 3, E2EMean: 1, TTFT95: 1}},

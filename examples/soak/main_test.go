@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// A short soak keeps all promises, and does what it is for.
+// A short soak keeps all promises and exercises everything.
 func TestSoak(t *testing.T) {
 	var out, failures bytes.Buffer
 	args := strings.Fields("-duration 3s -leases 100000 -streams 40 -clients 2 -pace 100ms")
@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 			c.judge(&manner{stream: tc.stream}, &tc.seen, &trace{began: began, leases: tc.leases, attempts: tc.attempts})
 			for f := range fates {
 				if f == refused {
-					continue // a good request that is refused is counted twice
+					continue // a valid request that is refused counts twice
 				}
 				assert.EqualValues(t, map[bool]int{true: 1}[f == tc.want], c.way.tally.fates[f].Load(), fateNames[f])
 			}
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What is left behind is told.
+// Leftovers are reported.
 func TestLeftovers(t *testing.T) {
 	of := func(before, after held) []error {
 		r := &report{before: before, after: after}
@@ -115,7 +115,7 @@ func TestLeftovers(t *testing.T) {
 	assert.Contains(t, out.String(), "BROKEN, 1 promises")
 }
 
-// A quantile is at most an eighth too long.
+// A quantile is at most an eighth too high.
 func TestHistogram(t *testing.T) {
 	var h histogram
 	assert.Equal(t, "–", h.String())
@@ -144,7 +144,7 @@ func TestHistogram(t *testing.T) {
 	assert.Equal(t, "340 ms", short(340*time.Millisecond))
 }
 
-// Moods come as often as they are said to.
+// Moods occur at their configured rates.
 func TestMoods(t *testing.T) {
 	var had [moods]int
 	for i := range uint64(1000) {

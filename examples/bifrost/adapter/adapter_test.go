@@ -51,24 +51,24 @@ const (
 	counts = `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`
 )
 
-// drop breaks the connection before anything is said.
+// drop closes the connection without any response.
 func drop(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// severed breaks the connection in the middle of a stream.
+// severed closes the connection in the middle of a stream.
 func severed(w http.ResponseWriter, in *http.Request) {
 	events(word)(w, in)
 	_ = http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }
 
-// Whom a request is sent to, what becomes of each account, and what the client gets.
+// Where a request is sent, how each account ends, and what the client gets.
 func TestAttempts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		faults map[string]fault
 		stream bool
 		want   string // of the accounts
-		err    string // of the client; empty: none
+		err    string // as the client sees it; empty: none
 	}{
 		{"served", nil, false, "a completed", ""},
 		{"served, stream", nil, true, "a completed", ""},
@@ -85,7 +85,7 @@ func TestAttempts(t *testing.T) {
 		{"begins with an error, then served", map[string]fault{"a": events(`{"error":{"message":"no"}}`)}, true, "a failed, b completed", ""},
 		{"no JSON, then served", map[string]fault{"a": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }}, false, "a failed, b completed", ""},
 		{"an error in the middle", map[string]fault{"a": events(word, `{"error":{"message":"no"}}`)}, true, "a failed", "0 no"},
-		// Bifrost takes the end of a connection for that of the answer.
+		// Bifrost takes the end of a connection for the end of the answer.
 		{"broken off in the middle", map[string]fault{"a": severed}, true, "a failed", ""},
 		{"ends in the middle", map[string]fault{"a": events(word)}, true, "a failed", ""},
 		{"ends with its reason", map[string]fault{"a": events(word, stop)}, true, "a completed", ""},
@@ -109,7 +109,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// One that can't be reached has cost the server nothing, and is asked again for free.
+// An unreachable server has cost nothing, and the retry is free.
 func TestUnreachable(t *testing.T) {
 	w := newWorld(t, nil)
 	w.servers["a"].Close()
@@ -121,7 +121,7 @@ func TestUnreachable(t *testing.T) {
 	assert.Equal(t, "a failed, b completed, a failed, b completed, a failed, b completed, b completed", w.said(t), "after three it is avoided")
 }
 
-// The lease of each API's requests hears of the first token, the usage and the cache.
+// For each API, the lease learns of the first token, the usage and the cache.
 func TestWhatIsHeard(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		for name, send := range map[string]func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError{
@@ -191,7 +191,7 @@ func drain(chunks chan *schemas.BifrostStreamChunk) {
 	}
 }
 
-// What a response has appended to a conversation is matched when it comes back.
+// A conversation matches what a response has appended to it when it comes back.
 func TestConversationsGoOn(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		w := newWorld(t, nil)
@@ -209,8 +209,8 @@ func TestConversationsGoOn(t *testing.T) {
 	}
 }
 
-// Streams, clients that leave at every moment, errors and cuts, all at once: nothing
-// stays open.
+// Streams, clients that leave at any moment, errors and broken connections, all at
+// once: nothing stays open.
 func TestNothingIsLeftOpen(t *testing.T) {
 	w := newWorld(t, nil)
 	over := make(chan bool)
@@ -249,7 +249,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 				ctx, cancel := newContext(t)
 				defer cancel()
 				leaves := kind == "hang" || kind == "mute" || kind == "nobody"
-				if leaves { // at any moment
+				if leaves { // at some moment
 					time.AfterFunc(time.Duration(i)*3*time.Millisecond, cancel)
 				}
 				if i%3 == 0 && kind != "hang" {
@@ -275,7 +275,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 }
 
-// A client that goes away before any hook is called ends its account all the same.
+// A client that leaves before any hook is called still ends its account.
 func TestAClientThatIsGone(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		w := newWorld(t, nil)
@@ -298,7 +298,7 @@ func TestAClientThatIsGone(t *testing.T) {
 	}
 }
 
-// What Bifrost does without asking for a key, or without plugins, is left alone.
+// Requests for which Bifrost asks for no key, or runs no plugins, are left alone.
 func TestWhatIsLeftAlone(t *testing.T) {
 	for name, set := range map[string]func(ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest){
 		"a key that the caller names": func(ctx *schemas.BifrostContext, _ *schemas.BifrostChatRequest) {
@@ -341,7 +341,7 @@ func TestOtherProviders(t *testing.T) {
 	assert.Empty(t, w.said(t))
 }
 
-// Only a server that has the model, and whose key Bifrost offers, is asked.
+// Only a server that has the model, and whose key Bifrost offers, is used.
 func TestKeys(t *testing.T) {
 	w := newWorld(t, func(c *endpick.Config, _ *adapter.Config) {
 		c.Endpoints[0].Models = []string{"other"}
@@ -383,19 +383,18 @@ func TestKeysThatAreNotOffered(t *testing.T) {
 	k, err := w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}, {ID: "x"}}, schemas.VLLM, "m")
 	require.NoError(t, err)
 	assert.Equal(t, "c", k.ID)
-	// Bifrost has put that key aside, and asks for another.
+	// Bifrost has excluded that key and asks for another.
 	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")
 	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
 	assert.Equal(t, "c refused", w.said(t))
 }
 
-// sheds turns everybody away.
+// sheds rejects every request.
 type sheds struct{}
 
 func (sheds) Admit(*endpick.Request, []endpick.Candidate) error { return errors.New("full") }
 
-// A request that endpick turns away is answered with the status for that, and not tried
-// again.
+// A request that endpick rejects gets the matching status and is not retried.
 func TestWhatIsTurnedAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*endpick.Config, *adapter.Config)
@@ -420,7 +419,7 @@ func TestWhatIsTurnedAway(t *testing.T) {
 	}
 }
 
-// The headers that Bifrost has kept count: here a target, and a session.
+// The headers that Bifrost keeps count: here a target and a session.
 func TestHeaders(t *testing.T) {
 	var got endpick.Request
 	w := newWorld(t, func(_ *endpick.Config, c *adapter.Config) {
@@ -435,7 +434,7 @@ func TestHeaders(t *testing.T) {
 	assert.Equal(t, "a completed", w.said(t))
 }
 
-// A data-parallel rank is told to the server that has it, and to no other.
+// A data-parallel rank is sent to its own server and to no other.
 func TestRanks(t *testing.T) {
 	w := newWorld(t, func(c *endpick.Config, _ *adapter.Config) { c.Endpoints[0].Ranked, c.Endpoints[0].Rank = true, 5 })
 	w.breaks(status(503), "a")
@@ -448,7 +447,7 @@ func TestRanks(t *testing.T) {
 	assert.Equal(t, []string{"1"}, kept["X-Kept"])
 }
 
-// A context that is used for one request after the other belongs to each in turn.
+// A context that is reused for several requests belongs to each in turn.
 func TestOneContextForSeveralRequests(t *testing.T) {
 	w := newWorld(t, nil)
 	ctx, _ := newContext(t)
@@ -463,7 +462,7 @@ func TestOneContextForSeveralRequests(t *testing.T) {
 	assert.Equal(t, "a refused, a completed, a completed", w.said(t))
 }
 
-// What is not read is routed by load, and embeddings are read.
+// A request that is not parsed is routed by load; embeddings are parsed.
 func TestOtherRequests(t *testing.T) {
 	w := newWorld(t, nil)
 	w.breaks(func(rw http.ResponseWriter, in *http.Request) {
@@ -485,7 +484,7 @@ func TestOtherRequests(t *testing.T) {
 	assert.Equal(t, "a completed, a completed", w.said(t))
 	assert.Equal(t, 7, w.heard.outcomes[0].InputTokens)
 
-	// A request that the provider can't do is held against nobody.
+	// A request that the provider does not support counts against no server.
 	ctx, _ = newContext(t)
 	_, failure = w.SpeechRequest(ctx, &schemas.BifrostSpeechRequest{Provider: schemas.VLLM, Model: "m", Input: &schemas.SpeechInput{Input: text}})
 	require.NotNil(t, failure)

@@ -25,7 +25,7 @@ func begin(ctx context.Context, config endpick.Config, logger schemas.Logger, pl
 		return nil, err
 	}
 	return bifrost.Init(ctx, schemas.BifrostConfig{
-		Account:     &adapter.Account{Router: router}, // a key for each endpoint, as they come and go
+		Account:     &adapter.Account{Router: router}, // with a key for each endpoint, as they come and go
 		KeySelector: a.SelectKey,
 		LLMPlugins:  append(plugins, a), // the adapter comes last
 		Logger:      logger,

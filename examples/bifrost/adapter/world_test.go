@@ -21,13 +21,12 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// heard is a stage that prefers endpoints by their names, and remembers what observers
-// are told.
+// heard is a stage that prefers endpoints by name and records observers' events.
 type heard struct {
 	mu       sync.Mutex
 	lines    []string
 	outcomes []endpick.Outcome
-	matched  []int // tokens of each prompt that its endpoint was thought to hold
+	matched  []int // expected cached tokens of each prompt
 	ttfts    int
 }
 
@@ -57,8 +56,8 @@ func (o *heard) said() string {
 // fault is what a server does instead of serving; nil: it serves.
 type fault func(w http.ResponseWriter, in *http.Request)
 
-// world is a Bifrost before three modelled servers over real HTTP: a, b and c, which
-// are preferred in that order.
+// world is a Bifrost with three simulated servers over real HTTP: a, b and c,
+// preferred in that order.
 type world struct {
 	*bifrost.Bifrost
 	heard   *heard
@@ -69,7 +68,7 @@ type world struct {
 
 	mu     sync.Mutex
 	faults map[string]fault
-	ranks  []string // of the data-parallel rank, as servers were told it
+	ranks  []string // data-parallel ranks as servers received them
 }
 
 func newWorld(t *testing.T, change func(*endpick.Config, *adapter.Config)) *world {
@@ -126,7 +125,7 @@ func (w *world) breaks(f fault, ids ...string) {
 	}
 }
 
-// idle waits until nothing is open, and expects that nothing stays.
+// idle waits until nothing is open and checks that nothing remains.
 func (w *world) idle(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
@@ -135,7 +134,7 @@ func (w *world) idle(t *testing.T) {
 	}
 }
 
-// said waits until nothing is open, and tells how requests have ended.
+// said waits until nothing is open and returns how requests have ended.
 func (w *world) said(t *testing.T) string {
 	t.Helper()
 	w.idle(t)

@@ -15,13 +15,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/adapters.md")
 
-// page has the tables after this line.
+// page contains the tables, after this line.
 const (
 	page = "../../../docs/adapters.md"
 	mark = " ./ways -update -->\n"
 )
 
-// All ways differ as docs/adapters.md says and not otherwise, and leave nothing behind.
+// All ways differ exactly as docs/adapters.md says, and leave nothing behind.
 func TestWays(t *testing.T) {
 	r, err := suite.Compare(t.Context(), ways(), suite.Scenarios(), io.Discard)
 	require.NoError(t, err)
