@@ -59,7 +59,9 @@
 //     tokens, not chunks: the router knows what is in flight from this alone.
 //   - Set Request.Stream correctly. A response that does not stream has no
 //     first token; its prefill ends in the accounts when its predicted TTFT has
-//     passed.
+//     passed. If you can't tell when a first token arrives, leave Stream unset,
+//     whatever the client asked for: a stream counts as waiting for its first
+//     token until somebody reports it.
 //   - Report what engines say about themselves, with [Router.Report], a few
 //     times a second if possible, with a [Mark] taken when the engine was
 //     asked. Without reports the router goes by its own account. Report idle

@@ -45,8 +45,9 @@ type Request struct {
 	// Responses is how many responses the engine computes beside each other, as where a
 	// client asks for several choices. Zero: one.
 	Responses int
-	// Stream says that the response is streamed, so that there will be a
-	// first token to measure.
+	// Stream says that the response is streamed and that its first token will be
+	// reported, by Lease.Tokens or Lease.FirstToken. A caller that can't report it
+	// leaves Stream unset.
 	Stream bool
 
 	// Priority orders requests when capacity is short: higher is more important. A
