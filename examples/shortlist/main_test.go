@@ -11,10 +11,9 @@ import (
 	"github.com/endpick/endpick/internal/race"
 )
 
-// The workload with the closest decisions, while servers fill up and are most alike: the
-// choice is mostly the same as among all candidates, and nearly as good where it is not. Over
-// six seeds the regret is 0.06 to 0.21 %. Most of the other choices are a server with less
-// load than the one that the trees prefer.
+// The workload with the closest decisions, while servers fill up and are most alike. Over six
+// seeds the choice is the same as among all candidates in 99.5 to 100 %, and the regret is up
+// to 0.002 %.
 func TestTheShortlistChoosesTheSame(t *testing.T) {
 	if race.Enabled {
 		t.Skip("there is one goroutine and nothing to race")
@@ -26,10 +25,9 @@ func TestTheShortlistChoosesTheSame(t *testing.T) {
 	require.NoError(t, err)
 	n := &a.counts[0]
 	require.Greater(t, n.Narrowed, 1900)
-	assert.Greater(t, n.same(), 0.9)
-	assert.Less(t, n.regret(), 0.003)
-	assert.Less(t, n.listed(), 60.0)
-	assert.Greater(t, 2*n.Lighter, n.Narrowed-n.Same)
+	assert.Greater(t, n.same(), 0.99)
+	assert.Less(t, n.regret(), 0.0002)
+	assert.Less(t, n.listed(), 55.0)
 	assert.Zero(t, a.counts[1])
 }
 

@@ -6,7 +6,7 @@
 //
 //   - those with the lowest estimated cost, own latency and delay for others, with and
 //     without the correction by the last prediction for each
-//   - the lowest of those that hold most of the prompt
+//   - the lowest of those that hold some of the prompt, and of those that hold most of it
 //   - those with the lowest time to first token, which the affinity gate compares with
 //   - those that were chosen since their last prediction, whose load has changed the most
 //   - and some at random.

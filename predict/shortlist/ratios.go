@@ -11,23 +11,21 @@ import (
 // relative to other endpoints for the same request. What a model's trees add for an
 // endpoint changes little from one request to the next, so with this correction the
 // order of estimates is nearly that of predictions. It also covers differences between
-// kinds of endpoint, and endpoints that have stopped answering.
+// kinds of endpoint, and endpoints that have stopped answering. What the trees add for a
+// match is kept apart, for all endpoints together: the next prompt may match elsewhere.
 type ratios struct {
 	mu     sync.RWMutex // guards the fields below
 	slots  []ratio
-	levels map[uint32]*level
+	levels map[uint32]levels // by model
 }
 
-// ratio is that of one endpoint, relative to the level of all.
+// ratio is that of one endpoint, relative to the level of all with the same match.
 type ratio struct {
 	generation  uint32 // of the endpoint's Ref
 	model       uint32 // zero: none
 	first, rest float32
 	chosen      bool // the endpoint was chosen since
 }
-
-// level is the mean of predicted over estimated, over a model's requests.
-type level struct{ first, rest float64 }
 
 // unknown is the ratio of an endpoint without a prediction: low enough to be
 // predicted soon.
@@ -53,12 +51,12 @@ func (r *ratios) of(ref endpick.Ref, model uint32) *ratio {
 	return nil
 }
 
-// level returns the level of a model; r.mu is held.
-func (r *ratios) level(model uint32) level {
-	if l := r.levels[model]; l != nil {
-		return *l
+// level returns the levels of a model; r.mu is held.
+func (r *ratios) level(model uint32) levels {
+	if l, ok := r.levels[model]; ok {
+		return l
 	}
-	return level{1, 1}
+	return newLevels()
 }
 
 // learn records the predictions of the candidates, up to the first one without, and which
@@ -71,77 +69,60 @@ func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Cand
 	candidates = candidates[:n]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	effect, ok := r.effect(p, req, candidates)
+	var s shown
+	for i := range candidates {
+		if next, match, ok := p.ratio(req, &candidates[i]); ok {
+			s.add(next, match, r.of(candidates[i].Ref, p.model))
+		}
+	}
+	l := r.level(p.model)
+	effect, ok := s.effect(&l)
 	if !ok {
 		return
 	}
-	r.adjust(p.model, effect)
+	s.matches(&l, effect)
+	r.adjust(p.model, l, effect)
+	var by [matches]level
+	for m := range by {
+		by[m] = effect.times(l.match[m])
+	}
 	for i := range candidates {
-		next, ok := p.ratio(req, &candidates[i])
+		next, match, ok := p.ratio(req, &candidates[i])
 		if !ok {
 			continue
 		}
+		next = next.over(by[match]).within()
 		ref := candidates[i].Ref
 		for uint64(ref.Slot) >= uint64(len(r.slots)) {
 			r.slots = append(r.slots, ratio{})
 		}
-		r.slots[ref.Slot] = ratio{ref.Generation, p.model, within(next.first / effect.first), within(next.rest / effect.rest), ref == chosen}
+		r.slots[ref.Slot] = ratio{ref.Generation, p.model, float32(next.first), float32(next.rest), ref == chosen}
 	}
 }
 
-// effect is what a request has in common for all endpoints: predictions relative to
-// the known ratios, if there are any.
-func (r *ratios) effect(p *price, req *endpick.Request, candidates []endpick.Candidate) (level, bool) {
-	var changed, plain level
-	var known, all float64
-	for i := range candidates {
-		next, ok := p.ratio(req, &candidates[i])
-		if !ok {
-			continue
-		}
-		all++
-		plain.first, plain.rest = plain.first+next.first, plain.rest+next.rest
-		if e := r.of(candidates[i].Ref, p.model); e != nil {
-			known++
-			changed.first, changed.rest = changed.first+next.first/float64(e.first), changed.rest+next.rest/float64(e.rest)
-		}
-	}
-	switch {
-	case known > 0:
-		return level{changed.first / known, changed.rest / known}, true
-	case all > 0:
-		return level{plain.first / all, plain.rest / all}, true
-	}
-	return level{}, false
-}
-
-// adjust moves the level of a model by the effect of one request.
-func (r *ratios) adjust(model uint32, effect level) {
-	l := r.levels[model]
-	if l == nil {
+// adjust stores the levels of a model, the level of all moved by the effect of one request.
+func (r *ratios) adjust(model uint32, l levels, effect level) {
+	if _, ok := r.levels[model]; !ok {
 		if r.levels == nil || len(r.levels) == mostLevels {
-			r.levels = map[uint32]*level{}
+			r.levels = map[uint32]levels{}
 		}
-		l = &level{effect.first, effect.rest}
-		r.levels[model] = l
+		l.all = effect
 	}
-	l.first += (effect.first - l.first) / memory
-	l.rest += (effect.rest - l.rest) / memory
+	l.all = l.all.towards(effect, memory)
+	r.levels[model] = l
 }
 
-// ratio returns predicted over estimated for a candidate; false if it has no
-// prediction.
-func (p *price) ratio(req *endpick.Request, c *endpick.Candidate) (level, bool) {
+// ratio returns predicted over estimated for a candidate, and its match; false if it has
+// no prediction.
+func (p *price) ratio(req *endpick.Request, c *endpick.Candidate) (level, int, bool) {
 	first, rest, ok := predicted(req, &c.Prediction)
 	if !ok {
-		return level{}, false
+		return level{}, 0, false
 	}
 	anew := float64(c.NewTokens(req))
 	r := level{first / p.first.Of(c, anew), rest / p.rest.Of(c, anew)}
-	return r, r.first >= leastRatio && r.first <= mostRatio && r.rest >= leastRatio && r.rest <= mostRatio
+	return r, matchOf(c.MatchShare(req)), r == r.within()
 }
-
-func within(v float64) float32 { return float32(min(max(v, leastRatio), mostRatio)) }
 
 // predicted returns the latencies that are estimated, in milliseconds; false if they
 // are not predicted.

@@ -16,7 +16,7 @@ type Config struct {
 	// Latency is the policy's predictor, whose models are used.
 	Latency *predict.Latency
 	// Size is how many candidates with the lowest estimate are predicted, at least 8. At most
-	// as many again come from the other groups, which mostly overlap, and some eight at
+	// 1⅛ times as many come from the other groups, which mostly overlap, and some eight at
 	// random. Up to twice this many candidates are all predicted. Zero: 40.
 	Size int
 	// Threshold is that of the affinity gate: the share of the prompt, in (0, 1],
@@ -149,8 +149,8 @@ func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 
 // work is the working memory of one call.
 type work struct {
-	whole, plain, holds, first lowest
-	chosen                     []int32
+	whole, plain, holds, some, first lowest
+	chosen                           []int32
 }
 
 var saltChance = endpick.Salt("predict/shortlist")
@@ -182,12 +182,13 @@ func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []en
 	w.whole.begin(f.config.Size)
 	w.plain.begin(f.config.Size / 2)
 	w.holds.begin(f.config.Size / 4)
+	w.some.begin(f.config.Size / 8)
 	w.first.begin(f.config.Size / 4)
 	w.chosen = w.chosen[:0]
 	if !f.offer(w, p, req, candidates) {
 		return false
 	}
-	for _, l := range [...]*lowest{&w.whole, &w.plain, &w.holds, &w.first} {
+	for _, l := range [...]*lowest{&w.whole, &w.plain, &w.holds, &w.some, &w.first} {
 		for _, it := range l.items {
 			w.chosen = append(w.chosen, it.index)
 		}
@@ -203,7 +204,8 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 	known, some := "", false // a variant known to be predicted
 	f.ratios.mu.RLock()
 	defer f.ratios.mu.RUnlock()
-	level := f.ratios.level(p.model)
+	levels := f.ratios.level(p.model)
+	by := levels.whole()
 	for i := range candidates {
 		c := &candidates[i]
 		r := f.ratios.of(c.Ref, p.model)
@@ -219,6 +221,11 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		}
 		anew := float64(c.NewTokens(req))
 		others := float64(float64(anew*c.BatchSize()) * p.perToken)
+		share, level := 0.0, &by[0]
+		if c.PrefixTokens > 0 {
+			share = c.MatchShare(req)
+			level = &by[matchOf(share)]
+		}
 		first, rest := p.first.Of(c, anew)*level.first, p.rest.Of(c, anew)*level.rest
 		plain := rest + others
 		if p.output > 0 {
@@ -240,8 +247,14 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 		if !(first > w.first.worst) {
 			w.first.offer(req, candidates, &it, first)
 		}
-		if c.PrefixTokens > 0 && c.MatchShare(req) >= f.config.Threshold { // like the gate
-			w.holds.offer(req, candidates, &it, whole)
+		if c.PrefixTokens > 0 {
+			// What the trees add for a match also depends on the load, so a few of these are predicted.
+			if !(whole > w.some.worst) {
+				w.some.offer(req, candidates, &it, whole)
+			}
+			if share >= f.config.Threshold { // like the gate
+				w.holds.offer(req, candidates, &it, whole)
+			}
 		}
 		if (c.IDHash^draw)&mask == 0 || r.chosen {
 			w.chosen = append(w.chosen, it.index)

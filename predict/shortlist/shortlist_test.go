@@ -257,19 +257,22 @@ func TestWhoWasChosenIsLookedAtAgain(t *testing.T) {
 }
 
 // A busy endpoint that holds the prompt is on the list for its match alone; later stages
-// decide what that is worth.
+// decide what that is worth. One that holds part of it is on the list unless there are better ones.
 func TestHoldersAreOnTheList(t *testing.T) {
 	f := newTrained(t, 200)
 	f.serve(20)
 	f.listed(ask)
 	req := endpick.Request{Stream: true, InputTokens: 1000}.At(f.now, 7, 1)
 	for _, share := range []struct {
-		held int
-		on   bool
-	}{{800, true}, {790, false}} {
+		held, others int
+		on           bool
+	}{{800, 20, true}, {790, 20, false}, {790, 4, true}, {790, 5, false}, {1, 0, true}, {0, 0, false}} {
 		candidates := slices.Clone(f.whole)
 		for i := range candidates {
 			candidates[i].Running, candidates[i].Waiting = float64(i), 0
+			if i < share.others {
+				candidates[i].PrefixTokens = 1
+			}
 		}
 		last := &candidates[199]
 		last.Running, last.Waiting, last.PrefixTokens = 500, 50, share.held
@@ -277,7 +280,7 @@ func TestHoldersAreOnTheList(t *testing.T) {
 		ref := last.Ref
 		kept := f.short.Filter(&req, candidates)
 		require.Less(t, len(kept), 100)
-		require.Equal(t, share.on, slices.Contains(refs(kept), ref), share.held)
+		require.Equal(t, share.on, slices.Contains(refs(kept), ref), share)
 	}
 }
 

@@ -3,6 +3,7 @@ package shortlist
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,217 +18,6 @@ import (
 	"github.com/endpick/endpick/predict"
 )
 
-// plainModel has known estimates: it predicts the variant "" of two served models,
-// "m" and "n".
-type plainModel struct {
-	silent map[endpick.Ref]bool
-}
-
-var (
-	ofFirst = estimate.Linear{Constant: 5, Waiting: 40, Running: 0.3, KVUsage: 7, Prefill: 0.1, Fresh: 0.2}
-	ofRest  = estimate.Linear{Constant: 10, Waiting: 0.5, Running: 0.4, KVUsage: 2, Resident: 1e-4}
-)
-
-func (p *plainModel) Estimate(req *endpick.Request) (first, rest estimate.Linear, model uint32, ok bool) {
-	switch req.Model {
-	case "m":
-		return ofFirst, ofRest, 1, true
-	case "n":
-		return ofRest, ofFirst, 2, true
-	}
-	return first, rest, 0, false
-}
-
-func (p *plainModel) Predicts(_ *endpick.Request, variant string) bool { return variant == "" }
-
-func (p *plainModel) Silent(_ *endpick.Request, candidates []endpick.Candidate, indices []int32) (n int) {
-	for _, i := range indices {
-		if p.silent[candidates[i].Ref] {
-			n++
-		}
-	}
-	return n
-}
-
-// with returns a filter over another model than its config's.
-func with(t require.TestingT, model estimate.Model, config Config) *Filter {
-	var err error
-	config.Latency, err = predict.NewLatency(predict.LatencyConfig{Synchronous: true})
-	require.NoError(t, err)
-	f, err := New(config)
-	require.NoError(t, err)
-	f.model = model
-	return f
-}
-
-// naive is the list as documented, made by sorting.
-type naive struct {
-	Config
-	ratios map[uint32]seen    // by slot
-	levels map[string][2]mean // by served model and way of asking
-	bound  int
-}
-
-// seen is the last prediction in a slot, divided by its estimate.
-type seen struct {
-	ref         endpick.Ref
-	asked       string
-	first, rest float64
-	chosen      bool // and a request has come since
-}
-
-// mean fades over a hundred requests.
-type mean struct{ value float64 }
-
-func (m *mean) add(v float64, first bool) {
-	if first {
-		m.value = v
-	}
-	m.value += (v - m.value) / 100
-}
-
-// asked is the key of ratios and levels.
-func asked(req *endpick.Request) string { return fmt.Sprint(req.Model, req.Stream) }
-
-// estimates are those of a candidate by itself, and the delay that other requests mean for it.
-func (n *naive) estimates(req *endpick.Request, c *endpick.Candidate) (first, rest, others float64) {
-	f, r := ofFirst, ofRest
-	if req.Model == "n" {
-		f, r = r, f
-	}
-	fresh := float64(max(req.InputTokens-c.PrefixTokens, 0))
-	if n.PrefillRate > 0 {
-		others = fresh * (c.Waiting + c.Running) * 1000 / n.PrefillRate
-	}
-	return f.Of(c, fresh), r.Of(c, fresh), others
-}
-
-func (n *naive) total(req *endpick.Request, first, rest, others float64) float64 {
-	output := n.OutputTokens
-	switch {
-	case !req.Stream:
-		return rest + others
-	case req.ExpectedOutputTokens > 0:
-		output = req.ExpectedOutputTokens
-	case output == 0:
-		output = 300
-	}
-	return first + float64(output)*rest + others
-}
-
-// list returns nil if all candidates are to be predicted.
-func (n *naive) list(req *endpick.Request, candidates []endpick.Candidate, silent map[endpick.Ref]bool) map[endpick.Ref]bool {
-	size := cmp.Or(n.Size, 40)
-	if len(candidates) <= 2*size || req.SLO.TTFT > 0 || req.SLO.TPOT > 0 || n.bound > 0 || req.Model != "m" && req.Model != "n" {
-		return nil
-	}
-	type priced struct {
-		c                   *endpick.Candidate
-		whole, plain, first float64
-	}
-	var all, holds []priced
-	list := map[endpick.Ref]bool{}
-	mask, draw := lot(req, len(candidates))
-	level, ok := n.levels[asked(req)]
-	if !ok {
-		level = [2]mean{{1}, {1}}
-	}
-	for i := range candidates {
-		c := &candidates[i]
-		r, known := n.ratios[c.Ref.Slot]
-		if !known || r.ref != c.Ref || r.asked != asked(req) {
-			if c.Endpoint.Variant != "" {
-				return nil
-			}
-			r = seen{first: 0.5, rest: 0.5}
-		}
-		first, rest, others := n.estimates(req, c)
-		first, rest = first*level[0].value, rest*level[1].value
-		p := priced{c, n.total(req, first*r.first, rest*r.rest, others), n.total(req, first, rest, others), first * r.first}
-		all = append(all, p)
-		if c.MatchShare(req) >= cmp.Or(n.Threshold, 0.8) {
-			holds = append(holds, p)
-		}
-		if c.IDHash&mask == draw&mask || r.chosen {
-			list[c.Ref] = true
-		}
-	}
-	take := func(from []priced, most int, by func(priced) float64) {
-		slices.SortFunc(from, func(a, b priced) int { return cmp.Compare(by(a), by(b)) })
-		for _, p := range from[:min(most, len(from))] {
-			list[p.c.Ref] = true
-		}
-	}
-	take(all, size, func(p priced) float64 { return p.whole })
-	take(all, size/2, func(p priced) float64 { return p.plain })
-	take(all, size/4, func(p priced) float64 { return p.first })
-	take(holds, size/4, func(p priced) float64 { return p.whole })
-	quiet := 0
-	for ref := range list {
-		if silent[ref] {
-			quiet++
-		}
-	}
-	if quiet > len(list)/2 {
-		return nil
-	}
-	return list
-}
-
-// learn records the predictions made before a request was routed, and its endpoint.
-func (n *naive) learn(req *endpick.Request, candidates []endpick.Candidate, chosen endpick.Ref) {
-	if req.SLO.TPOT > 0 && req.Stream {
-		n.bound++
-	}
-	if req.Model != "m" && req.Model != "n" {
-		return
-	}
-	var now []seen
-	var against, alone [2][]float64
-	for i := range candidates {
-		c := &candidates[i]
-		if c.Prediction.Has == 0 {
-			break
-		}
-		first, rest, _ := n.estimates(req, c)
-		s := seen{c.Ref, asked(req), c.Prediction.TTFT.Seconds() * 1000 / first, c.Prediction.TPOT.Seconds() * 1000 / rest, c.Ref == chosen}
-		need := endpick.TTFT | endpick.TPOT
-		if !req.Stream {
-			need = endpick.E2E
-			s.first, s.rest = c.Prediction.E2E.Seconds()*1000/first, c.Prediction.E2E.Seconds()*1000/rest
-		}
-		if c.Prediction.Has&need != need || min(s.first, s.rest) < 1e-6 || max(s.first, s.rest) > 1e6 {
-			continue
-		}
-		now = append(now, s)
-		alone[0], alone[1] = append(alone[0], s.first), append(alone[1], s.rest)
-		if r, ok := n.ratios[c.Ref.Slot]; ok && r.ref == c.Ref && r.asked == s.asked {
-			against[0], against[1] = append(against[0], s.first/r.first), append(against[1], s.rest/r.rest)
-		}
-	}
-	if len(now) == 0 {
-		return
-	}
-	if len(against[0]) == 0 {
-		against = alone
-	}
-	average := func(all []float64) (sum float64) {
-		for _, v := range all {
-			sum += v / float64(len(all))
-		}
-		return sum
-	}
-	first, rest := average(against[0]), average(against[1])
-	level, ok := n.levels[asked(req)]
-	level[0].add(first, !ok)
-	level[1].add(rest, !ok)
-	n.levels[asked(req)] = level
-	for _, s := range now {
-		s.first, s.rest = min(max(s.first/first, 1e-6), 1e6), min(max(s.rest/rest, 1e-6), 1e6)
-		n.ratios[s.ref.Slot] = s
-	}
-}
-
 // Whatever is predicted, and in whatever order endpoints come and go, the list is the
 // one that the documentation describes.
 func TestFilterIsItsTwin(t *testing.T) {
@@ -239,7 +29,7 @@ func TestFilterIsItsTwin(t *testing.T) {
 			PrefillRate: rapid.SampledFrom([]float64{0, 8600}).Draw(t, "rate"), OutputTokens: rapid.SampledFrom([]int{0, 20}).Draw(t, "output"),
 		}
 		f := with(t, model, config)
-		n := &naive{Config: config, ratios: map[uint32]seen{}, levels: map[string][2]mean{}}
+		n := &naive{Config: config, ratios: map[uint32]seen{}, levels: map[string]*heard{}}
 		endpoints := make([]endpick.Endpoint, rapid.IntRange(17, 60).Draw(t, "endpoints"))
 		fleet := make([]endpick.Candidate, len(endpoints))
 		for i := range fleet {
@@ -350,15 +140,67 @@ func TestLot(t *testing.T) {
 	}
 }
 
+// What a match makes of predictions is known of endpoints that have not been predicted with
+// one, and is no part of what is known of those that have, by hand.
+func TestAMatchIsNoEndpoints(t *testing.T) {
+	even := estimate.Linear{Constant: 10}
+	p := price{first: even, rest: even, model: 3, output: 100}
+	var r ratios
+	request := func(holder int, share, ofMatch float64) {
+		req := endpick.Request{InputTokens: 1000, Stream: true}
+		candidates := make([]endpick.Candidate, 3)
+		for i := range candidates {
+			c := &candidates[i]
+			c.Ref = endpick.Ref{Slot: uint32(i), Generation: 1}
+			took := 10 * time.Millisecond
+			if i == holder {
+				c.PrefixTokens = int(share * 1000)
+				took = time.Duration(ofMatch * float64(took))
+			}
+			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 2 * took, TPOT: took}
+		}
+		r.learn(&p, &req, candidates, candidates[0].Ref)
+	}
+	for holder := range 3 {
+		request(holder, 0.5, 0.8)
+		levels := r.level(3)
+		by := levels.whole()
+		for match, want := range map[int]float64{0: 1, 3: 0.8} {
+			assert.InDelta(t, 2*want, by[match].first, 1e-9)
+			assert.InDelta(t, want, by[match].rest, 1e-9)
+		}
+		for slot := range uint32(3) {
+			e := r.of(endpick.Ref{Slot: slot, Generation: 1}, 3)
+			assert.InDelta(t, 1, e.first, 1e-6, "%d", slot)
+			assert.InDelta(t, 1, e.rest, 1e-6, "%d", slot)
+		}
+	}
+	for range 10 * memory {
+		request(1, 0.5, 1.2)
+	}
+	levels := r.level(3)
+	by := levels.whole()
+	assert.InDelta(t, 1.2, by[3].rest/by[0].rest*float64(r.slots[1].rest/r.slots[0].rest), 1e-3, "together they say what is so")
+}
+
+// Kinds of match, at their bounds.
+func TestMatches(t *testing.T) {
+	for share, want := range map[float64]int{
+		math.NaN(): 0, -1: 0, 0: 0, 1e-9: 1, 0.2499: 1, 0.25: 2, 0.4999: 2, 0.5: 3, 0.7499: 3, 0.75: 4, 0.999: 4, 1: 4, 1e300: 4, math.Inf(1): 4,
+	} {
+		assert.Equal(t, want, matchOf(share), "%v", share)
+	}
+}
+
 // Levels are kept for a bounded number of models; beyond that they start over.
 func TestLevelsAreBounded(t *testing.T) {
 	var r ratios
 	for model := range uint32(10 * mostLevels) {
-		r.adjust(model, level{2, 3})
+		r.adjust(model, newLevels(), level{2, 3})
 		require.LessOrEqual(t, len(r.levels), mostLevels)
-		require.Equal(t, level{2, 3}, r.level(model))
+		require.Equal(t, level{2, 3}, r.level(model).all)
 	}
-	assert.Equal(t, level{1, 1}, r.level(0), "forgotten")
+	assert.Equal(t, newLevels(), r.level(0), "forgotten")
 }
 
 func TestConfigBounds(t *testing.T) {
