@@ -18,10 +18,10 @@ type Candidate struct {
 	// InputTokens − 1, because engines compute the last token again.
 	PrefixTokens int
 
-	// Waiting and Running, W and R, are the engine's report, corrected for
-	// what this router has routed there since the engine was asked. An
-	// endpoint without a report has the router's own count, and of requests
-	// from elsewhere as many as those that report have in the mean.
+	// Waiting and Running, W and R, are the engine's report, corrected for what
+	// this router has routed there since the engine was asked. An endpoint without
+	// a report has the router's own count plus the mean of what reporting
+	// endpoints have from elsewhere.
 	Waiting float64
 	Running float64
 	// InFlight is the router's own count.

@@ -65,7 +65,7 @@
 //   - Report what engines say about themselves, with [Router.Report], a few
 //     times a second if possible, with a [Mark] taken when the engine was
 //     asked. Without reports the router goes by its own account. Report idle
-//     engines too: after Config.ReportMaxAge a report counts no more. List the
+//     engines too: after Config.ReportMaxAge a report no longer counts. List the
 //     signals that an engine does not have in Load.Absent: absent is not zero.
 //   - Retry a failed request by closing its lease and routing it again with the
 //     endpoint in Request.Exclude.
@@ -94,8 +94,8 @@
 // The router's own counts of what is in flight are exact, and up to date when
 // Route returns. An engine's report is as old as its scrape; a Candidate has it
 // corrected for the leases that were opened and closed since its mark. An
-// endpoint that does not report a signal is taken to have as many requests from
-// elsewhere as those that do, in the mean, so that silence never looks idle.
+// endpoint that does not report a signal is assumed to have the mean of what the
+// others have from elsewhere, so that silence never looks idle.
 //
 // Time comes only from Config.Clock. Chance is a hash of the seed, the request's
 // number, a salt and the endpoint's ID. So the order of endpoints changes no

@@ -76,9 +76,9 @@ func (e *Event) TTFT() (time.Duration, bool) {
 	return ttft, ttft >= 0
 }
 
-// TPOT is the measured mean time per output token after the first; false if
-// there were fewer than two tokens, no first one to measure from, several responses
-// whose tokens came beside each other, or if the clock has been set back since.
+// TPOT is the measured mean time per output token after the first; false if there
+// were fewer than two tokens, no first token, several parallel responses, or if the
+// clock has been set back since.
 func (e *Event) TPOT() (time.Duration, bool) {
 	if e.FirstTokenAt.IsZero() || e.untimed || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
 		return 0, false

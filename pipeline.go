@@ -101,8 +101,8 @@ func newStageError(stage any, err error) error {
 // Unwrap returns a ConfigError that names the stage, and the stage's own error.
 func (e *stageError) Unwrap() []error { return []error{e.ConfigError, e.err} }
 
-// observe collects the stages that observe and those they return from Observer, each
-// once, however often the policy lists it.
+// observe collects the observers among the stages and those that stages return from
+// Observer, each once, however often the policy lists it.
 func (p *pipeline) observe(stages []any) {
 	var seen []any
 	for own := len(stages); len(stages) > 0; own-- {
@@ -123,7 +123,7 @@ func (p *pipeline) observe(stages []any) {
 			seen = append(seen, s)
 		}
 		p.stages = append(p.stages, s)
-		// A value that can't be compared might return itself without end.
+		// A value that can't be compared might return itself forever.
 		if shares, ok := s.(interface{ Observer() any }); ok && (own > 0 || comparable) {
 			stages = append(stages, shares.Observer())
 		}

@@ -42,8 +42,8 @@ type Request struct {
 	// ExpectedOutputTokens is the caller's guess of the response's length
 	// (max_tokens, or a mean it has learned). Zero: unknown.
 	ExpectedOutputTokens int
-	// Responses is how many responses the engine computes beside each other, as where a
-	// client asks for several choices. Zero: one.
+	// Responses is the number of responses that the engine computes in parallel, as
+	// when a client asks for several choices. Zero: one.
 	Responses int
 	// Stream says that the response is streamed and that its first token will be
 	// reported, by Lease.Tokens or Lease.FirstToken. A caller that can't report it

@@ -272,7 +272,7 @@ func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 	}
 }
 
-// outputTokens is the expected length of one response, of those that run beside each other.
+// outputTokens is the expected length of one of the parallel responses.
 func outputTokens(req *endpick.Request) int { return req.ExpectedOutputTokens / max(req.Responses, 1) }
 
 // positive is v, or NaN if v is zero, which means unknown.

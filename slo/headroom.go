@@ -230,7 +230,7 @@ func above0(v float64) float64 {
 
 func (h *Headroom) outputTokens(req *endpick.Request) float64 {
 	if req.ExpectedOutputTokens > 0 {
-		return float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1)) // beside each other
+		return float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1)) // of one of several parallel responses
 	}
 	return float64(h.config.OutputTokens)
 }

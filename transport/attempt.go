@@ -169,12 +169,12 @@ func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Reques
 
 var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
 
-// maxFirst bounds how much of a stream's first event is read to see whether it is an error.
+// maxFirst bounds how much of a stream's first event is read to check it for an error.
 const maxFirst = 8 << 10
 
-// awaitBody waits for the first byte of the body, and if that begins an event, for the
-// event's first line of data, so that another endpoint can be tried if this one dies
-// before.
+// awaitBody waits for the first byte of the body and, if that begins an event, for the
+// event's first line of data, so that another endpoint can be tried if this one fails
+// before that.
 func (tr *trip) awaitBody(response *http.Response) error {
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		if !strings.EqualFold(response.Header.Get("Upgrade"), tr.in.Header.Get("Upgrade")) {
@@ -198,7 +198,7 @@ func (tr *trip) awaitBody(response *http.Response) error {
 		cut = tr.call.FirstIsCut(first)
 	}
 	if cut && err != nil && err != io.EOF {
-		n = 0 // a part of an event is no response
+		n = 0 // a partial event is not a response
 	}
 	if err == io.EOF && n == 0 && tr.Request.Stream && response.StatusCode == http.StatusOK {
 		err = io.ErrUnexpectedEOF // an empty stream is no response
@@ -224,7 +224,7 @@ func (tr *trip) firstFails(response *http.Response) bool {
 	return ok && tr.judgesFirst(response) && tr.call.FirstFails(b.first)
 }
 
-// judgesFirst reports whether the response is a stream that can be read.
+// judgesFirst reports whether the response is a stream that can be parsed.
 func (tr *trip) judgesFirst(response *http.Response) bool {
 	return contentType(response) == dialect.EventStream && response.Header.Get("Content-Encoding") == ""
 }

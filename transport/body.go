@@ -73,7 +73,7 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 			}
 			return b, nil
 		case err != nil:
-			// A server cancels the request also of a client that it has waited for too long.
+			// A server also cancels the request of a client that was too slow.
 			if gone := ctx.Err(); gone != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil, gone
 			}

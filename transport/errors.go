@@ -108,7 +108,7 @@ const StatusClientClosedRequest = 499
 // [Transport.RoundTrip]:
 //
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
-//	408  the body did not come in the time that the host's server gives it
+//	408  the body did not arrive within the host server's time limit
 //	400  the body broke off, or the request is not valid
 //	403  the path is one of engine administration (Config.AllowAdministration)
 //	404  no endpoint serves the model, though there are endpoints; or the path is

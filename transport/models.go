@@ -129,7 +129,7 @@ func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	return models, nil
 }
 
-// askerOf is all that an engine's answer may depend on.
+// askerOf is everything that an engine's answer may depend on.
 func askerOf(in *http.Request) string {
 	asker := strconv.AppendQuote(nil, modelsPath(in))
 	for _, name := range passedOn {
@@ -141,8 +141,8 @@ func askerOf(in *http.Request) string {
 	return string(asker)
 }
 
-// modelsPath is where engines are asked for their models: behind what a gateway has put
-// before the path.
+// modelsPath is the path for an engine's models, after any prefix that a gateway has
+// added.
 func modelsPath(in *http.Request) string {
 	before, _, _ := strings.Cut(in.URL.Path, "/v1/models")
 	return before + "/v1/models"

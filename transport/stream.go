@@ -284,15 +284,15 @@ func (b *responseBody) Close() error {
 	return b.closer.Close()
 }
 
-// upgradedBody is a connection that has left HTTP, such as a WebSocket, which
-// may be silent for any time.
+// upgradedBody is a connection after an upgrade, such as a WebSocket, which may
+// be silent for any time.
 type upgradedBody struct {
 	io.ReadWriteCloser
 	x *exchange
 }
 
-// CloseWrite says that nothing more will be sent, as a client has said that closed its
-// direction: the endpoint may still answer.
+// CloseWrite passes on that the client has closed its direction: the endpoint may
+// still answer.
 func (b *upgradedBody) CloseWrite() error {
 	half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error })
 	if !ok {

@@ -14,7 +14,7 @@
 // 5xx (except 501 and 505), or begins a stream with an error. A response is
 // therefore returned with its first byte, not before. Requests of the APIs in
 // docs/apis.md are retried even if an endpoint may have worked on them, because inference
-// has no side effects; so are those that speak, draw or moderate. If the engine is to run
+// has no side effects; so are requests for speech, images and moderation. If the engine is to run
 // tools for a request, such as those of an MCP server, or nothing is known of its path, it
 // is retried only if its method is safe or the endpoint has not begun: it can't be
 // reached, or answers 429.

@@ -388,7 +388,7 @@ func wrong(s *health.Status) string {
 func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	state, class = "unhealthy", "bad"
 	var parts []string
-	due := s.State == health.Out && s.Alive // for a trial, and no check speaks against it
+	due := s.State == health.Out && s.Alive // for a trial: no check counts against it
 	if s.State == health.Returning {
 		state, class = "coming back", "soso"
 		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))

@@ -279,7 +279,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	}
 	// No ServeMux: it redirects paths such as //v1/models, which belong to the servers.
 	g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "PRI" { // HTTP/2 without TLS begins like this, and is switched off
+		if r.Method == "PRI" { // the preface of HTTP/2 in the clear, which is switched off
 			g.requests.warn(nil, errors.New("a client speaks HTTP/2 without TLS, which needs h2c: true"))
 			http.Error(w, "HTTP/2 without TLS is switched off here", http.StatusHTTPVersionNotSupported)
 			return

@@ -83,8 +83,8 @@ func (l *requestLog) ended(r *observed.Request) {
 	l.log.Log(context.Background(), level, "request", attributes...)
 }
 
-// earlier names the endpoints that were asked before the last one, and says why they
-// didn't serve the request; empty: there were none.
+// earlier names the endpoints that were tried before the last one and their errors;
+// empty if there were none.
 func earlier(attempts []observed.Attempt) string {
 	var b strings.Builder
 	for i := 0; i+1 < len(attempts); i++ {

@@ -182,7 +182,7 @@ func (c *perModel) Admit(req *endpick.Request, candidates []endpick.Candidate) e
 	return nil
 }
 
-// Withdrawn is called for what was let in and is not routed after all.
+// Withdrawn is called for a request that was admitted but not routed.
 func (c *perModel) Withdrawn(req *endpick.Request) { withdraw(c.of(req).Admitters, req) }
 
 func withdraw(admitted []endpick.Admitter, req *endpick.Request) {

@@ -167,8 +167,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limitUnread bounds how long a client may read nothing of its response: otherwise it
-// could keep a connection, and a place at a server, forever. Zero: no bound.
+// limitUnread bounds how long a client may read nothing of its response, which would
+// otherwise hold a connection, and a place at a server, forever. Zero: no bound.
 func limitUnread(next http.Handler, within time.Duration) http.Handler {
 	if within == 0 {
 		return next
@@ -180,7 +180,7 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 	})
 }
 
-// timedWriter bounds each write, except on a connection that has left HTTP.
+// timedWriter bounds each write, except on an upgraded connection.
 type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -208,7 +208,7 @@ func (w *timedWriter) FlushError() error {
 	return w.control.Flush()
 }
 
-// Unwrap returns the writer that implements the rest.
+// Unwrap returns the writer with the other methods.
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // shutdown waits for the queued and running requests, for grace at most, and

@@ -46,8 +46,8 @@ type Trip struct {
 	Desk    *Desk
 	Request endpick.Request
 	Method  string
-	// Inert says that the request is known to do nothing but compute a response: that
-	// of an API that is read, in which the engine runs no tools.
+	// Inert says that the request is known to do nothing but compute a response: its
+	// API is known, and the engine runs no tools for it.
 	Inert    bool
 	Attempts int
 	// Alone says that the sender asks only one endpoint.
@@ -152,10 +152,10 @@ func (t *Trip) Adopt(id string) (endpick.Lease, error) {
 	return t.Desk.Router.Route(req)
 }
 
-// Repeatable reports whether the request may be sent again although an endpoint may have
-// worked on it. Nothing is known of what a POST to another API does, whatever it names:
-// it may begin a fine-tuning, or send a mail (RFC 9110, section 9.2.2). PUT and DELETE are
-// idempotent where they are sent to one server, and here it would be another.
+// Repeatable reports whether the request may be sent again after an endpoint may have
+// worked on it. What a POST to an unknown API does is unknown, even if it names a model:
+// it may start a fine-tuning or send a mail (RFC 9110, section 9.2.2). PUT and DELETE are
+// idempotent on one server only, and the retry would go to another.
 func (t *Trip) Repeatable() bool {
 	if t.Inert {
 		return true

@@ -1,28 +1,28 @@
 package dialect
 
-// maxChoices bounds the choices that are told apart.
+// maxChoices bounds how many choices are told apart.
 const maxChoices = 1 << 14
 
-// choice is what a stream has said of one of several responses.
+// choice is the state of one of several responses in a stream.
 type choice struct {
-	content int // bytes, where events repeat all of it
-	counted int // tokens that the lease was told of
+	content int // bytes, for engines whose events repeat the whole text
+	counted int // tokens reported to the lease
 	ended   bool
 }
 
-// choices are the responses that come in one stream, each with its own beginning and end.
-// The zero value has none. A stream is finished when all that have begun are: an engine
-// may send fewer than it was asked for.
+// choices are the responses in one stream, each with its own beginning and end. The zero
+// value has none. A stream is finished once all that have begun are: an engine may return
+// fewer than requested.
 type choices struct {
-	most  int // that were asked for; more are taken for the last
+	most  int // number requested; an event of a later one counts for the last
 	only  choice
-	all   map[int]*choice // where there may be several
-	last  *choice         // that an event was of
+	all   map[int]*choice // nil if there can be only one
+	last  *choice         // of the latest event
 	ended int
 }
 
-// of takes in an event, and returns the choice that it is of: of several, the last. like
-// says that the event is of the same choice as the one before.
+// of processes an event and returns its choice, the last one if it has several. like
+// says that the event has the same choice as the one before.
 func (s *choices) of(data []byte, c *chunk, like bool) *choice {
 	switch {
 	case s.most <= 1:
@@ -58,7 +58,7 @@ func (s *choices) of(data []byte, c *chunk, like bool) *choice {
 	return s.last
 }
 
-// at takes in an event of one choice.
+// at processes an event of one choice.
 func (s *choices) at(index int, ended bool) {
 	x := s.all[index]
 	if x == nil {
@@ -78,7 +78,7 @@ func (s *choices) at(index int, ended bool) {
 	}
 }
 
-// finished reports whether all that have begun have ended.
+// finished reports whether all choices that have begun have ended.
 func (s *choices) finished() bool {
 	if s.most <= 1 {
 		return s.only.ended
@@ -86,5 +86,5 @@ func (s *choices) finished() bool {
 	return s.ended > 0 && s.ended >= len(s.all)
 }
 
-// complete reports whether all that were asked for have ended.
+// complete reports whether all requested choices have ended.
 func (s *choices) complete() bool { return s.finished() && (s.most <= 1 || s.ended >= s.most) }

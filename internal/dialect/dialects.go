@@ -31,7 +31,7 @@ type dialect struct {
 	// endsEach says that each of several responses ends with usage of its own, and
 	// that there is none for all together.
 	endsEach bool
-	// single says that there is one response, whatever n a request has.
+	// single says that there is one response, whatever the request's n.
 	single bool
 	// collect adds an event to the answer; delta is that of the event's chunk.
 	// answered adds a response that did not stream. Nil: answers are not

@@ -2,11 +2,11 @@ package dialect
 
 import "bytes"
 
-// FirstFails reports whether a stream begins with an error: some engines say so
-// in an event, under a status of 200.
+// FirstFails reports whether a stream begins with an error: some engines send
+// one as an event, with a status of 200.
 func (c *Call) FirstFails(first []byte) bool {
 	event := dialects[c.api].event
-	if event == nil { // whatever streams there is of no known kind
+	if event == nil { // a stream of unknown format
 		return false
 	}
 	data, _ := firstData(first)
@@ -17,8 +17,8 @@ func (c *Call) FirstFails(first []byte) bool {
 	return e.failed && !e.any
 }
 
-// FirstIsCut reports whether a stream has begun with a part of an event, of which FirstFails
-// can't tell before the rest is here.
+// FirstIsCut reports whether a stream begins with an incomplete event, about which
+// FirstFails can't decide yet.
 func (c *Call) FirstIsCut(first []byte) bool {
 	if dialects[c.api].event == nil {
 		return false
@@ -27,8 +27,8 @@ func (c *Call) FirstIsCut(first []byte) bool {
 	return cut
 }
 
-// firstData returns the first line of data in the beginning of a stream, or nil, and whether
-// an event has begun that may have one.
+// firstData returns the first line of data in a stream's beginning, or nil, and whether an
+// event has begun that may still have one.
 func firstData(b []byte) (data []byte, cut bool) {
 	for len(b) > 0 {
 		end := bytes.IndexAny(b, "\r\n")

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// inert are how paths end of APIs that are not read, and are known to compute a response
-// and to do nothing else.
+// inert are path suffixes of APIs that are not parsed but are known to do nothing but
+// compute a response.
 var inert = [...]string{"/audio/speech", "/images/generations", "/images/edits", "/images/variations", "/moderations"}
 
-// isInert reports whether a request is one of those.
+// isInert reports whether a request belongs to one of these APIs.
 func isInert(method, path string) bool {
 	return method == http.MethodPost && slices.ContainsFunc(inert[:], func(end string) bool { return strings.HasSuffix(path, end) })
 }
 
 // Inert reports whether the call is known to do nothing but compute a response, so that
-// it may be sent twice: its API says so, and the engine runs no tools for it. Prompt has
-// been called before.
+// it may be sent twice: its API does no more, and the engine runs no tools for it.
+// Prompt must have been called before.
 func (c *Call) Inert() bool {
 	switch kind := apiOf(c.method, c.path); {
 	case kind == other:
 		return isInert(c.method, c.path)
 	case kind != responses && kind != messages:
-		return true // the tools of others are their clients' to run
+		return true // clients run the tools of other APIs
 	case c.api == other:
-		return false // they can't be read
+		return false // the tools can't be parsed
 	}
 	e, _ := elementsOf(c.tools)
 	for tool, ok := e.next(); ok; tool, ok = e.next() {
@@ -36,14 +36,14 @@ func (c *Call) Inert() bool {
 	return true
 }
 
-// clientRuns reports whether it is known that clients run a kind of tools themselves. A
-// tool of any other kind, such as mcp or code_interpreter, does what it does in the engine.
+// clientRuns reports whether clients are known to run this kind of tool themselves. Any
+// other kind, such as mcp or code_interpreter, runs in the engine.
 func clientRuns(kind string) bool {
 	switch kind {
 	case "", "function", "custom", "local_shell", "apply_patch":
 		return true
 	}
-	for _, of := range [...]string{"bash_", "text_editor_", "computer_", "memory_"} { // with a date
+	for _, of := range [...]string{"bash_", "text_editor_", "computer_", "memory_"} { // followed by a date
 		if strings.HasPrefix(kind, of) {
 			return true
 		}

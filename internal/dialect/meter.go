@@ -176,7 +176,7 @@ func (m *Meter) event(data []byte) verdict {
 	}
 	m.chunks = m.chunks || c.choices
 	m.failed = m.failed || c.failed
-	// Usage that comes with one of several choices is of that one.
+	// Usage in an event of one of several choices is that choice's.
 	own := m.responses > 1 && (c.any || d.endsEach)
 	if c.usage != nil && !own {
 		d.usage(&m.usage, c.usage)

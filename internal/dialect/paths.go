@@ -28,8 +28,8 @@ func (e *PathError) Error() string { return e.Err.Error() + ": " + e.Path }
 // Unwrap returns the kind of the error.
 func (e *PathError) Unwrap() error { return e.Err }
 
-// administration are names of path segments, sorted; administrationStems are beginnings
-// of others.
+// administration has names of path segments, sorted; administrationStems has prefixes
+// of such names.
 var (
 	administration = []string{
 		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend", "begin_weight_update", "clear_hicache_storage_backend",
@@ -62,22 +62,22 @@ func administers(method, path string) bool {
 	// As lenient servers read it.
 	path = strings.ToLower(strings.ReplaceAll(path, `\`, "/"))
 	reads := method == http.MethodGet || method == http.MethodHead
-	const start, version, collection = 0, 1, 2 // what stands before
+	const start, version, collection = 0, 1, 2 // the preceding segment
 	before := start
 	for segment := range strings.SplitSeq(path, "/") {
 		segment, _, _ = strings.Cut(segment, ";")
 		switch {
 		case segment == "", segment == ".":
 			continue
-		case segment == "..": // to whom reads it so
+		case segment == "..": // to servers that resolve it
 			before = start
 		case isVersion(segment):
 			before = version
 		case before == version:
 			before = collection
 		case before == collection:
-			// In /v1/files/load_x and /v1/fine_tuning/jobs/x/pause it is the name of a
-			// thing, or what is done to it: engines have their administration at the top.
+			// In /v1/files/load_x and /v1/fine_tuning/jobs/x/pause it names an object or
+			// an action on one: engines have their administration at the top level.
 			continue
 		}
 		if segment == "props" && !reads {
@@ -92,7 +92,7 @@ func administers(method, path string) bool {
 			}
 		}
 	}
-	// Of llama.cpp's router.
+	// The administration of llama.cpp's router.
 	return !reads && (strings.HasSuffix(path, "/models") || strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload"))
 }
 

@@ -1,5 +1,5 @@
-// Package loud checks stages that are made of others: what they wrap must be asked and told
-// all that it would be without them, whatever of its optional methods somebody forgot.
+// Package loud checks stages that wrap other stages: the wrapped stage must get every call
+// that it would get by itself, including those of its optional methods.
 package loud
 
 import (
@@ -28,13 +28,13 @@ func newStage() *Stage {
 	return s
 }
 
-// Name is no call that counts: a policy that decides for others says so.
+// Name is not counted: a wrapping policy may use names of its own.
 func (*Stage) Name() string { return "loud" }
 
 // Validate implements what New asks of stages.
 func (s *Stage) Validate() error { s.calls["Validate"]++; return nil }
 
-// Observer returns somebody who listens, too.
+// Observer returns a second observer.
 func (s *Stage) Observer() any { return s.beside }
 
 // Predict implements [endpick.Predictor].
@@ -43,7 +43,7 @@ func (s *Stage) Predict(*endpick.Request, []endpick.Candidate) { s.calls["Predic
 // Admit implements [endpick.Admitter].
 func (s *Stage) Admit(*endpick.Request, []endpick.Candidate) error { s.calls["Admit"]++; return nil }
 
-// Withdrawn is called for what is not routed after all.
+// Withdrawn is called for requests that were admitted but not routed.
 func (s *Stage) Withdrawn(*endpick.Request) { s.calls["Withdrawn"]++ }
 
 // Filter implements [endpick.Filter].
@@ -86,7 +86,7 @@ func (s *Stage) Done(*endpick.Event, *endpick.Outcome) { s.calls["Done"]++ }
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (s *Stage) EndpointRemoved(endpick.Ref) { s.calls["EndpointRemoved"]++ }
 
-// beside listens beside a stage.
+// beside is an observer next to a stage.
 type beside struct{ s *Stage }
 
 func (b *beside) Validate() error                       { b.s.calls["beside Validate"]++; return nil }
@@ -107,9 +107,9 @@ func (g gate) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	return nil
 }
 
-// Check fails the test if a stage hears anything else in one policy than in the other. Both
-// have the stage wherever they can, and the admitter after it where that is one; requests are
-// for the model m.
+// Check fails the test if a stage gets different calls in one policy than in the other. Both
+// contain the stage wherever they can, followed by the admitter among the admitters; requests
+// are for the model m.
 func Check(t *testing.T, alone, wrapped func(*Stage, endpick.Admitter) endpick.Policy) {
 	t.Helper()
 	want, got := play(t, alone), play(t, wrapped)
@@ -122,7 +122,8 @@ func Check(t *testing.T, alone, wrapped func(*Stage, endpick.Admitter) endpick.P
 	assert.Equal(t, want, got)
 }
 
-// play has requests routed, refused, withdrawn and ended, and returns what was called how often.
+// play routes, refuses, withdraws and ends requests, and returns how often each method was
+// called.
 func play(t *testing.T, policy func(*Stage, endpick.Admitter) endpick.Policy) map[string]int {
 	s, now := newStage(), time.Unix(1000, 0)
 	config := endpick.Config{

@@ -55,7 +55,7 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 		stage := newScorer(t)
 		scores, again := c.score(stage), other.score(stage)
 		if !slices.EqualFunc(scores, c.score(stage), same) {
-			return // it is not the order: "repeated" says what it is
+			return // the order is not the cause; "repeated" reports it
 		}
 		for i, v := range again {
 			id := other.candidates[i].Endpoint.ID

@@ -56,7 +56,7 @@ func (e *endpoint) mark(l *lease) {
 	l.computed, l.computedPairs = e.computed, e.computedPairs
 }
 
-// beside is what was there, in the mean, since the mark: requests that decode,
+// beside is the mean of what was there since the mark: requests that decode,
 // and their tokens in memory.
 func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
 	return (e.decodingTime-l.decodingTime)/spent + l.foreign, (e.sizeTime-l.sizeTime)/spent + l.foreignSize

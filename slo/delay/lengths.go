@@ -40,8 +40,7 @@ const (
 
 func tenantHash(tenant string) uint64 { return xxhash.Sum64String(tenant) }
 
-// guessOf is the caller's guess of a response's length, of one if there are several
-// beside each other. Zero: there is none.
+// guessOf is the caller's guess of the length of one response. Zero: none.
 func guessOf(req *endpick.Request) float64 {
 	return float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1))
 }

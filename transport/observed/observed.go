@@ -120,7 +120,7 @@ func predicted(p *endpick.Prediction, which endpick.Latencies, d time.Duration) 
 	return max(d, 1)
 }
 
-// outputTokens are those of one response, where there are several beside each other.
+// outputTokens is the mean per response, if there are several in parallel.
 func (r *Request) outputTokens() int { return r.OutputTokens / max(r.Responses, 1) }
 
 func (r *Request) end() time.Duration { return millis(r.E2EMillis) }

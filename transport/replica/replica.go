@@ -74,7 +74,8 @@ func (r *Replica) Done(e *endpick.Event, o *endpick.Outcome) {
 	}
 	told := *o
 	told.OutputTokens, told.Blocks, told.Took, told.TTFT = e.OutputTokens, nil, 0, 0
-	// What several responses take says nothing of one, and the others don't hear that there were some.
+	// The time of several responses says nothing of one, and the others do not learn that there
+	// were several.
 	if took := e.Now.Sub(e.RoutedAt); !e.Request.UnderWay && took >= 0 && e.Request.Responses <= 1 {
 		told.Took = max(took, time.Nanosecond)
 		told.TTFT, _ = e.TTFT()

@@ -77,9 +77,9 @@ func (a *Attempt) Lease() endpick.Lease {
 	return a.lease
 }
 
-// Fallbacks are the endpoints that could take the request if this one can't, the best
-// first, Config.Fallbacks of them at most; none if the request must not be sent twice.
-// They belong to the attempt.
+// Fallbacks are the endpoints that could take the request if this one can't, best
+// first, at most Config.Fallbacks; none if the request must not be sent twice. The
+// slice is the attempt's: do not change it.
 func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
 
 // SetHeader sets in the header of the request what the endpoint has to be told beside

@@ -136,9 +136,9 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	return c.attempt, nil
 }
 
-// alternatives are the other candidates of the last decision, best first. Those
-// that filters have removed come last: they can serve the request, too. There are none
-// if the request must not be sent twice: a proxy also tries them after a connection
+// alternatives are the other candidates of the last decision, best first, followed by
+// those that filters removed, which can serve the request as well. There are none if
+// the request must not be sent twice, since a proxy also tries them after a connection
 // has broken.
 func (c *Call) alternatives() []*endpick.Endpoint {
 	r := c.trip.Request.Receipt
