@@ -14,7 +14,7 @@ type choice struct {
 // value has none. A stream is finished once all that have begun are: an engine may return
 // fewer than requested.
 type choices struct {
-	most  int // number requested; an event of a later one counts for the last
+	most  int // number requested; events of further ones count for the latest choice
 	only  choice
 	all   map[int]*choice // nil if there can be only one
 	last  *choice         // of the latest event
