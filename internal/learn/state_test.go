@@ -105,6 +105,7 @@ func TestRestoringLeavesNothingOfBefore(t *testing.T) {
 	used.Hurry()
 	require.NoError(t, fresh.Restore(saved))
 	require.NoError(t, used.Restore(saved))
+	require.Nil(t, used.challenger, "it could win by errors on the labels to come")
 	refits := used.Refits() - fresh.Refits()
 	one, other := newEngine(5), newEngine(5)
 	for range 8 {
