@@ -47,7 +47,7 @@ type Request struct {
 
 	Model, Adapter  string
 	Tenant, Session string
-	// ExpectedOutputTokens is what the router is told of the output's length. Zero:
+	// ExpectedOutputTokens is the output's length as the router sees it. Zero:
 	// nothing.
 	ExpectedOutputTokens int
 	Priority             int
