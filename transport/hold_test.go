@@ -228,6 +228,79 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 	}
 }
 
+// atEnd calls do when the first request of red ends.
+type atEnd struct {
+	once sync.Once
+	do   func()
+}
+
+func (*atEnd) Match(*endpick.Request, []endpick.Candidate) {}
+
+func (a *atEnd) Done(e *endpick.Event, _ *endpick.Outcome) {
+	if e.Request.Tenant == "red" {
+		a.once.Do(a.do)
+	}
+}
+
+// crowd is full when more requests are in flight than it has places.
+type crowd struct{ places atomic.Int64 }
+
+func (c *crowd) Saturation(candidates []endpick.Candidate) float64 {
+	return float64(candidates[0].InFlight.Requests) / float64(c.places.Load())
+}
+
+// A request is charged what it has taken before its place is given away: even one that
+// gets a turn while the request is still ending is not red's second.
+func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
+	arrived, release := make(chan string, 10), make(chan struct{})
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		name := r.Header.Get("X-Name")
+		arrived <- name
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		if name != "red 1" {
+			return false
+		}
+		return sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000}}`+"\n\n"+done)(w, r, nil)
+	})
+	room := new(crowd)
+	room.places.Store(1)
+	w := newWorld(t, transport.Config{
+		Queue: &transport.QueueConfig{Saturation: room},
+		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+			req.Tenant, req.InputTokens, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 100, 4
+		},
+	}, e.URL)
+	next := make(chan string, 1)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: &atEnd{do: func() {
+		room.places.Add(1)
+		next <- <-arrived
+	}}}))
+	var replies []chan reply
+	names := []string{"first", "blue 1", "red 1", "red 2", "blue 2"}
+	for i, name := range names {
+		replies = append(replies, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
+		w.held(t, i)
+		if i == 0 {
+			require.Equal(t, name, <-arrived)
+		}
+	}
+	for i, name := range names[1:3] {
+		release <- struct{}{}
+		require.NoError(t, (<-replies[i]).err)
+		require.Equal(t, name, <-arrived)
+	}
+	release <- struct{}{}
+	assert.Equal(t, "blue 2", <-next)
+	close(release)
+	for _, r := range replies[2:] {
+		require.NoError(t, (<-r).err)
+	}
+	w.idle(t)
+}
+
 // A request that fails before its first token costs its tenant nothing, however long its
 // prompt was: the tenant's second goes before blue's second.
 func TestHeldTenantsPayNothingForFailures(t *testing.T) {

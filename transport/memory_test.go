@@ -1,13 +1,17 @@
 package transport_test
 
 import (
+	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,4 +61,71 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 		resp.Body.Close()
 	}
 	w.idle(t)
+}
+
+// However an attempt ends, its context is done, so that the base lets go of it, and
+// nothing refers to the request any more, though its client's context lives on.
+func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
+	client, cancel := context.WithCancel(t.Context()) // a context that can be followed
+	defer cancel()
+	stream := func(body string) func(*http.Request) (*http.Response, error) {
+		return func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		}
+	}
+	read := func(t *testing.T, b io.ReadCloser) {
+		_, err := io.Copy(io.Discard, b)
+		require.NoError(t, err)
+	}
+	leave := func(t *testing.T, b io.ReadCloser) { require.NoError(t, b.Close()) }
+	for name, tc := range map[string]struct {
+		header string
+		answer func(*http.Request) (*http.Response, error)
+		then   func(*testing.T, io.ReadCloser)
+	}{
+		"read to its end":    {"", stream(role + finish + done), read},
+		"left by its client": {"", stream(role + finish + done), leave},
+		"no response":        {"", func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }, nil},
+		"nothing in it":      {"", stream(""), nil},
+		"a failure": {"", func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+		}, read},
+		"another protocol": {"echo", func(*http.Request) (*http.Response, error) {
+			near, _ := net.Pipe()
+			return &http.Response{StatusCode: 101, Header: http.Header{"Upgrade": {"echo"}}, Body: near}, nil
+		}, leave},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, router := fleetWith(t, newFleet(), pinned)
+			var asked []context.Context
+			tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(r *http.Request) (*http.Response, error) {
+				asked = append(asked, r.Context())
+				return tc.answer(r)
+			})})
+			require.NoError(t, err)
+			kept := func() weak.Pointer[http.Request] {
+				req := post(t, chatPath, chatStream).WithContext(client)
+				if tc.header != "" {
+					req.Header.Set("Connection", "Upgrade")
+					req.Header.Set("Upgrade", tc.header)
+				}
+				resp, err := tr.RoundTrip(req)
+				if tc.then == nil {
+					require.Error(t, err)
+				} else {
+					require.NoError(t, err)
+					tc.then(t, resp.Body)
+				}
+				return weak.Make(req)
+			}()
+			for _, ctx := range asked {
+				assert.Error(t, ctx.Err())
+			}
+			asked = nil
+			require.Eventually(t, func() bool {
+				runtime.GC()
+				return kept.Value() == nil
+			}, 30*time.Second, time.Millisecond)
+		})
+	}
 }

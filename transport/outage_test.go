@@ -333,6 +333,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 		{"slow everywhere", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{}, false, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
 		{"the server answers others", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{}, true, time.Minute, map[string]int{"a": 121}},
 		{"no retries", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{MaxAttempts: 1}, false, time.Minute, map[string]int{"a": 1}},
+		{"not to be sent twice", "", `{"model":"m","stream":true,"tools":[{"type":"mcp"}],"input":"A tale that takes a minute."}`, transport.Config{}, false, time.Minute, map[string]int{"a": 1}},
 		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1, Clock: func() time.Time { return time.Unix(1000, 0) }}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
 		{"no budget", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{RetryShare: 1e-9, RetryBurst: 1, Clock: func() time.Time { return time.Unix(1000, 0) }}, false, time.Minute, map[string]int{"a": 1}},
 	} {
@@ -355,8 +356,12 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 				if tc.others {
 					go load(t, tr, chatStream, 2, time.Minute)
 				}
+				path := chatPath
+				if strings.Contains(tc.request, "input") {
+					path = "/v1/responses"
+				}
 				start := time.Now()
-				resp, err := tr.RoundTrip(post(t, chatPath, tc.request))
+				resp, err := tr.RoundTrip(post(t, path, tc.request))
 				require.NoError(t, err)
 				assert.InDelta(t, tc.after.Seconds(), time.Since(start).Seconds(), 0.5)
 				io.Copy(io.Discard, resp.Body)
