@@ -26,10 +26,10 @@ type claims struct {
 	used    [idleTimes]float64 // blocks, by idle time
 	evicted [idleTimes]float64
 
-	// shares caches the results of share, by idle time, as float bits. Concurrent
-	// readers may compute the same one.
+	// shares caches the results of share, by idle time, as float bits; known has a bit
+	// for each that is cached. Concurrent readers may compute the same one.
 	shares [idleTimes]atomic.Uint64
-	known  atomic.Bool
+	known  atomic.Uint32
 }
 
 // idleTimes are powers of two times 100 ms; the last is 3.4 years.
@@ -42,29 +42,28 @@ func idleTime(d time.Duration) int {
 // share is the share of blocks idle for that time that is used again. It may be called
 // concurrently, but not together with use, evict or fade.
 func (c *claims) share(idle time.Duration) float64 {
-	if !c.known.Load() {
-		for from := range c.shares {
-			var used, all float64
-			for i := from; i < idleTimes; i++ {
-				used += c.used[i]
-				all += c.used[i] + c.evicted[i]
-			}
-			c.shares[from].Store(math.Float64bits(used / max(all, math.SmallestNonzeroFloat64)))
+	from := idleTime(idle)
+	if c.known.Load()&(1<<from) == 0 {
+		var used, all float64
+		for i := from; i < idleTimes; i++ {
+			used += c.used[i]
+			all += c.used[i] + c.evicted[i]
 		}
-		c.known.Store(true)
+		c.shares[from].Store(math.Float64bits(used / max(all, math.SmallestNonzeroFloat64)))
+		c.known.Or(1 << from)
 	}
-	return math.Float64frombits(c.shares[idleTime(idle)].Load())
+	return math.Float64frombits(c.shares[from].Load())
 }
 
 // use and evict record how blocks that were idle for so long ended.
 func (c *claims) use(idle time.Duration, blocks float64) {
 	c.used[idleTime(idle)] += blocks
-	c.known.Store(false)
+	c.known.Store(0)
 }
 
 func (c *claims) evict(idle time.Duration, blocks float64) {
 	c.evicted[idleTime(idle)] += blocks
-	c.known.Store(false)
+	c.known.Store(0)
 }
 
 // fade multiplies the weight of everything learned by part.
@@ -73,7 +72,7 @@ func (c *claims) fade(part float64) {
 		c.used[i] *= part
 		c.evicted[i] *= part
 	}
-	c.known.Store(false)
+	c.known.Store(0)
 }
 
 // Displaced is how many tokens of other prompts the candidate's endpoint is

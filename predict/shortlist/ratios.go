@@ -17,6 +17,14 @@ type ratios struct {
 	mu     sync.RWMutex // guards the fields below
 	slots  []ratio
 	levels map[uint32]levels // by model
+	recent []measured        // working memory of learn
+}
+
+// measured is a prediction over its estimate.
+type measured struct {
+	ratio level
+	match int
+	ref   endpick.Ref
 }
 
 // ratio is that of one endpoint, relative to the level of all with the same match.
@@ -70,9 +78,11 @@ func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Cand
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var s shown
+	r.recent = r.recent[:0]
 	for i := range candidates {
 		if next, match, ok := p.ratio(req, &candidates[i]); ok {
 			s.add(next, match, r.of(candidates[i].Ref, p.model))
+			r.recent = append(r.recent, measured{next, match, candidates[i].Ref})
 		}
 	}
 	l := r.level(p.model)
@@ -86,17 +96,12 @@ func (r *ratios) learn(p *price, req *endpick.Request, candidates []endpick.Cand
 	for m := range by {
 		by[m] = effect.times(l.match[m])
 	}
-	for i := range candidates {
-		next, match, ok := p.ratio(req, &candidates[i])
-		if !ok {
-			continue
-		}
-		next = next.over(by[match]).within()
-		ref := candidates[i].Ref
-		for uint64(ref.Slot) >= uint64(len(r.slots)) {
+	for _, m := range r.recent {
+		next := m.ratio.over(by[m.match]).within()
+		for uint64(m.ref.Slot) >= uint64(len(r.slots)) {
 			r.slots = append(r.slots, ratio{})
 		}
-		r.slots[ref.Slot] = ratio{ref.Generation, p.model, float32(next.first), float32(next.rest), ref == chosen}
+		r.slots[m.ref.Slot] = ratio{m.ref.Generation, p.model, float32(next.first), float32(next.rest), m.ref == chosen}
 	}
 }
 

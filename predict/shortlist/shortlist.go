@@ -1,6 +1,7 @@
 package shortlist
 
 import (
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -150,8 +151,11 @@ func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 // work is the working memory of one call.
 type work struct {
 	whole, plain, holds, some, first lowest
+	marked                           []uint64 // one bit per candidate
 	chosen                           []int32
 }
+
+func (w *work) mark(index int32) { w.marked[index/64] |= 1 << (index % 64) }
 
 var saltChance = endpick.Salt("predict/shortlist")
 
@@ -184,17 +188,23 @@ func (f *Filter) choose(w *work, p *price, req *endpick.Request, candidates []en
 	w.holds.begin(f.config.Size / 4)
 	w.some.begin(f.config.Size / 8)
 	w.first.begin(f.config.Size / 4)
-	w.chosen = w.chosen[:0]
+	words := (len(candidates) + 63) / 64
+	w.marked = slices.Grow(w.marked[:0], words)[:words]
+	clear(w.marked)
 	if !f.offer(w, p, req, candidates) {
 		return false
 	}
 	for _, l := range [...]*lowest{&w.whole, &w.plain, &w.holds, &w.some, &w.first} {
 		for _, it := range l.items {
-			w.chosen = append(w.chosen, it.index)
+			w.mark(it.index)
 		}
 	}
-	slices.Sort(w.chosen)
-	w.chosen = slices.Compact(w.chosen)
+	w.chosen = w.chosen[:0]
+	for i, word := range w.marked {
+		for ; word != 0; word &= word - 1 {
+			w.chosen = append(w.chosen, int32(i*64+bits.TrailingZeros64(word)))
+		}
+	}
 	return f.model.Silent(req, candidates, w.chosen) <= len(w.chosen)/2
 }
 
@@ -257,7 +267,7 @@ func (f *Filter) offer(w *work, p *price, req *endpick.Request, candidates []end
 			}
 		}
 		if (c.IDHash^draw)&mask == 0 || r.chosen {
-			w.chosen = append(w.chosen, it.index)
+			w.mark(it.index)
 		}
 	}
 	return true
