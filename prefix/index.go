@@ -155,7 +155,6 @@ func (x *Index) Name() string { return "prefix-index" }
 
 // Routed implements [endpick.RoutedObserver].
 func (x *Index) Routed(e *endpick.Event) {
-	digest := x.digest(e.Request.Blocks)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ref := e.Candidate.Ref
@@ -181,7 +180,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	a := x.accounts.at(l.account)
 	a.leases++
 	blocks := e.Request.Blocks
-	l.blocks, l.digest, l.response = len(blocks), digest, noResponse
+	l.blocks, l.end, l.response = len(blocks), lastOf(blocks), noResponse
 	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
 	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.Block())
 	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]

@@ -27,9 +27,9 @@ type lease struct {
 	proven   int           // matched blocks that a prompt, not only a response, has included
 	idle     time.Duration // of the last sure matched block
 	age      int           // stack distance of the last matched block
-	// The whole prompt as it was sent: its blocks and their digest.
+	// The whole prompt as it was sent: its blocks, and the hash of the last, which covers all of them.
 	blocks int
-	digest uint64
+	end    uint64
 	// response is the depth from which it vouches for a response; noResponse if
 	// for a prompt only.
 	response uint32

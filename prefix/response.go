@@ -1,9 +1,7 @@
 package prefix
 
 import (
-	"hash/maphash"
 	"time"
-	"unsafe"
 
 	"github.com/endpick/endpick"
 )
@@ -17,7 +15,7 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now tim
 	if s == nil {
 		return
 	}
-	if len(blocks) < l.blocks || x.digest(blocks[:l.blocks]) != l.digest {
+	if len(blocks) < l.blocks || lastOf(blocks[:l.blocks]) != l.end {
 		x.strays++
 		return
 	}
@@ -31,11 +29,10 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now tim
 	x.hold(l, s, now)
 }
 
-// digest identifies a prompt. Collisions can't be made without knowing the
-// index's seed.
-func (x *Index) digest(blocks []uint64) uint64 {
+// lastOf returns the hash of the last block, or 0.
+func lastOf(blocks []uint64) uint64 {
 	if len(blocks) == 0 {
 		return 0
 	}
-	return maphash.Bytes(x.seed, unsafe.Slice((*byte)(unsafe.Pointer(&blocks[0])), 8*len(blocks)))
+	return blocks[len(blocks)-1]
 }

@@ -201,7 +201,7 @@ func (t *twin) computed(l *twinLease, capacity int) {
 // responded records how the conversation continues after its prompt was
 // computed, as if the whole had been a prompt.
 func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
-	if n := len(l.prompt); len(blocks) < n || !slices.Equal(blocks[:n], l.prompt) {
+	if n := len(l.prompt); len(blocks) < n || n > 0 && blocks[n-1] != l.prompt[n-1] {
 		t.strays++
 		return
 	}
