@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/loud"
+	"github.com/endpick/endpick/internal/wrapping"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/queue"
@@ -180,13 +180,13 @@ func TestRequestLines(t *testing.T) {
 
 // A stage in a model's policy gets the same calls as in a policy alone.
 func TestPerModelHidesNothing(t *testing.T) {
-	policy := func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
+	policy := func(s *wrapping.Stage, gate endpick.Admitter) endpick.Policy {
 		return endpick.Policy{
 			Name: "loud", Shortlist: []endpick.Filter{s}, Predictor: s, Admitters: []endpick.Admitter{s, gate}, Filters: []endpick.Filter{s},
 			Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}, Picker: s,
 		}
 	}
-	loud.Check(t, policy, func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
+	wrapping.Check(t, policy, func(s *wrapping.Stage, gate endpick.Admitter) endpick.Policy {
 		ps := policies{built: map[string]endpick.Policy{"loud": policy(s, gate)}}
 		p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "loud"}}, false)
 		require.NoError(t, err)

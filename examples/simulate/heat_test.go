@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/loud"
+	"github.com/endpick/endpick/internal/wrapping"
 )
 
 // The mean of 1, 2 and 3 has an interval of 4.30·1/√3.
@@ -106,8 +106,8 @@ func TestNoise(t *testing.T) {
 
 // Learners behind conditions keep learning.
 func TestConditionsHideNothing(t *testing.T) {
-	policy := func(s *loud.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} }
-	loud.Check(t, policy, func(s *loud.Stage, gate endpick.Admitter) endpick.Policy {
+	policy := func(s *wrapping.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} }
+	wrapping.Check(t, policy, func(s *wrapping.Stage, gate endpick.Admitter) endpick.Policy {
 		config := endpick.Config{Policy: policy(s, gate)}
 		require.NoError(t, conditions{noise: 0.1}.apply(&config))
 		return config.Policy

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/loud"
+	"github.com/endpick/endpick/internal/wrapping"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
@@ -481,9 +481,9 @@ func TestHealth(t *testing.T) {
 
 func TestPredictorHidesNothing(t *testing.T) {
 	m := newMetrics(t)
-	loud.Check(t,
-		func(s *loud.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} },
-		func(s *loud.Stage, _ endpick.Admitter) endpick.Policy {
+	wrapping.Check(t,
+		func(s *wrapping.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} },
+		func(s *wrapping.Stage, _ endpick.Admitter) endpick.Policy {
 			return endpick.Policy{Predictor: m.Predictor(s)}
 		})
 }

@@ -1,6 +1,6 @@
-// Package loud checks stages that wrap other stages: the wrapped stage must get every call
+// Package wrapping checks stages that wrap other stages: the wrapped stage must get every call
 // that it would get by itself, including those of its optional methods.
-package loud
+package wrapping
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func newStage() *Stage {
 }
 
 // Name is not counted: a wrapping policy may use names of its own.
-func (*Stage) Name() string { return "loud" }
+func (*Stage) Name() string { return "counting" }
 
 // Validate implements what New asks of stages.
 func (s *Stage) Validate() error { s.calls["Validate"]++; return nil }
@@ -64,7 +64,7 @@ func (s *Stage) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) 
 func (s *Stage) Explain(_ *endpick.Request, _ []endpick.Candidate, dst []string) {
 	s.calls["Explain"]++
 	for i := range dst {
-		dst[i] = "loud"
+		dst[i] = "counted"
 	}
 }
 
