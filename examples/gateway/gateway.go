@@ -245,9 +245,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 				r.Out.Header.Del(transport.SessionHeader)
 			}
 			if tenantOf(r.In.Context()) != nil || g.keys.Load() != nil {
-				for _, name := range credentials {
-					r.Out.Header.Del(name)
-				}
+				dropKeys(r.Out.Header)
 			}
 			if key := *g.engineKey.Load(); key != "" {
 				r.Out.Header.Set("Authorization", "Bearer "+key)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,12 +111,53 @@ func keyOf(h http.Header) (key string) {
 			key = v
 		}
 	}
+	for _, p := range protocols(h) {
+		if v, ok := strings.CutPrefix(p, keyProtocol); ok {
+			if key != "" && key != v {
+				return ""
+			}
+			key = v
+		}
+	}
 	return key
 }
 
 // credentials are the headers in which clients send keys. With tenants these are
 // the gateway's keys, which engines don't see.
-var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
+var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
+
+// Browsers can't set headers of WebSockets: OpenAI's clients there send the key as a
+// subprotocol with this prefix.
+const (
+	keyProtocol     = "openai-insecure-api-key."
+	protocolsHeader = "Sec-Websocket-Protocol" // as http.Header spells it
+)
+
+// protocols are the subprotocols that a client of a WebSocket offers.
+func protocols(h http.Header) (all []string) {
+	for _, line := range h[protocolsHeader] {
+		for p := range strings.SplitSeq(line, ",") {
+			all = append(all, strings.TrimSpace(p))
+		}
+	}
+	return all
+}
+
+// dropKeys removes a client's keys.
+func dropKeys(h http.Header) {
+	for _, name := range credentials {
+		h.Del(name)
+	}
+	offered := protocols(h)
+	left := slices.DeleteFunc(slices.Clone(offered), func(p string) bool { return strings.HasPrefix(p, keyProtocol) })
+	switch {
+	case len(left) == len(offered):
+	case len(left) == 0:
+		h.Del(protocolsHeader)
+	default:
+		h.Set(protocolsHeader, strings.Join(left, ", "))
+	}
+}
 
 // limits are a tenant's limits in the current settings.
 func (g *gateway) limits(tenant string) quota.Limits {

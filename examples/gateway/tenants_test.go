@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -102,6 +103,14 @@ tenants:
 		{[]string{"Authorization", "bearer  " + annsKey}, "ann"},
 		{[]string{"X-Api-Key", bobsKey}, "bob"},
 		{[]string{"Api-Key", bobsKey, "OpenAI-Organization", "ann"}, "bob"},
+		{[]string{"X-Goog-Api-Key", bobsKey}, "bob"},
+		{[]string{"X-Goog-Api-Key", bobsKey, "X-Api-Key", annsKey}, ""},
+		{[]string{"Sec-WebSocket-Protocol", "realtime, openai-insecure-api-key." + bobsKey + ",openai-beta.realtime-v1"}, "bob"},
+		{[]string{"Sec-WebSocket-Protocol", "realtime", "Sec-WebSocket-Protocol", "openai-insecure-api-key." + annsKey}, "ann"},
+		{[]string{"Sec-WebSocket-Protocol", "openai-insecure-api-key." + annsKey, "Authorization", "Bearer " + annsKey}, "ann"},
+		{[]string{"Sec-WebSocket-Protocol", "openai-insecure-api-key." + annsKey, "Authorization", "Bearer " + bobsKey}, ""},
+		{[]string{"Sec-WebSocket-Protocol", "openai-insecure-api-key." + annsKey + ", openai-insecure-api-key." + bobsKey}, ""},
+		{[]string{"Sec-WebSocket-Protocol", "realtime, " + annsKey}, ""},
 		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", annsKey}, "ann"},
 		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", bobsKey}, ""},
 		{[]string{"Authorization", "Bearer " + annsKey, "Authorization", "Bearer " + bobsKey}, ""},
@@ -125,8 +134,8 @@ tenants:
 		require.Equal(t, tc.tenant, g.tenantName(ended[before].Tenant))
 		h := b.last()
 		require.Equal(t, []string{"Bearer for-the-engine"}, h["Authorization"])
-		require.Empty(t, h["X-Api-Key"])
-		require.Empty(t, h["Api-Key"])
+		require.NotContains(t, fmt.Sprint(h), annsKey)
+		require.NotContains(t, fmt.Sprint(h), bobsKey)
 		// A tenant's targets apply to requests without any.
 		want := endpick.SLO{}
 		if tc.tenant == "ann" {
@@ -143,6 +152,22 @@ tenants:
 	r := httptest.NewRecorder()
 	g.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusOK, r.Code, "a load balancer has no key")
+}
+
+// A browser's key for a WebSocket is taken from among its subprotocols; the server gets the others.
+func TestSubprotocolsWithoutTheKey(t *testing.T) {
+	b := newBackend(t)
+	g := newTestGateway(t, "endpoints: [{url: \""+b.URL+"\"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+	const key = "openai-insecure-api-key." + annsKey
+	for offered, want := range map[string][]string{
+		"realtime, " + key + ", openai-beta.realtime-v1": {"realtime, openai-beta.realtime-v1"},
+		key: nil,
+	} {
+		require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Sec-WebSocket-Protocol", offered).Code)
+		require.Equal(t, want, b.last()["Sec-Websocket-Protocol"])
+	}
+	require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", annsKey, "Sec-WebSocket-Protocol", "a,b", "Sec-WebSocket-Protocol", "c").Code)
+	require.Equal(t, []string{"a,b", "c"}, b.last()["Sec-Websocket-Protocol"], "as they came")
 }
 
 // A browser's preflight comes without a key and gets the server's answer. Nothing
