@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -102,13 +101,7 @@ func (g *gateway) findEndpoints(s *settings) error {
 	if reflect.DeepEqual(s.Discover, g.discovery.settings) {
 		return nil
 	}
-	watcher, err := discover.New(discover.Config{
-		Router: g.router, Source: s.source(), Interval: s.Discover.Interval, Fill: g.survey.Fill,
-		OnChange: func(c discover.Change) {
-			g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
-		},
-		OnError: func(err error) { g.log.Error("endpoints stay as they are", "error", err) },
-	})
+	watcher, err := discover.New(g.watching(s))
 	if err != nil {
 		return err
 	}
@@ -125,12 +118,24 @@ func (g *gateway) findEndpoints(s *settings) error {
 	return nil
 }
 
+// watching is how the source of the settings is watched.
+func (g *gateway) watching(s *settings) discover.Config {
+	return discover.Config{
+		Router: g.router, Source: s.source(), Interval: s.Discover.Interval, Fill: g.survey.Fill,
+		OnChange: func(c discover.Change) {
+			g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
+		},
+		OnError: func(err error) { g.log.Error("endpoints stay as they are", "error", err) },
+	}
+}
+
 // drain drains the endpoints that the settings say, and resumes all others. What is known
 // about them is kept.
 func (g *gateway) drain(s *settings) {
 	for _, e := range g.router.Endpoints() {
 		at := e.Candidate.Endpoint
-		wanted := slices.ContainsFunc(s.Endpoints, func(own endpointSettings) bool { return own.Drain && own.is(at) })
+		own := s.entry(at)
+		wanted := own != nil && own.Drain
 		if e.Removed || wanted == e.Draining {
 			continue
 		}
@@ -144,13 +149,21 @@ func (g *gateway) drain(s *settings) {
 	}
 }
 
-// is reports whether an endpoint of the router is this one.
-func (e *endpointSettings) is(at *endpick.Endpoint) bool {
-	if e.ID != "" {
-		return e.ID == at.ID
+// entry is what the settings say of an endpoint of the router; nil: nothing. An entry
+// without an ID is meant by its address and rank, unless another one has this ID.
+func (s *settings) entry(at *endpick.Endpoint) *endpointSettings {
+	var unnamed *endpointSettings
+	for i := range s.Endpoints {
+		switch e := &s.Endpoints[i]; {
+		case e.ID == at.ID:
+			return e
+		case e.ID == "":
+			if own := e.endpoint(); own.Address == at.Address && own.Ranked == at.Ranked && own.Rank == at.Rank {
+				unnamed = e
+			}
+		}
 	}
-	own := e.endpoint()
-	return own.Address == at.Address && own.Ranked == at.Ranked && own.Rank == at.Rank
+	return unnamed
 }
 
 func startDiscovery(s *discoverSettings, watcher *discover.Watcher) discovery {

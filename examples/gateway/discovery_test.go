@@ -80,15 +80,17 @@ func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {
 // The settings refer to a router's endpoint by its ID, or else by address and rank.
 func TestEndpointsAreTheSettings(t *testing.T) {
 	zero, one := 0, 1
-	all := []endpointSettings{
-		{URL: "http://a"}, {URL: "http://a", Rank: &zero}, {URL: "http://a", Rank: &one}, {URL: "http://b", ID: "named"}, {URL: "http://u:p@c"},
-	}
-	s := &settings{Endpoints: all}
-	router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
-	require.NoError(t, err)
-	for i := range all {
-		for j, there := range router.Endpoints() {
-			require.Equal(t, i == j, all[i].is(there.Candidate.Endpoint), "%d %s", i, there.Candidate.Endpoint.ID)
+	for name, all := range map[string][]endpointSettings{
+		"all kinds":        {{URL: "http://a"}, {URL: "http://a", Rank: &zero}, {URL: "http://a", Rank: &one}, {URL: "http://b", ID: "named"}, {URL: "http://u:p@c"}},
+		"one has a name":   {{URL: "http://a"}, {URL: "http://a", ID: "named"}},
+		"the first has it": {{URL: "http://a", ID: "named"}, {URL: "http://a"}},
+	} {
+		s := &settings{Endpoints: all}
+		router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
+		require.NoError(t, err)
+		for i, there := range router.Endpoints() {
+			require.Same(t, &all[i], s.entry(there.Candidate.Endpoint), "%s: %s", name, there.Candidate.Endpoint.ID)
 		}
+		require.Nil(t, s.entry(&endpick.Endpoint{ID: "http://d", Address: "http://d"}))
 	}
 }

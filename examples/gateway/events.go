@@ -152,13 +152,11 @@ func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Ind
 	h.index = index
 	wanted := map[string]eventSettings{}
 	if index != nil {
-		there := router.Endpoints()
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			if own, ok := s.eventsOf(e); ok {
-				at := slices.IndexFunc(there, func(o endpick.EndpointStatus) bool { return !o.Removed && e.is(o.Candidate.Endpoint) })
-				if at >= 0 { // or it was removed meanwhile
-					wanted[there[at].Candidate.Endpoint.ID] = own
+		for _, there := range router.Endpoints() {
+			at := there.Candidate.Endpoint
+			if e := s.entry(at); e != nil && !there.Removed {
+				if own, ok := s.eventsOf(e); ok {
+					wanted[at.ID] = own
 				}
 			}
 		}
