@@ -58,6 +58,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	defer admin.Close()
 	if o.config != "" {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
