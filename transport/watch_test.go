@@ -114,6 +114,7 @@ func TestSilenceIsBounded(t *testing.T) {
 		{"a role, limits of its own", short, chatStream, stream, []time.Duration{29 * s, never}, []string{role, word}, 59 * s, true},
 		{"a role in time", short, chatStream, stream, []time.Duration{29 * s, 29 * s, s}, []string{role, word, finish + done}, 59 * s, false},
 		{"a token, limits of its own", short, chatStream, stream, []time.Duration{29 * s, 29 * s, never}, []string{role, word, word}, 68 * s, true},
+		{"an early token, limits of its own", short, chatStream, stream, []time.Duration{s, s, never}, []string{role, word, word}, 12 * s, true},
 		{"tokens in time", short, chatStream, stream, []time.Duration{29 * s, 29 * s, 9 * s, 9 * s}, []string{role, word, word, finish + done}, 76 * s, false},
 		{"a stream is not bounded in all", short, chatStream, stream, append([]time.Duration{s}, times(50, 9*s)...), append([]string{role}, append(times(49, word), finish+done)...), 451 * s, false},
 

@@ -60,12 +60,19 @@ type pages func(*http.Request) (*http.Response, error)
 
 func (p pages) RoundTrip(in *http.Request) (*http.Response, error) { return p(in) }
 
-type closing struct {
+// counted is a body that counts the bytes that were read and the times it was closed.
+type counted struct {
 	io.Reader
-	closed *atomic.Int32
+	read, closed *atomic.Int32
 }
 
-func (c closing) Close() error { c.closed.Add(1); return nil }
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read.Add(int32(n))
+	return n, err
+}
+
+func (c counted) Close() error { c.closed.Add(1); return nil }
 
 // alone returns a monitor over the endpoints a and b that asks pages.
 func alone(t *testing.T, config health.Config, p pages) (*health.Monitor, *endpick.Router) {
@@ -80,11 +87,11 @@ func alone(t *testing.T, config health.Config, p pages) (*health.Monitor, *endpi
 // An answer that shows no trouble of the server, and a failure of the host, count
 // against no endpoint.
 func TestWhatSaysNothingOfAServer(t *testing.T) {
-	var given, closed atomic.Int32
+	var given, read, closed atomic.Int32
 	status := func(code int) pages {
 		return func(*http.Request) (*http.Response, error) {
 			given.Add(1)
-			return &http.Response{StatusCode: code, Body: closing{strings.NewReader(strings.Repeat("x", 1<<20)), &closed}}, nil
+			return &http.Response{StatusCode: code, Body: counted{strings.NewReader(strings.Repeat("x", 1<<20)), &read, &closed}}, nil
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -108,6 +115,7 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 	}
 	assert.EqualValues(t, 10, given.Load())
 	assert.Equal(t, given.Load(), closed.Load(), "every body is closed")
+	assert.LessOrEqual(t, read.Load(), 10*int32(4<<10), "pages may be long")
 }
 
 // An endpoint is out after as many failures in a row as Config says: by default two,
@@ -207,10 +215,27 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 		assert.Len(t, w.monitor.Endpoints(), 2)
 		_, of := w.monitor.Alive()
 		assert.Zero(t, of)
-		assert.Equal(t, []string{"a out unfit"}, w.news())
+		assert.Equal(t, []string{"a out unfit, draining"}, w.news())
 		w.servers.mu.Lock()
 		assert.Equal(t, before, w.checks["b"])
 		w.servers.mu.Unlock()
+		lease.Done(endpick.Outcome{})
+	})
+}
+
+// Who was out when it was removed has not come back.
+func TestAnEndpointThatIsRemovedIsNoNews(t *testing.T) {
+	open(t, health.Config{}, func(t *testing.T, w *ward) {
+		require.NoError(t, w.router.Drain("a"))
+		require.NoError(t, w.router.Drain("c"))
+		lease, err := w.router.Route(endpick.Request{InputTokens: 1})
+		require.NoError(t, err)
+		w.set("refuse", "b")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []string{"b out unfit"}, w.news())
+		require.NoError(t, w.router.Remove("b"))
+		time.Sleep(5 * time.Second)
+		assert.Empty(t, w.news())
 		lease.Done(endpick.Outcome{})
 	})
 }

@@ -277,6 +277,35 @@ func TestAllServersAreBad(t *testing.T) {
 	}
 }
 
+// If no server is well, requests go to those that fail quickly, where they don't wait, and
+// not to the one that hangs.
+func TestWhoHangsIsTheLastResort(t *testing.T) {
+	h := newHost(t, "random", health.NewFilter())
+	h.run(t, 5*time.Second)
+	h.bad = func(id string) string {
+		if id == "s0" {
+			return "hangs"
+		}
+		return "fails"
+	}
+	h.run(t, time.Minute)
+	from := h.now
+	h.run(t, time.Minute) // 1,200 requests
+	assert.LessOrEqual(t, h.share("s0", from, h.now), 0.01, "trials")
+}
+
+// The filter is asked before the policy's own stages: what it refuses is charged to
+// nobody's quota, and who hangs is not the only one left.
+func TestTheFilterGoesFirst(t *testing.T) {
+	filter, own := health.NewFilter(), health.NewFilter()
+	policy := endpick.Policy{Shortlist: []endpick.Filter{own}, Admitters: []endpick.Admitter{own}}
+	guarded := filter.Guard(policy)
+	assert.Equal(t, []endpick.Filter{filter, own}, guarded.Shortlist)
+	assert.Same(t, filter, guarded.Admitters[0])
+	assert.Same(t, own, guarded.Admitters[1])
+	assert.Len(t, policy.Admitters, 1)
+}
+
 // A request is refused only if all servers available to it hang.
 func TestTheFilterRefusesForTheServersThatAreLeft(t *testing.T) {
 	h := newHost(t, "least-loaded", health.NewFilter())

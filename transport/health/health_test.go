@@ -132,7 +132,10 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *ward)) {
 		config.OnChange = func(s health.Status) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.told = append(w.told, strings.TrimSpace(s.Endpoint+" "+s.State.String()+" "+s.Reason.String()))
+			w.told = append(w.told, strings.TrimSpace(fmt.Sprintf("%s %v %v", s.Endpoint, s.State, s.Reason)))
+			if s.Draining {
+				w.told[len(w.told)-1] += ", draining"
+			}
 		}
 		w.monitor, err = health.New(config)
 		require.NoError(t, err)
