@@ -72,6 +72,8 @@ type surveyed struct {
 	busy  bool
 	base  endpick.Endpoint // as the host describes it
 	set   endpick.Endpoint // as completed
+	// given and filled are what Fill last got and returned.
+	given, filled endpick.Endpoint
 }
 
 // NewSurvey returns a survey, or an [endpick.ConfigError].
@@ -140,8 +142,12 @@ func (s *Survey) Facts(e *endpick.Endpoint) (Facts, bool) {
 // Use it as the Fill of package discover, so that nothing is lost when a new list is
 // applied.
 func (s *Survey) Fill(e *endpick.Endpoint) {
-	if facts, ok := s.Facts(e); ok {
-		s.fill(e, &facts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.known[key(e)]; k != nil && k.good {
+		k.given = *e
+		s.fill(e, &k.facts)
+		k.filled = *e
 	}
 }
 
@@ -235,6 +241,10 @@ func (s *Survey) completeOne(at string, e *endpick.Endpoint) {
 	}
 	if !reflect.DeepEqual(*e, k.set) { // the host has changed it
 		k.base = *e
+		k.given.ID, k.filled.ID = e.ID, e.ID // it may be the router that has named it
+		if reflect.DeepEqual(*e, k.filled) {
+			k.base = k.given
+		}
 	}
 	next := k.base
 	s.fill(&next, &k.facts)

@@ -238,6 +238,27 @@ func TestSurveyWhileTheHostChangesItsMind(t *testing.T) {
 	assert.Equal(t, 80000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
 }
 
+// A host that fills in what is known and applies its own list has still left those fields
+// unset: they follow the engine.
+func TestSurveyFollowsWhatFillHasFilled(t *testing.T) {
+	at := &site{pages: known()}
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "vllm"}}})
+	require.NoError(t, err)
+	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+	require.NoError(t, err)
+	s.Poll(t.Context())
+	for i, variant := range []string{"", "h100", "h200"} {
+		e := endpick.Endpoint{Address: "vllm", Variant: variant, MaxSequences: 7}
+		s.Fill(&e)
+		require.Equal(t, 48000+16000*i, e.KVTokens)
+		require.NoError(t, router.SetEndpoints([]endpick.Endpoint{e}))
+		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", fmt.Sprint(3000+1000*i)))
+		s.Poll(t.Context())
+		want := endpick.Endpoint{ID: "vllm", Address: "vllm", Variant: variant, MaxSequences: 7, Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000 + 16000*i}
+		require.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
+	}
+}
+
 // Discovery with bare addresses removes nothing that engines have reported.
 func TestSurveyBesideDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
