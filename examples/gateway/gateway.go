@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"slices"
@@ -204,6 +205,9 @@ func (g *gateway) admitTenants(s *settings) error {
 	}
 	g.keys.Store(newKeyring(s.Tenants))
 	g.engineKey.Store(&s.EngineKey)
+	if g.watch != nil {
+		g.watch.metrics.NameTenants(slices.Sorted(maps.Keys(s.Tenants))...)
+	}
 	return nil
 }
 

@@ -261,6 +261,23 @@ tenants:
 	require.Nil(t, refused())
 }
 
+// Tenants of the file have a name in the metrics even if all that they ask is refused, also after
+// a reload.
+func TestMetricsNameTenants(t *testing.T) {
+	const text = "endpoints: [{url: \"http://a\", models: [x]}]\ntenants: {ann: {keys: [" + annsKey + "]}}\n"
+	g := newTestGateway(t, text)
+	require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
+	s, err := parseSettings("test.yaml", []byte(strings.Replace(text, "tenants: {", "tenants: {bob: {keys: ["+bobsKey+"]}, ", 1)))
+	require.NoError(t, err)
+	require.NoError(t, g.apply(s))
+	for range 2 {
+		require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", bobsKey).Code)
+	}
+	metrics := scrapeMetrics(t, g.admin)
+	require.Contains(t, metrics, `endpick_tenant_refusals_total{tenant="ann"} 1`)
+	require.Contains(t, metrics, `endpick_tenant_refusals_total{tenant="bob"} 2`)
+}
+
 // Each of a tenant's limits is that of the settings, and other tenants have none.
 func TestLimitsAreTheSettings(t *testing.T) {
 	g := newTestGateway(t, `

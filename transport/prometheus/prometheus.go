@@ -87,6 +87,21 @@ func New(config Config) (*Metrics, error) {
 // Watch sets the sources. It may be called again when a policy has been replaced.
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
+// NameTenants gives tenants labels before their first success, because the host knows them
+// and their names are not invented.
+func (m *Metrics) NameTenants(all ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, tenant := range all {
+		if m.tenants.of(tenant) == tenant {
+			continue
+		}
+		if gone := m.tenants.succeeded(tenant); gone != "" {
+			m.forgetTenant(gone)
+		}
+	}
+}
+
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	for _, c := range m.series.clean() {

@@ -344,6 +344,21 @@ func TestCardinality(t *testing.T) {
 }
 
 // Endpoints beyond the bound, and removed ones.
+// Tenants that the host names have labels before any success, as long as there is room.
+func TestNamedTenants(t *testing.T) {
+	m, err := prometheus.New(prometheus.Config{MaxTenants: 2})
+	require.NoError(t, err)
+	tenants := func() []string { return labels(gather(t, m), "tenant") }
+	m.NameTenants("ann", "bob")
+	for _, tenant := range []string{"ann", "carl", "bob"} {
+		m.Observe(failed("m", tenant))
+	}
+	require.Equal(t, []string{"ann", "bob", "other"}, tenants())
+	m.NameTenants("bob", "carl")
+	m.Observe(failed("m", "carl"))
+	require.Equal(t, []string{"bob", "carl", "other"}, tenants())
+}
+
 func TestEndpointLabels(t *testing.T) {
 	m, err := prometheus.New(prometheus.Config{MaxEndpoints: 3})
 	require.NoError(t, err)
