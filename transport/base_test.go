@@ -149,7 +149,7 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 		w.t.CloseIdleConnections()
 	}
 	tries := 0
-	w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+	w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 		if tries++; tries < 3 {
 			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
 			return nil, errors.New("http: server closed idle connection")
@@ -180,7 +180,7 @@ func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
 		},
 	} {
 		tries := 0
-		w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 			tries++
 			return nil, breaks(httptrace.ContextClientTrace(r.Context()))
 		})}, "x:1")
@@ -189,7 +189,7 @@ func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
 		assert.Equal(t, 1, tries, name)
 	}
 	tries := 0
-	w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+	w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 		tries++
 		httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
 		return nil, io.EOF

@@ -70,7 +70,7 @@ func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	asked := 0
-	w := newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+	w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 		asked++
 		leave, _ := r.Context().Value(leaveKey{}).(context.CancelFunc)
 		leave()
@@ -113,7 +113,7 @@ func TestABadAddressHasSeenNothing(t *testing.T) {
 func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
 	broken := errors.New("the wire is cut")
 	var open atomic.Int32
-	config := transport.Config{MaxAttempts: 1, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+	config := transport.Config{MaxAttempts: 1, Base: tripper(func(r *http.Request) (*http.Response, error) {
 		open.Add(1)
 		return &http.Response{
 			StatusCode: 200, Header: http.Header{}, Request: r,
@@ -163,7 +163,7 @@ func TestWhoLeavesAsHisTurnComes(t *testing.T) {
 				(*f)() // it is pushed all the same and dispatched at once
 			}
 		},
-		Base: roundTripper(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() }),
+		Base: tripper(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() }),
 	}, "http://a.test")
 	for range 30 {
 		ctx, cancel := context.WithCancel(t.Context())

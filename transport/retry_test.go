@@ -153,7 +153,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 			var open atomic.Int32
 			own := &http.Transport{}
 			defer own.CloseIdleConnections()
-			w := newWorld(t, transport.Config{EnableEndpointHeader: true, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			w := newWorld(t, transport.Config{EnableEndpointHeader: true, Base: tripper(func(r *http.Request) (*http.Response, error) {
 				resp, err := own.RoundTrip(r)
 				if err == nil {
 					open.Add(1)
@@ -180,6 +180,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 				}
 			}
 			assert.EqualValues(t, 2, bad.requests.Load()-before)
+			assert.EqualValues(t, tc.attempts-1, w.t.Stats().Retries)
 			assert.Len(t, w.observer.all(), 1+tc.attempts)
 			w.idle(t)
 			w.mu.Lock()
@@ -274,6 +275,39 @@ func TestRetryBudget(t *testing.T) {
 	assert.Zero(t, w.t.Stats().RetriesDenied, "where nobody was reached, nobody worked")
 }
 
+// Retries are paid by the requests: with a share of one half, every other one is retried.
+// By default a hundred may happen at once, and five requests pay for another.
+func TestRequestsPayForRetries(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		share   float64
+		burst   int
+		retried []int // how many requests in a row, and after one that was not
+	}{
+		{0.5, 1, []int{1, 1, 1}},
+		{0.25, 1, []int{1, 0, 0, 1}},
+		{0, 0, []int{124}}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8
+	} {
+		_, router := fleetWith(t, newFleet(), pinned)
+		var open atomic.Int32
+		tr, err := transport.New(transport.Config{Router: router, MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Clock: func() time.Time { return now }, Base: tripper(func(*http.Request) (*http.Response, error) {
+			open.Add(1)
+			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: &closing{ReadCloser: io.NopCloser(strings.NewReader("{}")), open: &open}}, nil
+		})})
+		require.NoError(t, err)
+		for _, n := range tc.retried {
+			before := tr.Stats()
+			for tr.Stats().RetriesDenied == before.RetriesDenied {
+				resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+				require.NoError(t, err)
+				assert.EqualValues(t, 1, open.Load(), "the response that another has replaced is closed")
+				resp.Body.Close()
+			}
+			assert.EqualValues(t, n, tr.Stats().Retries-before.Retries)
+		}
+	}
+}
+
 func TestACanceledRequestIsNotRetried(t *testing.T) {
 	here := make(chan struct{})
 	slow := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -287,6 +321,8 @@ func TestACanceledRequestIsNotRetried(t *testing.T) {
 	_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 499, transport.StatusOf(err))
+	var upstream *transport.UpstreamError
+	assert.False(t, errors.As(err, &upstream), "no server is at fault")
 	assert.EqualValues(t, 1, slow.requests.Load())
 	assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
 	assert.Equal(t, "canceled", w.record(t).Status)
@@ -361,12 +397,8 @@ func TestTheHostsExclusionsStayItsOwn(t *testing.T) {
 	assert.Equal(t, []string{"c", "", "", "", "", "", "", ""}, list[:cap(list)])
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func TestAPanicInBaseClosesTheLease(t *testing.T) {
-	w := newWorld(t, transport.Config{Base: roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") })}, "x:1")
+	w := newWorld(t, transport.Config{Base: tripper(func(*http.Request) (*http.Response, error) { panic("boom") })}, "x:1")
 	assert.PanicsWithValue(t, "boom", func() { w.t.RoundTrip(post(t, chatPath, chatStream)) })
 	assert.Equal(t, endpick.Failed, w.outcome(t).Status)
 	w.idle(t)
@@ -381,7 +413,7 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 	base := http.DefaultTransport
 	w := newWorld(t, transport.Config{
 		Clock: func() time.Time { return time.Unix(0, clock.Load()) },
-		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		Base: tripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host == "dead" {
 				asked++
 				if dead.Load() {
@@ -429,7 +461,7 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 // However many servers are gone, none of them gets more than a trial request.
 func TestServersThatAreGoneAreNotAsked(t *testing.T) {
 	asked := 0
-	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+	base := tripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "h" {
 			asked++
 			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}

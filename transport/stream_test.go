@@ -128,7 +128,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 				if tc.breaks != nil {
 					body = io.MultiReader(body, iotest.ErrReader(tc.breaks))
 				}
-				w := newWorld(t, transport.Config{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+				w := newWorld(t, transport.Config{Base: tripper(func(*http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(in(body))}, nil
 				})}, "x:1")
 				_, got, err := w.do(t, post(t, chatPath, tc.request))

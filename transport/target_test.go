@@ -3,12 +3,15 @@ package transport_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,6 +73,15 @@ func TestWrap(t *testing.T) {
 	h2c := httptest.NewUnstartedServer(protocol)
 	h2c.Config.Protocols = new(http.Protocols)
 	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
+	var open atomic.Int64
+	h2c.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
 	h2c.Start()
 	t.Cleanup(h2c.Close)
 	dead := nobody(t)
@@ -78,7 +90,7 @@ func TestWrap(t *testing.T) {
 	wraps := 0
 	w := newWorld(t, transport.Config{Wrap: func(base http.RoundTripper) http.RoundTripper {
 		wraps++
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return tripper(func(r *http.Request) (*http.Response, error) {
 			mu.Lock()
 			hosts = append(hosts, r.URL.Scheme+" "+r.URL.Host)
 			mu.Unlock()
@@ -105,6 +117,9 @@ func TestWrap(t *testing.T) {
 	second := "h2c " + strings.TrimPrefix(h2c.URL, "http://")
 	assert.Equal(t, []string{"http " + strings.TrimPrefix(dead, "http://"), second}, hosts[:2])
 	assert.Contains(t, hosts[2:], second, "lists of models come that way, too")
+	require.Positive(t, open.Load())
+	w.t.CloseIdleConnections()
+	assert.Eventually(t, func() bool { return open.Load() == 0 }, 30*time.Second, time.Millisecond)
 
 	_, err = transport.New(transport.Config{Router: w.router, Wrap: func(http.RoundTripper) http.RoundTripper { return nil }})
 	assert.EqualError(t, err, "endpick: config: transport.Config.Wrap has returned nil")
@@ -183,7 +198,7 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	assert.Equal(t, "  Bearer of-the-client", body)
 
 	// A host's Base may log or trace the URL.
-	w = newWorld(t, transport.Config{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+	w = newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 		assert.Equal(t, "http://"+host+"/v1/embeddings", r.URL.String())
 		return http.DefaultTransport.RoundTrip(r)
 	})})

@@ -295,53 +295,37 @@ func TestATrialAtASilentServerIsShort(t *testing.T) {
 // A first byte that arrives just as the endpoint is given up does not start a
 // response, since its rest would be cut off. Another endpoint is asked.
 func TestAFirstByteTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, router := fleetWith(t, newFleet(), pinned)
-		asked := map[string]int{}
-		tr, err := transport.New(transport.Config{Router: router, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
-			asked[r.URL.Host]++
-			body := io.NopCloser(strings.NewReader(delta(`"content":"word"`) + finish + done))
-			if len(asked) == 1 {
-				body = &late{ctx: r.Context(), rest: body}
-			}
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
-		})})
-		require.NoError(t, err)
-		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Contains(t, string(body), finish+done)
-		assert.Equal(t, map[string]int{"a": 1, "b": 1}, asked)
-		assert.Zero(t, router.Stats().OpenLeases)
-	})
+	for _, first := range []int{1, 512} { // a part of the first event, or all of it
+		synctest.Test(t, func(t *testing.T) {
+			_, router := fleetWith(t, newFleet(), pinned)
+			asked := map[string]int{}
+			tr, err := transport.New(transport.Config{Router: router, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+				asked[r.URL.Host]++
+				body := io.NopCloser(strings.NewReader(delta(`"content":"word"`) + finish + done))
+				if len(asked) == 1 {
+					body = &late{ctx: r.Context(), rest: body, first: first}
+				}
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
+			})})
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Contains(t, string(body), finish+done)
+			assert.Equal(t, map[string]int{"a": 1, "b": 1}, asked)
+			assert.Zero(t, router.Stats().OpenLeases)
+		})
+	}
 }
 
-// A stall is a timeout whatever the base makes of a request that is called off.
-func TestAStallIsATimeoutWithAnyBase(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, router := fleetWith(t, newFleet(), pinned)
-		tr, err := transport.New(transport.Config{Router: router, StallTimeout: time.Second, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
-			from, to := io.Pipe()
-			go io.WriteString(to, delta(`"content":"word"`))
-			context.AfterFunc(r.Context(), func() { to.CloseWithError(r.Context().Err()) })
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: from}, nil
-		})})
-		require.NoError(t, err)
-		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.NoError(t, resp.Body.Close())
-		assert.ErrorIs(t, err, transport.ErrTimeout)
-	})
-}
-
-// late is a body that returns its first byte once the request has been given up,
-// and nothing after it.
+// late is a body that returns its first bytes once the request has been given up,
+// and nothing after them.
 type late struct {
 	ctx   context.Context
 	rest  io.ReadCloser
+	first int
 	given bool
 }
 
@@ -351,7 +335,7 @@ func (l *late) Read(p []byte) (int, error) {
 		return 0, context.Cause(l.ctx)
 	}
 	l.given = true
-	return l.rest.Read(p[:1])
+	return l.rest.Read(p[:min(l.first, len(p))])
 }
 
 func (l *late) Close() error { return l.rest.Close() }

@@ -223,23 +223,6 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 	})
 }
 
-// Who was out when it was removed has not come back.
-func TestAnEndpointThatIsRemovedIsNoNews(t *testing.T) {
-	open(t, health.Config{}, func(t *testing.T, w *ward) {
-		require.NoError(t, w.router.Drain("a"))
-		require.NoError(t, w.router.Drain("c"))
-		lease, err := w.router.Route(endpick.Request{InputTokens: 1})
-		require.NoError(t, err)
-		w.set("refuse", "b")
-		time.Sleep(5 * time.Second)
-		require.Equal(t, []string{"b out unfit"}, w.news())
-		require.NoError(t, w.router.Remove("b"))
-		time.Sleep(5 * time.Second)
-		assert.Empty(t, w.news())
-		lease.Done(endpick.Outcome{})
-	})
-}
-
 func TestWhoHasNoPageIsNeverChecked(t *testing.T) {
 	m, _ := alone(t, health.Config{URL: func(e *endpick.Endpoint) string {
 		if e.ID == "a" {
