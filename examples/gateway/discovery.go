@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -16,8 +17,16 @@ import (
 // checkBackend returns an error if an address can't be a model server's.
 func checkBackend(s string) error {
 	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {
+	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {
 		return errors.New("want http://HOST[:PORT], https://… or h2c://…")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("has a query or a fragment, which would not be sent")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return fmt.Errorf("%s is not a port", port)
+		}
 	}
 	return nil
 }
@@ -108,11 +117,11 @@ func (g *gateway) findEndpoints(s *settings) error {
 	ctx, cancel := context.WithTimeout(context.Background(), discoverTimeout)
 	defer cancel()
 	if err := watcher.Poll(ctx); err != nil {
-		return err
+		return s.failed("discover", err)
 	}
 	g.discovery.end()                         // otherwise it would restore its own list
 	if err := watcher.Poll(ctx); err != nil { // a file is used once two polls agree
-		return err
+		return s.failed("discover", err)
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
 	return nil

@@ -43,7 +43,7 @@ var everySetting = []settingRow{
 	{"discover.dns", "discover: {dns: VALUE, port: 1}", [2]string{"127.0.0.1", "127.0.0.2"}, (*world).addresses, [2]string{"127.0.0.1:1", "127.0.0.2:1"}},
 	{"discover.port", "discover: {dns: 127.0.0.1, port: VALUE}", numbers, (*world).addresses, [2]string{"127.0.0.1:3", "127.0.0.1:5"}},
 	{"discover.network", "discover: {dns: 127.0.0.1, port: 1, network: VALUE}", [2]string{"ip4", "ip6"}, (*world).addresses,
-		[2]string{"127.0.0.1:1", "discover: the endpoints stay as they are: address 127.0.0.1: no suitable address found"}},
+		[2]string{"127.0.0.1:1", "discover: address 127.0.0.1: no suitable address found"}},
 	{"discover.srv", "discover: {srv: VALUE}", names, (*world).source, names},
 	{"discover.scheme", "discover: {dns: 127.0.0.1, port: 1, scheme: VALUE}", [2]string{"http", "https"}, (*world).addresses, [2]string{"http://127.0.0.1:1", "https://127.0.0.1:1"}},
 	{"discover.interval", "discover: {file: one.list, interval: VALUE}", [2]string{"3ms", "4m"}, (*world).interval, [2]string{"3ms", "4m0s"}},

@@ -106,7 +106,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	}
 	if s.Record != nil {
 		if g.recorder, err = newRecorder(s.Record, g.log); err != nil {
-			return nil, err
+			return nil, s.failed("record", err)
 		}
 	}
 	if config.receipts > 0 {

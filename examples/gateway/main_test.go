@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -360,9 +363,33 @@ func TestCredentialsAreNotLogged(t *testing.T) {
 	}
 }
 
-func TestServeCannotListen(t *testing.T) {
-	c := start(t, "-endpoints", "1")
-	var stderr bytes.Buffer
-	require.Equal(t, 1, run(t.Context(), []string{"-listen", strings.TrimPrefix(c.url, "http://"), "-endpoints", "1"}, io.Discard, &stderr))
-	require.Contains(t, stderr.String(), "address already in use")
+// What fails only when a gateway starts is reported with its field, or its flag.
+func TestServeCannotStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	at, dir := taken.Addr().String(), t.TempDir()
+	path, nowhere := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "none", "x")
+	const endpoints = "endpoints: [{url: \"http://a\"}]\n"
+	for text, want := range map[string]string{
+		"listen: " + at + "\n" + endpoints:                          ":1: listen: listen tcp " + at + ": bind: address already in use\n",
+		endpoints + "listen: 127.0.0.1:0\nadmin: " + at + "\n":      ":3: admin: listen tcp " + at + ": bind: address already in use\n",
+		endpoints + "listen: 127.0.0.1:0\nrecord: {file: none/x}\n": ":3: record: open " + nowhere + ": no such file or directory\n",
+		"listen: 127.0.0.1:0\ndiscover: {file: none/x}\n":           ":2: discover: " + nowhere + ": no such file or directory\n",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		var stderr bytes.Buffer
+		require.Equal(t, 1, run(t.Context(), []string{"-config", path}, io.Discard, &stderr))
+		assert.Contains(t, stderr.String(), "gateway: "+path+want)
+	}
+	for args, want := range map[string]string{
+		"-endpoints 1 -listen " + at:                          "-listen: listen tcp " + at + ": bind: address already in use\n",
+		"-endpoints 1 -listen 127.0.0.1:0 -admin " + at:       "-admin: listen tcp " + at + ": bind: address already in use\n",
+		"-endpoints 1 -listen 127.0.0.1:0 -record " + nowhere: "-record: open " + nowhere + ": no such file or directory\n",
+		"-listen 127.0.0.1:0 -backend-file " + nowhere:        "-backend-file: " + nowhere + ": no such file or directory\n",
+	} {
+		var stderr bytes.Buffer
+		require.Equal(t, 1, run(t.Context(), strings.Fields(args), io.Discard, &stderr))
+		assert.Contains(t, stderr.String(), "gateway: "+want)
+	}
 }

@@ -51,12 +51,12 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	defer func() { err = errors.Join(err, g.close()) }()
 	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
-		return err
+		return s.failed("listen", err)
 	}
 	defer l.Close()
 	admin, err := net.Listen("tcp", s.Admin)
 	if err != nil {
-		return err
+		return s.failed("admin", err)
 	}
 	defer admin.Close()
 	if o.config != "" {

@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -241,10 +243,23 @@ func (s *settings) warnings() (all []string) {
 	if s.Discover != nil {
 		return nil // what the servers serve is not known yet
 	}
+	first := map[string]int{}
+	for i := range s.Endpoints {
+		own := s.Endpoints[i].endpoint()
+		if to, err := transport.Target(&own, &url.URL{}); err == nil && strings.HasSuffix(to.Path, "/v1") {
+			all = append(all, fmt.Sprintf("endpoints[%d].url: ends with /v1, which paths of requests begin with: it would be there twice", i))
+		}
+		at := fmt.Sprint(strings.ToLower(strings.TrimSuffix(own.Address, "/")), own.Ranked, own.Rank)
+		if other, twice := first[at]; twice {
+			all = append(all, fmt.Sprintf("endpoints[%d]: is the same server as endpoints[%d]", i, other))
+		} else {
+			first[at] = i
+		}
+	}
 	served := map[string]bool{}
 	for _, e := range s.Endpoints {
 		if len(e.Models)+len(e.Adapters) == 0 {
-			return nil // it serves any model
+			return all // it serves any model
 		}
 		for _, name := range slices.Concat(e.Models, e.Adapters) {
 			served[name] = true

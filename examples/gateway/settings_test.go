@@ -126,6 +126,16 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		assert.Contains(t, stdout.String(), "is valid")
 		assert.Equal(t, want != nil, strings.Contains(stderr.String(), path+": warning: "+warning), stderr.String())
 	}
+	for endpoints, want := range map[string][]string{
+		"[{url: http://a}, {url: http://b/base}]": nil,
+		"[{url: http://a/v1}]":                    {"endpoints[0].url: ends with /v1, which paths of requests begin with: it would be there twice"},
+		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]": {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
+		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                         nil,
+	} {
+		s, err := parseSettings("test.yaml", []byte("endpoints: "+endpoints+"\n"))
+		require.NoError(t, err)
+		assert.Equal(t, want, s.warnings(), endpoints)
+	}
 	b := newBackend(t)
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\", models: [llama]}]\nmodels: {lama: {policy: lmetric}}\n"))
 	c.logs(t, `level=WARN msg=settings warning="`+warning+`"`, 1)
@@ -202,6 +212,19 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"broken", "endpoints:", "endpoints: [", 0, "", ""},
 		{"an alias", "id: b", "id: &b b", 6, "endpoints[1].id", "is or has an alias, which is not supported"},
 		{"two documents", "tenants:", "---\ntenants:", 8, "", "is a second document; there is to be one"},
+		{"no host", "http://10.0.0.1:8000", "http://:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
+		{"no port", "http://10.0.0.1:8000", "http://10.0.0.1:80000", 4, "endpoints[0].url", "80000 is not a port"},
+		{"a query", "http://10.0.0.1:8000", "http://10.0.0.1:8000?x=1", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
+		{"a fragment", "http://10.0.0.1:8000", "http://10.0.0.1:8000#x", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
+		{"an address without a port", "127.0.0.1:0", "127.0.0.1", 2, "listen", "address 127.0.0.1: missing port in address"},
+		{"a URL instead of an address", "127.0.0.1:0", "http://127.0.0.1:0", 2, "listen", "address http://127.0.0.1:0: too many colons in address"},
+		{"an address with no port", "127.0.0.1:0", "127.0.0.1:80000", 2, "listen", "address 80000: invalid port"},
+		{"an operator's address without a port", "listen:", "admin: localhost\nlisten:", 2, "admin", "address localhost: missing port in address"},
+		{"an engine's key of two lines", "listen:", "engine_key: \"a\\n\"\nlisten:", 2, "engine_key", "has a space around it or a control character, which no header can have"},
+		{"a key with a space", "[sk-0123456789abcdef]", "[' sk-0123456789abcdef']", 10, "tenants.ann.keys[0]", "has a space around it or a control character, which no header can have"},
+		{"a key of two lines", "[sk-0123456789abcdef]", "[\"sk-0123456789abcdef\\n\"]", 10, "tenants.ann.keys[0]", "has a space around it or a control character, which no header can have"},
+		{"tenants that are none", goodSettings[strings.Index(goodSettings, "tenants:"):], "tenants: {}\n", 8, "tenants", "names nobody: leave it out if no key is to be needed"},
+		{"headers without end", "listen:", "limits: {header: 2 GiB}\nlisten:", 2, "limits.header", "is more than 1 GiB"},
 		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
 		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is listed twice"},
 		{"no number", "id: b", "kv_tokens: many", 6, "endpoints[1].kv_tokens", `"many" is not a whole number`},
@@ -257,7 +280,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "is empty", "# nothing\n": "is empty", "\xff": "is not UTF-8", "listen: ''\nendpoints: []": ":1: listen: is empty",
-		"listen: a":    "endpoints: names no server",
+		"listen: a:1":  "endpoints: names no server",
 		"discover: {}": ":1: discover: needs one of file, dns and srv", "discover: {file: a, dns: b}": "needs one of",
 		"discover: {dns: a}": ":1: discover.port: 0 is not a port", "discover: {file: a, port: 1}": "discover.port: is for dns",
 		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",

@@ -6,19 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport/discover"
 )
 
 // bad returns an error in a field.
 func (s *settings) bad(field, format string, args ...any) error {
 	return s.document.at(field, format, args...)
+}
+
+// failed returns the error of what a field asks for, or the flag in its place.
+func (s *settings) failed(field string, err error) error {
+	if list := new(discover.Error); errors.As(err, &list) {
+		err = list.Err // it speaks of endpoints that stay, and there may be none yet
+	}
+	if s.document != nil {
+		return s.bad(field, "%v", err)
+	}
+	if field == "discover" {
+		field = "backend-file"
+	}
+	return fmt.Errorf("-%s: %w", field, err)
 }
 
 // validate checks what the types of the fields don't, and resolves secrets.
@@ -39,6 +56,15 @@ func (s *settings) validateListeners() error {
 	}
 	if s.Admin == "" {
 		return s.bad("admin", "is empty")
+	}
+	for _, l := range [...]struct{ field, address string }{{"listen", s.Listen}, {"admin", s.Admin}} {
+		_, port, err := net.SplitHostPort(l.address)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port)
+		}
+		if err != nil {
+			return s.bad(l.field, "%v", err)
+		}
 	}
 	if s.TLS == nil {
 		return nil
@@ -114,6 +140,9 @@ func (s *settings) validateTenants() error {
 	if len(s.Tenants) > 0 && s.TrustHeaders {
 		return s.bad("trust_headers", "takes tenants from headers, and tenants from keys: there can be one of the two")
 	}
+	if s.Tenants != nil && len(s.Tenants) == 0 { // such as by a template: nobody is to get in without a key
+		return s.bad("tenants", "names nobody: leave it out if no key is to be needed")
+	}
 	owners := map[[32]byte]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {
 		t, at := s.Tenants[name], "tenants."+name
@@ -170,10 +199,16 @@ func (s *settings) validateNumbers() error {
 			return s.bad(field, "is negative")
 		}
 	}
+	if s.Limits.Header > 1<<30 { // net/http adds to it
+		return s.bad("limits.header", "is more than 1 GiB")
+	}
 	return nil
 }
 
 func (s *settings) validateRest() error {
+	if err := checkKey(s.EngineKey); err != nil {
+		return s.bad("engine_key", "%v", err) // the error does not show the key
+	}
 	if key := s.HashKey; key != "" {
 		var err error
 		if s.hashKey, err = prefix.ParseKey(key); err != nil {
@@ -209,13 +244,21 @@ func keySum(key string) (sum [32]byte, err error) {
 		if len(key) < minKey {
 			return sum, fmt.Errorf("is shorter than %d bytes", minKey)
 		}
-		return sumOf(key), nil
+		return sumOf(key), checkKey(key)
 	}
 	b, err := hex.DecodeString(digits)
 	if err != nil || len(b) != len(sum) {
 		return sum, errors.New("is not sha256: and 64 hexadecimal digits")
 	}
 	return [32]byte(b), nil
+}
+
+// checkKey returns an error for a key that no request can have.
+func checkKey(key string) error {
+	if strings.TrimSpace(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
+		return errors.New("has a space around it or a control character, which no header can have")
+	}
+	return nil
 }
 
 // minKey keeps out keys that can be guessed, and placeholders.
