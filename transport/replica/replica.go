@@ -56,6 +56,7 @@ func (r *Replica) Routed(e *endpick.Event) {
 		request: endpick.Request{
 			Model: req.Model, Adapter: req.Adapter, Tenant: req.Tenant, SLO: req.SLO, Stream: req.Stream, Exact: req.Exact,
 			InputTokens: req.InputTokens, ExpectedOutputTokens: req.ExpectedOutputTokens, BlockTokens: req.BlockTokens,
+			Responses: req.Responses,
 		},
 	}, blocks, r.queue.wake)
 }
@@ -74,9 +75,7 @@ func (r *Replica) Done(e *endpick.Event, o *endpick.Outcome) {
 	}
 	told := *o
 	told.OutputTokens, told.Blocks, told.Took, told.TTFT = e.OutputTokens, nil, 0, 0
-	// The time of several responses says nothing of one, and the others do not learn that there
-	// were several.
-	if took := e.Now.Sub(e.RoutedAt); !e.Request.UnderWay && took >= 0 && e.Request.Responses <= 1 {
+	if took := e.Now.Sub(e.RoutedAt); !e.Request.UnderWay && took >= 0 {
 		told.Took = max(took, time.Nanosecond)
 		told.TTFT, _ = e.TTFT()
 	}

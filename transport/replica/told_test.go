@@ -24,7 +24,7 @@ func TestWhatIsTold(t *testing.T) {
 		}
 		req := endpick.Request{
 			Model: "m", Adapter: "l", Tenant: "t", SLO: endpick.SLO{TTFT: 1, TPOT: 2}, Stream: true, Exact: true,
-			InputTokens: 50, ExpectedOutputTokens: 7, BlockTokens: 20, Blocks: []uint64{1, 2}, Session: "s", Exclude: []string{"x"},
+			InputTokens: 50, ExpectedOutputTokens: 7, Responses: 3, BlockTokens: 20, Blocks: []uint64{1, 2}, Session: "s", Exclude: []string{"x"},
 		}
 		at := time.Unix(100, 0)
 		e := &endpick.Event{
@@ -78,8 +78,6 @@ func TestWhatIsTold(t *testing.T) {
 			{func(e *endpick.Event) { e.Now = at }, endpick.Completed, 1, told(1, 2, 3)},
 			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, told(1, 2, 3)},        // the clock was set back
 			{func(e *endpick.Event) { e.Request.UnderWay = true }, endpick.Completed, 0, told(1, 2, 3)}, // nobody knows when it began
-			{func(e *endpick.Event) { e.Request.Responses = 2 }, endpick.Completed, 0, told(1, 2, 3)},   // the number of responses is not sent
-			{func(e *endpick.Event) { e.Request.Responses = 1 }, endpick.Completed, 3 * time.Second, told(1, 2, 3)},
 		} {
 			now, mine := *e, req
 			now.Request = &mine

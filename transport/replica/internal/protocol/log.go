@@ -57,6 +57,9 @@ func (n *Node) Routed(ref endpick.LeaseRef, endpoint string, req *endpick.Reques
 		},
 		input: bounded(req.InputTokens), prefix: bounded(prefix), output: bounded(req.ExpectedOutputTokens), block: parts(req.Block()),
 	}, number: l.next}
+	if req.Responses > 1 {
+		o.class.Responses = bounded(req.Responses)
+	}
 	if len(l.open) >= maxOpen || len(endpoint) > maxName || !o.class.fits() {
 		n.counts.Unshared++
 		return

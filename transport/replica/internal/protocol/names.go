@@ -10,6 +10,7 @@ type Class struct {
 	Model, Adapter, Tenant string
 	TTFT, TPOT             time.Duration // targets
 	Stream, Exact          bool
+	Responses              int // computed in parallel; 0: one
 }
 
 // fits reports whether a class is within the limits.

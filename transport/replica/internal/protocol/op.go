@@ -43,6 +43,7 @@ const (
 	streams = 1 << (kindBits + iota)
 	exact
 	hasTargets
+	several // responses
 )
 
 // facts are what a log says about a request when it is routed.
@@ -118,6 +119,9 @@ func writeClass(w *writer, number int, c *Class) {
 	if c.TTFT > 0 || c.TPOT > 0 {
 		op |= hasTargets
 	}
+	if c.Responses > 0 {
+		op |= several
+	}
 	w.byte(op)
 	w.count(number)
 	w.text(c.Model)
@@ -127,6 +131,9 @@ func writeClass(w *writer, number int, c *Class) {
 		w.uint(ticks(c.TTFT))
 		w.uint(ticks(c.TPOT))
 	}
+	if op&several != 0 {
+		w.count(c.Responses)
+	}
 }
 
 func readClass(r *reader, op byte) (number int, c Class) {
@@ -134,6 +141,9 @@ func readClass(r *reader, op byte) (number int, c Class) {
 	c = Class{Model: r.text(), Adapter: r.text(), Tenant: r.text(), Stream: op&streams != 0, Exact: op&exact != 0}
 	if op&hasTargets != 0 {
 		c.TTFT, c.TPOT = r.duration(), r.duration()
+	}
+	if op&several != 0 {
+		c.Responses = int(r.within(maxTokens))
 	}
 	return number, c
 }
@@ -169,7 +179,7 @@ func (f *facts) request(blocks []uint64) endpick.Request {
 	return endpick.Request{
 		Model: f.class.Model, Adapter: f.class.Adapter, Tenant: f.class.Tenant,
 		SLO:    endpick.SLO{TTFT: f.class.TTFT, TPOT: f.class.TPOT},
-		Stream: f.class.Stream, Exact: f.class.Exact,
+		Stream: f.class.Stream, Exact: f.class.Exact, Responses: f.class.Responses,
 		InputTokens: f.input, ExpectedOutputTokens: f.output,
 		Blocks: blocks, BlockTokens: float64(f.block) / blockParts,
 		MirrorOf: f.endpoint, MirrorPrefix: f.prefix,

@@ -108,6 +108,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 				Stream: rapid.Bool().Draw(t, "stream"), Exact: rapid.Bool().Draw(t, "exact"),
 				InputTokens: tokens.Draw(t, "input"), ExpectedOutputTokens: tokens.Draw(t, "output"),
 				BlockTokens: rapid.SampledFrom([]float64{0, 16, 1, 14.25}).Draw(t, "block"),
+				Responses:   rapid.SampledFrom([]int{0, 1, 2, 128, 1<<24 + 1}).Draw(t, "responses"),
 			}, fmt.Sprint("e", i%3), tokens.Draw(t, "prefix")}
 			path := []int{1, 2, 3, 4}[:rapid.IntRange(0, 4).Draw(t, "blocks")]
 			r.req.Blocks = chain(path)
@@ -121,6 +122,9 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			w := r.req
 			w.SLO = endpick.SLO{TTFT: rounded(w.SLO.TTFT), TPOT: rounded(w.SLO.TPOT)}
 			w.InputTokens, w.ExpectedOutputTokens = min(w.InputTokens, 1<<24), min(w.ExpectedOutputTokens, 1<<24)
+			if w.Responses = min(w.Responses, 1<<24); w.Responses == 1 {
+				w.Responses = 0 // which means the same
+			}
 			w.MirrorOf, w.MirrorPrefix = r.endpoint, min(r.prefix, 1<<24)
 			if w.BlockTokens == 0 || len(w.Blocks) == 0 {
 				w.BlockTokens = 16
