@@ -149,6 +149,12 @@ func (r *Request) Block() float64 {
 	return DefaultBlockTokens
 }
 
+// ExpectedPerResponse is the share of ExpectedOutputTokens of one of the parallel
+// responses. Zero: unknown.
+func (r *Request) ExpectedPerResponse() float64 {
+	return float64(r.ExpectedOutputTokens) / float64(max(r.Responses, 1))
+}
+
 // Chance returns a number in (0, 1) that is a pure function of the router's
 // seed, the request's number and salt. A stage that randomizes uses it, with a
 // salt of its own from [Salt].

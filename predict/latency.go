@@ -273,7 +273,7 @@ func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 }
 
 // outputTokens is the expected length of one of the parallel responses.
-func outputTokens(req *endpick.Request) int { return req.ExpectedOutputTokens / max(req.Responses, 1) }
+func outputTokens(req *endpick.Request) int { return int(req.ExpectedPerResponse()) }
 
 // positive is v, or NaN if v is zero, which means unknown.
 func positive(v int) float64 {

@@ -1,6 +1,7 @@
 package slo
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/endpick/endpick"
@@ -229,8 +230,5 @@ func above0(v float64) float64 {
 }
 
 func (h *Headroom) outputTokens(req *endpick.Request) float64 {
-	if req.ExpectedOutputTokens > 0 {
-		return float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1)) // of one of several parallel responses
-	}
-	return float64(h.config.OutputTokens)
+	return cmp.Or(req.ExpectedPerResponse(), float64(h.config.OutputTokens))
 }

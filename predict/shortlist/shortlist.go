@@ -1,6 +1,7 @@
 package shortlist
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"sync"
@@ -137,10 +138,7 @@ func (f *Filter) price(req *endpick.Request) (p price, ok bool) {
 	p.model <<= 1
 	if req.Stream {
 		p.model |= 1
-		p.output = float64(f.config.OutputTokens)
-		if req.ExpectedOutputTokens > 0 {
-			p.output = float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1)) // beside each other
-		}
+		p.output = cmp.Or(req.ExpectedPerResponse(), float64(f.config.OutputTokens))
 	}
 	if f.config.PrefillRate > 0 {
 		p.perToken = 1000 / f.config.PrefillRate

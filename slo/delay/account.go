@@ -113,7 +113,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	var s sight
 	m.see(&s, req, c, e, k, output)
 	*l = lease{
-		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: guessOf(req),
+		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
 		apart:    m.kinds[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
 		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first,
 		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,

@@ -40,14 +40,9 @@ const (
 
 func tenantHash(tenant string) uint64 { return xxhash.Sum64String(tenant) }
 
-// guessOf is the caller's guess of the length of one response. Zero: none.
-func guessOf(req *endpick.Request) float64 {
-	return float64(req.ExpectedOutputTokens) / float64(max(req.Responses, 1))
-}
-
 // of returns how many tokens the response is expected to have, at least one.
 func (l *lengths) of(req *endpick.Request) float64 {
-	guess := guessOf(req)
+	guess := req.ExpectedPerResponse()
 	own := &length{}
 	if hash := tenantHash(req.Tenant); req.Tenant != "" {
 		if t := &l.tenants[hash%uint64(len(l.tenants))]; t.hash == hash {
