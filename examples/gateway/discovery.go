@@ -166,10 +166,8 @@ func (s *settings) entry(at *endpick.Endpoint) *endpointSettings {
 		switch e := &s.Endpoints[i]; {
 		case e.ID == at.ID:
 			return e
-		case e.ID == "":
-			if own := e.endpoint(); own.Address == at.Address && own.Ranked == at.Ranked && own.Rank == at.Rank {
-				unnamed = e
-			}
+		case e.ID == "" && e.URL == at.Address && (e.Rank != nil) == at.Ranked && (e.Rank == nil || *e.Rank == at.Rank):
+			unnamed = e
 		}
 	}
 	return unnamed

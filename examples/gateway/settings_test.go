@@ -227,6 +227,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"headers without end", "listen:", "limits: {header: 2 GiB}\nlisten:", 2, "limits.header", "is more than 1 GiB"},
 		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
 		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is listed twice"},
+		{"same endpoint before others", "  - url: http://10.0.0.2:8000", "  - url: http://10.0.0.1:8000\n    labels: {x: y}\n  - url: http://10.0.0.3:8000\n  - url: http://10.0.0.4:8000\n  - url: http://10.0.0.2:8000", 5, "endpoints[1]", "is listed twice"},
 		{"no number", "id: b", "kv_tokens: many", 6, "endpoints[1].kv_tokens", `"many" is not a whole number`},
 		{"nobody", goodSettings[strings.Index(goodSettings, "endpoints:"):strings.Index(goodSettings, "tenants:")], "endpoints: []\n", 3, "endpoints", "names no server: list one or more, or say with discover where to find them"},
 		{"negative", "id: b", "kv_tokens: -1", 6, "endpoints[1].kv_tokens", "-1 is negative"},

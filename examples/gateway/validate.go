@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 	"unicode"
@@ -105,13 +106,18 @@ func (s *settings) validateEndpoints() error {
 			return s.bad(at+".max_sequences", "%d is negative", e.Sequences)
 		}
 	}
-	// A router finds the other mistakes, such as duplicates.
-	for i := range s.Endpoints {
-		if _, err := endpick.New(endpick.Config{Endpoints: s.endpoints()[:i+1]}); err != nil {
-			return s.bad(fmt.Sprintf("endpoints[%d]", i), "%v", err)
-		}
+	// A router finds the other mistakes, such as duplicates; the first one that it does not
+	// take has it.
+	all := s.endpoints()
+	router := func(n int) error {
+		_, err := endpick.New(endpick.Config{Endpoints: all[:n]})
+		return err
 	}
-	return nil
+	if router(len(all)) == nil {
+		return nil
+	}
+	n := sort.Search(len(all), func(n int) bool { return router(n) != nil })
+	return s.bad(fmt.Sprintf("endpoints[%d]", n-1), "%v", router(n))
 }
 
 func (s *settings) validatePolicies() error {
