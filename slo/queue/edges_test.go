@@ -191,3 +191,28 @@ func TestQueueDebtorsAreBounded(t *testing.T) {
 	assert.Equal(t, 2500+many, tenants(2500))
 	assert.Equal(t, 1500+1024+1500, tenants(1500))
 }
+
+// A refund gives a tenant its next turn early, and nobody else: who comes back after it is
+// not ahead of those that have waited.
+func TestARefundTurnsNoTimeBack(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	of := func(tenant, name string) queue.Item[string] {
+		return queue.Item[string]{Tenant: tenant, Tokens: 100, Value: name}
+	}
+	for i := range 4 {
+		q.push(t, of("a", fmt.Sprint("a", i)), of("b", fmt.Sprint("b", i)))
+	}
+	var popped []queue.Item[string]
+	pop := func() string {
+		item, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+		popped = append(popped, item)
+		return item.Value
+	}
+	require.Equal(t, []string{"a0", "b0", "a1", "b1"}, []string{pop(), pop(), pop(), pop()})
+	q.Settle(popped[0], 0, 0) // neither was served
+	q.Settle(popped[2], 0, 0)
+	require.Equal(t, "a2", pop(), "a has had nothing")
+	q.push(t, of("c", "c"))
+	assert.Equal(t, "a3", pop(), "c has not waited for what b has had")
+}
