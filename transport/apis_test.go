@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -498,6 +500,37 @@ func TestAListOfModelsIsGoodForAWhile(t *testing.T) {
 		w.ok(t, req)
 		assert.Equal(t, step.asked, asked.Load(), "step %d", i)
 	}
+}
+
+// Clients with ever other keys, whose lists are asked for anew each time, occupy only so
+// many of the engines' connections.
+func TestListsOfModelsAreAskedForAFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, router := fleetWith(t, newFleet(), endpick.Config{})
+		var open, most atomic.Int64
+		tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(*http.Request) (*http.Response, error) {
+			if n := open.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(100 * time.Millisecond)
+			open.Add(-1)
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"data":[{"id":"m"}]}`))}, nil
+		})})
+		require.NoError(t, err)
+		var clients sync.WaitGroup
+		for i := range 100 {
+			clients.Go(func() {
+				req, _ := http.NewRequest("GET", "http://gateway/v1/models", nil)
+				req.Header.Set("Authorization", fmt.Sprint("Bearer ", i))
+				resp, err := tr.RoundTrip(req)
+				if assert.NoError(t, err) {
+					assert.Equal(t, 200, resp.StatusCode)
+				}
+			})
+		}
+		clients.Wait()
+		assert.EqualValues(t, 64, most.Load())
+	})
 }
 
 // A request for one model is answered from the merged list of all engines.

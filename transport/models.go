@@ -23,9 +23,11 @@ const (
 	// engines may take to answer.
 	modelsFor     = 5 * time.Second
 	modelsTimeout = 5 * time.Second
-	// maxModelSources is how many engines are asked, maxModelsBytes the length of
-	// one's list, and maxModels how many models are listed.
+	// maxModelSources is how many engines are asked, maxModelCalls how many at one time
+	// for all clients, maxModelsBytes the length of one's list, and maxModels how many
+	// models are listed.
 	maxModelSources = 64
+	maxModelCalls   = 64
 	maxModelsBytes  = 1 << 20
 	maxModels       = 4096
 )
@@ -35,6 +37,8 @@ const (
 // authorization, as for any request, and the answer is for this client only. If no
 // models are found, an engine's refusal is the answer.
 type modelList struct {
+	calls chan struct{} // one for each call under way
+
 	mu     sync.Mutex
 	models *models
 	at     time.Time
@@ -229,8 +233,14 @@ type listed struct {
 	header http.Header // for browsers; never nil
 }
 
-// modelsOf asks an engine.
+// modelsOf asks an engine, when its turn has come.
 func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) (all listed, err error) {
+	select {
+	case t.models.calls <- struct{}{}:
+		defer func() { <-t.models.calls }()
+	case <-ctx.Done():
+		return all, ctx.Err()
+	}
 	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil, nil)}
 	tr.in.Method, tr.in.Body = http.MethodGet, nil
 	tr.in.URL = &url.URL{Path: modelsPath(in)}

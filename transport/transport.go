@@ -139,7 +139,7 @@ func New(config Config) (*Transport, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	t := &Transport{config: config, wire: config.Wrap(config.Base)}
+	t := &Transport{config: config, wire: config.Wrap(config.Base), models: modelList{calls: make(chan struct{}, maxModelCalls)}}
 	if t.wire == nil {
 		return nil, badConfig("Wrap", "has returned nil")
 	}
