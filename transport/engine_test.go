@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -102,6 +103,37 @@ func answer(w http.ResponseWriter, body []byte, pause time.Duration) {
 		send(`{"id":"x","choices":[],"usage":` + usageJSON + `}`)
 	}
 	send("[DONE]")
+}
+
+// upgrades switches to another protocol, which is what talk makes of it.
+func upgrades(talk func(*bufio.ReadWriter)) func(http.ResponseWriter, *http.Request, []byte) bool {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		conn, buf, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return true
+		}
+		defer conn.Close()
+		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		buf.Flush()
+		talk(buf)
+		buf.Flush()
+		return true
+	}
+}
+
+// echo sends a line back.
+func echo(c *bufio.ReadWriter) {
+	line, _ := c.ReadString('\n')
+	fmt.Fprint(c, line)
+}
+
+// upgrade is a request to switch to another protocol.
+func upgrade(t testing.TB, model string) *http.Request {
+	req, err := http.NewRequest(http.MethodGet, "http://gateway/v1/realtime?model="+model, nil)
+	require.NoError(t, err)
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "echo")
+	return req
 }
 
 // observer records how requests ended.

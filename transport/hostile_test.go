@@ -105,19 +105,10 @@ func TestASlowBodyIs408(t *testing.T) {
 
 // After an upgrade, a client may close its direction and still read the rest.
 func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		conn, buf, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			return true
-		}
-		defer conn.Close()
-		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		buf.Flush()
-		said, _ := io.ReadAll(buf) // until its end
-		fmt.Fprintf(buf, "you have said %q", said)
-		buf.Flush()
-		return true
-	})
+	e := startEngine(t, upgrades(func(c *bufio.ReadWriter) {
+		said, _ := io.ReadAll(c) // until its end
+		fmt.Fprintf(c, "you have said %q", said)
+	}))
 	w := newWorld(t, transport.Config{}, e.URL)
 	c := connect(t, front(t, w))
 	_, err := io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")

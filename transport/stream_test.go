@@ -490,25 +490,8 @@ func TestTokensPerByteAreLearned(t *testing.T) {
 }
 
 func TestUpgrade(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		conn, buf, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			return true
-		}
-		defer conn.Close()
-		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		buf.Flush()
-		line, _ := buf.ReadString('\n')
-		fmt.Fprint(buf, line)
-		buf.Flush()
-		return true
-	})
-	w := newWorld(t, transport.Config{}, e.URL)
-	req, err := http.NewRequest("GET", "http://gateway/v1/realtime", nil)
-	require.NoError(t, err)
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "echo")
-	resp, err := w.t.RoundTrip(req)
+	w := newWorld(t, transport.Config{}, startEngine(t, upgrades(echo)).URL)
+	resp, err := w.t.RoundTrip(upgrade(t, "m"))
 	require.NoError(t, err)
 	require.Equal(t, 101, resp.StatusCode)
 	conn, ok := resp.Body.(io.ReadWriteCloser)
@@ -526,24 +509,12 @@ func TestUpgrade(t *testing.T) {
 
 // A WebSocket goes to a server that has the model in its URL.
 func TestUpgradesGoToTheirModel(t *testing.T) {
-	upgrades := func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		if conn, buf, err := w.(http.Hijacker).Hijack(); err == nil {
-			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-			buf.Flush()
-			conn.Close()
-		}
-		return true
-	}
 	w := newWorld(t, transport.Config{EnableEndpointHeader: true})
 	for _, model := range []string{"m", "n", "o"} {
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: model, Address: startEngine(t, upgrades).URL, Models: []string{model}}))
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: model, Address: startEngine(t, upgrades(echo)).URL, Models: []string{model}}))
 	}
 	for _, model := range []string{"m", "n", "o", "m", "n", "p"} {
-		req, err := http.NewRequest("GET", "http://gateway/v1/realtime?model="+model, nil)
-		require.NoError(t, err)
-		req.Header.Set("Connection", "Upgrade")
-		req.Header.Set("Upgrade", "echo")
-		resp, err := w.t.RoundTrip(req)
+		resp, err := w.t.RoundTrip(upgrade(t, model))
 		if model == "p" {
 			require.Equal(t, 404, transport.StatusOf(err))
 			continue

@@ -237,19 +237,8 @@ func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 		}
 	}
 	t.Run("a connection that has left HTTP", func(t *testing.T) {
-		bubble(t, transport.Config{}, endpick.Config{}, func(w http.ResponseWriter, _ *http.Request) {
-			conn, buf, _ := w.(http.Hijacker).Hijack()
-			defer conn.Close()
-			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-			buf.Flush()
-			line, _ := buf.ReadString('\n')
-			fmt.Fprint(buf, line)
-			buf.Flush()
-		}, func(t *testing.T, w *world) {
-			req, _ := http.NewRequest("GET", "http://gateway/v1/realtime", nil)
-			req.Header.Set("Connection", "Upgrade")
-			req.Header.Set("Upgrade", "echo")
-			resp, err := w.t.RoundTrip(req)
+		bubble(t, transport.Config{}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(echo)(w, r, nil) }, func(t *testing.T, w *world) {
+			resp, err := w.t.RoundTrip(upgrade(t, "m"))
 			require.NoError(t, err)
 			sweep(w, 45)
 			conn := resp.Body.(io.ReadWriteCloser)

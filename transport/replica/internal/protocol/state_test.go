@@ -20,31 +20,38 @@ func (w *world) only(to *replica, kind byte) {
 	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return f.to != to || f.payload[0] != kind })
 }
 
+// askForMuch returns two replicas, and the question of the second for a snapshot of the first,
+// which has many parts.
+func askForMuch(t *testing.T) (w *world, a, b *replica, question flying) {
+	w, a, b = pair(t)
+	for i := range 2000 {
+		w.route(a, fmt.Sprint("endpoint-", i%50), strings.Repeat("m", i%200), chain([]int{1 + i%8, 1 + i/8%8, 1 + i/64%8, 1 + i/512%8}))
+	}
+	for range 1000 { // in many batches, so that none is too long
+		a.Flush(w.now)
+		a.Drain()
+	}
+	w.now = w.now.Add(time.Second)
+	w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	w.now = w.now.Add(time.Second)
+	b.Tick(w.now)
+	w.take(b)
+	w.only(a, kindAsk)
+	require.Len(t, w.bus, 1)
+	return w, a, b, w.bus[0]
+}
+
 // A snapshot in many parts is complete once all parts have arrived, in whatever order,
 // and however often each.
 func TestSnapshotsOfManyParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
-		w, a, b := pair(t)
-		for i := range 2000 {
-			w.route(a, fmt.Sprint("endpoint-", i%50), strings.Repeat("m", i%200), chain([]int{1 + i%8, 1 + i/8%8, 1 + i/64%8, 1 + i/512%8}))
-		}
-		for range 1000 { // in many batches, so that none is too long
-			a.Flush(w.now)
-			a.Drain()
-		}
-		w.now = w.now.Add(time.Second)
-		w.route(a, "a", "m", nil)
-		a.Flush(w.now)
-		w.take(a)
-		for len(w.bus) > 0 {
-			w.deliver(0, false)
-		}
-		w.now = w.now.Add(time.Second)
-		b.Tick(w.now)
-		w.take(b)
-		w.only(a, kindAsk)
-		require.Len(t, w.bus, 1)
+		w, _, b, question := askForMuch(t)
+		w.bus = []flying{question}
 		w.deliver(0, false)
 		w.only(b, kindPart)
 		parts := w.bus
@@ -119,26 +126,7 @@ func TestAnswersToOldQuestions(t *testing.T) {
 // A question that arrives twice is answered twice, each time from the current state: parts of the
 // two answers are never combined.
 func TestAnswersToOneQuestionAskedTwice(t *testing.T) {
-	w, a, b := pair(t)
-	for i := range 2000 {
-		w.route(a, fmt.Sprint("endpoint-", i%50), strings.Repeat("m", i%200), chain([]int{1 + i%8, 1 + i/8%8, 1 + i/64%8, 1 + i/512%8}))
-	}
-	for range 1000 { // in many batches, so that none is too long
-		a.Flush(w.now)
-		a.Drain()
-	}
-	w.now = w.now.Add(time.Second)
-	w.route(a, "a", "m", nil)
-	w.flush(a, false)
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
-	w.now = w.now.Add(time.Second)
-	b.Tick(w.now)
-	w.take(b)
-	w.only(a, kindAsk)
-	require.Len(t, w.bus, 1)
-	question := w.bus[0]
+	w, a, b, question := askForMuch(t)
 	answer := func() (parts []flying) {
 		w.bus = []flying{question}
 		w.deliver(0, false)
