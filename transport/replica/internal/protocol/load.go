@@ -34,13 +34,8 @@ func (n *Node) readState(b []byte) (s *state, ok bool) {
 	for r.more() {
 		op := r.byte()
 		switch op & kindMask {
-		case opEndpoint:
-			number := int(r.within(maxEndpoints - 1))
-			id := r.text()
-			r.bad = r.bad || !s.endpoints.set(number, id)
-		case opClass:
-			number, class := readClass(r, op)
-			r.bad = r.bad || !s.classes.set(number, class)
+		case opEndpoint, opClass:
+			s.readName(r, op)
 		case opHolds:
 			if e, number, ok := n.readHeld(&s.peer, r, op); ok {
 				s.holds = append(s.holds, past{number, e})

@@ -136,6 +136,18 @@ func writeClass(w *writer, number int, c *Class) {
 	}
 }
 
+// readName reads what a number stands for from now on.
+func (p *peer) readName(r *reader, op byte) {
+	ok := false
+	if op&kindMask == opEndpoint {
+		number, id := int(r.within(maxEndpoints-1)), r.text()
+		ok = p.endpoints.set(number, id)
+	} else {
+		ok = p.classes.set(readClass(r, op))
+	}
+	r.bad = r.bad || !ok
+}
+
 func readClass(r *reader, op byte) (number int, c Class) {
 	number = int(r.within(maxClasses - 1))
 	c = Class{Model: r.text(), Adapter: r.text(), Tenant: r.text(), Stream: op&streams != 0, Exact: op&exact != 0}

@@ -48,13 +48,8 @@ func (n *Node) apply(now time.Time, p *peer, batch []byte) bool {
 	for r.more() {
 		op := r.byte()
 		switch op & kindMask {
-		case opEndpoint:
-			number := int(r.within(maxEndpoints - 1))
-			id := r.text()
-			r.bad = r.bad || !p.endpoints.set(number, id)
-		case opClass:
-			number, class := readClass(r, op)
-			r.bad = r.bad || !p.classes.set(number, class)
+		case opEndpoint, opClass:
+			p.readName(r, op)
 		case opRouted:
 			f := p.readFacts(r, op)
 			number := p.next
