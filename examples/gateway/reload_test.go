@@ -116,6 +116,30 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
 
+// A gateway that stops lets a reload end first: nothing that it starts outlives the gateway.
+func TestStopDuringAReload(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "list")
+	require.NoError(t, syscall.Mkfifo(list, 0o600)) // whoever reads it waits for somebody who writes
+	path := writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \"http://a\"}]\n")
+	c := startConfig(t, path)
+	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\ndiscover: {file: "+list+"}\n"), 0o600))
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	w, err := os.OpenFile(list, os.O_WRONLY, 0) // once it is read
+	require.NoError(t, err)
+	c.interrupt()
+	c.logs(t, "msg=stopping", 1)
+	select {
+	case status := <-c.status:
+		t.Fatal("the gateway ends before its reload, with status ", status)
+	case <-time.After(50 * time.Millisecond):
+	}
+	_, err = io.WriteString(w, "mistake\n{")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.Equal(t, 0, <-c.status, c.stderr)
+	require.Contains(t, c.stderr.String(), "keeping the old ones")
+}
+
 // Requests go on while settings change, with and without mistakes: none is lost,
 // endpoints that stay keep their caches and models, and the accounts end at zero.
 func TestReloadUnderLoad(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,7 +64,11 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
-		go newReloader(o.config, text, s, g, logger).follow(ctx, hangup)
+		following, cancel := context.WithCancel(ctx)
+		var reloads sync.WaitGroup
+		defer reloads.Wait() // what a reload starts is g's, and ends with it
+		defer cancel()
+		reloads.Go(func() { newReloader(o.config, text, s, g, logger).follow(following, hangup) })
 	}
 	if s.Discover == nil { // discovered ones are logged when they are found
 		for _, there := range g.router.Endpoints() {
