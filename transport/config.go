@@ -60,6 +60,10 @@ type Config struct {
 	// from sending the request to the last byte. Zero: 10 minutes.
 	ResponseTimeout time.Duration
 
+	// UpgradeTimeout bounds the silence, in both directions, of a connection that has left
+	// HTTP, such as a WebSocket; it is then closed. Zero: an hour.
+	UpgradeTimeout time.Duration
+
 	// Queue holds requests while the endpoints are full. Nil: each is routed when it
 	// arrives.
 	Queue *QueueConfig
@@ -151,6 +155,8 @@ func (c *Config) validate() error {
 		return badConfig("StallTimeout", "is negative")
 	case c.ResponseTimeout < 0:
 		return badConfig("ResponseTimeout", "is negative")
+	case c.UpgradeTimeout < 0:
+		return badConfig("UpgradeTimeout", "is negative")
 	}
 	for _, e := range c.Router.Endpoints() {
 		if _, err := target.Parse(e.Candidate.Endpoint.Address); err != nil {
@@ -183,6 +189,9 @@ func (c *Config) validate() error {
 	}
 	if c.ResponseTimeout == 0 {
 		c.ResponseTimeout = 10 * time.Minute
+	}
+	if c.UpgradeTimeout == 0 {
+		c.UpgradeTimeout = time.Hour
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now

@@ -106,14 +106,14 @@ func (x *exchange) pass(response *http.Response) {
 	config := &x.trip.t.config
 	body := io.ReadCloser(&wire{response.Body, &x.watch})
 	if upgraded, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
-		x.watch.answered(0, false, true)
+		x.watch.left(config.UpgradeTimeout, upgraded)
 		response.Body = &upgradedBody{ReadWriteCloser: upgraded, x: x}
 		return
 	}
 	if contentType(response) == dialect.EventStream {
-		x.watch.answered(max(config.StallTimeout, config.FirstByteTimeout), false, false)
+		x.watch.answered(max(config.StallTimeout, config.FirstByteTimeout), false)
 	} else {
-		x.watch.answered(config.ResponseTimeout, true, false)
+		x.watch.answered(config.ResponseTimeout, true)
 	}
 	passed := &responseBody{Reader: body, closer: body, x: x}
 	response.Body = passed
@@ -284,11 +284,22 @@ func (b *responseBody) Close() error {
 	return b.closer.Close()
 }
 
-// upgradedBody is a connection after an upgrade, such as a WebSocket, which may
-// be silent for any time.
+// upgradedBody is a connection after an upgrade, such as a WebSocket.
 type upgradedBody struct {
 	io.ReadWriteCloser
 	x *exchange
+}
+
+func (b *upgradedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadWriteCloser.Read(p)
+	b.x.watch.moved()
+	return n, err
+}
+
+func (b *upgradedBody) Write(p []byte) (int, error) {
+	n, err := b.ReadWriteCloser.Write(p)
+	b.x.watch.moved()
+	return n, err
 }
 
 // CloseWrite passes on that the client has closed its direction: the endpoint may

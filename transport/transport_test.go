@@ -32,6 +32,7 @@ func TestConfig(t *testing.T) {
 		"MaxAttempts":      {Router: router, MaxAttempts: -1},
 		"RetryShare":       {Router: router, RetryShare: 2},
 		"RetryBurst":       {Router: router, RetryBurst: -1},
+		"UpgradeTimeout":   {Router: router, UpgradeTimeout: -1},
 		"FirstByteTimeout": {Router: router, FirstByteTimeout: -1},
 		"ResponseTimeout":  {Router: router, ResponseTimeout: -1},
 		"Queue.Bounds":     {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},

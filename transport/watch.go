@@ -26,7 +26,7 @@ type watch struct {
 	whole    bool          // limit is for all waits together
 	patience time.Duration // wait after which health is told; 0: never, or not again
 	giveUp   time.Duration // wait after which another endpoint is asked; 0 likewise
-	open     bool          // a connection that has left HTTP: it may be silent
+	conn     io.Closer     // that has left HTTP: limit is for silence in both directions; nil: none
 	stopped  bool
 }
 
@@ -58,12 +58,24 @@ func (w *watch) heard() bool {
 }
 
 // answered sets the limits of the rest, after heard.
-func (w *watch) answered(limit time.Duration, whole, open bool) {
+func (w *watch) answered(limit time.Duration, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.patience, w.giveUp, w.limit, w.whole, w.open = 0, 0, limit, whole, open
+	w.patience, w.giveUp, w.limit, w.whole = 0, 0, limit, whole
 	w.set(0)
 }
+
+// left is answered for a connection that has left HTTP.
+func (w *watch) left(limit time.Duration, conn io.Closer) {
+	w.moved()
+	w.mu.Lock()
+	w.conn = conn
+	w.mu.Unlock()
+	w.answered(limit, false)
+}
+
+// moved records that something has passed a connection that has left HTTP.
+func (w *watch) moved() { w.since.Store(int64(time.Since(w.from))) }
 
 // bound changes the limit of each wait.
 func (w *watch) bound(limit time.Duration) {
@@ -103,11 +115,6 @@ func (w *watch) look() {
 	}
 	now, since := time.Since(w.from), time.Duration(w.since.Load())
 	next := min(w.beat, w.limit)
-	if w.open {
-		x.lease.Tokens(0)
-		w.set(w.beat)
-		return
-	}
 	if since != idle {
 		x.lease.Tokens(0)
 		left := w.limit - (now - since)
@@ -117,6 +124,9 @@ func (w *watch) look() {
 		if left <= 0 {
 			w.stopped = true
 			x.cancel(ErrTimeout)
+			if w.conn != nil {
+				w.conn.Close() // which the context does not
+			}
 			return
 		}
 		if w.patience > 0 && now >= w.patience {

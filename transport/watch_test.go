@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -259,6 +260,44 @@ func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 			resp.Body.Close()
 		})
 	})
+}
+
+// A connection that has left HTTP is closed when it has been silent in both directions for
+// too long, and not before.
+func TestASilentUpgradeIsClosed(t *testing.T) {
+	answers := func(c *bufio.ReadWriter) {
+		for {
+			line, err := c.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if line == "say more\n" {
+				time.Sleep(50 * time.Minute)
+			}
+			fmt.Fprint(c, line)
+			c.Flush()
+		}
+	}
+	for _, limit := range []time.Duration{0, 70 * time.Minute} { // an hour
+		bubble(t, transport.Config{UpgradeTimeout: limit}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(answers)(w, r, nil) }, func(t *testing.T, w *world) {
+			resp, err := w.t.RoundTrip(upgrade(t, "m"))
+			require.NoError(t, err)
+			conn := resp.Body.(io.ReadWriteCloser)
+			for _, line := range []string{"hello\n", "say more\n", "hello\n"} {
+				time.Sleep(50 * time.Minute)
+				_, err = fmt.Fprint(conn, line)
+				require.NoError(t, err)
+				_, err = io.ReadFull(conn, make([]byte, len(line)))
+				require.NoError(t, err)
+			}
+			last := time.Now()
+			_, err = conn.Read(make([]byte, 1))
+			assert.Error(t, err)
+			assert.Equal(t, max(limit, time.Hour), time.Since(last).Round(time.Second))
+			conn.Close()
+			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+		})
+	}
 }
 
 // A trial request at a silent server waits ten seconds, not two minutes.
