@@ -303,7 +303,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		e.leave(now, completed)
 		e.pairs = max(e.pairs-l.pairs, 0)
 		if completed && timed {
-			m.labelWhole(ev, l, e, known)
+			m.labelWhole(ev, o, l, e, known)
 		}
 		return
 	}
@@ -374,10 +374,10 @@ func (k *kind) note(x *amounts, n float64) {
 	k.meanSteps = float64(k.meanSteps*keep) + n
 }
 
-// labelWhole learns from a response that did not stream. If it was expected to be long
-// and its length is unknown, its time says nothing.
-func (m *Marginal) labelWhole(ev *endpick.Event, l *lease, e *endpoint, known bool) {
-	if ev.OutputTokens == 0 && ev.Request.ExpectedOutputTokens > 1 {
+// labelWhole learns from a response that did not stream. If its length is unknown, its
+// time says nothing.
+func (m *Marginal) labelWhole(ev *endpick.Event, o *endpick.Outcome, l *lease, e *endpoint, known bool) {
+	if ev.OutputTokens == 0 && mayHaveTokens(ev.Request, o) {
 		return
 	}
 	took := milliseconds(ev.Now.Sub(ev.RoutedAt))
@@ -405,6 +405,16 @@ func (m *Marginal) labelWhole(ev *endpick.Event, l *lease, e *endpoint, known bo
 			k.decoding.add(took)
 		}
 	}
+}
+
+// mayHaveTokens reports whether a response without a count may have had output tokens. It
+// had none, like that of an embedding, if the engine has given its usage without any, or
+// the caller expected none.
+func mayHaveTokens(req *endpick.Request, o *endpick.Outcome) bool {
+	if req.ExpectedOutputTokens > 0 {
+		return req.ExpectedOutputTokens > 1
+	}
+	return o.InputTokens == 0
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].

@@ -199,8 +199,8 @@ func TestLearnsNothingFromUnknownLengths(t *testing.T) {
 		w.serve("a", 100+i*37%3000, 50+i%100, 0)
 	}
 	want := w.predictions(ask)["a"]
-	for range 50 {
-		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 100})
+	for i := range 100 {
+		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: i % 2 * 100})
 		require.NoError(t, err)
 		w.now = w.now.Add(10 * time.Second)
 		l.Done(endpick.Outcome{})

@@ -162,7 +162,15 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	l = d.route(600, 1, false) // an embedding
 	d.now = d.now.Add(time.Second)
 	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{}) })
-	d.check("of no length", amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5}, x)
+	none := amounts{requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5}
+	d.check("of no length", none, x)
+	l = d.route(600, 0, false)
+	d.now = d.now.Add(time.Second)
+	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{}) }), "nobody has told its length")
+	l = d.route(600, 0, false)
+	d.now = d.now.Add(time.Second)
+	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{InputTokens: 600}) })
+	d.check("of no length, by its usage", none, x)
 }
 
 // A response that does not stream is there to those beside it from when it was routed, worked
