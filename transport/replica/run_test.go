@@ -21,7 +21,7 @@ import (
 type tape struct {
 	mu    sync.Mutex
 	began time.Time
-	sent  []string // messages that concern an endpoint
+	sent  []string // messages with the name of an endpoint or the model
 	first time.Duration
 }
 
@@ -36,9 +36,9 @@ func (p *tape) Publish(_ uint32, message []byte) error {
 	if p.first == 0 {
 		p.first = at
 	}
-	for _, e := range endpoints(3) {
-		if bytes.Contains(message, []byte(e.ID)) {
-			p.sent = append(p.sent, fmt.Sprint(e.ID, " ", at))
+	for _, name := range append(others(""), "the-model") {
+		if bytes.Contains(message, []byte(name)) {
+			p.sent = append(p.sent, fmt.Sprint(name, " ", at))
 		}
 	}
 	return nil
@@ -91,6 +91,14 @@ func TestWhenItIsTold(t *testing.T) {
 		until(299)
 		sent, _ = bus.told()
 		assert.Equal(t, []string{"server-0 6ms", "server-1 111ms", "server-2 244ms"}, sent)
+		until(302)
+		l, err = router.Route(endpick.Request{Model: "the-model", Stream: true})
+		require.NoError(t, err)
+		synctest.Wait()
+		l.FirstToken() // delays nothing
+		until(349)
+		sent, _ = bus.told()
+		assert.Equal(t, "the-model 303ms", sent[len(sent)-1])
 		cancel()
 		run.Wait()
 	})
@@ -145,6 +153,27 @@ func TestForget(t *testing.T) {
 		assert.Equal(t, 2, b.open())
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, b.open())
+		a.stop()
+		b.stop()
+	})
+}
+
+// A request of another is not taken for lost, however long it lasts.
+func TestALongRequestElsewhereIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := newHub()
+		short := func(_ *replica.Config, c *endpick.Config) { c.LeaseTimeout = time.Minute }
+		a, b := start(t, bus, nil), start(t, bus, short)
+		meet(t, a, b)
+		lease, err := a.Route(endpick.Request{})
+		require.NoError(t, err)
+		for range 50 {
+			time.Sleep(10 * time.Second)
+			b.Sweep(time.Now())
+		}
+		assert.Equal(t, 1, b.open())
+		assert.Zero(t, b.Stats().Reaped)
+		lease.Done(endpick.Outcome{})
 		a.stop()
 		b.stop()
 	})
