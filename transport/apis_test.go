@@ -437,7 +437,7 @@ func TestAListOfModelsIsForItsClient(t *testing.T) {
 	var asked atomic.Int32
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		asked.Add(1)
-		fmt.Fprintf(w, `{"data":[{"id":%q}]}`, fmt.Sprintf("%s of %s", r.Header["Authorization"], r.Header["X-Api-Key"]))
+		fmt.Fprintf(w, `{"data":[{"id":%q}]}`, fmt.Sprintf("%s of %s%s", r.Header["Authorization"], r.Header["X-Api-Key"], r.Header["X-Goog-Api-Key"]))
 		return true
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
@@ -454,12 +454,14 @@ func TestAListOfModelsIsForItsClient(t *testing.T) {
 		{http.Header{"Authorization": {"b", "c"}}, 6},
 		{http.Header{"Authorization": {"b", "d"}}, 7},
 		{http.Header{"Authorization": {"b\" \"d"}}, 8},
+		{http.Header{"X-Goog-Api-Key": {"e"}}, 9},
+		{http.Header{"X-Goog-Api-Key": {"f"}}, 10},
 	} {
 		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
 		require.NoError(t, err)
 		req.Header = client.header
 		_, body := w.ok(t, req)
-		assert.Contains(t, body, fmt.Sprintf(`"id":%q`, fmt.Sprintf("%s of %s", client.header["Authorization"], client.header["X-Api-Key"])), "client %d", i)
+		assert.Contains(t, body, fmt.Sprintf(`"id":%q`, fmt.Sprintf("%s of %s%s", client.header["Authorization"], client.header["X-Api-Key"], client.header["X-Goog-Api-Key"])), "client %d", i)
 		assert.Equal(t, client.asked, asked.Load(), "client %d", i)
 	}
 }

@@ -47,7 +47,7 @@ type modelList struct {
 
 // passedOn are the headers for asking an engine: the client's credentials, and its
 // page's origin, since engines name in the response who may read it.
-var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "Origin"}
+var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Origin"}
 
 // list returns the response to a request for all models.
 func (l *modelList) list(t *Transport, in *http.Request) (*http.Response, error) {
