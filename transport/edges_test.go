@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,38 @@ func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
 	endpoints := config.Health.Endpoints()
 	require.Len(t, endpoints, 1)
 	assert.ErrorIs(t, endpoints[0].Err, broken)
+}
+
+// Long headers pass, up to a limit.
+func TestHeadersOfResponsesAreBounded(t *testing.T) {
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		n, _ := strconv.Atoi(r.Header.Get("X-Name"))
+		w.Header().Set("X-Long", strings.Repeat("x", n))
+		return false
+	})
+	w := newWorld(t, transport.Config{MaxAttempts: 1}, e.URL)
+	resp, _ := w.ok(t, post(t, chatPath, chatStream, "X-Name", "1000000"))
+	assert.Len(t, resp.Header.Get("X-Long"), 1_000_000)
+	_, _, err := w.do(t, post(t, chatPath, chatStream, "X-Name", "2000000"))
+	assert.Equal(t, 502, transport.StatusOf(err))
+	w.idle(t)
+}
+
+// A server that switches to a protocol that it was not asked for has not answered.
+func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
+	var open atomic.Int32
+	_, router := fleetWith(t, newFleet(), pinned)
+	tr, err := transport.New(transport.Config{Router: router, MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
+		open.Add(1)
+		return &http.Response{
+			StatusCode: 101, Header: http.Header{"Upgrade": {"echo"}}, Body: &closing{ReadCloser: io.NopCloser(strings.NewReader("")), open: &open},
+		}, nil
+	})})
+	require.NoError(t, err)
+	_, err = tr.RoundTrip(post(t, chatPath, chatStream))
+	assert.ErrorContains(t, err, "not asked for")
+	assert.Equal(t, 502, transport.StatusOf(err))
+	assert.Zero(t, open.Load())
 }
 
 // A reader with a small buffer gets all of a short response.

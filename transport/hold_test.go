@@ -243,10 +243,10 @@ func (a *atEnd) Done(e *endpick.Event, _ *endpick.Outcome) {
 }
 
 // crowd is full when more requests are in flight than it has places.
-type crowd struct{ places atomic.Int64 }
+type crowd struct{ atomic.Int64 }
 
 func (c *crowd) Saturation(candidates []endpick.Candidate) float64 {
-	return float64(candidates[0].InFlight.Requests) / float64(c.places.Load())
+	return float64(candidates[0].InFlight.Requests) / float64(c.Load())
 }
 
 // A request is charged what it has taken before its place is given away: even one that
@@ -265,17 +265,17 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		}
 		return sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000}}`+"\n\n"+done)(w, r, nil)
 	})
-	room := new(crowd)
-	room.places.Store(1)
+	places := new(crowd)
+	places.Store(1)
 	w := newWorld(t, transport.Config{
-		Queue: &transport.QueueConfig{Saturation: room},
+		Queue: &transport.QueueConfig{Saturation: places},
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant, req.InputTokens, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 100, 4
 		},
 	}, e.URL)
 	next := make(chan string, 1)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: &atEnd{do: func() {
-		room.places.Add(1)
+		places.Add(1)
 		next <- <-arrived
 	}}}))
 	var replies []chan reply
@@ -301,11 +301,64 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 	w.idle(t)
 }
 
+// When there is room for all, all go at once.
+func TestRoomForAllIsUsedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open atomic.Bool
+		var mu sync.Mutex
+		var arrived []time.Duration
+		start := time.Now()
+		_, router := fleetWith(t, newFleet(), pinned)
+		tr, err := transport.New(transport.Config{
+			Router: router,
+			Queue:  &transport.QueueConfig{Saturation: room(func() bool { return open.Load() })},
+			Base: tripper(func(*http.Request) (*http.Response, error) {
+				mu.Lock()
+				arrived = append(arrived, time.Since(start))
+				mu.Unlock()
+				time.Sleep(time.Second) // none makes room for another
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+			}),
+		})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				resp, err := tr.RoundTrip(post(t, chatPath, chatAtOnce))
+				if assert.NoError(t, err) {
+					_, _ = io.Copy(io.Discard, resp.Body)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		assert.Empty(t, arrived)
+		open.Store(true)
+		all.Wait()
+		require.Len(t, arrived, 5)
+		for _, at := range arrived {
+			assert.Equal(t, arrived[0], at)
+			assert.LessOrEqual(t, at, time.Second+10*time.Millisecond)
+		}
+	})
+}
+
+// room says whether there is any.
+type room func() bool
+
+func (r room) Saturation([]endpick.Candidate) float64 {
+	if r() {
+		return 0
+	}
+	return 1
+}
+
 // A request that fails before its first token costs its tenant nothing, however long its
 // prompt was: the tenant's second goes before blue's second.
 func TestHeldTenantsPayNothingForFailures(t *testing.T) {
-	order := failingFirst(t, func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
-	assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
+	for _, code := range []int{http.StatusInternalServerError, http.StatusBadRequest} {
+		order := failingFirst(t, func(w http.ResponseWriter) { w.WriteHeader(code) })
+		assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order, code)
+	}
 }
 
 // A response that fails after its first token still costs its prompt, which was computed.
