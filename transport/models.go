@@ -45,9 +45,10 @@ type modelList struct {
 	asker  string
 }
 
-// passedOn are the headers for asking an engine: the client's credentials, and its
-// page's origin, since engines name in the response who may read it.
-var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Origin"}
+// passedOn are the headers for asking an engine: the client's credentials, its
+// page's origin, since engines name in the response who may read it, and the proxies on
+// the way, who recognize a request that comes back.
+var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Origin", "Via"}
 
 // list returns the response to a request for all models.
 func (l *modelList) list(t *Transport, in *http.Request) (*http.Response, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
@@ -48,6 +50,7 @@ type gateway struct {
 	health       *health.Monitor
 	watch        *watch // nil: no metrics and debug page
 	policy       string
+	via          string      // what it adds to the Via header, to know its requests if they come back
 	stopping     atomic.Bool // refuse new requests
 	stop         func()      // stops polling
 
@@ -81,7 +84,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
 		s.Log.Requests = "none"
 	}
-	g := &gateway{policy: config.policy, log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
+	g := &gateway{policy: config.policy, via: "1.1 endpick-" + rand.Text(), log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
 	g.requests.log, g.requests.which = config.log, s.Log.Requests
 	defer func() {
 		if err != nil {
@@ -244,6 +247,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
+			r.Out.Header.Add("Via", g.via)
 			if !trustHeaders {
 				r.Out.Header.Del(transport.PriorityHeader)
 				r.Out.Header.Del(transport.SessionHeader)
@@ -260,6 +264,12 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
 	clients := numbered(g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
+			const message = "the request has come back: an endpoint leads to this gateway"
+			g.requests.warn(r, errors.New(message))
+			refuseWith(w, r, http.StatusLoopDetected, message, "", "Cache-Control", "no-store")
+			return
+		}
 		if g.stopping.Load() {
 			refuseWith(w, r, http.StatusServiceUnavailable, "the gateway is stopping, try again", "", "Retry-After", "1")
 			return

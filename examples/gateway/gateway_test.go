@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 // Two servers die and one comes back with an empty cache during conversations:
@@ -97,4 +100,41 @@ func TestPathsPassAsTheyAre(t *testing.T) {
 		require.Equal(t, want, w.Code)
 		require.Empty(t, path, "it is the gateway's")
 	}
+}
+
+// A request that an endpoint sends back to its gateway ends there, instead of going round until
+// there are no connections left.
+func TestALoopIsCut(t *testing.T) {
+	var served atomic.Int64
+	loop := httptest.NewUnstartedServer(nil)
+	b := newBackend(t)
+	var logged lockedBuffer
+	s, err := parseSettings("test.yaml", []byte("endpoints: [{id: loop, url: \"http://"+loop.Listener.Addr().String()+"\"}]\n"))
+	require.NoError(t, err)
+	g, err := newGateway(gatewayConfig{policy: "random", endpoints: s.endpoints(), settings: s, log: newLogger(&logged, &logSettings{Level: "info"})})
+	require.NoError(t, err)
+	defer g.close()
+	g.stop() // no polls
+	loop.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		g.ServeHTTP(w, r)
+	})
+	loop.Start()
+	defer loop.Close()
+	w := askGateway(t, g, "/v1/chat/completions", "Via", "1.1 proxy")
+	require.Equal(t, http.StatusLoopDetected, w.Code)
+	require.JSONEq(t, `{"error":{"message":"the request has come back: an endpoint leads to this gateway","type":"api_error","param":null,"code":"508"}}`, w.Body.String())
+	require.EqualValues(t, 1, served.Load())
+	require.Contains(t, logged.String(), "the request has come back: an endpoint leads to this gateway")
+	w = httptest.NewRecorder()
+	g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
+	require.Equal(t, http.StatusLoopDetected, w.Code)
+	require.EqualValues(t, 2, served.Load())
+
+	require.NoError(t, g.router.Add(endpick.Endpoint{ID: "b", Address: b.URL}))
+	for range 10 {
+		require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Via", "1.1 proxy").Code, "another server has it")
+	}
+	require.Len(t, b.last()["Via"], 2)
+	require.Equal(t, "1.1 proxy", b.last()["Via"][0])
 }
