@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -464,6 +465,83 @@ func TestAListOfModelsIsForItsClient(t *testing.T) {
 		assert.Contains(t, body, fmt.Sprintf(`"id":%q`, fmt.Sprintf("%s of %s%s", client.header["Authorization"], client.header["X-Api-Key"], client.header["X-Goog-Api-Key"])), "client %d", i)
 		assert.Equal(t, client.asked, asked.Load(), "client %d", i)
 	}
+}
+
+// The header of an answer is its client's: what is done to it changes no other answer.
+func TestAnswersAboutModelsShareNothing(t *testing.T) {
+	list, refused := says("application/json", `{"data":[{"id":"m"}]}`), status(401)
+	for path, address := range map[string]string{"/v1/models": startEngine(t, list).URL, "/v1/models/m": startEngine(t, list).URL, "/v1/models/n": startEngine(t, refused).URL} {
+		w := newWorld(t, transport.Config{}, address)
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: "nowhere:1", Models: []string{"p"}}))
+		for range 2 {
+			req, err := http.NewRequest("GET", "http://gateway"+path, nil)
+			require.NoError(t, err)
+			resp, _, err := w.do(t, req)
+			require.NoError(t, err)
+			assert.Empty(t, resp.Header.Get("X-Mine"), path)
+			assert.NotEmpty(t, resp.Header.Get("Content-Length"), path)
+			resp.Header.Set("X-Mine", "1")
+			resp.Header.Del("Content-Length")
+		}
+	}
+}
+
+// At most 64 engines are asked for their models, for at most five seconds.
+func TestListsOfModelsDoNotTakeForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var config endpick.Config
+		for i := range 70 {
+			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i), Address: fmt.Sprint("e", i)})
+		}
+		router, err := endpick.New(config)
+		require.NoError(t, err)
+		var asked atomic.Int64
+		var well atomic.Bool
+		tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			asked.Add(1)
+			if well.Load() {
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"data":[]}`))}, nil
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})})
+		require.NoError(t, err)
+		start := time.Now()
+		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(req)
+		assert.Equal(t, 504, transport.StatusOf(err))
+		assert.Equal(t, 5*time.Second, time.Since(start))
+		assert.EqualValues(t, 64, asked.Load())
+		well.Store(true)
+		_, err = tr.RoundTrip(req)
+		require.NoError(t, err)
+		assert.EqualValues(t, 128, asked.Load())
+	})
+}
+
+// A list that is incomplete because its client has left is shown to nobody else.
+func TestAClientThatLeavesSpoilsNoList(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var asked atomic.Int64
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		assert.Empty(t, r.URL.RawQuery, "what is cached depends on the path")
+		if asked.Add(1) == 1 {
+			leave()
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+		return true
+	})
+	w := newWorld(t, transport.Config{}, e.URL)
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: "nowhere:1", Models: []string{"p"}}))
+	req, err := http.NewRequest("GET", "http://gateway/v1/models?x=1", nil)
+	require.NoError(t, err)
+	_, _, err = w.do(t, req.WithContext(ctx))
+	require.ErrorIs(t, err, context.Canceled)
+	_, body := w.ok(t, req)
+	assert.Contains(t, body, `"id":"m"`)
+	assert.Contains(t, body, `"id":"p"`)
 }
 
 // Another path may lead to another pool behind the engine.
