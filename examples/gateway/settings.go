@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/url"
@@ -240,8 +241,13 @@ func (s *settings) endpoints() (all []endpick.Endpoint) {
 
 // warnings describes settings that are valid, but probably mistakes.
 func (s *settings) warnings() (all []string) {
+	if s.TLS != nil {
+		if pair, err := tls.LoadX509KeyPair(s.TLS.Cert, s.TLS.Key); err == nil && time.Now().After(pair.Leaf.NotAfter) {
+			all = append(all, "tls.cert: expired on "+pair.Leaf.NotAfter.Format(time.DateTime))
+		}
+	}
 	if s.Discover != nil {
-		return nil // what the servers serve is not known yet
+		return all // what the servers serve is not known yet
 	}
 	first := map[string]int{}
 	for i := range s.Endpoints {

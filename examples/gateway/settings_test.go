@@ -25,11 +25,15 @@ import (
 // writeCertificate writes a certificate for this machine and its key, and returns
 // where they are.
 func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string) {
+	return certificateUntil(t, dir, serial, time.Now().Add(time.Hour))
+}
+
+func certificateUntil(t *testing.T, dir string, serial int64, until time.Time) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	require.NoError(t, err)
@@ -106,6 +110,17 @@ func writeSettings(t *testing.T, text string) (path string) {
 	path = filepath.Join(t.TempDir(), "gateway.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
+}
+
+func TestExpiredCertificates(t *testing.T) {
+	dir := t.TempDir()
+	writeCertificate(t, dir, 1)
+	path, text := filepath.Join(dir, "gateway.yaml"), []byte("discover: {file: a}\ntls: {cert: server.pem, key: server.key}\n")
+	s, err := parseSettings(path, text)
+	require.NoError(t, err)
+	assert.Empty(t, s.warnings())
+	certificateUntil(t, dir, 1, time.Date(2021, 3, 4, 5, 6, 7, 0, time.UTC))
+	assert.Equal(t, []string{"tls.cert: expired on 2021-03-04 05:06:07"}, s.warnings())
 }
 
 // A policy for a model that no endpoint serves is a mistake, if the models are known.
