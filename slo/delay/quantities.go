@@ -52,6 +52,11 @@ func (p *persistence) add(square, product, lag float64) {
 
 // over returns the mean share of a difference that remains during the following
 // time: with d′ = d·e^(−t/τ) that is τ/t·(1 − e^(−t/τ)).
+//
+// τ is at least half of that time. While the fuller server's requests end, the others can fill up
+// about as fast, and no faster. Less is measured where servers take turns in being full: what is
+// there after a quarter of their period has nothing to do with what was there before. If
+// differences were then ignored, they would never end.
 func (p *persistence) over(ms float64) float64 {
 	lag := p.lag.or(ms / 2)
 	if !(lag > 0) || !(ms > 0) {
@@ -61,6 +66,6 @@ func (p *persistence) over(ms float64) float64 {
 	// remains after half the time.
 	rest := (p.later + 0.5) / (p.now + 1)
 	rest = min(max(rest, 0.01), 0.99)
-	t := -portable.Ln(rest) * ms / lag
+	t := min(-portable.Ln(rest)*ms/lag, 2)
 	return min((1-portable.Exp(-t))/t, 1)
 }
