@@ -137,6 +137,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	}
 	e.wait(now, expected)
 	m.noted(c.Ref, e)
+	m.record(req, ev.Candidates, now)
 	m.compare(ev.Candidates, n, now)
 }
 

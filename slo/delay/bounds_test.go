@@ -49,7 +49,7 @@ func (w *town) add(id string) {
 func (w *town) request() endpick.Request {
 	n := 1 + w.chance.IntN(4000)
 	return endpick.Request{
-		Model: "m", InputTokens: n, Stream: w.chance.IntN(4) > 0, ExpectedOutputTokens: w.chance.IntN(2) * w.chance.IntN(600),
+		Model: "m", InputTokens: n, Blocks: make([]uint64, n/16), Stream: w.chance.IntN(4) > 0, ExpectedOutputTokens: w.chance.IntN(2) * w.chance.IntN(600),
 	}
 }
 
@@ -111,6 +111,10 @@ func TestBoundsAreTheCosts(t *testing.T) {
 			w.step()
 			req := w.request().At(w.now, 1, 1)
 			cs := w.candidates(&req)
+			for i := range req.Blocks {
+				req.Blocks[i] = uint64(i + 1)
+				w.m.uses.add(req.Blocks[i], w.now.UnixNano())
+			}
 			w.m.meet(cs)
 			j := w.m.judge(&req, cs)
 			require.True(t, j.survey())

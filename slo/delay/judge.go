@@ -15,6 +15,7 @@ type judge struct {
 	weight     float64
 	echo       float64 // by how much delays of others multiply
 	worth      float64 // of a prompt token's place in a cache, in milliseconds
+	copies     copies
 
 	turns  []turn // of the variants seen so far
 	*turn         // of the current variant; nil at first
@@ -41,7 +42,15 @@ func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) *
 	m.mu.RLock()
 	j.m, j.req, j.candidates, j.now = m, req, candidates, nanoseconds(req.Now())
 	j.output, j.weight, j.echo, j.worth = m.lengths.of(req), m.weight(req), m.echo(), m.worth()
+	j.copy(candidates)
 	return j
+}
+
+// copy prepares what copies cost among these candidates.
+func (j *judge) copy(candidates []endpick.Candidate) {
+	if j.copies.n = 0; j.m.config.Without&Copies == 0 {
+		j.copies.price(&j.m.uses, j.req, candidates, j.now)
+	}
 }
 
 // end releases the lock and the working memory.

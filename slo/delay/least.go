@@ -116,9 +116,10 @@ func (j *judge) survey() bool {
 		}
 		step := r.batch + r.context*held
 		work := r.token*fresh + r.pair*pair
+		own := j.copies.own(c.PrefixTokens, fresh)
 		each := j.output*step + r.slowdown
 		least := r.base + j.weight*(work+r.token*queued+r.pair*g.pairs+firstSteps*min(batch, g.places)*step) +
-			work*batch*crowd
+			work*own*batch*crowd
 		if missing := g.missing(c, fresh+queued, batch); missing > 0 {
 			least += r.blocked * missing
 		}
@@ -126,7 +127,7 @@ func (j *judge) survey() bool {
 			pace, silent := j.special(c)
 			least, each = least*pace+j.weight*silent, each*pace
 		}
-		b.least[i] = least + j.worth*fresh*(batch*crowd+again)
+		b.least[i] = least + j.worth*fresh*own*(batch*crowd+again)
 		b.each[i] = each
 	}
 	j.complete()
@@ -273,6 +274,7 @@ func (j *judge) equals(left []endpick.Candidate) bool {
 	for i := range j.turns {
 		j.turns[i].batch = average(left, j.turns[i].variant)
 	}
+	j.copy(left)
 	var first, cost Cost
 	j.of(&left[0], &first)
 	for i := 1; i < len(left); i++ {

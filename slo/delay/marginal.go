@@ -49,11 +49,14 @@ const (
 	Room
 	// Pace distinguishes servers of one kind if one is slower than the others.
 	Pace
+	// Copies shares the price of copying a prefix that is often asked for; without it,
+	// the request pays for the copy alone.
+	Copies
 
-	allTerms = Weight | Horizon | Prefill | Worth | Crowding | Slowdown | Room | Pace
+	allTerms = Weight | Horizon | Prefill | Worth | Crowding | Slowdown | Room | Pace | Copies
 )
 
-var termNames = []string{"weight", "horizon", "prefill", "worth", "crowding", "slowdown", "room", "pace"}
+var termNames = []string{"weight", "horizon", "prefill", "worth", "crowding", "slowdown", "room", "pace", "copies"}
 
 // String returns the names of the terms, separated by commas.
 func (t Terms) String() string {
@@ -116,6 +119,7 @@ type Marginal struct {
 	common       kind // of all kinds together, for new ones
 	token        mean // time of a prompt token, by the proportions
 	lengths      lengths
+	uses         uses // of prefixes
 	prompt, anew mean // tokens of a prompt with its response, and of these, how many are computed
 	first        mean // time to first token of streams
 

@@ -57,11 +57,13 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 
 // prefill is the delay of others by the request's prompt: of those on a candidate while
 // it is computed and, if that evicts others from a cache, of those who come back for
-// them and the requests beside these.
+// them and the requests beside these. What is a copy for later requests, too, counts in part.
 func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
 	if j.m.config.Without&Prefill != 0 {
 		return 0
 	}
+	own := j.copies.own(c.PrefixTokens, fresh)
+	fresh, pair = float64(fresh*own), float64(pair*own)
 	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
 	again := float64(j.worth * fresh)
 	return float64((took+again)*float64(c.BatchSize()*j.echo)) + float64(again*j.weight)
