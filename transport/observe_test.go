@@ -255,6 +255,24 @@ func TestObserveWhatIsRefused(t *testing.T) {
 	_, _, err = w.do(t, post(t, "/v1/models", ""))
 	require.Error(t, err)
 	assert.Len(t, told, 1, "a POST there is a request like any other")
+
+	w, told = watched(t, transport.Config{Queue: one(queue.Config{})})
+	_, _, err = w.do(t, post(t, "/../x", "{}"))
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	assert.Zero(t, next(t, told).Held, "it was not queued")
+}
+
+// Whatever the clock does, nothing takes less than no time.
+func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
+	e := startEngine(t, nil)
+	var looks atomic.Int64
+	w, told := watched(t, transport.Config{Clock: func() time.Time {
+		return time.Unix(1e9, 0).Add(-time.Duration(looks.Add(1)) * time.Hour)
+	}}, e.URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	r := next(t, told)
+	assert.Zero(t, r.Held)
+	assert.Zero(t, r.Last().Decision)
 }
 
 // A panic costs its own observation only; the record is written.
