@@ -79,12 +79,8 @@ func (s *settings) validateDiscover() error {
 		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
 	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain || d.Endpoint.Events != "" || d.Endpoint.Replay != "":
 		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
-	case d.Endpoint.KVTokens < 0:
-		return s.bad("discover.endpoint.kv_tokens", "%d is negative", d.Endpoint.KVTokens)
-	case d.Endpoint.Sequences < 0:
-		return s.bad("discover.endpoint.max_sequences", "%d is negative", d.Endpoint.Sequences)
 	}
-	return nil
+	return s.validateEndpoint("discover.endpoint", &d.Endpoint)
 }
 
 // discovery keeps the router's endpoints equal to those of a source.

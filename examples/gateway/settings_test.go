@@ -243,6 +243,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
 		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is listed twice"},
 		{"same endpoint before others", "  - url: http://10.0.0.2:8000", "  - url: http://10.0.0.1:8000\n    labels: {x: y}\n  - url: http://10.0.0.3:8000\n  - url: http://10.0.0.4:8000\n  - url: http://10.0.0.2:8000", 5, "endpoints[1]", "is listed twice"},
+		{"a model without a name", "models: [m]", "models: [m, '']", 7, "endpoints[1].models[1]", "is empty"},
+		{"an adapter without a name", "models: [m]", "adapters: ['']", 7, "endpoints[1].adapters[0]", "is empty"},
 		{"no number", "id: b", "kv_tokens: many", 6, "endpoints[1].kv_tokens", `"many" is not a whole number`},
 		{"nobody", goodSettings[strings.Index(goodSettings, "endpoints:"):strings.Index(goodSettings, "tenants:")], "endpoints: []\n", 3, "endpoints", "names no server: list one or more, or say with discover where to find them"},
 		{"negative", "id: b", "kv_tokens: -1", 6, "endpoints[1].kv_tokens", "-1 is negative"},
@@ -304,6 +306,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		"discover: {srv: a, interval: -1s}": "discover.interval: is negative", "discover: {srv: a, endpoint: {id: b}}": "belongs to one endpoint alone",
 		"discover: {file: a, endpoint: {variant: b}}":     "the file says what each endpoint is",
 		"discover: {srv: a, endpoint: {events: \"b:1\"}}": "belongs to one endpoint alone", "discover: {srv: a, endpoint: {replay: \"b:1\"}}": "belongs to one endpoint alone",
+		"discover: {srv: a, endpoint: {models: ['']}}":  "discover.endpoint.models[0]: is empty",
 		"discover: {srv: a, endpoint: {kv_tokens: -1}}": "discover.endpoint.kv_tokens: -1 is negative",
 	} {
 		_, err := parseSettings(path, []byte(text))

@@ -99,11 +99,8 @@ func (s *settings) validateEndpoints() error {
 		if err := checkBackend(e.URL); err != nil {
 			return s.bad(at+".url", "%v", err)
 		}
-		if e.KVTokens < 0 {
-			return s.bad(at+".kv_tokens", "%d is negative", e.KVTokens)
-		}
-		if e.Sequences < 0 {
-			return s.bad(at+".max_sequences", "%d is negative", e.Sequences)
+		if err := s.validateEndpoint(at, &e); err != nil {
+			return err
 		}
 	}
 	// A router finds the other mistakes, such as duplicates; the first one that it does not
@@ -118,6 +115,23 @@ func (s *settings) validateEndpoints() error {
 	}
 	n := sort.Search(len(all), func(n int) bool { return router(n) != nil })
 	return s.bad(fmt.Sprintf("endpoints[%d]", n-1), "%v", router(n))
+}
+
+// validateEndpoint checks what endpoints of a list, and discovered ones, may have.
+func (s *settings) validateEndpoint(at string, e *endpointSettings) error {
+	switch {
+	case e.KVTokens < 0:
+		return s.bad(at+".kv_tokens", "%d is negative", e.KVTokens)
+	case e.Sequences < 0:
+		return s.bad(at+".max_sequences", "%d is negative", e.Sequences)
+	}
+	if i := slices.Index(e.Models, ""); i >= 0 {
+		return s.bad(fmt.Sprintf("%s.models[%d]", at, i), "is empty")
+	}
+	if i := slices.Index(e.Adapters, ""); i >= 0 {
+		return s.bad(fmt.Sprintf("%s.adapters[%d]", at, i), "is empty")
+	}
+	return nil
 }
 
 func (s *settings) validatePolicies() error {
