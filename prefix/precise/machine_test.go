@@ -200,6 +200,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 		{4, []Event{{}}},
 		{16, []Event{{}, {Group: 1}, {Group: 2, Spec: State, BlockTokens: 16}}},
 		{16, []Event{{Spec: Window, Window: 33, BlockTokens: 16}}},
+		{8, []Event{{}, {Group: 1, Spec: Window, Window: 20, BlockTokens: 8}}}, // one and a half of our blocks
 		{1, []Event{{}}},
 	}
 	r := rand.New(rand.NewPCG(5, uint64(events)))
