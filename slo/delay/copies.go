@@ -103,12 +103,14 @@ func (s *copies) of(depth int) float64 {
 	return 0
 }
 
-// own returns the share of so many tokens, computed from this depth on, that nobody else pays for.
-func (s *copies) own(depth int, tokens float64) float64 {
-	if s.n == 0 {
+// own returns the share of a request's computation on a candidate that nobody else pays for.
+// Whether a copy stays until it is used is only known where there is room: of the memory, running
+// requests use no more than half.
+func (s *copies) own(c *endpick.Candidate, tokens float64) float64 {
+	if s.n == 0 || c.Endpoint.KVTokens <= 0 || c.Reported&endpick.KVUsageSignal == 0 || c.KVUsage > mostIdle {
 		return 1
 	}
-	return max(tokens-s.of(depth), 0) / tokens
+	return max(tokens-s.of(c.PrefixTokens), 0) / tokens
 }
 
 // blockAt is the last block of the prompt's beginning of that many tokens; 0: unknown.

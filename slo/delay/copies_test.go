@@ -201,6 +201,7 @@ func TestCostOfACopyByHand(t *testing.T) {
 	req := prompt(3000).At(time.Unix(1e9, 0), 1, 1)
 	cs := matched(2000, 1000)
 	cs[1].Running = 4
+	cs[1].Endpoint.KVTokens, cs[1].Reported, cs[1].KVUsage = 1e6, endpick.KVUsageSignal, 0.5
 	m.uses[125] = use{block: 125, count: 4, at: 1e18} // at 2,000 tokens
 	cost := func(without Terms) (out Cost) {
 		m.config.Without = Horizon | without
@@ -215,6 +216,18 @@ func TestCostOfACopyByHand(t *testing.T) {
 	assert.InDelta(t, ((2000+pairs+2000)*4+2000*4)*1500/2000, shared.Prefill, 1e-6)
 	alone.Prefill, shared.Prefill = 0, 0
 	assert.Equal(t, alone, shared)
+
+	// Where there may be no room, a copy may be gone before it is used.
+	for _, change := range []func(c *endpick.Candidate){
+		func(c *endpick.Candidate) { c.KVUsage = 0.51 },
+		func(c *endpick.Candidate) { c.Reported = 0 },
+		func(c *endpick.Candidate) { c.Endpoint = &endpick.Endpoint{ID: "b"} },
+	} {
+		was := cs[1]
+		change(&cs[1])
+		assert.Equal(t, cost(Copies), cost(0))
+		cs[1] = was
+	}
 }
 
 // Every depth at which a candidate leaves a prompt is a use of what it holds.

@@ -116,7 +116,7 @@ func (j *judge) survey() bool {
 		}
 		step := r.batch + r.context*held
 		work := r.token*fresh + r.pair*pair
-		own := j.copies.own(c.PrefixTokens, fresh)
+		own := j.copies.own(c, fresh)
 		each := j.output*step + r.slowdown
 		least := r.base + j.weight*(work+r.token*queued+r.pair*g.pairs+firstSteps*min(batch, g.places)*step) +
 			work*own*batch*crowd

@@ -62,7 +62,7 @@ func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64
 	if j.m.config.Without&Prefill != 0 {
 		return 0
 	}
-	own := j.copies.own(c.PrefixTokens, fresh)
+	own := j.copies.own(c, fresh)
 	fresh, pair = float64(fresh*own), float64(pair*own)
 	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
 	again := float64(j.worth * fresh)
