@@ -3,11 +3,13 @@ package kvevents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -216,6 +218,15 @@ func TestStreamCounts(t *testing.T) {
 	s.message(1, b.payload)
 	require.EqualValues(t, 3, s.stats.Restarts)
 	require.Equal(t, precise.Partial, sink.knows)
+
+	// The last number again is another engine's.
+	s, sink = newStream(&p)
+	s.replay = nil
+	s.connected()
+	s.message(5, b.payload)
+	s.message(5, b.payload)
+	require.Equal(t, []uint64{1, 2}, []uint64{s.stats.Restarts, s.stats.Batches})
+	require.Equal(t, precise.Partial, sink.knows)
 }
 
 // On a connection that is not verified, lower numbers mean another engine; on a verified one
@@ -318,6 +329,11 @@ func TestConnectionsEnd(t *testing.T) {
 	require.Zero(t, r.sub.Stats().Connections)
 	mu.Lock()
 	good = true
+	for _, n := range all[:2] {
+		n.mu.Lock()
+		require.True(t, n.closed, "before the next attempt")
+		n.mu.Unlock()
+	}
 	mu.Unlock()
 	r.until("one that works", func(s Stats) bool { return s.Connections > 0 && s.Next == 1 })
 	close(over)
@@ -347,6 +363,66 @@ func TestStaleSinceTheLastConnection(t *testing.T) {
 	require.Equal(t, precise.Whole, r.sub.Stats().Knows)
 	require.Equal(t, 16, r.held(0, 1))
 	r.end()
+}
+
+// resets notes what it is told to know, and when.
+type resets struct {
+	start time.Time
+	all   []string
+}
+
+func (*resets) Apply([]precise.Event) int { return 0 }
+func (r *resets) Reset(k precise.Knowledge) {
+	r.all = append(r.all, fmt.Sprint(k, " ", time.Since(r.start)))
+}
+
+// After a connection, the pauses between attempts begin anew and grow to five seconds. When
+// nothing has been known for StaleAfter, the next engine is another, whatever its numbers.
+func TestPausesAndStaleness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		const lives = time.Hour
+		var attempts []time.Duration
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			at := time.Since(start)
+			number := uint64(0)
+			switch attempts = append(attempts, at); {
+			case len(attempts) == 4:
+			case at > lives+2*time.Minute:
+				number = 1 // the next
+			default:
+				return nil, errors.New("nobody is there")
+			}
+			here, there := net.Pipe()
+			go io.Copy(io.Discard, there)
+			go func() {
+				io.WriteString(there, helloText+zeros48+command(4, readyHead+"\x03PUB")+command(1, "")+command(1, numbered(number))+command(0, "\x93\x00\x90\x00"))
+				time.Sleep(lives)
+				there.Close()
+			}()
+			return here, nil
+		}
+		sink := &resets{start: start}
+		sub, err := New(Config{Events: "e:1", Sink: sink, Dial: dial})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = sub.Run(ctx) })
+		time.Sleep(lives + 3*time.Minute)
+		cancel()
+		run.Wait()
+		const ms = time.Millisecond
+		require.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 700 * ms}, attempts[:4])
+		ended := lives + 700*ms
+		for i, after := range []time.Duration{100, 300, 700, 1500, 3100, 6300, 11_300, 16_300} {
+			require.Equal(t, ended+after*ms, attempts[4+i])
+		}
+		last := attempts[len(attempts)-1]
+		require.Equal(t, []string{
+			"whole 700ms", fmt.Sprint("nothing ", ended+30*time.Second), fmt.Sprint("partial ", last), fmt.Sprint("nothing ", lives+3*time.Minute),
+		}, sink.all)
+		time.Sleep(lives) // for the last connection to end
+	})
 }
 
 // A batch that a replay has brought is not taken in again when it arrives, at the beginning or after a gap.
