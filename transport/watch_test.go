@@ -348,6 +348,25 @@ func TestAFirstByteTooLate(t *testing.T) {
 	}
 }
 
+// A stall is a timeout whatever the base makes of a request that is called off.
+func TestAStallIsATimeoutWithAnyBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, router := fleetWith(t, newFleet(), pinned)
+		tr, err := transport.New(transport.Config{Router: router, StallTimeout: time.Second, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			from, to := io.Pipe()
+			go io.WriteString(to, delta(`"content":"word"`))
+			context.AfterFunc(r.Context(), func() { to.CloseWithError(r.Context().Err()) })
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: from}, nil
+		})})
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, resp.Body.Close())
+		assert.ErrorIs(t, err, transport.ErrTimeout)
+	})
+}
+
 // late is a body that returns its first bytes once the request has been given up,
 // and nothing after them.
 type late struct {

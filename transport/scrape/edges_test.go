@@ -471,6 +471,20 @@ func TestRunUnlessToldOtherwise(t *testing.T) {
 	})
 }
 
+// By default, an engine has five seconds to answer.
+func TestAnEngineHasFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engines{"a": func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}}
+		_, p, _ := newPoller(t, scrape.Config{Client: e.client()}, endpick.Endpoint{ID: "a", Address: "a"})
+		start := time.Now()
+		p.Poll(t.Context())
+		assert.Equal(t, 5*time.Second, time.Since(start))
+	})
+}
+
 // By default, a survey asks an engine that has answered once a minute.
 func TestSurveyUnlessToldOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
