@@ -96,11 +96,6 @@ func (w *world) write(name, text string) {
 	require.NoError(w, os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600))
 }
 
-func (w *world) read(name string) string {
-	text, _ := os.ReadFile(filepath.Join(w.dir, name))
-	return string(text)
-}
-
 // differing returns the settings that differ in the two files.
 func (w *world) differing() (all []string) {
 	values := func(text string) map[string]string {
