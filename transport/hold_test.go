@@ -30,22 +30,24 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// gated is an engine that holds each request until its name is released.
+// gated is an engine that holds each request until one is released.
 type gated struct {
 	*engine
 	arrived chan string // names in the order of arrival
 	release chan struct{}
+	then    func(w http.ResponseWriter, name string) bool // answers, or returns false; nil: never
 }
 
 func startGated(t *testing.T) *gated {
 	g := &gated{arrived: make(chan string, 100), release: make(chan struct{}, 100)}
-	g.engine = startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
-		g.arrived <- r.Header.Get("X-Name")
+	g.engine = startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		name := r.Header.Get("X-Name")
+		g.arrived <- name
 		select {
 		case <-g.release:
 		case <-r.Context().Done():
 		}
-		return false
+		return g.then != nil && g.then(w, name)
 	})
 	return g
 }
@@ -198,28 +200,20 @@ func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 	for _, usage := range []string{ // of red's first; without it, the estimate counts
 		"", `"prompt_tokens":100,"completion_tokens":5000`, `"prompt_tokens":10000,"completion_tokens":4`,
 	} {
-		arrived, release := make(chan string, 10), make(chan struct{})
-		e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-			name := r.Header.Get("X-Name")
-			arrived <- name
-			select {
-			case <-release:
-			case <-r.Context().Done():
-			}
+		g := startGated(t)
+		g.then = func(w http.ResponseWriter, name string) bool {
 			if usage == "" || name != "red 1" {
 				return false
 			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			io.WriteString(w, delta(`"content":"word"`)+`data: {"choices":[],"usage":{`+usage+`}}`+"\n\n"+done)
-			return true
-		})
+			return sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{`+usage+`}}`+"\n\n"+done)(w, nil, nil)
+		}
 		w := newWorld(t, transport.Config{
 			Queue: one(queue.Config{}),
 			Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 				req.Tenant, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 4
 			},
-		}, e.URL)
-		order := w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "red 2", "blue 2")
+		}, g.URL)
+		order := w.dispatched(t, g, "first", "red 1", "blue 1", "red 2", "blue 2")
 		if usage != "" {
 			assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order, usage)
 		} else {
@@ -252,19 +246,11 @@ func (c *crowd) Saturation(candidates []endpick.Candidate) float64 {
 // A request is charged what it has taken before its place is given away: even one that
 // gets a turn while the request is still ending is not red's second.
 func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
-	arrived, release := make(chan string, 10), make(chan struct{})
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		name := r.Header.Get("X-Name")
-		arrived <- name
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
-		if name != "red 1" {
-			return false
-		}
-		return sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000}}`+"\n\n"+done)(w, r, nil)
-	})
+	g := startGated(t)
+	g.then = func(w http.ResponseWriter, name string) bool {
+		return name == "red 1" &&
+			sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000}}`+"\n\n"+done)(w, nil, nil)
+	}
 	places := new(crowd)
 	places.Store(1)
 	w := newWorld(t, transport.Config{
@@ -272,11 +258,11 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant, req.InputTokens, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 100, 4
 		},
-	}, e.URL)
+	}, g.URL)
 	next := make(chan string, 1)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: &atEnd{do: func() {
 		places.Add(1)
-		next <- <-arrived
+		next <- <-g.arrived
 	}}}))
 	var replies []chan reply
 	names := []string{"first", "blue 1", "red 1", "red 2", "blue 2"}
@@ -284,17 +270,17 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		replies = append(replies, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
 		w.held(t, i)
 		if i == 0 {
-			require.Equal(t, name, <-arrived)
+			require.Equal(t, name, <-g.arrived)
 		}
 	}
 	for i, name := range names[1:3] {
-		release <- struct{}{}
+		g.release <- struct{}{}
 		require.NoError(t, (<-replies[i]).err)
-		require.Equal(t, name, <-arrived)
+		require.Equal(t, name, <-g.arrived)
 	}
-	release <- struct{}{}
+	g.release <- struct{}{}
 	assert.Equal(t, "blue 2", <-next)
-	close(release)
+	close(g.release)
 	for _, r := range replies[2:] {
 		require.NoError(t, (<-r).err)
 	}
@@ -373,20 +359,13 @@ func TestHeldTenantsPayForWhatTheyHaveGot(t *testing.T) {
 // failingFirst returns the order in which two requests of each of two tenants are
 // dispatched, the first of which has a long prompt and fails.
 func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string) {
-	arrived, release := make(chan string, 10), make(chan struct{})
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		name := r.Header.Get("X-Name")
-		arrived <- name
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
+	g := startGated(t)
+	g.then = func(w http.ResponseWriter, name string) bool {
 		if name == "red 1" {
 			fail(w)
-			return true
 		}
-		return false
-	})
+		return name == "red 1"
+	}
 	w := newWorld(t, transport.Config{
 		Queue: one(queue.Config{}), MaxAttempts: 1,
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
@@ -395,33 +374,33 @@ func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string)
 				req.InputTokens = 5000
 			}
 		},
-	}, e.URL)
-	return w.dispatched(t, arrived, release, "first", "red 1", "blue 1", "blue 2", "red 2")
+	}, g.URL)
+	return w.dispatched(t, g, "first", "red 1", "blue 1", "blue 2", "red 2")
 }
 
 // dispatched sends requests of the teams that begin their names to an engine that
 // serves one at a time, and returns the order in which it received those after the
 // first.
-func (w *world) dispatched(t *testing.T, arrived <-chan string, release chan<- struct{}, names ...string) (order []string) {
+func (w *world) dispatched(t *testing.T, g *gated, names ...string) (order []string) {
 	t.Helper()
 	replies := map[string]chan reply{}
 	for i, name := range names {
 		replies[name] = w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0])
 		w.held(t, i)
 		if i == 0 {
-			require.Equal(t, name, <-arrived)
+			require.Equal(t, name, <-g.arrived)
 		}
 	}
 	// What a request has taken is known when its client has been answered; the one that
 	// follows it may be on its way before.
 	at := names[0]
 	for range names[1:] {
-		release <- struct{}{}
+		g.release <- struct{}{}
 		require.NoError(t, (<-replies[at]).err)
-		at = <-arrived
+		at = <-g.arrived
 		order = append(order, at)
 	}
-	release <- struct{}{}
+	g.release <- struct{}{}
 	require.NoError(t, (<-replies[at]).err)
 	w.idle(t)
 	return order
