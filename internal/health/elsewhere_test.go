@@ -10,84 +10,84 @@ import (
 func TestElsewhere(t *testing.T) {
 	for _, x := range []struct {
 		name string
-		do   func(w *ward)
+		do   func(c *cluster)
 		out  []string
 	}{
-		{"three failures", func(w *ward) { w.Elsewhere("a", 3, 0) }, []string{"a"}},
-		{"in three parts", func(w *ward) { w.Elsewhere("a", 1, 0); w.Elsewhere("a", 1, 0); w.Elsewhere("a", 1, 0) }, []string{"a"}},
-		{"two", func(w *ward) { w.Elsewhere("a", 2, 0) }, nil},
-		{"none, or fewer", func(w *ward) { w.Elsewhere("a", 0, 0); w.Elsewhere("a", -5, 0) }, nil},
-		{"few among many", func(w *ward) { w.Elsewhere("a", 3, 9) }, nil},
-		{"somebody who is not here", func(w *ward) { w.Elsewhere("z", 9, 0) }, nil},
-		{"it serves us", func(w *ward) {
-			w.Elsewhere("a", 2, 0)
-			v := w.visit("a")
-			w.Heard(v)
-			w.Elsewhere("a", 1, 0)
+		{"three failures", func(c *cluster) { c.Elsewhere("a", 3, 0) }, []string{"a"}},
+		{"in three parts", func(c *cluster) { c.Elsewhere("a", 1, 0); c.Elsewhere("a", 1, 0); c.Elsewhere("a", 1, 0) }, []string{"a"}},
+		{"two", func(c *cluster) { c.Elsewhere("a", 2, 0) }, nil},
+		{"none, or fewer", func(c *cluster) { c.Elsewhere("a", 0, 0); c.Elsewhere("a", -5, 0) }, nil},
+		{"few among many", func(c *cluster) { c.Elsewhere("a", 3, 9) }, nil},
+		{"somebody who is not here", func(c *cluster) { c.Elsewhere("z", 9, 0) }, nil},
+		{"it serves us", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			v := c.visit("a")
+			c.Heard(v)
+			c.Elsewhere("a", 1, 0)
 		}, nil},
-		{"it served us before", func(w *ward) {
-			w.Heard(w.visit("a"))
-			w.Elsewhere("a", 2, 0)
-			w.Elsewhere("a", 1, 0)
+		{"it served us before", func(c *cluster) {
+			c.Heard(c.visit("a"))
+			c.Elsewhere("a", 2, 0)
+			c.Elsewhere("a", 1, 0)
 		}, []string{"a"}},
-		{"long ago", func(w *ward) {
-			w.Elsewhere("a", 2, 0)
-			w.at = w.at.Add(time.Minute)
-			w.Elsewhere("a", 2, 0)
+		{"long ago", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			c.at = c.at.Add(time.Minute)
+			c.Elsewhere("a", 2, 0)
 		}, nil},
-		{"half of the endpoints", func(w *ward) { w.Elsewhere("a", 2, 0); w.Elsewhere("b", 3, 0) }, []string{"b"}},
-		{"more than half of them", func(w *ward) {
-			w.Elsewhere("a", 2, 0)
-			w.Elsewhere("b", 2, 0)
-			w.Elsewhere("c", 3, 0)
+		{"half of the endpoints", func(c *cluster) { c.Elsewhere("a", 2, 0); c.Elsewhere("b", 3, 0) }, []string{"b"}},
+		{"more than half of them", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			c.Elsewhere("b", 2, 0)
+			c.Elsewhere("c", 3, 0)
 		}, nil},
-		{"although requests go on", func(w *ward) {
-			w.Elsewhere("a", 2, 0)
-			w.Avoid(nil)
-			w.Elsewhere("b", 2, 0)
-			w.Avoid(nil)
-			w.Elsewhere("c", 3, 0)
+		{"although requests go on", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			c.Avoid(nil)
+			c.Elsewhere("b", 2, 0)
+			c.Avoid(nil)
+			c.Elsewhere("c", 3, 0)
 		}, nil},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := newWard("a", "b", "c", "d")
-			x.do(w)
-			assert.Equal(t, x.out, w.Out(nil))
-			w.at = w.at.Add(firstBackoff)
-			assert.Empty(t, w.Out(nil), "a trial is due")
+			c := newCluster("a", "b", "c", "d")
+			x.do(c)
+			assert.Equal(t, x.out, c.Out(nil))
+			c.at = c.at.Add(firstBackoff)
+			assert.Empty(t, c.Out(nil), "a trial is due")
 		})
 	}
-	w := newWard("a")
-	w.Elsewhere("a", 9, 0)
-	assert.Empty(t, w.Out(nil), "there is nobody else")
+	c := newCluster("a")
+	c.Elsewhere("a", 9, 0)
+	assert.Empty(t, c.Out(nil), "there is nobody else")
 }
 
 func TestTell(t *testing.T) {
-	w := newWard("a", "b")
+	c := newCluster("a", "b")
 	var told []string
-	w.Tell(func(id string, failed bool) {
+	c.Tell(func(id string, failed bool) {
 		if failed {
 			id += " failed"
 		}
 		told = append(told, id)
 	})
-	w.Served(w.visit("a"), true, 0)
+	c.Served(c.visit("a"), true, 0)
 	assert.Empty(t, told, "all is well")
-	w.Failed(w.visit("a"), true)
-	w.Served(w.visit("a"), true, 0)
-	w.Served(w.visit("b"), true, 0)
+	c.Failed(c.visit("a"), true)
+	c.Served(c.visit("a"), true, 0)
+	c.Served(c.visit("b"), true, 0)
 	assert.Equal(t, []string{"a failed", "a"}, told)
-	w.Failed(w.visit("a"), true)
-	w.Failed(w.visit("a"), true)
-	w.Failed(w.visit("a"), true)
-	w.Failed(w.visit("a"), true)
-	assert.Equal(t, []string{"a"}, w.Out(nil))
+	c.Failed(c.visit("a"), true)
+	c.Failed(c.visit("a"), true)
+	c.Failed(c.visit("a"), true)
+	c.Failed(c.visit("a"), true)
+	assert.Equal(t, []string{"a"}, c.Out(nil))
 	assert.Len(t, told, 4, "what is known already is not told")
 	other := 0
-	w.Tell(func(string, bool) { other++ })
-	w.Failed(w.visit("b"), true)
-	w.Tell(nil)
-	w.Failed(w.visit("b"), true)
+	c.Tell(func(string, bool) { other++ })
+	c.Failed(c.visit("b"), true)
+	c.Tell(nil)
+	c.Failed(c.visit("b"), true)
 	assert.Equal(t, 1, other)
 	assert.Len(t, told, 4, "another is told")
 }

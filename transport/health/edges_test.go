@@ -201,24 +201,24 @@ func TestNothingIsLeftBehind(t *testing.T) {
 // An endpoint that was removed and only finishes a request is not checked, counted or
 // reported.
 func TestWhatIsRemovedIsNotAsked(t *testing.T) {
-	open(t, health.Config{}, func(t *testing.T, w *ward) {
-		require.NoError(t, w.router.Drain("a"))
-		require.NoError(t, w.router.Drain("c"))
-		lease, err := w.router.Route(endpick.Request{InputTokens: 1})
+	open(t, health.Config{}, func(t *testing.T, c *cluster) {
+		require.NoError(t, c.router.Drain("a"))
+		require.NoError(t, c.router.Drain("c"))
+		lease, err := c.router.Route(endpick.Request{InputTokens: 1})
 		require.NoError(t, err)
-		require.NoError(t, w.router.Remove("b"))
-		w.set("refuse", "a", "b")
-		w.servers.mu.Lock()
-		before := w.checks["b"]
-		w.servers.mu.Unlock()
+		require.NoError(t, c.router.Remove("b"))
+		c.set("refuse", "a", "b")
+		c.servers.mu.Lock()
+		before := c.checks["b"]
+		c.servers.mu.Unlock()
 		time.Sleep(10 * time.Second)
-		assert.Len(t, w.monitor.Endpoints(), 2)
-		_, of := w.monitor.Alive()
+		assert.Len(t, c.monitor.Endpoints(), 2)
+		_, of := c.monitor.Alive()
 		assert.Zero(t, of)
-		assert.Equal(t, []string{"a out unfit, draining"}, w.news())
-		w.servers.mu.Lock()
-		assert.Equal(t, before, w.checks["b"])
-		w.servers.mu.Unlock()
+		assert.Equal(t, []string{"a out unfit, draining"}, c.news())
+		c.servers.mu.Lock()
+		assert.Equal(t, before, c.checks["b"])
+		c.servers.mu.Unlock()
 		lease.Done(endpick.Outcome{})
 	})
 }

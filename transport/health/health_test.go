@@ -107,7 +107,7 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(200)
 }
 
-type ward struct {
+type cluster struct {
 	*servers
 	router  *endpick.Router
 	monitor *health.Monitor
@@ -117,45 +117,45 @@ type ward struct {
 }
 
 // open runs a test with three servers and a monitor that checks them every second.
-func open(t *testing.T, config health.Config, test func(*testing.T, *ward)) {
+func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &ward{servers: newServers()}
+		c := &cluster{servers: newServers()}
 		var endpoints []endpick.Endpoint
 		for _, id := range []string{"a", "b", "c"} {
 			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
 		}
 		var err error
-		w.router, err = endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1})
+		c.router, err = endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1})
 		require.NoError(t, err)
-		config.Router, config.Client = w.router, &http.Client{Transport: w.servers}
+		config.Router, config.Client = c.router, &http.Client{Transport: c.servers}
 		config.Interval, config.Timeout = time.Second, 900*time.Millisecond
 		config.OnChange = func(s health.Status) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.told = append(w.told, strings.TrimSpace(fmt.Sprintf("%s %v %v", s.Endpoint, s.State, s.Reason)))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.told = append(c.told, strings.TrimSpace(fmt.Sprintf("%s %v %v", s.Endpoint, s.State, s.Reason)))
 			if s.Draining {
-				w.told[len(w.told)-1] += ", draining"
+				c.told[len(c.told)-1] += ", draining"
 			}
 		}
-		w.monitor, err = health.New(config)
+		c.monitor, err = health.New(config)
 		require.NoError(t, err)
-		w.tr, err = transport.New(transport.Config{Router: w.router, Base: w.servers, Health: w.monitor})
+		c.tr, err = transport.New(transport.Config{Router: c.router, Base: c.servers, Health: c.monitor})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
-		run.Go(func() { w.monitor.Run(ctx) })
+		run.Go(func() { c.monitor.Run(ctx) })
 		time.Sleep(500 * time.Millisecond) // from now on halfway between two rounds
-		test(t, w)
+		test(t, c)
 		cancel()
 		run.Wait()
 	})
 }
 
 // ask sends one request, and returns its status and how long it took.
-func (w *ward) ask() (int, time.Duration) {
+func (c *cluster) ask() (int, time.Duration) {
 	start := time.Now()
 	req, _ := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"m","prompt":"x"}`))
-	resp, err := w.tr.RoundTrip(req)
+	resp, err := c.tr.RoundTrip(req)
 	if err != nil {
 		return transport.StatusOf(err), time.Since(start)
 	}
@@ -164,8 +164,8 @@ func (w *ward) ask() (int, time.Duration) {
 	return resp.StatusCode, time.Since(start)
 }
 
-func (w *ward) status(id string) health.Status {
-	for _, s := range w.monitor.Endpoints() {
+func (c *cluster) status(id string) health.Status {
+	for _, s := range c.monitor.Endpoints() {
 		if s.Endpoint == id {
 			return s
 		}
@@ -173,16 +173,16 @@ func (w *ward) status(id string) health.Status {
 	return health.Status{}
 }
 
-func (w *ward) news() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	told := w.told
-	w.told = nil
+func (c *cluster) news() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := c.told
+	c.told = nil
 	return told
 }
 
-func (w *ward) alive() int {
-	n, _ := w.monitor.Alive()
+func (c *cluster) alive() int {
+	n, _ := c.monitor.Alive()
 	return n
 }
 
@@ -191,43 +191,43 @@ func (w *ward) alive() int {
 func TestChecksFindWhatIsDead(t *testing.T) {
 	for fare, reason := range map[string]string{"refuse": "connection refused", "hang": "deadline exceeded", "503": "answered 503", "500": "answered 500"} {
 		t.Run(fare, func(t *testing.T) {
-			open(t, health.Config{}, func(t *testing.T, w *ward) {
-				assert.Equal(t, 3, w.alive())
-				assert.Equal(t, health.Well, w.status("b").State)
-				assert.False(t, w.status("b").Checked.IsZero())
-				w.set(fare, "b")
+			open(t, health.Config{}, func(t *testing.T, c *cluster) {
+				assert.Equal(t, 3, c.alive())
+				assert.Equal(t, health.Well, c.status("b").State)
+				assert.False(t, c.status("b").Checked.IsZero())
+				c.set(fare, "b")
 				time.Sleep(4 * time.Second)
-				s := w.status("b")
+				s := c.status("b")
 				assert.Equal(t, health.Out, s.State)
 				assert.Equal(t, health.Unfit, s.Reason)
 				assert.ErrorContains(t, s.CheckErr, reason)
 				assert.GreaterOrEqual(t, s.Failed, 2)
 				assert.Zero(t, s.Share)
-				assert.Equal(t, 2, w.alive())
-				assert.Equal(t, []string{"b out unfit"}, w.news())
+				assert.Equal(t, 2, c.alive())
+				assert.Equal(t, []string{"b out unfit"}, c.news())
 				for range 300 {
-					status, _ := w.ask()
+					status, _ := c.ask()
 					assert.Equal(t, 200, status)
 				}
-				assert.Zero(t, w.took()["b"], "no request is risked")
-				w.set("", "b")
+				assert.Zero(t, c.took()["b"], "no request is risked")
+				c.set("", "b")
 				time.Sleep(1500 * time.Millisecond)
-				assert.Equal(t, 3, w.alive(), "about to be tried")
+				assert.Equal(t, 3, c.alive(), "about to be tried")
 				for range 30 {
-					w.ask()
+					c.ask()
 				}
-				assert.Equal(t, health.Returning, w.status("b").State)
-				assert.InDelta(t, 0.3, w.status("b").Share, 0.2)
+				assert.Equal(t, health.Returning, c.status("b").State)
+				assert.InDelta(t, 0.3, c.status("b").Share, 0.2)
 				for range 600 {
-					w.ask()
+					c.ask()
 				}
-				assert.Equal(t, []string{"b returning", "b well"}, w.news())
-				w.took()
+				assert.Equal(t, []string{"b returning", "b well"}, c.news())
+				c.took()
 				for range 300 {
-					w.ask()
+					c.ask()
 				}
-				assert.InDelta(t, 100, w.took()["b"], 30)
-				assert.Equal(t, 1.0, w.status("b").Share)
+				assert.InDelta(t, 100, c.took()["b"], 30)
+				assert.Equal(t, 1.0, c.status("b").Share)
 			})
 		})
 	}
@@ -238,25 +238,25 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 func TestAllAreDead(t *testing.T) {
 	for fare, want := range map[string]int{"refuse": 503, "hang": 503, "drop": 503, "503": 503, "500": 500} {
 		t.Run(fare, func(t *testing.T) {
-			open(t, health.Config{}, func(t *testing.T, w *ward) {
+			open(t, health.Config{}, func(t *testing.T, c *cluster) {
 				for range 20 {
-					w.ask()
+					c.ask()
 				}
-				w.set(fare, "a", "b", "c")
+				c.set(fare, "a", "b", "c")
 				time.Sleep(10 * time.Second)
 				for range 100 {
-					status, took := w.ask()
+					status, took := c.ask()
 					assert.Equal(t, want, status)
 					assert.LessOrEqual(t, took, time.Second)
 					time.Sleep(100 * time.Millisecond)
 				}
-				assert.Zero(t, w.alive())
-				assert.Zero(t, w.router.Stats().OpenLeases)
-				w.set("", "a", "b", "c")
+				assert.Zero(t, c.alive())
+				assert.Zero(t, c.router.Stats().OpenLeases)
+				c.set("", "a", "b", "c")
 				time.Sleep(6 * time.Second)
-				assert.Equal(t, 3, w.alive())
+				assert.Equal(t, 3, c.alive())
 				for range 100 {
-					status, _ := w.ask()
+					status, _ := c.ask()
 					assert.Equal(t, 200, status)
 				}
 			})
@@ -267,88 +267,88 @@ func TestAllAreDead(t *testing.T) {
 // A gateway that starts before its servers is ready only once one has passed a check
 // or served a request.
 func TestNobodyIsAliveYet(t *testing.T) {
-	open(t, health.Config{}, func(t *testing.T, w *ward) {
+	open(t, health.Config{}, func(t *testing.T, c *cluster) {
 		for _, id := range []string{"a", "b", "c"} { // as new endpoints
-			require.NoError(t, w.router.Remove(id))
-			require.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: id}))
+			require.NoError(t, c.router.Remove(id))
+			require.NoError(t, c.router.Add(endpick.Endpoint{ID: id, Address: id}))
 		}
-		assert.Equal(t, 3, w.alive(), "nobody has asked yet")
-		w.set("refuse", "a", "b", "c")
+		assert.Equal(t, 3, c.alive(), "nobody has asked yet")
+		c.set("refuse", "a", "b", "c")
 		time.Sleep(3 * time.Second)
-		assert.Zero(t, w.alive())
-		assert.Equal(t, health.Out, w.status("a").State)
-		assert.Equal(t, health.Unreachable, w.status("a").Reason)
-		assert.Equal(t, 3, w.tr.Stats().Unhealthy)
-		assert.ElementsMatch(t, []string{"a out unreachable", "b out unreachable", "c out unreachable"}, w.news())
-		status, _ := w.ask()
+		assert.Zero(t, c.alive())
+		assert.Equal(t, health.Out, c.status("a").State)
+		assert.Equal(t, health.Unreachable, c.status("a").Reason)
+		assert.Equal(t, 3, c.tr.Stats().Unhealthy)
+		assert.ElementsMatch(t, []string{"a out unreachable", "b out unreachable", "c out unreachable"}, c.news())
+		status, _ := c.ask()
 		assert.Equal(t, 503, status)
-		assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, w.took(), "they are asked all the same")
-		w.set("busy", "a")
-		status, _ = w.ask()
+		assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, c.took(), "they are asked all the same")
+		c.set("busy", "a")
+		status, _ = c.ask()
 		assert.Equal(t, 200, status, "the check may be wrong")
-		assert.Equal(t, 1, w.alive())
-		assert.Equal(t, health.Returning, w.status("a").State)
-		w.set("", "b")
+		assert.Equal(t, 1, c.alive())
+		assert.Equal(t, health.Returning, c.status("a").State)
+		c.set("", "b")
 		time.Sleep(time.Second)
-		assert.Equal(t, 2, w.alive())
-		assert.Equal(t, health.Well, w.status("b").State, "nothing speaks against it")
-		w.set("no page", "c")
+		assert.Equal(t, 2, c.alive())
+		assert.Equal(t, health.Well, c.status("b").State, "nothing speaks against it")
+		c.set("no page", "c")
 		time.Sleep(time.Second)
-		assert.Equal(t, health.Well, w.status("c").State, "it is there")
+		assert.Equal(t, health.Well, c.status("c").State, "it is there")
 	})
 }
 
 // A busy server may be late to answer a check, and is not out.
 func TestABusyServerIsNotUnfit(t *testing.T) {
-	open(t, health.Config{}, func(t *testing.T, w *ward) {
-		w.ask()
-		w.set("busy", "a", "b", "c")
+	open(t, health.Config{}, func(t *testing.T, c *cluster) {
+		c.ask()
+		c.set("busy", "a", "b", "c")
 		for range 300 { // thirty seconds
-			status, _ := w.ask()
+			status, _ := c.ask()
 			assert.Equal(t, 200, status)
 		}
-		assert.Equal(t, 3, w.alive())
-		assert.Empty(t, w.news())
+		assert.Equal(t, 3, c.alive())
+		assert.Empty(t, c.news())
 	})
 }
 
 // An endpoint that passes checks but fails requests is unhealthy. One without a health
 // page, or that has never passed a check, is judged by requests alone.
 func TestChecksAreNotAll(t *testing.T) {
-	open(t, health.Config{}, func(t *testing.T, w *ward) {
-		w.set("fails", "b")
+	open(t, health.Config{}, func(t *testing.T, c *cluster) {
+		c.set("fails", "b")
 		for range 100 {
-			status, _ := w.ask()
+			status, _ := c.ask()
 			assert.Equal(t, 200, status, "served by another")
 		}
-		s := w.status("b")
+		s := c.status("b")
 		assert.Equal(t, health.Out, s.State)
 		assert.Equal(t, health.Failing, s.Reason)
 		assert.ErrorContains(t, s.Err, "answered 500")
 		assert.NoError(t, s.CheckErr)
 		assert.True(t, s.NextTrial.After(time.Now()))
 
-		w.set("no page", "c")
+		c.set("no page", "c")
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, health.Well, w.status("c").State)
-		assert.NoError(t, w.status("c").CheckErr)
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "d"}))
-		w.set("busy", "d")
+		assert.Equal(t, health.Well, c.status("c").State)
+		assert.NoError(t, c.status("c").CheckErr)
+		require.NoError(t, c.router.Add(endpick.Endpoint{ID: "d", Address: "d"}))
+		c.set("busy", "d")
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, health.Well, w.status("d").State)
-		assert.Error(t, w.status("d").CheckErr, "it is told all the same")
-		w.set("refuse", "d")
-		w.took()
+		assert.Equal(t, health.Well, c.status("d").State)
+		assert.Error(t, c.status("d").CheckErr, "it is told all the same")
+		c.set("refuse", "d")
+		c.took()
 		for range 50 {
-			w.ask()
+			c.ask()
 		}
-		assert.Equal(t, health.Unreachable, w.status("d").Reason, "as requests have found")
-		require.NoError(t, w.router.Remove("d"))
-		require.NoError(t, w.router.Drain("c"))
-		_, of := w.monitor.Alive()
+		assert.Equal(t, health.Unreachable, c.status("d").Reason, "as requests have found")
+		require.NoError(t, c.router.Remove("d"))
+		require.NoError(t, c.router.Drain("c"))
+		_, of := c.monitor.Alive()
 		assert.Equal(t, 2, of, "those that take requests")
-		assert.True(t, w.status("c").Draining)
-		assert.Len(t, w.monitor.Endpoints(), 3)
+		assert.True(t, c.status("c").Draining)
+		assert.Len(t, c.monitor.Endpoints(), 3)
 	})
 }
 
@@ -362,13 +362,13 @@ func TestWhoIsAsked(t *testing.T) {
 			panic("a URL")
 		}
 		return ""
-	}}, func(t *testing.T, w *ward) {
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a#1", Address: "a"}))
+	}}, func(t *testing.T, c *cluster) {
+		require.NoError(t, c.router.Add(endpick.Endpoint{ID: "a#1", Address: "a"}))
 		time.Sleep(10 * time.Second)
-		w.servers.mu.Lock()
-		defer w.servers.mu.Unlock()
-		assert.InDelta(t, 10, w.checks["a"], 1)
-		assert.Zero(t, w.checks["b"]+w.checks["c"])
+		c.servers.mu.Lock()
+		defer c.servers.mu.Unlock()
+		assert.InDelta(t, 10, c.checks["a"], 1)
+		assert.Zero(t, c.checks["b"]+c.checks["c"])
 	})
 }
 
@@ -426,18 +426,18 @@ func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 // A check that the monitor cancels itself, because its host shuts down or moves on,
 // says nothing about the server.
 func TestChecksThatAreBrokenOffSayNothing(t *testing.T) {
-	open(t, health.Config{Failures: 1}, func(t *testing.T, w *ward) {
-		before := w.status("b")
+	open(t, health.Config{Failures: 1}, func(t *testing.T, c *cluster) {
+		before := c.status("b")
 		require.False(t, before.Checked.IsZero())
-		w.set("busy", "a", "b", "c")
+		c.set("busy", "a", "b", "c")
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
-		w.monitor.Check(ctx)
-		after := w.status("b")
+		c.monitor.Check(ctx)
+		after := c.status("b")
 		assert.Equal(t, before.Checked, after.Checked)
 		assert.NoError(t, after.CheckErr)
 		assert.Equal(t, health.Well, after.State)
-		w.set("", "a", "b", "c")
+		c.set("", "a", "b", "c")
 	})
 }
 
