@@ -42,7 +42,7 @@ func newModelServer(t *testing.T) *modelServer {
 		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Hi."}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`)
 	}
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
+		if r.Method != http.MethodPost && r.Header.Get("Upgrade") == "" {
 			http.NotFound(w, r)
 			return
 		}

@@ -111,6 +111,21 @@ func (w *world) stalled() string {
 	return w.lasts(func() { w.post("/v1/chat/completions", streamed("Hello.")) })
 }
 
+// silentSocket is a connection on which nobody says anything after it has left HTTP.
+func (w *world) silentSocket() string {
+	w.one.then(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			defer conn.Close()
+			_, _ = io.Copy(io.Discard, conn)
+		}
+	})
+	return w.untilClosed("GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+}
+
 // unread is a client that reads nothing of a long stream.
 func (w *world) unread() string {
 	left := make(chan struct{})

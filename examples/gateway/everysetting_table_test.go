@@ -108,6 +108,7 @@ var everySetting = []settingRow{
 	{"timeouts.first_byte", "timeouts: {first_byte: VALUE}\nlimits: {attempts: 1}", soon, (*world).noStream, ends},
 	{"timeouts.stall", "timeouts: {stall: VALUE}\nlimits: {attempts: 1}", soon, (*world).stalled, ends},
 	{"timeouts.response", "timeouts: {response: VALUE}\nlimits: {attempts: 1}", soon, (*world).noResponse, ends},
+	{"timeouts.upgrade", "timeouts: {upgrade: VALUE}", soon, (*world).silentSocket, ends},
 	{"timeouts.unread", "timeouts: {unread: VALUE}", soon, (*world).unread, ends},
 	{"timeouts.grace", "timeouts: {grace: VALUE}", soon, (*world).stopping, ends},
 

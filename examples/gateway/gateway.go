@@ -102,7 +102,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		Queue:       config.queue,
 		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
-		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response,
+		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,
 		Describe: g.describe(config.trustHeaders), Tokens: g.tokens,
 		Record: g.record(), RecordText: s.Record != nil && s.Record.Text, Observe: g.observe,
 		Warn: g.requests.warn,

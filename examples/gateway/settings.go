@@ -136,6 +136,7 @@ type timeoutSettings struct {
 	FirstByte time.Duration `yaml:"first_byte"`
 	Stall     time.Duration `yaml:"stall"`
 	Response  time.Duration `yaml:"response"`
+	Upgrade   time.Duration `yaml:"upgrade"`
 	Unread    time.Duration `yaml:"unread"`
 	Grace     time.Duration `yaml:"grace"`
 }

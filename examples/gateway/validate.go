@@ -205,7 +205,7 @@ func (s *settings) validateNumbers() error {
 		"limits.connections": int64(s.Limits.Connections), "limits.attempts": int64(s.Limits.Attempts),
 		"timeouts.header": int64(s.Timeouts.Header), "timeouts.body": int64(s.Timeouts.Body), "timeouts.idle": int64(s.Timeouts.Idle),
 		"timeouts.first_byte": int64(s.Timeouts.FirstByte), "timeouts.stall": int64(s.Timeouts.Stall),
-		"timeouts.response": int64(s.Timeouts.Response), "timeouts.unread": int64(s.Timeouts.Unread), "timeouts.grace": int64(s.Timeouts.Grace),
+		"timeouts.response": int64(s.Timeouts.Response), "timeouts.upgrade": int64(s.Timeouts.Upgrade), "timeouts.unread": int64(s.Timeouts.Unread), "timeouts.grace": int64(s.Timeouts.Grace),
 	}
 	if q := s.Queue; q != nil {
 		numbers["queue.requests"], numbers["queue.tokens"] = int64(q.Requests), int64(q.Tokens)

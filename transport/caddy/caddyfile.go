@@ -32,7 +32,7 @@ import (
 //		tpot      <duration>
 //		max_attempts <number>
 //		max_body  <size>
-//		first_byte_timeout | stall_timeout | response_timeout <duration>
+//		first_byte_timeout | stall_timeout | response_timeout | upgrade_timeout <duration>
 //		hash_key  <64 hexadecimal digits>
 //		seed      <number>
 //		shared_cache
@@ -76,6 +76,8 @@ func (t *Transport) setting(d *caddyfile.Dispenser) error {
 		return duration(d, &t.StallTimeout)
 	case "response_timeout":
 		return duration(d, &t.ResponseTimeout)
+	case "upgrade_timeout":
+		return duration(d, &t.UpgradeTimeout)
 	case "max_attempts":
 		return number(d, &t.MaxAttempts)
 	case "seed":

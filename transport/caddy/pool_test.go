@@ -46,13 +46,13 @@ func TestRouting(t *testing.T) {
 func TestSending(t *testing.T) {
 	key := strings.Repeat("0f", 32)
 	s := Settings{
-		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, HashKey: key,
+		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, HashKey: key,
 		Queue: &Queue{Requests: 7, Timeout: 8, Sequences: 9},
 	}
 	got, err := s.sending()
 	require.NoError(t, err)
 	want := transport.Config{
-		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, EnableEndpointHeader: true,
+		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, EnableEndpointHeader: true,
 		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 7, Timeout: 8}, Saturation: queue.Concurrency{Requests: 9}},
 	}
 	want.HashKey, err = prefix.ParseKey(key)

@@ -68,6 +68,7 @@ type Settings struct {
 	FirstByteTimeout    caddy.Duration `json:"first_byte_timeout,omitempty"`
 	StallTimeout        caddy.Duration `json:"stall_timeout,omitempty"`
 	ResponseTimeout     caddy.Duration `json:"response_timeout,omitempty"`
+	UpgradeTimeout      caddy.Duration `json:"upgrade_timeout,omitempty"`
 	HashKey             string         `json:"hash_key,omitempty"`
 	SharedCache         bool           `json:"shared_cache,omitempty"`
 	DisableUsage        bool           `json:"disable_usage,omitempty"`
