@@ -150,10 +150,10 @@ func TestProxy(t *testing.T) {
 		}
 	}
 
-	response, text, err := c.post("/v1/messages", `{"model":"\xff"}`)
+	response, _, err := c.post("/v1/messages", `{"model":"\xff"}`)
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusBadRequest, response.StatusCode)
-	response, text, err = c.post("/v1/messages", `{"model":"`+strings.Repeat("x", 300)+`","messages":[]}`)
+	response, text, err := c.post("/v1/messages", `{"model":"`+strings.Repeat("x", 300)+`","messages":[]}`)
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusBadRequest, response.StatusCode)
 	assert.Contains(t, text, `"type":"invalid_request_error"`)
