@@ -73,12 +73,13 @@ func (s *settings) validateDiscover() error {
 		return s.bad("discover.scheme", "is for dns and srv; the file has URLs")
 	case d.Scheme != "" && d.Scheme != "http" && d.Scheme != "https" && d.Scheme != "h2c":
 		return s.bad("discover.scheme", "%q is none of http, https, h2c", d.Scheme)
-	case d.Interval < 0:
-		return s.bad("discover.interval", "is negative")
 	case d.File != "" && !reflect.ValueOf(d.Endpoint).IsZero():
 		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
 	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain || d.Endpoint.Events != "" || d.Endpoint.Replay != "":
 		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
+	}
+	if err := s.validateDuration("discover.interval", d.Interval, 100*time.Millisecond); err != nil {
+		return err
 	}
 	return s.validateEndpoint("discover.endpoint", &d.Endpoint)
 }

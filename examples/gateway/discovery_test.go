@@ -31,8 +31,16 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("http://a:1\n\n# spare\nhttp://b:1\n")
-	file := "discover: {file: \"" + path + "\", interval: 5ms}\n"
-	g := newTestGateway(t, file)
+	parse := func(text string) *settings {
+		s, err := parseSettings("test.yaml", []byte(text))
+		require.NoError(t, err)
+		if s.Discover != nil {
+			s.Discover.Interval = 5 * time.Millisecond
+		}
+		return s
+	}
+	file := "discover: {file: \"" + path + "\"}\n"
+	g := newGatewayOf(t, parse(file))
 	becomes := func(want ...string) {
 		t.Helper()
 		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
@@ -50,11 +58,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	require.Equal(t, 1, g.router.Stats().OpenLeases)
 	require.Equal(t, "http://b:1", lease.Endpoint().Address)
 
-	reload := func(text string) error {
-		s, err := parseSettings("test.yaml", []byte(text))
-		require.NoError(t, err)
-		return g.apply(s)
-	}
+	reload := func(text string) error { return g.apply(parse(text)) }
 	require.NoError(t, reload(file), "the same discovery goes on, whatever the file has become")
 	require.Error(t, reload("discover: {file: /no/such/file}\n"))
 	require.Equal(t, []string{"b:1", "c:1"}, ids(g))

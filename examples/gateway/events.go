@@ -122,8 +122,8 @@ func (s *settings) validateEvents() error {
 				return s.bad(at+"."+field, "%q is not http://HOST[:PORT] or https://…", url)
 			}
 		}
-		if t.Within < 0 {
-			return s.bad(at+".within", "is negative")
+		if err := s.validateDuration(at+".within", t.Within, time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ var everySetting = []settingRow{
 		[2]string{"127.0.0.1:1", "discover: address 127.0.0.1: no suitable address found"}},
 	{"discover.srv", "discover: {srv: VALUE}", names, (*world).source, names},
 	{"discover.scheme", "discover: {dns: 127.0.0.1, port: 1, scheme: VALUE}", [2]string{"http", "https"}, (*world).addresses, [2]string{"http://127.0.0.1:1", "https://127.0.0.1:1"}},
-	{"discover.interval", "discover: {file: one.list, interval: VALUE}", [2]string{"3ms", "4m"}, (*world).interval, [2]string{"3ms", "4m0s"}},
+	{"discover.interval", "discover: {file: one.list, interval: VALUE}", [2]string{"3s", "4m"}, (*world).interval, [2]string{"3s", "4m0s"}},
 	{"discover.endpoint.models", "discover: {dns: 127.0.0.1, port: 1, endpoint: {models: VALUE}}", models12, (*world).status, [2]string{"503", "404"}},
 	{"discover.endpoint.adapters", "discover: {dns: 127.0.0.1, port: 1, endpoint: {models: [base], adapters: VALUE}}", models12, (*world).status, [2]string{"503", "404"}},
 	{"discover.endpoint.variant", "discover: {dns: 127.0.0.1, port: 1, endpoint: {variant: VALUE}}", names, described(func(e *endpick.Endpoint) any { return e.Variant }), names},

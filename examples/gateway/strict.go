@@ -54,7 +54,7 @@ func (d *document) at(field, format string, args ...any) error {
 
 // readStrict reads YAML into a struct: fields go by their yaml tags. Fields that are
 // unknown, duplicate or of the wrong type are errors. So are aliases and anchors,
-// without which a file is easier to read.
+// without which a file is easier to read, and tags, which nothing here understands.
 //
 // The types are structs, pointers to them, maps with names for keys, slices, strings,
 // booleans, numbers, time.Duration ("1m30s") and byteSize ("64 MiB"). An absent field
@@ -107,6 +107,9 @@ func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return bad("is or has an alias, which is not supported")
 	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		return bad(tagged)
+	}
 	switch into.Kind() {
 	case reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
@@ -137,6 +140,9 @@ func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {
 	return nil
 }
 
+// tagged does not show the tag, because a key that begins with ! is taken for one.
+const tagged = "has a YAML tag, which is not supported (text that begins with ! needs quotes)"
+
 func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) error {
 	fields := map[string]reflect.Value{}
 	if into.Kind() == reflect.Map {
@@ -157,6 +163,9 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		}
 		bad := func(format string, args ...any) error {
 			return &fileError{d.name, key.Line, field, fmt.Sprintf(format, args...)}
+		}
+		if key.Style&yaml.TaggedStyle != 0 {
+			return bad(tagged)
 		}
 		if key.Kind != yaml.ScalarNode || key.Value == "" || key.Tag == "!!null" {
 			return bad("is no name")

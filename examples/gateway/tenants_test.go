@@ -53,6 +53,11 @@ func newTestGateway(t *testing.T, text string) *gateway {
 	t.Helper()
 	s, err := parseSettings("test.yaml", []byte(text))
 	require.NoError(t, err)
+	return newGatewayOf(t, s)
+}
+
+func newGatewayOf(t *testing.T, s *settings) *gateway {
+	t.Helper()
 	g, err := newGateway(gatewayConfig{
 		policy: s.Policy, endpoints: s.endpoints(), seed: 1, receipts: 10, queue: s.hold(), settings: s, log: slog.New(slog.DiscardHandler),
 	})

@@ -203,13 +203,9 @@ func (s *settings) validateNumbers() error {
 	numbers := map[string]int64{
 		"limits.body": int64(s.Limits.Body), "limits.header": int64(s.Limits.Header), "limits.items": int64(s.Limits.Items),
 		"limits.connections": int64(s.Limits.Connections), "limits.attempts": int64(s.Limits.Attempts),
-		"timeouts.header": int64(s.Timeouts.Header), "timeouts.body": int64(s.Timeouts.Body), "timeouts.idle": int64(s.Timeouts.Idle),
-		"timeouts.first_byte": int64(s.Timeouts.FirstByte), "timeouts.stall": int64(s.Timeouts.Stall),
-		"timeouts.response": int64(s.Timeouts.Response), "timeouts.upgrade": int64(s.Timeouts.Upgrade), "timeouts.unread": int64(s.Timeouts.Unread), "timeouts.grace": int64(s.Timeouts.Grace),
 	}
 	if q := s.Queue; q != nil {
-		numbers["queue.requests"], numbers["queue.tokens"] = int64(q.Requests), int64(q.Tokens)
-		numbers["queue.bytes"], numbers["queue.timeout"] = int64(q.Bytes), int64(q.Timeout)
+		numbers["queue.requests"], numbers["queue.tokens"], numbers["queue.bytes"] = int64(q.Requests), int64(q.Tokens), int64(q.Bytes)
 	}
 	if r := s.Record; r != nil {
 		numbers["record.max_bytes"], numbers["record.files"] = int64(r.Bytes), int64(r.Files)
@@ -219,8 +215,33 @@ func (s *settings) validateNumbers() error {
 			return s.bad(field, "is negative")
 		}
 	}
+	t := &s.Timeouts
+	durations := map[string]time.Duration{
+		"timeouts.header": t.Header, "timeouts.body": t.Body, "timeouts.idle": t.Idle, "timeouts.first_byte": t.FirstByte, "timeouts.stall": t.Stall,
+		"timeouts.response": t.Response, "timeouts.upgrade": t.Upgrade, "timeouts.unread": t.Unread, "timeouts.grace": t.Grace,
+	}
+	if s.Queue != nil {
+		durations["queue.timeout"] = s.Queue.Timeout
+	}
+	for _, field := range slices.Sorted(maps.Keys(durations)) {
+		if err := s.validateDuration(field, durations[field], time.Millisecond); err != nil {
+			return err
+		}
+	}
 	if s.Limits.Header > 1<<30 { // net/http adds to it
 		return s.bad("limits.header", "is more than 1 GiB")
+	}
+	return nil
+}
+
+// validateDuration checks a duration whose zero is the default, or no limit. One below the
+// least has the wrong unit.
+func (s *settings) validateDuration(field string, d, least time.Duration) error {
+	switch {
+	case d < 0:
+		return s.bad(field, "is negative")
+	case d > 0 && d < least:
+		return s.bad(field, "is %v, less than %v", d, least)
 	}
 	return nil
 }
