@@ -267,7 +267,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
 			const message = "the request has come back: an endpoint leads to this gateway"
 			g.requests.warn(r, errors.New(message))
-			refuseWith(w, r, http.StatusLoopDetected, message, "", "Cache-Control", "no-store")
+			refuseWith(w, r, http.StatusLoopDetected, message, "", "X-Should-Retry", "false")
 			return
 		}
 		if g.stopping.Load() {

@@ -124,6 +124,7 @@ func TestALoopIsCut(t *testing.T) {
 	w := askGateway(t, g, "/v1/chat/completions", "Via", "1.1 proxy")
 	require.Equal(t, http.StatusLoopDetected, w.Code)
 	require.JSONEq(t, `{"error":{"message":"the request has come back: an endpoint leads to this gateway","type":"api_error","param":null,"code":"508"}}`, w.Body.String())
+	require.Equal(t, "false", w.Header().Get("X-Should-Retry"), "SDKs would send it round twice more")
 	require.EqualValues(t, 1, served.Load())
 	require.Contains(t, logged.String(), "the request has come back: an endpoint leads to this gateway")
 	w = httptest.NewRecorder()
