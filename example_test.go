@@ -47,6 +47,7 @@ type Cheapest struct{}
 
 func (Cheapest) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
+		dst[i] = 0 // every slot is written
 		if candidates[i].Endpoint.Labels["price"] == "spot" {
 			dst[i] = 1
 		}
