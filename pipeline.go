@@ -31,10 +31,19 @@ func newPipeline(p Policy) (*pipeline, error) {
 		p.Picker = MaxScore{}
 	}
 	c := &pipeline{Policy: p}
-	stages := []any{p.Matcher, p.Predictor}
+	stages := []any{p.Matcher, p.Predictor, p.Picker}
+	for i, s := range stages {
+		if s == nil {
+			continue
+		}
+		if err := notNil([]string{"Policy.Matcher", "Policy.Predictor", "Policy.Picker"}[i], s); err != nil {
+			return nil, err
+		}
+	}
+	stages = stages[:2] // the picker comes last
 	for i, a := range p.Admitters {
-		if a == nil {
-			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Admitters[%d]", i), Reason: "is nil"}
+		if err := notNil(fmt.Sprintf("Policy.Admitters[%d]", i), a); err != nil {
+			return nil, err
 		}
 		stages = append(stages, a)
 	}
@@ -43,8 +52,8 @@ func newPipeline(p Policy) (*pipeline, error) {
 		filters []Filter
 	}{{"Shortlist", p.Shortlist}, {"Filters", p.Filters}} {
 		for i, f := range list.filters {
-			if f == nil {
-				return nil, &ConfigError{Field: fmt.Sprintf("Policy.%s[%d]", list.name, i), Reason: "is nil"}
+			if err := notNil(fmt.Sprintf("Policy.%s[%d]", list.name, i), f); err != nil {
+				return nil, err
 			}
 			stages = append(stages, f)
 			c.filterNames = append(c.filterNames, stageName(f))
@@ -52,8 +61,8 @@ func newPipeline(p Policy) (*pipeline, error) {
 	}
 	var largest, sum float64
 	for i, w := range p.Scorers {
-		if w.Scorer == nil {
-			return nil, &ConfigError{Field: fmt.Sprintf("Policy.Scorers[%d].Scorer", i), Reason: "is nil"}
+		if err := notNil(fmt.Sprintf("Policy.Scorers[%d].Scorer", i), w.Scorer); err != nil {
+			return nil, err
 		}
 		if !(w.Weight > 0) || math.IsInf(w.Weight, 1) {
 			return nil, &ConfigError{
@@ -82,6 +91,20 @@ func newPipeline(p Policy) (*pipeline, error) {
 		}
 	}
 	return c, nil
+}
+
+// notNil refuses a stage that is nil, or a nil pointer or function.
+func notNil(field string, stage any) error {
+	v := reflect.ValueOf(stage)
+	switch v.Kind() {
+	case reflect.Invalid:
+		return &ConfigError{Field: field, Reason: "is nil"}
+	case reflect.Pointer, reflect.Func:
+		if v.IsNil() {
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("is a nil %T", stage)}
+		}
+	}
+	return nil
 }
 
 // stageError is an error that a stage's Validate has returned.

@@ -16,6 +16,41 @@ func (halves) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 func (h halves) Validate() error                                      { return h.err }
 func (halves) Name() string                                           { return "halves" }
 
+// A stage that is a nil pointer, as when the error of its New was ignored, is named
+// instead of being called.
+func TestNilPointersAreNoStages(t *testing.T) {
+	var stage *allStages
+	for field, policy := range map[string]endpick.Policy{
+		"Policy.Matcher":           {Matcher: stage},
+		"Policy.Predictor":         {Predictor: stage},
+		"Policy.Picker":            {Picker: stage},
+		"Policy.Shortlist[0]":      {Shortlist: []endpick.Filter{stage}},
+		"Policy.Filters[0]":        {Filters: []endpick.Filter{stage}},
+		"Policy.Admitters[0]":      {Admitters: []endpick.Admitter{stage}},
+		"Policy.Scorers[0].Scorer": {Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}},
+	} {
+		_, err := endpick.New(endpick.Config{Policy: policy})
+		assert.EqualError(t, err, "endpick: config: "+field+" is a nil *endpick_test.allStages")
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+	}
+	var f predictFunc
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: f}})
+	assert.EqualError(t, err, "endpick: config: Policy.Predictor is a nil endpick_test.predictFunc")
+}
+
+// allStages is every stage at once; its methods need a value.
+type allStages struct{ n int }
+
+func (s *allStages) Match(*endpick.Request, []endpick.Candidate)       { s.n++ }
+func (s *allStages) Predict(*endpick.Request, []endpick.Candidate)     { s.n++ }
+func (s *allStages) Admit(*endpick.Request, []endpick.Candidate) error { s.n++; return nil }
+func (s *allStages) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	return c[s.n:]
+}
+func (s *allStages) Score(*endpick.Request, []endpick.Candidate, []float64)    { s.n++ }
+func (s *allStages) Pick(*endpick.Request, []endpick.Candidate, []float64) int { return s.n }
+func (s *allStages) Validate() error                                           { s.n++; return nil }
+
 // The error of a stage's Validate names the stage, and matches ErrConfig,
 // whatever its type.
 func TestWhatValidateSaysNamesTheStage(t *testing.T) {
