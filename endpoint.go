@@ -19,12 +19,12 @@ type Endpoint struct {
 	// does not read it; package transport does.
 	Address string
 	// Ranked says that the endpoint is one data-parallel rank of the server
-	// at Address, with the number Rank.
+	// at Address, with the number Rank, from 0.
 	Ranked bool
 	Rank   int
 
 	// Models and Adapters are the names, as used in requests, of what it
-	// serves. If both are empty, it serves every model.
+	// serves. If there are none, it serves every model. No name is empty.
 	Models   []string
 	Adapters []string
 	// Labels are for the host application: zone, pool, price.
@@ -93,11 +93,20 @@ func (e *Endpoint) validate() error {
 	case !printable(e.Address) || strings.ContainsRune(e.Address, ' '):
 		return bad("has an address with spaces or control characters, or not in UTF-8")
 	case e.Rank < 0:
-		return bad("rank is negative")
+		return bad("Rank is negative")
+	case e.Rank != 0 && !e.Ranked:
+		return bad("has Rank " + strconv.Itoa(e.Rank) + ", but is not Ranked")
 	case e.MaxSequences < 0:
 		return bad("MaxSequences is negative")
 	case e.KVTokens < 0:
 		return bad("KVTokens is negative")
+	}
+	// An empty name would never be asked for, and keep the endpoint from serving every model.
+	if i := slices.Index(e.Models, ""); i >= 0 {
+		return bad("has an empty name at Models[" + strconv.Itoa(i) + "]")
+	}
+	if i := slices.Index(e.Adapters, ""); i >= 0 {
+		return bad("has an empty name at Adapters[" + strconv.Itoa(i) + "]")
 	}
 	return nil
 }

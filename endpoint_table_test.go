@@ -16,7 +16,6 @@ func TestCandidatesServeTheModel(t *testing.T) {
 		{ID: "lora", Models: []string{"llama"}, Adapters: []string{"sql"}},
 		{ID: "twice", Models: []string{"qwen", "qwen"}, Adapters: []string{"qwen"}},
 		{ID: "drained", Models: []string{"old"}},
-		{ID: "empty", Models: []string{""}},
 	}})
 	require.NoError(t, r.Drain("drained"))
 	for _, c := range []struct {
@@ -29,7 +28,7 @@ func TestCandidatesServeTheModel(t *testing.T) {
 		{"qwen", "", []string{"any", "twice"}},
 		{"old", "", []string{"any"}},
 		{"unheard of", "", []string{"any"}},
-		{"", "", []string{"any", "llama", "lora", "twice", "empty"}},
+		{"", "", []string{"any", "llama", "lora", "twice"}},
 	} {
 		var receipt endpick.Receipt
 		l := route(t, r, endpick.Request{Model: c.model, Adapter: c.adapter, Receipt: &receipt})

@@ -1,6 +1,7 @@
 package endpick_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -196,6 +197,9 @@ func TestReportOrder(t *testing.T) {
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
 	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 4, Mark: mark}), endpick.ErrUnknownEndpoint)
 	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 5, Mark: between}), endpick.ErrUnknownEndpoint)
+	require.NoError(t, r.Add(endpick.Endpoint{ID: "b"}))
+	require.EqualError(t, r.Report("a", endpick.Load{Waiting: 6, Mark: r.Mark("b")}),
+		`endpick: endpoint "a" is not the one that the mark was taken of`)
 	assert.Zero(t, status(t, r, "a").Candidate.Reported)
 }
 
@@ -233,7 +237,10 @@ func TestEndpointValidation(t *testing.T) {
 		text     string
 	}{
 		{endpick.Endpoint{}, `endpick: endpoint "" has neither ID nor address`},
-		{endpick.Endpoint{Address: "h:1", Ranked: true, Rank: -1}, `endpick: endpoint "h:1#-1" rank is negative`},
+		{endpick.Endpoint{Address: "h:1", Ranked: true, Rank: -1}, `endpick: endpoint "h:1#-1" Rank is negative`},
+		{endpick.Endpoint{Address: "h:1", Rank: 2}, `endpick: endpoint "h:1" has Rank 2, but is not Ranked`},
+		{endpick.Endpoint{ID: "a", Models: []string{"m", ""}}, `endpick: endpoint "a" has an empty name at Models[1]`},
+		{endpick.Endpoint{ID: "a", Adapters: strings.Split("", ",")}, `endpick: endpoint "a" has an empty name at Adapters[0]`},
 		{endpick.Endpoint{ID: "a", MaxSequences: -1}, `endpick: endpoint "a" MaxSequences is negative`},
 		{endpick.Endpoint{ID: "a", KVTokens: -1}, `endpick: endpoint "a" KVTokens is negative`},
 	} {
