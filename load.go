@@ -114,11 +114,11 @@ func (r *Router) Mark(id string) Mark {
 	return m.state.mark(now)
 }
 
-// Report records what an engine reports about itself. An impossible signal is
-// dropped and named in a [LoadError]; the others are used. A report that was
-// requested before the current one is ignored. The error matches
-// ErrUnknownEndpoint if the endpoint does not exist, or was replaced since
-// the mark.
+// Report records what an engine reports about itself. Impossible signals are
+// dropped, and a [LoadError] names the first of them; the others are used. A
+// report that was requested before the current one is ignored. The error matches
+// ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the
+// mark was taken of, as after it was replaced.
 func (r *Router) Report(id string, load Load) error {
 	now := r.config.Clock()
 	m, ok := r.member(id)
@@ -130,7 +130,7 @@ func (r *Router) Report(id string, load Load) error {
 	if mark == (Mark{}) {
 		mark = answered
 	} else if mark.ref != m.state.ref {
-		return &EndpointError{ID: id, Reason: "was replaced since the mark", err: ErrUnknownEndpoint}
+		return &EndpointError{ID: id, Reason: "is not the one that the mark was taken of", err: ErrUnknownEndpoint}
 	}
 	load, err := load.clean(id)
 	next := load.prepare(mark.at.Sub(r.epoch), mark, answered)
