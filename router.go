@@ -30,8 +30,8 @@ type Config struct {
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
 	// Warn receives errors that did not fail a request: a [PanicError] of a
-	// stage. It is called in the goroutine in which the error happened. Nil:
-	// errors are only counted, in Stats.
+	// stage. It is called in the goroutine in which the error happened, so that
+	// runtime/debug.Stack shows where. Nil: errors are only counted, in Stats.
 	Warn func(error)
 }
 
@@ -58,7 +58,8 @@ func (c *Config) validate() error {
 }
 
 // Router picks an endpoint for each request and keeps track of what is in
-// flight. It is safe for concurrent use and starts no goroutine.
+// flight. Make one with [New]. It is safe for concurrent use and starts no
+// goroutine.
 type Router struct {
 	config Config
 	epoch  time.Time // when the router was made; times of reports are relative to it
@@ -113,8 +114,8 @@ func (r *Router) SetPolicy(p Policy) error {
 // Route picks an endpoint for the request and opens a lease on it. The caller
 // must close the lease with [Lease.Done], whatever happens.
 //
-// The error is a [NoEndpointsError], a [RejectedError] or a [RequestError]; in
-// these cases there is no lease.
+// The error is a [NoEndpointsError], a [RejectedError] or a [RequestError], or an
+// [EndpointError] if there is no endpoint MirrorOf; the lease is then zero.
 func (r *Router) Route(req Request) (Lease, error) {
 	now := r.config.Clock()
 	r.leases.expire(now)
