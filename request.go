@@ -24,8 +24,8 @@ type Request struct {
 	// endpoint must serve instead of Model.
 	Adapter string
 
-	// InputTokens is the length of the prompt, L. Zero: the length of its
-	// blocks; unknown if there are none.
+	// InputTokens is the length of the prompt, L, below 2^31. Zero: the length of
+	// its blocks; unknown if there are none.
 	InputTokens int
 	// Blocks are the chained hashes of the prompt's full blocks, from the
 	// beginning, as package prefix makes them; blocks beyond its length are
