@@ -115,7 +115,7 @@ func lyingNames(t *testing.T) []row {
 			return said
 		}),
 		"hangs up":      dns(func([]byte) []byte { return nil }),
-		"never answers": &discover.DNS{Name: "models.test.", Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}},
+		"never answers": &discover.DNS{Name: "models.test.", Port: 80, Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}},
 		"names a dead address beside the right one": dns(says(0, "127.0.0.1", "127.0.0.2")),
 		"names only a dead address":                 dns(says(0, "127.0.0.2")),
 		"names 2,000 dead addresses":                dns(says(0, many...)),

@@ -73,18 +73,46 @@ func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return bad("Router", "is nil")
-	case c.Source == nil:
+	case c.Source == nil || c.Source == (*File)(nil) || c.Source == (*DNS)(nil) || c.Source == (*SRV)(nil):
 		return bad("Source", "is nil")
 	case c.Interval < 0:
 		return bad("Interval", "is negative")
 	case c.Timeout < 0:
 		return bad("Timeout", "is negative")
 	}
+	if err := validate(c.Source); err != nil {
+		return err
+	}
 	if c.Interval == 0 {
 		c.Interval = 2 * time.Second
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
+	}
+	return nil
+}
+
+// validate checks the required fields of this package's sources.
+func validate(s Source) error {
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "discover." + field, Reason: reason}
+	}
+	switch s := s.(type) {
+	case *File:
+		if s.Path == "" {
+			return bad("File.Path", "is empty")
+		}
+	case *DNS:
+		if s.Name == "" {
+			return bad("DNS.Name", "is empty")
+		}
+		if s.Port < 1 || s.Port > 65535 {
+			return bad("DNS.Port", fmt.Sprintf("is %d, not within 1 and 65535", s.Port))
+		}
+	case *SRV:
+		if s.Name == "" {
+			return bad("SRV.Name", "is empty")
+		}
 	}
 	return nil
 }

@@ -271,6 +271,17 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "discover.Config."+field, ce.Field)
 	}
+	for want, s := range map[string]discover.Source{
+		"discover.DNS.Name is empty":                         &discover.DNS{Port: 80},
+		"discover.DNS.Port is 0, not within 1 and 65535":     &discover.DNS{Name: "models.test"},
+		"discover.DNS.Port is 70000, not within 1 and 65535": &discover.DNS{Name: "models.test", Port: 70000},
+		"discover.SRV.Name is empty":                         &discover.SRV{},
+		"discover.Config.Source is nil":                      (*discover.DNS)(nil),
+		"discover.File.Path is empty":                        &discover.File{},
+	} {
+		_, err := discover.New(discover.Config{Router: router, Source: s})
+		assert.EqualError(t, err, "endpick: config: "+want)
+	}
 	w, err := discover.New(discover.Config{Router: router, Source: list})
 	require.NoError(t, err)
 	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)

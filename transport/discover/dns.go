@@ -22,7 +22,7 @@ import (
 type DNS struct {
 	// Name is the name to look up. It must be set.
 	Name string
-	// Port is where the servers listen.
+	// Port is where the servers listen. It must be set.
 	Port int
 	// Network is "ip4" or "ip6" to use only addresses of that kind. Empty:
 	// both.
