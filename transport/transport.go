@@ -88,7 +88,9 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -165,10 +167,19 @@ func New(config Config) (*Transport, error) {
 	t.desk.MaxAttempts = config.MaxAttempts
 	if config.Queue != nil {
 		if t.hold, err = newHold(t, *config.Queue); err != nil {
-			return nil, badConfig("Queue.Bounds", "are refused: "+err.Error())
+			return nil, ofBounds(err)
 		}
 	}
 	return t, nil
+}
+
+// ofBounds replaces the field of a queue.Config in an error by that of the Config.
+func ofBounds(err error) error {
+	var own *endpick.ConfigError
+	if !errors.As(err, &own) {
+		return badConfig("Queue.Bounds", "are refused: "+err.Error())
+	}
+	return badConfig("Queue.Bounds."+own.Field[strings.LastIndexByte(own.Field, '.')+1:], own.Reason)
 }
 
 // Stats returns the counts so far.

@@ -27,21 +27,22 @@ func TestConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
 	for field, c := range map[string]transport.Config{
-		"Router":           {},
-		"MaxBodyBytes":     {Router: router, MaxBodyBytes: -1},
-		"MaxAttempts":      {Router: router, MaxAttempts: -1},
-		"RetryShare":       {Router: router, RetryShare: 2},
-		"RetryBurst":       {Router: router, RetryBurst: -1},
-		"UpgradeTimeout":   {Router: router, UpgradeTimeout: -1},
-		"FirstByteTimeout": {Router: router, FirstByteTimeout: -1},
-		"ResponseTimeout":  {Router: router, ResponseTimeout: -1},
-		"Queue.Bounds":     {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},
+		"Router":               {},
+		"MaxBodyBytes":         {Router: router, MaxBodyBytes: -1},
+		"MaxAttempts":          {Router: router, MaxAttempts: -1},
+		"RetryShare":           {Router: router, RetryShare: 2},
+		"RetryBurst":           {Router: router, RetryBurst: -1},
+		"UpgradeTimeout":       {Router: router, UpgradeTimeout: -1},
+		"FirstByteTimeout":     {Router: router, FirstByteTimeout: -1},
+		"ResponseTimeout":      {Router: router, ResponseTimeout: -1},
+		"Queue.Bounds.Timeout": {Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: -1}}},
 	} {
 		_, err := transport.New(c)
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
 		require.ErrorIs(t, err, endpick.ErrConfig)
 		assert.Equal(t, "transport.Config."+field, ce.Field)
+		assert.Equal(t, 1, strings.Count(err.Error(), "config: "), err)
 	}
 	_, err = transport.New(transport.Config{Router: router})
 	assert.NoError(t, err)
