@@ -22,6 +22,14 @@ type costScorer struct {
 // Name is what receipts show.
 func (s *costScorer) Name() string { return s.name }
 
+// Validate is called by [endpick.New].
+func (s *costScorer) Validate() error {
+	if s.cost == nil {
+		return &endpick.ConfigError{Field: "scorer.Cost", Reason: "has no function"}
+	}
+	return nil
+}
+
 // Score implements [endpick.Scorer].
 func (s *costScorer) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {

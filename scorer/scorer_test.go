@@ -151,6 +151,12 @@ func TestZeroValuesAreReady(t *testing.T) {
 	}
 }
 
+// A scorer without a function is refused at once, and not at each request.
+func TestCostNeedsAFunction(t *testing.T) {
+	_, err := endpick.New(endpick.Config{Policy: only(scorer.Cost("mine", nil))})
+	assert.EqualError(t, err, "endpick: config: scorer.Cost has no function (stage mine)")
+}
+
 func TestMatchGate(t *testing.T) {
 	held := candidates(indicators{h: 400, r: 9}, indicators{h: 900, r: 1}, indicators{h: 900}, indicators{r: 4})
 	for _, tc := range []struct {
