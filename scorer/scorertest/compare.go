@@ -108,14 +108,17 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	if w.Profile != "" {
 		profile, err := engine.ProfileByName(w.Profile)
 		if err != nil {
-			return nil, err
+			return nil, &endpick.ConfigError{
+				Field:  "scorertest.Workload.Profile",
+				Reason: fmt.Sprintf("%q is unknown (known: %s)", w.Profile, strings.Join(engine.ProfileNames(), ", ")),
+			}
 		}
 		x.Engine.Profile = profile
 	}
 	if w.Recording != "" {
 		trace, err := sim.OpenTrace(w.Recording)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("scorertest: Workload.Recording: %w", err)
 		}
 		x.Trace = trace
 	} else if w.Requests == 0 && w.Rate > 0 {

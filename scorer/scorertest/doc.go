@@ -35,7 +35,10 @@
 //
 // [Requests], [Candidates] and [Scores] generate input for properties of your own,
 // and become small in them. Generated endpoints have no Labels: for a stage that reads
-// labels, set them on the candidates in such a property.
+// labels, set them on the candidates in such a property. A rule for whole policies, such
+// as "this tenant never reaches that server", is a property over a router: route and
+// close Requests in the actions of rapid's T.Repeat. Set Config.Seed and Config.Clock, or
+// rapid can't repeat what has failed.
 //
 // [Compare] judges policies: it runs them side by side on a simulated fleet, on
 // a recording of your own or a scenario from the papers, and returns what came
