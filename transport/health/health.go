@@ -117,7 +117,11 @@ const (
 	Unfit       = health.Unfit       // it fails its checks
 )
 
-// Status is the health of one endpoint.
+// Status is the health of one endpoint. From the embedded struct it has: State and
+// Reason, and the time Since then; the Share of its usual traffic that it gets (1: all);
+// Err of the last failed request; NextTrial (zero: it is not out); Alive, if it may be
+// able to serve a request; Full, if it has answered 429; and of active checks, when it
+// was last Checked, CheckErr, and how many Failed in a row.
 type Status struct {
 	Endpoint string // its ID
 	Draining bool   // it gets no new requests whatever its health

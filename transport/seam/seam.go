@@ -8,10 +8,10 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
-	"github.com/endpick/endpick/internal/health"
+	judge "github.com/endpick/endpick/internal/health"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
-	monitor "github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/health"
 )
 
 // Config configures a [Seam]. All fields except Router are optional.
@@ -24,7 +24,7 @@ type Config struct {
 
 	// Health judges the endpoints by their requests, and may also check them. It must
 	// have the same Router. Nil: the seam has one of its own, without active checks.
-	Health *monitor.Monitor
+	Health *health.Monitor
 
 	// MaxAttempts is how many endpoints one request is sent to at most.
 	// Zero: 3.
@@ -131,7 +131,7 @@ func New(config Config) (*Seam, error) {
 	if config.Health != nil {
 		s.desk.Health = config.Health.Core()
 	} else {
-		s.desk.Health = health.New(config.Router, config.Clock)
+		s.desk.Health = judge.New(config.Router, config.Clock)
 	}
 	s.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
 	s.desk.MaxAttempts = config.MaxAttempts
