@@ -376,6 +376,47 @@ func (r *resets) Reset(k precise.Knowledge) {
 	r.all = append(r.all, fmt.Sprint(k, " ", time.Since(r.start)))
 }
 
+// A replay that does not end is abandoned after ReplayWithin, whether it has begun or not, and
+// the batches that come meanwhile wait for it.
+func TestReplaysThatDoNotEnd(t *testing.T) {
+	batch := func(number uint64) string {
+		return command(1, "") + command(1, numbered(number)) + command(0, "\x93\x00\x90\x00")
+	}
+	for next, begins := range []string{"", batch(0)} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			ended := make(chan time.Duration, 1)
+			dial := func(_ context.Context, _, address string) (net.Conn, error) {
+				here, there := net.Pipe()
+				t.Cleanup(func() { there.Close() })
+				if address == "events:1" {
+					go io.Copy(io.Discard, there)
+					go io.WriteString(there, helloText+zeros48+command(4, readyHead+"\x03PUB")+batch(uint64(next)))
+					return here, nil
+				}
+				go io.WriteString(there, helloText+zeros48+command(4, readyHead+"\x06ROUTER")+begins)
+				go func() {
+					io.Copy(io.Discard, there)
+					ended <- time.Since(start)
+				}()
+				return here, nil
+			}
+			sub, err := New(Config{Events: "events:1", Replay: "replay:1", Sink: &resets{start: start}, Dial: dial, ReplayWithin: 3 * time.Minute})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			var run sync.WaitGroup
+			run.Go(func() { _ = sub.Run(ctx) })
+			defer run.Wait()
+			defer cancel()
+			time.Sleep(time.Hour)
+			require.Len(t, ended, 1)
+			require.Equal(t, 3*time.Minute, <-ended)
+			s := sub.Stats()
+			require.Equal(t, []any{uint64(1), uint64(1), Live, uint64(next + 1)}, []any{s.Replays, s.ReplaysFailed, s.State, s.Next})
+		})
+	}
+}
+
 // After a connection, the pauses between attempts begin anew and grow to five seconds. When
 // nothing has been known for StaleAfter, the next engine is another, whatever its numbers.
 func TestPausesAndStaleness(t *testing.T) {

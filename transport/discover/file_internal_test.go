@@ -2,10 +2,36 @@ package discover
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"runtime/debug"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick/internal/target"
 )
+
+// A file is closed when it has been read, also if it can't be.
+func TestFilesAreClosed(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collecting an open file closes it
+	dir := t.TempDir()
+	path := filepath.Join(dir, "servers")
+	require.NoError(t, os.WriteFile(path, []byte("a:1\n"), 0o600))
+	_, err := read(path)
+	require.NoError(t, err)
+	_, err = read(dir)
+	require.Error(t, err)
+	const open = "/proc/self/fd"
+	all, err := os.ReadDir(open)
+	if err != nil {
+		t.Skip("this system does not say which files are open")
+	}
+	for _, file := range all {
+		to, _ := os.Readlink(filepath.Join(open, file.Name()))
+		require.NotContains(t, []string{dir, path}, to)
+	}
+}
 
 // Any file is either read or refused with the number of a line in it, and every
 // endpoint read has an address.

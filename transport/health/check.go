@@ -51,7 +51,7 @@ func (m *Monitor) Run(ctx context.Context) {
 }
 
 // Check checks every endpoint once, and returns when all have answered or timed
-// out.
+// out. It leaves out those that are being checked.
 func (m *Monitor) Check(ctx context.Context) {
 	var round sync.WaitGroup
 	m.start(ctx, &round)

@@ -63,7 +63,8 @@ func (p *Poller) Run(ctx context.Context) {
 	}
 }
 
-// Poll polls every endpoint once and returns when all have answered.
+// Poll polls every endpoint once and returns when all have answered. It leaves out those that
+// are being polled.
 func (p *Poller) Poll(ctx context.Context) {
 	var round sync.WaitGroup
 	p.start(ctx, &round)

@@ -321,6 +321,37 @@ func TestServersThatHangKeepNobodyOut(t *testing.T) {
 	})
 }
 
+// A server that has not answered is not asked again, not even by Poll, which does not wait for it.
+func TestPollBesideABusyPoll(t *testing.T) {
+	for _, kind := range []string{"poller", "survey"} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Int64
+			e := engines{"hangs": func(r *http.Request) (*http.Response, error) {
+				asked.Add(1)
+				return silent(r)
+			}}
+			router, p, _ := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Minute}, endpick.Endpoint{ID: "a", Address: "hangs"})
+			poll := p.Poll
+			if kind == "survey" {
+				s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: e.client(), Timeout: time.Minute})
+				require.NoError(t, err)
+				poll = s.Poll
+			}
+			begin := time.Now()
+			var first sync.WaitGroup
+			first.Go(func() { poll(t.Context()) })
+			synctest.Wait()
+			poll(t.Context())
+			assert.Zero(t, time.Since(begin), kind)
+			assert.EqualValues(t, 1, asked.Load(), kind)
+			first.Wait()
+			assert.Equal(t, time.Minute, time.Since(begin), kind)
+			poll(t.Context())
+			assert.EqualValues(t, 2, asked.Load(), kind)
+		})
+	}
+}
+
 // The poller runs on its own goroutines, where a panic would end the process.
 // It costs one report.
 func TestPanicsCostAReport(t *testing.T) {

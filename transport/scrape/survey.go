@@ -119,7 +119,8 @@ func (s *Survey) Run(ctx context.Context) {
 	}
 }
 
-// Poll asks every endpoint once and returns when all have answered.
+// Poll asks every endpoint once and returns when all have answered. It leaves out those that
+// are being asked.
 func (s *Survey) Poll(ctx context.Context) {
 	var all sync.WaitGroup
 	s.start(ctx, &all, true)
