@@ -385,6 +385,19 @@ func TestClientLimits(t *testing.T) {
 func TestClientsThatDoNotRead(t *testing.T) {
 	left := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			conn, buf, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: flood\r\n\r\n")
+			for err = buf.Flush(); err == nil; {
+				_, err = conn.Write(make([]byte, 1<<16))
+			}
+			left <- err
+			return
+		}
 		if r.Method != http.MethodPost {
 			http.NotFound(w, r)
 			return
@@ -411,12 +424,17 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			t.Fatal("the server still sends")
 		}
 	}
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask)
-	require.NoError(t, err)
-	gone()
+	for _, request := range []string{
+		fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask),
+		"GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: flood\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, request)
+		require.NoError(t, err)
+		gone()
+	}
 
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
@@ -429,7 +447,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	gone()
 }
 
-// A connection that leaves HTTP has none of the limits, and may be closed in one direction.
+// A connection that leaves HTTP may be silent for longer than other requests, and may be closed in one direction.
 func TestUpgradesThroughTheGateway(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -180,27 +181,34 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		timed := &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), within: within}
+		control := http.NewResponseController(w)
+		timed := &timedWriter{w, control, writeLimit{set: control.SetWriteDeadline, within: within}}
 		defer timed.extend() // the rest is sent after; then the server lifts the deadline
 		next.ServeHTTP(timed, r)
 	})
 }
 
-// timedWriter bounds each write, except on an upgraded connection.
-type timedWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	within  time.Duration
-	at      time.Time // when the deadline was set
+// writeLimit bounds each write.
+type writeLimit struct {
+	set    func(deadline time.Time) error
+	within time.Duration
+	at     time.Time // when the deadline was set
 }
 
 // extend sets the deadline anew, but not for each event of a stream: with HTTP/2 that is
 // a message to the connection.
-func (w *timedWriter) extend() {
-	if now := time.Now(); now.Sub(w.at) >= w.within/8 {
-		w.at = now
-		_ = w.control.SetWriteDeadline(now.Add(w.within))
+func (l *writeLimit) extend() {
+	if now := time.Now(); now.Sub(l.at) >= l.within/8 {
+		l.at = now
+		_ = l.set(now.Add(l.within))
 	}
+}
+
+// timedWriter is a response whose writes are bounded.
+type timedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	writeLimit
 }
 
 func (w *timedWriter) Write(p []byte) (int, error) {
@@ -212,6 +220,35 @@ func (w *timedWriter) Write(p []byte) (int, error) {
 func (w *timedWriter) FlushError() error {
 	w.extend()
 	return w.control.Flush()
+}
+
+// Hijack is called by [http.ResponseController] for a connection that leaves HTTP.
+func (w *timedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := w.control.Hijack()
+	if err == nil {
+		conn = &timedConn{conn, writeLimit{set: conn.SetWriteDeadline, within: w.within}}
+	}
+	return conn, buffered, err
+}
+
+// timedConn is a connection whose writes are bounded. It may be silent for as long as it likes.
+type timedConn struct {
+	net.Conn
+	writeLimit
+}
+
+func (c *timedConn) Write(p []byte) (int, error) {
+	c.extend()
+	return c.Conn.Write(p)
+}
+
+// CloseWrite is called by [httputil.ReverseProxy] when the server has nothing more to say.
+func (c *timedConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return http.ErrNotSupported
+	}
+	return half.CloseWrite()
 }
 
 // Unwrap returns the writer with the other methods.
