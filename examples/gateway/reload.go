@@ -47,14 +47,12 @@ func stampOf(path string) stamp {
 }
 
 func newReloader(path string, text []byte, now *settings, g *gateway, logger *slog.Logger) *reloader {
-	r := &reloader{path: path, gateway: g, log: logger, first: now, now: now, text: text}
-	r.stamps = r.named()
-	return r
+	return &reloader{path: path, gateway: g, log: logger, first: now, now: now, text: text, stamps: now.stamps}
 }
 
-// named returns the stamps of the certificate and its key.
-func (r *reloader) named() (all []stamp) {
-	if t := r.now.TLS; t != nil {
+// stampsNow returns the stamps of the certificate and its key.
+func (s *settings) stampsNow() (all []stamp) {
+	if t := s.TLS; t != nil {
 		all = []stamp{stampOf(t.Cert), stampOf(t.Key)}
 	}
 	return all
@@ -92,7 +90,7 @@ func (r *reloader) look(asked bool) {
 		return
 	}
 	r.failed = ""
-	stamps := r.named()
+	stamps := r.now.stampsNow()
 	settled := bytes.Equal(text, r.seen) && reflect.DeepEqual(stamps, r.seenStamps)
 	r.seen, r.seenStamps = text, stamps
 	if !asked && (!settled || bytes.Equal(text, r.text) && reflect.DeepEqual(stamps, r.stamps)) {
@@ -111,8 +109,7 @@ func (r *reloader) look(asked bool) {
 		r.log.Warn("this change needs a restart", "field", field)
 	}
 	warnOf(next, r.log)
-	r.now = next
-	r.stamps = r.named()
+	r.now, r.stamps = next, next.stamps
 	r.log.Info("settings reloaded", "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
 }
 

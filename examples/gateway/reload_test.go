@@ -294,6 +294,59 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
 }
 
+// A certificate that is replaced just after it was read, such as while a start waits for the
+// endpoints, is not missed.
+func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	year := 0
+	replace := func() {
+		cert, _ := writeCertificate(t, dir, int64(year))
+		year++
+		at := time.Date(2000+year, 1, 1, 0, 0, 0, 0, time.UTC)
+		require.NoError(t, os.Chtimes(cert, at, at))
+	}
+	replace()
+	path := filepath.Join(dir, "gateway.yaml")
+	const file = "endpoints: [{url: \"http://127.0.0.1:1\"}]\ntls: {cert: server.pem, key: server.key}\n"
+	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+	s, text, err := readSettings(path)
+	require.NoError(t, err)
+	g, err := newGateway(gatewayConfig{policy: s.Policy, endpoints: s.endpoints(), settings: s, log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
+	replace()
+	logged := &lineHook{}
+	r := newReloader(path, text, s, g, newLogger(logged, &logSettings{Level: "info"}))
+	r.look(false)
+	r.look(false)
+	require.EqualValues(t, 1, serial())
+
+	logged.hook = func() {
+		logged.hook = nil
+		replace()
+	}
+	require.NoError(t, os.WriteFile(path, []byte(file+"seed: 7\n"), 0o600))
+	for range 2 {
+		r.look(false)
+	}
+	require.EqualValues(t, 1, serial(), "it was replaced when it had been read")
+	for range 2 {
+		r.look(false)
+	}
+	require.EqualValues(t, 2, serial())
+}
+
+// lineHook calls a function, if there is one, when a line is logged.
+type lineHook struct{ hook func() }
+
+func (h *lineHook) Write(p []byte) (int, error) {
+	if h.hook != nil {
+		h.hook()
+	}
+	return len(p), nil
+}
+
 // HTTP/2 in the clear, and TLS with a certificate that is replaced.
 func TestProtocols(t *testing.T) {
 	b := newBackend(t)

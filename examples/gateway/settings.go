@@ -53,6 +53,7 @@ type settings struct {
 
 	document *document // lines of the fields; nil: from flags
 	hashKey  prefix.Key
+	stamps   []stamp // of the files of tls, before they were read
 }
 
 type tlsSettings struct {
@@ -193,6 +194,7 @@ func parseSettings(path string, text []byte) (*settings, error) {
 			*p = filepath.Join(here, *p)
 		}
 	}
+	s.stamps = s.stampsNow()
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
