@@ -10,6 +10,8 @@
 // Run puts a fake engine behind the host that misbehaves in each of the ways that
 // [Faults] lists, over real HTTP, and checks the router's accounts after each. If every
 // fault fails, look at the first message: the host may panic, or answer nothing at all.
+// After four faults that were waited for in vain, such as for leases that nobody closes,
+// the others are skipped.
 //
 // It is a package of its own so that tests of scorers don't link HTTP.
 package transporttest

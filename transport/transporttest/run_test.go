@@ -118,6 +118,34 @@ func TestAPickerConforms(t *testing.T) {
 	}
 }
 
+// A host that forgets its leases makes the kit wait for each of them: it is told of the
+// first few, and not after an hour.
+func TestTheKitGivesUpOnAHost(t *testing.T) {
+	var k kit
+	var told []string
+	for _, f := range faults() {
+		if f.leaves {
+			continue // the engine's own waits are longer
+		}
+		wrong, tried := k.try(&f, func(r *endpick.Router) http.Handler {
+			return &gateway{router: r, breaks: "forgets leases"}
+		}, 100*time.Millisecond)
+		assert.Equal(t, tried, len(told) < enough, f.name)
+		if tried {
+			assert.NotEmpty(t, wrong)
+			told = append(told, wrong)
+		}
+	}
+	assert.Len(t, told, enough)
+
+	k = kit{}
+	for _, f := range faults()[:enough+2] {
+		wrong, tried := k.try(&f, func(r *endpick.Router) http.Handler { return &gateway{router: r, breaks: "asks nobody"} }, patience)
+		assert.True(t, tried, "what fails at once is told of every fault")
+		assert.NotEmpty(t, wrong)
+	}
+}
+
 // The kit says in words what a host does wrong.
 func TestBrokenHosts(t *testing.T) {
 	for _, tc := range []struct{ breaks, fault, says string }{
