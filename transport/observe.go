@@ -13,7 +13,7 @@ import (
 // Only one goroutine uses it at a time: that of RoundTrip until the response is
 // handed over, then the one that ends it.
 type sighting struct {
-	ready    time.Time // when the request could first be routed
+	ready    time.Time // when the request could first be routed; zero: there is no queue
 	asked    time.Time // when the router was last asked; zero: never
 	decision time.Duration
 	held     time.Duration
@@ -23,7 +23,7 @@ type sighting struct {
 
 // routed records when the router was asked, and that it has answered by now.
 func (s *sighting) routed(asked, now time.Time) {
-	if s.asked.IsZero() {
+	if s.asked.IsZero() && !s.ready.IsZero() {
 		s.held = max(asked.Sub(s.ready), 0)
 	}
 	s.asked, s.decision = asked, max(now.Sub(asked), 0)
@@ -59,7 +59,7 @@ func (tr *trip) observe(x *exchange, r recording.Request) {
 	o := &observed.Request{
 		Request: r, In: tr.in, Tenant: tr.Request.Tenant, Err: s.err, Held: s.held, Attempts: s.attempts, Serving: -1,
 	}
-	if x == nil && s.asked.IsZero() && !s.ready.IsZero() && tr.t.hold != nil {
+	if x == nil && s.asked.IsZero() && !s.ready.IsZero() {
 		o.Held = max(tr.t.now().Sub(s.ready), 0) // never routed
 	}
 	if x != nil {

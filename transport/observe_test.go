@@ -154,8 +154,10 @@ func TestObserveTheRefusalThatCounts(t *testing.T) {
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
 		require.NoError(t, err)
 	}
-	assert.Equal(t, []string{"a refused 404"}, way(next(t, told)))
 	r := next(t, told)
+	assert.Equal(t, []string{"a refused 404"}, way(r))
+	assert.Zero(t, r.Held, "there is no queue")
+	r = next(t, told)
 	require.Equal(t, []string{"a refused 404", "b error 500"}, way(r))
 	assert.Equal(t, 0, r.Serving)
 	assert.Equal(t, 404, r.HTTP)

@@ -38,7 +38,7 @@ func (tr *trip) prepare() error {
 	tr.call, tr.unpacked = call, unpacked
 	tr.payload = newPayload(body, call.Body())
 	tr.sketch, tr.salt = call.Sketch()
-	if tr.seen != nil {
+	if tr.seen != nil && t.hold != nil {
 		tr.seen.ready = t.now()
 	}
 	return nil
