@@ -41,10 +41,9 @@ type Filter struct {
 	endpick.OneRouter
 
 	core    *health.Health
-	begun   sync.Once
-	epoch   time.Time
-	now     atomic.Int64 // latest call, relative to epoch
-	scratch sync.Pool    // *lists
+	epoch   atomic.Pointer[time.Time] // of the first call; nil: there was none
+	now     atomic.Int64              // latest call, relative to epoch
+	scratch sync.Pool                 // *lists
 	fleet   fleet
 
 	mu     sync.Mutex // guards the fields below; it is locked before the core's
@@ -117,11 +116,22 @@ func (f *Filter) Endpoints(router *endpick.Router) []Status {
 }
 
 // clock is the time of the latest call.
-func (f *Filter) clock() time.Time { return f.epoch.Add(time.Duration(f.now.Load())) }
+func (f *Filter) clock() time.Time {
+	epoch := f.epoch.Load()
+	if epoch == nil {
+		return time.Time{}
+	}
+	return epoch.Add(time.Duration(f.now.Load()))
+}
 
 func (f *Filter) advance(now time.Time) {
-	f.begun.Do(func() { f.epoch = now })
-	f.now.Store(int64(now.Sub(f.epoch)))
+	epoch := f.epoch.Load()
+	if epoch == nil {
+		first := now
+		f.epoch.CompareAndSwap(nil, &first)
+		epoch = f.epoch.Load()
+	}
+	f.now.Store(int64(now.Sub(*epoch)))
 }
 
 // Filter implements [endpick.Filter].

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -493,5 +494,20 @@ func TestWhoIsBlamedForAFailure(t *testing.T) {
 			lease.Done(endpick.Outcome{})
 			assert.Equal(t, tc.blamed, h.filter.Endpoints(h.router)[0].State != health.Well)
 		})
+	}
+}
+
+// The status may be asked for while the first request is being routed.
+func TestStatusBesideTheFirstRequest(t *testing.T) {
+	for range 100 { // for the race detector
+		f := health.NewFilter()
+		router, err := endpick.New(endpick.Config{Policy: f.Guard(endpick.Policy{}), Endpoints: []endpick.Endpoint{{ID: "a"}}})
+		require.NoError(t, err)
+		var asked sync.WaitGroup
+		asked.Go(func() { assert.Len(t, f.Endpoints(router), 1) })
+		lease, err := router.Route(endpick.Request{})
+		require.NoError(t, err)
+		require.True(t, lease.Done(endpick.Outcome{}))
+		asked.Wait()
 	}
 }
