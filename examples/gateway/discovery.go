@@ -87,6 +87,7 @@ func (s *settings) validateDiscover() error {
 // discovery keeps the router's endpoints equal to those of a source.
 type discovery struct {
 	settings *discoverSettings // nil: there is no source
+	watcher  *discover.Watcher
 	stop     func()
 }
 
@@ -113,11 +114,10 @@ func (g *gateway) findEndpoints(s *settings) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), discoverTimeout)
 	defer cancel()
+	before := g.discovery
+	g.discovery.end() // otherwise it might restore its own list
 	if err := watcher.Poll(ctx); err != nil {
-		return s.failed("discover", err)
-	}
-	g.discovery.end()                         // otherwise it would restore its own list
-	if err := watcher.Poll(ctx); err != nil { // a file is used once two polls agree
+		g.discovery = startDiscovery(before.settings, before.watcher)
 		return s.failed("discover", err)
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
@@ -170,14 +170,18 @@ func (s *settings) entry(at *endpick.Endpoint) *endpointSettings {
 	return unnamed
 }
 
+// startDiscovery starts one, unless there is no source.
 func startDiscovery(s *discoverSettings, watcher *discover.Watcher) discovery {
+	if s == nil {
+		return discovery{}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		watcher.Run(ctx)
 	}()
-	return discovery{s, func() {
+	return discovery{s, watcher, func() {
 		cancel()
 		<-ended
 	}}

@@ -73,6 +73,36 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	require.True(t, lease.Done(endpick.Outcome{}))
 }
 
+// The list of the old source may change while a reload takes over that of another. It counts
+// no more.
+func TestTheOldListChangesDuringAReload(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	parse := func(name string) *settings {
+		s, err := parseSettings(filepath.Join(dir, "test.yaml"), []byte("discover: {file: "+name+"}\n"))
+		require.NoError(t, err)
+		s.Discover.Interval = time.Millisecond
+		return s
+	}
+	write("old", "http://a:1\n")
+	write("new", "http://b:1\n")
+	s, logged := parse("old"), new(lineHook)
+	g, err := newGateway(gatewayConfig{policy: s.Policy, settings: s, log: newLogger(logged, &logSettings{Level: "info"})})
+	require.NoError(t, err)
+	defer g.close()
+	require.Equal(t, []string{"a:1"}, ids(g))
+	logged.next(func() { // the new list has just been applied
+		write("old", "http://c:1\n")
+		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end) && !slices.Equal(ids(g), []string{"c:1"}); {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	require.NoError(t, g.apply(parse("new")))
+	require.Equal(t, []string{"b:1"}, ids(g))
+}
+
 func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("discover: {file: servers}\n"), 0o600))

@@ -316,16 +316,13 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, g.close()) })
 	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
 	replace()
-	logged := &lineHook{}
+	logged := new(lineHook)
 	r := newReloader(path, text, s, g, newLogger(logged, &logSettings{Level: "info"}))
 	r.look(false)
 	r.look(false)
 	require.EqualValues(t, 1, serial())
 
-	logged.hook = func() {
-		logged.hook = nil
-		replace()
-	}
+	logged.next(replace)
 	require.NoError(t, os.WriteFile(path, []byte(file+"seed: 7\n"), 0o600))
 	for range 2 {
 		r.look(false)
@@ -337,12 +334,14 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	require.EqualValues(t, 2, serial())
 }
 
-// lineHook calls a function, if there is one, when a line is logged.
-type lineHook struct{ hook func() }
+// lineHook calls a function when the next line is logged.
+type lineHook struct{ do atomic.Pointer[func()] }
+
+func (h *lineHook) next(do func()) { h.do.Store(&do) }
 
 func (h *lineHook) Write(p []byte) (int, error) {
-	if h.hook != nil {
-		h.hook()
+	if do := h.do.Swap(nil); do != nil {
+		(*do)()
 	}
 	return len(p), nil
 }
