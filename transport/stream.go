@@ -269,7 +269,11 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		b.x.mu.Lock()
 		b.x.cut = err
 		b.x.mu.Unlock()
-		b.x.end(b.x.trip.failure(choose.Broken))
+		status := b.x.trip.failure(choose.Broken)
+		b.x.end(status)
+		if status == endpick.Failed {
+			err = &UpstreamError{Endpoint: b.x.lease.Endpoint().ID, Attempts: b.x.trip.Attempts, Err: err}
+		}
 	}
 	b.x.watch.stop()
 	b.x.cancel(context.Canceled)

@@ -139,6 +139,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 					assert.Equal(t, endpick.Outcome{InputTokens: 7, OutputTokens: 5}, out)
 				} else {
 					assert.Equal(t, endpick.Failed, out.Status)
+					assert.EqualError(t, err, `transport: endpoint "a" (attempt 1): unexpected EOF`)
 				}
 				w.idle(t)
 			})

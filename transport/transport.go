@@ -223,7 +223,8 @@ type trip struct {
 // RoundTrip sends the request to an endpoint and returns its response. The
 // error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]),
 // the queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError]
-// or that of a context that is done; [StatusOf] turns them into statuses.
+// or that of a context that is done; [StatusOf] turns them into statuses. If the
+// endpoint breaks off later, reading the body ends in an UpstreamError.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	if dialect.IsModelList(in.Method, in.URL.Path) {
