@@ -430,6 +430,10 @@ func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	_, body := w.ok(t, req)
 	assert.Contains(t, body, `"id":"m"`)
 	assert.NotContains(t, body, `"id":"p"`)
+	require.NoError(t, w.router.Remove("a"))
+	req.Header.Set("Authorization", "Bearer x") // not what is cached
+	_, _, err = w.do(t, req)
+	assert.Equal(t, 503, transport.StatusOf(err), "nobody else is there")
 	lease.Done(endpick.Outcome{})
 }
 

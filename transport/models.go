@@ -158,11 +158,10 @@ func union(t *Transport, in *http.Request) (*models, error) {
 	models := new(models)
 	var ask []*endpick.Endpoint
 	var named *endpick.Endpoint // one that need not be asked
-	endpoints := t.config.Router.Endpoints()
+	endpoints := slices.DeleteFunc(t.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool { return e.Removed })
 	for i := range endpoints {
 		e := endpoints[i].Candidate.Endpoint
 		switch {
-		case endpoints[i].Removed:
 		case len(e.Models)+len(e.Adapters) > 0:
 			for _, name := range slices.Concat(e.Models, e.Adapters) {
 				models.add(name, nil)

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 // What counts as slow is known after eight answers, and remembered for long.
@@ -171,4 +174,29 @@ func TestChecksBesideRequests(t *testing.T) {
 	c.Checked(check, timeout{}, 1)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)
+}
+
+// Endpoints that were removed, and still have requests, are not among the others that fail less.
+func TestRemovedEndpointsAreNoOthers(t *testing.T) {
+	all := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	for _, id := range all {
+		require.NoError(t, router.Add(endpick.Endpoint{ID: id}))
+		_, err := router.Route(endpick.Request{Exclude: all[:slices.Index(all, id)]})
+		require.NoError(t, err)
+	}
+	for _, id := range all[2:] {
+		require.NoError(t, router.Remove(id))
+	}
+	require.Equal(t, 6, router.Stats().Departing)
+	h := New(router, time.Now)
+	for range 20 {
+		for _, id := range all[:2] {
+			ref, _ := router.Ref(id)
+			h.Failed(h.Sent(id, ref), false)
+			h.Served(h.Sent(id, ref), true, time.Millisecond)
+		}
+	}
+	assert.Zero(t, h.Unhealthy(), "both fail alike")
 }

@@ -119,7 +119,7 @@ func New(router *endpick.Router, clock func() time.Time) *Health {
 			current, ok := router.Ref(id)
 			return ok && current == ref
 		},
-		size: func() int { return len(router.Endpoints()) },
+		size: func() int { return router.Stats().Endpoints },
 	}
 }
 
