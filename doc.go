@@ -121,7 +121,7 @@
 //	                                  of a Scorer: its reasons in words, for receipts
 //	Observer() any                    another value that listens in its place, or beside
 //	                                  it, or a []any of several, such as the stages that it
-//	                                  wraps; stages may share one, which hears once
+//	                                  wraps; stages may share one, which is called once
 //
 // If a stage breaks its contract, its result is replaced and the request goes
 // on: a score that is not finite becomes the lowest of the others, a filter
@@ -134,9 +134,9 @@
 //	Router, Config, New        the router; Route, SetEndpoints, Add, Update, Drain,
 //	                           Resume, Remove, Mark, Report, SetPolicy, Sweep, Stats,
 //	                           Endpoints, AppendCandidates
-//	Request, SLO               what is asked
-//	Endpoint                   who can be asked
-//	Load, Signals, Mark        what an engine says of itself, and when it was asked
+//	Request, SLO               one request, and its latency targets
+//	Endpoint                   one inference server
+//	Load, Signals, Mark        what an engine reports, and as of when
 //	Candidate, InFlight        an endpoint as one request sees it
 //	Prediction, Latencies      latencies that are expected
 //	Policy, Weighted           the stages: Matcher, Predictor, Admitter, Filter, Scorer, Picker
@@ -145,7 +145,7 @@
 //	Keep, Salt                 helpers for stages
 //	Lease, Outcome, Status     the account of one request
 //	RoutedObserver, FirstTokenObserver, DoneObserver, EndpointObserver, Event
-//	                           what stages hear
+//	                           what stages are told
 //	Ref, LeaseRef              dense handles of endpoints and leases
 //	Table, PerEndpoint, PerLease
 //	                           state that a stage keeps for them; OneRouter

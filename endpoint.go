@@ -34,7 +34,8 @@ type Endpoint struct {
 	// variant separately. Empty is a variant like any other.
 	Variant string
 
-	// MaxSequences is how many requests it runs at once. Zero: unknown.
+	// MaxSequences is how many requests it runs at once. It is no limit: more are
+	// routed there, unless a gateway queue (slo/queue) holds them. Zero: unknown.
 	MaxSequences int
 	// KVTokens is how many tokens its KV cache holds. Zero: unknown.
 	KVTokens int

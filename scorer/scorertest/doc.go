@@ -13,10 +13,10 @@
 //	a matcher          RunMatcher
 //	a predictor        RunPredictor
 //	an admitter        RunAdmitter
-//	whatever listens   RunObserver
+//	an observer        RunObserver
 //	a policy           RunPolicy, which drives real routers with it
 //
-// A stage that is two of these, such as a matcher that listens, is given to both.
+// A stage that is two of these, such as a matcher that observes, is given to both.
 // Package transport/transporttest does the same for a host: what a program with a
 // connection of its own does with leases.
 //
