@@ -120,7 +120,7 @@ func (t *Trip) allBut(id string) (others []string, found bool) {
 		if other := e.Candidate.Endpoint.ID; other != id {
 			others = append(others, other)
 		} else {
-			found = !e.Removed
+			found = found || !e.Removed // one that is removed may be listed beside its successor
 		}
 	}
 	return others, found

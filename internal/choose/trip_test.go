@@ -504,6 +504,13 @@ func TestWhatIsReferredTo(t *testing.T) {
 	trip, _, err = w.read(t, "/v1/responses", next, func(r *endpick.Request) { r.Exclude = []string{"a"} })
 	require.NoError(t, err)
 	assert.Equal(t, "b", w.asked(trip), "any can say that it has no such thing")
+
+	// It comes back, in the place of another, while a request to it is still open.
+	require.NoError(t, w.Router.Remove("a"))
+	require.NoError(t, w.Router.Add(endpick.Endpoint{ID: "c"}))
+	trip, _, err = w.read(t, "/v1/responses", next, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "c", w.asked(trip))
 }
 
 // The order of failures whose requests are judged at once does not matter.

@@ -105,13 +105,23 @@ func (c *conversation) outsiders() (ids []string) {
 	for address := range strings.SplitSeq(c.subset.GetStringValue(), ",") {
 		wanted[canonical(address)] = true
 	}
-	for _, e := range c.server.router.Endpoints() {
-		at, err := hostPort(e.Candidate.Endpoint)
-		if err != nil || !wanted[at] {
-			ids = append(ids, e.Candidate.Endpoint.ID)
+	for _, e := range c.server.endpoints() {
+		if at, err := hostPort(e); err != nil || !wanted[at] {
+			ids = append(ids, e.ID)
 		}
 	}
 	return ids
+}
+
+// endpoints are those that are not removed: others may have the ID or the address of one that
+// is.
+func (s *Server) endpoints() (all []*endpick.Endpoint) {
+	for _, e := range s.router.Endpoints() {
+		if !e.Removed {
+			all = append(all, e.Candidate.Endpoint)
+		}
+	}
+	return all
 }
 
 // tell builds the answer to the proxy.
@@ -176,9 +186,9 @@ func (c *conversation) servedBy(address string) {
 			return
 		}
 	}
-	for _, e := range c.server.router.Endpoints() {
-		if at, _ := hostPort(e.Candidate.Endpoint); at == address {
-			c.move(e.Candidate.Endpoint.ID)
+	for _, e := range c.server.endpoints() {
+		if at, _ := hostPort(e); at == address {
+			c.move(e.ID)
 			return
 		}
 	}
