@@ -206,12 +206,19 @@ func endLine(path string, size int64) error {
 	return f.Truncate(0)
 }
 
-// rotate renames every file to the next number, dropping the oldest.
+// rotate renames the files up to the first free number, each to the next, dropping the oldest
+// if none is free.
 func (r *recorder) rotate() error {
 	err := r.file.Close()
 	r.file = nil
 	name := func(i int) string { return r.path + "." + strconv.Itoa(i) }
-	for i := r.files; i > 1; i-- {
+	free := 1
+	for ; free < r.files; free++ {
+		if _, e := os.Lstat(name(free)); errors.Is(e, os.ErrNotExist) {
+			break
+		}
+	}
+	for i := free; i > 1; i-- {
 		if e := os.Rename(name(i-1), name(i)); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)
 		}

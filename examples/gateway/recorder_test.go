@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,6 +139,33 @@ func TestWrittenRecordsDoNotWait(t *testing.T) {
 	r.write(one) // to a closed file
 	require.EqualValues(t, 1, r.lost.Load())
 	require.Zero(t, r.waiting.Load())
+}
+
+// However many files may be kept, only those that are there are moved, and none beyond a gap.
+func TestRotationOfManyFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r")
+	require.NoError(t, os.WriteFile(path+".3", []byte("old\n"), 0o600))
+	r := &recorder{path: path, bytes: 1, files: math.MaxInt, log: slog.New(slog.DiscardHandler)}
+	rotated := make(chan error, 4)
+	go func() {
+		for n := range cap(rotated) {
+			rotated <- r.append([]byte(fmt.Sprintf("%d\n", n)))
+		}
+	}()
+	for range cap(rotated) {
+		select {
+		case err := <-rotated:
+			require.NoError(t, err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("it moves files that are not there")
+		}
+	}
+	require.NoError(t, r.file.Close())
+	for name, want := range map[string]string{"": "3\n", ".1": "2\n", ".2": "1\n", ".3": "0\n", ".4": "old\n"} {
+		got, err := os.ReadFile(path + name)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), name)
+	}
 }
 
 // The newest records are kept in order, as many as fit the files.
