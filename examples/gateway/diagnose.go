@@ -111,7 +111,7 @@ func (o *diagnoseOptions) run(stdout io.Writer) error {
 func (o *diagnoseOptions) read(path string, requests *[]*recording.Request) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return errors.Unwrap(err) // without the path
 	}
 	defer f.Close()
 	return recording.Read(f, func(_ int, r *recording.Request) error {

@@ -361,6 +361,7 @@ func TestDiagnoseArguments(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", "no-such-file"}, &stdout, &stderr))
+	require.Equal(t, "gateway: no-such-file: no such file or directory\n", stderr.String())
 	bad := filepath.Join(t.TempDir(), "r")
 	require.NoError(t, os.WriteFile(bad, []byte("{}\n"), 0o600))
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, &stdout, &stderr))
