@@ -127,7 +127,7 @@
 // on: a score that is not finite becomes the lowest of the others, a filter
 // that leaves no candidate is skipped, a picker's index that is out of range
 // becomes that of the best score, and the result of a stage that panics is
-// ignored. [Stats] counts all of these, and Config.Warn receives panics.
+// ignored. [Stats] counts all of these, and Config.Warn receives them.
 //
 // # Index
 //
@@ -151,6 +151,6 @@
 //	                           state that a stage keeps for them; OneRouter
 //	Receipt, Verdict           why an endpoint was chosen
 //	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
-//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, PanicError
+//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, PanicError, StageError
 //	                           kinds of error; each has a type that says more
 package endpick

@@ -108,6 +108,15 @@ func (e *ConfigError) Error() string {
 // Unwrap returns ErrConfig.
 func (e *ConfigError) Unwrap() error { return ErrConfig }
 
+// StageError says how a stage broke its contract. Its result was replaced, and the
+// request went on. It is passed to Config.Warn.
+type StageError struct {
+	Stage  string // its name in receipts
+	Reason string // what follows the name: "picked index 3 of 3 candidates"
+}
+
+func (e *StageError) Error() string { return fmt.Sprintf("endpick: stage %s %s", e.Stage, e.Reason) }
+
 // PanicError says which stage panicked. The request went on without that stage.
 // It is passed to Config.Warn.
 type PanicError struct {

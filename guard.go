@@ -15,7 +15,15 @@ func (r *Router) guard(stage any) {
 	}
 }
 
-// nameOf is stageName for a stage that has panicked and may do so again.
+// broke counts and reports that a stage broke its contract.
+func (r *Router) broke(stage any, format string, args ...any) {
+	r.counts.badStage.Add(1)
+	if r.config.Warn != nil {
+		r.warn(&StageError{Stage: nameOf(stage), Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+// nameOf is stageName for a stage that may panic.
 func nameOf(stage any) (name string) {
 	defer func() {
 		if recover() != nil {
@@ -75,11 +83,10 @@ func (r *Router) score(s Scorer, d *decision, left []Candidate, dst []float64) (
 	return true
 }
 
-// pick returns −1 if the picker panics.
-func (r *Router) pick(p Picker, d *decision, left []Candidate, scores []float64) (chosen int) {
-	chosen = -1
+// pick reports whether the picker returned normally.
+func (r *Router) pick(p Picker, d *decision, left []Candidate, scores []float64) (chosen int, ok bool) {
 	defer r.guard(p)
-	return p.Pick(&d.req, left, scores)
+	return p.Pick(&d.req, left, scores), true
 }
 
 func (r *Router) routed(o RoutedObserver, e *Event) {

@@ -234,9 +234,12 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 	left = r.narrow(p.Filters, d, left)
 	scores := d.scores[:len(left)]
 	r.combine(p, d, left, scores)
-	chosen := r.pick(p.Picker, d, left, scores)
-	if chosen < 0 || chosen >= len(left) {
-		r.counts.badStage.Add(1)
+	chosen, ok := r.pick(p.Picker, d, left, scores)
+	if ok && (chosen < 0 || chosen >= len(left)) {
+		r.broke(p.Picker, "picked index %d of %d candidates", chosen, len(left))
+		ok = false
+	}
+	if !ok {
 		chosen = MaxScore{}.Pick(&d.req, left, scores)
 	}
 	return chosen, nil
@@ -249,7 +252,7 @@ func (r *Router) narrow(filters []Filter, d *decision, left []Candidate) []Candi
 		switch {
 		case len(kept) == 0: // no opinion
 		case len(kept) > len(left) || &kept[0] != &left[0]:
-			r.counts.badStage.Add(1)
+			r.broke(f, "returned another slice than the beginning of the one it was given; use endpick.Keep")
 		default:
 			left = kept
 		}
@@ -272,7 +275,9 @@ func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []fl
 		if !r.score(w.Scorer, d, left, one) {
 			clear(one)
 		}
-		repair(one, &r.counts)
+		if at, score := repair(one); at >= 0 {
+			r.broke(w.Scorer, "gave endpoint %q the score %v", left[at].Endpoint.ID, score)
+		}
 		if d.req.Receipt != nil {
 			d.each = append(d.each, one...)
 		}
@@ -289,19 +294,20 @@ func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []fl
 }
 
 // repair gives a score that is not finite the lowest of the finite ones, so
-// that a scorer which fails for one endpoint never prefers it.
-func repair(scores []float64, counts *counters) {
-	var broken bool
-	for _, v := range scores {
+// that a scorer which fails for one endpoint never prefers it. It returns the
+// first such score, and where it was; −1: nowhere.
+func repair(scores []float64) (at int, score float64) {
+	at = -1
+	for i, v := range scores {
 		if v-v != 0 { // NaN or infinite
-			broken = true
+			at = i
 			break
 		}
 	}
-	if !broken {
-		return
+	if at < 0 {
+		return at, 0
 	}
-	counts.badStage.Add(1)
+	score = scores[at]
 	lowest := math.Inf(1)
 	for _, v := range scores {
 		if v-v == 0 {
@@ -316,4 +322,5 @@ func repair(scores []float64, counts *counters) {
 			scores[i] = lowest
 		}
 	}
+	return at, score
 }

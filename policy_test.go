@@ -112,44 +112,57 @@ func TestBadStages(t *testing.T) {
 		p.Picker = pickFunc(func(*endpick.Request, []endpick.Candidate, []float64) int { return i })
 		return p
 	}
+	others := "filter returned another slice than the beginning of the one it was given; use endpick.Keep"
 	// c has one request and is not the least loaded; b is no stage's favourite.
 	for _, c := range []struct {
 		name   string
 		policy endpick.Policy
 		want   string // empty: any
-		bad    uint64
+		said   string // to Warn; empty: nothing
 	}{
-		{"filter: nothing", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return nil })), "", 0},
-		{"filter: an empty part", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[:0] })), "", 0},
+		{"filter: nothing", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return nil })), "", ""},
+		{"filter: an empty part", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[:0] })), "", ""},
 		{"filter: a copy", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
 			return slices.Clone(c[2:])
-		})), "", 1},
-		{"filter: not the front", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[1:] })), "", 1},
+		})), "", others},
+		{"filter: not the front", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[1:] })), "", others},
 		{"filter: more than there are", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
 			return append(c, c...)
-		})), "", 1},
+		})), "", others},
 		{"filter: what slices.DeleteFunc leaves", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
 			return slices.DeleteFunc(c, func(c endpick.Candidate) bool { return c.Endpoint.ID != "c" })
-		})), "c", 0},
-		{"picker: below", pick(-1), "", 1},
-		{"picker: above", pick(3), "", 1},
-		{"picker: last", pick(2), "c", 0},
+		})), "c", ""},
+		{"picker: below", pick(-1), "", "endpick_test.pickFunc picked index -1 of 3 candidates"},
+		{"picker: above", pick(3), "", "endpick_test.pickFunc picked index 3 of 3 candidates"},
+		{"picker: last", pick(2), "c", ""},
 		{"scorer: NaN for the others", by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
 			return map[string]float64{"a": nan, "b": -7, "c": -6}[c.Endpoint.ID]
-		}), "c", 1},
+		}), "c", `score gave endpoint "a" the score NaN`},
 		{"scorer: infinite is no reason", by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
 			return map[string]float64{"a": inf, "b": -inf, "c": -6}[c.Endpoint.ID]
-		}), "", 1},
-		{"scorer: nothing but NaN", by(func(*endpick.Request, *endpick.Candidate) float64 { return nan }), "", 1},
-		{"scorer: writes nothing", endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &panicker{}, Weight: 1}}}, "", 0},
+		}), "", `score gave endpoint "a" the score +Inf`},
+		{"scorer: nothing but NaN", by(func(*endpick.Request, *endpick.Candidate) float64 { return nan }), "", `score gave endpoint "a" the score NaN`},
+		{"scorer: writes nothing", endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &panicker{}, Weight: 1}}}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: c.policy})
+			var said []error
+			r, _ := newRouter(t, endpick.Config{
+				Endpoints: named("a", "b", "c"), Policy: c.policy, Warn: func(err error) { said = append(said, err) },
+			})
 			l := route(t, r, endpick.Request{})
 			if c.want != "" {
 				assert.Equal(t, c.want, l.Endpoint().ID)
 			}
-			assert.Equal(t, c.bad, r.Stats().BadStage)
+			if c.said == "" {
+				assert.Zero(t, r.Stats().BadStage)
+				assert.Empty(t, said)
+			} else {
+				assert.EqualValues(t, 1, r.Stats().BadStage)
+				require.Len(t, said, 1)
+				assert.EqualError(t, said[0], "endpick: stage "+c.said)
+				var own *endpick.StageError
+				assert.ErrorAs(t, said[0], &own)
+			}
 			l.Done(endpick.Outcome{})
 			requireQuiet(t, r)
 		})

@@ -29,9 +29,9 @@ type Config struct {
 	LeaseTimeout time.Duration
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
-	// Warn receives errors that did not fail a request: a [PanicError] of a
-	// stage. It is called in the goroutine in which the error happened, so that
-	// runtime/debug.Stack shows where. Nil: errors are only counted, in Stats.
+	// Warn receives errors that did not fail a request: a [PanicError] of a stage,
+	// or a [StageError]. It is called in the goroutine in which the error happened,
+	// so that runtime/debug.Stack shows where. Nil: errors are only counted, in Stats.
 	Warn func(error)
 }
 
