@@ -19,13 +19,13 @@ type Predictor interface {
 // Admitter admits the request by returning nil, or returns the reason why
 // not, which the router wraps in a [RejectedError].
 //
-// Requests that are routed at the same moment don't see each other in InFlight: an
+// Requests that are routed at the same moment may not see each other in InFlight: an
 // Admitter that keeps a limit counts for itself, under a lock, as in the example. It may
 // have a method Withdrawn(*Request). It is called if the request is not routed after all,
 // because another admitter has refused it or the chosen endpoint was removed meanwhile.
-// Otherwise Routed follows, if the Admitter is a [RoutedObserver], and later Done. Admit is not called for a request
-// that is UnderWay or that another router has sent (MirrorOf); Routed and Done are, so
-// Routed has to count it.
+// Otherwise Routed follows, if the Admitter is a [RoutedObserver], and later Done. Admit
+// is not called for a request that is UnderWay or that another router has sent (MirrorOf);
+// Routed and Done are, so Routed has to count it.
 type Admitter interface {
 	Admit(req *Request, candidates []Candidate) error
 }
