@@ -300,7 +300,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
 	s.outputTokens, s.timed = 0, false
 	s.prefilling = true
-	s.prefillTokens = c.NewTokens(&s.request)
+	s.prefillTokens = max(s.request.InputTokens-c.CachedTokens(), 0)
 
 	state.prefilling.Add(1)
 	state.prefillTokens.Add(int64(s.prefillTokens))

@@ -1,6 +1,8 @@
 package endpick_test
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,40 @@ func TestZeroLease(t *testing.T) {
 	_, ok := l.Candidate()
 	assert.False(t, ok)
 	assert.False(t, l.Done(endpick.Outcome{}))
+}
+
+// evictor is a matcher: every endpoint holds 400 tokens and has evicted so many.
+type evictor int
+
+func (evictor) Name() string { return "evictor" }
+
+func (e evictor) Match(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].PrefixTokens, candidates[i].EvictedTokens = 400, int(e)
+	}
+}
+
+// What was evicted has to be prefilled; matchers of others may say anything.
+func TestEvictedTokensArePrefilled(t *testing.T) {
+	for evicted, prefill := range map[evictor]int{0: 600, 1: 601, 400: 1000, 401: 1000, 1 << 62: 1000, -1: 600} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: evicted}})
+		for range 2 { // the second time on the same row
+			var receipt endpick.Receipt
+			l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true, Receipt: &receipt})
+			c, ok := l.Candidate()
+			require.True(t, ok)
+			assert.Equal(t, 1000-prefill, c.CachedTokens())
+			assert.Equal(t, 600, c.NewTokens(&endpick.Request{InputTokens: 1000}))
+			assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
+			assert.Equal(t, evicted > 0, strings.Contains(receipt.String(), fmt.Sprintf("H 400     (%d evicted)", evicted)), receipt.String())
+			l.Done(endpick.Outcome{})
+		}
+		assert.Zero(t, status(t, r, "a").Candidate.EvictedTokens, "nobody has asked")
+		mirrored := route(t, r, endpick.Request{MirrorOf: "a", MirrorPrefix: 300, InputTokens: 1000, Stream: true})
+		assert.Equal(t, 700, status(t, r, "a").Candidate.InFlight.PrefillTokens, "the other router knows what is left")
+		mirrored.Done(endpick.Outcome{})
+		requireQuiet(t, r)
+	}
 }
 
 // What a request of 1000 tokens, 400 of them cached, counts for at each point.

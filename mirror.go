@@ -20,7 +20,7 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 			r.match(p.Matcher, d)
 		}
 		c := &d.candidates[chosen]
-		c.PrefixTokens = min(max(d.req.MirrorPrefix, 0), max(d.req.InputTokens-1, 0))
+		c.PrefixTokens, c.EvictedTokens = min(max(d.req.MirrorPrefix, 0), max(d.req.InputTokens-1, 0)), 0
 		if p.Predictor != nil {
 			left := d.candidates
 			if len(p.Shortlist) > 0 { // saves predicting many endpoints of which none will be chosen

@@ -80,8 +80,8 @@ type Request struct {
 	// not called and nothing is chosen here. How long it took is known when it is done,
 	// from the Outcome. Empty: the request is this router's own.
 	MirrorOf string
-	// MirrorPrefix is the PrefixTokens of that endpoint as the other router saw
-	// it, which is used instead of this router's own match.
+	// MirrorPrefix is how many prompt tokens the other router expects in that endpoint's
+	// cache, Candidate.CachedTokens. It is used instead of this router's own match.
 	MirrorPrefix int
 
 	// Receipt, if not nil, is filled with an explanation of the decision. It costs

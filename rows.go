@@ -115,7 +115,7 @@ func (r *Router) refresh(d *decision) Signals {
 		c := &rows[i]
 		version := chunks[ref.Slot/versionChunk][ref.Slot%versionChunk].Load()
 		if c.Ref == ref && seen[i] == version || c.Ref != ref && s.bringHome(i, n) && seen[i] == version {
-			c.PrefixTokens = 0
+			c.PrefixTokens, c.EvictedTokens = 0, 0
 			continue
 		}
 		m := &d.pool[i]

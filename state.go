@@ -83,7 +83,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) *report {
 	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())
 	c.InFlight.ContextTokens = int(s.contextTokens.Load())
 	c.InFlight.OutputTokens = int(s.outputTokens.Load())
-	c.PrefixTokens = 0
+	c.PrefixTokens, c.EvictedTokens = 0, 0
 	if c.Prediction.Has != 0 {
 		c.Prediction = Prediction{}
 	}

@@ -10,6 +10,7 @@ const epochs = 32
 // counts the blocks whose last use was in it.
 type ages struct {
 	count  [epochs]uint32 // by epoch modulo epochs
+	busy   [epochs]uint32 // of these, blocks that an open lease vouches for: an engine keeps them, however old
 	newest uint32
 	ended  [epochs]int64 // ends of earlier epochs, in nanoseconds since 1970
 }
@@ -25,6 +26,8 @@ func (a *ages) advance(capacity int, now time.Time) bool {
 	gone := a.newest % epochs
 	a.count[(gone+1)%epochs] += a.count[gone]
 	a.count[gone] = 0
+	a.busy[(gone+1)%epochs] += a.busy[gone]
+	a.busy[gone] = 0
 	return true
 }
 
@@ -38,12 +41,25 @@ func (a *ages) idle(epoch uint32, now time.Time) time.Duration {
 	return time.Duration(max(now.UnixNano()-a.ended[(a.newest-back)%epochs], 0))
 }
 
-// at returns the count for blocks last used in the epoch.
-func (a *ages) at(epoch uint32) *uint32 {
+// at returns the count for blocks last used in the epoch, and busyAt that of those in use.
+func (a *ages) at(epoch uint32) *uint32     { return &a.count[a.index(epoch)] }
+func (a *ages) busyAt(epoch uint32) *uint32 { return &a.busy[a.index(epoch)] }
+
+func (a *ages) index(epoch uint32) uint32 {
 	if a.newest-epoch >= epochs {
 		epoch = a.newest + 1 // the oldest, modulo epochs
 	}
-	return &a.count[epoch%epochs]
+	return epoch % epochs
+}
+
+// needed is how many blocks an engine has that it evicts later than those last used in
+// this epoch: used more recently, or in use.
+func (a *ages) needed(epoch uint32) int {
+	n := a.distance(epoch)
+	for back := a.newest - epoch + 1; back < epochs; back++ {
+		n += int(a.busy[(a.newest-back)%epochs])
+	}
+	return n
 }
 
 // distance returns how many blocks were last used in this epoch or later.

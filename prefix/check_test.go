@@ -107,6 +107,9 @@ func (x *Index) checkNode(id uint32, n *node, before error) (entries int, err er
 			if up != 0 && en.sure() && !x.entries.at(up).sure() || up != 0 && en.vouchers > x.entries.at(up).vouchers {
 				return 0, fmt.Errorf("node %d: entry %d of %d is surer than what comes before it", id, e, h.slot)
 			}
+			if en.sure() && en.kept {
+				return 0, fmt.Errorf("node %d: entry %d is both sure and kept", id, e)
+			}
 			if !en.sure() && en.vouchers == 0 {
 				return 0, fmt.Errorf("node %d: nobody vouches for entry %d", id, e)
 			}
@@ -133,10 +136,10 @@ func idle[T any](s *slab[T]) (n int64) {
 
 // checkServers walks the orders of all endpoints.
 func (x *Index) checkServers() error {
-	weight, pending, sure := 0, 0, 0
+	weight, pending, kept, sure := 0, 0, 0, 0
 	for ref, s := range x.servers.All() {
 		held := 0
-		var counts [epochs]uint32
+		var counts, busy [epochs]uint32
 		seen := map[uint32]bool{}
 		newer := uint32(0)
 		for id := s.order.newest; id != 0; id = x.entries.at(id).orders[inServer].older {
@@ -155,6 +158,9 @@ func (x *Index) checkServers() error {
 			for i := range counts {
 				if s.ages.at(en.epoch) == &s.ages.count[i] {
 					counts[i] += uint32(blocks)
+					if en.vouchers > 0 {
+						busy[i] += uint32(blocks)
+					}
 				}
 			}
 			newer = id
@@ -166,19 +172,21 @@ func (x *Index) checkServers() error {
 			return fmt.Errorf("%v: %d held, counted %d", ref, held, s.held)
 		case s.held > s.capacity():
 			return fmt.Errorf("%v: %d held, bound %d", ref, s.held, s.capacity())
-		case counts != s.ages.count:
-			return fmt.Errorf("%v: ages %v, counted %v", ref, counts, s.ages.count)
+		case counts != s.ages.count || busy != s.ages.busy:
+			return fmt.Errorf("%v: ages %v and %v, counted %v and %v", ref, counts, busy, s.ages.count, s.ages.busy)
 		}
 	}
 	x.entries.all(func(id uint32, en *entry) {
-		if !en.sure() {
+		if en.kept {
+			kept += x.size(id, x.accounts.at(en.account).ref.Slot) + entryWeight
+		} else if !en.sure() {
 			pending += x.size(id, x.accounts.at(en.account).ref.Slot) + entryWeight
 		} else {
 			sure--
 		}
 	})
-	if weight != x.weight || pending != x.pending || sure != 0 {
-		return fmt.Errorf("weight %d and %d, counted %d and %d; %d in no order", weight, pending, x.weight, x.pending, sure)
+	if weight != x.weight || pending != x.pending || kept != x.kept || sure != 0 {
+		return fmt.Errorf("weight %d, %d and %d, counted %d, %d and %d; %d in no order", weight, pending, kept, x.weight, x.pending, x.kept, sure)
 	}
 	return nil
 }
@@ -198,13 +206,15 @@ func (x *Index) aboveOf(en *entry, slot uint32) uint32 {
 }
 
 func (x *Index) checkAccounts() (err error) {
-	held, pending, weights, pendings := map[uint32]int{}, map[uint32]int{}, map[uint32]int{}, map[uint32]int{}
+	held, pending, kept, weights, pendings := map[uint32]int{}, map[uint32]int{}, map[uint32]int{}, map[uint32]int{}, map[uint32]int{}
 	x.entries.all(func(id uint32, en *entry) {
 		a := x.accounts.at(en.account)
 		blocks := x.size(id, a.ref.Slot)
 		if en.sure() {
 			held[en.account] += blocks
 			weights[a.tenant] += blocks + entryWeight
+		} else if en.kept {
+			kept[en.account] += blocks
 		} else {
 			pending[en.account] += blocks
 			pendings[a.tenant] += blocks + entryWeight
@@ -242,10 +252,10 @@ func (x *Index) checkAccounts() (err error) {
 			}
 			newer = e
 		}
-		if a.order.oldest != newer || ordered != held[id] || a.held != held[id] || a.pending != pending[id] || a.leases != leases[id] {
-			err = fmt.Errorf("account %d: %+v, in order %d, held %d, pending %d, leases %d", id, a, ordered, held[id], pending[id], leases[id])
+		if a.order.oldest != newer || ordered != held[id] || a.held != held[id] || a.pending != pending[id] || a.kept != kept[id] || a.leases != leases[id] {
+			err = fmt.Errorf("account %d: %+v, in order %d, held %d, pending %d, kept %d, leases %d", id, a, ordered, held[id], pending[id], kept[id], leases[id])
 		}
-		if a.held+a.pending+int(a.leases) == 0 {
+		if a.held+a.pending+a.kept+int(a.leases) == 0 {
 			err = fmt.Errorf("account %d has nothing", id)
 		}
 	})
@@ -274,12 +284,15 @@ func (x *Index) checkAccounts() (err error) {
 
 func (x *Index) checkLeases() error {
 	rests, vouchers := map[uint32]uint32{}, map[uint32]uint32{}
-	prefill := map[endpick.Ref]int{}
+	vouching, prefilling := map[endpick.Ref]int{}, map[endpick.Ref]int{}
 	for key, l := range x.leases.All() {
-		if !l.prefill {
+		if !l.vouches {
 			continue
 		}
-		prefill[l.ref]++
+		vouching[l.ref]++
+		if l.prefill {
+			prefilling[l.ref]++
+		}
 		rests[l.leaf]++
 		for id, to := l.leaf, l.to; id != 0; {
 			n := x.trie.nodes.at(id)
@@ -311,12 +324,21 @@ func (x *Index) checkLeases() error {
 		}
 	})
 	for ref, s := range x.servers.All() {
-		n := 0
-		for key := s.leases; key != (endpick.LeaseRef{}); key = x.leases.Find(key).next {
-			n++
-		}
-		if n != prefill[ref] {
-			err = fmt.Errorf("%v: %d leases in prefill, %d in its list", ref, prefill[ref], n)
+		for _, list := range []struct {
+			leases
+			want int
+		}{{s.prefill, prefilling[ref]}, {s.running, vouching[ref] - prefilling[ref]}} {
+			n, newer := 0, endpick.LeaseRef{}
+			for key := list.newest; key != (endpick.LeaseRef{}); key = x.leases.Find(key).older {
+				if l := x.leases.Find(key); l.newer != newer || l.ref != ref || !l.vouches {
+					return fmt.Errorf("%v: %+v is out of order", key, l)
+				}
+				n++
+				newer = key
+			}
+			if n != list.want || list.oldest != newer {
+				err = fmt.Errorf("%v: %d leases vouch, %d in the list that ends with %v", ref, list.want, n, list.oldest)
+			}
 		}
 	}
 	return err

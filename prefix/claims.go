@@ -92,7 +92,7 @@ func (x *Index) Displaced(req *endpick.Request, c *endpick.Candidate) float64 {
 	}
 	capacity := s.capacity()
 	needed := float64(c.NewTokens(req)+max(req.ExpectedOutputTokens, 0)) / req.Block()
-	over := s.held + s.pending + int(min(needed, float64(capacity))) - capacity
+	over := s.held + s.pending + s.kept + int(min(needed, float64(capacity))) - capacity
 	again := 0.0
 	for back := uint32(epochs - 1); back < epochs && over > 0; back-- {
 		epoch := s.ages.newest - back

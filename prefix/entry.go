@@ -1,11 +1,11 @@
 package prefix
 
-import "github.com/endpick/endpick"
-
 // entry is a part of one endpoint's hold on a node's run: blocks that are
 // always used together. A sure entry was computed by the engine, and has a
 // place in the LRU orders of its endpoint and its account. A pending entry may
-// not have been computed; it stays as long as a lease vouches for it.
+// not have been computed; it stays as long as a lease vouches for it. So does one
+// that is kept: its blocks had to make room for others, but the engine, which needs
+// them for requests under way, still has them.
 //
 // A path is touched from its end to its head, so that a head is never older
 // than what follows it: after an endpoint's or an account's oldest entry
@@ -17,7 +17,8 @@ type entry struct {
 	down     uint32 // the endpoint's next entry in the run
 	orders   [2]place
 	epoch    uint32 // of the last use, see ages; or unsure
-	vouchers uint32 // leases in prefill whose prompts include it
+	kept     bool   // unsure, after it was sure
+	vouchers uint32 // leases that vouch for it
 	told     bool   // known only from a response; no prompt has included it yet
 }
 
@@ -74,10 +75,12 @@ type server struct {
 	order   order
 	held    int  // sure blocks
 	pending int  // pending blocks
+	kept    int  // blocks that are kept
 	bound   int  // most blocks, as of the last computed request
 	whole   bool // bound is the whole KV cache
 	largest uint32
-	leases  endpick.LeaseRef // the first of those in prefill
+	prefill leases // that vouch for blocks that may not have been computed
+	running leases // that vouch for blocks that have been
 	ages    ages
 	trust   trust
 }
@@ -87,6 +90,12 @@ func (x *Index) book(s *server, en *entry, blocks, entries int) {
 	a := x.accounts.at(en.account)
 	t := x.tenants.at(a.tenant)
 	weight := blocks + entryWeight*entries
+	if en.kept {
+		s.kept += blocks
+		a.kept += blocks
+		x.kept += weight
+		return
+	}
 	if !en.sure() {
 		s.pending += blocks
 		a.pending += blocks
@@ -99,6 +108,9 @@ func (x *Index) book(s *server, en *entry, blocks, entries int) {
 	t.weight += weight
 	x.weight += weight
 	*s.ages.at(en.epoch) += uint32(blocks)
+	if en.vouchers > 0 {
+		*s.ages.busyAt(en.epoch) += uint32(blocks)
+	}
 }
 
 // endOf is the depth at which an entry ends.
@@ -147,7 +159,7 @@ func (x *Index) join(s *server, id uint32) {
 		return
 	}
 	low := x.entries.at(lowID)
-	if low.vouchers != en.vouchers || low.told != en.told || low.account != en.account || low.epoch != en.epoch || en.orders[inServer].older != lowID && en.sure() {
+	if low.vouchers != en.vouchers || low.told != en.told || low.kept != en.kept || low.account != en.account || low.epoch != en.epoch || en.orders[inServer].older != lowID && en.sure() {
 		return
 	}
 	if en.sure() {
@@ -192,13 +204,13 @@ func (x *Index) use(s *server, id, end uint32, l *lease) {
 	}
 	x.book(s, en, -blocks, -1)
 	x.own(en, owner)
-	en.epoch = s.ages.newest
+	en.epoch, en.kept = s.ages.newest, false
 	x.book(s, en, blocks, 1)
 	x.enter(s, id)
 }
 
 // forget removes the last blocks of a sure entry from the orders; nothing sure
-// follows them. If a lease vouches for them they become pending again.
+// follows them. If a lease vouches for them they are kept.
 func (x *Index) forget(s *server, slot, id uint32, by int) {
 	en := x.entries.at(id)
 	end := x.endOf(en, slot)
@@ -212,7 +224,7 @@ func (x *Index) forget(s *server, slot, id uint32, by int) {
 	}
 	x.leave(s, en)
 	x.book(s, en, -by, -1)
-	en.epoch = unsure
+	en.epoch, en.kept = unsure, true
 	x.book(s, en, by, 1)
 	x.join(s, id)
 }

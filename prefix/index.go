@@ -95,6 +95,13 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // neither a client whose prompts are refused nor an endpoint that refuses
 // everything changes what is known about others.
 //
+// While a request is under way, its prompt stays in the engine's cache, however old it is,
+// and what it generates needs room there. So the index keeps such prompts (as many as an
+// endpoint's engine may hold, in the part of MaxBytes that prompts in prefill have), and
+// where the size of an endpoint's KV cache is known, it tells how much of a match the
+// engine has probably evicted for what is under way (Candidate.EvictedTokens). Such blocks
+// are not forgotten: the engine will compute them again for whoever comes back.
+//
 // At the end of a completed request, the host may say how the conversation
 // continues (Outcome.Blocks). The endpoint then holds prompt and response, as
 // if it had computed both as a prompt, and the next turn matches up to the end
@@ -118,7 +125,7 @@ type Index struct {
 	trie         trie
 	entries      arena[entry]
 	servers      endpick.PerEndpoint[server]
-	generations  []uint32 // current generations by slot; Match reads them for every holder
+	slots        []slot // Match reads them for every holder
 	leases       endpick.PerLease[lease]
 	leaseSlots   int64
 	tenants      arena[tenant]
@@ -131,6 +138,7 @@ type Index struct {
 	largest      uint32   // the tenant known to hold the most
 	weight       int      // of everything sure
 	pending      int      // weight of everything pending
+	kept         int      // weight of everything kept
 	hand         uint32   // the next account to give way to the byte limit
 	evicted      uint64
 	strays       uint64
@@ -145,7 +153,7 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	x := &Index{config: config, seed: maphash.MakeSeed()}
 	x.scratch.New = func() any { return new(scratch) }
 	x.servers.Forget = func(ref endpick.Ref, s *server) { x.clear(ref.Slot, s) }
-	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l, false) }
+	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l) }
 	x.tenants.take() // the common tenant
 	return x, nil
 }
@@ -166,10 +174,10 @@ func (x *Index) Routed(e *endpick.Event) {
 		return
 	}
 	s := x.servers.Find(ref)
-	for int(ref.Slot) >= len(x.generations) {
-		x.generations = append(x.generations, 0)
+	for int(ref.Slot) >= len(x.slots) {
+		x.slots = append(x.slots, slot{})
 	}
-	x.generations[ref.Slot] = ref.Generation
+	x.slots[ref.Slot].generation = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 
 	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
@@ -186,12 +194,14 @@ func (x *Index) Routed(e *endpick.Event) {
 	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, s, e.Now)
+	l.unseen = s.unseen(e.Candidate, e.Request.Block())
 	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
 		blocks = blocks[:room]
 		x.path = x.trie.walk(x.path[:0], blocks)
 	}
 	x.vouch(e.Lease, l, s, blocks)
 	x.fit(l.account, 0)
+	x.note(s, ref.Slot)
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
@@ -199,7 +209,7 @@ func (x *Index) FirstToken(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
-		x.computed(l, e.Now)
+		x.computed(e.Lease, l, e.Now)
 	}
 }
 
@@ -212,17 +222,21 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		x.computed(l, e.Now)
+		x.computed(e.Lease, l, e.Now)
 		x.vote(l, e.Request, o)
 	}
+	x.end(l)
 	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
 		x.respond(e.Lease, l, o.Blocks, e.Now)
 	}
 	x.leases.Drop(e.Lease)
+	if s := x.servers.Find(e.Candidate.Ref); s != nil {
+		x.note(s, e.Candidate.Ref.Slot)
+	}
 }
 
 // computed records that the engine has computed the prompt of a lease.
-func (x *Index) computed(l *lease, now time.Time) {
+func (x *Index) computed(ref endpick.LeaseRef, l *lease, now time.Time) {
 	s := x.servers.Find(l.ref)
 	if s == nil || !l.prefill {
 		return
@@ -232,26 +246,32 @@ func (x *Index) computed(l *lease, now time.Time) {
 	if s.ages.advance(s.capacity(), now) {
 		s.trust.review(s)
 		// The last two capacities of each endpoint count the most.
-		x.claims.fade(1 - 1/float64(2*sixteenths*len(x.generations)))
+		x.claims.fade(1 - 1/float64(2*sixteenths*len(x.slots)))
 	}
 	s.trust.atLeast(int(l.to))
-	x.hold(l, s, now)
+	x.hold(ref, l, s, now)
+	x.note(s, l.ref.Slot)
 }
 
 // hold makes sure what a lease vouches for, and makes room for it.
-func (x *Index) hold(l *lease, s *server, now time.Time) {
-	x.settle(l, s, true)
+func (x *Index) hold(ref endpick.LeaseRef, l *lease, s *server, now time.Time) {
+	x.confirm(ref, l, s)
 	x.noteLargest(s, l.account)
 	x.evict(s, l.ref.Slot, l.account, now)
 	x.fit(l.account, int(l.to))
 }
 
-// close ends a lease that may still be in prefill.
-func (x *Index) close(l *lease, computed bool) {
-	if s := x.servers.Find(l.ref); s != nil && l.prefill {
-		x.settle(l, s, computed)
+// end ends what a lease vouches for.
+func (x *Index) end(l *lease) {
+	if s := x.servers.Find(l.ref); s != nil && l.vouches {
+		x.settle(l, s)
 		x.tidy()
 	}
+}
+
+// close ends a lease.
+func (x *Index) close(l *lease) {
+	x.end(l)
 	if l.account != 0 {
 		x.accounts.at(l.account).leases--
 		x.release(l.account)
@@ -260,8 +280,10 @@ func (x *Index) close(l *lease, computed bool) {
 
 // clear forgets what an endpoint holds.
 func (x *Index) clear(slot uint32, s *server) {
-	for l := x.leases.Find(s.leases); l != nil; l = x.leases.Find(s.leases) {
-		x.settle(l, s, false)
+	for _, q := range [...]*leases{&s.prefill, &s.running} {
+		for l := x.leases.Find(q.newest); l != nil; l = x.leases.Find(q.newest) {
+			x.settle(l, s)
+		}
 	}
 	for s.order.oldest != 0 {
 		x.forget(s, slot, s.order.oldest, x.size(s.order.oldest, slot))

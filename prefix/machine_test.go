@@ -71,7 +71,7 @@ func (m *machine) routeOne(t *rapid.T) {
 		// The end of another one is never observed: its slot is reused.
 		m.key.Slot = m.open[0].Lease.Slot
 		if l := m.twin.leases[m.open[0].Lease]; l != nil {
-			m.twin.settle(l, false)
+			m.twin.settle(l)
 			delete(m.twin.leases, m.open[0].Lease)
 		}
 		m.x.leases.Drop(m.open[0].Lease)
@@ -164,9 +164,8 @@ func (m *machine) ended(t require.TestingT, e *endpick.Event, o *endpick.Outcome
 	}
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
 		m.computed(e)
-	} else {
-		m.twin.settle(l, false)
 	}
+	m.twin.settle(l)
 	if s := m.x.servers.Find(ref); s != nil && o.Status == endpick.Completed && len(o.Blocks) > 0 {
 		m.twin.responded(l, o.Blocks, s.capacity())
 	}
@@ -204,7 +203,7 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
 	candidates := make([]endpick.Candidate, 0, 2*twinEndpoints)
 	for _, ref := range m.refs {
-		candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
+		candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99, EvictedTokens: 98, InFlight: endpick.InFlight{OutputTokens: 8 * len(blocks)}})
 		if ref.Generation > 1 {
 			ref.Generation--
 			candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
@@ -214,11 +213,13 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 	m.x.Match(req, candidates)
 	for _, c := range candidates {
 		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)
+		require.Equal(t, 16*m.x.evictedNaively(c.Ref, blocks[:c.PrefixTokens/16], c.InFlight.OutputTokens), c.EvictedTokens, "%v of %v", blocks, c.Ref)
 	}
 	for ref, s := range m.x.servers.All() {
 		e := m.twin.endpoints[ref.Slot]
 		require.Equal(t, len(e.order), s.held, "%v", ref)
 		require.Equal(t, m.twin.pending(ref, "", true), s.pending, "%v", ref)
+		require.Len(t, e.kept, s.kept, "%v", ref)
 		for _, tenant := range m.tenants {
 			held := 0
 			if id := m.x.findAccount(ref, tenant); id != 0 {
@@ -227,6 +228,53 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 			require.Equal(t, e.held(tenant), held, "%v of %q", ref, tenant)
 		}
 	}
+}
+
+// evictedNaively looks at each block that an endpoint has, and counts how many of the
+// matched ones it has to evict for what is under way there.
+func (x *Index) evictedNaively(ref endpick.Ref, matched []uint64, generated int) (evicted int) {
+	s := x.servers.Find(ref)
+	if s == nil || !s.whole && s.trust.learned == 0 {
+		return 0
+	}
+	unseen, held := generated/16, 0
+	x.entries.all(func(id uint32, en *entry) {
+		if x.accounts.at(en.account).ref != ref {
+			return
+		}
+		if en.sure() {
+			held += x.size(id, ref.Slot)
+		} else {
+			unseen += x.size(id, ref.Slot)
+		}
+	})
+	if held+unseen <= s.capacity() {
+		return 0
+	}
+	// Of each entry of the match, how many blocks stay longer, with itself.
+	for _, p := range x.trie.walk(nil, matched) {
+		n := x.trie.nodes.at(p.node)
+		at, _ := n.holder(ref.Slot)
+		h := &n.holders.all()[at]
+		for _, id := range slices.Clone(x.before(h, p.to)) {
+			en := x.entries.at(id)
+			if !en.sure() || en.vouchers > 0 {
+				continue
+			}
+			stay := 0
+			x.entries.all(func(other uint32, o *entry) {
+				mine := s.ages.at(o.epoch) == s.ages.at(en.epoch)
+				if x.accounts.at(o.account).ref == ref && o.sure() && (o.epoch >= en.epoch || mine || o.vouchers > 0) {
+					stay += x.size(other, ref.Slot)
+				}
+			})
+			end := int(min(x.endIn(en, h), p.to))
+			if over := stay + unseen - s.capacity(); over > 0 {
+				return len(matched) - (end - min(over, end-int(en.start)))
+			}
+		}
+	}
+	return 0
 }
 
 func (x *Index) findAccount(ref endpick.Ref, tenant string) (found uint32) {

@@ -13,20 +13,23 @@ type lease struct {
 	account uint32
 	bound   int  // of the endpoint, for this request
 	whole   bool // bound is the whole KV cache
-	// prefill: the engine may not have computed the prompt yet. Meanwhile the
-	// lease vouches for the beginning of the prompt, up to depth to in node leaf,
-	// and is in its endpoint's list.
-	prefill    bool
-	leaf       uint32
-	to         uint32
-	next, last endpick.LeaseRef
+	// A lease vouches for the beginning of the prompt, up to depth to in node leaf, and is
+	// in a list of its endpoint: in prefill, while the engine may not have computed the
+	// prompt yet, or running, until the request is done or its blocks have to go.
+	vouches bool
+	prefill bool
+	leaf    uint32
+	to      uint32
+	newer   endpick.LeaseRef
+	older   endpick.LeaseRef
 	// doubtful: some of the matched blocks were pending, so what the engine will
 	// report of them says nothing about evictions.
 	doubtful bool
 	matched  int           // blocks that were there before
 	proven   int           // matched blocks that a prompt, not only a response, has included
 	idle     time.Duration // of the last sure matched block
-	age      int           // stack distance of the last matched block
+	age      int           // of the last matched block: how many the engine kept longer, as far as was known
+	unseen   int           // how many others it may have needed besides
 	// The whole prompt as it was sent: its blocks, and the hash of the last, which covers all of them.
 	blocks int
 	end    uint64
@@ -36,6 +39,32 @@ type lease struct {
 }
 
 const noResponse = ^uint32(0)
+
+// leases is a list of an endpoint's leases, by when they came into it.
+type leases struct{ newest, oldest endpick.LeaseRef }
+
+func (x *Index) enlist(q *leases, ref endpick.LeaseRef, l *lease) {
+	l.newer, l.older = endpick.LeaseRef{}, q.newest
+	if older := x.leases.Find(q.newest); older != nil {
+		older.newer = ref
+	} else {
+		q.oldest = ref
+	}
+	q.newest = ref
+}
+
+func (x *Index) delist(q *leases, l *lease) {
+	if newer := x.leases.Find(l.newer); newer != nil {
+		newer.older = l.older
+	} else {
+		q.newest = l.older
+	}
+	if older := x.leases.Find(l.older); older != nil {
+		older.newer = l.newer
+	} else {
+		q.oldest = l.newer
+	}
+}
 
 // look records what the endpoint holds of the path.
 func (x *Index) look(l *lease, s *server, now time.Time) {
@@ -55,7 +84,7 @@ func (x *Index) look(l *lease, s *server, now time.Time) {
 				break
 			}
 			if en.sure() {
-				l.age, l.idle = s.ages.distance(en.epoch), s.ages.idle(en.epoch, now)
+				l.age, l.idle = s.ages.needed(en.epoch), s.ages.idle(en.epoch, now)
 			} else {
 				l.doubtful = true
 			}
@@ -82,13 +111,9 @@ func (x *Index) vouch(ref endpick.LeaseRef, l *lease, s *server, blocks []uint64
 		at = x.vouchIn(l, s, &x.path[i], at)
 	}
 	leaf := x.path[len(x.path)-1]
-	l.prefill, l.leaf, l.to = true, leaf.node, leaf.to
+	l.vouches, l.prefill, l.leaf, l.to = true, true, leaf.node, leaf.to
 	x.trie.nodes.at(leaf.node).rests++
-	l.next, l.last = s.leases, endpick.LeaseRef{}
-	if first := x.leases.Find(s.leases); first != nil {
-		first.last = ref
-	}
-	s.leases = ref
+	x.enlist(&s.prefill, ref, l)
 	for _, p := range x.path {
 		if x.mayJoin(p.node) {
 			x.untidy = append(x.untidy, p.node)
@@ -137,7 +162,9 @@ func (x *Index) vouchIn(l *lease, s *server, p *step, place int) int {
 		if end := x.endIn(en, h); end > p.to {
 			x.cut(s, id, p.to)
 		}
-		en.vouchers++
+		if en.vouchers++; en.vouchers == 1 && en.sure() {
+			*s.ages.busyAt(en.epoch) += x.endIn(en, h) - en.start
+		}
 		last, id = id, en.down
 	}
 	if h.to < p.to {
@@ -158,33 +185,48 @@ func (x *Index) endIn(en *entry, h *holder) uint32 {
 	return h.to
 }
 
-// settle ends what a lease vouches for. If the engine has computed the prompt,
-// the endpoint holds it and has just used it; otherwise it keeps what was sure
-// before, and what other leases vouch for.
-func (x *Index) settle(l *lease, s *server, computed bool) {
+// confirm records that the engine has computed what a lease vouches for: the endpoint
+// holds it, and has just used it.
+func (x *Index) confirm(ref endpick.LeaseRef, l *lease, s *server) {
+	x.delist(&s.prefill, l)
+	x.enlist(&s.running, ref, l)
 	l.prefill = false
-	if next := x.leases.Find(l.next); next != nil {
-		next.last = l.last
+	x.climb(l, s, (*Index).confirmIn)
+}
+
+// confirmIn does so for one hold.
+func (x *Index) confirmIn(l *lease, s *server, h *holder, to uint32) {
+	for _, id := range slices.Backward(x.before(h, to)) {
+		start := x.entries.at(id).start
+		x.use(s, id, to, l)
+		x.join(s, id)
+		to = start
 	}
-	if last := x.leases.Find(l.last); last != nil {
-		last.next = l.next
-	} else {
-		s.leases = l.next
+}
+
+// settle ends what a lease vouches for. The endpoint keeps what is sure, and what other
+// leases vouch for.
+func (x *Index) settle(l *lease, s *server) {
+	q := &s.running
+	if l.prefill {
+		q = &s.prefill
 	}
-	id, to := l.leaf, l.to
-	x.trie.nodes.at(id).rests--
-	x.untidy = append(x.untidy, id)
-	at := 0
+	x.delist(q, l)
+	l.vouches, l.prefill = false, false
+	x.trie.nodes.at(l.leaf).rests--
+	x.untidy = append(x.untidy, l.leaf)
+	x.climb(l, s, (*Index).retract)
+}
+
+// climb calls f with each of the endpoint's holds for which a lease vouches, and the
+// depth up to which it does, from the end of the prompt to its beginning.
+func (x *Index) climb(l *lease, s *server, f func(x *Index, l *lease, s *server, h *holder, to uint32)) {
+	id, to, at := l.leaf, l.to, 0
 	for id != 0 {
 		n := x.trie.nodes.at(id)
 		parent, depth := n.parent, n.depth
 		at, _ = n.near(at, l.ref.Slot)
-		h := &n.holders.all()[at]
-		if computed {
-			x.confirm(l, s, h, to)
-		} else {
-			x.retract(l, s, h, to)
-		}
+		f(x, l, s, &n.holders.all()[at], to)
 		id, to = parent, depth
 	}
 }
@@ -203,21 +245,13 @@ func (x *Index) before(h *holder, depth uint32) []uint32 {
 	return x.chain
 }
 
-func (x *Index) confirm(l *lease, s *server, h *holder, to uint32) {
-	for _, id := range slices.Backward(x.before(h, to)) {
-		en := x.entries.at(id)
-		en.vouchers--
-		x.use(s, id, to, l)
-		x.join(s, id)
-		to = en.start
-	}
-}
-
 func (x *Index) retract(l *lease, s *server, h *holder, to uint32) {
 	for _, id := range slices.Backward(x.before(h, to)) {
 		en := x.entries.at(id)
-		en.vouchers--
 		start := en.start
+		if en.vouchers--; en.vouchers == 0 && en.sure() {
+			*s.ages.busyAt(en.epoch) -= to - start
+		}
 		if !en.sure() && en.vouchers == 0 {
 			x.drop(s, l.ref.Slot, id, to, int(to-start))
 		} else {

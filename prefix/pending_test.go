@@ -120,7 +120,7 @@ func TestPendingPromptsKeepWhatTheyMatched(t *testing.T) {
 	e := s.begin(0, "", 1, 2)
 	s.serve(0, "", 6, 7, 8, 9)
 	assert.Equal(t, []int{32}, s.match(1, 2, 3))
-	assert.Equal(t, 2, s.Stats().Endpoints[0].Pending)
+	assert.Equal(t, []int{0, 2, 6}, []int{s.Stats().Endpoints[0].Pending, s.Stats().Endpoints[0].Kept, s.Stats().Pairs})
 	s.end(e, endpick.Failed)
 	assert.Equal(t, []int{0}, s.match(1, 2, 3))
 	assert.Equal(t, []int{64}, s.match(6, 7, 8, 9))

@@ -26,7 +26,7 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now tim
 	s.bound, s.whole, l.response = l.bound, l.whole, uint32(l.blocks)
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.vouch(ref, l, s, blocks)
-	x.hold(l, s, now)
+	x.hold(ref, l, s, now)
 }
 
 // lastOf returns the hash of the last block, or 0.

@@ -64,11 +64,37 @@ func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 				break
 			}
 		}
-		by = min(by, x.size(id, slot))
+		if by = x.forgettable(s, slot, id, by); by == 0 {
+			continue
+		}
 		x.claims.evict(s.ages.idle(x.entries.at(id).epoch, now), float64(by))
 		x.forget(s, slot, id, by)
 		x.evicted += uint64(by)
 	}
+}
+
+// forgettable is how much of an entry that has to make room may be forgotten at once. If
+// leases vouch for it, it is kept, and takes memory: as much as an endpoint's engine may
+// hold, and no more in all than pending blocks may. Beyond that, the requests that have been
+// running the longest vouch for their blocks no more, and the result is 0: what has to make
+// room may be another entry then. So clients that read slowly cost no more.
+func (x *Index) forgettable(s *server, slot, id uint32, by int) int {
+	by = min(by, x.size(id, slot))
+	if x.entries.at(id).vouchers == 0 {
+		return by
+	}
+	room := s.bound - s.kept
+	if x.kept >= x.pendingWeight() {
+		room = 0
+	}
+	if room > 0 {
+		return min(by, room)
+	}
+	if l := x.leases.Find(s.running.oldest); l != nil {
+		x.settle(l, s)
+		return 0
+	}
+	return by
 }
 
 func (x *Index) size(id, slot uint32) int {
@@ -95,8 +121,12 @@ func (x *Index) fit(account uint32, keep int) {
 		if id == 0 {
 			return // the fixed cost of these endpoints alone exceeds the limit
 		}
-		by := x.size(id, ref.Slot)
-		x.forget(x.servers.Find(ref), ref.Slot, id, by)
+		s := x.servers.Find(ref)
+		by := x.forgettable(s, ref.Slot, id, math.MaxInt)
+		if by == 0 {
+			continue
+		}
+		x.forget(s, ref.Slot, id, by)
 		x.evicted += uint64(by)
 	}
 }

@@ -23,6 +23,7 @@ type EndpointStats struct {
 	Ref      endpick.Ref
 	Held     int    // blocks that its engine has computed
 	Pending  int    // blocks of requests that the engine may not have computed yet
+	Kept     int    // blocks that had to make room, but are needed by requests under way
 	Bound    int    // the most blocks, from the config and the endpoint's KV cache
 	Capacity int    // the most blocks, if the engine's reports have lowered it
 	Lowered  uint64 // how often they have
@@ -42,11 +43,12 @@ func (x *Index) Stats() IndexStats {
 		Strays:  x.strays,
 	}
 	for ref, s := range x.servers.All() {
-		stats.Pairs += s.held + s.pending
+		stats.Pairs += s.held + s.pending + s.kept
 		stats.Endpoints = append(stats.Endpoints, EndpointStats{
 			Ref:      ref,
 			Held:     s.held,
 			Pending:  s.pending,
+			Kept:     s.kept,
 			Bound:    s.bound,
 			Capacity: s.capacity(),
 			Lowered:  s.trust.lowered,
@@ -64,8 +66,8 @@ func (x *Index) bytes() (all, idle int64) {
 	all, idle = x.trie.bytes()
 	all += x.entries.bytes() + x.tenants.bytes() + x.accounts.bytes() + x.tenantTable.bytes() + x.accountTable.bytes()
 	// A little more, for the generation that tables keep of each.
-	slots := int64(cap(x.generations))
-	all += slots * (4 + 8 + int64(unsafe.Sizeof(server{})))
+	slots := int64(cap(x.slots))
+	all += slots * (int64(unsafe.Sizeof(slot{})) + 8 + int64(unsafe.Sizeof(server{})))
 	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.untidy)+cap(x.chain))*4
 	return all, idle
 }

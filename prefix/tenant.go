@@ -31,6 +31,7 @@ type account struct {
 	tenant     uint32
 	held       int // sure blocks
 	pending    int // pending blocks
+	kept       int // blocks that are kept
 	order      order
 	leases     uint32 // open leases
 	next, last uint32 // ring of the tenant's accounts
@@ -92,7 +93,7 @@ func (x *Index) own(en *entry, owner uint32) {
 // release removes an empty account, and its tenant if it has no other.
 func (x *Index) release(id uint32) {
 	a := x.accounts.at(id)
-	if a.held != 0 || a.pending != 0 || a.leases != 0 {
+	if a.held != 0 || a.pending != 0 || a.kept != 0 || a.leases != 0 {
 		return
 	}
 	x.accountTable.remove(accountTag(a.ref.Slot, a.tenant), id)

@@ -15,7 +15,7 @@ type node struct {
 	children uint32
 	kids     uint32 // XOR of the numbers of all children, which is the number of an only child
 	full     uint32 // holders of the whole run
-	rests    uint32 // leases in prefill whose prompts end within the run
+	rests    uint32 // open leases whose prompts end within the run
 }
 
 // end is the depth at which the run ends.

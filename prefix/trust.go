@@ -8,9 +8,10 @@ import "github.com/endpick/endpick"
 // Each report on an older match is a vote. An engine with room for R blocks that
 // evicts the least recently used first has what was used within the last R
 // blocks, and lacks what is older. So a match that was there votes for as much
-// room as its age, the number of blocks used since; one that was not all there
-// votes against as much: with M blocks missing at its end, the first of them had
-// at most age − M blocks used after it. Votes are kept by age, in sixteenths of
+// room as its age, the number of blocks used since or by requests under way; one
+// that was not all there votes against as much, and what prompts in prefill and
+// responses needed besides: with M blocks missing at its end, the first of them had
+// at most M fewer used after it. Votes are kept by age, in sixteenths of
 // the capacity, and the capacity moves towards the one that contradicts the
 // fewest of them. They fade by a 32nd with each sixteenth of the capacity that is
 // used.
@@ -111,7 +112,7 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	case missing <= most:
 		t.had[sixteenth(l.age, capacity)] += weight
 	case float64(missing-most) > grain/req.Block():
-		t.lacked[sixteenth(l.age-(l.matched-there), capacity)] += weight
+		t.lacked[sixteenth(l.age+l.unseen-(l.matched-there), capacity)] += weight
 		t.against.add(l.account, weight)
 	default:
 		return

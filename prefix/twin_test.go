@@ -15,6 +15,7 @@ type twin struct {
 	endpoints map[uint32]*twinEndpoint
 	leases    map[endpick.LeaseRef]*twinLease
 	strays    uint64
+	clock     int
 }
 
 type twinEndpoint struct {
@@ -23,12 +24,15 @@ type twinEndpoint struct {
 	order      []string          // heads, most recent first
 	owner      map[string]string // tenants of heads that are held or pending
 	told       map[string]bool   // of these, those that no prompt has included
+	kept       map[string]bool   // of these, those that are not in order any more
+	bound      int               // as of the last computed request
 	largest    string
 }
 
 type twinLease struct {
 	ref      endpick.Ref
 	tenant   string
+	vouches  bool
 	prefill  bool
 	prompt   []uint64
 	bound    int
@@ -37,6 +41,7 @@ type twinLease struct {
 	matched  int
 	proven   int
 	doubtful bool
+	runsFrom int // by the twin's clock
 	response int // blocks before the response for which it vouches; −1: for a prompt
 }
 
@@ -62,7 +67,7 @@ func heads(blocks []uint64) []string {
 // vouched reports whether a lease vouches for a head.
 func (t *twin) vouched(ref endpick.Ref, head string) bool {
 	for _, l := range t.leases {
-		if l.prefill && l.ref == ref && slices.Contains(l.heads, head) {
+		if l.vouches && l.ref == ref && slices.Contains(l.heads, head) {
 			return true
 		}
 	}
@@ -88,7 +93,7 @@ func (t *twin) match(ref endpick.Ref, blocks []uint64) int {
 func (t *twin) pending(ref endpick.Ref, tenant string, all bool) (n int) {
 	e := t.endpoints[ref.Slot]
 	for h, owner := range e.owner {
-		if (all || owner == tenant) && !slices.Contains(e.order, h) {
+		if (all || owner == tenant) && !slices.Contains(e.order, h) && !e.kept[h] {
 			n++
 		}
 	}
@@ -110,7 +115,7 @@ func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
 		return nil
 	}
 	if e == nil || e.generation < ref.Generation {
-		e = &twinEndpoint{generation: ref.Generation, owner: map[string]string{}, told: map[string]bool{}}
+		e = &twinEndpoint{generation: ref.Generation, owner: map[string]string{}, told: map[string]bool{}, kept: map[string]bool{}}
 		t.endpoints[ref.Slot] = e
 	}
 	return e
@@ -131,7 +136,7 @@ func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, bloc
 	}
 	room := min(bound-t.pending(ref, tenant, false), int(float64(bound)/t.share)-t.pending(ref, "", true))
 	l.heads = all[:min(len(all), l.matched+max(room, 0))]
-	l.prefill = len(l.heads) > 0
+	l.vouches, l.prefill = len(l.heads) > 0, len(l.heads) > 0
 	for _, h := range l.heads[min(l.matched, len(l.heads)):] {
 		e.owner[h] = tenant
 	}
@@ -139,38 +144,56 @@ func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, bloc
 }
 
 // settle ends what a lease vouches for.
-func (t *twin) settle(l *twinLease, computed bool) *twinEndpoint {
+func (t *twin) settle(l *twinLease) {
+	e := t.endpoints[l.ref.Slot]
+	if !l.vouches || e.generation != l.ref.Generation || e.gone {
+		return
+	}
+	l.vouches, l.prefill = false, false
+	for _, h := range l.heads {
+		if !slices.Contains(e.order, h) && !t.vouched(l.ref, h) {
+			delete(e.owner, h)
+			delete(e.told, h)
+			delete(e.kept, h)
+		}
+	}
+}
+
+// longestRunning returns the lease that vouches for what has been computed and has done so
+// for the longest time.
+func (t *twin) longestRunning(ref endpick.Ref) (longest *twinLease) {
+	for _, l := range t.leases {
+		if l.vouches && !l.prefill && l.ref == ref && (longest == nil || l.runsFrom < longest.runsFrom) {
+			longest = l
+		}
+	}
+	return longest
+}
+
+// computed records that the engine has computed the prompt of a lease.
+func (t *twin) computed(l *twinLease, capacity int) {
 	e := t.endpoints[l.ref.Slot]
 	if !l.prefill || e.generation != l.ref.Generation || e.gone {
-		return nil
+		return
 	}
 	l.prefill = false
+	t.clock++
+	l.runsFrom = t.clock
+	e.bound = l.bound
 	for _, h := range slices.Backward(l.heads) {
 		at := slices.Index(e.order, h)
-		if computed && (at < 0 || l.response < 0) {
+		if at < 0 || l.response < 0 {
 			e.told[h] = l.response >= 0 && len(h) > l.response
 		}
 		switch {
-		case computed && at < 0:
+		case at < 0:
 			e.owner[h] = l.tenant
-		case computed && e.owner[h] != l.tenant:
+		case e.owner[h] != l.tenant:
 			e.owner[h] = twinCommons
-		case !computed && at < 0 && !t.vouched(l.ref, h):
-			delete(e.owner, h)
-			delete(e.told, h)
 		}
-		if computed {
-			e.order = slices.DeleteFunc(e.order, func(o string) bool { return o == h })
-			e.order = slices.Insert(e.order, 0, h)
-		}
-	}
-	return e
-}
-
-func (t *twin) computed(l *twinLease, capacity int) {
-	e := t.settle(l, true)
-	if e == nil {
-		return
+		delete(e.kept, h)
+		e.order = slices.DeleteFunc(e.order, func(o string) bool { return o == h })
+		e.order = slices.Insert(e.order, 0, h)
 	}
 	if e.held(l.tenant) > e.held(e.largest) {
 		e.largest = l.tenant
@@ -190,8 +213,17 @@ func (t *twin) computed(l *twinLease, capacity int) {
 			}
 		}
 		h := e.order[victim]
+		for t.vouched(l.ref, h) && len(e.kept) >= e.bound {
+			longest := t.longestRunning(l.ref)
+			if longest == nil {
+				break
+			}
+			t.settle(longest)
+		}
 		e.order = slices.Delete(e.order, victim, victim+1)
-		if !t.vouched(l.ref, h) {
+		if t.vouched(l.ref, h) {
+			e.kept[h] = true
+		} else {
 			delete(e.owner, h)
 			delete(e.told, h)
 		}
@@ -207,8 +239,9 @@ func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
 	}
 	l.response = len(l.prompt)
 	l.heads = heads(blocks[:min(len(blocks), l.bound)])
-	l.prefill = len(l.heads) > 0
+	l.vouches, l.prefill = len(l.heads) > 0, len(l.heads) > 0
 	t.computed(l, capacity)
+	t.settle(l)
 }
 
 func (t *twin) removed(ref endpick.Ref) {

@@ -129,7 +129,7 @@ func (h *history) observe(now time.Time, r *observed.Request) {
 	}
 	if a := r.Last(); a != nil && r.CachedTokens != nil && r.Completed() {
 		s.prompt += float64(r.InputTokens)
-		s.expected += float64(a.Candidate.PrefixTokens)
+		s.expected += float64(a.Candidate.CachedTokens())
 		s.cached += float64(*r.CachedTokens)
 	}
 	for i := range r.Attempts {

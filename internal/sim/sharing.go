@@ -50,7 +50,7 @@ func (r *run) tellRouted(f *flight, req *endpick.Request) {
 	mirror.Exclude, mirror.Receipt = nil, nil
 	mirror.MirrorOf = f.lease.Endpoint().ID
 	if c, ok := f.lease.Candidate(); ok {
-		mirror.MirrorPrefix = c.PrefixTokens
+		mirror.MirrorPrefix = c.CachedTokens()
 	}
 	if r.cfg.Sharing.LoadOnly {
 		mirror.Blocks = nil

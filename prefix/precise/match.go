@@ -79,9 +79,11 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 		}
 		tokens := int(min(saved*prefix.BlockTokens, float64(most)))
 		if knows == Partial {
-			tokens = max(tokens, c.PrefixTokens)
+			c.PrefixTokens = max(tokens, c.PrefixTokens)
+			c.EvictedTokens = min(c.EvictedTokens, c.PrefixTokens-tokens)
+			continue
 		}
-		c.PrefixTokens = tokens
+		c.PrefixTokens, c.EvictedTokens = tokens, 0
 	}
 	x.mu.Unlock()
 	x.scratch.Put(s)

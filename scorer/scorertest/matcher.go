@@ -21,7 +21,7 @@ import (
 // and is at least one token shorter than the prompt. No endpoint holds what was never
 // sent, and an endpoint that comes back holds nothing from before. Order does not
 // matter. A prompt may have no blocks, and blocks may have any size. It changes nothing
-// but PrefixTokens, keeps nothing that the caller owns, and reads no clock. It may be
+// but PrefixTokens and EvictedTokens, keeps nothing that the caller owns, and reads no clock. It may be
 // called concurrently. newMatcher returns a matcher without history; it is called many
 // times.
 func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher) {
@@ -68,9 +68,13 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 				l.failf(rt, "%s is said to hold %d of %d tokens: at least none, and at most one less, since engines compute the last one again",
 					candidates[i].Endpoint.ID, h, tokens)
 			}
-			candidates[i].PrefixTokens = 0
+			if gone, h := candidates[i].EvictedTokens, candidates[i].PrefixTokens; gone < 0 || gone > h {
+				l.failf(rt, "%s is said to have evicted %d of %d tokens: at least none, and no more than it holds",
+					candidates[i].Endpoint.ID, gone, h)
+			}
+			candidates[i].PrefixTokens, candidates[i].EvictedTokens = 0, 0
 		}
-		c.unchanged("Match", &got, candidates, "a matcher writes PrefixTokens alone")
+		c.unchanged("Match", &got, candidates, "a matcher writes PrefixTokens and EvictedTokens alone")
 		other := c.shuffled()
 		one, two := c.matches(l.matcher), other.matches(l.matcher)
 		if fmt.Sprint(one) != fmt.Sprint(two) {

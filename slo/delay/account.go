@@ -127,7 +127,7 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 		e.mark(l)
 	}
 	m.prompt.add(l.input + output)
-	m.anew.add(s.fresh + output)
+	m.anew.add(float64(max(c.NewTokens(req), 1)) + output) // blocks that were evicted would have been found
 	expected := k.of(&s.first) * k.late.ratio()
 	if !req.Stream {
 		expected = (k.of(&s.first) + output*k.of(&s.step)) * k.late.ratio()

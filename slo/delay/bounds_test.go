@@ -93,6 +93,7 @@ func (w *town) candidates(req *endpick.Request) []endpick.Candidate {
 	cs := w.router.AppendCandidates(nil)
 	for i := range cs {
 		cs[i].PrefixTokens = w.chance.IntN(2) * w.chance.IntN(req.InputTokens)
+		cs[i].EvictedTokens = w.chance.IntN(2) * w.chance.IntN(cs[i].PrefixTokens+1)
 	}
 	return cs
 }

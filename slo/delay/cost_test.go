@@ -90,6 +90,13 @@ func TestCostsByHand(t *testing.T) {
 	onBusy.Weight = 1
 	check(onBusy, whole, busy)
 
+	// What was evicted has to be computed again, 500 tokens. That counts for the request
+	// itself: elsewhere it would delay others as much.
+	evicted, longer := busy, onBusy
+	evicted.EvictedTokens = 500
+	longer.TTFT += 500 + 2500*(500+2500/2)/30_000. - pairs
+	check(longer, whole, evicted)
+
 	// A prompt that is fully cached computes its last token only.
 	m = fresh(t, Horizon)
 	held := idle

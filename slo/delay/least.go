@@ -105,7 +105,11 @@ func (j *judge) survey() bool {
 		}
 		t.load.add(c)
 		r := &t.rates
-		fresh, pair := compute(j.req, c)
+		fresh, pair := compute(j.req, c.PrefixTokens)
+		mine, minePair := fresh, pair
+		if c.EvictedTokens > 0 {
+			mine, minePair = compute(j.req, c.CachedTokens())
+		}
 		batch, held := c.BatchSize(), r.stands
 		if n := c.InFlight.Requests; n > 0 {
 			held = float64(c.InFlight.ContextTokens+c.InFlight.OutputTokens) / float64(n)
@@ -115,12 +119,11 @@ func (j *judge) survey() bool {
 			queued += foreign * r.waiting
 		}
 		step := r.batch + r.context*held
-		work := r.token*fresh + r.pair*pair
 		own := j.copies.own(c, fresh)
 		each := j.output*step + r.slowdown
-		least := r.base + j.weight*(work+r.token*queued+r.pair*g.pairs+firstSteps*min(batch, g.places)*step) +
-			work*own*batch*crowd
-		if missing := g.missing(c, fresh+queued, batch); missing > 0 {
+		least := r.base + j.weight*(r.token*(mine+queued)+r.pair*(minePair+g.pairs)+firstSteps*min(batch, g.places)*step) +
+			(r.token*fresh+r.pair*pair)*own*batch*crowd
+		if missing := g.missing(c, mine+queued, batch); missing > 0 {
 			least += r.blocked * missing
 		}
 		if g.special(j.now) {
@@ -256,7 +259,7 @@ func (j *judge) cost(i int) float64 {
 // alike reports whether two candidates are in the same state, and so cost the same.
 func (j *judge) alike(a, b int) bool {
 	c, d := &j.candidates[a], &j.candidates[b]
-	if j.bounds.least[a] != j.bounds.least[b] || c.PrefixTokens != d.PrefixTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
+	if j.bounds.least[a] != j.bounds.least[b] || c.PrefixTokens != d.PrefixTokens || c.EvictedTokens != d.EvictedTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
 		c.InFlight != d.InFlight {
 		return false
 	}

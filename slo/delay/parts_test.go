@@ -367,6 +367,7 @@ func TestWhoIsAlike(t *testing.T) {
 	assert.True(t, alike(plain(), plain()))
 	for name, change := range map[string]func(s *stand){
 		"match":          func(s *stand) { s.c.PrefixTokens = 1 },
+		"evicted":        func(s *stand) { s.c.EvictedTokens = 1 },
 		"waiting":        func(s *stand) { s.c.Waiting = 1 },
 		"running":        func(s *stand) { s.c.Running = 1 },
 		"in flight":      func(s *stand) { s.c.InFlight.OutputTokens = 1 },

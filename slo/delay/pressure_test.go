@@ -83,6 +83,7 @@ func (holder) Name() string { return "holder" }
 func (h holder) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	for i := range candidates {
 		candidates[i].PrefixTokens = int(float64(h) * float64(req.InputTokens))
+		candidates[i].EvictedTokens = candidates[i].PrefixTokens / 2 // which would have been found
 	}
 }
 

@@ -50,7 +50,7 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	case !j.req.Stream && has&endpick.E2E != 0:
 		out.TTFT, out.Decode = 0, milliseconds(p.E2E)
 	}
-	fresh, pair := compute(j.req, c)
+	fresh, pair := compute(j.req, c.PrefixTokens)
 	out.Prefill = j.prefill(j.kind, c, fresh, pair, pace)
 	out.Slowdown = j.slowdown(j.kind) * float64(those*pace)
 }

@@ -6,7 +6,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// sight is what a request would find on a candidate.
+// sight is what a request would find on a candidate. What was evicted there is computed
+// again. That is part of the request's own wait, but not of what a choice costs others:
+// wherever it is computed, it takes their time and their place in a cache, and if it went
+// elsewhere, both servers would lose what they hold, in turn.
 type sight struct {
 	fresh, pairs float64 // to be computed for it
 	size         float64 // its tokens in memory, halfway through the response
@@ -21,11 +24,11 @@ type sight struct {
 // prompt's own: half of the current one, and the one that produces it.
 const firstSteps = 1.5
 
-// compute returns how much would have to be computed for a request: tokens, and
-// pairs of one with each before it.
-func compute(req *endpick.Request, c *endpick.Candidate) (fresh, pairs float64) {
-	fresh = float64(max(c.NewTokens(req), 1))
-	return fresh, float64(fresh * (float64(max(c.PrefixTokens, 0)) + fresh/2))
+// compute returns how much has to be computed for a request of whose prompt so many
+// tokens are cached: tokens, and pairs of one with each before it.
+func compute(req *endpick.Request, cached int) (fresh, pairs float64) {
+	fresh = float64(max(req.InputTokens-max(cached, 0), 1))
+	return fresh, float64(fresh * (float64(max(cached, 0)) + fresh/2))
 }
 
 // size is how many tokens a request has in memory, halfway through its response.
@@ -37,7 +40,7 @@ func size(req *endpick.Request, output float64) float64 {
 // nothing was routed there yet. m.mu is held.
 func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
 	*s = sight{size: size(req, output), batch: min(c.BatchSize(), places(c)), foreign: foreignOn(c), held: sizeOn(c, k)}
-	s.fresh, s.pairs = compute(req, c)
+	s.fresh, s.pairs = compute(req, c.CachedTokens())
 	// Requests that wait at the engine and came from elsewhere: like the others on average.
 	queued := float64(c.InFlight.PrefillTokens) + float64(max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1))
 

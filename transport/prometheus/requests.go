@@ -222,7 +222,7 @@ func (m *Metrics) observeCache(model string, r *observed.Request) {
 		return
 	}
 	f := &m.series
-	expected, cached := a.Candidate.PrefixTokens, min(max(*r.CachedTokens, 0), r.InputTokens)
+	expected, cached := a.Candidate.CachedTokens(), min(max(*r.CachedTokens, 0), r.InputTokens)
 	f.prompt.WithLabelValues(model).Add(float64(r.InputTokens))
 	f.expected.WithLabelValues(model).Add(float64(expected))
 	f.cached.WithLabelValues(model).Add(float64(cached))
