@@ -94,13 +94,26 @@ func TestEvictedWithinTheMatch(t *testing.T) {
 	s := newCache(t, 100)
 	long := s.fresh(80)
 	s.serve(0, "", long...)
-	s.serve(0, "", append(slices.Clone(long[:20]), s.fresh(10)...)...) // the head is newer
+	other := append(slices.Clone(long[:20]), s.fresh(10)...)
+	s.serve(0, "", other...) // the head is newer
 	s.fleet[0].InFlight.OutputTokens = 16 * 40
 	// 30 blocks are newer than the 60 others, of which 30 have no room any more.
-	for _, tc := range []struct{ asked, held, evicted int }{{80, 80, 30}, {60, 60, 30}, {40, 40, 20}, {20, 20, 0}} {
+	for _, tc := range []struct{ asked, held, evicted int }{{80, 80, 30}, {60, 60, 10}, {50, 50, 0}, {40, 40, 0}} {
 		held, evicted := s.evicted(long[:tc.asked])
 		assert.Equal(t, []int{tc.held, tc.evicted}, []int{held, evicted}, "%+v", tc)
 	}
+	held, evicted := s.evicted(other)
+	assert.Equal(t, []int{30, 0}, []int{held, evicted}, "all of it is new")
+
+	// Now both ends have no room: 5 of the last 60 blocks of long and, since these are
+	// newer, all 10 of other's own.
+	s.serve(0, "", long...)
+	s.serve(0, "", long[:20]...)
+	s.fleet[0].InFlight.OutputTokens = 16 * 25
+	held, evicted = s.evicted(other)
+	assert.Equal(t, []int{30, 10}, []int{held, evicted})
+	held, evicted = s.evicted(long)
+	assert.Equal(t, []int{80, 5}, []int{held, evicted})
 }
 
 // Of a cache whose size is not known, nothing is said.

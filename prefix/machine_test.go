@@ -268,9 +268,9 @@ func (x *Index) evictedNaively(ref endpick.Ref, matched []uint64, generated int)
 					stay += x.size(other, ref.Slot)
 				}
 			})
-			end := int(min(x.endIn(en, h), p.to))
+			end := int(x.endIn(en, h))
 			if over := stay + unseen - s.capacity(); over > 0 {
-				return len(matched) - (end - min(over, end-int(en.start)))
+				return len(matched) - min(end-min(over, end-int(en.start)), int(p.to))
 			}
 		}
 	}

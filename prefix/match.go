@@ -109,7 +109,7 @@ func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block
 		if !ok || n.depth >= depth {
 			return 1
 		}
-		if en, _ := x.gone(s, &n.holders.all()[at], depth, room); en != nil {
+		if en, _ := x.gone(s, &n.holders.all()[at], min(depth, p.to), room); en != nil {
 			return 1
 		}
 		return -1
@@ -122,13 +122,13 @@ func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block
 	if !ok {
 		return depth
 	}
-	h := &n.holders.all()[at]
-	en, over := x.gone(s, h, depth, room)
+	h, to := &n.holders.all()[at], min(depth, path[first].to)
+	en, over := x.gone(s, h, to, room)
 	if en == nil {
 		return depth
 	}
-	end := min(x.endIn(en, h), depth)
-	return end - min(uint32(over), end-en.start)
+	end := x.endIn(en, h) // an engine evicts the end first
+	return min(end-min(uint32(over), end-en.start), to)
 }
 
 // gone returns the first entry of a hold that is not all in a cache with so much room, and

@@ -239,7 +239,7 @@ var pull = []*pulled{
 	from(gauge, ofIndex, "index_bytes", "Memory that the index takes.", func(s *prefix.IndexStats) float64 { return float64(s.Bytes) }),
 	from(counter, ofIndex, "index_evicted_total", "Pairs forgotten for lack of room.", func(s *prefix.IndexStats) float64 { return float64(s.Evicted) }),
 	from(counter, ofIndex, "index_strays_total", "Responses that did not continue the prompt as it was routed.", func(s *prefix.IndexStats) float64 { return float64(s.Strays) }),
-	perIndexed("index_blocks", "Blocks that the engine is believed to hold.", func(s *prefix.EndpointStats) int { return s.Held }),
+	perIndexed("index_blocks", "Blocks that the engine is believed to hold.", func(s *prefix.EndpointStats) int { return s.Held + s.Kept }),
 	perIndexed("index_capacity_blocks", "Blocks that it is trusted to hold.", func(s *prefix.EndpointStats) int { return s.Capacity }),
 
 	perModel(gauge, "error_ratio", "Mean absolute percentage error of the last 1,000 predictions (MAPE).", func(h *predict.Health) float64 { return h.MAPE }),
