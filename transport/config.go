@@ -160,7 +160,11 @@ func (c *Config) validate() error {
 	}
 	for _, e := range c.Router.Endpoints() {
 		if _, err := target.Parse(e.Candidate.Endpoint.Address); err != nil {
-			return badConfig("Router", fmt.Sprintf("has endpoint %q whose address is neither host:port nor an http, https or h2c URL", e.Candidate.Endpoint.ID))
+			what := "whose address is neither host:port nor an http, https or h2c URL"
+			if e.Candidate.Endpoint.Address == "" {
+				what = "which has no Address"
+			}
+			return badConfig("Router", fmt.Sprintf("has endpoint %q, %s", e.Candidate.Endpoint.ID, what))
 		}
 	}
 	if c.Base == nil {

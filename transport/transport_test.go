@@ -46,6 +46,9 @@ func TestConfig(t *testing.T) {
 	}
 	_, err = transport.New(transport.Config{Router: router})
 	assert.NoError(t, err)
+	require.NoError(t, router.Add(endpick.Endpoint{ID: "10.0.0.1:8000"}))
+	_, err = transport.New(transport.Config{Router: router})
+	assert.EqualError(t, err, `endpick: config: transport.Config.Router has endpoint "10.0.0.1:8000", which has no Address`)
 }
 
 func TestStream(t *testing.T) {
