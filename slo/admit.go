@@ -49,7 +49,7 @@ type UnattainableError struct {
 	// no endpoint meets both targets, or the request would break the target of
 	// a running request.
 	TTFT, TPOT time.Duration
-	Endpoints  int
+	Endpoints  int // that could have taken the request
 }
 
 func (e *UnattainableError) Error() string {

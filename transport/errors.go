@@ -62,8 +62,8 @@ var (
 // BodyError says by how much a request body was too large. It matches
 // ErrBodyTooLarge.
 type BodyError struct {
-	Limit  int64
-	Length int64 // as announced by the client; negative: unknown
+	Limit  int64 // bytes
+	Length int64 // bytes, as announced by the client; negative: unknown
 }
 
 func (e *BodyError) Error() string {

@@ -68,16 +68,16 @@ const longestRest = time.Minute
 
 // Stats counts what became of requests.
 type Stats struct {
-	Asked     uint64 // calls of the tokenizer
-	Failed    uint64 // of these calls
-	Hits      uint64 // prompts whose ids were cached
-	Shared    uint64 // requests that waited for another's call
-	Late      uint64 // requests whose ids were not available in time
-	Heads     uint64 // requests routed by the ids of their head
-	Declined  uint64 // requests without a call: too many, too long, a rest, no prompt
-	Bytes     int64  // cached
-	Prompts   int    // cached
-	RestUntil time.Time
+	Asked     uint64    // calls of the tokenizer
+	Failed    uint64    // of these calls
+	Hits      uint64    // prompts whose ids were cached
+	Shared    uint64    // requests that waited for another's call
+	Late      uint64    // requests whose ids were not available in time
+	Heads     uint64    // requests routed by the ids of their head
+	Declined  uint64    // requests without a call: too many, too long, a rest, no prompt
+	Bytes     int64     // cached
+	Prompts   int       // cached
+	RestUntil time.Time // zero: the tokenizer has not been rested
 }
 
 // Client gets the ids of prompts within a short time limit. It is safe for concurrent

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// MaxPiece is the length of the longest piece of a body that a picker may send.
+// MaxPiece is the length of the longest piece of a body that a picker may send, in bytes.
 const MaxPiece = 62_000
 
 // Proxy sends requests to the server that a picker names. It has no goroutines beyond
