@@ -42,14 +42,14 @@ func TestFaults(t *testing.T) {
 		{"Servers", "the server … | a client sees | leases | beside a good server it sees | leases",
 			"Each server is one of `transporttest.Faults`. *Leases* lists how they ended, in order.", 85, serverFaults},
 		{"Clients", "the client … | it sees | leases", "The bodies are 16 KiB each, of shapes that are meant to cost a gateway more than their length suggests; the rest are exchanges of `internal/suite`.", 64, clientInputs},
-		{"Clients on the wire", "the client … | it sees | leases", "Byte by byte over HTTP/1.1. Some are refused by `net/http` before the gateway hears of them.", 20, wires},
+		{"Clients, byte by byte", "the client … | it sees | leases", "Over HTTP/1.1. Some are refused by `net/http` before the gateway hears of them.", 20, wires},
 		{"Clients over HTTP/2", "the client … | it sees | leases", "In the clear, frame by frame.", 15, http2Clients},
 		{"HTTP/2", "the server … | a client sees | leases", "In the clear, frame by frame. One is left out: a server that opens a stream's window beyond 2³¹ bytes blocks its connection for good, because `net/http` of Go 1.26 deadlocks; to the health check such a server is one that hangs.", 12, http2Faults},
 		{"TLS", "the server … | a client sees | leases", "", 10, tlsFaults},
-		{"Connections that are half open", "the server … | a client sees | leases", "`FirstByteTimeout`, `StallTimeout` and `ResponseTimeout` are very short here.", 6, halfOpen},
-		{"Names that lie", "the list of servers … | who asks is told | endpoints | a client sees", "Package `discover` over DNS and over a list.", 8, lyingNames},
-		{"Clocks that jump", "the router's clock … | a client sees | leases", "", 6, jumpingClocks},
-		{"Disks that are full", "what is written … | a client sees | what tells", "", 4, fullDisks},
+		{"Half-open connections", "the server … | a client sees | leases", "`FirstByteTimeout`, `StallTimeout` and `ResponseTimeout` are very short here.", 6, halfOpen},
+		{"DNS and discovery", "the list of servers … | who asks is told | endpoints | a client sees", "Package `discover` over DNS and over a list.", 8, lyingNames},
+		{"Clocks", "the router's clock … | a client sees | leases", "", 6, jumpingClocks},
+		{"Full disks", "what is written … | a client sees | what tells", "", 4, fullDisks},
 	}
 	before := runtime.NumGoroutine()
 	tables := make([]string, len(parts))
