@@ -92,7 +92,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 			rt.Fatalf("a router with this stage alone: %v", err)
 		}
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
-			req := Requests().Draw(rt, "request")
+			req := drawRequest(rt, "request")
 			req.Adapter, req.UnderWay = "", rapid.Bool().Draw(rt, "under way")
 			lease, err := r.Route(req)
 			if err != nil && (req.UnderWay || !errors.Is(err, endpick.ErrRejected)) {
@@ -138,7 +138,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 // they are answered; on the other, clients give them up or nothing more is heard of
 // them, which can't cost more.
 func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Admitter) {
-	req := Requests().Draw(rt, "request")
+	req := drawRequest(rt, "request")
 	req.Adapter = ""
 	n, lost := rapid.IntRange(1, 40).Draw(rt, "requests"), rapid.Bool().Draw(rt, "lost")
 	ask := func(answered bool) (taken int, err error) {
@@ -188,7 +188,7 @@ func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Adm
 // had other requests before, of which its admitters were notified without being asked,
 // and which have ended: they must not leave more room behind than there was.
 func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Policy) {
-	req := Requests().Draw(rt, "request")
+	req := drawRequest(rt, "request")
 	req.Model, req.Adapter = "", ""
 	n, mirrored := rapid.IntRange(1, 20).Draw(rt, "before"), rapid.Bool().Draw(rt, "mirrored")
 	letIn := func(before int) (n int) {

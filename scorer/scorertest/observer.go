@@ -65,7 +65,7 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"route": func(rt *rapid.T) {
-				req := Requests().Draw(rt, "request")
+				req := drawRequest(rt, "request")
 				req.Adapter = ""
 				req.Blocks = prompt(rapid.Uint64Range(0, families-1).Draw(rt, "family"), rapid.IntRange(0, 5).Draw(rt, "blocks"))
 				did("%s is routed", showRequest(&req))
@@ -79,7 +79,7 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 				}
 			},
 			"sent elsewhere": func(rt *rapid.T) {
-				req := Requests().Draw(rt, "mirrored")
+				req := drawRequest(rt, "mirrored")
 				req.Model, req.Adapter, req.MirrorOf = "", "", rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint")
 				did("another router has sent %s", showRequest(&req))
 				if l, err := r.Route(req); err == nil {

@@ -236,7 +236,7 @@ func (p *pair) end() {
 }
 
 func (p *pair) route() {
-	req := Requests().Draw(p.rt, "request")
+	req := drawRequest(p.rt, "request")
 	req.Adapter = ""
 	req.Model = rapid.SampledFrom([]string{"model-0", "model-1"}).Draw(p.rt, "model")
 	req.InputTokens = min(req.InputTokens, 1<<14)

@@ -47,9 +47,21 @@ type trial struct {
 }
 
 func draw(rt *rapid.T, most int) trial {
-	c := trial{rt: rt, req: Requests().Draw(rt, "request")}
+	c := trial{rt: rt, req: drawRequest(rt, "request")}
 	c.candidates = Candidates(c.req, most).Draw(rt, "candidates")
 	return c
+}
+
+// drawRequest draws a request that rapid prints in words.
+func drawRequest(rt *rapid.T, label string) endpick.Request {
+	return endpick.Request(rapid.Map(Requests(), func(r endpick.Request) drawn { return drawn(r) }).Draw(rt, label))
+}
+
+type drawn endpick.Request
+
+// GoString returns what rapid prints.
+func (d drawn) GoString() string {
+	return strings.TrimPrefix(showRequest((*endpick.Request)(&d)), "request: ")
 }
 
 // failf ends the case with what is wrong, followed by the case.
@@ -61,7 +73,7 @@ func (c *trial) failf(format string, args ...any) {
 func (c *trial) call(what string, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.failf("%s panicked, which costs the stage its say: %v%s", what, v, origin())
+			c.failf("%s panicked, so that the router ignores its result: %v%s", what, v, origin())
 		}
 	}()
 	f()
