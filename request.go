@@ -58,7 +58,9 @@ type Request struct {
 	// Tenant is the customer or user that the request counts for. Empty:
 	// none.
 	Tenant string
-	// Session ties the turns of one conversation together. Empty: none.
+	// Session ties the turns of one conversation together, for scorer.SessionAffinity
+	// and for diagnoses. The presets ignore it: they go by what of the prompt is
+	// cached. Empty: none.
 	Session string
 
 	// Exclude lists the IDs of endpoints that must not be chosen, such as the
