@@ -98,7 +98,7 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 			{"a:1\n\na:1", path + ":3: is listed twice"},
 			{"[]", path + ": discover: no endpoints"},
 			{"[\n {\"address\": \"a:1\"},\n {\"adress\": \"b:1\"}\n]", path + `:3: json: unknown field "adress"`},
-			{"[\n {\"address\": \"a:1\"},\n\n {\"address\": \"b:1\", \"kv_tokens\": \"many\"}\n]", path + ":4: json: cannot unmarshal string into Go struct field described.kv_tokens of type int"},
+			{"[\n {\"address\": \"a:1\"},\n\n {\"address\": \"b:1\", \"kv_tokens\": \"many\"}\n]", path + ":4: unexpected string for kv_tokens"},
 			{"[\n {\"address\": \"a:1\"},\n null\n]", path + ":3: an endpoint without an address"},
 			{"[\n {\"address\": \"a:1\"}\n {}]", path + ":3: "},
 			{"[\n {\"address\": \"a:1\"},\n", path + ":3: the list ends too early"},

@@ -2,6 +2,7 @@ package discover
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -181,6 +182,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 		var d described
 		if err := decoder.Decode(&d); err != nil {
 			var syntax *json.SyntaxError
+			var mismatch *json.UnmarshalTypeError
 			switch {
 			case endsTooEarly(err):
 				return nil, at(from), errNoEnd
@@ -188,6 +190,8 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 				// The decoder's offset leaves out brackets and commas; this finds the first mistake.
 				errors.As(json.Unmarshal(text, new(json.RawMessage)), &syntax)
 				return nil, at(syntax.Offset - 1), err
+			case errors.As(err, &mismatch):
+				err = fmt.Errorf("unexpected %s for %s", mismatch.Value, cmp.Or(mismatch.Field, "an endpoint"))
 			}
 			return nil, at(from), err
 		}
@@ -208,7 +212,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 	return list, 0, nil
 }
 
-// check refuses endpoints that the router or the transport would refuse.
+// check refuses endpoints that can't be reached. The router refuses other mistakes.
 func check(e *endpick.Endpoint) error {
 	if e.Address == "" {
 		return errors.New("an endpoint without an address")

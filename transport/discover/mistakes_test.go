@@ -36,8 +36,9 @@ func TestListsThatAreNoJSON(t *testing.T) {
 		"[\n{\"address\": \"a\" x\n}]":       ":2: invalid character 'x' after object key:value pair",
 		"[\n{\"address\": \"a\"}\n]\n[]":     ":4: there is more after the list",
 		"[\n{\"address\": \"a\"}\n]\n\n7":    ":5: there is more after the list",
-		"[\n{\"address\": \"a\", \"id\": 7}": ":2: json: cannot unmarshal number into Go struct field described.id of type string",
-		"[7]":                                ":1: json: cannot unmarshal number into Go value of type discover.described",
+		"[\n{\"address\": \"a\", \"id\": 7}": ":2: unexpected number for id",
+		"[7]":                                ":1: unexpected number for an endpoint",
+		"[{\"kv_tokens\": 1.5}]":             ":1: unexpected number 1.5 for kv_tokens",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
