@@ -1,4 +1,4 @@
-// Package target turns addresses of endpoints into URLs.
+// Package target turns addresses of endpoints into URLs, and asks the servers there for pages.
 package target
 
 import (

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"net"
 	"net/http"
 	"time"
 
@@ -57,13 +56,7 @@ func (c *Config) validate() error {
 		c.Timeout = 2 * time.Second
 	}
 	if c.Client == nil {
-		c.Client = &http.Client{
-			Transport: &http.Transport{
-				// Connecting continues after the request has been given up.
-				DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+		c.Client = target.Client(c.Timeout)
 	}
 	if c.Failures == 0 {
 		c.Failures = 2

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/target"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -81,17 +82,14 @@ func (c *Config) validate() error {
 	case c.MaxBytes < 0:
 		return &endpick.ConfigError{Field: "scrape.Config.MaxBytes", Reason: "is negative"}
 	}
-	if c.Client == nil {
-		c.Client = &http.Client{
-			Transport:     &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-	}
 	if c.Interval == 0 {
 		c.Interval = time.Second
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
+	}
+	if c.Client == nil {
+		c.Client = target.Client(c.Timeout)
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 8 << 20

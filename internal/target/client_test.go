@@ -1,4 +1,4 @@
-package health
+package target
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // An http.Transport goes on connecting when the request has been given up, so the dialer has a
@@ -24,11 +22,7 @@ func TestConnectingEnds(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
-	m, err := New(Config{Router: router, Timeout: time.Millisecond})
-	require.NoError(t, err)
-	_, err = m.config.Client.Transport.(*http.Transport).DialContext(ctx, "tcp", "endpick.invalid:80")
+	_, err := Client(time.Millisecond).Transport.(*http.Transport).DialContext(ctx, "tcp", "endpick.invalid:80")
 	require.Error(t, err)
 	assert.NoError(t, ctx.Err(), "it waits for as long as it is allowed to")
 }
