@@ -158,7 +158,7 @@ func (g *gateway) debug(w http.ResponseWriter, _ *http.Request) {
 func (g *gateway) debugPage() debugPage {
 	now := time.Now()
 	g.watch.sample(now)
-	p := debugPage{Now: now, Policy: g.policy, Router: g.router.Stats(), Transport: g.transport.Stats()}
+	p := debugPage{Now: now, Policy: *g.policy.Load(), Router: g.router.Stats(), Transport: g.transport.Stats()}
 	if q, ok := g.transport.Queue(); ok {
 		p.Queue = &q
 	}

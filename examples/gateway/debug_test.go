@@ -305,6 +305,24 @@ func TestDebugPageRunsItsScriptAlone(t *testing.T) {
 	require.Contains(t, w.Body.String(), "No server takes requests.")
 }
 
+// The page names the policy in force, also after a reload.
+func TestDebugPageNamesThePolicy(t *testing.T) {
+	policy := func(name string) *settings {
+		s, err := parseSettings("test.yaml", []byte("endpoints: [{url: \"http://127.0.0.1:1\"}]\npolicy: "+name+"\n"))
+		require.NoError(t, err)
+		return s
+	}
+	g := newGatewayOf(t, policy("random"))
+	named := func(name string) {
+		w := httptest.NewRecorder()
+		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+		require.Contains(t, w.Body.String(), "<small>policy "+name+"</small>")
+	}
+	named("random")
+	require.NoError(t, g.apply(policy("lmetric")))
+	named("lmetric")
+}
+
 func TestDebugPageOfManyServers(t *testing.T) {
 	var endpoints []endpick.Endpoint
 	for i := range 1000 {

@@ -48,17 +48,17 @@ type gateway struct {
 	router       *endpick.Router
 	transport    *transport.Transport
 	health       *health.Monitor
-	watch        *watch // nil: no metrics and debug page
-	policy       string
+	watch        *watch      // nil: no metrics and debug page
 	via          string      // what it adds to the Via header, to know its requests if they come back
 	stopping     atomic.Bool // refuse new requests
 	stop         func()      // stops polling
 
 	log      *slog.Logger
 	requests requestLog
-	// policies are those that the router has had; keys, engineKey and certificate
+	// policies are those that the router has had; policy, keys, engineKey and certificate
 	// change with a reload.
 	policies    policies
+	policy      atomic.Pointer[string]  // the name of the one for models without their own
 	keys        atomic.Pointer[keyring] // nil: no keys are required
 	engineKey   atomic.Pointer[string]
 	certificate atomic.Pointer[tls.Certificate]
@@ -84,7 +84,8 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
 		s.Log.Requests = "none"
 	}
-	g := &gateway{policy: config.policy, via: "1.1 endpick-" + rand.Text(), log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
+	g := &gateway{via: "1.1 endpick-" + rand.Text(), log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
+	g.policy.Store(&config.policy)
 	g.requests.log, g.requests.which = config.log, s.Log.Requests
 	defer func() {
 		if err != nil {
@@ -231,6 +232,7 @@ func (g *gateway) apply(s *settings) error {
 	if err := g.setPolicy(policy, s); err != nil {
 		return err
 	}
+	g.policy.Store(&s.Policy)
 	g.follow()
 	g.transport.SetHashKey(s.hashKey)
 	if err := g.tokenize(s); err != nil {
