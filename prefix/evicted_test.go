@@ -116,6 +116,18 @@ func TestEvictedWithinTheMatch(t *testing.T) {
 	assert.Equal(t, []int{80, 5}, []int{held, evicted})
 }
 
+// What runs had to make room here: the engine, which keeps it, has as much less for others.
+func TestEvictedForWhatIsKept(t *testing.T) {
+	s := newCache(t, 100)
+	s.FirstToken(s.begin(0, "", s.fresh(40)...))
+	for i, want := range []int{0, 20, 40} { // of 60, 80 and 100 other blocks
+		other := s.fresh(60 + 20*i)
+		s.serve(0, "", other...)
+		held, evicted := s.evicted(other)
+		assert.Equal(t, []int{60 + 20*i, want}, []int{held, evicted})
+	}
+}
+
 // Of a cache whose size is not known, nothing is said.
 func TestEvictedFromAnUnknownCache(t *testing.T) {
 	for _, tokens := range []int{0, 16 * 1000} { // more than the index may hold is not all of it
