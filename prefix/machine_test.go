@@ -91,7 +91,7 @@ func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.R
 	m.twin.routed(key, ref, tenant, blocks, min(bound, m.twin.most), bound <= m.twin.most)
 	l := m.x.leases.Find(key)
 	if want := m.twin.leases[key]; want != nil {
-		require.Equal(t, want.matched, l.matched)
+		require.Equal(t, []int{want.matched, want.proven}, []int{l.matched, l.proven})
 		require.Equal(t, want.doubtful, l.doubtful)
 		require.Equal(t, len(want.heads), int(l.to))
 	} else {

@@ -253,6 +253,18 @@ func TestTrustVotes(t *testing.T) {
 	}
 }
 
+// What an older request uses stays longer than what is newer and not in use, so it adds to
+// the age of that: 900 blocks were used since prompt 1 was, and 100 are in use.
+func TestTrustCountsWhatIsInUse(t *testing.T) {
+	d := newDesk(t, 1600)
+	d.fill(10)
+	d.routed(prompt(0, 100))
+	d.done(d.routed(prompt(1, 100)), 16*100)
+	had, lacked := d.votes()
+	assert.Equal(t, map[int]float32{10: 1}, had)
+	assert.Empty(t, lacked)
+}
+
 // Everything about votes fades alike: how many there are, and whose they were.
 func TestTrustFades(t *testing.T) {
 	v := trust{more: 2, spoken: voices{1, 4, 8}, against: voices{2, 3, 5}}
