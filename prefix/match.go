@@ -106,7 +106,7 @@ func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block
 	first, _ := slices.BinarySearchFunc(path, room, func(p step, room int) int {
 		n := x.trie.nodes.at(p.node)
 		at, ok := n.holder(slot)
-		if !ok || n.depth >= depth {
+		if !ok {
 			return 1
 		}
 		if en, _ := x.gone(s, &n.holders.all()[at], min(depth, p.to), room); en != nil {

@@ -93,9 +93,6 @@ func (x *Index) look(l *lease, s *server, now time.Time) {
 			}
 			id = en.down
 		}
-		if h.to < p.to {
-			return
-		}
 	}
 }
 
