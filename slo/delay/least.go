@@ -41,18 +41,27 @@ func (m *Marginal) least(req *endpick.Request, candidates []endpick.Candidate) (
 	return j.best(), true
 }
 
-// bounds has numbers for each candidate.
+// bounds has numbers for each candidate. Of many candidates, it is much smaller than they
+// are, so that going over it again is cheap.
 type bounds struct {
-	least []float64 // lower bound of the cost
-	each  []float64 // by how much it grows for each request decoding there
-	costs []float64 // +Inf if not computed
+	least  []float64 // lower bound of the cost
+	costs  []float64 // +Inf if not computed
+	beside []beside
+}
+
+// beside is by how much the lower bound grows with the requests that decode beside a request.
+type beside struct {
+	each  float64 // for each of them
+	batch float64 // how many there are now
+	most  float64 // how many may be
+	turn  int     // index of the candidate's variant in judge.turns
 }
 
 func (b *bounds) begin(n int) {
 	if cap(b.least) < n {
-		b.least, b.each, b.costs = make([]float64, n+n/4), make([]float64, n+n/4), make([]float64, n+n/4)
+		b.least, b.costs, b.beside = make([]float64, n+n/4), make([]float64, n+n/4), make([]beside, n+n/4)
 	}
-	b.least, b.each, b.costs = b.least[:n], b.each[:n], b.costs[:n]
+	b.least, b.costs, b.beside = b.least[:n], b.costs[:n], b.beside[:n]
 }
 
 // rates are the coefficients of the cost on servers of a variant, in milliseconds.
@@ -91,6 +100,7 @@ func (j *judge) survey() bool {
 		crowd, again = 0, 0
 	}
 	var t *turn
+	at := 0
 	for i := range j.candidates {
 		c := &j.candidates[i]
 		if int64(c.Ref.Slot) >= int64(len(m.glances)) {
@@ -100,8 +110,9 @@ func (j *judge) survey() bool {
 		if g.ref != c.Ref || g.endpoint != c.Endpoint {
 			return false
 		}
-		if t == nil || t.id != g.variant {
-			t = j.turnOf(g.variant, c)
+		if t == nil || t.id != g.variant || g.variant == 0 {
+			at = j.turnOf(g.variant, c)
+			t = &j.turns[at]
 		}
 		t.load.add(c)
 		r := &t.rates
@@ -131,23 +142,23 @@ func (j *judge) survey() bool {
 			least, each = least*pace+j.weight*silent, each*pace
 		}
 		b.least[i] = least + j.worth*fresh*own*(batch*crowd+again)
-		b.each[i] = each
+		b.beside[i] = beside{each: each, batch: batch, most: g.places - 1, turn: at}
 	}
 	j.complete()
 	return true
 }
 
-// turnOf makes the candidate's variant, given by its place, the current one.
-func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
+// turnOf returns the index of the candidate's variant, given by its place.
+func (j *judge) turnOf(id uint8, c *endpick.Candidate) int {
 	for i := range j.turns {
 		if t := &j.turns[i]; t.id == id && (id != 0 || t.variant == c.Endpoint.Variant) {
-			return t
+			return i
 		}
 	}
 	j.begin(c.Endpoint.Variant)
 	j.turn.id = id
 	j.turn.rates = j.ratesOf(j.turn)
-	return j.turn
+	return len(j.turns) - 1
 }
 
 // missing is the share of memory, or of places in the batch, that is lacking; see wait.
@@ -184,14 +195,10 @@ func (j *judge) complete() {
 		t.batch = t.load.mean()
 	}
 	predicts := j.predicts()
-	var t *turn
 	for i := range b.least {
-		c := &j.candidates[i]
-		g := &j.m.glances[c.Ref.Slot]
-		if t == nil || t.id != g.variant || g.variant == 0 {
-			t = j.turnOf(g.variant, c)
-		}
-		v := b.least[i] + min(t.batch+t.lasting*(c.BatchSize()-t.batch), g.places-1)*b.each[i]
+		s := &b.beside[i]
+		t := &j.turns[s.turn]
+		v := b.least[i] + min(t.batch+t.lasting*(s.batch-t.batch), s.most)*s.each
 		// Predictions are capped at maxLatency.
 		if !(v >= 0) || predicts && v >= maxLatency {
 			v = 0
