@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // watch limits how long an exchange waits for its endpoint, reports a long wait
@@ -108,6 +110,12 @@ func (w *watch) set(d time.Duration) {
 func (w *watch) look() {
 	x := w.x
 	defer x.trip.t.guard(x.trip.in, "watch")
+	silent := false // a connection that has left HTTP
+	defer func() {
+		if silent { // its proxy may wait for a client that does not read
+			x.end(endpick.Completed)
+		}
+	}()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -124,7 +132,7 @@ func (w *watch) look() {
 		if left <= 0 {
 			w.stopped = true
 			x.cancel(ErrTimeout)
-			if w.conn != nil {
+			if silent = w.conn != nil; silent {
 				w.conn.Close() // which the context does not
 			}
 			return

@@ -300,6 +300,23 @@ func TestASilentUpgradeIsClosed(t *testing.T) {
 	}
 }
 
+// Its request ends then, even if nobody reads or closes it, as a proxy does whose client reads
+// nothing.
+func TestASilentUpgradeEnds(t *testing.T) {
+	const limit = 70 * time.Minute
+	bubble(t, transport.Config{UpgradeTimeout: limit}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(echo)(w, r, nil) }, func(t *testing.T, w *world) {
+		resp, err := w.t.RoundTrip(upgrade(t, "m"))
+		require.NoError(t, err)
+		time.Sleep(limit + time.Second)
+		assert.Zero(t, w.router.Stats().OpenLeases)
+		assert.Zero(t, w.router.Stats().Reaped)
+		assert.Equal(t, endpick.Completed, w.outcome(t).Status)
+		w.record(t)
+		resp.Body.Close()
+		w.record(t)
+	})
+}
+
 // A trial request at a silent server waits ten seconds, not two minutes.
 func TestATrialAtASilentServerIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
