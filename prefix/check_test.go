@@ -113,6 +113,9 @@ func (x *Index) checkNode(id uint32, n *node, before error) (entries int, err er
 			if !en.sure() && en.vouchers == 0 {
 				return 0, fmt.Errorf("node %d: nobody vouches for entry %d", id, e)
 			}
+			if up != 0 && en.kept && x.alike(up, e) {
+				return 0, fmt.Errorf("node %d: entries %d and %d are kept alike and need not be apart", id, up, e)
+			}
 			up, start = e, en.start
 		}
 		if start >= h.to {
@@ -123,6 +126,11 @@ func (x *Index) checkNode(id uint32, n *node, before error) (entries int, err er
 		return 0, fmt.Errorf("node %d: ends at %d, held to %d, full %d counted %d", id, n.end(), most, full, n.full)
 	}
 	return entries, nil
+}
+
+func (x *Index) alike(a, b uint32) bool {
+	e, f := x.entries.at(a), x.entries.at(b)
+	return e.account == f.account && e.epoch == f.epoch && e.kept == f.kept && e.told == f.told && e.vouchers == f.vouchers
 }
 
 func idle[T any](s *slab[T]) (n int64) {

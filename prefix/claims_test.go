@@ -58,6 +58,16 @@ func TestWhatIsUsedAgainWasIdleToItsEnd(t *testing.T) {
 	assert.LessOrEqual(t, c.claims.used[idleTime(4*time.Minute)], before[idleTime(4*time.Minute)])
 }
 
+// What was the last to be used, and is used again, is as new as that.
+func TestWhatIsUsedTwiceIsIdleSinceThen(t *testing.T) {
+	c := newClaimant(t, 1600)
+	c.serve(0, endpick.Completed, prompt(1, 100))
+	c.serve(60, endpick.Completed, prompt(1, 100))
+	c.serve(61, endpick.Completed, prompt(2, 100))
+	c.serve(62, endpick.Completed, prompt(1, 100))
+	assert.InDelta(t, 100, c.claims.used[idleTime(time.Minute)], 10, "since the next was used")
+}
+
 // Room for 1,600 blocks, and a prompt of 100 per minute, so that each is an epoch.
 func TestDisplaced(t *testing.T) {
 	c := newClaimant(t, 1600)

@@ -76,6 +76,18 @@ func TestIndexEvictsLeavesFirst(t *testing.T) {
 	assert.EqualValues(t, 3, s.Stats().Evicted)
 }
 
+// Blocks that were last used at about the same time still go in the order of their use.
+func TestIndexEvictsInOrderWithinAnEpoch(t *testing.T) {
+	s := newCache(t, 160) // 10 blocks an epoch
+	long, other := s.fresh(3), s.fresh(3)
+	s.serve(0, "", long...)
+	s.serve(0, "", other...)
+	s.serve(0, "", long[0])
+	s.serve(0, "", s.fresh(155)...)
+	assert.Equal(t, []int{16 * 2}, s.match(long...))
+	assert.Equal(t, []int{16 * 3}, s.match(other...))
+}
+
 func TestIndexBound(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
