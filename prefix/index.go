@@ -96,11 +96,10 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // everything changes what is known about others.
 //
 // While a request is under way, its prompt stays in the engine's cache, however old it is,
-// and what it generates needs room there. So the index keeps such prompts (as many as an
-// endpoint's engine may hold, in the part of MaxBytes that prompts in prefill have), and
-// where the size of an endpoint's KV cache is known, it tells how much of a match the
-// engine has probably evicted for what is under way (Candidate.EvictedTokens). Such blocks
-// are not forgotten: the engine will compute them again for whoever comes back.
+// and what it generates needs room there. So the index keeps such prompts, up to an eighth
+// of MaxBytes, and where the size of an endpoint's KV cache is known, it tells how much of a
+// match the engine has probably evicted for what is under way (Candidate.EvictedTokens).
+// Such blocks are not forgotten: the engine will compute them again for whoever comes back.
 //
 // At the end of a completed request, the host may say how the conversation
 // continues (Outcome.Blocks). The endpoint then holds prompt and response, as
