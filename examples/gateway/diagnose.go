@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -104,8 +105,9 @@ func (o *diagnoseOptions) run(stdout io.Writer) error {
 		e.SetIndent("", "  ")
 		return e.Encode(findingsOf(report))
 	}
-	printReport(stdout, report, o.Price > 0)
-	return nil
+	out := bufio.NewWriter(stdout)
+	printReport(out, report, o.Price > 0)
+	return out.Flush()
 }
 
 func (o *diagnoseOptions) read(path string, requests *[]*recording.Request) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -367,4 +368,21 @@ func TestDiagnoseArguments(t *testing.T) {
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, &stdout, &stderr))
 	require.Contains(t, stderr.String(), bad+": recording: line 1: time is missing")
 	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-h"}, &stdout, &stderr))
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// A report that could not be written is a failure.
+func TestOutputThatIsLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.jsonl")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	settings := writeSettings(t, "endpoints: [{url: \"http://a\"}]\n")
+	for _, args := range [][]string{{"diagnose", path}, {"diagnose", "-json", path}, {"-config", settings, "-check"}} {
+		var stderr bytes.Buffer
+		assert.Equal(t, 1, run(t.Context(), args, full{}, &stderr), args)
+		assert.Equal(t, "gateway: no space left\n", stderr.String(), args)
+	}
 }

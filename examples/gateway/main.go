@@ -102,6 +102,6 @@ func check(path string, stdout, stderr io.Writer) error {
 	for _, w := range s.warnings() {
 		fmt.Fprintf(stderr, "gateway: %s: warning: %s\n", path, w)
 	}
-	fmt.Fprintf(stdout, "%s is valid: %s\n", path, s.summary())
-	return nil
+	_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", path, s.summary())
+	return err
 }
