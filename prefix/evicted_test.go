@@ -182,3 +182,24 @@ func TestOpenRequestsKeepLittle(t *testing.T) {
 	s.serve(0, "other", mine...)
 	assert.Equal(t, 16_000, s.match(mine...)[0], "and others find room")
 }
+
+// The same of requests that stay in prefill: they repeat what others then evict.
+func TestOpenPrefillsKeepLittle(t *testing.T) {
+	const most = 1 << 20
+	s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most, BlocksPerEndpoint: 100})
+	mine := s.fresh(50)
+	s.serve(9, "other", mine...)
+	for i := range 4000 {
+		prompt := s.fresh(90)
+		s.serve(i%9, "", prompt...)
+		s.begin(i%9, "", prompt...) // and neither a first token nor an end
+		if i%100 == 0 {
+			require.LessOrEqual(t, s.Stats().Bytes-128*int64(i), int64(most), "besides what each open request takes")
+		}
+	}
+	for _, e := range s.Stats().Endpoints {
+		assert.LessOrEqual(t, e.Kept, 100, "what its engine may hold")
+		assert.Positive(t, e.Held)
+	}
+	assert.Equal(t, 800, s.match(mine...)[9])
+}

@@ -76,8 +76,9 @@ func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 // forgettable is how much of an entry that has to make room may be forgotten at once. If
 // leases vouch for it, it is kept, and takes memory: as much as an endpoint's engine may
 // hold, and no more in all than pending blocks may. Beyond that, the requests that have been
-// running the longest vouch for their blocks no more, and the result is 0: what has to make
-// room may be another entry then. So clients that read slowly cost no more.
+// running the longest vouch for their blocks no more, and then those that have been in prefill
+// the longest. The result is 0: what has to make room may be another entry then. So clients
+// that read slowly, and prompts that are never computed, cost no more.
 func (x *Index) forgettable(s *server, slot, id uint32, by int) int {
 	by = min(by, x.size(id, slot))
 	if x.entries.at(id).vouchers == 0 {
@@ -90,11 +91,12 @@ func (x *Index) forgettable(s *server, slot, id uint32, by int) int {
 	if room > 0 {
 		return min(by, room)
 	}
-	if l := x.leases.Find(s.running.oldest); l != nil {
-		x.settle(l, s)
-		return 0
+	l := x.leases.Find(s.running.oldest)
+	if l == nil {
+		l = x.leases.Find(s.prefill.oldest)
 	}
-	return by
+	x.settle(l, s)
+	return 0
 }
 
 func (x *Index) size(id, slot uint32) int {

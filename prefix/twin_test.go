@@ -41,7 +41,7 @@ type twinLease struct {
 	matched  int
 	proven   int
 	doubtful bool
-	runsFrom int // by the twin's clock
+	since    int // when its prefill began, or it ran, by the twin's clock
 	response int // blocks before the response for which it vouches; −1: for a prompt
 }
 
@@ -140,6 +140,8 @@ func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, bloc
 	for _, h := range l.heads[min(l.matched, len(l.heads)):] {
 		e.owner[h] = tenant
 	}
+	t.clock++
+	l.since = t.clock
 	t.leases[key] = l
 }
 
@@ -159,11 +161,14 @@ func (t *twin) settle(l *twinLease) {
 	}
 }
 
-// longestRunning returns the lease that vouches for what has been computed and has done so
-// for the longest time.
-func (t *twin) longestRunning(ref endpick.Ref) (longest *twinLease) {
+// longest returns the lease that has vouched for the longest time for what has been computed
+// or, if there is none, for what has not.
+func (t *twin) longest(ref endpick.Ref) (longest *twinLease) {
 	for _, l := range t.leases {
-		if l.vouches && !l.prefill && l.ref == ref && (longest == nil || l.runsFrom < longest.runsFrom) {
+		if !l.vouches || l.ref != ref {
+			continue
+		}
+		if longest == nil || longest.prefill && !l.prefill || longest.prefill == l.prefill && l.since < longest.since {
 			longest = l
 		}
 	}
@@ -178,7 +183,7 @@ func (t *twin) computed(l *twinLease, capacity int) {
 	}
 	l.prefill = false
 	t.clock++
-	l.runsFrom = t.clock
+	l.since = t.clock
 	e.bound = l.bound
 	for _, h := range slices.Backward(l.heads) {
 		at := slices.Index(e.order, h)
@@ -214,11 +219,7 @@ func (t *twin) computed(l *twinLease, capacity int) {
 		}
 		h := e.order[victim]
 		for t.vouched(l.ref, h) && len(e.kept) >= e.bound {
-			longest := t.longestRunning(l.ref)
-			if longest == nil {
-				break
-			}
-			t.settle(longest)
+			t.settle(t.longest(l.ref))
 		}
 		e.order = slices.Delete(e.order, victim, victim+1)
 		if t.vouched(l.ref, h) {
