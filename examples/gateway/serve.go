@@ -231,6 +231,9 @@ func (w *timedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
+// Unwrap returns the writer with the other methods.
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // timedConn is a connection whose writes are bounded. It may be silent for as long as it likes.
 type timedConn struct {
 	net.Conn
@@ -250,9 +253,6 @@ func (c *timedConn) CloseWrite() error {
 	}
 	return half.CloseWrite()
 }
-
-// Unwrap returns the writer with the other methods.
-func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // shutdown waits for the queued and running requests, for grace at most, and
 // stops the server. Meanwhile it refuses others, and /readyz says so to load
