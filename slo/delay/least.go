@@ -45,7 +45,7 @@ func (m *Marginal) least(req *endpick.Request, candidates []endpick.Candidate) (
 // are, so that going over it again is cheap.
 type bounds struct {
 	least  []float64 // lower bound of the cost
-	costs  []float64 // +Inf if not computed
+	costs  []float64 // NaN if not computed
 	beside []beside
 }
 
@@ -211,7 +211,7 @@ func (j *judge) complete() {
 func (j *judge) best() []endpick.Candidate {
 	b, first := &j.bounds, 0
 	for i, v := range b.least {
-		b.costs[i] = math.Inf(1)
+		b.costs[i] = math.NaN()
 		if v < b.least[first] {
 			first = i
 		}
@@ -236,9 +236,12 @@ func (j *judge) best() []endpick.Candidate {
 		return j.candidates
 	}
 	n := 0
-	for i := range j.candidates {
+	for i, v := range b.costs {
+		if math.IsNaN(v) {
+			continue // nor predicted
+		}
 		c := &j.candidates[i]
-		if b.costs[i] > least {
+		if v > least {
 			c.Prediction = endpick.Prediction{}
 			continue
 		}
