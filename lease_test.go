@@ -2,6 +2,7 @@ package endpick_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,7 @@ func (e evictor) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 
 // What was evicted has to be prefilled; matchers of others may say anything.
 func TestEvictedTokensArePrefilled(t *testing.T) {
-	for evicted, prefill := range map[evictor]int{0: 600, 1: 601, 400: 1000, 401: 1000, 1 << 62: 1000, -1: 600} {
+	for evicted, prefill := range map[evictor]int{0: 600, 1: 601, 400: 1000, 401: 1000, math.MaxInt: 1000, -1: 600} {
 		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: evicted}})
 		for range 2 { // the second time on the same row
 			var receipt endpick.Receipt

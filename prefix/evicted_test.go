@@ -1,6 +1,7 @@
 package prefix_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -146,7 +147,7 @@ func TestEvictedIsBounded(t *testing.T) {
 	s := newCache(t, 100)
 	p := s.fresh(80)
 	s.serve(0, "", p...)
-	for _, n := range []int{-1 << 62, -1, 1 << 62} {
+	for _, n := range []int{math.MinInt, -1, math.MaxInt} {
 		s.fleet[0].InFlight.OutputTokens, s.fleet[0].EvictedTokens = n, 7
 		held, evicted := s.evicted(p)
 		assert.Equal(t, 80, held)

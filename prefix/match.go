@@ -151,7 +151,7 @@ func (x *Index) gone(s *server, h *holder, depth uint32, room int) (*entry, int)
 
 // unseen is how many blocks an engine needs that do not count as held.
 func (s *server) unseen(c *endpick.Candidate, block float64) int {
-	return s.pending + s.kept + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32))
+	return s.pending + s.kept + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
 }
 
 // collect marks every endpoint that holds the beginning of the prompt. An
