@@ -9,7 +9,8 @@ import (
 // respond remembers what a response has appended to its prompt; blocks are those
 // of both. They are treated as a prompt that has just been computed, so that all
 // limits apply: the endpoint's, the tenant's share and the memory. Nothing remains
-// pending. Only the capacity is not raised, which takes a prompt or a report.
+// pending. Only the endpoint's bound stays that of the last prompt, and the capacity is not
+// raised, which takes a prompt or a report.
 func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now time.Time) {
 	s := x.servers.Find(l.ref)
 	if s == nil {
@@ -23,7 +24,7 @@ func (x *Index) respond(ref endpick.LeaseRef, l *lease, blocks []uint64, now tim
 	if len(blocks) == 0 {
 		return
 	}
-	s.bound, s.whole, l.response = l.bound, l.whole, uint32(l.blocks)
+	l.response = uint32(l.blocks)
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.vouch(ref, l, s, blocks)
 	x.hold(ref, l, s, now)

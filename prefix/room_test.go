@@ -231,6 +231,18 @@ func TestMemoryIsTakenFromOthers(t *testing.T) {
 	}
 }
 
+// Endpoints that hold nothing yet, because all is in prefill there, have nothing to give.
+func TestMemoryIsTakenFromWhoHasIt(t *testing.T) {
+	const most = 1 << 20
+	s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most, BlocksPerEndpoint: 1 << 20, TenantShare: 1})
+	for slot := range 8 {
+		s.begin(slot, "", s.fresh(1)...)
+	}
+	s.serveAll(8, "", 150, 1000)
+	s.serve(9, "", s.fresh(6000)...)
+	assert.LessOrEqual(t, s.Stats().Bytes, int64(most*7/8+4000), "the rest is for prompts in prefill, of which there are few")
+}
+
 // The limit of an endpoint is that of the last prompt that it computed.
 func TestBoundFollowsTheEndpoint(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{})
@@ -245,6 +257,21 @@ func TestBoundFollowsTheEndpoint(t *testing.T) {
 	s.end(s.begin(0, "", s.fresh(10)...), endpick.Failed)
 	assert.Equal(t, [2]int{100, 100}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 	s.end(e, endpick.Completed)
+	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
+}
+
+// A request that was routed before has its response remembered within the new limit.
+func TestBoundDoesNotGoBack(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{})
+	s.fleet[0].Endpoint.KVTokens = 1600
+	prompt := s.fresh(10)
+	e := s.begin(0, "", prompt...)
+	s.FirstToken(e)
+	smaller := *s.fleet[0].Endpoint
+	smaller.KVTokens = 480
+	s.fleet[0].Endpoint = &smaller
+	s.serveAll(0, "", 3, 10)
+	s.answer(e, endpick.Completed, append(prompt, s.fresh(40)...)...)
 	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 }
 
