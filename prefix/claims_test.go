@@ -113,6 +113,23 @@ func TestDisplacedWithRoom(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { c.displaced(40, 1600) }))
 }
 
+// What runs and had to make room here needs its room at the engine all the same.
+func TestDisplacedByWhatIsKept(t *testing.T) {
+	c := newClaimant(t, 1600)
+	c.key.Slot = 1
+	open := endpick.Event{Lease: endpick.LeaseRef{Generation: 1}, Request: &endpick.Request{Blocks: prompt(0, 100), InputTokens: 1600}, Candidate: &c.candidate, Now: minute(0)}
+	c.Routed(&open)
+	c.FirstToken(&open)
+	for i := range 16 {
+		c.serve(1+i, endpick.Completed, prompt(1+i, 100))
+	}
+	c.claims.used[idleTimes-1] = 1e12 // all is used again
+	c.claims.known.Store(0)
+	assert.InDelta(t, 150, c.displaced(20, 50), 1e-3)
+	c.Done(&open, &endpick.Outcome{})
+	assert.InDelta(t, 50, c.displaced(20, 50), 1e-3)
+}
+
 // A prompt that no engine computes is no use, and a clock that is set back makes no
 // age.
 func TestClaimsOfTheRefused(t *testing.T) {

@@ -129,6 +129,21 @@ func TestEvictedForWhatIsKept(t *testing.T) {
 	}
 }
 
+// The first token of a request that knows the engine's cache to be smaller says so.
+func TestEvictedFromASmallerCache(t *testing.T) {
+	s := newCache(t, 100)
+	old := s.fresh(20)
+	s.serve(0, "", old...)
+	s.fleet[0].Endpoint = &endpick.Endpoint{ID: "a", KVTokens: 16 * 30}
+	e := s.begin(0, "", s.fresh(10)...)
+	s.fleet[0].InFlight.OutputTokens = 16 * 5
+	_, evicted := s.evicted(old)
+	assert.Zero(t, evicted, "there is room for 100")
+	s.FirstToken(e)
+	_, evicted = s.evicted(old)
+	assert.Equal(t, 5, evicted)
+}
+
 // Of a cache whose size is not known, nothing is said.
 func TestEvictedFromAnUnknownCache(t *testing.T) {
 	for _, tokens := range []int{0, 16 * 1000} { // more than the index may hold is not all of it
@@ -157,6 +172,23 @@ func TestEvictedIsBounded(t *testing.T) {
 	req := endpick.Request{Blocks: p, InputTokens: 16 * 80}
 	s.Match(&req, s.fleet)
 	assert.Equal(t, []int{16*80 - 1, 16*80 - 1}, []int{s.fleet[0].PrefixTokens, s.fleet[0].EvictedTokens})
+}
+
+// When an engine's worth is kept, the one that has been running the longest gives way.
+func TestWhoRunsLongestIsKeptNoMore(t *testing.T) {
+	s := newCache(t, 10)
+	run := func(n int) []uint64 {
+		prompt := s.fresh(n)
+		s.FirstToken(s.begin(0, "", prompt...))
+		return prompt
+	}
+	first, second := run(4), run(4)
+	s.serve(0, "", s.fresh(10)...) // 8 are kept
+	third := run(10)
+	s.serve(0, "", s.fresh(3)...) // and 3 more are to be
+	for want, p := range map[int][]uint64{0: first, 16 * 4: second, 16 * 10: third} {
+		assert.Equal(t, []int{want}, s.match(p...))
+	}
 }
 
 // Clients that read slowly keep their requests open, while others evict what these have

@@ -265,6 +265,35 @@ func TestTrustCountsWhatIsInUse(t *testing.T) {
 	assert.Empty(t, lacked)
 }
 
+// What others need in prefill, or for responses, may have pushed out what is missing: room for
+// 900 blocks that were used later, and for 200 more, was not enough.
+func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
+	for _, tc := range []struct{ prefill, generated int }{{200, 0}, {0, 200}, {50, 150}} {
+		d := newDesk(t, 1600)
+		d.fill(10)
+		d.server().trust.grain = 16
+		d.routed(prompt(20, tc.prefill))
+		e := endpick.Event{
+			Lease:     endpick.LeaseRef{Slot: 100, Generation: 1},
+			Request:   &endpick.Request{Blocks: prompt(0, 100), InputTokens: 1600},
+			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * tc.generated}},
+		}
+		d.x.Routed(&e)
+		d.done(&e, 0)
+		had, lacked := d.votes()
+		assert.Empty(t, had)
+		assert.Equal(t, map[int]float32{11: 1}, lacked, "%+v", tc)
+	}
+}
+
+// An endpoint that comes to have less room than was learned of it holds no more than that.
+func TestCapacityIsWithinTheBound(t *testing.T) {
+	for _, tc := range []struct{ learned, bound, want int }{{0, 160, 160}, {100, 160, 100}, {100, 80, 80}} {
+		s := &server{bound: tc.bound, trust: trust{learned: tc.learned}}
+		assert.Equal(t, tc.want, s.capacity(), "%+v", tc)
+	}
+}
+
 // Everything about votes fades alike: how many there are, and whose they were.
 func TestTrustFades(t *testing.T) {
 	v := trust{more: 2, spoken: voices{1, 4, 8}, against: voices{2, 3, 5}}
