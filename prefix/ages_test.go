@@ -41,3 +41,16 @@ func TestAges(t *testing.T) {
 	assert.Equal(t, 10+1000, a.distance(third))
 	assert.Equal(t, 310, a.distance(a.newest-30))
 }
+
+// What is in use is counted however old it is.
+func TestAgesOfWhatIsInUse(t *testing.T) {
+	var a ages
+	*a.at(0) += 10
+	*a.busyAt(0) += 5
+	for range 100 {
+		a.advance(160, time.Time{})
+		*a.at(a.newest) += 10
+		assert.EqualValues(t, 5, *a.busyAt(0))
+		assert.Equal(t, 15, a.needed(a.newest))
+	}
+}

@@ -172,22 +172,33 @@ func TestEvictedIsBounded(t *testing.T) {
 	req := endpick.Request{Blocks: p, InputTokens: 16 * 80}
 	s.Match(&req, s.fleet)
 	assert.Equal(t, []int{16*80 - 1, 16*80 - 1}, []int{s.fleet[0].PrefixTokens, s.fleet[0].EvictedTokens})
+	s.fleet[0].InFlight.OutputTokens = 16 * 30
+	s.Match(&req, s.fleet)
+	assert.Equal(t, []int{16*80 - 1, 16*10 - 1}, []int{s.fleet[0].PrefixTokens, s.fleet[0].EvictedTokens}, "70 blocks stay")
 }
 
-// When an engine's worth is kept, the one that has been running the longest gives way.
+// When an engine's worth is kept, the one that has been running the longest gives way, or the
+// one that has been in prefill the longest.
 func TestWhoRunsLongestIsKeptNoMore(t *testing.T) {
-	s := newCache(t, 10)
-	run := func(n int) []uint64 {
-		prompt := s.fresh(n)
-		s.FirstToken(s.begin(0, "", prompt...))
-		return prompt
-	}
-	first, second := run(4), run(4)
-	s.serve(0, "", s.fresh(10)...) // 8 are kept
-	third := run(10)
-	s.serve(0, "", s.fresh(3)...) // and 3 more are to be
-	for want, p := range map[int][]uint64{0: first, 16 * 4: second, 16 * 10: third} {
-		assert.Equal(t, []int{want}, s.match(p...))
+	for _, running := range []bool{true, false} {
+		s := newCache(t, 10)
+		open := func(n int) []uint64 {
+			prompt := s.fresh(n)
+			if running {
+				s.FirstToken(s.begin(0, "", prompt...))
+			} else {
+				s.serve(0, "", prompt...)
+				s.begin(0, "", prompt...) // again
+			}
+			return prompt
+		}
+		first, second := open(4), open(4)
+		s.serve(0, "", s.fresh(10)...) // 8 are kept
+		third := open(10)
+		s.serve(0, "", s.fresh(3)...) // and 3 more are to be
+		for want, p := range map[int][]uint64{0: first, 16 * 4: second, 16 * 10: third} {
+			assert.Equal(t, []int{want}, s.match(p...), running)
+		}
 	}
 }
 

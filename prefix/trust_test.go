@@ -511,6 +511,17 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	l := d.x.leases.Find(d.key)
 	assert.Equal(t, []int{100, 50}, []int{l.matched, l.proven})
 
+	// What is known only from a response has no vote.
+	d = newDesk(t, 1600)
+	d.x.Done(d.routed(nil), &endpick.Outcome{Blocks: all[:100]})
+	for i := range 9 {
+		d.done(d.routed(prompt(1+i, 100)), 0)
+	}
+	d.done(d.routed(all), 16*100)
+	had, lacked := d.votes()
+	assert.Empty(t, had)
+	assert.Empty(t, lacked)
+
 	d = newDesk(t, 1600)
 	d.x.Done(d.routed(all), &endpick.Outcome{})
 	// Answers don't raise a capacity that reports have lowered.
