@@ -343,6 +343,23 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 	assert.Equal(t, map[int]float32{9: 1}, lacked)
 }
 
+// Once an engine's reports have told how much it holds, what it has evicted for requests
+// under way is known without Endpoint.KVTokens. Of 80 blocks, responses need the last 30.
+func TestEvictedFromALearnedCache(t *testing.T) {
+	d := newDesk(t, 1600)
+	p := prompt(0, 80)
+	d.done(d.routed(p), 0)
+	c := []endpick.Candidate{{Ref: endpick.Ref{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * 50}}}
+	match := func() int {
+		d.x.Match(&endpick.Request{Blocks: p, InputTokens: 16*80 + 1}, c)
+		return c[0].EvictedTokens / 16
+	}
+	assert.Zero(t, match(), "1,600 blocks are only as many as may be remembered")
+	d.server().trust.learned = 100
+	d.done(d.routed(nil), 0)
+	assert.Equal(t, 30, match())
+}
+
 // Cached tokens beyond the remembered head were not expected.
 func TestTrustOfAPromptThatWasCut(t *testing.T) {
 	d := newDesk(t, 1600)
