@@ -18,9 +18,9 @@ type Candidate struct {
 	// InputTokens − 1, because engines compute the last token again.
 	PrefixTokens int
 	// EvictedTokens is how many of these, at the end, the engine has probably had to
-	// evict meanwhile, because requests under way need their room. They make a request
-	// slower, but not another endpoint its better home: elsewhere it would displace what
-	// others have there, and leave its place to be filled in the same way.
+	// evict meanwhile, because requests under way need the room. The request takes longer
+	// there, but does not belong elsewhere: on another endpoint it would displace what
+	// others have cached.
 	EvictedTokens int
 
 	// Waiting and Running, W and R, are the engine's report, corrected for what

@@ -260,18 +260,26 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 	require.Equal(t, 2, strings.Count(logged.String(), "settings reloaded"))
 }
 
+const certifiedFile = "endpoints: [{url: \"http://127.0.0.1:1\"}]\ntls: {cert: server.pem, key: server.key}\n"
+
+// certified returns a gateway with the certificate in a directory, and its settings.
+func certified(t *testing.T, dir string) (path string, text []byte, s *settings, g *gateway) {
+	path = filepath.Join(dir, "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(certifiedFile), 0o600))
+	s, text, err := readSettings(path)
+	require.NoError(t, err)
+	g, err = newGateway(gatewayConfig{policy: s.Policy, endpoints: s.endpoints(), settings: s, log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	return path, text, s, g
+}
+
 // A certificate and its key are two files: they are taken over once both have been unchanged for a
 // while, and not before.
 func TestHalfACertificateIsNotTaken(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
-	path := filepath.Join(dir, "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("endpoints: [{url: \"http://127.0.0.1:1\"}]\ntls: {cert: server.pem, key: server.key}\n"), 0o600))
-	s, text, err := readSettings(path)
-	require.NoError(t, err)
-	g, err := newGateway(gatewayConfig{policy: s.Policy, endpoints: s.endpoints(), settings: s, log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	path, text, s, g := certified(t, dir)
 	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
 	require.EqualValues(t, 1, serial())
 	var logged lockedBuffer
@@ -306,14 +314,7 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 		require.NoError(t, os.Chtimes(cert, at, at))
 	}
 	replace()
-	path := filepath.Join(dir, "gateway.yaml")
-	const file = "endpoints: [{url: \"http://127.0.0.1:1\"}]\ntls: {cert: server.pem, key: server.key}\n"
-	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
-	s, text, err := readSettings(path)
-	require.NoError(t, err)
-	g, err := newGateway(gatewayConfig{policy: s.Policy, endpoints: s.endpoints(), settings: s, log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	path, text, s, g := certified(t, dir)
 	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
 	replace()
 	logged := new(lineHook)
@@ -323,7 +324,7 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	require.EqualValues(t, 1, serial())
 
 	logged.next(replace)
-	require.NoError(t, os.WriteFile(path, []byte(file+"seed: 7\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(certifiedFile+"seed: 7\n"), 0o600))
 	for range 2 {
 		r.look(false)
 	}

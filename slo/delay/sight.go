@@ -8,8 +8,7 @@ import (
 
 // sight is what a request would find on a candidate. What was evicted there is computed
 // again. That is part of the request's own wait, but not of what a choice costs others:
-// wherever it is computed, it takes their time and their place in a cache, and if it went
-// elsewhere, both servers would lose what they hold, in turn.
+// wherever it is computed, it takes their time and their place in a cache.
 type sight struct {
 	fresh, pairs float64 // to be computed for it
 	size         float64 // its tokens in memory, halfway through the response
