@@ -22,7 +22,7 @@ func TestConnectingEnds(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	_, err := Client(time.Millisecond).Transport.(*http.Transport).DialContext(ctx, "tcp", "endpick.invalid:80")
+	_, err := Client(time.Millisecond, 1).Transport.(*http.Transport).DialContext(ctx, "tcp", "endpick.invalid:80")
 	require.Error(t, err)
 	assert.NoError(t, ctx.Err(), "it waits for as long as it is allowed to")
 }

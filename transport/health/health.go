@@ -56,7 +56,7 @@ func (c *Config) validate() error {
 		c.Timeout = 2 * time.Second
 	}
 	if c.Client == nil {
-		c.Client = target.Client(c.Timeout)
+		c.Client = target.Client(c.Timeout, 1)
 	}
 	if c.Failures == 0 {
 		c.Failures = 2

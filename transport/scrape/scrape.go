@@ -89,7 +89,7 @@ func (c *Config) validate() error {
 		c.Timeout = 5 * time.Second
 	}
 	if c.Client == nil {
-		c.Client = target.Client(c.Timeout)
+		c.Client = target.Client(c.Timeout, 1)
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 8 << 20

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -298,4 +300,46 @@ func TestLlama(t *testing.T) {
 	e.URL, _ = engine(t, nil)
 	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
 	require.ErrorContains(t, err, "404")
+}
+
+// A tokenizer without a client of the host's asks its engine and nobody else: it follows no
+// redirect, which is a failure of the engine, and uses no proxy.
+func TestEnginesSendNobodyElsewhere(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		elsewhere.Add(1)
+		_, _ = io.WriteString(w, `{"prompt":"x","token_ids":[1],"tokens":[1]}`)
+	}))
+	defer other.Close()
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+r.URL.Path, status)
+		}))
+		for _, by := range []tokens.Tokenizer{&tokens.Rendering{URL: engine.URL}, &tokens.Llama{URL: engine.URL}} {
+			_, err := by.Tokens(t.Context(), path, chat("x"))
+			assert.ErrorContains(t, err, fmt.Sprint(status), "%T", by)
+		}
+		engine.Close()
+	}
+	assert.Zero(t, elsewhere.Load())
+}
+
+// A process reads the environment's proxies once, so another one asks; they don't apply to
+// 127.0.0.1, but to 0.0.0.0, where nobody listens at port 1.
+func TestEnginesAreAskedWithoutProxy(t *testing.T) {
+	if os.Getenv("ENDPICK_ASK") != "" {
+		for _, by := range []tokens.Tokenizer{&tokens.Rendering{URL: "http://0.0.0.0:1"}, &tokens.Llama{URL: "http://0.0.0.0:1"}} {
+			_, err := by.Tokens(t.Context(), path, chat("x"))
+			assert.Error(t, err, "%T", by)
+		}
+		return
+	}
+	proxy, asked := engine(t, map[string]string{
+		path + "/render": `{"token_ids":[1]}`, "/apply-template": `{"prompt":"x"}`, "/tokenize": `{"tokens":[1]}`,
+	})
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestEnginesAreAskedWithoutProxy$")
+	again.Env = append(os.Environ(), "ENDPICK_ASK=1", "HTTP_PROXY="+proxy, "NO_PROXY=")
+	out, err := again.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Empty(t, *asked)
 }

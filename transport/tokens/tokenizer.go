@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick/internal/target"
 )
 
 // Tokenizer returns the token ids of a request's prompt, as the engine makes them. Path
@@ -32,7 +35,7 @@ const maxAnswer = 64 << 20
 type Rendering struct {
 	// URL is the engine's URL, such as http://10.0.0.7:8000.
 	URL string
-	// Client sends the requests. Nil: http.DefaultClient.
+	// Client sends the requests. Nil: one that follows no redirects and uses no proxy.
 	Client *http.Client
 
 	old atomic.Bool // it has no /render
@@ -98,7 +101,7 @@ func some(ids []uint32) ([]uint32, error) {
 type Llama struct {
 	// URL is the server's URL, such as http://10.0.0.7:8080.
 	URL string
-	// Client sends the requests. Nil: http.DefaultClient.
+	// Client sends the requests. Nil: one that follows no redirects and uses no proxy.
 	Client *http.Client
 }
 
@@ -134,6 +137,10 @@ type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("tokens: the engine answers %d", int(e)) }
 
+// direct keeps as many connections as [Config.MaxCalls] by default, and connecting takes no
+// longer than [Config.GiveUp] by default.
+var direct = target.Client(2*time.Second, 64)
+
 // ask posts JSON and reads the answer.
 func ask(ctx context.Context, c *http.Client, url string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
@@ -142,7 +149,7 @@ func ask(ctx context.Context, c *http.Client, url string, body []byte, answer an
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if c == nil {
-		c = http.DefaultClient
+		c = direct
 	}
 	resp, err := c.Do(req)
 	if err != nil {
