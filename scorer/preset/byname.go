@@ -41,12 +41,15 @@ func table() []named {
 	}
 }
 
-// UnknownError says that no preset has this name.
+// UnknownError says that no preset has this name. It matches [endpick.ErrConfig].
 type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string {
 	return fmt.Sprintf("preset: unknown policy %q; there are %s", e.Name, strings.Join(Names(), ", "))
 }
+
+// Unwrap returns [endpick.ErrConfig].
+func (e *UnknownError) Unwrap() error { return endpick.ErrConfig }
 
 // ByName returns the preset of that name, for programs that take it from a flag.
 // The name may be followed by parameters, as in linear:0.5, load-prefix:3:2:2 and

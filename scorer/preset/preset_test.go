@@ -32,6 +32,10 @@ func TestByName(t *testing.T) {
 	require.ErrorAs(t, err, &unknown)
 	assert.Equal(t, "lametric", unknown.Name)
 	assert.ErrorContains(t, err, `unknown policy "lametric"; there are aibrix, always-busiest, dynamo,`)
+	for _, name := range []string{"lametric", "", "random:1", "linear:2"} {
+		_, err := preset.ByName(name)
+		assert.ErrorIs(t, err, endpick.ErrConfig, name)
+	}
 }
 
 func TestParametersOfAName(t *testing.T) {
