@@ -125,7 +125,7 @@ type Config struct {
 	// nil for Clock and Saturation). It is called concurrently. Nil: not called.
 	Warn func(in *http.Request, err error)
 	// Clock returns the time for records, health, the queue and the retry budget.
-	// Nil: time.Now.
+	// Nil, or if it panics: time.Now.
 	Clock func() time.Time
 }
 
@@ -196,9 +196,6 @@ func (c *Config) validate() error {
 	}
 	if c.UpgradeTimeout == 0 {
 		c.UpgradeTimeout = time.Hour
-	}
-	if c.Clock == nil {
-		c.Clock = time.Now
 	}
 	return nil
 }

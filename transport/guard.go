@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -37,17 +36,6 @@ func (t *Transport) warn(in *http.Request, err error) {
 		}
 	}()
 	t.config.Warn(in, err)
-}
-
-// now is the time of Config.Clock.
-func (t *Transport) now() (at time.Time) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.panicked(nil, "Config.Clock", v)
-			at = time.Now()
-		}
-	}()
-	return t.config.Clock()
 }
 
 // tokens calls Config.Tokens. If that panics, the prompt is cut by its text.

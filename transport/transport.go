@@ -98,6 +98,7 @@ import (
 	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -118,6 +119,7 @@ type Transport struct {
 	desk   choose.Desk
 	hold   *hold // nil: no queue
 	models modelList
+	now    func() time.Time
 
 	requests, retries, panics atomic.Uint64
 }
@@ -145,6 +147,7 @@ func New(config Config) (*Transport, error) {
 	if t.wire == nil {
 		return nil, badConfig("Wrap", "has returned nil")
 	}
+	t.now = hostclock.Guard(config.Clock, func(v any) { t.panicked(nil, "Config.Clock", v) })
 	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
 	if config.Tokens != nil {
 		tokens = t.tokens

@@ -355,3 +355,18 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 		})
 	}
 }
+
+// A clock that panics ends neither a check nor the process: time.Now is asked instead.
+func TestAClockThatPanicsIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := 200
+		m, _ := alone(t, health.Config{Clock: func() time.Time { panic("boom") }, Failures: 1}, func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+		})
+		m.Check(t.Context())
+		assert.Equal(t, time.Now(), m.Endpoints()[0].Checked)
+		status = 500
+		m.Check(t.Context())
+		assert.Equal(t, health.Out, m.Endpoints()[0].State)
+	})
+}

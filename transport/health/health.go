@@ -6,6 +6,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/internal/target"
 )
 
@@ -31,7 +32,7 @@ type Config struct {
 	// OnChange is called within Interval of a change of an endpoint's state. It is
 	// called from Run, one call at a time. Nil: changes are not reported.
 	OnChange func(Status)
-	// Clock returns the time by which endpoints are judged. Nil: time.Now.
+	// Clock returns the time by which endpoints are judged. Nil, or if it panics: time.Now.
 	Clock func() time.Time
 }
 
@@ -64,9 +65,7 @@ func (c *Config) validate() error {
 	if c.URL == nil {
 		c.URL = func(e *endpick.Endpoint) string { return target.Page(e.Address, "/health") }
 	}
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
+	c.Clock = hostclock.Guard(c.Clock, nil)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -30,7 +31,7 @@ type Config struct {
 	// MaxBlocks is how many blocks are known by their hash, so that they need not be sent
 	// again, at some 45 bytes each. Zero: 262,144.
 	MaxBlocks int
-	// Clock returns the time. Nil: time.Now.
+	// Clock returns the time. Nil, or if it panics: time.Now.
 	Clock func() time.Time
 }
 
@@ -57,8 +58,6 @@ func (c *Config) validate() error {
 	if c.MaxBlocks == 0 {
 		c.MaxBlocks = 1 << 18
 	}
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
+	c.Clock = hostclock.Guard(c.Clock, nil)
 	return nil
 }

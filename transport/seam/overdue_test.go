@@ -226,3 +226,28 @@ func TestErrorsWithinStreamsAreFailures(t *testing.T) {
 	assert.Equal(t, 1, w.Unhealthy())
 	w.idle(t)
 }
+
+// A clock that panics in the timer of a waiting request, or anywhere else, is replaced by
+// time.Now.
+func TestAClockThatPanicsIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seam.Config{})
+		var err error
+		w.Seam, err = seam.New(seam.Config{Router: w.router, Clock: func() time.Time { panic("boom") }})
+		require.NoError(t, err)
+		w.warm(t)
+		var calls []*seam.Call
+		for range 3 {
+			call := w.read(t, chatBody)
+			w.route(t, call)
+			calls = append(calls, call)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, w.Unhealthy())
+		for _, c := range calls {
+			c.Close()
+		}
+		w.idle(t)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/endpick/endpick/internal/choose"
 	"github.com/endpick/endpick/internal/dialect"
 	judge "github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
@@ -61,7 +62,7 @@ type Config struct {
 	// [transport.ErrUnknownPath].
 	DenyUnknown bool
 
-	// Clock returns the time for health and the retry budget. Nil: time.Now.
+	// Clock returns the time for health and the retry budget. Nil, or if it panics: time.Now.
 	Clock func() time.Time
 }
 
@@ -99,9 +100,7 @@ func (c *Config) validate() error {
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 32 << 20
 	}
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
+	c.Clock = hostclock.Guard(c.Clock, nil)
 	return nil
 }
 

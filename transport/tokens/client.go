@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/hostclock"
 )
 
 // Config configures a Client. Tokenizer is required; the zero value of everything else
@@ -34,7 +35,7 @@ type Config struct {
 	// for a while: RestFor at first (zero: 500 ms), doubling up to a minute. Zero: 5.
 	RestAfter int
 	RestFor   time.Duration
-	// Clock returns the time. Nil: time.Now.
+	// Clock returns the time. Nil, or if it panics: time.Now.
 	Clock func() time.Time
 }
 
@@ -52,9 +53,7 @@ func (c *Config) validate() error {
 	setDefault(&c.MaxPrompt, 8<<20)
 	setDefault(&c.RestAfter, 5)
 	setDefault(&c.RestFor, 500*time.Millisecond)
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
+	c.Clock = hostclock.Guard(c.Clock, nil)
 	return nil
 }
 
