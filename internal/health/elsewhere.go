@@ -12,7 +12,7 @@ const (
 
 // Tell sets a function that is called for each outcome that counts here: for all
 // failures, and for what endpoints with recent failures have served. It is called from
-// many goroutines. Nil: none.
+// many goroutines. A panic of it is ignored: it is the host's. Nil: none.
 func (h *Health) Tell(tell func(id string, failed bool)) {
 	if tell == nil {
 		h.tell.Store(nil)
@@ -23,6 +23,7 @@ func (h *Health) Tell(tell func(id string, failed bool)) {
 
 func (h *Health) told(s *standing, failed bool) {
 	if tell := h.tell.Load(); tell != nil {
+		defer func() { _ = recover() }()
 		(*tell)(s.id, failed)
 	}
 }

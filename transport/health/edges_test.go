@@ -370,3 +370,16 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 		assert.Equal(t, health.Out, m.Endpoints()[0].State)
 	})
 }
+
+// A panic of what listens to outcomes costs neither the request nor what is learned from it, in
+// whatever goroutine its end is noticed.
+func TestAListenerThatPanicsIsIgnored(t *testing.T) {
+	m, router := alone(t, health.Config{}, nil)
+	m.Tell(func(string, bool) { panic("boom") })
+	ref, ok := router.Ref("a")
+	require.True(t, ok)
+	for range 3 {
+		m.Core().Failed(m.Core().Sent("a", ref), true)
+	}
+	assert.Equal(t, health.Unreachable, m.Endpoints()[0].Reason)
+}

@@ -154,7 +154,7 @@ func (m *Monitor) Alive() (alive, of int) {
 // Tell sets a function that is called for each request that fails at an endpoint, and for
 // each one served by an endpoint with recent failures, so that other gateways in front of
 // the same fleet can be told. The function is called from many goroutines and must not
-// call the monitor. It replaces the previous one; nil removes it.
+// call the monitor. A panic of it is ignored. It replaces the previous one; nil removes it.
 func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
 
 // Elsewhere reports how many requests of another gateway an endpoint has failed and
