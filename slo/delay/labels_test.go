@@ -306,6 +306,8 @@ func TestFirstTokensWaitForUsage(t *testing.T) {
 			want: amounts{requests: 1, tokens: 400, pairs: 400 * (600 + 200), steps: 1.5}},
 		"some was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 200},
 			want: amounts{requests: 1, tokens: 800, pairs: 800 * (200 + 400), steps: 1.5}},
+		"nothing was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true},
+			want: amounts{requests: 1, tokens: 1000, pairs: 1000 * 500, steps: 1.5}},
 		"more than all": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 9000},
 			want: amounts{requests: 1, tokens: 1, pairs: 999.5, steps: 1.5}},
 		"in the engine's tokens": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, InputTokens: 2000, HasCachedTokens: true, CachedTokens: 400},
@@ -333,6 +335,23 @@ func TestFirstTokensWaitForUsage(t *testing.T) {
 			d.check("label", c.want, x)
 		})
 	}
+}
+
+// What was computed before it remains part of a first token's time when the engine has
+// reported how much of its own prompt was cached.
+func TestFirstTokensBehindOthersWaitForUsage(t *testing.T) {
+	d := newDesk(t)
+	require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
+	d.route(1000, 10, true)
+	require.NoError(t, d.router.Report("a", endpick.Load{Running: 1, KVUsage: 0.6})) // being computed, it does not wait
+	l := d.route(1000, 10, true)
+	d.at(1)
+	require.Zero(t, d.label(requests, 1, l.FirstToken))
+	d.at(2)
+	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 200}) })
+	d.check("label", amounts{
+		requests: 1, tokens: 400 + 800, pairs: 400*(600+200) + 800*(200+400), steps: 1.5, batches: 1.5, contexts: 1.5 * 1000,
+	}, x)
 }
 
 // holds is a matcher: each server holds this many tokens of a prompt.
@@ -364,7 +383,7 @@ func TestSeveralResponses(t *testing.T) {
 			return d.m.common.linear.labels, d.m.lengths.of(&endpick.Request{ExpectedOutputTokens: 100})
 		}
 		one, length := after(0)
-		for _, responses := range []int{1, 4} {
+		for _, responses := range []int{1, 2, 4} {
 			labels, same := after(responses)
 			assert.Equal(t, length, same, "responses of the same length")
 			if responses == 1 {
@@ -373,5 +392,60 @@ func TestSeveralResponses(t *testing.T) {
 				assert.Less(t, labels, one, "stream %v", stream)
 			}
 		}
+	}
+}
+
+// Nothing of a prompt of unknown length can be found in a cache: it counts as one token,
+// all of which is computed.
+func TestPromptsOfUnknownLengthFindNothing(t *testing.T) {
+	d := newDesk(t)
+	d.route(0, 20, true)
+	assert.Equal(t, d.m.anew, d.m.prompt)
+	assert.Equal(t, mean{21, 1}, d.m.prompt)
+}
+
+// While others wait at the engine, times depend on these, and teach nothing.
+func TestCrowdedServersTeachNothing(t *testing.T) {
+	for waiting, teaches := range map[float64]bool{0: true, 2: false} {
+		d := newDesk(t)
+		require.NoError(t, d.router.Report("a", endpick.Load{Waiting: waiting, Running: 3}))
+		l := d.route(1000, 20, true)
+		d.at(1)
+		x := d.label(requests, 1, l.FirstToken)
+		assert.Equal(t, teaches, x != amounts{}, "%v wait", waiting)
+		d.at(2)
+		x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+		assert.Equal(t, teaches, x != amounts{}, "%v wait", waiting)
+	}
+}
+
+// An engine can't have evicted what the index did not count on, so that a prompt of which
+// nothing is matched teaches at once, however full the engine is.
+func TestNewPromptsTeachAtOnce(t *testing.T) {
+	d := newDesk(t)
+	require.NoError(t, d.router.Report("a", endpick.Load{KVUsage: 0.9}))
+	l := d.route(1000, 20, true)
+	d.at(1)
+	x := d.label(requests, 1, l.FirstToken)
+	d.check("label", amounts{requests: 1, tokens: 1000, pairs: 1000 * 500, steps: 1.5}, x)
+}
+
+// What took longer than a day was the clock's doing.
+func TestDaysTeachNothing(t *testing.T) {
+	for _, days := range []float64{1, 1.1} {
+		teaches := days == 1
+		d := newDesk(t)
+		l := d.route(1000, 20, true)
+		first := days * 24 * 3600
+		d.at(first)
+		x := d.label(requests, 1, l.FirstToken)
+		assert.Equal(t, teaches, x != amounts{}, "first token after %v days", days)
+		d.at(2 * first)
+		x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+		assert.Equal(t, teaches, x != amounts{}, "%v days of tokens", days)
+		whole := d.route(1000, 20, false)
+		d.at(3 * first)
+		x = d.label(requests, 1, func() { whole.Done(endpick.Outcome{OutputTokens: 11}) })
+		assert.Equal(t, teaches, x != amounts{}, "response of %v days", days)
 	}
 }
