@@ -328,7 +328,7 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 	batch, size := e.beside(l, spent)
 	var x amounts
 	x[tokens], x[pairs] = e.computed-l.computed, e.computedPairs-l.computedPairs
-	x[steps], x[batches], x[contexts] = n, n*max(batch, 1), n*max(size, l.size)
+	x[steps], x[batches], x[contexts] = n, n*batch, n*size // with itself
 	if !l.crowded {
 		m.learn(l.name, &x, took)
 	}

@@ -129,6 +129,34 @@ func TestLabelsBesideOthers(t *testing.T) {
 	d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * 4 * 1010}, x)
 }
 
+// Who decodes beside a response is averaged over the time until it is reported done, which may
+// be later than its last token.
+func TestLabelsOfStreamsThatEndLate(t *testing.T) {
+	d := newDesk(t)
+	l := d.route(1000, 20, true)
+	d.at(1)
+	l.FirstToken()
+	d.at(4)
+	l.Tokens(10)
+	d.at(5)
+	x := d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+	d.check("alone", amounts{steps: 10, batches: 10, contexts: 10 * 1010}, x)
+	assert.InDelta(t, 3000, d.m.common.decoding.or(0), 1e-6)
+}
+
+// How long a request of another router took is known from its outcome alone.
+func TestLabelsOfMirroredResponses(t *testing.T) {
+	for took, teaches := range map[time.Duration]bool{0: false, 4 * time.Second: true} {
+		d := newDesk(t)
+		l, err := d.router.Route(endpick.Request{Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, MirrorOf: "a"})
+		require.NoError(t, err)
+		d.at(9)
+		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31, Took: took}) })
+		assert.Equal(t, teaches, x != amounts{}, "%v", took)
+		assert.InDelta(t, milliseconds(took), d.m.common.decoding.or(0), 1e-6)
+	}
+}
+
 // A response that does not stream is one label as a whole.
 func TestLabelsOfWholeResponses(t *testing.T) {
 	d := newDesk(t)
