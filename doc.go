@@ -97,7 +97,7 @@
 // endpoint that does not report a signal is assumed to have the mean of what the
 // others have from elsewhere, so that silence never looks idle.
 //
-// Time comes only from Config.Clock. Chance is a hash of the seed, the request's
+// Time comes only from Config.Clock, unless that panics. Chance is a hash of the seed, the request's
 // number, a salt and the endpoint's ID. So the order of endpoints changes no
 // choice, and the same calls in the same order give the same decisions.
 //

@@ -1,6 +1,9 @@
 package endpick
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Stages belong to the host and may panic. A stage that panics is ignored for
 // this decision or event; the request and the other stages go on. Each call
@@ -21,6 +24,20 @@ func (r *Router) broke(stage any, format string, args ...any) {
 	if r.config.Warn != nil {
 		r.warn(&StageError{Stage: nameOf(stage), Reason: fmt.Sprintf(format, args...)})
 	}
+}
+
+// now is the time of Config.Clock. That panics in whatever goroutine asks, even where
+// nothing would recover it, such as a poller's. What is returned instead is not ahead of
+// a simulated clock, which runs faster: a leap ahead would end all leases.
+func (r *Router) now() (at time.Time) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.counts.panics.Add(1)
+			r.warn(&PanicError{Stage: "Config.Clock", Value: v})
+			at = r.epoch.Add(time.Since(r.made))
+		}
+	}()
+	return r.config.Clock()
 }
 
 // nameOf is stageName for a stage that may panic.

@@ -45,7 +45,7 @@ func (l Lease) Candidate() (Candidate, bool) {
 func (l Lease) FirstToken() {
 	if s := l.lock(); s != nil {
 		defer s.mu.Unlock()
-		s.firstToken(s.router.config.Clock())
+		s.firstToken(s.router.now())
 	}
 }
 
@@ -58,7 +58,7 @@ func (l Lease) Tokens(n int) {
 		return
 	}
 	defer s.mu.Unlock()
-	now := s.router.config.Clock()
+	now := s.router.now()
 	s.heardAt = now
 	if n <= 0 {
 		return
@@ -81,21 +81,8 @@ func (l Lease) Done(o Outcome) bool {
 	if s == nil {
 		return false
 	}
-	s.close(s.now(), o) // unlocks
+	s.close(s.router.now(), o) // unlocks
 	return true
-}
-
-// now is Config.Clock. If it panics, the lease must not stay open, so that it
-// ends at the time of its last call. s.mu is held.
-func (s *leaseSlot) now() (at time.Time) {
-	defer func() {
-		if v := recover(); v != nil {
-			at = s.heardAt
-			s.router.counts.panics.Add(1)
-			s.router.warn(&PanicError{Stage: "Config.Clock", Value: v})
-		}
-	}()
-	return s.router.config.Clock()
 }
 
 // lock returns the lease's slot, locked, or nil if the lease is closed.

@@ -105,7 +105,7 @@ func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 // then what is routed in between is counted exactly once. The mark of an
 // unknown ID belongs to no endpoint, and Report refuses it.
 func (r *Router) Mark(id string) Mark {
-	now := r.config.Clock()
+	now := r.now()
 	m, ok := r.member(id)
 	if !ok {
 		return Mark{at: now}
@@ -120,7 +120,7 @@ func (r *Router) Mark(id string) Mark {
 // ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the
 // mark was taken of, as after it was replaced.
 func (r *Router) Report(id string, load Load) error {
-	now := r.config.Clock()
+	now := r.now()
 	m, ok := r.member(id)
 	if !ok {
 		return unknownEndpoint(id)

@@ -18,7 +18,8 @@ type Config struct {
 	Endpoints []Endpoint
 	// Clock returns the time. Nil: time.Now. It is called concurrently, once
 	// in Route and in each call of a lease, and must never return the zero
-	// Time.
+	// Time. Where it panics after New, time.Now says how much time has passed
+	// since New, and Warn is called.
 	Clock func() time.Time
 	// Seed seeds all random choices. Zero: a random seed, which Stats returns,
 	// so that replicas in front of one fleet don't all break ties the same way.
@@ -29,8 +30,8 @@ type Config struct {
 	LeaseTimeout time.Duration
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
-	// Warn receives errors that did not fail a request: a [PanicError] of a stage,
-	// or a [StageError]. It is called in the goroutine in which the error happened,
+	// Warn receives errors that did not fail a request: a [PanicError] of a stage
+	// or of Clock, or a [StageError]. It is called in the goroutine in which the error happened,
 	// so that runtime/debug.Stack shows where. Nil: errors are only counted, in Stats.
 	Warn func(error)
 }
@@ -63,6 +64,7 @@ func (c *Config) validate() error {
 type Router struct {
 	config Config
 	epoch  time.Time // when the router was made; times of reports are relative to it
+	made   time.Time // the same by time.Now, for a Clock that panics
 
 	policy atomic.Pointer[pipeline]
 	leases *leaseTable
@@ -81,7 +83,7 @@ func New(config Config) (*Router, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{config: config, epoch: config.Clock()}
+	r := &Router{config: config, epoch: config.Clock(), made: time.Now()}
 	r.fleet.byID, r.fleet.departing = map[string]member{}, map[*endpointState]*Endpoint{}
 	r.work.New = func() any { return new(decision) }
 	r.leases = newLeaseTable(r)
@@ -117,7 +119,7 @@ func (r *Router) SetPolicy(p Policy) error {
 // The error is a [NoEndpointsError], a [RejectedError] or a [RequestError], or an
 // [EndpointError] if there is no endpoint MirrorOf; the lease is then zero.
 func (r *Router) Route(req Request) (Lease, error) {
-	now := r.config.Clock()
+	now := r.now()
 	r.leases.expire(now)
 	r.leases.reap(now, 2)
 

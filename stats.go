@@ -21,7 +21,7 @@ type Stats struct {
 	NoEndpoint uint64 // requests without a candidate
 	BadRequest uint64 // invalid requests
 	BadStage   uint64 // invalid results of stages, which were replaced
-	Panics     uint64 // panics of stages; see PanicError
+	Panics     uint64 // panics of stages and of Config.Clock; see PanicError
 	Seed       uint64 // the seed in use, even if Config.Seed was zero
 	OpenLeases int
 	Endpoints  int // endpoints that are not removed
@@ -65,7 +65,7 @@ type EndpointStatus struct {
 // Endpoints returns all endpoints ordered by slot, including those that are
 // removed but still have open leases.
 func (r *Router) Endpoints() []EndpointStatus {
-	now := r.config.Clock()
+	now := r.now()
 	r.leases.expire(now)
 	reports := r.reports(now)
 	r.mu.Lock()
@@ -96,7 +96,7 @@ func (r *Router) Endpoints() []EndpointStatus {
 // allocates only if dst is too small and takes no lock, for callers that look
 // at the fleet often.
 func (r *Router) AppendCandidates(dst []Candidate) []Candidate {
-	now := r.config.Clock()
+	now := r.now()
 	r.leases.expire(now)
 	reports := r.reports(now)
 	members := r.fleet.all.load()

@@ -80,9 +80,9 @@ type hold struct {
 	broken *endpick.PanicError
 }
 
-// held is a request in the queue. It leaves with a lease, an error, or a panic
-// of the router's host, such as its clock: the panic belongs to this request,
-// whoever routes it.
+// held is a request in the queue. It leaves with a lease, an error, or a panic of
+// Route, such as after a stage has overwritten what it must not: the panic belongs to
+// this request, whoever routes it.
 type held struct {
 	trip     *trip
 	since    time.Time

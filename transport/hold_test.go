@@ -616,38 +616,39 @@ func TestPanicBelongsToItsRequest(t *testing.T) {
 	w.idle(t)
 }
 
-// A panic in the router's clock fails the requests being routed, not the
-// timer's goroutine.
-func TestPanicOfTheRoutersClockBelongsToTheRequest(t *testing.T) {
+// vandal is a scorer that overwrites what it must not, which makes Route panic.
+type vandal struct{}
+
+func (vandal) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
+	clear(dst)
+	if req.Session == "bomb" {
+		for i := range cs {
+			cs[i].Ref.Slot = 1 << 30
+		}
+	}
+}
+
+// A panic of Route fails the request being routed, not the goroutine of the timer.
+func TestPanicOfRouteBelongsToItsRequest(t *testing.T) {
 	e := startEngine(t, nil)
-	var broken atomic.Bool
-	router, err := endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{ID: "a", Address: e.URL}},
-		Clock: func() time.Time {
-			if broken.Load() {
-				panic("boom")
-			}
-			return time.Now()
-		},
-	})
-	require.NoError(t, err)
-	tr, err := transport.New(transport.Config{Router: router, Queue: &transport.QueueConfig{}})
-	require.NoError(t, err)
-	require.NoError(t, router.Report("a", endpick.Load{Waiting: 50}))
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: vandal{}, Weight: 1}},
+	}))
+	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
 	panicked := make(chan any)
-	req := post(t, chatPath, chatStream)
+	req := post(t, chatPath, chatStream, transport.SessionHeader, "bomb")
 	go func() {
 		defer func() { panicked <- recover() }()
-		_, _ = tr.RoundTrip(req)
+		_, _ = w.t.RoundTrip(req)
 	}()
-	require.Eventually(t, func() bool { q, _ := tr.Queue(); return q.Requests == 1 }, 30*time.Second, time.Millisecond)
-	broken.Store(true)
-	require.Equal(t, "boom", <-panicked)
-	broken.Store(false)
-	require.NoError(t, router.Report("a", endpick.Load{}))
-	resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
+	w.held(t, 1)
+	other := w.later(t, t.Context(), "x")
+	w.held(t, 2)
+	require.NoError(t, w.router.Report("a", endpick.Load{}))
+	require.ErrorContains(t, (<-panicked).(error), "out of range")
+	require.NoError(t, (<-other).err)
+	w.idle(t)
 }
 
 func TestRetryAfter(t *testing.T) {

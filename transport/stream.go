@@ -206,7 +206,7 @@ func (x *exchange) end(status endpick.Status) {
 	if handed && x.trip.charged {
 		x.trip.settle(x, status) // before others get their turns
 	}
-	x.closeLease(outcome)
+	x.lease.Done(outcome)
 	stop()
 	if t.hold != nil {
 		t.hold.ended()
@@ -218,11 +218,6 @@ func (x *exchange) end(status endpick.Status) {
 		t.desk.Health.Failed(x.visit, false)
 	}
 	x.trip.record(x, status, x.http)
-}
-
-func (x *exchange) closeLease(o endpick.Outcome) {
-	defer x.trip.t.guard(x.trip.in, "Lease.Done") // the router's clock
-	x.lease.Done(o)
 }
 
 // errInStream is the error of a response that is complete, and reports an error in an
