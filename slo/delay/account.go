@@ -341,7 +341,7 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 		k.size.add(l.size)
 		k.note(&x, n)
 	}
-	if completed && l.stream {
+	if completed {
 		m.compareWithIdle(ev, l, n+1)
 	}
 	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
@@ -388,14 +388,14 @@ func (m *Marginal) labelWhole(ev *endpick.Event, o *endpick.Outcome, l *lease, e
 	n := max(float64(min(ev.OutputTokens, mostTokens)-1), 0)
 	x := l.x
 	x[steps] += n
-	batch, size := l.x[batches]/firstSteps, l.x[contexts]/firstSteps
+	batch, size := l.x[batches]/firstSteps+1, l.x[contexts]/firstSteps+l.size // when it was routed
 	if known && l.counted {
 		batch, size = e.beside(l, took)
 		x[tokens] += e.computed - l.computed
 		x[pairs] += e.computedPairs - l.computedPairs
 	}
-	x[batches] += n * max(batch, 1)
-	x[contexts] += n * max(size, l.size)
+	x[batches] += n * batch
+	x[contexts] += n * size
 	m.learn(l.name, &x, took)
 	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
 	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {

@@ -144,6 +144,62 @@ func TestLabelsOfStreamsThatEndLate(t *testing.T) {
 	assert.InDelta(t, 3000, d.m.common.decoding.or(0), 1e-6)
 }
 
+// A response is compared with an idle server's if all of it was timed and the server's times
+// are known. What was cached takes an idle server no time either.
+func TestIdleTimes(t *testing.T) {
+	stream := endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 11, Stream: true}
+	underWay := stream
+	underWay.UnderWay = true
+	for name, c := range map[string]struct {
+		before, req endpick.Request
+		load        endpick.Load
+		compares    bool
+	}{
+		"timed":               {before: stream, req: stream, compares: true},
+		"begun by its caller": {before: stream, req: underWay},
+		"nothing is known":    {req: stream, load: endpick.Load{Waiting: 9}},
+	} {
+		d := newDesk(t)
+		require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
+		serve := func(req endpick.Request) {
+			l, err := d.router.Route(req)
+			require.NoError(t, err)
+			d.now = d.now.Add(time.Second)
+			l.FirstToken()
+			d.now = d.now.Add(time.Second)
+			l.Done(endpick.Outcome{OutputTokens: 11})
+		}
+		if c.before.Stream {
+			serve(c.before)
+			d.m.idle, d.m.whole = mean{}, mean{}
+		}
+		require.NoError(t, d.router.Report("a", c.load))
+		serve(c.req)
+		if !c.compares {
+			assert.Zero(t, d.m.idle, name)
+			assert.Zero(t, d.m.whole, name)
+			continue
+		}
+		k := d.m.kinds[kindName{model: "m"}]
+		assert.InEpsilon(t, 11*(k.each[steps]+k.each[batches]+k.each[contexts]*1005.5)+400*k.each[tokens], d.m.idle.or(0), 1e-9)
+		assert.InDelta(t, 2000, d.m.whole.or(0), 1e-6)
+	}
+}
+
+// If nobody reports the first token of a stream, it is taken to have decoded beside those that were there
+// when it was routed.
+func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
+	d := newDesk(t)
+	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
+	d.m.common.size.add(500) // of those who run there
+	l := d.route(600, 30, true)
+	d.at(9)
+	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
+	d.check("label", amounts{
+		requests: 1, tokens: 600, pairs: 600 * 300, steps: 1.5 + 30, batches: 1.5*3 + 30*4, contexts: 1.5*3*500 + 30*(3*500+615),
+	}, x)
+}
+
 // How long a request of another router took is known from its outcome alone.
 func TestLabelsOfMirroredResponses(t *testing.T) {
 	for took, teaches := range map[time.Duration]bool{0: false, 4 * time.Second: true} {
