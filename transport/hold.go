@@ -92,8 +92,8 @@ type held struct {
 	left     chan struct{} // closed when it has left
 }
 
+// route gives the request its lease or its error.
 func (w *held) route(now time.Time) {
-	defer close(w.left)
 	defer func() { w.panicked = recover() }()
 	if target := &w.trip.Request.SLO.TTFT; *target > 0 {
 		*target = max(*target-max(now.Sub(w.since), 0), 1)
@@ -202,9 +202,14 @@ func (h *hold) dispatch() {
 		if !ok {
 			break
 		}
-		tr := item.Value.trip
-		tr.queued, tr.charged = item, true
-		item.Value.route(now)
+		w := item.Value
+		w.route(now)
+		if w.lease != (endpick.Lease{}) {
+			w.trip.queued, w.trip.charged = item, true
+		} else {
+			h.queue.Settle(item, 0, 0) // before others get their turns
+		}
+		close(w.left)
 	}
 	next, ok := h.queue.NextExpiry()
 	if !ok {

@@ -406,6 +406,100 @@ func (w *world) dispatched(t *testing.T, g *gated, names ...string) (order []str
 	return order
 }
 
+// choosy refuses sessions named no.
+type choosy struct{}
+
+func (choosy) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	if req.Session == "no" {
+		return slo.ErrUnattainable
+	}
+	return nil
+}
+
+// inVain sends a request that panics, or is refused, in the background.
+func (w *world) inVain(t *testing.T, team, session string) chan any {
+	req := post(t, chatPath, chatStream, "X-Team", team, transport.SessionHeader, session)
+	ended := make(chan any, 1)
+	go func() {
+		defer func() { ended <- recover() }()
+		_, err := w.t.RoundTrip(req)
+		panic(err)
+	}()
+	return ended
+}
+
+func team(in *http.Request, _ []byte, req *endpick.Request) { req.Tenant = in.Header.Get("X-Team") }
+
+// A request that is not routed is charged to nobody, as the very next turn shows: red's other
+// request has waited longer than blue's.
+func TestWhatIsNotRoutedIsNotCharged(t *testing.T) {
+	for session, says := range map[string]string{"bomb": "out of range", "no": "rejected"} {
+		g := startGated(t)
+		w := newWorld(t, transport.Config{Queue: one(queue.Config{}), Describe: team}, g.URL)
+		require.NoError(t, w.router.SetPolicy(endpick.Policy{
+			Matcher: w.observer, Admitters: []endpick.Admitter{choosy{}}, Scorers: []endpick.Weighted{{Scorer: vandal{}, Weight: 1}},
+		}))
+		all := []chan reply{w.later(t, t.Context(), "first")}
+		require.Equal(t, "first", <-g.arrived)
+		vain := w.inVain(t, "red", session)
+		w.held(t, 1)
+		for i, name := range []string{"red", "blue"} {
+			all = append(all, w.later(t, t.Context(), name, "X-Team", name))
+			w.held(t, i+2)
+		}
+		g.release <- struct{}{}
+		require.ErrorContains(t, (<-vain).(error), says)
+		assert.Equal(t, "red", <-g.arrived, session)
+		g.release <- struct{}{}
+		g.release <- struct{}{}
+		for _, r := range all {
+			require.NoError(t, (<-r).err)
+		}
+		w.idle(t)
+	}
+}
+
+// bomber is a Base that panics on some requests.
+type bomber struct{ http.RoundTripper }
+
+func (b bomber) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Header.Get(transport.SessionHeader) == "bomb" {
+		panic(errBroke)
+	}
+	return b.RoundTripper.RoundTrip(r)
+}
+
+// Nor is one that panics after that, however long others go on waiting.
+func TestWhatPanicsIsNotCharged(t *testing.T) {
+	g := startGated(t)
+	w := newWorld(t, transport.Config{Queue: one(queue.Config{}), Describe: team, Base: bomber{new(http.Transport)}}, g.URL)
+	var all []chan reply
+	send := func(held int, team string) {
+		all = append(all, w.later(t, t.Context(), team, "X-Team", team))
+		w.held(t, held)
+	}
+	send(0, "first")
+	require.Equal(t, "first", <-g.arrived)
+	vain := w.inVain(t, "red", "bomb")
+	w.held(t, 1)
+	send(2, "green")
+	send(3, "green")
+	g.release <- struct{}{}
+	require.Equal(t, errBroke, <-vain)
+	require.Equal(t, "green", <-g.arrived)
+	send(2, "red")
+	send(3, "blue")
+	for _, next := range []string{"red", "blue", "green"} {
+		g.release <- struct{}{}
+		assert.Equal(t, next, <-g.arrived)
+	}
+	g.release <- struct{}{}
+	for _, r := range all {
+		require.NoError(t, (<-r).err)
+	}
+	w.idle(t)
+}
+
 // A request that waited for one server goes to another that becomes free.
 func TestHeldRequestIsRoutedLate(t *testing.T) {
 	a, b := startGated(t), startGated(t)

@@ -246,6 +246,14 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		tr.ended(nil, err)
 		return nil, err
 	}
+	defer func() {
+		if v := recover(); v != nil { // from Base, or from Route after a stage has overwritten what it must not
+			if tr.charged {
+				tr.settle(nil, endpick.Failed)
+			}
+			panic(v)
+		}
+	}()
 	defer tr.Judge(false) // the failures, if no endpoint has served the request
 	var best attempt      // what the client gets unless another is better
 	for {
