@@ -1,8 +1,11 @@
 package delay
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -120,16 +123,123 @@ func TestBoundsAreTheCosts(t *testing.T) {
 			j := w.m.judge(&req, cs)
 			require.True(t, j.survey())
 			for i := range cs {
-				least := j.bounds.least[i]
-				cost := j.cost(i)
-				if least == 0 && (cs[i].Prediction.TTFT >= 24*time.Hour || cs[i].Prediction.E2E >= 24*time.Hour) {
-					continue // a longer prediction is impossible, so there is no bound
+				g := &w.m.glances[cs[i].Ref.Slot]
+				least := j.bound(&cs[i], g, j.turnOf(g.variant, &cs[i]), math.Inf(1))
+				cost := j.cost(&possible{at: i, cost: math.NaN()})
+				if p := &cs[i].Prediction; max(p.TTFT, p.TPOT, p.E2E) >= 24*time.Hour {
+					require.GreaterOrEqual(t, cost, 24*3600*1e3) // a longer prediction is impossible
+					continue
 				}
 				// Predictions are truncated to whole nanoseconds.
 				require.InDelta(t, cost, least, 1e-9*cost+2e-6*(j.weight+j.output), "seed %d, %s, without %v", seed, cs[i].Endpoint.ID, without)
 			}
 			j.end()
 		}
+	}
+}
+
+// Of many candidates, most are skipped before their bound is complete. Those of the least cost are
+// left, in whichever order they come.
+func TestFilterAmongMany(t *testing.T) {
+	for seed := range uint64(6) {
+		w := newTown(t, Config{}, seed, 400)
+		for range 40 {
+			for range 50 {
+				w.step()
+			}
+			req := w.request().At(w.now, 1, 1)
+			cs := w.candidates(&req)
+			cost := map[endpick.Ref]float64{}
+			least := math.Inf(1)
+			all, dst := slices.Clone(cs), make([]float64, len(cs))
+			w.m.Predict(&req, all)
+			w.m.costs(&req, all, dst)
+			for i, c := range all {
+				cost[c.Ref], least = dst[i], min(least, dst[i])
+			}
+			switch seed % 3 {
+			case 1:
+				slices.SortFunc(cs, func(a, b endpick.Candidate) int { return cmp.Compare(cost[a.Ref], cost[b.Ref]) })
+			case 2:
+				slices.SortFunc(cs, func(a, b endpick.Candidate) int { return cmp.Compare(cost[b.Ref], cost[a.Ref]) })
+			}
+			var want, got []endpick.Ref
+			for i := range cs {
+				if cost[cs[i].Ref] == least {
+					want = append(want, cs[i].Ref)
+				}
+			}
+			left := w.m.Filter(&req, cs)
+			for i := range left {
+				got = append(got, left[i].Ref)
+			}
+			require.Equal(t, want, got, "seed %d", seed)
+			for i := range cs {
+				require.Equal(t, i < len(left), cs[i].Prediction.Has != 0)
+			}
+		}
+	}
+}
+
+// One candidate among a hundred others, which are all alike.
+func TestFilterFindsOneAmongMany(t *testing.T) {
+	const now, first, last = int64(1e18), 0, 100
+	others := endpick.Candidate{Running: 10}
+	for name, c := range map[string]struct {
+		one    endpick.Candidate
+		at     int
+		others endpick.Candidate
+		change func(m *Marginal, one endpick.Ref)
+		found  bool
+		listed int
+	}{
+		"in a larger batch":  {one: endpick.Candidate{Running: 20}, at: last, others: others, listed: 100},
+		"in a smaller batch": {one: endpick.Candidate{Running: 5}, at: last, others: others, found: true, listed: 101},
+		"that comes first":   {one: endpick.Candidate{Running: 5}, at: first, others: others, found: true, listed: early},
+		"behind a longer queue, but fast": {
+			one: endpick.Candidate{InFlight: endpick.InFlight{PrefillTokens: 50_000}}, at: last, others: others, found: true, listed: 101,
+			change: func(m *Marginal, one endpick.Ref) {
+				for range 9 {
+					m.endpoints.At(one).pace.Add(now, 0.1, 0.1)
+				}
+			},
+		},
+		"in a smaller batch, but later than any prediction": {
+			one: endpick.Candidate{InFlight: endpick.InFlight{PrefillTokens: 2e9}}, at: last,
+			others: endpick.Candidate{Running: 10, InFlight: endpick.InFlight{PrefillTokens: 1e9}}, found: true, listed: 101,
+			change: func(m *Marginal, _ endpick.Ref) { m.common.labels = 1 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := fresh(t, 0)
+			var cs []endpick.Candidate
+			for i := range 101 {
+				candidate := c.others
+				if i == c.at {
+					candidate = c.one
+				}
+				candidate.Endpoint, candidate.Ref = &endpick.Endpoint{ID: fmt.Sprint(i)}, endpick.Ref{Slot: uint32(i), Generation: 1}
+				cs = append(cs, candidate)
+			}
+			if c.change != nil {
+				c.change(m, cs[c.at].Ref)
+			}
+			one := cs[c.at].Ref
+			m.meet(cs)
+			req := asked.At(time.Unix(0, now), 1, 1)
+			j := m.begin(&req, cs)
+			defer j.end()
+			require.True(t, j.survey())
+			likeliest := j.narrow()
+			require.Len(t, j.possible, c.listed)
+			left := j.best(likeliest)
+			if c.found {
+				require.Len(t, left, 1)
+				require.Equal(t, one, left[0].Ref)
+				return
+			}
+			require.Len(t, left, 100)
+		})
 	}
 }
 

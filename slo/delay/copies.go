@@ -28,22 +28,30 @@ const mostDepths = 16
 
 // collect lists the depths.
 func (s *copies) collect(candidates []endpick.Candidate) {
-	s.n, s.beyond = 0, 0
+	s.begin()
 	at := 0
 	for i := range candidates {
-		h := candidates[i].PrefixTokens
-		if h <= 0 {
-			continue
-		}
-		if at >= s.n || s.depths[at] != h { // neighbours are often alike
-			at = s.find(h)
-		}
-		if at < mostDepths {
-			s.holders[at]++
-		} else {
-			s.beyond++
+		if h := candidates[i].PrefixTokens; h > 0 {
+			at = s.add(h, at)
 		}
 	}
+}
+
+// begin empties the list.
+func (s *copies) begin() { s.n, s.beyond = 0, 0 }
+
+// add counts a candidate that holds so many tokens, more than 0, and returns where that depth is
+// in the list. It is probably at the given place.
+func (s *copies) add(depth, at int) int {
+	if at >= s.n || s.depths[at] != depth {
+		at = s.find(depth)
+	}
+	if at < mostDepths {
+		s.holders[at]++
+	} else {
+		s.beyond++
+	}
+	return at
 }
 
 // find returns where a depth is in the list, and inserts it if need be; mostDepths if it has
@@ -71,10 +79,12 @@ func (s *copies) find(depth int) int {
 // the candidates. Of the expected uses of a prefix, each holder gets its part, and so does the
 // candidate that will be another one.
 func (s *copies) price(u *uses, req *endpick.Request, candidates []endpick.Candidate, now int64) {
-	if s.n = 0; len(req.Blocks) == 0 {
-		return
-	}
 	s.collect(candidates)
+	s.share(u, req, now)
+}
+
+// share does the same for those that were counted.
+func (s *copies) share(u *uses, req *endpick.Request, now int64) {
 	holders := s.beyond
 	for i := range s.n {
 		holders += s.holders[i]
@@ -164,9 +174,14 @@ func (e *use) faded(now int64) float64 {
 	return e.count * portable.Exp(-float64(max(now-e.at, 0))/recently)
 }
 
+// copying reports whether a request may copy anything that later ones use.
+func (m *Marginal) copying(req *endpick.Request) bool {
+	return len(req.Blocks) > 0 && m.config.Without&Copies == 0
+}
+
 // record counts the uses of a request's beginnings.
 func (m *Marginal) record(req *endpick.Request, candidates []endpick.Candidate, now int64) {
-	if len(req.Blocks) == 0 || m.config.Without&Copies != 0 {
+	if !m.copying(req) {
 		return
 	}
 	var s copies

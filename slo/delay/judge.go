@@ -17,10 +17,11 @@ type judge struct {
 	worth      float64 // of a prompt token's place in a cache, in milliseconds
 	copies     copies
 
-	turns  []turn // of the variants seen so far
-	*turn         // of the current variant; nil at first
-	sight  sight  // of the current candidate
-	bounds bounds
+	turns []turn // of the variants seen so far
+	*turn        // of the current variant; nil at first
+	sight sight  // of the current candidate
+
+	possible []possible // by index
 }
 
 // turn is what the candidates of one variant have in common.
@@ -34,21 +35,28 @@ type turn struct {
 	id    uint8 // of the variant, in Marginal.variants
 	load  load
 	rates rates
+	rest  rest // as on the candidate before
 }
 
 // judge begins a request.
 func (m *Marginal) judge(req *endpick.Request, candidates []endpick.Candidate) *judge {
+	j := m.begin(req, candidates)
+	j.copy(candidates)
+	return j
+}
+
+// begin does the same without looking at the candidates.
+func (m *Marginal) begin(req *endpick.Request, candidates []endpick.Candidate) *judge {
 	j := m.work.Get().(*judge)
 	m.mu.RLock()
 	j.m, j.req, j.candidates, j.now = m, req, candidates, nanoseconds(req.Now())
 	j.output, j.weight, j.echo, j.worth = m.lengths.of(req), m.weight(req), m.echo(), m.worth()
-	j.copy(candidates)
 	return j
 }
 
 // copy prepares what copies cost among these candidates.
 func (j *judge) copy(candidates []endpick.Candidate) {
-	if j.copies.n = 0; j.m.config.Without&Copies == 0 {
+	if j.copies.begin(); j.m.copying(j.req) {
 		j.copies.price(&j.m.uses, j.req, candidates, j.now)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // while the TPOT target of a running request has to be met, and for a receipt.
 //
 // The full cost is worked out only for candidates that may be the best. Every candidate
-// has a lower bound, which is a coarser form of the same sum. The cost of the likeliest
-// candidate is worked out first, and a candidate whose bound is above it is skipped.
+// has a lower bound, which is a coarser form of the same sum. A candidate whose bound is
+// above the cost of another one is skipped.
 func (m *Marginal) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	if len(candidates) < 2 || req.Receipt != nil || req.SLO.Asked() || m.bound.Load() > 0 {
 		return candidates
@@ -33,35 +33,12 @@ func (m *Marginal) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 // least moves the candidates of the least cost to the front and returns them, or returns
 // all. known is false if some have no glance yet.
 func (m *Marginal) least(req *endpick.Request, candidates []endpick.Candidate) (left []endpick.Candidate, known bool) {
-	j := m.judge(req, candidates)
+	j := m.begin(req, candidates)
 	defer j.end()
 	if !j.survey() {
 		return candidates, false
 	}
-	return j.best(), true
-}
-
-// bounds has numbers for each candidate. Of many candidates, it is much smaller than they
-// are, so that going over it again is cheap.
-type bounds struct {
-	least  []float64 // lower bound of the cost
-	costs  []float64 // NaN if not computed
-	beside []beside
-}
-
-// beside is by how much the lower bound grows with the requests that decode beside a request.
-type beside struct {
-	each  float64 // for each of them
-	batch float64 // how many there are now
-	most  float64 // how many may be
-	turn  int     // index of the candidate's variant in judge.turns
-}
-
-func (b *bounds) begin(n int) {
-	if cap(b.least) < n {
-		b.least, b.costs, b.beside = make([]float64, n+n/4), make([]float64, n+n/4), make([]beside, n+n/4)
-	}
-	b.least, b.costs, b.beside = b.least[:n], b.costs[:n], b.beside[:n]
+	return j.best(j.narrow()), true
 }
 
 // rates are the coefficients of the cost on servers of a variant, in milliseconds.
@@ -91,14 +68,33 @@ func (j *judge) ratesOf(t *turn) rates {
 	return r
 }
 
-// survey computes the bounds; false if a candidate has no glance yet.
-func (j *judge) survey() bool {
-	m, b := j.m, &j.bounds
-	b.begin(len(j.candidates))
-	crowd, again := j.echo, j.weight
-	if m.config.Without&Prefill != 0 {
-		crowd, again = 0, 0
+// rest is what it costs to compute the rest of the prompt where its beginning is held, on
+// servers of a variant, in milliseconds.
+type rest struct {
+	held    int     // tokens of the beginning
+	fresh   float64 // tokens of the rest
+	wait    float64 // the request's own
+	delay   float64 // of each request there
+	evicted float64 // of each request there, by those who come back for what the rest evicts
+	again   float64 // of those
+}
+
+func (j *judge) restOf(r *rates, held int) rest {
+	fresh, pair := compute(j.req, held)
+	took := r.token*fresh + r.pair*pair
+	p := rest{held: held, fresh: fresh, wait: j.weight * took}
+	if j.m.config.Without&Prefill == 0 {
+		again := j.worth * fresh
+		p.delay, p.evicted, p.again = took*j.echo, again*j.echo, again*j.weight
 	}
+	return p
+}
+
+// survey looks at all candidates for what the cost of each depends on: the mean load of its
+// variant, and which depths of the prompt are held. It is false if one has no glance yet.
+func (j *judge) survey() bool {
+	m, copying := j.m, j.m.copying(j.req)
+	j.copies.begin()
 	var t *turn
 	at := 0
 	for i := range j.candidates {
@@ -111,54 +107,121 @@ func (j *judge) survey() bool {
 			return false
 		}
 		if t == nil || t.id != g.variant || g.variant == 0 {
-			at = j.turnOf(g.variant, c)
-			t = &j.turns[at]
+			t = j.turnOf(g.variant, c)
 		}
 		t.load.add(c)
-		r := &t.rates
-		fresh, pair := compute(j.req, c.PrefixTokens)
-		mine, minePair := fresh, pair
-		if c.EvictedTokens > 0 {
-			mine, minePair = compute(j.req, c.CachedTokens())
+		if h := c.PrefixTokens; h > 0 && copying {
+			at = j.copies.add(h, at)
 		}
-		batch, held := c.BatchSize(), r.stands
-		if n := c.InFlight.Requests; n > 0 {
-			held = float64(c.InFlight.ContextTokens+c.InFlight.OutputTokens) / float64(n)
-		}
-		queued := float64(c.InFlight.PrefillTokens)
-		if foreign := c.Waiting - float64(c.InFlight.Prefilling); foreign > 0 {
-			queued += foreign * r.waiting
-		}
-		step := r.batch + r.context*held
-		own := j.copies.own(c, fresh)
-		each := j.output*step + r.slowdown
-		least := r.base + j.weight*(r.token*(mine+queued)+r.pair*(minePair+g.pairs)+firstSteps*min(batch, g.places)*step) +
-			(r.token*fresh+r.pair*pair)*own*batch*crowd
-		if missing := g.missing(c, mine+queued, batch); missing > 0 {
-			least += r.blocked * missing
-		}
-		if g.special(j.now) {
-			pace, silent := j.special(c)
-			least, each = least*pace+j.weight*silent, each*pace
-		}
-		b.least[i] = least + j.worth*fresh*own*(batch*crowd+again)
-		b.beside[i] = beside{each: each, batch: batch, most: g.places - 1, turn: at}
 	}
-	j.complete()
+	for i := range j.turns {
+		j.turns[i].batch = j.turns[i].load.mean()
+	}
+	j.copies.share(&m.uses, j.req, j.now)
 	return true
 }
 
-// turnOf returns the index of the candidate's variant, given by its place.
-func (j *judge) turnOf(id uint8, c *endpick.Candidate) int {
+// turnOf returns the variant of a candidate, given by its place.
+func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
 	for i := range j.turns {
 		if t := &j.turns[i]; t.id == id && (id != 0 || t.variant == c.Endpoint.Variant) {
-			return i
+			return t
 		}
 	}
 	j.begin(c.Endpoint.Variant)
-	j.turn.id = id
-	j.turn.rates = j.ratesOf(j.turn)
-	return len(j.turns) - 1
+	t := j.turn
+	t.id, t.rates = id, j.ratesOf(t)
+	t.rest = j.restOf(&t.rates, 0)
+	return t
+}
+
+// possible is a candidate that may be the best.
+type possible struct {
+	at    int     // its index
+	least float64 // lower bound of its cost
+	cost  float64 // NaN if not computed
+}
+
+// early is how many candidates are listed before the cost of the likeliest of them is computed, so
+// that most of the others need not be listed. It is computed again at twice as many, and so on.
+const early = 64
+
+// narrow lists the candidates that may be the best, and returns the likeliest.
+func (j *judge) narrow() *possible {
+	j.possible = j.possible[:0]
+	limit, first, next := math.Inf(1), 0, early
+	var t *turn
+	for i := range j.candidates {
+		c := &j.candidates[i]
+		g := &j.m.glances[c.Ref.Slot]
+		if t == nil || t.id != g.variant || g.variant == 0 {
+			t = j.turnOf(g.variant, c)
+		}
+		v := j.bound(c, g, t, limit)
+		if v > limit {
+			continue
+		}
+		j.possible = append(j.possible, possible{at: i, least: v, cost: math.NaN()})
+		if v < j.possible[first].least {
+			first = len(j.possible) - 1
+		}
+		if len(j.possible) == next {
+			limit = min(limit, j.limit(j.cost(&j.possible[first])))
+			next *= 2
+		}
+	}
+	return &j.possible[first]
+}
+
+// limit is the highest lower bound of a candidate that may cost no more than this.
+func (j *judge) limit(cost float64) float64 {
+	// Predictions are rounded to whole nanoseconds, and capped at maxLatency.
+	v := (cost + 2e-6*(j.weight+j.output)) * (1 + 1e-9)
+	if v >= min(j.weight, 1)*maxLatency && j.predicts() {
+		return math.Inf(1)
+	}
+	return v
+}
+
+// bound returns a lower bound of a candidate's cost, or only a part of it if that is above the
+// limit.
+func (j *judge) bound(c *endpick.Candidate, g *glance, t *turn, limit float64) float64 {
+	r, p := &t.rates, &t.rest
+	if p.held != c.PrefixTokens { // neighbours are often alike
+		*p = j.restOf(r, c.PrefixTokens)
+	}
+	mine, wait := p.fresh, p.wait
+	if c.EvictedTokens > 0 {
+		var pair float64
+		mine, pair = compute(j.req, c.CachedTokens())
+		wait = j.weight * (r.token*mine + r.pair*pair)
+	}
+	batch, held := c.BatchSize(), r.stands
+	if n := c.InFlight.Requests; n > 0 {
+		held = float64(c.InFlight.ContextTokens+c.InFlight.OutputTokens) / float64(n)
+	}
+	queued := float64(c.InFlight.PrefillTokens)
+	if foreign := c.Waiting - float64(c.InFlight.Prefilling); foreign > 0 {
+		queued += foreign * r.waiting
+	}
+	step := r.batch + r.context*held
+	those := min(t.batch+t.lasting*(batch-t.batch), g.places-1)
+	least := r.base + wait + j.weight*(r.token*queued+r.pair*g.pairs+firstSteps*min(batch, g.places)*step) +
+		those*(j.output*step+r.slowdown)
+	special := g.special(j.now)
+	if least > limit && !special {
+		return least
+	}
+	own := j.copies.own(c, p.fresh)
+	least += p.delay * own * batch
+	if missing := g.missing(c, mine+queued, batch); missing > 0 {
+		least += r.blocked * missing
+	}
+	if special {
+		pace, silent := j.special(c)
+		least = least*pace + j.weight*silent
+	}
+	return least + own*(p.evicted*batch+p.again)
 }
 
 // missing is the share of memory, or of places in the batch, that is lacking; see wait.
@@ -186,66 +249,40 @@ func (j *judge) special(c *endpick.Candidate) (pace, silent float64) {
 	return pace, float64(e.lasts(j.now)) / 1e6
 }
 
-// complete adds to the bounds what depends on the mean loads, once these are known:
-// the requests beside which a request would decode.
-func (j *judge) complete() {
-	b := &j.bounds
-	for i := range j.turns {
-		t := &j.turns[i]
-		t.batch = t.load.mean()
-	}
-	predicts := j.predicts()
-	for i := range b.least {
-		s := &b.beside[i]
-		t := &j.turns[s.turn]
-		v := b.least[i] + min(t.batch+t.lasting*(s.batch-t.batch), s.most)*s.each
-		// Predictions are capped at maxLatency.
-		if !(v >= 0) || predicts && v >= maxLatency {
-			v = 0
-		}
-		b.least[i] = v
-	}
-}
-
-// best moves the candidates of the least cost to the front and returns them.
-func (j *judge) best() []endpick.Candidate {
-	b, first := &j.bounds, 0
-	for i, v := range b.least {
-		b.costs[i] = math.NaN()
-		if v < b.least[first] {
-			first = i
-		}
-	}
-	// Predictions are rounded to whole nanoseconds.
-	slack := 2e-6 * (j.weight + j.output)
-	least, last := j.cost(first), first
-	for i, v := range b.least {
+// best moves the candidates of the least cost to the front and returns them. last is the likeliest.
+func (j *judge) best(last *possible) []endpick.Candidate {
+	least := j.cost(last)
+	limit := j.limit(least)
+	for i := range j.possible {
+		p := &j.possible[i]
 		switch {
-		case i == first || v*(1-1e-9)-slack > least:
-		case j.alike(i, last):
-			b.costs[i] = b.costs[last]
-			j.candidates[i].Prediction = j.candidates[last].Prediction
+		case !math.IsNaN(p.cost) || p.least > limit:
+		case j.alike(p, last):
+			p.cost = last.cost
+			j.candidates[p.at].Prediction = j.candidates[last.at].Prediction
 		default:
-			if v := j.cost(i); v < least {
-				least = v
-			}
-			last = i
+			j.cost(p)
+			last = p
+		}
+		if p.cost < least {
+			least, limit = p.cost, j.limit(p.cost)
 		}
 	}
 	if !finite(least) {
 		return j.candidates
 	}
 	n := 0
-	for i, v := range b.costs {
-		if math.IsNaN(v) {
+	for i := range j.possible {
+		p := &j.possible[i]
+		if math.IsNaN(p.cost) {
 			continue // nor predicted
 		}
-		c := &j.candidates[i]
-		if v > least {
+		c := &j.candidates[p.at]
+		if p.cost > least {
 			c.Prediction = endpick.Prediction{}
 			continue
 		}
-		if i != n {
+		if p.at != n {
 			*c, j.candidates[n] = j.candidates[n], *c
 		}
 		n++
@@ -257,19 +294,21 @@ func (j *judge) best() []endpick.Candidate {
 	return left
 }
 
-// cost computes the full cost of a candidate, like Predict and Score.
-func (j *judge) cost(i int) float64 {
-	var cost Cost
-	j.predict(&j.candidates[i])
-	j.of(&j.candidates[i], &cost)
-	j.bounds.costs[i] = cost.Sum()
-	return j.bounds.costs[i]
+// cost computes the full cost of a candidate, like Predict and Score, once.
+func (j *judge) cost(p *possible) float64 {
+	if math.IsNaN(p.cost) {
+		var cost Cost
+		j.predict(&j.candidates[p.at])
+		j.of(&j.candidates[p.at], &cost)
+		p.cost = cost.Sum()
+	}
+	return p.cost
 }
 
 // alike reports whether two candidates are in the same state, and so cost the same.
-func (j *judge) alike(a, b int) bool {
-	c, d := &j.candidates[a], &j.candidates[b]
-	if j.bounds.least[a] != j.bounds.least[b] || c.PrefixTokens != d.PrefixTokens || c.EvictedTokens != d.EvictedTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
+func (j *judge) alike(p, q *possible) bool {
+	c, d := &j.candidates[p.at], &j.candidates[q.at]
+	if p.least != q.least || c.PrefixTokens != d.PrefixTokens || c.EvictedTokens != d.EvictedTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
 		c.InFlight != d.InFlight {
 		return false
 	}
