@@ -91,8 +91,11 @@ type discovery struct {
 	stop     func()
 }
 
+// sourceError says why a source has given no list. It may give one later.
+type sourceError struct{ error }
+
 // findEndpoints applies the endpoints that the settings list, or their source. On an
-// error nothing has changed.
+// error, a sourceError if the source is the reason, nothing has changed.
 func (g *gateway) findEndpoints(s *settings) error {
 	if s.Discover == nil {
 		all := s.endpoints()
@@ -108,17 +111,22 @@ func (g *gateway) findEndpoints(s *settings) error {
 	if reflect.DeepEqual(s.Discover, g.discovery.settings) {
 		return nil
 	}
-	watcher, err := discover.New(g.watching(s))
+	config := g.watching(s)
+	watcher, err := discover.New(config)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), discoverTimeout)
 	defer cancel()
+	// Whatever the source takes to answer, the old one is followed meanwhile.
+	if _, err := config.Source.Endpoints(ctx); err != nil {
+		return &sourceError{s.failed("discover", err)}
+	}
 	before := g.discovery
 	g.discovery.end() // otherwise it might restore its own list
 	if err := watcher.Poll(ctx); err != nil {
 		g.discovery = startDiscovery(before.settings, before.watcher)
-		return s.failed("discover", err)
+		return &sourceError{s.failed("discover", err)}
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
 	return nil

@@ -5,9 +5,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
@@ -101,6 +103,31 @@ func TestTheOldListChangesDuringAReload(t *testing.T) {
 	})
 	require.NoError(t, g.apply(parse("new")))
 	require.Equal(t, []string{"b:1"}, ids(g))
+}
+
+// While a new source does not answer, the endpoints follow the old one.
+func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
+	dir := t.TempDir()
+	old, hangs := filepath.Join(dir, "old"), filepath.Join(dir, "hangs")
+	parse := func(path string) *settings {
+		s, err := parseSettings(filepath.Join(dir, "test.yaml"), []byte("discover: {file: "+path+"}\n"))
+		require.NoError(t, err)
+		s.Discover.Interval = time.Millisecond
+		return s
+	}
+	require.NoError(t, os.WriteFile(old, []byte("http://a:1\n"), 0o600))
+	require.NoError(t, syscall.Mkfifo(hangs, 0o600)) // whoever reads it waits for somebody who writes
+	g := newGatewayOf(t, parse(old))
+	applied := make(chan error)
+	go func() { applied <- g.apply(parse(hangs)) }()
+	w, err := os.OpenFile(hangs, os.O_WRONLY, 0) // once it is read
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(old, []byte("http://b:1\n"), 0o600))
+	assert.Eventually(t, func() bool { return slices.Equal([]string{"b:1"}, ids(g)) }, 30*time.Second, time.Millisecond)
+	_, err = w.WriteString("mistake\n{")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.ErrorContains(t, <-applied, "hangs:2: ")
 }
 
 func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {

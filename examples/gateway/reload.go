@@ -30,6 +30,7 @@ type reloader struct {
 	seen       []byte
 	seenStamps []stamp
 	failed     string // the last logged error of an unreadable file
+	waits      string // the last logged error of a new source of endpoints; empty: none
 }
 
 // stamp changes when a file does.
@@ -75,7 +76,8 @@ func (r *reloader) follow(ctx context.Context, asked <-chan os.Signal) {
 }
 
 // look reads the file, and applies it if it has changed and is stable, or on request.
-// An invalid file changes nothing.
+// An invalid file changes nothing. Nor does one with a new source of endpoints that gives
+// no list; that is tried again each time.
 func (r *reloader) look(asked bool) {
 	text, err := os.ReadFile(r.path)
 	if err != nil {
@@ -101,6 +103,14 @@ func (r *reloader) look(asked bool) {
 	if err == nil {
 		err = r.gateway.apply(next)
 	}
+	if source := new(sourceError); errors.As(err, &source) {
+		if asked || r.waits != err.Error() {
+			r.log.Error("the endpoints of the new settings are not found; keeping the old ones until they are", "error", err)
+		}
+		r.waits, r.text = err.Error(), nil // it counts as changed
+		return
+	}
+	r.waits = ""
 	if err != nil {
 		r.log.Error("the new settings have a mistake; keeping the old ones", "error", err)
 		return

@@ -620,3 +620,48 @@ func TestDrainByTheFile(t *testing.T) {
 	apply("endpoints: [{url: \"" + one.URL + "\"}, {id: second, drain: true, url: \"" + two.URL + "\"}]\n")
 	require.Equal(t, []string{"second"}, draining())
 }
+
+// New settings whose source of endpoints gives no list are tried again until it does, without
+// a word more in the log; until then the old settings are in force.
+func TestAReloadWaitsForItsSource(t *testing.T) {
+	dir := t.TempDir()
+	path, list := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "servers")
+	text := []byte("endpoints: [{url: \"http://a:1\"}]\n")
+	next := []byte("discover: {file: servers}\npolicy: round-robin\n")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	s, _, err := readSettings(path)
+	require.NoError(t, err)
+	g := newGatewayOf(t, s)
+	var logged lockedBuffer
+	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
+	looks := func() {
+		for range 3 {
+			r.look(false)
+		}
+	}
+	const waits = `level=ERROR msg="the endpoints of the new settings are not found; keeping the old ones until they are" error="` + "%s:1: discover: %s\"\n"
+	require.NoError(t, os.WriteFile(path, next, 0o600))
+	looks()
+	require.Equal(t, []string{"a:1"}, ids(g))
+	require.Equal(t, "marginal-delay", r.now.Policy)
+	require.Equal(t, 1, strings.Count(logged.String(), fmt.Sprintf(waits, path, list+": no such file or directory")), logged.String())
+	r.look(true)
+	require.Equal(t, 2, strings.Count(logged.String(), "no such file"), "who asks is answered")
+	require.NoError(t, os.WriteFile(list, []byte("# nobody yet\n"), 0o600))
+	looks()
+	require.Equal(t, 1, strings.Count(logged.String(), fmt.Sprintf(waits, path, list+": discover: no endpoints")), logged.String())
+	require.Equal(t, []string{"a:1"}, ids(g))
+
+	require.NoError(t, os.WriteFile(list, []byte("http://b:1\n"), 0o600))
+	looks()
+	require.Equal(t, []string{"b:1"}, ids(g))
+	require.Equal(t, "round-robin", r.now.Policy)
+	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
+
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	looks()
+	require.NoError(t, os.Remove(list))
+	require.NoError(t, os.WriteFile(path, next, 0o600))
+	looks()
+	require.Equal(t, 3, strings.Count(logged.String(), "no such file"), "a new reload says so again")
+}
