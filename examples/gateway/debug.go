@@ -297,10 +297,8 @@ func (g *gateway) addServers(p *debugPage) {
 	for _, s := range g.health.Endpoints() {
 		stands[s.Endpoint] = s
 	}
-	there := map[string]bool{}
 	for _, s := range g.router.Endpoints() {
 		id := s.Candidate.Endpoint.ID
-		there[id] = true
 		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good"}
 		stand, known := stands[id]
 		switch {
@@ -333,7 +331,6 @@ func (g *gateway) addServers(p *debugPage) {
 	}
 	g.watch.mu.Lock()
 	defer g.watch.mu.Unlock()
-	g.watch.history.keep(there)
 	for i := range p.Servers {
 		p.Servers[i].remember(&g.watch.history, p.Now)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -76,6 +77,7 @@ type serverSlot struct {
 type history struct {
 	all     ring[slot]
 	servers map[string]*ring[serverSlot]
+	swept   int64 // number of the slot in which servers were last forgotten
 }
 
 // ring holds a slot for each slotTime.
@@ -111,8 +113,20 @@ func (r *ring[S]) last(now time.Time) (all []*S) {
 	return all
 }
 
+// over reports whether all that it holds is older than the slots up to now.
+func (r *ring[S]) over(now time.Time) bool {
+	n := slotNumber(now)
+	for i := n; i > n-slots; i-- {
+		if r[i%slots].number == i {
+			return false
+		}
+	}
+	return true
+}
+
 // observe adds a request that has ended.
 func (h *history) observe(now time.Time, r *observed.Request) {
+	h.forget(now)
 	s, _ := h.all.at(now)
 	switch {
 	case r.Completed():
@@ -167,11 +181,13 @@ func (h *history) server(id string) *ring[serverSlot] {
 	return r
 }
 
-// keep drops the history of servers that are gone.
-func (h *history) keep(there map[string]bool) {
-	for id := range h.servers {
-		if !there[id] {
-			delete(h.servers, id)
-		}
+// forget drops servers without requests in the last ten minutes, such as those that are
+// gone, once in each slot.
+func (h *history) forget(now time.Time) {
+	n := slotNumber(now)
+	if n == h.swept {
+		return
 	}
+	h.swept = n
+	maps.DeleteFunc(h.servers, func(_ string, r *ring[serverSlot]) bool { return r.over(now) })
 }

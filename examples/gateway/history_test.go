@@ -63,14 +63,35 @@ func TestHistory(t *testing.T) {
 	h.observe(later, seenRequest("completed"))
 	assert.Equal(t, 1, h.all.last(later)[slots-1].served)
 
-	h.keep(map[string]bool{"a": true})
-	assert.Len(t, h.servers, 1)
 	for i := range 2 * mostServers {
 		r := seenRequest("completed")
 		r.Attempts[1].Candidate.Endpoint = &endpick.Endpoint{ID: fmt.Sprint(i)}
 		h.observe(later, r)
 	}
 	assert.Len(t, h.servers, mostServers)
+}
+
+// Servers that come and go leave no history behind, whether or not anybody looks: after ten
+// minutes there is room for others.
+func TestHistoryForgetsServers(t *testing.T) {
+	var h history
+	now := time.Unix(1_000_000, 0)
+	const eachSlot = 10
+	for range 3 * slots {
+		for i := range eachSlot {
+			r := seenRequest("completed")
+			id := fmt.Sprint(now.Unix(), " ", i)
+			r.Attempts[1].Candidate.Endpoint = &endpick.Endpoint{ID: id}
+			h.observe(now, r)
+			require.NotNil(t, h.servers[id])
+			require.LessOrEqual(t, len(h.servers), eachSlot*slots+1)
+		}
+		now = now.Add(slotTime)
+	}
+	require.NotNil(t, h.servers["b"], "which goes on failing")
+	assert.NotNil(t, h.servers[fmt.Sprint(now.Add(-(slots-1)*slotTime).Unix(), " 0")], "which the page still shows")
+	h.observe(now.Add(slots*slotTime), seenRequest("completed"))
+	assert.Len(t, h.servers, 2)
 }
 
 func TestHistogram(t *testing.T) {
