@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ type pollErrors struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	last map[string]time.Time // by endpoint
+	last map[string]time.Time // by endpoint, within the last minute
 }
 
 func (p *pollErrors) report(err error) {
@@ -51,6 +52,7 @@ func (p *pollErrors) report(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.last[id]) >= time.Minute {
+		maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return now.Sub(at) >= time.Minute })
 		p.last[id] = now
 		p.log.Warn("an engine does not report its load", "error", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -60,6 +61,11 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 		}
 		require.Equal(t, 3, strings.Count(logged.String(), `\"server-1\"`))
 		require.Equal(t, 3, strings.Count(logged.String(), `\"server-2\"`))
+		for i := range 1000 {
+			p.report(&scrape.Error{Endpoint: fmt.Sprint(i), Err: io.EOF})
+			time.Sleep(time.Second)
+		}
+		require.Len(t, p.last, 60, "those that are gone are forgotten")
 	})
 }
 
