@@ -114,21 +114,32 @@ func (r *Router) refresh(d *decision) Signals {
 	for i, ref := range s.refs[:n] {
 		c := &rows[i]
 		version := chunks[ref.Slot/versionChunk][ref.Slot%versionChunk].Load()
-		if c.Ref == ref && seen[i] == version || c.Ref != ref && s.bringHome(i, n) && seen[i] == version {
+		if c.Ref == ref && seen[i] == version {
 			c.PrefixTokens, c.EvictedTokens = 0, 0
 			continue
 		}
-		m := &d.pool[i]
-		report := m.state.fill(c, m.endpoint, reports)
-		reported &= c.Reported
-		if c.Reported == allSignals {
-			s.oldest, s.newest = min(s.oldest, report.at), max(s.newest, report.at)
-		} else {
-			version-- // fillAbsent will change it, depending on the others
-		}
-		seen[i] = version
+		reported &= s.restore(i, d.pool, version, reports)
 	}
 	return reported
+}
+
+// restore brings row i up to date, whose endpoint is at this version, and returns the signals that
+// the endpoint reports. It is not part of the loop in refresh so that the common case, an unchanged
+// row, finds all it needs in registers.
+func (s *rows) restore(i int, pool []member, version uint32, reports window) Signals {
+	c := &s.all[i]
+	if c.Ref != s.refs[i] && s.bringHome(i, len(pool)) && s.seen[i] == version {
+		c.PrefixTokens, c.EvictedTokens = 0, 0
+		return allSignals
+	}
+	report := pool[i].state.fill(c, pool[i].endpoint, reports)
+	if c.Reported == allSignals {
+		s.oldest, s.newest = min(s.oldest, report.at), max(s.newest, report.at)
+	} else {
+		version-- // fillAbsent will change it, depending on the others
+	}
+	s.seen[i] = version
+	return c.Reported
 }
 
 // bringHome restores row i, which filters have moved, by following the cycle of swaps,
