@@ -94,15 +94,16 @@ func (j *judge) restOf(r *rates, held int) rest {
 // variant, and which depths of the prompt are held. It is false if one has no glance yet.
 func (j *judge) survey() bool {
 	m, copying := j.m, j.m.copying(j.req)
+	candidates, glances := j.candidates, m.glances
 	j.copies.begin()
 	var t *turn
 	at := 0
-	for i := range j.candidates {
-		c := &j.candidates[i]
-		if int64(c.Ref.Slot) >= int64(len(m.glances)) {
+	for i := range candidates {
+		c := &candidates[i]
+		if int64(c.Ref.Slot) >= int64(len(glances)) {
 			return false
 		}
-		g := &m.glances[c.Ref.Slot]
+		g := &glances[c.Ref.Slot]
 		if g.ref != c.Ref || g.endpoint != c.Endpoint {
 			return false
 		}
@@ -150,10 +151,11 @@ const early = 64
 func (j *judge) narrow() *possible {
 	j.possible = j.possible[:0]
 	limit, first, next := math.Inf(1), 0, early
+	candidates, glances := j.candidates, j.m.glances
 	var t *turn
-	for i := range j.candidates {
-		c := &j.candidates[i]
-		g := &j.m.glances[c.Ref.Slot]
+	for i := range candidates {
+		c := &candidates[i]
+		g := &glances[c.Ref.Slot]
 		if t == nil || t.id != g.variant || g.variant == 0 {
 			t = j.turnOf(g.variant, c)
 		}
